@@ -1,17 +1,35 @@
 """What follows from the parents of a tree's nodes: depths, siblings, paths, and who sees whom.
 
 Knows arrays alone. A tree of N nodes is numbered in depth-first preorder, siblings in the order in which they are
-tried: parents come before their children, and the first path stands at the start, as a chain does.
+tried: parents come before their children, and the first path stands at the start, as a chain does. What a round asks
+for several times, and the next ones where the tree is always the same, is kept; these arrays are not to be written to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache, wraps
 
 import numpy as np
 
+KEPT = 256
+"""Trees of which is kept what follows from their parents."""
 
-def depths_of(parents: Sequence[int]) -> np.ndarray:
+
+def _kept(made: Callable[[tuple[int, ...]], np.ndarray]) -> Callable[[Sequence[int]], np.ndarray]:
+    """The function with its last results at hand, for reading only."""
+
+    @lru_cache(maxsize=KEPT)
+    def found(parents: tuple[int, ...]) -> np.ndarray:
+        array = made(parents)
+        array.setflags(write=False)
+        return array
+
+    return wraps(made)(lambda parents: found(tuple(parents)))
+
+
+@_kept
+def depths_of(parents: tuple[int, ...]) -> np.ndarray:
     """int32 [N]; 1 for a node that follows the prefix."""
     depths: list[int] = []
     for parent in parents:
@@ -19,7 +37,8 @@ def depths_of(parents: Sequence[int]) -> np.ndarray:
     return np.array(depths, np.int32)
 
 
-def siblings_of(parents: Sequence[int]) -> np.ndarray:
+@_kept
+def siblings_of(parents: tuple[int, ...]) -> np.ndarray:
     """int32 [N]; order among the children of one parent, from 0."""
     born: dict[int, int] = {}
     siblings: list[int] = []
@@ -34,13 +53,12 @@ def first_path(parents: Sequence[int]) -> int:
     return next((i for i, parent in enumerate(parents) if parent != i - 1), len(parents))
 
 
-def sees(parents: Sequence[int]) -> np.ndarray:
-    """bool [N, N]; which nodes each sees: those it follows, and itself."""
-    found = np.eye(len(parents), dtype=bool)
+def sees(parents: Sequence[int]) -> list[bytes]:
+    """Of each of N nodes a byte for each: 1 for those that it sees, which are those it follows, and itself; else 0."""
+    seen: list[bytes] = []
     for node, parent in enumerate(parents):
-        if parent >= 0:
-            found[node] |= found[parent]
-    return found
+        seen.append((seen[parent] if parent >= 0 else b"").ljust(node, b"\0") + b"\1")
+    return [row.ljust(len(parents), b"\0") for row in seen]
 
 
 def leaves(parents: Sequence[int]) -> list[int]:

@@ -76,7 +76,7 @@ class TableDrafter:
         if not shape.is_chain:
             after = lambda level: self._table[level.ids]  # noqa: E731
             starts = [*map(len, prefixes)]
-            return tree_drafted(self._table[ids[:, 0]], after, self._settings, starts, count, self._vocabulary)
+            return tree_drafted(self._table[ids[:, 0]], after, shape, self._settings, starts, count, self._vocabulary)
         keyed = [round_uniforms(self._settings.seed, len(prefix), Purpose.DRAFT, count) for prefix in prefixes]
         uniforms = on_device(np.stack(keyed), CPU)
         for step in range(count):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from mars_viz.evidence import Of
-from mars_viz.speculators.draft import Draft
+from mars_viz.speculators.draft import Draft, rows_at
 from mars_viz.speculators.host_copy import sent
 
 CACHED = 1 << 18
@@ -42,7 +43,7 @@ class Trees:
         return Trees(self.parents[chosen], self.budgets[chosen], self.draws and self.draws[chosen])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: both models' logits are laid side by side when they are first asked for so
 class DraftBatch:
     """Drafts of one length and both models' logits, still on the device; B chains, or B trees, of N tokens."""
 
@@ -50,11 +51,13 @@ class DraftBatch:
     """Absolute position of each chain's first drafted token."""
     tokens: Tensor
     """int64 [B, N]."""
-    logits: Tensor
-    """float32 [B, R, V]; the target's raw logits after the prefix and after each token, then the drafter's, each row
-    what a token was drafted from: R is 2N + 1, or N + 1 where the draft is deterministic."""
+    target: Tensor
+    """float32 [B, N + 1, V]; the target's raw logits after the prefix and after each token."""
     sampled: bool
     """True if the tokens were drawn from the drafter's law."""
+    drafter: Tensor | None = None
+    """float32 [B, N, V]; the drafter's, each row what a token was drafted from; None where the draft is
+    deterministic."""
     trees: Trees | None = None
     """How they branch; None for chains."""
     judging: Tensor | None = None
@@ -77,14 +80,14 @@ class DraftBatch:
         """With the drafter's logits [B, N, V], if it has any; only then can tokens have been drawn from them, and those
         of trees are where it says so."""
         judging = None if trees is None else sent(np.array(trees.parents, np.int64) + 1, target.device)
-        logits = target if drafter is None else torch.cat([target, drafter], 1)
         drawn = drafter is not None and (trees is None or trees.draws is not None)
-        return cls(starts, tokens, logits, sampled and drawn, trees, judging, passes)
+        return cls(starts, tokens, target, sampled and drawn, drafter, trees, judging, passes)
 
-    @property
-    def target(self) -> Tensor:
-        """float32 [B, N + 1, V]; the target's rows."""
-        return self.logits[:, : self.tokens.shape[1] + 1]
+    @cached_property
+    def logits(self) -> Tensor:
+        """float32 [B, R, V]; the target's rows, then the drafter's: R is 2N + 1, or N + 1 where the draft is
+        deterministic."""
+        return self.target if self.drafter is None else torch.cat([self.target, self.drafter], 1)
 
     def at_nodes(self, rows: Tensor) -> Tensor:
         """[B, N, …] from [B, R, …]: of each node what holds at the row that judges it."""
@@ -93,7 +96,7 @@ class DraftBatch:
     @property
     def certain(self) -> bool:
         """True where q is 1 at the drafted tokens: there are no logits that they come from."""
-        return self.logits.shape[1] == self.tokens.shape[1] + 1
+        return self.drafter is None
 
     @property
     def kind(self) -> Of:
@@ -105,13 +108,13 @@ class DraftBatch:
     @property
     def seats(self) -> int:
         """How many chains like these are worked on at once on a processor."""
-        rows, vocabulary = self.logits.shape[1:]
-        return CACHED // (rows * vocabulary)
+        rows, vocabulary = self.target.shape[1:]
+        return CACHED // ((rows if self.certain else 2 * rows - 1) * vocabulary)
 
     def parts(self) -> Iterator[DraftBatch]:
         """The same chains, on a processor a few at a time, so that what is computed of them stays in its cache."""
         chains = len(self.starts)
-        step = max(1, self.seats) if self.logits.device.type == "cpu" else chains
+        step = max(1, self.seats) if self.target.device.type == "cpu" else chains
         if step >= chains:
             yield self
             return
@@ -120,8 +123,9 @@ class DraftBatch:
             yield DraftBatch(
                 self.starts[some],
                 self.tokens[some],
-                self.logits[some],
+                self.target[some],
                 self.sampled,
+                None if self.drafter is None else self.drafter[some],
                 None if self.trees is None else self.trees.some(some),
                 None if self.judging is None else self.judging[some],
                 None if self.passes is None else self.passes[some],
@@ -132,7 +136,7 @@ def at_nodes(rows: Tensor, judging: Tensor | None, n: int) -> Tensor:
     """[B, n, …] from [B, R, …]: of each node what holds at the row that judges it; of chains, the rows in order."""
     if judging is None:
         return rows[:, :n]
-    return rows.gather(1, judging.view(*judging.shape, *(1,) * (rows.dim() - 2)).expand(-1, -1, *rows.shape[2:]))
+    return rows_at(rows, judging)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +148,7 @@ class Seen:
     found: dict[str, Tensor]
     """Of their Speculations, [B, …] each: the tokens, both models' best ones as `listed_ids` and `listed_logits`, int64
     and float32 [B, R, K], with `tied` where the order of equals is open (see `Largest`), and above temperature 0
-    what was drawn and by which shares."""
+    what was drawn and by which shares. Where nobody asks for the drafter's best ones, the lists are the target's
+    [B, N + 1, K], and of the drafter there are the `peaks` [B, N], the largest logits."""
     drawn: Tensor | None
     """float32 [B, 2N + 1, V]; the laws that tokens were drawn from, the target's rows first; None at temperature 0."""

@@ -50,11 +50,12 @@ def gather_evidence(
         if not DIVERGENCES.isdisjoint(needs):
             needs = None
     if waiting is not None and needs is not None and blocks.seats > 1:
-        seen, made = _recorded(_seen(blocks, settings, needs), settings, needs)
+        seen, made = _recorded(_seen(blocks, settings, needs, both=True), settings, needs)
         waiting.take(seen, made)
         return made
     wanted = needs if waiting is None else None
-    parts = (_recorded(_seen(part, settings, wanted), settings, wanted) for part in blocks.parts())
+    both = _goes_on(wanted)
+    parts = (_recorded(_seen(part, settings, wanted, both=both), settings, wanted) for part in blocks.parts())
     return [record for _, made in parts for record in made]
 
 
@@ -111,23 +112,31 @@ def _drafter_alone(draft: Draft, vocabulary: int) -> dict[str, np.ndarray]:
 def _recorded(seen: Seen, settings: Settings, needs: Collection[str] | None) -> tuple[Seen, list[Speculation]]:
     """The records, and by what they were made."""
     blocks = seen.blocks
-    enough = needs is not None and TREE_COLUMNS.issuperset(needs)
-    later = {} if enough else standing([seen], settings, apart=needs is None)
+    later = standing([seen], settings, apart=needs is None) if _goes_on(needs) else {}
     found = to_host(seen.found | later)
     if "tied" in found and found.pop("tied").any():
         return _recorded(_settled(seen), settings, needs)
-    _check(found["listed_logits"][..., 0], blocks.tokens.shape[1])
-    origin = Origin(blocks.starts, blocks.sampled, blocks.logits.shape[-1], blocks.trees, blocks.passes)
+    rows, peaks = blocks.target.shape[1], found["listed_logits"][..., 0]
+    _check(peaks[:, :rows], found["peaks"] if "peaks" in found else peaks[:, rows:])
+    origin = Origin(blocks.starts, blocks.sampled, blocks.target.shape[-1], blocks.trees, blocks.passes)
     made = records(origin, settings, found)
     if later:
         made = completed(made, settings, {name: found[name] for name in later})
     return seen, made
 
 
-def _seen(blocks: DraftBatch, settings: Settings, needs: Collection[str] | None) -> Seen:
-    """What every rule decides by, and those for trees alone if they are needed."""
-    listed = largest(blocks.logits, CANDIDATES)
+def _goes_on(needs: Collection[str] | None) -> bool:
+    """True where more than what every rule decides by is to be computed: `standing`, which reads both models' lists."""
+    return needs is None or not TREE_COLUMNS.issuperset(needs)
+
+
+def _seen(blocks: DraftBatch, settings: Settings, needs: Collection[str] | None, *, both: bool) -> Seen:
+    """What every rule decides by, and those for trees alone if they are needed; lists of `both` models' best tokens, or
+    of the target's."""
+    listed = largest(blocks.logits if both else blocks.target, CANDIDATES)
     found, drawn = {"tokens": blocks.tokens}, None
+    if not both and blocks.drafter is not None:
+        found["peaks"] = blocks.drafter.amax(-1)
     if settings.temperature > 0:
         drawn = _drawn_from(blocks, law(blocks.logits, settings))
         found |= _draws(blocks, settings, drawn)
@@ -139,12 +148,13 @@ def _seen(blocks: DraftBatch, settings: Settings, needs: Collection[str] | None)
 def _settled(seen: Seen) -> Seen:
     """The same, the order of equals settled."""
     found = dict(seen.found)
-    listed = Largest(found["listed_logits"], found["listed_ids"], found.pop("tied"))
-    return replace(seen, found=found | _listed(settled(seen.blocks.logits, listed), seen.drawn, seen.blocks))
+    listed, blocks = Largest(found["listed_logits"], found["listed_ids"], found.pop("tied")), seen.blocks
+    rows = blocks.target if listed.ids.shape[1] == blocks.target.shape[1] else blocks.logits
+    return replace(seen, found=found | _listed(settled(rows, listed), seen.drawn, blocks))
 
 
 def _listed(listed: Largest, drawn: Tensor | None, blocks: DraftBatch) -> dict[str, Tensor]:
-    """Both models' best tokens, [B, R, K], and above temperature 0 what the drafter gives the target's."""
+    """The best tokens, [B, R, K], and above temperature 0 what the drafter gives the target's."""
     found = {"listed_ids": listed.ids, "listed_logits": listed.values}
     if listed.tied is not None:
         found["tied"] = listed.tied
@@ -154,11 +164,11 @@ def _listed(listed: Largest, drawn: Tensor | None, blocks: DraftBatch) -> dict[s
     return found
 
 
-def _check(peaks: np.ndarray, n: int) -> None:
-    """Of every row's largest logit [B, R]: a NaN counts as the largest, and an infinity is."""
-    if not all(all(map(math.isfinite, chain)) for chain in peaks.tolist()):
-        whose = "drafter" if np.isfinite(peaks[:, : n + 1]).all() else "target"
-        raise ModelError(DAMAGED.format(whose=whose))
+def _check(target: np.ndarray, drafter: np.ndarray) -> None:
+    """Of every row's largest logit, [B, N + 1] and [B, N]: a NaN counts as the largest, and an infinity is."""
+    for whose, peaks in (("target", target), ("drafter", drafter)):
+        if not all(map(math.isfinite, peaks.ravel().tolist())):
+            raise ModelError(DAMAGED.format(whose=whose))
 
 
 def _drawn_from(blocks: DraftBatch, laws: Tensor) -> Tensor:

@@ -32,10 +32,13 @@ class Largest:
 
 
 def best(rows: Tensor) -> Tensor:
-    """int64 [...]; the first entry of rows [..., V]: of several largest ones torch.max promises the lowest id.
+    """int64 [...]; the first entry of rows [..., V]: of several largest ones NumPy's argmax and torch.max promise the
+    lowest id.
 
-    argmax promises it too, but takes two to three times as long on a CPU.
+    On a processor the one takes a quarter to three quarters of the other's time, and torch's argmax more than both.
     """
+    if rows.device.type == "cpu":
+        return torch.from_numpy(np.asarray(rows.numpy().argmax(-1)))
     return rows.max(-1).indices
 
 

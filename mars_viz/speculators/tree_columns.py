@@ -54,16 +54,16 @@ def tree_columns(blocks: DraftBatch, settings: Settings, laws: Tensor, names: Co
     for one in _OF_DRAWN:
         if one.chance in names or one.emission in names:
             left, chances = one.laws(blocks, laws[:, : n + 1], laws[:, n + 1 :])
-            after = on_device(tree_residuals(blocks, settings), blocks.logits.device)
+            after = on_device(tree_residuals(blocks, settings), blocks.target.device)
             found |= chances | {one.emission: draw(left, after)}
     return found
 
 
 def _own_q(blocks: DraftBatch) -> Tensor:
     """float32 [B, N]; the drafter's plain softmax at each token, 1 where it has none."""
-    if blocks.certain:
-        return torch.ones_like(blocks.logits[:, 1:, 0])
-    rows = blocks.logits[:, blocks.tokens.shape[1] + 1 :]
+    rows = blocks.drafter
+    if rows is None:
+        return torch.ones_like(blocks.target[:, 1:, 0])
     return (rows.gather(-1, blocks.tokens.unsqueeze(-1)).squeeze(-1) - rows.logsumexp(-1)).exp()
 
 

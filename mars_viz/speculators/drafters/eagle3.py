@@ -15,7 +15,7 @@ from torch import Tensor
 from mars_viz.run import Settings
 from mars_viz.shapes import shape_named
 from mars_viz.speculators.cached import UNREAD, PrefixRows, Row
-from mars_viz.speculators.draft import Draft, KeepsInputs, Target, spread
+from mars_viz.speculators.draft import Draft, KeepsInputs, Target, rows_at, spread
 from mars_viz.speculators.drafters.model import Picking, keyed_uniforms
 from mars_viz.speculators.drafters.tree_growth import Level
 from mars_viz.speculators.drafters.tree_sampling import tree_drafted
@@ -126,15 +126,15 @@ class Eagle3Drafter:
         def deeper(level: Level) -> Tensor:
             nonlocal states
             b, k = level.ids.shape
-            above = states.gather(1, level.parents[order].unsqueeze(-1).expand(-1, -1, states.shape[-1]))
-            depths = np.full((b, k), level.depth - 1)
-            mask = TreeMask.of(begins, level.sees[order], depths, begins, self.device)
-            places = [begin + level.sees.shape[2] - k for begin in begins]
+            parents, sees = [level.parents[i] for i in order], [level.sees[i] for i in order]
+            above = rows_at(states, sent(parents, self.device))
+            mask = TreeMask.of(begins, sees, [[level.depth - 1] * k] * b, begins, self.device)
+            places = [begin + len(sees[0][0]) - k for begin in begins]
             states = self._network.read(level.ids[order], above, places, tree=mask)
             return self._network.logits(states.flatten(0, 1)).view(b, k, -1)[slots]
 
         first = self._network.logits(made)[slots]
-        return tree_drafted(first, deeper, self._settings, [*map(len, prefixes)], nodes, self._vocabulary)
+        return tree_drafted(first, deeper, self._shape, self._settings, [*map(len, prefixes)], nodes, self._vocabulary)
 
     def _read(self, texts: Sequence[Prefix], known: Sequence[int], read: Sequence[Prefix]) -> Tensor:
         """Make the rows of the texts that are not there yet, of which the cache holds so many tokens; `read` is what of

@@ -90,11 +90,11 @@ class ModelDrafter:
         first = self._model.logits(ids, rows=1)[:, 0]
 
         def deeper(level: Level) -> Tensor:
-            depths = np.full(level.ids.shape, level.depth - 1)
-            mask = TreeMask.of(lengths, level.sees, depths, lengths, self._model.device)
-            return self._model.logits(level.ids, level.ids.shape[1], mask)
+            b, width = level.ids.shape
+            mask = TreeMask.of(lengths, level.sees, [[level.depth - 1] * width] * b, lengths, self._model.device)
+            return self._model.logits(level.ids, width, mask)
 
-        return tree_drafted(first, deeper, self._settings, lengths, nodes, self._vocabulary)
+        return tree_drafted(first, deeper, self._shape, self._settings, lengths, nodes, self._vocabulary)
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
         """Told what it drafted once that is on the host; the last token of a chain was never read."""

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.run import Settings
-from mars_viz.shapes import Shape, shape_named
-from mars_viz.speculators.draft import Draft
+from mars_viz.shapes import Shape
+from mars_viz.speculators.draft import Draft, rows_at
 from mars_viz.speculators.drafters.tree_growth import Deeper, Level, grown
 from mars_viz.speculators.host_copy import sent
 from mars_viz.speculators.sampling import draw, law, on_device
@@ -28,14 +28,15 @@ from mars_viz.speculators.sampling import draw, law, on_device
 def tree_drafted(
     first: Tensor,
     deeper: Deeper,
+    shape: Shape,
     settings: Settings,
     starts: Sequence[int],
     nodes: int,
     vocabulary: Tensor | None = None,
 ) -> Draft:
-    """Trees of these settings' shape, of at most so many nodes, from the raw logits [B, V'] after each prefix of
-    `starts` tokens; `vocabulary` as in `Draft`."""
-    shape = shape_named(settings.tree).shape.within(nodes)
+    """Trees of this shape, of at most so many nodes, from the raw logits [B, V'] after each prefix of `starts` tokens;
+    `vocabulary` as in `Draft`."""
+    shape = shape.within(nodes)
     if shape.drawn:
         return drawn(first, deeper, shape, settings, starts, vocabulary)
     return grown(first, deeper, shape, nodes, vocabulary)
@@ -51,20 +52,19 @@ def drawn(
 ) -> Draft:
     """Trees of drawn paths; see `tree_drafted`. Each path is read as if it were alone."""
     uniforms = _uniforms(settings, starts, shape, first.device)  # [B, K, depth]
-    rows, sees, levels, drawn_from = first.unsqueeze(1), np.zeros((len(first), 1, 0), bool), [], []
+    rows, sees, levels, drawn_from = first.unsqueeze(1), [b""], [], []
     for depth in range(1, shape.depth + 1):
         width = 1 if depth <= shape.trunk else shape.children
-        above = (
-            np.arange(width) if width == rows.shape[1] else np.zeros(width, np.int64)
-        )  # each its own, or all the one
-        rows, parents = rows[:, above], torch.from_numpy(above).to(first.device).expand(len(first), -1)
-        own = np.eye(width, dtype=bool)[None].repeat(len(first), 0)
-        sees = np.concatenate([sees[:, above], own], 2)
+        above = [*range(width)] if width == rows.shape[1] else [0] * width  # each its own, or all the one
+        rows, begins = rows[:, above], len(sees[0])
+        sees = [sees[parent].ljust(begins + i, b"\0") + b"\1" for i, parent in enumerate(above)]
+        sees = [seen.ljust(begins + width, b"\0") for seen in sees]
         picked = draw(law(rows, settings), uniforms[:, :width, depth - 1])  # [B, w]
         levels.append(picked if vocabulary is None else vocabulary[picked])
         drawn_from.append(rows)
         if depth < shape.depth:
-            rows = deeper(Level(depth, levels[-1], parents, sees))  # [B, w, V']
+            b = len(first)
+            rows = deeper(Level(depth, levels[-1], [above] * b, [sees] * b))  # [B, w, V']
     return _draft(levels, torch.cat(drawn_from, 1), vocabulary)
 
 
@@ -85,13 +85,12 @@ def _draft(levels: Sequence[Tensor], rows: Tensor, vocabulary: Tensor | None) ->
     places, tokens = (np.zeros((len(trees), max(lengths)), np.int64) for _ in range(2))
     for i, tree in enumerate(trees):
         places[i, : lengths[i]], tokens[i, : lengths[i]] = tree.places, tree.tokens
-    chosen = sent(places, rows.device).unsqueeze(-1).expand(-1, -1, rows.shape[-1])
     return Draft(
         sent(tokens, rows.device),
-        rows.gather(1, chosen),
+        rows_at(rows, sent(places, rows.device)),
         vocabulary,
         lengths,
-        tuple(tree.parents for tree in trees),
+        tuple(tuple(tree.parents) for tree in trees),
         tuple(np.array(tree.budgets, np.int32) for tree in trees),
         tuple(np.array(tree.draws, np.int32) for tree in trees),
     )

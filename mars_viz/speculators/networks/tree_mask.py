@@ -28,15 +28,25 @@ class TreeMask:
 
     @classmethod
     def of(
-        cls, begins: Sequence[int], sees: np.ndarray, depths: np.ndarray, starts: Sequence[int], device: torch.device
+        cls,
+        begins: Sequence[int],
+        sees: Sequence[Sequence[bytes]],
+        depths: Sequence[Sequence[int]],
+        starts: Sequence[int],
+        device: torch.device,
     ) -> TreeMask:
-        """`sees` bool [B, n, W]; `depths` int64 [B, n], counted from `starts`, the positions of depth 0."""
-        positions = np.array(starts, np.int64)[:, None] + depths
-        return cls(begins, sent(sees, device), sent(positions, device))
+        """`sees`, of each text's n tokens W bytes that are 1 or 0; `depths` [B, n], counted from `starts`, the
+        positions of depth 0."""
+        positions = [[start + depth for depth in own] for start, own in zip(starts, depths, strict=True)]
+        seen = np.frombuffer(b"".join(b"".join(rows) for rows in sees), bool).copy()
+        return cls(begins, sent(seen.reshape(len(sees), len(sees[0]), -1), device), sent(positions, device))
 
     def part(self, texts: slice, cut: int, end: int) -> TreeMask:
         """Of these texts the tokens from `cut` to `end`."""
-        return TreeMask(self.begins[texts], self.sees[texts, cut:end], self.positions[texts, cut:end])
+        begins = self.begins[texts]
+        if (len(begins), end - cut) == self.sees.shape[:2]:
+            return self
+        return TreeMask(begins, self.sees[texts, cut:end], self.positions[texts, cut:end])
 
     def arranged(self, order: Sequence[int]) -> TreeMask:
         """The texts in this order."""
@@ -47,9 +57,9 @@ class TreeMask:
 
     def added(self, end: int, dtype: torch.dtype) -> Tensor:
         """[B, n, end]: what is added to a token's scores of the first places: 0 where it sees one, else -inf."""
-        device = self.sees.device
-        beyond = torch.arange(end, device=device) - sent(list(self.begins), device).unsqueeze(1)  # [B, end]
-        width = self.sees.shape[-1]
-        within = beyond.clamp(0, width - 1).unsqueeze(1).expand(-1, self.sees.shape[1], -1)
-        seen = self.sees.gather(2, within) & (beyond < width).unsqueeze(1) | (beyond < 0).unsqueeze(1)
-        return torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill_(~seen, -torch.inf)
+        b, n, width = self.sees.shape
+        found = torch.full((b, n, end), -torch.inf, dtype=dtype, device=self.sees.device)
+        for each, begin, seen in zip(found, self.begins, self.sees, strict=True):
+            each[:, :begin] = 0
+            each[:, begin : begin + width].masked_fill_(seen[:, : end - begin], 0)
+        return found

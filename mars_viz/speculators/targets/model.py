@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -40,16 +39,10 @@ class ModelTarget:
         unread = self._model.rewind(prefixes, LONGEST_PATH)
         b, n = tokens.shape
         ids = sent([prefix[-unread:] for prefix in prefixes], self.device)
-        seen = np.zeros((b, unread + n, unread + n), bool)
-        seen[:, :, :unread] = np.tri(unread + n, unread, dtype=bool)
-        seen[:, range(unread + n), range(unread + n)] = True  # behind a tree's end, too, where any token stands
-        depths = np.arange(unread + n)[None].repeat(b, 0)
-        for i, parents in enumerate(branches):
-            nodes = slice(unread, unread + len(parents))
-            seen[i, nodes, nodes] = trees.sees(parents)
-            depths[i, nodes] = unread - 1 + trees.depths_of(parents)
-        begins = list(self._model.ends)
-        mask = TreeMask.of(begins, seen, depths, begins, self.device)
+        wholes = [_below(unread, parents, n) for parents in branches]
+        depths = [(trees.depths_of(whole) - 1).tolist() for whole in wholes]
+        begins = self._model.ends
+        mask = TreeMask.of(begins, [trees.sees(whole) for whole in wholes], depths, begins, self.device)
         return self._model.logits(torch.cat([ids, tokens], 1), rows=n + 1, tree=mask)
 
     def keep(self, layers: Sequence[int]) -> None:
@@ -63,3 +56,9 @@ class ModelTarget:
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
         """The cache holds these after the prefixes that were scored last."""
         self._model.remember(drafted)
+
+
+def _below(unread: int, parents: Sequence[int], size: int) -> tuple[int, ...]:
+    """The parents of so many tokens that follow one another and of a tree of at most `size` nodes below the last one;
+    what stands behind the tree's end, where any token does, is as good as another branch."""
+    return (*range(-1, unread - 1), *(unread + parent for parent in parents), *(size - len(parents)) * (unread - 1,))
