@@ -538,8 +538,10 @@ WORDS = {
     "rejection-sampling": f"{IN_ORDER}, by coins against p/q as those refused before leave it",
     "recursive-rejection": f"{IN_ORDER}, by coins against p/q, where each draw refused before took q off p",
     "k-seq": f"{IN_ORDER}, by coins against p/(ρq) with one ρ for all, and p stays",
-    "traversal": "nodes are tried from the leaves upwards, children before parents, and the first kept takes its whole path",
-    "greedy-multi-path": "of siblings the one of largest p/q is followed, and the path so chosen is judged as one block",
+    "traversal": "nodes are tried from the leaves upwards, children before parents, and the first kept takes its "
+    "whole path",
+    "greedy-multi-path": "of siblings the one of largest p/q is followed, and the path so chosen is judged as one "
+    "block",
     "mars-code": f"{IN_ORDER}: where z2/z1 > θ the first of the target's two best tokens is kept, elsewhere coins "
     "decide, against p/q without those refused before",
     "sglang-acc": f"{IN_ORDER}, by one coin for all against what p gives those tried so far together",
