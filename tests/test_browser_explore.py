@@ -15,6 +15,7 @@ from playwright.sync_api import Page, expect
 from mars_viz import load_run
 from mars_viz.analysis.metrics import summary
 from mars_viz.dialmap import Budget
+from mars_viz.report.page import report_html
 from mars_viz.run import Run
 from mars_viz.run_with_map import mapped, shown
 from mars_viz.samples import RUNS
@@ -35,6 +36,8 @@ def address(tree: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
     """A server with a run of trees and one whose map was cut short, besides those that come with the product."""
     folder = tmp_path_factory.mktemp("runs")
     tree.save(folder / "tree")
+    for rule in ("traversal", "k-seq"):
+        drawn_tree(rule).save(folder / rule)
     cut_short().save(folder / "cut")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MARS_VIZ_RUNS", str(folder))
@@ -53,6 +56,11 @@ def cut_short() -> Run:
     run = replace(run, provenance=built_in, title="Cut short")
     made, _ = toy_map(replace(run.settings, dial=None), 0.5, 1.0, (1, 2), Budget(passes=4))
     return mapped(run, replace(made, frame=replace(made.frame, provenance=built_in)))
+
+
+def drawn_tree(rule: str) -> Run:
+    """Of a rule that judges drawn paths."""
+    return toy_run(rule=rule, temperature=0.9, tree="iid:paths=3,depth=4", max_new_tokens=24)
 
 
 def opened(page: Page, address: str, link: str = f"run={STORY}") -> Page:
@@ -264,6 +272,21 @@ def test_a_tree_unfolds_is_walked_by_keys_and_follows_the_dial(tab: Page, addres
     expect(shown_tree).to_have_count(0)
     page.get_by_role("radio", name="5", exact=True).click()
     shows(page, tree, 0.96, 5)
+
+
+def test_a_tree_says_how_its_rule_comes_to_one_of_siblings_wherever_it_unfolds(
+    tab: Page, address: str, tmp_path: Path
+) -> None:
+    run, report = drawn_tree("traversal"), tmp_path / "report.html"
+    report.write_text(report_html(run, most_steps=1), "utf-8")
+    first = next(index for index, round_ in enumerate(run.rounds) if round_.speculation.is_tree)
+    says = f"Round {first + 1}: a tree of {len(run.rounds[first].speculation)} drafted tokens, 4 deep; "
+    both = "run=traversal&reference=traversal&shown=k-seq"
+    for link in (f"{address}/explore?run=traversal", f"{address}/compare?{both}", report.as_uri()):
+        tab.goto(link)
+        tab.locator(".fold").first.click()
+        expect(tab.locator(".tree-words").first).to_contain_text(says)
+        expect(tab.locator(".tree-words").first).to_contain_text("; nodes are tried from the leaves upwards, children")
 
 
 def test_a_map_that_was_cut_short_offers_to_go_on(tab: Page, address: str) -> None:

@@ -81,8 +81,9 @@ def test_arrow_keys_walk_parents_children_and_siblings(told, run):
     ("rule", "says"),
     [
         ("mars:siblings=draft-order", "of kept siblings the first in draft order is taken"),
-        ("mars", "of kept siblings one that strict keeps too is taken"),
+        ("mars", "of kept siblings one that strict keeps too is taken, else the first in draft order"),
         ("mars:siblings=longest", "of kept siblings the one with the longest kept path is taken"),
+        ("mars-code", "of siblings only the target's best token is kept"),
     ],
 )
 def test_a_tree_and_its_nodes_in_words(told, rule, says):

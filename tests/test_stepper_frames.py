@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +15,11 @@ from mars_viz.components.stepper import playback_payload
 from mars_viz.components.stepper.frames import Jump, Mark, Stage, playback
 from mars_viz.components.stepper.narration import Quoted
 from mars_viz.dialmap import Budget
-from mars_viz.records import Decision, Outcome, Policy, Round
+from mars_viz.records import Decision, Emission, Outcome, Policy, Round
 from mars_viz.rules import rule_named, settle
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import load_run
+from mars_viz.shapes import CHAIN
 from tests.factories import make_speculation, toy_map, toy_run
 
 SAMPLES = Path(__file__).parents[1] / "sample_runs"
@@ -241,6 +243,39 @@ def test_a_tree_is_judged_branch_by_branch_and_the_caches_hold_its_nodes():
     draft, commit = shown[1], next(frame for frame in shown if frame.stage is Stage.COMMIT)
     assert draft.drafter_cache == 3 - 1 + 2  # the last certain token and the one inner node
     assert commit.target_cache == 3 and commit.drafter_cache == 3  # nothing of the first path was kept
+
+
+def test_a_verdict_is_told_by_what_decided_it():
+    """Above temperature 0: the target's own sample, its best token, or the coin of a token drafted later."""
+    shared = {"temperature": 0.9, "max_new_tokens": 120}
+    told = Counter()
+    for rule, tree in (
+        ("strict", CHAIN),
+        ("sglang-single", CHAIN),
+        ("mars", CHAIN),
+        ("traversal", "iid:paths=3,depth=4"),
+    ):
+        run = toy_run(rule=rule, tree=tree, **shared)
+        for frame in playback(run).frames:
+            if frame.stage is not Stage.JUDGE:
+                continue
+            said, spec = words(frame), run.rounds[frame.round].speculation
+            node, kept = frame.judged, frame.marks[frame.judged] in (Mark.MATCHED, Mark.RELAXED)
+            row = spec.judging_rows[node]
+            if rule in ("strict", "sglang-single"):
+                sample = f"<{spec.emissions[row, Emission.SAMPLE]}>"
+                assert f"the target's own sample is {sample}" in said and "u =" not in said
+                told["own"] += 1
+            elif rule == "mars":
+                assert "u =" not in said
+                told["best"] += spec.ranks[node] == 1 and "is the target's own choice: kept" in said
+            elif kept and spec.coins[node] > spec.traversal_stop[node]:
+                assert said.endswith("Kept with a token that was drafted after it.")
+                assert any(spec.coins[n] <= spec.traversal_stop[n] for n in run.rounds[frame.round].decision.kept)
+                told["later"] += 1
+            else:
+                assert said.endswith("Kept." if kept else "Rejected.")
+    assert min(told["own"], told["best"], told["later"]) > 3
 
 
 @pytest.mark.parametrize("policy", ["strict-first", "longest"])

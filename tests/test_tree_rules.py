@@ -26,7 +26,7 @@ from test_drawn_trees import (
     target_law,
     top_down,
 )
-from test_trees import TREE, first_tokens
+from test_trees import JUDGE, TREE, first_tokens
 
 from mars_viz import load_run, trees
 from mars_viz.analysis.branching import SOLVERS
@@ -527,3 +527,100 @@ def _before(run: Run, index: int, row: int) -> int:
     """The token before a row of a round."""
     prefix = [*run.prompt_ids, *(token for round_ in run.rounds[:index] for token in round_.token_ids)]
     return int(run.rounds[index].speculation.tokens[row - 1]) if row else prefix[-1]
+
+
+# ---- how a rule comes to one of siblings, in words
+
+
+IN_ORDER = "siblings are tried in draft order"
+WORDS = {
+    "strict": "of siblings only the target's own sample is kept",
+    "rejection-sampling": f"{IN_ORDER}, by coins against p/q as those refused before leave it",
+    "recursive-rejection": f"{IN_ORDER}, by coins against p/q, where each draw refused before took q off p",
+    "k-seq": f"{IN_ORDER}, by coins against p/(ρq) with one ρ for all, and p stays",
+    "traversal": "nodes are tried from the leaves upwards, children before parents, and the first kept takes its "
+    "whole path",
+    "greedy-multi-path": "of siblings the one of largest p/q is followed, and the path so chosen is judged as one "
+    "block",
+    "mars-code": f"{IN_ORDER}: where z2/z1 > θ the first of the target's two best tokens is kept, elsewhere coins "
+    "decide, against p/q without those refused before",
+    "sglang-acc": f"{IN_ORDER}, by one coin for all against what p gives those tried so far together",
+    "sglang-single": "of siblings the first in draft order is kept that has p(x) ≥ t or is the target's own sample",
+}
+"""Above temperature 0, of rules that have no choice among kept siblings."""
+CHOICES = {
+    Policy.DRAFT_ORDER: "of kept siblings the first in draft order is taken",
+    Policy.STRICT_FIRST: "of kept siblings one that strict keeps too is taken, else the first in draft order",
+    Policy.LONGEST: "of kept siblings the one with the longest kept path is taken",
+}
+
+
+@pytest.mark.parametrize("name", JUDGE)
+def test_every_rule_that_judges_trees_says_how_it_comes_to_one_of_siblings(name: str) -> None:
+    own = RULES[name]
+    if len(own.policies) > 1:
+        for policy in own.policies:
+            assert {own.choosing(policy).among_siblings(temperature) for temperature in (0.0, 0.7)} == {CHOICES[policy]}
+        return
+    assert own.among_siblings(0.0) == "of siblings only the target's best token is kept"
+    if not own.refuses_trees(0.9, drawn=True):
+        assert own.among_siblings(0.9) == WORDS[name]
+    best = [found for seed in range(3) for found in speculated(0.0, TREE, seed)]
+    for found in best:  # which is true: no two siblings are the same token
+        own_best = found.tokens == found.top_ids[found.judging_rows, 0]
+        assert (own.judge(found).keeps(own.dial.default if own.dial else math.nan) == own_best).all()
+    assert any(found.is_tree for found in best)
+
+
+def speculated(temperature: float, tree: str, seed: int) -> list[Speculation]:
+    settings = Settings(temperature=temperature, tree=tree, seed=seed)
+    prefixes = [(*PROMPT, token) for token in range(20)]
+    return [answer.speculation for answer in ToySpeculator(settings).speculate(prefixes)]
+
+
+@pytest.mark.parametrize("tree", [TREE, IID])
+def test_what_is_said_of_siblings_is_what_the_verdicts_do(tree: str) -> None:
+    refused, followed, climbed = 0, 0, 0
+    for found in [each for seed in range(8) for each in speculated(0.9, tree, seed)]:
+        rows = found.judging_rows
+        kept = {
+            name: settle(found, RULES[name].judge(found), dial).kept for name, dial in AT.items() if judges(name, tree)
+        }
+        assert all(found.tokens[node] == found.emissions[rows[node], Emission.SAMPLE] for node in kept["strict"])
+        for node in kept["sglang-single"]:
+            fits = (found.p >= 0.2) | (found.tokens == found.emissions[rows, Emission.SAMPLE])
+            before = (rows == rows[node]) & (found.siblings < found.siblings[node])
+            assert fits[node] and not fits[before].any()
+            refused += int(before.any())
+        for node in kept["mars-code"]:
+            close = found.ratio[rows[node]] > 0.9
+            assert not close or found.tokens[node] in found.top_ids[rows[node], :2]
+        if tree != IID:
+            continue
+        ratio = found.p / found.q
+        for node in kept["greedy-multi-path"]:
+            siblings = np.flatnonzero(rows == rows[node])
+            assert ratio[node] == ratio[siblings].max()
+            followed += len(siblings) > 1
+        passes = [node for node in upwards(found) if found.coins[node] <= found.traversal_stop[node] > 0]
+        assert kept["traversal"] == tuple(trees.path_to(found.parents.tolist(), passes[0]) if passes else ())
+        climbed += len(passes) > 1
+    assert refused > 5 and (tree != IID or (followed > 5 and climbed > 5))
+
+
+AT = {"strict": None, "sglang-single": 0.2, "mars-code": 0.9, "greedy-multi-path": None, "traversal": None}
+
+
+def judges(name: str, tree: str) -> bool:
+    return not RULES[name].refuses_trees(0.9, drawn=tree == IID)
+
+
+def upwards(found: Speculation) -> list[int]:
+    """The nodes in their order, but children before their parents."""
+    parents = found.parents.tolist()
+
+    def below(node: int) -> list[int]:
+        children = [child for child, parent in enumerate(parents) if parent == node]
+        return [last for child in children for last in [*below(child), child]]
+
+    return below(-1)

@@ -27,6 +27,11 @@ SIBLINGS = "siblings"
 """How a rule's name says which of several kept siblings it goes on with: 'mars:siblings=longest'."""
 FREE = (Policy.STRICT_FIRST, Policy.DRAFT_ORDER, Policy.LONGEST)
 """The choices of a rule for which any is right."""
+_TAKEN = {
+    Policy.DRAFT_ORDER: "of kept siblings the first in draft order is taken",
+    Policy.STRICT_FIRST: "of kept siblings one that strict keeps too is taken, else the first in draft order",
+    Policy.LONGEST: "of kept siblings the one with the longest kept path is taken",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +137,9 @@ class Rule(ABC):
     """Which of several kept siblings a walk may go on with; the first is the default."""
     policy: Policy
     """Which it goes on with."""
+    tries: ClassVar[str] = ""
+    """How it comes to one of siblings above temperature 0, as a clause, where that is more than `policy` says. A rule
+    that has it is the strict rule at temperature 0."""
 
     def __init__(self, policy: Policy | None = None, **values: float) -> None:
         """With these settings, by key, and the others at their defaults. Raises BadInput for values out of range."""
@@ -183,6 +191,12 @@ class Rule(ABC):
     def strict_is_high(self) -> bool:
         """True where a rising dial makes the rule stricter, and for a rule that has none."""
         return self.dial is None or self.dial.strict_is_high
+
+    def among_siblings(self, temperature: float) -> str:
+        """How it comes to go on with one of siblings, or with none, as a clause."""
+        if not self.tries:
+            return _TAKEN[self.policy]
+        return self.tries if temperature > 0 else "of siblings only the target's best token is kept"
 
     def judge(self, speculation: Speculation) -> Verdicts:
         """The verdict on every node and the emission of every row, for all dial values at once.

@@ -27,6 +27,7 @@ class BlockVerification(Rule):
     lossless = True
     on_rejection = Emission.BLOCK
     on_trees = OnTrees.GREEDY
+    tries = "the path is judged as one block"
     needs: ClassVar[tuple[str, ...]] = ("block_mass",)
     spans_positions = True
 

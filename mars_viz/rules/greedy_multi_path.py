@@ -20,6 +20,7 @@ class GreedyMultiPath(Traversal):
     summary = "Chooses of several drawn paths the one that the target leans to most, and judges it as one block."
     formula = "x is on the path of largest p/q, and some later or equal i of it has u_i ≤ h_i"
     source = "arXiv 2602.16961 (summary and third-party code read)"
+    tries = "of siblings the one of largest p/q is followed, and the path so chosen is judged as one block"
     needs = ("block_mass", "greedy_stop", "greedy_emission")
     chances = "greedy_stop"
     left = "greedy_emission"

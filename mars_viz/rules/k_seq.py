@@ -19,6 +19,7 @@ class KSeq(RecursiveRejection):
     summary = "Keeps the first of k drawn children whose coin passes p/(ρq), with one ρ for all of them."
     formula = "ρ·u ≤ p(x)/q(x), with 1 − (1 − β)^k = ρβ for β = Σ min(p/ρ, q)"
     source = "SpecTr, arXiv 2310.15141, algorithm 2 (summary read)"
+    tries = "siblings are tried in draft order, by coins against p/(ρq) with one ρ for all, and p stays"
     needs = ("k_seq_keep", "k_seq_emission")
     chances = "k_seq_keep"
     left = "k_seq_emission"

@@ -32,6 +32,10 @@ class MarsCode(Rule):
     scale = Scale.RATIO
     on_rejection = Emission.LOWERED
     on_trees = OnTrees.JUDGED
+    tries = (
+        "siblings are tried in draft order: where z2/z1 > θ the first of the target's two best tokens is kept, "
+        "elsewhere coins decide, against p/q without those refused before"
+    )
     needs = ("own_q",)
     monotone = False  # a close call overrules the coin in both directions
     emission_follows_dial = True

@@ -27,6 +27,7 @@ class RecursiveRejection(RejectionSampling):
     formula = "u ≤ p(x)/q(x), with p ← norm((p − q)₊) after each earlier draw"
     source = "SpecInfer, arXiv 2305.09781, multi-step speculative sampling (summary read)"
     on_trees = OnTrees.DRAWN
+    tries = "siblings are tried in draft order, by coins against p/q, where each draw refused before took q off p"
     needs: ClassVar[tuple[str, ...]] = ("recursive_keep", "recursive_emission")
     chances = "recursive_keep"
     left: ClassVar[str] = "recursive_emission"

@@ -19,6 +19,7 @@ class RejectionSampling(Rule):
     lossless = True
     on_rejection = Emission.RESIDUAL
     on_trees = OnTrees.JUDGED
+    tries = "siblings are tried in draft order, by coins against p/q as those refused before leave it"
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """Verdicts without breakpoints."""

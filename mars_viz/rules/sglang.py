@@ -32,6 +32,7 @@ class SglangAccumulated(Rule):
     )
     on_rejection = Emission.SAMPLE
     on_trees = OnTrees.JUDGED
+    tries = "siblings are tried in draft order, by one coin for all against what p gives those tried so far together"
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """c <= S/t is t <= S/c. Of siblings after the target's own sample none is tried."""
@@ -56,6 +57,7 @@ class SglangSingle(Rule):
     dial = Dial(symbol="t", name="single threshold", low=0.01, high=1.0, step=0.01, default=1.0, strict_is_high=True)
     on_rejection = Emission.SAMPLE
     on_trees = OnTrees.JUDGED
+    tries = "of siblings the first in draft order is kept that has p(x) ≥ t or is the target's own sample"
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """Kept up to t = p(x)."""

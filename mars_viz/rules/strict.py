@@ -23,6 +23,7 @@ class Strict(Rule):
     lossless = True
     on_rejection = Emission.SAMPLE
     on_trees = OnTrees.JUDGED
+    tries = "of siblings only the target's own sample is kept"
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """Verdicts without breakpoints."""

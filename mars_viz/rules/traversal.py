@@ -26,6 +26,7 @@ class Traversal(BlockVerification):
     formula = "x, or a token drafted after it, is the first from the leaves upwards with u ≤ w"
     source = "arXiv 2505.12398 (summary read); paths that begin alike are one, so q loses each refused token"
     on_trees = OnTrees.DRAWN
+    tries = "nodes are tried from the leaves upwards, children before parents, and the first kept takes its whole path"
     needs = ("block_mass", "traversal_stop", "traversal_emission")
     chances = "traversal_stop"
     left: ClassVar[str] = "traversal_emission"

@@ -76,7 +76,7 @@ def payload_of(
     rounds = Rounds(index.rounds, evidence)
     beside = rules_and(rule).values() if judges is None else judges
     return {
-        "rule": _rule(rule, index.rounds.verdicts),
+        "rule": _rule(rule, index.rounds.verdicts, run.settings.temperature),
         "dial": _dial(rule, run) if index.over is None else _threshold(index.over),
         "run": _about(run, gamma),
         "pieces": _pieces(run, rounds.vocabulary),
@@ -94,9 +94,9 @@ def payload_of(
     }
 
 
-def _rule(rule: Rule, verdicts: Verdicts) -> Payload:
+def _rule(rule: Rule, verdicts: Verdicts, temperature: float) -> Payload:
     told = {name: getattr(rule, name) for name in ("name", "title", "summary", "formula")}
-    return told | {"policy": verdicts.policy.value}
+    return told | {"policy": verdicts.policy.value, "among": rule.among_siblings(temperature)}
 
 
 def _forced(rule: Rule, trace: Trace) -> np.ndarray:

@@ -32,21 +32,15 @@ function taken(run, decisions, r, slot) {
   return decisions.outcome[slot - r] === MATCHED || decisions.outcome[slot - r] === RELAXED;
 }
 
-const CHOICES = {
-  "draft-order": "of kept siblings the first in draft order is taken",
-  "strict-first": "of kept siblings one that strict keeps too is taken",
-  "longest": "of kept siblings the one with the longest kept path is taken",
-};
-
 /** What a tree is, in a line. */
 export function treeWords(run, decisions, r) {
-  const { count, nodeAt, nodes, policy } = run;
+  const { count, nodeAt, nodes, rule } = run;
   let deepest = 0, kept = 0;
   for (let i = nodeAt[r]; i < nodeAt[r + 1]; i++) {
     deepest = Math.max(deepest, nodes.depth[i]);
     kept += taken(run, decisions, r, i + r);
   }
-  return `Round ${whole(r + 1)}: a tree of ${plural(count[r], "drafted token")}, ${whole(deepest)} deep; ${whole(kept)} kept; ${CHOICES[policy]}.`;
+  return `Round ${whole(r + 1)}: a tree of ${plural(count[r], "drafted token")}, ${whole(deepest)} deep; ${whole(kept)} kept; ${rule.among}.`;
 }
 
 /** `name` gives a token its class. */

@@ -83,18 +83,22 @@ def passed_over(spec: Speculation, node: int, wanted: int, policy: Policy) -> Wo
 def _why(run: Run, rule: Rule, spec: Speculation, node: int, kept: bool) -> Words:
     row, rank = int(spec.judging_rows[node]), int(spec.ranks[node])
     best = Quoted(int(spec.top_ids[row, 0]))
-    if run.settings.temperature == 0:
+    if run.settings.temperature == 0 or rule.on_rejection is Emission.ARGMAX:  # at any temperature by rank
         if rank == 1:
             return (" is the target's own choice" + (": kept." if kept else ", yet it is rejected."),)
         place = f" is only the target's {_ordinal(rank)} choice, and its first is "
         return (place, best, ": kept." if kept else ": rejected.")
     p, q = float(spec.p[node]), float(spec.q[node])
     chances = f": the target gives it p = {number(p)}"
+    if rule.on_rejection is Emission.SAMPLE:  # which decides, and no coin
+        own = Quoted(int(spec.emissions[row, Emission.SAMPLE]))
+        return (f"{chances}, and the target's own sample is ", own, ": kept." if kept else ": rejected.")
     if spec.sampled:
         chances += f", the drafter gave it q = {number(q)}"
         if spec.is_drawn_tree and rule.chances:
             chance = float(getattr(spec, rule.chances)[node])
-            verdict = "Kept." if kept else "Rejected."
+            later = kept and spec.coins[node] > chance
+            verdict = "Kept with a token that was drafted after it." if later else "Kept." if kept else "Rejected."
             return (f"{chances}; its chance here is {number(chance)}, u = {number(spec.coins[node])}. {verdict}",)
         if spec.is_drawn_tree and spec.siblings[node]:
             if rule.on_rejection is Emission.LOWERED:  # which takes them out of p, and leaves q
@@ -107,14 +111,16 @@ def _why(run: Run, rule: Rule, spec: Speculation, node: int, kept: bool) -> Word
 
 
 def _why_relaxed(run: Run, rule: Rule, spec: Speculation, row: int) -> Words:
-    best = Quoted(int(spec.top_ids[row, 0]))
+    own = rule.on_rejection is Emission.SAMPLE and run.settings.temperature > 0
+    best = Quoted(int(spec.emissions[row, Emission.SAMPLE] if own else spec.top_ids[row, 0]))
     assert rule.dial is not None and run.settings.dial is not None  # nothing is relaxed without one
     at = setting(rule.dial.symbol, run.settings.dial)
     if rule.dial == THETA:
         ratio = number(float(spec.ratio[row]))
         return (f" is not what strict verification keeps; {rule.title} keeps it, for z2/z1 = {ratio} is above {at}.",)
     relaxed = f"), but {rule.title} keeps it at {at}."
-    return (" is not what strict verification keeps (the target's best is ", best, relaxed)
+    which = "own sample" if own else "best"
+    return (f" is not what strict verification keeps (the target's {which} is ", best, relaxed)
 
 
 def _instead(spec: Speculation, row: int, kept: bool, strict: Decision | None) -> Words:
