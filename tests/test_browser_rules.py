@@ -63,6 +63,61 @@ def test_what_is_chosen_of_several_is_legible_in_the_dark(address, tab):
     page.emulate_media(color_scheme="light")
 
 
+COLOURS = """
+globalThis.colours = () => {
+  const of = (selector) => {
+    const found = document.querySelector(selector); // not there while it is drawn anew
+    const { color, backgroundColor, fill } = found ? getComputedStyle(found) : {};
+    return { color, ground: backgroundColor, fill };
+  };
+  return {
+    page: of(".stApp"), head: of(".mv-rules tbody tr:not(.chosen) > :first-child"),
+    beside: of(".mv-rules tbody tr:not(.chosen) > :nth-child(2)"), chosen: of(".mv-rules .chosen > :first-child"),
+    next: of(".mv-rules .chosen > :nth-child(2)"), title: of(".js-plotly-plot .gtitle"),
+  };
+};
+"""
+AT_ONCE = """(choice) => new Promise((found, lost) => {
+  const scheme = () => getComputedStyle(document.querySelector(".stApp")).colorScheme;
+  const before = scheme(), end = performance.now() + 60000;
+  const look = () => {
+    if (performance.now() > end) lost("no change");
+    else if (scheme() === before) requestAnimationFrame(look);
+    else found(colours());
+  };
+  document.querySelector(`[data-testid=stMainMenuItem-theme-${choice}]`).click();
+  look();
+})"""
+"""Choose a theme in the menu, which is open; the colours in the first frame of it, before the script can have run."""
+
+
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+def test_table_and_figures_follow_a_change_of_theme(address, tab, scheme):
+    page, other = tab, {"dark": "light", "light": "dark"}[scheme]
+    page.set_viewport_size({"width": 375, "height": 800})
+    page.emulate_media(color_scheme=other)  # type: ignore[arg-type]
+    page.goto(f"{address}/rules", wait_until="commit")
+    page.evaluate("localStorage.clear()")  # of what a first try chose
+    page.reload(wait_until="commit")
+    page.locator(".js-plotly-plot .gtitle").first.wait_for()
+    page.get_by_test_id("stMainMenu").click()
+    page.get_by_test_id("stThemeSwitcher").wait_for()
+    page.evaluate(COLOURS)
+    found = page.evaluate(AT_ONCE, scheme.capitalize())
+    assert found["page"]["ground"] == {"dark": "rgb(18, 22, 28)", "light": "rgb(255, 255, 255)"}[scheme]
+    assert found["head"]["ground"] == found["page"]["ground"], "a first cell would hide in the old theme's colour"
+    assert found["head"]["color"] == found["beside"]["color"] != found["head"]["ground"]
+    assert contrast(found["page"]["color"], found["head"]["ground"]) >= 4.5
+    assert found["beside"]["ground"] == "rgba(0, 0, 0, 0)"  # through which the page shows
+    assert found["chosen"]["ground"] == found["next"]["ground"]
+    page.wait_for_function("ink => colours().title.fill === ink", arg=found["page"]["color"])
+    page.get_by_test_id("stMainMenuItem-theme-System").click()
+    page.wait_for_function("ink => colours().page.color !== ink", arg=found["page"]["color"])
+    page.wait_for_function("() => colours().title.fill === colours().page.color")
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size({"width": 1400, "height": 900})
+
+
 def test_eight_rules_first_the_rest_on_demand_and_a_table_that_fits(address, tab):
     page = tab
     page.set_viewport_size({"width": 800, "height": 900})

@@ -11,6 +11,7 @@ import pytest
 from mars_viz.components import compare, explorer, lesson, race, stepper
 from mars_viz.components.mount import FIRST_PAINT, Element, joined
 from mars_viz.ui.navigation import HISTORY
+from mars_viz.ui.theme_change import THEME_CHANGE
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "mars_viz" / "components"
@@ -20,6 +21,7 @@ ELEMENTS = [
     compare.TEXTS,
     FIRST_PAINT,
     HISTORY,
+    THEME_CHANGE,
 ]
 NAMED = pytest.mark.parametrize("element", ELEMENTS, ids=[element.name for element in ELEMENTS])
 

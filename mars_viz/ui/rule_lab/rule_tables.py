@@ -61,7 +61,8 @@ _HELP = {
 
 def style() -> None:
     """The page's own style, beside that of `theme.title`."""
-    ground = st.get_option(f"theme.{st.context.theme.type or 'light'}.backgroundColor")
+    light, dark = (st.get_option(f"theme.{kind}.backgroundColor") for kind in ("light", "dark"))
+    ground = f"light-dark({light}, {dark})"  # at once, before the script draws for a new theme
     theme.show(Html(f"<style>{_STYLE}.mv-rules {{ --mv-ground: {html(ground)}; }}</style>"))
 
 
