@@ -36,6 +36,9 @@ SHARED = (
     "explorer/parting",
     "explorer/tree",
     "explorer/unfolding",
+    "explorer/round_elements",
+    "explorer/looks",
+    "explorer/reconcile",
     "explorer/stream",
 )
 """Of the explorer: a run, a reading of it, and its tokens."""

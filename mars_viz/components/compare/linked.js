@@ -42,7 +42,7 @@ class Linked {
 
   /** A token into view, and what stands beside it. */
   show(side, slot) {
-    const token = side.slotElements[slot];
+    const token = side.elements.tokens[slot];
     side.element.scrollTop = side.offset(token) - side.element.clientHeight / 3;
     this.led = null;
     this.follow(side);

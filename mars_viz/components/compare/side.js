@@ -43,8 +43,8 @@ class Side extends Stream {
     for (let r = chunk.first; r <= chunk.last; r++) {
       const partner = this.pane.partners[r];
       const words = partner === null ? ": no round of the other text starts here" : partner === r ? "" : `, where round ${partner + 1} of the other starts`;
-      this.roundElements[r].dataset.round += words;
-      this.roundElements[r].classList.toggle("alone", partner === null);
+      this.elements.rounds[r].dataset.round += words;
+      this.elements.rounds[r].classList.toggle("alone", partner === null);
     }
   }
 
@@ -93,7 +93,7 @@ class Side extends Stream {
   neighbour(key) {
     const on = ["ArrowLeft", "ArrowUp", "End"].includes(key) ? "ArrowLeft" : "ArrowRight";
     let to = super.neighbour(key);
-    while (to !== undefined && !this.slotElements[to].getClientRects().length) {
+    while (to !== undefined && !this.elements.tokens[to].getClientRects().length) {
       const further = neighbour(this.run, this.reading, to, on);
       if (further === to) return this.selected ?? undefined;
       to = further;
@@ -103,7 +103,7 @@ class Side extends Stream {
 
   /** Where a round begins in the text, pixels from its top. */
   top(round) {
-    return this.offset(this.roundElements[round]);
+    return this.offset(this.elements.rounds[round]);
   }
 
   offset(element) {

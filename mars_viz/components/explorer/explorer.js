@@ -110,9 +110,10 @@ class Explorer {
   // ---- what the hand does
 
   move(value) {
+    const seen = this.stream.inView();
     this.turn(value);
     this.stream.parting.jump.hidden = true;
-    this.stream.update();
+    this.stream.update(seen);
     this.render();
   }
 

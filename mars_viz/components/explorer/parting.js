@@ -28,17 +28,17 @@ class Parting {
 
   /** Everything after the round that parted is faded; the divider stands right after that round. */
   fade(chunk, parted) {
-    const { run, roundElements } = this.stream;
+    const { run, elements: { rounds } } = this.stream;
     chunk.element.classList.toggle("faded", chunk.first > parted);
     const before = chunk.parted ?? run.rounds;
     const inside = (r) => r >= chunk.first && r <= chunk.last;
     if (inside(parted) || inside(before)) {
       for (let r = chunk.first; r <= chunk.last; r++) {
-        roundElements[r].classList.toggle("faded", r > parted && inside(parted));
+        rounds[r].classList.toggle("faded", r > parted && inside(parted));
       }
     }
     if (inside(parted)) {
-      roundElements[parted].after(this.divider);
+      rounds[parted].after(this.divider);
     } else if (this.divider.parentNode === chunk.element) this.divider.remove();
     chunk.parted = parted;
   }

@@ -40,6 +40,28 @@ const GROUP = 24; // chunks in a group
 const NEAR = 120; // pixels around the text's box within which a chunk is near
 const AHEAD = 3000; // and a group, so that its chunks are watched before they come near
 
+function chunkGroup(elements = []) {
+  return h("div", { class: "chunks", role: "presentation" }, ...elements);
+}
+
+/** A chunk that is not built. `stale` are the rounds of another trajectory that it is built of until it is refreshed. */
+function emptyChunk(run, range) {
+  const element = h("div", { class: "chunk", role: "presentation" });
+  element.chunk = { element, built: false, near: false, parted: undefined, stale: null };
+  return setRange(run, element.chunk, range);
+}
+
+/** Give a chunk a range of rounds. What is not built is as tall as its slots suggest. */
+function setRange(run, chunk, { first, last }) {
+  const slots = run.slotAt[last + 1] - run.slotAt[first];
+  if (slots !== chunk.slots && !chunk.built) {
+    chunk.slots = slots;
+    chunk.element.style.setProperty("--slots", slots);
+    chunk.element.style.removeProperty("--tall"); // another text's
+  }
+  return Object.assign(chunk, { first, last });
+}
+
 /** Chunks that wait to be built. Who watched every chunk of a long text would pay for all of them in every frame, so they
  * stand in groups: groups are watched, and chunks only in groups that are near. Tells of chunks that come near or leave by
  * `seen`, as an IntersectionObserver does. */
@@ -54,9 +76,37 @@ class Placeholders {
     this.close();
     this.elements = [];
     for (let first = 0; first < chunks.length; first += GROUP) {
-      this.elements.push(h("div", { class: "chunks", role: "presentation" }, ...chunks.slice(first, first + GROUP).map(({ element }) => element)));
+      this.elements.push(chunkGroup(chunks.slice(first, first + GROUP).map(({ element }) => element)));
     }
     return this.elements;
+  }
+
+  /** Put up those of the chunks that are new, behind the others, and take away what is none of them. */
+  change(chunks) {
+    const present = this.elements.flatMap((group) => [...group.children]);
+    for (const element of present.slice(chunks.length)) {
+      this.chunks.unobserve(element);
+      element.remove();
+    }
+    for (const group of this.elements.filter(({ children }) => !children.length)) {
+      this.groups.unobserve(group);
+      group.remove();
+    }
+    this.elements = this.elements.filter(({ children }) => children.length);
+    for (const { element } of chunks.slice(present.length)) this.add(element);
+  }
+
+  /** Put a chunk up behind the last one. */
+  add(element) {
+    let group = this.elements.at(-1);
+    if (group.children.length === GROUP) {
+      this.elements.push(chunkGroup());
+      group.after(this.elements.at(-1));
+      group = this.elements.at(-1);
+    }
+    group.append(element);
+    this.groups.unobserve(group);
+    this.groups.observe(group); // tells of it anew, and so of the chunk
   }
 
   watch() {

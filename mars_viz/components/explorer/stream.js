@@ -23,41 +23,52 @@ class Stream {
     this.chunks = [];
   }
 
-  /** Take on a reading, of another run or of another trajectory. */
+  /** Take on a reading of another run. */
   show(reading) {
     const { run } = reading;
     this.unfolding?.fold();
-    Object.assign(this, { run, reading, shown: new Int32Array(2 * run.rounds).fill(-1), labels: new AriaLabels(), selected: null, flagged: reading.differs });
-    this.element.classList.toggle("tall", reading.recorded.totals.tokens > 4 * ONE_CHUNK);
-    this.element.classList.toggle("code", looksLikeCode(run, reading.recorded));
-    this.roundElements = new Array(run.rounds);
-    this.slotElements = new Array(run.slots);
+    this.adopt(reading);
     this.list.clear();
-    this.chunks = chunked(run, reading.recorded).map((range) => this.emptyChunk(range));
-    const prompt = run.about.prompt;
-    this.prompt = prompt ? promptBefore(prompt) : null;
+    this.chunks = chunked(run, reading.recorded).map((range) => emptyChunk(run, range));
+    this.prompt = run.about.prompt ? promptBefore(run.about.prompt) : null;
     this.element.replaceChildren(...this.places.put(this.chunks));
     if (!run.rounds) this.element.replaceChildren(h("p", { class: "empty" }, "This run has no tokens. Choose another, or decode a prompt."));
     this.element.scrollTop = 0;
     this.chunks.slice(0, 4).forEach((chunk) => this.bring(chunk));
-    if (this.list.sheds(this.chunks)) this.element.style.setProperty("--per-slot", `${this.list.perSlot(run)}px`);
+    this.list.estimate(this.chunks, run, this.element);
     this.places.watch();
   }
 
-  /** The text of another dial value, where the hand is: nothing scrolls. */
+  /** Take on another trajectory of the run: nothing scrolls, and what is built stays. Its rounds are stale until their chunk is
+   * refreshed. */
   swap(reading, selected) {
-    const { scrollTop } = this.element;
     const unfold = this.unfolding?.carry(reading.run);
-    this.show(reading);
+    this.unfolding?.fold();
+    if (this.selected !== null) this.outline(this.selected, false);
+    this.markDiffering(false);
+    this.parting.divider.remove();
+    for (const chunk of this.list.built) chunk.stale ??= this.elements.standing(chunk.first, chunk.last);
+    this.adopt(reading);
+    this.setRanges(chunked(reading.run, reading.recorded));
     unfold?.();
-    this.element.scrollTop = scrollTop;
     if (selected !== null) this.select(selected, false);
   }
 
-  emptyChunk({ first, last }) {
-    const element = h("div", { class: "chunk", role: "presentation" });
-    element.style.setProperty("--slots", this.run.slotAt[last + 1] - this.run.slotAt[first]);
-    return (element.chunk = { first, last, element, built: false, near: false, parted: undefined });
+  /** Take on a reading, of whose rounds nothing is built yet. */
+  adopt(reading) {
+    const { run, recorded } = reading;
+    const elements = new RoundElements(run, this.list, this.prefix);
+    Object.assign(this, { run, reading, elements, selected: null, flagged: reading.differs });
+    this.element.classList.toggle("tall", recorded.totals.tokens > 4 * ONE_CHUNK);
+    this.element.classList.toggle("code", looksLikeCode(run, recorded));
+  }
+
+  /** Let the chunks have other ranges of rounds; as many as need be are added, or taken away at the end. */
+  setRanges(ranges) {
+    for (const chunk of this.chunks.splice(ranges.length)) if (chunk.built) this.takeDown(chunk);
+    this.chunks = ranges.map((range, i) => (this.chunks[i] ? setRange(this.run, this.chunks[i], range) : emptyChunk(this.run, range)));
+    this.places.change(this.chunks);
+    this.list.estimate(this.chunks, this.run, this.element);
   }
 
   seen(entries) {
@@ -75,25 +86,21 @@ class Stream {
   }
 
   tidy() {
-    for (const { chunk, tall } of this.list.leaving(this.selected === null ? null : this.chunkOf(this.selected))) this.takeDown(chunk, tall);
+    for (const { chunk, tall } of this.list.leaving(this.selected === null ? null : this.chunkOf(this.selected))) {
+      chunk.element.style.setProperty("--tall", `${tall}px`);
+      this.takeDown(chunk);
+    }
     if (!this.turning) this.name();
   }
 
-  takeDown(chunk, tall) {
+  takeDown(chunk) {
     const { first, last, element } = chunk;
-    element.style.setProperty("--tall", `${tall}px`);
     element.classList.remove("built");
     element.replaceChildren();
-    Object.assign(chunk, { built: false, parted: undefined });
+    for (const { tokens } of chunk.stale ?? this.elements.standing(first, last)) this.list.putAll(tokens);
+    if (!chunk.stale) this.elements.forget(first, last);
+    Object.assign(chunk, { built: false, parted: undefined, stale: null });
     this.list.built.delete(chunk);
-    const { slotAt } = this.run;
-    this.shown.fill(-1, 2 * first, 2 * last + 2);
-    this.roundElements.fill(undefined, first, last + 1);
-    for (let slot = slotAt[first]; slot < slotAt[last + 1]; slot++) {
-      if (this.slotElements[slot]) this.list.put(this.slotElements[slot]);
-      this.slotElements[slot] = undefined;
-      this.labels.forget(slot);
-    }
   }
 
   chunkOf(slot) {
@@ -107,36 +114,28 @@ class Stream {
     this.refresh(chunk);
   }
 
-  /** The element of a slot, made when it is first shown: most nodes of a tree never are. */
-  token(slot, r) {
-    if (this.slotElements[slot]) return this.slotElements[slot];
-    const { run } = this;
-    const token = (this.slotElements[slot] = this.list.token());
-    token.id = `${this.prefix}slot-${slot}`;
-    token.mine = slot; // not `slot`, which is an element's own and turns into text
-    if (slot < run.slotAt[r + 1] - 1) fill(token, run.pieces.text[run.nodes.token[slot - r]]);
-    return token;
-  }
-
   build(chunk) {
     chunk.built = true;
     this.list.built.add(chunk);
     chunk.element.classList.add("built");
     const built = document.createDocumentFragment();
     if (chunk.first === 0 && this.prompt) built.append(this.prompt);
-    for (let r = chunk.first; r <= chunk.last; r++) {
-      const round = (this.roundElements[r] = h("span", { class: "r", role: "presentation", "data-round": `round ${r + 1}` }));
-      for (let slot = this.run.slotAt[r]; slot < this.run.slotAt[r + 1] && !this.run.branched[r]; slot++) round.append(this.token(slot, r));
-      built.append(round);
-    }
+    for (let r = chunk.first; r <= chunk.last; r++) built.append(this.elements.round(r));
     chunk.element.append(built);
     if (this.selected !== null) this.outline(this.selected, true);
   }
 
-  /** After the dial moved: only what is in view, and of that only rounds that are decided otherwise. */
-  update() {
+  /** The chunks that are in view. Who asks before anything moves does not wait for a layout. */
+  inView() {
+    return this.list.inView(this.element);
+  }
+
+  /** After the dial moved: of the chunks that were `seen` before, rounds that are decided otherwise. */
+  update(seen) {
     this.turning = true; // until names are given again
-    for (const chunk of this.list.inView(this.element)) this.refresh(chunk);
+    const follow = () => this.inView().filter(({ stale }) => stale).forEach((chunk) => this.refresh(chunk));
+    if (seen.some(({ stale }) => stale)) requestAnimationFrame(follow); // in the same frame: what another text has moved into view
+    for (const chunk of seen) if (chunk.built) this.refresh(chunk);
     if (!this.reading.parted) this.parting.divider.remove();
     this.flag();
   }
@@ -145,38 +144,43 @@ class Stream {
   flag() {
     const { differs } = this.reading;
     if (differs === this.flagged) return;
-    this.slotElements[this.flagged]?.classList.remove("differs");
-    this.slotElements[differs]?.classList.add("differs");
+    this.markDiffering(false);
     this.flagged = differs;
+    this.markDiffering(true);
+  }
+
+  markDiffering(on) {
+    for (const element of this.elementsOf(this.flagged)) element.classList.toggle("differs", on);
   }
 
   refresh(chunk) {
-    const { run, shown, reading } = this;
-    for (let r = chunk.first; r <= chunk.last; r++) {
-      if (shown[2 * r] === reading.now.stop[r] && shown[2 * r + 1] === reading.now.emitted[r]) continue;
-      shown[2 * r] = reading.now.stop[r];
-      shown[2 * r + 1] = reading.now.emitted[r];
-      this.dress(r);
-    }
+    const { run, reading } = this;
+    if (chunk.stale) this.replaceStale(chunk);
+    for (let r = chunk.first; r <= chunk.last; r++) if (this.elements.looks.outdated(reading, r)) this.dress(r);
     const parted = reading.parted ? reading.parted.round : run.rounds;
     if (chunk.parted !== parted) this.parting.fade(chunk, parted);
   }
 
+  /** Another trajectory's rounds make room for the reading's own. */
+  replaceStale(chunk) {
+    reconcile(this, chunk);
+    this.markDiffering(true);
+    if (this.selected !== null) this.outline(this.selected, true);
+    if (this.unfolding?.isIn(chunk)) this.unfolding.grow();
+  }
+
   /** Give the tokens of a round the looks of their outcomes, in reading order. */
   dress(r) {
-    const { run, reading } = this;
+    const { run, reading, elements } = this;
     const last = run.slotAt[r + 1] - 1;
-    const shown = run.branched[r] ? readingOrder(run, reading.now, r) : Array.from({ length: run.count[r] + 1 }, (_, i) => run.slotAt[r] + i);
+    const shown = run.branched[r] ? readingOrder(run, reading.now, r) : chainSlots(run, r);
     const tokens = shown.map((slot) => {
-      const token = this.token(slot, r);
-      if (slot === last && token.piece !== reading.now.emitted[r]) {
-        token.piece = reading.now.emitted[r];
-        fill(token, run.pieces.text[token.piece]);
-      }
+      const token = elements.token(slot, r);
+      if (slot === last) elements.write(token, reading.now.emitted[r]);
       this.look(token, slot, slot === last ? reading.now.emission[r] : reading.now.outcome[slot - r]);
       return token;
     });
-    if (run.branched[r]) this.roundElements[r].replaceChildren(...tokens);
+    if (run.branched[r]) this.elements.rounds[r].replaceChildren(...tokens);
     if (run.branched[r]) this.unfolding?.dress(r, shown, tokens.at(-1));
   }
 
@@ -195,7 +199,9 @@ class Stream {
 
   /** Another overlay: every built token looks otherwise. */
   repaint() {
-    this.shown.fill(-1);
+    this.flag();
+    this.elements.looks.forget();
+    for (const chunk of this.list.built) chunk.stale?.forEach(({ looks }) => looks.fill(-1));
     this.catchUp();
   }
 
@@ -211,13 +217,14 @@ class Stream {
     if (this.reading.parted) this.parting.point();
   }
 
-  /** When the hand rests: what is near, and its accessible names; they count tokens, so one change renames all that follow. */
+  /** When the hand rests: all that is built, for it may be copied, and the accessible names of what is near; they count tokens, so
+   * one change renames all that follow. */
   name() {
     this.turning = false;
-    this.catchUp();
+    for (const chunk of this.list.built) this.refresh(chunk);
     const listed = this.reading.list();
     for (const chunk of this.list.nearby()) {
-      for (let r = chunk.first; r <= chunk.last; r++) this.labels.give(this.reading, r, listed, this.slotElements);
+      for (let r = chunk.first; r <= chunk.last; r++) nameTokens(this.reading, r, listed, this.elements.tokens);
     }
   }
 
@@ -229,14 +236,14 @@ class Stream {
     if (!chunk) return;
     this.unfolding?.selected(slot);
     if (reveal) this.bring(chunk);
-    if (!this.slotElements[slot]) this.element.removeAttribute("aria-activedescendant"); // it named another token
+    if (!this.elements.tokens[slot]) this.element.removeAttribute("aria-activedescendant"); // it named another token
     this.outline(slot, true);
-    if (reveal) scrollInto(this.element, this.elementsOf(slot).at(-1) ?? this.roundElements[roundOf(this.run, slot)]);
+    if (reveal) scrollInto(this.element, this.elementsOf(slot).at(-1) ?? this.elements.rounds[roundOf(this.run, slot)]);
   }
 
   /** Those that stand for a slot, in the text and in the unfolded tree; the last one is where the keys are. */
   elementsOf(slot) {
-    const token = this.slotElements[slot]?.isConnected && this.slotElements[slot];
+    const token = this.elements.tokens[slot]?.isConnected && this.elements.tokens[slot];
     const node = this.unfolding?.box(slot);
     return (this.unfolding?.walking ? [token, node] : [node, token]).filter(Boolean);
   }

@@ -5,41 +5,61 @@
 export function along(pool, path) {
   if (path.length === pool.rounds) return Object.assign(pool, { poolSlot: null });
   const rounds = path.length;
-  const count = Int32Array.from(path, (r) => pool.count[r]);
+  const ranges = rangesOf(path);
+  const count = copied(pool.count, ranges, rounds);
   const nodeAt = new Int32Array(rounds + 1);
   for (let r = 0; r < rounds; r++) nodeAt[r + 1] = nodeAt[r] + count[r];
-  const nodeIndex = new Int32Array(nodeAt[rounds]);
-  const poolSlot = new Int32Array(nodeAt[rounds] + rounds); // rows are numbered as slots are
-  path.forEach((from, r) => {
-    for (let i = 0; i < count[r]; i++) nodeIndex[nodeAt[r] + i] = pool.nodeAt[from] + i;
-    for (let i = 0; i <= count[r]; i++) poolSlot[nodeAt[r] + r + i] = pool.slotAt[from] + i;
-  });
+  const slots = nodeAt[rounds] + rounds; // rows are numbered as slots are
+  const within = (starts) => ranges.map(([from, to]) => [starts[from], starts[to]]);
+  const ofNodes = within(pool.nodeAt), ofSlots = within(pool.slotAt);
   const run = {
     ...pool,
     rounds,
     count,
     nodeAt,
-    slots: poolSlot.length,
+    slots,
     slotAt: nodeAt.map((at, r) => at + r),
-    limit: Int32Array.from(path, (r) => pool.limit[r]),
-    forced: Uint16Array.from(path, (r) => pool.forced[r]),
-    nodes: gathered(pool.nodes, nodeIndex, pool.judge.length),
-    rows: gathered(pool.rows, poolSlot, pool.slots),
+    limit: copied(pool.limit, ranges, rounds),
+    forced: copied(pool.forced, ranges, rounds),
+    nodes: gathered(pool.nodes, ofNodes, nodeAt[rounds], pool.judge.length),
+    rows: gathered(pool.rows, ofSlots, slots, pool.slots),
     rules: [],
-    poolSlot,
+    poolSlot: numbered(ofSlots, slots),
   };
   return Object.assign(run, family(run), { branched: branching(run) });
 }
 
-/** The lines of every column that `index` names, lists of candidates excepted. */
-function gathered(columns, index, lines) {
+/** What a path passes through in the pool's own order, as ranges of rounds: of many rounds few, and those are copied at once. */
+function rangesOf(path) {
+  const ranges = [];
+  for (const r of path) {
+    if (ranges.at(-1)?.[1] === r) ranges.at(-1)[1]++;
+    else ranges.push([r, r + 1]);
+  }
+  return ranges;
+}
+
+/** The lines of every column in these ranges, lists of candidates excepted. */
+function gathered(columns, ranges, length, lines) {
   const own = Object.entries(columns).filter(([, column]) => !ArrayBuffer.isView(column) || column.length === lines);
-  return Object.fromEntries(own.map(([name, column]) => {
-    if (!ArrayBuffer.isView(column)) return [name, column];
-    const found = new column.constructor(index.length);
-    for (let i = 0; i < index.length; i++) found[i] = column[index[i]];
-    return [name, found];
-  }));
+  return Object.fromEntries(own.map(([name, column]) => [name, ArrayBuffer.isView(column) ? copied(column, ranges, length) : column]));
+}
+
+function copied(column, ranges, length) {
+  const found = new column.constructor(length);
+  let at = 0;
+  for (const [from, to] of ranges) {
+    found.set(column.subarray(from, to), at);
+    at += to - from;
+  }
+  return found;
+}
+
+function numbered(ranges, length) {
+  const found = new Int32Array(length);
+  let at = 0;
+  for (const [from, to] of ranges) for (let i = from; i < to; i++) found[at++] = i;
+  return found;
 }
 
 export class Trajectories {
@@ -101,4 +121,10 @@ export function carried(slot, from, to) {
   const inPool = from.poolSlot ? from.poolSlot[slot] : slot;
   const found = to.poolSlot ? to.poolSlot.indexOf(inPool) : inPool < to.slots ? inPool : -1;
   return found < 0 ? null : found;
+}
+
+/** True if a round of one run is a round of another, of the same pool. */
+function sameRound(run, r, other, s) {
+  const at = ({ poolSlot, slotAt }, round) => (poolSlot ? poolSlot[slotAt[round]] : slotAt[round]);
+  return at(run, r) === at(other, s);
 }

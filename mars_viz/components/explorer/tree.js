@@ -46,7 +46,7 @@ export function treeWords(run, decisions, r) {
 /** `name` gives a token its class. */
 class Tree {
   constructor({ name, id, closed }) {
-    Object.assign(this, { name, id });
+    Object.assign(this, { name, id, boxes: new Map() });
     this.said = h("span", { class: "tree-words" });
     this.levels = h("div", { class: "levels", role: "presentation" });
     this.shut = h("span", { class: "shut", "data-tip": "Fold the tree (t or Escape)", onclick: closed }, "×");

@@ -13,7 +13,8 @@ class Unfolding {
     const { run } = this.stream;
     const count = run.count[r], out = count - shown.filter((slot) => slot < run.slotAt[r + 1] - 1).length;
     const tip = `This round drafted ${plural(count, "token")} as a tree; show it (t)`;
-    const handle = h("span", { class: "fold", role: "presentation", "data-more": out ? `+${out}` : "tree", "data-tip": tip, onclick: () => this.toggle(r) });
+    const pressed = () => this.toggle(this.stream.elements.rounds.indexOf(handle.parentNode)); // the element may have become another round's
+    const handle = h("span", { class: "fold", role: "presentation", "data-more": out ? `+${out}` : "tree", "data-tip": tip, onclick: pressed });
     if (last.classList.contains("broken")) last.before(handle);
     else last.after(handle);
     if (r === this.round) this.grow();
@@ -32,21 +33,27 @@ class Unfolding {
   unfold(r) {
     this.fold();
     this.round = r;
-    if (this.stream.roundElements[r]) this.grow();
+    if (this.stream.elements.rounds[r]) this.grow();
   }
 
   fold() {
     const { round, stream } = this;
     Object.assign(this, { round: null, walking: false });
     this.tree.element.remove();
+    this.tree.boxes.clear();
     if (round !== null && stream.selected !== null) stream.outline(stream.selected, true);
+  }
+
+  /** True if the round is one of a chunk's. */
+  isIn({ first, last }) {
+    return this.round !== null && this.round >= first && this.round <= last;
   }
 
   /** Draw the tree below its round. */
   grow() {
     const { stream, tree, round } = this;
     tree.show(stream.reading, round, this.shares(round));
-    stream.roundElements[round].after(tree.element);
+    stream.elements.rounds[round].after(tree.element);
     if (stream.selected !== null) stream.outline(stream.selected, true);
   }
 

@@ -35,7 +35,7 @@ class VirtualList {
   }
 
   clear() {
-    Object.assign(this, { built: new Set(), spare: [] });
+    Object.assign(this, { built: new Set(), spare: [], estimated: false });
   }
 
   nearby() {
@@ -51,9 +51,11 @@ class VirtualList {
     });
   }
 
-  /** True if a text of so many chunks is never there as a whole. */
-  sheds(chunks) {
-    return chunks.length > this.most;
+  /** Of a text of so many chunks that it is never there as a whole: tell its element how tall a slot is, once. */
+  estimate(chunks, run, { style }) {
+    if (this.estimated || chunks.length <= this.most) return;
+    this.estimated = true;
+    style.setProperty("--per-slot", `${this.perSlot(run)}px`);
   }
 
   /** Pixels that a slot takes up, all in all, by the chunks that are built. */
@@ -81,10 +83,16 @@ class VirtualList {
     return this.spare.pop() ?? h("span", { role: "option" });
   }
 
+  /** Elements that no slot has any more; of a round's some may never have been made. */
+  putAll(tokens) {
+    for (const token of tokens) if (token) this.put(token);
+  }
+
   put(token) {
     if (this.spare.length >= SPARE) return;
     token.piece = undefined;
-    for (const name of ["label", "posinset", "setsize", "selected"]) token.removeAttribute(`aria-${name}`);
+    unname(token);
+    token.removeAttribute("aria-selected");
     this.spare.push(token);
   }
 }
