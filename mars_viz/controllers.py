@@ -4,6 +4,10 @@ A controller looks at a draft that was made to full length and says up to where 
 have drafted is cut away before anything is judged. So each token has one breakpoint: the threshold at which it leaves
 the draft. Knows speculations; knows no models and no rules' arithmetic.
 
+What it looks at is one draft. A length that hangs on how the rounds before went, as transformers' heuristic schedule
+has it, is none of these: a run, its map and the walks of all rules keep one answer for each prefix, whichever way led
+there.
+
 A lossless rule stays lossless: whether a token is drafted hangs on tokens before it and on the drafter's laws up to its
 own, never on the token itself nor on anything after it. Given these, a token that is drafted still follows the
 drafter's law, which is all that the proofs of rejection sampling and block verification ask for, token by token from
@@ -159,7 +163,7 @@ CONTROLLERS: Mapping[str, Controller] = {
             "Confidence",
             "Stops after a token that the drafter itself gave less than λ.",
             "q(x) < λ; x is drafted still",
-            "transformers, ConfidenceCriteria (assistant_confidence_threshold); from memory",
+            "transformers 5, ConfidenceCriteria (assistant_confidence_threshold), read; here λ stays as it is",
             _dial("confidence threshold", 0, 1, 0.4, shorter_is_high=True),
             _q,
             ("q",),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from playwright.sync_api import BrowserContext
-from test_controls import APART, Tells, context, server, used
+from test_controls import APART, Tells, context, server, untouched, used
 
 from tests.staged import Staged
 
-__all__ = ["context", "server"]
+__all__ = ["context", "server", "untouched"]
 
 
 @pytest.mark.flaky(reruns=0)
@@ -26,9 +26,9 @@ def test_every_control_does_what_it_is_for(
 @pytest.mark.flaky(reruns=0)
 @pytest.mark.parametrize("page", APART)
 def test_every_control_with_every_kind_of_run(
-    server: Staged,  # noqa: F811
+    untouched: Staged,  # noqa: F811
     context: BrowserContext,  # noqa: F811
     page: str,
     record_property: Tells,
 ) -> None:
-    used(server, context, page, record_property, whole=True)
+    used(untouched, context, page, record_property, whole=True)
