@@ -57,8 +57,13 @@ def sees(parents: Sequence[int]) -> list[bytes]:
     """Of each of N nodes a byte for each: 1 for those that it sees, which are those it follows, and itself; else 0."""
     seen: list[bytes] = []
     for node, parent in enumerate(parents):
-        seen.append((seen[parent] if parent >= 0 else b"").ljust(node, b"\0") + b"\1")
+        seen.append(also_itself(seen[parent] if parent >= 0 else b"", node))
     return [row.ljust(len(parents), b"\0") for row in seen]
+
+
+def also_itself(above: bytes, node: int) -> bytes:
+    """What a node sees whose parent sees so much: that, and itself."""
+    return above.ljust(node, b"\0") + b"\1"
 
 
 def leaves(parents: Sequence[int]) -> list[int]:

@@ -128,7 +128,7 @@ class Eagle3Drafter:
             b, k = level.ids.shape
             parents, sees = [level.parents[i] for i in order], [level.sees[i] for i in order]
             above = rows_at(states, sent(parents, self.device))
-            mask = TreeMask.of(begins, sees, [[level.depth - 1] * k] * b, begins, self.device)
+            mask = TreeMask.of(begins, sees, [[level.depth - 1] * k] * b, self.device)
             places = [begin + len(sees[0][0]) - k for begin in begins]
             states = self._network.read(level.ids[order], above, places, tree=mask)
             return self._network.logits(states.flatten(0, 1)).view(b, k, -1)[slots]

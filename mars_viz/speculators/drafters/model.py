@@ -91,7 +91,7 @@ class ModelDrafter:
 
         def deeper(level: Level) -> Tensor:
             b, width = level.ids.shape
-            mask = TreeMask.of(lengths, level.sees, [[level.depth - 1] * width] * b, lengths, self._model.device)
+            mask = TreeMask.of(lengths, level.sees, [[level.depth - 1] * width] * b, self._model.device)
             return self._model.logits(level.ids, width, mask)
 
         return tree_drafted(first, deeper, self._shape, self._settings, lengths, nodes, self._vocabulary)

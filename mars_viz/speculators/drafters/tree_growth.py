@@ -25,6 +25,7 @@ from mars_viz.shapes import Shape, best_paths
 from mars_viz.speculators.draft import Draft, rows_at
 from mars_viz.speculators.host_copy import sent
 from mars_viz.speculators.topk import largest
+from mars_viz.trees import also_itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +124,7 @@ class _Growing:
         self._first = len(self._above)
         for place in best:
             row = place // self.each
-            seen = self._sees[row - 1] if row else b""
-            self._sees.append(seen.ljust(len(self._sees), b"\0") + b"\1")
+            self._sees.append(also_itself(self._sees[row - 1] if row else b"", len(self._sees)))
             self._above.append(place)
         count = len(self._sees)
         sees = [seen.ljust(count, b"\0") for seen in self._sees[count - len(best) :]]

@@ -23,6 +23,7 @@ from mars_viz.speculators.draft import Draft, rows_at
 from mars_viz.speculators.drafters.tree_growth import Deeper, Level, grown
 from mars_viz.speculators.host_copy import sent
 from mars_viz.speculators.sampling import draw, law, on_device
+from mars_viz.trees import also_itself
 
 
 def tree_drafted(
@@ -57,7 +58,7 @@ def drawn(
         width = 1 if depth <= shape.trunk else shape.children
         above = [*range(width)] if width == rows.shape[1] else [0] * width  # each its own, or all the one
         rows, begins = rows[:, above], len(sees[0])
-        sees = [sees[parent].ljust(begins + i, b"\0") + b"\1" for i, parent in enumerate(above)]
+        sees = [also_itself(sees[parent], begins + i) for i, parent in enumerate(above)]
         sees = [seen.ljust(begins + width, b"\0") for seen in sees]
         picked = draw(law(rows, settings), uniforms[:, :width, depth - 1])  # [B, w]
         levels.append(picked if vocabulary is None else vocabulary[picked])

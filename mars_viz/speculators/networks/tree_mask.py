@@ -32,12 +32,11 @@ class TreeMask:
         begins: Sequence[int],
         sees: Sequence[Sequence[bytes]],
         depths: Sequence[Sequence[int]],
-        starts: Sequence[int],
         device: torch.device,
     ) -> TreeMask:
-        """`sees`, of each text's n tokens W bytes that are 1 or 0; `depths` [B, n], counted from `starts`, the
+        """`sees`, of each text's n tokens W bytes that are 1 or 0; `depths` [B, n], counted from `begins`, the
         positions of depth 0."""
-        positions = [[start + depth for depth in own] for start, own in zip(starts, depths, strict=True)]
+        positions = [[begin + depth for depth in own] for begin, own in zip(begins, depths, strict=True)]
         seen = np.frombuffer(b"".join(b"".join(rows) for rows in sees), bool).copy()
         return cls(begins, sent(seen.reshape(len(sees), len(sees[0]), -1), device), sent(positions, device))
 

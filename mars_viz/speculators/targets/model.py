@@ -42,7 +42,7 @@ class ModelTarget:
         wholes = [_below(unread, parents, n) for parents in branches]
         depths = [(trees.depths_of(whole) - 1).tolist() for whole in wholes]
         begins = self._model.ends
-        mask = TreeMask.of(begins, [trees.sees(whole) for whole in wholes], depths, begins, self.device)
+        mask = TreeMask.of(begins, [trees.sees(whole) for whole in wholes], depths, self.device)
         return self._model.logits(torch.cat([ids, tokens], 1), rows=n + 1, tree=mask)
 
     def keep(self, layers: Sequence[int]) -> None:
