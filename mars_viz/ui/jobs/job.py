@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
@@ -81,7 +82,7 @@ class Progress:
 P = TypeVar("P", bound=Progress)
 
 
-class Job(Generic[P]):
+class Job(ABC, Generic[P]):
     """One thing to do for one asker. A kind of job says in `work` what; `Worker.submit` takes it.
 
     What it holds besides its progress must be such that it can be pickled: where it is done may be another process.
@@ -121,13 +122,13 @@ class Job(Generic[P]):
         those that go before it are done."""
         return Rank.SHORT
 
+    @abstractmethod
     def work(self, models: Models[Any]) -> None:
         """Do it, and end in a finished state; where the models are, in the state LOADING.
 
         Ask `models` for a pair, `stopping` between any two steps whether to go on, and `tell` what is new. What it
         raises ends the job as FAILED: a MarsVizError in its own words.
         """
-        raise NotImplementedError
 
     @property
     def progress(self) -> P:
@@ -227,10 +228,10 @@ class LongJob(Job[P]):
         super().__init__(progress)
         self._left: Iterator[None] | None = None
 
+    @abstractmethod
     def steps(self, models: Models[Any]) -> Iterator[None]:
         """Do it; each time it yields, others may come in between, so it asks for its pair as its `holder`. Raises what
         is wrong."""
-        raise NotImplementedError
 
     def work(self, models: Models[Any]) -> None:
         """Take a step, or end."""
