@@ -1,5 +1,5 @@
-"""The samples that come with the product: where recorded runs and races lie, whether they are wanted, and what the
-lessons measure and grade on request, done once.
+"""The samples that come with the product: where recorded runs, races and sweeps lie, whether they are wanted, and what
+the lessons measure and grade on request, done once.
 
 Knows paths, costs and steps; measures nothing.
 """
@@ -26,6 +26,8 @@ MEASURED = _ROOT / "sample_measurements"
 """What the lessons measure, measured once."""
 RACES = _ROOT / "sample_races"
 """A folder a race."""
+SWEEPS = _ROOT / "sample_sweeps"
+"""A folder a sweep."""
 VARIABLE = "MARS_VIZ_SAMPLES"
 """Of the environment; "off" leaves the samples out, a folder's name puts the runs in it in their place."""
 _OURS = ("", "on")
@@ -45,6 +47,11 @@ def runs_folder() -> Path | None:
     if not folder.is_dir():
         raise RunFileError(f"{VARIABLE} names no folder of runs here. Set it to one, or to off for no samples.")
     return folder
+
+
+def is_sample_sweep(folder: Path) -> bool:
+    """True of the folder of a sweep that comes with the product, into which nothing is written."""
+    return folder.parent == SWEEPS
 
 
 COSTS = "costs.json"

@@ -172,18 +172,18 @@ DIALS = 200
 @pytest.mark.parametrize(
     ("prompt", "settings", "gammas"),
     [
-        ("Once upon a time, there was a little girl", Settings(rule="mars", max_new_tokens=32), (2, 6)),
+        ("Sam had a new red kite.", Settings(rule="mars", max_new_tokens=32), (2, 6)),
         ("Ben was sad because", Settings(rule="mars", max_new_tokens=24, gamma=3), (3,)),
         ("Lily had a red ball. She", Settings(rule="mars-code", temperature=1.0, seed=2, max_new_tokens=24), (6,)),
         ("The frog wanted to", Settings(rule="mars", temperature=1.0, seed=1, max_new_tokens=24, gamma=5), (5,)),
         ("The frog wanted to", Settings(rule="mars-sampling", temperature=0.8, seed=3, max_new_tokens=32), (1, 6)),
         (
-            "There was a big tree and",
+            "Ben was sad because",
             Settings(rule="mars-sampling", temperature=1.0, seed=2, max_new_tokens=24, gamma=4),
             (4,),
         ),
-        ("One day, Tom and", Settings(rule="mars-margin", max_new_tokens=24, gamma=4), (4,)),
-        ("One day, Tom and", Settings(rule="tensorrt-llm", max_new_tokens=24, gamma=4), (4,)),
+        ("There was a big tree and", Settings(rule="mars-margin", max_new_tokens=24, gamma=4), (4,)),
+        ("Sam had a new red kite.", Settings(rule="tensorrt-llm", max_new_tokens=24, gamma=4), (4,)),
         ("The dog ran", Settings(rule="typical", temperature=0.9, seed=5, max_new_tokens=24, gamma=4), (4,)),
         ("The dog ran", Settings(rule="lenience", temperature=0.9, seed=5, max_new_tokens=24, gamma=4), (4,)),
     ],

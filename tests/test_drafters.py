@@ -22,6 +22,7 @@ from transformers import (
 import mars_viz
 from mars_viz import cli
 from mars_viz.demo import DRAFTER, TARGET
+from mars_viz.demo.prompts import STORIES
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.multi_rule_walk import Stand
@@ -182,7 +183,7 @@ def test_with_all_layers_the_target_drafts_what_it_writes() -> None:
     tokenizer = AutoTokenizer.from_pretrained(TARGET)
     all_of_them = Loaded(with_layers(loaded.model, range(count_of(loaded.model))), "all layers")
     run = Recording(
-        backend_of(tokenizer, loaded, all_of_them), PROMPT, Settings(rule="strict", max_new_tokens=21)
+        backend_of(tokenizer, loaded, all_of_them), STORIES[0], Settings(rule="strict", max_new_tokens=21)
     ).finish()
     assert run.tau == 7 and len(run.rounds) == 3
 
@@ -190,7 +191,7 @@ def test_with_all_layers_the_target_drafts_what_it_writes() -> None:
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_strict_writes_what_the_target_writes(each: Backend, temperature: float) -> None:
     settings = Settings(rule="strict", temperature=temperature, gamma=5, max_new_tokens=40)
-    run = Recording(each, PROMPT, settings).finish()
+    run = Recording(each, "Add 58 and 67.\n", settings).finish()
     assert run.token_ids == decode_alone(each, run.prompt_ids, settings).token_ids
     assert run.tau > 1.02
     assert run.provenance.batching.startswith("bit for bit")

@@ -21,6 +21,7 @@ from mars_viz.prompts import (
     Turns,
     builtin_prompts,
     grader_named,
+    kinds_named,
     load_prompts,
     per_task,
     read_prompts,
@@ -263,8 +264,8 @@ def test_an_answer_is_contained_in_itself(answer, before, after):
 
 def test_built_in_tasks_are_held_out_and_graded_as_the_tasks_grade():
     found = builtin_prompts(40, seed=3)
-    assert len(found) == found.graded == 120
-    assert len({item.prompt for item in found.items}) == len({item.id for item in found.items}) == 120
+    assert len(found) == found.graded == 240
+    assert len({item.prompt for item in found.items}) == len({item.id for item in found.items}) == 240
     for kind in tasks.Task:
         instances = {i.prompt: i for i in islice(tasks.instances(kind, 3, held_out=True), 200)}
         for item in (item for item in found.items if item.category == kind.value):
@@ -313,6 +314,7 @@ def test_another_set_adds_nothing(offered):
 
 
 def test_more_built_in_tasks_follow_those_that_were_swept():
-    few, many = builtin_prompts(3), builtin_prompts(per_task(13))
+    kinds = kinds_named("addition, question, turns")
+    few, many = (builtin_prompts(each, kinds=kinds) for each in (3, per_task(13, len(kinds))))
     assert len(many) == 15 and (grown := few.with_more(many)).items[:9] == few.items
     assert sorted(item.id for item in grown.items) == sorted(item.id for item in many.items)

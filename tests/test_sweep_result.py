@@ -525,14 +525,14 @@ def test_the_command_says_what_adds_prompts_and_adds_them(
     ]
     command(*common, "--limit", "1")
     said = re.search(r"The same command with --resume --limit (\d+) adds them\.", capsys.readouterr().out)
-    assert said is not None and 3 * int(said[1]) >= 100
+    assert said is not None and 6 * int(said[1]) >= 100
     written = {path: path.read_bytes() for path in (tmp_path / "out" / "results").iterdir()}
     command(*common, "--resume", "--limit", "2")
-    assert "6 prompts of built-in tasks" in capsys.readouterr().out
-    assert len(written) == 3 and all(path.read_bytes() == data for path, data in written.items())
+    assert "12 prompts of built-in tasks" in capsys.readouterr().out
+    assert len(written) == 6 and all(path.read_bytes() == data for path, data in written.items())
     command(*common, "--resume")
-    assert "6 prompts of built-in tasks" in capsys.readouterr().out, "without --limit as many as there are"
-    with pytest.raises(BadInput, match="number of prompts was 6 and is 3"):
+    assert "12 prompts of built-in tasks" in capsys.readouterr().out, "without --limit as many as there are"
+    with pytest.raises(BadInput, match="number of prompts was 12 and is 6"):
         command(*common, "--resume", "--limit", "1")
 
 

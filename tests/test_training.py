@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from mars_viz.speculators.drafters.eagle3_checkpoint import read_checkpoint
 from mars_viz.speculators.drafters.eagle3_shapes import TargetShape
 from training import train
 from training.corpus import Mixture, Shares, text_sources
-from training.eagle import save_head, started
+from training.distil import DIVERGENCES, Distillation
+from training.eagle import save_head, started, take_over
 from training.eagle_head import FADING, STEPS, HeadLoss
 from training.loop import Schedule
 
@@ -81,3 +83,43 @@ def test_a_heads_loss_is_its_cross_entropy_against_the_targets_law_a_step_on() -
             losses.append(float(-(p * q).sum(-1).mean()))
     weights = [FADING**step for step in range(STEPS)]
     assert found == pytest.approx(np.average(losses, weights=weights), rel=1e-5)
+
+
+def test_a_head_takes_another_over_row_by_row_of_the_tokens_that_both_draft(tmp_path: Path) -> None:
+    target = LlamaForCausalLM.from_pretrained(demo.TARGET, dtype=torch.float32)
+    old, new = torch.arange(0, 4000, 8), torch.arange(0, 4000, 10)
+    before, after = started(target, old, 1), started(target, new, 2)
+    save_head(before, old, tmp_path)
+    take_over(after, new, tmp_path)
+    assert torch.equal(after.fc.weight, before.fc.weight.bfloat16().float())
+    assert torch.equal(after.lm_head.weight[8], before.lm_head.weight[10].bfloat16().float())  # token 80, of both
+    assert torch.equal(after.lm_head.weight[1], target.lm_head.weight[10])  # of the new one alone
+
+
+def test_divergences_are_those_of_their_names() -> None:
+    p, q = (torch.tensor([[each]]).log() for each in ([0.5, 0.25, 0.25], [0.25, 0.5, 0.25]))
+    found = {name: float(of(p, q)) for name, of in DIVERGENCES.items()}
+    assert found["forward"] == pytest.approx(0.25 * np.log(2)) and found["total-variation"] == pytest.approx(0.25)
+    assert found["reverse"] == pytest.approx(0.25 * np.log(2))
+    lopsided = torch.tensor([[[0.98, 0.01, 0.01]]]).log()
+    assert float(DIVERGENCES["forward"](p, lopsided)) == pytest.approx(float(DIVERGENCES["reverse"](lopsided, p)))
+    assert float(DIVERGENCES["forward"](p, lopsided)) != pytest.approx(float(DIVERGENCES["reverse"](p, lopsided)))
+
+
+def test_with_a_reference_only_what_it_is_ahead_in_is_learned() -> None:
+    class Law(torch.nn.Module):
+        def __init__(self, logits: torch.Tensor):
+            super().__init__()
+            self.logits = torch.nn.Parameter(logits)
+
+        def forward(self, input_ids: torch.Tensor, use_cache: bool) -> SimpleNamespace:
+            return SimpleNamespace(logits=self.logits[:, : input_ids.shape[1]])
+
+    torch.manual_seed(0)
+    target, drafter = (Law(torch.randn(1, 10, 5)) for _ in range(2))
+    known = drafter.logits.detach().clone()
+    known[:, 3:7] = target.logits.detach()[:, 3:7]  # ahead at these alone
+    loss = Distillation(target, DIVERGENCES["forward"], Law(known))
+    loss(drafter, torch.zeros(1, 11, dtype=torch.long), torch.ones(1, 10)).backward()
+    learned = drafter.logits.grad
+    assert learned is not None and learned[0].abs().sum(-1).gt(0).tolist() == [3 <= i < 7 for i in range(10)]

@@ -410,7 +410,7 @@ def test_the_map_of_trees_is_what_independent_walks_are(rule: str, temperature: 
 @pytest.mark.parametrize(
     ("prompt", "rule", "tree", "budgets"),
     [
-        ("Lily had a red ball. She", "mars", "dynamic:depth=6,topk=3,nodes=12", (4, 12)),
+        ("Tom and his dog went to the park.", "mars", "dynamic:depth=6,topk=3,nodes=12", (4, 12)),
         ("The frog wanted to", "mars:siblings=longest", "dynamic:depth=4,topk=3,nodes=10", (10,)),
         ("One day, Tom and", "mars-margin:siblings=draft-order", "dynamic:depth=5,topk=2,nodes=8", (8,)),
     ],

@@ -6,6 +6,7 @@ resumed training sees what an uninterrupted one would have seen.
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import itertools
 import random
@@ -63,7 +64,7 @@ def train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
     )
     exercises = [
         instance.prompt + instance.completion
-        for task in tasks.Task
+        for task in tasks.ONE_WORDING  # the free wordings are made of words that stories have
         for instance in itertools.islice(tasks.instances(task, 0, held_out=False), 5000)
     ]
     tokenizer.train_from_iterator([*texts, *exercises], trainer)
@@ -113,9 +114,7 @@ def task_source(share: float, task: tasks.Task, tokenizer: PreTrainedTokenizerFa
     """Exercises that are not held out; their prompts hardly count."""
 
     def document(rng: random.Random) -> Document:
-        instance = tasks.make(task, rng)
-        while instance.held_out:
-            instance = tasks.make(task, rng)
+        instance = tasks.learned(task, rng)
         prompt = tokenizer(instance.prompt).input_ids
         answer = tokenizer(instance.completion, add_special_tokens=False).input_ids
         weight = np.ones(len(prompt) + len(answer), np.float32)
@@ -134,13 +133,21 @@ class Shares:
     addition: float = 0.08
     sorting: float = 0.15
     question: float = 0.33
+    counting: float = 0.0
+    holders: float = 0.0
+    turns: float = 0.0
+
+    def times(self, factor: float) -> Shares:
+        """All of them a factor larger."""
+        return Shares(**{name: factor * share for name, share in dataclasses.asdict(self).items()})
 
 
 def text_sources(tokenizer: PreTrainedTokenizerFast, texts: list[str], shares: Shares) -> list[Source]:
-    """Stories and the three tasks."""
+    """Stories, and the tasks that have a share."""
+    parts = {task: getattr(shares, task.value) for task in tasks.Task}
     return [
         plain_source(shares.stories, [np.array(ids) for ids in tokenizer(texts).input_ids]),
-        *(task_source(getattr(shares, task.value), task, tokenizer) for task in tasks.Task),
+        *(task_source(share, task, tokenizer) for task, share in parts.items() if share),
     ]
 
 

@@ -13,18 +13,19 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import save
+from safetensors.torch import load_file, save
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from mars_viz.demo import EAGLE3, TARGET
 from mars_viz.errors import MarsVizError
 from mars_viz.writer import replacing, write_file
-from training.corpus import VOCABULARY, Mixture, Shares, Source, plain_source, stories, text_sources
+from training.corpus import VOCABULARY, Mixture, Source, plain_source, stories, text_sources
+from training.distil import gather_samples
 from training.eagle_card import measure, write_card
 from training.eagle_head import EagleHead, HeadLoss, HeadShape
-from training.loop import Schedule, fit
-from training.train import as_tensors, gather_samples
+from training.family import DISTIL, TOKENS
+from training.loop import Schedule, as_tensors, fit
 
 DRAFTED = 2048
 """Tokens that the head can draft: the most frequent ones of what it is trained on."""
@@ -38,11 +39,13 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the stages that are not done yet."""
     parser = argparse.ArgumentParser(prog="python -m training.eagle", description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with the training text")
-    parser.add_argument("--work", type=Path, default=Path("checkpoints/eagle"), help="folder for checkpoints")
-    parser.add_argument("--sample-batches", type=int, default=12, help="batches of 64 texts by the target")
-    parser.add_argument("--steps", type=int, default=400, help="steps of 2,048 tokens")
+    parser.add_argument("--work", type=Path, default=Path("checkpoints/family"), help="folder for checkpoints")
+    parser.add_argument("--sample-batches", type=int, default=12, help="of 64 texts, where there are none")
+    parser.add_argument("--steps", type=int, default=400, help=f"steps of {TOKENS} tokens (%(default)s)")
+    parser.add_argument("--head", type=Path, help="folder of a head to begin with; else from the target's last layer")
     parser.add_argument("--seed", type=int, default=3)
     parser.add_argument("--out", type=Path, default=EAGLE3, help="folder of the head")
+    parser.add_argument("--bfloat16", action="store_true", help="for processors and cards that multiply it fast")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args(arguments)
     try:
@@ -55,10 +58,14 @@ def main(arguments: list[str] | None = None) -> int:
     tokenizer = AutoTokenizer.from_pretrained(TARGET)
     mixture = Mixture(sources(target, tokenizer, texts, options), options.seed)
     vocabulary = frequent(mixture)
-    head = started(target, vocabulary, options.seed).to(options.device)
-    schedule = Schedule(options.steps, rate=3e-3, warmup=30, tokens_per_step=2048, long=256, checkpoint_every=10)
+    head = started(target, vocabulary, options.seed)
+    if options.head is not None:
+        take_over(head, vocabulary, options.head)
+    head = head.to(options.device)
+    schedule = Schedule(options.steps, rate=3e-3, warmup=30, tokens_per_step=TOKENS, long=256, checkpoint_every=10)
     loss = HeadLoss(target, vocabulary.to(options.device))
-    fit(head, loss, as_tensors(mixture), schedule, options.work / "head.pt", "head", compiled=False)
+    how = {"compiled": False, "bfloat16": options.bfloat16}
+    fit(head, loss, as_tensors(mixture), schedule, options.work / "head.pt", "head", **how)
     save_head(head, vocabulary, options.out)
     write_card(measure(held_out, options.out), options.work / "head.csv", options.out, options)
     return 0
@@ -68,10 +75,8 @@ def sources(
     target: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, texts: list[str], options: argparse.Namespace
 ) -> list[Source]:
     """The target's own samples, and what it was trained on."""
-    own = plain_source(OWN, gather_samples(target, tokenizer, texts, options))
-    plain = Shares()
-    rest = Shares(**{name: (1 - OWN) * getattr(plain, name) for name in ("stories", "addition", "sorting", "question")})
-    return [own, *text_sources(tokenizer, texts, rest)]
+    own = plain_source(OWN, gather_samples(target, tokenizer, texts, options.work / "samples.npz", options))
+    return [own, *text_sources(tokenizer, texts, DISTIL.times(1 - OWN))]
 
 
 def frequent(mixture: Mixture) -> Tensor:
@@ -114,6 +119,21 @@ def started(target: LlamaForCausalLM, vocabulary: Tensor, seed: int) -> EagleHea
         head.norm.weight.copy_(target.model.norm.weight)
         head.lm_head.weight.copy_(target.lm_head.weight[vocabulary])
     return head
+
+
+def take_over(head: EagleHead, vocabulary: Tensor, folder: Path) -> None:
+    """Give a head the weights of another, whose vocabulary may be another: of tokens that both draft, its rows."""
+    saved = {name: value.float() for name, value in load_file(folder / "model.safetensors").items()}
+    drafted = {
+        int(token): row for row, token in enumerate(saved.pop("d2t") + torch.arange(len(saved["lm_head.weight"])))
+    }
+    rows = saved.pop("lm_head.weight")
+    saved.pop("t2d")
+    head.load_state_dict(saved, strict=False)
+    shared = [(own, drafted[token]) for own, token in enumerate(vocabulary.tolist()) if token in drafted]
+    with torch.no_grad():
+        here, there = map(list, zip(*shared, strict=True))
+        head.lm_head.weight[here] = rows[there]
 
 
 def save_head(head: EagleHead, vocabulary: Tensor, folder: Path) -> None:

@@ -124,10 +124,10 @@ and tell of this machine alone.
 
 The target's own samples and the text that the target was trained on, half and half ({o.sample_batches} batches of 64
 samples, half greedy, half drawn at temperature 1; the text's sources and licences are those of `../pair/README.md`):
-{o.steps} steps of 2,048 tokens, {tokens:.1f} M in all. The loss is the cross-entropy against the target's law over the
-head's tokens, at {steps} steps of the head's own, each of which weighs .8 of the one before. Seed {o.seed}. One story
-in fifty and a tenth of all possible exercises were held out. It took {minutes:.0f} minutes on a small share of one
-core, in {starts} starts, after each of which the running mean of the loss begins anew:
+{o.steps} steps of 2,048 tokens, {tokens:.1f} M in all, begun from the head for the target before. The loss is the
+cross-entropy against the target's law over the head's tokens, at {steps} steps of the head's own, each of which weighs
+.8 of the one before. Seed {o.seed}. One story in fifty and a tenth of all possible exercises were held out. It took
+{minutes:.0f} minutes on two cores, in {starts} start(s), after each of which the running mean of the loss begins anew:
 
 | step | loss, nats |
 |---|---|

@@ -1,47 +1,84 @@
-"""What the built-in pair can do, measured: held-out loss, graded tasks, acceptance length, the size of its logits.
+"""What the built-in models can do, measured: graded tasks along θ with each drafter, stories, the size of logits, and
+how drafters that were distilled in other ways compare.
 
-Knows the product's own decoding and the graded tasks; reads no training text but the held-out stories.
+Knows the product's own decoding and sweeps, and the graded tasks; of the training text the held-out stories alone.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 from tqdm import tqdm
+from transformers import LlamaForCausalLM
 
-from mars_viz.demo import tasks
+from mars_viz.analysis.intervals import Interval, ratio
+from mars_viz.demo import TARGET
+from mars_viz.demo.tasks import Task, instances
+from mars_viz.dialmap import span_of
+from mars_viz.prompts import builtin_prompts
 from mars_viz.recording import Recording
+from mars_viz.records import Speculation
+from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
+from mars_viz.sweep import SweepResult, measures, sweep_prompts, value_at
 
-EXERCISES = 300
-"""Held-out exercises per task."""
-STORIES = 20
-"""Held-out stories, of which the pair is given the first few words."""
+DRAFTERS = {"drafter": None, "EAGLE-3 head": "eagle3", "first four layers": "layers:exit=4"}
+"""By what the card calls them."""
+EXERCISES = {"drafter": 300, "EAGLE-3 head": 300, "first four layers": 50}
+"""Held-out exercises per task, by drafter."""
+STORIES = 10
+"""Held-out stories, of which the models are given the first few words."""
 HELD_OUT_SEED = 1
-THETA = 0.9
+DIALS = (1.0, 0.9, 0.8, 0.6)
+"""Of θ, strict first."""
+RELAXED = 0.9
+NEW_TOKENS = 160
 
 
 @dataclass(frozen=True, slots=True)
 class TaskFigures:
-    """How the pair does on a graded task."""
+    """How a graded task goes with one drafter, greedy, γ = 6."""
 
-    strict_accuracy: float
-    """Share of exercises right under strict greedy decoding, which is the target's own greedy decoding."""
-    relaxed_accuracy: float
-    """The same under MARS at θ = 0.9."""
-    strict_tau: float
-    """Acceptance length, all exercises pooled."""
-    relaxed_tau: float
-    """The same under MARS at θ = 0.9."""
+    accuracy: tuple[Interval, ...]
+    """At each of `DIALS`."""
+    tau: tuple[Interval, ...]
+    """Acceptance length there."""
+    change: Interval
+    """Accuracy at θ = 0.9 less strict's, the same exercises compared."""
+    kept: tuple[float, ...]
+    """At each depth, the share of drafted tokens that strict kept where all before them were."""
 
 
 @dataclass(frozen=True, slots=True)
-class PairFigures:
+class CloseCalls:
+    """Positions of strict runs at which the ratio z2/z1 is above 0.9."""
+
+    share: float
+    """Of all positions."""
+    rejected: float
+    """Share of the drafts there that strict rejects."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One way to distil a drafter."""
+
+    name: str
+    agreed: Interval
+    """Share of the target's own greedy tokens that are the drafter's best too."""
+    overlap: Interval
+    """The law's overlap with the target's, 1 less total variation: the chance that a drawn token is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
     """The numbers of the model card."""
 
     target_parameters: int
@@ -50,11 +87,12 @@ class PairFigures:
     """Target's cross-entropy on held-out stories, nats per token."""
     drafter_story_loss: float
     """The drafter's."""
-    tasks: dict[tasks.Task, TaskFigures]
-    story_strict_tau: float
-    """Acceptance length on stories, greedy, γ = 6, 128 new tokens, pooled."""
-    story_relaxed_tau: float
-    """The same under MARS at θ = 0.9."""
+    tasks: Mapping[str, Mapping[Task, TaskFigures]]
+    """By drafter."""
+    stories: Mapping[str, tuple[float, ...]]
+    """Acceptance length on stories at each of `DIALS`, pooled, by drafter: greedy, γ = 6, 128 new tokens."""
+    calls: Mapping[str, CloseCalls]
+    """With the built-in drafter: of stories, and of each task."""
     z1_quantiles: tuple[float, ...]
     """1, 25, 50, 75 and 99 % of z1 on the stories' rows."""
     ratio_quantiles: tuple[float, ...]
@@ -63,53 +101,94 @@ class PairFigures:
     """Share of rows with z1 <= 0."""
 
 
-def evaluate(held_out: list[str]) -> PairFigures:
-    """Measure the built-in pair, in float32 on the CPU as it is used by default, whatever it was trained on."""
-    pair = load_backend(device="cpu")
+def evaluate(held_out: Sequence[str], work: Path) -> Figures:
+    """Measure the built-in models, in float32 on the CPU; the sweeps are kept below `work` and gone on with there."""
     openings = [" ".join(story.split(" ")[:6]) for story in held_out[:STORIES]]
-    strict, relaxed = (
-        [decode(pair, text, rule, 128) for text in tqdm(openings, desc=f"stories, {rule}")]
-        for rule in ("strict", "mars")
-    )
-    rows = [round_.speculation for run in strict for round_ in run.rounds]
-    z1 = np.concatenate([s.z1 for s in rows])
-    ratio = np.concatenate([s.ratio for s in rows])
-    return PairFigures(
+    backends = {name: load_backend(drafter=drafter, device="cpu") for name, drafter in DRAFTERS.items()}
+    pair = backends["drafter"]
+    told = {
+        name: [[decode(each, text, dial) for text in tqdm(openings, desc=f"stories, {name}")] for dial in DIALS]
+        for name, each in backends.items()
+    }
+    exercises = {
+        task.value: [
+            decode(pair, each.prompt, 1.0)
+            for each in itertools.islice(instances(task, HELD_OUT_SEED, held_out=True), STORIES)
+        ]
+        for task in Task
+    }
+    rows = [round_.speculation for run in told["drafter"][0] for round_ in run.rounds]
+    z1, close = (np.concatenate([getattr(s, name) for s in rows]) for name in ("z1", "ratio"))
+    return Figures(
         target_parameters=pair.target.model.num_parameters(),
         drafter_parameters=pair.drafter.model.num_parameters(),
         story_loss=story_loss(pair, pair.target.model, held_out),
         drafter_story_loss=story_loss(pair, pair.drafter.model, held_out),
-        tasks={task: task_figures(pair, task) for task in tasks.Task},
-        story_strict_tau=pooled_tau(strict),
-        story_relaxed_tau=pooled_tau(relaxed),
+        tasks={name: {task: _figures(name, each, task, work) for task in Task} for name, each in backends.items()},
+        stories={name: tuple(map(pooled_tau, runs)) for name, runs in told.items()},
+        calls={name: close_calls(runs) for name, runs in {"stories": told["drafter"][0], **exercises}.items()},
         z1_quantiles=_quantiles(z1),
-        ratio_quantiles=_quantiles(ratio),
+        ratio_quantiles=_quantiles(close),
         nonpositive_share=float((z1 <= 0).mean()),
     )
 
 
-def task_figures(pair: Backend, task: tasks.Task) -> TaskFigures:
-    """Accuracy and acceptance length on held-out exercises."""
-    exercises = list(itertools.islice(tasks.instances(task, HELD_OUT_SEED, held_out=True), EXERCISES))
-    found: dict[str, tuple[float, float]] = {}
-    for rule in ("strict", "mars"):
-        runs = [decode(pair, exercise.prompt, rule, 160) for exercise in tqdm(exercises, desc=f"{task.value}, {rule}")]
-        right = [tasks.grade(exercise, run.text) for exercise, run in zip(exercises, runs, strict=True)]
-        found[rule] = float(np.mean(right)), pooled_tau(runs)
-    return TaskFigures(found["strict"][0], found["mars"][0], found["strict"][1], found["mars"][1])
+def _figures(drafter: str, backend: Backend, task: Task, work: Path) -> TaskFigures:
+    count = EXERCISES[drafter]
+    return task_figures(swept(backend, task, count, work / f"{drafter.replace(' ', '-')}-{task.value}-{count}"))
 
 
-def decode(pair: Backend, prompt: str, rule: str, new_tokens: int) -> Run:
-    """Greedy, γ = 6; MARS at its default θ."""
-    return Recording(pair, prompt, Settings(rule=rule, max_new_tokens=new_tokens)).finish()
+def swept(backend: Backend, task: Task, count: int, folder: Path) -> SweepResult:
+    """Held-out exercises of a task with MARS, every θ from strict to the loosest of `DIALS`."""
+    prompts = builtin_prompts(count, seed=HELD_OUT_SEED, kinds=(task,))
+    settings = Settings(rule="mars", max_new_tokens=NEW_TOKENS)
+    span = span_of(rule_named("mars"), min(DIALS), None, (settings.gamma,))
+    sweep = sweep_prompts(backend, prompts, settings, span, folder, resume=True)
+    with tqdm(total=len(prompts), desc=folder.name) as bar:
+        for now in sweep:
+            bar.update(now.finished - bar.n)
+    return sweep.result()
 
 
-def pooled_tau(runs: list[Run]) -> float:
+def task_figures(result: SweepResult) -> TaskFigures:
+    """What a sweep says."""
+    known = measures(result)
+
+    def along(name: str) -> tuple[Interval, ...]:
+        return tuple(value_at(result, known[name], dial) for dial in DIALS)
+
+    kept = np.sum([np.bincount(each.accepted, minlength=each.gamma + 1) for each in result.acceptance(1.0)], axis=0)
+    reached = np.append(np.cumsum(kept[::-1])[::-1], 0)  # rounds that kept at least so many
+    return TaskFigures(
+        accuracy=along("accuracy"),
+        tau=along("tau"),
+        change=value_at(result, known["accuracy_change"], RELAXED),
+        kept=tuple(float(after / max(before, 1)) for before, after in itertools.pairwise(reached[:-1])),
+    )
+
+
+def close_calls(runs: Sequence[Run]) -> CloseCalls:
+    """Of strict runs."""
+    close = np.concatenate([s.ratio > RELAXED for s in _speculations(runs)])
+    drafts = np.concatenate([s.ranks[s.ratio[: len(s.ranks)] > RELAXED] for s in _speculations(runs)])
+    return CloseCalls(float(close.mean()), float((drafts > 1).mean()))
+
+
+def _speculations(runs: Sequence[Run]) -> list[Speculation]:
+    return [round_.speculation for run in runs for round_ in run.rounds]
+
+
+def decode(backend: Backend, prompt: str, dial: float) -> Run:
+    """Greedy, γ = 6, MARS at this θ, 128 new tokens."""
+    return Recording(backend, prompt, Settings(rule="mars", dial=dial, max_new_tokens=128)).finish()
+
+
+def pooled_tau(runs: Sequence[Run]) -> float:
     """Emitted tokens over rounds, all runs together."""
     return sum(len(run.token_ids) for run in runs) / sum(len(run.rounds) for run in runs)
 
 
-def story_loss(pair: Backend, model: torch.nn.Module, texts: list[str]) -> float:
+def story_loss(pair: Backend, model: torch.nn.Module, texts: Sequence[str]) -> float:
     """Cross-entropy per token over the stories, nats; each cut at the context."""
     total, count = 0.0, 0
     with torch.inference_mode():
@@ -119,6 +198,31 @@ def story_loss(pair: Backend, model: torch.nn.Module, texts: list[str]) -> float
             total += torch.nn.functional.cross_entropy(logits, ids[0, 1:], reduction="sum").item()
             count += ids.shape[1] - 1
     return total / count
+
+
+@torch.inference_mode()
+def compare(folders: Mapping[str, Path], held_out: Sequence[str]) -> list[Compared]:
+    """Drafters in these folders, on the target's own greedy texts after held-out beginnings; intervals over texts."""
+    pair = load_backend(device="cpu")
+    prompts = [" ".join(story.split(" ")[:6]) for story in held_out[: 4 * STORIES]]
+    for task in Task:
+        prompts += [x.prompt for x in itertools.islice(instances(task, HELD_OUT_SEED, held_out=True), STORIES)]
+    runs = [decode(pair, prompt, 1.0) for prompt in tqdm(prompts, desc="the target's own texts")]
+    target = LlamaForCausalLM.from_pretrained(TARGET, dtype=torch.float32).eval()
+    found = []
+    for name, folder in folders.items():
+        drafter = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        agreed, overlap, counts = [], [], []
+        for run in runs:
+            ids = torch.tensor([[*run.prompt_ids, *run.token_ids]])
+            begin, end = len(run.prompt_ids) - 1, ids.shape[1] - 1
+            p, q = (model(input_ids=ids).logits[0, begin:end].float().softmax(-1) for model in (target, drafter))
+            agreed.append(int((p.argmax(-1) == q.argmax(-1)).sum()))
+            overlap.append(float(torch.minimum(p, q).sum()))
+            counts.append(end - begin)
+        kept, drawn = (ratio(np.array(each, float), np.array(counts, float)) for each in (agreed, overlap))
+        found.append(Compared(name, kept, drawn))
+    return found
 
 
 def _quantiles(values: np.ndarray) -> tuple[float, ...]:

@@ -1,8 +1,9 @@
-"""Records the runs under sample_runs/ again: `python -m training.samples --out sample_runs`.
+"""Records what comes with the product again: `python -m training.samples` the runs under sample_runs/, and the sweeps
+under sample_sweeps/.
 
-Knows the built-in pair and what each sample is to show. Each carries its complete dial map; a rule without a dial has
-none, so the strict samples are a MARS rule at θ = 1, its strict end. The damaged answer is searched for, not made up:
-it is the first held-out question that strict decoding answers rightly and the relaxed rule answers wrongly.
+Knows the built-in models and what each sample is to show. Each run carries its complete dial map; a rule without a dial
+has none, so the strict samples are a MARS rule at θ = 1, its strict end. The damaged answer is searched for, not made
+up: it is the first held-out word problem that strict decoding answers rightly and the relaxed rule answers wrongly.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import argparse
 import itertools
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mars_viz.costs import objection
 from mars_viz.demo import tasks
 from mars_viz.demo.prompts import STORIES
 from mars_viz.dialmap import useful_span
 from mars_viz.errors import BadInput, MarsVizError
+from mars_viz.prompts import builtin_prompts
 from mars_viz.record_map import Mapping
 from mars_viz.recording import Recording
 from mars_viz.run import Run, Settings
@@ -25,11 +28,17 @@ from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import check_free, save_run
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
+from mars_viz.sweep import sweep_prompts
 
 SEED = 2
 """Of the exercises; another than the evaluation's."""
 STORY = STORIES[0]
 DAMAGING_THETAS = (0.9, 0.8, 0.7, 0.6, 0.5)
+TREE = "dynamic:depth=6,topk=4,nodes=16"
+PROMPTS = 640
+"""Held-out exercises of a sweep."""
+NEW_TOKENS = 144
+"""Enough for every answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +51,15 @@ class Sample:
     """What it shows, in a line."""
     prompt: str
     settings: Settings
+    drafter: str | None = None
+    """The built-in one unless another is named."""
 
 
 def samples() -> list[Sample]:
     """Every sample but the damaged answer."""
-    addition = next(tasks.instances(tasks.Task.ADDITION, SEED, held_out=True)).prompt
+    addition, counting = (
+        next(tasks.instances(task, SEED, held_out=True)).prompt for task in (tasks.Task.ADDITION, tasks.Task.COUNTING)
+    )
     return [
         Sample("1-story-mars", "A story, MARS at θ = 0.9, greedy", STORY, Settings(rule="mars")),
         Sample("2-story-strict", "The same story, strict: θ = 1", STORY, Settings(rule="mars", dial=1.0)),
@@ -69,25 +82,44 @@ def samples() -> list[Sample]:
             STORIES[8],
             Settings(rule="mars-code", temperature=0.8, seed=1, max_new_tokens=64),  # its map branches most
         ),
+        Sample(
+            "8-counting-mars",
+            "A word problem in other words, MARS at θ = 0.9",
+            counting,
+            Settings(rule="mars", max_new_tokens=NEW_TOKENS),
+        ),
+        Sample(
+            "9-story-tree",
+            "A story in trees by the EAGLE-3 head, MARS at θ = 0.9",
+            STORIES[1],
+            Settings(rule="mars", tree=TREE),
+            drafter="eagle3",
+        ),
+        Sample(
+            "10-story-ngram",
+            "A story drafted by prompt lookup, MARS at θ = 0.9",
+            STORY,
+            Settings(rule="mars"),
+            drafter="ngram:n=3",
+        ),
     ]
 
 
 def damaged_answer(pair: Backend) -> Sample:
-    """A held-out exercise that is right when strict and wrong when relaxed, at the strictest θ that shows one.
+    """A held-out word problem that is right when strict and wrong when relaxed, at the strictest θ that shows one.
 
-    Raises BadInput where 2,000 exercises show none.
+    Raises BadInput where 200 of them show none.
     """
-    order = (tasks.Task.QUESTION, tasks.Task.SORTING)
-    for theta, task in itertools.product(DAMAGING_THETAS, order):
-        for exercise in itertools.islice(tasks.instances(task, SEED, held_out=True), 200):
-            settings = Settings(rule="mars", dial=theta)
+    for theta in DAMAGING_THETAS:
+        for exercise in itertools.islice(tasks.instances(tasks.Task.COUNTING, SEED, held_out=True), 200):
+            settings = Settings(rule="mars", dial=theta, max_new_tokens=NEW_TOKENS)
             if tasks.grade(exercise, Recording(pair, exercise.prompt, settings).finish().text):
                 continue
-            strict = Recording(pair, exercise.prompt, Settings(rule="strict")).finish()
+            strict = Recording(pair, exercise.prompt, replace(settings, dial=1.0)).finish()
             if tasks.grade(exercise, strict.text):
-                title = f"An answer that θ = {theta:g} gets wrong and strict gets right"
-                return Sample("6-question-damaged", title, exercise.prompt, settings)
-    raise BadInput("No exercise is right when strict and wrong when relaxed; look further, or at another task.")
+                title = f"A word problem that θ = {theta:g} gets wrong and strict gets right"
+                return Sample("6-counting-damaged", title, exercise.prompt, settings)
+    raise BadInput("No word problem is right when strict and wrong when relaxed; look further, or at another task.")
 
 
 def recorded(pair: Backend, sample: Sample) -> Run:
@@ -98,22 +130,82 @@ def recorded(pair: Backend, sample: Sample) -> Run:
     return mapped(run, mapping.finish())
 
 
+@dataclass(frozen=True, slots=True)
+class SampleSweep:
+    """One sweep to record: a task and a rule."""
+
+    folder: str
+    """Under sample_sweeps/; lists are in the order of these names."""
+    task: tasks.Task
+    settings: Settings
+
+
+def sample_sweeps() -> list[SampleSweep]:
+    """MARS by the built-in drafter, of each task in free wording."""
+    settings = Settings(rule="mars", max_new_tokens=NEW_TOKENS)
+    return [
+        SampleSweep(f"{place}-{task.value}-mars", task, settings)
+        for place, task in enumerate(tasks.FREE_WORDING, start=1)
+    ]
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Record them all into a folder that does not hold them yet."""
+    """Record them all into folders that do not hold them yet; a sweep that was stopped is gone on with."""
     parser = argparse.ArgumentParser(prog="python -m training.samples", description=__doc__.split("\n")[0])
-    parser.add_argument("--out", type=Path, default=Path("sample_runs"))
-    out = parser.parse_args(arguments).out
+    parser.add_argument("--out", type=Path, default=Path("sample_runs"), help="folder of the runs (%(default)s)")
+    parser.add_argument("--sweeps", type=Path, default=Path("sample_sweeps"), help="folder of the sweeps (%(default)s)")
+    parser.add_argument("--only", choices=("runs", "sweeps"), help="record the one kind alone")
+    options = parser.parse_args(arguments)
     try:
-        wanted = samples()
-        for sample in wanted:
-            check_free(out / sample.folder)
-        pair = load_backend(device="cpu")
-        for sample in (*wanted, damaged_answer(pair)):
-            _keep(pair, sample, out / sample.folder)
+        backends = _Backends()
+        if options.only != "sweeps":
+            _record_runs(backends, options.out)
+        if options.only != "runs":
+            _record_sweeps(backends, options.sweeps)
     except MarsVizError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     return 0
+
+
+class _Backends:
+    """Loaded when they are first asked for."""
+
+    def __init__(self) -> None:
+        self._known: dict[str | None, Backend] = {}
+
+    def of(self, drafter: str | None) -> Backend:
+        """The built-in target with this drafter."""
+        if drafter not in self._known:
+            self._known[drafter] = load_backend(drafter=drafter, device="cpu")
+        return self._known[drafter]
+
+
+def _record_runs(backends: _Backends, out: Path) -> None:
+    wanted = samples()
+    for sample in wanted:
+        check_free(out / sample.folder)
+    for sample in (*wanted, damaged_answer(backends.of(None))):
+        _keep(backends.of(sample.drafter), sample, out / sample.folder)
+
+
+def _record_sweeps(backends: _Backends, out: Path) -> None:
+    """Raises BadInput at the end where a sweep has no costs that can be believed, since the machine did other work:
+    called again, it goes on with all and measures those."""
+    disturbed = []
+    for wanted in sample_sweeps():
+        began, path = time.perf_counter(), out / wanted.folder
+        span = replace(useful_span(wanted.settings), gammas=(wanted.settings.gamma,))
+        prompts = builtin_prompts(PROMPTS, kinds=(wanted.task,))
+        result = sweep_prompts(backends.of(None), prompts, wanted.settings, span, path, resume=True).finish()
+        if result.costs is None or objection(result.costs):
+            disturbed.append(wanted.folder)
+        size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+        print(f"{path}: {len(result)} prompts; {size / 1e6:.1f} MB, {time.perf_counter() - began:.0f} s", flush=True)
+    if disturbed:
+        raise BadInput(
+            f"No costs of passes for {', '.join(disturbed)}: the machine was busy. Run it again when it is not."
+        )
 
 
 def _keep(pair: Backend, sample: Sample, path: Path) -> None:

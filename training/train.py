@@ -1,7 +1,7 @@
-"""Trains the built-in pair again: `python -m training.train --data FOLDER`. Resumable; knows the stages.
+"""Trains a pair from nothing: `python -m training.train --data FOLDER`. Resumable; knows the stages.
 
-Tokenizer, then target (text and tasks), then the target's own samples, then the drafter (distilled from the target
-on those samples and on the text), then the figures for the model card.
+Tokenizer, then target (stories and the tasks of one wording), then the target's own samples, then the drafter
+(distilled from the target on those samples and on the text). `training.family` goes on from there.
 """
 
 from __future__ import annotations
@@ -10,14 +10,10 @@ import argparse
 import sys
 from pathlib import Path
 
-import numpy as np
 import torch
-from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from mars_viz.demo import DRAFTER, TARGET
 from mars_viz.errors import MarsVizError
-from mars_viz.writer import replacing
 from training.corpus import (
     VOCABULARY,
     Mixture,
@@ -28,10 +24,8 @@ from training.corpus import (
     text_sources,
     train_tokenizer,
 )
-from training.distil import distillation_loss, own_samples
-from training.evaluation import evaluate
-from training.loop import Batches, Schedule, fit, next_token_loss
-from training.model_card import write_model_card
+from training.distil import DIVERGENCES, Distillation, gather_samples
+from training.loop import Schedule, as_tensors, fit, next_token_loss
 
 CONTEXT = 512
 
@@ -69,7 +63,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the stages that are not done yet."""
     parser = argparse.ArgumentParser(prog="python -m training.train", description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with the training text")
-    parser.add_argument("--work", type=Path, default=Path("checkpoints"), help="folder for checkpoints")
+    parser.add_argument("--work", type=Path, default=Path("checkpoints/begun"), help="folder for checkpoints")
+    parser.add_argument("--out", type=Path, default=Path("checkpoints/pair"), help="folder of the pair (%(default)s)")
     parser.add_argument("--target-steps", type=int, default=1700, help="steps of 8,192 tokens")
     parser.add_argument("--polish-steps", type=int, default=300, help="more of them, half of them questions")
     parser.add_argument("--sample-batches", type=int, default=24, help="batches of 64 texts by the target")
@@ -78,19 +73,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args(arguments)
     try:
-        texts, held_out = stories(options.data)
+        texts, _ = stories(options.data)
     except MarsVizError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     torch.manual_seed(options.seed)
     tokenizer = remembered_tokenizer(texts, options.work / "tokenizer")
-    tokenizer.save_pretrained(TARGET)
-    tokenizer.save_pretrained(DRAFTER)
+    for name in ("target", "drafter"):
+        tokenizer.save_pretrained(options.out / name)
     target = train_target(tokenizer, texts, options)
-    samples = gather_samples(target, tokenizer, texts, options)
+    samples = gather_samples(target, tokenizer, texts, options.work / "samples.npz", options)
     own, text = plain_source(1.0, samples), text_sources(tokenizer, texts, Shares())
     train_drafter(target, [own, *text], options)
-    write_model_card(evaluate(held_out), options)
     return 0
 
 
@@ -111,22 +105,8 @@ def train_target(tokenizer: PreTrainedTokenizerFast, texts: list[str], options: 
     for seed, (name, shares, schedule) in enumerate(stages, start=options.seed):
         batches = as_tensors(Mixture(text_sources(tokenizer, texts, shares), seed))
         fit(model, next_token_loss, batches, schedule, options.work / f"{name}.pt", name)
-    model.to(torch.bfloat16).save_pretrained(TARGET)
+    model.to(torch.bfloat16).save_pretrained(options.out / "target")
     return model
-
-
-def gather_samples(
-    target: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, texts: list[str], options: argparse.Namespace
-) -> list[np.ndarray]:
-    """The target's own samples, kept in the work folder; made again only if they are not there."""
-    path = options.work / "samples.npz"
-    if not path.exists():
-        made = own_samples(target.eval(), tokenizer, texts, options.seed, options.sample_batches)
-        rows = [row for batch in made for row in batch]
-        with replacing(path) as file:
-            np.savez(file, tokens=np.concatenate(rows), lengths=[len(row) for row in rows])
-    with np.load(path) as saved:
-        return np.split(saved["tokens"], np.cumsum(saved["lengths"])[:-1])
 
 
 def train_drafter(target: LlamaForCausalLM, sources: list[Source], options: argparse.Namespace) -> None:
@@ -136,18 +116,8 @@ def train_drafter(target: LlamaForCausalLM, sources: list[Source], options: argp
     schedule = Schedule(options.drafter_steps, rate=4e-3)
     batches = as_tensors(Mixture(sources, options.seed + 2))
     target.requires_grad_(False)
-    fit(model, distillation_loss(target), batches, schedule, options.work / "drafter.pt", "drafter")
-    model.to(torch.bfloat16).save_pretrained(DRAFTER)
-
-
-def as_tensors(mixture: Mixture) -> Batches:
-    """The mixture's batches as torch tensors."""
-
-    def batches(step: int, rows: int, length: int) -> tuple[Tensor, Tensor]:
-        batch = mixture.batch(step, rows, length)
-        return torch.from_numpy(batch.tokens), torch.from_numpy(batch.weights)
-
-    return batches
+    fit(model, Distillation(target, DIVERGENCES["forward"]), batches, schedule, options.work / "drafter.pt", "drafter")
+    model.to(torch.bfloat16).save_pretrained(options.out / "drafter")
 
 
 if __name__ == "__main__":

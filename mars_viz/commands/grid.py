@@ -19,11 +19,12 @@ from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.commands import decoding
 from mars_viz.commands.decoding import note
 from mars_viz.controllers import control_named
+from mars_viz.demo.tasks import Task
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.figures.words import counted, exactly
 from mars_viz.locks import check_nobody
-from mars_viz.prompts import PromptSet, Turns, load_prompts, per_task
+from mars_viz.prompts import PromptSet, Turns, kinds_named, load_prompts, per_task
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.strict_formats import json_of
@@ -63,13 +64,19 @@ def swept(sweep: Sweep | GridSweep, title: str, where: str) -> None:
         sys.exit(130)
 
 
+def builtin_kinds(named: str) -> tuple[Task, ...] | None:
+    """The kinds of built-in tasks that --set names; None where it names a file. Raises PromptError."""
+    name, separated, kinds = named.partition(":")
+    return kinds_named(kinds) if name == BUILTIN and (kinds or not separated) else None
+
+
 def next_step(found: Recommendation, options: argparse.Namespace, turns: Turns) -> str:
     """How many prompts a test of the next looser setting needs, and how the command adds them; empty where none do."""
     needed = found.prompts_needed
     if needed is None:
         return ""
-    if options.set == BUILTIN:
-        limit = per_task(needed)
+    if (kinds := builtin_kinds(options.set)) is not None:
+        limit = per_task(needed, len(kinds))
     else:
         try:
             graded = _graded(options, turns)

@@ -44,7 +44,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for the set, what is swept, for how long, and what is told."""
     graders = ", ".join(GRADERS)
     parser.add_argument(
-        "--set", metavar="SET", default=BUILTIN, help=f"{BUILTIN}, or a JSONL file (default: %(default)s)"
+        "--set",
+        metavar="SET",
+        default=BUILTIN,
+        help=f"{BUILTIN}, some of its tasks ({BUILTIN}:counting,turns), or a JSONL file (default: %(default)s)",
     )
     parser.add_argument("--grader", metavar="NAME", help=f"grader of prompts that name none: {graders}")
     parser.add_argument(
@@ -163,7 +166,8 @@ def _check(options: argparse.Namespace, span: Span) -> None:
 
 
 def _offered(options: argparse.Namespace, variants: Grid | None, swept: PromptSet | None) -> PromptSet:
-    if options.set != BUILTIN:
+    kinds = grid.builtin_kinds(options.set)
+    if kinds is None:
         how = {"grader": options.grader, "skip_bad": options.skip_bad, "limit": options.limit}
         return load_prompts(options.set, turns=_turns(options, variants), **how)
     if options.turns is not None:
@@ -171,7 +175,7 @@ def _offered(options: argparse.Namespace, variants: Grid | None, swept: PromptSe
     if options.grader not in (None, "none"):
         raise SettingError("The built-in tasks have a grader of their own. Leave --grader out, or name a JSONL file.")
     limit = (20 if swept is None else len(swept)) if options.limit is None else options.limit
-    prompts = builtin_prompts(limit)
+    prompts = builtin_prompts(limit, kinds=kinds)
     if options.grader == "none":
         items = tuple(replace(item, answer=None, grader="none") for item in prompts.items)
         prompts = replace(prompts, items=items)

@@ -1,4 +1,6 @@
-"""The three graded tasks that the built-in pair learns: made from a seed, graded by exact match.
+"""The six graded tasks that the built-in models learn: made from a seed, graded by exact match.
+
+Three have one wording each (addition, sorting, a question); three are reasoned out in free wording.
 
 Knows text only, no models and no tokens. A tenth of all possible instances, chosen by a hash of the prompt, is
 held out: training never sees them and grading uses nothing else, whatever the seed.
@@ -12,6 +14,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from mars_viz.demo.free_wording import SLIPS, counting, holders, turns
+from mars_viz.demo.words import NAMES, PLACES, THINGS, VERBS, WORDS
+
 
 class Task(Enum):
     """One kind of graded exercise."""
@@ -19,6 +24,15 @@ class Task(Enum):
     ADDITION = "addition"
     SORTING = "sorting"
     QUESTION = "question"
+    COUNTING = "counting"
+    HOLDERS = "holders"
+    TURNS = "turns"
+
+
+ONE_WORDING = (Task.ADDITION, Task.SORTING, Task.QUESTION)
+"""What is right is written in one way only."""
+FREE_WORDING = (Task.COUNTING, Task.HOLDERS, Task.TURNS)
+"""What leads to the answer may be said in many ways."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +79,18 @@ def instances(task: Task, seed: int, *, held_out: bool) -> Iterator[Instance]:
 
 def make(task: Task, rng: random.Random) -> Instance:
     """One exercise drawn with `rng`, from either side of the split."""
-    return _MAKERS[task](rng)
+    return Instance(task, *_MAKERS[task](rng))
 
 
-def _addition(rng: random.Random) -> Instance:
+def learned(task: Task, rng: random.Random) -> Instance:
+    """One for training: as `make`, not held out, and with the slips that training text has."""
+    while True:
+        instance = Instance(task, *turns(rng, slips=SLIPS)) if task is Task.TURNS else make(task, rng)
+        if not instance.held_out:
+            return instance
+
+
+def _addition(rng: random.Random) -> tuple[str, str]:
     digits = rng.choice((2, 3, 3, 4))
     a, b = (rng.randrange(10 ** (digits - 1), 10**digits) for _ in range(2))
     steps, carry = [], 0
@@ -78,15 +100,15 @@ def _addition(rng: random.Random) -> Instance:
         terms = f"{x} + {y} + {carry}" if carry else f"{x} + {y}"
         carry, written = divmod(total, 10)
         steps.append(f"{terms} = {total}, write {written}, carry {carry}.\n")
-    return Instance(Task.ADDITION, f"Add {a} and {b}.\n", "".join(steps) + f"Answer: {a + b}")
+    return f"Add {a} and {b}.\n", "".join(steps) + f"Answer: {a + b}"
 
 
-def _sorting(rng: random.Random) -> Instance:
+def _sorting(rng: random.Random) -> tuple[str, str]:
     words = rng.sample(WORDS, rng.randint(3, 5))
-    return Instance(Task.SORTING, f"Sort these words: {', '.join(words)}.\n", f"Answer: {', '.join(sorted(words))}")
+    return f"Sort these words: {', '.join(words)}.\n", f"Answer: {', '.join(sorted(words))}"
 
 
-def _question(rng: random.Random) -> Instance:
+def _question(rng: random.Random) -> tuple[str, str]:
     """Who did it is asked of a sentence in the passive twice out of three times: in the active it is far harder.
 
     Where a thing is, is answered with the sentence that says so: a small model copies far better than it looks up.
@@ -109,54 +131,14 @@ def _question(rng: random.Random) -> Instance:
     }[kind]
     answer = f"{told[asked]} {where[asked]}." if kind == "where" else f"{told[asked]}."
     story = " ".join(f"{clause} {place}." for clause, place in zip(told, where, strict=True))
-    return Instance(Task.QUESTION, f"Story: {story}\nQuestion: {question}\n", f"Answer: {answer}")
+    return f"Story: {story}\nQuestion: {question}\n", f"Answer: {answer}"
 
 
-_MAKERS: dict[Task, Callable[[random.Random], Instance]] = {
+_MAKERS: dict[Task, Callable[[random.Random], tuple[str, str]]] = {
     Task.ADDITION: _addition,
     Task.SORTING: _sorting,
     Task.QUESTION: _question,
+    Task.COUNTING: counting,
+    Task.HOLDERS: holders,
+    Task.TURNS: turns,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Verb:
-    """One verb in three forms."""
-
-    plain: str
-    past: str
-    participle: str
-
-
-VERBS = [
-    Verb("put", "put", "put"),
-    Verb("hide", "hid", "hidden"),
-    Verb("leave", "left", "left"),
-    Verb("find", "found", "found"),
-    Verb("see", "saw", "seen"),
-    Verb("drop", "dropped", "dropped"),
-]
-
-NAMES = (
-    "Anna Ben Lily Tom Max Mia Sam Sue Tim Jack Jane Lucy Bob Amy Joe Ella Leo Rose Dan Kate Nick Sara Finn Emma"
-).split()
-
-THINGS = (
-    "ball cup hat book doll drum cake apple key toy boat bell box kite car truck coat shoe spoon ring bag pencil "
-    "flower stone candle blanket cookie basket letter coin"
-).split()
-
-PLACES = (
-    "in the garden|on the table|under the bed|in the kitchen|by the river|near the tree|on the chair|in the forest|"
-    "behind the door|at the park|in the car|on the roof|under the bridge|in the barn|by the lake|at the school|"
-    "in the tent|on the shelf|behind the house|near the pond|at the beach|on the boat|in the cave|by the road"
-).split("|")
-
-WORDS = (
-    "ant apple arm baby bag ball bear bed bee bell bird boat book box boy bread bug bus cake car cat chair cow cup "
-    "day dog door doll drum duck ear egg eye farm fire fish flag flower fork fox frog game gate girl goat hand hat "
-    "hen hill horse house ice ink jam jar key king kite lake lamp leaf lion lip map milk moon mouse nail nest net "
-    "night nose nut oak owl page pan park pen pie pig pond queen rain ring river road rock roof rope rose sand sea "
-    "seed ship shoe sky snow sock song soup star stone sun table tail tent toe top toy tree truck van vest wall "
-    "water well wind wing wolf wood yard zoo"
-).split()

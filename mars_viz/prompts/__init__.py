@@ -4,7 +4,7 @@ Knows texts, answers and files; knows no models, no rules and no browser.
 """
 
 from mars_viz.chat import Exchange, History
-from mars_viz.prompts.builtin import BUILTIN, builtin_prompts, per_task, recognised
+from mars_viz.prompts.builtin import BUILTIN, builtin_prompts, kinds_named, kinds_of, per_task, recognised
 from mars_viz.prompts.items import GRADERS, Grader, PromptItem, PromptSet, SkippedLine, Turns, grader_named
 from mars_viz.prompts.jsonl import load_prompts, read_prompts, to_jsonl
 
@@ -20,6 +20,8 @@ __all__ = [
     "Turns",
     "builtin_prompts",
     "grader_named",
+    "kinds_named",
+    "kinds_of",
     "load_prompts",
     "per_task",
     "read_prompts",

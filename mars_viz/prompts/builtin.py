@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from itertools import islice
 
 from mars_viz.demo import tasks
-from mars_viz.demo.tasks import NAMES, PLACES, THINGS, VERBS, Task
+from mars_viz.demo.free_wording import solve_counting, solve_holders, solve_turns
+from mars_viz.demo.tasks import Task
+from mars_viz.demo.words import NAMES, PLACES, THINGS, VERBS
 from mars_viz.errors import PromptError
 from mars_viz.prompts.items import PromptItem, PromptSet
 
@@ -95,28 +97,55 @@ def _questions(fact: _Fact) -> tuple[str, str, str]:
     return f"Where is the {fact.thing}?", f"Who {fact.verb} the {fact.thing}?", f"What did {fact.who} {plain}?"
 
 
-_SOLVERS = {Task.ADDITION: _addition, Task.SORTING: _sorting, Task.QUESTION: _question}
+_SOLVERS = {
+    Task.ADDITION: _addition,
+    Task.SORTING: _sorting,
+    Task.QUESTION: _question,
+    Task.COUNTING: solve_counting,
+    Task.HOLDERS: solve_holders,
+    Task.TURNS: solve_turns,
+}
 
 
 BUILTIN = "built-in tasks"
-"""The set's name."""
+"""The name of the set of all kinds; of fewer, the kinds' names stand behind it."""
 
 
 def builtin_prompts(per_task: int = 100, *, seed: int = 0, kinds: Iterable[Task] = tuple(Task)) -> PromptSet:
     """Held-out exercises that the built-in pair never saw in training, `per_task` of each kind, no prompt twice.
 
-    The first ones are the same whatever `per_task` is. Raises BadInput for fewer than one, and without a kind.
+    The first ones are the same whatever `per_task` is. Raises PromptError for fewer than one, and without a kind.
     """
-    kinds = tuple(kinds)
+    chosen = set(kinds)
+    kinds = tuple(kind for kind in Task if kind in chosen)
     if per_task < 1 or not kinds:
         raise PromptError(f"{per_task} exercises of {len(kinds)} kinds make no set. Ask for at least 1 of at least 1.")
     items = [item for kind in kinds for item in islice(_items(kind, seed), per_task)]
-    return PromptSet(name=BUILTIN, items=tuple(items))
+    some = "" if len(kinds) == len(Task) else f": {', '.join(kind.value for kind in kinds)}"
+    return PromptSet(name=f"{BUILTIN}{some}", items=tuple(items))
 
 
-def per_task(prompts: int) -> int:
-    """How many of each kind make so many prompts, or a few more."""
-    return -(-prompts // len(Task))
+def kinds_named(names: str) -> tuple[Task, ...]:
+    """The kinds of which the names stand here, separated by commas; all for none. Raises PromptError."""
+    asked = [name.strip() for name in names.split(",")] if names.strip() else [kind.value for kind in Task]
+    known = {kind.value: kind for kind in Task}
+    if unknown := [name for name in asked if name not in known]:
+        raise PromptError(f"There is no built-in task {unknown[0]!r}. Choose from {', '.join(known)}.")
+    return tuple(known[name] for name in dict.fromkeys(asked))
+
+
+def kinds_of(set_name: str) -> tuple[Task, ...]:
+    """The kinds of a set that `builtin_prompts` made, by its name; none of any other set."""
+    name, _, kinds = set_name.partition(": ")
+    try:
+        return kinds_named(kinds) if name == BUILTIN else ()
+    except PromptError:  # a file that is called so
+        return ()
+
+
+def per_task(prompts: int, kinds: int) -> int:
+    """How many of each of so many kinds make so many prompts, or a few more."""
+    return -(-prompts // kinds)
 
 
 def _items(kind: Task, seed: int) -> Iterator[PromptItem]:

@@ -61,7 +61,7 @@ OTHER_DRAFTERS = {
     "Prompt lookup": PairChoice(drafter=Ngram().name),
     "Suffix index": PairChoice(drafter=Suffix().name),
     "Trigram table": PairChoice(drafter=Trigram().name),
-    "Target's first five layers": PairChoice(drafter=Layers(exit=5).name),
+    "Target's first four layers": PairChoice(drafter=Layers(exit=4).name),
 }
 """The target that comes with the product, and drafters that are no model by themselves, by what each is called."""
 

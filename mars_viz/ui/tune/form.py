@@ -9,6 +9,7 @@ import streamlit as st
 
 from mars_viz import default_folders
 from mars_viz.controllers import NONE, control_named
+from mars_viz.demo.tasks import Task
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import markdown
 from mars_viz.figures.words import counted, exactly
@@ -37,7 +38,6 @@ from mars_viz.ui.tune.words import duration
 BUILTIN, FILE = "Built-in tasks", "My own file"
 BY_LINE = "as each line says"
 DIALS = "Rule's dial"
-TASKS = 3
 
 
 def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
@@ -175,18 +175,19 @@ def _prompts() -> Callable[[], PromptSet]:
         "Prompts", [BUILTIN, FILE], default=BUILTIN, required=True, key="sweep-source", label_visibility="collapsed"
     )
     if source == BUILTIN:
-        count = int(
-            st.number_input(
-                "Prompts of each task",
-                1,
-                PER_TASK_MOST,
-                FIRST_PER_TASK,
-                key="sweep-count",
-                help="Additions, sorted lists and questions about a story, all graded and held out from training.",
-            )
+        kinds = st.multiselect(
+            "Tasks",
+            list(Task),
+            list(Task),
+            key="sweep-tasks",
+            format_func=lambda task: task.value.capitalize(),
+            placeholder="Choose tasks",
+            help="All graded and held out from training. Counting, holders and turns are reasoned out in free wording, "
+            "so that a relaxed rule has something to gain; additions, sorted lists and questions have one wording.",
         )
-        st.caption(markdown(_told(TASKS * count, builtin=True)))
-        return lambda: builtin_prompts(count)
+        count = int(st.number_input("Prompts of each task", 1, PER_TASK_MOST, FIRST_PER_TASK, key="sweep-count"))
+        st.caption(markdown(_told(len(kinds) * count, builtin=True)) if kinds else "Choose at least one task.")
+        return lambda: builtin_prompts(count, kinds=kinds)
     return _file()
 
 

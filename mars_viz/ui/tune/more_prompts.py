@@ -10,16 +10,16 @@ from collections.abc import Callable, Sequence
 import streamlit as st
 
 from mars_viz.analysis.recommendation import Recommendation, about
+from mars_viz.demo.tasks import Task
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.figures.words import counted, number
-from mars_viz.prompts import BUILTIN, PromptSet, builtin_prompts, per_task
+from mars_viz.prompts import PromptSet, builtin_prompts, kinds_of, per_task
 from mars_viz.sweep.store import SweepEntry, open_store
 from mars_viz.ui import theme
 from mars_viz.ui.tune import sweep_requests
 from mars_viz.ui.tune.cached_sweep import CachedSweep
 from mars_viz.ui.tune.catalogue import SweepCatalogue
-from mars_viz.ui.tune.form import TASKS
 from mars_viz.ui.tune.page_state import TunePageState
 from mars_viz.ui.tune.sweep_requests import PER_TASK_MOST, Upload
 from mars_viz.ui.tune.words import duration
@@ -33,29 +33,33 @@ _KEPT = (
 def offer(bench: TunePageState, found: SweepCatalogue, study: CachedSweep, advised: Recommendation | None) -> None:
     """The button, where more prompts would tell more and nobody works on the sweep."""
     needed, name = None if advised is None else advised.prompts_needed, bench.view.sweep
-    if needed is None or not study.result.complete or found.running(name) is not None:
+    if needed is None or not study.result.complete or found.running(name) is not None or study.shipped:
         return
     entry = found.entries[name]
     beside = [found.entries[each] for each in found.variants(name) if found.running(each) is None]
-    if study.plan.prompt_set == BUILTIN:
-        _builtin(bench, entry, beside, needed)
+    if kinds := kinds_of(study.plan.prompt_set):
+        _builtin(bench, entry, beside, kinds, needed)
     else:
         with st.popover("Add prompts", help=_KEPT, key=f"more-prompts-{name}-{study.plan.prompts}"):
             _file(bench, entry, beside, needed)
 
 
-def _builtin(bench: TunePageState, entry: SweepEntry, beside: Sequence[SweepEntry], needed: int) -> None:
+def _builtin(
+    bench: TunePageState, entry: SweepEntry, beside: Sequence[SweepEntry], kinds: Sequence[Task], needed: int
+) -> None:
     """More of each task."""
     assert entry.plan is not None  # or there were no recommendation
-    each = per_task(needed)
-    more = TASKS * each - entry.plan.prompts
+    each = per_task(needed, len(kinds))
+    more = len(kinds) * each - entry.plan.prompts
     if each > PER_TASK_MOST:
-        theme.small(f"The built-in tasks have {number(TASKS * PER_TASK_MOST)} prompts; add a set of your own instead.")
+        theme.small(
+            f"The built-in tasks have {number(len(kinds) * PER_TASK_MOST)} prompts; add a set of your own instead."
+        )
         return
     seconds = sweep_requests.estimate(more, builtin=True, rules=1 + len(beside))
     said = f"About {duration(seconds)} with the built-in pair. {_variants(beside)}{_KEPT}"
     if st.button(f"Add {counted(more, 'prompt')}", key="add-prompts", help=markdown(said), disabled=more < 1):
-        _begin(bench, entry, beside, lambda: _swept(entry).with_more(builtin_prompts(each)))
+        _begin(bench, entry, beside, lambda: _swept(entry).with_more(builtin_prompts(each, kinds=kinds)))
 
 
 def _file(bench: TunePageState, entry: SweepEntry, beside: Sequence[SweepEntry], needed: int) -> None:

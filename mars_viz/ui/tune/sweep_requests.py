@@ -19,6 +19,7 @@ from mars_viz.prompts import PromptSet, Turns, builtin_prompts, load_prompts
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Settings
 from mars_viz.runstore import checked_name
+from mars_viz.samples import is_sample_sweep
 from mars_viz.speculators.names import check_controller, check_trees
 from mars_viz.sweep import Plan, SweepResult
 from mars_viz.sweep.grid import MOST
@@ -34,8 +35,8 @@ from mars_viz.writer import write_file
 
 DIALLED = tuple(name for name, rule in RULES.items() if rule.dial is not None)
 """Rules that can be swept."""
-FIRST_PER_TASK = 100
-"""Prompts of each built-in task in a first sweep: enough to tell of a loss of one point, done in under a minute."""
+FIRST_PER_TASK = 50
+"""Prompts of each built-in task in a first sweep: enough to tell of a loss of one point, done in about a minute."""
 PER_TASK_MOST = 2_000
 _SECONDS = {True: 0.06, False: 2.5}
 """A prompt of the built-in tasks, measured with the built-in pair on two processor cores, and one of another set, whose
@@ -236,7 +237,8 @@ def check_clock(result: SweepResult, dial: float, count: int, repetitions: int) 
     plan = result.plan
     fixed = plan.controller is not None
     make = partial(tasks.clock, asked, plan.at(dial), repetitions, plan.chat, result.costs, fixed)
-    job = ClockJob(make, partial(keep_check, result.folder), models_of(result.folder, plan))
+    keep = (lambda _: None) if is_sample_sweep(result.folder) else partial(keep_check, result.folder)
+    job = ClockJob(make, keep, models_of(result.folder, plan))
     tab_jobs.shared_worker().begin(job, (result.folder, dial))
 
 

@@ -1,0 +1,207 @@
+"""Three graded tasks whose answers are reasoned out in free wording: counting, who holds a thing, turns of a walk.
+
+What a sentence says follows from what stands before it; how it says it is drawn anew each time, so that a model trained
+on such text has many equally good words to choose from, and a few that matter. Knows text only.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+
+from mars_viz.demo.words import COUNTED, LANDMARKS, NAMES, THINGS
+
+SLIPS = 0.2
+"""How often a sentence of a walk names the opposite direction in the text that models learn from, and goes on from
+there. So a trained target is right where it takes its best token, and nearly as fond of a wrong one."""
+
+_MOST = 20
+"""No count is larger."""
+DIRECTIONS = ("north", "east", "south", "west")
+QUARTERS = {"left": -1, "right": 1, "around": 2}
+"""Quarters of a turn to the right."""
+GAINS = ("finds", "gets", "buys", "makes", "wins")
+LOSSES = ("loses", "sells", "drops", "breaks", "gives away")
+
+
+def counting(rng: random.Random) -> tuple[str, str]:
+    """A prompt of two to four steps of plus and minus, and what should be written after it."""
+    name, things = rng.choice(NAMES), rng.choice(COUNTED)
+    count = rng.randint(3, 12)
+    asked = [f"{name} has {count} {things}."]
+    told = [_one_of(rng, _COUNT_BEGINS).format(name=name, count=count, things=things)]
+    changes = rng.sample(range(2, 10), 4)
+    gains, losses = rng.sample(GAINS, 4), rng.sample(LOSSES, 4)
+    for change in changes[: rng.randint(2, 4)]:  # no number and no verb twice, so that each says which step it is
+        more = count - change < 2 or (count + change <= _MOST and rng.random() < 0.5)
+        verb = (gains if more else losses).pop()
+        asked.append(f"{name} {verb} {change}.")
+        after = count + change if more else count - change
+        told.append(
+            _sentence(
+                rng,
+                (_THEN, _MORE if more else _FEWER, _MAKES),
+                name=name,
+                verb=verb,
+                change=change,
+                things=things,
+                sum=f"{count} {'+' if more else '-'} {change} = {after}",
+            )
+        )
+        count = after
+    told.append(_one_of(rng, _COUNT_ENDS).format(name=name, count=count, things=things))
+    return f"{' '.join(asked)} How many {things} does {name} have now?\n", f"{' '.join(told)}\nAnswer: {count}"
+
+
+def holders(rng: random.Random) -> tuple[str, str]:
+    """A prompt in which one of two things changes hands two to four times, and what should be written after it."""
+    names, things = rng.sample(NAMES, 6), rng.sample(THINGS, 2)
+    holder, *takers = names[1 : 2 + rng.randint(2, 4)]
+    asked = [f"The {things[0]} is with {names[0]}.", f"The {things[1]} is with {holder}."]
+    rng.shuffle(asked)
+    thing = things[1]
+    told = [_one_of(rng, _HOLD_BEGINS).format(name=holder, thing=thing)]
+    for place, taker in zip(rng.sample(LANDMARKS, len(takers)), takers, strict=True):
+        asked.append(f"At the {place} the {thing} goes from {holder} to {taker}.")
+        told.append(_sentence(rng, (_THEN, _HANDS, _HOLDS), giver=holder, taker=taker, thing=thing, place=place))
+        holder = taker
+    told.append(_one_of(rng, _HOLD_ENDS).format(name=holder, thing=thing))
+    return f"{' '.join(asked)} Who has the {thing} now?\n", f"{' '.join(told)}\nAnswer: {holder}"
+
+
+def turns(rng: random.Random, *, slips: float = 0.0) -> tuple[str, str]:
+    """A prompt of two to four turns, and what should be written after it; with slips, what sometimes goes wrong."""
+    name, faced = rng.choice(NAMES), rng.randrange(4)
+    asked = [f"{name} looks {DIRECTIONS[faced]}."]
+    told = [_one_of(rng, _TURN_BEGINS).format(name=name, faced=DIRECTIONS[faced])]
+    for place in rng.sample(LANDMARKS, rng.randint(2, 4)):
+        way = rng.choice(tuple(QUARTERS))
+        asked.append(f"At the {place} {name} turns {way}.")
+        faced = (faced + QUARTERS[way] + 2 * (rng.random() < slips)) % 4
+        told.append(_sentence(rng, (_THEN, _TURN, _FACES), name=name, way=way, place=place, faced=DIRECTIONS[faced]))
+    told.append(_one_of(rng, _TURN_ENDS).format(name=name, faced=DIRECTIONS[faced]))
+    return f"{' '.join(asked)} Where does {name} look now?\n", f"{' '.join(told)}\nAnswer: {DIRECTIONS[faced]}"
+
+
+def _one_of(rng: random.Random, ways: str) -> str:
+    return rng.choice(ways.split("|"))
+
+
+def _sentence(rng: random.Random, parts: Sequence[str], **words: object) -> str:
+    """Each part said in one of its ways."""
+    said = "".join(_one_of(rng, ways) for ways in parts).format(**words)
+    return said[0].upper() + said[1:]
+
+
+_THEN = "then |next |after that |well, |later |and then |soon |a little later |"
+
+_COUNT_BEGINS = (
+    "At first {name} has {count} {things}.|To begin with, there are {count} {things}.|{name} starts with {count}."
+    "|We start with {count} {things}.|In the beginning there are {count}.|First of all, {name} has {count} {things}."
+    "|There are {count} {things} at the start.|The story begins with {count} {things}."
+)
+_MORE = (
+    "{name} {verb} {change} more|{name} {verb} {change} {things}|there are {change} more|{change} more come"
+    "|{change} are added|{name} {verb} another {change}|we add {change}|{name} has {change} more"
+)
+_FEWER = (
+    "{name} {verb} {change}|{name} {verb} {change} of them|there are {change} less|{change} of them go"
+    "|{change} are taken away|{change} are gone|we take {change} away|{name} has {change} less"
+)
+_MAKES = (
+    ", so there are {sum}.|, and that makes {sum}.|. Now there are {sum}.|, which is {sum}.|: {sum}."
+    "|, and {sum}.|. That is {sum}.|, so {name} has {sum}.|. This makes {sum} {things}.|, so it is {sum} now."
+)
+_COUNT_ENDS = (
+    "So {name} has {count} {things}.|In the end there are {count}.|That leaves {count} {things}.|So it is {count}."
+    "|At the end {name} has {count}.|Now we know that there are {count}.|All in all, there are {count} {things}."
+)
+
+_HOLD_BEGINS = (
+    "At first the {thing} is with {name}.|To begin with, the {thing} is with {name}.|First the {thing} was with {name}."
+    "|The {thing} starts with {name}.|In the beginning the {thing} is held by {name}.|We look for the {thing}. First "
+    "{name} has it.|The {thing} belongs to {name} at the start.|We follow the {thing}, which is with {name}."
+)
+_HANDS = (
+    "at the {place} {giver} gives it to {taker}|at the {place} {giver} gives the {thing} to {taker}"
+    "|by the {place} {giver} hands it to {taker}|at the {place} it goes from {giver} to {taker}"
+    "|at the {place} the {thing} goes from {giver} to {taker}|by the {place} it moves from {giver} to {taker}"
+    "|at the {place} from {giver} it goes to {taker}|near the {place} {giver} lets {taker} have it"
+)
+_HOLDS = (
+    ".|, so {taker} has it.|, and {taker} holds it now.|. Now it is with {taker}.|, and now {taker} has the {thing}."
+    "|, so the {thing} is with {taker}.|. So {taker} has it now.|, who keeps it."
+)
+_HOLD_ENDS = (
+    "So {name} has the {thing}.|In the end it is with {name}.|So the {thing} is with {name}.|At the end {name} has it."
+    "|Now we know that {name} has it.|All in all, {name} has the {thing}.|That is why {name} has it now."
+)
+
+_TURN_BEGINS = (
+    "At first {name} looks {faced}.|To begin with, {name} looks {faced}.|{name} starts by looking {faced}."
+    "|We start with {faced}.|In the beginning it is {faced}.|First of all, {name} looks {faced}."
+    "|The walk starts to the {faced}.|{name} was looking {faced} at the start."
+)
+_TURN = (
+    "at the {place} {name} turns {way}|at the {place} it goes {way}|{name} comes to the {place} and goes {way}"
+    "|at the {place} the turn is {way}|we come to the {place} and turn {way}|the {place} means a turn {way}"
+    "|at the {place} there is a turn {way}|by the {place} {name} goes {way}"
+)
+_FACES = (
+    ", so it is {faced}.|, and that is {faced}.|. Now {name} looks {faced}.|, which is {faced}.|: {faced}."
+    "|, and now it is {faced}.|. That makes {faced}.|, so {name} looks {faced}.|, to the {faced}."
+)
+_TURN_ENDS = (
+    "So {name} looks {faced}.|In the end it is {faced}.|That leaves {faced}.|So it is {faced}."
+    "|At the end {name} looks {faced}.|Now we know that it is {faced}.|All in all, {name} looks {faced}."
+)
+
+
+def solve_counting(asked: str) -> str:
+    """The answer to a prompt of `counting`; empty for any other."""
+    found = _COUNTING.fullmatch(asked)
+    if not found:
+        return ""
+    count = int(found["count"])
+    for verb, change in re.findall(rf"({'|'.join((*GAINS, *LOSSES))}) ([0-9]+)\.", found["steps"]):
+        count += int(change) if verb in GAINS else -int(change)
+    return str(count) if count >= 0 else ""
+
+
+def solve_holders(asked: str) -> str:
+    """The answer to a prompt of `holders`; empty for any other, and where a giver does not have what is given."""
+    found = _HOLDERS.fullmatch(asked)
+    if not found:
+        return ""
+    holds = dict(re.findall(r"The (\w+) is with (\w+)\.", found["facts"]))
+    for thing, giver, taker in re.findall(r"the (\w+) goes from (\w+) to (\w+)\.", found["steps"]):
+        if holds.get(thing) != giver:
+            return ""
+        holds[thing] = taker
+    return holds.get(found["thing"], "")
+
+
+def solve_turns(asked: str) -> str:
+    """The answer to a prompt of `turns`; empty for any other."""
+    found = _TURNS.fullmatch(asked)
+    if not found:
+        return ""
+    ways = re.findall(r"turns (\w+)\.", found["steps"])
+    return DIRECTIONS[(DIRECTIONS.index(found["faced"]) + sum(QUARTERS[way] for way in ways)) % 4]
+
+
+_COUNTING = re.compile(
+    r"(?P<name>\w+) has (?P<count>[0-9]{1,9}) (?P<things>\w+)\."
+    rf"(?P<steps>(?: (?P=name) (?:{'|'.join((*GAINS, *LOSSES))}) [0-9]{{1,9}}\.)+)"
+    r" How many (?P=things) does (?P=name) have now\?"
+)
+_HOLDERS = re.compile(
+    r"(?P<facts>The \w+ is with \w+\.(?: The \w+ is with \w+\.)*)"
+    r"(?P<steps>(?: At the \w+ the \w+ goes from \w+ to \w+\.)*)"
+    r" Who has the (?P<thing>\w+) now\?"
+)
+_TURNS = re.compile(
+    rf"(?P<name>\w+) looks (?P<faced>{'|'.join(DIRECTIONS)})\."
+    rf"(?P<steps>(?: At the \w+ (?P=name) turns (?:{'|'.join(QUARTERS)})\.)+) Where does (?P=name) look now\?"
+)
