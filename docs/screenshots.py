@@ -106,7 +106,7 @@ SCENES = (
     Scene("live", "/live", "[data-testid=stMainBlockContainer] textarea", race, readme=True),
     Scene("compare", "/compare", ".lanes", readme=True),
     Scene("rules", "/rules", ".js-plotly-plot", readme=True),
-    Scene("tune", "/tune", ".js-plotly-plot", readme=True),
+    Scene("tune", "/tune?sweep=sample%3A1-counting-mars", ".js-plotly-plot", readme=True),
     Scene("learn", "/learn?run=3-story-sampled-mars&lesson=3&draws=10000", ".lesson .chart rect", readme=True),
     Scene("explore-form", "/explore?run=1-story-mars", ".explorer .t", new_prompt),
     Scene("live-form", "/live", "[data-testid=stMainBlockContainer] textarea", fixed_settings),
@@ -166,7 +166,7 @@ def staged(scenes: Sequence[Scene]) -> Iterator[Path]:
         os.environ["PYTHONPATH"] = str(ROOT)
         names = " ".join(scene.name for scene in scenes)
         swept = ["sweep", "--set", "builtin", "--limit", str(SWEPT)]
-        if "tune" in names or "sweep" in names:
+        if "tune-" in names or "sweep" in names:
             mars_viz(*swept, "--low", "0.5", "--out", sweeps / "builtin")
         if "compare-sweeps" in names:
             mars_viz(*swept, "--rule", "mars-margin", "--out", sweeps / "margin")

@@ -66,6 +66,8 @@ def page() -> None:
     elif bench.view.sweep in found.entries:
         unfinished(bench, found)
     navigation.write_link(to_parameters(bench.view))
+    if study is not None and study.shipped:
+        theme.small("A sample, recorded on another machine; nothing is added to it. New sweep begins one of your own.")
     if study is not None:
         look(bench, found, study)
     detail.imported()
@@ -226,7 +228,7 @@ def costs(study: CachedSweep) -> None:
     """Why there is no speed-up over the target alone, or what disturbed it, and a way to measure its costs again."""
     result = study.result
     why = objection(result.costs) or ("" if result.costs is None else disturbance(result.costs))
-    if why:
+    if why and not study.shipped:
         measure_again(
             f"tune-{result.folder.name}",
             f"No {'modelled speed-up' if study.plan.cut_by else 'speed-up over the target alone'}: {why}"

@@ -16,7 +16,7 @@ from tests.factories import long_run
 from tests.served import served
 from tests.test_browser_component import compare, dial, drag
 
-TOKENS = 20_000
+TOKENS = 22_000
 MOST = 12_000
 """Elements of the text at a time; all of it would be 50,000."""
 PAGE = f"""

@@ -49,6 +49,7 @@ def there() -> set[str]:
             "docs",
             "sample_runs",
             "sample_races",
+            "sample_sweeps",
             "sample_measurements",
             "training",
             "benchmarks",

@@ -264,7 +264,7 @@ def test_piece_missing_from_a_run_is_not_sent_as_something_else():
 
 
 def test_a_long_run_is_sent_small_and_its_evidence_in_windows():
-    run = long_run(20_000)
+    run = long_run(30_000)
     sent = RunPayload.of(run, None)
     assert sent.whole.columns.nbytes + len(json.dumps(sent.whole.head)) < 110 * len(run.token_ids)
     assert sent.windows * WINDOW >= len(run.rounds) > (sent.windows - 1) * WINDOW

@@ -114,7 +114,7 @@ def test_less_detail_leaves_out_what_it_says_and_nothing_of_the_first_text(detai
 def test_levels_get_smaller() -> None:
     payload = run_payload(load_run(SAMPLES / "1-story-mars"))
     sizes = [len(gzip.compress(packed(detailed(payload, detail)).data)) for detail in LEVELS]
-    assert sizes == sorted(sizes, reverse=True) and sizes[-1] < 0.5 * sizes[0]
+    assert sizes == sorted(sizes, reverse=True) and sizes[-1] < 0.55 * sizes[0]
 
 
 def test_a_report_of_500_tokens_with_its_map_keeps_to_its_size() -> None:

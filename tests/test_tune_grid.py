@@ -15,7 +15,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 from sweep_cases import SHORT, conversations, sweep_over, toy_prompts, toy_sweep
 
-from mars_viz import default_folders, locks
+from mars_viz import default_folders, locks, samples
 from mars_viz.analysis.recommendation import about
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
@@ -59,6 +59,7 @@ def folder(swept: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(default_folders.SWEEPS, str(tmp_path / "results"))
+    monkeypatch.setenv(samples.VARIABLE, "off")
     return tmp_path / "results"
 
 

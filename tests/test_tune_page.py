@@ -20,12 +20,13 @@ from playwright.sync_api import Locator, expect
 from streamlit.testing.v1 import AppTest
 from sweep_cases import SETTINGS, sweep_over, timing, toy_prompts, toy_sweep
 
-from mars_viz import default_folders, locks
+from mars_viz import default_folders, locks, samples
 from mars_viz.analysis.vllm_metrics import parse_vllm_metrics
+from mars_viz.demo.tasks import Task
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted, exactly
-from mars_viz.prompts import GRADERS, PromptItem, PromptSet, Turns, builtin_prompts, per_task
+from mars_viz.prompts import GRADERS, PromptItem, PromptSet, Turns, builtin_prompts, kinds_named, per_task
 from mars_viz.records import Policy
 from mars_viz.run import Settings
 from mars_viz.sweep import Sweep, load_sweep
@@ -39,7 +40,7 @@ from mars_viz.ui.links import Opened, from_parameters, to_parameters
 from mars_viz.ui.tune import cached_sweep as study_module
 from mars_viz.ui.tune import detail, dial, sweep_requests
 from mars_viz.ui.tune.cached_sweep import KEY, CachedSweep
-from mars_viz.ui.tune.catalogue import jobs_in, shelf
+from mars_viz.ui.tune.catalogue import jobs_in, sample_sweeps, shelf
 from mars_viz.ui.tune.dial import readings
 from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.ui.tune.page_state import Drawn, TuneView
@@ -85,7 +86,9 @@ def folder(swept: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for results that is not there yet, and no samples."""
     monkeypatch.setenv(default_folders.SWEEPS, str(tmp_path / "results"))
+    monkeypatch.setenv(samples.VARIABLE, "off")
     return tmp_path / "results"
 
 
@@ -349,15 +352,15 @@ def test_a_sweep_that_another_process_works_on_is_left_to_it(folder):
 def test_the_button_adds_as_many_prompts_as_the_next_test_needs(empty, monkeypatch):
     sweep_over(empty / "a", builtin_prompts(2))
     needed = CachedSweep(load_sweep(empty / "a")).recommendation(1.0, 0.95).prompts_needed
-    each = per_task(needed)
+    each = per_task(needed, 6)
     tab, asked = opened(sweep="a"), []
     monkeypatch.setattr(
         sweep_requests, "go_on", lambda entry, beside, prompts: asked.append((entry.path.name, prompts))
     )
-    assert tab.button(key="add-prompts").label == f"Add {counted(3 * each - 6, 'prompt')}"
+    assert tab.button(key="add-prompts").label == f"Add {counted(6 * each - 12, 'prompt')}"
     clicked(tab, "add-prompts")
     ((name, prompts),) = asked
-    assert name == "a" and prompts.items[:6] == builtin_prompts(2).items and len(prompts) == 3 * each >= needed
+    assert name == "a" and prompts.items[:12] == builtin_prompts(2).items and len(prompts) == 6 * each >= needed
     with locks.held(empty / "a"):
         monkeypatch.undo()
         monkeypatch.setenv(default_folders.SWEEPS, str(empty))
@@ -367,8 +370,75 @@ def test_the_button_adds_as_many_prompts_as_the_next_test_needs(empty, monkeypat
 def test_a_need_beyond_the_built_in_tasks_says_how_many_they_have(empty):
     sweep_over(empty / "a", builtin_prompts(2))
     tab = opened(sweep="a", loss="0.001")
-    assert "The built-in tasks have 6\u202f000 prompts" in said(tab)
+    assert "The built-in tasks have 12\u202f000 prompts" in said(tab)
     assert not [button for button in tab.button if button.key == "add-prompts"]
+
+
+def test_of_a_sweep_of_some_tasks_more_of_these_are_added(empty, monkeypatch):
+    kinds = kinds_named("counting,turns")
+    sweep_over(empty / "a", builtin_prompts(2, kinds=kinds))
+    asked = []
+    monkeypatch.setattr(sweep_requests, "go_on", lambda entry, beside, prompts: asked.append(prompts))
+    clicked(opened(sweep="a"), "add-prompts")
+    assert {item.category for item in asked[0].items} == {"counting", "turns"} and len(asked[0]) % 2 == 0
+
+
+def test_the_form_sweeps_the_tasks_that_are_chosen_and_says_where_none_is(empty, monkeypatch):
+    begun = []
+    monkeypatch.setattr(sweep_requests, "begin", lambda wish, *_: begun.append(wish) or ["a"])
+    tab = opened()
+    tab.multiselect(key="sweep-tasks").set_value([Task.TURNS]).run()
+    clicked(tab, "sweep-begin")
+    assert begun[0].prompts.name == "built-in tasks: turns"
+    tab = opened()
+    tab.multiselect(key="sweep-tasks").set_value([]).run()
+    assert "Choose at least one task." in [caption.value for caption in tab.caption]
+    clicked(tab, "sweep-begin")
+    assert len(begun) == 1 and "make no set" in said(tab)
+
+
+@pytest.fixture
+def sampled(swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No sweeps of one's own, and two that come with the product, in a folder of that name."""
+    shipped = tmp_path / "sample_sweeps"
+    sweep_over(shipped / "a-mars", builtin_prompts(2))
+    shutil.copytree(swept / "b-margin", shipped / "b-margin")
+    monkeypatch.setattr(samples, "SWEEPS", shipped)
+    monkeypatch.setenv(default_folders.SWEEPS, str(tmp_path / "results"))
+    monkeypatch.delenv(samples.VARIABLE, raising=False)
+    sample_sweeps.cache_clear()
+    yield shipped
+    sample_sweeps.cache_clear()
+
+
+def test_a_newcomer_sees_a_sample_of_which_nothing_is_changed(sampled, monkeypatch):
+    before = {path: path.read_bytes() for path in sampled.rglob("*") if path.is_file()}
+    tab = opened()
+    (picker,) = [each for each in tab.selectbox if each.key == "sweep"]
+    assert [option.partition(" · ")[0] for option in picker.options] == ["Sample", "Sample"]
+    assert picker.value == "sample:a-mars" and titles(tab)
+    assert not [button for button in tab.button if button.key in ("add-prompts", "sweep-first")]
+    assert "nothing is added to it" in said(tab)
+    monkeypatch.setattr(study_module.CachedSweep, "shipped", False)
+    assert [button for button in opened().button if button.key == "add-prompts"]  # else the page would offer it
+    assert {path: path.read_bytes() for path in sampled.rglob("*") if path.is_file()} == before
+
+
+def test_ones_own_sweeps_stand_before_the_samples(sampled, tmp_path):
+    toy_sweep(tmp_path / "results" / "mine", 3).finish()
+    assert list(shelf(tmp_path / "results").labels) == ["mine", "sample:a-mars", "sample:b-margin"]
+
+
+def test_a_check_by_the_clock_of_a_sample_is_kept_in_memory_alone(sampled, monkeypatch):
+    jobs = []
+    monkeypatch.setattr(tab_jobs.shared_worker(), "begin", lambda job, *names: jobs.append(job))
+    sweep_requests.check_clock(load_sweep(sampled / "a-mars"), 0.9, 1, 1)
+    (job,) = jobs
+    job._keep(timing())
+    assert not (sampled / "a-mars" / "checks").exists()
+    job.tell(check=timing())
+    monkeypatch.setattr(detail, "_check", lambda *_: job)
+    assert len(detail.all_checks(CachedSweep(load_sweep(sampled / "a-mars")), 0.9).found) == 1
 
 
 def test_a_files_further_prompts_are_added_and_another_file_is_refused(empty, monkeypatch):
@@ -829,14 +899,14 @@ def test_in_a_browser_trees_are_swept_and_named(empty, browser):
 
 
 def test_in_a_browser_the_form_closes_and_prompts_are_added_and_stopped(empty, browser):
-    """With the built-in pair: a sweep of three prompts, then as many more as its test needs, stopped and kept."""
+    """With the built-in pair: a sweep of six prompts, then as many more as its test needs, stopped and kept."""
     with served(ROOT / "app.py") as address, browser.new_page() as page:
         page.goto(f"{address}/tune", wait_until="commit")
         page.get_by_role("button", name="New sweep").click()
         count = page.get_by_role("spinbutton", name="Prompts of each task")
         count.fill("1")
         count.press("Enter")
-        expect(page.get_by_text("3 prompts: about")).to_be_visible()
+        expect(page.get_by_text("6 prompts: about")).to_be_visible()
         page.get_by_role("button", name="Sweep", exact=True).click()
         expect(count).to_have_count(0)
         page.get_by_role("button", name=re.compile("^Add .* prompts$")).click()
@@ -844,4 +914,4 @@ def test_in_a_browser_the_form_closes_and_prompts_are_added_and_stopped(empty, b
         page.get_by_role("button", name="Continue").or_(page.get_by_role("button", name=re.compile("^Add "))).wait_for()
         (path,) = empty.iterdir()
         kept = load_sweep(path)
-        assert kept.finished >= 3 and list(kept.prompts["id"][:3]) == [item.id for item in builtin_prompts(1).items]
+        assert kept.finished >= 6 and list(kept.prompts["id"][:6]) == [item.id for item in builtin_prompts(1).items]

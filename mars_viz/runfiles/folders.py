@@ -7,6 +7,7 @@ looks like a run.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -86,13 +87,19 @@ def list_runs(folder: str | PathLike[str]) -> list[RunEntry]:
     """
     folder = Path(folder)
     try:
-        paths = sorted(path for path in folder.iterdir() if not path.name.startswith(".") and path.is_dir())
+        paths = [path for path in folder.iterdir() if not path.name.startswith(".") and path.is_dir()]
     except FileNotFoundError:
         return []
     except OSError as error:
         raise RunFileError(f"{folder} cannot be listed ({error.strerror}). Choose a folder of runs.") from error
+    paths.sort(key=lambda path: _counting(path.name))
     listed = ((path, _sizes(path)) for path in paths)
     return [_entry(path, sizes) for path, sizes in listed if not sizes.keys().isdisjoint((*NAMES, *MAP_NAMES))]
+
+
+def _counting(name: str) -> list[str | int]:
+    """To sort by: '2-story' before '10-story'."""
+    return [int(part) if place % 2 else part for place, part in enumerate(re.split("([0-9]+)", name))]
 
 
 def _about(data: bytes) -> Manifest:

@@ -17,6 +17,7 @@ from mars_viz.chat import EncodedPrompt
 from mars_viz.controllers import controller_named
 from mars_viz.costs import Costs
 from mars_viz.demo.prompts import STORIES
+from mars_viz.demo.tasks import FREE_WORDING
 from mars_viz.dialmap import Budget, DialMap, Segment, Span, controller_span, span_of, useful_span
 from mars_viz.errors import ModelError
 from mars_viz.multi_rule_walk import Stand, Together
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from mars_viz.sweep.wall_clock import WallClock
 
 PER_TASK = 20
-"""Exercises of each of the three built-in kinds that are graded on request."""
+"""Exercises of each of the built-in tasks in free wording that are graded on request."""
 LOW = 0.5
 """Smallest θ of those maps."""
 BRANCHES = 48
@@ -183,13 +184,14 @@ def clock(
 
 
 def grade(pair: Any, per_task: int = PER_TASK) -> Iterator[TaskStep]:
-    """Exact maps of the built-in exercises, `per_task` of each kind, one after the other, and how many are right at
-    every θ."""
+    """Exact maps of the built-in exercises in free wording, `per_task` of each kind, one after the other, and how many
+    are right at every θ."""
     from mars_viz.record_map import Mapping
 
-    settings = Settings(rule="mars", max_new_tokens=96)
+    settings = Settings(rule="mars", max_new_tokens=144)
     span = span_of(rule_named("mars"), LOW, None, (settings.gamma,))
-    items = sorted(builtin_prompts(per_task).items, key=lambda item: int(item.id.rsplit("-", 1)[1]))  # kinds in turn
+    prompts = builtin_prompts(per_task, kinds=FREE_WORDING).items
+    items = sorted(prompts, key=lambda item: int(item.id.rsplit("-", 1)[1]))  # kinds in turn
     found: list[Steps] = []
     for done, item in enumerate(items, start=1):
         made = Mapping(pair, item.prompt, settings, span).finish()

@@ -7,7 +7,7 @@ from typing import Any
 import streamlit as st
 
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
-from mars_viz.demo.tasks import final_answer
+from mars_viz.demo.tasks import FREE_WORDING, final_answer
 from mars_viz.dialmap import DialMap, Segment
 from mars_viz.figures.lessons import accuracy_curve
 from mars_viz.prompts import recognised
@@ -58,14 +58,14 @@ def accuracy(room: LessonContext) -> None:
         theme.small(f"The exercises are graded with {Mars.title} only, which says nothing of {made.rule.title}.")
         return
     place = st.container()
-    words = f"Grade {3 * PER_TASK} exercises here"
+    words = f"Grade {len(FREE_WORDING) * PER_TASK} exercises here"
     here = asked(room, "graded", words, "Decoding held-out exercises with the built-in pair …", grade)
     graded, at = here if isinstance(here, GradedExercises) else recorded_grades(), _standing(room, made)
     if graded is not None and graded.right.low <= at <= graded.right.high:
         figure = accuracy_curve(graded.right, graded.exercises, made.rule.dial.symbol, at, room.theme)
         with place:
             draw(room, figure, "theta-accuracy")
-            theme.small(f"The built-in pair, {Mars.title}, greedy, on held-out exercises.")
+            theme.small(f"The built-in pair, {Mars.title}, greedy, on held-out exercises in free wording.")
 
 
 def _standing(room: LessonContext, made: DialMap) -> float:
@@ -129,11 +129,11 @@ LESSON = Lesson(
     question="No error in 60 exercises at θ = 0.9: is it safe?",
     answer=(
         "Not proven. Where none of 60 went wrong, the share that does may still be 6 % (95 % interval): one in "
-        "seventeen. And it was measured on *these* exercises: the sample “An answer that θ = 0.9 gets wrong and strict "
-        "gets right” is another of their kind. Grade more prompts, of your own kind, and compare with strict on the "
-        "same ones (Tune, or `mars-viz sweep`)."
+        "seventeen. And it was measured on *these* exercises: the sample “A word problem that θ = 0.9 gets wrong and "
+        "strict gets right” is another of their kind. Grade more prompts, of your own kind, and compare with strict on "
+        "the same ones (Tune, or `mars-viz sweep`)."
     ),
-    sample="6-question-damaged",
+    sample="6-counting-damaged",
     needs=(THETA_DIAL, TEXTS),
     show=show,
     thumbnail=_thumbnail,

@@ -14,6 +14,7 @@ from mars_viz.analysis.engines import EngineRow, acceptance_table
 from mars_viz.analysis.intervals import Frontier, Interval
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.figures.dial_curve import DialCurve
+from mars_viz.samples import is_sample_sweep
 from mars_viz.sweep import SweepResult, band_at, curve, frontier, measures, places, value_at
 from mars_viz.sweep.measures import ALONE, PERCENT, Measure, RelaxedBands, relaxed_bands
 from mars_viz.sweep.result import chosen_dial
@@ -37,6 +38,11 @@ class CachedSweep:
         self.measures: dict[str, Measure] = measures(result)
         """Those that this sweep has."""
         self._known: dict[Hashable, object] = {}
+
+    @property
+    def shipped(self) -> bool:
+        """True of a sample, which stays as it is."""
+        return is_sample_sweep(self.result.folder)
 
     @property
     def graded(self) -> bool:

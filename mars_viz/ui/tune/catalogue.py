@@ -1,4 +1,4 @@
-"""The sweeps that a tab can open: those in the folder of results, and those that are just beginning.
+"""The sweeps that a tab can open: those in the folder of results, those that are just beginning, and the samples.
 
 Knows folders, jobs and Streamlit's cache; knows no models.
 """
@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path, PurePosixPath
 
 import streamlit as st
 
-from mars_viz import locks
+from mars_viz import locks, samples
 from mars_viz.controllers import NONE
 from mars_viz.errors import BadInput, RunFileError, contained
 from mars_viz.figures.words import number
@@ -28,6 +29,7 @@ from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.ui.tune.page_state import TuneView
 
 _KEPT = 6  # sweeps in memory
+_SAMPLE = "sample:"  # before the id of one that comes with the product
 
 
 def jobs_in(results: Path) -> dict[str, SweepJob]:
@@ -166,6 +168,8 @@ class SweepCatalogue:
     def _label(self, entry: SweepEntry) -> str:
         if entry.plan is None:
             return f"{entry.path.name} (cannot be read)"
+        if samples.is_sample_sweep(entry.path):
+            return f"Sample · {sweep_label(entry.plan)}"
         share = "" if entry.complete else f", {number(entry.finished)} of {number(entry.plan.prompts)} done"
         return f"{sweep_label(entry.plan)} · {_when(entry.plan)}{share}"
 
@@ -205,13 +209,21 @@ def _named(job: SweepJob, name: str) -> str:
 
 
 def shelf(results: Path) -> SweepCatalogue:
-    """What is in this folder of results now."""
-    jobs = jobs_in(results)
+    """What is in this folder of results now, and the samples after it."""
+    jobs, shipped = jobs_in(results), sample_sweeps() if samples.wanted() else {}
     try:
         entries = list_sweeps(results)
     except BadInput as error:
-        return SweepCatalogue({}, jobs, str(error))
-    return SweepCatalogue({entry.path.relative_to(results).as_posix(): entry for entry in entries}, jobs)
+        return SweepCatalogue(shipped, jobs, str(error))
+    own = {entry.path.relative_to(results).as_posix(): entry for entry in entries}
+    return SweepCatalogue(own | shipped, jobs)
+
+
+@cache
+def sample_sweeps() -> dict[str, SweepEntry]:
+    """By id, in the order of their folders' names."""
+    entries = sorted(list_sweeps(samples.SWEEPS), key=lambda entry: entry.path.name)
+    return {f"{_SAMPLE}{entry.path.name}": entry for entry in entries}
 
 
 def sweep_label(plan: Plan) -> str:

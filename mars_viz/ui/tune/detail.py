@@ -197,9 +197,9 @@ def _check(study: CachedSweep, dial: float) -> ClockJob | None:
 
 
 def all_checks(study: CachedSweep, dial: float) -> Checks:
-    """Those beside the sweep, and one that could not be written there."""
+    """Those beside the sweep, and one that could not be written there, as beside a sample."""
     kept, job = kept_checks(study.result.folder, study.plan), _check(study, dial)
-    if job is None or job.progress.check is None or not job.progress.error:
+    if job is None or job.progress.check is None or not (job.progress.error or study.shipped):
         return kept
     return replace(kept, found=(*kept.found, job.progress.check))
 
