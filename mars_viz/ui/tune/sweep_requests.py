@@ -24,7 +24,7 @@ from mars_viz.speculators.names import check_controller, check_trees
 from mars_viz.sweep import Plan, SweepResult
 from mars_viz.sweep.grid import MOST
 from mars_viz.sweep.store import SweepEntry, check_listed, holds_sweep, open_store
-from mars_viz.sweep.timing import keep_check
+from mars_viz.sweep.timing import TimingCheck, keep_check
 from mars_viz.sweep.wall_clock import to_time
 from mars_viz.ui import tab_jobs, visitors
 from mars_viz.ui.jobs import tasks
@@ -237,9 +237,13 @@ def check_clock(result: SweepResult, dial: float, count: int, repetitions: int) 
     plan = result.plan
     fixed = plan.controller is not None
     make = partial(tasks.clock, asked, plan.at(dial), repetitions, plan.chat, result.costs, fixed)
-    keep = (lambda _: None) if is_sample_sweep(result.folder) else partial(keep_check, result.folder)
+    keep = keep_nowhere if is_sample_sweep(result.folder) else partial(keep_check, result.folder)
     job = ClockJob(make, keep, models_of(result.folder, plan))
     tab_jobs.shared_worker().begin(job, (result.folder, dial))
+
+
+def keep_nowhere(check: TimingCheck) -> None:
+    """Of a sample, whose checks the server remembers alone. A function with a name, since it travels with its job."""
 
 
 def models_of(folder: Path, plan: Plan) -> PairChoice:
