@@ -66,9 +66,11 @@ def page() -> None:
     elif bench.view.sweep in found.entries:
         unfinished(bench, found)
     navigation.write_link(to_parameters(bench.view))
-    if study is not None and study.shipped:
-        theme.small("A sample, recorded on another machine; nothing is added to it. New sweep begins one of your own.")
     if study is not None:
+        if study.shipped:
+            theme.small(
+                "A sample, recorded on another machine; nothing is added to it. New sweep begins one of your own."
+            )
         look(bench, found, study)
     detail.imported()
     bench.drawn = replace(bench.drawn, ended=time.monotonic())

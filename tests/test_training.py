@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 from mars_viz import demo
 from mars_viz.speculators.drafters.eagle3_checkpoint import read_checkpoint
 from mars_viz.speculators.drafters.eagle3_shapes import TargetShape
-from training import train
+from training import eagle, family, model_card, train
 from training.corpus import Mixture, Shares, text_sources
 from training.distil import DIVERGENCES, Distillation
 from training.eagle import save_head, started, take_over
@@ -50,6 +51,30 @@ def test_a_missing_text_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert train.main(["--data", str(tmp_path), "--work", str(tmp_path / "work")]) == 2
     assert "tinystories_part.txt.gz is missing. Give the folder" in capsys.readouterr().err
     assert not (tmp_path / "work").exists()
+
+
+@pytest.mark.parametrize(
+    ("run", "arguments", "said"),
+    [
+        (family.main, ["--pair", "nowhere"], "There is no model in nowhere"),
+        (family.main, ["--pair", str(demo.PAIR), "--reference", "nowhere"], "There is no model in nowhere"),
+        (eagle.main, ["--head", "nowhere"], "There is no head in nowhere"),
+        (model_card.main, ["--compared", "nowhere"], "--compared nowhere has no name"),
+    ],
+    ids=["pair", "reference", "head", "compared"],
+)
+def test_a_folder_without_a_model_is_named_before_anything_is_written(
+    run: Callable[[list[str]], int],
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in (family, eagle, model_card):
+        monkeypatch.setattr(module, "stories", lambda folder: (["Once there was a frog."], ["Tom had a kite."]))
+    assert run(["--data", str(tmp_path), "--work", str(tmp_path / "work"), *arguments]) == 2
+    assert said in capsys.readouterr().err and not (tmp_path / "work").exists()
 
 
 def test_a_head_is_saved_as_the_product_reads_it(tmp_path: Path) -> None:

@@ -18,8 +18,9 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from mars_viz.demo import EAGLE3, TARGET
-from mars_viz.errors import MarsVizError
+from mars_viz.errors import BadInput
 from mars_viz.writer import replacing, write_file
+from training import command
 from training.corpus import VOCABULARY, Mixture, Source, plain_source, stories, text_sources
 from training.distil import gather_samples
 from training.eagle_card import measure, write_card
@@ -35,7 +36,8 @@ OWN = 0.5
 """Share of the target's own samples in what the head is trained on."""
 
 
-def main(arguments: list[str] | None = None) -> int:
+@command
+def main(arguments: list[str] | None = None) -> None:
     """Run the stages that are not done yet."""
     parser = argparse.ArgumentParser(prog="python -m training.eagle", description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with the training text")
@@ -48,11 +50,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--bfloat16", action="store_true", help="for processors and cards that multiply it fast")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args(arguments)
-    try:
-        texts, held_out = stories(options.data)
-    except MarsVizError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+    texts, held_out = stories(options.data)
+    if options.head is not None and not (options.head / "model.safetensors").is_file():
+        raise BadInput(f"There is no head in {options.head}. Name a folder that one was saved in.")
     target = AutoModelForCausalLM.from_pretrained(TARGET, dtype=torch.float32).to(options.device).eval()
     target.requires_grad_(False)
     tokenizer = AutoTokenizer.from_pretrained(TARGET)
@@ -68,7 +68,6 @@ def main(arguments: list[str] | None = None) -> int:
     fit(head, loss, as_tensors(mixture), schedule, options.work / "head.pt", "head", **how)
     save_head(head, vocabulary, options.out)
     write_card(measure(held_out, options.out), options.work / "head.csv", options.out, options)
-    return 0
 
 
 def sources(

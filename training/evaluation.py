@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from tqdm import tqdm
-from transformers import LlamaForCausalLM
 
+from mars_viz.analysis.counts import position_rates
 from mars_viz.analysis.intervals import Interval, ratio
 from mars_viz.demo import TARGET
 from mars_viz.demo.tasks import Task, instances
@@ -28,6 +28,7 @@ from mars_viz.run import Run, Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
 from mars_viz.sweep import SweepResult, measures, sweep_prompts, value_at
+from training.train import model_in
 
 DRAFTERS = {"drafter": None, "EAGLE-3 head": "eagle3", "first four layers": "layers:exit=4"}
 """By what the card calls them."""
@@ -157,13 +158,11 @@ def task_figures(result: SweepResult) -> TaskFigures:
     def along(name: str) -> tuple[Interval, ...]:
         return tuple(value_at(result, known[name], dial) for dial in DIALS)
 
-    kept = np.sum([np.bincount(each.accepted, minlength=each.gamma + 1) for each in result.acceptance(1.0)], axis=0)
-    reached = np.append(np.cumsum(kept[::-1])[::-1], 0)  # rounds that kept at least so many
     return TaskFigures(
         accuracy=along("accuracy"),
         tau=along("tau"),
         change=value_at(result, known["accuracy_change"], RELAXED),
-        kept=tuple(float(after / max(before, 1)) for before, after in itertools.pairwise(reached[:-1])),
+        kept=tuple(position_rates(result.acceptance(1.0)).conditional.tolist()),
     )
 
 
@@ -208,10 +207,10 @@ def compare(folders: Mapping[str, Path], held_out: Sequence[str]) -> list[Compar
     for task in Task:
         prompts += [x.prompt for x in itertools.islice(instances(task, HELD_OUT_SEED, held_out=True), STORIES)]
     runs = [decode(pair, prompt, 1.0) for prompt in tqdm(prompts, desc="the target's own texts")]
-    target = LlamaForCausalLM.from_pretrained(TARGET, dtype=torch.float32).eval()
+    target = model_in(TARGET).eval()
     found = []
     for name, folder in folders.items():
-        drafter = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        drafter = model_in(folder).eval()
         agreed, overlap, counts = [], [], []
         for run in runs:
             ids = torch.tensor([[*run.prompt_ids, *run.token_ids]])

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from mars_viz.demo import PAIR
-from mars_viz.errors import MarsVizError
+from training import command
 from training.corpus import Mixture, Shares, Source, plain_source, stories, text_sources
 from training.distil import DIVERGENCES, Distillation, gather_samples
 from training.loop import Schedule, as_tensors, fit, next_token_loss
-from training.train import CONTEXT
+from training.train import CONTEXT, model_in
 
 EXIT = 4
 """Layers after which the target is trained to say its next token as well: half of them."""
@@ -37,7 +37,8 @@ DISTIL = Shares(stories=0.62, addition=0.05, sorting=0.08, question=0.10, counti
 """What the drafter learns from besides the target's own texts."""
 
 
-def main(arguments: list[str] | None = None) -> int:
+@command
+def main(arguments: list[str] | None = None) -> None:
     """Run the stages that are not done yet."""
     parser = argparse.ArgumentParser(prog="python -m training.family", description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with the training text")
@@ -54,28 +55,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--bfloat16", action="store_true", help="for processors and cards that multiply it fast")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args(arguments)
-    try:
-        texts, _ = stories(options.data)
-    except MarsVizError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+    texts, _ = stories(options.data)
+    target, drafter = (model_in(options.pair / name, options.device) for name in ("target", "drafter"))
+    reference = None if options.reference is None else model_in(options.reference, options.device).eval()
     tokenizer = AutoTokenizer.from_pretrained(options.pair / "target")
-
-    def loaded(name: str) -> LlamaForCausalLM:
-        return LlamaForCausalLM.from_pretrained(options.pair / name, dtype=torch.float32).to(options.device)
-
-    target, drafter = loaded("target"), loaded("drafter")
     train_target(target, text_sources(tokenizer, texts, LEARN), options)
     target.eval().requires_grad_(False)
     samples = gather_samples(target, tokenizer, texts, options.work / "samples.npz", options)
     if options.on_policy:
         samples = gather_samples(drafter.eval(), tokenizer, texts, options.work / "own.npz", options)
     text = text_sources(tokenizer, texts, DISTIL)
-    train_drafter(drafter, target, [plain_source(1.0, samples), *text], options)
+    loss = Distillation(target, DIVERGENCES[options.divergence], reference)
+    train_drafter(drafter, loss, [plain_source(1.0, samples), *text], options)
     for name, model in (("target", target), ("drafter", drafter)):
         model.to(torch.bfloat16).save_pretrained(options.out / name)
         tokenizer.save_pretrained(options.out / name)
-    return 0
 
 
 def train_target(target: LlamaForCausalLM, sources: list[Source], options: argparse.Namespace) -> None:
@@ -86,12 +80,10 @@ def train_target(target: LlamaForCausalLM, sources: list[Source], options: argpa
 
 
 def train_drafter(
-    drafter: LlamaForCausalLM, target: LlamaForCausalLM, sources: list[Source], options: argparse.Namespace
+    drafter: LlamaForCausalLM, loss: Distillation, sources: list[Source], options: argparse.Namespace
 ) -> None:
     """Distil it."""
     schedule = Schedule(options.drafter_steps, rate=2e-3, warmup=20, decay_share=0.7, **_SMALL)
-    reference = options.reference and LlamaForCausalLM.from_pretrained(options.reference, dtype=torch.float32)
-    loss = Distillation(target, DIVERGENCES[options.divergence], reference and reference.to(options.device).eval())
     batches = as_tensors(Mixture(sources, options.seed + 1))
     fit(drafter.train(), loss, batches, schedule, options.work / "drafter.pt", "drafter", **_how(options))
 

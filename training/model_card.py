@@ -14,13 +14,15 @@ from pathlib import Path
 
 from mars_viz.analysis.intervals import Interval
 from mars_viz.demo import PAIR
-from mars_viz.errors import MarsVizError
+from mars_viz.errors import BadInput
 from mars_viz.writer import write_file
+from training import command
 from training.corpus import stories
 from training.evaluation import DIALS, EXERCISES, STORIES, Compared, Figures, compare, evaluate
 
 
-def main(arguments: list[str] | None = None) -> int:
+@command
+def main(arguments: list[str] | None = None) -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(prog="python -m training.model_card", description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with the training text")
@@ -29,18 +31,15 @@ def main(arguments: list[str] | None = None) -> int:
         "--compared", action="append", default=[], metavar="NAME=FOLDER", help="a drafter distilled in another way"
     )
     options = parser.parse_args(arguments)
-    try:
-        _, held_out = stories(options.data)
-    except MarsVizError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+    _, held_out = stories(options.data)
+    if unnamed := [each for each in options.compared if "=" not in each]:
+        raise BadInput(f"--compared {unnamed[0]} has no name. Write it as NAME=FOLDER.")
     named = dict(each.split("=", 1) for each in options.compared)
     figures = evaluate(held_out, options.work / "card")
     compared = compare({name: Path(folder) for name, folder in named.items()}, held_out) if named else []
     card = model_card(figures, compared, options.work)
     write_file(PAIR / "README.md", card.encode())
     print(card)
-    return 0
 
 
 def model_card(figures: Figures, compared: Sequence[Compared], work: Path) -> str:

@@ -10,14 +10,16 @@ import sys
 from pathlib import Path
 
 from mars_viz.demo.prompts import STORIES
-from mars_viz.errors import Disturbed, MarsVizError
+from mars_viz.errors import Disturbed
 from mars_viz.race import save_race
 from mars_viz.race.making import TURNS, Racing
 from mars_viz.run import Settings
 from mars_viz.runfiles import check_free
+from training import command
 
 
-def main(arguments: list[str] | None = None) -> int:
+@command
+def main(arguments: list[str] | None = None) -> None:
     """Race, save, and say what came of it."""
     parser = argparse.ArgumentParser(prog="python -m training.race", description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="a new folder")
@@ -36,24 +38,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--chat", action="store_true")
     parser.add_argument("--turns", type=int, default=TURNS, help="of each lane by the clock (%(default)s)")
     options = parser.parse_args(arguments)
-    try:
-        check_free(options.out)
-        settings = Settings(**{name: getattr(options, name) for name in Settings.__slots__ if name in options})
-        from mars_viz.speculators.loading import load_backend
+    check_free(options.out)
+    settings = Settings(**{name: getattr(options, name) for name in Settings.__slots__ if name in options})
+    from mars_viz.speculators.loading import load_backend
 
-        pair = load_backend(options.target, options.drafter, device=options.device, dtype=options.dtype)
-        how = {"chat": options.chat, "title": options.title, "turns": options.turns}
-        race = Racing(pair, options.prompt, settings, **how).finish()
-        if race.objection:
-            raise Disturbed(race.objection)
-        save_race(race, options.out)
-    except MarsVizError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+    pair = load_backend(options.target, options.drafter, device=options.device, dtype=options.dtype)
+    how = {"chat": options.chat, "title": options.title, "turns": options.turns}
+    race = Racing(pair, options.prompt, settings, **how).finish()
+    if race.objection:
+        raise Disturbed(race.objection)
+    save_race(race, options.out)
     size = sum(file.stat().st_size for file in options.out.rglob("*") if file.is_file())
     lanes = ", ".join(f"{lane.value} {seconds:.2f} s" for lane, seconds in race.seconds.items())
     print(f"{options.out}: {lanes}; {size / 1e3:.0f} kB")
-    return 0
 
 
 if __name__ == "__main__":

@@ -13,13 +13,14 @@ import itertools
 import sys
 import time
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from mars_viz.costs import objection
 from mars_viz.demo import tasks
 from mars_viz.demo.prompts import STORIES
 from mars_viz.dialmap import useful_span
-from mars_viz.errors import BadInput, MarsVizError
+from mars_viz.errors import BadInput
 from mars_viz.prompts import builtin_prompts
 from mars_viz.record_map import Mapping
 from mars_viz.recording import Recording
@@ -29,6 +30,7 @@ from mars_viz.runfiles import check_free, save_run
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
 from mars_viz.sweep import sweep_prompts
+from training import command
 
 SEED = 2
 """Of the exercises; another than the evaluation's."""
@@ -149,47 +151,35 @@ def sample_sweeps() -> list[SampleSweep]:
     ]
 
 
-def main(arguments: list[str] | None = None) -> int:
+@command
+def main(arguments: list[str] | None = None) -> None:
     """Record them all into folders that do not hold them yet; a sweep that was stopped is gone on with."""
     parser = argparse.ArgumentParser(prog="python -m training.samples", description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("sample_runs"), help="folder of the runs (%(default)s)")
     parser.add_argument("--sweeps", type=Path, default=Path("sample_sweeps"), help="folder of the sweeps (%(default)s)")
     parser.add_argument("--only", choices=("runs", "sweeps"), help="record the one kind alone")
     options = parser.parse_args(arguments)
-    try:
-        backends = _Backends()
-        if options.only != "sweeps":
-            _record_runs(backends, options.out)
-        if options.only != "runs":
-            _record_sweeps(backends, options.sweeps)
-    except MarsVizError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0
+    if options.only != "sweeps":
+        _record_runs(options.out)
+    if options.only != "runs":
+        _record_sweeps(options.sweeps)
 
 
-class _Backends:
-    """Loaded when they are first asked for."""
-
-    def __init__(self) -> None:
-        self._known: dict[str | None, Backend] = {}
-
-    def of(self, drafter: str | None) -> Backend:
-        """The built-in target with this drafter."""
-        if drafter not in self._known:
-            self._known[drafter] = load_backend(drafter=drafter, device="cpu")
-        return self._known[drafter]
+@cache
+def drafting(drafter: str | None) -> Backend:
+    """The built-in target with this drafter, loaded when it is first asked for."""
+    return load_backend(drafter=drafter, device="cpu")
 
 
-def _record_runs(backends: _Backends, out: Path) -> None:
+def _record_runs(out: Path) -> None:
     wanted = samples()
     for sample in wanted:
         check_free(out / sample.folder)
-    for sample in (*wanted, damaged_answer(backends.of(None))):
-        _keep(backends.of(sample.drafter), sample, out / sample.folder)
+    for sample in (*wanted, damaged_answer(drafting(None))):
+        _keep(drafting(sample.drafter), sample, out / sample.folder)
 
 
-def _record_sweeps(backends: _Backends, out: Path) -> None:
+def _record_sweeps(out: Path) -> None:
     """Raises BadInput at the end where a sweep has no costs that can be believed, since the machine did other work:
     called again, it goes on with all and measures those."""
     disturbed = []
@@ -197,7 +187,7 @@ def _record_sweeps(backends: _Backends, out: Path) -> None:
         began, path = time.perf_counter(), out / wanted.folder
         span = replace(useful_span(wanted.settings), gammas=(wanted.settings.gamma,))
         prompts = builtin_prompts(PROMPTS, kinds=(wanted.task,))
-        result = sweep_prompts(backends.of(None), prompts, wanted.settings, span, path, resume=True).finish()
+        result = sweep_prompts(drafting(None), prompts, wanted.settings, span, path, resume=True).finish()
         if result.costs is None or objection(result.costs):
             disturbed.append(wanted.folder)
         size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())

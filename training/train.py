@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from mars_viz.errors import MarsVizError
+from mars_viz.errors import BadInput
+from training import command
 from training.corpus import (
     VOCABULARY,
     Mixture,
@@ -59,7 +60,8 @@ def _config(width: int, layers: int, heads: int, inner: int) -> LlamaConfig:
     )
 
 
-def main(arguments: list[str] | None = None) -> int:
+@command
+def main(arguments: list[str] | None = None) -> None:
     """Run the stages that are not done yet."""
     parser = argparse.ArgumentParser(prog="python -m training.train", description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with the training text")
@@ -72,11 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args(arguments)
-    try:
-        texts, _ = stories(options.data)
-    except MarsVizError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+    texts, _ = stories(options.data)
     torch.manual_seed(options.seed)
     tokenizer = remembered_tokenizer(texts, options.work / "tokenizer")
     for name in ("target", "drafter"):
@@ -85,7 +83,13 @@ def main(arguments: list[str] | None = None) -> int:
     samples = gather_samples(target, tokenizer, texts, options.work / "samples.npz", options)
     own, text = plain_source(1.0, samples), text_sources(tokenizer, texts, Shares())
     train_drafter(target, [own, *text], options)
-    return 0
+
+
+def model_in(folder: Path, device: str = "cpu") -> LlamaForCausalLM:
+    """A model that was trained before, in float32. Raises BadInput where the folder holds none."""
+    if not (folder / "config.json").is_file() or not (folder / "model.safetensors").is_file():
+        raise BadInput(f"There is no model in {folder}. Name a folder that one was saved in.")
+    return LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device)
 
 
 def remembered_tokenizer(texts: list[str], folder: Path) -> PreTrainedTokenizerFast:

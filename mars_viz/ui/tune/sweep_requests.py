@@ -38,7 +38,7 @@ DIALLED = tuple(name for name, rule in RULES.items() if rule.dial is not None)
 FIRST_PER_TASK = 50
 """Prompts of each built-in task in a first sweep: enough to tell of a loss of one point, done in about a minute."""
 PER_TASK_MOST = 2_000
-_SECONDS = {True: 0.06, False: 2.5}
+_SECONDS = {True: 0.13, False: 2.5}
 """A prompt of the built-in tasks, measured with the built-in pair on two processor cores, and one of another set, whose
 texts are longer: a guess on the high side. A sweep under way tells its own pace."""
 
