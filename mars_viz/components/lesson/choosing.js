@@ -14,7 +14,7 @@ class Choosing {
     this.same = h("span");
     this.other = h("mark");
     this.text = h("p", { class: "lesson-text", role: "group", tabindex: "0", "aria-label": "The text at the dial" }, this.prompt, this.same, this.other);
-    this.element = h("div", {}, h("div", { class: "lesson-strip" }, this.strip.element), this.chart.element, this.said, this.text);
+    this.element = h("div", { class: "choosing" }, h("div", { class: "lesson-strip" }, this.strip.element), this.chart.element, this.said, this.text);
   }
 
   /** The strip of the map, which is as long as the dial. */
