@@ -196,3 +196,35 @@ def test_texts_that_were_put_together_are_read_and_gone_on_with(
         ours, theirs = texts.read(result.folder, index), texts.read(whole.folder, index)
         assert ours is not None and theirs is not None
         assert np.array_equal(ours.token_ids, theirs.token_ids) and ours.pieces == theirs.pieces
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_texts_are_packed_read_and_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    monkeypatch.setattr(parts_module, "BATCH", 4)
+    whole = toy_sweep(tmp_path / "whole", 10).finish()
+    result = toy_sweep(tmp_path / "sweep", 6).finish()
+    for _ in range(times):
+        texts.pack(result.folder)
+    folder = result.folder / "texts"
+    assert sorted(file.name for file in folder.iterdir()) == [
+        "batch-000000.parquet",
+        "prompt-000004.parquet",
+        "prompt-000005.parquet",
+    ]
+    grown = toy_sweep(tmp_path / "sweep", 10, resume=True).finish()
+    texts.pack(result.folder)
+    assert len(list(folder.iterdir())) == 4
+    for index in range(10):
+        ours, theirs = texts.read(grown.folder, index), texts.read(whole.folder, index)
+        assert ours is not None and theirs is not None
+        assert np.array_equal(ours.token_ids, theirs.token_ids) and ours.pieces == theirs.pieces
+
+
+def test_damaged_texts_are_not_packed_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts_module, "BATCH", 3)
+    result = toy_sweep(tmp_path / "sweep", 3).finish()
+    broken = result.folder / "texts" / "prompt-000001.parquet"
+    broken.write_bytes(broken.read_bytes()[:-20])
+    with pytest.raises(BadInput, match="damaged"):
+        texts.pack(result.folder)
+    assert len(list((result.folder / "texts").iterdir())) == 3

@@ -2,8 +2,8 @@
 
 A file and a line a prompt: its text on every stretch of the dial, in the order of the results' lines, and what its
 tokens read. They are written before its results, so whatever is finished has them. No figure needs them: sweeps that
-were made before there were texts are read as ever, and opening a sweep does not read them. Sweeps of before hold those
-of several prompts in one file, as results are; such files are read, and none are written.
+were made before there were texts are read as ever, and opening a sweep does not read them. `pack` puts those of several
+prompts into one file, as results are.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ _COLUMNS: dict[str, pa.DataType] = {
 """Place in the set; tokens of each text; all texts, one after the other; and of every token that occurs its id, its
 bytes and whether it is a control token."""
 _SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _COLUMNS.items()])
+_PLAIN = {"use_dictionary": False, "write_statistics": False}
+"""Equal stretches of texts are equal bytes, which pack well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +88,25 @@ def write(sweep: Path, index: int, texts: PromptTexts) -> None:
         "special": [piece.special for piece in texts.pieces.values()],
     }
     arrays = [pa.array([line[field.name]], field.type) for field in _SCHEMA]
-    # equal stretches of texts are equal bytes, which pack well
-    table, plain = pa.Table.from_arrays(arrays, schema=_SCHEMA), {"use_dictionary": False, "write_statistics": False}
-    shards.write(folder / shards.prompt_file(index), table, **plain)
+    shards.write(folder / shards.prompt_file(index), pa.Table.from_arrays(arrays, schema=_SCHEMA), **_PLAIN)
+
+
+def pack(sweep: Path) -> None:
+    """Put those of each whole batch of prompts together, which takes a third of the place: for a sweep that is shipped.
+    Raises OSError; BadInput where some are damaged."""
+    folder = sweep / FOLDER
+    singles = shards.parts_of(folder).singles
+    for batch in sorted({single // shards.BATCH for single in singles}):
+        members = shards.members(batch)
+        if not singles.issuperset(members):
+            continue
+        try:
+            tables = [pq.read_table(to_read(folder / shards.prompt_file(each))) for each in members]
+            together = pa.concat_tables([table.cast(_SCHEMA) for table in tables])
+        except shards.DAMAGED as error:
+            raise spoiled(folder) from error
+        shards.write(folder / shards.batch_file(batch), together, **_PLAIN)
+        shards.remove_batched(folder, [batch])
 
 
 def tidy(sweep: Path, results: shards.Shards) -> None:
