@@ -79,7 +79,7 @@ def vllm_server(backend: Backend, manners: Manners | None = None) -> Iterator[st
                 self._send(200, {"tokens": [token + manners.shift for token in ids]})
             elif manners.statuses:
                 self._send(manners.statuses.pop(0), {"error": {"message": "as the test wants it"}})
-            elif body["prompt_logprobs"] > manners.allowed:
+            elif body["logprobs"] > manners.allowed:
                 said = f"Requested sample logprobs of {body['logprobs']}, which is greater than max allowed: "
                 self._send(400, {"error": {"message": f"{said}{manners.allowed}"}})
             else:
@@ -87,18 +87,32 @@ def vllm_server(backend: Backend, manners: Manners | None = None) -> Iterator[st
                 manners.sockets.add(self.client_address)
                 time.sleep(manners.pause)
                 with one_at_a_time:
-                    choices = [self._choice(i, text, body["logprobs"]) for i, text in enumerate(body["prompt"])]
+                    answer = self._choice if "prompt_logprobs" in body else self._written
+                    choices = [answer(i, text, body) for i, text in enumerate(body["prompt"])]
                 self._send(200, {"choices": choices[::-1]})
 
-        def _choice(self, index: int, text: list[int], count: int) -> dict[str, Any]:
-            target = backend.target.open()
-            with torch.inference_mode():
-                rows = target.score([tuple(text[:1])], torch.tensor([text[1:]], dtype=torch.int64))[0]
-            rows = rows if manners.raw else rows.log_softmax(-1)
-            count = count if manners.given is None else manners.given
+        def _choice(self, index: int, text: list[int], body: Mapping[str, Any]) -> dict[str, Any]:
+            rows, count = self._rows(text), self._count(body)
             places = [None, *(_place(row, token, count) for row, token in zip(rows[:-1], text[1:], strict=True))]
-            after = {f"token_id:{token}": told["logprob"] for token, told in _place(rows[-1], None, count).items()}
-            return {"index": index, "text": "", "logprobs": {"top_logprobs": [after]}, "prompt_logprobs": places}
+            top = {"top_logprobs": [_after(rows[-1], count)]}
+            return {"index": index, "text": "", "logprobs": top, "prompt_logprobs": places}
+
+        def _written(self, index: int, text: list[int], body: Mapping[str, Any]) -> dict[str, Any]:
+            tokens: list[int] = []
+            rows: list[dict[str, float]] = []
+            while len(tokens) < body["max_tokens"] and (not tokens or tokens[-1] not in backend.eos_ids):
+                row = self._rows([*text, *tokens])[-1]
+                tokens.append(int(row.argmax()))
+                rows.append(_after(row, self._count(body)))
+            return {"index": index, "text": "", "token_ids": tokens, "logprobs": {"top_logprobs": rows}}
+
+        def _rows(self, text: list[int]) -> torch.Tensor:
+            with torch.inference_mode():
+                rows = backend.target.open().score([tuple(text[:1])], torch.tensor([text[1:]], dtype=torch.int64))[0]
+            return rows if manners.raw else rows.log_softmax(-1)
+
+        def _count(self, body: Mapping[str, Any]) -> int:
+            return int(body["logprobs"]) if manners.given is None else manners.given
 
         def _send(self, status: int, body: Mapping[str, Any] | None) -> None:
             data = json.dumps(body or {}).encode()
@@ -121,6 +135,11 @@ def vllm_server(backend: Backend, manners: Manners | None = None) -> Iterator[st
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def _after(row: torch.Tensor, count: int) -> dict[str, float]:
+    """The best tokens after a text, as vLLM lays them out."""
+    return {f"token_id:{token}": told["logprob"] for token, told in _place(row, None, count).items()}
 
 
 def _place(row: torch.Tensor, token: int | None, count: int) -> dict[str, dict[str, Any]]:

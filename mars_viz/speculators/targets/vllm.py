@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,6 +38,16 @@ _RETRIES = urllib3.Retry(
 )  # fmt: skip
 _PROBE = "The cat sat on the mat. 1 + 2 = 3\n"
 _ALLOWED = re.compile(r"max allowed: (\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A greedy text of a server's."""
+
+    tokens: Prefix
+    """What it wrote."""
+    rows: tuple[dict[int, float], ...]
+    """Of each of them, by token the logit, of the best ones there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,30 +91,50 @@ class Server:
 
         Raises ModelError for an answer that is none.
         """
-        body = {
-            "model": self.model,
-            "prompt": [[*text] for text in texts],
-            "max_tokens": 1,
-            "temperature": 0.0,
-            "logprobs": self.listed,
-            "prompt_logprobs": self.listed,
-            "return_tokens_as_token_ids": True,
-        }
+        body = self._body([[*text] for text in texts]) | {"prompt_logprobs": self.listed}
         told = self._ask("/v1/completions", body)
-        try:
+        with self._well_laid_out():
             choices = sorted(told["choices"], key=lambda choice: choice["index"])
             found = [_rows(*each) for each in zip(choices, texts, begins, strict=True)]
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-            raise ModelError(
-                f"{self.address} answers without the logits that were asked for ({type(error).__name__}). Start it "
-                f"as a target can be: {START}"
-            ) from error
         if (least := min(len(row) for rows in found for row in rows)) < self.listed:
             raise ModelError(
                 f"{self.address} gives {least} tokens of a position where {self.listed} were asked for. Start it with "
                 f"--max-logprobs {CANDIDATES} or more: {START}"
             )
         return found
+
+    def written(self, prompt: Prefix, new_tokens: int) -> Written:
+        """What it writes after a prompt by itself, greedily. Raises ModelError."""
+        told = self._ask(
+            "/v1/completions", self._body([[*prompt]]) | {"max_tokens": new_tokens, "return_token_ids": True}
+        )
+        with self._well_laid_out():
+            (choice,) = told["choices"]
+            tokens, rows = tuple(map(int, choice["token_ids"])), _listed(choice)
+            if len(tokens) != len(rows):
+                raise ValueError(f"{len(rows)} rows of {len(tokens)} tokens")
+        return Written(tokens, tuple(rows))
+
+    def _body(self, prompts: list[list[int]]) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "prompt": prompts,
+            "max_tokens": 1,
+            "temperature": 0.0,
+            "logprobs": self.listed,
+            "return_tokens_as_token_ids": True,
+        }
+
+    @contextmanager
+    def _well_laid_out(self) -> Iterator[None]:
+        """Make a sentence of an answer that is not as it should be. Raises ModelError."""
+        try:
+            yield
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            raise ModelError(
+                f"{self.address} answers without the logits that were asked for ({type(error).__name__}). Start it "
+                f"as a target can be: {START}"
+            ) from error
 
     def _ask(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         return _asked(self._pool, self.address, path, body)
@@ -185,8 +216,16 @@ def _rows(choice: Mapping[str, Any], text: Sequence[int], begin: int) -> list[di
     rows = [{int(token): float(told["logprob"]) for token, told in place.items()} for place in places[begin:]]
     if any(token not in row for row, token in zip(rows, text[begin:], strict=True)):
         raise ValueError("a place without the token that stands there")
-    (after,) = choice["logprobs"]["top_logprobs"]
-    return [*rows, {int(token.removeprefix("token_id:")): float(value) for token, value in after.items()}]
+    (after,) = _listed(choice)
+    return [*rows, after]
+
+
+def _listed(choice: Mapping[str, Any]) -> list[dict[int, float]]:
+    """Of each token that it wrote, the best ones there."""
+    return [
+        {int(token.removeprefix("token_id:")): float(value) for token, value in row.items()}
+        for row in choice["logprobs"]["top_logprobs"]
+    ]
 
 
 def _pool() -> urllib3.PoolManager:
