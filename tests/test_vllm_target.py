@@ -15,6 +15,7 @@ from mars_viz.cli import main
 from mars_viz.demo.prompts import STORIES
 from mars_viz.dialmap import useful_span
 from mars_viz.errors import BadInput, EvidenceError, ModelError
+from mars_viz.permissions import PATHS
 from mars_viz.race.making import Racing
 from mars_viz.record_map import Mapping
 from mars_viz.recording import Recording
@@ -143,6 +144,9 @@ def test_the_key_is_sent_and_told_nobody(
     backend = load_backend(address, DRAFTER)
     save_run(written(backend, GREEDY), tmp_path / "run")
     assert not [file for file in (tmp_path / "run").iterdir() if b"open-sesame" in file.read_bytes()]
+    monkeypatch.setenv(PATHS, "everybody")  # who might name a server of their own, to be told the key
+    with pytest.raises(ModelError, match="is not sent"):
+        load_backend(address, DRAFTER)
     manners.statuses = [500] * 9
     with pytest.raises(ModelError) as raised:
         written(backend, GREEDY)

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from mars_viz.bounds import shortened
 from mars_viz.errors import ModelError
+from mars_viz.permissions import PATHS, MayNamePaths, who_may_name_paths
 from mars_viz.records import CANDIDATES
 from mars_viz.speculators.draft import TopLogits
 from mars_viz.walk import Prefix
@@ -229,8 +230,9 @@ def _listed(choice: Mapping[str, Any]) -> list[dict[int, float]]:
 
 
 def _pool() -> urllib3.PoolManager:
-    """Connections that are kept, with the key that the environment has."""
-    key = os.environ.get(KEY)
+    """Connections that are kept, with the key that the environment has; where every visitor may name a server, with none,
+    since one of them might be anybody's."""
+    key = "" if who_may_name_paths() is MayNamePaths.EVERYBODY else os.environ.get(KEY)
     return urllib3.PoolManager(
         headers={"Authorization": f"Bearer {key}"} if key else None,
         timeout=urllib3.Timeout(connect=5.0, read=PATIENCE),
@@ -258,7 +260,10 @@ def _asked(pool: urllib3.PoolManager, address: str, path: str, body: Mapping[str
     if answer.status == 200 and isinstance(told, dict):
         return told
     if answer.status in (401, 403):
-        raise ModelError(f"The server at {address} asks for a key. Put it into the environment as {KEY}.")
+        raise ModelError(
+            f"The server at {address} asks for a key. Put it into the environment as {KEY}; it "
+            f"is not sent where everybody may name servers ({PATHS})."
+        )
     if answer.status in _BUSY:
         raise ModelError(
             f"The server at {address} is too busy or broken: it answered {answer.status} five times. Wait, and go on."
