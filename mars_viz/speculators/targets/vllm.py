@@ -84,7 +84,8 @@ class Server:
     def tokens_of(self, text: str) -> list[int]:
         """A text's tokens by the server's tokenizer, none added. Raises ModelError."""
         told = self._ask("/tokenize", {"model": self.model, "prompt": text, "add_special_tokens": False})
-        return [int(token) for token in told["tokens"]]
+        with self._well_laid_out():
+            return [int(token) for token in told["tokens"]]
 
     def scored(self, texts: Sequence[Sequence[int]], begins: Sequence[int]) -> list[list[dict[int, float]]]:
         """Of each text, in one request, what the server says of each place from the one that `begins` names on, and
@@ -151,7 +152,7 @@ def check_target(server: Server, tokenize: Any, vocabulary_size: int) -> Server:
     if server.tokens_of(_PROBE) != probe:
         raise ModelError(
             f"{shortened(server.model)} at {server.address} makes other tokens of a text than the tokenizer here. Take "
-            f"a drafter of its family."
+            "a drafter of its family."
         )
     try:
         (rows,) = server.scored([probe], [1])
@@ -230,7 +231,7 @@ def _listed(choice: Mapping[str, Any]) -> list[dict[int, float]]:
 
 
 def _pool() -> urllib3.PoolManager:
-    """Connections that are kept, with the key that the environment has; where every visitor may name a server, with none,
+    """Connections that are kept, with the key of the environment; where every visitor may name a server, with none,
     since one of them might be anybody's."""
     key = "" if who_may_name_paths() is MayNamePaths.EVERYBODY else os.environ.get(KEY)
     return urllib3.PoolManager(
