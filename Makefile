@@ -65,6 +65,8 @@ gpu:
 # vLLM's build for CPUs: it wants an older transformers than the product, so it has an environment of its own.
 engines: $(VENV)/app.stamp $(VLLM)/$(VLLM_VERSION).stamp
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/engines.py --engine $(VLLM) --json benchmarks/results/engines-cpu.json
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/server_target.py --engine $(VLLM) \
+	  --json benchmarks/results/server-target-cpu.json
 
 # Without the torch libraries for sound and pictures, which text needs not. It asks which build it is by the name `vllm`.
 $(VLLM)/$(VLLM_VERSION).stamp:

@@ -120,8 +120,9 @@ def held_against(engine: Path, gamma: int, new_tokens: int) -> dict[str, Any]:
     for name, (drafter, method, folder) in WAYS.items():
         backend = load_backend(None, drafter, dtype="float32", device="cpu")
         prompts = [backend.prompt_ids(text, settings) for text in (*STORIES, *twos)]
-        with served(engine, method, folder, settings, backend.context) as address:
-            answers = [complete(address, prompt, settings) for prompt in prompts]
+        speculative = {"method": method, "model": str(folder), "num_speculative_tokens": gamma}
+        with served(engine, speculative, backend.context) as address:
+            answers = [complete(f"{address}/v1/completions", prompt, settings) for prompt in prompts]
         found = compare(backend, settings, prompts, answers)
         if not figures:
             figures = {
@@ -148,24 +149,24 @@ def versions(engine: Path) -> dict[str, str]:
 
 
 @contextmanager
-def served(engine: Path, method: str, drafter: Path, settings: Settings, context: int) -> Iterator[str]:
-    """The built-in target served by vLLM with a drafter, for as long as the block runs: the server's address."""
+def served(engine: Path, speculative: dict[str, Any] | None, context: int) -> Iterator[str]:
+    """The built-in target served by vLLM, with speculation or without, for as long as the block runs: the server's
+    address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    speculative = {"method": method, "model": str(drafter), "num_speculative_tokens": settings.gamma}
+    drafts = ("--speculative-config", json.dumps(speculative), "--max-num-seqs", "1") if speculative else ()
     command = [
         *(str(engine / "bin" / "vllm"), "serve", str(demo.TARGET), "--host", "127.0.0.1", "--port", str(port)),
-        *("--dtype", "float32", "--max-model-len", str(context), "--max-num-seqs", "1", "--enforce-eager"),
-        *("--logprobs-mode", "raw_logits", "--per-request-spec-decode-metrics", "detailed"),
-        *("--speculative-config", json.dumps(speculative)),
+        *("--dtype", "float32", "--max-model-len", str(context), "--enforce-eager"),
+        *("--logprobs-mode", "raw_logits", "--per-request-spec-decode-metrics", "detailed", *drafts),
     ]
     asked = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
     with tempfile.TemporaryFile("w+") as log:
         server = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | asked, start_new_session=True)
         try:
             wait_for(server, f"http://127.0.0.1:{port}/health", log)
-            yield f"http://127.0.0.1:{port}/v1/completions"
+            yield f"http://127.0.0.1:{port}"
         finally:
             server.terminate()  # which ends the process of its engine, too
             with suppress(subprocess.TimeoutExpired):

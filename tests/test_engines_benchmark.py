@@ -141,7 +141,7 @@ def environment(folder: Path, script: str) -> Path:
 
 def test_a_server_lives_as_long_as_its_block(engines: ModuleType, tmp_path: Path) -> None:
     engine = environment(tmp_path, SERVER.format(python=sys.executable))
-    with engines.served(engine, "draft_model", demo.DRAFTER, SETTINGS, 512) as address:
+    with engines.served(engine, {"method": "draft_model", "model": str(demo.DRAFTER)}, 512) as address:
         assert address.startswith("http://127.0.0.1:")
         with urllib.request.urlopen(address, timeout=30) as reply:
             process = int(reply.read())
@@ -154,7 +154,7 @@ def test_a_server_that_ends_at_once_is_told_with_what_it_said(engines: ModuleTyp
     engine = environment(tmp_path, "#!/bin/sh\necho no such head >&2\nexit 3\n")
     with (
         pytest.raises(SystemExit, match="(?s)vLLM did not start.*no such head"),
-        engines.served(engine, "eagle3", demo.EAGLE3, SETTINGS, 512),
+        engines.served(engine, None, 512),
     ):
         pass
 

@@ -75,6 +75,8 @@ def test_a_link_says_all_that_is_not_at_its_default_and_is_read_back():
     ("link", "says"),
     [
         ({"view": "<b>"}, "no view “<b>”"),
+        ({"target": "http://elsewhere:8000"}, "Links choose none"),
+        ({"target": "http://", "drafter": "org/b"}, "does not name a target"),
         ({"rule": "nobody's"}, "no rule “nobody's”"),
         ({"dial": "2"}, "MARS takes no dial “2”"),
         ({"dial": "nan"}, "MARS takes no dial"),

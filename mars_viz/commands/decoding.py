@@ -147,7 +147,12 @@ def model_arguments(parser: argparse.ArgumentParser) -> None:
 
 def backend_arguments(parser: argparse.ArgumentParser, *, drafter: bool = True) -> None:
     """Add the options for the models, as `opened_backend` reads them; the drafter's where it is not known."""
-    parser.add_argument("--target", metavar="MODEL", help="hub id or folder of the target (default: built-in)")
+    parser.add_argument(
+        "--target",
+        metavar="MODEL",
+        help="hub id or folder of the target, or the address of a vLLM server that was started with --logprobs-mode "
+        "raw_logits, such as http://127.0.0.1:8000; its key is read from VLLM_API_KEY (default: built-in)",
+    )
     if drafter:
         parser.add_argument(
             "--drafter",

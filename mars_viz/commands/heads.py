@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,7 +19,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("head", metavar="HEAD", nargs="?", help="its folder or hub id (default: the built-in target's)")
     backend_arguments(parser, drafter=False)
-    parser.add_argument("--prompts", metavar="FILE", help="a UTF-8 file with a prompt in each line (default: stories)")
+    prompts_argument(parser)
     parser.add_argument("--depth", type=int, default=6, help="tokens of a draft (default: %(default)s)")
     parser.add_argument("--tokens", type=int, default=64, help="tokens of each text (default: %(default)s)")
     json_argument(parser)
@@ -26,7 +27,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Check it and say what was found. Raises BadInput."""
-    prompts = STORIES if options.prompts is None else _prompts(options.prompts)
+    prompts = prompts_in(options.prompts)
     options.drafter = "eagle3" if options.head is None else f"eagle3:{options.head}"
     backend = opened_backend(options)
     from mars_viz.speculators.head_check import CheckingHead
@@ -44,19 +45,25 @@ def run(options: argparse.Namespace) -> None:
     say(f"{found.head} for {found.target}: {found.drafts} drafts along {found.texts} texts of the target's own.", "")
     say("depth   true features               its own states")
     for each in found.depths:
-        say(f"{each.depth:>5}   {_share(each.true_features):<26}  {_share(each.own_states)}")
-    say(
-        "", f"Its vocabulary holds {_share(found.coverage)} of the target's probability, and the target's best token at"
-    )
-    say(f"{_share(found.best_held)} of the positions.", "", *found.findings)
+        say(f"{each.depth:>5}   {share(each.true_features):<26}  {share(each.own_states)}")
+    say("", f"Its vocabulary holds {share(found.coverage)} of the target's probability, and the target's best token at")
+    say(f"{share(found.best_held)} of the positions.", "", *found.findings)
 
 
-def _share(interval: Interval) -> str:
+def share(interval: Interval) -> str:
+    """A share with its interval, in percent."""
     return f"{interval.estimate:.1%} ({interval.low:.1%} to {interval.high:.1%})"
 
 
-def _prompts(file: str) -> list[str]:
-    """The lines of a file that hold something. Raises PromptError."""
+def prompts_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the option for a file of prompts."""
+    parser.add_argument("--prompts", metavar="FILE", help="a UTF-8 file with a prompt in each line (default: stories)")
+
+
+def prompts_in(file: str | None) -> Sequence[str]:
+    """The lines of a file that hold something; stories where none is named. Raises PromptError."""
+    if file is None:
+        return STORIES
     try:
         text = Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -228,7 +228,10 @@ class Rule(ABC):
         if not unknown:
             return None
         fields = ", ".join(name.replace("_", " ") for name in unknown)
-        return f"{self.title} needs what was not computed here ({fields}). Decode with full evidence."
+        return (
+            f"{self.title} needs what was not computed here ({fields}). Decode with full evidence, by models of this "
+            "machine."
+        )
 
     def needed(self, speculation: Speculation) -> list[str]:
         """What of `needs` it reads of this one."""

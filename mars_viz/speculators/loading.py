@@ -6,20 +6,18 @@ Knows hubs, folders, devices and dtypes; knows no decoding. Safetensors only, an
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
+from pathlib import PurePath
 
-import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import logging as transformers_logging
+from torch import Tensor
+from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from mars_viz import demo
-from mars_viz.errors import MarsVizError, ModelError
+from mars_viz.errors import BadInput, ModelError
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend, Part
-from mars_viz.speculators.device_errors import is_gone, lacks_memory, lost
 from mars_viz.speculators.download_progress import Arrival, LoadShare
 from mars_viz.speculators.draft import Drafter, Target
 from mars_viz.speculators.drafter_names import Eagle3, Layers, NamedDrafter, Trimmed
@@ -36,21 +34,28 @@ from mars_viz.speculators.drafter_parts import (
 )
 from mars_viz.speculators.drafters.translation import Translation
 from mars_viz.speculators.dtypes import dtype_of
-from mars_viz.speculators.memory import check_fit, too_large
+from mars_viz.speculators.local_models import (
+    context_of,
+    device_named,
+    eos_ids_of,
+    loaded_model,
+    output_size,
+    processor_of,
+)
+from mars_viz.speculators.memory import check_fit
 from mars_viz.speculators.model_files import (
     Loaded,
     agree,
-    cannot_load,
     check_no_folder,
     config_of,
-    fetched_model,
     revision_of,
     short_name,
     tokenizer_of,
 )
-from mars_viz.speculators.names import check_names, drafter_for, models_named, whole_drafter
+from mars_viz.speculators.names import check_names, drafter_for, models_named, server_named, whole_drafter
 from mars_viz.speculators.networks import Opener, opener
 from mars_viz.speculators.targets.model import ModelTarget
+from mars_viz.speculators.targets.vllm import Server, VllmTarget, check_target
 from mars_viz.speculators.threads import fit_cores
 from mars_viz.speculators.token_bytes import TransformersTokenizer
 
@@ -65,7 +70,8 @@ def load_backend(
     cuda_graphs: bool = False,
     tell: Callable[[str, float], None] = lambda doing, share: None,
 ) -> Backend:
-    """Load a target and a drafter by hub id or folder, or a drafter by its settings, such as 'ngram:n=3'.
+    """Load a target and a drafter by hub id or folder; a target may be a vLLM server, by its address, and a drafter
+    be named by its settings, such as 'ngram:n=3'.
 
     None takes the built-in target, and for the drafter what `drafter_for` says. `device` auto takes a GPU if there is
     one; `dtype` auto takes the weights' own on a GPU, and on the CPU float32, or bfloat16 where all models are stored
@@ -76,13 +82,15 @@ def load_backend(
     """
     check_names(target, drafter, device=device, dtype=dtype, folders=folders)
     named, drafting = drafter_for(target, drafter), whole_drafter(target, drafter)
+    if address := server_named(target):
+        return _with_server(address, named, drafting, device, dtype, cuda_graphs=cuda_graphs, tell=tell)
     names = [str(target or demo.TARGET)]
     if isinstance(drafting, str):
         names.append(drafting or str(demo.DRAFTER))
     if not folders:
         for name in models_named(target, drafter):
             check_no_folder(name)
-    place = _device(device)
+    place = device_named(device)
     tell("Reading the tokenizers", 0.0)
     tokenizers = [tokenizer_of(name) for name in names]
     by_text = len(names) > 1 and not agree(*tokenizers)
@@ -102,8 +110,8 @@ def load_backend(
     check_fit(names, place, kind)
     models = []
     for name, span in zip(names, (LoadShare(0.1, 0.7), LoadShare(0.7, 1.0)), strict=False):
-        models.append(_model(name, place, kind, Arrival(short_name(name), span, tell)))
-    sizes = [_output_size(model) for model in models]
+        models.append(loaded_model(name, place, kind, Arrival(short_name(name), span, tell)))
+    sizes = [output_size(model) for model in models]
     for name, size, tokenizer in zip(names, sizes, tokenizers, strict=True):
         if size < len(tokenizer):
             raise ModelError(
@@ -135,8 +143,8 @@ def backend_of(
     is `trimmed` where that says how."""
     by_text = isinstance(drafter, Loaded) and drafter.tokenizer is not None
     models = [each.model for each in (target, drafter) if isinstance(each, Loaded)][: 1 if by_text else 2]
-    size, place = min(map(_output_size, models)), target.model.device
-    ends = _eos_ids(target.model, tokenizer) if eos_ids is None else eos_ids
+    size, place = min(map(output_size, models)), target.model.device
+    ends = eos_ids_of(target.model, tokenizer) if eos_ids is None else eos_ids
     kept = None if trimmed is None else kept_tokens(trimmed, tokenizer, size, ends)
     if isinstance(drafter, Eagle3):
         drafter = read_head(drafter, target.name, target.model.config, folders=True)
@@ -148,9 +156,7 @@ def backend_of(
         drafting = without_model(drafter, tokenizer, place)
     else:
         drafts = with_fewer_layers(target, drafter) if isinstance(drafter, Layers) else drafter
-        drafts = drafts if kept is None else with_fewer_tokens(drafts, kept)
-        passes = opener(drafts.model, size if kept is None else len(kept), cuda_graphs=cuda_graphs)
-        drafting = model_drafter(passes, drafts.name, drafts.revision, None if kept is None else kept.to(place))
+        drafting = _by_model(drafts, size, kept, cuda_graphs=cuda_graphs)
     if trimmed is not None:
         drafting = replace(drafting, name=replace(trimmed, of=trimmed.of and drafting.name).name)
     return Backend(
@@ -158,12 +164,21 @@ def backend_of(
         drafter=drafting,
         tokenizer=TransformersTokenizer(tokenizer, target.name),
         vocabulary_size=size,
-        context=min(map(_context, models)),
+        context=min(map(context_of, models)),
         eos_ids=ends,
         dtype=str(target.model.dtype).removeprefix("torch."),
-        processor=_processor(place),
+        processor=processor_of(place),
         place=place,
     )
+
+
+def _by_model(
+    drafter: Loaded, size: int, kept: Tensor | None, *, cuda_graphs: bool
+) -> Part[Callable[[Settings], Drafter]]:
+    """A drafting model that scores so many of its tokens, or those `kept`."""
+    drafts = drafter if kept is None else with_fewer_tokens(drafter, kept)
+    passes = opener(drafts.model, size if kept is None else len(kept), cuda_graphs=cuda_graphs)
+    return model_drafter(passes, drafts.name, drafts.revision, None if kept is None else kept.to(drafts.model.device))
 
 
 def _by_text(
@@ -180,11 +195,11 @@ def _by_text(
     translation = Translation(
         TransformersTokenizer(tokenizer, target.name),
         TransformersTokenizer(own, drafter.name),
-        _context(drafter.model),
-        _eos_ids(drafter.model, own),
+        context_of(drafter.model),
+        eos_ids_of(drafter.model, own),
         end,
     )
-    passes = opener(drafter.model, min(_output_size(drafter.model), len(own)), cuda_graphs=cuda_graphs)
+    passes = opener(drafter.model, min(output_size(drafter.model), len(own)), cuda_graphs=cuda_graphs)
     return text_drafter(passes, drafter.name, drafter.revision, translation)
 
 
@@ -193,65 +208,68 @@ def model_target(passes: Opener, name: str, revision: str = "") -> Part[Callable
     return Part(name, lambda: ModelTarget(passes()), revision, passes.batching, passes.lack, passes=passes)
 
 
-def _device(name: str) -> torch.device:
-    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if name == "auto":
-        name = next(kind for kind in ("cuda", "mps", "cpu") if available[kind])
-    if not available[name]:
-        raise ModelError(f"The device {name} was asked for, but PyTorch finds none here; use --device cpu or auto.")
-    return torch.device(name)
-
-
-def _model(name: str, device: torch.device, dtype: torch.dtype | str, arrival: Arrival) -> PreTrainedModel:
-    transformers_logging.disable_progress_bar()  # the arrival is told instead
+def _with_server(
+    address: str,
+    named: NamedDrafter | str,
+    drafting: NamedDrafter | str,
+    device: str,
+    dtype: str,
+    *,
+    cuda_graphs: bool,
+    tell: Callable[[str, float], None],
+) -> Backend:
+    """A vLLM server as the target of a drafter of this machine. Raises ModelError where they do not fit."""
+    tell(f"Asking {address}", 0.0)
+    server, place = Server.at(address), device_named(device)
+    called = PurePath(short_name(server.model)).name if server.model.startswith("/") else server.model
+    name = drafting or str(demo.DRAFTER) if isinstance(drafting, str) else server.root
     try:
-        with arrival.reading():
-            folder = fetched_model(name, arrival.bars())
-            model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=dtype, use_safetensors=True, trust_remote_code=False
-            )
-        model.to(device)
-        model.requires_grad_(False)
-        return model
-    except MarsVizError:
-        raise
-    except Exception as error:  # the hub's library, its client and transformers raise what they like
-        if lacks_memory(error):
-            raise too_large([name], device, dtype) from error
-        if is_gone(error):
-            raise lost(error) from error
-        raise ModelError(cannot_load(name, "model", error)) from error
+        tokenizer = tokenizer_of(name)
+    except BadInput as error:
+        if isinstance(drafting, str):
+            raise
+        raise ModelError(
+            f"{drafting.name} needs the tokenizer of {server.model}, and {server.root}, where the server has it from, "
+            "is not to be had here; name a drafter that is a model of its family."
+        ) from error
+    server = check_target(server, lambda text: tokenizer(text, add_special_tokens=False)["input_ids"], len(tokenizer))
+    size, context, ends = len(tokenizer), server.context - 1, _ends(server.root, name, tokenizer)  # it writes one more
+    kept = kept_tokens(named, tokenizer, size, ends) if isinstance(named, Trimmed) else None
+    if isinstance(drafting, str):
+        if place.type == "cpu":
+            fit_cores()
+        model = loaded_model(
+            name, place, dtype_of(dtype, place, [name]), Arrival(short_name(name), LoadShare(0.1, 1.0), tell)
+        )
+        context = min(context, context_of(model))
+        part = _by_model(Loaded(model, short_name(name), revision_of(name)), size, kept, cuda_graphs=cuda_graphs)
+    else:
+        part = without_model(drafting, tokenizer, place)
+    if isinstance(named, Trimmed):
+        part = replace(part, name=replace(named, of=named.of and part.name).name)
+    return Backend(
+        target=Part(
+            called,
+            lambda: VllmTarget(server, place),
+            f"vLLM {server.version}",
+            note="a vLLM server reads a text whole in every round, since it gives a prompt's logits without its cache",
+        ),
+        drafter=part,
+        tokenizer=TransformersTokenizer(tokenizer, called),
+        vocabulary_size=size,
+        context=context,
+        eos_ids=ends,
+        dtype="as served",
+        processor=f"{processor_of(place)}; target on a vLLM server",
+        place=place,
+    )
 
 
-def _output_size(model: PreTrainedModel) -> int:
-    return int(model.get_output_embeddings().weight.shape[0])
-
-
-def _context(model: PreTrainedModel) -> int:
-    return int(getattr(model.config, "max_position_embeddings", None) or 1 << 20)
-
-
-def _eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    configured = model.generation_config.eos_token_id if model.generation_config else None
-    found = configured if isinstance(configured, list) else [configured, tokenizer.eos_token_id]
-    return frozenset(int(token) for token in found if token is not None)
-
-
-def _processor(place: torch.device) -> str:
-    """In words: the GPU's or the processor's name."""
-    if place.type == "cuda":
-        named: str = torch.cuda.get_device_name(place)
-        return named
-    if place.type != "cpu":
-        return f"{_cpu()} ({place.type})"
-    threads = torch.get_num_threads()
-    return f"{_cpu()}, {threads} thread{'s' if threads > 1 else ''}"
-
-
-def _cpu() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+def _ends(root: str, drafter: str, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Tokens that end the texts of a server's model: by its own settings where they are here, else the drafter's."""
+    for name in (root, drafter):
+        with suppress(OSError, ValueError):
+            found = GenerationConfig.from_pretrained(name, local_files_only=True).eos_token_id
+            ids = found if isinstance(found, list) else [found, tokenizer.eos_token_id]
+            return frozenset(int(token) for token in ids if token is not None)
+    return frozenset() if tokenizer.eos_token_id is None else frozenset({int(tokenizer.eos_token_id)})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from os import PathLike
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from mars_viz import demo
 from mars_viz.bounds import shortened
@@ -16,6 +17,7 @@ from mars_viz.permissions import PATHS
 from mars_viz.run import Settings
 from mars_viz.speculators.drafter_names import (
     Eagle3,
+    Layers,
     NamedDrafter,
     Ngram,
     ReadsText,
@@ -25,8 +27,26 @@ from mars_viz.speculators.drafter_names import (
 )
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
+NO_SERVER = f"A server's address is for those who may name folders here ({PATHS}); name a model's id on the hub."
 DEVICES = ("auto", "cpu", "cuda", "mps")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+
+
+def server_named(name: str | PathLike[str] | None) -> str:
+    """The address of the server that a target's name is, http://HOST:PORT, or nothing. Raises BadInput for an address
+    that cannot be one."""
+    if not isinstance(name, str) or not name.lower().startswith(("http://", "https://")):
+        return ""
+    try:
+        parts = urlsplit(name)
+        known = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        known = False
+    if not known or parts.query or parts.fragment or parts.path.rstrip("/") not in ("", "/v1"):
+        raise ModelError(f"{shortened(name)} is no server's address; give one as http://HOST:PORT.")
+    if "@" in parts.netloc:
+        raise ModelError("A server's address holds no user and no password; put a key into the environment.")
+    return f"{parts.scheme}://{parts.netloc}"
 
 
 def drafter_for(target: str | PathLike[str] | None, drafter: str | PathLike[str] | None) -> NamedDrafter | str:
@@ -54,8 +74,8 @@ def whole_drafter(target: str | PathLike[str] | None, drafter: str | PathLike[st
 
 
 def models_named(target: str | PathLike[str] | None, drafter: str | PathLike[str] | None) -> list[str]:
-    """The models that are asked for by name, without the built-in ones. Raises BadInput."""
-    named = (target, whole_drafter(target, drafter))
+    """The models that are asked for by name and loaded here, without the built-in ones. Raises BadInput."""
+    named = (None if server_named(target) else target, whole_drafter(target, drafter))
     return [str(name) for name in named if name and not isinstance(name, NamedDrafter)]
 
 
@@ -70,6 +90,10 @@ def check_names(
     """Raise BadInput, with the remedy, for names that cannot work whatever the machine. None is the built-in model;
     without `folders` only ids on the hub are taken, and no folder is looked for."""
     named, drafting = drafter_for(target, drafter), whole_drafter(target, drafter)
+    if server_named(target):
+        _check_server(drafting, folders)
+    if isinstance(drafting, str) and server_named(drafting):
+        raise ModelError("A server can be the target, and drafts nothing; name a drafter of this machine.")
     if target is None and drafting and isinstance(drafting, str):
         raise ModelError("A drafter was given without a target; name both, or neither for the built-in pair.")
     if device not in DEVICES:
@@ -113,6 +137,16 @@ def never_stopped(target: str | PathLike[str] | None, drafter: str | PathLike[st
         f"{drafting.name} drafts without probabilities, so a draft-length controller would never stop it; take a "
         "drafter that is a model or an EAGLE-3 head, or no controller."
     )
+
+
+def _check_server(drafting: NamedDrafter | str, folders: bool) -> None:
+    if not folders:
+        raise SettingError(NO_SERVER)
+    if isinstance(drafting, Eagle3 | Layers):
+        raise SettingError(
+            f"{drafting.name} reads what happens inside the target, which a server does not tell; take a drafter that "
+            "is a model, or ngram:n=3."
+        )
 
 
 def _check_head(head: str, target: str | PathLike[str] | None, folders: bool) -> None:

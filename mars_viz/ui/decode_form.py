@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import markdown, visible
 from mars_viz.rules import RULES, Fixed, Rule, rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.shapes import CHAIN
-from mars_viz.speculators.names import check_id, drafter_for, models_named
+from mars_viz.speculators.names import NO_SERVER, check_id, drafter_for, models_named, server_named
 from mars_viz.ui import draft_fields, visitors
 from mars_viz.ui.jobs.models import BUILT_IN, OTHER_DRAFTERS, PairChoice
 
@@ -156,7 +156,10 @@ def named_models(target: str, drafter: str, device: str = "auto", dtype: str = "
     BadInput for a name that this visitor may not give."""
     drafting = drafter_for(target.strip() or None, drafter.strip() or None)
     models = models_named(target.strip() or None, drafter.strip() or None)
-    folders = bool(models) and visitors.may_name_paths()
+    server = server_named(target.strip())
+    folders = bool(models or server) and visitors.may_name_paths()
+    if server and not folders:
+        raise SettingError(NO_SERVER)
     for name in () if folders else models:
         check_id(name)
     drafted_by = drafting if isinstance(drafting, str) else drafting.name

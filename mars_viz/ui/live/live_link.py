@@ -17,7 +17,7 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.shapes import CHAIN, drafted_tokens, shape_named, with_nodes
 from mars_viz.speculators.drafter_names import Eagle3, NamedDrafter
-from mars_viz.speculators.names import drafter_for
+from mars_viz.speculators.names import drafter_for, server_named
 from mars_viz.ui import links
 from mars_viz.ui.decode_form import LIMITS, LONGEST_STOPS, stop_lines
 from mars_viz.ui.jobs.models import PairChoice
@@ -134,6 +134,12 @@ def _models(parameters: Mapping[str, str], complaints: list[str]) -> PairChoice 
     if not _can_be(models):
         complaints.append("The link does not name a target and its drafter, so the built-in pair stays chosen.")
         return None
+    if server_named(models.target):
+        complaints.append(
+            "The link names a server as the target. Links choose none, since prompts and a key would be sent there; "
+            "type its address under Models if you trust it."
+        )
+        return None
     drafting = drafter_for(models.target or None, models.drafter or None)
     if models.target or (isinstance(drafting, Eagle3) and drafting.head):  # which may be on the hub
         complaints.append(
@@ -148,6 +154,7 @@ def _can_be(models: PairChoice) -> bool:
     if any(len(name) > LONGEST or not name.isprintable() for name in models.names):
         return False
     try:
+        server_named(models.target)
         drafting = drafter_for(models.target or None, models.drafter or None)
     except BadInput:
         return False

@@ -56,7 +56,7 @@ def pair_area(recent: tuple[PairChoice, ...], start: PairChoice = BUILT_IN, chat
         named = str(st.selectbox("Pair", [*known, OTHER], list(known).index(in_words(start)), key="pair"))
         target = drafter = ""
         if named == OTHER:
-            where = "org/name on Hugging Face" + ", or a folder of the server" * paths
+            where = "org/name on Hugging Face" + ", a folder of the server, or http://HOST:PORT of vLLM" * paths
             target = st.text_input("Target", key="target", placeholder=where)
             drafter = st.text_input("Drafter", key="drafter", placeholder=DRAFTER)
             st.caption(

@@ -326,7 +326,10 @@ def _models() -> tuple[Callable[[], PairChoice], bool]:
     left, right = st.columns(2)
     paths = visitors.may_name_paths()
     target = left.text_input(
-        "Target", key="sweep-target", placeholder="the built-in one", help="Hub id or folder" if paths else "Hub id"
+        "Target",
+        key="sweep-target",
+        placeholder="the built-in one",
+        help="Hub id, folder, or the address of a vLLM server, http://HOST:PORT" if paths else "Hub id",
     )
     drafter = right.text_input(
         "Drafter",

@@ -1,0 +1,52 @@
+"""`mars-viz server`: whether a served model is the one that it is said to be."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+
+from mars_viz.commands.decoding import backend_arguments, json_argument, opened_backend, progress_bar
+from mars_viz.commands.heads import prompts_argument, prompts_in, share
+from mars_viz.errors import ModelError
+from mars_viz.speculators.names import server_named
+from mars_viz.strict_formats import json_of
+from mars_viz.terminal import say
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("server", metavar="ADDRESS", help="a vLLM server's, http://HOST:PORT, with raw logits")
+    backend_arguments(parser, drafter=False)
+    prompts_argument(parser)
+    parser.add_argument("--tokens", type=int, default=64, help="tokens of each text (default: %(default)s)")
+    json_argument(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Check it and say what was found. Raises BadInput."""
+    address, prompts = server_named(options.server), prompts_in(options.prompts)
+    if not address:
+        raise ModelError(f"{options.server} is no server's address; give one as http://HOST:PORT.")
+    if server_named(options.target):
+        raise ModelError("A server is held against a model of this machine; name its hub id or folder as --target.")
+    options.drafter = "ngram:n=3"  # which loads nothing
+    backend = opened_backend(options)
+    from mars_viz.speculators.server_check import CheckingServer
+    from mars_viz.speculators.targets.vllm import Server
+
+    checking = CheckingServer(Server.at(address), backend, prompts, tokens=options.tokens)
+    with progress_bar()(desc="Held against it", total=len(prompts), unit=" texts") as bar:
+        for _ in checking:
+            bar.update()
+    found = checking.result()
+    if options.json:
+        print(json_of(asdict(found) | {"verdict": found.verdict.name.lower(), "sentence": found.sentence}))
+        return
+    away = found.distance
+    say(
+        f"{found.server} on vLLM {found.version}, held against {found.reference} in {found.dtype} at {found.tokens} "
+        f"tokens that it wrote in {found.texts} texts.",
+        f"Its logits differ by {away.estimate:.2g} ({away.low:.2g} to {away.high:.2g}) of their spread, a single one "
+        f"by at most {found.furthest:.2g}; another token is best at {share(found.best_differs)} of the positions.",
+        found.sentence,
+    )

@@ -1,0 +1,88 @@
+"""A model that is loaded onto a device of this machine, and what it says of itself.
+
+Knows transformers and devices; knows no drafters and no decoding. Safetensors only, and no code from a repository.
+"""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging as transformers_logging
+
+from mars_viz.errors import MarsVizError, ModelError
+from mars_viz.speculators.device_errors import is_gone, lacks_memory, lost
+from mars_viz.speculators.download_progress import Arrival
+from mars_viz.speculators.memory import too_large
+from mars_viz.speculators.model_files import cannot_load, fetched_model
+
+
+def device_named(name: str) -> torch.device:
+    """cpu, cuda or mps; auto takes a GPU if there is one. Raises ModelError where there is no such device."""
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name == "auto":
+        name = next(kind for kind in ("cuda", "mps", "cpu") if available[kind])
+    if not available[name]:
+        raise ModelError(f"The device {name} was asked for, but PyTorch finds none here; use --device cpu or auto.")
+    return torch.device(name)
+
+
+def loaded_model(name: str, device: torch.device, dtype: torch.dtype | str, arrival: Arrival) -> PreTrainedModel:
+    """The model of a hub id or folder, there. Raises BadInput where it cannot be had or does not fit."""
+    transformers_logging.disable_progress_bar()  # the arrival is told instead
+    try:
+        with arrival.reading():
+            folder = fetched_model(name, arrival.bars())
+            model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=dtype, use_safetensors=True, trust_remote_code=False
+            )
+        model.to(device)
+        model.requires_grad_(False)
+        return model
+    except MarsVizError:
+        raise
+    except Exception as error:  # the hub's library, its client and transformers raise what they like
+        if lacks_memory(error):
+            raise too_large([name], device, dtype) from error
+        if is_gone(error):
+            raise lost(error) from error
+        raise ModelError(cannot_load(name, "model", error)) from error
+
+
+def output_size(model: PreTrainedModel) -> int:
+    """Tokens that it scores."""
+    return int(model.get_output_embeddings().weight.shape[0])
+
+
+def context_of(model: PreTrainedModel) -> int:
+    """Positions that it can hold."""
+    return int(getattr(model.config, "max_position_embeddings", None) or 1 << 20)
+
+
+def eos_ids_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Tokens that end its texts."""
+    configured = model.generation_config.eos_token_id if model.generation_config else None
+    found = configured if isinstance(configured, list) else [configured, tokenizer.eos_token_id]
+    return frozenset(int(token) for token in found if token is not None)
+
+
+def processor_of(place: torch.device) -> str:
+    """In words: the GPU's or the processor's name."""
+    if place.type == "cuda":
+        named: str = torch.cuda.get_device_name(place)
+        return named
+    if place.type != "cpu":
+        return f"{_cpu()} ({place.type})"
+    threads = torch.get_num_threads()
+    return f"{_cpu()}, {threads} thread{'s' if threads > 1 else ''}"
+
+
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,111 @@
+"""Whether a server runs a model: the same weights, rounded ones and another model are told apart over real HTTP."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+import torch
+
+from mars_viz import demo
+from mars_viz.analysis.intervals import Interval, Method
+from mars_viz.analysis.server_agreement import ServerCheck, Verdict
+from mars_viz.cli import main
+from mars_viz.demo.prompts import STORIES
+from mars_viz.errors import BadInput
+from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.loading import backend_of, load_backend
+from mars_viz.speculators.model_files import Loaded
+from mars_viz.speculators.server_check import CheckingServer
+from mars_viz.speculators.targets.vllm import Server
+from tests.vllm_server import Manners, vllm_server
+
+
+def served_as(pair: Backend, kind: str) -> Backend:
+    """The built-in target as a server may have it."""
+    if kind == "bfloat16":
+        return load_backend(device="cpu", dtype="bfloat16")
+    if kind == "another":
+        model = load_backend(demo.DRAFTER, "ngram:n=3", device="cpu").target.model
+    else:
+        model = copy.deepcopy(pair.target.model)
+        for weights in model.parameters():
+            if kind == "int8" and weights.ndim == 2:  # symmetric, a scale a row
+                scale = weights.abs().amax(1, keepdim=True) / 127
+                weights.data = (weights / scale).round() * scale
+    return backend_of(pair.tokenizer.library, Loaded(model, kind), Loaded(model, kind))
+
+
+def checked(pair: Backend, server: Backend, tokens: int = 24, prompts: int = 4) -> ServerCheck:
+    with vllm_server(server) as address:
+        checking = CheckingServer(Server.at(address), pair, STORIES[:prompts], tokens=tokens)
+        assert list(checking)[-1] == 1.0
+        return checking.result()
+
+
+@pytest.mark.parametrize(
+    ("kind", "verdict"),
+    [
+        ("same", Verdict.SAME),
+        ("bfloat16", Verdict.LOWER),
+        ("int8", Verdict.LOWER),
+        ("another", Verdict.OTHER),
+    ],
+)
+def test_what_a_server_runs_is_told(pair: Backend, kind: str, verdict: Verdict) -> None:
+    found = checked(pair, served_as(pair, kind))
+    assert found.verdict is verdict and found.texts == 4 and 4 < found.tokens <= 96
+    assert (found.furthest < 1e-3) == (verdict is Verdict.SAME)
+    assert found.reference == "built-in/target" and found.reference in found.sentence
+    assert (found.best_differs.estimate > 0.1) == (verdict is Verdict.OTHER)
+
+
+def interval(low: float, high: float) -> Interval:
+    return Interval((low + high) / 2, low, high, 0.95, Method.BCA)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (0.0, 0.002, Verdict.SAME),
+        (0.001, 0.01, Verdict.OPEN),
+        (0.003, 0.3, Verdict.LOWER),
+        (0.2, 0.4, Verdict.OPEN),
+        (0.31, 0.9, Verdict.OTHER),
+    ],
+)
+def test_a_verdict_is_one_of_the_whole_interval(low: float, high: float, verdict: Verdict) -> None:
+    found = ServerCheck("m", "0", "r", "float32", 9, 99, interval(low, high), interval(0, 0), 0.0)
+    assert found.verdict is verdict
+    assert ("more prompts" in found.sentence) == (verdict is Verdict.OPEN)
+
+
+def test_what_cannot_be_checked_is_said(pair: Backend) -> None:
+    with vllm_server(pair, Manners(raw=False)) as address, pytest.raises(BadInput, match="log-probabilities"):
+        CheckingServer(Server.at(address), pair, STORIES[:3])
+    with vllm_server(pair) as address:
+        server = Server.at(address)
+        with pytest.raises(BadInput, match="2 prompts say too little"):
+            CheckingServer(server, pair, STORIES[:2])
+        with pytest.raises(BadInput, match="ask for at most"):
+            CheckingServer(server, pair, STORIES[:3], tokens=600)
+        with pytest.raises(BadInput, match="are none"):
+            CheckingServer(server, pair, STORIES[:3], tokens=0)
+
+
+def test_the_command(pair: Backend, capsys: pytest.CaptureFixture[str], tmp_path) -> None:
+    prompts = tmp_path / "prompts"
+    prompts.write_text("\n".join(STORIES[:3]))
+    few = ["--prompts", str(prompts), "--tokens", "8", "--device", "cpu", "--dtype", "float32"]
+    with vllm_server(pair) as address:
+        assert main(["server", address, *few, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["verdict"] == "same" and found["texts"] == 3 and found["best_differs"]["estimate"] == 0
+        assert main(["server", address, *few]) == 0
+        assert "It runs built-in/target: the same weights" in capsys.readouterr().out
+        assert main(["server", address, "--target", address]) == 2
+        assert "a model of this machine" in capsys.readouterr().err
+    assert main(["server", "nowhere"]) == 2
+    assert "no server's address" in capsys.readouterr().err
+    assert torch.get_default_dtype() is torch.float32
