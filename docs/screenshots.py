@@ -106,7 +106,7 @@ SCENES = (
     Scene("live", "/live", "[data-testid=stMainBlockContainer] textarea", race, readme=True),
     Scene("compare", "/compare", ".lanes", readme=True),
     Scene("rules", "/rules", ".js-plotly-plot", readme=True),
-    Scene("tune", "/tune?sweep=sample%3A1-counting-mars", ".js-plotly-plot", readme=True),
+    Scene("tune", "/tune?sweep=sample%3A1-counting-eagle3", ".js-plotly-plot", readme=True),
     Scene("learn", "/learn?run=3-story-sampled-mars&lesson=3&draws=10000", ".lesson .chart rect", readme=True),
     Scene("explore-form", "/explore?run=1-story-mars", ".explorer .t", new_prompt),
     Scene("live-form", "/live", "[data-testid=stMainBlockContainer] textarea", fixed_settings),

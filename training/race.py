@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Race, save, and say what came of it."""
     parser = argparse.ArgumentParser(prog="python -m training.race", description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="a new folder")
-    parser.add_argument("--prompt", default=STORIES[2], help="what to continue (%(default)s)")
+    parser.add_argument("--prompt", default=STORIES[1], help="what to continue (%(default)s)")
     parser.add_argument("--title", default="A story, told by three ways to decode")
     parser.add_argument("--target")
     parser.add_argument("--drafter")

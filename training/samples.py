@@ -30,6 +30,7 @@ from mars_viz.runfiles import check_free, save_run
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
 from mars_viz.sweep import sweep_prompts
+from mars_viz.sweep.texts import pack
 from training import command
 
 SEED = 2
@@ -134,20 +135,29 @@ def recorded(pair: Backend, sample: Sample) -> Run:
 
 @dataclass(frozen=True, slots=True)
 class SampleSweep:
-    """One sweep to record: a task and a rule."""
+    """One sweep to record: a task, a rule and what drafts."""
 
     folder: str
     """Under sample_sweeps/; lists are in the order of these names."""
     task: tasks.Task
     settings: Settings
+    drafter: str | None = None
 
 
 def sample_sweeps() -> list[SampleSweep]:
-    """MARS by the built-in drafter, of each task in free wording."""
-    settings = Settings(rule="mars", max_new_tokens=NEW_TOKENS)
+    """Each task in free wording: MARS and an engine's rule by the built-in drafter, MARS on trees by the head. Before
+    them the one that Tune opens, in which much is gained before anything is lost."""
+    mars, engine = (Settings(rule=rule, max_new_tokens=NEW_TOKENS) for rule in ("mars", "tensorrt-llm"))
+    kinds = (("mars", mars, None), ("tensorrt-llm", engine, None), ("eagle3-tree", replace(mars, tree=TREE), "eagle3"))
+    wanted = [
+        (task, kind, settings, drafter)
+        for (kind, settings, drafter), task in itertools.product(kinds, tasks.FREE_WORDING)
+    ]
     return [
-        SampleSweep(f"{place}-{task.value}-mars", task, settings)
-        for place, task in enumerate(tasks.FREE_WORDING, start=1)
+        SampleSweep(f"{place}-{task.value}-{kind}", task, settings, drafter)
+        for place, (task, kind, settings, drafter) in enumerate(
+            [(tasks.Task.COUNTING, "eagle3", mars, "eagle3"), *wanted], start=1
+        )
     ]
 
 
@@ -187,7 +197,8 @@ def _record_sweeps(out: Path) -> None:
         began, path = time.perf_counter(), out / wanted.folder
         span = replace(useful_span(wanted.settings), gammas=(wanted.settings.gamma,))
         prompts = builtin_prompts(PROMPTS, kinds=(wanted.task,))
-        result = sweep_prompts(drafting(None), prompts, wanted.settings, span, path, resume=True).finish()
+        result = sweep_prompts(drafting(wanted.drafter), prompts, wanted.settings, span, path, resume=True).finish()
+        pack(path)
         if result.costs is None or objection(result.costs):
             disturbed.append(wanted.folder)
         size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
