@@ -155,11 +155,12 @@ def served(engine: Path, speculative: dict[str, Any] | None, context: int) -> It
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    drafts = ("--speculative-config", json.dumps(speculative), "--max-num-seqs", "1") if speculative else ()
+    told = ("--max-num-seqs", "1", "--per-request-spec-decode-metrics", "detailed")
+    drafts = ("--speculative-config", json.dumps(speculative), *told) if speculative else ()
     command = [
         *(str(engine / "bin" / "vllm"), "serve", str(demo.TARGET), "--host", "127.0.0.1", "--port", str(port)),
         *("--dtype", "float32", "--max-model-len", str(context), "--enforce-eager"),
-        *("--logprobs-mode", "raw_logits", "--per-request-spec-decode-metrics", "detailed", *drafts),
+        *("--logprobs-mode", "raw_logits", *drafts),
     ]
     asked = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
     with tempfile.TemporaryFile("w+") as log:

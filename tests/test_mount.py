@@ -10,8 +10,7 @@ import pytest
 
 from mars_viz.components import compare, explorer, lesson, race, stepper
 from mars_viz.components.mount import FIRST_PAINT, Element, joined
-from mars_viz.ui.navigation import HISTORY
-from mars_viz.ui.theme_change import THEME_CHANGE
+from mars_viz.ui.navigation import PAGE
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "mars_viz" / "components"
@@ -20,8 +19,7 @@ ELEMENTS = [
     *(module.ELEMENT for module in (compare, explorer, lesson, race, stepper)),
     compare.TEXTS,
     FIRST_PAINT,
-    HISTORY,
-    THEME_CHANGE,
+    PAGE,
 ]
 NAMED = pytest.mark.parametrize("element", ELEMENTS, ids=[element.name for element in ELEMENTS])
 

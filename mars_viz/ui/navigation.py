@@ -1,5 +1,5 @@
 """The ways from page to page: that every page goes through app.py, the link of what it shows, what the browser's Back
-leads to, and how a script opens another page."""
+leads to, that a change of theme draws it again, and how a script opens another page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamlit.runtime.pages_manager import PagesManager
 
 from mars_viz.components.mount import Element, mount
 
-HISTORY = Element("mars_viz_history", ("history",))
+PAGE = Element("mars_viz_page", ("page",))
 
 
 def through_app() -> None:
@@ -30,9 +30,11 @@ def know_app() -> None:
     PagesManager.uses_pages_directory = False
 
 
-def one_step_a_page() -> None:
-    """Have Back lead to the page before: all that a page writes into its link is one step of the browser's history."""
-    mount(HISTORY, None, key="browser-history")
+def keep_to_the_browser() -> None:
+    """Have Back lead to the page before: all that a page writes into its link is one step of the browser's history. And
+    run the script again where the page's theme is not, or is no longer, the one it was drawn for, by the menu or by the
+    system's clock: Streamlit changes its own colours alone, and figures keep theirs."""
+    mount(PAGE, [st.context.theme.type], key="every-page", answers=("changed",))
 
 
 def write_link(parameters: Mapping[str, str]) -> None:

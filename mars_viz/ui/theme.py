@@ -49,7 +49,7 @@ button[kind="primary"]:not(:disabled):hover { background: #005F95; border-color:
 .stMultiSelect [data-tag] { background: #0072B2; color: #fff; } /* white on the dark theme's blue is too faint */
 .stButtonGroup button[data-selected="true"] { color: inherit !important; } /* blue on its own tint is too faint */
 @media (max-width: 640px) { .st-key-wide-figure { overflow-x: auto; } .st-key-wide-figure > * { min-width: 720px; } }
-.st-key-text-painted, .st-key-browser-history, .st-key-theme-change { display: none; }
+.st-key-text-painted, .st-key-every-page { display: none; }
 /* a table's own CSV has text that spreadsheets run; that of Share has not */
 [data-testid="stElementToolbarButton"]:has([aria-label^="Download as CSV"]) { display: none; }
 [class*="st-key-deleted-"] button { animation: mv-second-click 1s; } /* of two on Delete, the second is none on Undo */
