@@ -84,7 +84,7 @@ def _waited_for(descriptor: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class LockHolder:
     """Who holds a folder."""
 
     process: int = 0
@@ -111,7 +111,7 @@ class Holder:
         return self.process == os.getpid() and self.machine == socket.gethostname()
 
 
-def holder(folder: Path) -> Holder | None:
+def holder(folder: Path) -> LockHolder | None:
     """Who sweeps into the folder now; None where nobody does."""
     try:
         with open_lock(folder / _NAME, make=False) as file:
@@ -155,7 +155,7 @@ def _taken(folder: Path) -> IO[bytes]:
     with suppress(OSError):  # a full disk: held all the same, only nobody can read by whom
         file.truncate(0)
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        file.write(json.dumps(asdict(Holder(os.getpid(), socket.gethostname(), now))).encode())
+        file.write(json.dumps(asdict(LockHolder(os.getpid(), socket.gethostname(), now))).encode())
     return file
 
 
@@ -166,14 +166,14 @@ def _is_there(file: IO[bytes], folder: Path) -> bool:
     return False
 
 
-def _read(file: IO[bytes]) -> Holder:
+def _read(file: IO[bytes]) -> LockHolder:
     try:
         file.seek(0)
         found = json.loads(file.read(4096))
-        return Holder(int(found["process"]), str(found["machine"])[:100], str(found["since"])[:40])
+        return LockHolder(int(found["process"]), str(found["machine"])[:100], str(found["since"])[:40])
     except (OSError, ValueError, KeyError, TypeError):
-        return Holder()
+        return LockHolder()
 
 
-def _refusal(folder: Path, found: Holder) -> str:
+def _refusal(folder: Path, found: LockHolder) -> str:
     return f"{folder} is in use: {found.words}. Wait until it is done, or stop it; what it has finished is kept."

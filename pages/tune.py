@@ -29,7 +29,7 @@ from mars_viz.ui.tune.page_state import (
     LEAST_POINTS,
     MOST_COMPARED,
     MOST_CONFIDENCE,
-    Drawn,
+    ShownResults,
     TunePageState,
     TuneView,
     current_tuning,
@@ -54,7 +54,7 @@ def page() -> None:
     study, problem = opened(bench, found)
     if study is not None:
         finished = study.result.finished
-    bench.drawn = Drawn(bench.view.sweep, finished, began, time.monotonic())
+    bench.drawn = ShownResults(bench.view.sweep, finished, began, time.monotonic())
     head(bench, found)
     ending = "" if job is None else job.progress.error
     for sentence in filter(None, [found.error, *bench.notices, ending, problem]):

@@ -237,3 +237,13 @@ def test_every_page_opens_without_the_model_libraries(tmp_path: Path, monkeypatc
         assert figures("pages/compare.py") == figures("pages/live.py") == 0
         figures("pages/learn.py", lesson="1")
     """)
+
+
+def test_no_name_is_that_of_two_classes() -> None:
+    """Who reads or looks for a name finds one thing."""
+    named: dict[str, list[str]] = {}
+    for module, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and module.split(".")[0] not in ("training", "app", "pages"):
+                named.setdefault(node.name, []).append(module)
+    assert {name: places for name, places in named.items() if len(places) > 1} == {}

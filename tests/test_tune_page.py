@@ -44,7 +44,7 @@ from mars_viz.ui.tune.cached_sweep import KEY, CachedSweep
 from mars_viz.ui.tune.catalogue import jobs_in, sample_sweeps, shelf
 from mars_viz.ui.tune.dial import readings
 from mars_viz.ui.tune.jobs import SweepJob
-from mars_viz.ui.tune.page_state import Drawn, TuneView
+from mars_viz.ui.tune.page_state import ShownResults, TuneView
 from tests.served import served
 from tests.tables import table_backend
 from tests.tabs import sent
@@ -506,14 +506,14 @@ def test_what_a_sweep_under_way_has_finished_is_drawn_while_it_goes_on(empty, mo
     assert "So far, from the first 2 of 5 prompts: " in said(tab) and element(tab)["figure"]["rows"]
     asked = []
 
-    def outdated(drawn: Drawn, sweep: str, finished: int, now: float) -> bool:
+    def outdated(drawn: ShownResults, sweep: str, finished: int, now: float) -> bool:
         asked.append((drawn.sweep, drawn.finished, finished))
         if len(asked) == 1:
             next(now for now in going if now.finished == 3)
             job.tell(finished=3)
         return len(asked) == 1
 
-    monkeypatch.setattr(Drawn, "outdated", outdated)
+    monkeypatch.setattr(ShownResults, "outdated", outdated)
     settled(tab.run())
     assert asked == [("a", 2, 2), ("a", 3, 3)], "drawn with two, and at once again with three"
     assert "So far, from the first 3 of 5 prompts: " in said(tab)
@@ -532,7 +532,7 @@ def test_a_sweep_under_way_without_results_is_drawn_anew_only_when_more_has_fini
 
 
 def test_the_more_there_is_to_draw_the_less_often_a_growing_sweep_is_drawn():
-    quick, slow = Drawn("a", 2, 100.0, 100.1), Drawn("a", 2, 100.0, 103.0)
+    quick, slow = ShownResults("a", 2, 100.0, 100.1), ShownResults("a", 2, 100.0, 103.0)
     assert not quick.outdated("a", 3, 101.9) and quick.outdated("a", 3, 102.2)
     assert not slow.outdated("a", 3, 117.9) and slow.outdated("a", 3, 118.1)
     assert not quick.outdated("a", 2, 1000.0) and not quick.outdated("b", 3, 1000.0)

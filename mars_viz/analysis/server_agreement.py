@@ -21,9 +21,13 @@ class Verdict(Enum):
     """What a server runs."""
 
     SAME = "the same weights, at the same precision"
+    """Within rounding."""
     LOWER = "the same weights at another precision, or weights that hardly differ from them"
+    """Which logits alone cannot tell apart."""
     OTHER = "another model, or weights that were changed"
+    """Further away than any rounding of weights."""
     OPEN = "not to be told from so few texts"
+    """The interval reaches into two of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, decode, encode, 
 from mars_viz.runfiles.codec import room as room_of_run
 from mars_viz.runfiles.folders import check_free, write_folder
 from mars_viz.runfiles.manifest import LARGEST, Stamp, parsed, strict_json
-from mars_viz.runfiles.zips import Layout, unpacked, vet
+from mars_viz.runfiles.zips import ZipLayout, unpacked, vet
 from mars_viz.writer import to_read
 
 ABOUT = "race.json"
@@ -204,7 +204,9 @@ def _check_lane(about: bytes, expected: Stamp, name: str) -> None:
 
 
 _LANES = (RaceLane.STRICT.value, RaceLane.RELAXED.value)
-RACE = Layout("race", frozenset((ABOUT, *(f"{lane}/{name}" for lane in _LANES for name in (*NAMES, *MAP_NAMES)))), 64)
+RACE = ZipLayout(
+    "race", frozenset((ABOUT, *(f"{lane}/{name}" for lane in _LANES for name in (*NAMES, *MAP_NAMES)))), 64
+)
 """What the zip of a race may hold."""
 VETTING = (sys.executable, "-m", __package__)
 """The process that reads an upload first."""

@@ -18,7 +18,7 @@ from mars_viz.errors import BadInput, EvidenceError, RunFileError
 from mars_viz.records import EMITTED
 from mars_viz.run import Piece, Run
 from mars_viz.runfiles import manifest, maps, parquet, rounds
-from mars_viz.runfiles.columns import MAP_TABLES, RUN_TABLES, Shape
+from mars_viz.runfiles.columns import MAP_TABLES, RUN_TABLES, ValueShape
 from mars_viz.runfiles.manifest import Manifest, MapFacts, Stamp
 from mars_viz.runfiles.parquet import Table, UnreadTable
 from mars_viz.runfiles.speculations import contradiction
@@ -175,7 +175,9 @@ def _sources(files: Mapping[str, bytes]) -> dict[str, UnreadTable]:
 
 def _taken(source: UnreadTable) -> int:
     each = ((column, source.values[name]) for name, column in source.described.items())
-    values = sum(count * (_OBJECT if column.shape is Shape.MANY else column.dtype.itemsize) for column, count in each)
+    values = sum(
+        count * (_OBJECT if column.shape is ValueShape.MANY else column.dtype.itemsize) for column, count in each
+    )
     return values + source.lines * _OBJECTS.get(source.name, 0)
 
 

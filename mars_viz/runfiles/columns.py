@@ -17,7 +17,7 @@ from mars_viz.evidence import Check, Decides, Per, within
 from mars_viz.records import COLUMNS, Timing
 
 
-class Shape(Enum):
+class ValueShape(Enum):
     """How many values a column holds in each line of its table."""
 
     ONE = "one"
@@ -29,14 +29,14 @@ class Shape(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class FileColumn:
     """What one column may hold."""
 
     type: pa.DataType
     """Of a single value."""
     holds: Check
     """True for each value that is possible."""
-    shape: Shape = Shape.ONE
+    shape: ValueShape = ValueShape.ONE
     """One value or a list of them."""
     optional: bool = False
     """True if a file may be without it."""
@@ -69,17 +69,17 @@ _token = within(0, VOCABULARY - 1)
 _place = within(0, 2 * TOKENS)
 
 
-def _columns(names: str, type_: pa.DataType, holds: Check, shape: Shape = Shape.ONE) -> dict[str, Column]:
-    return {name: Column(type_, holds, shape) for name in names.split()}
+def _columns(names: str, type_: pa.DataType, holds: Check, shape: ValueShape = ValueShape.ONE) -> dict[str, FileColumn]:
+    return {name: FileColumn(type_, holds, shape) for name in names.split()}
 
 
-def _evidence(per: Per) -> dict[str, Column]:
+def _evidence(per: Per) -> dict[str, FileColumn]:
     """The arrays of `Speculation` with a value for each of these."""
     return {
-        name: Column(
+        name: FileColumn(
             pa.from_numpy_dtype(known.dtype),
             known.holds,
-            Shape.ONE if known.width == 1 else Shape.WIDE,
+            ValueShape.ONE if known.width == 1 else ValueShape.WIDE,
             optional=known.decides is not Decides.ALWAYS,
         )
         for name, known in COLUMNS.items()
@@ -87,13 +87,13 @@ def _evidence(per: Per) -> dict[str, Column]:
     }
 
 
-def extra(type_: pa.DataType) -> Column | None:
+def extra(type_: pa.DataType) -> FileColumn | None:
     """A column of evidence that this version does not know, of such a type; None if no evidence can have it."""
     wide = pa.types.is_fixed_size_list(type_)
     each = type_.value_type if wide else type_
     if not (pa.types.is_integer(each) or pa.types.is_floating(each) or pa.types.is_boolean(each)):
         return None
-    return Column(each, _anything, Shape.WIDE if wide else Shape.ONE)
+    return FileColumn(each, _anything, ValueShape.WIDE if wide else ValueShape.ONE)
 
 
 MOST_EXTRAS = 32
@@ -107,59 +107,59 @@ NODE_FIELDS = _evidence(Per.NODE)
 ROW_FIELDS = _evidence(Per.ROW)
 """Arrays of `Speculation` with a value for each row of the target's laws."""
 
-NODE_VERDICTS: dict[str, Column] = {
+NODE_VERDICTS: dict[str, FileColumn] = {
     **_columns("breakpoints", _DOUBLE, _anything),
     **_columns("keep_below keep_above keep_strict", _BOOL, _anything),
 }
 """Arrays of `Verdicts` with a value for each drafted token."""
 
-GAPS: dict[str, Column] = {"gap_from": Column(_DOUBLE, _anything, optional=True)}
+GAPS: dict[str, FileColumn] = {"gap_from": FileColumn(_DOUBLE, _anything, optional=True)}
 """Likewise, of rules that have gaps."""
 
-ROW_VERDICTS: dict[str, Column] = {
+ROW_VERDICTS: dict[str, FileColumn] = {
     **_columns("row_breakpoints", _DOUBLE, _anything),
     **_columns("emit_below emit_above", _INT, _token),
 }
 """Arrays of `Verdicts` with a value for each row."""
 
-SCALAR_FIELDS: dict[str, Column] = {
+SCALAR_FIELDS: dict[str, FileColumn] = {
     **_columns("start", _LONG, _place),
     **_columns("temperature", _DOUBLE, _temperature),
     **_columns("sampled", _BOOL, _anything),
 }
 """Single values of `Speculation`."""
 
-TIMING_FIELDS: dict[str, Column] = _columns(" ".join(field.name for field in fields(Timing)), _DOUBLE, _seconds)
+TIMING_FIELDS: dict[str, FileColumn] = _columns(" ".join(field.name for field in fields(Timing)), _DOUBLE, _seconds)
 """Seconds of a round."""
 
 _ROUND = _columns("round", _INT, within(0, TOKENS - 1))
 _ANSWER = _columns("answer", _INT, within(0, TOKENS - 1))
 
-RUN_TABLES: dict[str, dict[str, Column]] = {
+RUN_TABLES: dict[str, dict[str, FileColumn]] = {
     "nodes": _ROUND | NODE_FIELDS | NODE_VERDICTS | GAPS | _columns("kept", _BOOL, _anything),
     "rows": _ROUND | ROW_FIELDS | ROW_VERDICTS,
     "rounds": {
         **SCALAR_FIELDS,
         **_columns("row", _INT, within(0, LONGEST_DRAFT)),
         **_columns("emitted", _INT, _token),
-        **_columns("token_ids", _INT, _token, Shape.MANY),
+        **_columns("token_ids", _INT, _token, ValueShape.MANY),
         **TIMING_FIELDS,
     },
     "pieces": {
         **_columns("id", _INT, _token),
-        "bytes": Column(pa.binary(), _piece),
+        "bytes": FileColumn(pa.binary(), _piece),
         **_columns("special", _BOOL, _anything),
     },
 }
 """The tables of every run: a line of `nodes` is a drafted token, of `rows` a law of the target, of `rounds` a
 draft-verify cycle, of `pieces` a vocabulary entry."""
 
-MAP_TABLES: dict[str, dict[str, Column]] = {
+MAP_TABLES: dict[str, dict[str, FileColumn]] = {
     "map_nodes": _ANSWER | NODE_FIELDS,
     "map_rows": _ANSWER | ROW_FIELDS,
     "map_answers": {
         **SCALAR_FIELDS,
-        **_columns("prefix", _INT, _token, Shape.MANY),
+        **_columns("prefix", _INT, _token, ValueShape.MANY),
         **TIMING_FIELDS,
     },
 }

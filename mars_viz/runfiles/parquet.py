@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from mars_viz.bounds import WIDEST, shortened
 from mars_viz.errors import RunFileError
-from mars_viz.runfiles.columns import EVIDENCE_TABLES, MOST_EXTRAS, TABLES, Column, Shape, extra
+from mars_viz.runfiles.columns import EVIDENCE_TABLES, MOST_EXTRAS, TABLES, FileColumn, ValueShape, extra
 from mars_viz.runfiles.directory import END, Chunk, chunks_of
 
 Table: TypeAlias = dict[str, np.ndarray]
@@ -60,7 +60,7 @@ class UnreadTable:
 
     name: str
     """Of the table."""
-    described: Mapping[str, Column]
+    described: Mapping[str, FileColumn]
     """The columns that it has."""
     lines: int
     """How many there are."""
@@ -72,7 +72,7 @@ class UnreadTable:
         """The columns. Raises BadInput where they are not what the file says, or hold what is impossible."""
         return {key: self._column(key, column) for key, column in self.described.items()}
 
-    def _column(self, key: str, column: Column) -> np.ndarray:
+    def _column(self, key: str, column: FileColumn) -> np.ndarray:
         """One at a time: what it is made from is let go before the next."""
         with _damaged(self.name):
             table = self._file.read(columns=[key], use_threads=False)
@@ -109,7 +109,9 @@ def opened(name: str, data: bytes) -> UnreadTable:
         described = _described(name, dict(zip(schema.names, schema.types, strict=True)))
         _check_schema(file, described, schema)
         of_each = {key: values.get(key, 0) for key in described}
-        if any(of_each[key] != source.metadata.num_rows for key, each in described.items() if each.shape is Shape.ONE):
+        if any(
+            of_each[key] != source.metadata.num_rows for key, each in described.items() if each.shape is ValueShape.ONE
+        ):
             raise ValueError("other lines in a column")
         return UnreadTable(name, described, source.metadata.num_rows, of_each, source)
 
@@ -140,7 +142,7 @@ def objects(values: Iterable[Any]) -> np.ndarray:
     return array
 
 
-def _described(name: str, types: Mapping[str, pa.DataType]) -> dict[str, Column]:
+def _described(name: str, types: Mapping[str, pa.DataType]) -> dict[str, FileColumn]:
     """The columns of the table called `name` that are there, in the order of their description, with those of evidence
     that this version does not know behind them. Raises BadInput for a column too few, and for one that none can be."""
     file, known = f"{name}.parquet", TABLES[name]
@@ -159,7 +161,7 @@ def _described(name: str, types: Mapping[str, pa.DataType]) -> dict[str, Column]
     return described | extras
 
 
-def _extra(name: str, key: str, type_: pa.DataType) -> Column | None:
+def _extra(name: str, key: str, type_: pa.DataType) -> FileColumn | None:
     """An unknown column of the table called `name`; None if it holds no evidence, or another table's goes by that."""
     free = all(key not in TABLES[other] for other in EVIDENCE_TABLES)
     return extra(type_) if name in EVIDENCE_TABLES and free and _NAME.fullmatch(key) else None
@@ -171,16 +173,16 @@ def _type(values: np.ndarray) -> pa.DataType:
     return each if values.ndim == 1 else pa.list_(each, values.shape[1])
 
 
-def _flat(column: Column, values: np.ndarray) -> np.ndarray:
-    if column.shape is Shape.MANY:
+def _flat(column: FileColumn, values: np.ndarray) -> np.ndarray:
+    if column.shape is ValueShape.MANY:
         return np.fromiter(itertools.chain.from_iterable(values), column.dtype)
     return values
 
 
-def _to_arrow(label: str, column: Column, values: np.ndarray) -> pa.Array:
-    if column.shape is Shape.MANY:
+def _to_arrow(label: str, column: FileColumn, values: np.ndarray) -> pa.Array:
+    if column.shape is ValueShape.MANY:
         return pa.array(values.tolist(), pa.list_(column.type))
-    dimensions = 2 if column.shape is Shape.WIDE else 1
+    dimensions = 2 if column.shape is ValueShape.WIDE else 1
     if values.dtype != column.dtype or values.ndim != dimensions:
         raise RunFileError(
             f"The column {label} is {values.dtype} with {values.ndim} dimensions; "
@@ -190,22 +192,22 @@ def _to_arrow(label: str, column: Column, values: np.ndarray) -> pa.Array:
     return flat if dimensions == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
 
 
-def _from_arrow(column: Column, chunks: pa.ChunkedArray) -> np.ndarray:
+def _from_arrow(column: FileColumn, chunks: pa.ChunkedArray) -> np.ndarray:
     array = chunks.combine_chunks()
     if array.null_count:
         raise ValueError("a value is missing")
-    if column.shape is Shape.MANY and array.flatten().null_count:
+    if column.shape is ValueShape.MANY and array.flatten().null_count:
         raise ValueError("a value is missing within a list")
-    if column.shape is Shape.MANY:
+    if column.shape is ValueShape.MANY:
         values, ends = _to_numpy(array.flatten()).tolist(), np.cumsum(_to_numpy(array.value_lengths())).tolist()
         return objects(values[start:end] for start, end in itertools.pairwise([0, *ends]))
     if column.type == pa.binary():
         return objects(array.to_pylist())
-    flat = array.flatten() if column.shape is Shape.WIDE else array
+    flat = array.flatten() if column.shape is ValueShape.WIDE else array
     if flat.null_count:
         raise ValueError("a value is missing")
     values = _to_numpy(flat)
-    if column.shape is Shape.WIDE:
+    if column.shape is ValueShape.WIDE:
         values = values.reshape(len(array), array.type.list_size)
     values.flags.writeable = False
     return values
@@ -234,20 +236,24 @@ def _counted(file: str, lines: int, chunks: Sequence[Chunk]) -> dict[str, int]:
     return counts
 
 
-def _check_schema(file: str, described: Mapping[str, Column], schema: pa.Schema) -> None:
+def _check_schema(file: str, described: Mapping[str, FileColumn], schema: pa.Schema) -> None:
     for key, column in described.items():
         found = schema.field(key).type
         if not _fits(column, found):
-            wanted = {Shape.ONE: "{}", Shape.WIDE: "equally long lists of {}", Shape.MANY: "lists of {}"}[column.shape]
+            wanted = {
+                ValueShape.ONE: "{}",
+                ValueShape.WIDE: "equally long lists of {}",
+                ValueShape.MANY: "lists of {}",
+            }[column.shape]
             raise RunFileError(
                 f"{file} holds {found} in the column {key}; a run holds {wanted.format(column.type)} there."
             )
 
 
-def _fits(column: Column, found: pa.DataType) -> bool:
-    if column.shape is Shape.ONE:
+def _fits(column: FileColumn, found: pa.DataType) -> bool:
+    if column.shape is ValueShape.ONE:
         return bool(found == column.type)
-    is_list = pa.types.is_fixed_size_list if column.shape is Shape.WIDE else pa.types.is_list
-    if column.shape is Shape.WIDE and is_list(found) and found.list_size > WIDEST:
+    is_list = pa.types.is_fixed_size_list if column.shape is ValueShape.WIDE else pa.types.is_list
+    if column.shape is ValueShape.WIDE and is_list(found) and found.list_size > WIDEST:
         return False
     return bool(is_list(found) and found.value_type == column.type)

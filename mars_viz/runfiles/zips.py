@@ -43,7 +43,7 @@ SPARING = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ZipLayout:
     """What a zip may hold: these files, in one folder or none."""
 
     noun: str
@@ -64,7 +64,7 @@ class Layout:
         return next((end for end in ends if end in self.names), "")
 
 
-RUN = Layout("run", frozenset((*NAMES, *MAP_NAMES)), MAX_ENTRIES)
+RUN = ZipLayout("run", frozenset((*NAMES, *MAP_NAMES)), MAX_ENTRIES)
 
 MAX_COMMENT = 1024
 """Bytes of a zip's own comment, which nobody needs."""
@@ -136,7 +136,7 @@ def vet(data: bytes, command: Sequence[str], noun: str = "run") -> None:
         raise RunFileError(f"its tables are damaged in a way that no {noun} is. Download it again.")
 
 
-def unpacked(data: bytes, layout: Layout = RUN) -> dict[str, bytes]:
+def unpacked(data: bytes, layout: ZipLayout = RUN) -> dict[str, bytes]:
     """The files in the zip, by name. Raises BadInput for a zip that holds anything else, or far too much."""
     noun = layout.noun
     if len(data) > MAX_ZIP:
@@ -153,7 +153,7 @@ def unpacked(data: bytes, layout: Layout = RUN) -> dict[str, bytes]:
         raise RunFileError("it is damaged or no zip. Download it again.") from error
 
 
-def _members(infos: list[zipfile.ZipInfo], layout: Layout) -> dict[str, zipfile.ZipInfo]:
+def _members(infos: list[zipfile.ZipInfo], layout: ZipLayout) -> dict[str, zipfile.ZipInfo]:
     """The files by their names in the layout. Nothing of them has been read yet."""
     found: dict[str, zipfile.ZipInfo] = {}
     folders: set[str] = set()
@@ -181,7 +181,7 @@ def _members(infos: list[zipfile.ZipInfo], layout: Layout) -> dict[str, zipfile.
     return found
 
 
-def _check_entry(info: zipfile.ZipInfo, path: PurePosixPath, layout: Layout) -> None:
+def _check_entry(info: zipfile.ZipInfo, path: PurePosixPath, layout: ZipLayout) -> None:
     noun, named = layout.noun, shortened(info.filename)
     kind = stat.S_IFMT(info.external_attr >> 16)
     expected = stat.S_IFDIR if info.is_dir() else stat.S_IFREG

@@ -18,7 +18,7 @@ from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.device_errors import inference
 from mars_viz.speculators.draft import TopLogits
-from mars_viz.speculators.targets.vllm import Server, Written, check_target
+from mars_viz.speculators.targets.vllm import ServedText, Server, check_target
 
 LEAST = 3
 """Texts of which an interval is made."""
@@ -76,7 +76,7 @@ class CheckingServer:
             furthest=self._furthest,
         )
 
-    def _held_against(self, prompt: tuple[int, ...], written: Written) -> None:
+    def _held_against(self, prompt: tuple[int, ...], written: ServedText) -> None:
         target = self._backend.target.open()
         ids = torch.tensor([written.tokens[:-1]], dtype=torch.int64, device=target.device)
         with inference():

@@ -49,7 +49,7 @@ class SharedAnswers(dict[Prefix, Answer]):
                 del self[prefix]
 
 
-class _Cut:
+class _CutAnswers:
     """Answers cut short by a sweep's controller; as they are where it has none."""
 
     def __init__(self, whole: Speculator, control: Control | None):
@@ -161,7 +161,7 @@ class GridSweep:
         """Opens one sweep's speculators: its first shares the one of all batches, its second the one beside; a sweep's
         controller cuts what is shared."""
         places = chain((0,), repeat(1))
-        return lambda: _Cut(self._sharing(next(places), settings), control)
+        return lambda: _CutAnswers(self._sharing(next(places), settings), control)
 
     def _sharing(self, place: int, settings: Settings) -> Remembering:
         def live() -> Speculator:

@@ -384,12 +384,12 @@ def difference_at(
     An accuracy that no prompt changes is not taken for certain.
     """
     over = _whole(result, measure)
-    sides = tuple(Side(result, measure, at, over.rows) for at in (reference, dial))
+    sides = tuple(ComparedFigure(result, measure, at, over.rows) for at in (reference, dial))
     return change((sides[0], sides[1]), how, over.units, sure=dial == reference)
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ComparedFigure:
     """A figure of a sweep at a value of its dial, of some of its prompts: one of two that are compared."""
 
     result: SweepResult
@@ -413,7 +413,9 @@ class Side:
         return self.measure.costed(self.result, np.array([self.dial]), self.rows)
 
 
-def change(sides: tuple[Side, Side], how: Bootstrap, units: np.ndarray | None, *, sure: bool = False) -> Interval:
+def change(
+    sides: tuple[ComparedFigure, ComparedFigure], how: Bootstrap, units: np.ndarray | None, *, sure: bool = False
+) -> Interval:
     """The second figure less the first, of the same prompts: paired, both on the same resampled ones. `sure` where they
     are of one setting."""
     one, other = sides[0].measure, sides[1].measure
@@ -429,7 +431,7 @@ def change(sides: tuple[Side, Side], how: Bootstrap, units: np.ndarray | None, *
     return _not_too_sure(found, one.unchanged, drawn(first, units), np.array([sure])).only
 
 
-def _moved(sides: tuple[Side, Side]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _moved(sides: tuple[ComparedFigure, ComparedFigure]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The difference with each cost at either end: of both sides at once where they stand on the same costs."""
     if sides[0].result.costs == sides[1].result.costs:
         for before, after in zip(sides[0].ends, sides[1].ends, strict=True):

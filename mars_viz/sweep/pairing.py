@@ -20,7 +20,7 @@ from mars_viz.errors import BadInput, SettingError
 from mars_viz.prompts import Turns
 from mars_viz.records import Emission
 from mars_viz.sweep.columns import UNGRADED
-from mars_viz.sweep.measures import DRAFTED, Among, Measure, Side, change, measures, value_at
+from mars_viz.sweep.measures import DRAFTED, Among, ComparedFigure, Measure, change, measures, value_at
 from mars_viz.sweep.plan import Plan, comparable, same_answers
 from mars_viz.sweep.result import SweepResult, costed_by
 from mars_viz.sweep.store import open_store
@@ -246,7 +246,9 @@ def _paired(pairing: Pairing, both: tuple[Measure, Measure], graded: np.ndarray,
     chosen = graded if both[0].graded else np.ones_like(graded)
     units = None if pairing.units is None else pairing.units[chosen]
     settings = zip((pairing.left, pairing.right), both, pairing.rows, strict=True)
-    one, other = (Side(setting.result, measure, setting.dial, rows[chosen]) for setting, measure, rows in settings)
+    one, other = (
+        ComparedFigure(setting.result, measure, setting.dial, rows[chosen]) for setting, measure, rows in settings
+    )
     left, right = (
         value_at(each.result, each.measure, each.dial, how, Among(each.rows, units)) for each in (one, other)
     )

@@ -33,7 +33,7 @@ LONGEST = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Norm:
+class FloatNorm:
     """A root-mean-square norm over the last dimension, in float32."""
 
     weight: Tensor
@@ -42,7 +42,7 @@ class Norm:
     """Times the width."""
 
     @classmethod
-    def of(cls, weight: Tensor, epsilon: float) -> Norm:
+    def of(cls, weight: Tensor, epsilon: float) -> FloatNorm:
         """Of a checkpoint's weight."""
         return cls(weight.float() * math.sqrt(len(weight)), epsilon * len(weight))
 
@@ -71,7 +71,7 @@ class HeadWeights:
     """[I, H]."""
     lm_head: Tensor
     """[H, Vd]."""
-    norms: Mapping[str, Norm]
+    norms: Mapping[str, FloatNorm]
     """By their names in a checkpoint: input_layernorm, hidden_norm, post_attention_layernorm, norm, and where it has
     them input_norm (of the features) or fc_norm.0, fc_norm.1, … (of each feature) and self_attn.q_norm and
     self_attn.k_norm (of each head)."""
@@ -119,7 +119,9 @@ class HeadWeights:
             down=down,
             lm_head=head,
             norms={
-                name.removesuffix(".weight"): Norm.of(each, epsilon) for name, each in tensors.items() if "norm" in name
+                name.removesuffix(".weight"): FloatNorm.of(each, epsilon)
+                for name, each in tensors.items()
+                if "norm" in name
             },
             normed_residual=normed_residual,
             normed_output=normed_output,

@@ -42,7 +42,7 @@ _ALLOWED = re.compile(r"max allowed: (\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class ServedText:
     """A greedy text of a server's."""
 
     tokens: Prefix
@@ -105,7 +105,7 @@ class Server:
             )
         return found
 
-    def written(self, prompt: Prefix, new_tokens: int) -> Written:
+    def written(self, prompt: Prefix, new_tokens: int) -> ServedText:
         """What it writes after a prompt by itself, greedily. Raises ModelError."""
         told = self._ask(
             "/v1/completions", self._body([[*prompt]]) | {"max_tokens": new_tokens, "return_token_ids": True}
@@ -115,7 +115,7 @@ class Server:
             tokens, rows = tuple(map(int, choice["token_ids"])), _listed(choice)
             if len(tokens) != len(rows):
                 raise ValueError(f"{len(rows)} rows of {len(tokens)} tokens")
-        return Written(tokens, tuple(rows))
+        return ServedText(tokens, tuple(rows))
 
     def _body(self, prompts: list[list[int]]) -> dict[str, Any]:
         return {

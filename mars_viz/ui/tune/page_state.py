@@ -74,7 +74,7 @@ def fitted(view: TuneView, plan: Plan) -> Opened[TuneView]:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class ShownResults:
     """The results that a tab shows."""
 
     sweep: str
@@ -100,7 +100,7 @@ class TunePageState(PageState):
     """The sweep, the setting, what it is compared with."""
     folder: Path = field(default_factory=default_folders.sweeps)
     """Where results are."""
-    drawn: Drawn = Drawn("", 0, 0.0, 0.0)
+    drawn: ShownResults = ShownResults("", 0, 0.0, 0.0)
     """What the page drew last."""
     begun: int = 0
     """Sweeps that were begun in its form, which then closes."""
