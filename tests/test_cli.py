@@ -311,6 +311,7 @@ COMMANDS = {
     "map": ["--prompt", "a", "--out", "b"],
     "sweep": ["--out", "b"],
     "heads": ["eagle3"],
+    "server": ["http://127.0.0.1:1"],
     "rules": [],
     "show": ["run"],
     "report": ["run"],

@@ -116,13 +116,14 @@ COMMANDS: dict[str, Cases] = {
     "map": lambda folder: [*decoded(folder), ["--prompt", "a", "--gammas", HOSTILE, "--out", str(folder / "none")]],
     "sweep": swept,
     "heads": checked,
+    "server": lambda folder: [[f"http://{HOSTILE}"], ["http://127.0.0.1:9", "--prompts", HOSTILE]],
     "rules": lambda folder: [[], ["--json"]],
     "show": shown,
     "report": reported,
     "app": lambda folder: [["--port", HOSTILE], ["--port", "0"]],
 }
 
-WORKING = {"record": 2, "map": 2, "sweep": 3, "heads": 1, "rules": 2, "show": 2, "report": 1, "app": 0}
+WORKING = {"record": 2, "map": 2, "sweep": 3, "heads": 1, "server": 0, "rules": 2, "show": 2, "report": 1, "app": 0}
 """How many of them are no bad input."""
 
 

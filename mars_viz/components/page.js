@@ -17,9 +17,10 @@ function oneStep() {
 
 let asked = null; // the theme that the script was last told of, so that it is told once, whatever it draws then
 
-export default function ({ data: [drawn], setTriggerValue }) {
+export default function ({ data, setTriggerValue }) {
   oneStep();
-  if (!drawn) return undefined;
+  if (!data) return undefined;
+  const [drawn] = data;
   const page = document.querySelector("[data-testid=stApp]");
   const look = () => {
     const shown = getComputedStyle(page).colorScheme;

@@ -34,7 +34,8 @@ def keep_to_the_browser() -> None:
     """Have Back lead to the page before: all that a page writes into its link is one step of the browser's history. And
     run the script again where the page's theme is not, or is no longer, the one it was drawn for, by the menu or by the
     system's clock: Streamlit changes its own colours alone, and figures keep theirs."""
-    mount(PAGE, [st.context.theme.type], key="every-page", answers=("changed",))
+    drawn = st.context.theme.type
+    mount(PAGE, [drawn] if drawn else None, key="every-page", answers=("changed",))
 
 
 def write_link(parameters: Mapping[str, str]) -> None:
