@@ -189,6 +189,7 @@ def test_the_payload_tells_every_token_once_with_its_outcome_and_its_time(race):
 def test_the_board_says_measured_times_and_ratios(race):
     board = race_payload(race)["board"]
     pace = {lane: len(race.token_ids[lane]) / race.seconds[lane] for lane in RaceLane}
+    assert board["columns"][0]["name"] == "Lane", "a heading is no name of the code"
     assert [row[0] for row in board["rows"]] == ["Autoregressive", "Strict", "MARS, θ = 0.50"]
     assert board["rows"][0][3] == "1.00 ×"
     assert board["rows"][2][3] == f"{pace[RaceLane.RELAXED] / pace[RaceLane.ALONE]:.2f} ×"  # all turns alike

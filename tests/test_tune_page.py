@@ -205,7 +205,7 @@ def test_a_link_to_a_value_between_two_steps_is_taken_at_its_word(folder):
 def test_what_the_dial_reads_under_the_hand_is_what_python_says_of_it(folder, name, paired):
     """At every stretch's ends and inside: the key figures with their intervals, and the frontier's mark."""
     study = CachedSweep(load_sweep(folder / name))
-    told = readings(study, paired=paired)
+    told = readings(study, study.plan.strict, paired=paired)
     names = [each for each in KEY if each in study.measures]
     lows = [place["low"] for place in told["places"]]
     assert lows == sorted(set(lows)) and len(lows) > 2 and not told["thinned"]
@@ -225,8 +225,24 @@ def test_what_the_dial_reads_under_the_hand_is_what_python_says_of_it(folder, na
 def test_of_very_many_stretches_the_dial_says_that_it_reads_some(folder, monkeypatch):
     monkeypatch.setattr(study_module, "BANDS", 3)
     monkeypatch.setattr(dial, "BANDS", 3)
-    told = readings(CachedSweep(load_sweep(folder / "a-mars")), paired=True)
+    study = CachedSweep(load_sweep(folder / "a-mars"))
+    told = readings(study, study.plan.strict, paired=True)
     assert told["thinned"] and len(told["places"]) == 3
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_of_very_many_stretches_the_one_that_the_sweep_speaks_for_is_read_as_it_is(folder, monkeypatch, paired):
+    monkeypatch.setattr(study_module, "BANDS", 3)
+    monkeypatch.setattr(dial, "BANDS", 3)
+    study, home = CachedSweep(load_sweep(folder / "a-mars")), 0.8512
+    told = readings(study, home, paired=paired)
+    lows = [place["low"] for place in told["places"]]
+    assert len(lows) == 4 and lows == sorted(lows)
+    here = told["places"][lows.index(home)]
+    names = [each for each in KEY if each in study.measures]
+    assert here["cells"] == [cell(study.measures[each], study.value(each, home)) for each in names]
+    path = study.path(home, paired=paired)
+    assert here["x"] == 100 * path.accuracy.estimate[path.near(home)]
 
 
 def test_a_setting_that_changes_no_text_says_so(empty):

@@ -130,7 +130,7 @@ def _range(low: float, high: float) -> str:
 
 
 COLUMNS = [
-    {"name": "RaceLane", "help": "How the prompt was decoded"},
+    {"name": "Lane", "help": "How the prompt was decoded"},
     {
         "name": "Time, measured",
         "help": "Wall clock of the middle turn and range of all turns; without the prompt's pass",

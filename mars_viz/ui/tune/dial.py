@@ -1,7 +1,7 @@
 """Tune's dial, and what it says in the browser while it is held: the key figures for every stretch of it, in words.
 
-All of it is computed before the hand moves, at the settings where texts change; of very many, at evenly chosen ones,
-and then the browser says which one it reads."""
+All of it is computed before the hand moves, at the settings where texts change; of very many, at evenly chosen ones and
+at the one that the sweep speaks for, and then the browser says which one it reads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def turned(study: CachedSweep, dial: float, home: float, sweep: str, *, paired: 
 
     `home` is where a double click leads: the setting that the sweep speaks for. `paired` says which frontier is shown.
     """
-    told = study.kept(("readings", paired), lambda: readings(study, paired=paired))
+    told = study.kept(("readings", home, paired), lambda: readings(study, home, paired=paired))
     label = "Key figures at the dial and at strict"
     stands = lesson_figure(
         Kind.SETTING, [_knob(study, home)], told, {"dial": dial}, key=f"tune-dial-{sweep}", label=label
@@ -50,15 +50,18 @@ def _knob(study: CachedSweep, home: float) -> Knob:
     )
 
 
-def readings(study: CachedSweep, *, paired: bool) -> dict[str, Any]:
+def readings(study: CachedSweep, home: float, *, paired: bool) -> dict[str, Any]:
     """Plain JSON for the component's figure of a setting: `rows`, a key figure each, and `places`, a stretch each.
+
+    Where there are too many of those, one is from `home` on, the setting that the sweep speaks for.
 
     `x` and `y` are where the setting's mark stands on the frontier, None where the figure has the dial itself across.
     """
     names = [name for name in KEY if name in study.measures]
     curves = {name: study.curve(name) for name in names}
     dials = curves[names[0]].dials
-    marks = _marks(study, dials, paired) if study.graded else [(None, None)] * len(dials)
+    thinned = len(study.result.edges) > BANDS
+    marks = _marks(study, dials, study.plan.strict, paired) if study.graded else [(None, None)] * len(dials)
     rows = [
         {
             "title": study.measures[name].title,
@@ -71,6 +74,10 @@ def readings(study: CachedSweep, *, paired: bool) -> dict[str, Any]:
         _place(low, [told(name, _at(curves[name].band, place)) for name in names], mark)
         for place, (low, mark) in enumerate(zip(dials.tolist(), marks, strict=True))
     ]
+    if thinned and home not in dials:
+        cells = [cell(study.measures[name], study.value(name, home)) for name in names]
+        (mark,) = _marks(study, np.array([home]), home, paired) if study.graded else [(None, None)]
+        places.insert(int(np.searchsorted(dials, home)), _place(home, cells, mark))
     if study.plan.strict == study.plan.low < study.plan.high:
         # beside strict its own texts are an estimate again, which at strict they are not
         beside = float(np.nextafter(study.plan.low, np.inf))
@@ -81,7 +88,7 @@ def readings(study: CachedSweep, *, paired: bool) -> dict[str, Any]:
         "against": study.plan.against,
         "chart": "frontier" if study.graded else "pace",
         "mark": DIAL_MARK,
-        "thinned": len(study.result.edges) > BANDS,
+        "thinned": thinned,
         "rows": rows,
         "places": places,
     }
@@ -96,9 +103,12 @@ def _at(band: Band, place: int) -> list[float]:
     return [float(ends[min(place, len(ends) - 1)]) for ends in (band.estimate, band.low, band.high)]
 
 
-def _marks(study: CachedSweep, dials: np.ndarray, paired: bool) -> list[tuple[float | None, float | None]]:
-    """Where the frontier's mark stands at each dial value: accuracy in per cent or points, and the speed-up."""
-    path = study.path(study.plan.strict, paired=paired)
+def _marks(
+    study: CachedSweep, dials: np.ndarray, through: float, paired: bool
+) -> list[tuple[float | None, float | None]]:
+    """Where the mark on the frontier `through` a setting stands at each dial value: accuracy in per cent or points, and
+    the speed-up."""
+    path = study.path(through, paired=paired)
     across, up = 100 * path.accuracy.estimate, path.speed_up.estimate
     near = [min(int(np.searchsorted(path.dials, low)), len(path.dials) - 1) for low in dials.tolist()]
     return [(_known(across[place]), _known(up[place])) for place in near]
