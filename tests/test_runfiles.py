@@ -35,8 +35,8 @@ from mars_viz.runfiles.columns import (
     ROW_VERDICTS,
     SCALAR_FIELDS,
     TABLES,
-    Column,
-    Shape,
+    FileColumn,
+    ValueShape,
 )
 from mars_viz.trace import Trace
 
@@ -266,10 +266,9 @@ def documented(cls: type) -> dict[str, str]:
 
 
 def test_every_array_is_stored_as_its_record_documents_it() -> None:
-    def words(column: Column, count: str) -> str:
-        return (
-            f"{'bool' if column.dtype == bool else column.dtype} [{count}{', ' if column.shape is Shape.WIDE else ']'}"
-        )
+    def words(column: FileColumn, count: str) -> str:
+        wide = ", " if column.shape is ValueShape.WIDE else "]"
+        return f"{'bool' if column.dtype == bool else column.dtype} [{count}{wide}"
 
     of_nodes, of_rows = NODE_FIELDS | NODE_VERDICTS | GAPS, ROW_FIELDS | ROW_VERDICTS
     stored = {name: words(column, "N") for name, column in of_nodes.items()}
