@@ -142,6 +142,7 @@ class SampleSweep:
     task: tasks.Task
     settings: Settings
     drafter: str | None = None
+    """The built-in one unless another is named."""
 
 
 def sample_sweeps() -> list[SampleSweep]:

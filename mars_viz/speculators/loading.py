@@ -157,11 +157,9 @@ def backend_of(
     else:
         drafts = with_fewer_layers(target, drafter) if isinstance(drafter, Layers) else drafter
         drafting = _by_model(drafts, size, kept, cuda_graphs=cuda_graphs)
-    if trimmed is not None:
-        drafting = replace(drafting, name=replace(trimmed, of=trimmed.of and drafting.name).name)
     return Backend(
         target=model_target(opener(target.model, size, cuda_graphs=cuda_graphs), target.name, target.revision),
-        drafter=drafting,
+        drafter=_called(drafting, trimmed),
         tokenizer=TransformersTokenizer(tokenizer, target.name),
         vocabulary_size=size,
         context=min(map(context_of, models)),
@@ -179,6 +177,11 @@ def _by_model(
     drafts = drafter if kept is None else with_fewer_tokens(drafter, kept)
     passes = opener(drafts.model, size if kept is None else len(kept), cuda_graphs=cuda_graphs)
     return model_drafter(passes, drafts.name, drafts.revision, None if kept is None else kept.to(drafts.model.device))
+
+
+def _called(part: Part[Callable[[Settings], Drafter]], trimmed: Trimmed | None) -> Part[Callable[[Settings], Drafter]]:
+    """The drafter by the name of how it is `trimmed`, where it is."""
+    return part if trimmed is None else replace(part, name=replace(trimmed, of=trimmed.of and part.name).name)
 
 
 def _by_text(
@@ -234,7 +237,8 @@ def _with_server(
         ) from error
     server = check_target(server, lambda text: tokenizer(text, add_special_tokens=False)["input_ids"], len(tokenizer))
     size, context, ends = len(tokenizer), server.context - 1, _ends(server.root, name, tokenizer)  # it writes one more
-    kept = kept_tokens(named, tokenizer, size, ends) if isinstance(named, Trimmed) else None
+    trimmed = named if isinstance(named, Trimmed) else None
+    kept = None if trimmed is None else kept_tokens(trimmed, tokenizer, size, ends)
     if isinstance(drafting, str):
         if place.type == "cpu":
             fit_cores()
@@ -245,8 +249,6 @@ def _with_server(
         part = _by_model(Loaded(model, short_name(name), revision_of(name)), size, kept, cuda_graphs=cuda_graphs)
     else:
         part = without_model(drafting, tokenizer, place)
-    if isinstance(named, Trimmed):
-        part = replace(part, name=replace(named, of=named.of and part.name).name)
     return Backend(
         target=Part(
             called,
@@ -254,7 +256,7 @@ def _with_server(
             f"vLLM {server.version}",
             note="a vLLM server reads a text whole in every round, since it gives a prompt's logits without its cache",
         ),
-        drafter=part,
+        drafter=_called(part, trimmed),
         tokenizer=TransformersTokenizer(tokenizer, called),
         vocabulary_size=size,
         context=context,
