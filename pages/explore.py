@@ -22,7 +22,19 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.run_with_map import shown, whole_controller_map
 from mars_viz.runfiles import MAX_ZIP, write_zip
-from mars_viz.ui import decode_form, draft_fields, faults, library, links, navigation, share, tab_jobs, theme, under_way
+from mars_viz.ui import (
+    decode_form,
+    draft_fields,
+    faults,
+    imported,
+    library,
+    links,
+    navigation,
+    share,
+    tab_jobs,
+    theme,
+    under_way,
+)
 from mars_viz.ui.jobs.models import at_hand
 from mars_viz.ui.session import Session, current_session
 from mars_viz.ui.theme import chart
@@ -55,7 +67,11 @@ def page() -> None:
     for sentence in filter(None, [shelf.error, *session.notices]):
         theme.note(sentence)
     if session.job is not None:
+        imported.close()
         under_way.decoding(session)
+        st.stop()
+    if (looked_at := imported.opened()) is not None:
+        imported.draw(looked_at)
         st.stop()
     if run is None:
         theme.note(problem)
@@ -71,13 +87,28 @@ def head(session: Session, labels: Mapping[str, str]) -> tuple[DeltaGenerator, D
     row = st.container(horizontal=True, vertical_alignment="center", key="explore-head")
     with row.container(width="content"):
         theme.title("Explore", "")
-    library.picker(row, labels, lambda: session.open(st.session_state["run"]), disabled=session.job is not None)
+    library.picker(row, labels, lambda: chosen(session), disabled=session.job is not None)
     asking = row.popover("New prompt", key=ASKING, on_change="rerun")
     zips = row.popover("Open or save")
-    upload = zips.file_uploader("Open the zip of a run's folder", type="zip", max_upload_size=MAX_ZIP >> 20, key="zip")
-    if upload is not None and library.add_upload(session, upload.getvalue()):
-        st.rerun()
+    upload = zips.file_uploader(
+        "Open the zip of a run's folder, or an engine's JSON",
+        type=["zip", "json", "jsonl"],
+        max_upload_size=MAX_ZIP >> 20,
+        key="zip",
+    )
+    if upload is None:
+        imported.forget()
+    else:
+        add = library.add_upload if upload.name.endswith(".zip") else imported.add_file
+        if add(session, upload.getvalue()):
+            st.rerun()
     return asking, zips, row.popover("Map λ", key=THRESHOLDS, on_change="rerun")
+
+
+def chosen(session: Session) -> None:
+    """Look at the run that was picked."""
+    imported.close()
+    session.open(st.session_state["run"])
 
 
 def offer_zip(place: DeltaGenerator, run_id: str, run: Run) -> None:

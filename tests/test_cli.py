@@ -312,6 +312,7 @@ COMMANDS = {
     "sweep": ["--out", "b"],
     "heads": ["eagle3"],
     "server": ["http://127.0.0.1:1"],
+    "import": ["file"],
     "rules": [],
     "show": ["run"],
     "report": ["run"],

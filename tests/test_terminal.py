@@ -111,19 +111,42 @@ def reported(folder: Path) -> list[list[str]]:
     return [[run, "-o", str(folder / f"{NAME[:60]}.html")], [run, "-o", run], [str(folder / NAME)]]
 
 
+def read(folder: Path) -> list[list[str]]:
+    rows = [{f"{HOSTILE}{place}": float(place) for place in range(3)}] * 2
+    logprobs = {"tokens": [HOSTILE] * 2, "token_logprobs": [2.0] * 2, "top_logprobs": rows}
+    counts = {"num_spec_steps": 1, "num_accepted_draft_tokens": 0, "num_draft_tokens": 1, "num_spec_tokens": 1}
+    told = counts | {"acceptance_histogram": [1, 0], "per_step_accepted": [0], "per_step_drafted": [1]}
+    response = {"id": HOSTILE, "model": HOSTILE, "choices": [{"logprobs": logprobs}]}
+    (folder / NAME).write_text(json.dumps(response | {"metrics": {"speculative_decoding": told}}))
+    (folder / "log").write_text(json.dumps({"prompt_ids": [1], "title": HOSTILE}))
+    return [[str(folder / NAME)], [str(folder / NAME), "--json"], [str(folder / "log")], [HOSTILE]]
+
+
 COMMANDS: dict[str, Cases] = {
     "record": decoded,
     "map": lambda folder: [*decoded(folder), ["--prompt", "a", "--gammas", HOSTILE, "--out", str(folder / "none")]],
     "sweep": swept,
     "heads": checked,
     "server": lambda folder: [[f"http://{HOSTILE}"], ["http://127.0.0.1:9", "--prompts", HOSTILE]],
+    "import": read,
     "rules": lambda folder: [[], ["--json"]],
     "show": shown,
     "report": reported,
     "app": lambda folder: [["--port", HOSTILE], ["--port", "0"]],
 }
 
-WORKING = {"record": 2, "map": 2, "sweep": 3, "heads": 1, "server": 0, "rules": 2, "show": 2, "report": 1, "app": 0}
+WORKING = {
+    "record": 2,
+    "map": 2,
+    "sweep": 3,
+    "heads": 1,
+    "server": 0,
+    "import": 2,
+    "rules": 2,
+    "show": 2,
+    "report": 1,
+    "app": 0,
+}
 """How many of them are no bad input."""
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,15 +78,54 @@ class AcceptanceCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestTotals:
+    """The sums of one request, of an engine that tells no more; None for what it does not tell."""
+
+    name: str
+    """For lists."""
+    accepted_total: int | None = None
+    """Accepted drafted tokens."""
+    drafted_total: int | None = None
+    """Drafted tokens."""
+    steps: int | None = None
+    """Target passes, those without a draft included."""
+    gamma: int | None = None
+    """Tokens drafted in a step at most."""
+    completion_tokens: int | None = None
+    """Tokens of the text."""
+
+    def __post_init__(self) -> None:
+        """Raise BadInput for sums that contradict each other."""
+        accepted, drafted = self.accepted_total or 0, self.drafted_total
+        told = (value for value in (self.accepted_total, drafted, self.steps, self.completion_tokens) if value)
+        if min(told, default=0) < 0 or (drafted is not None and accepted > drafted):
+            raise RunFileError(f"The acceptance counts of {self.name!r} contradict each other. Export them again.")
+
+    @property
+    def drafts(self) -> int | None:
+        """Steps that had a draft to verify; where only sums are known, all of them."""
+        return self.steps
+
+    @property
+    def reached_total(self) -> None:
+        """Where the text ends is not told."""
+        return None
+
+
+Counts = AcceptanceCounts | RequestTotals
+"""What is known of a request."""
+
+
+@dataclass(frozen=True, slots=True)
 class Totals:
     """What formulas are made of, float64 [...] alike: of a request or a step each, or sums or means over them."""
 
     accepted: np.ndarray
-    """Drafted tokens that verification accepted."""
+    """Drafted tokens that verification accepted; NaN where they are not known, as in all that follow."""
     reached: np.ndarray
-    """Those of them that the text holds; NaN where they are not known."""
+    """Those of them that the text holds."""
     drafted: np.ndarray
-    """Drafted tokens; NaN where they are not known."""
+    """Drafted tokens."""
     steps: np.ndarray
     """Target passes."""
     drafts: np.ndarray
@@ -96,7 +135,7 @@ class Totals:
     slots: np.ndarray
     """Tokens that could have been verified: γ + 1 a step."""
     completion: np.ndarray
-    """Tokens of the text; NaN where they are not known."""
+    """Tokens of the text."""
 
     @property
     def columns(self) -> tuple[np.ndarray, ...]:
@@ -104,16 +143,16 @@ class Totals:
         return tuple(getattr(self, name) for name in Totals.__slots__)
 
 
-def totals_of(requests: tuple[AcceptanceCounts, ...]) -> Totals:
+def totals_of(requests: Sequence[Counts]) -> Totals:
     """A request each, [P]."""
-    steps = np.array([request.steps for request in requests], np.float64)
-    gamma = np.array([request.gamma for request in requests], np.float64)
+    steps = _known(request.steps for request in requests)
+    gamma = _known(request.gamma for request in requests)
     return Totals(
-        accepted=np.array([request.accepted_total for request in requests], np.float64),
+        accepted=_known(request.accepted_total for request in requests),
         reached=_known(request.reached_total for request in requests),
-        drafted=np.array([request.drafted_total for request in requests], np.float64),
+        drafted=_known(request.drafted_total for request in requests),
         steps=steps,
-        drafts=np.array([request.drafts for request in requests], np.float64),
+        drafts=_known(request.drafts for request in requests),
         nominal=steps * gamma,
         slots=steps * (gamma + 1),
         completion=_known(request.completion_tokens for request in requests),
@@ -163,8 +202,10 @@ class PositionRates:
     """Position i: the product of the conditional rates up to i. Equals `unconditional` over the same drafts."""
 
 
-def position_rates(requests: tuple[AcceptanceCounts, ...]) -> PositionRates:
-    """The rates of these requests together."""
+def position_rates(counted: Sequence[Counts]) -> PositionRates:
+    """The rates of these requests together; of no position where of some the steps are not told."""
+    requests = [each for each in counted if isinstance(each, AcceptanceCounts)]
+    requests = requests if len(requests) == len(counted) else []
     gamma = max((request.gamma for request in requests), default=0)
     reached = np.zeros(gamma + 1, np.int64)  # [γ + 1]; drafts with at least i accepted tokens
     for request in requests:

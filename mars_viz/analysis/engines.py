@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mars_viz.analysis.counts import AcceptanceCounts, Totals, position_rates, totals_by_step, totals_of
+from mars_viz.analysis.counts import AcceptanceCounts, Counts, Totals, position_rates, totals_by_step, totals_of
 from mars_viz.analysis.definitions import DEFINITIONS, ByPosition, Definition, Pooling
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval, interval
 from mars_viz.errors import SettingError
@@ -74,7 +74,7 @@ class EngineRow:
 
 
 def acceptance_table(
-    requests: Sequence[AcceptanceCounts], *, units: np.ndarray | None = None, how: Bootstrap = DEFAULT
+    requests: Sequence[Counts], *, units: np.ndarray | None = None, how: Bootstrap = DEFAULT
 ) -> tuple[EngineRow, ...]:
     """The same requests under every definition, with intervals. Raises BadInput for none.
 
@@ -106,8 +106,10 @@ def acceptance_table(
     return tuple(rows)
 
 
-def resampled(requests: Sequence[AcceptanceCounts], units: np.ndarray | None = None) -> str:
+def resampled(requests: Sequence[Counts], units: np.ndarray | None = None) -> str:
     """What the table's intervals are over, for people."""
+    if len(requests) == 1 and not isinstance(requests[0], AcceptanceCounts):
+        return "requests, of which a single one has none"
     if len(requests) == 1:
         return (
             "its rounds, taken as independent of one another: how sure this text's own number is, not how another "
@@ -126,12 +128,12 @@ def _together(definition: Definition, formula: Formula | None, each: Totals) -> 
     return float(counted.sum() / len(counted)) if len(counted) else math.nan
 
 
-def _withins(
-    pool: tuple[AcceptanceCounts, ...], each: Totals, units: np.ndarray | None, how: Bootstrap
-) -> list[Within]:
+def _withins(pool: tuple[Counts, ...], each: Totals, units: np.ndarray | None, how: Bootstrap) -> list[Within]:
     """Of every figure that is reported, in the order of the table."""
     single = len(pool) == 1
-    drawn = totals_by_step(pool[0]) if single else each
+    if single and not isinstance(pool[0], AcceptanceCounts):
+        return [Within(None, "of a single request it takes the counts of its rounds")] * len(_REPORTED)
+    drawn = totals_by_step(pool[0]) if single and isinstance(pool[0], AcceptanceCounts) else each
     count = len(drawn.steps)
     if count < 2:
         return [Within(None, "it takes at least two rounds")] * len(_REPORTED)

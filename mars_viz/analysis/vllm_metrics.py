@@ -51,27 +51,29 @@ def parse_vllm_metrics(text: str) -> tuple[AcceptanceCounts, ...]:
     """The requests in a text: one JSON value, a list of them, or one a line. Each is a metrics object, or a whole
     response that holds one. Raises BadInput for anything else.
     """
-    values = _values(text)
-    if not values:
-        raise RunFileError(f"There are no metrics in it. {_REMEDY}")
     found, steps = [], 0
-    for number, value in enumerate(values, 1):
-        found.append(_request(value, f"request {number}"))
+    for number, value in enumerate(values_in(text), 1):
+        found.append(vllm_counts(value, f"request {number}"))
         steps += len(found[-1].accepted)
         if steps > MAX_STEPS:
             raise RunFileError(f"There are more than {MAX_STEPS:,} steps in it. Split it into smaller files.")
     return tuple(found)
 
 
-def _values(text: str) -> list[Any]:
+def values_in(text: str) -> list[Any]:
+    """What a text of responses holds: one JSON value, a list of them, or one a line. Raises RunFileError for anything
+    else, and for nothing."""
     if text.count("[") + text.count("{") > MAX_LISTS:
         raise RunFileError(f"There are more than {MAX_LISTS:,} lists and objects in it. Split it into smaller files.")
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
         lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
-        return [_line(line, number) for number, line in lines]
-    return found if isinstance(found, list) else [found]
+        found = [_line(line, number) for number, line in lines]
+    values = found if isinstance(found, list) else [found]
+    if not values:
+        raise RunFileError(f"There are no metrics in it. {_REMEDY}")
+    return values
 
 
 def _line(line: str, number: int) -> Any:
@@ -81,7 +83,8 @@ def _line(line: str, number: int) -> Any:
         raise RunFileError(f"Line {number} is no JSON. {_REMEDY}") from error
 
 
-def _request(value: object, name: str) -> AcceptanceCounts:
+def vllm_counts(value: object, name: str) -> AcceptanceCounts:
+    """Of a metrics object, or a response that holds one. Raises RunFileError for anything else."""
     try:
         response = value if isinstance(value, dict) else {}
         usage, metrics = response.get("usage"), response.get("metrics", response)

@@ -93,8 +93,8 @@ class TopLogits:
     """int64 [B, N + 1, K]; its best tokens, best first, the lower id first among equals."""
     logits: np.ndarray
     """float32 [B, N + 1, K]; their raw logits."""
-    drafted: np.ndarray
-    """float32 [B, N]; the raw logits of the drafted tokens."""
+    drafted: np.ndarray | None
+    """float32 [B, N]; the raw logits of the drafted tokens; None where they are not told."""
 
 
 NO_SAMPLE = "This target gives its best tokens alone, which no sample can be drawn from; decode at temperature 0."

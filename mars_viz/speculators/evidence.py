@@ -70,7 +70,7 @@ def record_top_logits(
         raise EvidenceError(NO_SAMPLE)
     if top.ids.shape[-1] < 2:
         raise ModelError(f"The target gives {top.ids.shape[-1]} candidates for a token; ask it for two at least.")
-    if not (np.isfinite(top.logits).all() and np.isfinite(top.drafted).all()):
+    if not all(np.isfinite(each).all() for each in (top.logits, top.drafted) if each is not None):
         raise ModelError(DAMAGED.format(whose="target"))
     drafted, tokens, made = _drafter_alone(draft, vocabulary), draft.tokens.cpu().numpy(), []
     for i, start in enumerate(starts):
@@ -85,7 +85,8 @@ def record_top_logits(
         (record,) = chains = records(origin, settings, chain)
         listed = record.at_nodes(record.top_ids) == record.tokens[:, None]  # [N, K]
         known = {name: array[i : i + 1, :n] for name, array in drafted.items()}
-        known["z"] = top.drafted[i : i + 1, :n]
+        if top.drafted is not None:
+            known["z"] = top.drafted[i : i + 1, :n]
         known["ranks"] = np.where(listed.any(1), listed.argmax(1) + 1, 0)[None]
         made += completed(chains, settings, known)
     return made

@@ -170,7 +170,8 @@ def _by_paths(target: Target, prefixes: Sequence[Prefix], tokens: Tensor, branch
     if isinstance(scored, Tensor):
         return scored[at[..., 0], at[..., 1]]
     nodes = at[:, 1:, 0], at[:, 1:, 1] - 1
-    return TopLogits(scored.ids[at[..., 0], at[..., 1]], scored.logits[at[..., 0], at[..., 1]], scored.drafted[nodes])
+    drafted = None if scored.drafted is None else scored.drafted[nodes]
+    return TopLogits(scored.ids[at[..., 0], at[..., 1]], scored.logits[at[..., 0], at[..., 1]], drafted)
 
 
 def _rows(values: Tensor, chains: Tensor | None, count: int) -> Tensor:

@@ -57,6 +57,10 @@ button[kind="primary"]:not(:disabled):hover { background: #005F95; border-color:
 .mv-section { font-size: 1.1rem; font-weight: 650; padding: 0; margin: 1.1rem 0 0; }
 .mv-live { white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.7; min-height: 18rem; margin: 0; }
 .mv-live .prompt { opacity: .6; }
+.mv-served { white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.9; margin: .4rem 0 1rem; }
+.mv-served .odd { background: color-mix(in srgb, currentColor 9%, transparent); }
+.mv-served .corrected, .mv-served .bonus { text-decoration: underline; text-underline-offset: .2em; }
+.mv-served .corrected { font-weight: 600; }
 .mv-line { margin: 0; overflow-wrap: anywhere; }
 .mv-line small { display: block; opacity: .7; }
 .mv-small { margin: 0; font-size: .85rem; opacity: .8; overflow-wrap: anywhere; }

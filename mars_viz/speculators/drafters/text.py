@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,25 +15,25 @@ BETWEEN = -1
 """Stands between the text that was read before and the prefix; no token."""
 
 
-class TextDrafter:
+class TextDrafter(ABC):
     """Drafts deterministically, q is 1 at the drafted token: what it drafts follows from the prefix alone."""
 
     def __init__(self, device: torch.device):
         """`device` is where drafted tokens are to lie."""
         self._device = device
 
-    def prefill(self, prompts: Sequence[Prefix]) -> None:
+    def prefill(self, prompts: Sequence[Prefix]) -> None:  # noqa: B027 (no drafter need do anything here)
         """Nothing is read ahead."""
 
     def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
         """At most `count` tokens after each prefix."""
         return Draft.of_chains([self.continued(prefix, count) for prefix in prefixes], self._device)
 
+    @abstractmethod
     def continued(self, prefix: Prefix, count: int) -> Sequence[int]:
         """At most `count` tokens after the prefix: what each of them is for."""
-        raise NotImplementedError
 
-    def observe(self, drafted: Sequence[Sequence[int]]) -> None:
+    def observe(self, drafted: Sequence[Sequence[int]]) -> None:  # noqa: B027
         """The next prefixes say what was kept."""
 
 

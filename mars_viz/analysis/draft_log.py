@@ -1,0 +1,219 @@
+"""What an engine drafted, round by round, from a log: whole rounds, or drafts alone, which are joined with the
+responses in which the engine told how many of them it accepted.
+
+Both are JSON, an object a line. Whole rounds: a header with `prompt_ids` (and `engine`, `version`, `target`, `drafter`,
+`logits_scale`), then its rounds with `drafted`, `n_accepted`, `emitted` and, where they are known, `rows`. Drafts
+alone: `prefix_sha256`, of the tokens before the draft as little-endian int32, and `drafted`. Null is unknown. Knows
+JSON and counts; knows no models.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from mars_viz.analysis.served_rounds import ServedRounds
+from mars_viz.analysis.vllm_metrics import values_in
+from mars_viz.bounds import LONGEST_DRAFT, TOKENS, VOCABULARY, WIDEST
+from mars_viz.errors import RunFileError
+
+Drafts = Mapping[str, tuple[int, ...]]
+"""What was drafted after each prefix, by `prefix_key`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRow:
+    """The target's law at one place, as far as a log tells it."""
+
+    ids: tuple[int, ...]
+    """Its best tokens."""
+    logits: tuple[float, ...]
+    """Their raw logits."""
+    drafted: float | None
+    """That of the drafted token which the row judges; None where it is not told, or judges none."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRound:
+    """One round of an engine's."""
+
+    drafted: tuple[int, ...]
+    """A chain; empty where the engine wrote a token without a draft, as its prefill does."""
+    accepted: int
+    """How many of them it accepted."""
+    emitted: tuple[int, ...]
+    """What it wrote: those, and one token of its own; fewer where the text ends."""
+    rows: tuple[LoggedRow, ...] = ()
+    """One more than tokens were drafted; empty where they are not told."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedText:
+    """One request's."""
+
+    name: str
+    """For lists."""
+    prompt_ids: tuple[int, ...]
+    """The prompt."""
+    rounds: tuple[LoggedRound, ...]
+    """At least one."""
+    engine: str = ""
+    """Which wrote it, with its version."""
+    target: str = ""
+    """What it calls the target."""
+    drafter: str = ""
+    """And the drafter."""
+    texts: Mapping[int, str] = field(default_factory=dict)
+    """What tokens read, where that is told."""
+
+    def __post_init__(self) -> None:
+        """Raise RunFileError where the rounds contradict themselves."""
+        if not self.prompt_ids or not self.rounds:
+            raise RunFileError(f"{self.name} has no {'rounds' if self.prompt_ids else 'prompt_ids'}. Log them, too.")
+        for number, each in enumerate(self.rounds, 1):
+            kept, last = each.drafted[: each.accepted], number == len(self.rounds)
+            whole = len(each.emitted) == each.accepted + 1 or (last and 0 < len(each.emitted) <= each.accepted)
+            if each.accepted > len(each.drafted) or not whole or each.emitted[: len(kept)] != kept[: len(each.emitted)]:
+                raise RunFileError(
+                    f"Round {number} of {self.name} does not add up: {len(each.drafted)} tokens drafted, "
+                    f"{each.accepted} accepted, {len(each.emitted)} written. Log it again."
+                )
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The text."""
+        return tuple(token for each in self.rounds for token in each.emitted)
+
+    @property
+    def prefixes(self) -> list[tuple[int, ...]]:
+        """The tokens before each round."""
+        written = accumulate((each.emitted for each in self.rounds[:-1]), initial=self.prompt_ids)
+        return list(written)
+
+    @property
+    def has_rows(self) -> bool:
+        """True if the target's rows are told of every round, so that it need not be asked."""
+        return all(len(each.rows) == len(each.drafted) + 1 for each in self.rounds)
+
+
+def prefix_key(token_ids: Sequence[int]) -> str:
+    """How a log of drafts names the tokens before a draft: the SHA-256 of their ids as little-endian int32."""
+    return hashlib.sha256(np.asarray(token_ids, "<i4").tobytes()).hexdigest()
+
+
+def is_log(text: str) -> bool:
+    """True if a text begins as a log of whole rounds does, not as responses do."""
+    head = text[:200_000].lstrip().partition("\n")[0]
+    return '"prompt_ids"' in head and '"choices"' not in head
+
+
+def parse_log(text: str) -> tuple[LoggedText, ...]:
+    """The texts in a log of whole rounds. Raises RunFileError, with the remedy, for what is laid out otherwise or
+    contradicts itself."""
+    found: list[tuple[dict[str, Any], list[LoggedRound]]] = []
+    for number, value in enumerate(values_in(text), 1):
+        line = _object(value, number)
+        if "prompt_ids" in line:
+            found.append((line, []))
+        elif not found:
+            raise RunFileError(f"Line {number} of the log is a round before any header. Begin with prompt_ids.")
+        else:
+            _check(found[-1][0], found[-1][1], line, number)
+            found[-1][1].append(_round(line, number))
+    return tuple(_text(header, rounds, number) for number, (header, rounds) in enumerate(found, 1))
+
+
+def parse_drafts(text: str) -> Drafts:
+    """The drafts in a log of drafts alone. Raises RunFileError for what is laid out otherwise."""
+    found: dict[str, tuple[int, ...]] = {}
+    for number, value in enumerate(values_in(text), 1):
+        line = _object(value, number)
+        key = line.get("prefix_sha256")
+        if not isinstance(key, str) or len(key) != 64:
+            raise RunFileError(f"Line {number} of the log of drafts has no prefix_sha256. Log it with every draft.")
+        found[key] = _tokens(line, "drafted", number)
+    return found
+
+
+def joined(served: ServedRounds, drafts: Drafts) -> LoggedText:
+    """A response with the drafts of its rounds. Raises RunFileError where the log lacks one, or has another."""
+    if not served.prompt_ids or not served.token_ids:
+        raise RunFileError(f"{served.name} tells no token ids, by which drafts are found. Ask with return_token_ids.")
+    rounds, at, ids = [], served.counts.prefilled, served.token_ids
+    assert served.counts.drafted is not None
+    rounds += [LoggedRound((), 0, (token,)) for token in ids[:at]]
+    for number, (accepted, count) in enumerate(
+        zip(served.counts.accepted.tolist(), served.counts.drafted.tolist(), strict=True), 1
+    ):
+        drafted = drafts.get(prefix_key(served.prompt_ids + ids[:at]), ())[:count]
+        if len(drafted) != count:
+            raise RunFileError(
+                f"The log of drafts lacks round {number} of {served.name}. Give the log of the server that wrote it."
+            )
+        rounds.append(LoggedRound(drafted, accepted, ids[at : at + accepted + 1]))
+        at += accepted + 1
+    texts = dict(zip(ids, served.texts, strict=True))
+    return LoggedText(served.name, served.prompt_ids, tuple(rounds), "vLLM", served.model, texts=texts)
+
+
+def _text(header: Mapping[str, Any], rounds: Sequence[LoggedRound], number: int) -> LoggedText:
+    named = {key: str(header.get(key) or "")[:200] for key in ("engine", "version", "target", "drafter", "title")}
+    engine = " ".join(filter(None, (named["engine"], named["version"])))
+    prompt, name = _tokens(header, "prompt_ids", 0, TOKENS), named["title"] or f"text {number}"
+    made = LoggedText(name, prompt, tuple(rounds), engine, named["target"], named["drafter"])
+    scale = header.get("logits_scale", "raw_logits")
+    if scale != "raw_logits" and any(each.rows for each in rounds):
+        raise RunFileError(f"The logits of {name} are {scale!r}, and rules need raw_logits. Log those, or no rows.")
+    if header.get("temperature") not in (None, 0, 0.0):
+        raise RunFileError(f"{name} was not decoded greedily, and what a rule tosses is not told. Log temperature 0.")
+    return replace(made, rounds=tuple(rounds))
+
+
+def _round(line: Mapping[str, Any], number: int) -> LoggedRound:
+    drafted, emitted = _tokens(line, "drafted", number), _tokens(line, "emitted", number)
+    parents = line.get("parents")
+    if parents not in (None, list(range(-1, len(drafted) - 1))):
+        raise RunFileError(f"Line {number} of the log is a tree, and only chains are read. Log a chain.")
+    accepted = line.get("n_accepted")
+    if type(accepted) is not int or accepted < 0:
+        raise RunFileError(f"Line {number} of the log has no n_accepted. Log it with every round.")
+    rows = line.get("rows") or []
+    try:
+        told = tuple(_row(row) for row in rows)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RunFileError(f"Line {number} of the log has a row without topk_ids and topk_values. Log both.") from error
+    return LoggedRound(drafted, accepted, emitted, told)
+
+
+def _check(header: Mapping[str, Any], rounds: Sequence[LoggedRound], line: Mapping[str, Any], number: int) -> None:
+    """Where the round says how many tokens stand before it, so many do."""
+    told = line.get("prefix_len")
+    prompt = header["prompt_ids"]
+    there = (len(prompt) if isinstance(prompt, list) else 0) + sum(len(each.emitted) for each in rounds)
+    if told is not None and told != there:
+        raise RunFileError(f"Line {number} of the log begins after {told} tokens, and {there} were written before it.")
+
+
+def _row(row: Mapping[str, Any]) -> LoggedRow:
+    ids, values, drafted = row["topk_ids"], row["topk_values"], row.get("z_x")
+    if not 2 <= len(ids) == len(values) <= WIDEST or not all(type(each) is int and each >= 0 for each in ids):
+        raise ValueError("no such list")
+    return LoggedRow(tuple(ids), tuple(map(float, values)), None if drafted is None else float(drafted))
+
+
+def _object(value: Any, number: int) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise RunFileError(f"Line {number} of the log is no object. Log a JSON object a line.")
+    return value
+
+
+def _tokens(line: Mapping[str, Any], key: str, number: int, most: int = LONGEST_DRAFT + 1) -> tuple[int, ...]:
+    found = line.get(key)
+    if isinstance(found, list) and len(found) <= most and all(type(t) is int and 0 <= t < VOCABULARY for t in found):
+        return tuple(found)
+    raise RunFileError(f"Line {number} of the log has no {key} that are a list of token ids. Log them with every line.")

@@ -1,0 +1,59 @@
+"""A file of what an engine tells of its speculative decoding: as much as can be read. Knows the formats by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mars_viz.analysis.draft_log import LoggedText, is_log, joined, parse_drafts, parse_log
+from mars_viz.analysis.engine_counts import EngineRequest, parse_counts
+from mars_viz.analysis.served_rounds import ServedRounds
+from mars_viz.analysis.vllm_responses import parse_responses
+from mars_viz.errors import RunFileError, SettingError
+
+_TELLS = {
+    "SGLang": "SGLang tells how often a round accepted how many tokens, not in which order, and no raw logits.",
+    "llama.cpp": "llama.cpp's server tells sums alone; of an accepted drafted token it writes the probability 1 and "
+    "lists no other (its issue 27972), so no margin can be made of its probabilities.",
+    "TensorRT-LLM": "TensorRT-LLM tells sums alone.",
+}
+"""Of the engines that tell no rounds, what they tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFile:
+    """What such a file holds."""
+
+    requests: tuple[EngineRequest, ...] = ()
+    """The counts of each request."""
+    served: tuple[ServedRounds, ...] = ()
+    """Where it tells them, the rounds of each."""
+    unread: str = ""
+    """Why it tells no rounds; empty where it does."""
+    texts: tuple[LoggedText, ...] = ()
+    """Where drafts are told, what whole runs are made of."""
+
+
+def read_file(text: str, drafts: str | None = None, words: Callable[[int], str] | None = None) -> EngineFile:
+    """What a file of responses holds, or a log of whole rounds; `drafts` is the log of the drafts behind vLLM's
+    responses, `words` reads a token id. Raises BadInput."""
+    if is_log(text):
+        if drafts is not None:
+            raise SettingError("A log of whole rounds holds its drafts. Leave --drafts out.")
+        return EngineFile(texts=parse_log(text))
+    requests = parse_counts(text)
+    engine = next((each.engine for each in requests if each.engine in _TELLS), "")
+    if engine:
+        if drafts is not None:
+            raise SettingError(
+                f"Drafts are joined with vLLM's responses, and these are {engine}'s. Leave --drafts out."
+            )
+        return EngineFile(requests, unread=_TELLS[engine])
+    try:
+        served = parse_responses(text, words)
+    except RunFileError as error:
+        if drafts is not None:
+            raise
+        return EngineFile(requests, unread=str(error))
+    told = {} if drafts is None else parse_drafts(drafts)
+    return EngineFile(requests, served, texts=() if drafts is None else tuple(joined(each, told) for each in served))

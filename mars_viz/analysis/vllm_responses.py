@@ -1,0 +1,120 @@
+"""vLLM's responses with speculation and log-probabilities as the rounds that it made.
+
+A server started with `--logprobs-mode raw_logits --per-request-spec-decode-metrics detailed` and asked, greedily, with
+`logprobs`, `return_token_ids` and `return_tokens_as_token_ids`: `/v1/completions`, or `/v1/chat/completions`. Its rows
+are the target's, of the emitted tokens alone. Knows JSON, counts and tokens' texts as they are told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mars_viz.analysis.served_rounds import ServedRounds
+from mars_viz.analysis.vllm_metrics import values_in, vllm_counts
+from mars_viz.errors import RunFileError
+
+ASKED = "logprobs: 20, return_token_ids: true, return_tokens_as_token_ids: true, temperature: 0"
+"""What a request says whose response can be read."""
+_TOKEN = re.compile(r"token_id:(\d{1,8})")
+_FAR = -9999.0  # what vLLM writes for minus infinity
+
+
+def parse_responses(text: str, words: Callable[[int], str] | None = None) -> tuple[ServedRounds, ...]:
+    """The responses in a text: one JSON value, a list of them, or one a line. `words` reads a token id; without it a
+    token whose words are not told is its number. Raises RunFileError, with the remedy, for a response without rounds or
+    without logits, and for one that was not decoded greedily."""
+    return tuple(served_rounds(value, f"request {number}", words) for number, value in enumerate(values_in(text), 1))
+
+
+def served_rounds(value: Any, name: str, words: Callable[[int], str] | None = None) -> ServedRounds:
+    """One response. Raises RunFileError as `parse_responses` does."""
+    counts = vllm_counts(value, name)
+    try:
+        (choice,) = value["choices"]
+        told = _told(choice["logprobs"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RunFileError(f"{name} holds no log-probabilities of its tokens. Ask vLLM with {ASKED}.") from error
+    ids = _ids(choice.get("token_ids")) or tuple(each.id for each in told if each.id is not None)
+    if ids and len(ids) != len(told):
+        raise RunFileError(f"{name} has {len(ids)} token ids and logits of {len(told)} tokens. Ask for it again.")
+    if not told:
+        raise RunFileError(f"{name} holds no token. Ask for it again, with more of them.")
+    texts = tuple(_words(each, token, words) for each, token in zip(told, ids or [None] * len(told), strict=True))
+    width = max(len(each.row) for each in told)
+    best = np.array([_two_best(each, width, name) for each in told])
+    prompt = _ids(choice.get("prompt_token_ids")) or _ids(value.get("prompt_token_ids"))
+    model = value.get("model")
+    return ServedRounds(
+        counts.name, model if isinstance(model, str) else "", prompt, ids, texts, counts, best, _are_raw(told)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _ToldToken:
+    """A token as a response tells it."""
+
+    text: str | None
+    """What it reads; None where its number is told in place."""
+    id: int | None
+    """Its number; None where what it reads is told in place."""
+    value: float
+    """Its logit or log-probability."""
+    row: tuple[float, ...]
+    """Those of the best tokens there."""
+
+
+def _told(logprobs: Mapping[str, Any]) -> list[_ToldToken]:
+    """Of either route. Raises KeyError, TypeError or ValueError for what is laid out otherwise."""
+    if "content" in logprobs:
+        return [
+            _told_token(
+                each["token"], each["logprob"], [row["logprob"] for row in each["top_logprobs"]], each.get("bytes")
+            )
+            for each in logprobs["content"]
+        ]
+    columns = (logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"])
+    return [_told_token(token, value, list(row.values())) for token, value, row in zip(*columns, strict=True)]
+
+
+def _told_token(token: str, value: Any, row: Sequence[Any], data: Any = None) -> _ToldToken:
+    number = _TOKEN.fullmatch(token)
+    text = bytes(data).decode("utf-8", "backslashreplace") if data else (None if number else token)
+    return _ToldToken(text, int(number[1]) if number else None, float(value), tuple(map(float, row)))
+
+
+def _two_best(told: _ToldToken, width: int, name: str) -> tuple[float, float]:
+    """NaN where fewer were told than elsewhere: two tokens that read alike are one where they go by what they read."""
+    if len(told.row) < max(width, 2):
+        return np.nan, np.nan
+    first, second = sorted(told.row, reverse=True)[:2]
+    if not np.isfinite([first, second]).all():
+        raise RunFileError(f"{name} holds a logit that is no number. See whether the server is well.")
+    if told.value < first:
+        raise RunFileError(
+            f"{name} wrote another token than the target's best one, so it was not decoded greedily, or what was "
+            "decoded by is not the raw logits. Ask at temperature 0, without penalties."
+        )
+    return first, np.nan if second <= _FAR else second
+
+
+def _are_raw(told: Sequence[_ToldToken]) -> bool:
+    """False where they are log-probabilities: none is above 0, and those of no token come to more than 1."""
+    rows = [np.array(each.row) for each in told if each.row]
+    sums = [np.exp(np.minimum(row, 1.0)).sum() for row in rows]
+    return any(row.max() > 0 for row in rows) or max(sums, default=0.0) > 1.001 or max(sums, default=0.0) < 0.01
+
+
+def _ids(found: Any) -> tuple[int, ...]:
+    whole = isinstance(found, list) and all(type(token) is int and token >= 0 for token in found)
+    return tuple(found) if whole else ()
+
+
+def _words(told: _ToldToken, token: int | None, words: Callable[[int], str] | None) -> str:
+    if token is not None and words is not None:
+        return words(token)
+    return f"[{told.id if token is None else token}]" if told.text is None else told.text

@@ -1,0 +1,242 @@
+"""`mars-viz import`: what an engine tells of its own speculative decoding, read: counts, rounds, or whole runs."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mars_viz.analysis.engine_counts import EngineRequest
+from mars_viz.analysis.engine_file import EngineFile, read_file
+from mars_viz.analysis.engines import EngineRow, acceptance_table, resampled
+from mars_viz.analysis.served_rounds import RejectionBound, ServedRounds, rejection_bound
+from mars_viz.commands.decoding import json_argument, note, progress_bar
+from mars_viz.errors import RunFileError
+from mars_viz.figures.words import counted, number
+from mars_viz.imports import TOLERANCE, ImportedRun, check_tolerance, import_run
+from mars_viz.rules import rule_named
+from mars_viz.runfiles import check_free, save_run
+from mars_viz.speculators.names import check_names
+from mars_viz.strict_formats import json_of
+from mars_viz.terminal import say
+
+if TYPE_CHECKING:
+    from mars_viz.speculators.backend import Backend
+
+BUILTIN = "built-in"
+"""What --target says for the built-in target: without the option none is asked."""
+_LARGEST = 200 << 20
+"""Bytes of a file that is read."""
+_DIALS = {True: (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98), False: (0.25, 0.5, 1.0, 2.0, 4.0)}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        help="responses of vLLM, SGLang, llama.cpp's server or TensorRT-LLM, or a log of whole rounds; JSON, or an "
+        "object a line",
+    )
+    parser.add_argument("--drafts", metavar="LOG", help="log of the drafts behind vLLM's responses, an object a line")
+    parser.add_argument(
+        "--target",
+        metavar="MODEL",
+        help=f"the target, which is asked for what the engine does not tell: hub id, folder, a vLLM server's address, "
+        f"or {BUILTIN}",
+    )
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps (default: %(default)s)")
+    parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16 (default: %(default)s)")
+    parser.add_argument("--rule", default="mars", help="rule whose verdicts runs show (default: %(default)s)")
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=TOLERANCE,
+        help="logits; the engine's choice is taken where two tokens are as near (default: %(default)s)",
+    )
+    parser.add_argument("--out", metavar="DIR", help="new folder for the run, of several texts a folder in it for each")
+    json_argument(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Read it, and say what it tells. Raises BadInput, before anything is written."""
+    check_tolerance(options.tolerance)
+    rule_named(options.rule)
+    if options.target not in (None, BUILTIN):
+        check_names(options.target, None, device=options.device, dtype=options.dtype)
+    if options.out is not None:
+        check_free(options.out)
+    drafts = None if options.drafts is None else _text_of(options.drafts)
+    found = read_file(_text_of(options.file), drafts, _words(options))
+    made = _made(found, options)
+    if options.out is None and found.texts and not options.json:
+        note("The runs are not kept; name a new folder for them with --out.")
+    paths = [] if options.out is None else _saved(made, Path(options.out))
+    rows = acceptance_table([each.counts for each in found.requests]) if found.requests else ()
+    if options.json:
+        print(json_of(_facts(found, rows, made, paths)))
+        return
+    _tell(found, rows)
+    for each in made:
+        ties = f"; {counted(each.ties, 'tie')} settled as the engine did" if each.ties else ""
+        tau = number(each.run.tau)
+        say(f"{each.run.title}: {len(each.run.token_ids)} tokens in {len(each.run.rounds)} rounds, τ = {tau}{ties}.")
+    if paths:
+        say("", *(f"Saved to {path}." for path in paths))
+
+
+def _text_of(path: str) -> str:
+    try:
+        data = Path(path).read_bytes()
+        if len(data) > _LARGEST:
+            raise RunFileError(f"{path} has {len(data) >> 20} MB, above {_LARGEST >> 20}. Split it.")
+        return data.decode("utf-8-sig")
+    except OSError as error:
+        raise RunFileError(
+            f"{path} cannot be read ({error.strerror}). Give a file of an engine's responses."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise RunFileError(f"{path} is not UTF-8 text. Save it as UTF-8.") from error
+
+
+def _target(options: argparse.Namespace) -> str | None:
+    return None if options.target == BUILTIN else str(options.target)
+
+
+def _words(options: argparse.Namespace) -> Callable[[int], str] | None:
+    """Reads a token by the target's tokenizer, where a model of this machine or of the hub is named."""
+    if options.target is None or str(options.target).startswith(("http://", "https://")):
+        return None
+    from mars_viz import demo
+    from mars_viz.speculators.model_files import tokenizer_of
+    from mars_viz.speculators.token_bytes import TokenizerPieces
+
+    pieces = TokenizerPieces(tokenizer_of(_target(options) or str(demo.TARGET)))
+    return lambda token: pieces[token].text
+
+
+def _made(found: EngineFile, options: argparse.Namespace) -> list[ImportedRun]:
+    """The runs that the texts come to."""
+    if not found.texts:
+        if options.out is not None:
+            raise RunFileError(
+                "No run can be made of it: it does not tell what was drafted. Give a log of the drafts with --drafts, "
+                "and the target with --target."
+            )
+        return []
+    backend: Backend | None = None
+    if options.target is not None:
+        from mars_viz.speculators.loading import load_backend
+
+        backend = load_backend(_target(options), None, device=options.device, dtype=options.dtype)
+    made, total = [], sum(len(each.rounds) for each in found.texts)
+    with progress_bar()(desc="Reading", total=total, unit=" rounds") as bar:
+        for text in found.texts:
+            how: dict[str, Any] = {"rule": options.rule, "tolerance": options.tolerance}
+            made.append(import_run(text, backend, tell=lambda _: bar.update(), **how))
+    return made
+
+
+def _saved(made: Sequence[ImportedRun], out: Path) -> list[Path]:
+    """Of one text in the folder itself, of several in a folder of it each."""
+    if len(made) == 1:
+        return [save_run(made[0].run, out)]
+    out.mkdir(parents=True)
+    return [save_run(each.run, out / str(number)) for number, each in enumerate(made, 1)]
+
+
+def _tell(found: EngineFile, rows: Sequence[EngineRow]) -> None:
+    if found.requests:
+        engines = ", ".join(dict.fromkeys(each.engine for each in found.requests))
+        counts = [each.counts for each in found.requests]
+        say(f"{engines}: {counted(len(counts), 'request')}. 95 % intervals over {resampled(counts)}.", "")
+        for row in rows:
+            _tell_row(row)
+        say("")
+    if found.unread:
+        say(f"No rounds, so no margins: {found.unread}")
+    if found.served:
+        say(*_bound_lines(rejection_bound(found.served), found.served))
+
+
+def _tell_row(row: EngineRow) -> None:
+    length, rate = (
+        "not told" if np.isnan(value) else f"{value:.3f}" + _within(within.interval)
+        for value, within in ((row.length, row.length_within), (row.rate, row.rate_within))
+    )
+    say(f"{row.definition.engine:<22} length {length:<26} rate {rate}")
+
+
+def _within(interval: Any) -> str:
+    return "" if interval is None else f" ({interval.low:.3f} to {interval.high:.3f})"
+
+
+def _bound_lines(bound: RejectionBound, served: Sequence[ServedRounds]) -> list[str]:
+    """What a threshold could have saved at most, line by line."""
+    tokens, rounds = sum(len(each.texts) for each in served), sum(each.counts.steps for each in served)
+    symbol, above = ("θ", "z2/z1 is above") if bound.by_ratio else ("m", "z1 - z2 is below")
+    lines = [
+        f"{counted(tokens, 'token')} in {counted(rounds, 'round')}, {counted(bound.rejections, 'rejection')}. The "
+        "rejected tokens are not told, so this is a bound: a threshold can have",
+        f"forgiven no more rejections than there are where {above} it, and fewer where the rejected token was not the "
+        "runner-up.",
+    ]
+    if bound.unknown:
+        lines.append(f"At {counted(bound.unknown, 'rejection')} the logits are not told; they count as forgiven.")
+    for dial in _DIALS[bound.by_ratio]:
+        share = "" if not bound.rejections else f"  ({bound.share(dial):.1%})"
+        lines.append(f"  {symbol} = {dial:<5g} bound: at most {bound.at(dial)} of {bound.rejections}{share}")
+    return lines
+
+
+def _facts(
+    found: EngineFile, rows: Sequence[EngineRow], made: Sequence[ImportedRun], paths: Sequence[Path]
+) -> dict[str, Any]:
+    bound: dict[str, Any] | None = None
+    if found.served:
+        told = rejection_bound(found.served)
+        bound = {"by": "θ" if told.by_ratio else "m", "rejections": told.rejections, "unknown": told.unknown}
+        bound["at_most"] = [{"dial": dial, "rejections": told.at(dial)} for dial in _DIALS[told.by_ratio]]
+    return {
+        "requests": [_counts_of(each) for each in found.requests],
+        "acceptance": [
+            {
+                "engine": row.definition.engine,
+                "length": row.length,
+                "length_within": None if row.length_within.interval is None else asdict(row.length_within.interval),
+                "rate": row.rate,
+                "rate_within": None if row.rate_within.interval is None else asdict(row.rate_within.interval),
+            }
+            for row in rows
+        ],
+        "rounds": [_rounds_of(each) for each in found.served],
+        "no_rounds": found.unread or None,
+        "bound": bound,
+        "runs": [{"title": e.run.title, "tau": e.run.tau, "rounds": len(e.run.rounds), "ties": e.ties} for e in made],
+        "paths": [str(path) for path in paths],
+    }
+
+
+def _counts_of(request: EngineRequest) -> dict[str, Any]:
+    names = ("name", "accepted_total", "drafted_total", "steps", "gamma", "completion_tokens")
+    return {"engine": request.engine} | {name: getattr(request.counts, name) for name in names}
+
+
+def _rounds_of(served: ServedRounds) -> dict[str, Any]:
+    """A line a token: its round, and how the target's two best logits stand there."""
+    return {
+        "name": served.name,
+        "model": served.model,
+        "tau": served.tau,
+        "text": list(served.texts),
+        "token_ids": list(served.token_ids),
+        "round": served.round_index.tolist(),
+        "drafted": served.drafted.tolist(),
+        "corrected": served.corrected.tolist(),
+        "margin": served.margin.tolist(),
+        "ratio": served.ratio.tolist(),
+    }

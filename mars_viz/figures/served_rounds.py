@@ -1,0 +1,84 @@
+"""Figures of a text that an engine wrote: how close the target's two best tokens stood at each of its tokens, and how
+many of its rejections a threshold could have forgiven at most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+
+from mars_viz.analysis.served_rounds import RejectionBound, ServedRounds
+from mars_viz.figures.style import Entry, Theme, blank, say_empty, whole_ticks
+from mars_viz.figures.words import counted, number, token_label
+
+DIAL = {True: 0.9, False: 2.0}
+"""What the titles speak of, of θ and of m: the rules' defaults."""
+_LOWEST = 0.5  # of θ, in the figure: below it every rule would do as well as none
+
+
+def bound_curve(bound: RejectionBound, theme: Theme) -> go.Figure:
+    """At most so many rejections forgiven, over the threshold."""
+    symbol, at = ("θ", DIAL[True]) if bound.by_ratio else ("m", DIAL[False])
+    rejections = counted(bound.rejections, "rejection")
+    title = f"Bound: {symbol} = {at:g} could have forgiven at most {bound.at(at)} of {rejections}"
+    figure = blank(title, theme, f"{symbol}, threshold of MARS", "rejections, at most (bound)")
+    if not bound.rejections:
+        return say_empty(figure, "Nothing was rejected.", theme)
+    values = bound.values[bound.values >= _LOWEST] if bound.by_ratio else bound.values
+    low, high = (_LOWEST, 1.0) if bound.by_ratio else (0.0, max(4.0, float(values.max(initial=0.0))))
+    places = np.unique([low, *values.tolist(), at, high])
+    figure.add_scatter(
+        x=places,
+        y=[bound.at(float(place)) for place in places],
+        mode="lines",
+        line={"shape": "hv" if bound.by_ratio else "vh", "color": theme.relaxed, "width": 2},
+        hovertemplate=f"{symbol} = %{{x:.3f}}: at most %{{y}} (bound)<extra></extra>",
+        name="bound",
+    )
+    figure.update_yaxes(range=[0, 1.1 * max(bound.rejections, 1)])
+    figure.update_xaxes(range=[low, high])
+    whole_ticks(figure, bound.rejections)
+    return figure
+
+
+def margins_along_the_text(served: ServedRounds, theme: Theme) -> go.Figure:
+    """z2/z1 at each token, z1 - z2 where logits are log-probabilities; those in place of a rejected one stand out."""
+    values, name = (served.ratio, "z2/z1, 1 is a tie") if served.raw else (served.margin, "z1 − z2, 0 is a tie")
+    kinds = (
+        (Entry("●", theme.quiet, "drafted and accepted"), "circle", served.drafted),
+        (Entry("◆", theme.relaxed, "in place of a rejected one"), "diamond", served.corrected),
+        (Entry("○", theme.dial, "after a whole block"), "circle-open", ~served.drafted & ~served.corrected),
+    )
+    known = np.isfinite(values)
+    figure = blank(_title(served), theme, "token of the text", name, key=[entry for entry, *_ in kinds])
+    if not known.any():
+        return say_empty(figure, "The target's logits are not told.", theme)
+    for entry, symbol, which in kinds:
+        places = np.flatnonzero(which & known)
+        figure.add_scatter(
+            x=places + 1,
+            y=values[places],
+            mode="markers",
+            marker={"color": entry.colour, "symbol": symbol, "size": 7},
+            customdata=_hover(served, places),
+            hovertemplate="token %{x} %{customdata[0]}, round %{customdata[1]}: %{y:.3f}<extra>"
+            + entry.words
+            + "</extra>",
+            name=entry.words,
+        )
+    return figure
+
+
+def _hover(served: ServedRounds, places: np.ndarray) -> Sequence[Sequence[str]]:
+    return [[token_label(served.texts[place]), str(served.round_index[place])] for place in places.tolist()]
+
+
+def _title(served: ServedRounds) -> str:
+    there = served.corrected
+    if not there.any():
+        return "No drafted token was rejected"
+    values = (served.ratio if served.raw else served.margin)[there]
+    close = int(np.count_nonzero(values > DIAL[True] if served.raw else values < DIAL[False]))
+    where = f"z2/z1 was above {DIAL[True]:g}" if served.raw else f"z1 − z2 was below {DIAL[False]:g}"
+    return f"At {number(close)} of {counted(int(there.sum()), 'rejection')} {where}"

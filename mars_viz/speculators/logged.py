@@ -1,0 +1,132 @@
+"""An engine's own rounds as a drafter and a target: what it drafted, and what its target says, as a log tells them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mars_viz.analysis.draft_log import LoggedText
+from mars_viz.errors import RunFileError
+from mars_viz.speculators.draft import Scored, Target, TopLogits
+from mars_viz.speculators.drafters.text import TextDrafter
+from mars_viz.walk import Prefix
+
+
+class LoggedDrafter(TextDrafter):
+    """Drafts what the engine drafted."""
+
+    def __init__(self, text: LoggedText, device: torch.device):
+        super().__init__(device)
+        self._drafts = dict(zip(text.prefixes, (each.drafted for each in text.rounds), strict=True))
+
+    def continued(self, prefix: Prefix, count: int) -> Prefix:
+        """At most `count` tokens of it."""
+        return self._drafts[prefix][:count]
+
+
+class LoggedTarget:
+    """Says what the log has of every row."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, text: LoggedText):
+        """Raise RunFileError where the log lacks rows."""
+        if not text.has_rows:
+            raise RunFileError(
+                f"{text.name} lacks what the target says behind rejected tokens. Name the target, and it is asked: "
+                "--target MODEL."
+            )
+        rows = [row for each in text.rounds for row in each.rows]
+        self._width = min(len(row.ids) for row in rows)
+        self._rounds = dict(zip(text.prefixes, text.rounds, strict=True))
+
+    def prefill(self, prompts: Sequence[Prefix]) -> None:
+        """Nothing is read."""
+
+    def score(self, prefixes: Sequence[Prefix], tokens: Tensor) -> TopLogits:
+        """The log's rows after each prefix and each of the tokens [B, N]."""
+        rows = [self._rounds[prefix].rows[: tokens.shape[1] + 1] for prefix in prefixes]
+        ordered = [[sorted(zip(row.ids, row.logits, strict=True), key=_best_first) for row in each] for each in rows]
+        pairs = np.array([[row[: self._width] for row in each] for each in ordered], np.float64)  # [B, N + 1, K, 2]
+        drafted = [
+            [_logit(row.ids, row.logits, row.drafted, token) for row, token in zip(each, own, strict=False)]
+            for each, own in zip(rows, tokens.tolist(), strict=True)
+        ]
+        told = np.array(drafted, np.float32).reshape(tokens.shape)
+        known = None if np.isnan(told).any() else told
+        return TopLogits(pairs[..., 0].astype(np.int64), pairs[..., 1].astype(np.float32), known)
+
+    def observe(self, drafted: Sequence[Sequence[int]]) -> None:
+        """Nothing: see `prefill`."""
+
+
+class AgreeingTarget:
+    """A target that is held to what an engine wrote: two tokens whose logits are nearly the same are settled as the
+    engine settled them, and where it wrote what the target does not prefer, the text is refused."""
+
+    def __init__(self, target: Target, text: LoggedText, tolerance: float):
+        """`tolerance` in logits."""
+        self._target, self._text, self._tolerance = target, text, tolerance
+        self.device = target.device
+        self._numbers = {prefix: number for number, prefix in enumerate(text.prefixes)}
+        self.ties = 0
+        """Places that were settled so; at each the token's logit is raised to just above the best one."""
+
+    def prefill(self, prompts: Sequence[Prefix]) -> None:
+        """The target reads them."""
+        self._target.prefill(prompts)
+
+    def observe(self, drafted: Sequence[Sequence[int]]) -> None:
+        """The target is told."""
+        self._target.observe(drafted)
+
+    def score(self, prefixes: Sequence[Prefix], tokens: Tensor) -> Scored:
+        """What the target says, settled. Raises RunFileError."""
+        scored = self._target.score(prefixes, tokens)
+        for index, prefix in enumerate(prefixes):
+            number = self._numbers[prefix]
+            for row, token in enumerate(self._text.rounds[number].emitted):
+                if isinstance(scored, Tensor):
+                    self._settle_row(scored[index, row], token, number, row)
+                else:
+                    self._settle_list(scored.ids[index, row], scored.logits[index, row], token, number, row)
+        return scored
+
+    def _settle_row(self, logits: Tensor, token: int, number: int, row: int) -> None:
+        best = int(logits.argmax())
+        if best == token:
+            return
+        self._check(float(logits[best] - logits[token]), number, row)
+        logits[token] = torch.nextafter(logits[best], logits.new_tensor(torch.inf))
+
+    def _settle_list(self, ids: np.ndarray, logits: np.ndarray, token: int, number: int, row: int) -> None:
+        if ids[0] == token:
+            return
+        places = np.flatnonzero(ids == token)
+        self._check(float(logits[0] - logits[places[0]]) if len(places) else np.inf, number, row)
+        place = int(places[0])
+        ids[1 : place + 1], logits[1 : place + 1] = ids[:place].copy(), logits[:place].copy()
+        ids[0], logits[0] = token, np.nextafter(logits[1], np.float32(np.inf))
+
+    def _check(self, apart: float, number: int, row: int) -> None:
+        if apart > self._tolerance:
+            far = f"by {apart:.3g}" if np.isfinite(apart) else "by far"
+            raise RunFileError(
+                f"{self._text.name}: in round {number + 1}, at its token {row + 1}, the engine wrote a token that the "
+                f"target here does not prefer; {far} in logits. It runs other weights, in another precision (then say "
+                "--tolerance), or by a relaxed rule; `mars-viz server` tells which."
+            )
+        self.ties += 1
+
+
+def _best_first(pair: tuple[int, float]) -> tuple[float, int]:
+    return -pair[1], pair[0]
+
+
+def _logit(ids: Sequence[int], logits: Sequence[float], told: float | None, token: int) -> float:
+    """Of the drafted token: as it is told, else as it is listed, else NaN."""
+    listed = dict(zip(ids, logits, strict=True))
+    return told if told is not None else listed.get(token, np.nan)

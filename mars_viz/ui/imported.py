@@ -1,0 +1,177 @@
+"""What an engine's file tells, on Explore: counts under every definition, the text by rounds, and the bound.
+
+Knows the page's look and the tab's memory; reading the file is `analysis`' business. Everything that it shows is the
+file's own: what that does not tell is said to be unknown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+
+import streamlit as st
+
+from mars_viz.analysis.engine_file import EngineFile, read_file
+from mars_viz.analysis.engines import acceptance_table, resampled
+from mars_viz.analysis.served_rounds import RejectionBound, ServedRounds, rejection_bound
+from mars_viz.errors import BadInput, contained
+from mars_viz.escapes import Html, html, joined
+from mars_viz.figures.served_rounds import bound_curve, margins_along_the_text
+from mars_viz.figures.words import counted, number
+from mars_viz.imports import import_run
+from mars_viz.ui import theme
+from mars_viz.ui.session import Session
+from mars_viz.ui.tune import tables
+
+KEY = "engine-file"
+"""Of the file in the tab's memory."""
+READ = "engine-file-read"
+"""Of the digest of the one that was read last, so that a rerun does not read it again."""
+LONGEST = 4_000
+"""Tokens of a text that are shown."""
+BOUND = (
+    "Bound: the engine does not tell which tokens it rejected. MARS forgives none but the target's runner-up, and that "
+    "only where the two best logits are close; so this is the most that a threshold could have forgiven."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedFile:
+    """A file that a tab looks at."""
+
+    digest: str
+    """Of its bytes."""
+    file: EngineFile
+    """What it tells."""
+
+
+def add_file(session: Session, data: bytes) -> bool:
+    """Look at an engine's file, or open the run that a log of whole rounds comes to; what is wrong with it becomes a
+    notice. False if it is the one read last."""
+    digest = sha256(data).hexdigest()
+    if digest == st.session_state.get(READ):
+        return False
+    st.session_state[READ] = digest
+    session.notices.clear()
+    try:
+        with contained("The file"):
+            found = read_file(data.decode("utf-8-sig"))
+            runs = [import_run(text).run for text in found.texts]
+    except UnicodeDecodeError:
+        session.notices.append("The file is not UTF-8 text. Save it as UTF-8.")
+    except BadInput as error:
+        session.notices.append(str(error))
+    else:
+        for run in runs:
+            session.open(session.keep(run, "upload"))
+        st.session_state[KEY] = None if runs else OpenedFile(digest, found)
+    return True
+
+
+def forget() -> None:
+    """No file is uploaded any more, so the same one may come again."""
+    st.session_state[READ] = ""
+
+
+def opened() -> OpenedFile | None:
+    """The file that this tab looks at."""
+    found: OpenedFile | None = st.session_state.get(KEY)
+    return found
+
+
+def close() -> None:
+    """Look at runs again."""
+    st.session_state[KEY] = None
+
+
+def draw(looked_at: OpenedFile) -> None:
+    """All that the file tells."""
+    found = looked_at.file
+    engines = ", ".join(dict.fromkeys(each.engine for each in found.requests))
+    words, button = st.columns([6, 1], vertical_alignment="center")
+    with words:
+        theme.note(f"{engines} told this of {counted(len(found.requests), 'request')} of its own.")
+    button.button("Close", key="close-engine-file", on_click=close, width="stretch", help="Back to the runs")
+    if found.served:
+        _rounds(looked_at)
+    else:
+        theme.small(f"No rounds, so no margins. {found.unread}")
+    _counts(found)
+
+
+def _rounds(looked_at: OpenedFile) -> None:
+    served = looked_at.file.served
+    names = [f"{place}. {each.name}" for place, each in enumerate(served, 1)]
+    chosen = served[0]
+    if len(served) > 1:
+        key = f"request-{looked_at.digest[:8]}"
+        chosen = served[st.selectbox("Request", range(len(served)), key=key, format_func=names.__getitem__)]
+    theme.small(_sentence(chosen))
+    theme.show(_text(chosen))
+    try:
+        bound = rejection_bound(served)
+    except BadInput as error:
+        theme.note(str(error))
+        bound = rejection_bound([chosen])
+    left, right = st.columns(2)
+    colours = theme.figure_theme()
+    with left:
+        theme.chart(margins_along_the_text(chosen, colours), "margins-along-the-text")
+    with right:
+        theme.chart(bound_curve(bound, colours), "bound")
+    theme.small(BOUND + _unknown(bound) + (" Of all requests together." if len(served) > 1 else ""))
+
+
+def _unknown(bound: RejectionBound) -> str:
+    if not bound.unknown:
+        return ""
+    return f" At {counted(bound.unknown, 'rejection')} the logits are not told; they count as forgiven."
+
+
+def _sentence(served: ServedRounds) -> str:
+    rejected = int(served.corrected.sum())
+    scale = "" if served.raw else " Its logits are log-probabilities, so there are margins and no ratios."
+    model = f"{served.model} wrote" if served.model else "It wrote"
+    return (
+        f"{model} {counted(len(served.texts), 'token')} in {counted(served.counts.steps, 'round')}, "
+        f"τ = {number(served.tau)}; {counted(rejected, 'round')} ended with a rejection.{scale}"
+    )
+
+
+def _text(served: ServedRounds) -> Html:
+    """Its tokens, every other round on a ground, what was written in place of a rejected one underlined."""
+    cells = (_token(served, place) for place in range(min(len(served.texts), LONGEST)))
+    more = len(served.texts) - LONGEST
+    rest = Html(f"<p>… and {more} tokens more.</p>") if more > 0 else Html("")
+    key = (
+        "Every other round stands on a ground. ↺ was written in place of a rejected token, + after a whole block or by "
+        "the prefill."
+    )
+    return Html(f'<p class="mv-small">{html(key)}</p><p class="mv-served" dir="auto">{joined(cells)}</p>{rest}')
+
+
+def _token(served: ServedRounds, place: int) -> Html:
+    own = not served.drafted[place]
+    kind = "corrected" if served.corrected[place] else "bonus" if own else "kept"
+    value = served.ratio[place] if served.raw else served.margin[place]
+    told = f"{'z2/z1' if served.raw else 'z1 − z2'} = {number(float(value))}" if value == value else "logits not told"
+    round_ = int(served.round_index[place])
+    title = f"token {place + 1}, {f'round {round_}' if round_ else 'by the prefill'}: {_WORDS[kind]}; {told}"
+    ground = " odd" if round_ % 2 else ""
+    mark = {"corrected": "↺", "bonus": "+"}.get(kind, "")
+    text = mark + (served.texts[place] or "(empty)")
+    return Html(f'<span class="{kind}{ground}" title="{html(title)}">{html(text)}</span>')
+
+
+_WORDS = {"kept": "drafted and accepted", "corrected": "in place of a rejected token", "bonus": "the target's own"}
+
+
+def _counts(found: EngineFile) -> None:
+    counts = [each.counts for each in found.requests]
+    rows = acceptance_table(counts)
+    theme.section("Acceptance under every engine's definition")
+    theme.small(f"Measured; 95 % intervals over {resampled(counts)}. What the engine does not tell is left open.")
+    tables.table(tables.engines(rows), "engine-file-acceptance", "Acceptance of the file under every definition")
+    by_position = tables.by_position(rows)
+    if len(by_position):
+        tables.table(by_position, "engine-file-positions", "Acceptance by position in the block")

@@ -1,0 +1,117 @@
+"""What engines write, made by our own strict walks: responses as vLLM lays them out, and logs of their drafts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mars_viz.analysis.counts import AcceptanceCounts
+from mars_viz.analysis.draft_log import prefix_key
+from mars_viz.analysis.vllm_metrics import vllm_metrics
+from mars_viz.records import Round
+from mars_viz.rules import rule_named
+from mars_viz.run import Settings
+from mars_viz.speculators.backend import Backend
+from mars_viz.walk import walk
+
+import numpy as np  # isort: skip
+
+
+@dataclass(frozen=True)
+class Served:
+    """A text that was written as vLLM writes it: the first token by the prefill, the others in rounds."""
+
+    prompt: tuple[int, ...]
+    first: Round
+    rounds: list[Round]
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        return tuple(token for each in (self.first, *self.rounds) for token in each.token_ids)
+
+    @property
+    def prefixes(self) -> list[tuple[int, ...]]:
+        """Before each round but the first token's."""
+        found = [self.prompt + self.first.token_ids]
+        for each in self.rounds[:-1]:
+            found.append(found[-1] + each.token_ids)
+        return found
+
+    def response(self, *, ids: bool = True, shift: float = 0.0, normalised: bool = False) -> dict[str, Any]:
+        """As `/v1/completions` lays it out, with what ENGINES calls raw logits; `normalised`: log-probabilities."""
+        rows: list[dict[str, float]] = []
+        for each in (self.first, *self.rounds):
+            s = each.speculation
+            for row in range(len(each.token_ids)):
+                off = float(s.logsumexp[row]) if normalised else shift
+                rows.append(
+                    {
+                        f"token_id:{token}" if ids else f"t{token}": float(logit) - off
+                        for token, logit in zip(s.top_ids[row].tolist(), s.top_logits[row].tolist(), strict=True)
+                    }
+                )
+        names = [f"token_id:{token}" if ids else f"t{token}" for token in self.token_ids]
+        choice = {
+            "index": 0,
+            "text": "",
+            "logprobs": {
+                "tokens": names,
+                "token_logprobs": [max(row.values()) for row in rows],
+                "top_logprobs": rows,
+            },
+            "token_ids": list(self.token_ids),
+            "prompt_token_ids": list(self.prompt),
+        }
+        accepted = np.array([len(each.decision.kept) for each in self.rounds])
+        drafted = np.array([len(each.speculation) for each in self.rounds])
+        counts = AcceptanceCounts("a", accepted, drafted, int(drafted.sum()), int(drafted.max()), len(self.token_ids))
+        return {
+            "id": "cmpl-1",
+            "model": "served",
+            "choices": [choice],
+            "usage": {"completion_tokens": len(self.token_ids)},
+            "metrics": {"speculative_decoding": vllm_metrics(counts)},
+        }
+
+    def drafts(self) -> str:
+        """The log of the plugin under examples/."""
+        lines = [
+            {"prefix_sha256": prefix_key(prefix), "drafted": each.speculation.tokens.tolist()}
+            for prefix, each in zip(self.prefixes, self.rounds, strict=True)
+        ]
+        return "".join(json.dumps(line) + "\n" for line in lines)
+
+    def log(self, *, rows: bool = True) -> str:
+        """A log of whole rounds, with the target's ten best tokens of each row."""
+        lines: list[dict[str, Any]] = [{"prompt_ids": list(self.prompt), "engine": "toy", "logits_scale": "raw_logits"}]
+        for each in (self.first, *self.rounds):
+            s = each.speculation
+            first = each is self.first
+            drafted = [] if first else s.tokens.tolist()
+            line: dict[str, Any] = {
+                "drafted": drafted,
+                "n_accepted": 0 if first else len(each.decision.kept),
+                "emitted": list(each.token_ids),
+            }
+            if rows:
+                line["rows"] = [
+                    {
+                        "topk_ids": s.top_ids[row, :10].tolist(),
+                        "topk_values": s.top_logits[row, :10].astype(float).tolist(),
+                        "z_x": float(s.z[row]) if row < len(drafted) else None,
+                    }
+                    for row in range(len(drafted) + 1)
+                ]
+            lines.append(line)
+        return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+def served(backend: Backend, prompt: str, *, gamma: int = 4, tokens: int = 48) -> Served:
+    """The backend's own strict text, in the rounds in which vLLM would write it."""
+    settings = Settings(rule="strict", gamma=gamma, max_new_tokens=tokens)
+    ids, rule = backend.prompt_ids(prompt, settings), rule_named("strict")
+    speculator = backend.speculator(settings)
+    (first, *_) = walk(speculator, rule, None, ids, backend.ending(replace(settings, max_new_tokens=1)))
+    rest = backend.ending(replace(settings, max_new_tokens=tokens - 1))
+    return Served(ids, first, list(walk(speculator, rule, None, ids + first.token_ids, rest)))

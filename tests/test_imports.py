@@ -1,0 +1,386 @@
+"""What engines tell of their own runs, read: counts, rounds with a bound, and with a log of drafts whole runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from engine_files import Served, served
+
+from mars_viz import cli
+from mars_viz.analysis.counts import AcceptanceCounts, RequestTotals
+from mars_viz.analysis.draft_log import joined, parse_drafts, parse_log, prefix_key
+from mars_viz.analysis.engine_counts import parse_counts
+from mars_viz.analysis.engines import acceptance_table
+from mars_viz.analysis.served_rounds import rejection_bound
+from mars_viz.analysis.vllm_responses import parse_responses
+from mars_viz.demo.prompts import STORIES
+from mars_viz.errors import BadInput
+from mars_viz.imports import import_run
+from mars_viz.records import Outcome
+from mars_viz.rules import rule_named
+from mars_viz.runfiles import load_run, save_run
+from mars_viz.speculators.loading import load_backend
+
+PLUGIN = Path(__file__).parents[1] / "examples/vllm_draft_log/vllm_draft_log.py"
+
+
+@pytest.fixture(scope="module")
+def backend():
+    return load_backend(None, None, dtype="float32", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def texts(backend) -> list[Served]:
+    return [served(backend, prompt) for prompt in STORIES[:3]]
+
+
+def responses(texts: list[Served], **how) -> str:
+    return "".join(json.dumps(each.response(**how)) + "\n" for each in texts)
+
+
+# Counts
+
+
+def test_counts_of_sglang():
+    meta = {"completion_tokens": 8, "spec_verify_ct": 3, "spec_num_proposed_drafts": 12, "spec_num_correct_drafts": 5}
+    (found,) = parse_counts(json.dumps({"meta_info": meta | {"spec_correct_drafts_histogram": [1, 0, 1, 1]}}))
+    assert found.engine == "SGLang" and isinstance(found.counts, AcceptanceCounts)
+    assert found.counts.accepted.tolist() == [0, 2, 3] and found.counts.gamma == 4 and not found.counts.ordered
+    openai = {"choices": [{}], "usage": {"completion_tokens": 8}, "sglext": {"spec_tokens_details": meta}}
+    (found,) = parse_counts(json.dumps(openai))
+    assert found.counts == RequestTotals("request 1", 5, 12, 3, 4, 8)
+    older = {"spec_verify_ct": 3, "spec_accept_token_num": 5, "spec_draft_token_num": 12, "completion_tokens": 8}
+    assert parse_counts(json.dumps({"meta_info": older}))[0].counts == found.counts
+
+
+def test_drafts_of_several_lengths_have_no_position():
+    """A histogram does not say how long the draft of a round was."""
+    meta = {"spec_verify_ct": 2, "spec_num_proposed_drafts": 7, "spec_correct_drafts_histogram": [1, 0, 1]}
+    (found,) = parse_counts(json.dumps({"meta_info": meta}))
+    assert found.counts == RequestTotals("request 1", 2, 7, 2, None, None)
+
+
+def test_counts_of_llama_cpp_and_tensorrt_llm():
+    timings = {"predicted_n": 16, "draft_n": 12, "draft_n_accepted": 9, "predicted_ms": 4.0}
+    (found,) = parse_counts(json.dumps({"content": "…", "timings": timings}))
+    assert found.engine == "llama.cpp" and found.counts == RequestTotals("request 1", 9, 12, None, None, 16)
+    told = {"total_accepted_draft_tokens": 6, "total_draft_tokens": 12, "acceptance_rate": 0.5}
+    output = {"avg_decoded_tokens_per_iter": 2.5, "usage": {"completion_tokens": 10}}
+    (found,) = parse_counts(json.dumps(output | {"request_perf_metrics": {"speculative_decoding": told}}))
+    assert found.engine == "TensorRT-LLM" and found.counts == RequestTotals("request 1", 6, 12, 4, None, 10)
+
+
+def test_what_an_engine_does_not_tell_stays_unknown():
+    lines = [json.dumps({"timings": {"predicted_n": 16, "draft_n": 12, "draft_n_accepted": n}}) for n in (3, 9)]
+    rows = {row.definition.engine: row for row in acceptance_table([e.counts for e in parse_counts("\n".join(lines))])}
+    assert rows["llama.cpp"].rate == 0.5 and rows["vLLM"].rate_within.interval is not None
+    assert math.isnan(rows["llama.cpp"].length) and math.isnan(rows["EAGLE"].length)
+    assert math.isnan(rows["SGLang, per request"].length) and math.isnan(rows["LM Studio"].rate)
+    (alone,) = [row for row in acceptance_table([parse_counts(lines[0])[0].counts]) if row.definition.engine == "vLLM"]
+    assert alone.rate == 0.25 and "rounds" in alone.rate_within.why
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({"meta_info": {"spec_verify_ct": 3, "spec_correct_drafts_histogram": [1, 1]}}, "does not add up"),
+        ({"meta_info": {"spec_verify_ct": -1}}, "no count"),
+        ({"meta_info": {"spec_verify_ct": 2, "spec_correct_drafts_histogram": ["x"]}}, "no list of counts"),
+        (
+            {
+                "meta_info": {
+                    "spec_verify_ct": 1,
+                    "spec_num_proposed_drafts": 2,
+                    "spec_correct_drafts_histogram": [0, 0, 0, 1],
+                }
+            },
+            "more than it drafted",
+        ),
+        ({"timings": {"draft_n": 3, "draft_n_accepted": 9}}, "contradict"),
+        ({"total_draft_tokens": 0, "avg_decoded_tokens_per_iter": 2.5}, "write zeros"),
+        ({"text": "hello"}, "no counts of speculative decoding"),
+        ({"meta_info": {"spec_verify_ct": 10**9, "spec_correct_drafts_histogram": [10**9]}}, "more than 5,000,000"),
+    ],
+)
+def test_counts_that_cannot_be(value, said):
+    with pytest.raises(BadInput, match=said):
+        parse_counts(json.dumps(value))
+
+
+# Rounds
+
+
+def test_rounds_of_a_response(texts):
+    for told, own in zip(parse_responses(responses(texts)), texts, strict=True):
+        assert told.token_ids == own.token_ids and told.prompt_ids == own.prompt and told.raw
+        lengths = [1, *(len(each.token_ids) for each in own.rounds)]
+        assert told.round_index.tolist() == np.repeat(np.arange(len(lengths)), lengths).tolist()
+        outcomes = [Outcome.BONUS, *(o for each in own.rounds for o in written(each))]
+        assert [Outcome.MATCHED if x else None for x in told.drafted] == [
+            o if o is Outcome.MATCHED else None for o in outcomes
+        ]
+        assert told.corrected.tolist() == [o is Outcome.CORRECTED for o in outcomes]
+        ratios = [r for each in (own.first, *own.rounds) for r in each.speculation.ratio[: len(each.token_ids)]]
+        assert told.ratio == pytest.approx(ratios) and told.tau == (len(told.texts) - 1) / len(own.rounds)
+
+
+def written(round_) -> list[Outcome]:
+    kept = [Outcome.MATCHED] * round_.kept
+    return kept + ([round_.emission] if round_.emission else [])
+
+
+def test_the_bound_is_one(texts):
+    """At every θ: no fewer than MARS really forgives among the same rejections."""
+    bound, rule = rejection_bound(parse_responses(responses(texts))), rule_named("mars")
+    stopped = [each for text in texts for each in text.rounds if each.emission is Outcome.CORRECTED]
+    assert bound.rejections == len(stopped) > 10 and bound.unknown == 0 and bound.by_ratio
+    forgiven = []
+    for dial in np.linspace(0.3, 1, 71):
+        really = sum(bool(rule.judge(r.speculation).keeps(dial)[r.stopped_by[0]]) for r in stopped)
+        close = sum(float(r.speculation.ratio[r.decision.row]) > dial for r in stopped)
+        assert really <= bound.at(dial) == close
+        forgiven.append(really)
+    assert forgiven[0] > 2 and bound.at(1.0) == 0
+
+
+def test_log_probabilities_give_margins_alone(texts):
+    told = parse_responses(responses(texts, normalised=True))
+    assert not told[0].raw and np.isnan(told[0].ratio).all()
+    raw = parse_responses(responses(texts))
+    assert told[0].margin == pytest.approx(raw[0].margin, abs=1e-5)
+    bound = rejection_bound(told)
+    assert not bound.by_ratio and bound.at(100.0) == bound.rejections and bound.at(0.0) == 0
+    with pytest.raises(BadInput, match="one after the other"):
+        rejection_bound([told[0], raw[0]])
+
+
+def test_a_row_that_is_not_told_might_be_forgiven(texts):
+    response = texts[0].response(ids=False)
+    rows = response["choices"][0]["logprobs"]["top_logprobs"]
+    (told,) = parse_responses(json.dumps(response))
+    place = int(np.flatnonzero(told.corrected)[0])
+    del rows[place][list(rows[place])[1]]  # two tokens that read alike came as one
+    (less,) = parse_responses(json.dumps(response))
+    assert np.isnan(less.margin[place]) and np.isnan(less.best).sum() == 2
+    bound = rejection_bound([less])
+    assert bound.unknown == 1 and bound.at(1.0) == 1
+
+
+def spoiled(response, change):
+    change(response)
+    return json.dumps(response)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda r: r["choices"][0].pop("logprobs"), "holds no log-probabilities"),
+        (lambda r: r["choices"][0]["logprobs"]["token_logprobs"].__setitem__(2, -50.0), "not decoded greedily"),
+        (lambda r: r["metrics"]["speculative_decoding"].pop("per_step_accepted"), "one by one"),
+        (lambda r: r["choices"][0]["token_ids"].pop(), "Ask for it again"),
+        (lambda r: shorter(r), "without a draft"),
+        (lambda r: r["choices"].append({}), "holds no log-probabilities"),
+    ],
+)
+def test_responses_that_cannot_be_read(texts, change, said):
+    with pytest.raises(BadInput, match=said):
+        parse_responses(spoiled(texts[0].response(), change))
+
+
+def shorter(response):
+    """As where a step in the middle had no draft: vLLM does not count it."""
+    told = response["metrics"]["speculative_decoding"]
+    accepted, drafted = told["per_step_accepted"].pop(1), told["per_step_drafted"].pop(1)
+    told["acceptance_histogram"][accepted] -= 1
+    told["num_spec_steps"] -= 1
+    told["num_accepted_draft_tokens"] -= accepted
+    told["num_draft_tokens"] -= drafted
+    del told["mean_acceptance_length"], told["draft_acceptance_rate"]
+
+
+# Whole runs
+
+
+def test_a_run_of_responses_and_drafts(backend, texts, tmp_path):
+    own = texts[0]
+    (told,) = parse_responses(json.dumps(own.response()))
+    made = import_run(joined(told, parse_drafts(own.drafts())), backend)
+    assert made.ties == 0 and made.run.token_ids == own.token_ids and made.run.settings.dial == 1.0
+    assert [len(each.speculation) for each in made.run.rounds] == [0, *(len(e.speculation) for e in own.rounds)]
+    for ours, its in zip(own.rounds, made.run.rounds[1:], strict=True):
+        assert its.decision.kept == ours.decision.kept and its.outcomes == ours.outcomes
+        for dial in (0.5, 0.8, 0.9):
+            assert its.verdicts.keeps(dial).tolist() == rule_named("mars").judge(ours.speculation).keeps(dial).tolist()
+    again = load_run(save_run(made.run, tmp_path / "run"))
+    assert again.text == made.run.text and again.provenance.seconds == 0
+
+
+def test_a_run_of_a_log_needs_no_models(texts, tmp_path):
+    (told,) = parse_log(texts[1].log())
+    made = import_run(told)
+    assert made.run.token_ids == texts[1].token_ids
+    ratio = [r for each in texts[1].rounds for r in each.speculation.ratio]
+    assert np.concatenate([e.speculation.ratio for e in made.run.rounds[1:]]) == pytest.approx(ratio)
+    again = load_run(save_run(made.run, tmp_path / "run"))
+    assert again.pieces[told.prompt_ids[0]].text == f"[{told.prompt_ids[0]}]"
+
+
+def test_rows_that_are_not_told_are_asked_for(backend, texts):
+    (told,) = parse_log(texts[1].log(rows=False))
+    with pytest.raises(BadInput, match="--target"):
+        import_run(told)
+    assert import_run(told, backend).run.token_ids == texts[1].token_ids
+
+
+def test_a_logit_that_is_not_told(texts):
+    text = texts[1].log()
+    lines = [json.loads(line) for line in text.splitlines()]
+    lines[1]["rows"] = [row | {"z_x": None} for row in lines[1]["rows"]]
+    for line in lines[2:]:
+        for row, token in zip(line["rows"], line["drafted"], strict=False):
+            keep = [place for place, each in enumerate(row["topk_ids"]) if each != token or place < 2]
+            row |= {"z_x": None, "topk_ids": [row["topk_ids"][place] for place in keep]}
+            row["topk_values"] = [row["topk_values"][place] for place in keep]
+    run = import_run(*parse_log("\n".join(map(json.dumps, lines)))).run
+    lacking = [each for each in run.rounds if "z" not in each.speculation.columns]
+    assert lacking and run.token_ids == texts[1].token_ids
+
+
+def test_a_text_of_other_weights_is_refused(backend, texts):
+    lines = [json.loads(line) for line in texts[0].log(rows=False).splitlines()]
+    lines[3]["emitted"][-1] = (lines[3]["emitted"][-1] + 1) % 500
+    (told,) = parse_log("\n".join(map(json.dumps, lines)))
+    with pytest.raises(BadInput, match="does not prefer"):
+        import_run(told, backend)
+
+
+def test_a_tie_is_settled_as_the_engine_did(backend, texts):
+    """The engine's second best token is all but as good, and it wrote that one."""
+    lines = [json.loads(line) for line in texts[0].log().splitlines()][:3]
+    last = lines[-1]
+    row = last["rows"][last["n_accepted"]]
+    row["topk_values"][1] = row["topk_values"][0] - 5e-4
+    last["emitted"][-1] = row["topk_ids"][1]
+    (told,) = parse_log("\n".join(map(json.dumps, lines)))
+    made = import_run(told)
+    assert made.ties == 1 and made.run.token_ids[-1] == row["topk_ids"][1]
+    with pytest.raises(BadInput, match="does not prefer"):
+        import_run(told, tolerance=1e-4)
+
+
+def test_an_engine_that_keeps_fewer_than_strict_is_refused(backend, texts):
+    lines = [json.loads(line) for line in texts[0].log(rows=False).splitlines()]
+    index = next(i for i, line in enumerate(lines[1:], 1) if line["n_accepted"] > 1)
+    del lines[index + 1 :]
+    lines[index]["n_accepted"] = 1
+    lines[index]["emitted"] = lines[index]["emitted"][:2]
+    (told,) = parse_log("\n".join(map(json.dumps, lines)))
+    with pytest.raises(BadInput, match="engine accepted 1 drafted"):
+        import_run(told, backend)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda lines: lines.pop(0), "before any header"),
+        (lambda lines: lines[2].update(n_accepted=99), "does not add up"),
+        (lambda lines: lines[2].update(drafted=["x"]), "no drafted"),
+        (lambda lines: lines[2].update(parents=[-1] * 4), "only chains"),
+        (lambda lines: lines[2].update(prefix_len=3), "begins after 3 tokens"),
+        (lambda lines: lines[0].update(temperature=0.7), "not decoded greedily"),
+        (lambda lines: lines[0].update(logits_scale="logprobs"), "raw_logits"),
+        (lambda lines: lines[2]["rows"][0].pop("topk_ids"), "without topk_ids"),
+        (lambda lines: lines.__delitem__(slice(1, None)), "no rounds"),
+        (lambda lines: lines[0].update(prompt_ids=[]), "no prompt_ids"),
+        (lambda lines: lines[2].pop("n_accepted"), "no n_accepted"),
+    ],
+)
+def test_logs_that_cannot_be_read(texts, change, said):
+    lines = [json.loads(line) for line in texts[0].log().splitlines()]
+    change(lines)
+    with pytest.raises(BadInput, match=said):
+        parse_log("\n".join(map(json.dumps, lines)))
+
+
+def test_drafts_of_another_server(texts):
+    (told,) = parse_responses(json.dumps(texts[0].response()))
+    with pytest.raises(BadInput, match="lacks round 1"):
+        joined(told, parse_drafts(texts[1].drafts()))
+    with pytest.raises(BadInput, match="prefix_sha256"):
+        parse_drafts('{"drafted": [1]}')
+
+
+def test_the_plugin_names_prefixes_as_they_are_looked_for():
+    spec = importlib.util.spec_from_file_location("vllm_draft_log", PLUGIN)
+    plugin = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(plugin)
+    ids = np.zeros((3, 9), np.int32)
+    ids[2, :4] = 5, 600, 70000, 8
+    batch = SimpleNamespace(req_id_to_index={"r": 2}, num_tokens_no_spec=np.array([0, 0, 4]), token_ids_cpu=ids)
+    line = plugin.line_of(batch, "r", [1, 2])
+    assert line["prefix_sha256"] == prefix_key((5, 600, 70000, 8)) and line["drafted"] == [1, 2]
+    assert parse_drafts(json.dumps(line)) == {prefix_key((5, 600, 70000, 8)): (1, 2)}
+
+
+# The command
+
+
+def command(*arguments, capsys):
+    code = cli.main(["import", *map(str, arguments)])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_the_command_tells_rounds_and_a_bound(texts, tmp_path, capsys):
+    file = tmp_path / "responses.jsonl"
+    file.write_text(responses(texts))
+    code, out, _ = command(file, "--target", "built-in", capsys=capsys)
+    bound = rejection_bound(parse_responses(responses(texts)))
+    assert code == 0 and f"bound: at most {bound.at(0.9)} of {bound.rejections}" in out and "vLLM: 3 requests" in out
+    code, out, _ = command(file, "--json", capsys=capsys)
+    facts = json.loads(out)
+    assert code == 0 and facts["bound"]["rejections"] == bound.rejections and len(facts["rounds"]) == 3
+    assert facts["requests"][0]["engine"] == "vLLM" and facts["no_rounds"] is None
+
+
+def test_the_command_says_why_there_are_no_rounds(tmp_path, capsys):
+    file = tmp_path / "llama.json"
+    file.write_text('{"timings": {"predicted_n": 16, "draft_n": 12, "draft_n_accepted": 9}}')
+    code, out, _ = command(file, capsys=capsys)
+    assert code == 0 and "the probability 1 and lists no other" in out and "not told" in out and "0.750" in out
+
+
+def test_the_command_saves_runs(texts, tmp_path, capsys):
+    file, log, out = tmp_path / "responses.jsonl", tmp_path / "drafts.jsonl", tmp_path / "runs"
+    file.write_text(responses(texts[:2]))
+    log.write_text(texts[0].drafts() + texts[1].drafts())
+    code, said, _ = command(file, "--drafts", log, "--target", "built-in", "--out", out, capsys=capsys)
+    assert code == 0 and "Saved to" in said
+    assert [load_run(out / name).token_ids for name in "12"] == [each.token_ids for each in texts[:2]]
+
+
+@pytest.mark.parametrize(
+    ("content", "more", "said"),
+    [
+        ("{", (), "is no JSON"),
+        ("[]", (), "no metrics"),
+        ('{"text": 1}', (), "no counts of speculative decoding"),
+        ('{"timings": {"draft_n": 1}}', ("--out", "runs"), "does not tell what was drafted"),
+        ('{"timings": {"draft_n": 1}}', ("--tolerance", "-1"), "tolerance"),
+        ('{"timings": {"draft_n": 1}}', ("--rule", "nonsense"), "no rule"),
+        ('{"timings": {"draft_n": 1}}', ("--drafts", "nowhere"), "cannot be read"),
+        ('{"timings": {"draft_n": 1}}', ("--target", "./nowhere"), "no folder"),
+        (b"\xff\xfe", (), "not UTF-8"),
+    ],
+)
+def test_the_command_refuses(tmp_path, monkeypatch, capsys, content, more, said):
+    monkeypatch.chdir(tmp_path)
+    Path("file.json").write_bytes(content if isinstance(content, bytes) else content.encode())
+    code, _, err = command("file.json", *more, capsys=capsys)
+    assert code == 2 and said in err and len(err.strip().splitlines()) == 1 and not Path("runs").exists()
