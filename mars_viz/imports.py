@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from mars_viz.analysis.draft_log import LoggedText
-from mars_viz.bounds import VOCABULARY
 from mars_viz.errors import EvidenceError, RunFileError, SettingError
 from mars_viz.records import Round
 from mars_viz.rules import rule_named
@@ -57,7 +56,7 @@ def import_run(
     longest = max(len(each.drafted) for each in text.rounds)
     settings = Settings(rule=chosen.name, dial=dial, gamma=max(longest, 1), max_new_tokens=len(text.token_ids))
     target = LoggedTarget(text) if backend is None else backend.target.open()
-    limits = Limits(VOCABULARY, len(text.prompt_ids) + len(text.token_ids) + longest + 1)
+    limits = Limits(text.vocabulary, len(text.prompt_ids) + len(text.token_ids) + longest + 1)
     if backend is not None:
         limits = Limits(backend.vocabulary_size, backend.context)
     agreeing = AgreeingTarget(target, text, tolerance)

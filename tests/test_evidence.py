@@ -151,6 +151,12 @@ def test_a_draft_that_was_not_drawn_has_a_one_hot_law_everywhere() -> None:
         np.testing.assert_allclose(getattr(made, name), getattr(oracle, name), atol=2e-5, err_msg=name)
 
 
+def test_an_empty_draft_has_no_largest_entries_of_any_vocabulary() -> None:
+    """Prompt lookup often drafts nothing."""
+    for size in (40, 1 << 17):
+        assert largest(torch.empty(1, 0, size), 16).ids.shape[:2] == (1, 0)
+
+
 @pytest.mark.parametrize("size", [16, 256, 255, 4096])
 def test_the_largest_entries_are_those_of_a_whole_sort(size: int) -> None:
     rows = torch.from_numpy(np.random.default_rng(size).normal(0, 3, (3, 7, size)).astype(np.float32))

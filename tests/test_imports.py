@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from engine_files import Served, served
+from tabs import opened, settled
 
 from mars_viz import cli
 from mars_viz.analysis.counts import AcceptanceCounts, RequestTotals
@@ -384,3 +385,81 @@ def test_the_command_refuses(tmp_path, monkeypatch, capsys, content, more, said)
     Path("file.json").write_bytes(content if isinstance(content, bytes) else content.encode())
     code, _, err = command("file.json", *more, capsys=capsys)
     assert code == 2 and said in err and len(err.strip().splitlines()) == 1 and not Path("runs").exists()
+
+
+# Explore
+
+SERVED = 'class="mv-served"'
+
+
+def told_by_hand(words: str = "dog") -> dict:
+    """Two rounds of γ = 2: the first accepts one drafted token, the second none."""
+    pairs = [(9.0, 8.0), (9.0, 4.5), (9.0, 8.5), (9.0, 8.9)]
+    rows = [{words: first, "cat": second, "cow": 1.0} for first, second in pairs]
+    logprobs = {"tokens": [words] * 4, "token_logprobs": [9.0] * 4, "top_logprobs": rows}
+    metrics = {
+        "num_spec_steps": 2,
+        "num_accepted_draft_tokens": 1,
+        "num_draft_tokens": 4,
+        "num_spec_tokens": 2,
+        "acceptance_histogram": [1, 1, 0],
+        "per_step_accepted": [1, 0],
+        "per_step_drafted": [2, 2],
+    }
+    choices = [{"logprobs": logprobs}]
+    return {"model": "m", "choices": choices, "metrics": {"speculative_decoding": metrics}}
+
+
+def uploaded(name: str, data: str):
+    tab = opened("pages/explore.py")
+    tab.file_uploader(key="zip").upload(name, data.encode(), "application/json")
+    return settled(tab.run())
+
+
+def html_of(tab) -> str:
+    return "".join(each.proto.body for each in tab.get("html"))
+
+
+def test_the_rounds_by_hand():
+    (told,) = parse_responses(json.dumps(told_by_hand()))
+    assert told.round_index.tolist() == [0, 1, 1, 2] and told.tau == 1.5
+    assert told.drafted.tolist() == [False, True, False, False]
+    assert told.corrected.tolist() == [False, False, True, True]
+    bound = rejection_bound([told])
+    assert [bound.at(dial) for dial in (0.9, 0.95, 0.99)] == [2, 1, 0] and bound.share(0.95) == 0.5
+
+
+def test_explore_shows_an_engines_file():
+    tab = uploaded("served.jsonl", json.dumps(told_by_hand("<b>dog</b>")))
+    shown = html_of(tab)
+    assert SERVED in shown and "&lt;b&gt;dog" in shown and "<b>dog" not in shown
+    assert "m wrote 4 tokens in 2 rounds" in shown and "z2/z1 = 0.944" in shown and "Bound" in shown
+    assert [each.label for each in tab.button if each.key == "close-engine-file"] == ["Close"]
+    figures = [each.proto.alt for each in tab.get("plotly_chart")]
+    assert any("Bound: θ = 0.9 could have forgiven at most 2 of 2 rejections" in each for each in figures)
+    settled(tab.button(key="close-engine-file").click().run())
+    assert SERVED not in html_of(tab)
+    assert SERVED not in html_of(settled(tab.run()))  # the upload that still lies there is not read again
+
+
+def test_explore_shows_counts_alone():
+    tab = uploaded("llama.json", '{"timings": {"predicted_n": 16, "draft_n": 12, "draft_n_accepted": 9}}')
+    assert "No rounds, so no margins" in html_of(tab) and SERVED not in html_of(tab)
+    (table, *_) = tab.dataframe
+    assert table.value.set_index("engine").loc["llama.cpp", "rate"].startswith("0.750")
+
+
+def test_explore_opens_the_run_of_a_log(texts):
+    tab = uploaded("log.jsonl", texts[1].log())
+    assert tab.selectbox(key="run").value.startswith("upload-") and SERVED not in html_of(tab)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [("{", "is no JSON"), ('{"a": 1}', "no counts"), ('{"prompt_ids": [1]}', "no rounds"), ("\udcff", "not UTF-8")],
+)
+def test_explore_says_what_is_wrong_with_a_file(data, said):
+    tab = opened("pages/explore.py")
+    tab.file_uploader(key="zip").upload("a.json", data.encode("utf-8", "surrogateescape"), "application/json")
+    tab = settled(tab.run())
+    assert said in html_of(tab) and SERVED not in html_of(tab)

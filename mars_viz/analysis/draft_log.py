@@ -96,6 +96,13 @@ class LoggedText:
         return list(written)
 
     @property
+    def vocabulary(self) -> int:
+        """One more than the largest token that it names."""
+        rounds = (token for each in self.rounds for token in (*each.drafted, *each.emitted))
+        rows = (token for each in self.rounds for row in each.rows for token in row.ids)
+        return 1 + max((*self.prompt_ids, *rounds, *rows))
+
+    @property
     def has_rows(self) -> bool:
         """True if the target's rows are told of every round, so that it need not be asked."""
         return all(len(each.rows) == len(each.drafted) + 1 for each in self.rounds)

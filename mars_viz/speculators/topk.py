@@ -94,7 +94,7 @@ def _search(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
     They lie in the columns with the largest maxima: two small searches in place of a long one.
     """
     size = rows.shape[-1]
-    if size <= SHORT or size % COLUMN or size // COLUMN < count:
+    if size <= SHORT or size % COLUMN or size // COLUMN < count or not rows.numel():
         values, ids = rows.topk(min(count, size), -1)
         return values, ids
     columns = rows.reshape(*rows.shape[:-1], COLUMN, -1)  # [..., 16, V / 16]; a column is what is one below the other

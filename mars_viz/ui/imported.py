@@ -54,9 +54,10 @@ def add_file(session: Session, data: bytes) -> bool:
     st.session_state[READ] = digest
     session.notices.clear()
     try:
+        text = data.decode("utf-8-sig")
         with contained("The file"):
-            found = read_file(data.decode("utf-8-sig"))
-            runs = [import_run(text).run for text in found.texts]
+            found = read_file(text)
+            runs = [import_run(each).run for each in found.texts]
     except UnicodeDecodeError:
         session.notices.append("The file is not UTF-8 text. Save it as UTF-8.")
     except BadInput as error:
