@@ -55,9 +55,10 @@ from mars_viz.speculators.model_files import (
 from mars_viz.speculators.names import check_names, drafter_for, models_named, server_named, whole_drafter
 from mars_viz.speculators.networks import Opener, opener
 from mars_viz.speculators.targets.model import ModelTarget
-from mars_viz.speculators.targets.vllm import Server, VllmTarget, check_target
+from mars_viz.speculators.targets.vllm import VllmTarget, check_target
 from mars_viz.speculators.threads import fit_cores
 from mars_viz.speculators.token_bytes import TransformersTokenizer
+from mars_viz.speculators.vllm_http import Server
 
 
 def load_backend(
