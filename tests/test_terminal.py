@@ -117,13 +117,20 @@ COMMANDS: dict[str, Cases] = {
     "sweep": swept,
     "heads": checked,
     "server": lambda folder: [[f"http://{HOSTILE}"], ["http://127.0.0.1:9", "--prompts", HOSTILE]],
+    "watch": lambda folder: [
+        [f"http://{HOSTILE}"],
+        ["http://127.0.0.1:9", "--prompts", HOSTILE],
+        ["http://127.0.0.1:9", "--set", HOSTILE],
+        ["http://127.0.0.1:9", "--set", f"builtin:{HOSTILE}"],
+    ],
     "rules": lambda folder: [[], ["--json"]],
     "show": shown,
     "report": reported,
     "app": lambda folder: [["--port", HOSTILE], ["--port", "0"]],
 }
 
-WORKING = {"record": 2, "map": 2, "sweep": 3, "heads": 1, "server": 0, "rules": 2, "show": 2, "report": 1, "app": 0}
+WORKING = {"record": 2, "map": 2, "sweep": 3, "heads": 1, "server": 0, "watch": 0, "rules": 2, "show": 2, "report": 1}
+WORKING |= {"app": 0}
 """How many of them are no bad input."""
 
 

@@ -34,10 +34,11 @@ def speculated(server: Server) -> AcceptanceCounts:
     counts = server.written(tuple(server.tokens_of(PROBE, special=True)), 2, with_logits=False).counts
     if counts is not None:
         return counts
-    if server.speculates():
-        said = "speculates and tells nothing of it. Start it with --per-request-spec-decode-metrics detailed"
-    else:
-        said = "tells of no speculation. Start it so that it speculates and tells what it accepts"
+    said = {
+        True: "speculates and tells nothing of it. Start it with --per-request-spec-decode-metrics detailed",
+        False: "does not speculate. Start it so that it does, and tells what it accepts",
+        None: "tells of no speculation. Start it so that it speculates, and tells what it accepts",
+    }[server.speculates()]
     raise ModelError(f"{server.address} {said}: {SPECULATING}")
 
 
