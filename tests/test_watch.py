@@ -79,6 +79,16 @@ def test_a_server_that_speculates_as_we_do_accepts_the_same_in_every_round(pair:
     assert [each.estimate for each in found.served.positions] == pytest.approx(reached)
 
 
+def test_a_target_that_is_too_large_here_may_be_the_server_itself(pair: Backend, trigram: Backend) -> None:
+    """It scores what the drafter of this machine drafts, and its own drafts stand beside it."""
+    for served, accepts in ((pair, Accepts.SAME), (trigram, Accepts.FEWER)):
+        with vllm_server(pair, Manners(speculating=Speculating(served))) as address:
+            here = load_backend(address, str(demo.DRAFTER), device="cpu", dtype="float32")
+            watching = WatchingServer(Server.at(address), here, PROMPTS[:2], tokens=TOKENS)
+            assert len(list(watching)) == 2 and watching.result().accepts is accepts
+            assert watching.result().dtype == "as served"
+
+
 def test_rounds_without_a_draft_are_no_steps_of_the_server(trigram: Backend) -> None:
     found = watched(trigram, Speculating(trigram))
     assert any(each.rounds > each.served.steps for each in found.prompts)

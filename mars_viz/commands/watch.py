@@ -67,6 +67,8 @@ def run(options: argparse.Namespace) -> None:
     backend = None if options.drafter is None else opened_backend(options)
     how = {"tokens": options.tokens, "gamma": options.gamma, "chat": options.chat}
     watching = WatchingServer(server, backend, prompts, **how)
+    for sentence in () if backend is None else backend.notes:
+        note(sentence)
     came = 0
     try:
         for watched in _with_bar(watching, options.json):
