@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from mars_viz.analysis.counts import AcceptanceCounts
 from mars_viz.analysis.intervals import Interval
 from mars_viz.analysis.round_differences import accepted_in_rounds
 from mars_viz.analysis.served_acceptance import ServedAcceptance, WatchedPrompt, tau_of
@@ -117,7 +118,7 @@ def lines_of(watched: WatchedPrompt, asked: int) -> list[str]:
     return lines
 
 
-def _numbers(counts: Any) -> str:
+def _numbers(counts: AcceptanceCounts) -> str:
     tokens, passes = tau_of(counts)
     tau = f"{tokens / passes:.2f}" if passes else "–"
     return f"τ {tau}, {counts.accepted_total:>3} of {counts.drafted_total:>3} drafted accepted"
