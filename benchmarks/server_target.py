@@ -20,10 +20,11 @@ from typing import Any
 
 import numpy as np
 import urllib3
-from engines import ROUNDING, distance, served, versions
+from engines import served, versions
 from measuring import json_option, write_json
 
 from mars_viz import demo
+from mars_viz.analysis.round_differences import ROUNDING, distance, text_of
 from mars_viz.demo.prompts import STORIES
 from mars_viz.records import Round
 from mars_viz.rules import rule_named
@@ -142,11 +143,6 @@ def decoded(backend: Backend, settings: Settings, prompt: tuple[int, ...]) -> li
     speculator = backend.speculator(settings)
     speculator.prefill(prompt)
     return list(walk(speculator, rule, rule.checked_dial(None), prompt, backend.ending(settings)))
-
-
-def text_of(rounds: list[Round]) -> tuple[int, ...]:
-    """What they wrote."""
-    return tuple(token for round_ in rounds for token in round_.token_ids)
 
 
 def difference(prompt: int, mine: Round, its: Round) -> dict[str, Any]:

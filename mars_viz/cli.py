@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mars_viz import __version__, permissions
-from mars_viz.commands import decoding, dial_map, heads, imports, server, sweep
+from mars_viz.commands import decoding, dial_map, heads, imports, server, sweep, watch
 from mars_viz.commands.decoding import tell
 from mars_viz.errors import MarsVizError, ModelError, SettingError
 from mars_viz.figures.words import number
@@ -100,6 +100,8 @@ def _parser() -> argparse.ArgumentParser:
     heads.arguments(command("heads", heads.run, about))
     about = "Check whether a vLLM server runs a model as it is here: how far its logits are from the model's own."
     server.arguments(command("server", server.run, about))
+    about = "Watch what a vLLM server accepts of its own drafts, round by round, beside strict speculation here."
+    watch.arguments(command("watch", watch.run, about))
     about = "Read what an engine tells of its own speculative decoding: counts, rounds, or with its drafts whole runs."
     imports.arguments(command("import", imports.run, about))
     rules = command("rules", _rules, "List the verification rules with their dials and sources.")

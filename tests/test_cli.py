@@ -295,6 +295,8 @@ BAD = {
     "no limit": (["sweep", "--out", "{new}", "--limit", "0"], "at least 1"),
     "sweep of luck": (["sweep", "--out", "{new}", "--rule", "luck"], "no rule 'luck'"),
     "sweep of no setting": (["sweep", "--out", "{new}", "--grid", "k=1,2"], "no settings besides its dial"),
+    "watch nobody": (["watch", "nowhere"], "no server's address"),
+    "watch no prompts": (["watch", "http://127.0.0.1:1", "--limit", "0"], "at least 1"),
     "report on nothing": (["report", "{new}", "--out", "{new}.html"], "does not exist"),
     "port": (["app", "--port", "0"], "The port is 0"),
 }
@@ -312,6 +314,7 @@ COMMANDS = {
     "sweep": ["--out", "b"],
     "heads": ["eagle3"],
     "server": ["http://127.0.0.1:1"],
+    "watch": ["http://127.0.0.1:1"],
     "import": ["file"],
     "rules": [],
     "show": ["run"],

@@ -10,17 +10,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
 
 from mars_viz import demo
+from mars_viz.analysis import round_differences
 from mars_viz.analysis.counts import AcceptanceCounts
+from mars_viz.analysis.round_differences import text_of
 from mars_viz.demo.prompts import STORIES
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
+from mars_viz.speculators.server_watch import decoded
+from mars_viz.speculators.vllm_http import ServedText
 
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
 SETTINGS = Settings(rule="strict", gamma=4, max_new_tokens=32)
@@ -56,13 +59,19 @@ def prompt(pair: Backend) -> tuple[int, ...]:
 
 
 @pytest.fixture
-def written(engines: ModuleType, pair: Backend, prompt: tuple[int, ...]) -> Any:
+def written(engines: ModuleType, pair: Backend, prompt: tuple[int, ...]) -> ServedText:
     """What an engine that agrees with us would say: our own rounds, with vLLM's one token ahead of them."""
-    first = engines.decode(pair, replace(SETTINGS, max_new_tokens=1), prompt)[0]
-    rounds = engines.decode(pair, replace(SETTINGS, max_new_tokens=31), prompt + first.token_ids)
-    tokens = engines.text_of([first, *rounds])
-    logits = tuple(z for round_ in (first, *rounds) for z in engines.written_logits(round_))
-    return engines.Written(tokens, logits, counts([len(round_.decision.kept) for round_ in rounds]))
+    first = decoded(pair, replace(SETTINGS, max_new_tokens=1), prompt)[0]
+    rounds = decoded(pair, replace(SETTINGS, max_new_tokens=31), prompt + first.token_ids)
+    tokens = text_of([first, *rounds])
+    logits = [z for round_ in (first, *rounds) for z in engines.written_logits(round_)]
+    rows = tuple({token: z} for token, z in zip(tokens, logits, strict=True))
+    return ServedText(tokens, rows, counts([len(round_.decision.kept) for round_ in rounds]))
+
+
+def with_tokens(written: ServedText, tokens: tuple[int, ...]) -> ServedText:
+    rows = tuple({token: max(row.values())} for token, row in zip(tokens, written.rows, strict=True))
+    return replace(written, tokens=tokens, rows=rows)
 
 
 def counts(accepted: list[int]) -> AcceptanceCounts:
@@ -70,7 +79,7 @@ def counts(accepted: list[int]) -> AcceptanceCounts:
 
 
 def test_what_agrees_is_counted_and_no_difference_is_found(
-    engines: ModuleType, pair: Backend, prompt: tuple[int, ...], written: Any
+    engines: ModuleType, pair: Backend, prompt: tuple[int, ...], written: ServedText
 ) -> None:
     found = engines.compare(pair, SETTINGS, [prompt], [written])
     rounds = written.counts.steps
@@ -81,33 +90,33 @@ def test_what_agrees_is_counted_and_no_difference_is_found(
 
 
 def test_another_token_is_found_where_it_stands_with_its_gap(
-    engines: ModuleType, pair: Backend, prompt: tuple[int, ...], written: Any, monkeypatch: pytest.MonkeyPatch
+    engines: ModuleType, pair: Backend, prompt: tuple[int, ...], written: ServedText, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rounds = engines.decode(pair, replace(SETTINGS, max_new_tokens=31), prompt + written.tokens[:1])
+    rounds = decoded(pair, replace(SETTINGS, max_new_tokens=31), prompt + written.tokens[:1])
     at = 1 + len(rounds[0].token_ids)  # the first token of the second round
     second = int(rounds[1].speculation.top_ids[0, 1])
-    other = replace(written, tokens=(*written.tokens[:at], second, *written.tokens[at + 1 :]))
+    other = with_tokens(written, (*written.tokens[:at], second, *written.tokens[at + 1 :]))
     found = engines.compare(pair, SETTINGS, [prompt], [other])
     (difference,) = found["differences"]
     assert (difference["what"], difference["round"], difference["position"]) == ("text", 1, at)
     assert difference["tokens"] == (written.tokens[at], second)
     assert difference["gap"] == pytest.approx(float(rounds[1].speculation.margin[0]))
     assert (found["same_rounds"], found["same_texts"], found["unexplained"]) == (1, 0, 1)
-    monkeypatch.setattr(engines, "ROUNDING", difference["gap"])
+    monkeypatch.setattr(round_differences, "ROUNDING", difference["gap"])
     assert engines.compare(pair, SETTINGS, [prompt], [other])["unexplained"] == 0
 
 
 def test_the_first_token_of_all_is_compared(
-    engines: ModuleType, pair: Backend, prompt: tuple[int, ...], written: Any
+    engines: ModuleType, pair: Backend, prompt: tuple[int, ...], written: ServedText
 ) -> None:
-    other = replace(written, tokens=(written.tokens[0] + 1, *written.tokens[1:]))
+    other = with_tokens(written, (written.tokens[0] + 1, *written.tokens[1:]))
     (difference,) = engines.compare(pair, SETTINGS, [prompt], [other])["differences"]
     assert (difference["what"], difference["round"], difference["position"]) == ("text", -1, 0)
 
 
 @pytest.mark.parametrize("change", [-1, 1])
 def test_another_count_of_accepted_tokens_is_found(
-    engines: ModuleType, pair: Backend, prompt: tuple[int, ...], written: Any, change: int
+    engines: ModuleType, pair: Backend, prompt: tuple[int, ...], written: ServedText, change: int
 ) -> None:
     accepted = written.counts.accepted.tolist()
     at = next(i for i, count in enumerate(accepted) if 0 <= count + change <= 4)
@@ -121,7 +130,7 @@ def test_another_count_of_accepted_tokens_is_found(
 
 @pytest.mark.parametrize("more", [True, False])
 def test_more_rounds_on_one_side_are_a_difference(
-    engines: ModuleType, pair: Backend, prompt: tuple[int, ...], written: Any, more: bool
+    engines: ModuleType, pair: Backend, prompt: tuple[int, ...], written: ServedText, more: bool
 ) -> None:
     accepted = written.counts.accepted.tolist()
     accepted = [*accepted, 0] if more else accepted[:-1]

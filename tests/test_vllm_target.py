@@ -21,10 +21,9 @@ from mars_viz.record_map import Mapping
 from mars_viz.recording import Recording
 from mars_viz.run import Settings
 from mars_viz.runfiles import load_run, save_run
-from mars_viz.speculators import names
+from mars_viz.speculators import names, vllm_http
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
-from mars_viz.speculators.targets import vllm
 from mars_viz.ui import visitors
 from mars_viz.ui.decode_form import named_models
 from tests.vllm_server import Manners, vllm_server
@@ -40,8 +39,8 @@ def manners() -> Manners:
 
 @pytest.fixture
 def address(pair: Backend, manners: Manners, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr(vllm, "_RETRIES", vllm._RETRIES.new(backoff_factor=0.0))
-    monkeypatch.delenv(vllm.KEY, raising=False)
+    monkeypatch.setattr(vllm_http, "_RETRIES", vllm_http._RETRIES.new(backoff_factor=0.0))
+    monkeypatch.delenv(vllm_http.KEY, raising=False)
     with vllm_server(pair, manners) as found:
         yield found
 
@@ -111,7 +110,7 @@ def test_the_drafted_token_is_known_wherever_it_stands(pair: Backend, address: s
         ({"allowed": 1}, "max allowed: 1"),
         ({"given": 5}, "5 tokens of a position where 16 were"),
         ({"shift": 1}, "makes other tokens of a text"),
-        ({"key": "secret"}, vllm.KEY),
+        ({"key": "secret"}, vllm_http.KEY),
         ({"statuses": [400]}, "as the test wants it"),
         ({"statuses": [500] * 9}, "answered 500"),
         ({"statuses": [429] * 9}, "too busy"),
@@ -140,7 +139,7 @@ def test_the_key_is_sent_and_told_nobody(
     address: str, manners: Manners, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     manners.key = "open-sesame"
-    monkeypatch.setenv(vllm.KEY, "open-sesame")
+    monkeypatch.setenv(vllm_http.KEY, "open-sesame")
     backend = load_backend(address, DRAFTER)
     save_run(written(backend, GREEDY), tmp_path / "run")
     assert not [file for file in (tmp_path / "run").iterdir() if b"open-sesame" in file.read_bytes()]
@@ -157,7 +156,7 @@ def test_a_server_that_is_too_slow_or_gone_is_a_sentence(
     address: str, manners: Manners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manners.pause = 3.0
-    monkeypatch.setattr(vllm, "PATIENCE", 0.2)
+    monkeypatch.setattr(vllm_http, "PATIENCE", 0.2)
     with pytest.raises(ModelError, match="No vLLM server answers"):
         load_backend(address, DRAFTER)
     with socket.socket() as free:

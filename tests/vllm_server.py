@@ -19,6 +19,7 @@ import torch
 
 from mars_viz import demo
 from mars_viz.speculators.backend import Backend
+from tests.speculating import Speculating
 
 
 @dataclass
@@ -41,6 +42,10 @@ class Manners:
     """How many of the next completions break off in the middle of the answer."""
     pause: float = 0.0
     """Seconds before each completion."""
+    speculating: Speculating | None = None
+    """How it speculates by itself, if it does."""
+    plain: bool = False
+    """True for one that has no page for Prometheus."""
     requests: list[dict[str, Any]] = field(default_factory=list)
     """The completions that were asked for."""
     sockets: set[Any] = field(default_factory=set)
@@ -68,6 +73,10 @@ def vllm_server(backend: Backend, manners: Manners | None = None) -> Iterator[st
 
         def do_GET(self) -> None:
             served = {"id": str(demo.TARGET), "object": "model", "root": str(demo.TARGET), "max_model_len": 512}
+            if self.path == "/metrics" and not manners.plain:
+                counters = ["num_requests_running", *(["spec_decode_num_drafts_total"] if manners.speculating else [])]
+                self._send(200, "".join(f"# TYPE vllm:{name} counter\nvllm:{name} 1.0\n" for name in counters))
+                return
             self._send(200, {"/v1/models": {"data": [served]}, "/version": {"version": "0.32.0"}}.get(self.path))
 
         def do_POST(self) -> None:
@@ -75,11 +84,12 @@ def vllm_server(backend: Backend, manners: Manners | None = None) -> Iterator[st
             if manners.key and self.headers.get("Authorization") != f"Bearer {manners.key}":
                 self._send(401, {"error": "Unauthorized"})
             elif self.path == "/tokenize":
-                ids = backend.tokenizer.library(body["prompt"], add_special_tokens=False)["input_ids"]
+                special = body["add_special_tokens"]
+                ids = backend.tokenizer.library(body["prompt"], add_special_tokens=special)["input_ids"]
                 self._send(200, {"tokens": [token + manners.shift for token in ids]})
             elif manners.statuses:
                 self._send(manners.statuses.pop(0), {"error": {"message": "as the test wants it"}})
-            elif body["logprobs"] > manners.allowed:
+            elif body.get("logprobs", 0) > manners.allowed:
                 said = f"Requested sample logprobs of {body['logprobs']}, which is greater than max allowed: "
                 self._send(400, {"error": {"message": f"{said}{manners.allowed}"}})
             else:
@@ -89,7 +99,10 @@ def vllm_server(backend: Backend, manners: Manners | None = None) -> Iterator[st
                 with one_at_a_time:
                     answer = self._choice if "prompt_logprobs" in body else self._written
                     choices = [answer(i, text, body) for i, text in enumerate(body["prompt"])]
-                self._send(200, {"choices": choices[::-1]})
+                metrics = [each.pop("metrics", None) for each in choices]
+                tokens = sum(len(each.get("token_ids", "1")) for each in choices)
+                told = {"usage": {"completion_tokens": tokens}, "metrics": metrics[0] if len(metrics) == 1 else None}
+                self._send(200, {"choices": choices[::-1]} | told)
 
         def _choice(self, index: int, text: list[int], body: Mapping[str, Any]) -> dict[str, Any]:
             rows, count = self._rows(text), self._count(body)
@@ -100,11 +113,15 @@ def vllm_server(backend: Backend, manners: Manners | None = None) -> Iterator[st
         def _written(self, index: int, text: list[int], body: Mapping[str, Any]) -> dict[str, Any]:
             tokens: list[int] = []
             rows: list[dict[str, float]] = []
+            if manners.speculating is not None and "logprobs" not in body:
+                tokens, metrics = manners.speculating.write(text, body["max_tokens"])
+                return {"index": index, "text": "", "token_ids": tokens, "logprobs": None, "metrics": metrics}
             while len(tokens) < body["max_tokens"] and (not tokens or tokens[-1] not in backend.eos_ids):
                 row = self._rows([*text, *tokens])[-1]
                 tokens.append(int(row.argmax()))
-                rows.append(_after(row, self._count(body)))
-            return {"index": index, "text": "", "token_ids": tokens, "logprobs": {"top_logprobs": rows}}
+                rows += [_after(row, self._count(body))] if "logprobs" in body else []
+            top = {"top_logprobs": rows} if "logprobs" in body else None
+            return {"index": index, "text": "", "token_ids": tokens, "logprobs": top}
 
         def _rows(self, text: list[int]) -> torch.Tensor:
             with torch.inference_mode():
@@ -114,8 +131,8 @@ def vllm_server(backend: Backend, manners: Manners | None = None) -> Iterator[st
         def _count(self, body: Mapping[str, Any]) -> int:
             return int(body["logprobs"]) if manners.given is None else manners.given
 
-        def _send(self, status: int, body: Mapping[str, Any] | None) -> None:
-            data = json.dumps(body or {}).encode()
+        def _send(self, status: int, body: Mapping[str, Any] | str | None) -> None:
+            data = (body if isinstance(body, str) else json.dumps(body or {})).encode()
             self.send_response(200 if body is None and status == 404 else status)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()

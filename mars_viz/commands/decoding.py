@@ -26,7 +26,7 @@ from mars_viz.run import Run, Settings, stop_words
 from mars_viz.runfiles import check_free
 from mars_viz.shapes import DRAWN_EXAMPLE, EXAMPLE, drafted_tokens
 from mars_viz.speculators.drafter_names import Ngram
-from mars_viz.speculators.names import check_controller, check_names, check_trees
+from mars_viz.speculators.names import check_controller, check_device_map, check_names, check_trees
 from mars_viz.strict_formats import json_of
 from mars_viz.terminal import raw, say
 
@@ -164,6 +164,11 @@ def backend_arguments(parser: argparse.ArgumentParser, *, drafter: bool = True) 
             "EAGLE-3 head for the target, eagle3 the built-in one's "
             "(default: the built-in one; with another target prompt lookup)",
         )
+    parser.add_argument(
+        "--device-map",
+        choices=("auto",),
+        help="lay a target larger than one GPU over all GPUs, then over memory and disk; needs accelerate",
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps (default: %(default)s)")
     parser.add_argument(
         "--dtype",
@@ -214,6 +219,8 @@ def opened_backend(options: argparse.Namespace, begun: str = "auto") -> Backend:
     where a library is missing or they cannot be loaded."""
     dtype = begun if options.dtype == "auto" else options.dtype
     check_names(options.target, options.drafter, device=options.device, dtype=dtype)
+    if options.device_map is not None:
+        check_device_map(options.target, options.device)
     for library in ("torch", "transformers", "tqdm"):
         if importlib.util.find_spec(library) is None:
             raise ModelError(f"Decoding needs {library}, which is not installed. Run: pip install -r requirements.txt")
@@ -222,7 +229,7 @@ def opened_backend(options: argparse.Namespace, begun: str = "auto") -> Backend:
     if options.target is not None and options.drafter is None:
         note(f"No drafter is named, so prompt lookup drafts ({Ngram().name}).")
     how = {"device": options.device, "dtype": dtype, "cuda_graphs": options.cuda_graphs}
-    return load_backend(options.target, options.drafter, **how)
+    return load_backend(options.target, options.drafter, device_map=options.device_map, **how)
 
 
 def decoded(backend: Backend, wish: DecodeRequest, options: argparse.Namespace) -> Run:

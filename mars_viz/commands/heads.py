@@ -55,7 +55,7 @@ def share(interval: Interval) -> str:
     return f"{interval.estimate:.1%} ({interval.low:.1%} to {interval.high:.1%})"
 
 
-def prompts_argument(parser: argparse.ArgumentParser) -> None:
+def prompts_argument(parser: argparse._ActionsContainer) -> None:
     """Add the option for a file of prompts."""
     parser.add_argument("--prompts", metavar="FILE", help="a UTF-8 file with a prompt in each line (default: stories)")
 

@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> None:
     options.drafter = "ngram:n=3"  # which loads nothing
     backend = opened_backend(options)
     from mars_viz.speculators.server_check import CheckingServer
-    from mars_viz.speculators.targets.vllm import Server
+    from mars_viz.speculators.vllm_http import Server
 
     checking = CheckingServer(Server.at(address), backend, prompts, tokens=options.tokens)
     with progress_bar()(desc="Held against it", total=len(prompts), unit=" texts") as bar:

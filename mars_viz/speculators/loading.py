@@ -18,6 +18,7 @@ from mars_viz import demo
 from mars_viz.errors import BadInput, ModelError
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend, Part
+from mars_viz.speculators.device_map import DeviceMap, is_spread, layout, place_of
 from mars_viz.speculators.download_progress import Arrival, LoadShare
 from mars_viz.speculators.draft import Drafter, Target
 from mars_viz.speculators.drafter_names import Eagle3, Layers, NamedDrafter, Trimmed
@@ -52,12 +53,20 @@ from mars_viz.speculators.model_files import (
     short_name,
     tokenizer_of,
 )
-from mars_viz.speculators.names import check_names, drafter_for, models_named, server_named, whole_drafter
+from mars_viz.speculators.names import (
+    check_device_map,
+    check_names,
+    drafter_for,
+    models_named,
+    server_named,
+    whole_drafter,
+)
 from mars_viz.speculators.networks import Opener, opener
 from mars_viz.speculators.targets.model import ModelTarget
-from mars_viz.speculators.targets.vllm import Server, VllmTarget, check_target
+from mars_viz.speculators.targets.vllm import VllmTarget, check_target
 from mars_viz.speculators.threads import fit_cores
 from mars_viz.speculators.token_bytes import TransformersTokenizer
+from mars_viz.speculators.vllm_http import Server
 
 
 def load_backend(
@@ -68,6 +77,7 @@ def load_backend(
     dtype: str = "auto",
     folders: bool = True,
     cuda_graphs: bool = False,
+    device_map: DeviceMap | None = None,
     tell: Callable[[str, float], None] = lambda doing, share: None,
 ) -> Backend:
     """Load a target and a drafter by hub id or folder; a target may be a vLLM server, by its address, and a drafter
@@ -76,11 +86,14 @@ def load_backend(
     None takes the built-in target, and for the drafter what `drafter_for` says. `device` auto takes a GPU if there is
     one; `dtype` auto takes the weights' own on a GPU, and on the CPU float32, or bfloat16 where all models are stored
     in it, the target is large and the processor has units for it (see `dtypes`). `cuda_graphs` goes to `opener`.
+    A `device_map` lays the target over several devices, see `device_map`, and the drafter where its tokens go in.
     Without `folders` models are asked of the hub, and nobody learns which folders there are. `tell` hears what is being
     done and how far it is, from 0 to 1; what it raises ends the loading. Raises BadInput, with the remedy, for anything
     that keeps them from working, TooLarge for what does not fit.
     """
     check_names(target, drafter, device=device, dtype=dtype, folders=folders)
+    if device_map is not None:
+        check_device_map(target, device)
     named, drafting = drafter_for(target, drafter), whole_drafter(target, drafter)
     if address := server_named(target):
         return _with_server(address, named, drafting, device, dtype, cuda_graphs=cuda_graphs, tell=tell)
@@ -107,10 +120,11 @@ def load_backend(
         else None
     )
     kind = dtype_of(dtype, place, names)
-    check_fit(names, place, kind)
-    models = []
-    for name, span in zip(names, (LoadShare(0.1, 0.7), LoadShare(0.7, 1.0)), strict=False):
-        models.append(loaded_model(name, place, kind, Arrival(short_name(name), span, tell)))
+    check_fit(names if device_map is None else names[1:], place, kind)
+    models = [loaded_model(names[0], place, kind, Arrival(short_name(names[0]), LoadShare(0.1, 0.7), tell), device_map)]
+    for name in names[1:]:
+        there = place_of(models[0])
+        models.append(loaded_model(name, there, kind, Arrival(short_name(name), LoadShare(0.7, 1.0), tell)))
     sizes = [output_size(model) for model in models]
     for name, size, tokenizer in zip(names, sizes, tokenizers, strict=True):
         if size < len(tokenizer):
@@ -141,9 +155,14 @@ def backend_of(
 ) -> Backend:
     """A backend of loaded models; None takes the end-of-text tokens that the target's configuration names. The drafter
     is `trimmed` where that says how."""
+    if is_spread(target.model) and isinstance(drafter, Eagle3 | LoadedHead | Layers):
+        raise ModelError(
+            f"{drafter.name} reads what happens inside the target, which lies on several devices; take a drafter "
+            "that is a model, or ngram:n=3."
+        )
     by_text = isinstance(drafter, Loaded) and drafter.tokenizer is not None
     models = [each.model for each in (target, drafter) if isinstance(each, Loaded)][: 1 if by_text else 2]
-    size, place = min(map(output_size, models)), target.model.device
+    size, place = min(map(output_size, models)), place_of(target.model)
     ends = eos_ids_of(target.model, tokenizer) if eos_ids is None else eos_ids
     kept = None if trimmed is None else kept_tokens(trimmed, tokenizer, size, ends)
     if isinstance(drafter, Eagle3):
@@ -158,7 +177,10 @@ def backend_of(
         drafts = with_fewer_layers(target, drafter) if isinstance(drafter, Layers) else drafter
         drafting = _by_model(drafts, size, kept, cuda_graphs=cuda_graphs)
     return Backend(
-        target=model_target(opener(target.model, size, cuda_graphs=cuda_graphs), target.name, target.revision),
+        target=replace(
+            model_target(opener(target.model, size, cuda_graphs=cuda_graphs), target.name, target.revision),
+            note=layout(target.model),
+        ),
         drafter=_called(drafting, trimmed),
         tokenizer=TransformersTokenizer(tokenizer, target.name),
         vocabulary_size=size,

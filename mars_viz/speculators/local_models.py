@@ -6,6 +6,7 @@ Knows transformers and devices; knows no drafters and no decoding. Safetensors o
 from __future__ import annotations
 
 import platform
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -14,6 +15,7 @@ from transformers.utils import logging as transformers_logging
 
 from mars_viz.errors import MarsVizError, ModelError
 from mars_viz.speculators.device_errors import is_gone, lacks_memory, lost
+from mars_viz.speculators.device_map import DeviceMap, loaded_over
 from mars_viz.speculators.download_progress import Arrival
 from mars_viz.speculators.memory import too_large
 from mars_viz.speculators.model_files import cannot_load, fetched_model
@@ -29,16 +31,25 @@ def device_named(name: str) -> torch.device:
     return torch.device(name)
 
 
-def loaded_model(name: str, device: torch.device, dtype: torch.dtype | str, arrival: Arrival) -> PreTrainedModel:
-    """The model of a hub id or folder, there. Raises BadInput where it cannot be had or does not fit."""
+def loaded_model(
+    name: str,
+    device: torch.device,
+    dtype: torch.dtype | str,
+    arrival: Arrival,
+    device_map: DeviceMap | None = None,
+) -> PreTrainedModel:
+    """The model of a hub id or folder, there, or where the map lays it. Raises BadInput where it cannot be had or does
+    not fit."""
     transformers_logging.disable_progress_bar()  # the arrival is told instead
     try:
         with arrival.reading():
             folder = fetched_model(name, arrival.bars())
-            model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=dtype, use_safetensors=True, trust_remote_code=False
+            load = partial(
+                AutoModelForCausalLM.from_pretrained, folder, dtype=dtype, use_safetensors=True, trust_remote_code=False
             )
-        model.to(device)
+            model: PreTrainedModel = load() if device_map is None else loaded_over(device_map, load)
+        if device_map is None:
+            model.to(device)
         model.requires_grad_(False)
         return model
     except MarsVizError:

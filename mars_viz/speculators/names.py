@@ -5,6 +5,7 @@ Knows names and folders; knows no hub and no devices, and imports no model libra
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from os import PathLike
 from pathlib import Path
@@ -106,6 +107,16 @@ def check_names(
         _check_head(drafting.head, target, folders)
     if isinstance(named, ReadsText) and named.text:
         _check_text(named.text, folders)
+
+
+def check_device_map(target: str | PathLike[str] | None, device: str) -> None:
+    """Raise BadInput, with the remedy, where a target of this name cannot be laid over several devices."""
+    if server_named(target):
+        raise SettingError("A served target lies where its server has it; leave --device-map out.")
+    if device != "auto":
+        raise SettingError(f"A device map chooses the devices itself, and {device} was asked for; leave --device out.")
+    if importlib.util.find_spec("accelerate") is None:
+        raise ModelError("A device map needs accelerate, which is not installed. Run: pip install accelerate")
 
 
 def check_trees(settings: Settings, target: str | PathLike[str] | None, drafter: str | PathLike[str] | None) -> None:

@@ -18,7 +18,8 @@ from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.device_errors import inference
 from mars_viz.speculators.draft import TopLogits
-from mars_viz.speculators.targets.vllm import ServedText, Server, check_target
+from mars_viz.speculators.targets.vllm import check_target
+from mars_viz.speculators.vllm_http import ServedText, Server
 
 LEAST = 3
 """Texts of which an interval is made."""

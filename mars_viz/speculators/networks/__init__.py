@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from mars_viz.speculators.device_errors import inference
+from mars_viz.speculators.device_map import is_spread
 from mars_viz.speculators.networks.batched import RaggedNetwork
 from mars_viz.speculators.networks.cache_pool import CachePool
 from mars_viz.speculators.networks.chains import Chain, Pick
@@ -104,7 +105,7 @@ def opener(model: PreTrainedModel, vocabulary_size: int, *, cuda_graphs: bool = 
     taken unless `cuda_graphs` asks for the batched one. A pass of our own is held against transformers' on a first
     block, and gives way to it where they differ beyond rounding.
     """
-    if fits(model):
+    if not is_spread(model) and fits(model):
         weights = pack(model, vocabulary_size)
         ours = Opener(partial(PackedLlama, weights), batching=str(weights.batching), model=model)
     elif reason := why_not(model):

@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
+from mars_viz.speculators.device_map import place_of
 from mars_viz.speculators.networks.layer_inputs import LayerInputs
 from mars_viz.speculators.networks.tree_mask import TreeMask
 from mars_viz.speculators.threads import on_shared_cores
@@ -24,7 +25,7 @@ class PlainNetwork:
 
     def __init__(self, model: PreTrainedModel, vocabulary_size: int):
         self.inputs = LayerInputs()
-        self.device = model.device
+        self.device = place_of(model)
         self._model = model
         self._vocabulary_size = vocabulary_size
         self._caches: dict[int, DynamicCache] = {}

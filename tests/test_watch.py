@@ -1,0 +1,353 @@
+"""`mars-viz watch`, over real HTTP: what a server accepts of its own drafts is told as it comes, the first round that
+parts from strict speculation is found where it is, and whatever goes wrong is a sentence."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mars_viz import demo
+from mars_viz.analysis import round_differences
+from mars_viz.analysis.round_differences import Differs
+from mars_viz.analysis.watch_verdict import Accepts, ServerWatch
+from mars_viz.cli import main
+from mars_viz.commands import watch
+from mars_viz.demo.prompts import STORIES
+from mars_viz.errors import BadInput
+from mars_viz.prompts import builtin_prompts
+from mars_viz.run import Settings
+from mars_viz.speculators import server_watch, vllm_http
+from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.loading import load_backend
+from mars_viz.speculators.server_watch import WatchingServer, decoded
+from mars_viz.speculators.vllm_http import Server
+from tests.speculating import Speculating
+from tests.vllm_server import Manners, vllm_server
+
+TOKENS = 32
+PROMPTS = STORIES[:3]
+PAIR = ["--target", str(demo.TARGET), "--drafter", str(demo.DRAFTER)]
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm_http, "_RETRIES", vllm_http._RETRIES.new(backoff_factor=0.0))
+    monkeypatch.delenv(vllm_http.KEY, raising=False)
+
+
+@pytest.fixture(scope="module")
+def trigram(pair: Backend) -> Backend:
+    """Another drafter for the same target; some of its drafts are empty."""
+    return load_backend(demo.TARGET, "trigram", device="cpu", dtype="float32")
+
+
+def watched(backend: Backend | None, served: Speculating, **how: Any) -> ServerWatch:
+    with vllm_server(served.backend, Manners(speculating=served)) as address:
+        watching = WatchingServer(Server.at(address), backend, how.pop("prompts", PROMPTS), **{"tokens": TOKENS} | how)
+        assert len(list(watching)) == len(watching)
+        return watching.result()
+
+
+def ours(pair: Backend, prompt: str, gamma: int = 4) -> list[int]:
+    """Accepted in each of our rounds behind the first token."""
+    settings = Settings(rule="strict", gamma=gamma, max_new_tokens=TOKENS)
+    ids = pair.prompt_ids(prompt, settings)
+    first = decoded(pair, replace(settings, max_new_tokens=1), ids)[0].token_ids
+    rounds = decoded(pair, replace(settings, max_new_tokens=TOKENS - 1), ids + first)
+    return [len(each.decision.kept) for each in rounds]
+
+
+def test_a_server_that_speculates_as_we_do_accepts_the_same_in_every_round(pair: Backend) -> None:
+    found = watched(pair, Speculating(pair))
+    assert found.accepts is Accepts.SAME and not found.differences and not found.findings and found.gamma == 4
+    for each, prompt in zip(found.prompts, PROMPTS, strict=True):
+        assert each.served.accepted.tolist() == each.here.accepted.tolist() == ours(pair, prompt)
+        assert each.tokens == each.here.completion_tokens == TOKENS and each.same_rounds == each.rounds > 3
+    assert any(each.served.accepted_total + each.served.steps + 1 > each.tokens for each in found.prompts), (
+        "past its end"
+    )
+    rounds = sum(each.rounds for each in found.prompts)
+    assert found.sentence.endswith(f"{rounds} of {rounds} rounds.")
+    assert found.served == found.here and found.served.tau.estimate == pytest.approx(3 * (TOKENS - 1) / rounds)
+    reached = [sum(int((each.served.accepted > at).sum()) for each in found.prompts) / rounds for at in range(4)]
+    assert [each.estimate for each in found.served.positions] == pytest.approx(reached)
+
+
+def test_a_target_that_is_too_large_here_may_be_the_server_itself(pair: Backend, trigram: Backend) -> None:
+    """It scores what the drafter of this machine drafts, and its own drafts stand beside it."""
+    for served, accepts in ((pair, Accepts.SAME), (trigram, Accepts.FEWER)):
+        with vllm_server(pair, Manners(speculating=Speculating(served))) as address:
+            here = load_backend(address, str(demo.DRAFTER), device="cpu", dtype="float32")
+            watching = WatchingServer(Server.at(address), here, PROMPTS[:2], tokens=TOKENS)
+            assert len(list(watching)) == 2 and watching.result().accepts is accepts
+            assert watching.result().dtype == "as served"
+
+
+def test_rounds_without_a_draft_are_no_steps_of_the_server(trigram: Backend) -> None:
+    found = watched(trigram, Speculating(trigram))
+    assert any(each.rounds > each.served.steps for each in found.prompts)
+    assert found.accepts is Accepts.SAME
+    for each in found.prompts:
+        assert watch.tau_of(each.served) == (TOKENS - 1, pytest.approx(each.rounds, abs=1))
+
+
+def test_another_drafter_accepts_fewer_and_is_found_where_it_first_does(pair: Backend, trigram: Backend) -> None:
+    found = watched(pair, Speculating(trigram))
+    assert found.accepts is Accepts.FEWER and len(found.differences) == 3
+    for each, prompt in zip(found.prompts, PROMPTS, strict=True):
+        here, its, at = ours(pair, prompt), each.served.accepted.tolist(), each.difference.round
+        assert each.difference.what is Differs.DRAFT and each.difference.accepted == (its[at], here[at])
+        assert its[:at] == here[:at] and each.difference.depth == min(its[at], here[at]) and each.same_rounds == at
+    assert "accepts fewer tokens" in found.sentence and "first difference at prompt 1, round" in found.sentence
+    assert "its drafter is not the one named here" in found.findings[0]
+
+
+def test_a_round_that_accepts_nothing_is_found(pair: Backend) -> None:
+    at = next(at for at, kept in enumerate(ours(pair, PROMPTS[1])) if at > 1 and kept > 1)
+    found = watched(pair, Speculating(pair, refuses={1: at}))
+    (difference,) = found.differences
+    assert (difference.prompt, difference.round, difference.depth, difference.what) == (1, at, 0, Differs.DRAFT)
+    assert difference.accepted == (0, ours(pair, PROMPTS[1])[at])
+    assert found.accepts is Accepts.OTHER and f"prompt 2, round {at + 1}, position 1" in found.sentence
+    assert "or refused one that the target writes" in found.sentence
+    assert [each.difference is None for each in found.prompts] == [True, False, True]
+
+
+def test_a_relaxed_rule_accepts_more_and_other_texts(pair: Backend) -> None:
+    found = watched(pair, Speculating(pair, rule="mars", dial=0.8), tokens=64)
+    assert found.accepts is Accepts.MORE and {each.what for each in found.differences} == {Differs.RELAXED}
+    assert "more tokens" in found.sentence and "kept a drafted token" in found.sentence
+    assert "relaxed or synthetic acceptance" in found.findings[0]
+
+
+def test_another_draft_length_is_told(pair: Backend) -> None:
+    assert watched(pair, Speculating(pair, gamma=2)).accepts is Accepts.SAME, "as many are drafted as the server drafts"
+    found = watched(pair, Speculating(pair, gamma=2), gamma=4)
+    assert (found.gamma, found.gamma_here, found.accepts) == (2, 4, Accepts.FEWER)
+    assert {each.what for each in found.differences} == {Differs.LENGTH} and "shorter" in found.sentence
+    assert found.findings[0].startswith("It drafts 2 tokens in a round, and 4")
+    longer = watched(pair, Speculating(pair, gamma=4), gamma=2)
+    assert longer.accepts is Accepts.MORE and "longer" in longer.sentence
+
+
+def test_another_precision_is_told_from_other_weights(pair: Backend) -> None:
+    rounded = load_backend(device="cpu", dtype="bfloat16")
+    found = watched(pair, Speculating(rounded), prompts=STORIES[6:10], tokens=64)
+    assert found.differences and all("as in another precision (here float32" in each for each in found.findings)
+    other = load_backend(demo.DRAFTER, demo.DRAFTER, device="cpu", dtype="float32")
+    found = watched(pair, Speculating(other))
+    assert any("its weights are others" in each for each in found.findings)
+
+
+def test_a_text_that_ends_early_is_told(pair: Backend) -> None:
+    found = watched(pair, Speculating(pair, ends={0: 2}))
+    (difference,) = found.differences
+    assert (difference.what, difference.prompt, difference.round) == (Differs.END, 0, 2)
+    assert "ended the text earlier" in found.findings[0] and "it made 2 rounds" in found.sentence
+
+
+def test_a_text_of_one_token_has_no_rounds(pair: Backend) -> None:
+    settings = Settings(rule="strict", max_new_tokens=1)
+    (round_,) = decoded(pair, settings, pair.prompt_ids(PROMPTS[0], settings))
+    ending = replace(pair, eos_ids=frozenset(round_.token_ids))
+    found = watched(ending, Speculating(ending), prompts=PROMPTS[:1])
+    assert (found.prompts[0].tokens, found.prompts[0].rounds, found.accepts) == (1, 0, Accepts.SAME)
+    assert not found.differences and "nan" not in "".join(watch.table(found.served, found.here))
+
+
+def test_a_tie_is_no_fault(pair: Backend, trigram: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(round_differences, "ROUNDING", 100.0)
+    found = watched(pair, Speculating(trigram))
+    assert found.ties == 3 and not found.differences and found.accepts is Accepts.SAME
+    assert "3 prompts part at a tie within rounding" in found.sentence
+
+
+def test_sums_alone_show_no_rounds(pair: Backend) -> None:
+    found = watched(pair, Speculating(pair, level="summary"))
+    assert found.accepts is Accepts.SAME and "on the whole" in found.sentence and "--per-request" in found.findings[0]
+    assert not any(each.tells_rounds for each in found.prompts) and found.served == found.here
+    relaxed = watched(pair, Speculating(pair, level="summary", rule="mars", dial=0.8), tokens=64)
+    assert relaxed.accepts is Accepts.MORE and relaxed.differences, "texts are held against each other all the same"
+
+
+def test_without_a_drafter_nothing_is_loaded_or_claimed(
+    pair: Backend, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "opened_backend", lambda *_: pytest.fail("it began to load models"))
+    with vllm_server(pair, Manners(speculating=Speculating(pair))) as address:
+        assert main(["watch", address, "--limit", "2", "--tokens", str(TOKENS)]) == 0
+    said = capsys.readouterr().out
+    assert "is not known" in said and "--drafter MODEL" in said and "the same here" not in said
+    assert "".join(map(str, ours(pair, STORIES[0]))) in said.splitlines()[0]
+
+
+@pytest.fixture
+def served(pair: Backend, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Manners]]:
+    """The address of a server and its manners; the command finds the models loaded."""
+    monkeypatch.setattr(watch, "opened_backend", lambda *_: pair)
+    manners = Manners(speculating=Speculating(pair))
+    with vllm_server(pair, manners) as address:
+        yield address, manners
+
+
+def test_the_command_tells_each_prompt_and_then_all(
+    pair: Backend, served: tuple[str, Manners], capsys: pytest.CaptureFixture[str]
+) -> None:
+    address, manners = served
+    small = [*PAIR, "--limit", "3", "--tokens", str(TOKENS)]
+    manners.speculating.refuses = {2: 3}
+    assert main(["watch", address, *small]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[:6] for line in lines[:5]] == ["1 of 3", "2 of 3", "3 of 3", "  here", "      "]
+    assert "the same here" in lines[0] and "[0]" in lines[2] and "prompt 3, round 4, position 1" in lines[4]
+    assert any(line.startswith("position 4 ") and "(" in line for line in lines)
+    manners.speculating.texts = 0
+    assert main(["watch", address, *small, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["complete"] and told["accepts"] == "other" and told["gamma"] == 4 and len(told["prompts"]) == 3
+    assert told["prompts"][0]["served"] == told["prompts"][0]["here"]
+    assert told["prompts"][2]["difference"]["round"] == 3 and told["prompts"][2]["same_rounds"] == 3
+    assert told["sentence"] in lines and told["findings"][0] in lines
+    assert all("logprobs" not in body for body in manners.requests), "no logits are needed"
+
+
+def test_an_interruption_tells_what_came(
+    pair: Backend, served: tuple[str, Manners], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = server_watch.held_against
+
+    def interrupted(backend: Backend, settings: Settings, number: int, *rest: Any) -> Any:
+        if number == 2:
+            raise KeyboardInterrupt
+        return asked(backend, settings, number, *rest)
+
+    monkeypatch.setattr(server_watch, "held_against", interrupted)
+    command = ["watch", served[0], *PAIR, "--tokens", str(TOKENS)]
+    assert main(command) == 130
+    told = capsys.readouterr()
+    assert told.err == "Interrupted after 2 of 12 prompts.\n" and "accepts as many tokens" in told.out
+    assert main([*command, "--json"]) == 130
+    told = json.loads(capsys.readouterr().out)
+    assert not told["complete"] and len(told["prompts"]) == 2 and told["asked"] == 12
+
+
+def test_what_breaks_on_the_way_keeps_what_came(
+    served: tuple[str, Manners], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, manners = served
+    write = Speculating.write
+
+    def breaking(self: Speculating, *asked: Any) -> Any:
+        if self.texts == 1:
+            manners.statuses = [500] * 9
+        return write(self, *asked)
+
+    monkeypatch.setattr(Speculating, "write", breaking)
+    assert main(["watch", address, *PAIR, "--limit", "3", "--tokens", str(TOKENS)]) == 2
+    told = capsys.readouterr()
+    assert told.out.count(" of 3  ") == 2 and "accepts as many tokens" in told.out
+    assert len(told.err.splitlines()) == 1 and "answered 500 five times" in told.err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "options", "words"),
+    [
+        ({"speculating": None}, [], "does not speculate. Start it"),
+        ({"speculating": None, "plain": True}, [], "tells of no speculation"),
+        ({"level": "none"}, [], "speculates and tells nothing of it. Start it with --per-request"),
+        ({"statuses": [429] * 9}, [], "too busy"),
+        ({"half": 9}, [], "No vLLM server answers"),
+        ({"shift": 1}, PAIR, "makes other tokens of a text"),
+        ({"key": "secret"}, [], vllm_http.KEY),
+        ({}, ["--tokens", "600"], "context is 512 tokens"),
+        ({}, [*PAIR, "--tokens", "600"], "context is 512"),
+        ({}, ["--tokens", "1"], "the prefill writes the first"),
+        ({}, [*PAIR, "--gamma", "0"], "gamma is 0"),
+        ({}, ["--chat"], "leave --chat out"),
+        ({}, ["--limit", "0"], "at least 1"),
+        ({}, ["--set", "builtin:luck"], "no built-in task 'luck'"),
+        ({}, ["--set", "builtin", "--prompts", "file"], "not allowed with"),
+        ({}, ["--prompts", "/no/such/file"], "cannot be read"),
+    ],
+)
+def test_what_cannot_be_watched_is_told_with_the_remedy(
+    served: tuple[str, Manners],
+    capsys: pytest.CaptureFixture[str],
+    wrong: dict[str, Any],
+    options: list[str],
+    words: str,
+) -> None:
+    address, manners = served
+    for name, value in wrong.items():
+        setattr(manners.speculating if name == "level" else manners, name, value)
+    assert main(["watch", address, *options]) == 2
+    told = capsys.readouterr()
+    assert words in told.err and len(told.err.splitlines()) == 1 and not told.out
+
+
+def test_who_is_no_vllm_server_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        gone = f"http://127.0.0.1:{free.getsockname()[1]}"
+    assert main(["watch", gone]) == 2
+    assert "--speculative-config" in capsys.readouterr().err
+    assert main(["watch", "nowhere"]) == 2
+    assert "no server's address" in capsys.readouterr().err
+
+
+def test_counts_that_contradict_themselves_are_refused(
+    served: tuple[str, Manners], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = Speculating._metrics
+
+    def lying(self: Speculating, *counts: Any) -> Any:
+        told = honest(self, *counts)
+        told["speculative_decoding"]["num_accepted_draft_tokens"] += 1
+        return told
+
+    monkeypatch.setattr(Speculating, "_metrics", lying)
+    assert main(["watch", served[0], *PAIR]) == 2
+    assert "counts wrongly what it accepted" in capsys.readouterr().err
+
+
+def test_the_key_is_sent(served: tuple[str, Manners], monkeypatch: pytest.MonkeyPatch) -> None:
+    served[1].key = "open-sesame"
+    monkeypatch.setenv(vllm_http.KEY, "open-sesame")
+    assert main(["watch", served[0], "--limit", "1", "--tokens", "8"]) == 0
+
+
+def test_prompts_are_stories_a_file_or_a_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(*options: str) -> list[str]:
+        return list(watch.prompts_of(argued("http://127.0.0.1:1", *options)))
+
+    def argued(*options: str) -> Any:
+        import argparse
+
+        parser = argparse.ArgumentParser()
+        watch.arguments(parser)
+        return parser.parse_args(options)
+
+    assert asked() == list(STORIES) and asked("--limit", "2") == list(STORIES[:2])
+    each = len(builtin_prompts(1))
+    assert len(asked("--set", "builtin")) == 5 * each and len(asked("--set", "builtin:counting", "--limit", "3")) == 3
+    (tmp_path / "lines").write_text("one\n\ntwo\n")
+    assert asked("--prompts", str(tmp_path / "lines")) == ["one", "two"]
+    talk = {"question_id": 1, "turns": ["first", "second"]}
+    (tmp_path / "set.jsonl").write_text(f"{json.dumps(talk)}\n{json.dumps({'prompt': 'alone'})}\n")
+    assert asked("--set", str(tmp_path / "set.jsonl")) == ["first", "alone"]
+
+
+def test_nothing_is_told_of_nothing(pair: Backend) -> None:
+    with vllm_server(pair, Manners(speculating=Speculating(pair))) as address:
+        server = Server.at(address)
+        with pytest.raises(BadInput, match="no prompt"):
+            WatchingServer(server, None, [])
+        with pytest.raises(BadInput, match="nothing to tell"):
+            WatchingServer(server, None, PROMPTS).result()
+    assert asdict(watched(None, Speculating(pair), prompts=PROMPTS[:1]))["target"] == ""
