@@ -153,4 +153,4 @@ def test_a_press_makes_every_row_exact(address, tab):
     page.get_by_role("button", name="Decode every rule on this prompt").click()
     done = page.get_by_text("Every row is exact: counted on the rule's own text after this prompt.")
     expect(done).to_be_visible()
-    assert not page.get_by_role("button", name="Decode every rule on this prompt").is_visible()
+    expect(page.get_by_role("button", name="Decode every rule on this prompt")).to_be_hidden()

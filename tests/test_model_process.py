@@ -10,9 +10,8 @@ import pickle
 import signal
 import subprocess
 import sys
-import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +37,7 @@ from mars_viz.ui.under_way import stop_button
 from tests.engine_toys import Look, Seen, Steps, Wait, blind, held, toys
 from tests.factories import toy_run
 from tests.recorders import ToyRecorder
-
-PATIENCE = 240.0  # seconds; only a hanging test waits as long
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -47,13 +45,6 @@ def engine() -> Iterator[ModelProcess]:
     made = ModelProcess(toys)
     yield made
     made.rest()
-
-
-def until(holds: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.002)
 
 
 def done(engine: ModelProcess, job: Job[Seen]) -> Seen:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,20 +22,11 @@ from mars_viz.ui.jobs.job import FAULT, Job, JobState, LongJob, Progress
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.tune.jobs import ClockJob, Sweeping, SweepJob
-
-PATIENCE = 240.0  # seconds; only a hanging test waits as long
+from tests.waiting import PATIENCE, until
 
 
 def worker() -> Worker:
     return Worker(Models(lambda choice, tell: object()))
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait for something that another thread does."""
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.002)
 
 
 class Counting(LongJob[Progress]):

@@ -11,13 +11,14 @@ import re
 import shutil
 import time
 import zipfile
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, TimeoutError, expect
 from streamlit.testing.v1 import AppTest
 from sweep_cases import SETTINGS, sweep_over, timing, toy_prompts, toy_sweep
 
@@ -49,6 +50,7 @@ from tests.served import served
 from tests.tables import table_backend
 from tests.tabs import sent
 from tests.test_accessibility import in_words, violations
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 400.0  # seconds; only a hanging test waits as long
@@ -927,8 +929,11 @@ def test_in_a_browser_the_form_closes_and_prompts_are_added_and_stopped(empty, b
         page.get_by_role("button", name="Sweep", exact=True).click()
         expect(count).to_have_count(0)
         page.get_by_role("button", name=re.compile("^Add .* prompts$")).click()
-        page.get_by_test_id("stMainBlockContainer").get_by_role("button", name="Stop").click()
-        page.get_by_role("button", name="Continue").or_(page.get_by_role("button", name=re.compile("^Add "))).wait_for()
         (path,) = empty.iterdir()
+        stop = page.get_by_test_id("stMainBlockContainer").get_by_role("button", name="Stop")
+        until(lambda: stop.is_visible() or load_sweep(path).finished > 6, pause=0.05)
+        with suppress(TimeoutError):  # beside other work it may be done before it can be stopped
+            stop.click(timeout=20_000)
+        page.get_by_role("button", name="Continue").or_(page.get_by_role("button", name=re.compile("^Add "))).wait_for()
         kept = load_sweep(path)
         assert kept.finished >= 6 and list(kept.prompts["id"][:6]) == [item.id for item in builtin_prompts(1).items]

@@ -28,8 +28,7 @@ from mars_viz.ui.live import live_words
 from mars_viz.ui.session import Filling, Session
 from tests.factories import toy_map, toy_run
 from tests.recorders import ToyRecorder
-
-PATIENCE = 240.0  # seconds; only a hanging test waits as long
+from tests.waiting import PATIENCE, until
 
 
 class Script(ToyRecorder):
@@ -47,14 +46,6 @@ class Script(ToyRecorder):
         assert self._allowed.acquire(timeout=PATIENCE)
         if self._fail is not None and self.made == 1:
             raise self._fail
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait for something that another thread does."""
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.002)
 
 
 def finished(job: DecodeJob) -> Decoded:
