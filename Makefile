@@ -67,6 +67,8 @@ engines: $(VENV)/app.stamp $(VLLM)/$(VLLM_VERSION).stamp
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/engines.py --engine $(VLLM) --json benchmarks/results/engines-cpu.json
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/server_target.py --engine $(VLLM) \
 	  --json benchmarks/results/server-target-cpu.json
+	$(VLLM_PIP) install --no-deps examples/vllm_draft_log
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/imports.py --engine $(VLLM) --json benchmarks/results/imports-cpu.json
 
 # Without the torch libraries for sound and pictures, which text needs not. It asks which build it is by the name `vllm`.
 $(VLLM)/$(VLLM_VERSION).stamp:

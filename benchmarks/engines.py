@@ -107,20 +107,23 @@ def versions(engine: Path) -> dict[str, str]:
 
 
 @contextmanager
-def served(engine: Path, speculative: dict[str, Any] | None, context: int) -> Iterator[str]:
+def served(
+    engine: Path, speculative: dict[str, Any] | None, context: int, *, drafts: Path | None = None
+) -> Iterator[str]:
     """The built-in target served by vLLM, with speculation or without, for as long as the block runs: the server's
-    address."""
+    address. What it drafts is logged to the file `drafts`, if any, by the plugin under examples/."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     told = ("--max-num-seqs", "1", "--per-request-spec-decode-metrics", "detailed")
-    drafts = ("--speculative-config", json.dumps(speculative), *told) if speculative else ()
+    speculates = ("--speculative-config", json.dumps(speculative), *told) if speculative else ()
     command = [
         *(str(engine / "bin" / "vllm"), "serve", str(demo.TARGET), "--host", "127.0.0.1", "--port", str(port)),
         *("--dtype", "float32", "--max-model-len", str(context), "--enforce-eager"),
-        *("--logprobs-mode", "raw_logits", *drafts),
+        *("--logprobs-mode", "raw_logits", *speculates, *(() if drafts is None else ("--no-async-scheduling",))),
     ]
     asked = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    asked |= {} if drafts is None else {"DRAFT_LOG": str(drafts)}
     with tempfile.TemporaryFile("w+") as log:
         server = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | asked, start_new_session=True)
         try:
