@@ -31,7 +31,7 @@ from typing import Any
 from measuring import json_option, write_json
 
 from mars_viz import demo
-from mars_viz.analysis.round_differences import RoundDifference, text_of
+from mars_viz.analysis.round_differences import Differs, RoundDifference, text_of
 from mars_viz.demo.prompts import STORIES
 from mars_viz.errors import BadInput
 from mars_viz.records import Round
@@ -183,7 +183,8 @@ def compare(
 def told(difference: RoundDifference) -> dict[str, Any]:
     """What is written down of it."""
     known = ("prompt", "round", "position", "what", "accepted", "tokens", "gap", "tie")
-    return {name: getattr(difference, name) for name in known} | {"what": difference.what.value}
+    what = Differs.TEXT if difference.what is Differs.RELAXED else difference.what
+    return {name: getattr(difference, name) for name in known} | {"what": what.value}
 
 
 def written_logits(round_: Round) -> list[float]:

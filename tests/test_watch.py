@@ -21,6 +21,7 @@ from mars_viz.commands import watch
 from mars_viz.demo.prompts import STORIES
 from mars_viz.errors import BadInput
 from mars_viz.prompts import builtin_prompts
+from mars_viz.records import Round
 from mars_viz.run import Settings
 from mars_viz.speculators import server_watch, vllm_http
 from mars_viz.speculators.backend import Backend
@@ -54,13 +55,17 @@ def watched(backend: Backend | None, served: Speculating, **how: Any) -> ServerW
         return watching.result()
 
 
-def ours(pair: Backend, prompt: str, gamma: int = 4) -> list[int]:
-    """Accepted in each of our rounds behind the first token."""
-    settings = Settings(rule="strict", gamma=gamma, max_new_tokens=TOKENS)
-    ids = pair.prompt_ids(prompt, settings)
-    first = decoded(pair, replace(settings, max_new_tokens=1), ids)[0].token_ids
-    rounds = decoded(pair, replace(settings, max_new_tokens=TOKENS - 1), ids + first)
-    return [len(each.decision.kept) for each in rounds]
+def our_rounds(backend: Backend, prompt: str) -> list[Round]:
+    """Those behind the first token."""
+    settings = Settings(rule="strict", gamma=4, max_new_tokens=TOKENS)
+    ids = backend.prompt_ids(prompt, settings)
+    first = decoded(backend, replace(settings, max_new_tokens=1), ids)[0].token_ids
+    return decoded(backend, replace(settings, max_new_tokens=TOKENS - 1), ids + first)
+
+
+def ours(pair: Backend, prompt: str) -> list[int]:
+    """Accepted in each of them."""
+    return [len(each.decision.kept) for each in our_rounds(pair, prompt)]
 
 
 def test_a_server_that_speculates_as_we_do_accepts_the_same_in_every_round(pair: Backend) -> None:
@@ -91,10 +96,18 @@ def test_a_target_that_is_too_large_here_may_be_the_server_itself(pair: Backend,
 
 def test_rounds_without_a_draft_are_no_steps_of_the_server(trigram: Backend) -> None:
     found = watched(trigram, Speculating(trigram))
-    assert any(each.rounds > each.served.steps for each in found.prompts)
     assert found.accepts is Accepts.SAME
     for each in found.prompts:
-        assert watch.tau_of(each.served) == (TOKENS - 1, pytest.approx(each.rounds, abs=1))
+        rounds = sum(1 for _ in our_rounds(trigram, each.prompt))
+        assert each.rounds == each.same_rounds == each.served.steps < rounds
+        assert watch.tau_of(each.served) == (TOKENS - 1, pytest.approx(rounds, abs=1))
+    other = load_backend(demo.TARGET, "ngram:n=3", device="cpu", dtype="float32")
+    found = watched(other, Speculating(trigram), prompts=STORIES[:6])
+    assert len(found.differences) > 2
+    for each in found.prompts:
+        if each.difference is not None and each.difference.what is Differs.DRAFT:
+            its, here, at = each.served.accepted.tolist(), each.here.accepted.tolist(), each.difference.round
+            assert its[:at] == here[:at] and (its[at], here[at]) == each.difference.accepted, "as they are printed"
 
 
 def test_another_drafter_accepts_fewer_and_is_found_where_it_first_does(pair: Backend, trigram: Backend) -> None:

@@ -44,7 +44,7 @@ class RoundDifference:
     prompt: int
     """Which, from 0."""
     round: int
-    """Which of ours, from 0; -1 for the token that the engine's prefill writes."""
+    """Which of ours, from 0, those without a draft not counted; -1 for the token that the engine's prefill writes."""
     position: int
     """In the text after the prompt, from 0: where the tokens differ that were written or drafted."""
     what: Differs
@@ -78,23 +78,23 @@ def first_difference(
     `alone` is our round of the token that the engine's prefill writes, `ours` are those behind it; `tokens` is the
     engine's text. Where its rounds are not known, texts alone are compared.
     """
-    accepted = accepted_in_rounds(counts)
+    accepted, rounds = accepted_in_rounds(counts), sum(len(each.speculation) > 0 for each in ours)
     if not tokens:
-        return RoundDifference(prompt, -1, 0, Differs.END, (0, len(ours)))
+        return RoundDifference(prompt, -1, 0, Differs.END, (0, rounds))
     if alone.token_ids[0] != tokens[0]:
         return _other_text(prompt, -1, 0, alone, 0, tokens[0], (0, 0))
-    position = 1
-    for number, (round_, its) in enumerate(_side_by_side(ours, accepted)):
+    position, number = 1, 0
+    for round_, its in _side_by_side(ours, accepted):
         both = its, len(round_.decision.kept)
         for depth, (token, other) in enumerate(zip(round_.token_ids, tokens[position:], strict=False)):
             if token != other:
                 return _other_text(prompt, number, position + depth, round_, depth, other, both)
         if its != both[1]:
-            return _other_draft(prompt, number, position + min(both), round_, both, _drafted(counts, ours, number))
-        position += len(round_.token_ids)
-    rounds = len(ours) if accepted is None else len(accepted) + sum(not len(each.speculation) for each in ours)
-    if len(ours) != rounds or position != len(tokens):
-        return RoundDifference(prompt, min(len(ours), rounds), position, Differs.END, (rounds, len(ours)))
+            return _other_draft(prompt, number, position + min(both), round_, both, _drafted(counts, round_, number))
+        position, number = position + len(round_.token_ids), number + (len(round_.speculation) > 0)
+    its = rounds if accepted is None else len(accepted)
+    if its != rounds or position != len(tokens):
+        return RoundDifference(prompt, min(rounds, its), position, Differs.END, (its, rounds))
     return None
 
 
@@ -120,11 +120,9 @@ def _side_by_side(ours: Sequence[Round], accepted: Sequence[int] | None) -> Iter
         yield round_, step
 
 
-def _drafted(counts: AcceptanceCounts, ours: Sequence[Round], number: int) -> int:
-    """Tokens that the engine drafted in the round that is our `number`-th; where that is not known, as many as we."""
-    if counts.drafted is None:
-        return len(ours[number].speculation)
-    return int(counts.drafted[sum(len(each.speculation) > 0 for each in ours[:number])])
+def _drafted(counts: AcceptanceCounts, round_: Round, number: int) -> int:
+    """Tokens that the engine drafted in its round of this number; where that is not known, as many as we in ours."""
+    return len(round_.speculation) if counts.drafted is None else int(counts.drafted[number])
 
 
 def _other_text(

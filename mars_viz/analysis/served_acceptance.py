@@ -30,9 +30,9 @@ class WatchedPrompt:
     """Strict speculation's after the prompt and the token that the server's prefill wrote, rounds without a draft left
     out as the server does; None where there is nothing to hold it against."""
     same_rounds: int = 0
-    """Rounds before the first difference, of ours."""
+    """Rounds with a draft before the first difference, of ours."""
     rounds: int = 0
-    """All of ours."""
+    """All of ours with a draft."""
     difference: RoundDifference | None = None
     """The first one, if both sides were held against each other and differ."""
 

@@ -113,7 +113,11 @@ class ServerWatch:
                 f"The server accepts as many tokens as strict speculation does here{known}{ties if self.ties else ''}."
             )
         said = {Accepts.FEWER: "fewer tokens than", Accepts.MORE: "more tokens than"}.get(found)
-        told = f"accepts {said} strict speculation does" if said else "does not accept what strict speculation does"
+        told = (
+            f"accepts {said} strict speculation does"
+            if said
+            else "does not accept in every round what strict speculation does"
+        )
         ours = self.here
         assert ours is not None
         numbers = f"τ {self.served.tau.estimate:.2f} against {ours.tau.estimate:.2f}"
@@ -180,7 +184,8 @@ def _cause(alike: Sequence[RoundDifference], dtype: str) -> str:
     gaps = [each.gap for each in alike]
     near = max((gap for gap in gaps if gap is not None), default=0.0)
     rounded = near <= NEAR and None not in gaps
-    precision = f"at most {near:.2g} apart, as in another precision (here {dtype}; --dtype names others)"
+    other = "in another precision" if dtype == "float32" else "after rounding, or in another precision"
+    precision = f"at most {near:.2g} apart, as {other} (here {dtype}; --dtype names others)"
     relaxed = all(each.what is Differs.RELAXED for each in alike)
     match alike[0].what:
         case Differs.TEXT | Differs.RELAXED if rounded:

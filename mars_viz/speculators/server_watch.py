@@ -55,8 +55,10 @@ class HeldText:
 
     @property
     def same_rounds(self) -> int:
-        """Rounds before it."""
-        return len(self.rounds) if self.difference is None else max(0, self.difference.round)
+        """Rounds with a draft before it."""
+        if self.difference is not None:
+            return max(0, self.difference.round)
+        return sum(len(each.speculation) > 0 for each in self.rounds)
 
 
 def held_against(backend: Backend, settings: Settings, number: int, prompt: Prefix, written: ServedText) -> HeldText:
@@ -166,7 +168,7 @@ class WatchingServer:
         check_known(self._server, max(written.tokens, default=0), self._backend.vocabulary_size)
         held = held_against(self._backend, self._settings, number, ids, written)
         here = counts_of(held.rounds, self._settings.gamma)
-        return WatchedPrompt(number, text, counts, here, held.same_rounds, len(held.rounds), held.difference)
+        return WatchedPrompt(number, text, counts, here, held.same_rounds, here.steps, held.difference)
 
 
 def counts_of(rounds: Sequence[Round], gamma: int) -> AcceptanceCounts:
