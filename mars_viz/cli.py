@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mars_viz import __version__, permissions
-from mars_viz.commands import decoding, dial_map, heads, imports, server, sweep, watch
+from mars_viz.commands import decoding, dial_map, evaluate, heads, imports, server, sweep, watch
 from mars_viz.commands.decoding import tell
 from mars_viz.errors import MarsVizError, ModelError, SettingError
 from mars_viz.figures.words import number
@@ -86,8 +86,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    def command(name: str, run: Callable[[argparse.Namespace], None], about: str) -> argparse.ArgumentParser:
-        added = commands.add_parser(name, help=about, description=about, allow_abbrev=False)
+    def command(
+        name: str, run: Callable[[argparse.Namespace], None], about: str, **how: Any
+    ) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=about, description=about, allow_abbrev=False, **how)
         added.set_defaults(run=run)
         return added
 
@@ -96,6 +98,9 @@ def _parser() -> argparse.ArgumentParser:
     dial_map.arguments(command("map", dial_map.run, about))
     about = "Map a rule's whole dial over a set of prompts, and find the loosest setting that keeps accuracy."
     sweep.arguments(command("sweep", sweep.run, about))
+    about = "Evaluate decoding by a rule with lm-evaluation-harness: `lm_eval run`, with mars-viz as the model."
+    how = {"prefix_chars": evaluate.NO_PREFIX, "add_help": False}
+    evaluate.arguments(command("eval", evaluate.run, about, **how))
     about = "Check an EAGLE-3 head against its target: agreement at each depth, and what its vocabulary holds."
     heads.arguments(command("heads", heads.run, about))
     about = "Check whether a vLLM server runs a model as it is here: how far its logits are from the model's own."

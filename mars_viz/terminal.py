@@ -29,14 +29,14 @@ def _escaped(sign: str) -> str:
 
 
 class Shown:
-    """A text stream on which control characters but line feeds and tabs are shown."""
+    """A text stream on which control characters are shown, `but` for these: line feeds and tabs."""
 
-    def __init__(self, stream: TextIO):
-        self.stream = stream
+    def __init__(self, stream: TextIO, but: str = "\n\t"):
+        self.stream, self._but = stream, but
 
     def write(self, text: str) -> int:
         """Write it, shown; return how much of it was written: all."""
-        self.stream.write(printable(text))
+        self.stream.write(printable(text, self._but))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is first imported; the tests need no hub
+os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="mars-viz-tests-")  # nor data sets
 os.environ["XDG_DATA_HOME"] = tempfile.mkdtemp(prefix="mars-viz-tests-")  # no test keeps runs in the user's home
 
 settings.register_profile("untimed", deadline=None, max_examples=50)  # a busy machine is no reason to fail
@@ -43,7 +44,7 @@ LONGEST = ("controls", "controls_explore_live", "hostile_text")
 nothing left to do."""
 SLOW = re.compile(
     "accessibility|backend|batche[ds]|benchmarks|browser_.*|cli|contributing|controllers|decoding|dialmap|drafters"
-    "|drawn_trees|eagle3|exports|faults|grid|hub|intervals"
+    "|drawn_trees|eagle3|exports|faults|grid|harness|harness_model|hub|intervals"
     "|kills|library|loading|model_process|.*_page|pages|permissions|report|row_invariance|rule_lab|rules_sampling"
     "|runfiles|runstore|sessions|stops|sweep|sweep_result|terminal|threads|ties|trees|turns|ui_worker|upload_costs|warm_up"
     "|writer"

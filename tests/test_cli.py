@@ -312,6 +312,7 @@ COMMANDS = {
     "record": ["--prompt", "a", "--out", "b"],
     "map": ["--prompt", "a", "--out", "b"],
     "sweep": ["--out", "b"],
+    "eval": [],
     "heads": ["eagle3"],
     "server": ["http://127.0.0.1:1"],
     "watch": ["http://127.0.0.1:1"],

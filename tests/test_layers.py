@@ -42,6 +42,7 @@ LAYERS = (
     ("record_map", "record_rule_walks"),
     ("race",),
     ("prompts",),
+    ("harness_model",),
     ("sweep",),
     ("components",),
     ("report",),
@@ -58,6 +59,7 @@ MODEL_LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "accele
 
 ROOMS = {
     **dict.fromkeys(MODEL_LIBRARIES, ("speculators", "training")),
+    "lm_eval": ("prompts", "harness_model", "commands"),
     "streamlit": ("components", "ui", "pages", "app"),
 }
 """Libraries that only these may import."""
@@ -192,7 +194,17 @@ def test_a_recorded_run_opens_without_the_model_libraries_or_streamlit_and_pages
     """In an interpreter that cannot import the model libraries."""
     saved = toy_run(temperature=1.0).save(tmp_path / "run")
     of_pages = ("components", "ui")
-    free = ("speculators", "training", *of_pages, "pages", "app", "__main__", "runfiles.__main__", "race.__main__")
+    free = (
+        "speculators",
+        "training",
+        *of_pages,
+        "pages",
+        "app",
+        "__main__",
+        "runfiles.__main__",
+        "race.__main__",
+        "harness_model",
+    )
     first = sorted(f"mars_viz.{name}" for name in NAMES - {"__init__"} if not name.startswith(free))
     then = sorted(f"mars_viz.{name}" for name in NAMES if name.startswith(of_pages))
     assert len(first) > 2 and len(then) > 2

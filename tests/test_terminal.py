@@ -126,6 +126,7 @@ COMMANDS: dict[str, Cases] = {
     "record": decoded,
     "map": lambda folder: [*decoded(folder), ["--prompt", "a", "--gammas", HOSTILE, "--out", str(folder / "none")]],
     "sweep": swept,
+    "eval": lambda folder: [["--limit", HOSTILE], [f"--tasks={HOSTILE}", f"--seed={HOSTILE}"]],
     "heads": checked,
     "server": lambda folder: [[f"http://{HOSTILE}"], ["http://127.0.0.1:9", "--prompts", HOSTILE]],
     "watch": lambda folder: [
@@ -145,6 +146,7 @@ WORKING = {
     "record": 2,
     "map": 2,
     "sweep": 3,
+    "eval": 0,
     "heads": 1,
     "server": 0,
     "watch": 0,

@@ -127,7 +127,10 @@ def sampling_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--top-k", type=int, default=default.top_k, help="0 is off (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=default.seed, help="random seed (default: %(default)s)")
     parser.add_argument(
-        "--max-new-tokens", type=int, default=default.max_new_tokens, help="tokens at most (default: %(default)s)"
+        "--max-new-tokens",
+        type=int,
+        default=default.max_new_tokens,
+        help=f"tokens at most (default: {default.max_new_tokens})",
     )
     parser.add_argument(
         "--stop",
@@ -187,6 +190,8 @@ def backend_arguments(parser: argparse.ArgumentParser, *, drafter: bool = True) 
 def settings_of(options: argparse.Namespace, **others: Any) -> Settings:
     """The settings that the options say; what they lack is in `others`, or at its default. Raises BadInput."""
     known = {name: getattr(options, name) for name in Settings.__slots__ if hasattr(options, name)}
+    if known.get("max_new_tokens") is None:
+        known["max_new_tokens"] = Settings().max_new_tokens
     known |= {"stop": tuple(options.stop), "gamma": drafted_tokens(options.gamma, options.tree)}
     return Settings(**known | others)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mars_viz.analysis.recommendation import Recommendation
-from mars_viz.commands import decoding
+from mars_viz.commands import decoding, harness_task
 from mars_viz.commands.decoding import note
 from mars_viz.controllers import control_named
 from mars_viz.demo.tasks import Task
@@ -64,9 +64,9 @@ def swept(sweep: Sweep | GridSweep, title: str, where: str) -> None:
         sys.exit(130)
 
 
-def builtin_kinds(named: str) -> tuple[Task, ...] | None:
-    """The kinds of built-in tasks that --set names; None where it names a file. Raises PromptError."""
-    name, separated, kinds = named.partition(":")
+def builtin_kinds(named: str | None) -> tuple[Task, ...] | None:
+    """The kinds of built-in tasks that --set names, all without it; None where it names a file. Raises PromptError."""
+    name, separated, kinds = (named or BUILTIN).partition(":")
     return kinds_named(kinds) if name == BUILTIN and (kinds or not separated) else None
 
 
@@ -75,7 +75,7 @@ def next_step(found: Recommendation, options: argparse.Namespace, turns: Turns) 
     needed = found.prompts_needed
     if needed is None:
         return ""
-    if (kinds := builtin_kinds(options.set)) is not None:
+    if options.task is None and (kinds := builtin_kinds(options.set)) is not None:
         limit = per_task(needed, len(kinds))
     else:
         try:
@@ -83,13 +83,15 @@ def next_step(found: Recommendation, options: argparse.Namespace, turns: Turns) 
         except BadInput:  # lines beyond those that were swept
             return found.next_step
         if graded[-1] < needed:
-            return f"{found.next_step} {options.set} has {graded[-1]} that are graded.".lstrip()
+            return f"{found.next_step} {options.task or options.set} has {graded[-1]} that are graded.".lstrip()
         limit = 1 + next(place for place, count in enumerate(graded) if count >= needed)
     return f"{found.next_step} The same command with --resume --limit {limit} adds them.".lstrip()
 
 
 def _graded(options: argparse.Namespace, turns: Turns) -> list[int]:
-    """Graded prompts of the file up to each line, conversations as one."""
+    """Graded prompts of the file up to each line, conversations as one; of a task up to each of its documents."""
+    if options.task is not None:
+        return list(range(1, len(harness_task.loaded(options).prompts) + 1))
     whole = load_prompts(options.set, grader=options.grader, skip_bad=options.skip_bad, turns=turns)
     lines: dict[str, bool] = {}
     for item in whole.items:

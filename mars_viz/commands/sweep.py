@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mars_viz.analysis.recommendation import Recommendation
-from mars_viz.commands import decoding, grid
+from mars_viz.commands import decoding, grid, harness_task
 from mars_viz.commands.decoding import note
 from mars_viz.commands.grid import BUILTIN, next_step, swept
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.locks import check_nobody
-from mars_viz.prompts import GRADERS, PromptSet, Turns, builtin_prompts, load_prompts
+from mars_viz.prompts import GRADERS, HarnessTask, PromptSet, Turns, builtin_prompts, load_prompts
 from mars_viz.record_map import OVER_CONTROLLER, OVER_DIAL, mapping_of
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
@@ -46,9 +46,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set",
         metavar="SET",
-        default=BUILTIN,
-        help=f"{BUILTIN}, some of its tasks ({BUILTIN}:counting,turns), or a JSONL file (default: %(default)s)",
+        help=f"{BUILTIN}, some of its tasks ({BUILTIN}:counting,turns), or a JSONL file (default: {BUILTIN})",
     )
+    harness_task.arguments(parser)
     parser.add_argument("--grader", metavar="NAME", help=f"grader of prompts that name none: {graders}")
     parser.add_argument(
         "--limit",
@@ -68,6 +68,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     grid.argument(parser)
     decoding.range_arguments(parser)
     decoding.sampling_arguments(parser)
+    parser.set_defaults(max_new_tokens=None)  # a task has a limit of its own
     decoding.controller_argument(parser)
     decoding.over_argument(parser, "swept")
     decoding.model_arguments(parser)
@@ -106,7 +107,9 @@ def run(options: argparse.Namespace) -> None:
     settings, span = mapping_of(asked, options.over, options.low, options.high, (asked.gamma,))
     _check(options, span)
     variants = grid.checked(options)
-    prompts = _prompts(options, variants)
+    task = harness_task.task_of(options, settings)
+    prompts = _prompts(options, variants, task)
+    settings = settings if task is None else task.settings(settings, options.max_new_tokens)
     for line in prompts.skipped:
         note(f"Line {line.line} is left out: {line.reason}.")
     if said := turns_words(prompts):
@@ -141,6 +144,7 @@ def _told_of(options: argparse.Namespace, asked: Settings) -> float | None:
 
 def _check(options: argparse.Namespace, span: Span) -> None:
     """Raise BadInput for what is known to fail."""
+    harness_task.check(options)
     if not (0 < options.loss <= 100 and 0.5 <= options.confidence < 1):
         raise SettingError("--loss must be above 0 and at most 100 points, --confidence at least 0.5 and below 1.")
     if span.controller is not None and options.grid is not None:
@@ -190,10 +194,10 @@ def _swept(options: argparse.Namespace, variants: Grid | None) -> PromptSet | No
     return None
 
 
-def _prompts(options: argparse.Namespace, variants: Grid | None) -> PromptSet:
+def _prompts(options: argparse.Namespace, variants: Grid | None, task: HarnessTask | None) -> PromptSet:
     """The set; of a sweep that is gone on with what was swept, and after it what a larger --limit adds."""
     swept = _swept(options, variants)
-    offered = _offered(options, variants, swept)
+    offered = _offered(options, variants, swept) if task is None else task.prompts
     if swept is None:
         return offered
     try:

@@ -5,6 +5,7 @@ Knows texts, answers and files; knows no models, no rules and no browser.
 
 from mars_viz.chat import Exchange, History
 from mars_viz.prompts.builtin import BUILTIN, builtin_prompts, kinds_named, kinds_of, per_task, recognised
+from mars_viz.prompts.harness_prompts import HarnessTask, load_task
 from mars_viz.prompts.items import GRADERS, Grader, PromptItem, PromptSet, SkippedLine, Turns, grader_named
 from mars_viz.prompts.jsonl import load_prompts, read_prompts, to_jsonl
 
@@ -13,6 +14,7 @@ __all__ = [
     "GRADERS",
     "Exchange",
     "Grader",
+    "HarnessTask",
     "History",
     "PromptItem",
     "PromptSet",
@@ -23,6 +25,7 @@ __all__ = [
     "kinds_named",
     "kinds_of",
     "load_prompts",
+    "load_task",
     "per_task",
     "read_prompts",
     "recognised",

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import StrEnum
+from functools import partial
 from itertools import groupby, pairwise
 
 from mars_viz.demo.tasks import final_answer
 from mars_viz.errors import PromptError
+from mars_viz.prompts import harness
 
 
 class Turns(StrEnum):
@@ -35,7 +37,7 @@ class PromptItem:
     answer: str | None = None
     """What the grader looks for; None where the prompt is not graded."""
     grader: str = "none"
-    """Name in the registry of graders."""
+    """Name in the registry of graders, or of a harness's task, 'lm-eval:TASK:SCORE'."""
     later_turns: int = field(default=0, compare=False)
     """Turns of its conversation that come after it in its file and are left out; whoever decodes the set says so."""
     question: str = ""
@@ -74,6 +76,8 @@ class PromptSet:
     """At least one."""
     skipped: tuple[SkippedLine, ...] = ()
     """Lines left out because the user said so."""
+    scores: tuple[str, ...] = ()
+    """What a text is given besides right or wrong, by name: the other scores of a harness's task."""
 
     def __post_init__(self) -> None:
         """Raise BadInput where a later turn does not follow the one before it."""
@@ -91,7 +95,7 @@ class PromptSet:
 
     def first(self, count: int) -> PromptSet:
         """The first so many of its prompts."""
-        return PromptSet(self.name, self.items[:count], self.skipped)
+        return replace(self, items=self.items[:count])
 
     def with_more(self, offered: PromptSet, graded: int | None = None) -> PromptSet:
         """This set, and after it the offered prompts that it lacks, conversations whole; `graded` stops at so many
@@ -113,7 +117,7 @@ class PromptSet:
                 break
             items += (more := tuple(turns))
             known |= {item.unit for item in more if item.graded}
-        return PromptSet(self.name, tuple(items), self.skipped)
+        return replace(self, items=tuple(items))
 
     @property
     def graded(self) -> int:
@@ -147,6 +151,8 @@ class Grader:
     """Of the expected answer and the text that the model wrote: True where it is right."""
     usable: Callable[[str], bool]
     """Of an expected answer: False where no text could ever be right by it."""
+    scores: Callable[[str, str], Mapping[str, float]] | None = None
+    """Of the expected answer and the text: all that it is given, by name. None where right or wrong is all."""
 
 
 def exact_match(answer: str, text: str) -> bool:
@@ -175,7 +181,11 @@ def contains(answer: str, text: str) -> bool:
 
 
 def grader_named(name: str) -> Grader:
-    """The grader. Raises BadInput for a name that is not in the registry."""
+    """The grader. Raises BadInput for a name that is neither in the registry nor a harness's task; the task is loaded
+    once a text is graded."""
+    if harness.task_of(name):
+        each = partial(harness.right, name), harness.usable, partial(harness.scores, name)
+        return Grader(name, f"The task {harness.task_of(name)} of lm-evaluation-harness.", *each)
     if name not in GRADERS:
         raise PromptError(f"There is no grader {name!r}. Choose one of {', '.join(GRADERS)}.")
     return GRADERS[name]

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from mars_viz.errors import BadInput, PromptError, RunFileError
-from mars_viz.prompts.items import PromptItem, PromptSet, SkippedLine, Turns, grader_named
+from mars_viz.prompts import harness
+from mars_viz.prompts.items import Grader, PromptItem, PromptSet, SkippedLine, Turns, grader_named
 from mars_viz.runfiles.manifest import LARGEST, MOST_BRACKETS
 
 MAX_LINE = LARGEST
@@ -48,17 +49,17 @@ def read_prompts(
 
 
 def _read(
-    path: str | PathLike[str], grader: str | None, turns: Turns
+    path: str | PathLike[str], grader: str | None, turns: Turns, own: bool = False
 ) -> Iterator[tuple[PromptItem, ...] | SkippedLine]:
     """A line at a time: its turns, or what is wrong with it."""
     if grader is not None:
-        grader_named(grader)
+        _grader(grader, own)
     path, seen = Path(path), dict[str, int]()
     try:
         with path.open("rb") as file:
             for line, data in _lines(file):
                 try:
-                    items = _items(_parsed(data, line), line, grader, turns)
+                    items = _items(_parsed(data, line), line, grader, turns, own)
                     names = {items[0].unit, *(item.id for item in items)}
                     if taken := sorted(names & seen.keys()):
                         raise _BadLine(f"the id {taken[0]!r} is that of line {seen[taken[0]]}; give it another")
@@ -79,8 +80,10 @@ def load_prompts(
     skip_bad: bool = False,
     limit: int | None = None,
     turns: Turns = Turns.ALL,
+    own: bool = False,
 ) -> PromptSet:
-    """The file as a set; `limit` stops reading after so many lines with prompts, conversations whole.
+    """The file as a set; `limit` stops reading after so many lines with prompts, conversations whole. Only a file that
+    MARS Viz wrote itself (`own`) may say that a harness's task grades a line, since a task may run code.
 
     A line that is no prompt raises BadInput with its number, unless `skip_bad` is set: then it is left out and listed
     in `skipped`. Raises BadInput as `read_prompts` does, for a set without prompts, and where a grader is named but no
@@ -91,7 +94,7 @@ def load_prompts(
     items: list[PromptItem] = []
     skipped: list[SkippedLine] = []
     lines = 0
-    for read in _read(path, grader, turns):
+    for read in _read(path, grader, turns, own):
         if len(items) + len(skipped) >= MOST_PROMPTS:
             raise PromptError(
                 f"{path} holds more than {MOST_PROMPTS:,} prompts. Split it, or limit how many are taken."
@@ -174,7 +177,7 @@ def _parsed(data: bytes | None, line: int) -> dict[str, Any]:
     return found
 
 
-def _items(found: dict[str, Any], line: int, grader: str | None, turns: Turns) -> tuple[PromptItem, ...]:
+def _items(found: dict[str, Any], line: int, grader: str | None, turns: Turns, own: bool) -> tuple[PromptItem, ...]:
     """A prompt, or the turns of a conversation."""
     named = _text(found, "grader") or grader
     asked = _prompts(found, turns)
@@ -183,7 +186,7 @@ def _items(found: dict[str, Any], line: int, grader: str | None, turns: Turns) -
         raise PromptError(f"line {line} has an answer, but no grader was named. Choose one; 'none' grades nothing.")
     for answer in answers:
         if named is not None and answer is not None:
-            _check_answer(answer, named)
+            _check_answer(answer, named, own)
     name = _name(found, "question_id") or _name(found, "id") or f"line-{line}"
     category = _text(found, "category") or "general"
     left_out = len(found.get("turns", asked)) - len(asked)
@@ -194,13 +197,20 @@ def _items(found: dict[str, Any], line: int, grader: str | None, turns: Turns) -
     return tuple(PromptItem(f"{name}/{n}", category, *one, 0, name, n) for n, one in enumerate(each, start=1))
 
 
-def _check_answer(answer: str, named: str) -> None:
+def _check_answer(answer: str, named: str, own: bool) -> None:
     try:
-        grader = grader_named(named)
+        grader = _grader(named, own)
     except BadInput as error:
         raise _BadLine(f"'grader': {str(error).rstrip('.')}") from error
     if not grader.usable(answer):
         raise _BadLine(f"no text can be right by its answer and the grader {named!r}; mend one of them")
+
+
+def _grader(named: str, own: bool) -> Grader:
+    """Raises BadInput for one that there is not, or that this file may not name."""
+    if harness.task_of(named) and not own:
+        raise PromptError("A task of lm-evaluation-harness is named by --task, by no file and by no --grader.")
+    return grader_named(named)
 
 
 def _prompts(found: dict[str, Any], turns: Turns) -> list[str]:

@@ -4,13 +4,15 @@ sums over each trajectory, and how its text stands to strict's.
 Knows maps and graders; knows no models and no files.
 A prompt that failed has a single line with the reason in `error` and zeros. A sweep of later turns has `OF_TURNS`
 besides, so that it can go on in the middle of a conversation, and so that intervals know what belongs together; one of
-drafts that a controller cuts has `OF_LENGTHS`, from which its modelled times follow.
+drafts that a controller cuts has `OF_LENGTHS`, from which its modelled times follow; one of a harness's task that gives
+a text several scores has `OF_SCORES`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -39,6 +41,10 @@ UNGRADED, WRONG, RIGHT = -1, 0, 1
 """Values of `right`."""
 
 
+ROUNDS, EACH_SCORE = -1, -2
+"""So wide are columns of γ + 1 numbers, and of as many as texts have scores."""
+
+
 @dataclass(frozen=True, slots=True)
 class SweepColumn:
     """One column."""
@@ -48,7 +54,7 @@ class SweepColumn:
     meaning: str
     """In words."""
     wide: int = 0
-    """How many numbers a line holds; 0 where it is a single one, -1 for γ + 1."""
+    """How many numbers a line holds; 0 where it is a single one, else as many or one of `ROUNDS` and `EACH_SCORE`."""
 
 
 _int, _float, _text, _truth = pa.int32(), pa.float64(), pa.string(), pa.bool_()
@@ -84,7 +90,9 @@ PER_SEGMENT: dict[str, SweepColumn] = {
     "relaxed_by_share": SweepColumn(
         _int, f"relaxed tokens by p(x) / p(v1), bins from {', '.join(map(str, SHARES))}", len(SHARES)
     ),
-    "accepted": SweepColumn(_int, "rounds that accepted 0, 1, … γ drafted tokens, the text's end not yet cut off", -1),
+    "accepted": SweepColumn(
+        _int, "rounds that accepted 0, 1, … γ drafted tokens, the text's end not yet cut off", ROUNDS
+    ),
 }
 """Each stretch's own."""
 
@@ -95,24 +103,34 @@ OF_TURNS: dict[str, SweepColumn] = {
 """The same on all lines of a prompt, where later turns are decoded."""
 
 OF_LENGTHS: dict[str, SweepColumn] = {
-    "lengths": SweepColumn(_int, "rounds that drafted 0, 1, … γ tokens", -1),
+    "lengths": SweepColumn(_int, "rounds that drafted 0, 1, … γ tokens", ROUNDS),
 }
 """Each stretch's own, where a draft-length controller cuts drafts."""
+
+OF_SCORES: dict[str, SweepColumn] = {
+    "scores": SweepColumn(
+        _float,
+        "what the text is given besides right or wrong, in the plan's order; not a number where nothing is",
+        EACH_SCORE,
+    ),
+}
+"""Each stretch's own, where a task of lm-evaluation-harness gives a text several scores."""
 
 COLUMNS = PER_PROMPT | PER_SEGMENT
 """Of every sweep."""
 
 
-def width(column: SweepColumn, gamma: int) -> int:
+def width(column: SweepColumn, gamma: int, scores: int = 0) -> int:
     """Numbers on a line."""
-    return gamma + 1 if column.wide < 0 else column.wide
+    return {ROUNDS: gamma + 1, EACH_SCORE: scores}.get(column.wide, column.wide)
 
 
-def schema(gamma: int, *, turns: bool = False, lengths: bool = False) -> pa.Schema:
-    """Of a file, at this block length; `turns` where later turns are decoded, `lengths` where drafts are cut."""
-    fields = []
-    for name, column in (COLUMNS | (OF_LENGTHS if lengths else {}) | (OF_TURNS if turns else {})).items():
-        size = width(column, gamma)
+def schema(gamma: int, *, turns: bool = False, lengths: bool = False, scores: int = 0) -> pa.Schema:
+    """Of a file, at this block length; `turns` where later turns are decoded, `lengths` where drafts are cut, `scores`
+    how many a text has besides right or wrong."""
+    fields, more = [], (OF_LENGTHS if lengths else {}) | (OF_SCORES if scores else {}) | (OF_TURNS if turns else {})
+    for name, column in (COLUMNS | more).items():
+        size = width(column, gamma, scores)
         kind = pa.list_(pa.field("element", column.type, nullable=False), size) if size else column.type
         fields.append(pa.field(name, kind, nullable=False))
     return pa.schema(fields)
@@ -145,8 +163,9 @@ class ReferenceTexts:
     """What tokens read."""
 
 
-def lines_of(made: DialMap, index: int, item: PromptItem, texts: ReferenceTexts) -> Lines:
-    """The lines of a prompt, a line a stretch of the dial. Raises BadInput for a map that was cut short."""
+def lines_of(made: DialMap, index: int, item: PromptItem, texts: ReferenceTexts, scores: Sequence[str] = ()) -> Lines:
+    """The lines of a prompt, a line a stretch of the dial, with these scores of its texts. Raises BadInput for a map
+    that was cut short, and where a text cannot be graded."""
     if not made.complete:
         raise EvidenceError("Its map was cut short. Allow more passes, or a narrower range.")
     gamma = max(made.span.gammas)
@@ -160,6 +179,7 @@ def lines_of(made: DialMap, index: int, item: PromptItem, texts: ReferenceTexts)
         "low": [segment.low for segment in segments],
         "high": [segment.high for segment in segments],
         "right": [grades.of(segment.token_ids) for segment in segments],
+        "scores": [grades.scores(segment.token_ids, scores) for segment in segments],
         "first_divergence": [_divergence(segment.token_ids, off) for segment in segments],
         "edit_distance": _distances(segments, off),
     }
@@ -183,9 +203,9 @@ def lines_of(made: DialMap, index: int, item: PromptItem, texts: ReferenceTexts)
 def failed_lines(plan: Plan, index: int, item: PromptItem, why: str) -> Lines:
     """The line of a prompt that has no results."""
     lines: Lines = {name: [0] for name in PER_SEGMENT}  # every kind of column takes it
-    for name, column in (PER_SEGMENT | OF_LENGTHS).items():
-        if size := width(column, plan.settings.gamma):
-            lines[name] = [np.zeros(size, np.int64)]
+    for name, column in (PER_SEGMENT | OF_LENGTHS | OF_SCORES).items():
+        if size := width(column, plan.settings.gamma, len(plan.scores)):
+            lines[name] = [np.zeros(size, column.type.to_pandas_dtype())]
     whole: dict[str, Any] = {"prompt": index, "id": item.id, "category": item.category, "error": why}
     whole |= {"prompt_tokens": 0, "positions": 0, "passes": 0, "seconds": 0.0}
     whole |= {"off_is_strict": False, "target_right": UNGRADED, "question": item.unit, "answer": ""}
@@ -238,6 +258,13 @@ class _Grades:
                 grader_named(self._item.grader).grade(self._item.answer, self._read(token_ids))
             )
         return self._known[token_ids]
+
+    def scores(self, token_ids: tuple[int, ...], names: Sequence[str]) -> list[float]:
+        """What else the text is given, by name; not a number where its grader gives no such score."""
+        found: Mapping[str, float] = {}
+        if names and self._item.answer is not None and (given := grader_named(self._item.grader).scores) is not None:
+            found = given(self._item.answer, self._read(token_ids))
+        return [found.get(name, nan) for name in names]
 
 
 def _divergence(one: Sequence[int], other: Sequence[int]) -> int:

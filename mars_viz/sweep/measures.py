@@ -174,10 +174,16 @@ def measures(result: SweepResult) -> dict[str, Measure]:
         if costs is not None and costs.cover(settings.gamma, settings.tree) and not objection(costs):
             found.append(_speed_up(costs, settings.gamma))
     if result.graded.any():
-        found += _GRADED
+        found += [*_GRADED, *(_score(name, result.lines[name]) for name in plan.scores)]
     if plan.controller is not None:
         found = [replace(each, title=_AGAINST.get(each.name, each.title).format(plan.against)) for each in found]
     return {measure.name: measure for measure in found}
+
+
+def _score(name: str, values: np.ndarray) -> Measure:
+    """What a task gives a text besides right or wrong; a share where each is 0 or 1."""
+    share = _share_ends if np.isin(values, (0, 1)).all() else None
+    return Measure(name, name, (name,), _same, graded=True, agreed=share)
 
 
 def _cut_paces(result: SweepResult) -> list[Measure]:

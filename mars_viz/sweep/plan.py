@@ -18,18 +18,24 @@ from mars_viz.dialmap import Span
 from mars_viz.errors import RunFileError, SettingError
 from mars_viz.figures.words import exact_setting, exactly, number
 from mars_viz.prompts import PromptSet, Turns
+from mars_viz.prompts.harness import names_score
 from mars_viz.rules import Dial, Rule, rule_named
 from mars_viz.run import Provenance, Settings, stop_words
 from mars_viz.runfiles.manifest import parsed, strict_json
 
 FORMAT = "mars-viz-sweep"
-SCHEMA = 6
+SCHEMA = 7
 """Raised whenever a sweep written before could no longer be read as it is, or the other way round."""
-UNCUT, CHAINS, FIRST_TURNS, WITHOUT_STOP = 5, 4, 3, 2
-"""Without a draft-length controller, of chains besides, of first turns alone besides, and of settings without stop
-strings besides, written as before there was more: as in `runfiles.manifest`."""
-_READ = (1, WITHOUT_STOP, FIRST_TURNS, CHAINS, UNCUT, SCHEMA)
+UNSCORED, UNCUT, CHAINS, FIRST_TURNS, WITHOUT_STOP = 6, 5, 4, 3, 2
+"""Without scores besides right and wrong, without a draft-length controller besides, of chains besides, of first turns
+alone besides, and of settings without stop strings besides, written as before there was more: as in
+`runfiles.manifest`."""
+_READ = (1, WITHOUT_STOP, FIRST_TURNS, CHAINS, UNCUT, UNSCORED, SCHEMA)
 """What can be read: the first lacks what has a default here."""
+
+
+SCORES = 100
+"""Far more than any task gives a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,8 @@ class Plan:
     """ALL where later turns are decoded, after the target's own answers to the earlier ones, whatever the dial."""
     over: str = ""
     """The controller whose threshold is swept, by name; empty for the rule's dial."""
+    scores: tuple[str, ...] = ()
+    """What every text is given besides right or wrong, by name; only where a task of lm-evaluation-harness grades."""
 
     @property
     def rule(self) -> Rule:
@@ -169,6 +177,7 @@ def plan_of(settings: Settings, span: Span, chat: bool, prompts: PromptSet, prov
         later_turns=prompts.later_turns,
         turns=prompts.turns,
         over=span.over,
+        scores=prompts.scores,
     )
 
 
@@ -288,7 +297,10 @@ def _identity(plan: Plan) -> dict[str, Any]:
 def to_json(plan: Plan, costs: Costs | None) -> bytes:
     """The file sweep.json."""
     facts, schema = asdict(plan), SCHEMA
-    if plan.cut_by is None:
+    if not plan.scores:
+        del facts["scores"]
+        schema = UNSCORED
+    if schema == UNSCORED and plan.cut_by is None:
         del facts["settings"]["controller"], facts["over"]
         schema = UNCUT
     if schema == UNCUT and not plan.settings.drafts_trees:
@@ -327,15 +339,24 @@ def from_json(data: bytes) -> tuple[Plan, Costs | None]:
 
 
 def _plan(found: Mapping[str, Any], schema: int) -> Plan:
-    lacking = {"later_turns": 0, "over": ""} | dict(found) | ({"turns": Turns.FIRST.value} if schema < CHAINS else {})
+    lacking = (
+        {"later_turns": 0, "over": "", "scores": []}
+        | dict(found)
+        | ({"turns": Turns.FIRST.value} if schema < CHAINS else {})
+    )
     settings = {name: value for name, value in asdict(Settings()).items() if name != "stop"}
     settings |= {"stop": []} if schema <= WITHOUT_STOP else {}
     records = {"settings": settings, "provenance": asdict(Provenance()) | {"eos_ids": []}}
     whole = lacking | {name: defaults | dict(found[name]) for name, defaults in records.items()}
     plan = parsed(Plan, whole, "sweep.json")
     bounds.check(plan, "sweep.json")
-    if plan.prompts == 0 or (schema < SCHEMA) != (plan.cut_by is None):
+    if plan.prompts == 0 or (schema < UNSCORED and plan.cut_by is not None):
         raise ValueError("impossible counts")
+    if schema == UNSCORED and plan.cut_by is None:
+        raise ValueError("nothing that this schema is for")
+    named = set(filter(names_score, plan.scores))
+    if (schema < SCHEMA) != (not plan.scores) or not len(named) == len(plan.scores) <= SCORES:
+        raise ValueError("impossible scores")
     if plan.over and (plan.over not in CONTROLLERS or plan.settings.control is not None or plan.settings.drafts_trees):
         raise ValueError("no threshold of a controller")
     if plan.over:

@@ -79,7 +79,7 @@ def summary_lines(result: SweepResult, dial: float, timed: TimingCheck | None = 
         lines += [f"  {failure.id}: {failure.reason}" for failure in result.failures[:10]]
         lines += [f"  and {len(result.failures) - 10} more"] * (len(result.failures) > 10)
     lines += ["", f"{'':<44}" + "".join(f"{head:>31}" for head in heads)]
-    for name in (*_SHOWN, *("passes",) * (plan.cut_by is not None)):
+    for name in (*_SHOWN, *("passes",) * (plan.cut_by is not None), *plan.scores):
         if name in known:
             cells = [cell(known[name], value_at(result, known[name], at)) for at in columns.values()]
             lines.append(f"{known[name].title:<44}" + "".join(f"{text:>31}" for text in cells))

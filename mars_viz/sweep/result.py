@@ -26,6 +26,7 @@ from mars_viz.shapes import shape_named
 from mars_viz.sweep.columns import (
     COLUMNS,
     OF_LENGTHS,
+    OF_SCORES,
     OF_TURNS,
     PER_PROMPT,
     PER_SEGMENT,
@@ -76,8 +77,8 @@ class SweepResult:
     """int64 [P + 1]; where each prompt's lines begin."""
     lines: Mapping[str, np.ndarray]
     """Columns of `PER_SEGMENT`, [L] or [L, width], and where a controller cuts drafts of `OF_LENGTHS`. Besides: `kept`,
-    `same`, and `agreed`, the tokens before the first that differs from strict's; where drafts are cut and costs can be
-    believed, `modelled`, the seconds that its rounds would take."""
+    `same`, each of the plan's scores by its name, and `agreed`, the tokens before the first that differs from strict's;
+    where drafts are cut and costs can be believed, `modelled`, the seconds that its rounds would take."""
 
     def __len__(self) -> int:
         """Number of prompts that have results."""
@@ -226,9 +227,10 @@ def _read(store: SweepStore) -> SweepResult:
         raise RunFileError(f"{folder} holds more than {MAX_LINES:,} lines. Choose a folder written by MARS Viz.")
     if not total:
         raise RunFileError(f"{folder} has no finished prompt yet. Go on with the sweep (--resume).")
-    kinds = PER_SEGMENT | ({} if store.plan.cut_by is None else OF_LENGTHS)
-    lines = {name: _room(column, total, store.plan.settings.gamma) for name, column in kinds.items()}
-    names = [*PER_PROMPT, *(["question"] if store.plan.turns is Turns.ALL else [])]
+    plan = store.plan
+    kinds = PER_SEGMENT | ({} if plan.cut_by is None else OF_LENGTHS) | (OF_SCORES if plan.scores else {})
+    lines = {name: _room(column, total, plan) for name, column in kinds.items()}
+    names = [*PER_PROMPT, *(["question"] if plan.turns is Turns.ALL else [])]
     prompts: dict[str, list[np.ndarray]] = {name: [] for name in names}
     starts, count = [np.zeros(0, np.int64)], 0
     for table in store.tables():
@@ -246,18 +248,18 @@ def _read(store: SweepStore) -> SweepResult:
     if count != total or len(begins) < least:
         raise RunFileError(f"{folder} changed while it was read. Open it again, or take a fresh copy.")
     known = {name: np.concatenate(parts) for name, parts in prompts.items()}
-    _check(store.plan, known, lines, begins, folder)
+    _check(plan, known, lines, begins, folder)
     return _result(store, known, lines, begins)
 
 
-def _room(column: SweepColumn, total: int, gamma: int) -> np.ndarray:
-    size = width(column, gamma)
+def _room(column: SweepColumn, total: int, plan: Plan) -> np.ndarray:
+    size = width(column, plan.settings.gamma, len(plan.scores))
     return np.empty((total, size) if size else total, column.type.to_pandas_dtype())
 
 
 def _column(table: pa.Table, name: str) -> np.ndarray:
     array = table.column(name).combine_chunks()
-    column = (COLUMNS | OF_TURNS | OF_LENGTHS)[name]
+    column = (COLUMNS | OF_TURNS | OF_LENGTHS | OF_SCORES)[name]
     if column.wide:
         return np.asarray(array.flatten().to_numpy(zero_copy_only=False)).reshape(len(array), -1)
     if column.type == pa.string():
@@ -273,7 +275,8 @@ def _check(
     first, last = starts, np.append(starts[1:], len(low)) - 1
     inner = np.ones(len(low), bool)
     inner[last] = False
-    counts = [values for name, values in lines.items() if name not in ("low", "high", "right", "first_divergence")]
+    others = ("low", "high", "right", "first_divergence", "scores")
+    counts = [values for name, values in lines.items() if name not in others]
     sound = (
         np.array_equal(prompts["prompt"], np.arange(len(starts)))
         and len(starts) <= plan.prompts
@@ -318,6 +321,7 @@ def _result(
         "agreed": np.where(divergence < 0, lines["tokens"], divergence),
     }
     ends = np.append(starts, len(lines["low"])).astype(np.int64)
+    lines |= {name: lines["scores"][:, place] for place, name in enumerate(store.plan.scores)}
     lines |= _modelled(store.plan, lines, store.costs)
     return SweepResult(store.folder, store.plan, store.costs, finished, failures, prompts, ends, lines)
 

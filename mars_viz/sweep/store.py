@@ -132,7 +132,8 @@ class SweepStore:
             raise RunFileError(
                 f"{self.folder} does not hold the prompts of its sweep ({_PROMPTS}: {error.strerror}). {again}"
             ) from error
-        found = replace(load_prompts(path, turns=self.plan.turns), name=self.plan.prompt_set)
+        found = load_prompts(path, turns=self.plan.turns, own=True)
+        found = replace(found, name=self.plan.prompt_set, scores=self.plan.scores)
         if set_hash(found) != self.plan.prompt_set_sha256:
             found = found.first(self.plan.prompts)  # killed while it took more on
         if set_hash(found) != self.plan.prompt_set_sha256:
@@ -155,7 +156,8 @@ class SweepStore:
     @property
     def _schema(self) -> pa.Schema:
         plan = self.plan
-        return schema(plan.settings.gamma, turns=plan.turns is Turns.ALL, lengths=plan.cut_by is not None)
+        turns, lengths = plan.turns is Turns.ALL, plan.cut_by is not None
+        return schema(plan.settings.gamma, turns=turns, lengths=lengths, scores=len(plan.scores))
 
     def _read(self, name: str, columns: list[str] | None = None) -> pa.Table:
         """All columns but the answers, or those that are named."""

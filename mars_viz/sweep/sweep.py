@@ -219,7 +219,8 @@ class Sweep:
         item, exploration, pieces = mapped.item, mapped.exploration, self._backend.tokenizer.pieces
         frame = Run(self._settings, self._provenance, mapped.prompt, (), pieces, item.id, item.prompt)
         made = DialMap(frame, self._span, exploration.answers, exploration.passes, mapped.seconds)
-        return _Done(lines_of(made, mapped.index, item, self._texts(made)), texts_of(made))
+        lines = lines_of(made, mapped.index, item, self._texts(made), self._store.plan.scores)
+        return _Done(lines, texts_of(made))
 
     def _texts(self, made: DialMap) -> ReferenceTexts:
         """The lossless texts, walked over the map's own answers; models are asked only where they leave the map."""

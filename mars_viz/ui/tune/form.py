@@ -13,7 +13,7 @@ from mars_viz.demo.tasks import Task
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import markdown
 from mars_viz.figures.words import counted, exactly
-from mars_viz.prompts import GRADERS, PromptSet, Turns, builtin_prompts
+from mars_viz.prompts import GRADERS, HarnessTask, PromptSet, Turns, builtin_prompts
 from mars_viz.records import Policy
 from mars_viz.rules import RULES, Fixed, Rule, rule_named
 from mars_viz.run import Settings
@@ -24,6 +24,7 @@ from mars_viz.sweep.plan import ALL_TURNS, AS_TEXT
 from mars_viz.ui import draft_fields, theme, visitors
 from mars_viz.ui.decode_form import START, dial_slider, fixed_inputs, named_models
 from mars_viz.ui.jobs.models import PairChoice
+from mars_viz.ui.tune import task_form
 from mars_viz.ui.tune.sweep_requests import (
     DIALLED,
     FIRST_PER_TASK,
@@ -35,7 +36,7 @@ from mars_viz.ui.tune.sweep_requests import (
 )
 from mars_viz.ui.tune.words import duration
 
-BUILTIN, FILE = "Built-in tasks", "My own file"
+BUILTIN, FILE, TASK = "Built-in tasks", "My own file", "Harness task"
 BY_LINE = "as each line says"
 DIALS = "Rule's dial"
 
@@ -68,7 +69,10 @@ def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
         asked = {rule.family: names for each in variants for rule, names in [each()]}
         named = [rule_named(name) for family in rules for name in asked.get(family, (family,))]
         wanted = tuple(draft_fields.choosing(rule, policy).name for rule in named)
-        return SweepRequest(prompts(), wanted, settings(), choice, chat, loosest, over, thresholds(), at)
+        how, given = settings(), prompts()
+        if isinstance(given, HarnessTask):
+            how, given = given.settings(how), given.prompts
+        return SweepRequest(given, wanted, how, choice, chat, loosest, over, thresholds(), at)
 
     return wish, lambda: folder
 
@@ -170,10 +174,17 @@ def _stands(rules: Sequence[str]) -> dict[str, float]:
     return found
 
 
-def _prompts() -> Callable[[], PromptSet]:
+def _prompts() -> Callable[[], PromptSet | HarnessTask]:
     source = st.segmented_control(
-        "Prompts", [BUILTIN, FILE], default=BUILTIN, required=True, key="sweep-source", label_visibility="collapsed"
+        "Prompts",
+        [BUILTIN, FILE, TASK],
+        default=BUILTIN,
+        required=True,
+        key="sweep-source",
+        label_visibility="collapsed",
     )
+    if source == TASK:
+        return task_form.fields()
     if source == BUILTIN:
         kinds = st.multiselect(
             "Tasks",

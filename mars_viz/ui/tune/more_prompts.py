@@ -39,6 +39,8 @@ def offer(bench: TunePageState, found: SweepCatalogue, study: CachedSweep, advis
     beside = [found.entries[each] for each in found.variants(name) if found.running(each) is None]
     if kinds := kinds_of(study.plan.prompt_set):
         _builtin(bench, entry, beside, kinds, needed)
+    elif study.plan.scores:
+        theme.small(f"The same `mars-viz sweep --task` with --resume --limit {needed} adds prompts of the task.")
     else:
         with st.popover("Add prompts", help=_KEPT, key=f"more-prompts-{name}-{study.plan.prompts}"):
             _file(bench, entry, beside, needed)

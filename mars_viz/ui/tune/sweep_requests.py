@@ -15,7 +15,7 @@ from mars_viz.errors import BadInput, PromptError, RunFileError, SettingError, S
 from mars_viz.figures.words import exact_setting
 from mars_viz.locks import check_nobody
 from mars_viz.permissions import PATHS
-from mars_viz.prompts import PromptSet, Turns, builtin_prompts, load_prompts
+from mars_viz.prompts import HarnessTask, PromptSet, Turns, builtin_prompts, harness, load_prompts, load_task
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Settings
 from mars_viz.runstore import checked_name
@@ -98,6 +98,24 @@ def uploaded_prompts(
         except BadInput as error:
             raise PromptError(str(error).replace(f"{path}", name)) from error
     return replace(found, name=name)
+
+
+def task_prompts(task: str, fewshot: int | None, metric: str | None, limit: int | None) -> HarnessTask:
+    """A task of lm-evaluation-harness. Raises BadInput as `load_task` does, and for a file where the visitor may name
+    none."""
+    if not (task := task.strip()):
+        raise SettingError("Name a task of lm-evaluation-harness first, or sweep the built-in tasks.")
+    _check_file(task)
+    return load_task(task, fewshot=fewshot, metric=metric, limit=limit)
+
+
+def _check_file(task: str) -> None:
+    """Raise BadInput for a task's file, which may run code, where the visitor may name no paths."""
+    if harness.names_file(task) and not visitors.may_name_paths():
+        raise SettingError(
+            "Name a task that lm-evaluation-harness has itself. Files of tasks are taken by `mars-viz sweep --task`, "
+            f"and where the server lets its visitors name paths ({PATHS})."
+        )
 
 
 def estimate(prompts: int, builtin: bool, rules: int) -> float:
@@ -221,6 +239,8 @@ def go_on(entry: SweepEntry, beside: Sequence[SweepEntry] = (), prompts: PromptS
     for folder in plans:
         check_nobody(folder)
     prompts = open_store(entry.path).prompts() if prompts is None else prompts
+    for task in {harness.task_of(item.grader) for item in prompts.items}:
+        _check_file(task)
     plan, labels = plans[entry.path], {folder: sweep_label(each) for folder, each in plans.items()}
     make: Begin = partial(tasks.sweep, prompts, plan.settings, plan.span, entry.path, plan.chat)
     if len(plans) > 1:

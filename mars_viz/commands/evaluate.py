@@ -1,0 +1,66 @@
+"""`mars-viz eval`: lm-evaluation-harness's own command line, with MARS Viz among its models.
+
+Knows that command line's entry; what its options mean is the harness's business.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+from contextlib import redirect_stderr
+
+from mars_viz.errors import MarsVizError, ModelError, PromptError, SettingError
+from mars_viz.prompts import harness
+from mars_viz.terminal import Shown, raw
+
+MODEL = "mars-viz"
+"""What the harness calls this package's decoding."""
+NO_PREFIX = "\0"
+"""Begins no argument: every one is the harness's, --help too."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Take all that follows as it is."""
+    parser.add_argument("arguments", nargs="*")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Hand the arguments on. Raises BadInput where the harness is not installed, and for what it refuses."""
+    if not harness.installed():
+        raise ModelError(f"mars-viz eval needs lm-evaluation-harness, which is not installed. {harness.REMEDY}")
+    given = list(options.arguments)
+    if not any(each.partition("=")[0] in ("--model", "-M", "--config", "-C") for each in given):
+        given = ["--model", MODEL, *given]
+    before, sys.argv = sys.argv, ["mars-viz eval", "run", *given]
+    try:
+        _evaluate()
+    except MarsVizError:
+        raise
+    except (ValueError, KeyError, TypeError, OSError, ImportError) as error:
+        raise PromptError(f"lm_eval refuses it: {harness.reason(error)} {_HELP}") from error
+    finally:
+        sys.argv = before
+
+
+_HELP = "See mars-viz eval --help."
+
+
+def _evaluate() -> None:
+    """As the command `lm_eval` does; its progress bars return to their line's start."""
+    from lm_eval._cli import HarnessCLI
+    from lm_eval.utils import setup_logging
+
+    command, said = HarnessCLI(), io.StringIO()
+    try:
+        with redirect_stderr(said):
+            asked = command.parse_args()
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        raise SettingError(f"{said.getvalue().strip().splitlines()[-1]}. {_HELP}") from stop
+    import mars_viz.harness_model  # noqa: F401  (registers the model)
+
+    with redirect_stderr(Shown(raw(sys.stderr), but="\n\t\r")):
+        setup_logging()
+        command.execute(asked)

@@ -1,0 +1,211 @@
+"""The decoding of MARS Viz as a model of lm-evaluation-harness, registered there as `mars-viz`: any rule, at any dial,
+answers any generate_until task.
+
+Knows the harness, which it imports, and recordings; nothing imports it before the harness is wanted. The harness finds
+no models of other packages by itself, so `mars-viz eval` imports this and then runs its command line; from Python,
+`import mars_viz.harness_model` does the same for `lm_eval.simple_evaluate(model="mars-viz")`.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import LM
+from lm_eval.api.registry import register_model
+from lm_eval.models.utils import normalize_gen_kwargs
+from lm_eval.utils import simple_parse_args_string
+from tqdm import tqdm
+
+from mars_viz.errors import SettingError
+from mars_viz.figures.words import counted, number
+from mars_viz.prompts.harness import cut
+from mars_viz.prompts.harness_prompts import LENGTH
+from mars_viz.recording import record_all
+from mars_viz.rules import rule_named
+from mars_viz.run import Run, Settings, stops
+from mars_viz.shapes import CHAIN, drafted_tokens
+from mars_viz.speculators.names import check_controller, check_names, check_trees
+
+if TYPE_CHECKING:
+    from mars_viz.speculators.backend import Backend
+
+_HONOURED = ("until", "max_gen_toks", "do_sample", "temperature", "top_p", "top_k")
+UNSAID_DEVICE = "cuda:0"
+"""What the harness's --device says where nobody says anything, on a machine without a GPU too."""
+_log = logging.getLogger("lm_eval.mars_viz")  # whose level the harness sets
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedTotals:
+    """What has been decoded so far."""
+
+    prompts: int = 0
+    """How many."""
+    tokens: int = 0
+    """Emitted."""
+    rounds: int = 0
+    """Draft-verify cycles, the prompts' own passes excluded."""
+    seconds: float = 0.0
+    """Wall-clock time of decoding, prefill excluded."""
+
+    def with_run(self, run: Run) -> DecodedTotals:
+        """With one more."""
+        rounds, seconds = self.rounds + len(run.rounds), self.seconds + run.provenance.seconds
+        return DecodedTotals(self.prompts + 1, self.tokens + len(run.token_ids), rounds, seconds)
+
+    @property
+    def tau(self) -> float:
+        """Acceptance length, tokens a round; NaN before the first."""
+        return self.tokens / self.rounds if self.rounds else float("nan")
+
+    @property
+    def tokens_per_second(self) -> float:
+        """NaN before anything was timed."""
+        return self.tokens / self.seconds if self.seconds else float("nan")
+
+
+@register_model("mars-viz")
+class MarsVizLM(LM):  # type: ignore[misc]
+    """Speculative decoding by a rule at a dial value, with the built-in pair or any other."""
+
+    def __init__(
+        self,
+        target: str | None = None,
+        drafter: str | None = None,
+        rule: str = Settings().rule,
+        dial: float | None = None,
+        gamma: int | None = None,
+        tree: str = CHAIN,
+        controller: str = Settings().controller,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        seed: int = 0,
+        max_new_tokens: int = LENGTH,
+        device: str = "auto",
+        dtype: str = "auto",
+        chat: bool = False,
+        batch_size: int | str | None = None,
+        max_batch_size: int | None = None,
+        **others: Any,
+    ):
+        """Load the models, named as in `mars_viz.record`. `max_new_tokens` is the length limit where a task says none.
+        What is given of `temperature`, `top_p` and `top_k` replaces what a task says. `batch_size` prompts are decoded
+        together (None, 1 and 'auto': as many as the models say). Raises BadInput."""
+        super().__init__()
+        if others:
+            known = "target, drafter, rule, dial, gamma, tree, controller, temperature, top_p, top_k, seed, "
+            known += "max_new_tokens, device, dtype and chat"
+            raise SettingError(f"--model_args has no {next(iter(others))}. There are {known}.")
+        if not isinstance(chat, bool):
+            raise SettingError(f"chat is {chat!r}; it must be True or False.")
+        drawing = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
+        self._drawing: dict[str, Any] = {name: value for name, value in drawing.items() if value is not None}
+        settings: dict[str, Any] = {"rule": rule, "tree": tree, "controller": controller, "seed": seed}
+        settings |= {"gamma": drafted_tokens(gamma, tree), "max_new_tokens": max_new_tokens} | self._drawing
+        self._settings = Settings(dial=rule_named(rule).checked_dial(dial), **settings)
+        self._chat, self._totals = chat, DecodedTotals()
+        self._batch = None if batch_size in (None, 1, "1", "auto") else int(batch_size)
+        self._backend = self._loaded(target, drafter, device, dtype)
+
+    @classmethod
+    def create_from_arg_obj(
+        cls, arg_dict: dict[str, Any], additional_config: dict[str, Any] | None = None
+    ) -> MarsVizLM:
+        """From --model_args, and what the harness's other options say where they say nothing."""
+        more = {name: value for name, value in (additional_config or {}).items() if value is not None}
+        if more.get("device") == UNSAID_DEVICE:
+            del more["device"]
+        return cls(**more | arg_dict)
+
+    @classmethod
+    def create_from_arg_string(cls, arg_string: str, additional_config: dict[str, Any] | None = None) -> MarsVizLM:
+        """The same from one text."""
+        return cls.create_from_arg_obj(simple_parse_args_string(arg_string), additional_config)
+
+    def _loaded(self, target: str | None, drafter: str | None, device: str, dtype: str) -> Backend:
+        """Refuse what can be refused before the models are loaded."""
+        check_trees(self._settings, target, drafter)
+        check_controller(self._settings, target, drafter)
+        check_names(target, drafter, device=device, dtype=dtype)
+        from mars_viz.speculators.loading import load_backend
+
+        return load_backend(target, drafter, device=device, dtype=dtype)
+
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+        """The text after each prompt, up to its stop string. Raises BadInput for a request that cannot be done."""
+        asked = [(request.args[0], self._asked(request.args[1])) for request in requests]
+        bar = tqdm(total=len(asked), desc="Decoding", unit=" prompts", disable=disable_tqdm or not sys.stderr.isatty())
+        texts = []
+        with bar:
+            for request, run in zip(requests, self._runs(asked), strict=True):
+                self._totals = self._totals.with_run(run)
+                texts.append(cut(run.text, run.settings.stop))
+                self.cache_hook.add_partial("generate_until", request.args, texts[-1])
+                bar.update()
+        _log.info(self.told)
+        return texts
+
+    def _runs(self, asked: Sequence[tuple[str, Settings]]) -> Iterator[Run]:
+        """Neighbours that are decoded alike go together."""
+        for settings, alike in groupby(asked, key=lambda each: each[1]):
+            prompts = [prompt for prompt, _ in alike]
+            yield from record_all(self._backend, prompts, settings, chat=self._chat, batch=self._batch)
+
+    def _asked(self, about: Mapping[str, Any]) -> Settings:
+        """How a request is decoded."""
+        wanted = dict(normalize_gen_kwargs(dict(about), default_max_gen_toks=self._settings.max_new_tokens))
+        if foreign := sorted(wanted.keys() - set(_HONOURED)):
+            raise SettingError(
+                f"The task, or --gen_kwargs, asks for {foreign[0]}, which is not done here. Leave it out; there are "
+                f"{', '.join(_HONOURED)}."
+            )
+        sampled = {name: wanted[name] for name in ("temperature", "top_p", "top_k") if wanted.get(name) is not None}
+        drawing = sampled if wanted["do_sample"] else {}
+        until = tuple(filter(None, stops(wanted["until"])))
+        return replace(self._settings, stop=until, max_new_tokens=wanted["max_gen_toks"], **drawing | self._drawing)
+
+    @property
+    def told(self) -> str:
+        """What was decoded so far, in a sentence."""
+        totals, rule = self._totals, rule_named(self._settings.rule)
+        at = "" if rule.dial is None else f" at {rule.dial.symbol} = {self._settings.dial:g}"
+        done = f"{counted(totals.tokens, 'token')} in {counted(totals.rounds, 'round')}"
+        pace = f"τ = {number(totals.tau)}, {number(totals.tokens_per_second)} tokens/s"
+        return f"{rule.title}{at}: {done} after {counted(totals.prompts, 'prompt')}, {pace}."
+
+    def get_model_info(self) -> dict[str, Any]:
+        """What stands in the harness's results under `config`: settings, models, and what decoding came to."""
+        totals = self._totals
+        pace = {"tau": totals.tau, "tokens_per_second": totals.tokens_per_second}
+        facts = {"settings": asdict(self._settings), "provenance": asdict(self._backend.provenance())}
+        return {"mars_viz": facts | {"decoded": asdict(totals) | pace}}
+
+    def loglikelihood(self, requests: list[Instance]) -> NoReturn:
+        """Refused."""
+        raise SettingError(_NO_TEXT)
+
+    def loglikelihood_rolling(self, requests: list[Instance]) -> NoReturn:
+        """Refused."""
+        raise SettingError(_NO_TEXT)
+
+    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> NoReturn:
+        """Refused: the tokenizer's own template is applied where the prompt becomes tokens."""
+        raise SettingError("Leave --apply_chat_template out; --model_args chat=True makes a turn of each prompt.")
+
+    @property
+    def tokenizer_name(self) -> str:
+        """The target's."""
+        return self._backend.target.name
+
+
+_NO_TEXT = (
+    "The task compares probabilities of given texts (loglikelihood, multiple_choice): a verification rule changes "
+    "nothing there. Give a generate_until task, or evaluate the target itself with --model hf."
+)

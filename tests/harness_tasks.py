@@ -1,0 +1,122 @@
+"""Tasks of lm-evaluation-harness over files of this machine, and a model of its that is none of ours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from lm_eval import simple_evaluate
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import LM
+from lm_eval.tasks import TaskManager
+
+from mars_viz.demo.tasks import Task
+from mars_viz.prompts import builtin_prompts
+from mars_viz.speculators.backend import Backend
+
+NUMBER = "(-?[$0-9.,]{2,})|(-?[0-9]+)"
+STRICT, FLEXIBLE = "exact_match,strict-match", "exact_match,flexible-extract"
+
+
+def documents(count: int, kinds: Iterable[Task] = (Task.ADDITION,), seed: int = 0) -> list[dict[str, str]]:
+    items = builtin_prompts(count, kinds=kinds, seed=seed).items
+    return [{"question": item.prompt, "answer": item.answer or ""} for item in items]
+
+
+def written(folder: Path, name: str, docs: Iterable[Mapping[str, Any]]) -> str:
+    path = folder / name
+    path.write_text("".join(json.dumps(doc) + "\n" for doc in docs))
+    return str(path)
+
+
+def gsm8k_form(folder: Path, count: int = 6, *, kind: Task = Task.ADDITION, flexible: int = -1, **changes: Any) -> Path:
+    """A task of exercises in the form of the harness's gsm8k; its second filter takes the last number, or another.
+    `changes` replace what its YAML says."""
+    files = {"train": written(folder, "train.jsonl", documents(4, seed=1))}
+    files["test"] = written(folder, "test.jsonl", documents(count, (kind,)))
+    told: dict[str, Any] = {
+        "task": "additions",
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": files},
+        "output_type": "generate_until",
+        "training_split": "train",
+        "fewshot_split": "train",
+        "test_split": "test",
+        "doc_to_text": "{{question}}",
+        "doc_to_target": "{{answer}}",
+        "metric_list": [
+            {
+                "metric": "exact_match",
+                "aggregation": "mean",
+                "higher_is_better": True,
+                "ignore_case": True,
+                "regexes_to_ignore": [",", "\\$", "(?s).*#### ", "\\.$"],
+            }
+        ],
+        "generation_kwargs": {"until": ["carry 1.\n6", "</s>"], "do_sample": False, "temperature": 0.0},
+        "num_fewshot": 0,
+        "filter_list": [
+            {"name": "strict-match", "filter": [regex("Answer: (\\-?[0-9\\.\\,]+)"), {"function": "take_first"}]},
+            {"name": "flexible-extract", "filter": [regex(NUMBER, group_select=flexible), {"function": "take_first"}]},
+        ],
+    }
+    path = folder / "additions.yaml"
+    path.write_text(yaml.safe_dump({name: value for name, value in (told | changes).items() if value is not None}))
+    return path
+
+
+def regex(pattern: str, **more: Any) -> dict[str, Any]:
+    return {"function": "regex", "regex_pattern": pattern, **more}
+
+
+class Greedy(LM):
+    """Greedy decoding, token by token, by transformers alone; cut as the harness's own models cut."""
+
+    def __init__(self, pair: Backend):
+        super().__init__()
+        self._model, self._library, self._eos = pair.target.model, pair.tokenizer.library, pair.eos_ids
+        self.asked: list[str] = []
+
+    def generate_until(self, requests: list[Instance]) -> list[str]:
+        return [self._text(*request.args) for request in requests]
+
+    def _text(self, prompt: str, about: Mapping[str, Any]) -> str:
+        self.asked.append(prompt)
+        ids, text = self._library(prompt).input_ids, ""
+        first = len(ids)
+        for _ in range(about.get("max_gen_toks", 256)):
+            with torch.inference_mode():
+                ids.append(int(self._model(torch.tensor([ids])).logits[0, -1].argmax()))
+            text = self._library.decode(ids[first:], skip_special_tokens=True)
+            if ids[-1] in self._eos or any(stop in text for stop in about["until"]):
+                break
+        for stop in about["until"]:
+            text = text.split(stop)[0]
+        return text
+
+    def loglikelihood(self, requests: list[Instance]) -> Any:
+        raise NotImplementedError
+
+    def loglikelihood_rolling(self, requests: list[Instance]) -> Any:
+        raise NotImplementedError
+
+
+def evaluated(model: LM, task: Path, **how: Any) -> dict[str, Any]:
+    """The harness's own results of a task."""
+    found = simple_evaluate(
+        model=model, tasks=[str(task)], task_manager=TaskManager(include_defaults=False), bootstrap_iters=0, **how
+    )
+    assert found is not None
+    return dict(found)
+
+
+def graded(results: Mapping[str, Any], score: str) -> list[float]:
+    """Each document's score, in order."""
+    metric, _, name = score.partition(",")
+    ((_, samples),) = results["samples"].items()
+    known = {each["doc_id"]: each[metric] for each in samples if each["filter"] == name}
+    return [float(known[place]) for place in sorted(known)]

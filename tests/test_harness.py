@@ -1,0 +1,300 @@
+"""Tasks of lm-evaluation-harness in a sweep: their prompts and grades are the harness's own."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from harness_tasks import FLEXIBLE, STRICT, Greedy, documents, evaluated, graded, gsm8k_form, written
+
+from mars_viz import cli
+from mars_viz.commands import decoding
+from mars_viz.demo.tasks import Task
+from mars_viz.dialmap import span_of
+from mars_viz.errors import PromptError, SettingError
+from mars_viz.prompts import HarnessTask, grader_named, harness, load_prompts, load_task, to_jsonl
+from mars_viz.rules import rule_named
+from mars_viz.run import Settings
+from mars_viz.speculators.backend import Backend
+from mars_viz.sweep import Sweep, load_sweep
+from mars_viz.sweep.measures import measures, value_at
+from mars_viz.sweep.result import SweepResult
+from mars_viz.sweep.store import open_store
+
+ROOT = Path(__file__).parents[1]
+RELAXED = 0.3
+
+
+@pytest.fixture(autouse=True)
+def without_environment_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asks for every package's version, which takes seconds."""
+    monkeypatch.setattr("lm_eval.evaluator.add_env_info", lambda results: None)
+
+
+def begun(pair: Backend, task: HarnessTask, out: Path, resume: bool = False) -> Sweep:
+    settings = task.settings(Settings(rule="mars"), 80)
+    span = span_of(rule_named("mars"), RELAXED, None, (settings.gamma,))
+    return Sweep(pair, task.prompts, settings, span, out, resume=resume)
+
+
+def at(result: SweepResult, column: str, dial: float = 1.0) -> list[float]:
+    return [float(each) for each in result.at(column, np.array([dial]))[:, 0]]
+
+
+def test_prompts_grades_and_accuracy_are_the_harness_own_document_by_document(pair: Backend, tmp_path: Path) -> None:
+    """The other side decodes with transformers alone and grades with `simple_evaluate`."""
+    path = gsm8k_form(tmp_path, 8, flexible=0)
+    theirs = Greedy(pair)
+    found = evaluated(theirs, path, gen_kwargs={"max_gen_toks": 80})
+    task = load_task(str(path))
+    result = begun(pair, task, tmp_path / "sweep").finish()
+    assert [item.prompt for item in task.prompts.items] == theirs.asked
+    assert task.stop == ("carry 1.\n6", "</s>") and task.max_new_tokens == 256 and task.temperature == 0
+    assert at(result, "right") == graded(found, STRICT) and at(result, FLEXIBLE) == graded(found, FLEXIBLE)
+    assert 0 < sum(at(result, "right")) < 8  # or there is nothing to tell apart
+    assert at(result, "right") != at(result, FLEXIBLE)
+    accuracy = value_at(result, measures(result)["accuracy"], 1.0).estimate
+    assert accuracy == found["results"]["additions"][STRICT]
+    other = value_at(result, measures(result)[FLEXIBLE], 1.0).estimate
+    assert other == found["results"]["additions"][FLEXIBLE]
+
+
+@pytest.mark.parametrize("fewshot", [None, 0, 3])
+def test_examples_before_a_prompt_are_those_that_the_harness_draws(
+    pair: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fewshot: int | None
+) -> None:
+    path = gsm8k_form(tmp_path, 5, num_fewshot=2, description="Add.\n", generation_kwargs=None)
+    theirs = Greedy(pair)
+    monkeypatch.setattr(Greedy, "_text", lambda self, prompt, about: self.asked.append(prompt) or "")
+    evaluated(theirs, path, num_fewshot=fewshot, limit=4)
+    task = load_task(str(path), fewshot=fewshot, limit=4)
+    assert [item.prompt for item in task.prompts.items] == theirs.asked and len(theirs.asked) == 4
+    assert theirs.asked[0].count("Add ") == (3 if fewshot is None else fewshot + 1)
+    assert task.stop == ("\n\n",)
+    assert load_task(str(path)).prompts.items[:4] == load_task(str(path), limit=4).prompts.items  # so more can be added
+
+
+def test_the_score_that_decides_can_be_chosen(pair: Backend, tmp_path: Path) -> None:
+    path = gsm8k_form(tmp_path, 4)
+    for metric, decides, other in (("exact_match", STRICT, FLEXIBLE), (FLEXIBLE, FLEXIBLE, STRICT)):
+        task = load_task(str(path), metric=metric)
+        assert task.prompts.scores == (other,) and task.prompts.items[0].grader == f"lm-eval:{path}:{decides}"
+    answer = task.prompts.items[0].answer or ""
+    total = json.loads(answer)["answer"]
+    grader = grader_named(task.prompts.items[0].grader)
+    assert grader.grade(answer, f"It is {total}") and not grader.grade(answer, f"{total}, or 5")
+    assert grader.scores is not None and grader.scores(answer, f"It is {total}") == {STRICT: 0.0, FLEXIBLE: 1.0}
+    assert grader.grade(answer, f"It is {total}, carry 1.\n6, so 5")  # what stands after a stop string does not count
+
+
+def test_a_sweep_is_resumed_and_opens_where_there_is_no_harness(
+    pair: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = load_task(str(gsm8k_form(tmp_path, 3)))
+    whole = begun(pair, task, tmp_path / "whole").finish()
+    for progress in begun(pair, task, tmp_path / "sweep"):
+        if progress.finished == 1:
+            break
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "lm_eval", None)
+        harness.scores.cache_clear()
+        half = load_sweep(tmp_path / "sweep")
+        assert half.finished == 1 and at(half, FLEXIBLE) == at(whole, FLEXIBLE)[:1]
+        kept = open_store(tmp_path / "sweep").prompts()
+        assert kept == task.prompts
+        with pytest.raises(PromptError, match=r"pip install mars-viz\[eval\]"):
+            begun(pair, dataclasses.replace(task, prompts=kept), tmp_path / "sweep", resume=True).finish()
+    result = begun(pair, dataclasses.replace(task, prompts=kept), tmp_path / "sweep", resume=True).finish()
+    assert result.complete and result.plan.scores == (FLEXIBLE,)
+    assert all(np.array_equal(result.lines[name], whole.lines[name]) for name in ("low", "right", FLEXIBLE))
+
+
+def test_a_plan_with_scores_that_could_be_columns_or_markup_is_none(pair: Backend, tmp_path: Path) -> None:
+    begun(pair, load_task(str(gsm8k_form(tmp_path, 1))), tmp_path / "sweep").finish()
+    sheet = tmp_path / "sweep" / "sweep.json"
+    found = json.loads(sheet.read_text())
+    assert found["schema"] == 7
+    for scores in (["right"], ["<b>,x"], [FLEXIBLE, FLEXIBLE], [], [f"a,{n}" for n in range(101)]):
+        sheet.write_text(json.dumps(found | {"plan": found["plan"] | {"scores": scores}}))
+        with pytest.raises(Exception, match="sweep.json is damaged"):
+            load_sweep(tmp_path / "sweep")
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "choices": (
+        {"output_type": "multiple_choice", "doc_to_choice": ["a", "b"]},
+        "multiple_choice task, which compares",
+    ),
+    "loglikelihood": ({"output_type": "loglikelihood"}, "Choose a generate_until task"),
+    "a group": ({"group": "some", "task": ["additions"]}, "is a group of tasks"),
+    "votes": ({"repeats": 4}, "grades 4 texts of each prompt together"),
+    "code": ({"unsafe_code": True}, "runs the code that a model writes"),
+    "images": ({"doc_to_image": "image"}, "models here read texts"),
+    "no name": ({"task": None}, "has no 'task'"),
+    "no data": ({"dataset_kwargs": {"data_files": {"test": "/none.jsonl"}}}, "see that its data is there"),
+    "a data set of the hub": ({"dataset_path": "no/such", "dataset_kwargs": None}, "see that its data is there"),
+    "a field that is not there": ({"doc_to_text": "{{ fail() }}"}, "UndefinedError"),
+    "blank prompts": ({"doc_to_text": "{{ '' }} "}, "is blank"),
+    "lower is better": (
+        {"metric_list": [{"metric": "exact_match", "aggregation": "mean", "higher_is_better": False}]},
+        "no metric that grades each text",
+    ),
+    "no metric of a text": (
+        {"metric_list": [{"metric": "bleu", "aggregation": "bleu", "higher_is_better": True}]},
+        "no metric that grades each text",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_swept_is_refused_with_the_reason(case: str, tmp_path: Path) -> None:
+    changes, words = REFUSED[case]
+    with pytest.raises(PromptError, match=words):
+        load_task(str(gsm8k_form(tmp_path, 2, **changes)))
+
+
+def test_other_refusals(tmp_path: Path) -> None:
+    path = gsm8k_form(tmp_path, 2)
+    for asked, words in (
+        ({"metric": "acc"}, "grades no text by 'acc'. Choose one of exact_match,strict-match; exact_match,flexible"),
+        ({"fewshot": 2}, r"no examples stand before its prompts \(num_fewshot: 0\)"),
+        ({"fewshot": -1}, "0 or more"),
+        ({"limit": 0}, "at least 1"),
+    ):
+        with pytest.raises(PromptError, match=words):
+            load_task(str(path), **asked)
+    with pytest.raises(PromptError, match="cannot be read"):
+        load_task(str(tmp_path / "none.yaml"))
+    path.rename(tmp_path / "task.json")
+    with pytest.raises(PromptError, match="ends in .yaml or .yml"):  # what others make the server write is none
+        load_task(str(tmp_path / "task.json"))
+    path.write_text("task: [")
+    with pytest.raises(PromptError, match="cannot be loaded: ParserError"):
+        load_task(str(path))
+    with pytest.raises(SettingError, match="17 stop strings are too many"):
+        until = {"until": [f"{n}" for n in range(17)]}
+        load_task(str(gsm8k_form(tmp_path, 1, generation_kwargs=until))).settings(Settings())
+
+
+def test_a_score_between_right_and_wrong_stops_the_sweep_with_a_sentence(pair: Backend, tmp_path: Path) -> None:
+    """The task's own code says what a text is worth; a part of it as one of the others is kept as it is."""
+    (tmp_path / "own.py").write_text("def graded(doc, results):\n    return {'half': 0.5, 'whole': 1}\n")
+    metrics = [{"metric": name, "aggregation": "mean", "higher_is_better": True} for name in ("half", "whole")]
+    path = gsm8k_form(tmp_path, 1, metric_list=metrics, filter_list=None)
+    path.write_text(path.read_text() + "process_results: !function own.graded\n")
+    with pytest.raises(PromptError, match="half,none = 0.5, but right is 1 and wrong is 0. Choose a score"):
+        begun(pair, load_task(str(path)), tmp_path / "half").finish()
+    result = begun(pair, load_task(str(path), metric="whole"), tmp_path / "whole").finish()
+    assert at(result, "right") == [1] and at(result, "half,none") == [0.5]
+    (tmp_path / "own.py").write_text("def graded(doc, results):\n    return 1 / 0\n")
+    path.write_text(path.read_text() + "\n")
+    harness.scores.cache_clear()
+    with pytest.raises(PromptError, match="cannot grade a text: ZeroDivisionError"):
+        begun(pair, load_task(str(path), metric="whole"), tmp_path / "broken").finish()
+
+
+def test_no_file_of_prompts_names_a_task(tmp_path: Path) -> None:
+    """Its YAML could run code; only what MARS Viz wrote itself may."""
+    task, file = load_task(str(gsm8k_form(tmp_path, 1))), tmp_path / "prompts.jsonl"
+    file.write_bytes(to_jsonl(task.prompts))
+    assert load_prompts(file, own=True).items == task.prompts.items
+    with pytest.raises(PromptError, match="line 1: 'grader': A task of lm-evaluation-harness is named by --task"):
+        load_prompts(file)
+    with pytest.raises(PromptError, match="by no file and by no --grader"):
+        load_prompts(file, grader="lm-eval:x:y")
+
+
+COMMANDS: dict[str, tuple[list[str], str]] = {
+    "set": (["--set", "builtin"], "A task has prompts of its own. Leave --set or --task out."),
+    "grader": (["--grader", "exact"], "A task has grading of its own. Leave --grader or --task out."),
+    "turns": (["--turns", "all"], "Leave --turns or --task out."),
+    "stop": (["--stop", "x"], "Leave --stop or --task out."),
+    "choices": (["--metric", "acc"], "grades no text by 'acc'"),
+}
+
+
+@pytest.mark.parametrize("case", COMMANDS)
+def test_the_command_refuses_what_does_not_go_together(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoding, "opened_backend", lambda *_: pytest.fail("it began to load the models"))
+    options, words = COMMANDS[case]
+    out = tmp_path / "out"
+    assert cli.main(["sweep", "--task", str(gsm8k_form(tmp_path, 1)), *options, "--out", str(out)]) == 2
+    said = capsys.readouterr().err
+    assert words in said and len(said.splitlines()) == 1 and not out.exists()
+
+
+def test_without_the_harness_the_command_says_how_to_get_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
+    for arguments in (["sweep", "--task", "gsm8k", "--out", str(tmp_path / "out")], ["eval", "--tasks", "gsm8k"]):
+        assert cli.main(arguments) == 2
+        assert capsys.readouterr().err.endswith("not installed. Run: pip install mars-viz[eval]\n")
+    assert cli.main(["sweep", "--fewshot", "2", "--out", str(tmp_path / "out")]) == 2
+    assert "Name one (--task)" in capsys.readouterr().err
+
+
+def test_the_command_sweeps_a_task_and_adds_to_it(
+    pair: Backend, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoding, "opened_backend", lambda *_: pair)
+    monkeypatch.setattr("mars_viz.sweep.sweep.measured", lambda *_: None)
+    path = gsm8k_form(tmp_path, 3, generation_kwargs={"until": [], "max_gen_toks": 40, "temperature": 0.5})
+    asked = ["sweep", "--task", str(path), "--low", "0.9", "--out", str(tmp_path / "out")]
+    assert cli.main([*asked, "--limit", "1"]) == 0
+    told = capsys.readouterr()
+    assert "The task asks for temperature 0.5; this is decoded at 0." in told.err
+    assert f"1 prompt of additions, 0 examples in front, {STRICT}, lm_eval" in told.out
+    assert f"\n{FLEXIBLE} " in told.out and "has 3 that are graded" in told.out
+    assert cli.main([*asked, "--limit", "2", "--resume", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["prompts"] == 2 and found["plan"]["settings"]["max_new_tokens"] == 40
+    assert FLEXIBLE in [row["figure"] for row in found["table"]]
+
+
+def test_the_harness_that_is_tested_is_the_one_that_the_extra_installs() -> None:
+    asked, tested = ((ROOT / f"requirements-{name}.txt").read_text().splitlines() for name in ("eval", "dev"))
+    assert [line for line in asked if not line.startswith("#")] == [f"lm_eval=={version('lm_eval')}"]
+    assert set(asked[1:]) <= set(tested)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "name, words",
+    [
+        ("no_such_task", "has no task 'no_such_task'"),
+        ("mmlu", "is a group of tasks"),
+        ("hellaswag", "multiple_choice task"),
+        ("gsm8k", "see that its data is there"),  # and that is not on this machine
+    ],
+)
+def test_names_of_the_harness_are_looked_up(name: str, words: str) -> None:
+    with pytest.raises(PromptError, match=words):
+        load_task(name)
+
+
+def test_documents_that_json_cannot_hold_are_refused() -> None:
+    for doc in ({"at": object()}, {1: "a"}, ["a"], {"a": (1,)}):
+        with pytest.raises(PromptError, match="cannot be kept as JSON"):
+            harness.document(doc)
+
+
+def test_the_other_tasks_text_is_graded_too(tmp_path: Path) -> None:
+    """Several right answers, and a target that is a list."""
+    docs = [{"question": doc["question"], "answer": [doc["answer"], "forty"]} for doc in documents(2, [Task.SORTING])]
+    files = {"test": written(tmp_path, "many.jsonl", docs)}
+    told = {"dataset_kwargs": {"data_files": files}, "training_split": None, "fewshot_split": None}
+    path = gsm8k_form(tmp_path, 1, **told, doc_to_target="answer", filter_list=None)
+    assert yaml.safe_load(path.read_text())["doc_to_target"] == "answer"
+    item = load_task(str(path)).prompts.items[0]
+    grader = grader_named(item.grader)
+    assert grader.grade(item.answer or "", "forty") and not grader.grade(item.answer or "", "fifty")
