@@ -52,16 +52,13 @@ def test_what_gives_way_is_said_in_a_sentence() -> None:
     assert made.segments
 
 
-def test_what_was_laid_on_the_disk_goes_with_the_model() -> None:
-    def folders() -> set[Path]:
-        return set(Path(tempfile.gettempdir()).glob("mars-viz-offload-*"))
-
-    before = folders()
+def test_what_was_laid_on_the_disk_goes_with_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     backend = spread(HALF)
-    assert len(folders() - before) == 1
+    assert [path.name[:16] for path in tmp_path.iterdir()] == ["mars-viz-offload"]
     del backend
     gc.collect()
-    assert not folders() - before
+    assert not list(tmp_path.iterdir())
 
 
 def test_one_device_that_holds_all_is_as_if_none_was_mapped(pair: Backend, tmp_path: Path) -> None:
