@@ -101,6 +101,11 @@ class LocalMapper:
         """How many more prompts it can take on now."""
         return self.reach - len(self._hand)
 
+    @property
+    def busy(self) -> bool:
+        """True while something that it took on is not done."""
+        return bool(self._hand or self._refused)
+
     def objections(self, items: Iterable[PromptItem]) -> list[str]:
         """Why each of them cannot be decoded even by itself; empty where it can."""
         return [self._objection(item) for item in items]

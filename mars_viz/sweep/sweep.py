@@ -228,13 +228,23 @@ def sweep_prompts(
 ) -> Sweep:
     """A sweep with local models, this device's costs measured first, where the machine is not too busy; resumed, again
     where they can not be believed. Raises BadInput as `Sweep` does."""
-    plan, costs = plan_of(settings, span, chat, prompts, backend.provenance()), None
-    if resume and store.holds_sweep(Path(out)):
-        mended(store.resume(Path(out), plan, prompts), backend, settings)
-    else:
-        store.check_new(Path(out), resume=resume)
-        costs = measured(backend, settings)
+    plan = plan_of(settings, span, chat, prompts, backend.provenance())
+    costs = costs_for(out, plan, prompts, resume, lambda: measured(backend, settings))
     return Sweep(backend, prompts, settings, span, out, chat=chat, resume=resume, costs=costs, batch=batch)
+
+
+def costs_for(
+    out: str | PathLike[str], plan: Plan, prompts: PromptSet, resume: bool, measure: Callable[[], Costs | None]
+) -> Costs | None:
+    """Costs for a new sweep; of one that is gone on with those that it has are measured again, and kept, where nothing
+    can be modelled from them. Raises BadInput where neither can be, or the disk refuses."""
+    if not (resume and store.holds_sweep(Path(out))):
+        store.check_new(Path(out), resume=resume)
+        return measure()
+    kept = store.resume(Path(out), plan, prompts)
+    if objection(kept.costs) and (costs := measure()) is not None:
+        store.keep_costs(kept.folder, costs)
+    return None
 
 
 def measured(backend: Backend, settings: Settings) -> Costs | None:
@@ -245,13 +255,6 @@ def measured(backend: Backend, settings: Settings) -> Costs | None:
         return measure_costs(backend, settings.gamma, settings=settings)
     except Disturbed:
         return None
-
-
-def mended(kept: store.SweepStore, backend: Backend, settings: Settings) -> None:
-    """Measure again, and keep it, where nothing can be modelled from what a sweep has. Raises BadInput where the disk
-    refuses."""
-    if objection(kept.costs) and (costs := measured(backend, settings)) is not None:
-        store.keep_costs(kept.folder, costs)
 
 
 def in_reach(prompts: PromptSet, finished: int, batch: int) -> range:
