@@ -147,7 +147,10 @@ class WorkerPool:
         if self.ready or self._room:
             self._hopeful = now
         elif now > self._hopeful + _PATIENCE:
-            raise SettingError("No worker is left, and no machine of the Ray cluster has room for one; add machines.")
+            raise SettingError(
+                "No worker is left, and no machine of the Ray cluster has room for one. What is finished is kept; add "
+                "machines, and go on with --resume."
+            )
 
     def _check_room(self) -> None:
         there, asked, local = self._room, self._request.workers, self._request.address == LOCAL
