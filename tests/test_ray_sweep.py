@@ -290,8 +290,8 @@ def test_a_killed_driver_is_gone_on_with_and_its_workers_end(cores: None, cluste
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as driver:
         assert driver.stdout is not None
         for line in driver.stdout:
-            finished, *there = map(int, line.split())
-            if finished >= 3:
+            done, *there = map(int, line.split())
+            if done >= 3:
                 break
         driver.kill()
     assert there and 3 <= open_store(folder).finished() < 12
@@ -306,6 +306,7 @@ def test_a_killed_driver_is_gone_on_with_and_its_workers_end(cores: None, cluste
         time.sleep(0.1)
 
 
+@pytest.mark.long
 def test_a_prompt_that_ends_its_workers_is_named_and_what_is_finished_is_kept(cores: None, tmp_path: Path) -> None:
     with closing(pool_of(ToyModels(deadly="prompt 3"), workers=1)) as pool:
         sweep = swept(pool, tmp_path / "ray", toy_prompts(6), batch=1)
@@ -314,6 +315,7 @@ def test_a_prompt_that_ends_its_workers_is_named_and_what_is_finished_is_kept(co
     assert open_store(tmp_path / "ray").finished() == 3
 
 
+@pytest.mark.long
 def test_a_worker_of_another_kind_is_turned_away_and_says_why(cores: None, tmp_path: Path) -> None:
     said: list[str] = []
     with closing(pool_of(ToyModels(apart=True), said.append)) as pool:
