@@ -97,8 +97,8 @@ $(VENV)/app.stamp: requirements.txt pyproject.toml $(VENV)/made.stamp
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -c $(IMPORTS)
 	@touch $@
 
-$(VENV)/dev.stamp: requirements-dev.txt $(VENV)/app.stamp
-	$(INSTALL) -r requirements-dev.txt
+$(VENV)/dev.stamp: requirements-dev.txt requirements-eval.txt requirements-ray.txt $(VENV)/app.stamp
+	$(INSTALL) -r requirements-dev.txt -r requirements-eval.txt -r requirements-ray.txt
 	@touch $@
 
 # The browser tests need Chromium: the one named in CHROMIUM, or the system's, or else from the system's packages. Not its

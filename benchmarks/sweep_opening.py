@@ -32,7 +32,7 @@ from mars_viz.sweep.store import create
 from mars_viz.ui.tune.cached_sweep import KEY, CachedSweep
 from mars_viz.ui.tune.page_state import CONFIDENCE, POINTS
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
+sys.path += [str(Path(__file__).parents[1] / "tests"), str(Path(__file__).parents[1])]
 
 
 def synthesise(folder: Path, positions: int, per_prompt: int, lines: int) -> None:

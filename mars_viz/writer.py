@@ -32,17 +32,19 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _ALWAYS
 _KEPT_OPEN = os.O_CREAT | os.O_APPEND | os.O_RDWR
 
 
-def write_file(path: Path, data: bytes, *, synced: bool = False) -> None:
-    """Write a file, in the place of one that is there; `synced` waits until the disk has it. Raises OSError, and leaves
+def write_file(path: Path, data: bytes, *, synced: bool = False, looks: bool = True) -> None:
+    """Write a file, in the place of one that is there; `synced` waits until the disk has it. Without `looks` what a
+    kill left of it stays: who writes many files into a folder looks through all of it once. Raises OSError, and leaves
     what was there as it was."""
-    with replacing(path, synced=synced) as file:
+    with replacing(path, synced=synced, looks=looks) as file:
         file.write(data)
 
 
 @contextmanager
-def replacing(path: Path, *, synced: bool = False) -> Iterator[BinaryIO]:
+def replacing(path: Path, *, synced: bool = False, looks: bool = True) -> Iterator[BinaryIO]:
     """The same for whoever writes in several steps: the file to write to."""
-    remove_leftovers(path.parent, path.name)
+    if looks:
+        remove_leftovers(path.parent, path.name)
     unfinished = beside(path)
     try:
         with new_file(unfinished) as file:

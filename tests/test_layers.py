@@ -61,6 +61,7 @@ ROOMS = {
     **dict.fromkeys(MODEL_LIBRARIES, ("speculators", "training")),
     "lm_eval": ("prompts", "harness_model", "commands"),
     "streamlit": ("components", "ui", "pages", "app"),
+    "ray": ("sweep",),
 }
 """Libraries that only these may import."""
 
@@ -180,6 +181,12 @@ def test_the_package_itself_imports_nothing() -> None:
 def test_heavy_libraries_stay_in_their_rooms(library: str) -> None:
     importing = {found.by for found in ALL if found.of.split(".")[0] == library}
     assert [by for by in sorted(importing) if by.split(".")[0] not in ROOMS[library]] == []
+
+
+def test_ray_is_imported_when_it_is_asked_for() -> None:
+    """It is an extra."""
+    importing = [found for found in ALL if found.of.split(".")[0] == "ray"]
+    assert importing and all(found.deferred for found in importing)
 
 
 def in_process(code: str) -> None:

@@ -31,7 +31,7 @@ from mars_viz.sweep import shards as parts_module
 from mars_viz.sweep import store as store_module
 from mars_viz.sweep import sweep as sweep_module
 from mars_viz.sweep.columns import COLUMNS, SHARES, edit_distance, rank_bins, share_bins
-from mars_viz.sweep.sweep import strict_reference
+from mars_viz.sweep.mapper import strict_reference
 from mars_viz.walk import Ending, walk
 from tests.tables import table_backend
 

@@ -99,7 +99,6 @@ def test_how_many_are_in_hand_changes_nothing(tmp_path: Path, batch: int) -> Non
 
 
 def test_turns_of_different_questions_go_out_together(tmp_path: Path) -> None:
-    made = sweep(tmp_path / "sweep", talks(8, (4,)), batch=4)
     asked = []
 
     class Counted(ToySpeculator):
@@ -107,7 +106,7 @@ def test_turns_of_different_questions_go_out_together(tmp_path: Path) -> None:
             asked.append(len(prefixes))
             return super().speculate(prefixes)
 
-    made._open = lambda: Counted(SETTINGS)
+    made = sweep(tmp_path / "sweep", talks(8, (4,)), batch=4, open_=lambda: Counted(SETTINGS))
     assert len(asked) < 0.5 * made.finish().prompts["passes"].sum()
 
 
@@ -121,14 +120,14 @@ def test_left_between_two_turns_it_goes_on_with_the_same_history(
     for progress in sweep(tmp_path / "sweep", batch=1):
         if progress.finished == stopped:
             break
-    made, asked = sweep(tmp_path / "sweep", batch=1, resume=True), set()
+    asked = set()
 
     class Noting(ToySpeculator):
         def speculate(self, prefixes: list[tuple[int, ...]]) -> list:  # type: ignore[type-arg]
             asked.update(prefix[:3] for prefix in prefixes)
             return super().speculate(prefixes)
 
-    made._open = lambda: Noting(SETTINGS)
+    made = sweep(tmp_path / "sweep", batch=1, resume=True, open_=lambda: Noting(SETTINGS))
     assert equal(made.finish(), whole)
     assert len(asked) == len(talks()) - stopped
 

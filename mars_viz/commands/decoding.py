@@ -219,22 +219,28 @@ def _read_prompt(name: str) -> str:
         ) from error
 
 
-def opened_backend(options: argparse.Namespace, begun: str = "auto") -> Backend:
-    """The models; where the options leave the dtype open it is `begun`, that of what is gone on with. Raises BadInput
-    where a library is missing or they cannot be loaded."""
+def models_of(options: argparse.Namespace, begun: str = "auto") -> dict[str, Any]:
+    """What `load_backend` is to be told; where the options leave the dtype open it is `begun`, that of what is gone on
+    with. Raises BadInput for names that cannot work."""
     dtype = begun if options.dtype == "auto" else options.dtype
     check_names(options.target, options.drafter, device=options.device, dtype=dtype)
     if options.device_map is not None:
         check_device_map(options.target, options.device)
+    if options.target is not None and options.drafter is None:
+        note(f"No drafter is named, so prompt lookup drafts ({Ngram().name}).")
+    named = {"target": options.target, "drafter": options.drafter, "device_map": options.device_map}
+    return named | {"device": options.device, "dtype": dtype, "cuda_graphs": options.cuda_graphs}
+
+
+def opened_backend(options: argparse.Namespace, begun: str = "auto") -> Backend:
+    """The models, as `models_of` names them. Raises BadInput where a library is missing or they cannot be loaded."""
+    named = models_of(options, begun)
     for library in ("torch", "transformers", "tqdm"):
         if importlib.util.find_spec(library) is None:
             raise ModelError(f"Decoding needs {library}, which is not installed. Run: pip install -r requirements.txt")
     from mars_viz.speculators.loading import load_backend
 
-    if options.target is not None and options.drafter is None:
-        note(f"No drafter is named, so prompt lookup drafts ({Ngram().name}).")
-    how = {"device": options.device, "dtype": dtype, "cuda_graphs": options.cuda_graphs}
-    return load_backend(options.target, options.drafter, device_map=options.device_map, **how)
+    return load_backend(**named)
 
 
 def decoded(backend: Backend, wish: DecodeRequest, options: argparse.Namespace) -> Run:

@@ -36,7 +36,7 @@ from mars_viz.sweep.grid_sweep import GridSweep, sweep_grid
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.report import alone, summary_lines
 from mars_viz.sweep.result import chosen_dial
-from mars_viz.sweep.sweep import Sweep
+from mars_viz.sweep.sweep import SweepLoop
 from mars_viz.sweep.threshold import with_pair
 from mars_viz.sweep.timing import kept_checks
 from mars_viz.terminal import say
@@ -49,15 +49,17 @@ BUILTIN = "builtin"
 """What --set calls the built-in tasks."""
 
 
-def swept(sweep: Sweep | GridSweep, title: str, where: str) -> None:
+def swept(sweep: SweepLoop | GridSweep, title: str, where: str) -> None:
     """Sweep to the end with a bar on standard error; an interruption says what is kept `where`."""
     now, bars = sweep.progress, decoding.progress_bar()
     try:
         with bars(desc=title, total=now.prompts, initial=now.finished, unit=" prompts") as bar:
             for progress in sweep:
                 bar.update(progress.finished - bar.n)
-                if progress.failed:
-                    bar.set_postfix(failed=progress.failed, refresh=False)
+                workers = "+".join(map(str, progress.workers))
+                said = {"failed": progress.failed or "", "workers": workers}
+                if shown := {name: value for name, value in said.items() if value}:
+                    bar.set_postfix(shown, refresh=False)
     except KeyboardInterrupt:
         kept = counted(sweep.progress.finished, "finished prompt")
         decoding.note(f"Interrupted. {kept} of {now.prompts} kept {where}; continue with --resume.")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mars_viz.analysis.recommendation import Recommendation
-from mars_viz.commands import decoding, grid, harness_task
+from mars_viz.commands import decoding, grid, harness_task, on_ray
 from mars_viz.commands.decoding import note
 from mars_viz.commands.grid import BUILTIN, next_step, swept
 from mars_viz.dialmap import Span
@@ -29,9 +29,10 @@ from mars_viz.sweep import store
 from mars_viz.sweep.evidence_pack import write_evidence
 from mars_viz.sweep.grid import Grid
 from mars_viz.sweep.plan import turns_words
+from mars_viz.sweep.ray_mapper import sweep_on_ray
 from mars_viz.sweep.report import missing, summary_lines, table_of
 from mars_viz.sweep.result import SweepResult, chosen_dial
-from mars_viz.sweep.sweep import sweep_prompts
+from mars_viz.sweep.sweep import SweepLoop, sweep_prompts
 from mars_viz.sweep.threshold import advised
 from mars_viz.sweep.timing import Checks, TimingCheck, keep_check, kept_checks
 from mars_viz.terminal import say
@@ -72,6 +73,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     decoding.controller_argument(parser)
     decoding.over_argument(parser, "swept")
     decoding.model_arguments(parser)
+    on_ray.arguments(parser)
     parser.add_argument("--out", metavar="DIR", required=True, help="folder for the results")
     parser.add_argument("--resume", action="store_true", help="continue the sweep in that folder, if there is one")
     parser.add_argument(
@@ -106,6 +108,7 @@ def run(options: argparse.Namespace) -> None:
     check_controller(asked, options.target, options.drafter)
     settings, span = mapping_of(asked, options.over, options.low, options.high, (asked.gamma,))
     _check(options, span)
+    asked_ray = on_ray.request(options)
     variants = grid.checked(options)
     task = harness_task.task_of(options, settings)
     prompts = _prompts(options, variants, task)
@@ -117,19 +120,26 @@ def run(options: argparse.Namespace) -> None:
     if variants is not None:
         grid.run(options, variants, settings, span, prompts)
         return
-    pair = decoding.opened_backend(options, grid.dtype_of(grid.gone_on_with(options, variants)))
+    begun, pair = grid.dtype_of(grid.gone_on_with(options, variants)), None
     how = {"chat": options.chat, "resume": options.resume, "batch": options.batch}
-    sweep = sweep_prompts(pair, prompts, settings, span, options.out, **how)
-    for each in sweep.too_long:
-        note(f"{each.id} will have no results: {each.reason}")
-    swept(sweep, "Sweeping", f"in {sweep.folder}")
+    with on_ray.workers(asked_ray, options, settings, begun) as pool:
+        if pool is None:
+            pair = decoding.opened_backend(options, begun)
+            sweep: SweepLoop = sweep_prompts(pair, prompts, settings, span, options.out, **how)
+        else:
+            sweep = sweep_on_ray(pool, prompts, settings, span, options.out, **how)
+        for each in sweep.too_long:
+            note(f"{each.id} will have no results: {each.reason}")
+        swept(sweep, "Sweeping", f"in {sweep.folder}")
+        on_ray.tell(sweep.progress)
     result = sweep.result()
     if not len(result):
         raise SettingError(f"None of the {result.finished} prompts could be swept. {result.failures[0].reason}")
     found = advised(result, options.loss, options.confidence)
     told = _told_of(options, asked)
     dial = chosen_dial(result, found) if told is None else told
-    checks = _checks(result, _timed(pair, prompts, result, dial, options) if options.wall_clock else None)
+    timed = None if pair is None or not options.wall_clock else _timed(pair, prompts, result, dial, options)
+    checks = _checks(result, timed)
     if options.evidence is not None:
         write_evidence(options.evidence, result, dial=dial, recommendation=found, checks=checks.found)
     _tell(result, found, dial, checks.latest(dial), options)

@@ -21,8 +21,9 @@ from mars_viz.prompts import PromptSet
 from mars_viz.replay import cut_by
 from mars_viz.run import Settings
 from mars_viz.sweep import store
+from mars_viz.sweep.mapper import Remembering
 from mars_viz.sweep.plan import plan_of
-from mars_viz.sweep.sweep import Remembering, Sweep, SweepProgress, TooLong, in_reach, measured
+from mars_viz.sweep.sweep import Sweep, SweepProgress, TooLong, in_reach, measured
 from mars_viz.walk import Answer, Prefix, Speculator
 
 if TYPE_CHECKING:

@@ -20,11 +20,11 @@ from mars_viz.errors import BadInput, SettingError
 from mars_viz.prompts import Turns
 from mars_viz.records import Emission
 from mars_viz.sweep.columns import UNGRADED
+from mars_viz.sweep.mapper import strict_reference
 from mars_viz.sweep.measures import DRAFTED, Among, ComparedFigure, Measure, change, measures, value_at
 from mars_viz.sweep.plan import Plan, comparable, same_answers
 from mars_viz.sweep.result import SweepResult, costed_by
 from mars_viz.sweep.store import open_store
-from mars_viz.sweep.sweep import strict_reference
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,8 @@ def remove_batched(folder: Path, batches: Iterable[int]) -> None:
 
 
 def write(path: Path, table: pa.Table, **options: object) -> None:
-    """Write the Parquet file of a table, whole or not at all, and wait until the disk has it. Raises OSError."""
+    """Write the Parquet file of a table, whole or not at all, and wait until the disk has it. What a kill left of it is
+    the sweep's to remove, all at once when it begins. Raises OSError."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", write_page_checksum=True, **options)
-    write_file(path, bytes(sink.getvalue()), synced=True)
+    write_file(path, bytes(sink.getvalue()), synced=True, looks=False)

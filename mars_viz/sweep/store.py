@@ -87,23 +87,28 @@ class SweepStore:
             if read is not None:
                 texts.write(self.folder, index, read)
             shards.write(self.results / shards.prompt_file(index), table)
-        if index % shards.BATCH == shards.BATCH - 1:
-            self.tidy()
+            if index % shards.BATCH == shards.BATCH - 1:
+                self._put_together()
 
     def tidy(self) -> None:
-        """Put whole batches of prompts together, and remove what a kill left behind. Only the sweep itself may."""
+        """Put whole batches of prompts together, and remove what a kill left behind. Only the sweep itself may. Looks
+        at every file, so it is for the beginning."""
         with disk_refusals(self.folder, remedy=_KEPT):
             make_folder(self.results)
             for each in (self.results, self.folder):
                 remove_leftovers(each, age=0)
-            found = self.files
-            for batch in {each // shards.BATCH for each in found.singles} - found.batches:
-                members = shards.members(batch)
-                if found.singles.issuperset(members):
-                    tables = [self._read(shards.prompt_file(member), self._schema.names) for member in members]
-                    shards.write(self.results / shards.batch_file(batch), pa.concat_tables(tables))
-            shards.remove_batched(self.results, self.files.batches)
+            self._put_together()
             texts.tidy(self.folder, self.files)
+
+    def _put_together(self) -> None:
+        """Whole batches of prompts. Raises OSError."""
+        found = self.files
+        for batch in {each // shards.BATCH for each in found.singles} - found.batches:
+            members = shards.members(batch)
+            if found.singles.issuperset(members):
+                tables = [self._read(shards.prompt_file(member), self._schema.names) for member in members]
+                shards.write(self.results / shards.batch_file(batch), pa.concat_tables(tables))
+        shards.remove_batched(self.results, self.files.batches)
 
     def tables(self) -> Iterator[pa.Table]:
         """The finished prompts in order, a file at a time, without their answers. Raises BadInput for a file that is

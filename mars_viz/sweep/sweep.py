@@ -1,53 +1,37 @@
-"""A sweep in the making: every prompt's exact dial map, reduced to its lines and written.
+"""A sweep in the making: prompts are handed out to whoever maps them, what comes back is written in the set's order.
 
-A few neighbouring prompts are in hand at once, and what their maps ask goes out as one batch; they are written in the
-set's order. A later turn of a conversation waits for the target's own answers to the turns before it, which it follows
-at every dial value. Knows walks, maps and the sweep's folder; what the models are is the backend's business. Nothing of
-a prompt is kept in memory once it is written, but for the answers of a conversation that is not at its end.
+A later turn of a conversation waits for the target's own answers to the turns before it, which it follows at every dial
+value. Knows prompts, plans and the sweep's folder; how a prompt is mapped is the mapper's business. Nothing of a prompt
+is kept in memory once it is written, but for the answers of a conversation that is not at its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mars_viz.chat import History
 from mars_viz.costs import Costs, objection
-from mars_viz.dialmap import DialMap, Exploration, Span
-from mars_viz.errors import BadInput, Disturbed, PromptError, SettingError
+from mars_viz.dialmap import Span
+from mars_viz.errors import BadInput, Disturbed, SettingError
 from mars_viz.locks import held
 from mars_viz.prompts import PromptItem, PromptSet
-from mars_viz.records import Emission, emitted
-from mars_viz.rules import Rule, rule_named
-from mars_viz.run import Run, Settings, joined
+from mars_viz.run import Settings
 from mars_viz.sweep import store
-from mars_viz.sweep.active_prompts import ActivePrompts, Conversations, advance, unanswered
-from mars_viz.sweep.columns import Lines, ReferenceTexts, failed_lines, lines_of
-from mars_viz.sweep.plan import plan_of
+from mars_viz.sweep.active_prompts import Conversations, unanswered
+from mars_viz.sweep.columns import failed_lines
+from mars_viz.sweep.mapper import LocalMapper, MappedPrompt, PromptMapper
+from mars_viz.sweep.plan import Plan, plan_of
 from mars_viz.sweep.result import SweepResult, load_sweep
-from mars_viz.sweep.texts import PromptTexts, texts_of
-from mars_viz.walk import Answer, Ending, Prefix, Speculator, walk
+from mars_viz.walk import Speculator
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
 
-
-@dataclass(frozen=True, slots=True)
-class _Done:
-    """A prompt that waits to be written."""
-
-    lines: Lines
-    """Of the table."""
-    texts: PromptTexts | None = None
-    """What it reads along the dial; None where it has no results."""
-
-
 _AHEAD = 4
-"""How far ahead of the first prompt that is not written others are begun, in batches: so many lines wait at most."""
+"""How far ahead of the first prompt that is not written others are begun, in batches: so many results wait at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +46,8 @@ class SweepProgress:
     """Prompts of this sitting that have no results."""
     share: float
     """Of the next prompt to be written, the part of the dial whose text is complete; 0 between prompts."""
+    workers: tuple[int, ...] = ()
+    """Prompts that each worker has mapped in this sitting; empty where there is only this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +60,8 @@ class TooLong:
     """Why not, and the remedy."""
 
 
-class Sweep:
-    """Iterate it for its progress, stop whenever, and take the result so far.
+class SweepLoop:
+    """A sweep by whoever maps its prompts: iterate it for its progress, stop whenever, and take the result so far.
 
     A prompt that does not fit in the context is known before anything is decoded (`too_long`), unless it is a later
     turn, which may not fit once its history is known; it gets a line that says so, as do the turns after it, is
@@ -84,33 +70,18 @@ class Sweep:
 
     def __init__(
         self,
-        backend: Backend,
+        plan: Plan,
+        mapper: PromptMapper,
         prompts: PromptSet,
-        settings: Settings,
-        span: Span,
         out: str | PathLike[str],
         *,
-        chat: bool = False,
         resume: bool = False,
         costs: Costs | None = None,
-        batch: int | None = None,
-        open_: Callable[[], Speculator] | None = None,
     ):
         """Begin in a new folder, or with `resume` go on where there is a sweep, and to what `prompts` has after those
-        that it was begun with. `batch` prompts are mapped at once (None: as many as the backend says), by
-        speculators that `open_` opens (None: the backend's). Raises BadInput
-        where the folder, the plan or all of the prompts do not allow it."""
-        self._batch = backend.batch if batch is None else batch
-        if self._batch < 1:
-            raise SettingError(f"{batch} prompts at once are none; take at least 1.")
-        self._provenance = backend.provenance()
-        backend.check(settings)
-        plan = plan_of(settings, span, chat, prompts, self._provenance)
-        self._settings = plan.settings
-        self._backend, self._prompts, self._rule, self._chat = backend, prompts, rule_named(settings.rule), chat
-        self._open = open_ or (lambda: backend.speculator(self._settings))
-        self._span = span
-        self.too_long = _too_long(self._tokens, prompts)
+        that it was begun with. Raises BadInput where the folder, the plan or all of the prompts do not allow it."""
+        self._mapper, self._prompts = mapper, prompts
+        self.too_long = _too_long(mapper, prompts)
         """Prompts that will have no results, as far as that is known yet."""
         if len(self.too_long) == len(prompts):
             raise SettingError(f"No prompt of the set can be decoded. The first one: {self.too_long[0].reason}")
@@ -140,25 +111,29 @@ class Sweep:
         self._store.take_on(self._prompts)
         self._store.tidy()
         self._finished = self._store.finished()  # others may have gone on with it since
-        yield from self._steps()
+        try:
+            yield from self._steps()
+        finally:
+            self._mapper.clear()
 
     def _steps(self) -> Iterator[SweepProgress]:
-        hand: dict[int, ActivePrompts] = {}
-        done: dict[int, _Done] = {}  # that wait for those before them
-        talks = self._resumed()
-        while self._finished < len(self._prompts):
-            self._join(hand, done, talks)
+        begun: set[int] = set()  # and not written yet
+        done: dict[int, MappedPrompt] = {}  # that wait for those before them
+        talks, items = self._resumed(), self._prompts.items
+        while self._finished < len(items):
+            self._begin(begun, done, talks)
             if (ready := done.pop(self._finished, None)) is not None:
+                begun.remove(self._finished)
                 self._write(ready, talks)
                 yield self.progress
                 continue
-            advance(self._speculator, list(hand.values()))
-            first = hand[self._finished]
-            for one in [one for one in hand.values() if not one.exploration.going]:
-                del hand[one.index]
-                done[one.index] = ready = self._done(one)
-                talks.answered(one.item, ready.lines["answer"][0])
-            yield self._progress(first.share)
+            for each in self._mapper.advance():
+                done[each.index] = each
+                if each.lines is None:
+                    talks.failed(items[each.index])
+                else:
+                    talks.answered(items[each.index], each.lines["answer"][0])
+            yield self._progress(1.0 if self._finished in done else self._mapper.share(self._finished))
 
     def _resumed(self) -> Conversations:
         """What was answered of the conversation in whose middle the sweep was left."""
@@ -173,11 +148,14 @@ class Sweep:
                     talks.answered(item, told.answer)
         return talks
 
-    def _write(self, ready: _Done, talks: Conversations) -> None:
+    def _write(self, ready: MappedPrompt, talks: Conversations) -> None:
         """The next prompt."""
         index, items = self._finished, self._prompts.items
-        self._store.append(index, ready.lines, ready.texts)
-        self._failed += bool(ready.lines["error"][0])
+        lines = ready.lines
+        if lines is None:
+            lines = failed_lines(self._store.plan, index, items[index], ready.error)
+            self._failed += 1
+        self._store.append(index, lines, ready.texts)
         self._finished += 1
         if self._finished == len(items) or items[self._finished].unit != items[index].unit:
             talks.forget(items[index])
@@ -193,92 +171,48 @@ class Sweep:
         return load_sweep(self.folder)
 
     def _progress(self, share: float) -> SweepProgress:
-        return SweepProgress(self._finished, len(self._prompts), self._failed, share)
+        return SweepProgress(self._finished, len(self._prompts), self._failed, share, self._mapper.done_by)
 
-    def _join(self, hand: dict[int, ActivePrompts], done: dict[int, _Done], talks: Conversations) -> None:
-        """Begin the prompts that come next: of as many questions as may be in hand, those whose history is known."""
-        for index in in_reach(self._prompts, self._finished, self._batch):
-            item = self._prompts.items[index]
-            if index in hand or index in done:
+    def _begin(self, begun: set[int], done: dict[int, MappedPrompt], talks: Conversations) -> None:
+        """Begin the prompts that come next: of as many questions as are in reach, those whose history is known."""
+        for index in in_reach(self._prompts, self._finished, self._mapper.reach):
+            if index in begun:
                 continue
+            item = self._prompts.items[index]
             try:
                 history = talks.before(item)
-                if history is not None:
-                    hand[index] = self._begun(index, item, history)
             except BadInput as error:
-                done[index] = _Done(failed_lines(self._store.plan, index, item, str(error)))
+                done[index] = MappedPrompt(index, error=str(error))
                 talks.failed(item)
-
-    def _begun(self, index: int, item: PromptItem, history: History) -> ActivePrompts:
-        prompt = self._tokens(item, history)
-        exploration = Exploration(self._rule, self._span, prompt, self._ending, {}, dial=self._settings.dial)
-        return ActivePrompts(index, item, prompt, exploration)
-
-    def _done(self, mapped: ActivePrompts) -> _Done:
-        """A prompt whose map is complete."""
-        item, exploration, pieces = mapped.item, mapped.exploration, self._backend.tokenizer.pieces
-        frame = Run(self._settings, self._provenance, mapped.prompt, (), pieces, item.id, item.prompt)
-        made = DialMap(frame, self._span, exploration.answers, exploration.passes, mapped.seconds)
-        lines = lines_of(made, mapped.index, item, self._texts(made), self._store.plan.scores)
-        return _Done(lines, texts_of(made))
-
-    def _texts(self, made: DialMap) -> ReferenceTexts:
-        """The lossless texts, walked over the map's own answers; models are asked only where they leave the map."""
-        prompt = made.frame.prompt_ids
-        known = Remembering(dict(made.answers), lambda: self._beside)
-
-        def walked(rule: Rule) -> tuple[int, ...]:
-            dial = None if rule.dial is None else rule.dial.strict
-            return emitted(walk(known, rule, dial, prompt, self._ending))
-
-        target = rule_named("strict")
-        if made.span.over:
-            whole = emitted(walk(known, self._rule, self._settings.dial, prompt, self._ending))
-            return ReferenceTexts(whole, walked(target), self._text)
-        strict = strict_reference(self._rule, self._settings.temperature)
-        text = walked(strict)
-        return ReferenceTexts(text, text if strict is target else walked(target), self._text)
-
-    @cached_property
-    def _speculator(self) -> Speculator:
-        return self._open()
-
-    @cached_property
-    def _beside(self) -> Speculator:
-        """Another one, so that the batch's caches stay as they are."""
-        return self._open()
-
-    @property
-    def _ending(self) -> Ending:
-        return self._backend.ending(self._settings)
-
-    def _text(self, token_ids: Prefix) -> str:
-        return joined(map(self._backend.tokenizer.pieces.__getitem__, token_ids))
-
-    def _tokens(self, item: PromptItem, history: History = ()) -> Prefix:
-        """Raises BadInput where it does not fit in the context."""
-        try:
-            return self._backend.prompt_ids(item.prompt, self._settings, history, chat=self._chat)
-        except BadInput as error:
-            if not history:
-                raise
-            raise PromptError(f"With the turns before it and their answers: {error}") from error
+                begun.add(index)
+                continue
+            if history is not None:
+                self._mapper.begin(index, item, history)
+                begun.add(index)
 
 
-class Remembering:
-    """Answers from what is known already; the models, opened only then, are asked about the rest, which is known from
-    then on."""
+class Sweep(SweepLoop):
+    """The same with models of this process."""
 
-    def __init__(self, known: MutableMapping[Prefix, Answer], open_: Callable[[], Speculator]):
-        self._known, self._open = known, open_
-
-    def speculate(self, prefixes: Sequence[Prefix]) -> list[Answer]:
-        """One answer a prefix."""
-        missing = [prefix for prefix in dict.fromkeys(prefixes) if prefix not in self._known]
-        if missing:
-            for prefix, answer in zip(missing, self._open().speculate(missing), strict=True):
-                self._known[prefix] = answer
-        return [self._known[prefix] for prefix in prefixes]
+    def __init__(
+        self,
+        backend: Backend,
+        prompts: PromptSet,
+        settings: Settings,
+        span: Span,
+        out: str | PathLike[str],
+        *,
+        chat: bool = False,
+        resume: bool = False,
+        costs: Costs | None = None,
+        batch: int | None = None,
+        open_: Callable[[], Speculator] | None = None,
+    ):
+        """As `SweepLoop`, with `batch` and `open_` for `LocalMapper`."""
+        backend.check(settings)
+        plan = plan_of(settings, span, chat, prompts, backend.provenance())
+        mapper = LocalMapper(backend, plan, batch=batch, open_=open_)
+        super().__init__(plan, mapper, prompts, out, resume=resume, costs=costs)
 
 
 def sweep_prompts(
@@ -294,13 +228,23 @@ def sweep_prompts(
 ) -> Sweep:
     """A sweep with local models, this device's costs measured first, where the machine is not too busy; resumed, again
     where they can not be believed. Raises BadInput as `Sweep` does."""
-    plan, costs = plan_of(settings, span, chat, prompts, backend.provenance()), None
-    if resume and store.holds_sweep(Path(out)):
-        mended(store.resume(Path(out), plan, prompts), backend, settings)
-    else:
-        store.check_new(Path(out), resume=resume)
-        costs = measured(backend, settings)
+    plan = plan_of(settings, span, chat, prompts, backend.provenance())
+    costs = costs_for(out, plan, prompts, resume, lambda: measured(backend, settings))
     return Sweep(backend, prompts, settings, span, out, chat=chat, resume=resume, costs=costs, batch=batch)
+
+
+def costs_for(
+    out: str | PathLike[str], plan: Plan, prompts: PromptSet, resume: bool, measure: Callable[[], Costs | None]
+) -> Costs | None:
+    """Costs for a new sweep; of one that is gone on with those that it has are measured again, and kept, where nothing
+    can be modelled from them. Raises BadInput where neither can be, or the disk refuses."""
+    if not (resume and store.holds_sweep(Path(out))):
+        store.check_new(Path(out), resume=resume)
+        return measure()
+    kept = store.resume(Path(out), plan, prompts)
+    if objection(kept.costs) and (costs := measure()) is not None:
+        store.keep_costs(kept.folder, costs)
+    return None
 
 
 def measured(backend: Backend, settings: Settings) -> Costs | None:
@@ -311,13 +255,6 @@ def measured(backend: Backend, settings: Settings) -> Costs | None:
         return measure_costs(backend, settings.gamma, settings=settings)
     except Disturbed:
         return None
-
-
-def mended(kept: store.SweepStore, backend: Backend, settings: Settings) -> None:
-    """Measure again, and keep it, where nothing can be modelled from what a sweep has. Raises BadInput where the disk
-    refuses."""
-    if objection(kept.costs) and (costs := measured(backend, settings)) is not None:
-        store.keep_costs(kept.folder, costs)
 
 
 def in_reach(prompts: PromptSet, finished: int, batch: int) -> range:
@@ -332,32 +269,16 @@ def in_reach(prompts: PromptSet, finished: int, batch: int) -> range:
     return range(finished, end)
 
 
-def strict_reference(rule: Rule, temperature: float) -> Rule:
-    """The lossless rule whose text the rule's strict end gives back, token for token.
-
-    At temperature 0 that is strict matching. Above, it follows what the rule emits on a rejection: the target's own
-    sample, a residual sample, or its best token, which is greedy decoding whatever the temperature; that one has no
-    name of its own and is the strict end of another rule.
-    """
-    if temperature == 0 or rule.on_rejection is Emission.SAMPLE:
-        return rule_named("strict")
-    if rule.on_rejection is Emission.ARGMAX:
-        return rule_named("mars-margin" if rule.name == "mars" else "mars")
-    return rule_named("rejection-sampling")
-
-
-def _too_long(tokens: Callable[[PromptItem], Prefix], prompts: PromptSet) -> tuple[TooLong, ...]:
+def _too_long(mapper: PromptMapper, prompts: PromptSet) -> tuple[TooLong, ...]:
     """Those that do not fit even by themselves, and the turns after them."""
     found: list[TooLong] = []
     before: PromptItem | None = None
-    for item in prompts.items:
+    for item, reason in zip(prompts.items, mapper.objections(prompts.items), strict=True):
         if before is not None and item.turn > 1:
             found.append(TooLong(item.id, unanswered(before)))
             continue
         before = None
-        try:
-            tokens(item)
-        except BadInput as error:
-            found.append(TooLong(item.id, str(error)))
+        if reason:
+            found.append(TooLong(item.id, reason))
             before = item
     return tuple(found)

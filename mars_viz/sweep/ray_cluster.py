@@ -1,0 +1,191 @@
+"""Ray clusters: joining one, starting one with what this machine has, and what room there is in it. With `ray_pool` and
+`ray_mapper` the only places that know Ray, which is imported when it is asked for: it is an extra.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from mars_viz.bounds import shortened
+from mars_viz.errors import ModelError, SettingError
+
+LOCAL = "local"
+"""The address of a cluster that is started for one sweep."""
+_STORE = 256 << 20
+"""Bytes of the object store of a cluster that is started here; a prompt's results take some thousand."""
+_LONGEST = 40
+"""Letters of a temporary folder below which Ray's sockets, whose names have a limit of 107, find room."""
+_ROUNDING = 1e-9
+"""So that ten tenths are a whole."""
+_KNOCK_SECONDS, _TRIAL_SECONDS = 5, 60
+_QUIET = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
+_SAID = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+"""No reports to Ray's makers, and no warning of a setting's future default."""
+_HASTY = {f"RAY_{name}": "5" for name in ("gcs_rpc_server_connect_timeout_s", "gcs_server_request_timeout_seconds")}
+_HASTY["RAY_gcs_rpc_server_reconnect_timeout_s"] = "5"
+_REASON = 200
+"""Letters of Ray's own words that are told."""
+_TRIAL = """
+import logging, sys, ray
+try:
+    ray.init(address=sys.argv[1], log_to_driver=False, logging_level=logging.ERROR)
+except Exception as error:
+    print(" ".join(str(error).split()))
+    sys.exit(3)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RayRequest:
+    """How a sweep is to run on Ray."""
+
+    address: str = LOCAL
+    """`local` starts a cluster, `auto` joins this machine's, HOST:PORT the one whose head that is."""
+    workers: int | None = None
+    """How many, at most; None for as many as there is room for."""
+    cpus: int = 1
+    """Cores of each, and threads that it computes with on the CPU."""
+    gpus: float | None = None
+    """GPUs of each, or a share of one; None for one where the device asks for it."""
+
+    def __post_init__(self) -> None:
+        """Raise SettingError for what no cluster can do."""
+        if self.workers is not None and self.workers < 1:
+            raise SettingError(f"--ray-workers {self.workers} are none; take at least 1.")
+        if self.cpus < 1:
+            raise SettingError(f"--ray-cpus {self.cpus} is none; a worker takes at least 1 core.")
+        if self.gpus is not None and not (
+            0 <= self.gpus <= 1 or (1 < self.gpus < 1000 and self.gpus == int(self.gpus))
+        ):
+            raise SettingError(f"--ray-gpus {self.gpus:g} is no share; take 0 to 1, such as 0.5, or whole GPUs.")
+        if self.address.startswith("ray://"):
+            raise SettingError("A sweep joins a cluster as one of its machines; give its head's address as HOST:PORT.")
+
+    def taking(self, device: str) -> float:
+        """GPUs that each worker takes in the cluster that was joined, for models on this device."""
+        if self.gpus is not None:
+            return self.gpus
+        if device == "auto":
+            import ray
+
+            return float("GPU" in ray.cluster_resources())
+        return float(device == "cuda")
+
+
+def check_ray() -> None:
+    """Raise ModelError where Ray is not installed."""
+    if importlib.util.find_spec("ray") is None:
+        raise ModelError("--ray needs Ray, which is not installed. Run: pip install -r requirements-ray.txt")
+
+
+@contextmanager
+def joined_cluster(address: str) -> Iterator[None]:
+    """Be one of a cluster's machines meanwhile, or of one that is started, and ended after; a process that is in a
+    cluster already stays in that one. Raises BadInput where it cannot be joined."""
+    check_ray()
+    for name, value in _SAID.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    home = tempfile.mkdtemp(prefix="mars-ray-") if address == LOCAL else ""
+    try:
+        if address == LOCAL:
+            _start(home)
+        else:
+            _check_reachable(address)
+            ray.init(address=address, **_QUIET)
+        with _hushed():
+            yield
+    finally:
+        ray.shutdown()
+        if home:
+            shutil.rmtree(home, ignore_errors=True)
+
+
+def _start(home: str) -> None:
+    import ray
+
+    where: dict[str, Any] = {"_temp_dir": home} if len(home) <= _LONGEST else {}
+    try:
+        ray.init(address=LOCAL, object_store_memory=_STORE, **where, **_QUIET)
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:_REASON]
+        raise SettingError(
+            f"No Ray cluster could be started here ({reason}). Sweep without --ray, or join one that runs."
+        ) from error
+
+
+def _check_reachable(address: str) -> None:
+    """Raise SettingError unless another process can join it: Ray ends the one that cannot."""
+    command = [sys.executable, "-c", _TRIAL, address]
+    try:
+        _knock(address)
+        done = subprocess.run(
+            command, env={**os.environ, **_HASTY}, capture_output=True, text=True, timeout=_TRIAL_SECONDS
+        )
+        reason = done.stdout.strip() or "nobody answers there as Ray's head does"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except subprocess.TimeoutExpired:
+        reason = f"no answer within {_TRIAL_SECONDS} seconds"
+    else:
+        if done.returncode == 0:
+            return
+    raise SettingError(
+        f"The Ray cluster at {shortened(address)} cannot be joined ({reason[:_REASON].rstrip('.')}). Start Ray on this "
+        "machine (ray start --head, or ray start --address=HEAD:6379), or leave the address out to start a cluster "
+        "for this sweep."
+    )
+
+
+def _knock(address: str) -> None:
+    """Raise OSError where nobody listens at a HOST:PORT; Ray itself would try for long."""
+    host, separated, port = address.rpartition(":")
+    if separated and port.isdecimal():
+        if not 0 < int(port) < 1 << 16:
+            raise OSError(f"there is no port {shortened(int(port))}")
+        socket.create_connection((host, int(port)), timeout=_KNOCK_SECONDS).close()
+
+
+@contextmanager
+def _hushed() -> Iterator[None]:
+    """Ray prints the last lines of a lost machine's log on standard output, where results go; that a worker is lost is
+    said in a sentence of ours."""
+    from ray._private import worker
+
+    kept = getattr(worker, "print_to_stdstream", None)
+    if kept is None:
+        yield
+        return
+    worker.print_to_stdstream = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = kept
+
+
+def room(cpus: int, gpus: float) -> int:
+    """How many workers that take so much the machines of the cluster can hold, whatever else they do."""
+    import ray
+
+    found = 0
+    for node in ray.nodes():
+        if node["Alive"]:
+            there = node["Resources"]
+            by_gpus = there.get("GPU", 0) / gpus + _ROUNDING if gpus else sys.maxsize
+            found += int(min(there.get("CPU", 0) // cpus, by_gpus))
+    return found

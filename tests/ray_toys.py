@@ -1,0 +1,57 @@
+"""Toy models for workers on Ray, which are made in another process: slow, deadly or refused, as a test wants them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from mars_viz.errors import ModelError
+from mars_viz.walk import Prefix
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mars_viz.speculators.backend import Backend
+
+
+@dataclass(frozen=True, slots=True)
+class ToyModels:
+    """Makes `table_backend`, the same in every process."""
+
+    pause: float = 0.0
+    """Seconds that each pass of the target takes."""
+    slow: str = ""
+    """The prompt whose passes take `pause`; empty for all."""
+    deadly: str = ""
+    """The prompt that ends its process; empty for none."""
+    refused: str = ""
+    """Why there are no models; empty where there are."""
+    apart: bool = False
+    """True where no two workers run on the same processor."""
+    letters: int = 10_000
+    """Of a prompt, at most."""
+
+    def backend(self) -> Backend:
+        if self.refused:
+            raise ModelError(self.refused)
+        from tests.tables import TableTarget, table_backend
+
+        made = table_backend(letters=self.letters)
+        encode = made.tokenizer.encode
+        first = {name: encode(name)[:3] for name in (self.slow, self.deadly) if name}
+
+        class Target(TableTarget):
+            def score(self, prefixes: Sequence[Prefix], tokens: Tensor) -> Tensor:
+                asked = {prefix[:3] for prefix in prefixes}
+                if toy.deadly and first[toy.deadly] in asked:
+                    os._exit(9)
+                if not toy.slow or first[toy.slow] in asked:
+                    time.sleep(toy.pause)
+                return super().score(prefixes, tokens)
+
+        toy, table = self, made.target.open()._table.numpy()  # type: ignore[attr-defined]
+        target = replace(made.target, open=lambda: Target(table))
+        return replace(made, target=target, processor=f"Toy {os.getpid()}" if self.apart else made.processor)
