@@ -262,9 +262,8 @@ def test_the_command_sweeps_a_task_and_adds_to_it(
 
 
 def test_the_harness_that_is_tested_is_the_one_that_the_extra_installs() -> None:
-    asked, tested = ((ROOT / f"requirements-{name}.txt").read_text().splitlines() for name in ("eval", "dev"))
+    asked = (ROOT / "requirements-eval.txt").read_text().splitlines()
     assert [line for line in asked if not line.startswith("#")] == [f"lm_eval=={version('lm_eval')}"]
-    assert set(asked[1:]) <= set(tested)
 
 
 @pytest.mark.long

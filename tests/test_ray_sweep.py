@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import ray
+from ray._private.utils import get_ray_address_file
 from ray.cluster_utils import Cluster
 from sweep_cases import SETTINGS, toy_prompts
 from test_turns import talks
@@ -49,6 +50,7 @@ SOON = {"health_check_period_ms": 500, "health_check_timeout_ms": 2000, "health_
 def cluster() -> Iterator[Cluster]:
     """A head that takes no work, and a machine of two cores; this process is in it, too."""
     home = tempfile.mkdtemp(prefix="mr-")  # short, for sockets' names
+    Path(get_ray_address_file(None)).parent.mkdir(exist_ok=True)  # a first `Cluster` on a machine writes there unasked
     with pytest.MonkeyPatch.context() as patch:
         for name, value in ray_cluster._SAID.items():
             patch.setenv(name, value)
