@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,17 +29,28 @@ from sweep_cases import SETTINGS, toy_prompts
 from test_turns import talks
 
 from mars_viz import cli
-from mars_viz.dialmap import Span
+from mars_viz.demo.tasks import Task
+from mars_viz.dialmap import Span, span_of
 from mars_viz.errors import BadInput, ModelError, SettingError
-from mars_viz.prompts import PromptSet
+from mars_viz.prompts import PromptSet, builtin_prompts
+from mars_viz.rules import rule_named
+from mars_viz.run import Settings
 from mars_viz.sweep import Sweep, SweepProgress, SweepResult, load_sweep, ray_cluster, ray_mapper, shards
 from mars_viz.sweep.ray_cluster import RayRequest, joined_cluster
 from mars_viz.sweep.ray_mapper import RayMapper, sweep_on_ray
 from mars_viz.sweep.ray_pool import RayWorker, WorkerPool
 from mars_viz.sweep.store import open_store
 from mars_viz.sweep.sweep import SweepLoop
+from mars_viz.ui import visitors
+from mars_viz.ui.jobs import tasks
+from mars_viz.ui.jobs.job import JobState
+from mars_viz.ui.jobs.models import BUILT_IN, Models
+from mars_viz.ui.tune import sweep_requests
+from mars_viz.ui.tune.jobs import SweepJob
+from mars_viz.ui.tune.sweep_requests import SweepRequest
 from tests.ray_toys import ToyModels
 from tests.tables import table_backend
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[1]
 SPAN = Span(0.0, 1.0, (3,))
@@ -438,3 +452,32 @@ def users_of(folder: Path) -> list[str]:
         if str(folder).encode() in line:
             found.append(line.decode(errors="replace"))
     return found
+
+
+def test_a_job_of_tune_is_mapped_by_workers_and_loads_nothing_here(cluster: Cluster, tmp_path: Path) -> None:
+    """It travels to the process of the models as it is, and lets go of its workers at the end."""
+    prompts, folder = builtin_prompts(1, kinds=[Task.ADDITION, Task.QUESTION]), tmp_path / "sweep"
+    span = span_of(rule_named("mars"), 0.9, None, (6,))
+    make = partial(
+        tasks.sweep_on_ray, prompts, Settings(max_new_tokens=12), span, folder, False, RayRequest("auto", 1), BUILT_IN
+    )
+    job = pickle.loads(pickle.dumps(SweepJob(folder, make, "a sweep", elsewhere=True)))
+    models: Models[Any] = Models(lambda choice, tell: pytest.fail("models were loaded in this process"))
+    job.begin()
+    until(lambda: job.progress.state.finished or job.work(models))
+    assert (job.progress.state, job.progress.finished, job.progress.workers) == (JobState.DONE, 2, (2,))
+    assert load_sweep(folder).finished == 2
+    until(lambda: {each["State"] for each in ray._private.state.actors().values()} == {"DEAD"}, pause=0.2)
+
+
+def test_tune_refuses_a_cluster_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wish = SweepRequest(toy_prompts(2), ("mars",), Settings(), ray="auto")
+    for changed, may, said in (
+        (wish, False, "may name folders"),
+        (replace(wish, ray="ray://head:1"), True, "HOST:PORT"),
+        (replace(wish, rules=("fly", "fly:w=4")), True, "in one process"),
+    ):
+        monkeypatch.setattr(visitors, "may_name_paths", lambda may=may: may)
+        with pytest.raises(BadInput, match=said):
+            sweep_requests.begin(changed, tmp_path)
+    assert not list(tmp_path.iterdir())

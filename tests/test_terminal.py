@@ -255,9 +255,9 @@ except ValueError:
 
 def test_the_app_logs_so() -> None:
     """Streamlit imports app.py once to find what it serves."""
-    code = "import app, logging; print(logging.getLogRecordFactory().__module__)"
+    code, before = "import app, logging; print(logging.getLogRecordFactory().__module__)", logging.getLogRecordFactory()
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, encoding="utf-8", cwd=Path(cli.__file__).parents[1]
     )
     assert done.stdout.strip() == "mars_viz.terminal", done.stderr
-    assert logging.getLogRecordFactory() is logging.LogRecord
+    assert logging.getLogRecordFactory() is before

@@ -170,6 +170,7 @@ def test_only_those_who_may_name_paths_see_where_results_lie(empty, monkeypatch)
         monkeypatch.setattr(visitors, "may_name_paths", lambda may=may: may)
         tab = opened()
         assert (str(empty) in said(tab)) == (tab.text_input(key="sweep-folder").placeholder == str(empty)) == may
+        assert ("sweep-ray" in [field.key for field in tab.text_input]) == may
 
 
 def test_opens_the_sweep_at_the_setting_that_it_speaks_for(folder):

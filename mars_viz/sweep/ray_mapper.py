@@ -10,20 +10,23 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from itertools import islice
 from os import PathLike
+from pathlib import Path
 
 from mars_viz.chat import History
 from mars_viz.dialmap import Span
-from mars_viz.errors import BadInput, SettingError
+from mars_viz.errors import ModelError, SettingError
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.run import Settings
 from mars_viz.sweep.mapper import MappedPrompt
 from mars_viz.sweep.plan import Plan, plan_of
+from mars_viz.sweep.ray_cluster import RayRequest, joined_cluster
 from mars_viz.sweep.ray_pool import RayWorker, WorkerPool
-from mars_viz.sweep.ray_worker import PromptTask, Refusal
-from mars_viz.sweep.sweep import SweepLoop, costs_for
+from mars_viz.sweep.ray_worker import NamedModels, PromptTask, Refusal
+from mars_viz.sweep.sweep import SweepLoop, SweepProgress, TooLong, costs_for
 
 _TICK = 0.2
 """Seconds to wait for workers at most: an interruption is heard in between."""
@@ -133,7 +136,7 @@ class RayMapper:
             self._lost(worker, error)
             return []
         if isinstance(found, Refusal):
-            raise BadInput(found.sentence)
+            raise ModelError(found.sentence)
         ours = [each for each in found if worker.tasks.pop(each.index, None) is not None]
         worker.mapped += len(ours)
         return ours
@@ -147,7 +150,7 @@ class RayMapper:
             self._losses[index] += 1
             if self._losses[index] >= _LOSSES:
                 reason = " ".join(str(error).split())[:200]
-                raise BadInput(
+                raise ModelError(
                     f"{_LOSSES} workers ended while they had {task.item.id} ({reason}). What is finished is kept; go "
                     "on with --resume, and with fewer prompts at once (--batch) if memory was short."
                 )
@@ -175,3 +178,50 @@ def sweep_on_ray(
     costs = costs_for(out, plan, prompts, resume, lambda: pool.ask("measured", settings))
     mapper = RayMapper(pool, plan, facts.batch if batch is None else batch)
     return SweepLoop(plan, mapper, prompts, out, resume=resume, costs=costs)
+
+
+class ClusterSweep:
+    """A sweep by workers of a cluster that is joined, or started, for it alone: iterate it as a `Sweep`; workers and
+    cluster end with that."""
+
+    def __init__(
+        self,
+        models: NamedModels,
+        prompts: PromptSet,
+        settings: Settings,
+        span: Span,
+        out: str | PathLike[str],
+        request: RayRequest,
+        *,
+        chat: bool = False,
+        resume: bool = False,
+        tell: Callable[[str], object] = lambda said: None,
+    ) -> None:
+        """`tell` hears, in sentences, which workers are lost or turned away. Raises BadInput as `sweep_on_ray` does,
+        and where the cluster cannot be joined."""
+        with ExitStack() as begun:
+            begun.enter_context(joined_cluster(request.address))
+            pool = WorkerPool(models, settings, request, models.device, tell)
+            begun.callback(pool.close)
+            self._loop = sweep_on_ray(pool, prompts, settings, span, out, chat=chat, resume=resume)
+            self._held = begun.pop_all()
+
+    @property
+    def folder(self) -> Path:
+        """Where the results are."""
+        return self._loop.folder
+
+    @property
+    def progress(self) -> SweepProgress:
+        """How far it has come."""
+        return self._loop.progress
+
+    @property
+    def too_long(self) -> tuple[TooLong, ...]:
+        """Prompts that will have no results, as far as that is known yet."""
+        return self._loop.too_long
+
+    def __iter__(self) -> Iterator[SweepProgress]:
+        """Sweep to the end. Raises BadInput as `SweepLoop` does."""
+        with self._held:
+            yield from self._loop

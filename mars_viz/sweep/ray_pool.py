@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mars_viz.errors import BadInput, ModelError, SettingError
+from mars_viz.errors import ModelError, SettingError
 from mars_viz.figures.words import counted
 from mars_viz.run import Provenance, Settings
 from mars_viz.sweep.ray_cluster import LOCAL, RayRequest, room
@@ -219,7 +219,7 @@ class WorkerPool:
         self._drop(worker)
         self._turned_away += 1
         if not self.ready and not self.workers:
-            raise BadInput(said)
+            raise ModelError(said)
         self._tell(f"A worker is turned away. {said}")
 
 

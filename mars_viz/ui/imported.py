@@ -143,12 +143,13 @@ def _text(served: ServedRounds) -> Html:
     """Its tokens, every other round on a ground, what was written in place of a rejected one underlined."""
     cells = (_token(served, place) for place in range(min(len(served.texts), LONGEST)))
     more = len(served.texts) - LONGEST
-    rest = Html(f"<p>… and {more} tokens more.</p>") if more > 0 else Html("")
+    rest = [Html(f"<p>… and {html(number(more))} tokens more.</p>")] if more > 0 else []
     key = (
         "Every other round stands on a ground. ↺ was written in place of a rejected token, + after a whole block or by "
         "the prefill."
     )
-    return Html(f'<p class="mv-small">{html(key)}</p><p class="mv-served" dir="auto">{joined(cells)}</p>{rest}')
+    text = Html(f'<p class="mv-served" dir="auto">{joined(cells)}</p>')
+    return joined([Html(f'<p class="mv-small">{html(key)}</p>'), text, *rest])
 
 
 def _token(served: ServedRounds, place: int) -> Html:
@@ -161,7 +162,7 @@ def _token(served: ServedRounds, place: int) -> Html:
     ground = " odd" if round_ % 2 else ""
     mark = {"corrected": "↺", "bonus": "+"}.get(kind, "")
     text = mark + (served.texts[place] or "(empty)")
-    return Html(f'<span class="{kind}{ground}" title="{html(title)}">{html(text)}</span>')
+    return Html(f'<span class="{html(kind + ground)}" title="{html(title)}">{html(text)}</span>')
 
 
 _WORDS = {"kept": "drafted and accepted", "corrected": "in place of a rejected token", "bonus": "the target's own"}

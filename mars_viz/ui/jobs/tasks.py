@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from mars_viz.recording import Recording
     from mars_viz.sweep import Sweep
     from mars_viz.sweep.grid_sweep import GridSweep
+    from mars_viz.sweep.ray_cluster import RayRequest
+    from mars_viz.sweep.ray_mapper import ClusterSweep
     from mars_viz.sweep.wall_clock import WallClock
 
 PER_TASK = 20
@@ -156,6 +158,25 @@ def sweep(prompts: PromptSet, settings: Settings, span: Span, folder: Path, chat
     from mars_viz.sweep import sweep_prompts
 
     return sweep_prompts(backend, prompts, settings, span, folder, chat=chat, resume=True)
+
+
+def sweep_on_ray(
+    prompts: PromptSet,
+    settings: Settings,
+    span: Span,
+    folder: Path,
+    chat: bool,
+    request: RayRequest,
+    choice: PairChoice,
+    backend: None,
+) -> ClusterSweep:
+    """The same by workers of a Ray cluster, each of which loads these models; none are needed in this process."""
+    from mars_viz.sweep.ray_mapper import ClusterSweep
+    from mars_viz.sweep.ray_worker import NamedModels
+
+    target, drafter = choice.target or None, choice.drafter or None
+    models = NamedModels(target, drafter, choice.device, choice.dtype, threads=request.cpus)
+    return ClusterSweep(models, prompts, settings, span, folder, request, chat=chat, resume=True)
 
 
 def grid(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -62,6 +63,7 @@ def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
         with ranges:
             loosest, at = ({}, _stands(rules)) if over else (_loosest(rules), {})
         models = _models()
+        cluster = _cluster()
         folder = _folder(results)
 
     def wish() -> SweepRequest:
@@ -72,9 +74,23 @@ def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
         how, given = settings(), prompts()
         if isinstance(given, HarnessTask):
             how, given = given.settings(how), given.prompts
-        return SweepRequest(given, wanted, how, choice, chat, loosest, over, thresholds(), at)
+        return SweepRequest(given, wanted, how, choice, chat, loosest, over, thresholds(), cluster.strip(), at)
 
     return wish, lambda: folder
+
+
+def _cluster() -> str:
+    """The Ray cluster that is to map the prompts; of nobody asked who may not name one, and where Ray is not there."""
+    if importlib.util.find_spec("ray") is None or not visitors.may_name_paths():
+        return ""
+    return st.text_input(
+        "Ray cluster",
+        key="sweep-ray",
+        max_chars=200,
+        placeholder="none: this server's models",
+        help="Maps prompts with workers of a Ray cluster, which load the models themselves: local starts one with what "
+        "this machine has, auto joins the one that this machine is in, HOST:PORT the one with that head",
+    )
 
 
 def _folder(results: Path) -> str:

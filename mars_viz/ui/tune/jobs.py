@@ -15,13 +15,14 @@ from typing import Any, ClassVar
 from mars_viz.errors import BadInput
 from mars_viz.sweep import Sweep
 from mars_viz.sweep.grid_sweep import GridSweep
+from mars_viz.sweep.ray_mapper import ClusterSweep
 from mars_viz.sweep.timing import TimingCheck
 from mars_viz.sweep.wall_clock import WallClock
 from mars_viz.ui.jobs.job import Job, JobState, LongJob, Progress
 from mars_viz.ui.jobs.models import BUILT_IN, Models, PairChoice
 
-Begin = Callable[[Any], Sweep | GridSweep]
-"""Begins or continues a sweep, or those of a grid, with a pair."""
+Begin = Callable[[Any], Sweep | GridSweep | ClusterSweep]
+"""Begins or continues a sweep, or those of a grid, with a pair; on a Ray cluster with none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class Sweeping(Progress):
     """That this sitting has spent on its prompts; what others did in between does not count."""
     too_long: tuple[str, ...] = ()
     """A sentence for each prompt that will have no results."""
+    workers: tuple[int, ...] = ()
+    """Prompts that each worker of a Ray cluster has mapped; empty where this server's models do."""
 
     @property
     def part(self) -> float:
@@ -67,14 +70,18 @@ class SweepJob(LongJob[Sweeping]):
         label: str,
         choice: PairChoice = BUILT_IN,
         beside: Mapping[Path, str] | None = None,
+        *,
+        elsewhere: bool = False,
     ) -> None:
-        """`folder` is where the results are, or will be; `make` begins or continues the sweep with a pair. `beside` are
-        the folders of the other sweeps that it makes, with their labels."""
+        """`folder` is where the results are, or will be; `make` begins or continues the sweep with a pair, or where it
+        is made `elsewhere` without one. `beside` are the folders of the other sweeps that it makes, with their
+        labels."""
         super().__init__(Sweeping(JobState.QUEUED))
         self.folder, self.label, self.choice = folder, label, choice
         self.labels: Mapping[Path, str] = {folder: label, **(beside or {})}
         """Of every sweep that it makes, by folder."""
         self._make: Begin | None = make
+        self._elsewhere = elsewhere
 
     def let_go(self) -> None:
         """The worker remembers the job, and nobody needs the prompts any more."""
@@ -83,7 +90,7 @@ class SweepJob(LongJob[Sweeping]):
 
     def steps(self, models: Models[Any]) -> Iterator[None]:
         """A batched pass of the models each."""
-        pair = models.pair(self.choice, lambda: self.stopping, holder=self)
+        pair = None if self._elsewhere else models.pair(self.choice, lambda: self.stopping, holder=self)
         assert self._make is not None  # until it is over
         sweep = self._make(pair)
         now = sweep.progress
@@ -93,7 +100,8 @@ class SweepJob(LongJob[Sweeping]):
         spent, began = 0.0, time.perf_counter()
         for now in sweep:
             spent += time.perf_counter() - began
-            self.tell(finished=now.finished, failed=now.failed, share=now.share, seconds=spent)
+            told = {"finished": now.finished, "failed": now.failed, "share": now.share, "workers": now.workers}
+            self.tell(**told, seconds=spent)
             yield
             began = time.perf_counter()
 

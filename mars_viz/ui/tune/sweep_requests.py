@@ -23,6 +23,7 @@ from mars_viz.samples import is_sample_sweep
 from mars_viz.speculators.names import check_controller, check_trees
 from mars_viz.sweep import Plan, SweepResult
 from mars_viz.sweep.grid import MOST
+from mars_viz.sweep.ray_cluster import RayRequest, check_ray
 from mars_viz.sweep.store import SweepEntry, check_listed, holds_sweep, open_store
 from mars_viz.sweep.timing import TimingCheck, keep_check
 from mars_viz.sweep.wall_clock import to_time
@@ -74,6 +75,8 @@ class SweepRequest:
     """The controller whose threshold is swept in place of the rules' dials, by name."""
     thresholds: tuple[float, ...] = ()
     """Of the settings' controller: rules' dials are swept by drafts that it cuts at each of them."""
+    ray: str = ""
+    """The Ray cluster whose workers map the prompts, as `RayRequest.address`; empty for this server's models."""
     at: Mapping[str, float] = field(default_factory=dict)
     """Where a rule's dial stands while a controller's threshold is swept, by the rule's name; at its default where
     nothing is said."""
@@ -172,6 +175,8 @@ def begin(wish: SweepRequest, results: Path, into: Path | None = None) -> list[s
         spans = dict.fromkeys(families, controller_span(controller_named(wish.over), None, None, (gamma,)))
     if max(map(len, families.values())) * len(_cut(wish)) > MOST:
         raise SettingError(f"A grid has at most {MOST} sweeps; list fewer values.")
+    if wish.ray:
+        _check_cluster(wish, families)
     for name in wish.rules:
         models = wish.choice.target or None, wish.choice.drafter or None
         check_trees(replace(wish.settings, rule=name), *models)
@@ -181,6 +186,19 @@ def begin(wish: SweepRequest, results: Path, into: Path | None = None) -> list[s
         check_listed(into, len(wish.rules) * len(_cut(wish)))
     folders = [each for family, names in families.items() for each in _begin(wish, names, spans[family], into)]
     return [folder.relative_to(results).as_posix() for folder in folders]
+
+
+def _check_cluster(wish: SweepRequest, families: Mapping[str, Sequence[str]]) -> None:
+    """Raise BadInput where the sweeps cannot be made by a Ray cluster's workers."""
+    if not visitors.may_name_paths():
+        raise SettingError(f"A Ray cluster is for those who may name folders of this machine here ({PATHS}).")
+    check_ray()
+    RayRequest(wish.ray)
+    if max(map(len, families.values())) * len(_cut(wish)) > 1:
+        raise SettingError(
+            "Variants of a rule share what the models answer, in one process. Leave the Ray cluster out, or list one "
+            "value each."
+        )
 
 
 def span_to(rule: str, loosest: float | None, gamma: int) -> Span:
@@ -217,7 +235,11 @@ def _begin(wish: SweepRequest, names: Sequence[str], span: Span, results: Path) 
     make: Begin = partial(tasks.sweep, wish.prompts, settings[0], span, folders[0], wish.chat)
     if len(settings) > 1:
         make = partial(tasks.grid, wish.prompts, settings, span, folders, wish.chat)
-    job = SweepJob(folders[0], make, labels[0], wish.choice, dict(zip(folders[1:], labels[1:], strict=True)))
+    elif wish.ray:
+        how = (wish.chat, RayRequest(wish.ray), wish.choice)
+        make = partial(tasks.sweep_on_ray, wish.prompts, settings[0], span, folders[0], *how)
+    others = dict(zip(folders[1:], labels[1:], strict=True))
+    job = SweepJob(folders[0], make, labels[0], wish.choice, others, elsewhere=bool(wish.ray))
     tab_jobs.shared_worker().begin(job, *job.labels)
     return folders
 

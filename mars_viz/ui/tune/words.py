@@ -157,6 +157,8 @@ def going(now: Sweeping, ahead: int, stopping: bool) -> str:
     words = f"{number(now.finished)} of {counted(now.prompts, 'prompt')} done"
     if now.failed:
         words += f", {number(now.failed)} of them without results"
+    if now.workers:
+        words += f", by {counted(len(now.workers), 'worker')}: {' + '.join(map(number, now.workers))}"
     return words + ("" if math.isnan(now.left) else f"; about {duration(now.left)} to go")
 
 
