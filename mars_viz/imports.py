@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from mars_viz.analysis.draft_log import LoggedText
 from mars_viz.errors import EvidenceError, RunFileError, SettingError
-from mars_viz.records import Round
+from mars_viz.records import Round, Speculation
 from mars_viz.rules import rule_named
 from mars_viz.run import Piece, Provenance, Run, Settings, joined
 from mars_viz.walk import Ending, walk
@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1e-3
 """Logits: where two tokens are as near as that, the engine's choice is taken."""
+
+
+_OF_THE_DRAFTER = frozenset(
+    {
+        *("q", "q_max", "q_entropy", "best_q", "own_q", "draft_ids", "draft_logits", "draft_logsumexp"),
+        *("total_variation", "js", "kl_pq", "kl_qp", "block_mass"),
+    }
+)
+"""Columns that hang on the drafter's law, which no log tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +74,23 @@ def import_run(
     for number, (made, logged) in enumerate(
         zip(walk(speculator, chosen, dial, text.prompt_ids, ending), text.rounds, strict=False), 1
     ):
-        if lacking := chosen.lacks(made.speculation):
+        known = without_drafter(made.speculation)
+        if lacking := chosen.lacks(known):
             raise EvidenceError(f"{lacking} Take another rule, such as --rule mars.")
         if made.token_ids != logged.emitted or len(made.decision.kept) != logged.accepted:
             raise RunFileError(
                 f"{text.name}: of round {number} the engine accepted {logged.accepted} drafted tokens, and matching "
                 f"the target's best tokens accepts {len(made.decision.kept)}. It verifies or counts otherwise."
             )
-        rounds.append(Round(made.speculation, made.verdicts, made.decision, made.token_ids))
+        rounds.append(Round(known, made.verdicts, made.decision, made.token_ids))
         tell(number)
     return ImportedRun(_framed(text, settings, rounds, backend), agreeing.ties)
+
+
+def without_drafter(speculation: Speculation) -> Speculation:
+    """The same without what a drafter's law would say."""
+    told = {name: column for name, column in speculation.columns.items() if name not in _OF_THE_DRAFTER}
+    return replace(speculation, columns=told)
 
 
 def _framed(text: LoggedText, settings: Settings, rounds: list[Round], backend: Backend | None) -> Run:

@@ -218,8 +218,11 @@ def test_a_run_of_responses_and_drafts(backend, texts, tmp_path):
         assert its.decision.kept == ours.decision.kept and its.outcomes == ours.outcomes
         for dial in (0.5, 0.8, 0.9):
             assert its.verdicts.keeps(dial).tolist() == rule_named("mars").judge(ours.speculation).keeps(dial).tolist()
+        assert not {"q", "draft_ids", "js"} & its.speculation.columns.keys()  # the drafter's law is not told
     again = load_run(save_run(made.run, tmp_path / "run"))
     assert again.text == made.run.text and again.provenance.seconds == 0
+    with pytest.raises(BadInput, match="another rule"):
+        import_run(joined(told, parse_drafts(own.drafts())), backend, rule="fuzzy")
 
 
 def test_a_run_of_a_log_needs_no_models(texts, tmp_path):
