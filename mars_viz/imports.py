@@ -94,11 +94,9 @@ def without_drafter(speculation: Speculation) -> Speculation:
 
 
 def _framed(text: LoggedText, settings: Settings, rounds: list[Round], backend: Backend | None) -> Run:
-    ids = {*text.prompt_ids}
+    ids = set(text.prompt_ids)
     for each in rounds:
-        s = each.speculation
-        for column in (s.tokens, s.top_ids, s.draft_ids, s.candidates):
-            ids.update(column.ravel().tolist())
+        ids |= each.speculation.named
     pieces = _pieces(text, ids) if backend is None else backend.pieces_of(ids)
     return Run(
         settings=settings,

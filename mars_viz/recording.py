@@ -177,9 +177,8 @@ class Recording:
     def framed(self, speculations: Iterable[Speculation], rounds: Sequence[Round] = ()) -> Run:
         """A run of these rounds, with the text of every token that occurs in the speculations."""
         ids = set(self.prompt_ids)
-        for s in speculations:
-            for column in (s.tokens, s.top_ids, s.draft_ids, s.candidates):
-                ids.update(column.ravel().tolist())
+        for speculation in speculations:
+            ids |= speculation.named
         return Run(
             settings=self._settings,
             provenance=self._backend.provenance(self._seconds, self._prefill_seconds),

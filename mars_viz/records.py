@@ -242,6 +242,12 @@ class Speculation:
         return dict(Cut(self.columns, nodes, rows, len(self)))
 
     @property
+    def named(self) -> set[int]:
+        """Every token that it names: drafted, listed or a candidate to be emitted."""
+        columns = (self.tokens, self.top_ids, self.draft_ids, self.candidates)
+        return {token for column in columns for token in column.ravel().tolist()}
+
+    @property
     def extras(self) -> dict[str, np.ndarray]:
         """[N] or [N + 1] by name; evidence that this version does not know, of lists one for each place."""
         unknown = {name: self.columns[name] for name in self.columns if name not in COLUMNS}

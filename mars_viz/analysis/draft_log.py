@@ -37,6 +37,15 @@ class LoggedRow:
     drafted: float | None
     """That of the drafted token which the row judges; None where it is not told, or judges none."""
 
+    @property
+    def listed(self) -> dict[int, float]:
+        """By token the logit."""
+        return dict(zip(self.ids, self.logits, strict=True))
+
+    def logit(self, token: int) -> float | None:
+        """Of the drafted token which the row judges, as it is told or else listed; None where it is neither."""
+        return self.listed.get(token) if self.drafted is None else self.drafted
+
 
 @dataclass(frozen=True, slots=True)
 class LoggedRound:

@@ -35,7 +35,12 @@ class EngineRequest:
 def parse_counts(text: str) -> tuple[EngineRequest, ...]:
     """The requests in a text: one JSON value, a list of them, or one a line, each a response or the object with its
     counts. Raises RunFileError, with the remedy, for anything else and for counts that do not add up."""
-    found = tuple(_request(value, f"request {number}") for number, value in enumerate(values_in(text), 1))
+    return counts_in(values_in(text))
+
+
+def counts_in(values: Sequence[Any]) -> tuple[EngineRequest, ...]:
+    """The same of what such a text holds."""
+    found = tuple(_request(value, f"request {number}") for number, value in enumerate(values, 1))
     if sum(each.counts.steps or 0 for each in found) > MAX_STEPS:
         raise RunFileError(f"There are more than {MAX_STEPS:,} steps in it. Split it into smaller files.")
     return found

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mars_viz.analysis.draft_log import LoggedText, is_log, joined, parse_drafts, parse_log
-from mars_viz.analysis.engine_counts import EngineRequest, parse_counts
+from mars_viz.analysis.engine_counts import EngineRequest, counts_in
 from mars_viz.analysis.served_rounds import ServedRounds
-from mars_viz.analysis.vllm_responses import parse_responses
+from mars_viz.analysis.vllm_metrics import values_in
+from mars_viz.analysis.vllm_responses import rounds_in
 from mars_viz.errors import RunFileError, SettingError
 
 _TELLS = {
@@ -41,7 +42,8 @@ def read_file(text: str, drafts: str | None = None, words: Callable[[int], str] 
         if drafts is not None:
             raise SettingError("A log of whole rounds holds its drafts. Leave --drafts out.")
         return EngineFile(texts=parse_log(text))
-    requests = parse_counts(text)
+    values = values_in(text)
+    requests = counts_in(values)
     engine = next((each.engine for each in requests if each.engine in _TELLS), "")
     if engine:
         if drafts is not None:
@@ -50,7 +52,7 @@ def read_file(text: str, drafts: str | None = None, words: Callable[[int], str] 
             )
         return EngineFile(requests, unread=_TELLS[engine])
     try:
-        served = parse_responses(text, words)
+        served = rounds_in(values, words)
     except RunFileError as error:
         if drafts is not None:
             raise

@@ -28,7 +28,12 @@ def parse_responses(text: str, words: Callable[[int], str] | None = None) -> tup
     """The responses in a text: one JSON value, a list of them, or one a line. `words` reads a token id; without it a
     token whose words are not told is its number. Raises RunFileError, with the remedy, for a response without rounds or
     without logits, and for one that was not decoded greedily."""
-    return tuple(served_rounds(value, f"request {number}", words) for number, value in enumerate(values_in(text), 1))
+    return rounds_in(values_in(text), words)
+
+
+def rounds_in(values: Sequence[Any], words: Callable[[int], str] | None = None) -> tuple[ServedRounds, ...]:
+    """The same of what such a text holds."""
+    return tuple(served_rounds(value, f"request {number}", words) for number, value in enumerate(values, 1))
 
 
 def served_rounds(value: Any, name: str, words: Callable[[int], str] | None = None) -> ServedRounds:

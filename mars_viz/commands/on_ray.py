@@ -15,8 +15,8 @@ from mars_viz.commands.decoding import note
 from mars_viz.errors import SettingError
 from mars_viz.figures.words import counted
 from mars_viz.run import Settings
-from mars_viz.sweep.ray_cluster import LOCAL, RayRequest, check_ray, joined_cluster
-from mars_viz.sweep.ray_pool import WorkerPool
+from mars_viz.sweep.ray_cluster import LOCAL, RayRequest, check_ray
+from mars_viz.sweep.ray_pool import WorkerPool, workers_of
 from mars_viz.sweep.ray_worker import NamedModels
 from mars_viz.sweep.sweep import SweepProgress
 
@@ -82,12 +82,8 @@ def workers(
         yield None
         return
     models = NamedModels(**decoding.models_of(options, begun), threads=asked.cpus, folder=os.getcwd())
-    with joined_cluster(asked.address):
-        pool = WorkerPool(models, settings, asked, options.device, note)
-        try:
-            yield pool
-        finally:
-            pool.close()
+    with workers_of(models, settings, asked, note) as pool:
+        yield pool
 
 
 def tell(progress: SweepProgress) -> None:

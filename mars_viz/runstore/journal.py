@@ -85,9 +85,7 @@ def segment(run: Run, first: int) -> Run:
     prompt, rounds = run.prompt_ids + before, run.rounds[first:]
     ids = set(prompt)
     for round_ in rounds:
-        s = round_.speculation
-        for column in (s.tokens, s.top_ids, s.draft_ids, s.candidates):
-            ids.update(column.ravel().tolist())
+        ids |= round_.speculation.named
     pieces = {token: piece for token, piece in run.pieces.items() if token in ids}
     return replace(run.unmapped, prompt_ids=prompt, rounds=rounds, pieces=pieces)
 

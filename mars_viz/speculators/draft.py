@@ -6,7 +6,7 @@ last block was kept is known from the next prefix.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
@@ -95,6 +95,24 @@ class TopLogits:
     """float32 [B, N + 1, K]; their raw logits."""
     drafted: np.ndarray | None
     """float32 [B, N]; the raw logits of the drafted tokens; None where they are not told."""
+
+    @classmethod
+    def of_rows(
+        cls,
+        rows: Sequence[Sequence[Mapping[int, float]]],
+        width: int,
+        drafted: Sequence[Sequence[float]] | None,
+    ) -> TopLogits:
+        """Of B texts' N + 1 rows, by token the logit, the best `width`; `drafted` [B, N] as the field is."""
+        ordered = [[sorted(row.items(), key=_best_first)[:width] for row in each] for each in rows]
+        pairs = np.array(ordered, np.float64)  # [B, N + 1, K, 2]; ids are far below 2^53
+        told = None if drafted is None else np.array(drafted, np.float32).reshape(len(rows), -1)
+        return cls(pairs[..., 0].astype(np.int64), pairs[..., 1].astype(np.float32), told)
+
+
+def _best_first(pair: tuple[int, float]) -> tuple[float, int]:
+    """The lower id first among equals."""
+    return -pair[1], pair[0]
 
 
 NO_SAMPLE = "This target gives its best tokens alone, which no sample can be drawn from; decode at temperature 0."

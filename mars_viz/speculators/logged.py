@@ -49,15 +49,13 @@ class LoggedTarget:
     def score(self, prefixes: Sequence[Prefix], tokens: Tensor) -> TopLogits:
         """The log's rows after each prefix and each of the tokens [B, N]."""
         rows = [self._rounds[prefix].rows[: tokens.shape[1] + 1] for prefix in prefixes]
-        ordered = [[sorted(zip(row.ids, row.logits, strict=True), key=_best_first) for row in each] for each in rows]
-        pairs = np.array([[row[: self._width] for row in each] for each in ordered], np.float64)  # [B, N + 1, K, 2]
         drafted = [
-            [_logit(row.ids, row.logits, row.drafted, token) for row, token in zip(each, own, strict=False)]
+            [row.logit(token) for row, token in zip(each, own, strict=False)]
             for each, own in zip(rows, tokens.tolist(), strict=True)
         ]
-        told = np.array(drafted, np.float32).reshape(tokens.shape)
-        known = None if np.isnan(told).any() else told
-        return TopLogits(pairs[..., 0].astype(np.int64), pairs[..., 1].astype(np.float32), known)
+        told = [[logit for logit in each if logit is not None] for each in drafted]
+        listed = [[row.listed for row in each] for each in rows]
+        return TopLogits.of_rows(listed, self._width, told if list(map(len, told)) == list(map(len, drafted)) else None)
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
         """Nothing: see `prefill`."""
@@ -120,13 +118,3 @@ class AgreeingTarget:
                 "--tolerance), or by a relaxed rule; `mars-viz server` tells which."
             )
         self.ties += 1
-
-
-def _best_first(pair: tuple[int, float]) -> tuple[float, int]:
-    return -pair[1], pair[0]
-
-
-def _logit(ids: Sequence[int], logits: Sequence[float], told: float | None, token: int) -> float:
-    """Of the drafted token: as it is told, else as it is listed, else NaN."""
-    listed = dict(zip(ids, logits, strict=True))
-    return told if told is not None else listed.get(token, np.nan)

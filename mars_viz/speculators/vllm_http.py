@@ -16,7 +16,7 @@ from typing import Any
 import urllib3
 
 from mars_viz.analysis.counts import AcceptanceCounts
-from mars_viz.analysis.vllm_metrics import parse_vllm_metrics
+from mars_viz.analysis.vllm_metrics import vllm_counts
 from mars_viz.errors import ModelError, RunFileError
 from mars_viz.permissions import PATHS, MayNamePaths, who_may_name_paths
 from mars_viz.records import CANDIDATES
@@ -134,10 +134,9 @@ class Server:
             return None
         reply = {"metrics": metrics, "usage": told.get("usage")}
         try:
-            (counts,) = parse_vllm_metrics(json.dumps(reply))
+            return vllm_counts(reply, "request 1")
         except RunFileError as error:
             raise ModelError(f"{self.address} counts wrongly what it accepted. {error}") from error
-        return counts
 
     def _body(self, prompts: list[list[int]]) -> dict[str, Any]:
         return {

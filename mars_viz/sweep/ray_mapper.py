@@ -23,8 +23,8 @@ from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.run import Settings
 from mars_viz.sweep.mapper import MappedPrompt
 from mars_viz.sweep.plan import Plan, plan_of
-from mars_viz.sweep.ray_cluster import RayRequest, joined_cluster
-from mars_viz.sweep.ray_pool import RayWorker, WorkerPool
+from mars_viz.sweep.ray_cluster import RayRequest
+from mars_viz.sweep.ray_pool import RayWorker, WorkerPool, workers_of
 from mars_viz.sweep.ray_worker import NamedModels, PromptTask, Refusal
 from mars_viz.sweep.sweep import SweepLoop, SweepProgress, TooLong, costs_for
 
@@ -200,9 +200,7 @@ class ClusterSweep:
         """`tell` hears, in sentences, which workers are lost or turned away. Raises BadInput as `sweep_on_ray` does,
         and where the cluster cannot be joined."""
         with ExitStack() as begun:
-            begun.enter_context(joined_cluster(request.address))
-            pool = WorkerPool(models, settings, request, models.device, tell)
-            begun.callback(pool.close)
+            pool = begun.enter_context(workers_of(models, settings, request, tell))
             self._loop = sweep_on_ray(pool, prompts, settings, span, out, chat=chat, resume=resume)
             self._held = begun.pop_all()
 

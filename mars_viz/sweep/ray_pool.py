@@ -5,15 +5,16 @@ kind of machine. Knows Ray and workers; which prompts they get is `ray_mapper`'s
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mars_viz.errors import ModelError, SettingError
 from mars_viz.figures.words import counted
 from mars_viz.run import Provenance, Settings
-from mars_viz.sweep.ray_cluster import LOCAL, RayRequest, room
-from mars_viz.sweep.ray_worker import ModelSource, PromptTask, Refusal, SweepWorker, WorkerFacts
+from mars_viz.sweep.ray_cluster import LOCAL, RayRequest, joined_cluster, room
+from mars_viz.sweep.ray_worker import ModelSource, NamedModels, PromptTask, Refusal, SweepWorker, WorkerFacts
 
 _LOOK = 2.0
 """Seconds from one look for room to the next: machines may join."""
@@ -221,6 +222,20 @@ class WorkerPool:
         if not self.ready and not self.workers:
             raise ModelError(said)
         self._tell(f"A worker is turned away. {said}")
+
+
+@contextmanager
+def workers_of(
+    models: NamedModels, settings: Settings, request: RayRequest, tell: Callable[[str], object]
+) -> Iterator[WorkerPool]:
+    """Workers with these models, in the cluster that is joined, or started, meanwhile; they end with the block. Raises
+    BadInput as `joined_cluster` and `WorkerPool` do."""
+    with joined_cluster(request.address):
+        pool = WorkerPool(models, settings, request, models.device, tell)
+        try:
+            yield pool
+        finally:
+            pool.close()
 
 
 def _kind(found: Provenance) -> Provenance:

@@ -7,7 +7,7 @@ where its prompt's logits are asked for.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -85,19 +85,8 @@ class VllmTarget:
         drafts = tokens.tolist()
         texts = [[*prefix, *draft] for prefix, draft in zip(prefixes, drafts, strict=True)]
         told = self._server.scored(texts, [len(prefix) for prefix in prefixes])
-        ordered = [[_best(row)[: self._server.listed] for row in rows] for rows in told]
         drafted = [[rows[i][token] for i, token in enumerate(draft)] for rows, draft in zip(told, drafts, strict=True)]
-        pairs = np.array(ordered, np.float64)  # [B, N + 1, K, 2]; ids are far below 2^53
-        return TopLogits(
-            pairs[..., 0].astype(np.int64),
-            pairs[..., 1].astype(np.float32),
-            np.array(drafted, np.float32).reshape(tokens.shape),
-        )
+        return TopLogits.of_rows(told, self._server.listed, drafted)
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
         """Nothing: see `prefill`."""
-
-
-def _best(row: Mapping[int, float]) -> list[tuple[int, float]]:
-    """Best first, the lower id first among equals."""
-    return sorted(row.items(), key=lambda each: (-each[1], each[0]))
