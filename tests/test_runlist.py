@@ -6,6 +6,7 @@ import ast
 import shutil
 import subprocess
 import sys
+import textwrap
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from mars_viz import samples
 from mars_viz.run import Provenance, Run, Settings
 from mars_viz.runfiles import load_run
-from mars_viz.runlist import Order, Query, RunFacts, RunOrigin, found, listed_runs, told_apart
+from mars_viz.runlist import Order, Query, RunFacts, RunOrigin, found, labels_of, listed_runs
 from mars_viz.runlist.listed import ListedRun, of_tab
 from mars_viz.runlist.reproduce import ADDRESS, PROMPT_FILE, recipe
 from mars_viz.runlist.search import CHAINS, TREES, shapes_among, tags_among
@@ -74,22 +75,22 @@ def test_no_two_settings_read_alike():
 
 def test_a_title_stands_alone_where_it_is_the_only_one_and_else_what_differs_follows():
     one = facts(title="Fox")
-    assert told_apart({"a": one, "b": facts(title="Bear")}) == {"a": "Fox", "b": "Bear"}
-    assert told_apart({"a": one, "b": facts(title="Fox", dial=0.8), "c": facts(title="Bear")}) == {
+    assert labels_of({"a": one, "b": facts(title="Bear")}) == {"a": "Fox", "b": "Bear"}
+    assert labels_of({"a": one, "b": facts(title="Fox", dial=0.8), "c": facts(title="Bear")}) == {
         "a": "Fox · MARS θ = 0.9",
         "b": "Fox · MARS θ = 0.8",
         "c": "Bear",
     }
-    plain = told_apart({"a": facts(title="", seed=1), "b": facts(title="", seed=2)})
+    plain = labels_of({"a": facts(title="", seed=1), "b": facts(title="", seed=2)})
     assert plain["a"].endswith("Lily. · MARS θ = 0.9 · T 0 · γ 6 · seed 1") and plain["b"].endswith("seed 2")
-    assert told_apart({"a": one, "b": one, "c": "Fox"}) == {"a": "Fox · a", "b": "Fox · b", "c": "Fox · c"}
-    assert "\u202e" not in "".join(told_apart({"a": facts(title="F\u202eox")}).values())
+    assert labels_of({"a": one, "b": one, "c": "Fox"}) == {"a": "Fox · a", "b": "Fox · b", "c": "Fox · c"}
+    assert "\u202e" not in "".join(labels_of({"a": facts(title="F\u202eox")}).values())
 
 
 @given(st.lists(st.tuples(st.sampled_from(["", "Fox", "Fox · a"]), st.sampled_from([0.8, 0.9]), st.integers(0, 1))))
 def test_no_two_labels_are_the_same(made):
     runs = {chr(97 + place): facts(title=t, dial=d, seed=s) for place, (t, d, s) in enumerate(made)}
-    assert len(set(told_apart(runs).values())) == len(runs)
+    assert len(set(labels_of(runs).values())) == len(runs)
 
 
 def row(name: str, **values: Any) -> ListedRun:
@@ -190,7 +191,7 @@ def test_the_command_of_a_sample_makes_it_again(name, tmp_path):
     assert made.token_ids == run.token_ids and made.settings == run.settings and made.prompt_ids == run.prompt_ids
 
 
-@pytest.mark.parametrize("prompt", [ODD, "-x\n", "a'b", "\x7f\r"])
+@pytest.mark.parametrize("prompt", [ODD, "-x\n", "a'b", "\x7f\r", "a\n  \nb \n"])
 def test_a_prompt_survives_shell_and_python(prompt, tmp_path):
     run = replace(load_run(STORY), prompt=prompt, settings=replace(load_run(STORY).settings, stop=(ODD[:9], "-")))
     lines = recipe(run, "an id")
@@ -201,6 +202,7 @@ def test_a_prompt_survives_shell_and_python(prompt, tmp_path):
     said = [each.encode("utf-16", "surrogatepass").decode("utf-16") for each in said]  # JSON has halves of pairs
     assert f"--prompt={prompt}" in said and f"--stop={ODD[:9]}" in said and "--stop=-" in said
     assert said[-2:] == ["--out", "an id-again"] and not any(sign in lines.command for sign in "\x1b\u202e\r\x7f")
+    assert textwrap.dedent(lines.command).strip() == lines.command, "as a page shows it"
     (call,) = [node for node in ast.walk(ast.parse(lines.python)) if isinstance(node, ast.Call) and node.args][:1]
     assert ast.literal_eval(call.args[0]) == prompt and "\u202e" not in lines.python
 

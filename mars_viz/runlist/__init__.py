@@ -3,8 +3,8 @@
 Knows manifests, runs and the folders that they lie in; opens no table, and knows no models and no browser.
 """
 
-from mars_viz.runlist.facts import RunFacts, told_apart
+from mars_viz.runlist.facts import RunFacts, labels_of
 from mars_viz.runlist.listed import ListedRun, RunOrigin, listed_runs
 from mars_viz.runlist.search import Order, Query, found
 
-__all__ = ["ListedRun", "Order", "RunOrigin", "Query", "RunFacts", "found", "listed_runs", "told_apart"]
+__all__ = ["ListedRun", "Order", "RunOrigin", "Query", "RunFacts", "found", "labels_of", "listed_runs"]

@@ -149,7 +149,7 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST_PLACE else text[: _LONGEST_PLACE - 1] + "…"
 
 
-def told_apart(runs: Mapping[str, RunFacts | str]) -> dict[str, str]:
+def labels_of(runs: Mapping[str, RunFacts | str]) -> dict[str, str]:
     """A label for each run by its id, no two alike: its title where one is given, else the start of its prompt with
     rule, temperature and draft; where several read alike then, what differs among them, and at last the id. A text in
     place of facts, of a run that cannot be read, stands for itself."""

@@ -27,6 +27,7 @@ FOLDER, ADDRESS, PROMPT_FILE = "FOLDER", "http://HOST:PORT", "prompt.txt"
 _DEFAULT = Settings()
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIGEST = re.compile(r"[0-9a-f]{12}")
+_BLANK_LINE = re.compile(r"\n[^\S\n]+(?=\n)")
 _ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
@@ -147,7 +148,7 @@ def _cautioned(run: Run, cautions: list[str]) -> None:
     if span is not None:
         over = " --over controller" if span.span.over else " --gammas all" * (len(span.span.gammas) > 1)
         ends = f"--low {exactly(span.span.low)} --high {exactly(span.span.high)}{over}"
-        cautions.append(f"Its map is made with `mars-viz map`, the same options and {ends}.")
+        cautions.append(f"Its map is made by mars-viz map with the same options and {ends}.")
 
 
 def _options(run: Run) -> list[tuple[str, object]]:
@@ -208,8 +209,8 @@ def _literal(value: object) -> str:
 
 def _quoted(text: str) -> str:
     """An argument for a POSIX shell. What nobody sees, and a terminal might act on, is written as escapes in $'…',
-    which bash, zsh and ksh read."""
-    if not any(unseen(sign) and sign != "\n" for sign in text):
+    which bash, zsh and ksh read; as are lines of blanks alone, which pages drop."""
+    if not (any(unseen(sign) and sign != "\n" for sign in text) or _BLANK_LINE.search(text)):
         return shlex.quote(text)
     return "$'" + "".join(_ESCAPES.get(sign) or (_escaped(sign) if unseen(sign) else sign) for sign in text) + "'"
 

@@ -97,7 +97,17 @@ def shapes_among(runs: Iterable[ListedRun]) -> list[str]:
     return [CHAINS, TREES, *trees] if trees else [CHAINS]
 
 
-def values_among(runs: Iterable[ListedRun], of: Callable[[RunFacts], str]) -> list[str]:
+def rules_among(runs: Iterable[ListedRun]) -> list[str]:
+    """Names of the rules that made them, each variant by its own."""
+    return _among(runs, lambda facts: facts.settings.rule)
+
+
+def drafters_among(runs: Iterable[ListedRun]) -> list[str]:
+    """Names of their drafters."""
+    return _among(runs, lambda facts: facts.provenance.drafter)
+
+
+def _among(runs: Iterable[ListedRun], of: Callable[[RunFacts], str]) -> list[str]:
     """The different values that readable runs have of something, sorted."""
     return sorted({value for run in runs if run.facts is not None and (value := of(run.facts))})
 
