@@ -191,6 +191,15 @@ def test_the_command_of_a_sample_makes_it_again(name, tmp_path):
     assert made.token_ids == run.token_ids and made.settings == run.settings and made.prompt_ids == run.prompt_ids
 
 
+def test_the_python_lines_of_a_sample_make_it_again(tmp_path):
+    run = load_run(samples.RUNS / "9-story-tree")
+    lines = recipe(run, "a").python.removesuffix("print(run.text)") + "print(list(run.token_ids))"
+    code = f"import sys; sys.path.insert(0, {str(samples.RUNS.parent)!r})\n{lines}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert tuple(ast.literal_eval(done.stdout)) == run.token_ids
+
+
 @pytest.mark.parametrize("prompt", [ODD, "-x\n", "a'b", "\x7f\r", "a\n  \nb \n"])
 def test_a_prompt_survives_shell_and_python(prompt, tmp_path):
     run = replace(load_run(STORY), prompt=prompt, settings=replace(load_run(STORY).settings, stop=(ODD[:9], "-")))

@@ -59,6 +59,7 @@ ELSEWHERE = (
         "pages/tune.py", "Tune", "Which threshold is safe? A whole prompt set, graded at every setting, with intervals."
     ),
     Elsewhere("pages/live.py", "Live", "Decode while you watch, with the built-in pair of models or your own."),
+    Elsewhere("pages/runs.py", "Runs", "Every run here: find, tag and compare them, and see how each is made again."),
     Elsewhere("pages/compare.py", "Compare", "Two texts side by side: where they first differ, and by how much."),
     Elsewhere(
         "pages/rules.py",

@@ -10,7 +10,7 @@ from typing import TypeVar
 import streamlit as st
 
 from mars_viz.errors import BadInput
-from mars_viz.escapes import markdown, visible
+from mars_viz.escapes import visible
 from mars_viz.figures.words import exactly
 from mars_viz.rules import rule_named
 from mars_viz.runlist import ListedRun, Order
@@ -50,8 +50,7 @@ def finder(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
             "Search", key="runs-search", type="search", live=True, placeholder="Words in title, prompt, tags or id",
             label_visibility="collapsed",
         )  # fmt: skip
-    count = f" ({view.filters})" if view.filters else ""
-    with middle.popover(markdown(f"Filter{count}"), width="stretch", key="runs-filter"):
+    with middle.popover("Filter", width="stretch", key="runs-filter"):
         found = replace(_filters(view, runs), words=words)
         st.button("Clear all", key="runs-clear", on_click=clear, args=(state,), disabled=found == _cleared(found))
     with right:

@@ -42,7 +42,8 @@ def shown(session: Session, state: RunsPageState, run: ListedRun, runs: Iterable
     """All of it; of a run that cannot be read what is wrong, and what can be done."""
     theme.show(Html(f"<style>{STYLE}</style>"))
     theme.section(run.heading)
-    theme.small(run.line)
+    if run.facts is not None and not run.error:
+        theme.small(run.line)
     shelf = library.shelf(session)
     opened, problem = shelf.tried(run.name) if run.opens else (None, run.error or several.GROWING)
     ways(session, state, run, opened)

@@ -30,7 +30,10 @@ HINT = "Tick rows to open, compare, tag, download or delete their runs."
 @faults.drawn
 def listed(session: Session, state: RunsPageState, runs: Sequence[ListedRun]) -> None:
     """All of it."""
-    deleted_here(state)
+    items = in_bin()
+    here = [each for each in items if each.key in state.deleted]
+    changing.lost(state, "run", items)
+    deleted_here(state, here)
     if not runs:
         theme.note(NOTHING)
     else:
@@ -38,13 +41,15 @@ def listed(session: Session, state: RunsPageState, runs: Sequence[ListedRun]) ->
         shown = found(runs, state.view.query, state.view.order)
         if state.view.whose is Whose.MINE:
             shown = several.made_here(shown)
-        st.caption(markdown(f"{number(len(shown))} of {counted(len(runs), 'run')}. {HINT}"))
+        filters = f", {counted(state.view.filters, 'filter')} set" if state.view.filters else ""
+        st.caption(markdown(f"{number(len(shown))} of {counted(len(runs), 'run')}{filters}. {HINT}"))
         deeds = st.container(horizontal=True, gap="xsmall", key="runs-deeds")
         picked = selected(shown) if shown else []
         if not shown:
             theme.note(NONE_FOUND)
         with deeds:
             offer(session, state, picked, tags_among(runs))
+    changing.bin_of(state, [each for each in items if here != [each]])
     store = tab_jobs.run_store()
     st.caption(markdown(live_words.whose(store.folder if visitors.may_name_paths() else None)))
 
@@ -130,22 +135,26 @@ def download(session: Session, picked: Sequence[ListedRun]) -> None:
     )  # fmt: skip
 
 
-def deleted_here(state: RunsPageState) -> None:
-    """What was deleted in this tab, with a way back, and the bin."""
+def in_bin() -> list[changing.Item]:
+    """What is in the bin, the newest first; a sentence in its place where that cannot be listed."""
     try:
-        there = tab_jobs.run_store().deleted()
+        return [several.item(of_kept(kept)) for kept in tab_jobs.run_store().deleted()]
     except BadInput as error:
         theme.note(str(error))
+        return []
+
+
+def deleted_here(state: RunsPageState, here: Sequence[changing.Item]) -> None:
+    """What was deleted in this tab, with a way back; several come back together, or one by one from the bin."""
+    if len(here) == 1:
+        changing.deleted(state, here[0])
+    if len(here) < 2:
         return
-    items = [several.item(of_kept(kept)) for kept in there]
-    here = [each for each in items if each.key in state.deleted]
-    changing.lost(state, "run", items)
-    if len(here) > 1:
-        with st.container(key="deleted-all"):
-            words, button = st.columns([8.4, 1.7], vertical_alignment="center")
-            with words:
-                theme.line(f"Deleted: {counted(len(here), 'run')}", live_words.BIN)
-            button.button("Undo all", key="undo-all", on_click=several.restore, args=(state, here), width="stretch")
-    for each in here[:1] if len(here) == 1 else ():
-        changing.deleted(state, each)
-    changing.bin_of(state, [each for each in items if each not in here or len(here) > 1])
+    with st.container(key="deleted-all"):
+        words, button = st.columns(changing.COLUMNS, vertical_alignment="center")[::3]
+        with words:
+            refused = next(filter(None, (state.refused.get(each.key) for each in here)), "")
+            theme.line(
+                f"Deleted: {counted(len(here), 'run')}", refused or live_words.BIN.replace("It stays", "They stay")
+            )
+        button.button("Undo all", key="undo-all", on_click=several.restore, args=(state, here), width="stretch")
