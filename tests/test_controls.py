@@ -218,6 +218,19 @@ SHARE = (
 TOKENS = "Tokens of the run; *"
 ARROWS = "End Home ArrowRight ArrowDown ArrowLeft ArrowUp"
 
+MATCHES = text(".explorer .found-count")
+SEARCH = (
+    Control("button", "Find in the text", CLICK, (seen(".explorer .search"),)),
+    Control("textbox", "Find in the text", typed("a"), (ITSELF, MATCHES)),
+    Control("button", "Next match", CLICK, (MATCHES,), fleeting=True),
+    Control("button", "Previous match", CLICK, (MATCHES,), fleeting=True),
+    Control("textbox", "Find in the text", typed("THE"), (ITSELF,)),
+    Control("button", "Match case", CLICK, (state(".explorer .cased"),)),
+    Control("button", "Close the search", CLICK, (seen(".explorer .search"),)),
+    Control("listbox", TOKENS, pressed("/"), (seen(".explorer .search"),), any=True),
+    Control("textbox", "Find in the text", pressed("Escape"), (seen(".explorer .search"),)),
+)
+
 EXPLORE = (
     Control("button", "Open or save", CLICK, (seen(POPOVER),)),
     Control("button", "Save this run as a zip", saved("zip"), (), "Open or save", each=True),
@@ -240,6 +253,7 @@ EXPLORE = (
     *keys("radio", "Colour the tokens by › Ratio", "ArrowRight ArrowLeft", link("overlay")),
     Control("option", f"{TOKENS} › *", CLICK, (link("selected"), INSPECTOR), each=True, any=True),
     *keys("listbox", TOKENS, ARROWS, link("selected"), INSPECTOR),
+    *SEARCH,
     Control("listbox", TOKENS, pressed("Home", "t"), (seen(".tree"),), without=RUNS),
     *(
         Control("listbox", TOKENS, pressed(key), (link("selected"), INSPECTOR), without=RUNS)

@@ -414,6 +414,23 @@ def test_dial_text_inspector_and_figures_work_offline(opened) -> None:
     assert tab.locator(".verdicts tr").count() > 10
 
 
+def test_words_are_found_in_a_report_wherever_the_dial_stands(opened) -> None:
+    run = mapped_toy()
+    tab = opened(run)
+    for value in (0.9, 0.55):
+        turn(tab, value)
+        pieces = [run.pieces[token].text for token in run.dial_map.at(value).token_ids]
+        wanted = "".join(pieces[5:8])
+        text = "".join(pieces)
+        often = len(re.findall(re.escape(wanted.strip()), text, re.IGNORECASE))
+        tab.locator(".stream").press("/")
+        tab.locator(".search input").fill(wanted.strip())
+        expect(tab.locator(".found-count")).to_have_text(f"1 of {often}")
+        assert tab.locator(".stream .t.found").count() >= often > 0
+        tab.keyboard.press("Escape")
+        expect(tab.locator(".stream .t.found")).to_have_count(0)
+
+
 PLACES = """() => {  // read at once: when the marks have rested for a moment they are drawn anew
   const [line, map] = [".shapelayer path", ".nsewdrag"].map((part) => document.querySelector(`#heat_map ${part}`).getBoundingClientRect());
   return [line.left + line.width / 2, map.left, map.width];

@@ -28,15 +28,18 @@ class Explorer {
     this.dial = new Dial({ moved: (v) => this.move(v), rested: () => this.rest(), decode, lengths: this.lengths });
     this.overlays = new Overlays({ chosen: (name) => this.choose(name) });
     this.stream = new Stream({ pick: (slot, reveal) => this.pick(slot, reveal), shade: (reading, slot) => this.overlays.shade(reading, slot), shares: (r) => this.shares(r) });
+    this.search = new Search({ stream: this.stream, pick: (slot) => this.pick(slot, true) });
     this.inspector = new Inspector();
     this.tiles = new Tiles();
     this.basis = tag();
     this.words = new Words(this.basis);
     this.root = h("div", { class: "explorer" }, colourSheet(), this.words.element, this.dial.element, this.dial.absent, this.tiles.element,
-      h("div", { class: "reading" }, this.overlays.choice, this.overlays.legend),
+      h("div", { class: "reading" }, h("div", { class: "choices" }, this.overlays.choice, this.search.opener), this.overlays.legend),
       h("div", { class: "body" }, this.stream.frame, h("div", { class: "side" }, this.inspector.element)));
     this.heard = h("p", { class: "heard", role: "status" });
     this.root.append(this.heard);
+    this.root.addEventListener("keydown", (event) => this.search.heard(event));
+    this.stream.frame.prepend(this.search.bar);
     this.tip = new Tip(this.root);
     parent.append(this.root);
   }
@@ -180,6 +183,7 @@ class Explorer {
     this.tiles.show(this.reading);
     this.overlays.draw(this.reading);
     this.inspector.show(this.reading, this.selected);
+    this.search.follow();
   }
 
   /** What may wait until the hand rests. */

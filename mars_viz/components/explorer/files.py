@@ -13,6 +13,7 @@ OWN = (
     "numbers",
     "aria_labels",
     "reading",
+    "written",
     "trajectories",
     "sentence",
     "colours",
@@ -29,10 +30,14 @@ OWN = (
     "round_elements",
     "looks",
     "reconcile",
+    "slot_marks",
     "stream",
+    "search",
     "logit_table",
     "evidence",
     "inspector",
     "explorer",
 )
-ELEMENT = Element("mars_viz_explorer", ("mount", *(f"explorer/{name}" for name in OWN)), ("explorer/explorer",))
+ELEMENT = Element(
+    "mars_viz_explorer", ("mount", *(f"explorer/{name}" for name in OWN)), ("explorer/explorer", "explorer/search")
+)

@@ -19,6 +19,7 @@ class Stream {
     this.parting = new Parting(this);
     this.frame = h("div", { class: "frame" }, this.element, this.parting.jump);
     this.unfolding = shares && new Unfolding(this, shares);
+    this.marks = new SlotMarks(this);
     this.places = new Placeholders(this.element, (entries) => this.seen(entries));
     this.chunks = [];
   }
@@ -27,6 +28,7 @@ class Stream {
   show(reading) {
     const { run } = reading;
     this.unfolding?.fold();
+    this.marks.forget();
     this.adopt(reading);
     this.list.clear();
     this.chunks = chunked(run, reading.recorded).map((range) => emptyChunk(run, range));
@@ -46,6 +48,7 @@ class Stream {
     this.unfolding?.fold();
     if (this.selected !== null) this.outline(this.selected, false);
     this.markDiffering(false);
+    this.marks.clear();
     this.parting.divider.remove();
     for (const chunk of this.list.built) chunk.stale ??= this.elements.standing(chunk.first, chunk.last);
     this.adopt(reading);
@@ -165,6 +168,7 @@ class Stream {
   replaceStale(chunk) {
     reconcile(this, chunk);
     this.markDiffering(true);
+    this.marks.renew(this.run.slotAt[chunk.first], this.run.slotAt[chunk.last + 1]);
     if (this.selected !== null) this.outline(this.selected, true);
     if (this.unfolding?.isIn(chunk)) this.unfolding.grow();
   }
@@ -194,7 +198,7 @@ class Stream {
   named(slot, outcome) {
     const special = this.run.pieces.special[tokenOf(this.run, this.reading.now, slot)] ? " special" : "";
     const shade = this.shade(this.reading, slot);
-    return `t ${NAMES[outcome]}${special}${shade}${slot === this.selected ? " selected" : ""}${slot === this.flagged ? " differs" : ""}`;
+    return `t ${NAMES[outcome]}${special}${shade}${slot === this.selected ? " selected" : ""}${slot === this.flagged ? " differs" : ""}${this.marks.of(slot)}`;
   }
 
   /** Another overlay: every built token looks otherwise. */
@@ -235,10 +239,15 @@ class Stream {
     const chunk = this.chunkOf(slot);
     if (!chunk) return;
     this.unfolding?.selected(slot);
-    if (reveal) this.bring(chunk);
     if (!this.elements.tokens[slot]) this.element.removeAttribute("aria-activedescendant"); // it named another token
     this.outline(slot, true);
-    if (reveal) scrollInto(this.element, this.elementsOf(slot).at(-1) ?? this.elements.rounds[roundOf(this.run, slot)]);
+    if (reveal) this.reveal(slot);
+  }
+
+  /** Let a slot's token be seen, wherever in a long text it stands. */
+  reveal(slot) {
+    this.bring(this.chunkOf(slot));
+    scrollInto(this.element, this.elementsOf(slot).at(-1) ?? this.elements.rounds[roundOf(this.run, slot)]);
   }
 
   /** Those that stand for a slot, in the text and in the unfolded tree; the last one is where the keys are. */
