@@ -33,11 +33,14 @@ OWN = (
     "slot_marks",
     "stream",
     "search",
+    "pinned",
+    "pinned_words",
     "logit_table",
     "evidence",
     "inspector",
+    "paired",
+    "pins",
     "explorer",
 )
-ELEMENT = Element(
-    "mars_viz_explorer", ("mount", *(f"explorer/{name}" for name in OWN)), ("explorer/explorer", "explorer/search")
-)
+STYLES = ("explorer/explorer", "explorer/search", "explorer/pins")
+ELEMENT = Element("mars_viz_explorer", ("mount", *(f"explorer/{name}" for name in OWN)), STYLES)

@@ -47,7 +47,6 @@ class Stream {
     const unfold = this.unfolding?.carry(reading.run);
     this.unfolding?.fold();
     if (this.selected !== null) this.outline(this.selected, false);
-    this.markDiffering(false);
     this.marks.clear();
     this.parting.divider.remove();
     for (const chunk of this.list.built) chunk.stale ??= this.elements.standing(chunk.first, chunk.last);
@@ -61,9 +60,10 @@ class Stream {
   adopt(reading) {
     const { run, recorded } = reading;
     const elements = new RoundElements(run, this.list, this.prefix);
-    Object.assign(this, { run, reading, elements, selected: null, flagged: reading.differs });
+    Object.assign(this, { run, reading, elements, selected: null });
     this.element.classList.toggle("tall", recorded.totals.tokens > 4 * ONE_CHUNK);
     this.element.classList.toggle("code", looksLikeCode(run, recorded));
+    this.flag();
   }
 
   /** Let the chunks have other ranges of rounds; as many as need be are added, or taken away at the end. */
@@ -146,14 +146,7 @@ class Stream {
   /** Mark the first token that the strict rule would have written otherwise. */
   flag() {
     const { differs } = this.reading;
-    if (differs === this.flagged) return;
-    this.markDiffering(false);
-    this.flagged = differs;
-    this.markDiffering(true);
-  }
-
-  markDiffering(on) {
-    for (const element of this.elementsOf(this.flagged)) element.classList.toggle("differs", on);
+    this.marks.show("differs", differs === null ? NO_SLOTS : new Set([differs]));
   }
 
   refresh(chunk) {
@@ -167,7 +160,6 @@ class Stream {
   /** Another trajectory's rounds make room for the reading's own. */
   replaceStale(chunk) {
     reconcile(this, chunk);
-    this.markDiffering(true);
     this.marks.renew(this.run.slotAt[chunk.first], this.run.slotAt[chunk.last + 1]);
     if (this.selected !== null) this.outline(this.selected, true);
     if (this.unfolding?.isIn(chunk)) this.unfolding.grow();
@@ -198,7 +190,7 @@ class Stream {
   named(slot, outcome) {
     const special = this.run.pieces.special[tokenOf(this.run, this.reading.now, slot)] ? " special" : "";
     const shade = this.shade(this.reading, slot);
-    return `t ${NAMES[outcome]}${special}${shade}${slot === this.selected ? " selected" : ""}${slot === this.flagged ? " differs" : ""}${this.marks.of(slot)}`;
+    return `t ${NAMES[outcome]}${special}${shade}${slot === this.selected ? " selected" : ""}${this.marks.of(slot)}`;
   }
 
   /** Another overlay: every built token looks otherwise. */
