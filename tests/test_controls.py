@@ -234,6 +234,8 @@ SEARCH = (
 EXPLORE = (
     Control("button", "Open or save", CLICK, (seen(POPOVER),)),
     Control("button", "Save this run as a zip", saved("zip"), (), "Open or save", each=True),
+    Control("button", "Pin this run", CLICK, (link("pin_run"), text(POPOVER)), "Open or save"),
+    Control("button", "Unpin this run", CLICK, (link("pin_run"), text(POPOVER)), "Open or save"),
     Control("button", "Share", CLICK, (seen(POPOVER),)),
     Control("button", "Report, one HTML file", saved("html"), (), "Share"),
     Control("button", "The text with its outcomes, SVG", saved("svg"), (), "Share", each=True),
@@ -242,7 +244,7 @@ EXPLORE = (
     Control("radio", "A figure's camera button saves › *", CLICK, (ITSELF,), "Share"),
     Control("summary", "To cite", CLICK, (seen(f"{POPOVER} details[open]"),), "Share"),
     Control("radio", "Draft length γ › #", CLICK, (link("gamma"), NUMBERS, figures()), each=True),
-    *(Control("focusable", name, HOVER, TIP) for name in ("exact", "measured", "τ *", "acceptance *", "rolled back #")),
+    *(Control("focusable", name, HOVER, TIP) for name in ("exact", "measured", "τ *", "acceptance *", "rolled back *")),
     *(
         Control("focusable", name, HOVER, TIP)
         for name in ("passes saved vs *", "tokens/s #", "z# #", "row of a table", "Target", "Drafter")
@@ -254,6 +256,15 @@ EXPLORE = (
     Control("option", f"{TOKENS} › *", CLICK, (link("selected"), INSPECTOR), each=True, any=True),
     *keys("listbox", TOKENS, ARROWS, link("selected"), INSPECTOR),
     *SEARCH,
+    Control("button", "Pin this token", CLICK, (link("pin_token"), seen(".explorer .pin-side"))),
+    Control("focusable", "The pinned token", pressed("PageDown"), (scrolled(".explorer .pin-side .inspector"),)),
+    Control("button", "Unpin the token", CLICK, (link("pin_token"), seen(".explorer .pin-side"))),
+    Control("button", "Pin this setting", CLICK, (link("pin_dial"), text(".explorer .pin-words"))),
+    *keys("slider", "*threshold*", "Home", link("dial"), text(".explorer .pin-words")),
+    Control("button", "Show the pinned setting", CLICK, (link("dial"), text(".explorer .pin-words"))),
+    Control("button", "Unpin this setting", CLICK, (link("pin_dial"), seen(".explorer .pin-line"))),
+    Control("button", "Pin this setting", CLICK, (link("pin_dial"), seen(".explorer .pin-line")), any=True),
+    Control("button", "Unpin the setting", CLICK, (link("pin_dial"), seen(".explorer .pin-line"))),
     Control("listbox", TOKENS, pressed("Home", "t"), (seen(".tree"),), without=RUNS),
     *(
         Control("listbox", TOKENS, pressed(key), (link("selected"), INSPECTOR), without=RUNS)
