@@ -8,6 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from mars_viz.analysis.tree_gain import child_chances
+from mars_viz.backend_choice import BackendChoice
 from mars_viz.race import save_race
 from mars_viz.records import Policy
 from mars_viz.run import Settings
@@ -15,7 +16,6 @@ from mars_viz.runstore import RunStore
 from mars_viz.ui import tab_jobs
 from mars_viz.ui.decode_form import LIMITS
 from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
-from mars_viz.ui.jobs.models import PairChoice
 from mars_viz.ui.jobs.worker import OrphanReaper
 from mars_viz.ui.links import from_parameters, to_parameters
 from mars_viz.ui.live.live_link import LiveView, Show
@@ -38,7 +38,7 @@ def test_a_link_says_all_that_is_not_at_its_default_and_is_read_back():
     assert to_parameters(LiveView()) == {}
     assert to_parameters(LiveView(settings=Settings(dial=0.9))) == {}  # that is where MARS stands by itself
     settings = Settings("lenience", 0.25, 4, 0.7, 0.95, 40, 2**53 - 1, 300, ("###", " a & b"))
-    view = LiveView(Show.DECODE, "live-1", "", settings, PairChoice("org/a", "org/b"), True)
+    view = LiveView(Show.DECODE, "live-1", "", settings, BackendChoice("org/a", "org/b"), True)
     link = to_parameters(view)
     assert link == {
         "run": "live-1", "rule": "lenience", "dial": "0.25", "gamma": "4", "temperature": "0.7", "top_p": "0.95",

@@ -13,6 +13,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 import mars_viz.components.explorer as component
+from mars_viz.backend_choice import BackendChoice
 from mars_viz.components.explorer import ExplorerState
 from mars_viz.errors import BadInput
 from mars_viz.run import Provenance, Run, Settings
@@ -21,7 +22,7 @@ from mars_viz.runstore import RunStore
 from mars_viz.ui import links, navigation, session, tab_jobs
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import Ways
-from mars_viz.ui.jobs.models import OTHER_DRAFTERS, Models, PairChoice, at_hand
+from mars_viz.ui.jobs.models import OTHER_DRAFTERS, Models, at_hand
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import View
 from tests import tabs
@@ -368,7 +369,7 @@ def test_a_view_survives_its_link(view):
 def test_the_pair_is_asked_for_politely_where_torch_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "mars_viz.speculators.loading", None)
     with pytest.raises(BadInput, match="install requirements"):
-        tasks.load(PairChoice(), lambda doing, share: None)
+        tasks.load(BackendChoice(), lambda doing, share: None)
 
 
 def test_only_runs_of_the_built_in_pair_can_be_decoded_again():

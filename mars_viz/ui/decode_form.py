@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import markdown, visible
 from mars_viz.rules import RULES, Fixed, Rule, rule_named
@@ -13,7 +14,7 @@ from mars_viz.run import Run, Settings
 from mars_viz.shapes import CHAIN
 from mars_viz.speculators.names import NO_SERVER, check_id, drafter_for, models_named, server_named
 from mars_viz.ui import draft_fields, visitors
-from mars_viz.ui.jobs.models import BUILT_IN, OTHER_DRAFTERS, PairChoice
+from mars_viz.ui.jobs.models import OTHER_DRAFTERS
 
 START = Settings()
 STOP_HELP = "Texts that end decoding, one on each line, blanks included; the token that completes one stays whole."
@@ -111,7 +112,7 @@ def settings_fields(start: Settings = START, shown: Run | None = None) -> Callab
     )
 
 
-def drafter_field() -> PairChoice:
+def drafter_field() -> BackendChoice:
     """What drafts for the built-in target."""
     choices = {"Built-in drafter": BUILT_IN} | OTHER_DRAFTERS
     named = st.selectbox(
@@ -151,7 +152,7 @@ def checked(notices: list[str], prompt: str, settings: Callable[[], Settings], *
     return chosen
 
 
-def named_models(target: str, drafter: str, device: str = "auto", dtype: str = "auto") -> PairChoice:
+def named_models(target: str, drafter: str, device: str = "auto", dtype: str = "auto") -> BackendChoice:
     """The models of these names, of which none is the built-in one, or for another target prompt lookup. Raises
     BadInput for a name that this visitor may not give."""
     drafting = drafter_for(target.strip() or None, drafter.strip() or None)
@@ -163,7 +164,7 @@ def named_models(target: str, drafter: str, device: str = "auto", dtype: str = "
     for name in () if folders else models:
         check_id(name)
     drafted_by = drafting if isinstance(drafting, str) else drafting.name
-    return PairChoice(target.strip(), drafted_by, device, dtype, folders)
+    return BackendChoice(target.strip(), drafted_by, device, dtype, folders)
 
 
 def fixed_inputs(rule: Rule, key: str, start: Rule | None = None) -> Rule:

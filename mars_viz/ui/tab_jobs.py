@@ -14,6 +14,7 @@ import streamlit as st
 from streamlit import runtime
 
 from mars_viz import default_folders
+from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.controllers import CONTROLLERS, NONE
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted, number
@@ -26,7 +27,7 @@ from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, Ways
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.jobs.model_process import ModelProcess
-from mars_viz.ui.jobs.models import BUILT_IN, PairChoice, at_hand
+from mars_viz.ui.jobs.models import at_hand
 from mars_viz.ui.jobs.worker import LEFT, Wanted, Worker
 from mars_viz.ui.links import View
 from mars_viz.ui.session import Filling, Session
@@ -94,7 +95,7 @@ def start(
     session: Session,
     prompt: str,
     settings: Callable[[], Settings],
-    choice: PairChoice = BUILT_IN,
+    choice: BackendChoice = BUILT_IN,
     *,
     over: str = "",
     then: View | None = None,

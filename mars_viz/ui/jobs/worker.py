@@ -17,8 +17,9 @@ from itertools import count
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from mars_viz.backend_choice import BackendChoice
 from mars_viz.ui.jobs.job import Job, JobState, Progress, Rank
-from mars_viz.ui.jobs.models import Models, PairChoice, Status
+from mars_viz.ui.jobs.models import Models, Status
 
 IDLE = 900.0
 """Seconds without a job after which the models are let go."""
@@ -45,7 +46,7 @@ class Host(Protocol):
         ...
 
     @property
-    def recent(self) -> tuple[PairChoice, ...]:
+    def recent(self) -> tuple[BackendChoice, ...]:
         """What was loaded, the latest first; a few."""
         ...
 

@@ -11,6 +11,7 @@ import streamlit as st
 
 from mars_viz.analysis.head_agreement import NOTHING, HeadCheck
 from mars_viz.analysis.intervals import Interval
+from mars_viz.backend_choice import BackendChoice
 from mars_viz.errors import BadInput
 from mars_viz.figures.head_agreement import head_agreement
 from mars_viz.figures.words import THIN_SPACE, counted, number
@@ -20,7 +21,7 @@ from mars_viz.speculators.names import drafter_for
 from mars_viz.ui import faults, tab_jobs, theme
 from mars_viz.ui.jobs.background_task import BackgroundTask
 from mars_viz.ui.jobs.job import JobState
-from mars_viz.ui.jobs.models import OTHER_DRAFTERS, PairChoice
+from mars_viz.ui.jobs.models import OTHER_DRAFTERS
 from mars_viz.ui.live import live_words
 from mars_viz.ui.live.page_state import LivePageState
 from mars_viz.ui.live.pair_form import Wanted, in_words
@@ -56,7 +57,7 @@ def area(desk: LivePageState, settings: Callable[[], Settings], wanted: Callable
         _over(done)
 
 
-def _chosen(wanted: Callable[[], Wanted]) -> PairChoice | None:
+def _chosen(wanted: Callable[[], Wanted]) -> BackendChoice | None:
     """The pair of the form, where it drafts with a head."""
     try:
         choice = wanted().choice

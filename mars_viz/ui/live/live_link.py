@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
+from mars_viz.backend_choice import BackendChoice
 from mars_viz.controllers import NONE
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.figures.words import exactly
@@ -20,7 +21,6 @@ from mars_viz.speculators.drafter_names import Eagle3, NamedDrafter
 from mars_viz.speculators.names import drafter_for, server_named
 from mars_viz.ui import links
 from mars_viz.ui.decode_form import LIMITS, LONGEST_STOPS, stop_lines
-from mars_viz.ui.jobs.models import PairChoice
 from mars_viz.ui.links import clipped, number_in
 
 NAMES = {"max_new_tokens": "tokens"}
@@ -129,8 +129,8 @@ def _is_default(settings: Settings) -> bool:
     return dial is None or settings.dial in (None, dial.default)
 
 
-def _models(parameters: Mapping[str, str], complaints: list[str]) -> PairChoice | None:
-    models = PairChoice(parameters.get("target", "").strip(), parameters.get("drafter", "").strip())
+def _models(parameters: Mapping[str, str], complaints: list[str]) -> BackendChoice | None:
+    models = BackendChoice(parameters.get("target", "").strip(), parameters.get("drafter", "").strip())
     if not _can_be(models):
         complaints.append("The link does not name a target and its drafter, so the built-in pair stays chosen.")
         return None
@@ -149,7 +149,7 @@ def _models(parameters: Mapping[str, str], complaints: list[str]) -> PairChoice 
     return models
 
 
-def _can_be(models: PairChoice) -> bool:
+def _can_be(models: BackendChoice) -> bool:
     """True for what Decode may be asked for."""
     if any(len(name) > LONGEST or not name.isprintable() for name in models.names):
         return False
@@ -175,8 +175,8 @@ class LiveView:
     """Name of the race that is shown; empty for the first."""
     settings: Settings = links.part(_settings, _written, default_factory=Settings)
     """How the next decode is to be made."""
-    models: PairChoice = links.part(
-        _models, lambda pair: {"target": pair.target, "drafter": pair.drafter}, default_factory=PairChoice
+    models: BackendChoice = links.part(
+        _models, lambda pair: {"target": pair.target, "drafter": pair.drafter}, default_factory=BackendChoice
     )
     """With which pair; where it runs is nothing that a link says."""
     chat: bool = links.flag("chat")

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from mars_viz import default_folders
+from mars_viz.backend_choice import BackendChoice
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.race.records import BY_THE_CLOCK
 from mars_viz.rules import rule_named
@@ -21,7 +22,6 @@ from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.background_task import BackgroundTask, CostsJob
 from mars_viz.ui.jobs.decode_job import DecodeJob
 from mars_viz.ui.jobs.job import Job, JobState
-from mars_viz.ui.jobs.models import PairChoice
 from mars_viz.ui.jobs.race_job import RaceJob
 from mars_viz.ui.jobs.worker import LEFT, UnloadJob
 from mars_viz.ui.live.live_link import LiveView, Show
@@ -146,7 +146,7 @@ class LivePageState:
             self.link = replace(self.link, settings=settings())
         with suppress(BadInput):
             models = wanted()
-            pair = PairChoice(models.choice.target, models.choice.drafter)
+            pair = BackendChoice(models.choice.target, models.choice.drafter)
             self.link = replace(self.link, models=pair, chat=models.chat)
 
     def forget(self, name: str) -> None:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import streamlit as st
 
+from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.errors import SettingError
 from mars_viz.escapes import visible
 from mars_viz.speculators.drafter_names import drafter_named
 from mars_viz.speculators.names import DEVICES, DTYPES
 from mars_viz.ui import visitors
 from mars_viz.ui.decode_form import named_models
-from mars_viz.ui.jobs.models import BUILT_IN, OTHER_DRAFTERS, PairChoice
+from mars_viz.ui.jobs.models import OTHER_DRAFTERS
 
 AUTO = (
     "auto: on a GPU the dtype of the weights; on a CPU float32, or bfloat16 for a large pair of that dtype where the "
@@ -27,13 +28,13 @@ DRAFTER = "a smaller model, or ngram:n=3, suffix, trigram, layers:exit=4"
 class Wanted:
     """What the form says."""
 
-    choice: PairChoice
+    choice: BackendChoice
     """The models."""
     chat: bool
     """True if the prompt goes through the target's chat template."""
 
 
-def chosen_pair(start: PairChoice = BUILT_IN) -> str:
+def chosen_pair(start: BackendChoice = BUILT_IN) -> str:
     """The pair that the form stands at, in words for another place of the page; empty for the built-in one.
 
     It may be asked before the form is drawn, which begins at `start`.
@@ -41,12 +42,14 @@ def chosen_pair(start: PairChoice = BUILT_IN) -> str:
     state = st.session_state
     named = str(state.get("pair") or in_words(start))
     if named == OTHER:
-        typed = PairChoice(str(state.get("target") or "").strip(), str(state.get("drafter") or "").strip())
+        typed = BackendChoice(str(state.get("target") or "").strip(), str(state.get("drafter") or "").strip())
         return in_words(typed) if typed.target else "the models that you name"
     return "" if named == in_words(BUILT_IN) else named
 
 
-def pair_area(recent: tuple[PairChoice, ...], start: PairChoice = BUILT_IN, chat: bool = False) -> Callable[[], Wanted]:
+def pair_area(
+    recent: tuple[BackendChoice, ...], start: BackendChoice = BUILT_IN, chat: bool = False
+) -> Callable[[], Wanted]:
     """The folded form, which begins at the pair `start`. Returns what makes of it what is wanted, which raises BadInput
     where one name is missing."""
     with st.popover("Models", width="stretch"):
@@ -72,7 +75,7 @@ def pair_area(recent: tuple[PairChoice, ...], start: PairChoice = BUILT_IN, chat
     return lambda: Wanted(_checked(named_models(target, drafter, device, dtype), named), chat)
 
 
-def in_words(choice: PairChoice) -> str:
+def in_words(choice: BackendChoice) -> str:
     """A line for a choice."""
     if not choice.target and not choice.drafter:
         return "Built-in pair"
@@ -80,7 +83,7 @@ def in_words(choice: PairChoice) -> str:
     return visible(f"{target or 'Built-in target'} with {drafter or 'the built-in drafter'}")
 
 
-def _checked(choice: PairChoice, named: str) -> PairChoice:
+def _checked(choice: BackendChoice, named: str) -> BackendChoice:
     if named == OTHER and not choice.target and drafter_named(choice.drafter) is None:
         raise SettingError("Name a target, and its drafter if it is to have one, or choose the built-in pair.")
     return choice

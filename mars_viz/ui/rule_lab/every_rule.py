@@ -9,12 +9,13 @@ from collections.abc import Iterable, Sequence
 
 from mars_viz.analysis.all_rules import RuleRow
 from mars_viz.analysis.metrics import Basis
+from mars_viz.backend_choice import BUILT_IN
 from mars_viz.figures.words import counted, number
 from mars_viz.multi_rule_walk import Stand, answers_along
 from mars_viz.run import Run
 from mars_viz.ui import library, tab_jobs
 from mars_viz.ui.jobs.job import JobState
-from mars_viz.ui.jobs.models import BUILT_IN, at_hand
+from mars_viz.ui.jobs.models import at_hand
 from mars_viz.ui.jobs.tasks import walk
 from mars_viz.ui.jobs.walk_job import Walked, WalkJob
 from mars_viz.ui.jobs.worker import LEFT

@@ -9,6 +9,7 @@ from pathlib import Path
 import streamlit as st
 
 from mars_viz import default_folders
+from mars_viz.backend_choice import BackendChoice
 from mars_viz.controllers import NONE, control_named
 from mars_viz.demo.tasks import Task
 from mars_viz.errors import BadInput, SettingError
@@ -24,7 +25,6 @@ from mars_viz.sweep.grid import grid_values, neighbours, threshold_of
 from mars_viz.sweep.plan import ALL_TURNS, AS_TEXT
 from mars_viz.ui import draft_fields, theme, visitors
 from mars_viz.ui.decode_form import START, dial_slider, fixed_inputs, named_models
-from mars_viz.ui.jobs.models import PairChoice
 from mars_viz.ui.tune import task_form
 from mars_viz.ui.tune.sweep_requests import (
     DIALLED,
@@ -349,7 +349,7 @@ def _over(controller: str) -> tuple[str, Thresholds]:
     return "", lambda: grid_values(setting, listed) if listed.strip() else ()
 
 
-def _models() -> tuple[Callable[[], PairChoice], bool]:
+def _models() -> tuple[Callable[[], BackendChoice], bool]:
     left, right = st.columns(2)
     paths = visitors.may_name_paths()
     target = left.text_input(
