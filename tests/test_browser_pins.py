@@ -101,6 +101,7 @@ def test_a_pinned_setting_stands_beside_every_other_one(page: Page, address: str
         found = int(re.search(r"(\d+) of \d+ tokens", words.inner_text())[1])
         assert marked.count() == found > 0
         assert marked.first.text_content() == now[first]
+    expect(page.locator(".explorer .heard")).to_contain_text("Beside the pinned θ = 0.90")
     expect(page.locator(".tile.tau .was")).to_have_text("pinned 6.40")
     expect(page.locator(".tile.rolled_back .was")).to_have_text(f"pinned {pinned.rolled_back}")
     lane = page.locator(".lane").first.bounding_box()

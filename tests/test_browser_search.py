@@ -182,9 +182,12 @@ def test_matches_follow_the_dial(opened) -> None:
     search(page, "play")
     for dial in (0.6, 1.0, 0.9, 0.75):
         page.locator(".box input").fill(f"{dial}")
+        page.locator(".box input").press("Enter")
         often, lie_in = holding(written(run, dial), "play")
         expect(page.locator(".found-count")).to_have_text(re.compile(rf"\d+ of {often}"))
         assert marked(page) == lie_in
+    expect(page.locator(".found-count")).to_have_attribute("aria-live", "off")
+    expect(page.locator(".explorer .heard")).to_contain_text(re.compile(rf"“play”: \d+ of {often}\."))
     texts = {segment: "".join(written(run, segment)) for segment in (0.6, 1.0)}
     assert len(set(texts.values())) == 2, "the dial leads to other texts"
 

@@ -83,9 +83,9 @@ class Dial {
 
   /** A second line where another value is pinned, broken where it is pinned with another draft length; null for none. */
   pin(value, elsewhere) {
-    this.pinned.hidden = value === null || !this.dial;
-    if (this.pinned.hidden) return;
-    this.pinned.style.left = `${100 * this.share(value)}%`;
+    const at = value === null || !this.dial ? "" : `${100 * this.share(value)}%`;
+    this.pinned.hidden = !at;
+    if (this.pinned.style.left !== at) this.pinned.style.left = at;
     this.pinned.classList.toggle("elsewhere", elsewhere);
   }
 

@@ -206,7 +206,8 @@ class Explorer {
 
   /** Let a screen reader say what the dial has changed, once and not at every step of the hand. */
   announce() {
-    say(this.heard, heardSentence(this.reading.run, this.sentence, this.basis.dataset.tag));
+    const told = [heardSentence(this.reading.run, this.sentence, this.basis.dataset.tag), this.pins.told, this.search.told];
+    say(this.heard, told.filter(Boolean).join(" "));
   }
 
   theme() {

@@ -1,11 +1,9 @@
 // Pins: a token or a setting that stays where it is, so that what is looked at can be held against it.
 
-const NO_MARKS = { slots: NO_SLOTS, count: 0, first: null };
-
 /** Of an explorer: its pin buttons, the line about the pinned setting, and the panel of the pinned token. */
 class Pins {
   constructor(explorer) {
-    Object.assign(this, { explorer, setting: null, token: null });
+    Object.assign(this, { explorer, setting: null, token: null, shown: null, paired: false });
     const button = (words, label, onclick, tip) => h("button", { type: "button", class: "pin-it", "aria-label": label, "data-tip": tip, onclick }, words);
     this.setter = button("Pin", "Pin this setting", () => this.pinSetting(), "Pin this setting: others are then held against it");
     this.taker = button("Pin", "Pin this token", () => this.pinToken(), "Pin this token: others are then shown beside it");
@@ -124,6 +122,8 @@ class Pins {
 
   /** Hold the selected token against the pinned one. */
   pair() {
+    if (!this.token && !this.paired) return;
+    this.paired = Boolean(this.token);
     markUnlike(this.explorer.inspector, this.token && this.panel);
   }
 
@@ -131,15 +131,26 @@ class Pins {
   follow() {
     const { explorer: { reading, stream, dial, trajectories: { pool } }, setting, token } = this;
     const shown = setting?.isShown(reading.run, reading.dial) ?? false;
-    say(this.setter, shown ? "Unpin" : "Pin");
-    this.setter.setAttribute("aria-label", shown ? "Unpin this setting" : "Pin this setting");
+    if (shown !== this.shown) this.offer(shown);
     dial.pin(setting && setting.dial, setting && setting.gamma !== reading.run.about.gamma);
-    const found = setting ? setting.beside(reading) : NO_MARKS;
-    stream.marks.show("unlike", found.slots);
+    const found = setting?.beside(reading);
+    stream.marks.show("unlike", found?.slots ?? NO_SLOTS);
     if (setting) this.tell(reading, found, shown);
     const place = token && token.pool.id === pool.id ? carried(token.slot, pool, reading.run) : null;
     stream.marks.show("pinned", place === null ? NO_SLOTS : new Set([place]));
     this.pair();
+  }
+
+  /** The button beside the dial pins the setting shown, or unpins it where it is the pinned one. */
+  offer(shown) {
+    this.shown = shown;
+    say(this.setter, shown ? "Unpin" : "Pin");
+    this.setter.setAttribute("aria-label", shown ? "Unpin this setting" : "Pin this setting");
+  }
+
+  /** What is heard of the pinned setting once the hand rests. */
+  get told() {
+    return this.setting && heardWords(this.explorer.reading.run, this.sentence);
   }
 
   tell(reading, found, shown) {

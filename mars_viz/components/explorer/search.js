@@ -69,14 +69,17 @@ class Search {
 
   /** Something else is searched for. */
   typed() {
+    this.count.setAttribute("aria-live", "polite");
     this.find();
     if (this.matches.length) this.stream.reveal(this.slotsOf(this.matches[this.at])[0]);
   }
 
   /** The dial moved, or another run is shown: another text. */
   follow() {
-    if (this.bar.hidden) return;
-    this.text = null;
+    const { reading } = this.stream;
+    if (this.bar.hidden || (this.text && reading.exact && reading === this.reading)) return;
+    Object.assign(this, { reading, text: null });
+    this.count.setAttribute("aria-live", "off"); // a hand that turns the dial would have every number read out
     this.find();
   }
 
@@ -95,6 +98,7 @@ class Search {
   step(by) {
     const { length } = this.matches;
     if (!length) return;
+    this.count.setAttribute("aria-live", "polite");
     this.at = (this.at + by + length) % length;
     this.anchor = tokenAt(this.text.starts, this.matches[this.at][0]);
     this.mark(this.matches);
@@ -114,6 +118,11 @@ class Search {
     this.stream.marks.show("here", matches.length ? new Set(this.slotsOf(matches[this.at])) : NO_SLOTS);
     say(this.count, this.words);
     for (const step of this.steps) step.disabled = !matches.length;
+  }
+
+  /** The same once the hand rests, for who hears it. */
+  get told() {
+    return this.words && `“${this.field.value.trim()}”: ${this.words}.`;
   }
 
   /** How many there are, and which is the one that is gone to. */

@@ -38,10 +38,14 @@ function strictPasses({ strictExact, strictRounds, strictTokens }) {
   return strictExact ? `${whole(strictRounds)} for ${whole(strictTokens)}` : `about ${whole(strictRounds)}`;
 }
 
-/** The sentence as it is heard, with what its numbers stand on; a token is spelled out as in its name. */
+/** The sentence as it is heard, with what its numbers stand on. */
 export function heardSentence(run, parts, basis) {
-  const told = parts.map((part) => (typeof part === "string" ? part : `“${spoken(tokenText(run, part).trim() || tokenText(run, part))}”`));
-  return `${told.join("")} These numbers are ${basis}.`;
+  return `${heardWords(run, parts)} These numbers are ${basis}.`;
+}
+
+/** Parts of a sentence as they are heard; a token is spelled out as in its name. */
+function heardWords(run, parts) {
+  return parts.map((part) => (typeof part === "string" ? part : `“${spoken(tokenText(run, part).trim() || tokenText(run, part))}”`)).join("");
 }
 
 /** The text of a part that is a token, of this run where it does not name its own. */
