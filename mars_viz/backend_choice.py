@@ -12,7 +12,7 @@ from os import PathLike
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from mars_viz.errors import SettingError
+from mars_viz.errors import BadInput, SettingError
 from mars_viz.shapes import CHAIN, drafted_tokens, with_nodes
 from mars_viz.speculators.names import check_names
 
@@ -111,16 +111,19 @@ def read_backend_file(path: str | PathLike[str]) -> BackendChoice:
         raise SettingError(f"The backend file {path} cannot be read ({error.strerror}). Name one that can.") from error
     except ValueError as error:  # no UTF-8, or no TOML
         raise SettingError(f'{path} is no TOML: {error}. Write lines such as target = "org/name".') from error
-    return checked_choice(replace(_choice_in(said, path), folders=True))
+    try:
+        return checked_choice(replace(_choice_in(said, path), folders=True))
+    except BadInput as error:
+        raise SettingError(f"The backend file {path}: {error}") from error
 
 
 def _choice_in(said: Mapping[str, Any], path: Path) -> BackendChoice:
     unknown = sorted(set(said) - set(_NAMES))
     if unknown:
-        raise SettingError(f"{path} sets {', '.join(unknown)}; a backend file knows {', '.join(_NAMES)}.")
+        raise SettingError(f"It sets {', '.join(unknown)}; a backend file knows {', '.join(_NAMES)}.")
     for name, value in said.items():
         if not isinstance(value, str) or not value.isprintable():
-            raise SettingError(f"{path}: {name} must be a text, such as {name} = {_toml(_EXAMPLES[name])}.")
+            raise SettingError(f"{name} must be a text, such as {name} = {_toml(_EXAMPLES[name])}.")
     found = {name: value.strip() for name, value in said.items()}
     for name in ("target", "drafter"):
         if found.get(name, "").startswith("."):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mars_viz.controllers import NONE, control_named
 from mars_viz.dialmap import Budget, DialMap, MapProgress, Span, controller_span, explore, span_of
-from mars_viz.errors import PromptError, SettingError
+from mars_viz.errors import EvidenceError, PromptError, SettingError
 from mars_viz.recording import Completing, Prompt, Recording, given_or_loaded, nothing_waits, tree_of
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, stops
@@ -140,6 +140,11 @@ class Mapping:
             raise SettingError(
                 "Above temperature 0 what a smaller tree emits was not drawn, so trees of one size are mapped; leave "
                 "the others out."
+            )
+        if run is not None and not backend.has_made(run.provenance):
+            raise EvidenceError(
+                "This run was made with other weights than those at hand, or in another dtype, so its map cannot be "
+                "made here. Decode its prompt again, and map that."
             )
         self._recording = Recording(backend, prompt, settings, chat=chat, title=title)
         self._backend, self._settings, self._span, self._budget = backend, settings, span, budget

@@ -23,7 +23,7 @@ from mars_viz.race.store import RaceStore
 from mars_viz.run import Settings
 from mars_viz.runfiles import write_zip
 from mars_viz.runstore import RunStatus, RunStore
-from mars_viz.ui import navigation, tab_jobs, visitors
+from mars_viz.ui import models_form, navigation, tab_jobs, visitors
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
 from mars_viz.ui.jobs.job import JobState, LongJob, Progress
@@ -69,7 +69,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(tab_jobs, "streamed", lambda chat, name: replace(ways, name=name))
     monkeypatch.setattr(tasks, "race", lambda *asked: ToyRacer())
     # AppTest forgets before every run that app.py was run; going through it would lose the click (see navigation).
-    monkeypatch.setattr(navigation, "through_app", lambda: None)
+    monkeypatch.setattr(navigation, "through_app", models_form.draw)
     for held in (Script, ToyRacer):
         monkeypatch.setattr(held, "held", threading.Event())
     yield tmp_path
@@ -80,6 +80,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def opened(**parameters: str) -> AppTest:
     tab = AppTest.from_file(str(ROOT / "app.py"), default_timeout=PATIENCE)
     tab.query_params = dict(parameters)
+    tab.session_state[models_form.OPEN] = True
     return settled(tab.switch_page("pages/live.py").run())
 
 
@@ -368,7 +369,7 @@ def test_the_models_are_unloaded_on_demand_and_after_an_idle_time(folder):
     press(tab, "Decode now")
     wait(tab)
     assert tab_jobs.shared_worker().models.status.choice == BackendChoice()
-    press(tab, "Unload models")
+    press(tab, "Unload")
     until(lambda: tab_jobs.shared_worker().models.status.choice is None)
 
 

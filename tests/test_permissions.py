@@ -28,7 +28,7 @@ from mars_viz.runfiles import save_run
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.names import check_id
 from mars_viz.ui import decode_form, visitors
-from mars_viz.ui.live.pair_form import in_words
+from mars_viz.ui.models_form import in_words
 from tests.clients import opened
 from tests.factories import toy_run
 

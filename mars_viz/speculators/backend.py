@@ -134,6 +134,11 @@ class Backend:
         if settings.drafts_trees and not self.drafter.drafts_trees:
             raise SettingError(chains_alone(self.drafter.name))
 
+    def has_made(self, made_with: Provenance) -> bool:
+        """True where what was made comes from these weights, in this dtype."""
+        ours = (self.target.revision, self.drafter.revision, self.dtype)
+        return ours == (made_with.target_revision, made_with.drafter_revision, made_with.dtype)
+
     def ending(self, settings: Settings) -> Ending:
         """When a text ends."""
         return Ending.of(settings, self.eos_ids, self.tokenizer.pieces if settings.stop else {})

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
+from mars_viz import demo
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.costs import Costs
 from mars_viz.demo import is_built_in
@@ -35,6 +36,23 @@ OTHER_DRAFTERS = {
     "Target's first four layers": BackendChoice(drafter=Layers(exit=4).name),
 }
 """The target that comes with the product, and drafters that are no model by themselves, by what each is called."""
+
+
+def models_that_made(
+    made_with: Provenance, chosen: BackendChoice = BUILT_IN, held: Status | None = None
+) -> BackendChoice | None:
+    """The models that made a run or a sweep: those that are `chosen` where they are the ones, by what is `held` or by
+    their names, else built-in ones; None where it is neither."""
+    made = made_with.target, made_with.drafter
+    if held is not None and held.device is not None and held.choice == chosen.models and held.device.models == made:
+        return chosen
+    return chosen if chosen.models != BUILT_IN and _told(chosen) == made else at_hand(made_with)
+
+
+def _told(choice: BackendChoice) -> tuple[str, str]:
+    """The names that runs made with these models will have, as far as that is known before they are loaded."""
+    target, drafter = choice.in_short
+    return target or f"{demo.BUILT_IN}/target", drafter or f"{demo.BUILT_IN}/drafter"
 
 
 def at_hand(made_with: Provenance) -> BackendChoice | None:
@@ -65,6 +83,8 @@ class Device:
     """Bytes that can still be had."""
     weights: int = 0
     """Bytes of the pair's weights, which dropping it gives back."""
+    models: tuple[str, str] = ("", "")
+    """The target's and the drafter's name, as their runs say them."""
     notes: tuple[str, ...] = ()
     """What keeps the pair from being as fast there as it could be; sentences."""
 

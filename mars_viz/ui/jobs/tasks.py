@@ -83,7 +83,8 @@ def look(backend: Any) -> Device:
     from mars_viz.speculators.memory import bytes_free, bytes_used
 
     place, weights = backend.place, backend.target.weights + backend.drafter.weights
-    return Device(backend.device, backend.dtype, bytes_used(place), bytes_free(place), weights, backend.notes)
+    names = backend.target.name, backend.drafter.name
+    return Device(backend.device, backend.dtype, bytes_used(place), bytes_free(place), weights, names, backend.notes)
 
 
 def release() -> None:

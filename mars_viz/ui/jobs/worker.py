@@ -77,6 +77,20 @@ class UnloadJob(Job[Progress]):
         self.tell(state=JobState.DONE)
 
 
+class LoadJob(Job[Progress]):
+    """Loads models before anybody decodes with them."""
+
+    def __init__(self, choice: BackendChoice) -> None:
+        """Waits like any other."""
+        super().__init__(Progress(JobState.QUEUED))
+        self.choice = choice
+
+    def work(self, models: Models[Any]) -> None:
+        """Load them."""
+        models.pair(self.choice, lambda: self.stopping)
+        self.tell(state=JobState.DONE)
+
+
 class Worker:
     """Owns the models' host and the thread that asks it. One serves a whole server; of finished jobs it holds those
     alone that are to be `remembered`."""

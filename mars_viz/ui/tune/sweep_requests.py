@@ -30,7 +30,8 @@ from mars_viz.sweep.timing import TimingCheck, keep_check
 from mars_viz.sweep.wall_clock import to_time
 from mars_viz.ui import tab_jobs, visitors
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.models import at_hand
+from mars_viz.ui.jobs.models import models_that_made
+from mars_viz.ui.session import current_session
 from mars_viz.ui.tune.catalogue import jobs_in, new_folder, sweep_label
 from mars_viz.ui.tune.jobs import Begin, ClockJob, SweepJob
 from mars_viz.writer import write_file
@@ -298,6 +299,6 @@ def models_of(folder: Path, plan: Plan) -> BackendChoice:
 def choice_of(plan: Plan) -> BackendChoice:
     """The models of a sweep, to have them again."""
     made = plan.provenance
-    return at_hand(made) or BackendChoice(
+    return models_that_made(made, current_session().models) or BackendChoice(
         made.target, made.drafter, dtype=made.dtype, folders=visitors.may_name_paths()
     )
