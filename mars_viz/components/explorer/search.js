@@ -1,6 +1,8 @@
 // The search in the text: its field, which a small button or the key / opens, and the tokens that it marks.
 
-const KEPT_IN = ["keydown", "keyup", "keypress"]; // of which Streamlit's own shortcuts hear nothing while somebody types
+const MANY = 20000; // matches: to mark more takes longer than a frame, so those wait until the hand rests
+const REST = 150; // ms
+const KEPT_IN = ["keydown", "keyup", "keypress"]; // the page's own shortcuts, Streamlit's among them, are none of a field's
 
 /** Of a stream; tells by `pick` of the slot to which somebody went. */
 class Search {
@@ -80,7 +82,9 @@ class Search {
     if (this.bar.hidden || (this.text && reading.exact && reading === this.reading)) return;
     Object.assign(this, { reading, text: null });
     this.count.setAttribute("aria-live", "off"); // a hand that turns the dial would have every number read out
-    this.find();
+    clearTimeout(this.later);
+    if (this.matches.length > MANY) this.later = setTimeout(() => this.bar.hidden || this.find(), REST);
+    else this.find();
   }
 
   find() {
@@ -96,6 +100,7 @@ class Search {
   }
 
   step(by) {
+    if (!this.text) this.find();
     const { length } = this.matches;
     if (!length) return;
     this.count.setAttribute("aria-live", "polite");
