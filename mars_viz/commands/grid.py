@@ -72,8 +72,9 @@ def builtin_kinds(named: str | None) -> tuple[Task, ...] | None:
     return kinds_named(kinds) if name == BUILTIN and (kinds or not separated) else None
 
 
-def next_step(found: Recommendation, options: argparse.Namespace, turns: Turns) -> str:
-    """How many prompts a test of the next looser setting needs, and how the command adds them; empty where none do."""
+def next_step(found: Recommendation, options: argparse.Namespace, folder: Path, turns: Turns) -> str:
+    """How many prompts a test of the next looser setting needs, and how the command adds them to the sweep in this
+    folder; empty where none do."""
     needed = found.prompts_needed
     if needed is None:
         return ""
@@ -81,7 +82,7 @@ def next_step(found: Recommendation, options: argparse.Namespace, turns: Turns) 
         limit = per_task(needed, len(kinds))
     else:
         try:
-            graded = _graded(options, turns)
+            graded = _graded(options, folder, turns)
         except BadInput:  # lines beyond those that were swept
             return found.next_step
         if graded[-1] < needed:
@@ -90,11 +91,13 @@ def next_step(found: Recommendation, options: argparse.Namespace, turns: Turns) 
     return f"{found.next_step} The same command with --resume --limit {limit} adds them.".lstrip()
 
 
-def _graded(options: argparse.Namespace, turns: Turns) -> list[int]:
-    """Graded prompts of the file up to each line, conversations as one; of a task up to each of its documents."""
+def _graded(options: argparse.Namespace, folder: Path, turns: Turns) -> list[int]:
+    """Graded prompts of the file up to each, in the order in which the sweep takes them, conversations as one; of a
+    task up to each of its documents."""
     if options.task is not None:
         return list(range(1, len(harness_task.loaded(options).prompts) + 1))
     whole = load_prompts(options.set, grader=options.grader, skip_bad=options.skip_bad, turns=turns)
+    whole = store.in_begun_order(folder, whole)
     lines: dict[str, bool] = {}
     for item in whole.items:
         lines[item.unit] = lines.get(item.unit, False) or item.graded
@@ -210,7 +213,7 @@ def _tell(table: GridTable | None, best: Advised, dial: float, options: argparse
             say("", *each.split("\n"))
     said = "No recommendation: no prompt of the set is graded." if best.found is None else best.found.sentence
     say("", f"{best.result.plan.rule.title}: {said}")
-    if best.found is not None and (more := next_step(best.found, options, best.result.plan.turns)):
+    if best.found is not None and (more := next_step(best.found, options, best.result.folder, best.result.plan.turns)):
         say(more)
     say("", f"Results below {options.out}" + (f", evidence in {options.evidence}." if options.evidence else "."))
 

@@ -19,6 +19,7 @@ from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.locks import check_nobody
 from mars_viz.prompts import GRADERS, HarnessTask, PromptSet, Turns, builtin_prompts, load_prompts
+from mars_viz.prompts.jsonl import MOST_PROMPTS
 from mars_viz.record_map import OVER_CONTROLLER, OVER_DIAL, mapping_of
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
@@ -55,8 +56,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--limit",
         type=int,
         metavar="N",
-        help="first N prompts or conversations; built-in: N of each task (default: 20); with --resume, a larger N adds "
-        "prompts to the sweep",
+        help="N prompts or conversations, the file's tasks in turn; built-in: N of each task (default: 20); with "
+        "--resume, a larger N adds prompts to the sweep",
     )
     parser.add_argument(
         "--turns",
@@ -182,7 +183,9 @@ def _check(options: argparse.Namespace, span: Span) -> None:
 def _offered(options: argparse.Namespace, variants: Grid | None, swept: PromptSet | None) -> PromptSet:
     kinds = grid.builtin_kinds(options.set)
     if kinds is None:
-        how = {"grader": options.grader, "skip_bad": options.skip_bad, "limit": options.limit}
+        several = swept is not None and (options.limit or 0) > 0
+        limit = MOST_PROMPTS if several else options.limit  # what a sweep adds is cut off behind what it has
+        how = {"grader": options.grader, "skip_bad": options.skip_bad, "limit": limit}
         return load_prompts(options.set, turns=_turns(options, variants), **how)
     if options.turns is not None:
         raise SettingError("The built-in tasks are no conversations. Leave --turns out, or name a JSONL file.")
@@ -210,11 +213,14 @@ def _prompts(options: argparse.Namespace, variants: Grid | None, task: HarnessTa
     offered = _offered(options, variants, swept) if task is None else task.prompts
     if swept is None:
         return offered
+    of_file = task is None and grid.builtin_kinds(options.set) is None
     try:
         more = swept.with_more(offered)
     except BadInput:  # another set; what differs is said where the sweep is resumed
         return offered
-    return more.first(len(swept)) if options.limit is None else more
+    if options.limit is None:
+        return more.first(len(swept))
+    return more.limited(options.limit) if of_file else more
 
 
 def _turns(options: argparse.Namespace, variants: Grid | None) -> Turns:
@@ -268,7 +274,7 @@ def _tell(
         return
     say(*summary_lines(result, dial, timed))
     say("", "No recommendation: no prompt of the set is graded." if found is None else found.sentence)
-    if found is not None and (said := next_step(found, options, result.plan.turns)):
+    if found is not None and (said := next_step(found, options, result.folder, result.plan.turns)):
         say(said)
     say("", f"Results in {options.out}" + (f", evidence in {options.evidence}." if options.evidence else "."))
 

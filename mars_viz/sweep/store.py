@@ -348,6 +348,26 @@ def resume(folder: Path, plan: Plan, prompts: PromptSet) -> SweepStore:
     return SweepStore(folder, grown, store.costs)
 
 
+def in_begun_order(folder: Path, prompts: PromptSet) -> PromptSet:
+    """These prompts in the order in which the sweep in this folder was begun, and after them those that it lacks; as
+    they are where there is no sweep, or one of other prompts.
+
+    A sweep from before tasks were taken in turn has them one after the other, and goes on so.
+    """
+    if not holds_sweep(folder):
+        return prompts
+    store = open_store(folder)
+    plan = store.plan
+    if set_hash(prompts.first(plan.prompts)) == plan.prompt_set_sha256:
+        return prompts
+    try:
+        found = store.prompts().with_more(prompts)
+    except BadInput:  # other prompts, or a folder that does not hold its own
+        found = prompts.grouped()
+        return found if set_hash(found) == plan.prompt_set_sha256 else prompts
+    return replace(prompts, items=found.items)
+
+
 def _as_read(wanted: pa.Schema) -> pa.Schema:
     """Texts as dictionaries: the same few over and over."""
     words = pa.dictionary(pa.int32(), pa.string())
