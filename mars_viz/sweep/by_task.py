@@ -1,0 +1,74 @@
+"""A sweep's results task by task, and together: which task a setting is safe for.
+
+Knows a sweep's figures and the tasks of its prompts; draws nothing. A task is a prompt's category.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval
+from mars_viz.sweep.measures import Among, Measure, measures, value_at
+from mars_viz.sweep.result import SweepResult
+
+TOGETHER = "together"
+"""The row of all tasks."""
+FIGURES = ("accuracy", "accuracy_change", "tau", "speed_up", "speed_up_strict")
+"""What is told of each task."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResults:
+    """One task's figures, or those of all together."""
+
+    task: str
+    """Its name; TOGETHER for all."""
+    prompts: int
+    """Of it that have results."""
+    graded: int
+    """How many of these are graded."""
+    strict: Mapping[str, Interval]
+    """By figure, at the strict end; a figure that stands on grades is not there where none is graded."""
+    chosen: Mapping[str, Interval]
+    """The same at the setting."""
+
+    def facts(self) -> dict[str, Any]:
+        """All of it in JSON's terms."""
+        sides = {side: getattr(self, side) for side in ("strict", "chosen")}
+        figures = {side: {name: asdict(found) for name, found in each.items()} for side, each in sides.items()}
+        return {"task": self.task, "prompts": self.prompts, "graded": self.graded} | figures
+
+
+def by_task(result: SweepResult, dial: float, how: Bootstrap = DEFAULT) -> tuple[TaskResults, ...]:
+    """A row a task, in the order in which the sweep met them, and one for all together; none where there is one task
+    only. Raises BadInput for a dial value that was not swept."""
+    categories = result.prompts["category"].astype(str)
+    tasks = list(dict.fromkeys(categories.tolist()))
+    if len(tasks) < 2:
+        return ()
+    known = measures(result)
+    figures = {name: known[name] for name in FIGURES if name in known}
+    rows = [_row(result, figures, task, categories == task, dial, how) for task in tasks]
+    return (*rows, _row(result, figures, TOGETHER, np.ones(len(result), bool), dial, how))
+
+
+def _row(
+    result: SweepResult, figures: Mapping[str, Measure], task: str, own: np.ndarray, dial: float, how: Bootstrap
+) -> TaskResults:
+    sides: list[dict[str, Interval]] = []
+    for at in (result.plan.strict, dial):
+        found = {}
+        for name, measure in figures.items():
+            rows = np.flatnonzero(own & result.graded if measure.graded else own)
+            if len(rows):
+                found[name] = value_at(result, measure, at, how, Among(rows, _units(result, rows)))
+        sides.append(found)
+    return TaskResults(task, int(own.sum()), int((own & result.graded).sum()), *sides)
+
+
+def _units(result: SweepResult, rows: np.ndarray) -> np.ndarray | None:
+    return None if result.units is None else result.units[rows]
