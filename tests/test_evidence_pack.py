@@ -24,7 +24,7 @@ from mars_viz.prompts import PromptSet, load_prompts, to_jsonl
 from mars_viz.record_map import mapping_of
 from mars_viz.sweep import SweepResult, load_sweep, measures, value_at
 from mars_viz.sweep.by_task import TOGETHER, by_task
-from mars_viz.sweep.evidence import SettingOrigin, origin_of, evidence_of
+from mars_viz.sweep.evidence import SettingOrigin, evidence_of, origin_of
 from mars_viz.sweep.evidence_pack import evidence_files
 from mars_viz.sweep.plan import set_hash
 from mars_viz.sweep.report import alone, summary_lines

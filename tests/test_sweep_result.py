@@ -18,7 +18,7 @@ from sweep_cases import COSTS, SETTINGS, SHORT, TREES, timing, toy_prompts, toy_
 from mars_viz.analysis.engines import acceptance_table
 from mars_viz.analysis.intervals import difference, ratio, ratio_of_ratios, wilson
 from mars_viz.analysis.recommendation import recommend
-from mars_viz.analysis.steps import plain_within, stacked
+from mars_viz.analysis.steps import plain_within, stacked, total
 from mars_viz.commands import sweep as sweep_command
 from mars_viz.costs import modelled_speed_up
 from mars_viz.dialmap import Span
@@ -599,3 +599,12 @@ def test_bad_options_are_refused_before_anything_is_made(arguments: list[str], w
     with pytest.raises(BadInput, match=what):
         command("--out", str(tmp_path / "out"), *arguments)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("column", ["tokens", "right", "same", "agreed"])
+def test_sums_of_all_prompts_at_once_are_those_of_one_after_the_other(result: SweepResult, column: str) -> None:
+    for chosen in (None, result.graded, np.arange(len(result)) % 3 == 1):
+        fast, slow = result.summed(column, chosen), total(result.each(column, chosen))
+        assert np.array_equal(fast.edges, slow.edges) and np.array_equal(fast.values, slow.values)
+    with pytest.raises(BadInput):
+        result.summed(column, np.zeros(len(result), bool))

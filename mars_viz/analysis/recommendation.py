@@ -353,5 +353,10 @@ def grown(count: int) -> int:
 
 def about(count: int) -> str:
     """Up to two significant digits, for a number of prompts that is an estimate: '930'."""
+    return f"{two_digits(count):,}".replace(",", "\u202f")
+
+
+def two_digits(count: int) -> int:
+    """The number itself, rounded up to two significant digits."""
     unit = 10 ** max(0, len(str(count)) - 2)
-    return f"{-(-count // unit) * unit:,}".replace(",", "\u202f")
+    return -(-count // unit) * unit

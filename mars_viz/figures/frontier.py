@@ -155,7 +155,11 @@ def frontier_figure(paths: Sequence[RulePath], theme: Theme, limit: float | None
     key = [
         Entry("◆", theme.dial, "chosen setting"),
         *([Entry("◇", theme.muted, "fastest within the loss")] if len(paths) > 1 else []),
-        Entry("▒", theme.muted, "95 % interval of each"),
+        *(
+            [Entry("▒", theme.muted, "interval of each")]
+            if any(next(_rings(each.path), None) is not None for each in paths)
+            else []
+        ),
     ]
     add_key(figure, key)
     set_wide_title(figure, _title(paths, limit), TALL, TITLE_WIDTH)

@@ -79,6 +79,8 @@ class PromptSet:
     """Lines left out because the user said so."""
     scores: tuple[str, ...] = ()
     """What a text is given besides right or wrong, by name: the other scores of a harness's task."""
+    rest: tuple[PromptItem, ...] = field(default=(), compare=False)
+    """Prompts of the same set that a limit left out, in order; whoever sweeps it keeps them to go on with."""
 
     def __post_init__(self) -> None:
         """Raise BadInput where a later turn does not follow the one before it."""
@@ -99,10 +101,11 @@ class PromptSet:
         return replace(self, items=self.items[:count])
 
     def limited(self, units: int) -> PromptSet:
-        """The first so many of its prompts, of conversations the first so many with all their turns."""
-        known = list(dict.fromkeys(item.unit for item in self.items))[:units]
-        kept = set(known)
-        return replace(self, items=tuple(item for item in self.items if item.unit in kept))
+        """The first so many of its prompts, of conversations the first so many with all their turns; the others are its
+        `rest`."""
+        kept = set(list(dict.fromkeys(item.unit for item in self.items))[:units])
+        first, others = ([item for item in self.items if (item.unit in kept) == wanted] for wanted in (True, False))
+        return replace(self, items=tuple(first), rest=(*others, *self.rest))
 
     def mixed(self) -> PromptSet:
         """The same prompts with their tasks in turn, so that the first ones speak for all of them.

@@ -14,7 +14,7 @@ import numpy as np
 
 from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Frontier, Interval, band, wilson
 from mars_viz.analysis.recommendation import Changed, loss_bound
-from mars_viz.analysis.steps import Steps, combined, plain_within, total
+from mars_viz.analysis.steps import Steps, combined, plain_within
 from mars_viz.costs import Costs, Factor, at_ends, objection, per_token
 from mars_viz.errors import SettingError
 from mars_viz.sweep.result import SweepResult, spent_by_length
@@ -272,7 +272,7 @@ def curve(result: SweepResult, measure: Measure) -> Steps:
     sums = []
     for column in measure.columns:
         name, strict = _named(column)
-        pooled = total(result.each(name, chosen))
+        pooled = result.summed(name, chosen)
         if strict:
             pooled = Steps(np.array([pooled.low, pooled.high]), np.atleast_1d(pooled.at(result.plan.strict)))
         sums.append(pooled)

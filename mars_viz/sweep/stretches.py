@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mars_viz.analysis.steps import Steps, total
+from mars_viz.analysis.steps import Steps
 from mars_viz.strict_formats import csv_of
 from mars_viz.sweep.measures import Measure, curve, measures
 from mars_viz.sweep.report import alone
@@ -81,9 +81,9 @@ def stretches_csv(result: SweepResult) -> str:
     """Every stretch on which no text changes, a line each: sums over all prompts, exactly, and of graded ones how many
     are right. From `dial_from` on, and below `dial_to` but for the last."""
     edges = result.edges
-    sums = {name: _on(total(result.each(name)), edges) for name in COUNTS}
+    sums = {name: _on(result.summed(name), edges) for name in COUNTS}
     if result.graded.any():
-        sums["right"] = _on(total(result.each("right", result.graded)), edges)
+        sums["right"] = _on(result.summed("right", result.graded), edges)
     ends = np.append(edges[1:-1], result.plan.high)
     lines = zip(edges[:-1].tolist(), ends.tolist(), *(values.tolist() for values in sums.values()), strict=True)
     return csv_of(["dial_from", "dial_to", *sums], [list(line) for line in lines])

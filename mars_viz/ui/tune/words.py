@@ -204,7 +204,7 @@ def duration(seconds: float) -> str:
 
 
 def _spread(found: Interval, scale: float, unit: str, *, signed: bool = False) -> str:
-    """'1.20× (1.11 to 1.30)'."""
+    """'1.20× (1.11 to 1.30)'; without an interval where there is none."""
     texts = [number(scale * value) for value in (found.estimate, found.low, found.high)]
     plus = "+" if signed and found.estimate > 0 else ""
-    return f"{plus}{texts[0]}{unit} ({texts[1]} to {texts[2]})"
+    return f"{plus}{texts[0]}{unit}" + ("" if math.isnan(found.low) else f" ({texts[1]} to {texts[2]})")
