@@ -199,7 +199,7 @@ def look(bench: TunePageState, found: SweepCatalogue, study: CachedSweep) -> Non
         study.recommendation(view.points, view.confidence),
     )
     with sentence:
-        tables.lead(words.lead(study, dial), words.advice(study, advised))
+        tables.lead(words.lead(study, dial), words.advice(study, advised, dial, view.terms))
         terms.terms(bench, study)
         more_prompts.offer(bench, found, study, advised)
     navigation.write_link(to_parameters(view))

@@ -16,18 +16,19 @@ import pytest
 from sweep_cases import SETTINGS, sweep_over, timing, toy_prompts, toy_sweep
 
 from mars_viz import samples
-from mars_viz.analysis.intervals import Bootstrap, Method
+from mars_viz.analysis.intervals import Bootstrap, Interval, Method
 from mars_viz.commands import decoding
 from mars_viz.commands import sweep as command
 from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptSet, load_prompts, to_jsonl
 from mars_viz.record_map import mapping_of
 from mars_viz.sweep import SweepResult, load_sweep, measures, value_at
-from mars_viz.sweep.by_task import TOGETHER, by_task
+from mars_viz.sweep.by_task import TOGETHER, TaskResults, by_task, losing
 from mars_viz.sweep.evidence import SettingOrigin, evidence_of, origin_of
 from mars_viz.sweep.evidence_pack import evidence_files
+from mars_viz.sweep.figure_words import alone
 from mars_viz.sweep.plan import set_hash
-from mars_viz.sweep.report import alone, summary_lines
+from mars_viz.sweep.report import summary_lines
 from mars_viz.sweep.reproduce import reproduction
 from mars_viz.sweep.result import recommended
 from mars_viz.sweep.stretches import TOLD, stretches
@@ -222,6 +223,22 @@ def test_a_task_without_answers_has_no_accuracy(tmp_path: Path) -> None:
     even, odd, whole = by_task(load_sweep(tmp_path / "sweep"), 0.6)
     assert "accuracy" in even.chosen and "accuracy" not in odd.chosen and (odd.graded, whole.graded) == (0, 6)
     assert "not graded" in "\n".join(summary_lines(load_sweep(tmp_path / "sweep"), 0.6))
+
+
+def test_a_task_that_loses_too_much_is_named_whatever_all_together_lose(result: SweepResult) -> None:
+    def row(task: str, low: float, change: float, high: float) -> TaskResults:
+        found = {"accuracy_change": Interval(change, low, high, 0.95, Method.BCA)}
+        return TaskResults(task, 9, 9, {}, found)
+
+    rows = [row("a", -0.08, -0.05, -0.03), row("b", -0.02, 0.01, 0.04), row(TOGETHER, -0.03, -0.02, -0.015)]
+    said = losing(rows, Terms(1), "strict")
+    assert said.startswith("By itself one task loses more than is tolerated against strict: a −5 points (−8 to −3)")
+    assert losing(rows, Terms(3.5), "strict") == losing(rows[1:], Terms(1), "strict") == ""
+    loosest = by_task(result, 0.0, Bootstrap(0.5))
+    terms = Terms(0.001, Bootstrap(0.5))
+    if named := losing(loosest, terms, "strict"):
+        told = "\n".join(summary_lines(result, 0.0, terms=terms))
+        assert named in told and named in evidence_of(result, 0.0, terms=terms)["losing_tasks"]
 
 
 def test_two_prompts_have_no_bootstrap_interval_and_a_word_on_it(tmp_path: Path) -> None:

@@ -34,10 +34,10 @@ from mars_viz.speculators.backend import Backend
 from mars_viz.sweep import Sweep, SweepResult, load_sweep
 from mars_viz.sweep.evidence import dial_grid
 from mars_viz.sweep.evidence_pack import evidence_files, write_evidence
+from mars_viz.sweep.figure_words import cell
 from mars_viz.sweep.grid import Advised, best_of, few_dials, grid_of, grid_table
 from mars_viz.sweep.grid_sweep import GridSweep
 from mars_viz.sweep.measures import measures, value_at
-from mars_viz.sweep.report import cell
 from mars_viz.sweep.result import recommended
 from tests.tables import table_backend
 

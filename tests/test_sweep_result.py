@@ -43,9 +43,10 @@ from mars_viz.sweep.evidence import NOT_MEASURED, dial_grid
 from mars_viz.sweep.evidence_pack import write_evidence
 from mars_viz.sweep.evidence_tables import table
 from mars_viz.sweep.evidence_text import markdown
+from mars_viz.sweep.figure_words import told
 from mars_viz.sweep.pairing import SweepSetting, pair
 from mars_viz.sweep.plan import turns_words
-from mars_viz.sweep.report import summary_lines, table_of, told
+from mars_viz.sweep.report import summary_lines, table_of
 from mars_viz.sweep.result import recommended
 from mars_viz.sweep.store import open_store
 from mars_viz.sweep.timing import keep_check, kept_checks

@@ -20,8 +20,8 @@ from mars_viz.analysis.recommendation import about
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
 from mars_viz.sweep import grid_sweep, load_sweep
+from mars_viz.sweep.figure_words import cell
 from mars_viz.sweep.grid_sweep import GridSweep
-from mars_viz.sweep.report import cell
 from mars_viz.ui import tab_jobs
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.tune import detail, sweep_requests

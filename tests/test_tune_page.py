@@ -45,7 +45,7 @@ from mars_viz.records import Policy
 from mars_viz.run import Settings
 from mars_viz.sweep import Sweep, load_sweep, measures, value_at
 from mars_viz.sweep.evidence_pack import evidence_zip
-from mars_viz.sweep.report import cell
+from mars_viz.sweep.figure_words import cell
 from mars_viz.sweep.store import open_store
 from mars_viz.sweep.timing import keep_check, kept_checks
 from mars_viz.ui import navigation, tab_jobs, visitors

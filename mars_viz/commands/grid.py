@@ -32,10 +32,11 @@ from mars_viz.strict_formats import json_of
 from mars_viz.sweep import store
 from mars_viz.sweep.evidence import dial_grid
 from mars_viz.sweep.evidence_pack import write_evidence
+from mars_viz.sweep.figure_words import alone
 from mars_viz.sweep.grid import Advised, Grid, GridTable, best_of, few_dials, grid_of, grid_table, left_out
 from mars_viz.sweep.grid_sweep import GridSweep, sweep_grid
 from mars_viz.sweep.plan import Plan
-from mars_viz.sweep.report import alone, summary_lines
+from mars_viz.sweep.report import summary_lines
 from mars_viz.sweep.result import chosen_dial
 from mars_viz.sweep.sweep import SweepLoop
 from mars_viz.sweep.terms import METHODS, Terms

@@ -5,15 +5,17 @@ Knows a sweep's figures and the tasks of its prompts; draws nothing. A task is a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval
+from mars_viz.sweep.figure_words import told
 from mars_viz.sweep.measures import Among, Measure, measures, value_at
 from mars_viz.sweep.result import SweepResult
+from mars_viz.sweep.terms import Terms
 
 TOGETHER = "together"
 """The row of all tasks."""
@@ -54,6 +56,20 @@ def by_task(result: SweepResult, dial: float, how: Bootstrap = DEFAULT) -> tuple
     figures = {name: known[name] for name in FIGURES if name in known}
     rows = [_row(result, figures, task, categories == task, dial, how) for task in tasks]
     return (*rows, _row(result, figures, TOGETHER, np.ones(len(result), bool), dial, how))
+
+
+def losing(rows: Sequence[TaskResults], terms: Terms, against: str) -> str:
+    """A sentence where tasks lose more than is tolerated by themselves, whatever all together do: those whose whole
+    interval lies beyond it. Empty where none does."""
+    found = []
+    for row in rows[:-1]:
+        change = row.chosen.get("accuracy_change")
+        if change is not None and 100 * change.high < -terms.points:
+            found.append(f"{row.task} {told('accuracy_change', (change.estimate, change.low, change.high))}")
+    if not found:
+        return ""
+    what = "one task loses" if len(found) == 1 else f"{len(found)} tasks lose"
+    return f"By itself {what} more than is tolerated against {against}: {', '.join(found)}."
 
 
 def _row(

@@ -19,7 +19,7 @@ from mars_viz.analysis.intervals import Bootstrap, wilson
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.costs import disturbance, objection
 from mars_viz.figures.words import exact_setting
-from mars_viz.sweep.by_task import by_task
+from mars_viz.sweep.by_task import by_task, losing
 from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
 from mars_viz.sweep.grid import Advised, cell, cells_at, grid_table, value_in, varied_setting
@@ -75,7 +75,7 @@ def evidence_of(
     values = np.unique(np.append(given, dial))
     requests = result.acceptance(dial)
     checks = [replace(check, how=how) for check in checks]
-    timing = Checks(tuple(checks)).latest(dial)
+    timing, tasks = Checks(tuple(checks)).latest(dial), by_task(result, dial, how)
     asked = dial if origin is SettingOrigin.BY_HAND else None
     return {
         "format": FORMAT,
@@ -90,7 +90,8 @@ def evidence_of(
         "rule": _rule(result),
         "settings": settings_of(result, dial),
         "accuracy": _accuracy(result, dial, how),
-        "by_task": [row.facts() for row in by_task(result, dial, how)],
+        "by_task": [row.facts() for row in tasks],
+        "losing_tasks": losing(tasks, terms, plan.against),
         "figures": table_of(result, dial, how),
         "tokens_per_second": NOT_MEASURED if timing is None else timing.facts()["tokens_per_second"],
         "wall_clock": None if timing is None else timing.facts(),

@@ -61,8 +61,9 @@ def _recommendation(found: dict[str, Any]) -> str:
     """What is recommended, how the setting was chosen, and on what terms: said here and nowhere else."""
     advice, terms = found["recommendation"], found["terms"]
     said = "No prompt is graded, so nothing is recommended." if advice is None else advice["sentence"]
-    parts = [said, found["chosen"]["words"], *([] if advice is None else [terms["safe"]]), terms["brackets"]]
-    return "\n\n".join(map(commonmark, parts))
+    parts = [said, found["losing_tasks"], found["chosen"]["words"]]
+    parts += [terms["safe"] if advice is not None else "", terms["brackets"]]
+    return "\n\n".join(map(commonmark, filter(None, parts)))
 
 
 def _references(found: dict[str, Any]) -> list[str]:

@@ -5,18 +5,17 @@ Knows figures and sentences; knows no files and no models.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval
+from mars_viz.analysis.intervals import DEFAULT, Bootstrap
 from mars_viz.costs import Costs, disturbance, objection
 from mars_viz.figures.words import counted, exactly, number, times
 from mars_viz.run import stop_words
-from mars_viz.sweep.by_task import by_task
-from mars_viz.sweep.measures import PERCENT, RATIOS, Measure, measures, value_at
+from mars_viz.sweep.by_task import by_task, losing
+from mars_viz.sweep.figure_words import cell, spread
+from mars_viz.sweep.measures import measures, value_at
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.terms import Terms
@@ -86,7 +85,7 @@ def summary_lines(
         if name in known:
             cells = [cell(known[name], value_at(result, known[name], at, terms.how)) for at in columns.values()]
             lines.append(f"{known[name].title:<44}" + "".join(f"{text:>31}" for text in cells))
-    lines += _task_lines(result, dial, terms.how)
+    lines += _task_lines(result, dial, terms)
     lines += filter(
         None, [missing(result.costs, result.folder), "" if result.costs is None else disturbance(result.costs)]
     )
@@ -101,9 +100,9 @@ def summary_lines(
     return lines if timed is None else lines + ["", *timing_lines(timed)]
 
 
-def _task_lines(result: SweepResult, dial: float, how: Bootstrap) -> list[str]:
-    """A line a task, at the setting; none where there is one task only."""
-    rows, known, plan = by_task(result, dial, how), measures(result), result.plan
+def _task_lines(result: SweepResult, dial: float, terms: Terms) -> list[str]:
+    """A line a task, at the setting, and which of them lose too much; none where there is one task only."""
+    rows, known, plan = by_task(result, dial, terms.how), measures(result), result.plan
     if not rows:
         return []
     names = [name for name in ("accuracy", "accuracy_change", "tau", "speed_up_strict") if name in rows[-1].chosen]
@@ -116,7 +115,7 @@ def _task_lines(result: SweepResult, dial: float, how: Bootstrap) -> list[str]:
     for row in rows:
         cells = [cell(known[name], row.chosen[name]) if name in row.chosen else "not graded" for name in names]
         lines.append(f"{row.task[:33]:<34}{number(row.prompts):>8}" + "".join(f"{text:>29}" for text in cells))
-    return [*lines, ""]
+    return [*lines, *filter(None, [losing(rows, terms, plan.against)]), ""]
 
 
 def drawn(result: SweepResult) -> str:
@@ -141,37 +140,6 @@ def timing_lines(timed: TimingCheck) -> list[str]:
         *filter(None, [timed.objection]),
         f"Tokens a second: {paces}. {timed.note}".rstrip(),
     ]
-
-
-def spread(found: Interval) -> str:
-    """A ratio: '1.20× (1.11 to 1.30)'; without an interval where there is none."""
-    if math.isnan(found.low):
-        return f"{times(found.estimate)}×"
-    return f"{times(found.estimate)}× ({times(found.low)} to {times(found.high)})"
-
-
-def cell(measure: Measure, found: Interval) -> str:
-    """'12.3 (10.1 to 14.0)'; shares as percentages, their differences as points."""
-    return told(measure.name, (found.estimate, found.low, found.high))
-
-
-def told(name: str, values: Sequence[float]) -> str:
-    """A figure's estimate and the ends of its interval in words, or that it has none."""
-    estimate, low, high = values
-    if math.isnan(low) and not math.isnan(estimate):
-        return f"{alone(name, estimate)} (no interval)"
-    return f"{alone(name, estimate)} ({_number(name, low)} to {_number(name, high)})"
-
-
-def alone(name: str, estimate: float) -> str:
-    """The same without its interval."""
-    unit = " points" if name == "accuracy_change" else " %" if name in PERCENT else ""
-    return f"{_number(name, estimate)}{unit}"
-
-
-def _number(name: str, value: float) -> str:
-    words = times if name in RATIOS else number
-    return words((100 if name in PERCENT else 1) * value)
 
 
 def missing(costs: Costs | None, folder: Path) -> str:

@@ -14,8 +14,8 @@ import numpy as np
 
 from mars_viz.analysis.steps import Steps
 from mars_viz.strict_formats import csv_of
+from mars_viz.sweep.figure_words import alone
 from mars_viz.sweep.measures import Measure, curve, measures
-from mars_viz.sweep.report import alone
 from mars_viz.sweep.result import SweepResult
 
 TOLD = ("accuracy", "accuracy_change", "tau", "speed_up", "speed_up_strict", "drafted_share", "same")

@@ -16,8 +16,8 @@ from mars_viz.figures.words import exact_setting
 from mars_viz.rules import Fixed
 from mars_viz.sweep.evidence import dial_grid
 from mars_viz.sweep.evidence_text import VARIED
+from mars_viz.sweep.figure_words import cell
 from mars_viz.sweep.grid import THRESHOLD, Advised, best_of, few_dials, grid_table, left_out, value_in
-from mars_viz.sweep.report import cell
 from mars_viz.sweep.result import together
 from mars_viz.sweep.threshold import with_pair
 from mars_viz.ui import theme

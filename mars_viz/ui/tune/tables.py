@@ -14,7 +14,8 @@ from mars_viz.figures.words import exact_setting, exactly, number, times
 from mars_viz.sweep import SweepResult
 from mars_viz.sweep.by_task import TaskResults
 from mars_viz.sweep.columns import RIGHT, UNGRADED
-from mars_viz.sweep.report import cell, settings_of, spread
+from mars_viz.sweep.figure_words import cell, spread
+from mars_viz.sweep.report import settings_of
 from mars_viz.sweep.timing import TimingCheck
 from mars_viz.ui import theme
 from mars_viz.ui.tune.cached_sweep import CachedSweep
