@@ -6,7 +6,7 @@ Three shapes: as sweeps are (prompts with a dozen stretches of the dial each), t
 position is a line of its own, and 2,000 prompts whatever --positions says. Opening is what the Tune page does before it
 shows anything: reading everything, the recommendation, the frontier with its bands, and the key figures along the dial.
 The processor's seconds are given beside the clock's: a busy machine stretches only the clock's. A move of the dial is
-what the page works out anew where it comes to rest: sentences, the frontier's mark, results by task; the median of nine.
+what the page works out anew where it comes to rest: sentences, the frontier's mark, results by task; median of nine.
 """
 
 from __future__ import annotations

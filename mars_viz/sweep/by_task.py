@@ -45,17 +45,28 @@ class TaskResults:
         return {"task": self.task, "prompts": self.prompts, "graded": self.graded} | figures
 
 
-def by_task(result: SweepResult, dial: float, how: Bootstrap = DEFAULT) -> tuple[TaskResults, ...]:
+def by_task(
+    result: SweepResult, dial: float, how: Bootstrap = DEFAULT, known_strict: Sequence[TaskResults] = ()
+) -> tuple[TaskResults, ...]:
     """A row a task, in the order in which the sweep met them, and one for all together; none where there is one task
-    only. Raises BadInput for a dial value that was not swept."""
+    only. `known_strict` are the rows of another setting of this sweep, whose strict side is the same. Raises BadInput
+    for a dial value that was not swept."""
     categories = result.prompts["category"].astype(str)
     tasks = list(dict.fromkeys(categories.tolist()))
     if len(tasks) < 2:
         return ()
     known = measures(result)
     figures = {name: known[name] for name in FIGURES if name in known}
-    rows = [_row(result, figures, task, categories == task, dial, how) for task in tasks]
-    return (*rows, _row(result, figures, TOGETHER, np.ones(len(result), bool), dial, how))
+    groups = [(task, categories == task) for task in tasks] + [(TOGETHER, np.ones(len(result), bool))]
+    strict = [row.strict for row in known_strict] or [
+        _side(result, figures, own, result.plan.strict, how) for _, own in groups
+    ]
+    return tuple(
+        TaskResults(
+            task, int(own.sum()), int((own & result.graded).sum()), side, _side(result, figures, own, dial, how)
+        )
+        for (task, own), side in zip(groups, strict, strict=True)
+    )
 
 
 def losing(rows: Sequence[TaskResults], terms: Terms, against: str) -> str:
@@ -72,18 +83,16 @@ def losing(rows: Sequence[TaskResults], terms: Terms, against: str) -> str:
     return f"By itself {what} more than is tolerated against {against}: {', '.join(found)}."
 
 
-def _row(
-    result: SweepResult, figures: Mapping[str, Measure], task: str, own: np.ndarray, dial: float, how: Bootstrap
-) -> TaskResults:
-    sides: list[dict[str, Interval]] = []
-    for at in (result.plan.strict, dial):
-        found = {}
-        for name, measure in figures.items():
-            rows = np.flatnonzero(own & result.graded if measure.graded else own)
-            if len(rows):
-                found[name] = value_at(result, measure, at, how, Among(rows, _units(result, rows)))
-        sides.append(found)
-    return TaskResults(task, int(own.sum()), int((own & result.graded).sum()), *sides)
+def _side(
+    result: SweepResult, figures: Mapping[str, Measure], own: np.ndarray, dial: float, how: Bootstrap
+) -> dict[str, Interval]:
+    """The figures of the prompts that `own` [P] marks, at one setting."""
+    found = {}
+    for name, measure in figures.items():
+        rows = np.flatnonzero(own & result.graded if measure.graded else own)
+        if len(rows):
+            found[name] = value_at(result, measure, dial, how, Among(rows, _units(result, rows)))
+    return found
 
 
 def _units(result: SweepResult, rows: np.ndarray) -> np.ndarray | None:

@@ -18,7 +18,7 @@ from mars_viz.samples import recorded_costs
 from mars_viz.ui import theme
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.lessons import thumbs
-from mars_viz.ui.lessons.base import Lesson, LessonContext, asked, draw, moving
+from mars_viz.ui.lessons.base import Lesson, LessonContext, asked, draw, moving, whose
 from mars_viz.ui.lessons.needs import CHAINS, JUDGED
 
 LONGEST = 16
@@ -72,11 +72,11 @@ def passes(room: LessonContext) -> None:
             _own_times(room)
             return
         draw(room, pass_costs(costs, room.theme), "why-passes")
-        whose = "Measured" if costs is here else "The built-in pair"
+        said = f"Measured, {whose(room, 'costs')}" if costs is here else whose(room, "")
         more = f"{costs.device}, {costs.dtype}, caches of {costs.cache_length} positions"
-        theme.small(f"{whose}, {short_device(costs.device)}; 95 % intervals, n = {costs.repeats}", more)
-        if said := disturbance(costs):
-            theme.note(said)
+        theme.small(f"{said}, {short_device(costs.device)}; 95 % intervals, n = {costs.repeats}", more)
+        if disturbed := disturbance(costs):
+            theme.note(disturbed)
 
 
 def _own_times(room: LessonContext) -> None:

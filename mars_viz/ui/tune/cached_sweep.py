@@ -89,7 +89,9 @@ class CachedSweep:
 
     def tasks(self, dial: float) -> tuple[TaskResults, ...]:
         """The figures of a setting task by task; none where there is one task only."""
-        return self.kept(("tasks", dial), lambda: by_task(self.result, dial, self.how))
+        strict = self.plan.strict
+        known = () if dial == strict else self.tasks(strict)
+        return self.kept(("tasks", dial), lambda: by_task(self.result, dial, self.how, known))
 
     def regraded(self, dial: float) -> int:
         """Prompts that strict and this setting grade differently."""
