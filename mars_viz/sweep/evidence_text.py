@@ -8,6 +8,7 @@ from mars_viz.escapes import commonmark
 from mars_viz.figures.words import counted, exactly
 from mars_viz.run import stop_words
 from mars_viz.shapes import CHAIN
+from mars_viz.sweep.by_task import FIGURES
 from mars_viz.sweep.evidence_acceptance import acceptance, engine_settings, relaxed_tokens, synthetic
 from mars_viz.sweep.evidence_tables import figure_cell, pairs, plain_number, table, with_ends
 from mars_viz.sweep.grid import few_dials, left_out
@@ -89,7 +90,10 @@ def _setup(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("drafter", f"{models['drafter']}, revision {models['drafter_revision'] or 'unknown'}"),
         ("swept", f"{models['created'].replace('T', ' ')[:16]} UTC" if models["created"] else "unknown when"),
         ("dtype, device", f"{models['dtype']}, {models['device']}"),
-        ("batch size", "1: costs and wall clock are those of one text at a time; counts are the same at any"),
+        (
+            "batch size",
+            "1: costs and wall clock are those of one text at a time; counts hang on it by ties within rounding alone",
+        ),
         ("versions", f"MARS Viz {found['version']}, {versions}"),
         ("rule", f"{rule['title']}: {rule['formula']} ({rule['source']})"),
         ("fixed settings", ", ".join(f"{name} = {value:g}" for name, value in rule["fixed"].items()) or "none"),
@@ -152,7 +156,7 @@ def _by_task(found: dict[str, Any]) -> list[str]:
     if not rows:
         return []
     titles = {row["figure"]: row["title"] for row in found["figures"]}
-    names, against = [name for name in titles if name in rows[-1]["chosen"]], rule["against"]
+    names, against = [name for name in FIGURES if name in rows[-1]["chosen"]], rule["against"]
     alone = ("accuracy_change", "speed_up_strict")  # which compare the setting with strict themselves
     columns = [(side, name) for name in names for side in ("strict", "chosen") if side == "chosen" or name not in alone]
     called = {"strict": against, "chosen": f"{rule['dial']} = {exactly(found['settings']['chosen'])}"}
@@ -182,7 +186,8 @@ def _costs(found: dict[str, Any]) -> str:
     gamma = len(costs["rest"])
     rows += [[f"the rest of a round of {n} drafted", _ms(costs["rest"][n - 1])] for n in sorted({1, gamma})]
     others = costs["others"]
-    quiet = "" if others is None else f" Other processes used {plain_number(others)} cores meanwhile."
+    said = others is None or bool(found["costs_disturbance"])  # that is beside the figures
+    quiet = "" if said else f" Other processes used {plain_number(others)} cores meanwhile."
     about = (
         f"What a pass costs on {costs['device']} in {costs['dtype']}, batch size 1, caches of {costs['cache_length']} "
         f"positions: the lower quartile of {costs['repeats']} repeats in turn, with its 95 % interval.{quiet}"
