@@ -6,7 +6,8 @@ Three shapes: as sweeps are (prompts with a dozen stretches of the dial each), t
 position is a line of its own, and 2,000 prompts whatever --positions says. Opening is what the Tune page does before it
 shows anything: reading everything, the recommendation, the frontier with its bands, and the key figures along the dial.
 The processor's seconds are given beside the clock's: a busy machine stretches only the clock's. A move of the dial is
-what the page works out anew where it comes to rest: sentences, the frontier's mark, results by task; median of nine.
+what the page works out anew where it comes to rest: sentences, the frontier's mark, results by task; median of nine,
+of the processor.
 """
 
 from __future__ import annotations
@@ -153,13 +154,13 @@ def child(folder: Path) -> None:
 
 
 def moved(study: CachedSweep, dial: float) -> float:
-    """Seconds until the page knows all that follows the dial to this value."""
-    began = time.perf_counter()
+    """Seconds of the processor until the page knows all that follows the dial to this value."""
+    began = time.process_time()
     lead(study, dial)
     advice(study, study.recommendation(POINTS, CONFIDENCE), dial, Terms())
     study.path(dial, paired=True)
     study.tasks(dial)
-    return time.perf_counter() - began
+    return time.process_time() - began
 
 
 def main() -> None:
@@ -189,13 +190,13 @@ def main() -> None:
             "read": {"seconds": read, "processor_seconds": read_cpu},
             "with_frontier": {"seconds": drawn, "processor_seconds": drawn_cpu},
             "with_figures": {"seconds": whole, "processor_seconds": whole_cpu},
-            "dial_move_seconds": move,
+            "dial_move_processor_seconds": move,
             "peak_mib": memory,
         }
         print(
             f"{name}: {positions:,.0f} positions, {prompts:,.0f} prompts, {count:,.0f} lines; seconds (of the "
             f"processor): read {read:.2f} ({read_cpu:.2f}), with the frontier {drawn:.2f} ({drawn_cpu:.2f}), with the "
-            f"key figures {whole:.2f} ({whole_cpu:.2f}), a move of the dial {move:.3f}; peak {memory:.0f} MiB"
+            f"key figures {whole:.2f} ({whole_cpu:.2f}), a move of the dial ({move:.3f}); peak {memory:.0f} MiB"
         )
     write_json(options.json, figures)
 
