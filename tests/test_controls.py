@@ -439,22 +439,26 @@ LEARN = (
 
 CLOCK = "Wall-clock check: strict and this setting in turn"
 NEW, FIELDS = "New sweep", "New sweep / Dial range, settings and folder"
+TERMS = "Change these terms"
 OWN = text("[data-testid=stPopoverBody]")
 TUNE = (
     *SHARE,
-    Control("button", "Add prompts", CLICK, (seen(POPOVER),)),
-    Control("button", "toys with more prompts *", HOVER, (), "Add prompts"),
+    Control("button", "Add prompts from a file", CLICK, (seen(POPOVER),)),
+    Control("button", "toys with more prompts *", HOVER, (), "Add prompts from a file"),
+    Control("summary", "Results by task", CLICK, (MAIN,)),
     Control("button", "New sweep", CLICK, (seen(POPOVER),)),
-    Control("button", "Limits and comparison", CLICK, (seen(POPOVER),)),
-    *number("Max accuracy loss, points", "20", link("loss"), steps=True, inside="Limits and comparison"),
-    *number("Confidence, %", "80", link("confidence"), inside="Limits and comparison"),
-    *choice("Overlay", link("with"), figures(), inside="Limits and comparison"),
-    Control("focusable", "Overlay › *", NOTHING, (), "Limits and comparison"),
-    Control("button", "Overlay › Remove *", CLICK, (link("with"),), "Limits and comparison"),
-    Control("button", "Overlay › Clear all", CLICK, (link("with"),), "Limits and comparison", fleeting=True),
+    Control("button", TERMS, CLICK, (seen(POPOVER),)),
+    *number("Tolerated loss of accuracy, points", "20", link("loss"), steps=True, inside=TERMS),
+    *number("Confidence, %", "80", link("confidence"), inside=TERMS),
+    Control("radio", "Intervals by the bootstrap › *", CLICK, (link("intervals"),), TERMS, each=True),
+    Control("button", "Overlay other sweeps", CLICK, (seen(POPOVER),)),
+    *choice("Overlay", link("with"), figures(), inside="Overlay other sweeps"),
+    Control("focusable", "Overlay › *", NOTHING, (), "Overlay other sweeps"),
+    Control("button", "Overlay › Remove *", CLICK, (link("with"),), "Overlay other sweeps"),
+    Control("button", "Overlay › Clear all", CLICK, (link("with"),), "Overlay other sweeps", fleeting=True),
     Control("slider", "looser ← *", dragged(250), (link("dial"), figures()), each=True),
     *keys("slider", "looser ← *", "Home End ArrowLeft Shift+ArrowLeft", link("dial")),
-    Control("button", "Go to the recommended setting", CLICK, (link("dial"),), "Limits and comparison"),
+    Control("button", "Go to the recommended setting", CLICK, (link("dial"),), TERMS),
     Control("radio", "Speed and accuracy › *", CLICK, (figures(),), each=True),
     *(
         Control("summary", name, CLICK, (seen(OPENED),))
