@@ -155,9 +155,9 @@ class _SharedParts:
 
 
 def _row_by_logits(rows: Columns) -> dict[tuple[float, float], int]:
-    """A row of the payload for every pair of best logits."""
+    """A row of the payload for every pair of best logits; none where it was made without candidates."""
     width = rows["top"]
-    if width < 2:
+    if width < 2 or "top_logit" not in rows:
         return {}
     best = rows["top_logit"].reshape(-1, width)[:, :2].tolist()
     return {(z1, z2): row for row, (z1, z2) in enumerate(best)}
