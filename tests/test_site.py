@@ -28,6 +28,8 @@ from mars_viz.runfiles import load_run, save_run, write_zip
 from mars_viz.site import check_site_place, named_runs, run_pages, write_site
 from mars_viz.site.bundles import classic
 from mars_viz.site.files import LISTED
+from mars_viz.site.wording import worded
+from mars_viz.ui.lessons import LESSONS
 from tests.factories import toy_map, toy_run
 from tests.served import PATIENCE
 
@@ -265,6 +267,65 @@ def test_both_texts_of_a_pair_are_those_of_the_runs(opened: Opened, folder: Path
         assert "".join("".join(written).split()) == "".join(run.text.split())
 
 
+# ---- lessons
+
+
+def test_a_lesson_follows_the_hand_and_its_link_opens_it_there(opened: Opened, base: str) -> None:
+    tab = opened(f"{base}/index.html")
+    tab.get_by_role("link", name="1 · Why drafting pays").click()
+    knob = tab.get_by_role("slider", name="γ, draft length")
+    said = tab.locator(".lesson-finding").first
+    expect(said).to_contain_text("A target pass yields")
+    before = said.inner_text()
+    knob.focus()
+    tab.keyboard.press("ArrowRight")
+    expect(said).not_to_have_text(before)
+    tab.wait_for_function("() => location.hash.includes('block=7')")
+    after = said.inner_text()
+    tab.reload()
+    expect(tab.locator(".lesson-finding").first).to_have_text(after)
+    expect(tab.locator("#aside .main-svg").first).to_be_visible()  # what a pass costs
+    tab.locator(".question summary").click()
+    expect(tab.locator(".question")).to_contain_text("has probability α^γ")
+
+
+def test_the_lesson_on_mars_is_the_explorer(opened: Opened, folder: Path) -> None:
+    tab = opened(f"{folder.as_uri()}/lessons/4.html#dial=0.6")
+    expect(tab.locator(".sentence")).to_contain_text(says(story(), 0.6))
+    assert tab.locator(".stream .t[class*=' c']").count() > 20  # by the ratio
+
+
+def test_a_run_is_watched_step_by_step(opened: Opened, base: str) -> None:
+    tab = opened(f"{base}/lessons/2.html")
+    tab.get_by_text("Watch the strict text step by step").click()
+    stepper = tab.locator(".stepper")
+    expect(stepper).to_have_attribute("data-frame", "0")
+    stepper.focus()
+    for _ in range(3):
+        tab.keyboard.press("ArrowRight")
+    tab.wait_for_function("() => location.hash.includes('frame=3')")
+    tab.reload()
+    expect(tab.locator(".stepper")).to_have_attribute("data-frame", "3")
+    tab.goto(f"{base}/runs/1-story-mars.html#frame=2")
+    expect(tab.locator(".stepper")).to_have_attribute("data-frame", "2")
+
+
+def test_lessons_that_no_run_serves_are_left_out(folder: Path) -> None:
+    """No run of this site is sampled but for the third lesson's."""
+    pages = {page.stem for page in (folder / "lessons").iterdir()}
+    assert pages == {"1", "2", "4", "5", "6", "7"}
+    assert "lessons/3.html" not in (folder / "index.html").read_text("utf-8")
+
+
+def test_the_lessons_words_leave_nothing_of_their_markdown() -> None:
+    said = [words for lesson in LESSONS for words in (*lesson.text, lesson.question, lesson.answer)]
+    shown = [re.sub(r"<[^>]*>", "", worded(words)) for words in said]
+    assert not [words for words in shown if re.search(r"\*|`|\$|\\|\]\(|\{", words)]
+    assert worded("<b> **x *y* z** `c`") == "&lt;b&gt; <strong>x <em>y</em> z</strong> <code>c</code>"
+    assert "<sup>γ + 1</sup>) / ((1 − α)(γ c + 1))" in "".join(map(worded, LESSONS[0].text))
+    assert worded("[a](javascript:alert)") == "[a](javascript:alert)"
+
+
 # ---- what models wrote
 
 
@@ -317,7 +378,7 @@ def test_a_run_is_embedded_in_a_course_page(opened: Opened, base: str, folder: P
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(375, "light"), (375, "dark"), (1400, "dark")])
-@pytest.mark.parametrize("page", ["index.html", "runs/1-story-mars.html", "compare.html"])
+@pytest.mark.parametrize("page", ["index.html", "runs/1-story-mars.html", "compare.html", "lessons/6.html"])
 def test_pages_fit_the_screen_and_follow_the_theme(
     opened: Opened, folder: Path, page: str, width: int, scheme: str
 ) -> None:

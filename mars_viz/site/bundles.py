@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator
 from importlib.resources import files
 
-from mars_viz.components import compare
-from mars_viz.components.mount import Element
+from mars_viz.components import compare, lesson, stepper
+from mars_viz.components.mount import Element, joined
 from mars_viz.report.scripts import PLOTLY, run_view_script, text_of
 from mars_viz.site.shell import SiteFile
 
@@ -31,6 +31,9 @@ def bundles() -> Iterator[SiteFile]:
     yield _script("loader", _ours("loader.js"))
     yield _script("explorer", classic("\n".join([run_view_script(), *seen])))
     yield _script("compare", _of_element(compare.ELEMENT, text_of("unpacking.js"), *seen[:1], _ours("compare_page.js")))
+    figures = joined(["explorer/run"]), text_of("unpacking.js"), text_of("pace.js"), text_of("figures.js")
+    yield _script("lesson", _of_element(lesson.ELEMENT, *figures, seen[0], _ours("lesson_page.js")))
+    yield _script("stepper", _of_element(stepper.ELEMENT, *figures[:2], seen[0], _ours("stepper_page.js")))
     yield _script("plotly", gzip.decompress(PLOTLY.read_bytes()).decode())
     yield SiteFile("assets/site.css", f"{text_of('report.css')}\n{_ours('site.css')}".encode())
 

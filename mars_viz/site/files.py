@@ -14,8 +14,9 @@ from mars_viz.run import Run
 from mars_viz.site.bundles import bundles
 from mars_viz.site.compare_page import compare_page, compared, pairs_file
 from mars_viz.site.gallery_page import gallery_page
+from mars_viz.site.lesson_pages import lesson_files, taught
 from mars_viz.site.named import SiteRun, named_runs
-from mars_viz.site.run_pages import run_files
+from mars_viz.site.run_pages import run_files, run_page
 from mars_viz.site.shell import SiteFile
 from mars_viz.strict_formats import json_of
 from mars_viz.writer import replacing_folder, write_file
@@ -58,12 +59,13 @@ def _all_files(runs: tuple[SiteRun, ...], told: Told) -> Iterator[SiteFile]:
     for count, one in enumerate(runs, 1):
         told(f"Run {count} of {len(runs)}: {heading(one.run)}")
         yield from run_files(one)
-    candidates = compared(runs)
-    yield compare_page(candidates).file
+    lessons, candidates = taught(runs), compared(runs)
+    yield from lesson_files(lessons)
+    pages = (gallery_page(runs, (one.card for one in lessons)), compare_page(candidates), *map(run_page, runs))
+    yield from (page.file(lessons=bool(lessons)) for page in pages)
     if len(runs) > 1:
         told(f"Comparing {len(runs)} runs with one another")
         yield from (pairs_file(one, candidates) for one in candidates)
-    yield gallery_page(runs, ()).file
 
 
 def check_site_place(folder: str | PathLike[str], *, force: bool = False) -> Path:

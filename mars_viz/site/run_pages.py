@@ -21,12 +21,13 @@ from mars_viz.report.sending import sent
 from mars_viz.run import Run
 from mars_viz.site.named import SiteRun
 from mars_viz.site.shell import FAILED, NEEDS_SCRIPTS, SiteFile, SitePage, data_file
+from mars_viz.site.steps import STEPPER, steps_file, steps_place
 
 
 def run_files(one: SiteRun) -> Iterator[SiteFile]:
-    """The page of a run, and the scripts with its data."""
+    """The scripts with the data of a run."""
     own = one.run.settings.gamma
-    yield run_page(one).file
+    yield steps_file(one.name, one.run)
     for gamma in draft_lengths(one.run):
         payload, more = sent_at(one, gamma)
         yield data_file(f"{one.name}.g{gamma}", sent(payload))
@@ -86,9 +87,9 @@ def run_page(one: SiteRun) -> SitePage:
         f'<p class="note" id="complaint" role="status" hidden></p>\n{html(explorer_place(one))}'
         '<p class="whole"><a id="whole" target="_blank" rel="noopener">Open the whole page</a></p>\n'
         f'<p class="onward"><a href="../compare.html#reference={html(one.name)}">Compare with another run</a></p>\n'
-        f"{html(_FIGURES)}"
+        f"{html(steps_place(one.name))}{html(_FIGURES)}"
         '<details class="embed"><summary>Embed this view</summary><p class="quiet">For a course page: it opens as it '
         'stands here.</p><pre id="snippet"></pre></details>\n'
         f"<details><summary>To cite</summary><pre>{html(bibtex(run.settings.rule))}</pre></details>\n</main>\n"
     )
-    return SitePage(f"runs/{one.name}.html", title, main, run_scripts(one))
+    return SitePage(f"runs/{one.name}.html", title, main, (*run_scripts(one), STEPPER))

@@ -42,17 +42,17 @@ class SitePage:
     scripts: tuple[str, ...] = ()
     """What it loads at once, by paths in the site without their ending."""
 
-    @property
-    def file(self) -> SiteFile:
-        """The page, written out."""
-        return SiteFile(self.path, "".join(_parts(self)).encode())
+    def file(self, *, lessons: bool) -> SiteFile:
+        """The page, written out; in a site with `lessons` it links to these."""
+        return SiteFile(self.path, "".join(_parts(self, lessons)).encode())
 
 
-def _parts(page: SitePage) -> tuple[Html, ...]:
+def _parts(page: SitePage, lessons: bool) -> tuple[Html, ...]:
     up = html("../" * page.path.count("/"))
     title = page.title if page.title == "MARS Viz" else f"{page.title} · MARS Viz"
     scripts = joined(Html(f'<script src="{html(up)}{html(name)}.js" defer></script>\n') for name in page.scripts)
-    links = (("index.html", "Runs"), ("compare.html", "Compare"))
+    of_lessons = (("index.html#lessons", "Lessons"),) if lessons else ()
+    links = (("index.html", "Runs"), *of_lessons, ("compare.html", "Compare"))
     nav = joined(Html(f'<a href="{html(up)}{html(to)}"{html(_here(to, page))}>{html(name)}</a>') for to, name in links)
     loader = Html(f'<script src="{html(up)}assets/loader.js"></script>\n') if page.scripts else Html()
     return (
