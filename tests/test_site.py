@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -158,7 +159,8 @@ def test_the_gallery_leads_to_a_run_whose_dial_shows_what_each_setting_writes(
     expect(tab.locator("#heat_map .main-svg").first).to_be_visible()
 
 
-def test_the_hand_drags_the_dial_and_the_address_keeps_where_it_rests(opened: Opened, base: str) -> None:
+def test_the_hand_drags_the_dial_and_the_address_keeps_where_it_rests(opened: Opened, folder: Path) -> None:
+    base = folder.as_uri()
     tab = opened(f"{base}/runs/1-story-mars.html")
     seen(tab)
     lane, thumb = tab.locator(".lane").bounding_box(), tab.locator(".thumb").bounding_box()
@@ -177,7 +179,8 @@ def test_the_hand_drags_the_dial_and_the_address_keeps_where_it_rests(opened: Op
 
 
 @pytest.mark.parametrize("sign", ["#", "?"])
-def test_a_link_carries_the_view_as_the_app_s_links_do(opened: Opened, base: str, sign: str) -> None:
+def test_a_link_carries_the_view_as_the_app_s_links_do(opened: Opened, folder: Path, hosted: str, sign: str) -> None:
+    base = folder.as_uri() if sign == "#" else hosted
     tab = opened(f"{base}/runs/1-story-mars.html{sign}dial=0.6&overlay=margin&selected=9&gamma=4")
     expect(tab.locator(".sentence")).to_contain_text(says(story(), 0.6, 4))
     expect(tab.locator(".thumb")).to_have_attribute("aria-valuenow", "0.6")
@@ -199,7 +202,8 @@ def test_what_a_link_asks_for_in_vain_is_said(opened: Opened, folder: Path) -> N
         expect(tab.locator("#complaint")).to_contain_text(f"The link’s {name} cannot be shown")
 
 
-def test_back_and_forth(opened: Opened, base: str) -> None:
+def test_back_and_forth(opened: Opened, folder: Path) -> None:
+    base = folder.as_uri()
     tab = opened(f"{base}/index.html")
     tab.get_by_role("link", name=story().title).click()
     seen(tab)
@@ -295,7 +299,8 @@ def test_the_lesson_on_mars_is_the_explorer(opened: Opened, folder: Path) -> Non
     assert tab.locator(".stream .t[class*=' c']").count() > 20  # by the ratio
 
 
-def test_a_run_is_watched_step_by_step(opened: Opened, base: str) -> None:
+def test_a_run_is_watched_step_by_step(opened: Opened, folder: Path) -> None:
+    base = folder.as_uri()
     tab = opened(f"{base}/lessons/2.html")
     tab.get_by_text("Watch the strict text step by step").click()
     stepper = tab.locator(".stepper")
@@ -377,7 +382,7 @@ def test_a_run_is_embedded_in_a_course_page(opened: Opened, base: str, folder: P
     course.unlink()
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(375, "light"), (375, "dark"), (1400, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [(375, "light"), (1400, "dark")])
 @pytest.mark.parametrize("page", ["index.html", "runs/1-story-mars.html", "compare.html", "lessons/6.html"])
 def test_pages_fit_the_screen_and_follow_the_theme(
     opened: Opened, folder: Path, page: str, width: int, scheme: str
@@ -388,6 +393,42 @@ def test_pages_fit_the_screen_and_follow_the_theme(
     assert tab.evaluate("document.documentElement.scrollWidth") == width
     ground = tab.evaluate("getComputedStyle(document.body).backgroundColor")
     assert ground == ("rgb(18, 22, 28)" if scheme == "dark" else "rgb(255, 255, 255)")
+
+
+SHIFTED = """() => new Promise((done) => {
+  let sum = 0;
+  new PerformanceObserver((list) => { for (const { value } of list.getEntries()) sum += value; }).observe({ type: "layout-shift", buffered: true });
+  setTimeout(() => done(sum), 400);
+})"""  # noqa: E501
+
+
+@pytest.mark.parametrize(
+    ("page", "width"), [("runs/1-story-mars.html", 375), ("runs/1-story-mars.html", 1400), ("compare.html", 1400)]
+)
+def test_nothing_is_seen_to_move_while_a_page_opens(opened: Opened, folder: Path, page: str, width: int) -> None:
+    tab = opened(f"{folder.as_uri()}/{page}", width=width)
+    expect(tab.locator("footer")).to_be_visible()
+    assert tab.evaluate(SHIFTED) < 0.01
+
+
+def test_a_page_that_lacks_its_data_says_so(browser: Browser, folder: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "site"
+    shutil.copytree(folder, copied)
+    for file in (copied / "data").glob("1-story-mars.g6.js"):
+        file.unlink()
+    with browser.new_context(offline=True) as context:
+        tab = context.new_page()
+        tab.goto((copied / "runs/1-story-mars.html").as_uri())
+        expect(tab.locator("#failed")).to_contain_text("data/1-story-mars.g6.js could not be loaded")
+        expect(tab.locator("footer")).to_be_visible()
+
+
+def test_a_browser_that_cannot_unpack_says_so(browser: Browser, folder: Path) -> None:
+    with browser.new_context(offline=True) as context:
+        tab = context.new_page()
+        tab.add_init_script("delete globalThis.DecompressionStream")
+        tab.goto((folder / "compare.html").as_uri())
+        expect(tab.locator("#failed")).to_contain_text("This browser is too old")
 
 
 # ---- files

@@ -17,10 +17,7 @@ class Followed extends Explorer {
 /** Make the element the explorer's place, with its style; `followed` hears of every dial value. Give what is returned to
  *  `explorer` as its `parentElement`. */
 function explorerPlace(element, followed) {
-  const place = element.attachShadow({ mode: "open" });
-  const sheet = document.createElement("style");
-  sheet.textContent = explorerStyle;
-  place.append(sheet);
+  const place = shadowPlace(element, explorerStyle);
   views.set(place, new Followed(place, followed));
   return place;
 }

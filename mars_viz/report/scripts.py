@@ -14,7 +14,7 @@ from mars_viz.components.mount import joined
 
 PLOTLY = files(__package__) / "vendor" / "plotly-basic.min.js.gz"
 """Plotly's script, gzipped."""
-RUN_VIEW = ("unpacking.js", "pace.js", "figures.js", "run_view.js")
+RUN_VIEW = ("unpacking.js", "place.js", "pace.js", "figures.js", "run_view.js")
 
 
 @cache

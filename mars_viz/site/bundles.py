@@ -27,13 +27,14 @@ def classic(script: str) -> str:
 
 def bundles() -> Iterator[SiteFile]:
     """All scripts and styles."""
-    seen = _ours("address.js"), _ours("run_page.js")
+    page = text_of("unpacking.js"), text_of("place.js"), _ours("address.js")
+    read = joined(["explorer/run"]), *page
+    figures = text_of("pace.js"), text_of("figures.js")
     yield _script("loader", _ours("loader.js"))
-    yield _script("explorer", classic("\n".join([run_view_script(), *seen])))
-    yield _script("compare", _of_element(compare.ELEMENT, text_of("unpacking.js"), *seen[:1], _ours("compare_page.js")))
-    figures = joined(["explorer/run"]), text_of("unpacking.js"), text_of("pace.js"), text_of("figures.js")
-    yield _script("lesson", _of_element(lesson.ELEMENT, *figures, seen[0], _ours("lesson_page.js")))
-    yield _script("stepper", _of_element(stepper.ELEMENT, *figures[:2], seen[0], _ours("stepper_page.js")))
+    yield _script("explorer", classic("\n".join([run_view_script(), page[-1], _ours("run_page.js")])))
+    yield _script("compare", _of_element(compare.ELEMENT, *page, _ours("compare_page.js")))
+    yield _script("lesson", _of_element(lesson.ELEMENT, *read, *figures, _ours("lesson_page.js")))
+    yield _script("stepper", _of_element(stepper.ELEMENT, *read, _ours("stepper_page.js")))
     yield _script("plotly", gzip.decompress(PLOTLY.read_bytes()).decode())
     yield SiteFile("assets/site.css", f"{text_of('report.css')}\n{_ours('site.css')}".encode())
 

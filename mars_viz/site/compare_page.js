@@ -8,17 +8,15 @@ class ComparePage {
     const lengths = element.dataset.lengths.split(" ");
     this.names = element.dataset.names.split(" ");
     this.gammas = new Map(this.names.map((name, i) => [name, lengths[i]]));
-    element.replaceChildren();
-    this.place = element.attachShadow({ mode: "open" });
-    const sheet = document.createElement("style");
-    sheet.textContent = elementStyle;
-    this.place.append(sheet);
+    this.element = element;
+    this.place = shadowPlace(element, elementStyle);
     this.selects = Object.fromEntries(["reference", "shown"].map((id) => [id, document.getElementById(id)]));
     for (const [id, select] of Object.entries(this.selects)) select.addEventListener("change", () => this.ask(id, select.value));
   }
 
   async open() {
     await this.arrive();
+    await marsViz.reveal(this.element);
     addEventListener("hashchange", () => marsViz.open(() => this.arrive()));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.show());
   }
@@ -64,13 +62,13 @@ class ComparePage {
 
   /** The finding, and both in numbers. */
   describe() {
-    const { sentence, rows, footnote, left, right } = this.known.pairs[this.view.shown];
+    const { sentence, rows, footnote, left, right, beside } = this.known.pairs[this.view.shown];
     say(document.getElementById("finding"), sentence);
     say(document.getElementById("footnote"), footnote);
     const head = ["number", left.name, right.name, "difference", "basis"].map((name) => h("th", { scope: "col" }, h("bdi", {}, name)));
     const lines = rows.map(({ name, meaning, stands, ...row }) =>
       h("tr", {}, h("th", { scope: "row", title: meaning }, name),
-        ...[[left.name, row.left], [right.name, row.right], ["difference", row.change]].map(([name, value]) => h("td", { "data-name": name }, value)),
+        h("td", { "data-name": beside[0] }, row.left), h("td", { "data-name": beside[1] }, row.right), h("td", { class: "change", "data-name": "difference" }, row.change),
         h("td", { class: "basis" }, stands)));
     document.getElementById("numbers").replaceChildren(h("thead", {}, h("tr", {}, ...head)), h("tbody", {}, ...lines));
     for (const [id, select] of Object.entries(this.selects)) select.value = this.view[id];

@@ -63,6 +63,7 @@ def _pair(left: Candidate, right: Candidate) -> Payload:
         **pair_payload(ours, theirs, found, (None, None)),
         "sentence": visible(compare_words.finding(left, right, found, names, Across.RUNS)),
         "rows": _rows(left, right),
+        "beside": compare_words.short_names(names),
         "footnote": visible(compare_words.footnote(left, right)),
     }
 
@@ -93,7 +94,7 @@ def compare_page(candidates: Sequence[Candidate]) -> SitePage:
     main = Html(
         f"{html(_HEAD)}<main>\n{html(FAILED)}{html(NEEDS_SCRIPTS)}"
         f'<p class="pick">{joined(_pickers(candidates))}</p>\n<p class="finding" id="finding" role="status"></p>\n'
-        f'<div id="compare" data-names="{html(names)}" data-lengths="{html(lengths)}">'
+        f'<div id="compare" aria-busy="true" data-names="{html(names)}" data-lengths="{html(lengths)}">'
         '<p class="quiet">Loading both runs …</p></div>\n'
         '<div class="scroll"><table id="numbers" aria-label="Both texts in numbers"></table></div>\n'
         '<p class="quiet" id="footnote"></p>\n</main>\n'

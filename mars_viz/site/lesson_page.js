@@ -6,16 +6,14 @@ class LessonPage {
     this.name = element.dataset.name;
     this.dark = matchMedia("(prefers-color-scheme: dark)");
     this.revision = 0;
-    element.replaceChildren();
-    this.place = element.attachShadow({ mode: "open" });
-    const sheet = document.createElement("style");
-    sheet.textContent = elementStyle;
-    this.place.append(sheet);
+    this.element = element;
+    this.place = shadowPlace(element, elementStyle);
   }
 
   async open() {
     this.data = await valueOf(await marsViz.text(this.name));
     this.arrive();
+    await marsViz.reveal(this.element);
     addEventListener("hashchange", () => this.arrive());
     this.dark.addEventListener("change", () => {
       this.show();

@@ -118,7 +118,8 @@ def _figure(one: TaughtLesson) -> Html:
     told = "" if one.lesson.told is None else one.lesson.told(one.shown_on.run)
     below = Html(f'<p class="finding">{html(told)}</p>\n' if told else "")
     return Html(
-        f'<div id="lesson" data-name="{html(one.name)}"><p class="quiet">Loading the lesson …</p></div>\n{html(below)}'
+        f'<div id="lesson" aria-busy="true" data-name="{html(one.name)}">'
+        f'<p class="quiet">Loading the lesson …</p></div>\n{html(below)}'
     )
 
 

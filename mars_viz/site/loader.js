@@ -26,6 +26,7 @@ const marsViz = (() => {
     const place = document.getElementById("failed");
     place.textContent = sentence;
     place.hidden = false;
+    for (const element of document.querySelectorAll("[aria-busy]")) element.removeAttribute("aria-busy");
   }
 
   const asksFor = (text) => new URLSearchParams(text).get("embed") === "true";
@@ -40,6 +41,13 @@ const marsViz = (() => {
     text: async (name) => {
       if (!taken.has(name)) await script(`data/${name}.js`);
       return taken.get(name);
+    },
+    /** Show an element, and what follows it on the page, once it has taken its size, so that nothing is seen to move. */
+    async reveal(element) {
+      element.style.visibility = "hidden";
+      for (let frames = 0; frames < 3; frames++) await new Promise(requestAnimationFrame);
+      element.style.visibility = "";
+      element.removeAttribute("aria-busy");
     },
     /** Open the page: what goes wrong becomes a sentence. */
     async open(page) {

@@ -8,7 +8,8 @@ class RunPage {
     const { run, gamma, lengths, stem, look, overlay } = element.dataset;
     Object.assign(this, { run, stem, look: EMBEDDED ? "lean" : look, overlay: overlay || "outcome", own: Number(gamma), lengths: lengths.split(" ").map(Number) });
     Object.assign(this, { revision: 0, turns: 0, dark: matchMedia("(prefers-color-scheme: dark)"), drawn: EMBEDDED ? null : document.getElementById("drawn") });
-    element.replaceChildren();
+    this.element = element;
+    this.seen = new Promise((see) => Object.assign(this, { see })); // the text; what weighs more is loaded after it
     this.place = explorerPlace(element, (dial) => {
       this.dial = dial;
       if (this.gamma === this.own) this.figures?.show(dial);
@@ -17,6 +18,8 @@ class RunPage {
 
   async open() {
     await this.arrive();
+    await marsViz.reveal(this.element);
+    this.see();
     addEventListener("hashchange", () => marsViz.open(() => this.arrive()));
     this.dark.addEventListener("change", () => {
       this.show();
@@ -124,6 +127,7 @@ class RunPage {
 
   /** The figures; they were drawn for the run's own draft length. */
   async draw() {
+    await this.seen;
     const described = await valueOf(await marsViz.text(`${this.run}.figures`));
     const payload = await this.sent(this.own);
     await marsViz.script("assets/plotly.js");

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mars_viz.components.explorer.element import WHOLE
 from mars_viz.components.explorer.packing import identified
 from mars_viz.components.explorer.payload import WINDOW, Payload, payload_of, window
 from mars_viz.components.explorer.round_index import round_index
@@ -23,6 +22,11 @@ from mars_viz.site.named import SiteRun
 from mars_viz.site.shell import FAILED, NEEDS_SCRIPTS, SiteFile, SitePage, data_file
 from mars_viz.site.steps import STEPPER, steps_file, steps_place
 
+WHOLE = 5_000
+"""Slots of a run that is sent with all its evidence, a megabyte of it; a longer one is sent without."""
+MOST_STEPS = 10
+"""Steps of the dial that figures are drawn for, besides every segment: they are seen outside the map."""
+
 
 def run_files(one: SiteRun) -> Iterator[SiteFile]:
     """The scripts with the data of a run."""
@@ -33,7 +37,7 @@ def run_files(one: SiteRun) -> Iterator[SiteFile]:
         yield data_file(f"{one.name}.g{gamma}", sent(payload))
         yield from more
         if gamma == own:
-            drawn = prerendered_figures(one.run, own, payload["rows"], 0)
+            drawn = prerendered_figures(one.run, own, payload["rows"], MOST_STEPS)
             yield data_file(f"{one.name}.figures", sent(drawn))
 
 
@@ -51,14 +55,17 @@ def sent_at(one: SiteRun, gamma: int) -> tuple[Payload, Iterator[SiteFile]]:
     more = (
         data_file(f"{one.name}.g{gamma}.w{number}", sent(window(one.run, gamma, index, number))) for number in windows
     )
-    return identified(payload_of(one.run, gamma, index, evidence=not long)), more
+    payload = payload_of(one.run, gamma, index, evidence=not long)
+    if long and one.run.settings.drafts_trees:  # which Compare unfolds without a window
+        payload["nodes"] |= {"q": index.rounds.speculations.whole.q}
+    return identified(payload), more
 
 
 def explorer_place(one: SiteRun, *, look: str = "", overlay: str = "") -> Html:
     """The element that the explorer's script fills."""
     lengths = " ".join(map(str, draft_lengths(one.run)))
     return Html(
-        f'<div id="explorer" data-run="{html(one.name)}" data-gamma="{one.run.settings.gamma:d}" '
+        f'<div id="explorer" aria-busy="true" data-run="{html(one.name)}" data-gamma="{one.run.settings.gamma:d}" '
         f'data-lengths="{html(lengths)}" data-stem="{html(file_stem(one.run))}" data-look="{html(look)}" '
         f'data-overlay="{html(overlay)}"><p class="quiet">Loading the run …</p></div>\n'
     )

@@ -71,7 +71,10 @@ def _here(to: str, page: SitePage) -> Html:
     return Html(' aria-current="page"' if to == page.path else "")
 
 
-NEEDS_SCRIPTS = Html('<noscript><p class="note">Allow scripts for this page to see it.</p></noscript>\n')
+NEEDS_SCRIPTS = Html(
+    "<noscript><style>[aria-busy] ~ *, footer { visibility: visible !important; }</style>"
+    '<p class="note">Allow scripts for this page to see all of it.</p></noscript>\n'
+)
 FAILED = Html('<p class="note" id="failed" role="alert" hidden></p>\n')
 """Where a page says why it shows nothing."""
 

@@ -5,16 +5,14 @@ class StepperPage {
   constructor(element) {
     this.name = element.dataset.name;
     this.revision = 0;
-    element.replaceChildren();
-    this.place = element.attachShadow({ mode: "open" });
-    const sheet = document.createElement("style");
-    sheet.textContent = elementStyle;
-    this.place.append(sheet);
+    this.element = element;
+    this.place = shadowPlace(element, elementStyle);
   }
 
   async open() {
     this.payload = await valueOf(await marsViz.text(`${this.name}.steps`));
     this.arrive();
+    await marsViz.reveal(this.element);
     addEventListener("hashchange", () => this.arrive());
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.show());
   }

@@ -21,6 +21,7 @@ def steps_place(name: str, own: bool = True) -> Html:
     """Where the stepper opens when it is asked for: on the run itself, or on its strict text."""
     words = "Watch this run step by step" if own else "Watch the strict text step by step"
     return Html(
-        f'<details id="steps"><summary>{html(words)}</summary><div id="stepper" data-name="{html(name)}">'
+        f'<details id="steps"><summary>{html(words)}</summary>'
+        f'<div id="stepper" aria-busy="true" data-name="{html(name)}">'
         '<p class="quiet">Loading the steps …</p></div></details>\n'
     )
