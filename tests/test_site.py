@@ -37,7 +37,7 @@ from tests.served import PATIENCE
 SAMPLES = Path(__file__).parent.parent / "sample_runs"
 MOST_BYTES = 2_000_000
 """Until the first run is seen."""
-SCRIPTED = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>"
+SCRIPTED = "</title></script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>"
 HOSTILE = {place: SCRIPTED.encode() for place in range(5, 12)} | {12: "\u202eevil".encode(), 13: b"\x00\x1b"}
 
 
