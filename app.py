@@ -9,7 +9,7 @@ from starlette.middleware import Middleware
 from streamlit import runtime
 
 from mars_viz.terminal import shown_logs
-from mars_viz.ui import navigation, visitors, warm_up
+from mars_viz.ui import models_form, navigation, visitors, warm_up
 
 if not runtime.exists():  # `streamlit run` imports this file once, and serves the App that it finds here
     around = [Middleware(visitors.KnowsBrowsers), Middleware(warm_up.ReadAhead)]
@@ -25,6 +25,7 @@ else:  # each tab runs it as its script
         menu_items={"About": "MARS Viz shows speculative decoding token by token: what a verification rule decided."},
     )
     navigation.keep_to_the_browser()
+    models_form.draw()
     st.navigation(
         [
             st.Page("pages/gallery.py", title="Gallery", default=True),

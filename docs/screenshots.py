@@ -81,7 +81,7 @@ def new_sweep(page: Page) -> None:
     page.get_by_role("button", name="New sweep").click()
     choose_vllm(page, page.get_by_role("combobox", name="Rules", exact=False).last)
     page.keyboard.press("Tab")  # the list stays open for more
-    page.get_by_text("Dial range, settings, models and folder").click()
+    page.get_by_text("Dial range, settings and folder").click()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mars_viz import __version__, permissions
+from mars_viz import __version__, backend_choice, permissions
 from mars_viz.commands import decoding, dial_map, evaluate, heads, imports, server, site, sweep, watch
 from mars_viz.commands.decoding import tell
 from mars_viz.errors import MarsVizError, ModelError, SettingError
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(arguments: Sequence[str] | None) -> int:
     try:
-        options = _parser().parse_args(arguments)
+        options = decoding.with_backend_file(_parser().parse_args(arguments))
         options.run(options)
         sys.stdout.flush()
     except SystemExit as stop:  # argparse, after --help or an error
@@ -133,6 +133,12 @@ def _parser() -> argparse.ArgumentParser:
         help=f"who may name folders of this machine, for results and as models (default: {permissions.PATHS}, else "
         "local: this machine's browsers, where nobody else reaches the app)",
     )
+    app.add_argument(
+        "--backend",
+        metavar="FILE",
+        help=f"a backend.toml with the models that every tab begins with (default: {backend_choice.FILE}, else the "
+        "built-in pair)",
+    )
     app.add_argument("--no-browser", action="store_true", help="do not open the browser")
     return parser
 
@@ -211,6 +217,9 @@ def _app(options: argparse.Namespace) -> None:
         raise ModelError("The app needs streamlit, which is not installed. Run: pip install -r requirements.txt")
     if options.paths is not None:
         os.environ[permissions.PATHS] = options.paths
+    if options.backend is not None:
+        os.environ[backend_choice.FILE] = os.path.abspath(options.backend)
+    backend_choice.first_choice()
     permissions.who_may_delete()
     permissions.who_may_name_paths()
     command = [sys.executable, "-m", "streamlit", "run", str(APP), "--server.port", str(options.port)]

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from mars_viz.controllers import NONE, control_named
 from mars_viz.dialmap import Budget, DialMap, MapProgress, Span, controller_span, explore, span_of
-from mars_viz.errors import PromptError, SettingError
-from mars_viz.recording import Completing, Prompt, Recording, nothing_waits
+from mars_viz.errors import EvidenceError, PromptError, SettingError
+from mars_viz.recording import Completing, Prompt, Recording, given_or_loaded, nothing_waits, tree_of
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, stops
 from mars_viz.run_with_map import known_answers
-from mars_viz.shapes import CHAIN, drafted_tokens
+from mars_viz.shapes import drafted_tokens
 from mars_viz.walk import Answer
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ OVER_DIAL, OVER_CONTROLLER = "dial", "controller"
 def dial_map(
     prompt: Prompt,
     *,
+    backend: Backend | None = None,
     target: str | PathLike[str] | None = None,
     drafter: str | PathLike[str] | None = None,
     rule: str = "mars",
@@ -36,7 +37,7 @@ def dial_map(
     low: float | None = None,
     high: float | None = None,
     gamma: int | None = None,
-    tree: str = CHAIN,
+    tree: str | None = None,
     controller: str = NONE,
     gammas: Sequence[int] | None = None,
     temperature: float = 0.0,
@@ -64,6 +65,7 @@ def dial_map(
     small models in float32 on the CPU), a run by itself may part from it at a tie of two logits. Raises BadInput, with
     the remedy, for anything that cannot be done.
     """
+    tree = tree_of(tree, backend)
     settings = Settings(
         rule=rule,
         dial=dial,
@@ -82,10 +84,8 @@ def dial_map(
             "A map over the rule's dial is not at one value of it; leave dial out, or give low and high."
         )
     settings, span = mapping_of(settings, over, low, high, gammas or (settings.gamma,))
-    from mars_viz.speculators.loading import load_backend
-
-    backend = load_backend(target, drafter, device=device, dtype=dtype)
-    return Mapping(backend, prompt, settings, span, chat=chat, budget=budget).finish()
+    models = given_or_loaded(backend, target, drafter, device, dtype)
+    return Mapping(models, prompt, settings, span, chat=chat, budget=budget).finish()
 
 
 def mapping_of(
@@ -140,6 +140,11 @@ class Mapping:
             raise SettingError(
                 "Above temperature 0 what a smaller tree emits was not drawn, so trees of one size are mapped; leave "
                 "the others out."
+            )
+        if run is not None and not backend.has_made(run.provenance):
+            raise EvidenceError(
+                "This run was made with other weights than those at hand, or in another dtype, so its map cannot be "
+                "made here. Decode its prompt again, and map that."
             )
         self._recording = Recording(backend, prompt, settings, chat=chat, title=title)
         self._backend, self._settings, self._span, self._budget = backend, settings, span, budget

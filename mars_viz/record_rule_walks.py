@@ -19,9 +19,7 @@ class Walking:
 
     def __init__(self, backend: Backend, run: Run, stands: Sequence[Stand]):
         """Raises BadInput where the models are not those that made the run: one text would be of two models."""
-        made_with = run.provenance
-        ours = (backend.target.revision, backend.drafter.revision, backend.dtype)
-        if ours != (made_with.target_revision, made_with.drafter_revision, made_with.dtype):
+        if not backend.has_made(run.provenance):
             raise EvidenceError(
                 "This run was made with other weights than those at hand, or in another dtype, so what other rules "
                 "would have written cannot be told from here. Decode its prompt again on Explore, and ask there."

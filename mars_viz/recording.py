@@ -33,12 +33,13 @@ Completing = Callable[[Sequence[Speculation]], list[Speculation]]
 def record(
     prompt: Prompt,
     *,
+    backend: Backend | None = None,
     target: str | PathLike[str] | None = None,
     drafter: str | PathLike[str] | None = None,
     rule: str = "mars",
     dial: float | None = None,
     gamma: int | None = None,
-    tree: str = CHAIN,
+    tree: str | None = None,
     controller: str = NONE,
     temperature: float = 0.0,
     top_p: float = 1.0,
@@ -52,14 +53,17 @@ def record(
 ) -> Run:
     """Decode `prompt` speculatively and return everything that happened.
 
-    `prompt` is a text or token ids. `target` is a hub id or a folder (None: the built-in one); `drafter` too, or
-    'ngram:n=3' for prompt lookup (None: the built-in one, or prompt lookup for another target). `rule` is a name from
-    `mars_viz.rules.RULES`, `dial` its threshold (None: the rule's default), `gamma` the tokens drafted per round (None:
-    6, or as many as the tree says), `tree` the shape of drafts, such as 'dynamic:depth=6,topk=4,nodes=16', `controller`
-    what cuts them short, such as 'svip:0.3' (see `controllers`; the models draft all γ tokens all the same), `stop` a
-    text that ends decoding with the token that completes it, or several, `chat` whether the prompt goes
-    through the tokenizer's chat template. Raises BadInput, with the remedy, for anything that cannot be done.
+    `prompt` is a text or token ids. `backend` has the models, loaded by `mars_viz.backend` for all that they are to do.
+    Without it they are loaded for this prompt alone: `target` is a hub id or a folder (None: the built-in one);
+    `drafter` too, or 'ngram:n=3' for prompt lookup (None: the built-in one, or prompt lookup for another target).
+    `rule` is a name from `mars_viz.rules.RULES`, `dial` its threshold (None: the rule's default), `gamma` the tokens
+    drafted per round (None: 6, or as many as the tree says), `tree` the shape of drafts, such as
+    'dynamic:depth=6,topk=4,nodes=16' (None: the backend's, else chains), `controller` what cuts them short, such as
+    'svip:0.3' (see `controllers`; the models draft all γ tokens all the same), `stop` a text that ends decoding with
+    the token that completes it, or several, `chat` whether the prompt goes through the tokenizer's chat template.
+    Raises BadInput, with the remedy, for anything that cannot be done.
     """
+    tree = tree_of(tree, backend)
     settings = Settings(
         rule=rule,
         dial=dial,
@@ -76,11 +80,34 @@ def record(
     rule_named(rule).checked_dial(dial)  # before the models are loaded, as are prompt and names
     if isinstance(prompt, str) or not isinstance(prompt, Sequence):
         check_prompt(prompt)
+    models = given_or_loaded(backend, target, drafter, device, dtype)
+    return Recording(models, prompt, settings, chat=chat).finish()
+
+
+def tree_of(tree: str | None, backend: Backend | None) -> str:
+    """The shape of drafts: what is asked for, else the backend's, else chains."""
+    return tree or (CHAIN if backend is None else backend.tree)
+
+
+def given_or_loaded(
+    backend: Backend | None,
+    target: str | PathLike[str] | None,
+    drafter: str | PathLike[str] | None,
+    device: str,
+    dtype: str,
+) -> Backend:
+    """The backend, or where none is given the models of these names, loaded. Raises BadInput where both are named."""
+    if backend is not None:
+        if (target, drafter, device, dtype) != (None, None, "auto", "auto"):
+            raise SettingError(
+                "The backend has its models already; leave target, drafter, device and dtype out, or name them to "
+                "mars_viz.backend."
+            )
+        return backend
     check_names(target, drafter, device=device, dtype=dtype)
     from mars_viz.speculators.loading import load_backend
 
-    backend = load_backend(target, drafter, device=device, dtype=dtype)
-    return Recording(backend, prompt, settings, chat=chat).finish()
+    return load_backend(target, drafter, device=device, dtype=dtype)
 
 
 def record_all(

@@ -137,7 +137,7 @@ def controls(session: Session, memory: Comparison, run: Run) -> None:
 
 def another_rule(session: Session, run: Run) -> None:
     """Decode the prompt with a rule of which there is no run yet."""
-    reason = tab_jobs.why_not_again(run)
+    reason = tab_jobs.why_not_again(session, run)
     prompt, settings = run.prompt, run.settings  # a button outlives the page, and is to hold no run
     left, middle, right = st.columns([3.6, 5.8, 2.6], vertical_alignment="bottom", gap="medium")
     rule = RULES[

@@ -29,13 +29,13 @@ from mars_viz.ui import (
     imported,
     library,
     links,
+    models_form,
     navigation,
     share,
     tab_jobs,
     theme,
     under_way,
 )
-from mars_viz.ui.jobs.models import at_hand
 from mars_viz.ui.session import Session, current_session
 from mars_viz.ui.theme import chart
 from mars_viz.ui.under_way import measure_again, stop_button
@@ -125,11 +125,13 @@ def offer_zip(place: DeltaGenerator, run_id: str, run: Run) -> None:
 
 def prompt(session: Session, run: Run | None) -> None:
     """The prompt, which begins as that of the run that is shown, its settings, and the button."""
-    text = decode_form.prompt_box(start=(run.prompt if run else "") or decode_form.EXAMPLE, follows=True)
+    models = session.models
+    start = (run.prompt if run else "") or decode_form.EXAMPLE
+    text = decode_form.prompt_box(pair=models_form.not_built_in(models), start=start, follows=True)
     act = st.container()  # above the settings, which are long
     with st.expander("Settings"):
-        settings = decode_form.settings_fields(shown=run)
-        pair = decode_form.drafter_field()
+        settings = decode_form.settings_fields(decode_form.drafting(decode_form.START, models.tree), shown=run)
+        decode_form.keep_shape(settings)
     if act.button(
         "Decode",
         width="stretch",
@@ -137,13 +139,13 @@ def prompt(session: Session, run: Run | None) -> None:
         args=(ASKING,),
         help="Decode this prompt and open what it becomes; it is kept on this server, for everyone who opens the app",
     ):
-        tab_jobs.start(session, text, settings, pair)
+        tab_jobs.start(session, text, settings, models)
         st.rerun()
 
 
 def threshold(session: Session, run: Run | None) -> None:
     """Which controller's threshold is to be mapped, and the button."""
-    if run is None or (reason := tab_jobs.why_no_threshold(run)):
+    if run is None or (reason := tab_jobs.why_no_threshold(session, run)):
         st.caption(markdown(reason if run is not None else "No run is open."))
         return
     control = run.settings.control
@@ -184,7 +186,7 @@ def mapping(session: Session, run: Run) -> None:
     tab_jobs.find_map(session)
     if session.filling is not None and session.filling.run_id == session.view.run:
         faults.fragment(filling, run_every=tab_jobs.pace())(session)
-    elif said := tab_jobs.why_not_mapped(run):
+    elif said := tab_jobs.why_not_mapped(session, run):
         words, button = st.columns([6, 1], vertical_alignment="center")
         words.caption(markdown(said))
         if button.button(
@@ -298,7 +300,7 @@ def draw(run: Run, dial: float | None, gamma: int) -> None:
             costs=tab_jobs.shared_worker().models.status.costs,
         )
         chart(figure, "heat-map", of=name)
-        if choices[chosen].basis == "modelled" and (models := at_hand(run.provenance)):
+        if choices[chosen].basis == "modelled" and (models := tab_jobs.models_for(current_session(), run)):
             known = tab_jobs.shared_worker().models.status.costs
             if known is not None and run.settings.drafts_trees and known.tree != run.settings.tree:
                 known = None

@@ -7,11 +7,10 @@ from collections.abc import Callable
 import streamlit as st
 
 from mars_viz.run import Settings
-from mars_viz.ui import decode_form, faults, navigation, tab_jobs, theme
+from mars_viz.ui import decode_form, faults, models_form, navigation, tab_jobs, theme
 from mars_viz.ui.links import to_parameters
 from mars_viz.ui.live.live_link import Show
-from mars_viz.ui.live.page_state import NEXT, RACES, SAVED, TEXT, LivePageState, current_desk
-from mars_viz.ui.live.pair_form import Wanted, chosen_pair, pair_area
+from mars_viz.ui.live.page_state import NEXT, RACES, SAVED, TEXT, LivePageState, Wanted, current_desk
 from mars_viz.ui.live.views import device, race, released, saved, stream
 from mars_viz.ui.session import current_session
 
@@ -47,17 +46,21 @@ def page() -> None:
     navigation.write_link(to_parameters(desk.address_of(VIEWS[shown or TEXT])))
 
 
-def ask(desk: LivePageState) -> tuple[Callable[[], Settings], Callable[[], Wanted]]:
+def ask(desk: LivePageState) -> tuple[Callable[[], Settings], Wanted]:
     """The prompt, its folded settings, and the two buttons.
 
     All stay open while something is under way: the page that would open them again may be lost on a busy server.
     """
+    models = current_session().models
     left, middle, right = st.columns([6.6, 1.8, 2.0], vertical_alignment="center")
     with left:
-        text = decode_form.prompt_box(pair=chosen_pair(desk.link.models), start=desk.opening)
-    with middle:
-        wanted = pair_area(tab_jobs.shared_worker().models.recent, desk.link.models, desk.link.chat)
-        settings = decode_form.settings_area(start=desk.link.settings, shown=desk.decoded)
+        text = decode_form.prompt_box(pair=models_form.not_built_in(models), start=desk.opening)
+    with middle, st.popover("Settings", width="stretch"):
+        start = decode_form.drafting(desk.link.settings, models.tree)
+        settings = decode_form.settings_fields(start, desk.decoded)
+        chat = st.toggle("Chat template", desk.link.chat, key="chat", help="Formats the prompt with the target's")
+        decode_form.keep_shape(settings)
+    wanted = Wanted(models, chat)
     desk.remember(text, settings, wanted)
     with right:
         if st.button("Decode now", type="primary", width="stretch", help="Shows each round as soon as it is verified"):

@@ -191,7 +191,7 @@ def table(
     else:
         rows = [panel.row(name, dials[name]) for name in listed if name in panel.able]
         missing = any(row.basis is not Basis.EXACT for row in rows)
-        reason = tab_jobs.why_not_again(panel.run) if missing else ""
+        reason = tab_jobs.why_not_again(session, panel.run) if missing else ""
         with said:
             rule_tables.sentence(" ".join(filter(None, [every_rule.what_is_exact(rows), reason])))
         if missing:

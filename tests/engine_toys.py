@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mars_viz.backend_choice import BackendChoice
 from mars_viz.errors import BadInput, DeviceLost
 from mars_viz.run import Settings
 from mars_viz.ui.jobs.job import Job, JobState, LongJob, Progress
-from mars_viz.ui.jobs.models import Device, Models, PairChoice, Tell
+from mars_viz.ui.jobs.models import Device, Models, Tell
 from tests.factories import toy_run
 from tests.recorders import ToyRecorder
 
@@ -29,7 +30,7 @@ def blind() -> Models[str]:
     return Models(load, lambda pair: left.pop())
 
 
-def load(choice: PairChoice, tell: Tell) -> str:
+def load(choice: BackendChoice, tell: Tell) -> str:
     tell("Looking for it", 0.5)
     if choice.target == "missing":
         raise BadInput("There is no such toy; take another.")
@@ -57,7 +58,7 @@ class Look(Job[Seen]):
         self.unread: Any = None
 
     def work(self, models: Models[Any]) -> None:
-        pair = models.pair(PairChoice(self.target))
+        pair = models.pair(BackendChoice(self.target))
         found = tuple(name for name in ("streamlit", "torch", "pytest") if name in sys.modules)
         expendable = int(Path("/proc/self/oom_score_adj").read_text())
         self.tell(state=JobState.DECODING, pid=os.getpid(), libraries=found, what=pair)
@@ -99,7 +100,7 @@ class Steps(LongJob[Seen]):
         super().__init__(Seen(JobState.QUEUED))
 
     def steps(self, models: Models[Any]) -> Iterator[None]:
-        held = models.pair(PairChoice("long"), holder=self)
+        held = models.pair(BackendChoice("long"), holder=self)
         for step in range(1, 4):
             time.sleep(0.05)
             self.tell(state=JobState.DECODING, pid=os.getpid(), steps=step, what=held)

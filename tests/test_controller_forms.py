@@ -11,6 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from mars_viz import cli, default_folders
+from mars_viz.backend_choice import BackendChoice
 from mars_viz.controllers import CONTROLLERS, NONE
 from mars_viz.dialmap import DialMap, Exploration, MapProgress, controller_span, step
 from mars_viz.errors import BadInput
@@ -24,6 +25,7 @@ from mars_viz.speculators.names import check_controller
 from mars_viz.ui import tab_jobs
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import Ways
+from mars_viz.ui.session import KEY
 from mars_viz.ui.tune import sweep_requests
 from tests import test_live_page, test_tune_page
 from tests.factories import ToySpeculator
@@ -189,9 +191,7 @@ def test_a_map_of_a_threshold_that_was_stopped_goes_on(mapping: Path, monkeypatc
 def test_where_no_threshold_can_be_mapped_the_popover_says_why(mapping: Path) -> None:
     replace(cut_run("svip").unmapped, title="Foreign").save(mapping / "foreign")
     tab = opened(run="foreign")
-    assert "only the built-in pair is at hand" in captions(tab) and not [
-        b for b in tab.button if b.key == "map-threshold"
-    ]
+    assert "other models are chosen here" in captions(tab) and not [b for b in tab.button if b.key == "map-threshold"]
 
 
 def begun_by(tab: AppTest, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
@@ -224,7 +224,8 @@ def test_tune_sweeps_a_threshold_or_the_dial_by_cut_drafts(tmp_path: Path, monke
     assert [each.controller for each in sweep_requests._cut(wish)] == [f"svip:{at}" for at in (0.2, 0.3, 0.4, 1.5)]
     tab = test_tune_page.opened()
     settled(tab.selectbox(key="sweep-controller").select("SVIP").run())
-    tab.text_input(key="sweep-drafter").set_value("ngram:n=3")
+    tab.session_state[KEY].models = BackendChoice(drafter="ngram:n=3")
+    settled(tab.run())
     test_tune_page.clicked(tab, "sweep-begin")
     assert "drafts without probabilities" in test_tune_page.said(tab)
 

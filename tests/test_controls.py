@@ -112,6 +112,7 @@ EVERYWHERE = (
         Control("link", name, CLICK, (path(),))
         for name in ("Gallery", "Explore", "Live", "Compare", "Rules", "Tune", "Learn")
     ),
+    Control("button", "Models", NOTHING),  # the same on every page: used on Live
     Control("button", "*Help*", HOVER, (text("[data-testid=stTooltipContent]"),)),
     Control("button", "* › Cancel upload of *", NOTHING, fleeting=True),
     Control("figure", "area", CAMERA),
@@ -271,7 +272,6 @@ EXPLORE = (
     Control("summary", "Settings", CLICK, (seen(f"{POPOVER} details[open]"),), "New prompt"),
     *all_again(settings("New prompt / Settings")),
     *number("Max new tokens", "13", inside="New prompt / Settings"),
-    *choice("Drafter", ITSELF, words="Prompt lookup", inside="New prompt / Settings"),
     Control("textbox", "Prompt", PROMPT, (ITSELF,), "New prompt"),
     Control("button", "Decode", CLICK, (link("run"), text(".explorer .stream")), "New prompt", leaves=True),
     Control("button", "Map the dial", CLICK, (MAIN,), leaves=True),
@@ -437,7 +437,7 @@ LEARN = (
 )
 
 CLOCK = "Wall-clock check: strict and this setting in turn"
-NEW, FIELDS = "New sweep", "New sweep / Dial range, settings, models and folder"
+NEW, FIELDS = "New sweep", "New sweep / Dial range, settings and folder"
 OWN = text("[data-testid=stPopoverBody]")
 TUNE = (
     *SHARE,
@@ -494,7 +494,7 @@ TUNE = (
     Control("button", "Rules › Remove *", CLICK, (OWN,), NEW),
     Control("button", "Rules › Clear all", CLICK, (OWN,), NEW),
     *choice("Rules", OWN, words="MARS", inside=NEW),
-    Control("summary", "Dial range, settings, models and folder", CLICK, (seen(f"{POPOVER} details[open]"),), NEW),
+    Control("summary", "Dial range, settings and folder", CLICK, (seen(f"{POPOVER} details[open]"),), NEW),
     *number("*: θ from", "0.5", inside=FIELDS),
     Control("spinbutton", "to (strict)", NOTHING, (), FIELDS, fleeting=True),
     Control("button", "to (strict) › *", NOTHING, (), FIELDS, fleeting=True),
@@ -513,8 +513,6 @@ TUNE = (
     *drawn_trees(FIELDS),
     *number("Top-k", "20", inside=FIELDS),
     *number("Seed", "7", inside=FIELDS),
-    Control("textbox", "Target", typed("one", "Enter"), (ITSELF,), FIELDS),
-    Control("textbox", "Drafter", typed("one", "Enter"), (ITSELF,), FIELDS),
     Control("checkbox", "Apply the chat template", CLICK, (ITSELF,), FIELDS),
     Control("textbox", "Ray cluster", typed("auto", "Enter"), (ITSELF,), FIELDS, fleeting=True),
     Control("textbox", "Folder for results", typed("elsewhere", "Enter"), (ITSELF,), FIELDS),
@@ -550,7 +548,10 @@ LIVE = (
     Control("button", "Models", CLICK, (seen(POPOVER),)),
     *choice("Device", ITSELF, inside="Models"),
     *choice("Dtype", ITSELF, inside="Models"),
-    Control("switch", "Chat template", CLICK, (ITSELF,), "Models"),
+    Control("button", "Load", CLICK, (OWN,), "Models"),
+    Control("button", "Unload", CLICK, (OWN,), "Models"),
+    Control("button", "Save", saved("toml"), (), "Models"),
+    Control("button", "Stop", NOTHING, (), "Models", fleeting=True),
     *choice("Pair", OWN, words="nother", inside="Models"),
     Control("textbox", "Target", typed("one", "Enter"), (ITSELF,), "Models"),
     Control("textbox", "Drafter", typed("one", "Enter"), (ITSELF,), "Models", leaves=True),
@@ -585,17 +586,17 @@ LIVE = (
     Control("summary", "Bin (#)", CLICK, (seen(OPENED),), fleeting=True),
     Control("button", "Settings", CLICK, (seen(POPOVER),)),
     *settings("Settings"),
+    Control("switch", "Chat template", CLICK, (ITSELF,), "Settings"),
     Control("textbox", "Prompt", PROMPT, (ITSELF,)),
     Control("button", "Decode now", CLICK, (link("run"), MAIN), leaves=True),
     Control("button", "Race now", CLICK, (MAIN,), leaves=True),
-    Control("summary", "Models and device", CLICK, (seen(OPENED),), each=True),
-    Control("button", "Measure passes", CLICK, (MEASURED,), "Models and device"),
-    Control("button", "Measure again", CLICK, (MAIN,), "Models and device", fleeting=True),
-    Control("button", "Check the head", CLICK, (seen(".js-plotly-plot"),), "Models and device"),
-    Control("button", "Check again", NOTHING, (), "Models and device", fleeting=True),
-    Control("button", "Stop", CLICK, (MAIN,), "Models and device", fleeting=True),
+    Control("summary", "Measure these models", CLICK, (seen(OPENED),), each=True),
+    Control("button", "Measure passes", CLICK, (MEASURED,), "Measure these models"),
+    Control("button", "Measure again", CLICK, (MAIN,), "Measure these models", fleeting=True),
+    Control("button", "Check the head", CLICK, (seen(".js-plotly-plot"),), "Measure these models"),
+    Control("button", "Check again", NOTHING, (), "Measure these models", fleeting=True),
+    Control("button", "Stop", CLICK, (MAIN,), "Measure these models", fleeting=True),
     Control("button", "Cancel", CLICK, (MAIN,), fleeting=True),
-    Control("button", "Unload models", CLICK, (MAIN,), "Models and device"),
     Control("radio", "Show › *", CLICK, (link("view"), MAIN), leaves=True),
 )
 

@@ -30,6 +30,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, Gemma3TextConfig, PreTrainedModel, Qwen3Config
 
 from mars_viz import cli, trees
+from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
 from mars_viz.race.making import Racing
@@ -54,9 +55,8 @@ from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.networks.llama_forward import Body
 from mars_viz.speculators.networks.small_llama import PackedLlama
 from mars_viz.speculators.sampling import law
-from mars_viz.ui.jobs.models import PairChoice, at_hand
-from mars_viz.ui.links import from_parameters
-from mars_viz.ui.live.live_link import LiveView
+from mars_viz.ui import models_link
+from mars_viz.ui.jobs.models import at_hand
 from mars_viz.walk import Prefix
 from training.eagle_head import EagleHead, HeadShape
 
@@ -445,7 +445,7 @@ def test_the_built_in_head_drafts_usefully_for_the_built_in_target() -> None:
         for prompt in ("Once upon a time there was a little fox", "The frog wanted to", "Add 58 and 67.\nAdd")
     ]
     assert {run.provenance.drafter for run in runs} == {"eagle3"}
-    assert at_hand(runs[0].provenance) == PairChoice(drafter="eagle3")
+    assert at_hand(runs[0].provenance) == BackendChoice(drafter="eagle3")
     assert sum(len(run.token_ids) for run in runs) / sum(len(run.rounds) for run in runs) > 2.5
     kept = [len(round_.token_ids) - 1 for run in runs for round_ in run.rounds[:-1]]
     first, second = (sum(each > depth for each in kept) / sum(each >= depth for each in kept) for depth in (0, 1))
@@ -453,7 +453,9 @@ def test_the_built_in_head_drafts_usefully_for_the_built_in_target() -> None:
 
 
 def test_a_link_that_names_a_head_says_that_it_may_be_fetched() -> None:
-    opened = from_parameters(LiveView, {"drafter": "eagle3:org/name"})
-    assert opened.view.models == PairChoice(drafter="eagle3:org/name")
-    assert any("fetch what is not here yet from the hub" in complaint for complaint in opened.complaints)
-    assert not from_parameters(LiveView, {"drafter": "eagle3"}).complaints
+    complaints: list[str] = []
+    found = models_link.read({"drafter": "eagle3:org/name"}, BUILT_IN, complaints)
+    assert found.models == BackendChoice(drafter="eagle3:org/name", folders=found.folders)
+    assert any("fetch what is not here yet from the hub" in complaint for complaint in complaints)
+    complaints.clear()
+    assert models_link.read({"drafter": "eagle3"}, BUILT_IN, complaints).drafter == "eagle3" and not complaints

@@ -38,7 +38,7 @@ LAYERS = (
     ("analysis",),
     ("figures", "samples"),
     ("speculators",),
-    ("recording", "imports"),
+    ("recording", "imports", "backend_choice"),
     ("record_map", "record_rule_walks"),
     ("race",),
     ("prompts",),

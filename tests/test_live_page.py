@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from mars_viz.backend_choice import BackendChoice
 from mars_viz.errors import BadInput, TooLarge
 from mars_viz.race import Race, files, save_race
 from mars_viz.race.making import RECORDED, RaceStep, RaceTexts
@@ -22,11 +23,11 @@ from mars_viz.race.store import RaceStore
 from mars_viz.run import Settings
 from mars_viz.runfiles import write_zip
 from mars_viz.runstore import RunStatus, RunStore
-from mars_viz.ui import navigation, tab_jobs, visitors
+from mars_viz.ui import models_form, navigation, tab_jobs, visitors
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
 from mars_viz.ui.jobs.job import JobState, LongJob, Progress
-from mars_viz.ui.jobs.models import Device, Models, PairChoice, Status
+from mars_viz.ui.jobs.models import Device, Models, Status
 from mars_viz.ui.jobs.race_job import Raced, RaceJob
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.live import live_words
@@ -68,7 +69,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(tab_jobs, "streamed", lambda chat, name: replace(ways, name=name))
     monkeypatch.setattr(tasks, "race", lambda *asked: ToyRacer())
     # AppTest forgets before every run that app.py was run; going through it would lose the click (see navigation).
-    monkeypatch.setattr(navigation, "through_app", lambda: None)
+    monkeypatch.setattr(navigation, "through_app", models_form.draw)
     for held in (Script, ToyRacer):
         monkeypatch.setattr(held, "held", threading.Event())
     yield tmp_path
@@ -79,6 +80,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def opened(**parameters: str) -> AppTest:
     tab = AppTest.from_file(str(ROOT / "app.py"), default_timeout=PATIENCE)
     tab.query_params = dict(parameters)
+    tab.session_state[models_form.OPEN] = True
     return settled(tab.switch_page("pages/live.py").run())
 
 
@@ -127,7 +129,7 @@ def test_what_slows_the_models_down_is_said_as_text(folder, monkeypatch):
 
 def test_the_names_of_the_models_that_are_loaded_are_text(folder):
     worker = tab_jobs.shared_worker()
-    worker.models.pair(PairChoice("![x](http://e.vil/x)", "<img src=x>"))
+    worker.models.pair(BackendChoice("![x](http://e.vil/x)", "<img src=x>"))
     tab = opened()
     assert "![x](http://e.vil/x) with &lt;img src=x&gt;" in notes(tab) and "<img" not in notes(tab)
     assert not any("e.vil" in caption.value for caption in tab.caption)
@@ -366,16 +368,16 @@ def test_the_models_are_unloaded_on_demand_and_after_an_idle_time(folder):
     tab.text_area(key="prompt").set_value("Once")
     press(tab, "Decode now")
     wait(tab)
-    assert tab_jobs.shared_worker().models.status.choice == PairChoice()
-    press(tab, "Unload models")
+    assert tab_jobs.shared_worker().models.status.choice == BackendChoice()
+    press(tab, "Unload")
     until(lambda: tab_jobs.shared_worker().models.status.choice is None)
 
 
-def fitting(free: int, sizes: dict[str, int]) -> Callable[[PairChoice, Any], object]:
+def fitting(free: int, sizes: dict[str, int]) -> Callable[[BackendChoice, Any], object]:
     """Loads by size on a device with so many bytes."""
     held: dict[str, int] = {}
 
-    def load(choice: PairChoice, tell: Any) -> object:
+    def load(choice: BackendChoice, tell: Any) -> object:
         tell("Reading", 0.5)
         left = free - sum(held.values())
         if sizes[choice.target] > left:
@@ -397,11 +399,11 @@ def test_what_does_not_fit_leaves_the_models_that_are_there():
     load.held[""] = 6
     for target, message in (("large", "not fit"), ("broken", "broken")):
         with pytest.raises(BadInput, match=message):
-            models.pair(PairChoice(target, "x"))
-        assert models.status == Status(PairChoice(), Device("toy", "", weights=6))
+            models.pair(BackendChoice(target, "x"))
+        assert models.status == Status(BackendChoice(), Device("toy", "", weights=6))
         assert models.pair() == ""
-    assert models.pair(PairChoice("other", "x")) == "other"  # the old one goes first, since both do not fit
-    assert models.recent == (PairChoice("other", "x"), PairChoice())
+    assert models.pair(BackendChoice("other", "x")) == "other"  # the old one goes first, since both do not fit
+    assert models.recent == (BackendChoice("other", "x"), BackendChoice())
 
 
 class Toy:
@@ -423,7 +425,7 @@ class Room:
         gc.collect()
         return sorted(pair.name for pair in self.on_it)
 
-    def load(self, choice: PairChoice, tell: Any) -> Toy:
+    def load(self, choice: BackendChoice, tell: Any) -> Toy:
         need, free = self.sizes[choice.target], self.size - sum(self.sizes[name] for name in self.names)
         if need > free:
             raise TooLarge(f"It needs {need}, and {free} are free.", need, free)
@@ -439,7 +441,7 @@ class Room:
 class Sweeps(LongJob[Progress]):
     """Keeps its pair between its steps, as a sweep does."""
 
-    def __init__(self, choice: PairChoice, steps: int = 3, fail: bool = False) -> None:
+    def __init__(self, choice: BackendChoice, steps: int = 3, fail: bool = False) -> None:
         super().__init__(Progress(JobState.QUEUED))
         self.choice, self.count, self.fails = choice, steps, fail
 
@@ -452,7 +454,7 @@ class Sweeps(LongJob[Progress]):
             raise BadInput("It went wrong.")
 
 
-SWEPT, OTHER, HUGE = PairChoice("swept", "x"), PairChoice("other", "x"), PairChoice("huge", "x")
+SWEPT, OTHER, HUGE = BackendChoice("swept", "x"), BackendChoice("other", "x"), BackendChoice("huge", "x")
 
 
 @pytest.mark.parametrize("how", ["done", "cancelled", "failed"])
@@ -483,11 +485,11 @@ def test_what_does_not_fit_beside_a_sweep_says_so_and_leaves_every_pair_usable()
             models.pair(OTHER)
         sweep.run(models)
         assert (room.names, models.status.choice, models.pair(SWEPT).name) == (["swept"], SWEPT, "swept")
-    models.pair(PairChoice("third", "x"))
+    models.pair(BackendChoice("third", "x"))
     with pytest.raises(TooLarge, match="sweep"):
         models.pair(OTHER)
     assert room.names == ["swept", "third"]
-    models.pair(PairChoice("fourth", "x"))  # fits in the place of the third, which nobody needs
+    models.pair(BackendChoice("fourth", "x"))  # fits in the place of the third, which nobody needs
     assert room.names == ["fourth", "swept"] and room.loads == 3
     sweep.cancel()
     sweep.run(models)

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from mars_viz.backend_choice import BackendChoice
 from mars_viz.dialmap import Budget, Span
 from mars_viz.record_map import Mapping
 from mars_viz.recording import Recording
@@ -30,7 +31,7 @@ from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
 from mars_viz.ui.jobs.job import FAULT, Job, JobState
 from mars_viz.ui.jobs.model_process import GIVEN_UP, ModelProcess, Wire
 from mars_viz.ui.jobs.model_process_main import EXPENDABLE, MODEST
-from mars_viz.ui.jobs.models import PairChoice, Status
+from mars_viz.ui.jobs.models import Status
 from mars_viz.ui.jobs.walk_job import WalkJob
 from mars_viz.ui.jobs.worker import UnloadJob, Worker
 from mars_viz.ui.under_way import stop_button
@@ -73,11 +74,11 @@ def test_a_job_is_done_elsewhere_and_what_it_tells_is_told_here(engine):
 def test_what_is_held_there_is_known_here(engine):
     done(engine, Look("bear"))
     done(engine, Look("hare"))
-    assert engine.status.choice == PairChoice("hare") and engine.status.device.used == len("toy hare")
-    assert engine.recent[:2] == (PairChoice("hare"), PairChoice("bear"))
+    assert engine.status.choice == BackendChoice("hare") and engine.status.device.used == len("toy hare")
+    assert engine.recent[:2] == (BackendChoice("hare"), BackendChoice("bear"))
     refused = done(engine, Look("missing"))
     assert (refused.state, refused.error) == (JobState.FAILED, "There is no such toy; take another.")
-    assert engine.status.choice == PairChoice("hare") and engine.status.doing == ""
+    assert engine.status.choice == BackendChoice("hare") and engine.status.doing == ""
     done(engine, UnloadJob())
     assert engine.status.choice is None and engine.status.device is None
 

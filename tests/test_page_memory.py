@@ -113,7 +113,7 @@ def test_a_tab_that_knows_more_of_a_run_does_not_share(folder: Path) -> None:
 
 
 def test_rules_is_left_without_what_its_button_needs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tab_jobs, "why_not_again", lambda run: "")
+    monkeypatch.setattr(tab_jobs, "why_not_again", lambda session, run: "")
     panels = made(AllRules, monkeypatch)
     tab = tabs.opened("pages/rules.py", run="run-0")
     assert not tab.button(key="lab-every-rule").disabled and len(panels) == 1

@@ -13,6 +13,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 import mars_viz.components.explorer as component
+from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.components.explorer import ExplorerState
 from mars_viz.errors import BadInput
 from mars_viz.run import Provenance, Run, Settings
@@ -21,9 +22,10 @@ from mars_viz.runstore import RunStore
 from mars_viz.ui import links, navigation, session, tab_jobs
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import Ways
-from mars_viz.ui.jobs.models import OTHER_DRAFTERS, Models, PairChoice, at_hand
+from mars_viz.ui.jobs.models import OTHER_DRAFTERS, Models, at_hand
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import View
+from mars_viz.ui.session import Session
 from tests import tabs
 from tests.factories import toy_run
 from tests.recorders import ToyRecorder
@@ -256,7 +258,8 @@ def test_the_settings_reach_the_decoder(folder):
     tab.number_input(key="temperature").set_value(1.0)
     tab.number_input(key="limit").set_value(20)
     tab.text_area(key="stop").set_value("\n the end \n\n<b>")
-    tab.selectbox(key="decode-drafter").select("Prompt lookup")
+    tab.session_state["mars_viz"].models = OTHER_DRAFTERS["Prompt lookup"]
+    settled(tab.run())
     tab = wait_for_result(decode(tab, "a fox"))
     assert tab_jobs.shared_worker().models.status.choice == OTHER_DRAFTERS["Prompt lookup"]
     settings = tab.session_state["mars_viz"].runs[picker(tab).value].settings
@@ -334,7 +337,7 @@ def test_decoding_again_at_the_dial_keeps_prompt_and_settings(folder, monkeypatc
 def test_decoding_again_needs_the_pair_and_says_so(folder, monkeypatch):
     press_decode_at(monkeypatch, 0.5)
     tab = opened()
-    assert "only the built-in pair is at hand" in notes(tab)
+    assert "other models are chosen here" in notes(tab)
     assert figures(tab) == 4 and picker(tab).value == "a-story"
 
 
@@ -368,11 +371,14 @@ def test_a_view_survives_its_link(view):
 def test_the_pair_is_asked_for_politely_where_torch_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "mars_viz.speculators.loading", None)
     with pytest.raises(BadInput, match="install requirements"):
-        tasks.load(PairChoice(), lambda doing, share: None)
+        tasks.load(BackendChoice(), lambda doing, share: None)
 
 
-def test_only_runs_of_the_built_in_pair_can_be_decoded_again():
+def test_runs_of_the_built_in_pair_and_of_the_chosen_models_can_be_decoded_again():
     run = toy_run()
-    assert "toy-target" in tab_jobs.why_not_again(run)
+    assert "toy-target" in tab_jobs.why_not_again(Session(), run)
     made_here = replace(run.provenance, target="built-in/target", drafter="built-in/drafter")
-    assert tab_jobs.why_not_again(replace(run, provenance=made_here)) == ""
+    assert tab_jobs.why_not_again(Session(), replace(run, provenance=made_here)) == ""
+    chosen = Session(models=BackendChoice("/home/me/toy-target", "/home/me/toy-drafter", folders=True))
+    assert tab_jobs.models_for(chosen, run) == chosen.models and tab_jobs.why_not_again(chosen, run) == ""
+    assert tab_jobs.models_for(chosen, replace(run, provenance=made_here)) == BUILT_IN

@@ -19,6 +19,7 @@ import pytest
 from sweep_cases import toy_sweep
 
 from mars_viz import cli, demo
+from mars_viz.backend_choice import BackendChoice
 from mars_viz.errors import BadInput
 from mars_viz.permissions import DELETE, PATHS, MayDelete, MayNamePaths, about_paths, is_this_machine
 from mars_viz.permissions import who_may_delete as deletes
@@ -27,8 +28,7 @@ from mars_viz.runfiles import save_run
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.names import check_id
 from mars_viz.ui import decode_form, visitors
-from mars_viz.ui.jobs.models import PairChoice
-from mars_viz.ui.live.pair_form import in_words
+from mars_viz.ui.models_form import in_words
 from tests.clients import opened
 from tests.factories import toy_run
 
@@ -152,9 +152,9 @@ def test_what_is_no_id_is_refused_whether_or_not_it_is_there(monkeypatch: pytest
 def test_models_are_folders_only_for_those_who_may_name_paths(monkeypatch: pytest.MonkeyPatch) -> None:
     for may in (True, False):
         monkeypatch.setattr(visitors, "may_name_paths", lambda may=may: may)
-        assert decode_form.named_models(" org/name", "name ") == PairChoice("org/name", "name", folders=may)
-        assert decode_form.named_models("", "") == PairChoice()  # which is the pair that is held already
-        assert in_words(PairChoice("/home/me/big", "org/b", folders=True)) == f"{'/home/me/' * may}big with org/b"
+        assert decode_form.named_models(" org/name", "name ") == BackendChoice("org/name", "name", folders=may)
+        assert decode_form.named_models("", "") == BackendChoice()  # which is the pair that is held already
+        assert in_words(BackendChoice("/home/me/big", "org/b", folders=True)) == f"{'/home/me/' * may}big with org/b"
 
 
 @pytest.mark.parametrize("name", ["docs/rules", "mars_viz/demo", "tests", "no-such/model", "none"])

@@ -29,6 +29,7 @@ from sweep_cases import SETTINGS, toy_prompts
 from test_turns import talks
 
 from mars_viz import cli
+from mars_viz.backend_choice import BUILT_IN
 from mars_viz.demo.tasks import Task
 from mars_viz.dialmap import Span, span_of
 from mars_viz.errors import BadInput, ModelError, SettingError
@@ -44,7 +45,7 @@ from mars_viz.sweep.sweep import SweepLoop
 from mars_viz.ui import visitors
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.job import JobState
-from mars_viz.ui.jobs.models import BUILT_IN, Models
+from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.tune import sweep_requests
 from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.ui.tune.sweep_requests import SweepRequest

@@ -906,7 +906,7 @@ def test_in_a_browser_trees_are_swept_and_named(empty, browser):
         count = page.get_by_role("spinbutton", name="Prompts of each task")
         count.fill("1")
         count.press("Enter")
-        page.get_by_text("Dial range, settings, models and folder").click()
+        page.get_by_text("Dial range, settings and folder").click()
         page.get_by_role("radio", name="Tree").click()
         for name, value in (("Depth", "2"), ("Nodes", "4")):
             box = page.get_by_role("spinbutton", name=name)

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import pytest
 
+from mars_viz.backend_choice import BackendChoice
 from mars_viz.dialmap import DialMap
 from mars_viz.dialmap import MapProgress as Mapped
 from mars_viz.errors import BadInput
@@ -21,7 +22,7 @@ from mars_viz.ui import tab_jobs
 from mars_viz.ui.jobs import decode_job
 from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, Ways
 from mars_viz.ui.jobs.job import FAULT, Job, JobState, LongJob, Progress
-from mars_viz.ui.jobs.models import Models, PairChoice
+from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import LEFT, OrphanReaper, Worker
 from mars_viz.ui.links import View
 from mars_viz.ui.live import live_words
@@ -366,18 +367,18 @@ def test_other_kinds_of_jobs_take_their_turn_in_the_same_queue():
 
 
 def test_a_pair_is_loaded_once_and_another_only_when_asked_for():
-    loaded: list[PairChoice] = []
+    loaded: list[BackendChoice] = []
     models = Models(lambda choice, tell: loaded.append(choice) or object())
     assert models.status.choice is None
     first = models.pair()
     assert models.pair() is first
-    assert models.pair(PairChoice("org/target", "org/drafter")) is not first
-    assert models.status.choice == PairChoice("org/target", "org/drafter")
+    assert models.pair(BackendChoice("org/target", "org/drafter")) is not first
+    assert models.status.choice == BackendChoice("org/target", "org/drafter")
     models.pair()
     models.drop()
     assert models.status.choice is None
     models.pair()
-    assert loaded == [PairChoice(), PairChoice("org/target", "org/drafter"), PairChoice(), PairChoice()]
+    assert loaded == [BackendChoice(), BackendChoice("org/target", "org/drafter"), BackendChoice(), BackendChoice()]
 
 
 def test_a_run_goes_to_the_store_while_it_is_made_and_stays_there(tmp_path):

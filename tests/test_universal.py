@@ -25,6 +25,7 @@ from transformers import (
 )
 
 from mars_viz import cli
+from mars_viz.backend_choice import BackendChoice
 from mars_viz.costs import costs_from, drafts_seconds
 from mars_viz.demo import DRAFTER, TARGET
 from mars_viz.dialmap import Span, span_of
@@ -51,7 +52,6 @@ from mars_viz.speculators.networks.layer_inputs import LayerInputs
 from mars_viz.speculators.token_bytes import TransformersTokenizer
 from mars_viz.sweep import Sweep
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.models import PairChoice
 from mars_viz.ui.live.live_words import cost_tiles
 
 PROMPT = "Once upon a time there was a little fox"
@@ -453,7 +453,7 @@ def test_transformers_writes_the_same_text_in_as_many_rounds_or_more(
 
 
 def test_a_sweep_and_live_take_it(folders: dict[str, Path], tmp_path: Path) -> None:
-    named = PairChoice(str(TARGET), str(folders["permuted drafter"]), "cpu", "float32", folders=True)
+    named = BackendChoice(str(TARGET), str(folders["permuted drafter"]), "cpu", "float32", folders=True)
     backend = tasks.load(named, lambda doing, share: None)
     assert tasks.look(backend).notes == (
         "permuted-drafter drafts by text: the drafter has another tokenizer than the target.",

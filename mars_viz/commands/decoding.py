@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mars_viz.analysis.metrics import speed, summary
+from mars_viz.backend_choice import AUTO, read_backend_file
 from mars_viz.chat import check_prompt
 from mars_viz.controllers import CONTROLLERS, NONE
 from mars_viz.controllers import EXAMPLE as CUT
@@ -24,7 +25,7 @@ from mars_viz.record_map import OVER_CONTROLLER, OVER_DIAL
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, stop_words
 from mars_viz.runfiles import check_free
-from mars_viz.shapes import DRAWN_EXAMPLE, EXAMPLE, drafted_tokens
+from mars_viz.shapes import CHAIN, DRAWN_EXAMPLE, EXAMPLE, drafted_tokens
 from mars_viz.speculators.drafter_names import Ngram
 from mars_viz.speculators.names import check_controller, check_device_map, check_names, check_trees
 from mars_viz.strict_formats import json_of
@@ -151,6 +152,11 @@ def model_arguments(parser: argparse.ArgumentParser) -> None:
 def backend_arguments(parser: argparse.ArgumentParser, *, drafter: bool = True) -> None:
     """Add the options for the models, as `opened_backend` reads them; the drafter's where it is not known."""
     parser.add_argument(
+        "--backend",
+        metavar="FILE",
+        help="a backend.toml that says target, drafter, tree, device and dtype; options beside it go first",
+    )
+    parser.add_argument(
         "--target",
         metavar="MODEL",
         help="hub id or folder of the target, or the address of a vLLM server that was started with --logprobs-mode "
@@ -185,6 +191,18 @@ def backend_arguments(parser: argparse.ArgumentParser, *, drafter: bool = True) 
         help="on CUDA take the batched pass with CUDA graphs, which has not been run on a GPU yet, in place of "
         "transformers' own",
     )
+
+
+def with_backend_file(options: argparse.Namespace) -> argparse.Namespace:
+    """The options, where they name no models, tree, device or dtype those of the file that they name, if any. Raises
+    BadInput for a file that cannot be read."""
+    if getattr(options, "backend", None) is None:
+        return options
+    said = read_backend_file(options.backend)
+    for name, nothing in (("target", None), ("drafter", None), ("tree", CHAIN), ("device", AUTO), ("dtype", AUTO)):
+        if name in options and getattr(options, name) == nothing:
+            setattr(options, name, getattr(said, name) or nothing)
+    return options
 
 
 def settings_of(options: argparse.Namespace, **others: Any) -> Settings:

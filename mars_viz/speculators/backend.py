@@ -13,6 +13,7 @@ import torch
 from mars_viz.chat import History, check_prompt
 from mars_viz.errors import PromptError, SettingError
 from mars_viz.run import WITHIN_ROUNDING, Piece, Provenance, Settings
+from mars_viz.shapes import CHAIN
 from mars_viz.speculators.draft import Drafter, FollowsTarget, Target
 from mars_viz.speculators.drafter_names import by_text_alone, chains_alone
 from mars_viz.speculators.memory import bytes_of
@@ -107,6 +108,8 @@ class Backend:
     """Of the libraries behind it."""
     place: torch.device = CPU
     """Where the models are."""
+    tree: str = CHAIN
+    """The shape of drafts where settings name none."""
 
     def speculator(
         self, settings: Settings, needs: Collection[str] | None = None, *, later: bool = False
@@ -130,6 +133,11 @@ class Backend:
             raise SettingError(by_text_alone(self.drafter.name, self.target.name))
         if settings.drafts_trees and not self.drafter.drafts_trees:
             raise SettingError(chains_alone(self.drafter.name))
+
+    def has_made(self, made_with: Provenance) -> bool:
+        """True where what was made comes from these weights, in this dtype."""
+        ours = (self.target.revision, self.drafter.revision, self.dtype)
+        return ours == (made_with.target_revision, made_with.drafter_revision, made_with.dtype)
 
     def ending(self, settings: Settings) -> Ending:
         """When a text ends."""

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 
 import streamlit as st
 
+from mars_viz.backend_choice import BackendChoice
+from mars_viz.controllers import NONE
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import markdown, visible
 from mars_viz.rules import RULES, Fixed, Rule, rule_named
 from mars_viz.run import Run, Settings
-from mars_viz.shapes import CHAIN
+from mars_viz.shapes import CHAIN, drafted_tokens, shape_named, with_nodes
 from mars_viz.speculators.names import NO_SERVER, check_id, drafter_for, models_named, server_named
 from mars_viz.ui import draft_fields, visitors
-from mars_viz.ui.jobs.models import BUILT_IN, OTHER_DRAFTERS, PairChoice
+from mars_viz.ui.session import current_session
 
 START = Settings()
 STOP_HELP = "Texts that end decoding, one on each line, blanks included; the token that completes one stays whole."
@@ -41,7 +45,7 @@ def prompt_box(*, pair: str = "", start: str = EXAMPLE, follows: bool = False) -
         st.session_state["prompt"] = st.session_state["prompt-put"] = start
     return st.text_area(
         "Prompt",
-        start,
+        "" if follows else start,  # which the session has set
         key="prompt",
         height=68,
         label_visibility="collapsed",
@@ -50,12 +54,6 @@ def prompt_box(*, pair: str = "", start: str = EXAMPLE, follows: bool = False) -
         if pair
         else "The built-in pair writes on from here: short simple stories, additions, sorted lists, short answers.",
     )
-
-
-def settings_area(start: Settings = START, shown: Run | None = None) -> Callable[[], Settings]:
-    """The settings in a popover; as `settings_fields`."""
-    with st.popover("Settings", width="stretch"):
-        return settings_fields(start, shown)
 
 
 def settings_fields(start: Settings = START, shown: Run | None = None) -> Callable[[], Settings]:
@@ -111,20 +109,6 @@ def settings_fields(start: Settings = START, shown: Run | None = None) -> Callab
     )
 
 
-def drafter_field() -> PairChoice:
-    """What drafts for the built-in target."""
-    choices = {"Built-in drafter": BUILT_IN} | OTHER_DRAFTERS
-    named = st.selectbox(
-        "Drafter",
-        list(choices),
-        key="decode-drafter",
-        help="The EAGLE-3 head reads what enters three of the target's layers. Prompt lookup, the suffix index and the "
-        "table draft what followed the same words before; they need no model. The target's first layers are the target "
-        "that leaves early. Live takes any pair.",
-    )
-    return choices[named]
-
-
 def stop_lines(text: str) -> tuple[str, ...]:
     """The stop strings of a text that has one on each line."""
     return tuple(line for line in text.split("\n") if line)
@@ -151,7 +135,23 @@ def checked(notices: list[str], prompt: str, settings: Callable[[], Settings], *
     return chosen
 
 
-def named_models(target: str, drafter: str, device: str = "auto", dtype: str = "auto") -> PairChoice:
+def drafting(start: Settings, tree: str) -> Settings:
+    """The settings with drafts of that shape in place of their own, where that is another."""
+    shape = shape_named(tree)
+    if shape.shape.name == start.tree or (tree == CHAIN and not start.drafts_trees):
+        return start
+    return replace(start, tree=tree, gamma=drafted_tokens(None, tree), controller=NONE)
+
+
+def keep_shape(settings: Callable[[], Settings]) -> None:
+    """The other forms draft in the shape of this one from now on; of one that cannot be read, as before."""
+    with suppress(BadInput):
+        said, session = settings(), current_session()
+        tree = with_nodes(said.tree, said.gamma) if said.drafts_trees else CHAIN
+        session.models = replace(session.models, tree=tree)
+
+
+def named_models(target: str, drafter: str, device: str = "auto", dtype: str = "auto") -> BackendChoice:
     """The models of these names, of which none is the built-in one, or for another target prompt lookup. Raises
     BadInput for a name that this visitor may not give."""
     drafting = drafter_for(target.strip() or None, drafter.strip() or None)
@@ -163,7 +163,7 @@ def named_models(target: str, drafter: str, device: str = "auto", dtype: str = "
     for name in () if folders else models:
         check_id(name)
     drafted_by = drafting if isinstance(drafting, str) else drafting.name
-    return PairChoice(target.strip(), drafted_by, device, dtype, folders)
+    return BackendChoice(target.strip(), drafted_by, device, dtype, folders)
 
 
 def fixed_inputs(rule: Rule, key: str, start: Rule | None = None) -> Rule:

@@ -135,9 +135,9 @@ def whole_in(text: str, below: int = 10**9) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < len(str(below)) else None
 
 
-def clipped(text: str) -> str:
+def clipped(text: str, most: int = 20) -> str:
     """A parameter, short enough to be quoted."""
-    return text if len(text) <= 20 else text[:19] + "…"
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 @dataclass(frozen=True, slots=True)

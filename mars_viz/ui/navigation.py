@@ -10,6 +10,8 @@ import streamlit as st
 from streamlit.runtime.pages_manager import PagesManager
 
 from mars_viz.components.mount import Element, mount
+from mars_viz.ui import models_link
+from mars_viz.ui.session import current_session
 
 PAGE = Element("mars_viz_page", ("page",))
 
@@ -39,9 +41,12 @@ def keep_to_the_browser() -> None:
 
 
 def write_link(parameters: Mapping[str, str]) -> None:
-    """Let the address say what is shown. One that says it is left alone: the browser is told of each one written."""
-    if st.query_params.to_dict() != parameters:
-        st.query_params.from_dict(parameters)
+    """Let the address say what is shown, and the tab's models. One that says it is left alone: the browser is told of
+    each one written."""
+    session = current_session()
+    every = {**models_link.written(session.models, session.begun), **parameters}
+    if st.query_params.to_dict() != every:
+        st.query_params.from_dict(every)
 
 
 def leave_for(page: str) -> NoReturn:

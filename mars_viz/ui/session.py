@@ -9,8 +9,10 @@ from uuid import uuid4
 
 import streamlit as st
 
+from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.run import Run
 from mars_viz.ui.jobs.decode_job import DecodeJob
+from mars_viz.ui.jobs.job import Job
 from mars_viz.ui.links import Opened, View, clipped, fitted, from_parameters
 
 M = TypeVar("M")
@@ -54,6 +56,18 @@ class Session:
     """Sentences about runs that made room, for when the next one is opened."""
     uploaded: str = ""
     """The last upload that was read, so that a rerun does not read it again."""
+    models: BackendChoice = BUILT_IN
+    """What every page of this tab decodes with."""
+    begun: BackendChoice = BUILT_IN
+    """What tabs of this server begin with."""
+    chose: bool = False
+    """True once the link that opened the tab has said which models."""
+    models_job: Job[Any] | None = None
+    """The loading or unloading that this tab waits for."""
+    models_error: str = ""
+    """Why the last loading came to nothing; empty where it did not."""
+    models_notices: list[str] = field(default_factory=list)
+    """Sentences about the link's models, until the choice is opened."""
     shows_text: bool = False
     """True once the browser has shown a run's text; until then its figures wait."""
 

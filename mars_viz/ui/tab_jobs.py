@@ -1,4 +1,4 @@
-"""Decoding for this tab with the built-in pair: the server's one worker, and what becomes of a job when it ends.
+"""Decoding for this tab with its models: the server's one worker, and what becomes of a job when it ends.
 
 The models live in a process of their own, which the first decode starts; nothing here imports their libraries.
 """
@@ -14,6 +14,7 @@ import streamlit as st
 from streamlit import runtime
 
 from mars_viz import default_folders
+from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.controllers import CONTROLLERS, NONE
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted, number
@@ -26,7 +27,7 @@ from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, Ways
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.jobs.model_process import ModelProcess
-from mars_viz.ui.jobs.models import BUILT_IN, PairChoice, at_hand
+from mars_viz.ui.jobs.models import models_that_made
 from mars_viz.ui.jobs.worker import LEFT, Wanted, Worker
 from mars_viz.ui.links import View
 from mars_viz.ui.session import Filling, Session
@@ -94,7 +95,7 @@ def start(
     session: Session,
     prompt: str,
     settings: Callable[[], Settings],
-    choice: PairChoice = BUILT_IN,
+    choice: BackendChoice = BUILT_IN,
     *,
     over: str = "",
     then: View | None = None,
@@ -117,6 +118,12 @@ def start(
     shared_worker().submit(session.job)
 
 
+def models_for(session: Session, run: Run) -> BackendChoice | None:
+    """The models with which a run's prompt can be decoded anew: those that this tab has chosen, where they made the
+    run, or built-in ones; None where they are neither."""
+    return models_that_made(run.provenance, session.models, shared_worker().models.status)
+
+
 def map_of(run_id: str) -> tuple[str, str]:
     """The name of the job that makes a run's map: a tab that is opened or reloaded meanwhile finds it."""
     return "map", run_id
@@ -134,9 +141,9 @@ def find_map(session: Session) -> None:
     session.filling = Filling(run_id, job)
 
 
-def why_not_mapped(run: Run) -> str:
+def why_not_mapped(session: Session, run: Run) -> str:
     """Why the run's map is not whole, in a sentence; empty where it is, or where it cannot be made here."""
-    if not run.rounds or why_not_again(run):
+    if not run.rounds or why_not_again(session, run):
         return ""
     if run.controller_map is not None:  # which a map of the rule's dial would take the place of
         made = run.controller_map
@@ -156,20 +163,20 @@ def go_on_mapping(session: Session, run: Run, over: str = "") -> None:
     run_id, store = session.view.run, run_store()
     saved = run_id if run_id not in session.runs and (store.folder / run_id).is_dir() else ""
     over = over if run.controller_map is None else run.controller_map.span.over
-    job = DecodeJob.mapping(run, saved, mapped_over(over), at_hand(run.provenance) or BUILT_IN)
+    job = DecodeJob.mapping(run, saved, mapped_over(over), models_for(session, run) or BUILT_IN)
     session.filling = Filling(run_id, job, View(run_id, cuts=True) if over else None)
     shared_worker().submit(job, map_of(run_id))
 
 
-def why_no_threshold(run: Run) -> str:
+def why_no_threshold(session: Session, run: Run) -> str:
     """Why no controller's threshold can be mapped here around this run, in a sentence; empty where one can."""
     if run.settings.drafts_trees:
         return "This run drafts trees, and draft-length controllers cut chains."
     if not run.rounds:
         return "This run has no rounds, so nothing was drafted."
-    if reason := why_not_again(run):
+    if reason := why_not_again(session, run):
         return reason
-    models = at_hand(run.provenance) or BUILT_IN
+    models = models_for(session, run) or BUILT_IN
     return never_stopped(models.target or None, models.drafter or None)
 
 
@@ -182,7 +189,7 @@ def threshold_in_place(run: Run) -> bool:
 def map_threshold(session: Session, run: Run, name: str) -> None:
     """Have the threshold of the controller of that name mapped, from drafts of full length; where this run may not have
     that map, of its prompt decoded once more. Where that cannot be, say why."""
-    if reason := why_no_threshold(run):
+    if reason := why_no_threshold(session, run):
         session.notices[:] = [reason]
         return
     if threshold_in_place(run):
@@ -191,13 +198,13 @@ def map_threshold(session: Session, run: Run, name: str) -> None:
     control, settings = run.settings.control, replace(run.settings, controller=NONE)
     own = control is not None and control.controller.name == name
     then = View(dial=control.threshold if own and control is not None else None, cuts=True)
-    start(session, run.prompt, lambda: settings, at_hand(run.provenance) or BUILT_IN, over=name, then=then)
+    start(session, run.prompt, lambda: settings, models_for(session, run) or BUILT_IN, over=name, then=then)
 
 
 def start_again(session: Session, run: Run, dial: float | None, gamma: int | None, *, cuts: bool = False) -> None:
     """Decode the run's prompt anew at this dial value and draft length, None for its own, with its other settings;
     where it `cuts`, at this threshold of the controller that its map is over. Where that cannot be, say why."""
-    reason = why_not_again(run)
+    reason = why_not_again(session, run)
     if reason:
         session.notices[:] = [reason]
         return
@@ -206,18 +213,18 @@ def start_again(session: Session, run: Run, dial: float | None, gamma: int | Non
         chosen = replace(run.settings, controller=f"{made.span.over}:{dial!r}")
     else:
         chosen = replace(run.settings, dial=dial, gamma=run.settings.gamma if gamma is None else gamma)
-    start(session, run.prompt, lambda: chosen, at_hand(run.provenance) or BUILT_IN)
+    start(session, run.prompt, lambda: chosen, models_for(session, run) or BUILT_IN)
 
 
-def why_not_again(run: Run) -> str:
+def why_not_again(session: Session, run: Run) -> str:
     """Why the run's prompt cannot be decoded anew here; empty if it can."""
     made_with = run.provenance
-    if at_hand(made_with) is not None:
+    if models_for(session, run) is not None:
         return "" if run.prompt else "This run does not say what its prompt was, so it cannot be decoded anew."
     return (
         f"This run was made with {made_with.target or 'an unnamed target'} and "
-        f"{made_with.drafter or 'an unnamed drafter'}, and only the built-in pair is at hand here. "
-        "Record it again at that dial with `mars-viz record`, then upload the folder."
+        f"{made_with.drafter or 'an unnamed drafter'}, and other models are chosen here. Choose those under Models, or "
+        "record it again with `mars-viz record` and open its folder's zip."
     )
 
 
@@ -273,7 +280,7 @@ def what_goes_on(progress: Decoded, limit: int, ahead: int, stopping: bool) -> s
     if progress.state is JobState.QUEUED:
         return f"Waiting for {counted(ahead, 'other decode')} on this server …"
     if progress.state is JobState.LOADING:
-        return "Loading the built-in models; only the first decode waits for this …"
+        return "Loading the models; only the first decode with them waits for this …"
     tau = f", τ = {number(progress.tau)}" if progress.rounds else ""
     return f"Decoding: {number(progress.tokens)} of at most {counted(limit, 'token')}{tau}"
 

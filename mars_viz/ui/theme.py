@@ -50,6 +50,12 @@ button[kind="primary"]:not(:disabled):hover { background: #005F95; border-color:
 .stButtonGroup button[data-selected="true"] { color: inherit !important; } /* blue on its own tint is too faint */
 @media (max-width: 640px) { .st-key-wide-figure { overflow-x: auto; } .st-key-wide-figure > * { min-width: 720px; } }
 .st-key-text-painted, .st-key-every-page { display: none; }
+/* in the header, beside the pages' names: no page gives room to it */
+[data-testid="stLayoutWrapper"]:has(> .st-key-models) { position: absolute; } /* which has no gap below it */
+.st-key-models { position: fixed; top: .45rem; right: 4rem; z-index: 999991; width: auto; flex-wrap: nowrap; }
+.st-key-models button { min-height: 2.2rem; padding: .1rem .7rem; }
+.st-key-models .mv-small { max-width: min(20rem, 32vw); white-space: nowrap;
+  overflow: hidden; text-overflow: ellipsis; }
 /* a table's own CSV has text that spreadsheets run; that of Share has not */
 [data-testid="stElementToolbarButton"]:has([aria-label^="Download as CSV"]) { display: none; }
 [class*="st-key-deleted-"] button { animation: mv-second-click 1s; } /* of two on Delete, the second is none on Undo */

@@ -11,6 +11,7 @@ from weakref import ref
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from mars_viz.backend_choice import BackendChoice
 from mars_viz.costs import Costs
 from mars_viz.escapes import markdown
 from mars_viz.figures.words import counted
@@ -19,7 +20,6 @@ from mars_viz.ui import faults, tab_jobs, theme
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.background_task import CostsJob
 from mars_viz.ui.jobs.job import Job, JobState
-from mars_viz.ui.jobs.models import PairChoice
 from mars_viz.ui.session import Session
 
 POLL = 0.5
@@ -74,7 +74,7 @@ def _decoding(session: Session) -> None:
 
 
 def measure_again(
-    key: str, why: str, settings: Settings, choice: PairChoice, keep: Callable[[Costs], object] | None = None
+    key: str, why: str, settings: Settings, choice: BackendChoice, keep: Callable[[Costs], object] | None = None
 ) -> None:
     """Why costs are wanted, in a sentence, and the button that measures them with these models in blocks of these
     settings; `keep` writes them. `key` tells one place from another."""

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.costs import Costs
 from mars_viz.ui.jobs.job import Job, JobState, Progress
-from mars_viz.ui.jobs.models import BUILT_IN, Models, PairChoice
+from mars_viz.ui.jobs.models import Models
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class BackgroundTask(Job[Report]):
 
     private: ClassVar[bool] = True
 
-    def __init__(self, find: Callable[[Any], Iterator[TaskStep]], choice: PairChoice = BUILT_IN) -> None:
+    def __init__(self, find: Callable[[Any], Iterator[TaskStep]], choice: BackendChoice = BUILT_IN) -> None:
         """`find` takes the loaded pair and yields what it has found so far; the last finding is the result."""
         super().__init__(Report(JobState.QUEUED))
         self.choice = choice
@@ -66,7 +67,7 @@ class CostsJob(BackgroundTask):
     def __init__(
         self,
         measure: Callable[[Any], Iterator[TaskStep]],
-        choice: PairChoice = BUILT_IN,
+        choice: BackendChoice = BUILT_IN,
         keep: Callable[[Costs], object] | None = None,
     ) -> None:
         """`keep` writes what `measure` found, and may raise BadInput."""

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
+from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.dialmap import DialMap
 from mars_viz.dialmap import MapProgress as Mapped
 from mars_viz.errors import BadInput, MarsVizError
@@ -21,7 +22,7 @@ from mars_viz.run import Run, Settings
 from mars_viz.run_with_map import mapped
 from mars_viz.runstore import Journal, RunStore
 from mars_viz.ui.jobs.job import Job, JobState, Progress, Rank, Throttle
-from mars_viz.ui.jobs.models import BUILT_IN, Models, PairChoice
+from mars_viz.ui.jobs.models import Models
 
 MAPPING_SECONDS = 120.0
 """Of its own work, after which a map behind a run stops where it is, for others' sweeps wait. It goes on as often as
@@ -169,7 +170,7 @@ class DecodeJob(Job[Decoded]):
 
     private: ClassVar[bool] = True
 
-    def __init__(self, prompt: str, settings: Settings, ways: Ways, choice: PairChoice = BUILT_IN) -> None:
+    def __init__(self, prompt: str, settings: Settings, ways: Ways, choice: BackendChoice = BUILT_IN) -> None:
         """`choice` says with which models."""
         super().__init__(Decoded(JobState.QUEUED))
         self.prompt, self.settings, self.choice = prompt, settings, choice
@@ -177,7 +178,7 @@ class DecodeJob(Job[Decoded]):
         self._growing: Growing | None = None
 
     @classmethod
-    def mapping(cls, run: Run, saved: str, ways: Ways, choice: PairChoice = BUILT_IN) -> DecodeJob:
+    def mapping(cls, run: Run, saved: str, ways: Ways, choice: BackendChoice = BUILT_IN) -> DecodeJob:
         """Of a run that is decoded: its map goes on from where it stopped. `saved` is its name in the store, if any."""
         job = cls(run.prompt, run.settings, ways, choice)
         job._progress = replace(job.progress, so_far=run, complete=True, saved=saved)

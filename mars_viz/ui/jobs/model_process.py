@@ -24,10 +24,11 @@ from pathlib import Path
 from typing import IO, Any
 from weakref import WeakKeyDictionary
 
+from mars_viz.backend_choice import BackendChoice
 from mars_viz.records import Round, Speculation
 from mars_viz.run import Run
 from mars_viz.ui.jobs.job import FAULT, Job
-from mars_viz.ui.jobs.models import Models, PairChoice, Status
+from mars_viz.ui.jobs.models import Models, Status
 
 PROGRAM = "mars_viz.ui.jobs.model_process_main"
 """The module that the process runs."""
@@ -81,7 +82,7 @@ class Holds:
 
     status: Status
     """The latest snapshot."""
-    recent: tuple[PairChoice, ...]
+    recent: tuple[BackendChoice, ...]
     """What was loaded, the latest first."""
 
 
@@ -139,7 +140,7 @@ class ModelProcess:
         self._process: _Process | None = None
         self._asked: WeakKeyDictionary[Job[Any], int] = WeakKeyDictionary()
         self._status = Status()
-        self.recent: tuple[PairChoice, ...] = ()
+        self.recent: tuple[BackendChoice, ...] = ()
         """What was loaded, the latest first; a few."""
 
     @property

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import PurePath
 from typing import Any, Generic, Protocol, TypeVar
 
+from mars_viz import demo
+from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.costs import Costs
 from mars_viz.demo import is_built_in
 from mars_viz.errors import MarsVizError, TooLarge
@@ -27,53 +28,41 @@ class Interrupted(MarsVizError):
     """Nobody wants the models any more that are being loaded."""
 
 
-@dataclass(frozen=True, slots=True)
-class PairChoice:
-    """A pair of models, and where and how they are to run."""
-
-    target: str = ""
-    """Hub id or folder; empty for the built-in one."""
-    drafter: str = ""
-    """Likewise; or prompt lookup, such as 'ngram:n=3'."""
-    device: str = "auto"
-    """auto, cpu, cuda or mps."""
-    dtype: str = "auto"
-    """auto, float32, bfloat16 or float16."""
-    folders: bool = False
-    """True if whoever named the models may name folders of this machine; ids on the hub alone else."""
-
-    @property
-    def in_short(self) -> tuple[str, str]:
-        """Both names, without where on this machine a folder lies."""
-        target, drafter = (PurePath(name).name if PurePath(name).is_absolute() else name for name in self.names)
-        return target, drafter
-
-    @property
-    def names(self) -> tuple[str, str]:
-        """Both."""
-        return self.target, self.drafter
-
-
-BUILT_IN = PairChoice()
-"""The pair that comes with the product."""
 OTHER_DRAFTERS = {
-    "EAGLE-3 head": PairChoice(drafter=Eagle3().name),
-    "Prompt lookup": PairChoice(drafter=Ngram().name),
-    "Suffix index": PairChoice(drafter=Suffix().name),
-    "Trigram table": PairChoice(drafter=Trigram().name),
-    "Target's first four layers": PairChoice(drafter=Layers(exit=4).name),
+    "EAGLE-3 head": BackendChoice(drafter=Eagle3().name),
+    "Prompt lookup": BackendChoice(drafter=Ngram().name),
+    "Suffix index": BackendChoice(drafter=Suffix().name),
+    "Trigram table": BackendChoice(drafter=Trigram().name),
+    "Target's first four layers": BackendChoice(drafter=Layers(exit=4).name),
 }
 """The target that comes with the product, and drafters that are no model by themselves, by what each is called."""
 
 
-def at_hand(made_with: Provenance) -> PairChoice | None:
+def models_that_made(
+    made_with: Provenance, chosen: BackendChoice = BUILT_IN, held: Status | None = None
+) -> BackendChoice | None:
+    """The models that made a run or a sweep: those that are `chosen` where they are the ones, by what is `held` or by
+    their names, else built-in ones; None where it is neither."""
+    made = made_with.target, made_with.drafter
+    if held is not None and held.device is not None and held.choice == chosen.models and held.device.models == made:
+        return chosen
+    return chosen if chosen.models != BUILT_IN and _told(chosen) == made else at_hand(made_with)
+
+
+def _told(choice: BackendChoice) -> tuple[str, str]:
+    """The names that runs made with these models will have, as far as that is known before they are loaded."""
+    target, drafter = choice.in_short
+    return target or f"{demo.BUILT_IN}/target", drafter or f"{demo.BUILT_IN}/drafter"
+
+
+def at_hand(made_with: Provenance) -> BackendChoice | None:
     """The models of a run or a sweep, where they are at hand without fetching any; None where they are not."""
     if not is_built_in(made_with.target):
         return None
     if is_built_in(made_with.drafter):
         return BUILT_IN
     found = drafter_told(made_with.drafter)
-    return None if found is None or found.source else PairChoice(drafter=made_with.drafter)
+    return None if found is None or found.source else BackendChoice(drafter=made_with.drafter)
 
 
 RECENT = 6
@@ -94,6 +83,8 @@ class Device:
     """Bytes that can still be had."""
     weights: int = 0
     """Bytes of the pair's weights, which dropping it gives back."""
+    models: tuple[str, str] = ("", "")
+    """The target's and the drafter's name, as their runs say them."""
     notes: tuple[str, ...] = ()
     """What keeps the pair from being as fast there as it could be; sentences."""
 
@@ -102,7 +93,7 @@ class Device:
 class Status:
     """What is held and what is going on, at one moment."""
 
-    choice: PairChoice | None = None
+    choice: BackendChoice | None = None
     """The pair that is held; None where none is."""
     device: Device | None = None
     """Where it runs; None where that is not known."""
@@ -117,7 +108,7 @@ class Status:
 @dataclass(frozen=True, slots=True)
 class _Loan(Generic[Pair]):
     holder: object
-    choice: PairChoice
+    choice: BackendChoice
     pair: Pair
 
 
@@ -134,18 +125,18 @@ class Models(Generic[Pair]):
 
     def __init__(
         self,
-        load: Callable[[PairChoice, Tell], Pair],
+        load: Callable[[BackendChoice, Tell], Pair],
         look: Callable[[Pair], Device | None] = lambda pair: None,
         release: Callable[[], None] = lambda: None,
     ) -> None:
         """`load` makes the pair, and raises BadInput with the remedy where that cannot be; `look` says what it runs on;
         `release` gives memory back after a pair was dropped."""
         self._load, self._look, self._release = load, look, release
-        self._told: Callable[[Status, tuple[PairChoice, ...]], None] = lambda status, recent: None
+        self._told: Callable[[Status, tuple[BackendChoice, ...]], None] = lambda status, recent: None
         self._pair: Pair | None = None
         self._held = Status()
         self._loan: _Loan[Pair] | None = None
-        self.recent: tuple[PairChoice, ...] = ()
+        self.recent: tuple[BackendChoice, ...] = ()
         """What was loaded, the latest first; a few."""
 
     @property
@@ -162,7 +153,7 @@ class Models(Generic[Pair]):
         self._held = status
         self._told(status, self.recent)
 
-    def report_to(self, told: Callable[[Status, tuple[PairChoice, ...]], None]) -> None:
+    def report_to(self, told: Callable[[Status, tuple[BackendChoice, ...]], None]) -> None:
         """Let somebody hear of every new snapshot, and of what was loaded."""
         self._told = told
 
@@ -177,7 +168,7 @@ class Models(Generic[Pair]):
             self.drop()
 
     def pair(
-        self, choice: PairChoice = BUILT_IN, stopping: Callable[[], bool] = lambda: False, holder: object = None
+        self, choice: BackendChoice = BUILT_IN, stopping: Callable[[], bool] = lambda: False, holder: object = None
     ) -> Pair:
         """The pair, loaded if it is not one that is held.
 
@@ -185,6 +176,7 @@ class Models(Generic[Pair]):
         one; else it stays, as after any other failure. Raises what loading raises, and Interrupted where `stopping`
         says so. A long job is the `holder` of its pair until that is `given_back`.
         """
+        choice = choice.models
         if self._pair is not None and self._status.choice == choice:
             pair = self._pair
         elif self._loan is not None and self._loan.choice == choice:
@@ -209,7 +201,7 @@ class Models(Generic[Pair]):
         self._release()
         return self._pair
 
-    def _loaded(self, choice: PairChoice, stopping: Callable[[], bool]) -> Pair:
+    def _loaded(self, choice: BackendChoice, stopping: Callable[[], bool]) -> Pair:
         def tell(doing: str, share: float) -> None:
             if stopping():
                 raise Interrupted("The loading was stopped.")

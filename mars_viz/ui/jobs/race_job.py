@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.errors import BadInput
 from mars_viz.race import Race
 from mars_viz.race.making import RECORDED, RaceStep, RaceTexts
@@ -18,7 +19,7 @@ from mars_viz.run import Settings
 from mars_viz.runstore import new_name
 from mars_viz.ui.jobs.decode_job import grown, since
 from mars_viz.ui.jobs.job import Job, JobState, Progress, Throttle
-from mars_viz.ui.jobs.models import BUILT_IN, Models, PairChoice
+from mars_viz.ui.jobs.models import Models
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class RaceJob(Job[Raced]):
         make: Callable[[Any], Racer],
         prompt: str,
         settings: Settings,
-        choice: PairChoice = BUILT_IN,
+        choice: BackendChoice = BUILT_IN,
         folder: Path | None = None,
         name: str = "",
         maker: str = "",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mars_viz.analysis.map_grid import along_dial
 from mars_viz.analysis.steps import Steps, total
+from mars_viz.backend_choice import BackendChoice
 from mars_viz.chat import EncodedPrompt
 from mars_viz.controllers import controller_named
 from mars_viz.costs import Costs
@@ -28,7 +29,7 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.samples import GradedExercises
 from mars_viz.ui.jobs.background_task import TaskStep
-from mars_viz.ui.jobs.models import Device, Models, PairChoice, Tell
+from mars_viz.ui.jobs.models import Device, Models, Tell
 
 if TYPE_CHECKING:
     from mars_viz.prompts import PromptSet
@@ -54,7 +55,7 @@ def models() -> Models[Any]:
     return Models(load, look, release)
 
 
-def load(choice: PairChoice, tell: Tell) -> Any:
+def load(choice: BackendChoice, tell: Tell) -> Any:
     """The backend. Raises BadInput with the remedy where that cannot be."""
     tell("Starting PyTorch and transformers", 0.0)
     try:
@@ -82,7 +83,8 @@ def look(backend: Any) -> Device:
     from mars_viz.speculators.memory import bytes_free, bytes_used
 
     place, weights = backend.place, backend.target.weights + backend.drafter.weights
-    return Device(backend.device, backend.dtype, bytes_used(place), bytes_free(place), weights, backend.notes)
+    names = backend.target.name, backend.drafter.name
+    return Device(backend.device, backend.dtype, bytes_used(place), bytes_free(place), weights, names, backend.notes)
 
 
 def release() -> None:
@@ -167,7 +169,7 @@ def sweep_on_ray(
     folder: Path,
     chat: bool,
     request: RayRequest,
-    choice: PairChoice,
+    choice: BackendChoice,
     backend: None,
 ) -> ClusterSweep:
     """The same by workers of a Ray cluster, each of which loads these models; none are needed in this process."""

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.multi_rule_walk import Stand, Together
 from mars_viz.run import Run
 from mars_viz.runstore import read
 from mars_viz.ui.jobs.job import Job, JobState, Progress, Throttle
-from mars_viz.ui.jobs.models import BUILT_IN, Models, PairChoice
+from mars_viz.ui.jobs.models import Models
 
 Walk = Callable[[Any, Run, Sequence[Stand]], Iterable[Together]]
 """Walks rules from a run's prompt with a pair; each step is a batched pass."""
@@ -31,7 +32,7 @@ class WalkJob(Job[Walked]):
     private: ClassVar[bool] = True
 
     def __init__(
-        self, run: Run, stands: Sequence[Stand], walk: Walk, path: Path | None = None, choice: PairChoice = BUILT_IN
+        self, run: Run, stands: Sequence[Stand], walk: Walk, path: Path | None = None, choice: BackendChoice = BUILT_IN
     ) -> None:
         """A job that waits; `walk` makes the walks with the models of `choice`. `path` is where the run is kept, if it
         is."""

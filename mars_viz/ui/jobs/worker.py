@@ -17,8 +17,9 @@ from itertools import count
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from mars_viz.backend_choice import BackendChoice
 from mars_viz.ui.jobs.job import Job, JobState, Progress, Rank
-from mars_viz.ui.jobs.models import Models, PairChoice, Status
+from mars_viz.ui.jobs.models import Models, Status
 
 IDLE = 900.0
 """Seconds without a job after which the models are let go."""
@@ -45,7 +46,7 @@ class Host(Protocol):
         ...
 
     @property
-    def recent(self) -> tuple[PairChoice, ...]:
+    def recent(self) -> tuple[BackendChoice, ...]:
         """What was loaded, the latest first; a few."""
         ...
 
@@ -73,6 +74,20 @@ class UnloadJob(Job[Progress]):
     def work(self, models: Models[Any]) -> None:
         """Drop them."""
         models.drop()
+        self.tell(state=JobState.DONE)
+
+
+class LoadJob(Job[Progress]):
+    """Loads models before anybody decodes with them."""
+
+    def __init__(self, choice: BackendChoice) -> None:
+        """Waits like any other."""
+        super().__init__(Progress(JobState.QUEUED))
+        self.choice = choice
+
+    def work(self, models: Models[Any]) -> None:
+        """Load them."""
+        models.pair(self.choice, lambda: self.stopping)
         self.tell(state=JobState.DONE)
 
 

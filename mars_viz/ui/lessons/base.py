@@ -24,8 +24,9 @@ from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.jobs.worker import LEFT
 from mars_viz.ui.lessons.needs import Facts, Need, lacking, ruled_out
 from mars_viz.ui.lessons.page_state import LessonPageState, write_address
-from mars_viz.ui.lessons.pictures import LessonAside, LessonPicture
-from mars_viz.ui.session import Session
+from mars_viz.ui.lessons.pictures import BUILT_IN_PAIR, LessonAside, LessonPicture
+from mars_viz.ui.models_form import not_built_in
+from mars_viz.ui.session import Session, current_session
 from mars_viz.ui.theme import chart
 from mars_viz.ui.under_way import progress_bar
 
@@ -229,6 +230,14 @@ def moving(room: LessonContext, shown: LessonPicture) -> dict[str, float]:
     return stands
 
 
+def whose(room: LessonContext, name: str) -> str:
+    """The models of the tab's task of that name, in words that begin a sentence; those that come with the product where
+    there is none."""
+    task = room.desk.tasks.get(name)
+    models = "" if task is None else not_built_in(task.choice)
+    return models or BUILT_IN_PAIR
+
+
 POLL = 0.5
 """Seconds between looks at a task under way."""
 
@@ -245,7 +254,7 @@ def asked(room: LessonContext, name: str, words: str, doing: str, find: Callable
     report = None if task is None else task.progress
 
     def start() -> None:
-        room.desk.tasks[name] = BackgroundTask(find)
+        room.desk.tasks[name] = BackgroundTask(find, current_session().models)
         tab_jobs.shared_worker().submit(room.desk.tasks[name])
 
     st.button(markdown(words if report is None else f"{words} again"), on_click=start, key=f"ask-{name}")

@@ -10,6 +10,9 @@ from plotly.graph_objects import Figure
 
 from mars_viz.components.lesson import Kind, Knob
 
+BUILT_IN_PAIR = "The built-in pair"
+"""Whose passes and graded exercises come with the product, in words that begin a sentence."""
+
 
 @dataclass(frozen=True, slots=True)
 class LessonPicture:

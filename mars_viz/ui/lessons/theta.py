@@ -20,10 +20,10 @@ from mars_viz.samples import GradedExercises, recorded_grades
 from mars_viz.ui import theme
 from mars_viz.ui.jobs.tasks import PER_TASK, grade
 from mars_viz.ui.lessons import thumbs
-from mars_viz.ui.lessons.base import Lesson, LessonContext, asked, draw
+from mars_viz.ui.lessons.base import Lesson, LessonContext, asked, draw, whose
 from mars_viz.ui.lessons.needs import TEXTS, THETA_DIAL, mapped_gamma
 from mars_viz.ui.lessons.page_state import write_address
-from mars_viz.ui.lessons.pictures import LessonAside, LessonPicture
+from mars_viz.ui.lessons.pictures import BUILT_IN_PAIR, LessonAside, LessonPicture
 
 
 def show(room: LessonContext) -> None:
@@ -69,16 +69,17 @@ def accuracy(room: LessonContext) -> None:
         return
     place = st.container()
     words = f"Grade {len(FREE_WORDING) * PER_TASK} exercises here"
-    here = asked(room, "graded", words, "Decoding held-out exercises with the built-in pair …", grade)
+    here = asked(room, "graded", words, "Decoding held-out exercises …", grade)
     graded, at = here if isinstance(here, GradedExercises) else recorded_grades(), _standing(room, made)
     if graded is not None and graded.right.low <= at <= graded.right.high:
         figure = accuracy_curve(graded.right, graded.exercises, made.rule.dial.symbol, at, room.theme)
         with place:
             draw(room, figure, "theta-accuracy")
-            theme.small(GRADED)
+            theme.small(_stands_on(whose(room, "graded")))
 
 
-GRADED = f"The built-in pair, {Mars.title}, greedy, on held-out exercises in free wording."
+def _stands_on(graded: str) -> str:
+    return f"{graded}, {Mars.title}, greedy, on held-out exercises in free wording."
 
 
 def recorded_accuracy(run: Run, colours: Theme) -> LessonAside | None:
@@ -89,7 +90,7 @@ def recorded_accuracy(run: Run, colours: Theme) -> LessonAside | None:
     if graded is None or made.rule.name != Mars.name or not graded.right.low <= at <= graded.right.high:
         return None
     figure = accuracy_curve(graded.right, graded.exercises, made.rule.dial.symbol, at, colours)
-    return LessonAside(figure, GRADED)
+    return LessonAside(figure, _stands_on(BUILT_IN_PAIR))
 
 
 def _standing(room: LessonContext, made: DialMap) -> float:

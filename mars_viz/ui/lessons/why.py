@@ -20,9 +20,9 @@ from mars_viz.samples import recorded_costs
 from mars_viz.ui import theme
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.lessons import thumbs
-from mars_viz.ui.lessons.base import Lesson, LessonContext, asked, draw, moving
+from mars_viz.ui.lessons.base import Lesson, LessonContext, asked, draw, moving, whose
 from mars_viz.ui.lessons.needs import CHAINS, JUDGED
-from mars_viz.ui.lessons.pictures import LessonAside, LessonPicture
+from mars_viz.ui.lessons.pictures import BUILT_IN_PAIR, LessonAside, LessonPicture
 
 LONGEST = 16
 """γ of the dial."""
@@ -81,22 +81,19 @@ def passes(room: LessonContext) -> None:
             return
         draw(room, pass_costs(costs, room.theme), "why-passes")
         more = f"{costs.device}, {costs.dtype}, caches of {costs.cache_length} positions"
-        theme.small(_stands_on(costs, "Measured" if costs is here else OURS), more)
+        theme.small(_stands_on(costs, f"Measured, {whose(room, 'costs')}" if costs is here else whose(room, "")), more)
         if said := disturbance(costs):
             theme.note(said)
 
 
-OURS = "The built-in pair"
-
-
-def _stands_on(costs: Costs, whose: str) -> str:
-    return f"{whose}, {short_device(costs.device)}; 95 % intervals, n = {costs.repeats}"
+def _stands_on(costs: Costs, measured: str) -> str:
+    return f"{measured}, {short_device(costs.device)}; 95 % intervals, n = {costs.repeats}"
 
 
 def recorded_passes(run: Run, colours: Theme) -> LessonAside | None:
     """What a pass costs, as it comes with the product."""
     costs = recorded_costs()
-    return None if costs is None else LessonAside(pass_costs(costs, colours), _stands_on(costs, OURS))
+    return None if costs is None else LessonAside(pass_costs(costs, colours), _stands_on(costs, BUILT_IN_PAIR))
 
 
 def _own_times(room: LessonContext) -> None:

@@ -11,6 +11,7 @@ import streamlit as st
 
 from mars_viz.analysis.head_agreement import NOTHING, HeadCheck
 from mars_viz.analysis.intervals import Interval
+from mars_viz.backend_choice import BackendChoice
 from mars_viz.errors import BadInput
 from mars_viz.figures.head_agreement import head_agreement
 from mars_viz.figures.words import THIN_SPACE, counted, number
@@ -20,16 +21,16 @@ from mars_viz.speculators.names import drafter_for
 from mars_viz.ui import faults, tab_jobs, theme
 from mars_viz.ui.jobs.background_task import BackgroundTask
 from mars_viz.ui.jobs.job import JobState
-from mars_viz.ui.jobs.models import OTHER_DRAFTERS, PairChoice
+from mars_viz.ui.jobs.models import OTHER_DRAFTERS
 from mars_viz.ui.live import live_words
-from mars_viz.ui.live.page_state import LivePageState
-from mars_viz.ui.live.pair_form import Wanted, in_words
+from mars_viz.ui.live.page_state import LivePageState, Wanted
+from mars_viz.ui.models_form import in_words
 from mars_viz.ui.under_way import progress_bar
 
 WHAT = "Is an EAGLE-3 head accepted less than hoped? A check says at which depth, and why."
 
 
-def area(desk: LivePageState, settings: Callable[[], Settings], wanted: Callable[[], Wanted]) -> None:
+def area(desk: LivePageState, settings: Callable[[], Settings], wanted: Wanted) -> None:
     """Of the head that is chosen; where none is, how to choose one."""
     choice = _chosen(wanted)
     job = desk.checking
@@ -38,7 +39,9 @@ def area(desk: LivePageState, settings: Callable[[], Settings], wanted: Callable
         return
     if choice is None:
         built_in = in_words(OTHER_DRAFTERS["EAGLE-3 head"])
-        theme.small(f"{WHAT} Choose “{built_in}” under Models, or name a drafter such as eagle3:HEADDIR there.")
+        theme.small(
+            f"{WHAT} Choose “{built_in}” under Models at the top, or name a drafter such as eagle3:HEADDIR there."
+        )
         return
     done = job if job is not None and job.choice == choice else None
     words, button = st.columns([6, 1.6], vertical_alignment="center")
@@ -56,10 +59,10 @@ def area(desk: LivePageState, settings: Callable[[], Settings], wanted: Callable
         _over(done)
 
 
-def _chosen(wanted: Callable[[], Wanted]) -> PairChoice | None:
-    """The pair of the form, where it drafts with a head."""
+def _chosen(wanted: Wanted) -> BackendChoice | None:
+    """The models, where a head drafts."""
+    choice = wanted.choice
     try:
-        choice = wanted().choice
         drafting = drafter_for(choice.target or None, choice.drafter or None)
     except BadInput:  # which the buttons above tell
         return None

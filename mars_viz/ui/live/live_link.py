@@ -16,17 +16,12 @@ from mars_viz.figures.words import exactly
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.shapes import CHAIN, drafted_tokens, shape_named, with_nodes
-from mars_viz.speculators.drafter_names import Eagle3, NamedDrafter
-from mars_viz.speculators.names import drafter_for, server_named
 from mars_viz.ui import links
 from mars_viz.ui.decode_form import LIMITS, LONGEST_STOPS, stop_lines
-from mars_viz.ui.jobs.models import PairChoice
 from mars_viz.ui.links import clipped, number_in
 
 NAMES = {"max_new_tokens": "tokens"}
 """Of a setting in the link, where that is another than the field's."""
-LONGEST = 300
-"""Letters of a model's name in a link."""
 _DEFAULT = Settings()
 _WHOLE = ("gamma", "seed", "max_new_tokens", "top_k")
 
@@ -129,38 +124,6 @@ def _is_default(settings: Settings) -> bool:
     return dial is None or settings.dial in (None, dial.default)
 
 
-def _models(parameters: Mapping[str, str], complaints: list[str]) -> PairChoice | None:
-    models = PairChoice(parameters.get("target", "").strip(), parameters.get("drafter", "").strip())
-    if not _can_be(models):
-        complaints.append("The link does not name a target and its drafter, so the built-in pair stays chosen.")
-        return None
-    if server_named(models.target):
-        complaints.append(
-            "The link names a server as the target. Links choose none, since prompts and a key would be sent there; "
-            "type its address under Models if you trust it."
-        )
-        return None
-    drafting = drafter_for(models.target or None, models.drafter or None)
-    if models.target or (isinstance(drafting, Eagle3) and drafting.head):  # which may be on the hub
-        complaints.append(
-            f"The link chooses the models {' and '.join(filter(None, models.names))}. Decode would fetch what is not "
-            "here yet from the hub; choose others under Models if you do not want that."
-        )
-    return models
-
-
-def _can_be(models: PairChoice) -> bool:
-    """True for what Decode may be asked for."""
-    if any(len(name) > LONGEST or not name.isprintable() for name in models.names):
-        return False
-    try:
-        server_named(models.target)
-        drafting = drafter_for(models.target or None, models.drafter or None)
-    except BadInput:
-        return False
-    return bool(models.target) or not models.drafter or isinstance(drafting, NamedDrafter)
-
-
 @dataclass(frozen=True, slots=True)
 class LiveView:
     """What a link says."""
@@ -175,9 +138,5 @@ class LiveView:
     """Name of the race that is shown; empty for the first."""
     settings: Settings = links.part(_settings, _written, default_factory=Settings)
     """How the next decode is to be made."""
-    models: PairChoice = links.part(
-        _models, lambda pair: {"target": pair.target, "drafter": pair.drafter}, default_factory=PairChoice
-    )
-    """With which pair; where it runs is nothing that a link says."""
     chat: bool = links.flag("chat")
     """True if the prompt is to go through the target's chat template."""

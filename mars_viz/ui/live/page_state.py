@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from mars_viz import default_folders
+from mars_viz.backend_choice import BackendChoice
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.race.records import BY_THE_CLOCK
 from mars_viz.rules import rule_named
@@ -21,11 +22,9 @@ from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.background_task import BackgroundTask, CostsJob
 from mars_viz.ui.jobs.decode_job import DecodeJob
 from mars_viz.ui.jobs.job import Job, JobState
-from mars_viz.ui.jobs.models import PairChoice
 from mars_viz.ui.jobs.race_job import RaceJob
-from mars_viz.ui.jobs.worker import LEFT, UnloadJob
+from mars_viz.ui.jobs.worker import LEFT
 from mars_viz.ui.live.live_link import LiveView, Show
-from mars_viz.ui.live.pair_form import Wanted
 from mars_viz.ui.live.races import race_store
 from mars_viz.ui.session import Session, remembered
 
@@ -33,6 +32,16 @@ TEXT, RACES, SAVED = "Live text", "Races", "Saved runs"
 """What the page can show; the buttons that make it are named for what they do."""
 NEXT = "live-next"
 """Under which name the session keeps what the page is to show next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a decode or a race is to be made with."""
+
+    choice: BackendChoice
+    """The models."""
+    chat: bool
+    """True if the prompt goes through the target's chat template."""
 
 
 @dataclass(slots=True)
@@ -54,8 +63,6 @@ class LivePageState:
     """The measurement that this tab waits for."""
     checking: BackgroundTask | None = None
     """The last check of a head that this tab asked for, under way or over."""
-    unloading: UnloadJob | None = None
-    """The unloading of the models that this tab waits for."""
     measured: bool = False
     """True once this tab has asked for one."""
     shown: str = ""
@@ -90,7 +97,7 @@ class LivePageState:
             return False
         opened = links.from_parameters(LiveView, parameters)
         self.link = opened.view
-        self.notices[:] = opened.complaints
+        self.notices[:] = [said for said in opened.complaints if said not in session.models_notices]
         self.run, self.shown = opened.view.run, opened.view.race
         if self.run:
             self._pick_up()
@@ -139,15 +146,12 @@ class LivePageState:
         shown = self.shown if show is Show.RACE else ""
         return replace(self.link, show=show, run=run, race=self.racing if self.race is not None else shown)
 
-    def remember(self, prompt: str, settings: Callable[[], Settings], wanted: Callable[[], Wanted]) -> None:
+    def remember(self, prompt: str, settings: Callable[[], Settings], wanted: Wanted) -> None:
         """Take note of what the forms say; of those that cannot be read, what they said before stays."""
         self.opening = prompt
         with suppress(BadInput):
             self.link = replace(self.link, settings=settings())
-        with suppress(BadInput):
-            models = wanted()
-            pair = PairChoice(models.choice.target, models.choice.drafter)
-            self.link = replace(self.link, models=pair, chat=models.chat)
+        self.link = replace(self.link, chat=wanted.chat)
 
     def forget(self, name: str) -> None:
         """A kept run or race is deleted: no link opens it."""
@@ -157,7 +161,7 @@ class LivePageState:
         if name == self.shown:
             self.shown = ""
 
-    def decode(self, prompt: str, settings: Callable[[], Settings], wanted: Callable[[], Wanted]) -> None:
+    def decode(self, prompt: str, settings: Callable[[], Settings], wanted: Wanted) -> None:
         """Ask the worker to decode; what is wrong with the wish becomes a notice."""
         asked = self._asked(prompt, settings, wanted)
         if asked is not None:
@@ -166,7 +170,7 @@ class LivePageState:
             self.job = DecodeJob(prompt, chosen, tab_jobs.streamed(models.chat, self.run), models.choice)
             tab_jobs.shared_worker().submit(self.job, self.run)
 
-    def run_race(self, prompt: str, settings: Callable[[], Settings], wanted: Callable[[], Wanted]) -> None:
+    def run_race(self, prompt: str, settings: Callable[[], Settings], wanted: Wanted) -> None:
         """Ask the worker to race; what is wrong with the wish becomes a notice."""
         asked = self._asked(prompt, settings, wanted)
         if asked is not None:
@@ -183,7 +187,7 @@ class LivePageState:
             self.race = RaceJob(make, prompt, chosen, models.choice, *place)
             tab_jobs.shared_worker().submit(self.race, self.racing)
 
-    def measure(self, settings: Callable[[], Settings], wanted: Callable[[], Wanted]) -> None:
+    def measure(self, settings: Callable[[], Settings], wanted: Wanted) -> None:
         """Ask the worker to measure what a pass costs."""
         asked = self._asked("any", settings, wanted)
         if asked is not None:
@@ -191,7 +195,7 @@ class LivePageState:
             self.measuring = CostsJob(partial(tasks.measure, asked[0]), asked[1].choice)
             tab_jobs.shared_worker().submit(self.measuring)
 
-    def check_head(self, settings: Callable[[], Settings], wanted: Callable[[], Wanted]) -> None:
+    def check_head(self, settings: Callable[[], Settings], wanted: Wanted) -> None:
         """Ask the worker to check the head that is chosen."""
         asked = self._asked("any", settings, wanted)
         if asked is not None:
@@ -229,18 +233,15 @@ class LivePageState:
             over_too, self.measuring = self.measuring.progress, None
             self.notices.extend(filter(None, [over_too.error]))
 
-    def _asked(
-        self, prompt: str, settings: Callable[[], Settings], wanted: Callable[[], Wanted]
-    ) -> tuple[Settings, Wanted] | None:
+    def _asked(self, prompt: str, settings: Callable[[], Settings], wanted: Wanted) -> tuple[Settings, Wanted] | None:
         chosen = decode_form.checked(self.notices, prompt, settings, under_way=self.waits_for is not None)
         if chosen is None:
             return None
         try:
-            models = wanted()
-            named = models.choice.target or None, models.choice.drafter or None
+            named = wanted.choice.target or None, wanted.choice.drafter or None
             check_trees(chosen, *named)
             check_controller(chosen, *named)
-            return chosen, models
+            return chosen, wanted
         except BadInput as error:
             self.notices.append(str(error))
             return None

@@ -21,10 +21,8 @@ from mars_viz.runfiles import MAX_ZIP
 from mars_viz.runstore import KeptRun, RunStatus, by_age
 from mars_viz.ui import faults, navigation, share, tab_jobs, theme, visitors
 from mars_viz.ui.jobs.job import JobState
-from mars_viz.ui.jobs.worker import UnloadJob
 from mars_viz.ui.live import changing, head_check, live_words, races
-from mars_viz.ui.live.page_state import LivePageState
-from mars_viz.ui.live.pair_form import Wanted, in_words
+from mars_viz.ui.live.page_state import LivePageState, Wanted
 from mars_viz.ui.session import current_session
 from mars_viz.ui.under_way import progress_bar, stop_button
 
@@ -230,46 +228,25 @@ def item(entry: KeptRun) -> changing.Item:
     )
 
 
-def device(desk: LivePageState, settings: Callable[[], Settings], wanted: Callable[[], Wanted]) -> None:
-    """What is loaded, where it runs, what it takes."""
+def device(desk: LivePageState, settings: Callable[[], Settings], wanted: Wanted) -> None:
+    """What passes cost with the models, and the check of a head."""
     status = tab_jobs.shared_worker().models.status
-    with st.expander("Models and device", expanded=status.device is not None):
-        if status.choice is None or status.device is None:
-            st.caption("No models are loaded; the first decode loads them.")
-        else:
-            theme.small(in_words(status.choice))
-            theme.numbers(live_words.device_tiles(status.device))
-            for sentence in status.device.notes:
-                theme.note(sentence)
+    with st.expander("Measure these models", expanded=status.device is not None):
         if status.costs is not None:
             theme.numbers(live_words.cost_tiles(status.costs, status.costs.gamma))
             if said := disturbance(status.costs):
                 theme.note(said)
-        with st.container(horizontal=True):
-            again = status.costs is not None or desk.measured
-            words = "Measure again" if again else "Measure passes"
-            if st.button(
-                markdown(words), help="Times the passes of this pair here; takes a few seconds", key="measure-passes"
-            ):
-                desk.measure(settings, wanted)
-                st.rerun()
-            if st.button("Unload models", disabled=status.choice is None, help="Frees their memory"):
-                desk.unloading = UnloadJob()
-                tab_jobs.shared_worker().submit(desk.unloading)
-                st.rerun()
+        again = status.costs is not None or desk.measured
+        if st.button(
+            "Measure again" if again else "Measure passes",
+            help="Times the passes of the models here; takes a few seconds",
+            key="measure-passes",
+        ):
+            desk.measure(settings, wanted)
+            st.rerun()
         if desk.measuring is not None:
             faults.fragment(measuring, run_every=tab_jobs.pace())(desk)
-        if desk.unloading is not None:
-            faults.fragment(unloading, run_every=tab_jobs.pace())(desk)
         head_check.area(desk, settings, wanted)
-
-
-def unloading(desk: LivePageState) -> None:
-    """Waits until the models are gone."""
-    if desk.unloading is None or desk.unloading.progress.state.finished:
-        desk.unloading = None
-        st.rerun(scope="app")
-    st.caption("Unloading the models, once the jobs before it are done …")
 
 
 def measuring(desk: LivePageState) -> None:

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 
 from mars_viz.analysis.all_rules import RuleRow
 from mars_viz.analysis.metrics import Basis
+from mars_viz.backend_choice import BUILT_IN
 from mars_viz.figures.words import counted, number
 from mars_viz.multi_rule_walk import Stand, answers_along
 from mars_viz.run import Run
 from mars_viz.ui import library, tab_jobs
 from mars_viz.ui.jobs.job import JobState
-from mars_viz.ui.jobs.models import BUILT_IN, at_hand
 from mars_viz.ui.jobs.tasks import walk
 from mars_viz.ui.jobs.walk_job import Walked, WalkJob
 from mars_viz.ui.jobs.worker import LEFT
@@ -28,7 +28,7 @@ def start(bench: RulesPageState, session: Session, run: Run, stands: Sequence[St
         bench.walking.job.cancel()
     bench.notices.clear()
     path = library.shelf(session).path_of(session.view.run)
-    job = WalkJob(run, stands, walk, path, at_hand(run.provenance) or BUILT_IN)
+    job = WalkJob(run, stands, walk, path, tab_jobs.models_for(session, run) or BUILT_IN)
     bench.walking = PendingWalks(session.view.run, job)
     tab_jobs.shared_worker().submit(job)
 
@@ -68,7 +68,7 @@ def what_goes_on(progress: Walked, ahead: int, stopping: bool) -> str:
     if progress.state is JobState.QUEUED:
         return f"Waiting for {counted(ahead, 'other job')} on this server …"
     if progress.together is None:
-        return "Loading the built-in models; only the first decode waits for this …"
+        return "Loading the models; only the first decode with them waits for this …"
     found = progress.together
     return (
         f"Decoding every rule, and the strict end of each: {number(found.finished)} of "

@@ -23,8 +23,9 @@ from mars_viz.shapes import CHAIN
 from mars_viz.sweep.grid import grid_values, neighbours, threshold_of
 from mars_viz.sweep.plan import ALL_TURNS, AS_TEXT
 from mars_viz.ui import draft_fields, theme, visitors
-from mars_viz.ui.decode_form import START, dial_slider, fixed_inputs, named_models
-from mars_viz.ui.jobs.models import PairChoice
+from mars_viz.ui.decode_form import START, dial_slider, drafting, fixed_inputs, keep_shape
+from mars_viz.ui.models_form import in_words
+from mars_viz.ui.session import current_session
 from mars_viz.ui.tune import task_form
 from mars_viz.ui.tune.sweep_requests import (
     DIALLED,
@@ -45,6 +46,7 @@ DIALS = "Rule's dial"
 def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
     """All of it, where the results are in this folder. Returns what makes a wish of it, which raises BadInput, and what
     reads where to put the results."""
+    models = current_session().models
     prompts = _prompts()
     rules = st.multiselect(
         "Rules",
@@ -57,24 +59,24 @@ def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
         "the value set below.",
     )
     variants = [_variants(RULES[name]) for name in rules if RULES[name].fixed]
-    with st.expander("Dial range, settings, models and folder"):
+    with st.expander("Dial range, settings and folder"):
         ranges = st.container()  # above the settings, one of which says what is swept
         settings, policy, over, thresholds = _settings(rules)
         with ranges:
             loosest, at = ({}, _stands(rules)) if over else (_loosest(rules), {})
-        models = _models()
+        theme.small(f"By the models that are chosen at the top: {in_words(models)}.")
+        chat = st.checkbox("Apply the chat template", key="sweep-chat")
         cluster = _cluster()
         folder = _folder(results)
 
     def wish() -> SweepRequest:
-        choice, chat = models[0](), models[1]
         asked = {rule.family: names for each in variants for rule, names in [each()]}
         named = [rule_named(name) for family in rules for name in asked.get(family, (family,))]
         wanted = tuple(draft_fields.choosing(rule, policy).name for rule in named)
         how, given = settings(), prompts()
         if isinstance(given, HarnessTask):
             how, given = given.settings(how), given.prompts
-        return SweepRequest(given, wanted, how, choice, chat, loosest, over, thresholds(), cluster.strip(), at)
+        return SweepRequest(given, wanted, how, models, chat, loosest, over, thresholds(), cluster.strip(), at)
 
     return wish, lambda: folder
 
@@ -288,12 +290,13 @@ Thresholds = Callable[[], tuple[float, ...]]
 def _settings(rules: Sequence[str]) -> tuple[Callable[[], Settings], Policy | None, str, Thresholds]:
     """The fields, which of several kept siblings these rules are to go on with, where drafts are trees, the controller
     whose threshold is to be swept, empty for the rules' dials, and the thresholds at which drafts are cut then."""
-    tree = draft_fields.tree_name("sweep-", START)
+    start = drafting(START, current_session().models.tree)
+    tree = draft_fields.tree_name("sweep-", start)
     policy = None if tree == CHAIN else draft_fields.among_siblings([RULES[name] for name in rules], "sweep-")
-    controller = draft_fields.controller_name(tree, "sweep-", START)
+    controller = draft_fields.controller_name(tree, "sweep-", start)
     over, thresholds = _over(controller)
     left, middle, right = st.columns(3)  # and three more below them, so that a narrow page keeps the order
-    count = draft_fields.drafted(left, tree, "sweep-", START)
+    count = draft_fields.drafted(left, tree, "sweep-", start)
     limit = middle.number_input("Max new tokens", 1, 100_000, 128, key="sweep-tokens", help="Length limit of a text")
     temperature = right.number_input("Temperature", 0.0, 5.0, 0.0, 0.1, key="sweep-temperature", help="0 is greedy")
     left, middle, right = st.columns(3)
@@ -313,6 +316,7 @@ def _settings(rules: Sequence[str]) -> tuple[Callable[[], Settings], Policy | No
             controller=NONE if over else controller,
         )
 
+    keep_shape(settings)
     return settings, policy, over, thresholds
 
 
@@ -347,23 +351,3 @@ def _over(controller: str) -> tuple[str, Thresholds]:
         ),
     )
     return "", lambda: grid_values(setting, listed) if listed.strip() else ()
-
-
-def _models() -> tuple[Callable[[], PairChoice], bool]:
-    left, right = st.columns(2)
-    paths = visitors.may_name_paths()
-    target = left.text_input(
-        "Target",
-        key="sweep-target",
-        placeholder="the built-in one",
-        help="Hub id, folder, or the address of a vLLM server, http://HOST:PORT" if paths else "Hub id",
-    )
-    drafter = right.text_input(
-        "Drafter",
-        key="sweep-drafter",
-        placeholder="the built-in one",
-        help=f"{'Hub id or folder' if paths else 'Hub id'}, or one that needs no model of its own: ngram:n=3 (prompt "
-        "lookup), suffix, trigram, layers:exit=4 (the target's first layers)",
-    )
-    chat = st.checkbox("Apply the chat template", key="sweep-chat")
-    return lambda: named_models(target, drafter), chat

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.errors import BadInput
 from mars_viz.sweep import Sweep
 from mars_viz.sweep.grid_sweep import GridSweep
@@ -19,7 +20,7 @@ from mars_viz.sweep.ray_mapper import ClusterSweep
 from mars_viz.sweep.timing import TimingCheck
 from mars_viz.sweep.wall_clock import WallClock
 from mars_viz.ui.jobs.job import Job, JobState, LongJob, Progress
-from mars_viz.ui.jobs.models import BUILT_IN, Models, PairChoice
+from mars_viz.ui.jobs.models import Models
 
 Begin = Callable[[Any], Sweep | GridSweep | ClusterSweep]
 """Begins or continues a sweep, or those of a grid, with a pair; on a Ray cluster with none."""
@@ -68,7 +69,7 @@ class SweepJob(LongJob[Sweeping]):
         folder: Path,
         make: Begin,
         label: str,
-        choice: PairChoice = BUILT_IN,
+        choice: BackendChoice = BUILT_IN,
         beside: Mapping[Path, str] | None = None,
         *,
         elsewhere: bool = False,
@@ -125,7 +126,7 @@ class ClockJob(Job[Clocking]):
     remembered: ClassVar[bool] = True
 
     def __init__(
-        self, make: Callable[[Any], WallClock], keep: Callable[[TimingCheck], object], choice: PairChoice = BUILT_IN
+        self, make: Callable[[Any], WallClock], keep: Callable[[TimingCheck], object], choice: BackendChoice = BUILT_IN
     ) -> None:
         """`make` prepares the check with a pair, `keep` writes what it found and may raise BadInput."""
         super().__init__(Clocking(JobState.QUEUED))

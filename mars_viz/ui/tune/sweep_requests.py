@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from mars_viz import default_folders
+from mars_viz.backend_choice import BackendChoice
 from mars_viz.controllers import CONTROLLERS, Control, controller_named
 from mars_viz.dialmap import Span, controller_span, span_of
 from mars_viz.errors import BadInput, PromptError, RunFileError, SettingError, StorageError
@@ -29,7 +30,8 @@ from mars_viz.sweep.timing import TimingCheck, keep_check
 from mars_viz.sweep.wall_clock import to_time
 from mars_viz.ui import tab_jobs, visitors
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.models import PairChoice, at_hand
+from mars_viz.ui.jobs.models import models_that_made
+from mars_viz.ui.session import current_session
 from mars_viz.ui.tune.catalogue import jobs_in, new_folder, sweep_label
 from mars_viz.ui.tune.jobs import Begin, ClockJob, SweepJob
 from mars_viz.writer import write_file
@@ -64,7 +66,7 @@ class SweepRequest:
     """Names of rules that have a dial, variants among them."""
     settings: Settings
     """But for the rule."""
-    choice: PairChoice = PairChoice()
+    choice: BackendChoice = BackendChoice()
     """With which models."""
     chat: bool = False
     """True if prompts go through the model's chat template."""
@@ -288,13 +290,15 @@ def keep_nowhere(check: TimingCheck) -> None:
     """Of a sample, whose checks the server remembers alone. A function with a name, since it travels with its job."""
 
 
-def models_of(folder: Path, plan: Plan) -> PairChoice:
+def models_of(folder: Path, plan: Plan) -> BackendChoice:
     """As they were asked for where this server swept, since a plan knows a local folder's name alone."""
     known = jobs_in(folder.parent).get(folder.name)
     return choice_of(plan) if known is None else known.choice
 
 
-def choice_of(plan: Plan) -> PairChoice:
+def choice_of(plan: Plan) -> BackendChoice:
     """The models of a sweep, to have them again."""
     made = plan.provenance
-    return at_hand(made) or PairChoice(made.target, made.drafter, dtype=made.dtype, folders=visitors.may_name_paths())
+    return models_that_made(made, current_session().models) or BackendChoice(
+        made.target, made.drafter, dtype=made.dtype, folders=visitors.may_name_paths()
+    )

@@ -1,0 +1,200 @@
+"""The one choice of models, which all pages share, at the top of each: what is chosen, what is loaded and what that
+takes, with the buttons that load and unload. Knows the tab's session and the worker; loads nothing itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from mars_viz.backend_choice import BUILT_IN, BackendChoice, backend_toml, checked_choice, first_choice
+from mars_viz.errors import BadInput, SettingError
+from mars_viz.escapes import visible
+from mars_viz.speculators.drafter_names import drafter_named
+from mars_viz.speculators.names import DEVICES, DTYPES
+from mars_viz.ui import faults, links, models_link, recent_models, tab_jobs, theme, visitors
+from mars_viz.ui.decode_form import named_models
+from mars_viz.ui.jobs.job import Job
+from mars_viz.ui.jobs.models import OTHER_DRAFTERS, Status
+from mars_viz.ui.jobs.worker import LoadJob, UnloadJob
+from mars_viz.ui.live import live_words
+from mars_viz.ui.session import Session, current_session
+from mars_viz.ui.under_way import progress_bar
+
+AUTO = (
+    "auto: on a GPU the dtype of the weights; on a CPU float32, or bfloat16 for a large pair of that dtype where the "
+    "CPU supports it"
+)
+OTHER = "Another pair …"
+DRAFTER = "a smaller model, or ngram:n=3, suffix, trigram, layers:exit=4, eagle3:HEADDIR"
+OPEN = "models-open"
+"""Key of what opens for another choice."""
+LONGEST = 44
+"""Letters of the choice beside the button."""
+
+
+def draw() -> None:
+    """What every page has above itself; a tab that is opened begins with the models of its link, else the server's."""
+    session = current_session()
+    _arrive(session)
+    _write(session)
+    with st.container(key="models", horizontal=True, vertical_alignment="center", gap="small"):
+        theme.small(links.clipped(in_words(session.models), LONGEST))  # no label: a popover of another label is closed
+        area = st.popover("Models", key=OPEN, on_change="rerun")
+    if area.open:
+        session.models_notices.clear()
+        with area:
+            _choose(session)
+            faults.fragment(_loaded, run_every=tab_jobs.pace() if _waits(session) else None)(session)
+    for sentence in session.models_notices:
+        theme.note(sentence)
+
+
+def _arrive(session: Session) -> None:
+    if session.chose:
+        return
+    session.chose = True
+    try:
+        begun = first_choice()
+    except BadInput as error:
+        session.models_notices.append(visitors.told(str(error)))
+        begun = BUILT_IN
+    session.begun = begun
+    session.models = models_link.read(st.query_params.to_dict(), begun, session.models_notices)
+
+
+def _write(session: Session) -> None:
+    """Let the address name the models, on pages too that write nothing else."""
+    said = models_link.written(session.models, session.begun)
+    for name in ("target", "drafter", "device", "dtype"):
+        if st.query_params.get(name) != said.get(name):
+            st.query_params.pop(name, None)
+            if name in said:
+                st.query_params[name] = said[name]
+
+
+def _choose(session: Session) -> None:
+    """The fields; what they say is chosen at once where it can be, and loaded when it is needed."""
+    worker, paths = tab_jobs.shared_worker(), visitors.may_name_paths()
+    now = session.models
+    recent = [choice for choice in recent_models.known(worker.models.recent) if paths or not choice.folders]
+    pairs = (session.begun, BUILT_IN, *OTHER_DRAFTERS.values(), now, *recent)
+    known = {in_words(each): each for each in pairs}
+    named = str(st.selectbox("Pair", [*known, OTHER], list(known).index(in_words(now)), key="pair"))
+    target, drafter, folders = known.get(named, BUILT_IN).target, known.get(named, BUILT_IN).drafter, False
+    if named == OTHER:
+        where = "org/name on Hugging Face" + ", a folder of the server, or http://HOST:PORT of vLLM" * paths
+        target = st.text_input("Target", key="target", placeholder=where).strip()
+        drafter = st.text_input("Drafter", key="drafter", placeholder=DRAFTER).strip()
+        st.caption(
+            "Safetensors only; no code from a model's repository is run. A drafter with another tokenizer than the "
+            "target's drafts by text, at temperature 0."
+        )
+    else:
+        folders = known[named].folders
+    left, right = st.columns(2)
+    device = left.selectbox(
+        "Device", DEVICES, DEVICES.index(now.device), key="device", help="auto: a GPU if there is one"
+    )
+    dtype = right.selectbox("Dtype", DTYPES, DTYPES.index(now.dtype), key="dtype", help=AUTO)
+    try:
+        chosen = _checked(target, drafter, str(device), str(dtype), now.tree, named, folders)
+    except BadInput as error:
+        theme.note(visitors.told(str(error)))
+        return
+    if chosen != now:
+        session.models = chosen
+        st.rerun()
+
+
+def _checked(target: str, drafter: str, device: str, dtype: str, tree: str, named: str, folders: bool) -> BackendChoice:
+    if named == OTHER and not target and drafter_named(drafter) is None:
+        raise SettingError("Name a target, and its drafter if it is to have one, or choose the built-in pair.")
+    if folders:  # which were named by somebody who may, and are known here
+        return BackendChoice(target, drafter, device, dtype, True, tree)
+    chosen = named_models(target, drafter, device, dtype)
+    made = BackendChoice(chosen.target, chosen.drafter, device, dtype, chosen.folders, tree)
+    return checked_choice(made) if chosen.folders else made
+
+
+def _waits(session: Session) -> bool:
+    return session.models_job is not None and not session.models_job.progress.state.finished
+
+
+def _loaded(session: Session) -> None:
+    """What is held of models, how far a loading is, and the buttons."""
+    worker = tab_jobs.shared_worker()
+    job, status = session.models_job, worker.models.status
+    if job is not None and not job.progress.state.finished:
+        _under_way(job, status, worker.ahead(job))
+        return
+    if job is not None:
+        session.models_job = None
+        session.models_error = job.progress.error
+        st.rerun(scope="app")
+    if session.models_error:
+        theme.note(visitors.told(session.models_error))
+    _held(session, status)
+    load, unload, save = st.columns(3)
+    if load.button(
+        "Load",
+        key="load-models",
+        width="stretch",
+        disabled=status.choice == session.models.models,
+        help="Loads them now; a decode loads them too",
+    ):
+        _submit(session, LoadJob(session.models))
+    if unload.button(
+        "Unload", key="unload-models", width="stretch", disabled=status.choice is None, help="Frees their memory"
+    ):
+        _submit(session, UnloadJob())
+    save.download_button(
+        "Save",
+        lambda: backend_toml(session.models),
+        "backend.toml",
+        "application/toml",
+        on_click="ignore",
+        key="save-models",
+        width="stretch",
+        help="backend.toml, which `mars-viz app`, `record`, `map` and `sweep` take as --backend, and "
+        "`mars_viz.backend` in Python",
+    )
+
+
+def _submit(session: Session, job: LoadJob | UnloadJob) -> None:
+    session.models_job, session.models_error = job, ""
+    tab_jobs.shared_worker().submit(job)
+    st.rerun(scope="app")
+
+
+def _under_way(job: Job[Any], status: Status, ahead: int) -> None:
+    if isinstance(job, UnloadJob):
+        st.caption("Unloading the models, once the jobs before it are done …")
+        return
+    words = f"Waiting for {ahead} other jobs on this server …" if ahead else f"{status.doing or 'Loading'} …"
+    progress_bar(job, status.share, words, "Stop", key="stop-loading")
+
+
+def _held(session: Session, status: Status) -> None:
+    """What is loaded, where it runs, what it takes, and whether that is what this tab has chosen."""
+    if status.choice is None or status.device is None:
+        st.caption("No models are loaded; the first decode loads them.")
+        return
+    ours = status.choice == session.models.models
+    theme.small(f"Loaded: {in_words(status.choice)}." + ("" if ours else " Yours are loaded by your next decode."))
+    theme.numbers(live_words.device_tiles(status.device))
+    for sentence in status.device.notes:
+        theme.note(sentence)
+
+
+def in_words(choice: BackendChoice) -> str:
+    """A line for the models of a choice."""
+    if not choice.target and not choice.drafter:
+        return "Built-in pair"
+    target, drafter = choice.names if visitors.may_name_paths() else choice.in_short
+    return visible(f"{target or 'Built-in target'} with {drafter or 'the built-in drafter'}")
+
+
+def not_built_in(choice: BackendChoice) -> str:
+    """The models in words for a sentence; empty for the built-in pair."""
+    return "" if choice.names == BUILT_IN.names else in_words(choice)

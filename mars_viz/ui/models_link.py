@@ -1,0 +1,97 @@
+"""The choice of models in a link. Knows names and parameters; loads nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from mars_viz.backend_choice import BackendChoice, checked_tree
+from mars_viz.errors import BadInput
+from mars_viz.shapes import CHAIN
+from mars_viz.speculators.drafter_names import Eagle3, NamedDrafter
+from mars_viz.speculators.names import DEVICES, DTYPES, drafter_for, server_named
+from mars_viz.ui.decode_form import named_models
+from mars_viz.ui.links import clipped
+
+LONGEST = 300
+"""Letters of a model's name in a link."""
+
+
+def written(choice: BackendChoice, begun: BackendChoice) -> dict[str, str]:
+    """The parameters of a choice, beside the one that tabs of this server begin with; a folder of this machine and a
+    server's address stay out of links."""
+    if choice == begun:
+        return {}
+    hidden = choice.folders and choice.in_short != choice.names or bool(_server(choice.target))
+    target, drafter = ("", "") if hidden else choice.names
+    said = {"target": target, "drafter": drafter, "device": choice.device, "dtype": choice.dtype, "tree": choice.tree}
+    usual = {"device": "auto", "dtype": "auto", "tree": CHAIN}
+    return {name: value for name, value in said.items() if value and value != usual.get(name)}
+
+
+def read(parameters: Mapping[str, str], begun: BackendChoice, complaints: list[str]) -> BackendChoice:
+    """The choice that a link makes, beside the one that tabs of this server begin with; what is wrong with it goes to
+    the complaints."""
+    names = parameters.get("target", "").strip(), parameters.get("drafter", "").strip()
+    choice = _models(*names, complaints) if any(names) else begun
+    choice = choice or begun
+    for name, known in (("device", DEVICES), ("dtype", DTYPES)):
+        asked = parameters.get(name, "")
+        if asked in known:
+            choice = replace(choice, **{name: asked})  # type: ignore[arg-type]
+        elif asked:
+            complaints.append(f"There is no {name} “{clipped(asked)}”; choose one of {', '.join(known)} under Models.")
+    return _with_shape(choice, parameters.get("tree", ""), complaints)
+
+
+def _models(target: str, drafter: str, complaints: list[str]) -> BackendChoice | None:
+    if not _can_be(target, drafter):
+        complaints.append("The link does not name a target and its drafter, so the models stay as they were.")
+        return None
+    if _server(target):
+        complaints.append(
+            "The link names a server as the target. Links choose none, since prompts and a key would be sent there; "
+            "type its address under Models if you trust it."
+        )
+        return None
+    try:
+        choice = named_models(target, drafter)
+    except BadInput as error:
+        complaints.append(str(error))
+        return None
+    drafting = drafter_for(target or None, drafter or None)
+    if target or (isinstance(drafting, Eagle3) and drafting.head):  # which may be on the hub
+        complaints.append(
+            f"The link chooses the models {' and '.join(filter(None, choice.names))}. Decode would fetch what is not "
+            "here yet from the hub; choose others under Models if you do not want that."
+        )
+    return choice
+
+
+def _can_be(target: str, drafter: str) -> bool:
+    """True for what Decode may be asked for."""
+    if any(len(name) > LONGEST or not name.isprintable() for name in (target, drafter)):
+        return False
+    try:
+        server_named(target)
+        drafting = drafter_for(target or None, drafter or None)
+    except BadInput:
+        return False
+    return bool(target) or not drafter or isinstance(drafting, NamedDrafter)
+
+
+def _server(target: str) -> bool:
+    try:
+        return bool(server_named(target))
+    except BadInput:
+        return False
+
+
+def _with_shape(choice: BackendChoice, tree: str, complaints: list[str]) -> BackendChoice:
+    if not tree:
+        return choice
+    try:
+        return replace(choice, tree=checked_tree(tree))
+    except BadInput as error:
+        complaints.append(f"The link's tree “{clipped(tree)}” cannot be drafted, so chains are set. {error}")
+        return replace(choice, tree=CHAIN)

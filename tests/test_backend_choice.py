@@ -1,0 +1,190 @@
+"""One choice of models for the app, Python and the command line: the file, the link, what is remembered."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import mars_viz
+from mars_viz.backend_choice import (
+    BUILT_IN,
+    FILE,
+    MOST_BYTES,
+    BackendChoice,
+    backend_toml,
+    first_choice,
+    read_backend_file,
+)
+from mars_viz.cli import main
+from mars_viz.errors import BadInput
+from mars_viz.run import Provenance
+from mars_viz.runfiles import load_run
+from mars_viz.ui import models_link, recent_models, visitors
+from mars_viz.ui.jobs.models import Device, Status, models_that_made
+
+TREE = "dynamic:depth=6,topk=4,nodes=16"
+
+
+def written(folder: Path, text: str) -> Path:
+    (folder / "backend.toml").write_text(text, encoding="utf-8")
+    return folder / "backend.toml"
+
+
+def test_a_choice_comes_back_from_its_file(tmp_path):
+    choice = BackendChoice(drafter="eagle3", device="cpu", dtype="float32", folders=True, tree=TREE)
+    for each in (choice, replace(BUILT_IN, folders=True)):
+        assert read_backend_file(written(tmp_path, backend_toml(each))) == each
+
+
+def test_folders_of_the_file_are_looked_for_beside_it(tmp_path, monkeypatch):
+    for name in ("mine", "head"):
+        (tmp_path / name).mkdir()
+        for file in ("config.json", "tokenizer.json", "model.safetensors"):
+            (tmp_path / name / file).touch()
+    monkeypatch.chdir("/")
+    found = read_backend_file(written(tmp_path, 'target = "./mine"\ndrafter = "eagle3:./head"'))
+    assert found.names == (str(tmp_path / "mine"), f"eagle3:{tmp_path / 'head'}")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("target = 1", 'target must be a text, such as target = "org/name"'),
+        ('weights = "x"', "It sets weights; a backend file knows target, drafter, tree, device, dtype"),
+        ("target =", "is no TOML"),
+        ('drafter = "org/name"', "A drafter was given without a target"),
+        ('device = "abacus"', "There is no device 'abacus'"),
+        ('tree = "bush"', "bush"),
+        ('target = "./nowhere"', "There is no folder"),
+        ('drafter = "ngram:n=0"', "n is 0; it must be"),
+        ("#" * (MOST_BYTES + 1), "larger than 64 kB"),
+    ],
+)
+def test_a_file_that_cannot_be_is_refused_with_the_remedy(tmp_path, capsys, text, says):
+    file = written(tmp_path, text)
+    with pytest.raises(BadInput, match=".") as refused:
+        read_backend_file(file)
+    assert says in str(refused.value)
+    out = tmp_path / "run"
+    assert main(["record", "--prompt", "A", "--out", str(out), "--backend", str(file)]) == 2
+    assert "error:" in capsys.readouterr().err and not out.exists()
+    assert main(["app", "--backend", str(file)]) == 2
+
+
+def test_the_environment_names_what_the_app_begins_with(tmp_path, monkeypatch):
+    monkeypatch.delenv(FILE, raising=False)
+    assert first_choice() == BUILT_IN
+    monkeypatch.setenv(FILE, str(written(tmp_path, 'drafter = "eagle3"')))
+    assert first_choice() == BackendChoice(drafter="eagle3", folders=True)
+    monkeypatch.setenv(FILE, str(tmp_path / "gone.toml"))
+    with pytest.raises(BadInput, match="cannot be read"):
+        first_choice()
+
+
+def test_the_file_decodes_alike_in_python_and_on_the_command_line(tmp_path):
+    file = written(tmp_path, f'drafter = "eagle3"\ntree = "{TREE}"\ndevice = "cpu"')
+    backend = mars_viz.backend(file)
+    ours = mars_viz.record("Once upon a time", backend=backend, max_new_tokens=16)
+    common = ["record", "--prompt", "Once upon a time", "--max-new-tokens", "16", "--backend", str(file)]
+    assert main([*common, "--out", str(tmp_path / "run")]) == 0
+    theirs = load_run(tmp_path / "run")
+    assert (ours.token_ids, ours.settings) == (theirs.token_ids, theirs.settings)
+    assert ours.settings.drafts_trees and theirs.provenance.drafter == "eagle3"
+    assert main([*common, "--drafter", "ngram:n=3", "--tree", "dynamic", "--out", str(tmp_path / "other")]) == 2
+    chain = mars_viz.record("Once upon a time", backend=mars_viz.backend(file, tree="chain"), max_new_tokens=4)
+    assert not chain.settings.drafts_trees
+    made = mars_viz.dial_map("Once upon a time", backend=backend, low=0.9, max_new_tokens=8)
+    assert made.frame.settings.drafts_trees and made.frame.provenance.drafter == "eagle3"
+
+
+def test_a_backend_has_its_models_already():
+    with pytest.raises(BadInput, match="has its models already"):
+        mars_viz.record("A", backend=mars_viz.backend(device="cpu"), target="org/name")
+
+
+@pytest.fixture
+def nobody(monkeypatch):
+    """A visitor who may name folders."""
+    monkeypatch.setattr(visitors, "may_name_paths", lambda: True)
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        BUILT_IN,
+        BackendChoice(drafter="ngram:n=3"),
+        BackendChoice("org/a", "org/b", "cpu", "float32", tree=TREE),
+        BackendChoice("org/a", "eagle3:org/head", tree=TREE),
+    ],
+)
+def test_a_choice_comes_back_from_its_link(nobody, choice):
+    complaints: list[str] = []
+    found = models_link.read(models_link.written(choice, BUILT_IN), BUILT_IN, complaints)
+    assert replace(found, folders=False) == choice
+    assert all("fetch" in said for said in complaints) and bool(complaints) == ("org/" in "".join(choice.names))
+
+
+def test_links_say_no_folder_of_this_machine_and_no_server(nobody):
+    for target in ("/home/me/model", "http://127.0.0.1:8000"):
+        assert "target" not in models_link.written(BackendChoice(target, "org/b", folders=True), BUILT_IN)
+    begun = BackendChoice("/srv/model", "org/b", folders=True)
+    assert models_link.written(begun, begun) == {} and models_link.read({}, begun, []) == begun
+
+
+@pytest.mark.parametrize(
+    ("link", "says"),
+    [
+        ({"target": "http://elsewhere:8000"}, "Links choose none"),
+        ({"target": "http://", "drafter": "org/b"}, "does not name a target"),
+        ({"target": "a\n\n# b", "drafter": "b"}, "does not name a target"),
+        ({"target": "a", "drafter": "b\u202e"}, "does not name a target"),
+        ({"drafter": "org/a"}, "does not name a target"),
+        ({"target": "org/a", "drafter": "ngram:n=0"}, "does not name a target"),
+        ({"target": "a" * 301, "drafter": "b"}, "does not name a target"),
+        ({"target": "<b>/x", "drafter": "org/b"}, "is no model's id"),
+        ({"device": "abacus"}, "There is no device “abacus”"),
+        ({"dtype": "int4"}, "There is no dtype “int4”"),
+        ({"tree": "<b>"}, "The link's tree “<b>” cannot be drafted"),
+    ],
+)
+def test_what_a_link_cannot_have_is_said_and_the_models_stay(monkeypatch, link, says):
+    monkeypatch.setattr(visitors, "may_name_paths", lambda: False)
+    complaints: list[str] = []
+    assert models_link.read(link, BUILT_IN, complaints) == BUILT_IN
+    assert says in " ".join(complaints)
+
+
+def test_a_runs_models_are_those_that_are_chosen_or_built_in():
+    run = Provenance("big", "small")
+    mine = BackendChoice("/models/big", "/models/small", folders=True, tree=TREE)
+    assert models_that_made(run, mine) == mine
+    assert models_that_made(run, BUILT_IN) is None and models_that_made(run, BackendChoice("org/big", "small")) is None
+    server = BackendChoice("http://127.0.0.1:8000", "ngram:n=3", folders=True)
+    served = Provenance("org/served", "ngram:n=3")
+    held = Status(server, Device("a server", "", models=("org/served", "ngram:n=3")))
+    assert models_that_made(served, server) is None and models_that_made(served, server, held) == server
+    assert models_that_made(Provenance("built-in/target", "eagle3"), mine) == BackendChoice(drafter="eagle3")
+
+
+def test_what_was_loaded_is_remembered_by_the_next_server(tmp_path, monkeypatch):
+    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path / "new"))
+    first = BackendChoice("org/a", "org/b")
+    assert recent_models.known((first, BUILT_IN)) == (first,)
+    file = tmp_path / "new" / recent_models.NAME
+    assert recent_models.read(file) == (first,)
+    second = replace(first, target="org/c")
+    assert recent_models.known((second,)) == (second, first) == recent_models.read(file)
+
+
+@pytest.mark.parametrize("said", ["", "[", "{}", "[1]", '[{"target": "x"}]', "[" * 100_000, "\udcff"])
+def test_a_file_of_remembered_models_that_says_something_else_says_nothing(tmp_path, said):
+    file = tmp_path / "recent.json"
+    file.write_text(said, encoding="utf-8", errors="surrogateescape")
+    assert recent_models.read(file) == ()
+    good = {"target": "a", "drafter": "b", "device": "cpu", "dtype": "auto", "folders": False, "tree": "chain"}
+    for wrong in ({"target": "a\nb"}, {"folders": "yes"}, {"device": "abacus"}, {"tree": "bush"}, {"more": "x"}):
+        file.write_text(json.dumps([good | wrong, good]), encoding="utf-8")
+        assert recent_models.read(file) == (BackendChoice("a", "b", "cpu"),)
