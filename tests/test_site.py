@@ -516,6 +516,12 @@ def test_only_a_site_of_ours_is_replaced_or_what_is_forced(saved: Path, tmp_path
     assert (tmp_path / "file").read_text() == "mine"
 
 
+def test_without_samples_the_runs_have_to_be_named(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
+    assert command("-o", tmp_path / "site") == 2
+    assert "Name runs" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("force", [False, True])
 def test_the_folder_that_one_works_in_is_never_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, force: bool

@@ -66,10 +66,10 @@ class ComparePage {
     say(document.getElementById("finding"), sentence);
     say(document.getElementById("footnote"), footnote);
     const head = ["number", left.name, right.name, "difference", "basis"].map((name) => h("th", { scope: "col" }, h("bdi", {}, name)));
-    const lines = rows.map(({ name, meaning, stands, ...row }) =>
+    const lines = rows.map(({ name, meaning, stands, means, ...row }) =>
       h("tr", {}, h("th", { scope: "row", title: meaning }, name),
         h("td", { "data-name": beside[0] }, row.left), h("td", { "data-name": beside[1] }, row.right), h("td", { class: "change", "data-name": "difference" }, row.change),
-        h("td", { class: "basis" }, stands)));
+        h("td", { class: "basis", title: means }, stands)));
     document.getElementById("numbers").replaceChildren(h("thead", {}, h("tr", {}, ...head)), h("tbody", {}, ...lines));
     for (const [id, select] of Object.entries(this.selects)) select.value = this.view[id];
   }

@@ -79,6 +79,7 @@ def _rows(left: Candidate, right: Candidate) -> list[dict[str, Any]]:
             "right": compare_words.written(row.right, row.scale),
             "change": compare_words.change(row),
             "stands": row.stands.value,
+            "means": compare_words.MEANING[row.stands.value],
         }
         for row in rows
     ]

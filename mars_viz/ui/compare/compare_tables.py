@@ -10,7 +10,7 @@ import pandas as pd
 from mars_viz.analysis.differences import Difference
 from mars_viz.escapes import Html, html, joined
 from mars_viz.ui import theme
-from mars_viz.ui.compare.compare_words import Names, change, short_names, written
+from mars_viz.ui.compare.compare_words import MEANING, Names, change, short_names, written
 from mars_viz.ui.compare.sweep_pair import SweepRow, words
 
 _STYLE = """
@@ -45,11 +45,6 @@ _STYLE = """
     font-size: .85rem; }
 }
 """
-_MEANING = {
-    "exact": "Exact: counted on the text that its own setting generates.",
-    "measured": "Measured: wall clock of the recorded decoding, on its device.",
-    "modelled": "Modelled: counted passes times their measured costs on one device; not wall clock.",
-}
 
 
 def style() -> None:
@@ -59,7 +54,7 @@ def style() -> None:
 
 def tag(stands: str) -> Html:
     """What a number stands on, as HTML."""
-    return Html(f'<span class="mv-tag" title="{html(_MEANING[stands])}">{html(stands)}</span>')
+    return Html(f'<span class="mv-tag" title="{html(MEANING[stands])}">{html(stands)}</span>')
 
 
 def lead(sentence: str, stands: str = "exact") -> None:

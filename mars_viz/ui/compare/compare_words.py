@@ -41,6 +41,12 @@ SIDES = Names("reference", "compared")
 """What they are called where there is no room for more."""
 
 
+MEANING = {
+    "exact": "Exact: counted on the text that its own setting generates.",
+    "measured": "Measured: wall clock of the recorded decoding, on its device.",
+    "modelled": "Modelled: counted passes times their measured costs on one device; not wall clock.",
+}
+"""What numbers stand on, by the word beside them."""
 LONG = 24
 """Characters of a name that is not said with every number on a narrow screen."""
 
