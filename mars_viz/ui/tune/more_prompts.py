@@ -161,7 +161,7 @@ def _file(bench: TunePageState, entry: SweepEntry, beside: Sequence[SweepEntry],
     if graded < needed:
         theme.small(f"{upload.name} has {number(graded)} that are graded; about {about(needed)} would tell.")
     label = f"Add {counted(more, 'prompt')} of the file"
-    if st.button(label, key="add-file-prompts", disabled=more < 1, help=markdown(_variants(beside))):
+    if st.button(markdown(label), key="add-file-prompts", disabled=more < 1, help=markdown(_variants(beside))):
         _begin(bench, entry, beside, lambda: grown)
 
 
