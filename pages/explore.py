@@ -56,6 +56,7 @@ def page() -> None:
     session.view, lost = shelf.landed(session.view)
     session.notices.extend(filter(None, [lost]))
     asking, saving, thresholds = head(session, shelf.labels)
+    library.second_line(shelf, session.view.run)
     # a long run is read while the browser draws what is above it
     run, problem = shelf.tried(session.view.run, lambda found: session.notices.extend(session.fit(found)))
     if run is not None:

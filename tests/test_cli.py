@@ -317,6 +317,7 @@ COMMANDS = {
     "server": ["http://127.0.0.1:1"],
     "watch": ["http://127.0.0.1:1"],
     "import": ["file"],
+    "runs": [],
     "rules": [],
     "show": ["run"],
     "report": ["run"],

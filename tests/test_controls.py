@@ -48,6 +48,7 @@ from tests.gestures import (
     pressed,
     pressed_in_turn,
     saved,
+    ticked,
     typed,
     uploaded,
 )
@@ -110,7 +111,7 @@ def keys(role: str, name: str, answered: str, *changes: Look) -> tuple[Control, 
 EVERYWHERE = (
     *(
         Control("link", name, CLICK, (path(),))
-        for name in ("Gallery", "Explore", "Live", "Compare", "Rules", "Tune", "Learn")
+        for name in ("Gallery", "Explore", "Live", "Runs", "Compare", "Rules", "Tune", "Learn")
     ),
     Control("button", "Models", NOTHING),  # the same on every page: used on Live
     Control("button", "*Help*", HOVER, (text("[data-testid=stTooltipContent]"),)),
@@ -120,7 +121,7 @@ EVERYWHERE = (
 )
 NAVIGATION = tuple(
     Control("link", name, CLICK, (path(), TITLE), leaves=True, anywhere=True)
-    for name in ("Explore", "Live", "Compare", "Rules", "Tune", "Learn")
+    for name in ("Explore", "Live", "Runs", "Compare", "Rules", "Tune", "Learn")
 )
 
 GALLERY = (
@@ -438,22 +439,26 @@ LEARN = (
 
 CLOCK = "Wall-clock check: strict and this setting in turn"
 NEW, FIELDS = "New sweep", "New sweep / Dial range, settings and folder"
+TERMS = "Change these terms"
 OWN = text("[data-testid=stPopoverBody]")
 TUNE = (
     *SHARE,
-    Control("button", "Add prompts", CLICK, (seen(POPOVER),)),
-    Control("button", "toys with more prompts *", HOVER, (), "Add prompts"),
+    Control("button", "Add prompts from a file", CLICK, (seen(POPOVER),)),
+    Control("button", "toys with more prompts *", HOVER, (), "Add prompts from a file"),
+    Control("summary", "Results by task", CLICK, (MAIN,)),
     Control("button", "New sweep", CLICK, (seen(POPOVER),)),
-    Control("button", "Limits and comparison", CLICK, (seen(POPOVER),)),
-    *number("Max accuracy loss, points", "20", link("loss"), steps=True, inside="Limits and comparison"),
-    *number("Confidence, %", "80", link("confidence"), inside="Limits and comparison"),
-    *choice("Overlay", link("with"), figures(), inside="Limits and comparison"),
-    Control("focusable", "Overlay › *", NOTHING, (), "Limits and comparison"),
-    Control("button", "Overlay › Remove *", CLICK, (link("with"),), "Limits and comparison"),
-    Control("button", "Overlay › Clear all", CLICK, (link("with"),), "Limits and comparison", fleeting=True),
+    Control("button", TERMS, CLICK, (seen(POPOVER),)),
+    *number("Tolerated loss of accuracy, points", "20", link("loss"), steps=True, inside=TERMS),
+    *number("Confidence, %", "80", link("confidence"), inside=TERMS),
+    Control("radio", "Intervals by the bootstrap › *", CLICK, (link("intervals"),), TERMS, each=True),
+    Control("button", "Overlay other sweeps", CLICK, (seen(POPOVER),)),
+    *choice("Overlay", link("with"), figures(), inside="Overlay other sweeps"),
+    Control("focusable", "Overlay › *", NOTHING, (), "Overlay other sweeps"),
+    Control("button", "Overlay › Remove *", CLICK, (link("with"),), "Overlay other sweeps"),
+    Control("button", "Overlay › Clear all", CLICK, (link("with"),), "Overlay other sweeps", fleeting=True),
     Control("slider", "looser ← *", dragged(250), (link("dial"), figures()), each=True),
     *keys("slider", "looser ← *", "Home End ArrowLeft Shift+ArrowLeft", link("dial")),
-    Control("button", "Go to the recommended setting", CLICK, (link("dial"),), "Limits and comparison"),
+    Control("button", "Go to the recommended setting", CLICK, (link("dial"),), TERMS),
     Control("radio", "Speed and accuracy › *", CLICK, (figures(),), each=True),
     *(
         Control("summary", name, CLICK, (seen(OPENED),))
@@ -600,10 +605,66 @@ LIVE = (
     Control("radio", "Show › *", CLICK, (link("view"), MAIN), leaves=True),
 )
 
+DEEDS = text(".st-key-runs-deeds")
+TABLE = "All runs that are found: a row a run, with what made it"
+
+
+def tick(*rows: int) -> Control:
+    """Rows of the table of runs, counted from 0."""
+    return Control("table", "", ticked(*rows), (state(".st-key-runs-deeds button"),), without=("details",))
+
+
+RUN_LIST = (
+    Control("textbox", "Search", typed("several", "Enter"), (link("search"), MAIN)),
+    Control("button", "Clear entry", NOTHING, fleeting=True),
+    tick(0),
+    Control("button", "Download", saved("zip"), each=True),
+    Control("button", "Tag", CLICK, (seen(POPOVER),)),
+    Control("button", "Add › Open", NOTHING, (), "Tag"),
+    Control("combobox", "Add", typed("paper", "Enter"), (text(POPOVER),), "Tag"),
+    Control("button", "Remove › Open", NOTHING, (), "Tag", fleeting=True),
+    Control("combobox", "Remove", NOTHING, (), "Tag", fleeting=True),
+    Control("button", "Tag # run", CLICK, (MAIN,), "Tag"),
+    Control("button", f"* {TABLE}", NOTHING, fleeting=True),
+    Control("button", f"*: {TABLE}", NOTHING, fleeting=True),
+    Control("region", TABLE, NOTHING, fleeting=True),
+    Control("clickable", "dvn-scroller", NOTHING, fleeting=True),
+    Control("focusable", "* › paper", NOTHING, fleeting=True),
+    Control("button", "* › Remove paper", NOTHING, fleeting=True),
+    Control("button", "* › Clear all", NOTHING, fleeting=True),
+    Control("button", "Filter", CLICK, (seen(POPOVER),)),
+    *choice("Tags", link("tag"), inside="Filter"),
+    *choice("From", link("from"), words="Samples", inside="Filter"),
+    *choice("Rule", link("rule"), words="Lenience", inside="Filter"),
+    *choice("Drafter", ITSELF, inside="Filter"),
+    *choice("Draft", link("tree"), words="Chains", inside="Filter"),
+    *choice("Temperature", link("temperature"), inside="Filter"),
+    Control("button", "Clear all", CLICK, (link(),), "Filter", leaves=True),
+    *choice("Sort", link("sort"), words="title"),
+    tick(0),
+    Control("button", "Show details", CLICK, (link("run"),), leaves=True),
+    tick(0),
+    Control("button", "Explore", CLICK, (path(),), leaves=True),
+    tick(0, 1),
+    Control("button", "Compare", CLICK, (path(),), leaves=True),
+    tick(0),
+    Control("button", "Delete #", NOTHING, fleeting=True),
+    Control("button", "Delete", CLICK, (MAIN,), without=("details",)),
+    Control("button", "Undo", CLICK, (MAIN,)),
+    Control("summary", "Bin (#)", CLICK, (seen(OPENED),), fleeting=True),
+    Control("button", "Undo all", CLICK, (MAIN,), fleeting=True),
+    Control("textbox", "Title", typed("another title", "Enter"), (ITSELF,)),
+    Control("button", "Save", CLICK, (MAIN,)),
+    Control("button", "Copy to clipboard", NOTHING, fleeting=True),
+    Control("button", "Open in Explore", CLICK, (path(),), leaves=True),
+    Control("button", "Show all runs", CLICK, (link("run"), MAIN), leaves=True),
+)
+
 CONTROLS: dict[str, tuple[Control, ...]] = {
     "gallery": GALLERY,
     "explore": EXPLORE,
     "live": LIVE,
+    "runs": RUN_LIST,
     "compare": COMPARE,
     "rules": RULES,
     "tune": TUNE,
@@ -633,8 +694,11 @@ SCENES: dict[str, tuple[Scene, ...]] = {
     "live": (
         Scene("race", "/live?view=race&race=toy", ".race-board"),
         Scene("kept", "/live?run=several", ".track-text .r"),
-        Scene("saved", "/live?view=saved", "h1"),
         Scene("head", "/live?drafter=eagle3", "h1"),
+    ),
+    "runs": (
+        Scene("list", "/runs?from=saved", "[data-testid=data-grid-canvas]"),
+        Scene("details", "/runs?run=several", ".mv-facts"),
     ),
     "compare": (
         *(Scene(kind, f"/compare?run={kind}", "h1") for kind in RUNS),

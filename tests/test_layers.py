@@ -39,6 +39,7 @@ LAYERS = (
     ("figures", "samples"),
     ("speculators",),
     ("recording", "imports", "backend_choice"),
+    ("runlist",),
     ("record_map", "record_rule_walks"),
     ("race",),
     ("prompts",),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from mars_viz.escapes import Html, html, joined
 from mars_viz.report.facts import heading
+from mars_viz.runlist import RunFacts
 from mars_viz.site.named import SiteRun
 from mars_viz.site.shell import SitePage
 from mars_viz.ui.gallery import HERO, KEY, STORY, Card, run_card
@@ -15,7 +16,10 @@ from mars_viz.ui.gallery import HERO, KEY, STORY, Card, run_card
 def gallery_page(runs: Iterable[SiteRun], lessons: Iterable[Card]) -> SitePage:
     """The page; a lesson's card is named by its number."""
     runs = tuple(runs)
-    of_runs = ((f"runs/{one.name}.html", run_card(one.name, heading(one.run), one.run)) for one in runs)
+    of_runs = (
+        (f"runs/{one.name}.html", run_card(one.name, heading(one.run), one.run, RunFacts.of(one.run).line))
+        for one in runs
+    )
     of_lessons = tuple((f"lessons/{card.name}.html", card) for card in lessons)
     taught = Html()
     if of_lessons:

@@ -81,7 +81,9 @@ def passes(room: LessonContext) -> None:
             return
         draw(room, pass_costs(costs, room.theme), "why-passes")
         more = f"{costs.device}, {costs.dtype}, caches of {costs.cache_length} positions"
-        theme.small(_stands_on(costs, f"Measured, {whose(room, 'costs')}" if costs is here else whose(room, "")), more)
+        theme.small(
+            _stands_on(costs, f"{whose(room, 'costs')}, measured here" if costs is here else whose(room, "")), more
+        )
         if said := disturbance(costs):
             theme.note(said)
 
