@@ -33,6 +33,7 @@ from mars_viz.site.wording import worded
 from mars_viz.ui.lessons import LESSONS
 from tests.factories import toy_map, toy_run
 from tests.served import PATIENCE
+from tests.test_explorer_controller import cut_run
 
 SAMPLES = Path(__file__).parent.parent / "sample_runs"
 MOST_BYTES = 2_000_000
@@ -234,6 +235,24 @@ def test_the_evidence_of_a_long_run_comes_when_a_token_is_looked_at(
     expect(tab.locator(".inspector .law").first).to_contain_text("prob.")
     expect(tab.locator(".inspector")).to_contain_text(number(float(last.top_logits[0, 0])))
     assert len(list((there / "data").glob("*.w*.js"))) == -(-len(story().rounds) // 5)
+
+
+def test_a_controller_s_threshold_is_turned_as_well(opened: Opened, folder: Path) -> None:
+    run = cut_run("svip")
+    write_site({"cut": run}, folder / "cut")
+    page = (folder / "cut" / "runs" / "cut.html").as_uri()
+    tab = opened(page)
+    seen(tab)
+    tab.get_by_role("button", name="of the controller").click()
+    made = run.controller_map
+    expect(tab.locator(".sentence")).to_contain_text("drafted")
+    turn(tab, made.span.high)
+    expect(tab.locator(".sentence")).to_contain_text(f": {len(made.at(made.span.high).rounds)} target pass")
+    tab.wait_for_function("() => location.hash.includes('cuts=1')")
+    tab.reload()
+    expect(tab.locator(".thumb")).to_have_attribute("aria-valuenow", f"{made.span.high:g}")
+    tab.get_by_role("button", name="of the rule").click()
+    expect(tab.locator("#savings .main-svg").first).to_be_visible()
 
 
 # ---- comparisons
