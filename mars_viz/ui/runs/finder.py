@@ -10,7 +10,7 @@ from typing import TypeVar
 import streamlit as st
 
 from mars_viz.errors import BadInput
-from mars_viz.escapes import visible
+from mars_viz.escapes import markdown, visible
 from mars_viz.figures.words import exactly
 from mars_viz.rules import rule_named
 from mars_viz.runlist import ListedRun, Order
@@ -85,7 +85,7 @@ def _choice(
         st.session_state[key] = value
     st.session_state.setdefault(key, value)
     chosen: T = st.selectbox(
-        label, offered, key=key, format_func=lambda option: visible(words(option)),
+        markdown(label), offered, key=key, format_func=lambda option: visible(words(option)),
         label_visibility="collapsed" if hidden else "visible",
     )  # fmt: skip
     return chosen

@@ -68,14 +68,13 @@ def offer(session: Session, state: RunsPageState, picked: Sequence[ListedRun], t
     if st.button("Compare", key="runs-compare", disabled=not two, help=None if two else "Tick two rows"):
         compare(session, picked)
     free, refused = several.changeable(picked)
-    said = markdown(refused) or None
-    with st.popover("Tag", key="runs-tag", disabled=not free, help=said, on_change="rerun"):
+    with st.popover("Tag", key="runs-tag", disabled=not free, help=markdown(refused) or None, on_change="rerun"):
         if free:
             tag_form(state, free, tags)
     download(session, picked)
     st.button(
         "Delete" if len(free) < 2 else f"Delete {len(free)}", key="runs-delete", disabled=not free,
-        help=said or live_words.BIN, on_click=several.delete, args=(state, free),
+        help=markdown(refused or live_words.BIN), on_click=several.delete, args=(state, free),
     )  # fmt: skip
 
 
@@ -126,12 +125,12 @@ def download(session: Session, picked: Sequence[ListedRun]) -> None:
     """The zip of what is selected."""
     unread = not picked or not all(run.opens for run in picked)
     large = not unread and several.too_large(picked)
-    said = f"They take more than {several.MOST_BYTES >> 20} MB together; select fewer." if large else None
+    said = f"They take more than {several.MOST_BYTES >> 20} MB together; select fewer." if large else ""
     name = f"{picked[0].name}.zip" if len(picked) == 1 else "runs.zip"
     shelf = RunCatalogue({}, {}) if unread or large else library.shelf(session)
     st.download_button(
         "Download", lambda: several.zipped(picked, shelf), name, "application/zip", on_click="ignore",
-        key="runs-zip", disabled=unread or large, help=said,
+        key="runs-zip", disabled=unread or large, help=markdown(said) or None,
     )  # fmt: skip
 
 
