@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mars_viz import __version__, backend_choice, permissions
-from mars_viz.commands import decoding, dial_map, evaluate, heads, imports, runs, server, sweep, watch
+from mars_viz.commands import decoding, dial_map, evaluate, heads, imports, runs, server, site, sweep, watch
 from mars_viz.commands.decoding import tell
 from mars_viz.errors import MarsVizError, ModelError, SettingError
 from mars_viz.figures.words import number
@@ -120,6 +120,8 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--dial", type=float, help="dial value that it opens at (default: the run's)")
     report.add_argument("--gamma", type=int, help="draft length that it shows (default: the run's)")
     report.add_argument("--force", action="store_true", help="replace the file even if it is no report")
+    about = "Write runs as a static site: a gallery, every run with its live dial, comparisons and lessons."
+    site.arguments(command("site", site.run, about))
     for each in (rules, show):
         decoding.json_argument(each)
     app = command("app", _app, "Serve the app to this machine and open it in the browser.")

@@ -321,6 +321,7 @@ COMMANDS = {
     "rules": [],
     "show": ["run"],
     "report": ["run"],
+    "site": ["run", "--out", "b"],
     "app": [],
 }
 """Every command with what it must be given."""

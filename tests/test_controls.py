@@ -220,9 +220,24 @@ SHARE = (
 TOKENS = "Tokens of the run; *"
 ARROWS = "End Home ArrowRight ArrowDown ArrowLeft ArrowUp"
 
+MATCHES = text(".explorer .found-count")
+SEARCH = (
+    Control("button", "Find in the text", CLICK, (seen(".explorer .search"),)),
+    Control("textbox", "Find in the text", typed("a"), (ITSELF, MATCHES)),
+    Control("button", "Next match", CLICK, (MATCHES,), fleeting=True),
+    Control("button", "Previous match", CLICK, (MATCHES,), fleeting=True),
+    Control("textbox", "Find in the text", typed("THE"), (ITSELF,)),
+    Control("button", "Match case", CLICK, (state(".explorer .cased"),)),
+    Control("button", "Close the search", CLICK, (seen(".explorer .search"),)),
+    Control("listbox", TOKENS, pressed("/"), (seen(".explorer .search"),), any=True),
+    Control("textbox", "Find in the text", pressed("Escape"), (seen(".explorer .search"),)),
+)
+
 EXPLORE = (
     Control("button", "Open or save", CLICK, (seen(POPOVER),)),
     Control("button", "Save this run as a zip", saved("zip"), (), "Open or save", each=True),
+    Control("button", "Pin this run", CLICK, (link("pin_run"), text(POPOVER)), "Open or save"),
+    Control("button", "Unpin this run", CLICK, (link("pin_run"), text(POPOVER)), "Open or save"),
     Control("button", "Share", CLICK, (seen(POPOVER),)),
     Control("button", "Report, one HTML file", saved("html"), (), "Share"),
     Control("button", "The text with its outcomes, SVG", saved("svg"), (), "Share", each=True),
@@ -231,7 +246,7 @@ EXPLORE = (
     Control("radio", "A figure's camera button saves › *", CLICK, (ITSELF,), "Share"),
     Control("summary", "To cite", CLICK, (seen(f"{POPOVER} details[open]"),), "Share"),
     Control("radio", "Draft length γ › #", CLICK, (link("gamma"), NUMBERS, figures()), each=True),
-    *(Control("focusable", name, HOVER, TIP) for name in ("exact", "measured", "τ *", "acceptance *", "rolled back #")),
+    *(Control("focusable", name, HOVER, TIP) for name in ("exact", "measured", "τ *", "acceptance *", "rolled back *")),
     *(
         Control("focusable", name, HOVER, TIP)
         for name in ("passes saved vs *", "tokens/s #", "z# #", "row of a table", "Target", "Drafter")
@@ -242,6 +257,16 @@ EXPLORE = (
     *keys("radio", "Colour the tokens by › Ratio", "ArrowRight ArrowLeft", link("overlay")),
     Control("option", f"{TOKENS} › *", CLICK, (link("selected"), INSPECTOR), each=True, any=True),
     *keys("listbox", TOKENS, ARROWS, link("selected"), INSPECTOR),
+    *SEARCH,
+    Control("button", "Pin this token", CLICK, (link("pin_token"), seen(".explorer .pin-side"))),
+    Control("focusable", "The pinned token", pressed("PageDown"), (scrolled(".explorer .pin-side .inspector"),)),
+    Control("button", "Unpin the token", CLICK, (link("pin_token"), seen(".explorer .pin-side"))),
+    Control("button", "Pin this setting", CLICK, (link("pin_dial"), text(".explorer .pin-words"))),
+    *keys("slider", "*threshold*", "Home", link("dial"), text(".explorer .pin-words")),
+    Control("button", "Show the pinned setting", CLICK, (link("dial"), text(".explorer .pin-words"))),
+    Control("button", "Unpin this setting", CLICK, (link("pin_dial"), seen(".explorer .pin-line"))),
+    Control("button", "Pin this setting", CLICK, (link("pin_dial"), seen(".explorer .pin-line")), any=True),
+    Control("button", "Unpin the setting", CLICK, (link("pin_dial"), seen(".explorer .pin-line"))),
     Control("listbox", TOKENS, pressed("Home", "t"), (seen(".tree"),), without=RUNS),
     *(
         Control("listbox", TOKENS, pressed(key), (link("selected"), INSPECTOR), without=RUNS)
@@ -439,22 +464,26 @@ LEARN = (
 
 CLOCK = "Wall-clock check: strict and this setting in turn"
 NEW, FIELDS = "New sweep", "New sweep / Dial range, settings and folder"
+TERMS = "Change these terms"
 OWN = text("[data-testid=stPopoverBody]")
 TUNE = (
     *SHARE,
-    Control("button", "Add prompts", CLICK, (seen(POPOVER),)),
-    Control("button", "toys with more prompts *", HOVER, (), "Add prompts"),
+    Control("button", "Add prompts from a file", CLICK, (seen(POPOVER),)),
+    Control("button", "toys with more prompts *", HOVER, (), "Add prompts from a file"),
+    Control("summary", "Results by task", CLICK, (MAIN,)),
     Control("button", "New sweep", CLICK, (seen(POPOVER),)),
-    Control("button", "Limits and comparison", CLICK, (seen(POPOVER),)),
-    *number("Max accuracy loss, points", "20", link("loss"), steps=True, inside="Limits and comparison"),
-    *number("Confidence, %", "80", link("confidence"), inside="Limits and comparison"),
-    *choice("Overlay", link("with"), figures(), inside="Limits and comparison"),
-    Control("focusable", "Overlay › *", NOTHING, (), "Limits and comparison"),
-    Control("button", "Overlay › Remove *", CLICK, (link("with"),), "Limits and comparison"),
-    Control("button", "Overlay › Clear all", CLICK, (link("with"),), "Limits and comparison", fleeting=True),
+    Control("button", TERMS, CLICK, (seen(POPOVER),)),
+    *number("Tolerated loss of accuracy, points", "20", link("loss"), steps=True, inside=TERMS),
+    *number("Confidence, %", "80", link("confidence"), inside=TERMS),
+    Control("radio", "Intervals by the bootstrap › *", CLICK, (link("intervals"),), TERMS, each=True),
+    Control("button", "Overlay other sweeps", CLICK, (seen(POPOVER),)),
+    *choice("Overlay", link("with"), figures(), inside="Overlay other sweeps"),
+    Control("focusable", "Overlay › *", NOTHING, (), "Overlay other sweeps"),
+    Control("button", "Overlay › Remove *", CLICK, (link("with"),), "Overlay other sweeps"),
+    Control("button", "Overlay › Clear all", CLICK, (link("with"),), "Overlay other sweeps", fleeting=True),
     Control("slider", "looser ← *", dragged(250), (link("dial"), figures()), each=True),
     *keys("slider", "looser ← *", "Home End ArrowLeft Shift+ArrowLeft", link("dial")),
-    Control("button", "Go to the recommended setting", CLICK, (link("dial"),), "Limits and comparison"),
+    Control("button", "Go to the recommended setting", CLICK, (link("dial"),), TERMS),
     Control("radio", "Speed and accuracy › *", CLICK, (figures(),), each=True),
     *(
         Control("summary", name, CLICK, (seen(OPENED),))

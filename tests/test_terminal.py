@@ -130,6 +130,12 @@ def reported(folder: Path) -> list[list[str]]:
     return [[run, "-o", str(folder / f"{NAME[:60]}.html")], [run, "-o", run], [str(folder / NAME)]]
 
 
+def sited(folder: Path) -> list[list[str]]:
+    run, out = str(hostile_run(folder)), str(folder / f"{NAME[:60]}site")
+    (folder / NAME).write_text(HOSTILE)
+    return [[run, "-o", out], [run, "-o", run], [str(folder / NAME), "-o", out], [str(folder / HOSTILE), "-o", out]]
+
+
 def read(folder: Path) -> list[list[str]]:
     rows = [{f"{HOSTILE}{place}": float(place) for place in range(3)}] * 2
     logprobs = {"tokens": [HOSTILE] * 2, "token_logprobs": [2.0] * 2, "top_logprobs": rows}
@@ -159,6 +165,7 @@ COMMANDS: dict[str, Cases] = {
     "rules": lambda folder: [[], ["--json"]],
     "show": shown,
     "report": reported,
+    "site": sited,
     "app": lambda folder: [["--port", HOSTILE], ["--port", "0"]],
 }
 
@@ -175,6 +182,7 @@ WORKING = {
     "rules": 2,
     "show": 2,
     "report": 1,
+    "site": 1,
     "app": 0,
 }
 """How many of them are no bad input."""

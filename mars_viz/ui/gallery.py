@@ -141,12 +141,16 @@ def _run_card(shelf: RunCatalogue, run_id: str) -> Card:
     title = shelf.recorded[run_id].title
     try:
         with contained("This run"):
-            run = shelf.opened(run_id)
-            if not run.rounds:
-                return Card(run_id, title, "This run has no tokens: nothing was decoded.", "", token_bars(run))
-            return Card(run_id, title, to_be_seen(run), shelf.line(run_id), token_bars(run))
+            return run_card(run_id, title, shelf.opened(run_id), shelf.line(run_id))
     except BadInput as error:
         return Card(run_id, title, visitors.told(str(error)), "", "")
+
+
+def run_card(name: str, title: str, run: Run, made: str) -> Card:
+    """The card of a run that could be read, with the line of what `made` it."""
+    if not run.rounds:
+        return Card(name, title, "This run has no tokens: nothing was decoded.", "", token_bars(run))
+    return Card(name, title, to_be_seen(run), made, token_bars(run))
 
 
 def to_be_seen(run: Run) -> str:

@@ -74,7 +74,7 @@ def offer(session: Session, state: RunsPageState, picked: Sequence[ListedRun], t
     download(session, picked)
     st.button(
         "Delete" if len(free) < 2 else f"Delete {len(free)}", key="runs-delete", disabled=not free,
-        help=markdown(refused) or live_words.BIN, on_click=several.delete, args=(state, free),
+        help=markdown(refused or live_words.BIN), on_click=several.delete, args=(state, free),
     )  # fmt: skip
 
 
