@@ -641,7 +641,7 @@ def tick(*rows: int) -> Control:
 
 RUN_LIST = (
     Control("textbox", "Search", typed("several", "Enter"), (link("search"), MAIN)),
-    Control("button", "Clear entry", NOTHING, fleeting=True),
+    Control("button", "Search › Clear entry", NOTHING, fleeting=True),
     tick(0),
     Control("button", "Download", saved("zip"), each=True),
     Control("button", "Tag", CLICK, (seen(POPOVER),)),
