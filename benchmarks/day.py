@@ -183,10 +183,14 @@ def _cancels(page: Page, times: int, found: Found) -> None:
 
 
 def _sweep(page: Page, found: Found) -> None:
-    """The sweep that Tune's form begins with, 60 prompts, from the click to its end."""
+    """The sweep that Tune's form begins with, of ten prompts of each of six tasks, from the click to its end."""
     _open(page, "Tune")
     page.get_by_role("button", name="New sweep").click()
     page.wait_for_timeout(700)
+    each = page.get_by_role("spinbutton", name="Prompts of each task")
+    each.fill("10")
+    each.press("Enter")
+    page.get_by_text("60 prompts:").wait_for()
     begin = page.get_by_role("button", name="Sweep", exact=True)
     ended = "() => !/Stop/.test([...document.querySelectorAll('button')].map((b) => b.textContent).join())"
     began = time.perf_counter()

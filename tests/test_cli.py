@@ -317,9 +317,11 @@ COMMANDS = {
     "server": ["http://127.0.0.1:1"],
     "watch": ["http://127.0.0.1:1"],
     "import": ["file"],
+    "runs": [],
     "rules": [],
     "show": ["run"],
     "report": ["run"],
+    "site": ["run", "--out", "b"],
     "app": [],
 }
 """Every command with what it must be given."""
