@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sweep_cases import SETTINGS, sweep_over, timing, toy_prompts, toy_sweep
+from sweep_cases import SETTINGS, TREES, sweep_over, timing, toy_prompts, toy_sweep
 
 from mars_viz import samples
 from mars_viz.analysis.intervals import Bootstrap, Interval, Method
@@ -22,6 +22,7 @@ from mars_viz.commands import sweep as command
 from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptSet, load_prompts, to_jsonl
 from mars_viz.record_map import mapping_of
+from mars_viz.run import Settings
 from mars_viz.sweep import SweepResult, load_sweep, measures, value_at
 from mars_viz.sweep.by_task import TOGETHER, TaskResults, by_task, losing
 from mars_viz.sweep.evidence import SettingOrigin, evidence_of, origin_of
@@ -68,6 +69,21 @@ def test_the_command_of_a_pack_asks_for_the_same_sweep(name: str) -> None:
     )
     prompts = command._prompts(options, None, None)
     assert set_hash(prompts) == plan.prompt_set_sha256 and len(prompts) == plan.prompts
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        SETTINGS,
+        replace(TREES, temperature=0.8, seed=3, top_p=0.9, top_k=20),
+        replace(SETTINGS, rule="lenience", gamma=4, max_new_tokens=12, stop=("the end", "it's")),
+    ],
+)
+def test_the_command_has_every_setting(tmp_path: Path, settings: Settings) -> None:
+    sweep_over(tmp_path / "sweep", toy_prompts(2), settings)
+    plan = load_sweep(tmp_path / "sweep").plan
+    asked = decoding.settings_of(options_of(reproduction(load_sweep(tmp_path / "sweep"), Terms()).command))
+    assert replace(asked, dial=plan.settings.dial) == plan.settings
 
 
 def test_the_command_says_what_was_chosen_by_hand_the_terms_the_clock_and_the_grid(result: SweepResult) -> None:

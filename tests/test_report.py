@@ -573,7 +573,7 @@ def test_the_leanest_report_still_shows_every_text(opened, monkeypatch) -> None:
         assert shown(tab, "rolled_back") == summary(run.dial_map.at(value)).rolled_back
         for token in tab.locator(".stream .t:visible").all()[-6:]:
             token.click()
-    expect(tab.locator(".inspector")).to_contain_text("not in this report")
+    expect(tab.locator(".inspector").first).to_contain_text("not in this report")
     expect(tab.locator("main")).to_contain_text("To stay small")
 
 

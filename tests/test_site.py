@@ -233,7 +233,7 @@ def test_the_evidence_of_a_long_run_comes_when_a_token_is_looked_at(
     tab.locator(".stream .t:visible").last.click()
     last = story().rounds[-1].speculation
     expect(tab.locator(".inspector .law").first).to_contain_text("prob.")
-    expect(tab.locator(".inspector")).to_contain_text(number(float(last.top_logits[0, 0])))
+    expect(tab.locator(".inspector").first).to_contain_text(number(float(last.top_logits[0, 0])))
     assert len(list((there / "data").glob("*.w*.js"))) == -(-len(story().rounds) // 5)
 
 

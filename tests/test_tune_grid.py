@@ -16,6 +16,7 @@ from streamlit.testing.v1 import AppTest
 from sweep_cases import SHORT, conversations, sweep_over, toy_prompts, toy_sweep
 
 from mars_viz import default_folders, locks, samples
+from mars_viz.analysis.intervals import Bootstrap
 from mars_viz.analysis.recommendation import about
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
@@ -199,7 +200,7 @@ def test_the_grid_says_how_far_each_variant_can_go(folder: Path) -> None:
     tab = section(opened(sweep=OWN, loss="100", confidence="0.5"), SECTIONS)
     table = frames(tab)[1].value
     assert list(table["k"]) == ["1", "2", "3", "5"] and set(table["loosest within the loss"]) == {"r = 0.00"}
-    study = CachedSweep(load_sweep(folder / OWN))
+    study = CachedSweep(load_sweep(folder / OWN), Bootstrap(0.5))
     assert table.iloc[2][study.measures[study.pace].title] == cell(
         study.measures[study.pace], study.value(study.pace, 0.0)
     )

@@ -27,7 +27,7 @@ from mars_viz.rules import Dial, rule_named
 from mars_viz.run import Run
 from mars_viz.run_with_map import shown
 
-MOST_STEPS = 100
+MOST_STEPS = 50
 """Steps of the dial that are drawn, besides the segments; every so manieth where there are more."""
 CLOUD = 8
 """Marks from which on they are told as rows of the payload."""

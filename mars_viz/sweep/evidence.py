@@ -33,8 +33,10 @@ from mars_viz.sweep.terms import Terms
 from mars_viz.sweep.timing import Checks, TimingCheck
 
 FORMAT = "mars-viz-evidence"
-GRID = 11
-"""Dial values of the grid, when none are given."""
+GRID = 21
+"""Dial values of a grid of variants, when none are given."""
+ROWS = 11
+"""Dial values whose stretches are the rows of the table along the dial, when none are given."""
 COMPUTED = "by saddlepoint approximations in place of random resamples, so that the same data give the same interval"
 NOT_MEASURED = "not measured: run the wall-clock check (--wall-clock)"
 
@@ -73,6 +75,7 @@ def evidence_of(
     origin = origin_of(result, dial, recommendation, by_hand)
     given = dial_grid(result, dial) if grid is None else np.asarray(grid, np.float64)
     values = np.unique(np.append(given, dial))
+    rows = dial_grid(result, dial, ROWS) if grid is None else values
     requests = result.acceptance(dial)
     checks = [replace(check, how=how) for check in checks]
     timing, tasks = Checks(tuple(checks)).latest(dial), by_task(result, dial, how)
@@ -100,7 +103,7 @@ def evidence_of(
         "costs_objection": objection(result.costs),
         "costs_disturbance": "" if result.costs is None else disturbance(result.costs),
         "off_is_strict": _off(result, timing),
-        "grid": _grid(result, [*values.tolist(), plan.strict, dial], how),
+        "grid": _grid(result, [*rows.tolist(), plan.strict, dial], how),
         "stretches": len(result.edges) - 1,
         "setting_grid": grid_table([Advised(result, recommendation), *beside], values).facts(how) if beside else None,
         "relaxed_tokens": _relaxed(result, dial, how),
