@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import tomllib
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -165,6 +166,8 @@ def _read(name: str, data: bytes) -> None:
         [json.loads(line) for line in ([data] if ending == "json" else data.splitlines())]
     elif ending in ("html", "svg"):
         assert f"<{ending}" in data[:2000].decode(), f"{name} is no {ending}"
+    elif ending == "toml":
+        tomllib.loads(data.decode())
     else:
         raise AssertionError(f"{name} is of no kind that is known here")
 
