@@ -36,6 +36,7 @@ from mars_viz.ui import (
     theme,
     under_way,
 )
+from mars_viz.ui.classroom import explore_bar, rights
 from mars_viz.ui.session import Session, current_session
 from mars_viz.ui.theme import chart
 from mars_viz.ui.under_way import measure_again, stop_button
@@ -53,6 +54,7 @@ def page() -> None:
     tab_jobs.settle(session)
     session.arrive(st.query_params.to_dict())
     shelf = library.shelf(session)
+    explore_bar.arrive(session, shelf)
     session.view, lost = shelf.landed(session.view)
     session.notices.extend(filter(None, [lost]))
     asking, saving, thresholds = head(session, shelf.labels)
@@ -77,7 +79,7 @@ def page() -> None:
         theme.note(problem)
         st.stop()
     mapping(session, run)
-    look(session, run)
+    look(session, run, shelf)
 
 
 def head(session: Session, labels: Mapping[str, str]) -> tuple[DeltaGenerator, DeltaGenerator, DeltaGenerator]:
@@ -137,7 +139,7 @@ def prompt(session: Session, run: Run | None) -> None:
         width="stretch",
         on_click=_close,
         args=(ASKING,),
-        help="Decode this prompt and open what it becomes; it is kept on this server, for everyone who opens the app",
+        help=f"Decode this prompt and open what it becomes; it is kept on this server, for {rights.who_sees()}",
     ):
         tab_jobs.start(session, text, settings, models)
         st.rerun()
@@ -211,9 +213,10 @@ def filling(session: Session) -> None:
 
 
 @faults.fragment
-def look(session: Session, run: Run) -> None:
+def look(session: Session, run: Run, shelf: library.RunCatalogue) -> None:
     """The run itself and the figures that follow its dials."""
     which_dial(session, run)
+    explore_bar.draw(session, run, shelf, tab_jobs.run_store())
     view = session.view
     state = explorer(
         run,

@@ -188,6 +188,14 @@ class RunStore:
         journal.remove()
         return journal.name
 
+    def keep(self, run: Run, maker: str = "") -> str:
+        """Keep a run that is whole under a new name, which it returns, as made by the browser of that mark. Raises
+        BadInput where the disk refuses."""
+        name = new_name("kept")
+        save_run(run, self._path(name))
+        self.makers.note(name, maker)
+        return name
+
     def leave(self, journal: Journal) -> None:
         """Let go of a journal: its run is an interrupted one from now on, or none, where nothing was written."""
         journal.leave()

@@ -17,6 +17,7 @@ from mars_viz.run import Run, Settings
 from mars_viz.shapes import CHAIN, drafted_tokens, shape_named, with_nodes
 from mars_viz.speculators.names import NO_SERVER, check_id, drafter_for, models_named, server_named
 from mars_viz.ui import draft_fields, visitors
+from mars_viz.ui.classroom import rights
 from mars_viz.ui.session import current_session
 
 START = Settings()
@@ -83,10 +84,13 @@ def settings_fields(start: Settings = START, shown: Run | None = None) -> Callab
         )
         seed = st.number_input("Seed", *LIMITS["seed"], start.seed, key="seed", help="Same seed, same draws")
     with right:
+        least, most = LIMITS["max_new_tokens"]
+        most = most if (limits := rights.limits()) is None else limits.tokens
         limit = st.number_input(
             "Max new tokens",
-            *LIMITS["max_new_tokens"],
-            start.max_new_tokens,
+            least,
+            most,
+            min(start.max_new_tokens, most),
             key="limit",
             help="Length limit of the text, the prompt not counted",
         )
@@ -129,6 +133,7 @@ def checked(notices: list[str], prompt: str, settings: Callable[[], Settings], *
     try:
         chosen = settings()
         rule_named(chosen.rule).checked_dial(chosen.dial)
+        rights.check_tokens(chosen.max_new_tokens)
     except BadInput as error:
         notices.append(str(error))
         return None

@@ -24,8 +24,8 @@ class Explorer {
   /** `decodes` is false where nobody can decode anew. */
   constructor(parent, decodes) {
     const decode = decodes ? (v) => this.decode(v) : null;
-    this.lengths = new Lengths({ chosen: () => this.lengthen() });
-    this.dial = new Dial({ moved: (v) => this.move(v), rested: () => this.rest(), decode, lengths: this.lengths });
+    this.lengths = new Lengths({ chosen: () => { this.lengthen(); tellPage(this, true); } });
+    this.dial = new Dial({ moved: (v) => { this.move(v); tellPage(this, true); }, rested: () => this.rest(), decode, lengths: this.lengths });
     this.overlays = new Overlays({ chosen: (name) => this.choose(name) });
     this.stream = new Stream({ pick: (slot, reveal) => this.pick(slot, reveal), shade: (reading, slot) => this.overlays.shade(reading, slot), shares: (r) => this.shares(r) });
     this.inspector = new Inspector();
@@ -39,6 +39,7 @@ class Explorer {
     this.root.append(this.heard);
     this.tip = new Tip(this.root);
     parent.append(this.root);
+    this.leavePage = sentByPage(this);
   }
 
   // ---- what comes from Python
@@ -166,6 +167,7 @@ class Explorer {
 
   report() {
     tellPosition(this, this.key, this.position());
+    tellPage(this, false);
   }
 
   // ---- what follows from the dial
@@ -200,6 +202,7 @@ class Explorer {
   }
 
   close() {
+    this.leavePage();
     clearTimeout(this.resting);
     clearTimeout(this.picking);
     this.stream.places.close();

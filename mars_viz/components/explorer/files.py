@@ -33,6 +33,7 @@ OWN = (
     "logit_table",
     "evidence",
     "inspector",
+    "sent_by_page",
     "explorer",
 )
 ELEMENT = Element("mars_viz_explorer", ("mount", *(f"explorer/{name}" for name in OWN)), ("explorer/explorer",))

@@ -212,8 +212,9 @@ def one_saved(desk: LivePageState, entry: KeptRun) -> None:
     if first.button("Explore", key=f"open-{entry.name}", disabled=not whole, width="stretch"):
         current_session().land(entry.name)
         navigation.leave_for("pages/explore.py")
+    store = tab_jobs.run_store()  # as this browser sees it: no browser asks when the file is made
     second.download_button(
-        "Download", lambda: tab_jobs.run_store().zipped(entry.name), f"{entry.name}.zip", "application/zip",
+        "Download", lambda: store.zipped(entry.name), f"{entry.name}.zip", "application/zip",
         on_click="ignore", key=f"zip-{entry.name}", disabled=not whole, width="stretch",
     )  # fmt: skip
     growing = "It is being decoded; cancel it first, or wait for its end." * (entry.standing is RunStatus.GROWING)
