@@ -3,7 +3,7 @@
     python benchmarks/classroom.py [--browsers N] [--real N] [--seconds S] [--json FILE]
 
 The real app as a classroom, on this machine. The teacher is a real Chromium, whose dial is dragged by its mouse, ten
-seconds at a time, with a rest of two seconds after each. Of the students `--real` are Chromium contexts as well; the
+seconds at a time, with a rest of eight after each. Of the students `--real` are Chromium contexts as well; the
 others are stand-ins, since each page of a browser takes a processor of its own to load: they have a session of
 Streamlit on Explore, opened as a browser opens it, ask the route as often as the page's script does, and tell the
 server where they stand once the dial has rested, as a browser does, after which their figures are made.
@@ -50,7 +50,7 @@ from tests.clients import Tab, opened  # noqa: E402
 STORY = "1-story-mars"
 EVERY = 0.4  # seconds between two questions, as in components/class_view/class_view.js
 RESTS, SPREAD = 1.5, 4.0  # seconds after which a rest is told, as in components/explorer/sent_by_page.js
-DRAGS, PAUSES = 10.0, 2.0  # seconds
+DRAGS, PAUSES = 10.0, 8.0  # seconds; in a rest all tell where they stand, and their figures are made
 IDLE = 15.0  # seconds
 NOTES = """() => {
   globalThis.noted = [];
@@ -74,6 +74,8 @@ class Watched:
     """True for a browser, False for a stand-in."""
     stood: list[tuple[float, float]] = field(default_factory=list)
     """Seconds since the epoch, and the dial's value."""
+    rests: int = 0
+    """How often a stand-in told the server where it rests."""
 
 
 def behind(teacher: Sequence[tuple[float, float]], student: Sequence[tuple[float, float]]) -> list[float]:
@@ -105,7 +107,15 @@ class StandIn:
     def __init__(self, address: str, cookie: str, tab: Tab) -> None:
         self.watched = Watched(False)
         self._place, self._cookie, self._tab = urlsplit(address), cookie, tab
-        self._version, self._resting = "", None
+        self._version, self._resting, self._told = "", None, 0.0
+
+    async def see(self) -> None:
+        """Say that the text is there, as a browser does, and wait for the figures."""
+        painted = next(
+            each for each in self._tab.elements("bidi_component") if "first_paint" in each.proto.component_name
+        )
+        await self._tab.set(painted, WidgetState(id=painted.proto.id, json_value=json.dumps({"painted": True})))
+        await self._tab.until(lambda: any(self._tab.elements("plotly_chart")), "the figures")
 
     async def follow(self) -> None:
         """Until it is cancelled."""
@@ -132,6 +142,10 @@ class StandIn:
             self._resting.cancel()
         self._resting = asyncio.create_task(self._rest(said))
 
+    def check(self) -> None:
+        """Raise AssertionError where the server has not taken in where it rested last."""
+        assert f"dial={self._told:g}" in self._tab.query, (self._told, self._tab.query)
+
     async def _rest(self, said: dict[str, object]) -> None:
         await asyncio.sleep(RESTS + SPREAD * random.random())
         shown = next(each for each in self._tab.elements("bidi_component") if "explorer" in each.proto.component_name)
@@ -139,6 +153,8 @@ class StandIn:
         revision = re.search(r'"revision": ?"([^"]+)"', sent)
         position = {name: said[name] for name in ("dial", "overlay", "selected", "gamma")}
         told = {"position": {**position, "revision": revision[1] if revision else ""}}
+        self.watched.rests += 1
+        self._told = float(str(said["dial"]))
         await self._tab.set(shown, WidgetState(id=shown.proto.id, json_value=json.dumps(told)))
 
 
@@ -215,6 +231,7 @@ async def lesson(address: str, link: str, server: int, browsers: int, real: int,
                 opened(address, "explore", headers={"Cookie": f"{COOKIE}={cookie}"})
             )
             stand_ins.append(StandIn(address, cookie, tab))
+            await stand_ins[-1].see()
         following = [asyncio.create_task(each.follow()) for each in stand_ins]
         await asyncio.sleep(RESTS + SPREAD + 5)  # what their first places lead to is over
         idle = processor(server)
@@ -223,7 +240,8 @@ async def lesson(address: str, link: str, server: int, browsers: int, real: int,
         began, took = time.monotonic(), processor(server)
         await drag(teacher, seconds)
         busy = (processor(server) - took) / (time.monotonic() - began)
-        await asyncio.sleep(2)
+        for one in stand_ins:
+            one.check()
         for task in following:
             task.cancel()
         await asyncio.gather(*following, return_exceptions=True)
@@ -265,6 +283,8 @@ def main() -> None:
     print(f"the student who was furthest behind at the 95th percentile: {worst:.2f} s")
     print(f"the server took {100 * found.busy:.0f} % of one processor while the dial moved, ", end="")
     print(f"{100 * found.idle:.0f} % while it stood still")
+    rests = sum(student.rests for student in found.students)
+    print(f"stand-ins told the server where they rest {rests} times, after each of which it made their figures")
     print(f"the machine's load in the last minute: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
     write_json(
         options.json,
@@ -274,6 +294,7 @@ def main() -> None:
             "seconds": options.seconds,
             "places": len(found.teacher),
             "behind": figures,
+            "rests_told": rests,
             "worst_student_p95_s": round(worst, 3),
             "server_share_moving": round(found.busy, 3),
             "server_share_still": round(found.idle, 3),
