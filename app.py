@@ -32,6 +32,7 @@ else:  # each tab runs it as its script
             st.Page("pages/gallery.py", title="Gallery", default=True),
             st.Page("pages/explore.py", title="Explore"),
             st.Page("pages/live.py", title="Live"),
+            st.Page("pages/runs.py", title="Runs"),
             st.Page("pages/compare.py", title="Compare"),
             st.Page("pages/rules.py", title="Rules"),
             st.Page("pages/tune.py", title="Tune"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from numbers import Integral, Real
 from typing import Any
 
@@ -118,21 +119,26 @@ OWN_LENGTHS = {("Manifest", "prompt"), ("Settings", "stop")}
 def check(record: Any, where: str) -> None:
     """Raise BadInput where a number or text of a record, or of one within it, lies outside its bounds; `where` is the
     file, for the message."""
-    kind = type(record).__name__
-    for field in fields(record):
-        bounds = NUMBERS.get(kind, {}).get(field.name)
-        longest = None if (kind, field.name) in OWN_LENGTHS else LONGEST_TEXT
-        _check(getattr(record, field.name), bounds, longest, where, field.name)
+    for name, bounds, longest in _of_fields(type(record)):  # type: ignore[arg-type]
+        _check(getattr(record, name), bounds, longest, where, name)
+
+
+@cache
+def _of_fields(kind: type) -> tuple[tuple[str, Bounds | None, int | None], ...]:
+    """Of a record's fields: each one's name, its numbers' bounds and the length of its texts."""
+    known, named = NUMBERS.get(kind.__name__, {}), [field.name for field in fields(kind)]
+    lengths = (None if (kind.__name__, name) in OWN_LENGTHS else LONGEST_TEXT for name in named)
+    return tuple((name, known.get(name), longest) for name, longest in zip(named, lengths, strict=True))
 
 
 def _check(value: Any, bounds: Bounds | None, longest: int | None, where: str, name: str) -> None:
-    if is_dataclass(value):
-        check(value, where)
-    elif isinstance(value, str):
+    if isinstance(value, str):
         if longest is not None and len(value) > longest:
             raise RunFileError(
                 f"{where} holds a text of {len(value):,} characters as {name}; {longest:,} are the most."
             )
+    elif is_dataclass(value):
+        check(value, where)
     elif isinstance(value, Mapping):
         if len(value) > MOST_NAMES:
             raise RunFileError(f"{where} lists {len(value):,} {name}; {MOST_NAMES} are the most.")

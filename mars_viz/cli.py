@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mars_viz import __version__, backend_choice, classroom, permissions
-from mars_viz.commands import decoding, dial_map, evaluate, heads, imports, server, sweep, watch
+from mars_viz.commands import decoding, dial_map, evaluate, heads, imports, runs, server, site, sweep, watch
 from mars_viz.commands.decoding import tell
 from mars_viz.errors import MarsVizError, ModelError, SettingError
 from mars_viz.figures.words import number
@@ -109,6 +109,8 @@ def _parser() -> argparse.ArgumentParser:
     watch.arguments(command("watch", watch.run, about))
     about = "Read what an engine tells of its own speculative decoding: counts, rounds, or with its drafts whole runs."
     imports.arguments(command("import", imports.run, about))
+    about = "List the runs that are kept, searched, filtered and sorted; show, title, tag, delete or restore some."
+    runs.arguments(command("runs", runs.run, about))
     rules = command("rules", _rules, "List the verification rules with their dials and sources.")
     show = command("show", _show, "Summarise a recorded run, and print its text.")
     show.add_argument("path", metavar="RUN", help="folder of a run")
@@ -118,6 +120,8 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--dial", type=float, help="dial value that it opens at (default: the run's)")
     report.add_argument("--gamma", type=int, help="draft length that it shows (default: the run's)")
     report.add_argument("--force", action="store_true", help="replace the file even if it is no report")
+    about = "Write runs as a static site: a gallery, every run with its live dial, comparisons and lessons."
+    site.arguments(command("site", site.run, about))
     for each in (rules, show):
         decoding.json_argument(each)
     app = command("app", _app, "Serve the app to this machine and open it in the browser.")

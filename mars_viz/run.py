@@ -246,6 +246,8 @@ class Run:
     """A line for lists; the start of the prompt where empty."""
     prompt: str = ""
     """The prompt as the user gave it."""
+    tags: tuple[str, ...] = ()
+    """Words that people put to it, to find it again; see `runfiles.tags`."""
     dial_map: mars_viz.DialMap | None = None
     """What other dial values and block lengths would have made of the prompt, where that was found out; its frame is
     this run without rounds. `run_with_map.mapped` joins the two."""

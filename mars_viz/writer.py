@@ -74,6 +74,29 @@ def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
+@contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """A folder to write files into, which takes the place of one that is there once the block has ended. Whatever ends
+    the block early leaves what was there as it was. Raises OSError."""
+    unfinished, before = beside(path), beside(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(path.parent, path.name)
+        unfinished.mkdir()
+        yield unfinished
+        if path.is_dir():
+            path.rename(before)
+        try:
+            unfinished.rename(path)
+        except OSError:
+            if before.is_dir():
+                before.rename(path)
+            raise
+        shutil.rmtree(before, ignore_errors=True)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
 def new_file(path: Path) -> BinaryIO:
     """A file that was not there before. Raises OSError."""
     return cast(BinaryIO, os.fdopen(os.open(path, _NEW, 0o666), "wb"))

@@ -43,6 +43,7 @@ def page() -> None:
     if memory.view.across is Across.SWEEP:
         saved_sweeps.over_a_sweep(memory)
         st.stop()
+    library.second_line(shelf, session.view.run)
     for sentence in filter(None, [shelf.error, problem]):
         theme.note(sentence)
     if session.job is not None:

@@ -11,7 +11,8 @@ from streamlit.delta_generator import DeltaGenerator
 from mars_viz import figures
 from mars_viz.analysis.map_grid import map_grid
 from mars_viz.analysis.positions import positions
-from mars_viz.components.explorer import explorer, recorded_at
+from mars_viz.components.explorer import ExplorerState, explorer, recorded_at
+from mars_viz.components.explorer.pins import Pins
 from mars_viz.components.mount import first_painted
 from mars_viz.controllers import CONTROLLERS
 from mars_viz.costs import disturbance
@@ -31,12 +32,14 @@ from mars_viz.ui import (
     links,
     models_form,
     navigation,
+    pinned_run,
     share,
     tab_jobs,
     theme,
     under_way,
 )
 from mars_viz.ui.classroom import explore_bar, rights
+from mars_viz.ui.pinned_run import Beside
 from mars_viz.ui.session import Session, current_session
 from mars_viz.ui.theme import chart
 from mars_viz.ui.under_way import measure_again, stop_button
@@ -58,10 +61,13 @@ def page() -> None:
     session.view, lost = shelf.landed(session.view)
     session.notices.extend(filter(None, [lost]))
     asking, saving, thresholds = head(session, shelf.labels)
+    library.second_line(shelf, session.view.run)
     # a long run is read while the browser draws what is above it
     run, problem = shelf.tried(session.view.run, lambda found: session.notices.extend(session.fit(found)))
     if run is not None:
         offer_zip(saving, session.view.run, run)
+        pinned_run.offer(saving, session)
+    pair = None if run is None else pinned_run.beside(session, shelf)
     with asking:
         prompt(session, run)
     with thresholds:
@@ -79,7 +85,7 @@ def page() -> None:
         theme.note(problem)
         st.stop()
     mapping(session, run)
-    look(session, run, shelf)
+    look(session, run, pair, shelf)
 
 
 def head(session: Session, labels: Mapping[str, str]) -> tuple[DeltaGenerator, DeltaGenerator, DeltaGenerator]:
@@ -213,23 +219,20 @@ def filling(session: Session) -> None:
 
 
 @faults.fragment
-def look(session: Session, run: Run, shelf: library.RunCatalogue) -> None:
-    """The run itself and the figures that follow its dials."""
-    which_dial(session, run)
-    explore_bar.draw(session, run, shelf, tab_jobs.run_store())
+def look(session: Session, run: Run, pair: Beside | None, shelf: library.RunCatalogue) -> None:
+    """The run itself, the pinned run beside it, and the figures that follow its dials."""
+    place = st.container()
+    if pair is None:
+        state = followed(session, run)
+    else:
+        left, right = pinned_run.columns(session, pair)
+        with left:
+            state = followed(session, run)
+        with right:
+            pinned_run.draw(session, pair)
+    explore_bar.draw(place, session, run, shelf, tab_jobs.run_store())
     view = session.view
-    state = explorer(
-        run,
-        dial=view.dial,
-        overlay=view.overlay,
-        selected=view.selected,
-        key=f"explorer-{view.run}{'-cuts' * view.cuts}",
-        gamma=view.gamma,
-        cuts=view.cuts,
-    )
-    moved = None if state.dial == recorded_at(run, view.cuts) else state.dial
-    session.view = replace(view, dial=moved, overlay=state.overlay, selected=state.selected, gamma=state.gamma)
-    navigation.write_link(links.to_parameters(session.view))
+    navigation.write_link(links.to_parameters(view))
     if state.decode is not None:
         tab_jobs.start_again(session, run, *state.decode, cuts=view.cuts)
         st.rerun()
@@ -241,6 +244,33 @@ def look(session: Session, run: Run, shelf: library.RunCatalogue) -> None:
     if folded.open:
         with folded:
             after_the_text(session, run, dial, gamma or run.settings.gamma)
+
+
+def followed(session: Session, run: Run) -> ExplorerState:
+    """The run's explorer; what the reader has set in it becomes the tab's view."""
+    which_dial(session, run)
+    view = session.view
+    state = explorer(
+        run,
+        dial=view.dial,
+        overlay=view.overlay,
+        selected=view.selected,
+        key=f"explorer-{view.run}{'-cuts' * view.cuts}",
+        gamma=view.gamma,
+        cuts=view.cuts,
+        pins=Pins(view.pin_token, view.pin_dial),
+    )
+    moved = None if state.dial == recorded_at(run, view.cuts) else state.dial
+    session.view = replace(
+        view,
+        dial=moved,
+        overlay=state.overlay,
+        selected=state.selected,
+        gamma=state.gamma,
+        pin_token=state.pins.token,
+        pin_dial=state.pins.setting,
+    )
+    return state
 
 
 def which_dial(session: Session, run: Run) -> None:
@@ -262,7 +292,9 @@ def which_dial(session: Session, run: Run) -> None:
         help="The rule's dial, or the threshold at which drafting stops",
     )
     if cuts != session.view.cuts:
-        session.view = replace(session.view, cuts=cuts, dial=None, selected=None, gamma=None)
+        session.view = replace(
+            session.view, cuts=cuts, dial=None, selected=None, gamma=None, pin_token=None, pin_dial=None
+        )
 
 
 @faults.fragment

@@ -1,4 +1,4 @@
-"""Live: decode now, watch every round, race three ways to decode, keep the runs. Layout and wiring only."""
+"""Live: decode now, watch every round, race three ways to decode. Layout and wiring only."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import streamlit as st
 from mars_viz.run import Settings
 from mars_viz.ui import decode_form, faults, models_form, navigation, tab_jobs, theme
 from mars_viz.ui.links import to_parameters
-from mars_viz.ui.live.live_link import Show
-from mars_viz.ui.live.page_state import NEXT, RACES, SAVED, TEXT, LivePageState, Wanted, current_desk
-from mars_viz.ui.live.views import device, race, released, saved, stream
+from mars_viz.ui.live.live_link import SAVED, Show
+from mars_viz.ui.live.page_state import NEXT, RACES, TEXT, LivePageState, Wanted, current_desk
+from mars_viz.ui.live.views import device, race, released, stream
 from mars_viz.ui.session import current_session
 
-VIEWS = {TEXT: Show.DECODE, RACES: Show.RACE, SAVED: Show.SAVED}
+VIEWS = {TEXT: Show.DECODE, RACES: Show.RACE}
 
 
 @faults.drawn
@@ -22,6 +22,8 @@ def page() -> None:
     """The whole page."""
     navigation.through_app()
     desk = current_desk()
+    if st.query_params.get("view") == SAVED and current_session().arrives():
+        st.switch_page("pages/runs.py")
     if desk.arrive(current_session(), st.query_params.to_dict()):
         st.session_state["live-view"] = next(name for name, show in VIEWS.items() if show is desk.link.show)
     desk.settle()
@@ -31,17 +33,13 @@ def page() -> None:
     for sentence in desk.notices:
         theme.note(sentence)
     st.session_state.setdefault("live-view", TEXT)
-    shown = st.segmented_control(
-        "Show", [TEXT, RACES, SAVED], key="live-view", required=True, label_visibility="collapsed"
-    )
+    shown = st.segmented_control("Show", list(VIEWS), key="live-view", required=True, label_visibility="collapsed")
     if busy and shown != TEXT:
         faults.fragment(released, run_every=tab_jobs.pace())(desk, busy)
     if shown == TEXT:
         faults.fragment(stream, run_every=tab_jobs.pace() if busy else None)(desk, busy)
-    elif shown == RACES:
-        race(desk)
     else:
-        saved(desk)
+        race(desk)
     device(desk, settings, wanted)
     navigation.write_link(to_parameters(desk.address_of(VIEWS[shown or TEXT])))
 

@@ -45,6 +45,7 @@ def page() -> None:
     bench.arrive(session, st.query_params.to_dict())
     shelf, run, problem = library.in_view(session, bench.notices, bench.fit)
     head(session, bench, shelf.labels)
+    library.second_line(shelf, session.view.run)
     for sentence in filter(None, [shelf.error, *bench.notices, problem]):
         theme.note(sentence)
     if run is None:

@@ -20,16 +20,14 @@ from mars_viz.ui.classroom import rights
 from mars_viz.ui.links import to_parameters
 from mars_viz.ui.session import current_session
 from mars_viz.ui.tab_jobs import shared_worker
-from mars_viz.ui.tune import detail, form, more_prompts, sweep_requests, tables, words
+from mars_viz.ui.tune import detail, form, more_prompts, sweep_requests, tables, terms, words
 from mars_viz.ui.tune.cached_sweep import CachedSweep
 from mars_viz.ui.tune.catalogue import SweepCatalogue, shelf
 from mars_viz.ui.tune.dial import turned
 from mars_viz.ui.tune.grid import Variants
 from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.ui.tune.page_state import (
-    LEAST_POINTS,
     MOST_COMPARED,
-    MOST_CONFIDENCE,
     ShownResults,
     TunePageState,
     TuneView,
@@ -88,6 +86,7 @@ def opened(bench: TunePageState, found: SweepCatalogue) -> tuple[CachedSweep | N
         return None, f"No prompt of this sweep has results. The first one: {study.result.failures[0].reason}"
     if study is not None:
         bench.fit(study.plan)
+        study = study.by(bench.view.terms.how)
     return study, ""
 
 
@@ -195,6 +194,7 @@ def unfinished(bench: TunePageState, found: SweepCatalogue) -> None:
 @faults.fragment
 def look(bench: TunePageState, found: SweepCatalogue, study: CachedSweep) -> None:
     """The sweep itself: what follows the chosen setting."""
+    study = study.by(bench.view.terms.how)
     sentence = st.container()  # it stands first, and says what the dial below it has come to
     turn(bench, study)
     view = bench.view
@@ -203,21 +203,21 @@ def look(bench: TunePageState, found: SweepCatalogue, study: CachedSweep) -> Non
         study.recommendation(view.points, view.confidence),
     )
     with sentence:
-        tables.lead(words.lead(study, dial), words.advice(study, advised))
+        tables.lead(words.lead(study, dial), words.advice(study, advised, dial, view.terms))
+        terms.terms(bench, study)
         more_prompts.offer(bench, found, study, advised)
     navigation.write_link(to_parameters(view))
     left, right = st.columns([8.6, 3.1], vertical_alignment="center", gap="medium")
     if study.graded:
         with left:
             detail.choice_of_pairs(study.plan.against)
-    with right.popover("Limits and comparison", width="stretch"):
-        limits(bench, found, study)
+    with right.popover("Overlay other sweeps", width="stretch"):
+        lay_over(bench, found.beside(view.sweep) if study.graded else {})
     others = beside(found, study, view)
     detail.hero(view, study, dial, others)
-    theme.small(tables.basis(study.result))
     theme.small(words.coverage(study), study.plan.provenance.device)
     costs(study)
-    detail.folded(study, dial, advised, variants(found, study, view))
+    detail.folded(view, study, dial, advised, variants(found, study, view))
     shown = [
         share.Table(
             "All figures at strict, this setting and the loosest", "figures", lambda: tables.figures(study, dial)
@@ -266,7 +266,7 @@ def beside(found: SweepCatalogue, study: CachedSweep, view: TuneView) -> dict[st
             continue
         try:
             if (other := found.opened(name)) is not None and other.graded:
-                others[name] = other
+                others[name] = other.by(study.how)
             elif other is not None:
                 theme.note(f"{name} is not overlaid: it has no speed-up, since what its passes cost is not known.")
         except BadInput as error:
@@ -278,33 +278,6 @@ def variants(found: SweepCatalogue, study: CachedSweep, view: TuneView) -> Varia
     """The sweeps that make a grid with this one; None where there are none."""
     names = tuple(found.variants(view.sweep))
     return Variants(found, study, names, view.points, view.confidence) if names else None
-
-
-def limits(bench: TunePageState, found: SweepCatalogue, study: CachedSweep) -> None:
-    """The recommendation's limit, and other sweeps to lay over this one."""
-    view = bench.view
-    most = 100 * MOST_CONFIDENCE
-    st.session_state["tune-points"] = view.points
-    st.session_state["tune-confidence"] = min(most, 100 * view.confidence)
-
-    def change() -> None:
-        kept = st.session_state
-        bench.view = replace(bench.view, points=kept["tune-points"], confidence=kept["tune-confidence"] / 100)
-
-    left, right = st.columns(2)
-    left.number_input(
-        "Max accuracy loss, points",
-        LEAST_POINTS,
-        100.0,
-        step=0.5,
-        format="%.3f",
-        key="tune-points",
-        on_change=change,
-    )
-    right.number_input("Confidence, %", 50.0, most, step=1.0, key="tune-confidence", on_change=change)
-    if view.dial is not None:
-        st.button("Go to the recommended setting", on_click=lambda: bench.open(view.sweep))
-    lay_over(bench, found.beside(view.sweep) if study.graded else {})
 
 
 def lay_over(bench: TunePageState, beside: Mapping[str, str]) -> None:

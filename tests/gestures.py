@@ -50,6 +50,19 @@ def clicked_at(share: float) -> Gesture:
     return Gesture(f"click at {share:.0%} of its width", do)
 
 
+def ticked(*rows: int) -> Gesture:
+    """Clicks on the boxes of these rows of a table, counted from 0."""
+
+    def do(page: Page, spot: ElementHandle) -> None:
+        box = spot.bounding_box()
+        assert box is not None
+        for row in rows:
+            page.mouse.click(box["x"] + 15, box["y"] + 55 + 35 * row)
+            page.wait_for_timeout(500)
+
+    return Gesture(f"tick the rows {rows}", do)
+
+
 def dragged(by: int, down: int = 0) -> Gesture:
     """The pointer takes hold of it and moves so many pixels to the right."""
 

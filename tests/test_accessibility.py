@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Page
 from mars_viz import samples
 from mars_viz.report import report_html
 from mars_viz.runfiles import load_run
+from mars_viz.site import write_site
 from tests.controls import SCRIPT, STILL
 from tests.fingers import swipe_up
 from tests.served import served
@@ -199,6 +200,32 @@ def test_the_report(browser: Browser, report: Path, scheme: str) -> None:
     page.close()
     assert not found, in_words(found)
     assert levels[0] == 1 and max(levels) == 2, "a heading stands below another, and none is left out"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    runs = {name: load_run(samples.RUNS / name) for name in ("1-story-mars", "2-story-strict")}
+    return write_site(runs, tmp_path_factory.mktemp("site") / "site")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("path", "last"),
+    [
+        ("index.html", ".cards"),
+        ("runs/1-story-mars.html#frame=2", "#heat_map .main-svg"),
+        ("compare.html", ".lanes .text"),
+        ("lessons/1.html", "#aside .main-svg"),
+        ("runs/1-story-mars.html?embed=true", ".stream .t"),
+    ],
+)
+def test_a_static_site(browser: Browser, site: Path, path: str, last: str, scheme: str) -> None:
+    page = browser.new_page(color_scheme=scheme)
+    page.goto(f"{site.as_uri()}/{path}")
+    page.wait_for_selector(last)
+    found = violations(page, *(COLOURS if scheme == "dark" else ()))
+    page.close()
+    assert not found, in_words(found)
 
 
 def test_axe_is_at_work(browser: Browser) -> None:

@@ -251,7 +251,7 @@ def test_in_front_of_a_class_the_inspector_is_as_large_as_the_rest(page: Page, s
     page.goto(f"{samples_address}/learn?lesson=4&teach=1", wait_until="commit")
     expect(page.locator(".inspector .facts")).to_be_visible()
     assert page.evaluate(SMALLEST) >= 18
-    box, facts = page.locator(".inspector").bounding_box(), page.locator(".inspector .flip").bounding_box()
+    box, facts = page.locator(".inspector").first.bounding_box(), page.locator(".inspector .flip").bounding_box()
     assert box is not None and facts is not None
     assert facts["y"] + facts["height"] <= box["y"] + box["height"], "numbers and breakpoint are seen without scrolling"
     overlap = page.locator(".inspector .facts").evaluate("list => list.scrollWidth > list.clientWidth")

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from factories import toy_map, toy_run
 from playwright.sync_api import Browser, BrowserContext, Page, expect
@@ -211,7 +212,7 @@ def test_without_a_class_there_is_no_route_and_nothing_new_on_a_page(monkeypatch
         assert route.routes() == [] and rights.sees() is None and rights.limits() is None and not rights.why_no_sweeps()
         monkeypatch.setattr(explore_bar, "class_view", lambda *_, **__: pytest.fail("it was drawn"))
         monkeypatch.setattr(explore_bar.st, "container", lambda *_, **__: pytest.fail("it was drawn"))
-        explore_bar.draw(Session(), run_with_map(), None, None)  # type: ignore[arg-type]
+        explore_bar.draw(None, Session(), run_with_map(), None, None)  # type: ignore[arg-type]
     finally:
         server_class.server_class.cache_clear()
 
@@ -366,12 +367,16 @@ def in_tab(room: Room, cookie: str, page: str, query: str, look: Callable[[Tab],
 
 
 def says(room: Room, cookie: str, page: str, query: str = "") -> str:
-    """All that a page says, with the lines of its pickers."""
+    """All that a page says, with the lines of its pickers and the cells of its tables."""
     found: list[str] = []
 
     async def look(tab: Tab) -> None:
         options = [line for shown in tab.elements("selectbox") for line in shown.proto.options]
-        found.extend((html.unescape(tab.text), *options, tab.query))
+        tables = [
+            str(pa.ipc.open_stream(shown.proto.arrow_data.data).read_all().to_pydict())
+            for shown in tab.elements("dataframe")
+        ]
+        found.extend((html.unescape(tab.text), *options, *tables, tab.query))
 
     in_tab(room, cookie, page, query, look)
     return "\n".join(found)
@@ -403,8 +408,9 @@ def test_a_link_to_somebody_else_s_run_is_refused(room: Room) -> None:
         said = says(room, ANNA, page, link)
         assert rights.UNSEEN in said and "The run of ben" not in said, page
         assert rights.UNSEEN not in says(room, BEN, page, link)
-    live = says(room, ANNA, "live", link)
-    assert "no run of that name here" in live and room.names["ben"] not in live
+    for page in ("live", "runs"):
+        said = says(room, ANNA, page, link)
+        assert "no run of that name here" in said and room.names["ben"] not in said, page
 
 
 def test_the_list_of_kept_runs_and_the_bin_are_a_browser_s_own(room: Room) -> None:
@@ -412,10 +418,10 @@ def test_the_list_of_kept_runs_and_the_bin_are_a_browser_s_own(room: Room) -> No
     gone = store.keep(run_with_map("The deleted run of ben"), visitors.mark_of(BEN))
     store.delete(gone)
     for cookie, mine in ((ANNA, {"anna"}), (BEN, {"ben", "deleted"}), (NOBODY, set[str]())):
-        said = says(room, cookie, "live", "view=saved")
+        said = says(room, cookie, "runs")
         found = {maker for maker, name in {**room.names, "deleted": gone}.items() if name in said}
         assert found == mine
-    assert "the teacher" in says(room, ANNA, "live", "view=saved")
+    assert "They are for this browser and the teacher" in says(room, ANNA, "runs")
 
 
 def test_the_teacher_alone_begins_sweeps(room: Room) -> None:
@@ -514,6 +520,7 @@ def class_of(browser: Browser, room: Room) -> Iterator[Callable[[str], Page]]:
             context.close()
 
 
+INSPECTOR = ".side:not(.pin-side)"
 COUNTS = """() => {
   globalThis.sent = 0;
   const send = WebSocket.prototype.send;
@@ -561,7 +568,7 @@ def test_the_class_follows_the_teacher_s_hand(room: Room, class_of: Callable[[st
     for student in (anna, ben):
         for name in ("4", "Ratio"):
             expect(student.get_by_role("radio", name=name, exact=True)).to_have_attribute("aria-checked", "true")
-        expect(student.locator(".side")).to_have_text(teacher.locator(".side").inner_text(), use_inner_text=True)
+        expect(student.locator(INSPECTOR)).to_have_text(teacher.locator(INSPECTOR).inner_text(), use_inner_text=True)
     anna.locator(".explorer .thumb").focus()
     anna.keyboard.press("ArrowLeft")
     expect(anna.get_by_text(explore_bar.MOVED)).to_be_visible()
@@ -583,7 +590,7 @@ def test_the_class_follows_the_teacher_s_hand(room: Room, class_of: Callable[[st
 
 def test_a_student_downloads_their_own_run(room: Room, class_of: Callable[[str], Page]) -> None:
     anna = class_of(ANNA)
-    anna.goto(f"{room.address}/live?view=saved")
+    anna.goto(f"{room.address}/runs?run={room.names['anna']}")
     with anna.expect_download() as saved:
         anna.get_by_role("button", name="Download").click()
     assert saved.value.suggested_filename == f"{room.names['anna']}.zip" and saved.value.failure() is None

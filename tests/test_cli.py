@@ -317,9 +317,11 @@ COMMANDS = {
     "server": ["http://127.0.0.1:1"],
     "watch": ["http://127.0.0.1:1"],
     "import": ["file"],
+    "runs": [],
     "rules": [],
     "show": ["run"],
     "report": ["run"],
+    "site": ["run", "--out", "b"],
     "app": [],
 }
 """Every command with what it must be given."""
@@ -382,9 +384,9 @@ def test_the_python_api_refuses_a_prompt_and_names_before_it_loads_models(monkey
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_an_unknown_option_points_to_the_help_of_its_command(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main([name, *COMMANDS[name], "--volume", "11"]) == 2
+    assert cli.main([name, *COMMANDS[name], "--volume=11"]) == 2
     said = error_of(capsys)
-    assert said.endswith(f"See mars-viz {name} --help.\n") and "--volume 11" in said
+    assert said.endswith(f"See mars-viz {name} --help.\n") and "--volume=11" in said
 
 
 def test_every_command_is_asked_for_its_help() -> None:

@@ -149,7 +149,7 @@ def test_another_rule_is_decoded_on_the_spot(folder):
 def test_a_rule_cannot_be_decoded_with_models_that_are_not_here(folder):
     tab = opened(across="rules", run="a-story")
     button = next(found for found in tab.button if found.label == "Decode with it")
-    assert button.disabled and "built-in pair" in button.help and "built-in pair" in said(tab)
+    assert button.disabled and "other models are chosen" in button.help and "other models are chosen" in said(tab)
 
 
 def test_two_settings_over_a_sweep(folder, tmp_path, monkeypatch):

@@ -20,6 +20,7 @@ from mars_viz.replay import ending_of
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import load_run
+from mars_viz.runlist import RunFacts
 from mars_viz.runstore import RunStore
 from mars_viz.speculators.names import check_controller
 from mars_viz.ui import tab_jobs
@@ -34,7 +35,7 @@ from tests.sweep_cases import toy_sweep
 from tests.tabs import settled
 from tests.test_explorer_controller import cut_run
 from tests.test_live_links import address
-from tests.test_live_page import press, show
+from tests.test_live_page import press
 from tests.test_pages import Script, button, by_itself, folder, opened, picker, wait_for_result
 from tests.test_threshold_sweep import pair_grid, threshold_sweep
 from tests.test_ui_worker import until
@@ -103,7 +104,8 @@ def test_live_takes_a_controller_and_its_threshold_and_the_link_carries_them(liv
     press(tab, "Decode now")
     assert tab.session_state["mars_viz_live"].job.settings == Settings(dial=0.9, controller="specdec++:0.7")
     test_live_page.wait(tab)
-    assert "γ = 6 cut by SpecDec++ at h = 0.7" in test_live_page.notes(show(tab, "Saved runs"))
+    (kept,) = RunStore(live_folder).list()
+    assert RunFacts.of(kept.manifest).draft == "γ 6 cut by SpecDec++ at h = 0.7"
     settled(tab.segmented_control(key="draft").set_value("Tree").run())
     assert "controllers cut chains" in captions(tab) and "controller" not in address(tab)
 

@@ -26,7 +26,13 @@ from mars_viz.escapes import (
 from mars_viz.terminal import printable
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "app.py", *sorted((ROOT / "pages").glob("*.py")), *sorted((ROOT / "mars_viz/ui").rglob("*.py"))]
+OF_SITES = sorted((ROOT / "mars_viz/site").glob("*.py"))
+PAGES = [
+    ROOT / "app.py",
+    *sorted((ROOT / "pages").glob("*.py")),
+    *sorted((ROOT / "mars_viz/ui").rglob("*.py")),
+    *OF_SITES,
+]
 SCRIPTS = sorted(each for each in (ROOT / "mars_viz").rglob("*.js") if "vendor" not in each.parts)
 
 LABELLED = (

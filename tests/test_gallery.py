@@ -67,7 +67,7 @@ def test_the_bare_address_opens_the_gallery_with_one_thing_to_do_first(folder):
 def test_every_run_is_a_card_of_its_own_tokens(folder):
     story, strict, broken = cards(opened())[:3]
     assert "A story &lt;b&gt;bold&lt;/b&gt;" in story and "<b>" not in story
-    assert "tokens per round" in story and "only because the rule is relaxed" in story
+    assert "MARS θ = 0.8 · T 0 · seed 0 · γ 6" in story and "only because the rule is relaxed" in story
     assert picture(story).count("<rect") > 20 and picture(story) != picture(strict)
     assert "Lossless: the text follows the target&#x27;s distribution" in strict
     assert "nodes.parquet" in broken and "<img" not in broken

@@ -26,7 +26,7 @@ from mars_viz.analysis.intervals import (
     wilson,
 )
 from mars_viz.errors import BadInput
-from mars_viz.sweep.report import told
+from mars_viz.sweep.figure_words import told
 
 BOTH = [Method.PERCENTILE, Method.BCA]
 

@@ -39,6 +39,7 @@ LAYERS = (
     ("figures", "samples"),
     ("speculators",),
     ("recording", "imports", "backend_choice"),
+    ("runlist",),
     ("record_map", "record_rule_walks"),
     ("race",),
     ("prompts",),
@@ -48,6 +49,7 @@ LAYERS = (
     ("report",),
     ("ui",),
     ("pages",),
+    ("site",),
     ("commands",),
     ("app", "cli"),
     ("__main__",),
@@ -211,6 +213,7 @@ def test_a_recorded_run_opens_without_the_model_libraries_or_streamlit_and_pages
         "runfiles.__main__",
         "race.__main__",
         "harness_model",
+        "site",  # it shows what pages show
     )
     first = sorted(f"mars_viz.{name}" for name in NAMES - {"__init__"} if not name.startswith(free))
     then = sorted(f"mars_viz.{name}" for name in NAMES if name.startswith(of_pages))

@@ -333,7 +333,7 @@ def test_costs_are_measured_on_request_and_drawn(monkeypatch):
     tab = opened(lesson="1", run="a-greedy")
     tab = finished(settled(button(tab, "Measure").click().run()))
     assert "Reading 9 positions at once costs 1 (0.448 to 2.23) times as much as reading one (measured)" in titles(tab)
-    assert "Measured, a device" in said(tab)
+    assert "The built-in pair, measured here, a device" in said(tab)
 
 
 def test_a_task_that_fails_is_a_sentence_with_the_remedy(monkeypatch):

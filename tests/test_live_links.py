@@ -22,7 +22,7 @@ from mars_viz.ui.live.live_link import LiveView, Show
 from mars_viz.ui.session import KEY
 from tests.factories import toy_run
 from tests.tabs import settled
-from tests.test_live_page import ToyRacer, button, folder, held_decode, labels, notes, opened, press, show, wait
+from tests.test_live_page import ToyRacer, folder, held_decode, labels, notes, opened, press, show, wait
 from tests.test_pages import Script
 from tests.test_race import toy_race
 from tests.test_ui_worker import until
@@ -266,7 +266,6 @@ def test_a_link_to_a_race_opens_that_race(folder):
     assert tab.selectbox(key="race").value == "one" and address(tab) == address(first)
     lost = opened(view="race", race="../one")
     assert "no race of that name" in notes(lost) and lost.selectbox(key="race").value == "other"
-    assert address(opened(view="saved")) == {"view": "saved"}
 
 
 def test_a_reloaded_tab_finds_its_decode_again_under_way_and_over(folder):
@@ -311,14 +310,13 @@ def test_a_reloaded_tab_finds_its_race_again(folder):
 def test_a_job_under_way_stands_in_the_link_of_every_view(folder):
     tab = opened()
     job = held_decode(tab)
-    link = address(show(tab, "Saved runs"))
-    assert link == {"view": "saved", "run": tab.session_state["mars_viz_live"].run}
+    link = address(show(tab, "Races"))
+    assert link == {"view": "race", "race": "1-story", "run": tab.session_state["mars_viz_live"].run}
     again = opened(**link)
     assert again.session_state["mars_viz_live"].job is job and address(again) == link
-    assert set(address(show(tab, "Races"))) == {"view", "race", "run"}
     Script.held.set()
     until(lambda: job.progress.state.finished)
-    assert address(show(again, "Saved runs")) == {"view": "saved"}
+    assert address(show(again, "Races")) == {"view": "race", "race": "1-story"}
     racer = opened()
     press(racer, "Race now")
     race = racer.session_state["mars_viz_live"].race
@@ -343,35 +341,6 @@ def test_a_link_to_a_decode_that_is_not_here_says_so(folder):
     assert "Decoded earlier" in " ".join(caption.value for caption in opened(run=name).caption)
     lost = opened(run="../../etc")
     assert "no run of that name" in notes(lost) and address(lost) == {}
-
-
-def test_a_renamed_run_keeps_its_link_a_deleted_one_has_none_and_undo_opens_it_again(folder, monkeypatch):
-    monkeypatch.setenv("MARS_VIZ_DELETE", "everybody")
-    tab = opened()
-    press(tab, "Decode now")
-    wait(tab)
-    (entry,) = RunStore(folder).list()
-    show(tab, "Saved runs")
-    tab.text_input(key=f"title-run-{entry.name}").set_value("My fox")
-    settled(tab.button(key=f"rename-run-{entry.name}").click().run())
-    assert address(show(tab, "Live text")) == {"run": entry.name}
-    show(tab, "Saved runs")
-    settled(tab.button(key=f"delete-run-{entry.name}").click().run())
-    assert address(show(tab, "Live text")) == {}
-    assert "no run of that name" in notes(opened(run=entry.name))
-    show(tab, "Saved runs")
-    settled(tab.button(key=f"undo-run-{entry.name}").click().run())
-    assert "Decoded earlier" in " ".join(caption.value for caption in opened(run=entry.name).caption)
-
-
-def test_all_saved_runs_are_within_reach(folder, monkeypatch):
-    store, run = RunStore(folder), toy_run()
-    for _ in range(32):
-        store.finish(store.begin(), run)
-    tab = opened(view="saved")
-    assert sum(label == "Explore" for label in labels(tab)) == 30
-    settled(button(tab, "Show all 32 runs").click().run())
-    assert sum(label == "Explore" for label in labels(tab)) == 32 and "Show all 32 runs" not in labels(tab)
 
 
 def test_a_job_goes_on_for_as_long_as_one_of_those_who_wait_is_there():

@@ -180,103 +180,6 @@ def test_a_failure_is_a_sentence(folder):
     assert RunStore(folder).list() == []
 
 
-def test_saved_runs_get_another_title_and_go_to_the_bin_and_come_back(folder, monkeypatch):
-    monkeypatch.setenv("MARS_VIZ_DELETE", "everybody")
-    store = RunStore(folder)
-    name = store.finish(store.begin(), replace(toy_run(), title="<img src=x onerror=alert(1)>"))
-    tab = show(opened(), "Saved runs")
-    assert "<img" not in notes(tab) and "&lt;img" in notes(tab)
-    for title, refused in {" ": "The title is empty", "two\nlines": "control character"}.items():
-        tab.text_input(key=f"title-run-{name}").set_value(title)
-        settled(tab.button(key=f"rename-run-{name}").click().run())
-        assert refused in notes(tab)
-        assert [entry.title for entry in store.list()] == ["<img src=x onerror=alert(1)>"]
-    tab.text_input(key=f"title-run-{name}").set_value("<b>My fox</b>")
-    settled(tab.button(key=f"rename-run-{name}").click().run())
-    assert [(entry.name, entry.title) for entry in store.list()] == [(name, "<b>My fox</b>")]
-    assert "&lt;b&gt;My fox" in notes(tab) and "<b>My fox" not in notes(tab) and "control character" not in notes(tab)
-    settled(tab.button(key=f"delete-run-{name}").click().run())
-    assert store.list() == [] and "Deleted: &lt;b&gt;My fox" in notes(tab)
-    assert "It stays in the bin for 30 days" in notes(tab)
-    another = show(opened(), "Saved runs")
-    assert "No run is saved yet" in notes(another) and [found.label for found in another.expander][0] == "Bin (1)"
-    settled(tab.button(key=f"undo-run-{name}").click().run())
-    assert [(entry.name, entry.title) for entry in store.list()] == [(name, "<b>My fox</b>")]
-    assert f"delete-run-{name}" in [found.key for found in tab.button]
-    settled(another.button(key=f"undo-run-{name}").click().run())
-    assert "not in the bin any more" in notes(another)
-
-
-def changed_by_hand(deed: str, tab: AppTest, name: str) -> AppTest:
-    """What a tab sends that drew the button while it was enabled, or makes up its message."""
-    pressed = tab.button(key=f"{deed}-run-{name}")
-    pressed.proto.disabled = False
-    return settled(pressed.click().run())
-
-
-@pytest.mark.parametrize(
-    ("setting", "browser", "may", "sentence"),
-    [
-        (None, "mine", True, "Only the browser that made a run can rename or delete it"),
-        (None, "other", False, "Only the browser that made it"),
-        (None, "", False, "This browser sends no cookie"),
-        ("maker", "mine", True, "Only the browser that made a run can rename or delete it"),
-        ("everybody", "", True, "Everybody can rename and delete them"),
-        ("nobody", "mine", False, "nobody rename or delete"),
-        ("anybody", "mine", False, "MARS_VIZ_DELETE is “anybody”, which is none of maker, everybody, nobody"),
-    ],
-)
-def test_who_may_rename_and_delete_is_said_and_enforced(folder, monkeypatch, setting, browser, may, sentence):
-    monkeypatch.setattr(visitors, "mark", lambda: browser)
-    monkeypatch.delenv("MARS_VIZ_DELETE", raising=False)
-    if setting is not None:
-        monkeypatch.setenv("MARS_VIZ_DELETE", setting)
-    store = RunStore(folder)
-    name = store.finish(store.begin(), replace(toy_run(), title="Fox"))
-    store.makers.note(name, "mine")
-    tab = show(opened(), "Saved runs")
-    tab.text_input(key=f"title-run-{name}").set_value("Bear")
-    changed_by_hand("rename", tab, name)
-    said = " ".join([notes(tab), *(caption.value for caption in tab.caption)])
-    assert sentence in said
-    assert [entry.title for entry in store.list()] == ["Bear" if may else "Fox"]
-    changed_by_hand("delete", tab, name)
-    assert [entry.name for entry in store.list()] == ([] if may else [name])
-    if may:
-        monkeypatch.setattr(visitors, "mark", lambda: "another")
-        monkeypatch.setenv("MARS_VIZ_DELETE", "maker")
-        changed_by_hand("undo", tab, name)
-        assert store.list() == []  # to bring it back is the same right
-
-
-def test_a_run_that_nobody_is_known_to_have_made_is_left_as_it_is(folder, monkeypatch):
-    monkeypatch.setattr(visitors, "mark", lambda: "mine")
-    store = RunStore(folder)
-    name = store.finish(store.begin(), toy_run())
-    tab = changed_by_hand("delete", show(opened(), "Saved runs"), name)
-    assert "It is not known which browser made it" in notes(tab)
-    assert [entry.name for entry in store.list()] == [name]
-
-
-def test_what_two_tabs_do_to_one_run_at_once_is_said_and_nothing_is_lost(folder, monkeypatch):
-    monkeypatch.setenv("MARS_VIZ_DELETE", "everybody")
-    store = RunStore(folder)
-    name = store.finish(store.begin(), replace(toy_run(), title="Fox"))
-    one, other = (show(opened(), "Saved runs") for _ in range(2))
-    one.text_input(key=f"title-run-{name}").set_value("Bear")
-    settled(one.button(key=f"rename-run-{name}").click().run())
-    other.text_input(key=f"title-run-{name}").set_value("Wolf")
-    settled(other.button(key=f"rename-run-{name}").click().run())
-    assert "It was renamed to “Bear” meanwhile" in notes(other) and store.find(name).title == "Bear"
-    assert other.text_input(key=f"title-run-{name}").value == "Wolf"
-    settled(other.button(key=f"rename-run-{name}").click().run())
-    assert store.find(name).title == "Wolf" and "meanwhile" not in notes(other)
-    settled(one.button(key=f"delete-run-{name}").click().run())
-    settled(other.button(key=f"delete-run-{name}").click().run())
-    assert "no run of that name here any more" in notes(other) and store.list() == []
-    assert [entry.title for entry in store.deleted()] == ["Wolf"]
-
-
 def test_a_decode_that_failed_before_a_token_says_so_and_shows_no_numbers(folder):
     tab = opened()
     tab.text_area(key="prompt").set_value("fail")
@@ -285,18 +188,6 @@ def test_a_decode_that_failed_before_a_token_says_so_and_shows_no_numbers(folder
     said = " ".join(found.proto.text for found in tab.get("progress"))
     assert "The decode failed before the first token." in said and "Done" not in said
     assert "Rolled back" not in notes(tab)
-
-
-def test_an_interrupted_run_is_listed_and_opens(folder):
-    store = RunStore(folder)
-    journal = store.begin()
-    journal.write(replace(toy_run(), rounds=toy_run().rounds[:2], title="Cut short"))
-    journal.leave()
-    name = store.list()[0].name
-    tab = show(opened(), "Saved runs")
-    assert "interrupted" in notes(tab)
-    settled(tab.button(key=f"open-{name}").click().run())
-    assert tab.selectbox(key="run").value == name
 
 
 def test_a_race_is_run_kept_and_replayed(folder):

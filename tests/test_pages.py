@@ -188,7 +188,7 @@ def test_uploading_a_run(folder):
     tab.file_uploader(key="zip").upload("mine.zip", write_zip(run), "application/zip")
     settled(tab.run())
     assert picker(tab).value.startswith("upload-")
-    assert any(option == "Uploaded: Strict · Mine <b>bold</b>" for option in picker(tab).options)
+    assert any(option == "Uploaded: Mine <b>bold</b>" for option in picker(tab).options)
     assert figures(tab) == 4
     settled(picker(tab).select("a-story").run())
     assert picker(tab).value == "a-story"  # the upload that still lies there is not opened again
@@ -234,7 +234,7 @@ def test_a_bad_upload_is_a_sentence(folder):
 def test_decoding_a_prompt_opens_the_result(folder):
     tab = wait_for_result(decode(opened(), "a fox\n"))
     assert picker(tab).value.startswith("live-")
-    assert picker(tab).options[0].startswith("Decoded: MARS, θ = 0.90 · a fox")
+    assert picker(tab).options[0].startswith("Decoded: a fox · MARS θ = 0.9 · T 0 · γ 6")
     assert figures(tab) == 4
     mine = picker(tab).value
     assert tab.query_params["run"] == mine

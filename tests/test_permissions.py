@@ -34,7 +34,7 @@ from tests.factories import toy_run
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 240.0
-PAGES = ("", "explore", "live", "compare", "rules", "tune", "learn")
+PAGES = ("", "explore", "live", "runs", "compare", "rules", "tune", "learn")
 
 
 @pytest.fixture(autouse=True)
@@ -201,7 +201,7 @@ def app(folder: Path, *options: str, **settings: str) -> Iterator[tuple[str, Pat
 async def shown(address: str, headers: Mapping[str, str]) -> dict[str, str]:
     """All that is sent of every page, and of what is saved."""
     found = {}
-    for page, query in [*((page, "") for page in PAGES), ("live", "view=saved"), ("explore", "run=broken")]:
+    for page, query in [*((page, "") for page in PAGES), ("runs", "run=fox"), ("explore", "run=broken")]:
         async with opened(address, page, query, headers) as tab:
             found[f"{page}?{query}"] = "\n".join(str(each.proto) for each in tab._elements.values())
             assert not tab.errors
@@ -231,13 +231,10 @@ def test_where_things_lie_is_told_to_this_machine_and_to_no_visitor(folder: Path
     with app(folder) as (address, said):
         own, others = told(address), told(address, x_forwarded_for="10.0.0.7")
         assert PATHS not in said.read_text()
-    assert f"Saved in {folder / 'runs'}" in own["live?view=saved"].replace("\\", "")  # its Markdown is escaped
+    assert f"Saved in {folder / 'runs'}" in own["runs?"].replace("\\", "")  # its Markdown is escaped
     assert str(folder / "sweeps") in own["tune?"]
     assert [page for page, text in others.items() if str(folder) in text or str(ROOT) in text] == []
-    assert (
-        "Saved on this server" in others["live?view=saved"]
-        and "broken cannot be opened" in others["explore?run=broken"]
-    )
+    assert "Saved on this server" in others["runs?"] and "broken cannot be opened" in others["explore?run=broken"]
 
 
 def test_a_server_for_others_says_at_its_start_that_they_name_no_paths(folder: Path) -> None:

@@ -318,3 +318,52 @@ def test_more_built_in_tasks_follow_those_that_were_swept():
     few, many = (builtin_prompts(each, kinds=kinds) for each in (3, per_task(13, len(kinds))))
     assert len(many) == 15 and (grown := few.with_more(many)).items[:9] == few.items
     assert sorted(item.id for item in grown.items) == sorted(item.id for item in many.items)
+
+
+def _of_tasks(*sizes: int) -> PromptSet:
+    """Task by task, each prompt named by its task and place."""
+    items = [
+        PromptItem(f"{task}{n}", f"task {task}", "x")
+        for task, size in zip("abcd", sizes, strict=False)
+        for n in range(size)
+    ]
+    return PromptSet("tasks", tuple(items))
+
+
+def test_any_first_part_of_a_set_holds_its_tasks_in_the_shares_of_the_whole():
+    for sizes in ((80, 80, 80), (10, 3, 1), (1, 1, 1, 1), (7,), (100, 13, 2, 50)):
+        whole = _of_tasks(*sizes)
+        mixed = whole.mixed()
+        assert sorted(item.id for item in mixed.items) == sorted(item.id for item in whole.items)
+        for task, size in zip("abcd", sizes, strict=False):
+            ours = [item.id for item in mixed.items if item.category == f"task {task}"]
+            assert ours == [f"{task}{n}" for n in range(size)], "each task keeps its own order"
+            for count in range(len(whole) + 1):
+                share = sum(item.category == f"task {task}" for item in mixed.items[:count])
+                assert abs(share - count * size / len(whole)) <= len(sizes) / 2 + 1
+        assert mixed.mixed() == mixed
+    assert [item.id for item in _of_tasks(2, 2).mixed().items] == ["a0", "b0", "a1", "b1"]
+    assert _of_tasks(9).mixed() == _of_tasks(9)
+    assert _of_tasks(5, 5, 5).mixed().grouped() == _of_tasks(5, 5, 5)
+
+
+def test_mixing_keeps_conversations_whole():
+    talks = [PromptItem(f"{q}/{t}", q[0], "x", question=q, turn=t) for q in ("a1", "a2", "b1", "b2") for t in (1, 2, 3)]
+    mixed = PromptSet("talks", tuple(talks)).mixed()
+    assert list(dict.fromkeys(item.unit for item in mixed.items)) == ["a1", "b1", "a2", "b2"]
+    assert len(mixed) == 12  # and what is out of order would be refused
+    assert [item.id for item in mixed.limited(2).items] == ["a1/1", "a1/2", "a1/3", "b1/1", "b1/2", "b1/3"]
+
+
+def test_a_file_is_limited_across_its_tasks_and_one_of_our_own_keeps_its_order(file):
+    lines = [{"prompt": f"{task} {n}", "category": task, "id": f"{task}{n}"} for task in "abc" for n in range(4)]
+    found = load_prompts(write(file, *lines))
+    assert [item.id for item in found.items[:4]] == ["a0", "b0", "c0", "a1"]
+    assert load_prompts(file, limit=5).items == found.items[:5]
+    assert [item.id for item in load_prompts(file, own=True).items] == [line["id"] for line in lines]
+
+
+def test_the_built_in_tasks_take_turns():
+    found = builtin_prompts(3, kinds=kinds_named("sorting, turns"))
+    assert [item.category for item in found.items] == ["sorting", "turns"] * 3
+    assert builtin_prompts(5, kinds=kinds_named("sorting, turns")).items[:6] == found.items

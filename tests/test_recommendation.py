@@ -43,8 +43,7 @@ def test_the_loosest_good_segment_is_found():
     assert found.finding is Finding.RECOMMENDED
     assert (found.segment, found.dial, found.changed) == (1, 0.613, Changed(10, 0, 1000))
     assert found.sentence == (
-        "θ = 0.613 is the loosest setting whose accuracy loss is at most 2 points with 95 % confidence: "
-        "of 1000 prompts it loses 10 and wins 0 against strict."
+        "θ = 0.613 is the loosest safe setting: of 1000 prompts it loses 10 and wins 0 against strict."
     )
     assert 0.01 < found.bound <= 0.02
     assert found.prompts_needed is None  # the next one loses 4 points already
@@ -78,12 +77,22 @@ def test_too_few_prompts():
     found = recommend(graded(50, [0, 0, 0, 0]), 1)
     assert (found.finding, found.dial, found.changed) == (Finding.NOT_ENOUGH, None, None)
     assert found.sentence == (
-        "Not enough prompts to tell whether any setting looser than strict keeps the accuracy loss within 1 point "
-        "with 95 % confidence: there are 50, about 620 are needed."
+        "Not enough prompts to tell whether any setting looser than strict is safe: there are 50, about 570 more would "
+        "tell."
     )
-    assert found.prompts_needed is not None and found.prompts_needed > 50
+    assert found.prompts_needed is not None and found.more == found.prompts_needed - 50 > 0
+    assert found.next_step == "", "the sentence has said it"
     enough = recommend(graded(found.prompts_needed, [0, 0, 0, 0]), 1)
     assert (enough.finding, enough.dial) == (Finding.RECOMMENDED, 0.5)
+
+
+def test_two_prompts_ask_for_hundreds_more_and_not_for_tens_of_thousands():
+    """Whatever share of so few is graded differently is no estimate of the share of all."""
+    half = recommend(graded(2, [1, 1, 1, 0]), 1)
+    none = recommend(graded(2, [0, 0, 0, 0]), 1)
+    assert half.prompts_needed == none.prompts_needed and 299 <= (half.more or 0) < 1000
+    many = recommend(graded(50, [25, 25, 25, 0]), 1)
+    assert many.more is not None and many.more > 10_000, "of 50 it is one"
 
 
 def test_the_next_setting_may_only_lack_prompts():
@@ -256,6 +265,6 @@ def test_of_questions_it_says_how_many_questions_and_more_than_there_are():
     """Turns of one long conversation are worth little: 701 questions are not enough, and no fewer can be."""
     units = np.append(np.arange(700), np.full(300, 700))
     found = recommend(Graded(Steps(EDGES, np.ones((1000, 4), bool)), 3, units=units), 1)
-    assert (found.finding, found.prompts_needed) == (Finding.NOT_ENOUGH, 702)
+    assert (found.finding, found.prompts_needed, found.more) == (Finding.NOT_ENOUGH, 772, 71)
     assert found.sentence.startswith("Not enough questions to tell")
-    assert found.sentence.endswith("there are 701 questions with 1000 graded turns, about 710 questions are needed.")
+    assert found.sentence.endswith("there are 701 questions with 1000 graded turns, about 71 more would tell.")

@@ -414,6 +414,50 @@ def test_dial_text_inspector_and_figures_work_offline(opened) -> None:
     assert tab.locator(".verdicts tr").count() > 10
 
 
+def test_words_are_found_in_a_report_wherever_the_dial_stands(opened) -> None:
+    run = mapped_toy()
+    tab = opened(run)
+    for value in (0.9, 0.55):
+        turn(tab, value)
+        pieces = [run.pieces[token].text for token in run.dial_map.at(value).token_ids]
+        wanted = "".join(pieces[5:8])
+        text = "".join(pieces)
+        often = len(re.findall(re.escape(wanted.strip()), text, re.IGNORECASE))
+        tab.locator(".stream").press("/")
+        tab.locator(".search input").fill(wanted.strip())
+        expect(tab.locator(".found-count")).to_have_text(f"1 of {often}")
+        assert tab.locator(".stream .t.found").count() >= often > 0
+        tab.keyboard.press("Escape")
+        expect(tab.locator(".stream .t.found")).to_have_count(0)
+
+
+def test_a_token_and_a_setting_are_pinned_in_a_report_without_a_server(opened) -> None:
+    run = mapped_toy()
+    tab = opened(run)
+    turn(tab, 0.9)
+    pinned = summary(run.dial_map.at(0.9))
+    tab.get_by_role("button", name="Pin this setting").click()
+    tab.get_by_role("button", name="Pin this token").click()
+    token = tab.locator(".inspector .what").first.inner_text()
+    own = run.dial_map.at(0.9).token_ids
+    other = next(part for part in run.dial_map.segments_for(4) if part.token_ids != own)
+    turn(tab, other.high)
+    words = tab.locator(".pin-words")
+    first = next(i for i, (one, two) in enumerate(zip(other.token_ids, own, strict=False)) if one != two)
+    expect(words).to_contain_text(f"first token {first + 1} (")
+    expect(tab.locator(".tile.rolled_back .was")).to_have_text(f"pinned {pinned.rolled_back}")
+    assert tab.locator(".stream .t.unlike").count() > 0
+    expect(tab.locator(".pin-side .what")).to_have_text(token)
+    expect(tab.locator(".pin-note")).to_have_text("Pinned at θ = 0.90, γ = 4")
+    tab.get_by_role("button", name="Show the pinned setting").click()
+    expect(words).to_contain_text("It is the setting shown")
+    tab.get_by_role("button", name="Unpin the setting").click()
+    tab.get_by_role("button", name="Unpin the token").click()
+    expect(tab.locator(".pin-line")).to_be_hidden()
+    expect(tab.locator(".pin-side")).to_be_hidden()
+    expect(tab.locator(".stream .t.unlike")).to_have_count(0)
+
+
 PLACES = """() => {  // read at once: when the marks have rested for a moment they are drawn anew
   const [line, map] = [".shapelayer path", ".nsewdrag"].map((part) => document.querySelector(`#heat_map ${part}`).getBoundingClientRect());
   return [line.left + line.width / 2, map.left, map.width];
@@ -529,7 +573,7 @@ def test_the_leanest_report_still_shows_every_text(opened, monkeypatch) -> None:
         assert shown(tab, "rolled_back") == summary(run.dial_map.at(value)).rolled_back
         for token in tab.locator(".stream .t:visible").all()[-6:]:
             token.click()
-    expect(tab.locator(".inspector")).to_contain_text("not in this report")
+    expect(tab.locator(".inspector").first).to_contain_text("not in this report")
     expect(tab.locator("main")).to_contain_text("To stay small")
 
 

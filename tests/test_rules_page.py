@@ -276,7 +276,7 @@ def test_walks_that_fail_say_why(own, monkeypatch):
 def test_a_run_of_other_models_says_why_it_cannot_be_walked_here(folder):
     tab = opened()
     assert next(found for found in tab.button if found.label == EVERY_RULE).disabled
-    assert "only the built-in pair is at hand" in said(tab)
+    assert "other models are chosen here" in said(tab)
 
 
 def test_a_mapped_run_is_exact_at_once_for_its_own_rule_wherever_the_dial_stands(folder, monkeypatch):

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from factories import ToySpeculator
-from sweep_cases import COSTS, SETTINGS, SHORT, TREES, conversations, toy_prompts, toy_sweep
+from sweep_cases import COSTS, SETTINGS, SHORT, TREES, conversations, sweep_over, toy_prompts, toy_sweep
 
 from mars_viz import locks
 from mars_viz.dialmap import Span
@@ -32,6 +32,7 @@ from mars_viz.sweep import store as store_module
 from mars_viz.sweep import sweep as sweep_module
 from mars_viz.sweep.columns import COLUMNS, SHARES, edit_distance, rank_bins, share_bins
 from mars_viz.sweep.mapper import strict_reference
+from mars_viz.sweep.sweep import sweep_prompts
 from mars_viz.walk import Ending, walk
 from tests.tables import table_backend
 
@@ -647,3 +648,57 @@ def _slow(a: tuple[int, ...], b: tuple[int, ...]) -> int:
 def test_costs_are_kept_with_the_results(tmp_path: Path) -> None:
     result = toy_sweep(tmp_path / "sweep", 2).finish()
     assert result.costs == COSTS
+
+
+def _of_each(result: SweepResult) -> dict[str, dict[str, Any]]:
+    """Everything that was found of each prompt, by its name, but for times."""
+    found = {}
+    for row, name in enumerate(result.prompts["id"].tolist()):
+        part = slice(*result.starts[row : row + 2])
+        lines = {column: values[part].tolist() for column, values in result.lines.items()}
+        about = {column: result.prompts[column][row] for column in ("category", "positions", "target_right")}
+        found[name] = lines | about
+    return found
+
+
+def test_a_prompt_has_the_same_results_wherever_it_stands(tmp_path: Path) -> None:
+    apart, mixed = toy_prompts(9).grouped(), toy_prompts(9)
+    assert (
+        [item.id for item in apart.items]
+        != [item.id for item in mixed.items]
+        == [item.id for item in apart.mixed().items]
+    )
+    for name, prompts in (("apart", apart), ("mixed", mixed)):
+        sweep_over(tmp_path / name, prompts)
+    one, other = (load_sweep(tmp_path / name) for name in ("apart", "mixed"))
+    assert _of_each(one) == _of_each(other)
+    assert one.prompts["id"].tolist() == [item.id for item in apart.items]
+
+
+@pytest.mark.parametrize("holds_prompts", [True, False])
+def test_a_sweep_from_before_tasks_were_mixed_goes_on_in_its_own_order(tmp_path: Path, holds_prompts: bool) -> None:
+    before, folder = toy_prompts(8).grouped(), tmp_path / "sweep"
+    span = Span(0.0, 1.0, (SETTINGS.gamma,))
+    for progress in Sweep(table_backend(), before, SETTINGS, span, folder, costs=COSTS):
+        if progress.finished == 3:
+            break
+    plan = store_module.open_store(folder).plan
+    if not holds_prompts:
+        (folder / "prompts.jsonl").unlink()
+    mixed = toy_prompts(8)
+    assert store_module.in_begun_order(folder, mixed).items == before.items
+    result = sweep_prompts(table_backend(), mixed, SETTINGS, span, folder, resume=True).finish()
+    assert result.complete and result.plan == plan
+    assert result.prompts["id"].tolist() == [item.id for item in before.items]
+    other = tmp_path / "other"
+    assert store_module.in_begun_order(other, mixed) is mixed
+    assert store_module.in_begun_order(folder, toy_prompts(3)) == toy_prompts(3), "what was swept is not all there"
+
+
+def test_a_sweep_of_mixed_tasks_takes_on_more_of_each(tmp_path: Path) -> None:
+    folder, span = tmp_path / "sweep", Span(0.0, 1.0, (SETTINGS.gamma,))
+    sweep_over(folder, toy_prompts(4))
+    again = toy_prompts(10).grouped()
+    result = sweep_prompts(table_backend(), again, SETTINGS, span, folder, resume=True).finish()
+    assert result.prompts["id"].tolist()[:4] == [item.id for item in toy_prompts(4).items]
+    assert sorted(result.prompts["id"]) == sorted(item.id for item in again.items) and result.complete

@@ -106,9 +106,34 @@ def shown(folder: Path) -> list[list[str]]:
     return [[run], [run, "--json"], [str(folder / NAME)], [str(folder / HOSTILE / "none")]]
 
 
+def kept(folder: Path) -> list[list[str]]:
+    hostile_run(folder)
+    here = ["--folder", str(folder)]
+    return [
+        [*here, "--search", HOSTILE[:4]],
+        [*here, "--json", "--sort", "title"],
+        [*here, "show", "run"],
+        [*here, "show", "run", "--json"],
+        [*here, "--tag", HOSTILE, "--drafter", HOSTILE],
+        [*here, "--rule", HOSTILE],
+        [*here, "show", HOSTILE],
+        [*here, "title", "run", HOSTILE],
+        [*here, "tag", "run", "--add", HOSTILE],
+        [*here, "delete", "run", HOSTILE],
+        [*here, "restore", HOSTILE],
+        ["--folder", HOSTILE],
+    ]
+
+
 def reported(folder: Path) -> list[list[str]]:
     run = str(hostile_run(folder))
     return [[run, "-o", str(folder / f"{NAME[:60]}.html")], [run, "-o", run], [str(folder / NAME)]]
+
+
+def sited(folder: Path) -> list[list[str]]:
+    run, out = str(hostile_run(folder)), str(folder / f"{NAME[:60]}site")
+    (folder / NAME).write_text(HOSTILE)
+    return [[run, "-o", out], [run, "-o", run], [str(folder / NAME), "-o", out], [str(folder / HOSTILE), "-o", out]]
 
 
 def read(folder: Path) -> list[list[str]]:
@@ -136,9 +161,11 @@ COMMANDS: dict[str, Cases] = {
         ["http://127.0.0.1:9", "--set", f"builtin:{HOSTILE}"],
     ],
     "import": read,
+    "runs": kept,
     "rules": lambda folder: [[], ["--json"]],
     "show": shown,
     "report": reported,
+    "site": sited,
     "app": lambda folder: [["--port", HOSTILE], ["--port", "0"]],
 }
 
@@ -151,9 +178,11 @@ WORKING = {
     "server": 0,
     "watch": 0,
     "import": 2,
+    "runs": 5,
     "rules": 2,
     "show": 2,
     "report": 1,
+    "site": 1,
     "app": 0,
 }
 """How many of them are no bad input."""

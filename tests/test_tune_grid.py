@@ -16,12 +16,13 @@ from streamlit.testing.v1 import AppTest
 from sweep_cases import SHORT, conversations, sweep_over, toy_prompts, toy_sweep
 
 from mars_viz import default_folders, locks, samples
+from mars_viz.analysis.intervals import Bootstrap
 from mars_viz.analysis.recommendation import about
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
 from mars_viz.sweep import grid_sweep, load_sweep
+from mars_viz.sweep.figure_words import cell
 from mars_viz.sweep.grid_sweep import GridSweep
-from mars_viz.sweep.report import cell
 from mars_viz.ui import tab_jobs
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.tune import detail, sweep_requests
@@ -31,7 +32,7 @@ from mars_viz.ui.tune.jobs import SweepJob
 from tests.tables import table_backend
 from tests.test_grid import GRID, VLLM, toy_grid
 from tests.test_tune_jobs import until, worker
-from tests.test_tune_page import SECTIONS, clicked, opened, said, section, settled
+from tests.test_tune_page import SECTIONS, clicked, frames, opened, said, section, settled
 
 OWN = "vllm-thinking-k3"
 
@@ -170,7 +171,7 @@ def test_a_shelf_knows_which_sweeps_make_a_grid(folder: Path) -> None:
 
 def test_the_grid_is_a_table_on_the_page_in_the_words_of_each_sweep(folder: Path) -> None:
     tab = section(opened(sweep=OWN, dial="0.3"), SECTIONS)
-    table = tab.dataframe[0].value
+    table = frames(tab)[0].value
     assert list(table["k"]) == ["1", "2", "3", "5"]
     assert list(table.columns)[1:] == ["r = 0.00", "r = 0.25", "r = 0.30", "r = 0.50", "r = 0.75", "r = 1.00"]
     for k, path in zip((1, 2, 3), GRID.folders(folder), strict=False):
@@ -179,7 +180,7 @@ def test_the_grid_is_a_table_on_the_page_in_the_words_of_each_sweep(folder: Path
         assert row["r = 0.30"] == cell(study.measures["tau"], study.value("tau", 0.3))
     assert "by k and r. k: how many of the target&#x27;s best tokens" in said(tab)
     tab.segmented_control(key="grid-figure").set_value("accuracy")
-    again = settled(tab.run()).dataframe[0].value
+    again = frames(settled(tab.run()))[0].value
     study = CachedSweep(load_sweep(folder / OWN))
     assert again.iloc[2]["r = 0.30"] == cell(study.measures["accuracy"], study.value("accuracy", 0.3))
 
@@ -197,15 +198,15 @@ def test_sweeps_laid_over_one_another_are_named_by_what_tells_them_apart(folder:
 
 def test_the_grid_says_how_far_each_variant_can_go(folder: Path) -> None:
     tab = section(opened(sweep=OWN, loss="100", confidence="0.5"), SECTIONS)
-    table = tab.dataframe[1].value
+    table = frames(tab)[1].value
     assert list(table["k"]) == ["1", "2", "3", "5"] and set(table["loosest within the loss"]) == {"r = 0.00"}
-    study = CachedSweep(load_sweep(folder / OWN))
+    study = CachedSweep(load_sweep(folder / OWN), Bootstrap(0.5))
     assert table.iloc[2][study.measures[study.pace].title] == cell(
         study.measures[study.pace], study.value(study.pace, 0.0)
     )
     assert "Each of the 4 variants is tested at 87.5 %, so that whichever is chosen holds at 50 %." in said(tab)
     few = section(opened(sweep=OWN), SECTIONS)
-    little, needed = few.dataframe[1].value, study.recommendation(1.0, 0.95, 4).prompts_needed
+    little, needed = frames(few)[1].value, study.recommendation(1.0, 0.95, 4).prompts_needed
     assert little.iloc[2]["prompts to test the next"] == f"about {about(needed)}" != _more(study)
     assert set(little["loosest within the loss"]) == {"not enough prompts"}
     assert all(said.startswith("about ") for said in little["prompts to test the next"])
@@ -214,7 +215,7 @@ def test_the_grid_says_how_far_each_variant_can_go(folder: Path) -> None:
 def test_of_conversations_it_says_how_many_questions_it_takes(empty: Path) -> None:
     for k in (1, 2):
         sweep_over(empty / f"talks-k{k}", conversations(3, 2), replace(VLLM, rule=f"vllm-thinking:k={k}"))
-    table = section(opened(sweep="talks-k1"), SECTIONS).dataframe[1].value
+    table = frames(section(opened(sweep="talks-k1"), SECTIONS))[1].value
     assert all(said.startswith("about ") for said in table["questions to test the next"])
     assert "prompts to test the next" not in table
 

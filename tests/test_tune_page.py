@@ -23,17 +23,30 @@ from streamlit.testing.v1 import AppTest
 from sweep_cases import SETTINGS, sweep_over, timing, toy_prompts, toy_sweep
 
 from mars_viz import default_folders, locks, samples
+from mars_viz.analysis.intervals import Bootstrap, Method
+from mars_viz.analysis.recommendation import two_digits
 from mars_viz.analysis.vllm_metrics import parse_vllm_metrics
 from mars_viz.demo.tasks import Task
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
-from mars_viz.figures.words import counted, exactly
-from mars_viz.prompts import GRADERS, PromptItem, PromptSet, Turns, builtin_prompts, kinds_named, per_task
+from mars_viz.figures.words import counted, exactly, number
+from mars_viz.prompts import (
+    GRADERS,
+    PromptItem,
+    PromptSet,
+    Turns,
+    builtin_prompts,
+    kinds_named,
+    load_prompts,
+    per_task,
+    to_jsonl,
+)
 from mars_viz.records import Policy
 from mars_viz.run import Settings
-from mars_viz.sweep import Sweep, load_sweep
+from mars_viz.sweep import Sweep, load_sweep, measures, value_at
 from mars_viz.sweep.evidence_pack import evidence_zip
-from mars_viz.sweep.report import cell
+from mars_viz.sweep.figure_words import cell
+from mars_viz.sweep.store import open_store
 from mars_viz.sweep.timing import keep_check, kept_checks
 from mars_viz.ui import navigation, tab_jobs, visitors
 from mars_viz.ui.jobs.job import JobState
@@ -144,6 +157,11 @@ def section(tab: AppTest, place: int) -> AppTest:
     return settled(tab.run())
 
 
+def frames(tab: AppTest) -> list[Any]:
+    """The tables of the page, but for that of the tasks, which is open from the start."""
+    return [each for each in tab.dataframe if "task" not in each.value.columns]
+
+
 def uploaded(tab: AppTest, lines: str, **choices: Any) -> AppTest:
     """The form with a file of prompts, and Sweep pressed."""
     tab.segmented_control(key="sweep-source").set_value("My own file")
@@ -184,7 +202,7 @@ def test_opens_the_sweep_at_the_setting_that_it_speaks_for(folder):
     assert tab.query_params == {"sweep": "a-mars"}
     titles_of = [row["title"] for row in element(tab)["figure"]["rows"]]
     assert titles_of[:2] == ["accuracy", "accuracy change vs strict"]
-    assert set(section(tab, 0).dataframe[0].value["is"]) == {"exact", "modelled"}
+    assert set(frames(section(tab, 0))[0].value["is"]) == {"exact", "modelled"}
 
 
 def test_the_dial_moves_everything_and_the_link(folder, monkeypatch):
@@ -290,9 +308,9 @@ def test_an_ungraded_sweep_shows_speed_and_says_why_nothing_is_recommended(folde
 def test_every_folded_part_opens(folder, place):
     tab = section(opened(sweep="a-mars"), place)
     charts, tables = [(2, 1), (3, 0), (1, 1), (1, 0), (1, 2), (1, 0)][place]
-    assert (len(titles(tab)), len(tab.dataframe)) == (charts, tables)
+    assert (len(titles(tab)), len(frames(tab))) == (charts, tables)
     if place == 4:
-        engines = tab.dataframe[0].value
+        engines = frames(tab)[0].value
         assert list(engines["engine"])[:3] == ["vLLM", "SGLang, scheduler", "SGLang, per request"]
         assert len(engines) == 9 and "accepted / (verify count × (draft tokens - 1))" in set(engines["rate is"])
     if place == 5:
@@ -305,7 +323,8 @@ def test_the_pack_and_the_metrics_hold_what_the_page_shows(folder):
     data = evidence_zip(study.result, dial=0.9, recommendation=study.recommendation(1.0, 0.95))
     assert data == evidence_zip(study.result, dial=0.9, recommendation=study.recommendation(1.0, 0.95))
     with zipfile.ZipFile(io.BytesIO(data)) as pack:
-        names = ["evidence.md", "evidence.json", "summary.csv", "grid.csv", "engines.csv", "prompts.csv"]
+        names = ["evidence.md", "evidence.json", "summary.csv", "grid.csv", "stretches.csv", "engines.csv"]
+        names += ["prompts.csv", "tasks.csv"]
         assert pack.namelist() == [f"evidence/{name}" for name in names]
         assert json.loads(pack.read("evidence/evidence.json"))["settings"]["chosen"] == 0.9
     requests = parse_vllm_metrics(detail.exported(study, 0.9))
@@ -323,7 +342,7 @@ def test_metrics_of_another_engine_are_read_and_said_to_be_counts(folder):
     tab.file_uploader(key="vllm-import").set_value(("metrics.json", text.encode(), "application/json"))
     settled(tab.run())
     assert "counts only" in said(tab) and "need the logits" in said(tab)
-    assert len(tab.dataframe[0].value) == 9
+    assert len(frames(tab)[0].value) == 9
     tab.file_uploader(key="vllm-import").set_value(("metrics.json", b'{"num_spec_steps": 3}', "application/json"))
     settled(tab.run())
     assert "cannot be used" in said(tab) and "Export it again" in said(tab)
@@ -371,8 +390,8 @@ def test_a_sweep_that_another_process_works_on_is_left_to_it(folder):
 
 def test_the_button_adds_as_many_prompts_as_the_next_test_needs(empty, monkeypatch):
     sweep_over(empty / "a", builtin_prompts(2))
-    needed = CachedSweep(load_sweep(empty / "a")).recommendation(1.0, 0.95).prompts_needed
-    each = per_task(needed, 6)
+    found = CachedSweep(load_sweep(empty / "a")).recommendation(1.0, 0.95)
+    needed, each = found.prompts_needed, per_task(12 + two_digits(found.more), 6)
     tab, asked = opened(sweep="a"), []
     monkeypatch.setattr(
         sweep_requests, "go_on", lambda entry, beside, prompts: asked.append((entry.path.name, prompts))
@@ -390,8 +409,70 @@ def test_the_button_adds_as_many_prompts_as_the_next_test_needs(empty, monkeypat
 def test_a_need_beyond_the_built_in_tasks_says_how_many_they_have(empty):
     sweep_over(empty / "a", builtin_prompts(2))
     tab = opened(sweep="a", loss="0.001")
-    assert "The built-in tasks have 12\u202f000 prompts" in said(tab)
-    assert not [button for button in tab.button if button.key == "add-prompts"]
+    assert "The built-in tasks have 12\u202f000 prompts, and about " in said(tab)
+    assert tab.button(key="add-prompts").label == "Add 11\u202f988 prompts"
+
+
+def test_another_number_of_prompts_is_added_a_few_more_where_tasks_would_differ(empty, monkeypatch):
+    sweep_over(empty / "a", builtin_prompts(2))
+    tab, asked = opened(sweep="a"), []
+    monkeypatch.setattr(sweep_requests, "go_on", lambda entry, beside, prompts: asked.append(prompts))
+    (count,) = [each for each in tab.number_input if each.key.startswith("add-count")]
+    settled(count.set_value(25).run())
+    assert tab.button(key="add-prompts").label == "Add 30 prompts"
+    clicked(tab, "add-prompts")
+    assert len(asked[0]) == 42 and len({item.id for item in asked[0].items}) == 42
+
+
+def test_what_a_limit_left_out_of_a_file_is_added_in_one_click(empty, monkeypatch):
+    path = empty.parent / "mine.jsonl"
+    path.write_bytes(to_jsonl(toy_prompts(20)))
+    sweep_over(empty / "a", load_prompts(path, limit=6))
+    tab, asked = opened(sweep="a"), []
+    monkeypatch.setattr(sweep_requests, "go_on", lambda entry, beside, prompts: asked.append(prompts))
+    assert "mine.jsonl has 14 prompts besides those that were swept; about " in said(tab)
+    (count,) = [each for each in tab.number_input if each.key.startswith("add-count")]
+    settled(count.set_value(5).run())
+    clicked(tab, "add-prompts")
+    whole = load_prompts(path).items
+    assert asked[0].items == whole[:11] and asked[0].rest == whole[11:]
+    monkeypatch.undo()
+    monkeypatch.setenv(default_folders.SWEEPS, str(empty))
+    again = Sweep(table_backend(), asked[0], SETTINGS, Span(0.0, 1.0, (3,)), empty / "a", resume=True).finish()
+    assert again.complete and open_store(empty / "a").rest() == whole[11:]
+    (empty / "a" / "rest.jsonl").write_text("{")
+    assert not [each for each in opened(sweep="a").button if each.key == "add-prompts"], "a damaged file has none"
+
+
+def test_the_terms_are_said_in_one_place_and_changed_there(folder):
+    tab = opened(sweep="a-mars")
+    assert said(tab).count("95 %") == 2 and said(tab).count("Safe: accuracy falls by at most 1 point") == 1
+    settled(tab.number_input(key="tune-confidence").set_value(80.0).run())
+    settled(tab.segmented_control(key="tune-intervals").set_value("percentile").run())
+    assert tab.query_params == {"sweep": "a-mars", "confidence": "0.8", "intervals": "percentile"}
+    text = said(tab)
+    assert "95 %" not in text and "80 % intervals, percentile bootstrap over prompts" in text
+    how = Bootstrap(0.8, Method.PERCENTILE)
+    tau = value_at(load_sweep(folder / "a-mars"), measures(load_sweep(folder / "a-mars"))["tau"], 0.9, how)
+    read = [row["cells"] for row in element(tab)["figure"]["places"]]
+    assert any(f"{number(tau.estimate)} ({number(tau.low)} to {number(tau.high)})" in cells for cells in read)
+    assert "none of bca and percentile" in said(opened(sweep="a-mars", intervals="guessed"))
+
+
+def test_two_prompts_are_shown_without_absurd_intervals_and_with_what_to_do(empty):
+    sweep_over(empty / "a", builtin_prompts(1, kinds=kinds_named("counting,turns")))
+    tab = opened(sweep="a")
+    assert "Of 2 prompts a bootstrap says nothing: shares alone have one." in said(tab)
+    assert "there are 2, about 620 more would tell" in said(tab)
+    assert tab.button(key="add-prompts").label == "Add 620 prompts"
+    cells = [cell for place in element(tab)["figure"]["places"] for cell in place["cells"]]
+    assert any("(no interval)" in cell for cell in cells) and "nan" not in "".join(cells) + said(tab)
+
+
+def test_results_are_shown_task_by_task(folder):
+    (table,) = [each.value for each in opened(sweep="a-mars").dataframe if "task" in each.value.columns]
+    assert table["task"].tolist() == ["even", "odd", "together"] and table["prompts"].tolist() == ["4", "4", "8"]
+    assert table.columns[2] == "accuracy vs strict"
 
 
 def test_of_a_sweep_of_some_tasks_more_of_these_are_added(empty, monkeypatch):
@@ -479,8 +560,8 @@ def test_a_files_further_prompts_are_added_and_another_file_is_refused(empty, mo
     assert "p0 reads otherwise there" in said(offered(file(9, "w4")))
     assert "p3 is not among them" in said(offered(file(3)))
     assert "mine.jsonl has 9 that are graded; about " in said(offered(file(9)))
-    assert tab.button(key="add-prompts").label == "Add 5 prompts"
-    clicked(tab, "add-prompts")
+    assert tab.button(key="add-file-prompts").label == "Add 5 prompts of the file"
+    clicked(tab, "add-file-prompts")
     assert [item.id for item in asked[0].items] == [f"p{i}" for i in range(9)]
 
 
@@ -565,7 +646,7 @@ def test_a_wall_clock_check_is_shown_again_when_the_server_knows_nothing_of_it(e
     (result.folder / "checks" / "broken.json").write_text("{")
     tab = section(opened(sweep="a", dial="0.9"), 3)
     assert "Measured 2× (2 to 2) as fast as strict (modelled 1.50×)" in said(tab).replace("2.00", "2")
-    assert list(tab.dataframe[0].value["measured, UTC"]) == ["2026-01-02 10:00", "2026-01-01 10:00"]
+    assert list(frames(tab)[0].value["measured, UTC"]) == ["2026-01-02 10:00", "2026-01-01 10:00"]
     assert "broken.json" in said(tab) and "Remove it" in said(tab)
     assert "with the wall-clock check" in said(section(opened(sweep="a", dial="0.9"), 5))
     assert "without a wall-clock check" in said(section(opened(sweep="a", dial="0.7"), 5))
@@ -673,10 +754,9 @@ def test_a_sweep_of_conversations_says_what_is_resampled(empty):
     tab = opened(sweep="talks")
     assert "later turns follow the target's own answers" in said(tab).replace("&#x27;", "'")
     assert "8 prompts of talks, turns of 4 questions" in said(tab)
-    assert "paired bootstrap over questions, all turns of one together" in said(tab)
+    assert "bootstrap (corrected for bias and skew) over questions" in said(tab)
     tab = section(tab, 4)
-    assert "95 % intervals over questions" in said(tab)
-    engines = tab.dataframe[0].value.set_index("engine")
+    engines = frames(tab)[0].value.set_index("engine")
     assert re.fullmatch(r"[0-9.]+ \([0-9.]+ to [0-9.]+\)", engines.loc["vLLM", "length"])
     assert engines.loc["LM Studio", "length"] == "–"
 
@@ -772,12 +852,12 @@ def test_a_sweep_in_a_folder_with_a_name_is_found_and_opened(empty, monkeypatch)
 
 def test_no_more_folders_are_made_than_are_listed(empty):
     wish = sweep_requests.first_wish()
-    for number in range(100):
-        (empty / f"other-{number:03}").mkdir(parents=True)
+    for place in range(100):
+        (empty / f"other-{place:03}").mkdir(parents=True)
     with pytest.raises(BadInput, match="no more are listed. Choose one of them"):
         sweep_requests.begin(wish, empty, empty / "mine")
-    for number in range(100):
-        (empty / "other-007" / f"{number}").mkdir()
+    for place in range(100):
+        (empty / "other-007" / f"{place}").mkdir()
     with pytest.raises(BadInput, match="The folder other-007 is full"):
         sweep_requests.begin(wish, empty, empty / "other-007")
 

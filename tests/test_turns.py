@@ -228,7 +228,7 @@ def test_a_sweep_says_what_its_turns_follow_and_what_is_resampled(tmp_path: Path
     result = sweep(tmp_path / "sweep").finish()
     told = "\n".join(summary_lines(result, 0.9))
     assert "later turns follow the target's own answers, the same at every setting. Without a chat template" in told
-    assert "bootstrap over the 5 questions with all their turns" in told
+    assert "bootstrap (corrected for bias and skew) over questions" in told
     pack = write_evidence(tmp_path / "pack", result, dial=0.9)
     text, data = (pack / "evidence.md").read_text(), json.loads((pack / "evidence.json").read_text())
     assert "later turns follow the target's own answers" in text and "turns of 5 questions" in text

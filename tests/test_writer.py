@@ -27,6 +27,7 @@ from mars_viz.report import report_html
 from mars_viz.report.files import write_report
 from mars_viz.runfiles import save_run
 from mars_viz.runstore import RunStore
+from mars_viz.site import write_site
 from mars_viz.sweep import load_sweep, store, texts
 from mars_viz.sweep.evidence_pack import write_evidence
 from mars_viz.sweep.timing import keep_check, kept_checks
@@ -121,6 +122,7 @@ CASES = {
         lambda folder: write_evidence(folder / "pack", load_sweep(folder / "swept"), dial=0.9, grid=[1.0, 0.9]), a_sweep
     ),
     "report": Case(lambda folder: write_report(report_html(RUN, most_steps=0), folder / "report.html")),
+    "site": Case(lambda folder: write_site([RUN], folder / "site")),
 }
 
 

@@ -11,7 +11,7 @@ is tried as well: its looser values behave like strict on these prompts, which s
 from __future__ import annotations
 
 import math
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from enum import Enum
 from functools import cache, partial
 from statistics import NormalDist
@@ -25,6 +25,9 @@ from mars_viz.errors import SettingError
 
 DECIMALS = 3
 """Of a dial value in the sentence, and more only where a segment is that narrow."""
+FEW = 30
+"""Prompts from which the share that two settings grade differently is an estimate; of fewer it is taken to be as small
+as the loss that is tolerated, so that two prompts ask for some hundred more and not for tens of thousands."""
 _MOST_DECIMALS = 17
 _ROUNDING = 1e-9
 """Of a sum of chances."""
@@ -174,13 +177,20 @@ class Recommendation:
     prompts_needed: int | None
     """About how many testing the next looser segment needs, questions where prompts are turns of conversations;
     None where there is none, or where it loses more than the limit on these prompts already."""
+    there: int = 0
+    """Graded prompts that it stands on, questions likewise."""
+
+    @property
+    def more(self) -> int | None:
+        """About how many more would tell of the next looser setting; None where `prompts_needed` is."""
+        return None if self.prompts_needed is None else max(1, self.prompts_needed - self.there)
 
     @property
     def next_step(self) -> str:
         """What testing the next looser setting needs, in a sentence; empty where `sentence` says it or nothing does."""
-        if self.changed is None or self.prompts_needed is None:
+        if self.finding is not Finding.RECOMMENDED or self.changed is None or self.more is None:
             return ""
-        return f"Testing the next looser setting needs about {about(self.prompts_needed)} {self.changed.unit}."
+        return f"About {about(self.more)} more {self.changed.unit} would tell of the next looser setting."
 
 
 def recommend(
@@ -191,7 +201,8 @@ def recommend(
     symbol: str = "dial",
     decimals: int = DECIMALS,
 ) -> Recommendation:
-    """The loosest dial value whose accuracy loss is at most `points` percentage points with this confidence.
+    """The loosest dial value that is safe: whose accuracy loss is at most `points` percentage points with this
+    confidence. The sentence says neither number; whoever shows it does once (`sweep.terms`).
 
     `symbol` names the dial in the sentence; its value has at least so many `decimals` where that brings it closer to
     the segment's loose end, 0 for a dial of whole numbers. Raises BadInput for a limit or a confidence that is none.
@@ -205,26 +216,27 @@ def recommend(
     following = changed[order[stop]] if stop < len(order) else None
     if stop == 0:
         mildest = changed[order[min(1, len(order) - 1)]]
-        there, what = (_counted(mildest), " questions") if mildest.kinds else (f"{mildest.prompts}", "")
-        needed = max(mildest.questions + 1, prompts_needed(points, confidence, mildest.discordant_share))
+        there = _counted(mildest) if mildest.kinds else f"{mildest.prompts}"
+        share = mildest.discordant_share if mildest.questions >= FEW else 0.0
+        needed = max(grown(mildest.questions), prompts_needed(points, confidence, share))
+        least = bound(changed[graded.strict])
+        found = Recommendation(Finding.NOT_ENOUGH, "", None, None, None, least, needed, mildest.questions)
         sentence = (
-            f"Not enough {mildest.unit} to tell whether any setting looser than strict keeps the accuracy loss within "
-            f"{_points(points)} with {100 * confidence:.4g} % confidence: there are {there}, "
-            f"about {about(needed)}{what} are needed."
+            f"Not enough {mildest.unit} to tell whether any setting looser than strict is safe: there "
+            f"{'is' if there == '1' else 'are'} {there}, about {about(found.more or 1)} more would tell."
         )
-        return Recommendation(Finding.NOT_ENOUGH, sentence, None, None, None, bound(changed[graded.strict]), needed)
+        return replace(found, sentence=sentence)
     segment = order[stop - 1]
     dial, best = _loosest(graded, segment, decimals), changed[segment]
     sentence = (
-        f"{symbol} = {_exactly(dial)} is the loosest setting whose accuracy loss is at most {_points(points)} with "
-        f"{100 * confidence:.4g} % confidence: of {_counted(best)} it loses {best.lost} and wins {best.won} "
-        "against strict."
+        f"{symbol} = {_exactly(dial)} is the loosest safe setting: of {_counted(best)} it loses {best.lost} and wins "
+        f"{best.won} against strict."
     )
     needed_next = None
     if following is not None and following.loss < points / 100:
         margin = min(points - 100 * following.loss, 100.0)
-        needed_next = max(best.questions + 1, prompts_needed(margin, confidence, following.discordant_share))
-    return Recommendation(Finding.RECOMMENDED, sentence, dial, segment, best, bound(best), needed_next)
+        needed_next = max(grown(best.questions), prompts_needed(margin, confidence, following.discordant_share))
+    return Recommendation(Finding.RECOMMENDED, sentence, dial, segment, best, bound(best), needed_next, best.questions)
 
 
 def loss_bound(changed: Changed, confidence: float) -> float:
@@ -327,17 +339,24 @@ def _exactly(dial: float) -> str:
     return repr(dial).removesuffix(".0")
 
 
-def _points(points: float) -> str:
-    return f"{points:.4g} point" + ("" if points == 1 else "s")
-
-
 def _counted(changed: Changed) -> str:
     """How many there are: '300 prompts', '80 questions with 160 graded turns'."""
     turns = f" with {changed.prompts} graded turns" if changed.kinds else ""
     return f"{changed.questions} {changed.unit}{turns}"
 
 
+def grown(count: int) -> int:
+    """A tenth more than there are, at the least one: where what is needed is estimated at no more than there are, which
+    were not enough."""
+    return count + max(1, -(-count // 10))
+
+
 def about(count: int) -> str:
     """Up to two significant digits, for a number of prompts that is an estimate: '930'."""
+    return f"{two_digits(count):,}".replace(",", "\u202f")
+
+
+def two_digits(count: int) -> int:
+    """The number itself, rounded up to two significant digits."""
     unit = 10 ** max(0, len(str(count)) - 2)
-    return f"{-(-count // unit) * unit:,}".replace(",", "\u202f")
+    return -(-count // unit) * unit

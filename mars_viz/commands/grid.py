@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mars_viz.analysis.intervals import Bootstrap
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.commands import decoding, harness_task
 from mars_viz.commands.decoding import note
@@ -31,12 +32,14 @@ from mars_viz.strict_formats import json_of
 from mars_viz.sweep import store
 from mars_viz.sweep.evidence import dial_grid
 from mars_viz.sweep.evidence_pack import write_evidence
+from mars_viz.sweep.figure_words import alone
 from mars_viz.sweep.grid import Advised, Grid, GridTable, best_of, few_dials, grid_of, grid_table, left_out
 from mars_viz.sweep.grid_sweep import GridSweep, sweep_grid
 from mars_viz.sweep.plan import Plan
-from mars_viz.sweep.report import alone, summary_lines
+from mars_viz.sweep.report import summary_lines
 from mars_viz.sweep.result import chosen_dial
 from mars_viz.sweep.sweep import SweepLoop
+from mars_viz.sweep.terms import METHODS, Terms
 from mars_viz.sweep.threshold import with_pair
 from mars_viz.sweep.timing import kept_checks
 from mars_viz.terminal import say
@@ -72,8 +75,16 @@ def builtin_kinds(named: str | None) -> tuple[Task, ...] | None:
     return kinds_named(kinds) if name == BUILTIN and (kinds or not separated) else None
 
 
-def next_step(found: Recommendation, options: argparse.Namespace, turns: Turns) -> str:
-    """How many prompts a test of the next looser setting needs, and how the command adds them; empty where none do."""
+def terms_of(options: argparse.Namespace) -> Terms:
+    """What --loss, --confidence and --intervals say. Raises SettingError for numbers that are none."""
+    if not 0 < options.confidence < 1:
+        raise SettingError("--confidence must be at least 0.5 and below 1.")
+    return Terms(options.loss, Bootstrap(options.confidence, METHODS[options.intervals]))
+
+
+def next_step(found: Recommendation, options: argparse.Namespace, folder: Path, turns: Turns) -> str:
+    """How many prompts a test of the next looser setting needs, and how the command adds them to the sweep in this
+    folder; empty where none do."""
     needed = found.prompts_needed
     if needed is None:
         return ""
@@ -81,7 +92,7 @@ def next_step(found: Recommendation, options: argparse.Namespace, turns: Turns) 
         limit = per_task(needed, len(kinds))
     else:
         try:
-            graded = _graded(options, turns)
+            graded = _graded(options, folder, turns)
         except BadInput:  # lines beyond those that were swept
             return found.next_step
         if graded[-1] < needed:
@@ -90,11 +101,13 @@ def next_step(found: Recommendation, options: argparse.Namespace, turns: Turns) 
     return f"{found.next_step} The same command with --resume --limit {limit} adds them.".lstrip()
 
 
-def _graded(options: argparse.Namespace, turns: Turns) -> list[int]:
-    """Graded prompts of the file up to each line, conversations as one; of a task up to each of its documents."""
+def _graded(options: argparse.Namespace, folder: Path, turns: Turns) -> list[int]:
+    """Graded prompts of the file up to each, in the order in which the sweep takes them, conversations as one; of a
+    task up to each of its documents."""
     if options.task is not None:
         return list(range(1, len(harness_task.loaded(options).prompts) + 1))
     whole = load_prompts(options.set, grader=options.grader, skip_bad=options.skip_bad, turns=turns)
+    whole = store.in_begun_order(folder, whole)
     lines: dict[str, bool] = {}
     for item in whole.items:
         lines[item.unit] = lines.get(item.unit, False) or item.graded
@@ -179,14 +192,15 @@ def run(
     results = [one.result() for one in sweep.sweeps]
     if not len(results[0]):
         raise SettingError(f"None of the {results[0].finished} prompts could be swept. {results[0].failures[0].reason}")
-    variants = [Advised.of(result, options.loss, options.confidence, len(results)) for result in results]
+    terms = terms_of(options)
+    variants = [Advised.of(result, terms.points, terms.confidence, len(results)) for result in results]
     best = best_of(variants)
     best = replace(best, found=with_pair(best, variants)) if grid.controller is not None else best
     dial = chosen_dial(best.result, best.found) if options.dial is None else options.dial
     if options.evidence is not None:
         others = [each for each in variants if each.result is not best.result]
         checks = kept_checks(best.result.folder, best.result.plan).found
-        about = {"recommendation": best.found, "checks": checks, "beside": others}
+        about = {"recommendation": best.found, "checks": checks, "beside": others, "terms": terms}
         write_evidence(options.evidence, best.result, dial=dial, **about)
     table = None if len(variants) == 1 else grid_table(variants, dial_grid(best.result, dial))
     _tell(table, best, dial, options)
@@ -202,15 +216,17 @@ def _begun(
 
 def _tell(table: GridTable | None, best: Advised, dial: float, options: argparse.Namespace) -> None:
     if options.json:
-        print(json_of(_facts(table, best, dial)))
+        print(json_of(_facts(table, best, dial, terms_of(options))))
         return
-    say(*summary_lines(best.result, dial))
+    terms = terms_of(options)
+    say(*summary_lines(best.result, dial, terms=terms))
     if table is not None:
         for each in _tables(table, dial):
             say("", *each.split("\n"))
-    said = "No recommendation: no prompt of the set is graded." if best.found is None else best.found.sentence
+    said = "No recommendation: no prompt of the set is graded."
+    said = said if best.found is None else f"{best.found.sentence} {terms.safe}"
     say("", f"{best.result.plan.rule.title}: {said}")
-    if best.found is not None and (more := next_step(best.found, options, best.result.plan.turns)):
+    if best.found is not None and (more := next_step(best.found, options, best.result.folder, best.result.plan.turns)):
         say(more)
     say("", f"Results below {options.out}" + (f", evidence in {options.evidence}." if options.evidence else "."))
 
@@ -233,11 +249,12 @@ def _tables(table: GridTable, dial: float) -> list[str]:
     return [*found, *filter(None, [left_out(table.symbol, whole, dial)])]
 
 
-def _facts(table: GridTable | None, best: Advised, dial: float) -> dict[str, Any]:
+def _facts(table: GridTable | None, best: Advised, dial: float, terms: Terms) -> dict[str, Any]:
     return {
         "folder": str(best.result.folder),
         "plan": asdict(best.result.plan),
         "dial": dial,
+        "terms": terms.facts(),
         "recommendation": None if best.found is None else asdict(best.found),
-        "setting_grid": None if table is None else table.facts(),
+        "setting_grid": None if table is None else table.facts(terms.how),
     }

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.commands import decoding, grid, harness_task, on_ray
 from mars_viz.commands.decoding import note
-from mars_viz.commands.grid import BUILTIN, next_step, swept
+from mars_viz.commands.grid import BUILTIN, next_step, swept, terms_of
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.locks import check_nobody
 from mars_viz.prompts import GRADERS, HarnessTask, PromptSet, Turns, builtin_prompts, load_prompts
+from mars_viz.prompts.jsonl import MOST_PROMPTS
 from mars_viz.record_map import OVER_CONTROLLER, OVER_DIAL, mapping_of
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
@@ -26,6 +27,7 @@ from mars_viz.runfiles import check_free
 from mars_viz.speculators.names import check_controller, check_trees
 from mars_viz.strict_formats import json_of
 from mars_viz.sweep import store
+from mars_viz.sweep.by_task import by_task
 from mars_viz.sweep.evidence_pack import write_evidence
 from mars_viz.sweep.grid import Grid
 from mars_viz.sweep.plan import turns_words
@@ -33,6 +35,7 @@ from mars_viz.sweep.ray_mapper import sweep_on_ray
 from mars_viz.sweep.report import missing, summary_lines, table_of
 from mars_viz.sweep.result import SweepResult, chosen_dial
 from mars_viz.sweep.sweep import SweepLoop, sweep_prompts
+from mars_viz.sweep.terms import METHODS, Terms
 from mars_viz.sweep.threshold import advised
 from mars_viz.sweep.timing import Checks, TimingCheck, keep_check, kept_checks
 from mars_viz.terminal import say
@@ -55,8 +58,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--limit",
         type=int,
         metavar="N",
-        help="first N prompts or conversations; built-in: N of each task (default: 20); with --resume, a larger N adds "
-        "prompts to the sweep",
+        help="N prompts or conversations, the file's tasks in turn; built-in: N of each task (default: 20); with "
+        "--resume, a larger N adds prompts to the sweep",
     )
     parser.add_argument(
         "--turns",
@@ -81,10 +84,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--evidence", metavar="DIR", help="new folder for the evidence pack")
     parser.add_argument(
-        "--loss", type=float, default=1.0, help="accuracy loss to allow, in points (default: %(default)s)"
+        "--loss", type=float, default=1.0, help="accuracy loss to tolerate, in points (default: %(default)s)"
     )
     parser.add_argument(
-        "--confidence", type=float, default=0.95, help="confidence of the recommendation (default: %(default)s)"
+        "--confidence",
+        type=float,
+        default=0.95,
+        help="confidence of the recommendation and of all intervals (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--intervals", choices=METHODS, default="bca", help="bootstrap that makes the intervals (default: %(default)s)"
     )
     parser.add_argument(
         "--dial",
@@ -135,13 +144,14 @@ def run(options: argparse.Namespace) -> None:
     result = sweep.result()
     if not len(result):
         raise SettingError(f"None of the {result.finished} prompts could be swept. {result.failures[0].reason}")
-    found = advised(result, options.loss, options.confidence)
+    terms = terms_of(options)
+    found = advised(result, terms.points, terms.confidence, how=terms.how)
     told = _told_of(options, asked)
     dial = chosen_dial(result, found) if told is None else told
     timed = None if pair is None or not options.wall_clock else _timed(pair, prompts, result, dial, options)
     checks = _checks(result, timed)
     if options.evidence is not None:
-        write_evidence(options.evidence, result, dial=dial, recommendation=found, checks=checks.found)
+        write_evidence(options.evidence, result, dial=dial, recommendation=found, checks=checks.found, terms=terms)
     _tell(result, found, dial, checks.latest(dial), options)
 
 
@@ -155,8 +165,7 @@ def _told_of(options: argparse.Namespace, asked: Settings) -> float | None:
 def _check(options: argparse.Namespace, span: Span) -> None:
     """Raise BadInput for what is known to fail."""
     harness_task.check(options)
-    if not (0 < options.loss <= 100 and 0.5 <= options.confidence < 1):
-        raise SettingError("--loss must be above 0 and at most 100 points, --confidence at least 0.5 and below 1.")
+    terms_of(options)
     if span.controller is not None and options.grid is not None:
         raise SettingError("A grid of thresholds is one over the rule's dial; leave --over or --grid out.")
     if span.controller is None:
@@ -182,7 +191,9 @@ def _check(options: argparse.Namespace, span: Span) -> None:
 def _offered(options: argparse.Namespace, variants: Grid | None, swept: PromptSet | None) -> PromptSet:
     kinds = grid.builtin_kinds(options.set)
     if kinds is None:
-        how = {"grader": options.grader, "skip_bad": options.skip_bad, "limit": options.limit}
+        several = swept is not None and (options.limit or 0) > 0
+        limit = MOST_PROMPTS if several else options.limit  # what a sweep adds is cut off behind what it has
+        how = {"grader": options.grader, "skip_bad": options.skip_bad, "limit": limit}
         return load_prompts(options.set, turns=_turns(options, variants), **how)
     if options.turns is not None:
         raise SettingError("The built-in tasks are no conversations. Leave --turns out, or name a JSONL file.")
@@ -210,11 +221,14 @@ def _prompts(options: argparse.Namespace, variants: Grid | None, task: HarnessTa
     offered = _offered(options, variants, swept) if task is None else task.prompts
     if swept is None:
         return offered
+    of_file = task is None and grid.builtin_kinds(options.set) is None
     try:
         more = swept.with_more(offered)
     except BadInput:  # another set; what differs is said where the sweep is resumed
         return offered
-    return more.first(len(swept)) if options.limit is None else more
+    if options.limit is None:
+        return more.first(len(swept))
+    return more.limited(options.limit) if of_file else more
 
 
 def _turns(options: argparse.Namespace, variants: Grid | None) -> Turns:
@@ -264,16 +278,20 @@ def _tell(
     options: argparse.Namespace,
 ) -> None:
     if options.json:
-        print(json_of(_facts(result, found, dial, timed)))
+        print(json_of(_facts(result, found, dial, timed, terms_of(options))))
         return
-    say(*summary_lines(result, dial, timed))
-    say("", "No recommendation: no prompt of the set is graded." if found is None else found.sentence)
-    if found is not None and (said := next_step(found, options, result.plan.turns)):
+    terms = terms_of(options)
+    say(*summary_lines(result, dial, timed, terms))
+    said = "No recommendation: no prompt of the set is graded."
+    say("", said if found is None else f"{found.sentence} {terms.safe}")
+    if found is not None and (said := next_step(found, options, result.folder, result.plan.turns)):
         say(said)
     say("", f"Results in {options.out}" + (f", evidence in {options.evidence}." if options.evidence else "."))
 
 
-def _facts(result: SweepResult, found: Recommendation | None, dial: float, timed: TimingCheck | None) -> dict[str, Any]:
+def _facts(
+    result: SweepResult, found: Recommendation | None, dial: float, timed: TimingCheck | None, terms: Terms
+) -> dict[str, Any]:
     return {
         "folder": str(result.folder),
         "plan": asdict(result.plan),
@@ -284,7 +302,9 @@ def _facts(result: SweepResult, found: Recommendation | None, dial: float, timed
         "positions": result.positions,
         "off_is_strict": int(result.prompts["off_is_strict"].sum()),
         "dial": dial,
-        "table": table_of(result, dial),
+        "terms": terms.facts(),
+        "table": table_of(result, dial, terms.how),
+        "by_task": [row.facts() for row in by_task(result, dial, terms.how)],
         "recommendation": None if found is None else asdict(found),
         "wall_clock": None if timed is None else timed.facts(),
     }

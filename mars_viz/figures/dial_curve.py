@@ -55,7 +55,7 @@ def dial_curve(curve: DialCurve, dial: float, theme: Theme) -> go.Figure:
     """Steps and band over the dial, with the chosen setting as a line."""
     key = [
         Entry("━", theme.ink, "modelled" if curve.modelled else "exact"),
-        Entry("▒", theme.muted, f"{100 * curve.band.confidence:g} % interval"),
+        Entry("▒", theme.muted, "interval"),
     ]
     axis = curve.title + (", %" if curve.percent else "")
     figure = blank(_title(curve, dial), theme, f"{curve.symbol}, the dial", axis, key)

@@ -155,7 +155,7 @@ def frontier_figure(paths: Sequence[RulePath], theme: Theme, limit: float | None
     key = [
         Entry("◆", theme.dial, "chosen setting"),
         *([Entry("◇", theme.muted, "fastest within the loss")] if len(paths) > 1 else []),
-        Entry("▒", theme.muted, "95 % interval of each"),
+        *([Entry("▒", theme.muted, "interval of each")] if _has_band(paths) else []),
     ]
     add_key(figure, key)
     set_wide_title(figure, _title(paths, limit), TALL, TITLE_WIDTH)
@@ -176,6 +176,10 @@ def _add_band(figure: go.Figure, each: RulePath, colour: str) -> None:
         figure.add_scatter(
             x=xs, y=ys, mode="lines", line={"width": 0}, fill="toself", fillcolor=tint, hoverinfo="skip", name="band"
         )
+
+
+def _has_band(paths: Sequence[RulePath]) -> bool:
+    return any(bool(np.ptp(ring, axis=0).all()) for each in paths for ring in _rings(each.path))
 
 
 def _rings(path: Frontier) -> Iterator[np.ndarray]:

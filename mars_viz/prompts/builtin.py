@@ -114,7 +114,8 @@ BUILTIN = "built-in tasks"
 def builtin_prompts(per_task: int = 100, *, seed: int = 0, kinds: Iterable[Task] = tuple(Task)) -> PromptSet:
     """Held-out exercises that the built-in pair never saw in training, `per_task` of each kind, no prompt twice.
 
-    The first ones are the same whatever `per_task` is. Raises PromptError for fewer than one, and without a kind.
+    Kinds are taken in turn, so the first ones are the same whatever `per_task` is. Raises PromptError for fewer than
+    one, and without a kind.
     """
     chosen = set(kinds)
     kinds = tuple(kind for kind in Task if kind in chosen)
@@ -122,7 +123,7 @@ def builtin_prompts(per_task: int = 100, *, seed: int = 0, kinds: Iterable[Task]
         raise PromptError(f"{per_task} exercises of {len(kinds)} kinds make no set. Ask for at least 1 of at least 1.")
     items = [item for kind in kinds for item in islice(_items(kind, seed), per_task)]
     some = "" if len(kinds) == len(Task) else f": {', '.join(kind.value for kind in kinds)}"
-    return PromptSet(name=f"{BUILTIN}{some}", items=tuple(items))
+    return PromptSet(name=f"{BUILTIN}{some}", items=tuple(items)).mixed()
 
 
 def kinds_named(names: str) -> tuple[Task, ...]:

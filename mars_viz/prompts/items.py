@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -31,7 +32,7 @@ class PromptItem:
     id: str
     """Unique in its set; results are kept and resumed under it."""
     category: str
-    """For grouping, such as 'math'."""
+    """Its task, such as 'math': results are told task by task, and tasks are taken in turn."""
     prompt: str
     """What the model is given; never blank."""
     answer: str | None = None
@@ -78,6 +79,8 @@ class PromptSet:
     """Lines left out because the user said so."""
     scores: tuple[str, ...] = ()
     """What a text is given besides right or wrong, by name: the other scores of a harness's task."""
+    rest: tuple[PromptItem, ...] = field(default=(), compare=False)
+    """Prompts of the same set that a limit left out, in order; whoever sweeps it keeps them to go on with."""
 
     def __post_init__(self) -> None:
         """Raise BadInput where a later turn does not follow the one before it."""
@@ -96,6 +99,37 @@ class PromptSet:
     def first(self, count: int) -> PromptSet:
         """The first so many of its prompts."""
         return replace(self, items=self.items[:count])
+
+    def limited(self, units: int) -> PromptSet:
+        """The first so many of its prompts, of conversations the first so many with all their turns; the others are its
+        `rest`."""
+        kept = set(list(dict.fromkeys(item.unit for item in self.items))[:units])
+        first, others = ([item for item in self.items if (item.unit in kept) == wanted] for wanted in (True, False))
+        return replace(self, items=tuple(first), rest=(*others, *self.rest))
+
+    def mixed(self) -> PromptSet:
+        """The same prompts with their tasks in turn, so that the first ones speak for all of them.
+
+        Each task's prompts (those of one category) keep their own order and are spread evenly: the k-th of n stands at
+        (k - 1/2) / n, equal places in the set's order. So any first part holds the tasks in about the shares of the
+        whole. Conversations stay whole; a set of one task, and one that is mixed already, stays as it is.
+        """
+        units = [tuple(turns) for _, turns in groupby(self.items, key=lambda item: item.unit)]
+        sizes, seen = Counter(turns[0].category for turns in units), Counter[str]()
+        places = []
+        for turns in units:
+            task = turns[0].category
+            seen[task] += 1
+            places.append((2 * seen[task] - 1) / (2 * sizes[task]))
+        order = sorted(range(len(units)), key=places.__getitem__)  # sorting keeps the order of equals
+        return replace(self, items=tuple(item for place in order for item in units[place]))
+
+    def grouped(self) -> PromptSet:
+        """The same prompts task by task, the tasks in the order of their first prompts."""
+        tasks = {task: place for place, task in enumerate(dict.fromkeys(item.category for item in self.items))}
+        units = [tuple(turns) for _, turns in groupby(self.items, key=lambda item: item.unit)]
+        units.sort(key=lambda turns: tasks[turns[0].category])
+        return replace(self, items=tuple(item for turns in units for item in turns))
 
     def with_more(self, offered: PromptSet, graded: int | None = None) -> PromptSet:
         """This set, and after it the offered prompts that it lacks, conversations whole; `graded` stops at so many

@@ -82,8 +82,9 @@ def load_prompts(
     turns: Turns = Turns.ALL,
     own: bool = False,
 ) -> PromptSet:
-    """The file as a set; `limit` stops reading after so many lines with prompts, conversations whole. Only a file that
-    MARS Viz wrote itself (`own`) may say that a harness's task grades a line, since a task may run code.
+    """The file as a set, its tasks in turn (`PromptSet.mixed`); `limit` takes the first so many prompts of that order,
+    conversations whole and counted once. A file that MARS Viz wrote itself (`own`) keeps its order, and it alone may
+    say that a harness's task grades a line, since a task may run code.
 
     A line that is no prompt raises BadInput with its number, unless `skip_bad` is set: then it is left out and listed
     in `skipped`. Raises BadInput as `read_prompts` does, for a set without prompts, and where a grader is named but no
@@ -93,17 +94,15 @@ def load_prompts(
         raise PromptError(f"A set of {limit} prompts is none. Ask for at least 1.")
     items: list[PromptItem] = []
     skipped: list[SkippedLine] = []
-    lines = 0
     for read in _read(path, grader, turns, own):
         if len(items) + len(skipped) >= MOST_PROMPTS:
+            if limit is not None:
+                break  # the first so many lines are mixed, and the limit is taken of them
             raise PromptError(
                 f"{path} holds more than {MOST_PROMPTS:,} prompts. Split it, or limit how many are taken."
             )
         if not isinstance(read, SkippedLine):
             items.extend(read)
-            lines += 1
-            if lines == limit:
-                break
         elif skip_bad:
             skipped.append(read)
         else:
@@ -115,7 +114,9 @@ def load_prompts(
         raise PromptError(f"{path} holds no prompt{': ' + why if why else ''}. {_WANTED}")
     if grader not in (None, "none") and not any(item.graded for item in items):
         raise PromptError(f"{path} holds no answers to grade with {grader!r}. Leave the grader out, or add 'answer'.")
-    return PromptSet(Path(path).name, tuple(items), tuple(skipped))
+    found = PromptSet(Path(path).name, tuple(items), tuple(skipped))
+    found = found if own else found.mixed()
+    return found if limit is None else found.limited(limit)
 
 
 def to_jsonl(prompts: PromptSet) -> bytes:

@@ -16,7 +16,7 @@ from mars_viz.race.records import Race
 from mars_viz.runfiles import check_free
 from mars_viz.runstore import Makers, Sees, checked_name, new_name
 from mars_viz.runstore.bin import Bin
-from mars_viz.runstore.store import UNREADABLE, changing, check_seen, checked_title, retitle, tidy
+from mars_viz.runstore.store import UNREADABLE, changing, check_seen, checked_title, redescribe, tidy
 from mars_viz.writer import to_read
 
 GONE = "There is no race of that name here any more; choose another from the list."
@@ -86,7 +86,7 @@ class RaceStore:
             if entry.manifest is None:
                 raise RunFileError(UNREADABLE)
             check_seen(entry.title, seen)
-            retitle(entry.path / ABOUT, title)
+            redescribe(entry.path / ABOUT, {"title": title})
         return title
 
     def delete(self, name: str) -> None:

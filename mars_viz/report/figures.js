@@ -116,7 +116,7 @@ class Figures {
     if (dial === this.dial) return;
     this.dial = dial;
     const [drawn, , , basis, ...indices] = this.drawn.setting(dial);
-    const about = drawn === null || Math.abs(drawn - dial) < 5e-5 ? "" : ` Drawn at ${this.symbol} = ${dialText(drawn)}, the nearest value that this report has figures of.`;
+    const about = drawn === null || Math.abs(drawn - dial) < 5e-5 ? "" : ` Drawn at ${this.symbol} = ${dialText(drawn)}, the nearest value that there are figures of.`;
     say(this.places.basis, basis + about);
     this.indices = indices;
     this.along.forEach(({ index, draw }, i) => index !== indices[i] && this.pace.ask(draw));

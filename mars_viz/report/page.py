@@ -7,31 +7,26 @@ into it here, known by their digests, and load nothing at all.
 
 from __future__ import annotations
 
-import base64
 import gzip
-import json
 import re
 from collections.abc import Iterator
 from functools import cache
 from hashlib import sha256
 from html import escape
-from importlib.resources import files
-from typing import Any
 
 from mars_viz import __version__
-from mars_viz.components.explorer.files import ELEMENT
-from mars_viz.components.explorer.packing import packed
 from mars_viz.components.explorer.payload import run_payload
-from mars_viz.components.mount import joined
 from mars_viz.escapes import html
-from mars_viz.figures.words import counted, exactly, number, setting, short_device
+from mars_viz.figures.words import exactly
 from mars_viz.report.citations import bibtex
 from mars_viz.report.detail import Detail, detailed, levels
+from mars_viz.report.facts import heading, run_facts
 from mars_viz.report.prerendered_figures import MOST_STEPS, prerendered_figures
+from mars_viz.report.scripts import PLOTLY, run_view_script, text_of
+from mars_viz.report.sending import in_base64, sent
 from mars_viz.rules import rule_named
-from mars_viz.run import Run, stop_words
+from mars_viz.run import Run
 from mars_viz.run_with_map import checked_gamma
-from mars_viz.shapes import CHAIN, length_name
 
 MAX_BYTES = 3_000_000
 """Of a report; where a run says more, the texts beside the recorded one are told in less detail."""
@@ -57,13 +52,13 @@ def report_html(
     at = rule_named(run.settings.rule).checked_dial(run.settings.dial if dial is None else dial)
     where = {
         "position": {"dial": at, "overlay": overlay, "selected": None},
-        "name": {"stem": _stem(run), "gamma": _length(run, gamma)},
+        "name": {"stem": file_stem(run), "gamma": _length(run, gamma)},
     }
     payload = run_payload(run, gamma)
-    drawn = _sent(prerendered_figures(run, gamma, payload["rows"], most_steps))
+    drawn = sent(prerendered_figures(run, gamma, payload["rows"], most_steps))
 
     for detail in levels(payload):
-        shown = _sent({**where, "payload": detailed(payload, detail)})
+        shown = sent({**where, "payload": detailed(payload, detail)})
         page = "".join(_page(run, gamma, detail, shown, drawn))
         if len(page.encode()) <= MAX_BYTES:
             break
@@ -79,10 +74,10 @@ def file_name(run: Run, dial: float | None = None, gamma: int | None = None) -> 
     """
     dial = rule_named(run.settings.rule).checked_dial(run.settings.dial if dial is None else dial)
     at = "" if dial is None else "-at-" + exactly(dial).replace("-", "minus-").replace(".", "-")
-    return f"{_stem(run)}{at}{_length(run, gamma)}"
+    return f"{file_stem(run)}{at}{_length(run, gamma)}"
 
 
-def _stem(run: Run) -> str:
+def file_stem(run: Run) -> str:
     """Of its title without the recorded setting, or of its prompt."""
     dial = rule_named(run.settings.rule).dial
     title = re.sub(rf"\s(at )?{re.escape(dial.symbol)} = [\d.]*\d", "", run.title) if dial else run.title
@@ -95,7 +90,7 @@ def _length(run: Run, gamma: int | None) -> str:
 
 
 def _page(run: Run, gamma: int, detail: Detail, shown: str, drawn: str) -> Iterator[str]:
-    title = html(" ".join((run.title or run.prompt or "A run").split())[:200])
+    title = html(heading(run))
     scripts = " ".join(map(_digest, (_opening(), _code(), gzip.decompress(_plotly()).decode())))
     policy = (
         f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; "
@@ -104,9 +99,9 @@ def _page(run: Run, gamma: int, detail: Detail, shown: str, drawn: str) -> Itera
     yield f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n{MARK} {html(__version__)}">\n'
     yield f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-    yield f"<title>{title} · MARS Viz</title>\n<style>{_text('report.css')}</style>\n"
+    yield f"<title>{title} · MARS Viz</title>\n<style>{text_of('report.css')}</style>\n"
     yield "</head>\n<body>\n"
-    yield f"<header><h1><bdi>{title}</bdi></h1>\n{_facts(run, gamma)}</header>\n"
+    yield f"<header><h1><bdi>{title}</bdi></h1>\n{run_facts(run, gamma)}</header>\n"
     yield '<main>\n<p class="note" id="failed" role="alert" hidden></p>\n'
     yield '<noscript><p class="note">This report draws itself: allow scripts for this file to see it.</p></noscript>\n'
     yield '<p class="quiet" id="waiting">Unpacking the run …</p>\n<div id="explorer"></div>\n'
@@ -116,84 +111,30 @@ def _page(run: Run, gamma: int, detail: Detail, shown: str, drawn: str) -> Itera
     yield '<div class="figure" id="heat_map"></div></section>\n'
     yield f"<h2>To cite</h2>\n<pre>{html(bibtex(run.settings.rule))}</pre>\n</main>\n"
     yield f"<footer>Made by MARS Viz {html(__version__)}. Figures follow the dial.</footer>\n"
-    for name, data in (("run", shown), ("drawn", drawn), ("plotly", _base64(_plotly()))):
+    for name, data in (("run", shown), ("drawn", drawn), ("plotly", in_base64(_plotly()))):
         yield f'<script type="application/octet-stream" id="{name}">{data}</script>\n'
     yield f'<script>{_opening()}</script>\n<script type="module">{_code()}</script>\n</body>\n</html>\n'
 
 
-def _facts(run: Run, gamma: int) -> str:
-    """What decided the run's tokens and what made them, as a list."""
-    asked, made = run.settings, run.provenance
-    rule = rule_named(asked.rule)
-    dial = "none" if rule.dial is None else setting(rule.dial.symbol, rule.dial.checked(asked.dial))
-    sampling = f"{asked.temperature:g}" if asked.temperature else "0, greedy"
-    if asked.top_p < 1 or asked.top_k:
-        sampling += f", top-p {asked.top_p:g}, top-k {asked.top_k or 'off'}"
-    facts = {
-        "Target": _model(made.target, made.target_revision),
-        "Drafter": _model(made.drafter, made.drafter_revision),
-        "Rule": rule.title,
-        "Recorded at": dial,
-        "Drafts": "" if asked.tree == CHAIN else f"trees, {asked.tree}",
-        length_name(asked.tree): str(gamma) if gamma == asked.gamma else f"{gamma} (recorded with {asked.gamma})",
-        "Temperature": sampling,
-        "Seed": str(asked.seed),
-        "Stop strings": stop_words(asked.stop),
-        "Recorded text": f"{counted(len(run.token_ids), 'token')} in {counted(len(run.rounds), 'round')},"
-        f" τ = {number(run.tau)}",
-        "Device": ", ".join(filter(None, [short_device(made.device), made.dtype])),
-        "Versions": ", ".join(f"{name} {version}" for name, version in made.versions.items()),
-        "Date": made.created,
-    }
-    hovers = {"Device": f' title="{html(made.device)}"'}
-    lines = (
-        f"<div{hovers.get(name, '')}><dt>{name}</dt><dd><bdi>{html(text)}</bdi></dd></div>"
-        for name, text in facts.items()
-        if text
-    )
-    return f'<dl class="facts">{"".join(lines)}</dl>\n'
-
-
-def _model(name: str, revision: str) -> str:
-    return f"{name} @ {revision[:12]}" if name and revision else name
-
-
 def _digest(code: str) -> str:
-    return f"'sha256-{_base64(sha256(code.encode()).digest())}'"
-
-
-def _sent(value: Any) -> str:
-    """A value as `host.js` reads it: JSON in one line, and behind it the bytes of its arrays."""
-    parts = packed(value)
-    head = json.dumps(parts.head, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return _base64(gzip.compress(head.encode() + b"\n" + parts.data.tobytes(), 9, mtime=0))
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
+    return f"'sha256-{in_base64(sha256(code.encode()).digest())}'"
 
 
 def _opening() -> str:
     """What says so where nothing can be shown."""
-    return _text("opening.js")
+    return text_of("opening.js")
 
 
 @cache
 def _code() -> str:
     """The explorer's script and style and the page around it, as one module."""
-    ours = map(_text, ("pace.js", "figures.js", "host.js"))
-    style = f"const explorerStyle = {json.dumps(ELEMENT.style)};"
-    return "\n".join([style, ELEMENT.script, joined(["marks"]), *ours])
-
-
-def _text(name: str) -> str:
-    return (files(__package__) / name).read_text("utf-8")
+    return "\n".join([run_view_script(), text_of("host.js")])
 
 
 @cache
 def _plotly() -> bytes:
     """Plotly's script, gzipped."""
-    return (files(__package__) / "vendor" / "plotly-basic.min.js.gz").read_bytes()
+    return PLOTLY.read_bytes()
 
 
 HEIGHT = 1250

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
@@ -26,7 +27,7 @@ from mars_viz.rules import Dial, rule_named
 from mars_viz.run import Run
 from mars_viz.run_with_map import shown
 
-MOST_STEPS = 100
+MOST_STEPS = 50
 """Steps of the dial that are drawn, besides the segments; every so manieth where there are more."""
 CLOUD = 8
 """Marks from which on they are told as rows of the payload."""
@@ -87,12 +88,17 @@ def prerendered_figures(run: Run, gamma: int, rows: Columns, most: int = MOST_ST
         "names": [make.__name__ for make in figures.ALONG_THE_DIAL],
         "settings": lines,
         "maps": _maps(run, gamma, shared),
-        "specs": shared.specs,
-        "traces": shared.traces,
-        "template": shared.template,
         "dialMark": DIAL_MARK,
-        "colours": dict(zip(astuple(figures.LIGHT), astuple(figures.DARK), strict=True)),
+        **shared.told,
     }
+
+
+def told_figures(made: Iterable[go.Figure]) -> dict[str, Any]:
+    """Figures in the light theme's colours that follow no dial, as JSON: `specs` in their order."""
+    shared = _SharedParts({"top": 0})
+    for figure in made:
+        shared.put(figure)
+    return shared.told
 
 
 def _positions(run: Run, setting: Setting, gamma: int, before: tuple[Setting, Positions] | None) -> Positions:
@@ -130,6 +136,12 @@ class _SharedParts:
         data = [self._index(self._trace(trace.to_plotly_json()), self.traces) for trace in figure.data]
         return self._index({"data": data, "layout": layout}, self.specs)
 
+    @property
+    def told(self) -> dict[str, Any]:
+        """All of them as JSON, with the dark theme's colour for each of the light one's."""
+        colours = dict(zip(astuple(figures.LIGHT), astuple(figures.DARK), strict=True))
+        return {"specs": self.specs, "traces": self.traces, "template": self.template, "colours": colours}
+
     def _index(self, value: dict[str, Any], kept: list[dict[str, Any]]) -> int:
         key = json.dumps(value, default=_listed)
         if key not in self._known:
@@ -155,9 +167,9 @@ class _SharedParts:
 
 
 def _row_by_logits(rows: Columns) -> dict[tuple[float, float], int]:
-    """A row of the payload for every pair of best logits."""
+    """A row of the payload for every pair of best logits; none where it was made without candidates."""
     width = rows["top"]
-    if width < 2:
+    if width < 2 or "top_logit" not in rows:
         return {}
     best = rows["top_logit"].reshape(-1, width)[:, :2].tolist()
     return {(z1, z2): row for row, (z1, z2) in enumerate(best)}

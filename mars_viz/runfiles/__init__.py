@@ -5,7 +5,7 @@ Four tables hold the run, three more its dial map where it carries one.
 Knows records, rules' decisions, maps and files; knows no models and no browser. No file is ever unpickled or executed.
 """
 
-from mars_viz.runfiles.folders import RunEntry, check_free, list_runs, load_run, save_run
+from mars_viz.runfiles.folders import RunEntry, check_free, list_runs, load_run, run_in, save_run
 from mars_viz.runfiles.manifest import SCHEMA, Manifest
 from mars_viz.runfiles.zips import MAX_ZIP, read_zip, write_zip
 
@@ -18,6 +18,7 @@ __all__ = [
     "list_runs",
     "load_run",
     "read_zip",
+    "run_in",
     "save_run",
     "write_zip",
 ]

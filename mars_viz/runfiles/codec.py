@@ -22,6 +22,7 @@ from mars_viz.runfiles.columns import MAP_TABLES, RUN_TABLES, ValueShape
 from mars_viz.runfiles.manifest import Manifest, MapFacts, Stamp
 from mars_viz.runfiles.parquet import Table, UnreadTable
 from mars_viz.runfiles.speculations import contradiction
+from mars_viz.runfiles.tags import checked_tags
 
 MANIFEST = "manifest.json"
 NAMES = (MANIFEST, *(f"{table}.parquet" for table in RUN_TABLES))
@@ -65,6 +66,7 @@ def encode(run: Run) -> dict[str, bytes]:
                 tokens=len(run.token_ids),
                 dial_map=_map_facts(run),
                 files={name: stamp(data) for name, data in files.items()},
+                tags=checked_tags(run.tags),
             )
         )
         decode(files)
@@ -117,6 +119,7 @@ def decode(files: Mapping[str, bytes]) -> Run:
         pieces=_pieces(tables["pieces"]),
         title=about.title,
         prompt=about.prompt,
+        tags=about.tags,
     )
     if about.dial_map is not None:
         made = maps.from_tables(tables, run, about.dial_map)

@@ -23,7 +23,7 @@ from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, decode, encode, 
 from mars_viz.runfiles.manifest import Manifest
 from mars_viz.writer import is_ours, to_read
 
-_SMALL = 1 << 15  # bytes of a manifest that is kept in memory; one with a very long prompt is larger
+_SMALL = 1 << 14  # bytes of a manifest that is kept in memory; one with a very long prompt is larger
 
 
 def save_run(run: Run, path: str | PathLike[str]) -> Path:
@@ -93,8 +93,18 @@ def list_runs(folder: str | PathLike[str]) -> list[RunEntry]:
     except OSError as error:
         raise RunFileError(f"{folder} cannot be listed ({error.strerror}). Choose a folder of runs.") from error
     paths.sort(key=lambda path: _counting(path.name))
-    listed = ((path, _sizes(path)) for path in paths)
-    return [_entry(path, sizes) for path, sizes in listed if not sizes.keys().isdisjoint((*NAMES, *MAP_NAMES))]
+    return [entry for path in paths if (entry := _meant(path, _sizes(path))) is not None]
+
+
+def run_in(path: Path) -> RunEntry | None:
+    """The entry of one folder, as `list_runs` has it; None where no run is meant to be there."""
+    if path.name.startswith(".") or not path.is_dir():
+        return None
+    return _meant(path, _sizes(path))
+
+
+def _meant(path: Path, sizes: Mapping[str, int | None]) -> RunEntry | None:
+    return None if sizes.keys().isdisjoint((*NAMES, *MAP_NAMES)) else _entry(path, sizes)
 
 
 def _counting(name: str) -> list[str | int]:
@@ -107,7 +117,7 @@ def _about(data: bytes) -> Manifest:
     return _remembered(data) if len(data) <= _SMALL else manifest.from_json(data)
 
 
-_remembered = lru_cache(maxsize=1024)(manifest.from_json)
+_remembered = lru_cache(maxsize=4096)(manifest.from_json)  # by what is written there, so none is ever stale
 
 
 def _sizes(path: Path) -> dict[str, int | None]:

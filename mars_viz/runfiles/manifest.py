@@ -20,6 +20,7 @@ from mars_viz.dialmap import Span, controller_span, span_of
 from mars_viz.errors import BadInput, RunFileError, StorageError
 from mars_viz.rules import rule_named
 from mars_viz.run import Provenance, Settings
+from mars_viz.runfiles.tags import checked_tags
 
 FORMAT = "mars-viz-run"
 SCHEMA = 5
@@ -30,7 +31,11 @@ LARGEST = 8 << 20
 MOST_BRACKETS = 500_000
 """Opening ones in it, those of its texts included: each list or table takes 20 times the bytes that write it."""
 
-_ADDED: Mapping[str, frozenset[str]] = {"Settings": frozenset({"tree", "controller"}), "Span": frozenset({"over"})}
+_ADDED: Mapping[str, frozenset[str]] = {
+    "Settings": frozenset({"tree", "controller"}),
+    "Span": frozenset({"over"}),
+    "Manifest": frozenset({"tags"}),
+}
 """Fields by record that files of this schema may lack, having been written before there were any; the default holds."""
 
 T = TypeVar("T")
@@ -82,6 +87,13 @@ class Manifest:
     """None for a run without one."""
     files: Mapping[str, Stamp]
     """The tables."""
+    tags: tuple[str, ...] = ()
+    """Words to find it by, in order; the file leaves them out where there are none."""
+
+    @property
+    def tau(self) -> float:
+        """Acceptance length: emitted tokens per round; NaN for a run without rounds."""
+        return self.tokens / self.rounds if self.rounds else math.nan
 
     @property
     def heading(self) -> str:
@@ -93,6 +105,8 @@ class Manifest:
 def to_json(manifest: Manifest) -> bytes:
     """The file. Raises BadInput where a value has no place in JSON: NaN, or half of a surrogate pair."""
     facts = asdict(manifest)
+    if not manifest.tags:
+        del facts["tags"]  # and versions that know of none read it
     try:
         text = json.dumps({"format": FORMAT, "schema": SCHEMA} | facts, allow_nan=False, ensure_ascii=False, indent=1)
         return text.encode()
@@ -130,9 +144,20 @@ def from_json(data: bytes) -> Manifest:
         raise RunFileError(
             "manifest.json counts more rounds than tokens, and every round writes one. Take a fresh copy."
         )
+    _check_tags(manifest.tags)
     if manifest.dial_map is not None:
         _check_map(manifest.dial_map, manifest.settings)
     return manifest
+
+
+def _check_tags(tags: tuple[str, ...]) -> None:
+    """They are as `checked_tags` leaves them."""
+    try:
+        plausible = checked_tags(tags) == tags
+    except BadInput as error:
+        raise RunFileError(f"manifest.json holds tags that cannot be: {error}") from error
+    if not plausible:
+        raise RunFileError("manifest.json holds tags twice, or in another order than is written. Take a fresh copy.")
 
 
 def _check_map(facts: MapFacts, settings: Settings) -> None:
@@ -166,7 +191,8 @@ def strict_json(data: bytes, name: str) -> Any:
         raise RunFileError(f"{name} is far too large. Take a fresh copy, or record the run again.")
     try:
         found = json.loads(data.decode(), parse_constant=_refused, parse_float=_finite)
-        _check_texts(found)
+        if b"\\u" in data:  # UTF-8 itself has no half pairs, but an escape may be one
+            _check_texts(found)
     except (ValueError, RecursionError) as error:
         raise RunFileError(f"{name} is damaged or no JSON. Take a fresh copy, or record the run again.") from error
     return found
@@ -195,12 +221,23 @@ def _check_texts(value: Any) -> None:
 _hints = cache(get_type_hints)
 
 
+@cache
+def _names(cls: type) -> frozenset[str]:
+    """Of a dataclass's fields."""
+    return frozenset(field.name for field in fields(cls))
+
+
+@cache
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:
+    """Of an annotation its origin and arguments, and whether it is a dataclass: asked for every value of every file."""
+    return get_origin(hint), get_args(hint), is_dataclass(hint)
+
+
 def parsed(cls: type[T], value: object, where: str) -> T:
     """A dataclass from what JSON says. Raises BadInput where fields are missing, unknown or of another kind."""
-    hints = _hints(cls)  # type: ignore[arg-type]
-    names = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+    hints, names = _hints(cls), _names(cls)  # type: ignore[arg-type]
     if isinstance(value, dict):
-        names -= _ADDED.get(cls.__name__, frozenset()) - set(value)
+        names = names - (_ADDED.get(cls.__name__, frozenset()) - set(value))
     if not isinstance(value, dict) or set(value) != names:
         raise RunFileError(
             f"{where} does not hold exactly {', '.join(sorted(names))}. Choose a folder written by MARS Viz."
@@ -210,9 +247,11 @@ def parsed(cls: type[T], value: object, where: str) -> T:
 
 def _typed(hint: Any, value: object, where: str) -> Any:
     """`value`, parsed from JSON, as the annotated type; lists become tuples, whole numbers floats."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if is_dataclass(hint):
-        return parsed(hint, value, where)  # type: ignore[arg-type]
+    if type(value) is hint:  # a text or a number: most there is
+        return value
+    origin, arguments, is_record = _parts(hint)
+    if is_record:
+        return parsed(hint, value, where)
     if origin in (Union, types.UnionType):
         (inner,) = (argument for argument in arguments if argument is not type(None))
         return None if value is None else _typed(inner, value, where)
@@ -226,6 +265,4 @@ def _typed(hint: Any, value: object, where: str) -> Any:
         return {key: _typed(arguments[1], item, where) for key, item in value.items()}
     if hint is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53:
         return float(value)
-    if origin is None and type(value) is hint:
-        return value
     raise RunFileError(f"{where} is not of the expected kind. Take a fresh copy, or record the run again.")

@@ -5,7 +5,7 @@ Knows runs, their files and the disk; knows no models and no browser.
 
 from mars_viz.runstore.journal import Journal
 from mars_viz.runstore.makers import Makers, Sees
-from mars_viz.runstore.store import KeptRun, RunStatus, RunStore, by_age, checked_name, new_name, read, started
+from mars_viz.runstore.store import KeptRun, RunStatus, RunStore, by_age, checked_name, new_name, read, started, whole
 
 __all__ = [
     "Journal",
@@ -19,4 +19,5 @@ __all__ = [
     "new_name",
     "read",
     "started",
+    "whole",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -129,11 +130,11 @@ def recovered(folder: Path) -> Run:
     return made
 
 
-def retitle(folder: Path, title: str) -> None:
-    """Give an interrupted run another title. Raises BadInput where there is nothing of it, OSError where the disk
-    refuses."""
+def redescribe(folder: Path, changes: Mapping[str, object]) -> None:
+    """Give an interrupted run another title, or other tags. Raises BadInput where there is nothing of it, OSError where
+    the disk refuses."""
     first = _paths(folder)[0]
-    write_file(first, write_zip(replace(decode(_files(first)), title=title)))
+    write_file(first, write_zip(replace(decode(_files(first)), **changes)))  # type: ignore[arg-type]
 
 
 def _paths(folder: Path) -> list[Path]:

@@ -14,7 +14,7 @@ import re
 import shutil
 import time
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -27,9 +27,10 @@ from mars_viz.errors import BadInput, RunFileError, StorageError, contained, dis
 from mars_viz.escapes import JOINERS, steers
 from mars_viz.locks import alone_in
 from mars_viz.run import Run
-from mars_viz.runfiles import list_runs, load_run, manifest, save_run, write_zip
+from mars_viz.runfiles import RunEntry, list_runs, load_run, manifest, run_in, save_run, write_zip
 from mars_viz.runfiles.codec import MANIFEST
 from mars_viz.runfiles.manifest import Manifest, strict_json
+from mars_viz.runfiles.tags import retagged
 from mars_viz.runstore import journal as journals
 from mars_viz.runstore.bin import Bin
 from mars_viz.runstore.journal import SUFFIX, Journal, about, is_held, recovered
@@ -84,14 +85,17 @@ def started(folder: Path) -> list[KeptRun]:
 
 def listed(folder: Path) -> list[KeptRun]:
     """All of it, the newest first. Raises BadInput where the folder cannot be listed."""
-    whole = [
-        KeptRun(entry.path.name, entry.path, RunStatus.WHOLE, entry.title, entry.manifest.tokens, entry.manifest)
-        if entry.manifest is not None
-        else KeptRun(entry.path.name, entry.path, RunStatus.BROKEN, entry.path.name, error=entry.error or "")
-        for entry in list_runs(folder)
-    ]
-    names = {kept.name for kept in whole}
-    return by_age([*whole, *(kept for kept in started(folder) if kept.name not in names)])
+    there = [whole(entry) for entry in list_runs(folder)]
+    names = {kept.name for kept in there}
+    return by_age([*there, *(kept for kept in started(folder) if kept.name not in names)])
+
+
+def whole(entry: RunEntry) -> KeptRun:
+    """A folder of `list_runs`, as a kept run: a whole or a broken one."""
+    name, about = entry.path.name, entry.manifest
+    if about is None:
+        return KeptRun(name, entry.path, RunStatus.BROKEN, name, error=entry.error or "")
+    return KeptRun(name, entry.path, RunStatus.WHOLE, entry.title, about.tokens, about)
 
 
 def by_age(runs: Iterable[KeptRun]) -> list[KeptRun]:
@@ -170,10 +174,12 @@ class RunStore:
 
     def find(self, name: str) -> KeptRun:
         """The entry of that name. Raises BadInput where there is none."""
-        found = next((kept for kept in self.list() if kept.name == name), None)
-        if found is None:
-            raise RunFileError(GONE)
-        return found
+        if Path(name).name == name and self.makers.shows(name):
+            if (entry := run_in(self.folder / name)) is not None:
+                return whole(entry)
+            if (journal := self.folder / f".{name}{SUFFIX}").exists():
+                return _started(journal)
+        raise RunFileError(GONE)
 
     def begin(self, name: str = "", maker: str = "") -> Journal:
         """A journal for a run that is about to be made, under that name or a new one, by the browser of that mark."""
@@ -203,8 +209,8 @@ class RunStore:
             self.makers.drop(journal.name)
 
     def replace(self, name: str, run: Run) -> None:
-        """Keep another version of a run under its name and with the title that it has by now; at any moment one of the
-        two is there, or comes back. Raises BadInput where there is none any more."""
+        """Keep another version of a run under its name and with the title and the tags that it has by now; at any
+        moment one of the two is there, or comes back. Raises BadInput where there is none any more."""
         path = self._path(name)
         step = beside(path)
         fresh, old = (step.with_name(f"{step.name}.{what}") for what in ("next", "old"))
@@ -213,8 +219,8 @@ class RunStore:
             with changing(self.folder, name, "replaced"):
                 if not path.exists():
                     raise StorageError("That run was deleted meanwhile, so nothing more of it is saved.")
-                if (title := _title(path, run.title)) != run.title:
-                    retitle(fresh / MANIFEST, title)
+                if changes := _changed_since(path, run):
+                    redescribe(fresh / MANIFEST, changes)
                 path.rename(old)
                 fresh.rename(path)
         finally:
@@ -227,15 +233,21 @@ class RunStore:
         """
         title = checked_title(title)
         with changing(self.folder, name, "renamed"):
-            kept = self._settled(name)
-            if kept.error:
-                raise RunFileError(UNREADABLE)
+            kept = self._readable(name)
             check_seen(kept.title, seen)
-            if kept.standing is RunStatus.INTERRUPTED:
-                journals.retitle(kept.path, title)
-            else:
-                retitle(kept.path / MANIFEST, title)
+            self._redescribe(kept, {"title": title})
         return title
+
+    def tag(self, name: str, add: Iterable[str] = (), remove: Iterable[str] = ()) -> tuple[str, ...]:
+        """Put tags to a run and take others away; those that it has then, in order. Its name, and so its links, stay.
+        Raises BadInput for what is no tag, and where the run cannot be changed."""
+        with changing(self.folder, name, "tagged"):
+            kept = self._readable(name)
+            assert kept.manifest is not None
+            tags = retagged(kept.manifest.tags, add, remove)
+            if tags != kept.manifest.tags:
+                self._redescribe(kept, {"tags": tags})
+        return tags
 
     def delete(self, name: str) -> None:
         """Move a run to the bin, at once for everyone who lists. Raises BadInput where there is none, or it is being
@@ -255,6 +267,18 @@ class RunStore:
     def zipped(self, name: str) -> bytes:
         """The run's folder as a zip."""
         return write_zip(read(self.find(name).path))
+
+    def _readable(self, name: str) -> KeptRun:
+        kept = self._settled(name)
+        if kept.error or kept.manifest is None:
+            raise RunFileError(UNREADABLE)
+        return kept
+
+    def _redescribe(self, kept: KeptRun, changes: Mapping[str, object]) -> None:
+        if kept.standing is RunStatus.INTERRUPTED:
+            journals.redescribe(kept.path, changes)
+        else:
+            redescribe(kept.path / MANIFEST, changes)
 
     def _settled(self, name: str) -> KeptRun:
         kept = self.find(name)
@@ -282,11 +306,14 @@ def changing(folder: Path, name: str, deed: str) -> Iterator[None]:
         yield
 
 
-def _title(path: Path, otherwise: str) -> str:
-    """Of the run in a folder, or what it is otherwise where it cannot be read."""
+def _changed_since(path: Path, run: Run) -> dict[str, object]:
+    """Of title and tags of the run in a folder those that another version does not have; none where it cannot be
+    read."""
     with suppress(OSError, BadInput):
-        return manifest.from_json(to_read(path, MANIFEST).read_bytes()).title
-    return otherwise
+        there = manifest.from_json(to_read(path, MANIFEST).read_bytes())
+        found: dict[str, object] = {"title": there.title, "tags": there.tags}
+        return {name: value for name, value in found.items() if value != getattr(run, name)}
+    return {}
 
 
 def tidy(folder: Path) -> None:
@@ -307,7 +334,7 @@ def tidy(folder: Path) -> None:
 
 LONGEST_TITLE = 80
 """Characters."""
-UNREADABLE = "It cannot be read, so it has no title to change. Delete it, or take a fresh copy."
+UNREADABLE = "It cannot be read, so it has no title or tags to change. Delete it, or take a fresh copy."
 
 
 def checked_title(title: str) -> str:
@@ -329,8 +356,10 @@ def check_seen(title: str, seen: str | None) -> None:
         raise StorageError(f"It was renamed to “{title}” meanwhile. Press Rename again to change that title.")
 
 
-def retitle(about: Path, title: str) -> None:
-    """Write the title into the JSON file that describes a folder, in one step. Raises OSError where the disk
-    refuses."""
-    found = strict_json(to_read(about).read_bytes(), about.name) | {"title": title}
+def redescribe(about: Path, changes: Mapping[str, object]) -> None:
+    """Write a title, or tags, into the JSON file that describes a folder, in one step; no tags are none written. Raises
+    OSError where the disk refuses."""
+    found = strict_json(to_read(about).read_bytes(), about.name) | changes
+    if not found.get("tags", True):
+        del found["tags"]
     write_file(about, json.dumps(found, allow_nan=False, ensure_ascii=False, indent=1).encode())

@@ -6,7 +6,8 @@ Knows a sweep, statistics and engines' definitions; knows no files and no Markdo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -14,21 +15,28 @@ import numpy as np
 from mars_viz import __version__
 from mars_viz.analysis.counts import synthetic_settings
 from mars_viz.analysis.engines import EngineRow, Within, acceptance_table
-from mars_viz.analysis.intervals import DEFAULT, Bootstrap, mean, wilson
+from mars_viz.analysis.intervals import Bootstrap, wilson
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.costs import disturbance, objection
+from mars_viz.figures.words import exact_setting
+from mars_viz.sweep.by_task import by_task, losing
 from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
-from mars_viz.sweep.grid import Advised, cell, cells_at, grid_table
+from mars_viz.sweep.grid import Advised, cell, cells_at, grid_table, value_in, varied_setting
 from mars_viz.sweep.measures import band_at, measures, relaxed_at, relaxed_bands
 from mars_viz.sweep.plan import Plan, turns_words
-from mars_viz.sweep.report import ALL_AGREE, settings_of, table_of
-from mars_viz.sweep.result import SweepResult
+from mars_viz.sweep.report import DEFAULT_TERMS, drawn, settings_of, table_of
+from mars_viz.sweep.reproduce import reproduction
+from mars_viz.sweep.result import SweepResult, chosen_dial
+from mars_viz.sweep.stretches import TOLD, stretches
+from mars_viz.sweep.terms import Terms
 from mars_viz.sweep.timing import Checks, TimingCheck
 
 FORMAT = "mars-viz-evidence"
 GRID = 21
-"""Dial values of the grid, when none are given."""
+"""Dial values of a grid of variants, when none are given."""
+ROWS = 11
+"""Dial values whose stretches are the rows of the table along the dial, when none are given."""
 COMPUTED = "by saddlepoint approximations in place of random resamples, so that the same data give the same interval"
 NOT_MEASURED = "not measured: run the wall-clock check (--wall-clock)"
 
@@ -52,27 +60,41 @@ def evidence_of(
     recommendation: Recommendation | None = None,
     checks: Sequence[TimingCheck] = (),
     beside: Sequence[Advised] = (),
-    how: Bootstrap = DEFAULT,
+    terms: Terms = DEFAULT_TERMS,
+    by_hand: bool | None = None,
 ) -> dict[str, Any]:
     """All of it, in JSON's terms but for NaN.
 
     `grid` are the dial values of the table (None: evenly spaced ones), `checks` the sweep's wall-clock checks, the
     oldest first; the newest of this setting stands for it. `beside` are sweeps of the rule with another fixed setting,
-    which make a grid with this one. Raises BadInput for a dial value outside the sweep, and for sweeps that are no
-    grid.
+    which make a grid with this one. `terms` are those of the recommendation, and of all intervals; `by_hand` says
+    whether somebody chose the setting (None: it was chosen if it is not the one that the sweep speaks for). Raises
+    BadInput for a dial value outside the sweep, and for sweeps that are no grid.
     """
-    plan = result.plan
-    values = dial_grid(result, dial) if grid is None else np.unique(np.append(np.asarray(grid, np.float64), dial))
+    plan, how = result.plan, terms.how
+    origin = origin_of(result, dial, recommendation, by_hand)
+    given = dial_grid(result, dial) if grid is None else np.asarray(grid, np.float64)
+    values = np.unique(np.append(given, dial))
+    rows = dial_grid(result, dial, ROWS) if grid is None else values
     requests = result.acceptance(dial)
-    timing = Checks(tuple(checks)).latest(dial)
+    checks = [replace(check, how=how) for check in checks]
+    timing, tasks = Checks(tuple(checks)).latest(dial), by_task(result, dial, how)
+    asked = dial if origin is SettingOrigin.BY_HAND else None
     return {
         "format": FORMAT,
         "version": __version__,
+        "terms": terms.facts() | {"safe": terms.safe, "brackets": terms.brackets(drawn(result), result.questions)},
+        "chosen": {"dial": dial, "how": origin.name.lower(), "words": _chosen(plan, dial, origin, recommendation)},
+        "reproduction": asdict(
+            reproduction(result, terms, dial=asked, timing=timing, grid=grid_option([result, *_results(beside)]))
+        ),
         "models": _models(result),
         "data_set": _data_set(result),
         "rule": _rule(result),
         "settings": settings_of(result, dial),
         "accuracy": _accuracy(result, dial, how),
+        "by_task": [row.facts() for row in tasks],
+        "losing_tasks": losing(tasks, terms, plan.against),
         "figures": table_of(result, dial, how),
         "tokens_per_second": NOT_MEASURED if timing is None else timing.facts()["tokens_per_second"],
         "wall_clock": None if timing is None else timing.facts(),
@@ -81,10 +103,12 @@ def evidence_of(
         "costs_objection": objection(result.costs),
         "costs_disturbance": "" if result.costs is None else disturbance(result.costs),
         "off_is_strict": _off(result, timing),
-        "grid": _grid(result, values, how),
+        "grid": _grid(result, [*rows.tolist(), plan.strict, dial], how),
+        "stretches": len(result.edges) - 1,
         "setting_grid": grid_table([Advised(result, recommendation), *beside], values).facts(how) if beside else None,
         "relaxed_tokens": _relaxed(result, dial, how),
         "engines": [_engine(row) for row in acceptance_table(requests, units=result.units, how=how)],
+        "acceptance": _acceptance(result, dial),
         "engine_settings": [asdict(each) for each in engine_settings(plan.settings, judged_at(plan, dial))],
         "synthetic_acceptance": asdict(synthetic_settings(result.paths(dial))),
         "recommendation": None if recommendation is None else asdict(recommendation),
@@ -92,10 +116,64 @@ def evidence_of(
             "confidence": how.confidence,
             "method": how.method.value,
             "computed": COMPUTED,
-            "where_all_agree": ALL_AGREE,
             "unit": f"{_drawn(result)}, paired where settings are compared; the intervals are not simultaneous",
         },
     }
+
+
+class SettingOrigin(Enum):
+    """How the setting came to be the one that the evidence is of."""
+
+    RECOMMENDED = "recommended"
+    """It is what the sweep recommends."""
+    BY_HAND = "chosen by hand"
+    """Somebody asked for it."""
+    DEFAULT = "the default, since nothing is recommended"
+    """Nothing is recommended, and nobody asked for another."""
+
+
+def origin_of(
+    result: SweepResult, dial: float, found: Recommendation | None, by_hand: bool | None = None
+) -> SettingOrigin:
+    """How this setting was chosen; `by_hand` as in `evidence_of`."""
+    if found is not None and found.dial is not None and found.dial == dial:
+        return SettingOrigin.RECOMMENDED
+    asked = dial != chosen_dial(result, found) if by_hand is None else by_hand
+    return SettingOrigin.BY_HAND if asked else SettingOrigin.DEFAULT
+
+
+def _chosen(plan: Plan, dial: float, origin: SettingOrigin, found: Recommendation | None) -> str:
+    at = exact_setting(plan.symbol, dial)
+    if origin is SettingOrigin.RECOMMENDED:
+        return f"{at} is the recommended setting; nobody chose another by hand."
+    if origin is SettingOrigin.DEFAULT:
+        return f"{at} is the rule's default: nothing is recommended, and nobody chose a setting by hand."
+    if found is None or found.dial is None:
+        return f"{at} was chosen by hand; nothing is recommended."
+    return f"{at} was chosen by hand; recommended is {exact_setting(plan.symbol, found.dial)}."
+
+
+def grid_option(results: Sequence[SweepResult]) -> str:
+    """What `--grid` takes for these variants, 'k=1,2,5'; empty for one sweep by itself."""
+    if len(results) < 2:
+        return ""
+    setting = varied_setting([each.plan for each in results])
+    values = sorted({value_in(each.plan, setting) for each in results})
+    return f"{setting.key}={','.join(setting.written(value) for value in values)}"
+
+
+def _results(beside: Sequence[Advised]) -> list[SweepResult]:
+    return [each.result for each in beside]
+
+
+def _acceptance(result: SweepResult, dial: float) -> dict[str, int]:
+    """What tells τ from a count of accepted tokens: sums over all prompts. Tokens past a text's end were accepted, and
+    cut off with it."""
+    where = np.array([dial])
+    tokens, rounds = (int(result.at(name, where).sum(dtype=np.int64)) for name in ("tokens", "rounds"))
+    histogram = result.at("accepted", where)[:, 0].sum(axis=0, dtype=np.int64)
+    accepted = int(histogram @ np.arange(len(histogram)))
+    return {"tokens": tokens, "rounds": rounds, "accepted": accepted, "past_the_end": accepted + rounds - tokens}
 
 
 def _models(result: SweepResult) -> dict[str, Any]:
@@ -161,7 +239,7 @@ def _controller(plan: Plan) -> dict[str, Any] | None:
 
 
 def _accuracy(result: SweepResult, dial: float, how: Bootstrap) -> dict[str, Any] | None:
-    """Target, strict and relaxed: bootstrap, which pairs with the change, and Wilson's, which holds for few prompts."""
+    """Target, strict and relaxed, with Wilson's intervals, which hold for few prompts."""
     if not result.graded.any():
         return None
     rows = {"target": result.prompts["target_right"][result.graded]}
@@ -174,7 +252,6 @@ def _accuracy(result: SweepResult, dial: float, how: Bootstrap) -> dict[str, Any
         found[name] = {
             "right": int(right.sum()),
             "n": len(right),
-            "bootstrap": asdict(mean(right.astype(np.float64), how, units)),
             "wilson": asdict(wilson(float(right.mean()) * drawn, drawn, how.confidence)),
         }
     return found
@@ -196,10 +273,17 @@ def _off(result: SweepResult, timing: TimingCheck | None) -> dict[str, Any]:
     }
 
 
-def _grid(result: SweepResult, values: np.ndarray, how: Bootstrap) -> list[dict[str, Any]]:
-    """A row a dial value: every figure with its interval."""
-    bands = {name: band_at(result, measure, values, how) for name, measure in measures(result).items()}
-    return [{"dial": float(value)} | cells_at(bands, place) for place, value in enumerate(values)]
+def _grid(result: SweepResult, dials: Sequence[float], how: Bootstrap) -> list[dict[str, Any]]:
+    """A row for each stretch of the dial that holds one of these values: its ends, and every figure with its
+    interval."""
+    known = measures(result)
+    found = stretches(result, dials, TOLD)
+    values = np.array([each.dial for each in found])
+    bands = {name: band_at(result, measure, values, how) for name, measure in known.items()}
+    return [
+        {"dial": each.dial, "from": each.low, "to": each.high, "shown": list(each.shown)} | cells_at(bands, place)
+        for place, each in enumerate(found)
+    ]
 
 
 def _relaxed(result: SweepResult, dial: float, how: Bootstrap) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from mars_viz.strict_formats import csv_of, json_of, plain
 from mars_viz.sweep.evidence import evidence_of
 from mars_viz.sweep.evidence_text import markdown
 from mars_viz.sweep.result import SweepResult
+from mars_viz.sweep.stretches import stretches_csv
 
 _MODELS = ("target", "target_revision", "drafter", "drafter_revision", "dtype", "device")
 _PROMPT = ("id", "category", "prompt_tokens", "off_is_strict", "target_right")
@@ -27,9 +28,24 @@ _AGAINST = ("first_divergence", "edit_distance")
 
 
 def grid_csv(rows: list[dict[str, Any]]) -> str:
-    """A line a dial value; each figure with the ends of its interval, empty where it is not defined."""
-    names = [name for name in rows[0] if name != "dial"]
-    return csv_of(_grid_heads(names), [_grid_line(row, names) for row in rows])
+    """A line a stretch of the dial, from `dial_from` to before `dial_to`; each figure with the ends of its interval,
+    empty where it is not defined."""
+    names = [name for name in rows[0] if name not in ("dial", "from", "to", "shown")]
+    heads = ["dial_from", "dial_to", *_grid_heads(names)]
+    return csv_of(heads, [[row["from"], row["to"], *_grid_line(row, names)] for row in rows])
+
+
+def tasks_csv(rows: list[dict[str, Any]]) -> str:
+    """A line a task and one for all together; each figure at strict and at the setting, with its interval's ends."""
+    names = list(dict.fromkeys(name for row in rows for name in row["chosen"]))
+    columns = [(side, name) for name in names for side in ("strict", "chosen")]
+    heads = [f"{side}_{name}{end}" for side, name in columns for end in ("", "_low", "_high")]
+    lines = [
+        [row["task"], row["prompts"], row["graded"]]
+        + [(row[side].get(name) or {}).get(key) for side, name in columns for key in ("estimate", "low", "high")]
+        for row in rows
+    ]
+    return csv_of(["task", "prompts", "graded", *heads], lines)
 
 
 def setting_grid_csv(variants: Mapping[str, Any]) -> str:
@@ -81,7 +97,7 @@ def summary_csv(found: Mapping[str, Any]) -> str:
         row["tree"] = rule["tree"]
         figures = {each["figure"]: each["settings"][name] for each in found["figures"]} if at is not None else {}
         if at is None and found["accuracy"] is not None:
-            figures["accuracy"] = found["accuracy"]["target"]["bootstrap"]
+            figures["accuracy"] = found["accuracy"]["target"]["wilson"]
         if timing is not None:
             figures["tokens_per_second"] = timing["tokens_per_second"][name]
             if name == "chosen":
@@ -111,24 +127,31 @@ def prompts_csv(result: SweepResult, dial: float) -> str:
     return csv_of(heads, list(zip(*columns, strict=True)))
 
 
-def evidence_files(result: SweepResult, *, dial: float, **options: Any) -> dict[str, bytes]:
+def evidence_files(result: SweepResult, *, dial: float, references: str = "", **options: Any) -> dict[str, bytes]:
     """The evidence for `dial`, a file each: evidence.md, evidence.json, summary.csv (a line each for the target alone,
-    strict and the setting), grid.csv (a line a dial value), engines.csv (a line a definition of acceptance) and
-    prompts.csv (a line a prompt); with `beside` setting_grid.csv as well (a line a variant and dial value).
+    strict and the setting), grid.csv (a line a stretch of the dial), stretches.csv (every stretch, sums alone),
+    engines.csv (a line a definition of acceptance) and prompts.csv (a line a prompt); with several tasks tasks.csv as
+    well, with `beside` setting_grid.csv (a line a variant and dial value), and with `references`, BibTeX of what is
+    cited, references.bib.
 
     Takes the options of `evidence_of`, and raises what it does.
     """
-    found = plain(evidence_of(result, dial, **options))
+    found = plain(evidence_of(result, dial, **options)) | {"references": ["references.bib"] if references else []}
     files = {
         "evidence.md": markdown(found),
         "evidence.json": json_of(found, indent=1, escaped=False) + "\n",
         "summary.csv": summary_csv(found),
         "grid.csv": grid_csv(found["grid"]),
+        "stretches.csv": stretches_csv(result),
         "engines.csv": engines_csv(found["engines"]),
         "prompts.csv": prompts_csv(result, dial),
     }
     if found["setting_grid"] is not None:
         files["setting_grid.csv"] = setting_grid_csv(found["setting_grid"])
+    if found["by_task"]:
+        files["tasks.csv"] = tasks_csv(found["by_task"])
+    if references:
+        files["references.bib"] = references
     return {name: text.encode() for name, text in files.items()}
 
 

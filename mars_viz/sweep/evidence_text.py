@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mars_viz.escapes import commonmark
-from mars_viz.figures.words import exactly, number
+from mars_viz.figures.words import counted, exactly
 from mars_viz.run import stop_words
 from mars_viz.shapes import CHAIN
+from mars_viz.sweep.by_task import FIGURES
+from mars_viz.sweep.evidence_acceptance import acceptance, engine_settings, relaxed_tokens, synthetic
+from mars_viz.sweep.evidence_tables import figure_cell, pairs, plain_number, table, with_ends
 from mars_viz.sweep.grid import few_dials, left_out
-from mars_viz.sweep.report import told
+from mars_viz.sweep.stretches import TOLD
 
 STRICT = "strict"
 """What settings are compared with, but where a controller's threshold is swept."""
 VARIED = ("tau", "speed_up", "speed_up_strict", "accuracy", "accuracy_change", "rolled_back")
 """Figures of which a grid has a table each."""
-_GRID = (
-    *("accuracy", "accuracy_change", "tau", "drafted_share", "acceptance", "speed_up", "speed_up_strict", "relaxed"),
-    *("same", "length"),
-)
+MOST_TASKS = 60
+"""Rows of the table by task; of more tasks the rest is in tasks.csv alone."""
 
 
 def markdown(found: dict[str, Any]) -> str:
@@ -29,32 +28,53 @@ def markdown(found: dict[str, Any]) -> str:
     parts = [
         f"# {rule['swept']} at {rule['dial']} = {exactly(dial)}, against {rule['against']}",
         _recommendation(found),
+        "## To reproduce",
+        _reproduction(found),
         "## What was run",
-        _pairs(_setup(found)),
+        pairs(_setup(found)),
         "## Results",
         _results(found),
+        *_by_task(found),
+        "## Speed",
         _speed(found),
+        _costs(found),
         "## Off equals strict" if rule["against"] == STRICT else "## Full drafts",
         _off(found),
         f"## The dial, {rule['dial']}",
         _grid(found),
         *_variants(found),
         "## Relaxed tokens",
-        _relaxed(found),
-        "## Acceptance as each engine defines it",
-        _engines(found),
+        relaxed_tokens(found),
+        "## Acceptance",
+        acceptance(found),
         "## Settings for engines",
-        _settings(found),
+        engine_settings(found),
         "## Synthetic acceptance",
-        _synthetic(found),
+        synthetic(found),
         "## How to read the numbers",
         _reading(found),
+        *_references(found),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _recommendation(found: dict[str, Any]) -> str:
-    return "" if found["recommendation"] is None else commonmark(found["recommendation"]["sentence"])
+    """What is recommended, how the setting was chosen, and on what terms: said here and nowhere else."""
+    advice, terms = found["recommendation"], found["terms"]
+    said = "No prompt is graded, so nothing is recommended." if advice is None else advice["sentence"]
+    parts = [said, found["losing_tasks"], found["chosen"]["words"]]
+    parts += [terms["safe"] if advice is not None else "", terms["brackets"]]
+    return "\n\n".join(map(commonmark, filter(None, parts)))
+
+
+def _references(found: dict[str, Any]) -> list[str]:
+    files = found.get("references")
+    return ["## References", f"{commonmark(found['rule']['source'])}; as BibTeX in {files[0]}."] if files else []
+
+
+def _reproduction(found: dict[str, Any]) -> str:
+    made = found["reproduction"]
+    return "\n\n".join([f"```\n{made['command']}\n```", *map(commonmark, made["needs"])])
 
 
 def _setup(found: dict[str, Any]) -> list[tuple[str, str]]:
@@ -68,7 +88,12 @@ def _setup(found: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("target", f"{models['target']}, revision {models['target_revision'] or 'unknown'}"),
         ("drafter", f"{models['drafter']}, revision {models['drafter_revision'] or 'unknown'}"),
+        ("swept", f"{models['created'].replace('T', ' ')[:16]} UTC" if models["created"] else "unknown when"),
         ("dtype, device", f"{models['dtype']}, {models['device']}"),
+        (
+            "batch size",
+            "1: costs and wall clock are those of one text at a time; counts hang on it by ties within rounding alone",
+        ),
         ("versions", f"MARS Viz {found['version']}, {versions}"),
         ("rule", f"{rule['title']}: {rule['formula']} ({rule['source']})"),
         ("fixed settings", ", ".join(f"{name} = {value:g}" for name, value in rule["fixed"].items()) or "none"),
@@ -106,14 +131,14 @@ def _results(found: dict[str, Any]) -> str:
     heads = ["", *(f"{names.get(name, name)}, {found['rule']['dial']} = {exactly(at)}" for name, at in columns.items())]
     rows = []
     for row in found["figures"]:
-        cells = [_cell(row["figure"], row["settings"][name]) for name in columns]
+        cells = [figure_cell(row["figure"], row["settings"][name]) for name in columns]
         rows.append([f"{row['title']} ({row['basis']})" if row["basis"] not in row["title"] else row["title"], *cells])
     said = f"No modelled speed-up over the target alone: {found['costs_objection']}" if found["costs_objection"] else ""
     beside = "\n\n".join(commonmark(each) for each in (said, found["costs_disturbance"]) if each)
-    return _table(heads, rows) + (beside and f"\n\n{beside}") + _accuracy(found)
+    return table(heads, rows) + (beside and f"\n\n{beside}") + _right(found)
 
 
-def _accuracy(found: dict[str, Any]) -> str:
+def _right(found: dict[str, Any]) -> str:
     if found["accuracy"] is None:
         return "\n\nNo prompt is graded, so there is no accuracy."
     rows = []
@@ -121,9 +146,57 @@ def _accuracy(found: dict[str, Any]) -> str:
         against = found["rule"]["against"]
         label = {"target": "target alone", "strict": against, "relaxed": "the chosen setting"}[name]
         label = f"relaxed, {label}" if name == "relaxed" and against == STRICT else label
-        shares = [_cell("accuracy", each[kind]) for kind in ("bootstrap", "wilson")]
-        rows.append([label, f"{each['right']} of {each['n']}", *shares])
-    return "\n\n" + _table(["accuracy", "right", "bootstrap", "Wilson"], rows)
+        rows.append([label, f"{each['right']} of {each['n']}", figure_cell("accuracy", each["wilson"])])
+    return "\n\n" + table(["right texts", "", "accuracy (Wilson's interval)"], rows)
+
+
+def _by_task(found: dict[str, Any]) -> list[str]:
+    """A row a task and one for all together; nothing where there is one task."""
+    rows, rule = found["by_task"], found["rule"]
+    if not rows:
+        return []
+    titles = {row["figure"]: row["title"] for row in found["figures"]}
+    names, against = [name for name in FIGURES if name in rows[-1]["chosen"]], rule["against"]
+    alone = ("accuracy_change", "speed_up_strict")  # which compare the setting with strict themselves
+    columns = [(side, name) for name in names for side in ("strict", "chosen") if side == "chosen" or name not in alone]
+    called = {"strict": against, "chosen": f"{rule['dial']} = {exactly(found['settings']['chosen'])}"}
+    heads = ["task", "prompts", *(titles[n] if n in alone else f"{titles[n]}: {called[s]}" for s, n in columns)]
+    shown = [*rows[:-1][:MOST_TASKS], rows[-1]]
+    cells = [
+        [row["task"], str(row["prompts"])]
+        + [figure_cell(n, row[s][n]) if n in row[s] else "not graded" for s, n in columns]
+        for row in shown
+    ]
+    more = len(rows) - len(shown)
+    left = [f"{counted(more, 'more task')} in tasks.csv."] if more else []
+    return ["## Results by task", table(heads, cells), *left]
+
+
+def _costs(found: dict[str, Any]) -> str:
+    """What passes cost, with their spread: what the modelled figures stand on."""
+    costs = found["costs"]
+    if costs is None:
+        return "What a pass costs was not measured, so nothing over the target alone is modelled."
+    rows = [
+        [f"target, a pass over {counted(place, 'position')}", _ms(each)]
+        for place, each in enumerate(costs["target_pass"], 1)
+    ]
+    rows += [[f"drafter, a tree of {counted(n, 'level')}", _ms(each)] for n, each in enumerate(costs["drafting"], 1)]
+    rows += [] if costs["drafting"] else [["drafter, a token", _ms(costs["drafter_step"])]]
+    gamma = len(costs["rest"])
+    rows += [[f"the rest of a round of {n} drafted", _ms(costs["rest"][n - 1])] for n in sorted({1, gamma})]
+    others = costs["others"]
+    said = others is None or bool(found["costs_disturbance"])  # that is beside the figures
+    quiet = "" if said else f" Other processes used {plain_number(others)} cores meanwhile."
+    about = (
+        f"What a pass costs on {costs['device']} in {costs['dtype']}, batch size 1, caches of {costs['cache_length']} "
+        f"positions: the lower quartile of {costs['repeats']} repeats in turn, with its 95 % interval.{quiet}"
+    )
+    return f"{commonmark(about)}\n\n{table(['', 'ms'], rows)}"
+
+
+def _ms(cost: dict[str, float]) -> str:
+    return figure_cell("ms", {"estimate" if n == "seconds" else n: 1000 * each for n, each in cost.items()})
 
 
 def _speed(found: dict[str, Any]) -> str:
@@ -133,16 +206,16 @@ def _speed(found: dict[str, Any]) -> str:
         return "\n\n".join(filter(None, [f"Tokens per second: {found['tokens_per_second']}.", others]))
     against = found["rule"]["against"]
     called = {STRICT: against}
-    rows = [[called.get(name, name), _cell("pace", each)] for name, each in timed["tokens_per_second"].items()]
+    rows = [[called.get(name, name), figure_cell("pace", each)] for name, each in timed["tokens_per_second"].items()]
     for other, what in (("strict", against), ("target", "the target alone")):
         modelled = timed[f"modelled_over_{other}"]
         measured = timed[f"measured_over_{other}"]
-        text = timed["objection"] if measured is None else _cell("ratio", measured)
+        text = timed["objection"] if measured is None else figure_cell("ratio", measured)
         ends = [modelled, *timed["modelled_over_target_interval"]] if other == "target" else [modelled]
-        rows.append([f"chosen over {what}", f"{text}, modelled {_with_ends(ends)}"])
+        rows.append([f"chosen over {what}", f"{text}, modelled {with_ends(ends)}"])
     note = f"Measured on {timed['device']}: {timed['prompts']} prompts, {timed['repetitions']} repetitions, in turn."
     note = f"{note} {timed['note']}".rstrip()
-    return "\n\n".join(filter(None, [commonmark(note), _table(["tokens per second", ""], rows), others]))
+    return "\n\n".join(filter(None, [commonmark(note), table(["tokens per second", ""], rows), others]))
 
 
 def _checks(found: dict[str, Any]) -> str:
@@ -157,12 +230,12 @@ def _checks(found: dict[str, Any]) -> str:
             each["created"],
             exactly(each["dial"]),
             f"{each['prompts']} × {each['repetitions']}",
-            _cell("ratio", each["measured_over_strict"]),
-            _number(each["modelled_over_strict"]),
+            figure_cell("ratio", each["measured_over_strict"]),
+            plain_number(each["modelled_over_strict"]),
         ]
         for each in checks
     ]
-    return _table(heads, rows)
+    return table(heads, rows)
 
 
 def _off(found: dict[str, Any]) -> str:
@@ -177,10 +250,21 @@ def _off(found: dict[str, Any]) -> str:
 
 
 def _grid(found: dict[str, Any]) -> str:
+    """A row a stretch; settings with the same results are one."""
     titles = {row["figure"]: row["title"] for row in found["figures"]}
-    names = [name for name in _GRID if name in titles]
-    rows = [[exactly(row["dial"]), *(_cell(name, row[name]) for name in names)] for row in found["grid"]]
-    return _table([found["rule"]["dial"], *(titles[name] for name in names)], rows)
+    names = [name for name in TOLD if name in titles]
+    rows = [[_from_to(row), *(figure_cell(name, row[name]) for name in names)] for row in found["grid"]]
+    about = (
+        f"Each row holds exactly from one {found['rule']['dial']} to the other: what it says reads the same at every "
+        f"setting between. The texts change at {counted(found['stretches'] - 1, 'place')} of the dial; rows are those "
+        "around evenly spaced settings, strict and the chosen one, and stretches.csv has all."
+    )
+    return f"{about}\n\n{table([found['rule']['dial'], *(titles[name] for name in names)], rows)}"
+
+
+def _from_to(row: dict[str, Any]) -> str:
+    low, high = row["shown"]
+    return exactly(low) if low == high else f"from {exactly(low)} to {exactly(high)}"
 
 
 def _variants(found: dict[str, Any]) -> list[str]:
@@ -201,122 +285,21 @@ def _variants(found: dict[str, Any]) -> list[str]:
         lines = [
             [
                 f"{symbol} = {exactly(row['value'])}",
-                *(_cell(name, at[name]) for at in row["dials"] if at["dial"] in shown),
+                *(figure_cell(name, at[name]) for at in row["dials"] if at["dial"] in shown),
             ]
             for row in rows
         ]
-        parts.append(f"{commonmark(grid['titles'][name])}:\n\n{_table(heads, lines)}")
+        parts.append(f"{commonmark(grid['titles'][name])}:\n\n{table(heads, lines)}")
     advised = [row for row in rows if row["recommendation"] is not None]
     lines = [[f"{symbol} = {exactly(row['value'])}", row["recommendation"]["sentence"]] for row in advised]
-    return parts + ([_table(["", f"how far {dial} can go"], lines)] if lines else [])
-
-
-def _relaxed(found: dict[str, Any]) -> str:
-    relaxed = found["relaxed_tokens"]
-    tables = [
-        _table(
-            [what, *relaxed[key]],
-            [
-                ["tokens", *map(str, relaxed[key].values())],
-                ["share of them", *(_share(each) for each in relaxed[f"shares_{key}"].values())],
-            ],
-        )
-        for what, key in (("target's rank", "by_target_rank"), ("p(x)/p(v1)", "by_p_over_p1"))
-    ]
-    return "\n\n".join(tables)
-
-
-def _engines(found: dict[str, Any]) -> str:
-    rows = [
-        [
-            row["engine"],
-            _within(row["length"], row["length_within"]),
-            row["length_formula"] or "not reported",
-            _within(row["rate"], row["rate_within"]),
-            row["rate_formula"] or "not reported",
-        ]
-        for row in found["engines"]
-    ]
-    rates = next(row["unconditional"] for row in found["engines"] if row["unconditional"])
-    joint = next(row for row in found["engines"] if row["conditional"])
-    positions = [
-        ["unconditional", *map(_number, rates)],
-        *([name, *map(_number, joint[name])] for name in ("conditional", "joint")),
-    ]
-    places = [str(place) for place in range(1, len(rates) + 1)]
-    heads = ["engine", "length", "formula", "rate", "formula"]
-    return _table(heads, rows) + "\n\n" + _table(["by position", *places], positions)
-
-
-def _within(value: float | None, found: dict[str, Any]) -> str:
-    """'2.40 (2.31 to 2.50)', or why it has no interval."""
-    if found["why_none"]:
-        return f"{_number(value)} (no interval: {found['why_none']})"
-    return (
-        _number(value)
-        if found["low"] is None
-        else f"{_number(value)} ({number(found['low'])} to {number(found['high'])})"
-    )
-
-
-def _settings(found: dict[str, Any]) -> str:
-    parts = []
-    for each in found["engine_settings"]:
-        code = f"\n\n```\n{each['text']}\n```" if each["text"] else ""
-        parts.append(f"**{each['engine']}**: {commonmark(each['note'])}{code}")
-    return "\n\n".join(parts)
-
-
-def _synthetic(found: dict[str, Any]) -> str:
-    made = found["synthetic_acceptance"]
-    return (
-        f"**{made['warning']}**\n\n"
-        f"vLLM, to merge into --speculative-config:\n\n```\n{made['vllm']}\n```\n\n"
-        f"SGLang, environment:\n\n```\n{made['sglang']}\n```\n\n"
-        f"TensorRT-LLM, environment:\n\n```\n{made['tensorrt_llm']}\n```"
-    )
+    return parts + ([table(["", f"how far {dial} can go"], lines)] if lines else [])
 
 
 def _reading(found: dict[str, Any]) -> str:
     made = found["intervals"]
     return (
-        f"In brackets: {100 * made['confidence']:g} % intervals, {made['method']} bootstrap over "
-        f"{made['unit']}, {made['computed']}. {made['where_all_agree']} *Exact*: counted on the texts that the setting "
-        "generates, from every prompt's dial map. *Modelled*: counted passes times their measured costs. *Measured*: "
-        "wall clock. τ: tokens per target pass, corrections and bonus tokens included, cut at the text's end; the "
-        "prefill pass is not counted. The target's own text is that of strict matching, which keeps a token only where "
-        "the target would have written it."
+        f"The intervals are computed {made['computed']}; they are not simultaneous. *Exact*: counted on the texts that "
+        "the setting generates, from every prompt's dial map. *Modelled*: counted passes times their measured costs. "
+        "*Measured*: wall clock. The target's own text is that of strict matching, which keeps a token only where the "
+        "target would have written it."
     )
-
-
-def _share(found: dict[str, Any]) -> str:
-    """A share of the relaxed tokens; where there are none there is nothing to take a share of."""
-    return "none" if _unknown(found["estimate"]) else _cell("relaxed", found)
-
-
-def _unknown(value: float | None) -> bool:
-    return value is None or math.isnan(value)
-
-
-def _cell(name: str, found: dict[str, Any]) -> str:
-    return told(name, [math.nan if found[key] is None else found[key] for key in ("estimate", "low", "high")])
-
-
-def _with_ends(found: Sequence[float | None]) -> str:
-    """An estimate with the ends of its interval, where there are any."""
-    if len(found) == 1 or any(map(_unknown, found)):
-        return _number(found[0])
-    return _cell("ratio", dict(zip(("estimate", "low", "high"), found, strict=True)))
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else number(value)
-
-
-def _pairs(rows: Iterable[tuple[str, str]]) -> str:
-    return _table(["", ""], [[name, text] for name, text in rows])
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    first, *others = (f"| {' | '.join(commonmark(str(text)) for text in line)} |" for line in [heads, *rows])
-    return "\n".join([first, f"|{' --- |' * len(heads)}", *others])

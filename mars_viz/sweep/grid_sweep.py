@@ -183,5 +183,6 @@ def sweep_grid(
 ) -> GridSweep:
     """A grid with local models, this device's costs measured once; takes the other options of `GridSweep` and raises
     what it does."""
-    first = settings[0]
+    first, begun = settings[0], [folder for folder in folders if store.holds_sweep(folder)]
+    prompts = store.in_begun_order(begun[0], prompts) if begun and options.get("resume") else prompts
     return GridSweep(backend, prompts, settings, folders, span, costs=lambda: measured(backend, first), **options)

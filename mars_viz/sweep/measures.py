@@ -14,10 +14,11 @@ import numpy as np
 
 from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Frontier, Interval, band, wilson
 from mars_viz.analysis.recommendation import Changed, loss_bound
-from mars_viz.analysis.steps import Steps, combined, plain_within, total
+from mars_viz.analysis.steps import Steps, combined, plain_within
 from mars_viz.costs import Costs, Factor, at_ends, objection, per_token
 from mars_viz.errors import SettingError
 from mars_viz.sweep.result import SweepResult, spent_by_length
+from mars_viz.sweep.terms import FEWEST
 
 ALONE = "the target alone"
 """What a speed-up may be over, for people."""
@@ -67,6 +68,16 @@ class Measure:
     costed: AtCostsEnds | None = None
     """How it hangs on each of the measured costs; None where it hangs on none. A multiple of a factor needs it beside a
     figure that is none."""
+
+    @property
+    def against_strict(self) -> bool:
+        """True for what is known at the strict end without any prompt: it is compared with strict, or counts what a
+        relaxed rule alone does."""
+        return self.sure_at_strict or self.name in ("relaxed", "edits") or any(map(_at_strict, self.columns))
+
+
+def _at_strict(column: str) -> bool:
+    return column.startswith("strict:")
 
 
 def _same(value: np.ndarray) -> np.ndarray:
@@ -261,7 +272,7 @@ def curve(result: SweepResult, measure: Measure) -> Steps:
     sums = []
     for column in measure.columns:
         name, strict = _named(column)
-        pooled = total(result.each(name, chosen))
+        pooled = result.summed(name, chosen)
         if strict:
             pooled = Steps(np.array([pooled.low, pooled.high]), np.atleast_1d(pooled.at(result.plan.strict)))
         sums.append(pooled)
@@ -302,17 +313,21 @@ def band_at(
     the turns of a conversation together. `over` says of which prompts, None of all that count.
 
     Where all prompts agree, the interval of a share is Wilson's, and that of a change of accuracy the recommendation's
-    bounds, the wider of score and exact binomial; Wilson's too where all questions lose a part of their turns.
+    bounds, the wider of score and exact binomial; Wilson's too where all questions lose a part of their turns. Of fewer
+    than `FEWEST` prompts these alone have one; the others' ends are NaN, but for what the strict end is by definition.
     """
     over = over or _whole(result, measure)
     columns = columns_at(result, measure, dials, over.rows)
-    found = band(measure.of, *columns, how=how, units=over.units)
+    found, count = band(measure.of, *columns, how=how, units=over.units), drawn(columns, over.units)
+    at_strict = dials == result.plan.strict
     if measure.factor is not None:
-        return costed(found, (found.estimate, measure.factor))
+        return _of_few(costed(found, (found.estimate, measure.factor)), count)
     if measure.costed is not None:
-        return widened(found, measure.costed(result, dials, over.rows))
-    sure = measure.sure_at_strict & (dials == result.plan.strict)
-    return _not_too_sure(found, measure.agreed, drawn(columns, over.units), sure)
+        moved = widened(found, measure.costed(result, dials, over.rows))
+        return _of_few(moved, count, at_strict & measure.against_strict)
+    sure = measure.sure_at_strict & at_strict
+    found = _of_few(found, count, at_strict & measure.against_strict)
+    return _not_too_sure(found, measure.agreed, count, sure)
 
 
 def costed(found: Band, *parts: tuple[np.ndarray, Factor]) -> Band:
@@ -337,10 +352,21 @@ def widened(found: Band, moved: Iterable[tuple[np.ndarray, np.ndarray]]) -> Band
     return replace(found, low=found.estimate - np.sqrt(below), high=found.estimate + np.sqrt(above))
 
 
+def _of_few(found: Band, count: int, sure: np.ndarray | None = None) -> Band:
+    """Of `count` prompts or questions drawn: without intervals where these are too few for a bootstrap, but for places
+    that are `sure`, bool [S]."""
+    if count >= FEWEST:
+        return found
+    kept = np.zeros(found.estimate.shape, bool) if sure is None else np.broadcast_to(sure, found.estimate.shape)
+    low, high = (np.where(kept, found.estimate, np.nan) for _ in range(2))
+    return replace(found, low=low, high=high)
+
+
 def _not_too_sure(found: Band, agreed: Agreed | None, count: int, sure: np.ndarray | None = None) -> Band:
     """Of `count` prompts or questions drawn, with `agreed`'s intervals where resampling shows no spread, but for places
     that are `sure`, bool [S]."""
-    bare = np.flatnonzero((found.low == found.high) & (True if sure is None else ~sure))
+    bare = (found.low == found.high) | (np.isnan(found.low) & (count < FEWEST))
+    bare = np.flatnonzero(bare & np.isfinite(found.estimate) & (True if sure is None else ~sure))
     if agreed is None or not len(bare):
         return found
     low, high, known = found.low.copy(), found.high.copy(), dict[float, Ends]()
@@ -430,11 +456,12 @@ def change(
     found = band(
         lambda *means: other.of(*means[count:]) - one.of(*means[:count]), *first, *second, how=how, units=units
     )
+    drawn_count, same = drawn(first, units), np.array([sure])
     if one.factor is not None and other.factor is not None:
-        return costed(found, *_parts((one, other), (first, second), found)).only
+        return _of_few(costed(found, *_parts((one, other), (first, second), found)), drawn_count, same).only
     if one.costed is not None and other.costed is not None:
-        return widened(found, _moved(sides)).only
-    return _not_too_sure(found, one.unchanged, drawn(first, units), np.array([sure])).only
+        return _of_few(widened(found, _moved(sides)), drawn_count, same).only
+    return _not_too_sure(_of_few(found, drawn_count, same), one.unchanged, drawn_count, same).only
 
 
 def _moved(sides: tuple[ComparedFigure, ComparedFigure]) -> Iterator[tuple[np.ndarray, np.ndarray]]:

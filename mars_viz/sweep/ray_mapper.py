@@ -21,6 +21,7 @@ from mars_viz.dialmap import Span
 from mars_viz.errors import ModelError, SettingError
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.run import Settings
+from mars_viz.sweep import store
 from mars_viz.sweep.mapper import MappedPrompt
 from mars_viz.sweep.plan import Plan, plan_of
 from mars_viz.sweep.ray_cluster import RayRequest
@@ -174,6 +175,7 @@ def sweep_on_ray(
     costs before there are others. Raises BadInput as `Sweep` does, and where no worker can be had."""
     facts = pool.first().facts
     assert facts is not None
+    prompts = store.in_begun_order(Path(out), prompts) if resume else prompts
     plan = plan_of(settings, span, chat, prompts, facts.provenance)
     costs = costs_for(out, plan, prompts, resume, lambda: pool.ask("measured", settings))
     mapper = RayMapper(pool, plan, facts.batch if batch is None else batch)

@@ -5,24 +5,24 @@ Knows figures and sentences; knows no files and no models.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval
+from mars_viz.analysis.intervals import DEFAULT, Bootstrap
 from mars_viz.costs import Costs, disturbance, objection
 from mars_viz.figures.words import counted, exactly, number, times
 from mars_viz.run import stop_words
-from mars_viz.sweep.measures import PERCENT, RATIOS, Measure, measures, value_at
+from mars_viz.sweep.by_task import by_task, losing
+from mars_viz.sweep.figure_words import cell, spread
+from mars_viz.sweep.measures import measures, value_at
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.result import SweepResult
+from mars_viz.sweep.terms import Terms
 from mars_viz.sweep.timing import TimingCheck
 
-ALL_AGREE = (
-    "Where all prompts agree the bootstrap has no width; there the interval of a share is Wilson's, and that of an "
-    "accuracy change the recommendation's bound (score or exact binomial, whichever is wider)."
-)
+DEFAULT_TERMS = Terms()
+"""One point, 95 %, BCa."""
 _SHOWN = (
     "accuracy",
     "accuracy_change",
@@ -59,7 +59,9 @@ def table_of(result: SweepResult, dial: float, how: Bootstrap = DEFAULT) -> list
     ]
 
 
-def summary_lines(result: SweepResult, dial: float, timed: TimingCheck | None = None) -> list[str]:
+def summary_lines(
+    result: SweepResult, dial: float, timed: TimingCheck | None = None, terms: Terms = DEFAULT_TERMS
+) -> list[str]:
     """The end of a sweep, for a terminal."""
     plan, known = result.plan, measures(result)
     columns = settings_of(result, dial)
@@ -81,17 +83,14 @@ def summary_lines(result: SweepResult, dial: float, timed: TimingCheck | None = 
     lines += ["", f"{'':<44}" + "".join(f"{head:>31}" for head in heads)]
     for name in (*_SHOWN, *("passes",) * (plan.cut_by is not None), *plan.scores):
         if name in known:
-            cells = [cell(known[name], value_at(result, known[name], at)) for at in columns.values()]
+            cells = [cell(known[name], value_at(result, known[name], at, terms.how)) for at in columns.values()]
             lines.append(f"{known[name].title:<44}" + "".join(f"{text:>31}" for text in cells))
-    drawn = "prompts" if result.units is None else f"the {counted(result.questions, 'question')} with all their turns"
+    lines += _task_lines(result, dial, terms)
     lines += filter(
         None, [missing(result.costs, result.folder), "" if result.costs is None else disturbance(result.costs)]
     )
-    lines.append(
-        f"Intervals: 95 %, bootstrap over {drawn}. 'Modelled' figures use measured costs of passes; their intervals "
-        "include those of the costs."
-    )
-    lines.append(ALL_AGREE)
+    lines.append(terms.brackets(drawn(result), result.questions))
+    lines.append("'Modelled' figures use measured costs of passes; their intervals include those of the costs.")
     off = int(result.prompts["off_is_strict"].sum())
     lines.append(
         f"At the strict end {off} of {len(result)} texts equal the lossless rule's token for token."
@@ -99,6 +98,29 @@ def summary_lines(result: SweepResult, dial: float, timed: TimingCheck | None = 
         else f"Where drafts have full length {off} of {len(result)} texts equal those of a walk without controller."
     )
     return lines if timed is None else lines + ["", *timing_lines(timed)]
+
+
+def _task_lines(result: SweepResult, dial: float, terms: Terms) -> list[str]:
+    """A line a task, at the setting, and which of them lose too much; none where there is one task only."""
+    rows, known, plan = by_task(result, dial, terms.how), measures(result), result.plan
+    if not rows:
+        return []
+    names = [name for name in ("accuracy", "accuracy_change", "tau", "speed_up_strict") if name in rows[-1].chosen]
+    heads = {"accuracy": "accuracy", "accuracy_change": f"change vs {plan.against}", "tau": "τ"}
+    told_as = [heads.get(name, f"× {plan.against}, modelled") for name in names]
+    lines = [
+        "",
+        f"{f'by task, at {plan.symbol} = {exactly(dial)}':<34}{'prompts':>8}" + "".join(map("{:>29}".format, told_as)),
+    ]
+    for row in rows:
+        cells = [cell(known[name], row.chosen[name]) if name in row.chosen else "not graded" for name in names]
+        lines.append(f"{row.task[:33]:<34}{number(row.prompts):>8}" + "".join(f"{text:>29}" for text in cells))
+    return [*lines, *filter(None, [losing(rows, terms, plan.against)]), ""]
+
+
+def drawn(result: SweepResult) -> str:
+    """What resampling draws, for people."""
+    return "prompts" if result.units is None else "questions"
 
 
 def timing_lines(timed: TimingCheck) -> list[str]:
@@ -118,33 +140,6 @@ def timing_lines(timed: TimingCheck) -> list[str]:
         *filter(None, [timed.objection]),
         f"Tokens a second: {paces}. {timed.note}".rstrip(),
     ]
-
-
-def spread(found: Interval) -> str:
-    """A ratio: '1.20× (1.11 to 1.30)'."""
-    return f"{times(found.estimate)}× ({times(found.low)} to {times(found.high)})"
-
-
-def cell(measure: Measure, found: Interval) -> str:
-    """'12.3 (10.1 to 14.0)'; shares as percentages, their differences as points."""
-    return told(measure.name, (found.estimate, found.low, found.high))
-
-
-def told(name: str, values: Sequence[float]) -> str:
-    """A figure's estimate and the ends of its interval in words."""
-    estimate, low, high = values
-    return f"{alone(name, estimate)} ({_number(name, low)} to {_number(name, high)})"
-
-
-def alone(name: str, estimate: float) -> str:
-    """The same without its interval."""
-    unit = " points" if name == "accuracy_change" else " %" if name in PERCENT else ""
-    return f"{_number(name, estimate)}{unit}"
-
-
-def _number(name: str, value: float) -> str:
-    words = times if name in RATIOS else number
-    return words((100 if name in PERCENT else 1) * value)
 
 
 def missing(costs: Costs | None, folder: Path) -> str:

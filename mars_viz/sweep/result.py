@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from mars_viz.analysis.counts import AcceptanceCounts
 from mars_viz.analysis.recommendation import DECIMALS, Finding, Graded, Recommendation, recommend
-from mars_viz.analysis.steps import Steps
+from mars_viz.analysis.steps import Steps, total
 from mars_viz.costs import Costs, length_costs, objection
 from mars_viz.errors import BadInput, RunFileError, SettingError
 from mars_viz.figures.words import exactly
@@ -136,6 +136,21 @@ class SweepResult:
         places = np.arange(len(self)) if chosen is None else np.flatnonzero(chosen)
         return (self.steps(column, int(place)) for place in places)
 
+    def summed(self, column: str, chosen: np.ndarray | None = None) -> Steps:
+        """The sum of every prompt's figure along the dial, or of those that `chosen` [P] marks: `total` of `each`,
+        the very same of whole numbers, for all prompts at once. Raises BadInput for none, and for what is no number.
+        """
+        values, low = self.lines[column].astype(np.float64), self.lines["low"]
+        if not np.isfinite(values).all() or (chosen is not None and not chosen.any()):
+            return total(self.each(column, chosen))
+        begins = np.zeros(len(low), bool)
+        begins[self.starts[:-1]] = True
+        there = np.ones(len(low), bool) if chosen is None else np.repeat(chosen, np.diff(self.starts))
+        jumps = np.diff(values, prepend=0.0)[there & ~begins]
+        places, at = np.unique(low[there & ~begins], return_inverse=True)
+        sums = np.cumsum(np.append(values[there & begins].sum(), np.bincount(at, jumps, minlength=len(places))))
+        return Steps(np.concatenate([[self.plan.low], places, [self.top]]), sums)
+
     def at(self, column: str, dials: np.ndarray, chosen: np.ndarray | None = None) -> np.ndarray:
         """[P, D] or [P, D, width]; every prompt's figure at these dial values. Raises BadInput outside the span."""
         return self.lines[column][self.rows(dials, chosen)]
@@ -191,10 +206,10 @@ class SweepResult:
         rows = self.rows(np.array([dial]))[:, 0]
         histograms, drafted, tokens = (self.lines[name][rows] for name in ("accepted", "drafted", "tokens"))
         found = []
-        for name, histogram, total, count in zip(self.prompts["id"], histograms, drafted, tokens, strict=True):
+        for name, histogram, whole, count in zip(self.prompts["id"], histograms, drafted, tokens, strict=True):
             accepted = np.repeat(np.arange(gamma + 1), histogram)
-            each = np.full(len(accepted), gamma) if total == gamma * len(accepted) else None
-            found.append(AcceptanceCounts(str(name), accepted, each, int(total), gamma, int(count), ordered=False))
+            each = np.full(len(accepted), gamma) if whole == gamma * len(accepted) else None
+            found.append(AcceptanceCounts(str(name), accepted, each, int(whole), gamma, int(count), ordered=False))
         return tuple(found)
 
     def paths(self, dial: float) -> tuple[AcceptanceCounts, ...]:

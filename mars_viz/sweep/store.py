@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from mars_viz.costs import Costs
 from mars_viz.errors import BadInput, RunFileError, StorageError, contained, disk_refusals
 from mars_viz.locks import held
-from mars_viz.prompts import PromptSet, Turns, load_prompts, to_jsonl
+from mars_viz.prompts import PromptItem, PromptSet, Turns, load_prompts, to_jsonl
 from mars_viz.runfiles import check_free
 from mars_viz.runfiles.manifest import LARGEST
 from mars_viz.sweep import shards, texts
@@ -31,7 +31,7 @@ from mars_viz.writer import make_folder, remove_leftovers, to_read, write_file
 
 _FURTHER = 100
 """Folders that hold no sweep themselves and are looked into for sweeps, and what is looked at in each, at most."""
-_SHEET, _RESULTS, _PROMPTS = "sweep.json", "results", "prompts.jsonl"
+_SHEET, _RESULTS, _PROMPTS, _REST = "sweep.json", "results", "prompts.jsonl", "rest.jsonl"
 _KEPT = "Make room or choose another place; what is finished is kept, go on with --resume."
 
 
@@ -145,12 +145,28 @@ class SweepStore:
             raise RunFileError(f"{path} is not what was swept. {again}")
         return found
 
+    def rest(self) -> tuple[PromptItem, ...]:
+        """Prompts of the set that a limit left out, to go on with; none where nothing was. Raises BadInput where the
+        file cannot be read."""
+        path = self.folder / _REST
+        try:
+            to_read(self.folder, _REST)
+            if not path.stat().st_size:
+                return ()
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            raise RunFileError(f"{path} cannot be read ({error.strerror}). Take a fresh copy, or delete it.") from error
+        return load_prompts(path, turns=self.plan.turns, own=True).items
+
     def take_on(self, prompts: PromptSet) -> None:
         """Write down that the sweep goes on to these prompts, which begin with those that it had; nothing where there
         are no more. Raises BadInput where the disk refuses. Only the sweep itself may."""
         if open_store(self.folder).plan.prompts < self.plan.prompts:
             with disk_refusals(self.folder, remedy=_KEPT):
                 write_file(self.folder / _PROMPTS, to_jsonl(prompts), synced=True)
+                if prompts.rest or (self.folder / _REST).exists():
+                    write_file(self.folder / _REST, to_jsonl(replace(prompts, items=prompts.rest)), synced=True)
                 write_file(self.folder / _SHEET, to_json(self.plan, self.costs), synced=True)
 
     def _opened(self, name: str) -> pq.ParquetFile:
@@ -196,6 +212,8 @@ def create(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet | N
         check_new(folder)  # somebody else may have been quicker
         if prompts is not None:
             write_file(folder / _PROMPTS, to_jsonl(prompts), synced=True)
+            if prompts.rest:
+                write_file(folder / _REST, to_jsonl(replace(prompts, items=prompts.rest)), synced=True)
         write_file(folder / _SHEET, to_json(plan, costs), synced=True)
     return SweepStore(folder, plan, costs)
 
@@ -232,7 +250,7 @@ def check_new(folder: Path, *, resume: bool = False) -> None:
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise RunFileError(f"{folder} is no folder. Choose another name.")
     results = folder / _RESULTS
-    left = {_RESULTS, _PROMPTS} if results.is_dir() and not results.is_symlink() else set()
+    left = {_RESULTS, _PROMPTS, _REST} if results.is_dir() and not results.is_symlink() else set()
     if folder.is_dir() and any(path.name not in left and not path.name.startswith(".") for path in folder.iterdir()):
         raise StorageError(f"{folder} is not empty. Choose another folder for the sweep.")
 
@@ -346,6 +364,26 @@ def resume(folder: Path, plan: Plan, prompts: PromptSet) -> SweepStore:
     with held(folder):
         store.tidy()
     return SweepStore(folder, grown, store.costs)
+
+
+def in_begun_order(folder: Path, prompts: PromptSet) -> PromptSet:
+    """These prompts in the order in which the sweep in this folder was begun, and after them those that it lacks; as
+    they are where there is no sweep, or one of other prompts.
+
+    A sweep from before tasks were taken in turn has them one after the other, and goes on so.
+    """
+    if not holds_sweep(folder):
+        return prompts
+    store = open_store(folder)
+    plan = store.plan
+    if set_hash(prompts.first(plan.prompts)) == plan.prompt_set_sha256:
+        return prompts
+    try:
+        found = store.prompts().with_more(prompts)
+    except BadInput:  # other prompts, or a folder that does not hold its own
+        found = prompts.grouped()
+        return found if set_hash(found) == plan.prompt_set_sha256 else prompts
+    return replace(prompts, items=found.items)
 
 
 def _as_read(wanted: pa.Schema) -> pa.Schema:

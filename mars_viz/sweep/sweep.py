@@ -228,6 +228,7 @@ def sweep_prompts(
 ) -> Sweep:
     """A sweep with local models, this device's costs measured first, where the machine is not too busy; resumed, again
     where they can not be believed. Raises BadInput as `Sweep` does."""
+    prompts = store.in_begun_order(Path(out), prompts) if resume else prompts
     plan = plan_of(settings, span, chat, prompts, backend.provenance())
     costs = costs_for(out, plan, prompts, resume, lambda: measured(backend, settings))
     return Sweep(backend, prompts, settings, span, out, chat=chat, resume=resume, costs=costs, batch=batch)

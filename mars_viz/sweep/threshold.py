@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval, prompts_needed
-from mars_viz.analysis.recommendation import Changed, Finding, Recommendation, about, loss_bound
+from mars_viz.analysis.recommendation import FEW, Changed, Finding, Recommendation, about, grown, loss_bound
 from mars_viz.controllers import Controller
 from mars_viz.costs import objection
 from mars_viz.figures.words import exact_setting, exactly, number, times
@@ -74,10 +74,11 @@ def fastest(result: SweepResult, points: float, confidence: float, how: Bootstra
         )
     grades = f"of {changed.prompts} graded prompts it loses {changed.lost} and wins {changed.won} against {against}"
     safe = bound <= points / 100
-    sure = f"at most {number(100 * bound)} points with {100 * confidence:.4g} % confidence"
+    sure, needed = f"at most {number(100 * bound)} points", None
     if not safe:
-        needed = max(changed.questions + 1, prompts_needed(points, confidence, changed.discordant_share))
-        sure += f"; about {about(needed)} {changed.unit} may show {number(points)}"
+        share = changed.discordant_share if changed.questions >= FEW else 0.0
+        needed = max(grown(changed.questions), prompts_needed(points, confidence, share))
+        sure += f"; about {about(needed - changed.questions)} more {changed.unit} may show {number(points)}"
         sentence = f"Not shown to be safe: {sentence[0].lower()}{sentence[1:]}"
     return replace(
         none,
@@ -86,6 +87,8 @@ def fastest(result: SweepResult, points: float, confidence: float, how: Bootstra
         dial=dial if safe else None,
         changed=changed,
         bound=bound,
+        prompts_needed=needed,
+        there=changed.questions,
     )
 
 

@@ -182,14 +182,16 @@ def wall_clock(backend: Backend, prompts: Sequence[EncodedPrompt], settings: Set
 
 
 def to_time(result: SweepResult, prompts: PromptSet, count: int) -> list[EncodedPrompt]:
-    """At most `count` of the prompts that have results, evenly spaced from the first to the last.
+    """At most `count` of the prompts that have results, evenly spaced from the first to the last, task by task.
 
     Of a conversation one turn at most, from question to question a later one, since turns of one question are no
     independent measurements; it follows what the sweep had it follow.
     """
     known, store = set(result.prompts["id"].tolist()), open_store(result.folder)
     numbered = [(index, item) for index, item in enumerate(prompts.items) if item.id in known]
+    tasks = list(dict.fromkeys(item.category for _, item in numbered))
     questions = [list(turns) for _, turns in groupby(numbered, key=lambda each: each[1].unit)]
+    questions.sort(key=lambda turns: tasks.index(turns[0][1].category))  # or every n-th might be of one task
     chosen = [turns[n % len(turns)] for n, turns in enumerate(spread_over(questions, count))]
     return [_asked(store, prompts, index, item) for index, item in chosen]
 

@@ -59,6 +59,7 @@ ELSEWHERE = (
         "pages/tune.py", "Tune", "Which threshold is safe? A whole prompt set, graded at every setting, with intervals."
     ),
     Elsewhere("pages/live.py", "Live", "Decode while you watch, with the built-in pair of models or your own."),
+    Elsewhere("pages/runs.py", "Runs", "Every run here: find, tag and compare them, and see how each is made again."),
     Elsewhere("pages/compare.py", "Compare", "Two texts side by side: where they first differ, and by how much."),
     Elsewhere(
         "pages/rules.py",
@@ -80,7 +81,7 @@ class Card:
     line: str
     """What is to be seen there, or what is wrong with it."""
     fact: str
-    """A number in words; empty where there is none."""
+    """What made it, or a number in words; empty where there is neither."""
     picture: str
     """Made from its own data, an SVG; empty where it cannot be opened."""
 
@@ -140,14 +141,16 @@ def _run_card(shelf: RunCatalogue, run_id: str) -> Card:
     title = shelf.recorded[run_id].title
     try:
         with contained("This run"):
-            run = shelf.opened(run_id)
-            if not run.rounds:
-                return Card(run_id, title, "This run has no tokens: nothing was decoded.", "", token_bars(run))
-            tree = "" if run.settings.drafts_plainly else f"; {run.settings.draft}"
-            fact = f"τ = {number(run.tau)} tokens per round (exact){tree}"
-            return Card(run_id, title, to_be_seen(run), fact, token_bars(run))
+            return run_card(run_id, title, shelf.opened(run_id), shelf.line(run_id))
     except BadInput as error:
         return Card(run_id, title, visitors.told(str(error)), "", "")
+
+
+def run_card(name: str, title: str, run: Run, made: str) -> Card:
+    """The card of a run that could be read, with the line of what `made` it."""
+    if not run.rounds:
+        return Card(name, title, "This run has no tokens: nothing was decoded.", "", token_bars(run))
+    return Card(name, title, to_be_seen(run), made, token_bars(run))
 
 
 def to_be_seen(run: Run) -> str:

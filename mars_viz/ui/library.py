@@ -22,11 +22,12 @@ from streamlit.delta_generator import DeltaGenerator
 from mars_viz import default_folders, samples
 from mars_viz.errors import BadInput, RunFileError, contained
 from mars_viz.escapes import visible
-from mars_viz.figures.words import setting
-from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.runfiles import RunEntry, list_runs, read_zip
+from mars_viz.runlist import ListedRun, RunFacts, RunOrigin, labels_of, listed_runs
+from mars_viz.runlist.listed import of_tab
 from mars_viz.runstore import Makers, RunStatus, read, started
+from mars_viz.ui import theme
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.classroom.server_class import class_view
 from mars_viz.ui.links import View
@@ -62,13 +63,20 @@ class RunCatalogue:
 
     @property
     def labels(self) -> dict[str, str]:
-        """A line for each run by its id: the tab's own, the newest first, then the recorded ones."""
-        own = {run_id: _label(run_id, run) for run_id, run in reversed(list(self.own.items()))}
-        recorded = {
-            run_id: f"{entry.title}{_tree(entry)}" if entry.error is None else f"{entry.title} (cannot be read)"
-            for run_id, entry in self.recorded.items()
-        }
-        return told_apart(own | recorded)
+        """A line for each run by its id, no two alike: the tab's own, the newest first, then the recorded ones. It says
+        what tells runs apart; `line` has the rest."""
+        own = {run_id: _facts_of(run_id, run) for run_id, run in reversed(list(self.own.items()))}
+        recorded = {run_id: _facts(entry) for run_id, entry in self.recorded.items()}
+        labels = labels_of(own | recorded)
+        return told_apart(labels | {run_id: f"{_source(run_id)}: {labels[run_id]}" for run_id in own})
+
+    def line(self, run_id: str) -> str:
+        """What made the run of that id, all of it; empty where that is not known."""
+        if run_id in self.own:
+            facts = _facts_of(run_id, self.own[run_id])
+        else:
+            facts = _facts(self.recorded[run_id]) if run_id in self.recorded else ""
+        return facts if isinstance(facts, str) else facts.line
 
     @property
     def kept(self) -> dict[str, RunEntry]:
@@ -87,7 +95,7 @@ class RunCatalogue:
     def described(self, run_id: str) -> str:
         """Which run it is, and whose: a sample, one of this tab's own, or one that was recorded here by anybody."""
         if run_id in self.own:
-            return f"Your run, {_label(run_id, self.own[run_id])}"
+            return f"Your run, {self.labels[run_id]}"
         whose = "Sample run" if run_id in self.samples else "Run recorded on this server"
         return f"{whose}: {self.labels[run_id]}"
 
@@ -171,6 +179,15 @@ def shelf(session: Session) -> RunCatalogue:
     return catalogue
 
 
+def all_runs(session: Session) -> list[ListedRun]:
+    """Every run that this tab can see: its own, the newest first, the samples, and all that is kept here, whatever
+    there is of it. Raises BadInput where the folder cannot be listed."""
+    makers = Makers(default_folders.runs()).seen_by(rights.sees())
+    listed = listed_runs(default_folders.runs(), samples.runs_folder())
+    kept = [run for run in listed if run.origin is RunOrigin.SAMPLE or makers.shows(run.name)]
+    return [*(of_tab(name, run) for name, run in reversed(list(session.runs.items()))), *kept]
+
+
 def in_view(
     session: Session, notices: list[str], fit: Callable[[Run], object] = lambda run: None
 ) -> tuple[RunCatalogue, Run | None, str]:
@@ -252,28 +269,34 @@ def told_apart(labels: Mapping[str, str]) -> dict[str, str]:
     return {name: label if often[label] == 1 else f"{label} · {name}" for name, label in labels.items()}
 
 
-def _tree(entry: RunEntry) -> str:
-    """' · tree of 16 nodes, depth 6, branching 4'; empty for a run of chains of γ tokens."""
-    settings = None if entry.manifest is None else entry.manifest.settings
-    return "" if settings is None or settings.drafts_plainly else f" · {settings.draft}"
+def _facts(entry: RunEntry) -> RunFacts | str:
+    """What is known of a recorded run; a line in its place where that cannot be read."""
+    if entry.manifest is None or entry.error is not None:
+        return f"{entry.title} (cannot be read)"
+    facts = RunFacts.of(entry.manifest)
+    return facts if entry.title == facts.heading else replace(facts, title=entry.title)
 
 
-def _label(run_id: str, run: Run) -> str:
+def _facts_of(run_id: str, run: Run) -> RunFacts | str:
+    """Likewise of a run of this tab."""
     try:
         with contained(f"The run {run_id}"):
-            return own_label(run_id, run)
+            facts = RunFacts.of(run)
+            assert facts.line
+            return facts
     except BadInput:
         return f"{run_id} (cannot be read)"
 
 
-def own_label(run_id: str, run: Run) -> str:
-    """A line for a run of this tab: where it came from, its rule and dial, and how it begins."""
-    source = "Uploaded" if run_id.startswith("upload") else "Decoded"
-    rule = rule_named(run.settings.rule)
-    dial = "" if rule.dial is None else f", {setting(rule.dial.symbol, rule.dial.checked(run.settings.dial))}"
-    line = " ".join((run.title or run.prompt).split())
-    tree = "" if run.settings.drafts_plainly else f", {run.settings.draft}"
-    return f"{source}: {rule.title}{dial}{tree} · {line if len(line) <= 40 else line[:39] + '…'}"
+def _source(run_id: str) -> str:
+    """Where a run of this tab comes from."""
+    return "Uploaded" if run_id.startswith("upload") else "Decoded"
+
+
+def second_line(on: RunCatalogue, run_id: str) -> None:
+    """What made the run that is shown, in small type: below a picker, whose lines say what tells runs apart."""
+    if line := on.line(run_id):
+        theme.small(line)
 
 
 @st.cache_resource(show_spinner=False)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
+from mars_viz.components.explorer.pins import PinnedRun, PinnedSetting, PinnedToken
 from mars_viz.errors import SettingError
 from mars_viz.figures.words import exactly
 from mars_viz.rules import Rule, rule_named
@@ -140,6 +141,16 @@ def clipped(text: str, most: int = 20) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
+def _pin(name: str, kind: Any, what: str) -> Any:
+    return said(
+        name,
+        kind.read,
+        lambda pin: str(pin.key),
+        None,
+        f"The link's pinned {what} {{}} cannot be read, so none is pinned.",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """What is being looked at on Explore."""
@@ -162,6 +173,12 @@ class View:
     """Tokens per block, on a run with a dial map; None for the run's own."""
     cuts: bool = flag("cuts")
     """True where the dial is the threshold of a draft-length controller, on a run with a map of that."""
+    pin_token: PinnedToken | None = _pin("pin_token", PinnedToken, "token")
+    """The token that the selected one is held against; None for none."""
+    pin_dial: PinnedSetting | None = _pin("pin_dial", PinnedSetting, "setting")
+    """The setting that the one shown is held against; None for none."""
+    pin_run: PinnedRun | None = _pin("pin_run", PinnedRun, "run")
+    """The run that stands beside this one; None for none."""
 
 
 def asks_for_a_view(parameters: Mapping[str, str]) -> bool:
@@ -215,4 +232,41 @@ def fitted(view: View, run: Run) -> Opened[View]:
     if selected is not None and selected >= slots and run.dial_map is None and not cuts:
         complaints.append(f"The link selects token {selected}, but this run has only {slots}.")
         selected = None
-    return Opened(View(view.run, dial, view.overlay, selected, gamma, cuts), tuple(complaints))
+    fitting = _fitted_pins(replace(view, dial=dial, selected=selected, gamma=gamma, cuts=cuts), run, slots)
+    return Opened(fitting.view, (*complaints, *fitting.complaints))
+
+
+def _fitted_pins(view: View, run: Run, slots: int) -> Opened[View]:
+    """Without the pins of a token and of a setting that this run does not have, and a complaint for each; `slots` are
+    those of its own rounds."""
+    complaints: list[str] = []
+    token, setting = view.pin_token, view.pin_dial
+    if setting is not None and (wrong := _unpinned(setting, run, view.cuts)):
+        complaints.append(f"The pinned setting is none of this run's, so it is unpinned: {wrong}.")
+        setting = None
+    if token is not None and (wrong := _unpinned(token.at, run, view.cuts)):
+        complaints.append(f"The pinned token is none of this run's, so it is unpinned: {wrong}.")
+        token = None
+    if token is not None and token.slot >= slots and run.dial_map is None and not view.cuts:
+        complaints.append(f"The pinned token is none of this run's, so it is unpinned: it has only {slots}.")
+        token = None
+    return Opened(replace(view, pin_token=token, pin_dial=setting), tuple(complaints))
+
+
+def _unpinned(at: PinnedSetting, run: Run, cuts: bool) -> str:
+    """Why a run has no such setting, as half a sentence; empty where it has."""
+    lengths = {run.settings.gamma} | (set() if cuts or run.dial_map is None else set(run.dial_map.span.gammas))
+    if at.gamma not in lengths:
+        return f"it has no rounds with {run.settings.draft_of(at.gamma)}"
+    made, dial = whole_controller_map(run), rule_named(run.settings.rule).dial
+    symbol, bounds = "", None
+    if cuts and made is not None:
+        symbol, bounds = made.dial.symbol, (made.span.low, made.span.high)
+    elif dial is not None:
+        symbol, bounds = dial.symbol, (dial.low, dial.high)
+    if at.dial is None:
+        return "" if bounds is None else f"a value of {symbol} is missing"
+    if bounds is None:
+        return "its rule has no dial"
+    low, high = bounds
+    return "" if low <= at.dial <= high else f"{symbol} goes from {low:g} to {high:g}"

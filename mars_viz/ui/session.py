@@ -116,7 +116,9 @@ class Session:
     def open(self, run_id: str) -> None:
         """Look at another run, from its own dial value."""
         self.notices[:], self.closed = self.closed, []
-        self.view = View(run=run_id, overlay=self.view.overlay)
+        if run_id != self.view.run and (self.view.pin_token or self.view.pin_dial):
+            self.notices.append("What was pinned was of another run, so it is unpinned. A pinned run stays.")
+        self.view = View(run=run_id, overlay=self.view.overlay, pin_run=self.view.pin_run)
 
     def land(self, run_id: str) -> None:
         """Open a run from another page, on Explore, which the tab may not have seen yet."""

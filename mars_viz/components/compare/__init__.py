@@ -39,6 +39,7 @@ SHARED = (
     "explorer/round_elements",
     "explorer/looks",
     "explorer/reconcile",
+    "explorer/slot_marks",
     "explorer/stream",
 )
 """Of the explorer: a run, a reading of it, and its tokens."""

@@ -59,8 +59,8 @@ def run_pane(run: Run) -> Payload:
     return plain(run_payload(run, judges=()))
 
 
-def pair_payload(left: Pane, right: Pane, found: Alignment, runs: tuple[Payload, Payload]) -> Payload:
-    """Both panes; `runs` are their `run_pane`, which the page remembers."""
+def pair_payload(left: Pane, right: Pane, found: Alignment, runs: tuple[Payload | None, Payload | None]) -> Payload:
+    """Both panes; `runs` are their `run_pane`, which the page remembers, or None where the browser has them already."""
     partners = {pair.left: pair.right for pair in found.rounds if pair.left is not None}
     others = {pair.right: pair.left for pair in found.rounds if pair.right is not None}
     return {
@@ -71,7 +71,7 @@ def pair_payload(left: Pane, right: Pane, found: Alignment, runs: tuple[Payload,
     }
 
 
-def _pane(pane: Pane, side: Side, run: Payload, partners: Sequence[int | None]) -> Payload:
+def _pane(pane: Pane, side: Side, run: Payload | None, partners: Sequence[int | None]) -> Payload:
     return {
         "key": pane.key,
         "name": pane.name,

@@ -2,11 +2,11 @@
 // Without `decode` there is no button to decode anew.
 
 /**
- * The slider, its number box, its marks and what stands beside it: `lengths`, and the button. Tells of every value by
+ * The slider, its number box, its marks and what stands beside it: `lengths`, the button, and `pin`, another one. Tells of every value by
  * `moved`, of a rest by `rested`.
  */
 class Dial {
-  constructor({ moved, rested, decode, lengths }) {
+  constructor({ moved, rested, decode, lengths, pin }) {
     Object.assign(this, { moved, rested, lengths, value: null, dial: null, grip: null });
     this.thumb = h("div", { class: "thumb", role: "slider", tabindex: "0", "aria-keyshortcuts": "PageUp PageDown", onkeydown: (e) => this.key(e), onkeyup: () => this.rest() });
     this.hand = h("div", { class: "hand" }, this.thumb);
@@ -23,6 +23,7 @@ class Dial {
       onpointercancel: (e) => this.release(e),
       ondblclick: () => this.set(this.dial.default, true),
     }, this.lane);
+    this.pinned = h("div", { class: "pinned-at", hidden: true });
     this.strip = new Strip({ chosen: (value) => this.set(value, true) });
     this.left = h("span", { class: "end" });
     this.right = h("span", { class: "end" });
@@ -39,9 +40,9 @@ class Dial {
     this.button = h("button", { class: "decode", type: "button", "data-tip": "Decodes this run's prompt again at the setting shown.", onclick: () => decode(this.value) }, this.act);
     this.element = h("div", { class: "control" },
       h("div", { class: "dial" }, h("div", { class: "marks" }, this.mark), this.track, this.strip.element, this.ticks,
-        h("div", { class: "ends" }, this.left, this.legend, this.right)),
+        h("div", { class: "ends" }, this.left, this.legend, this.right), this.pinned),
       h("div", { class: "beside" }, h("div", { class: "box" }, h("label", {}, this.symbol, h("span", { class: "field" }, this.input)), this.refused),
-        lengths.element, decode ? this.button : null));
+        pin, lengths.element, decode ? this.button : null));
     this.absent = h("p", { class: "nodial" });
     this.resized = new ResizeObserver(() => this.paintRug());
     this.resized.observe(this.rug);
@@ -78,6 +79,14 @@ class Dial {
     this.breakpoints = dial.cuts ? segments.slice(1).map(({ low }) => low) : run.nodes.breakpoint.filter(shown);
     if (run.nodes.gapped) this.breakpoints = [this.breakpoints, run.nodes.gap.filter(shown)].flatMap((flips) => [...flips]);
     this.paintRug();
+  }
+
+  /** A second line where another value is pinned, broken where it is pinned with another draft length; null for none. */
+  pin(value, elsewhere) {
+    const at = value === null || !this.dial ? "" : `${100 * this.share(value)}%`;
+    this.pinned.hidden = !at;
+    if (this.pinned.style.left !== at) this.pinned.style.left = at;
+    this.pinned.classList.toggle("elsewhere", elsewhere);
   }
 
   share(value) {

@@ -9,7 +9,7 @@ for it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
@@ -21,6 +21,7 @@ import streamlit as st
 from mars_viz.components.explorer.files import ELEMENT
 from mars_viz.components.explorer.packing import packed
 from mars_viz.components.explorer.payload import WINDOW, Payload, payload_of, window
+from mars_viz.components.explorer.pins import Pins
 from mars_viz.components.explorer.round_index import RoundIndex, cut_index, round_index
 from mars_viz.components.mount import mount
 from mars_viz.components.session_cache import Memory, PositionSync, begun, recalled
@@ -105,6 +106,7 @@ def _window(_sent: RunPayload, payload_id: str, number: int) -> PackedPayload:
     return _sent.window(number)
 
 
+NOTHING_PINNED = Pins()
 KIND = "explorer"
 """Of element, among those that a tab remembers."""
 
@@ -135,6 +137,8 @@ class ExplorerState:
     they were chosen then, though their rounds may still be on their way."""
     gamma: int | None = None
     """The draft length whose rounds are shown; None for the run's own."""
+    pins: Pins = NOTHING_PINNED
+    """What is pinned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +147,7 @@ class _Position:
     overlay: str
     selected: int | None
     gamma: int
+    pins: Pins
 
 
 _Memory: TypeAlias = Memory[RunPayload, _Position]
@@ -158,6 +163,7 @@ def explorer(
     gamma: int | None = None,
     look: Look = Look.WHOLE,
     cuts: bool = False,
+    pins: Pins = NOTHING_PINNED,
 ) -> ExplorerState:
     """Show the run and return what the reader has set; `dial` and `gamma` None stand for the run's own. Where its map
     holds several draft lengths and the whole explorer is shown, they can be chosen. Where it `cuts`, the dial is the
@@ -168,26 +174,29 @@ def explorer(
     """
     own, dial = run.settings.gamma, recorded_at(run, cuts) if dial is None else dial
     lengths = run.dial_map.span.gammas if run.dial_map is not None and look is Look.WHOLE and not cuts else ()
-    position = _Position(dial, overlay, selected, own if gamma is None or cuts else gamma)
+    position = _Position(dial, overlay, selected, own if gamma is None or cuts else gamma, pins)
     memory = _remembered(run, position, key, lengths, cuts)
     sent = memory.contents.whole
+    stands = memory.where.stands
+    others = [cached_payload(run, length) for length in _elsewhere(memory, lengths)]
     data = {
         "key": key,
         "revision": memory.revision,
         "look": look.value,
-        "position": asdict(memory.where.sent),
+        "position": asdict(memory.where.sent) | {"pins": memory.where.sent.pins.sent()},
         "lengths": list(lengths),
         "payload": sent.head,
         "columns": sent.columns,
+        "pools": [other.whole.head for other in others],
+        **{f"columns_{other.gamma}": other.whole.columns for other in others},
     }
     result = mount(ELEMENT, data, key=key, answers=("position", "decode"))
-    if memory.contents.windows:
-        _evidence(memory.contents, f"{key}.evidence")
+    for contents in (memory.contents, *others):
+        if contents.windows:
+            _evidence(contents, f"{key}.evidence{'' if contents is memory.contents else contents.gamma}")
     pressed = _pressed(result.get("decode"), lengths or (own,))
-    stands = memory.where.stands
-    return ExplorerState(
-        stands.dial, stands.overlay, stands.selected, pressed, None if stands.gamma == own else stands.gamma
-    )
+    shown = None if stands.gamma == own else stands.gamma
+    return ExplorerState(stands.dial, stands.overlay, stands.selected, pressed, shown, stands.pins)
 
 
 def get_ready(run: Run, gamma: int | None = None, cuts: bool = False) -> None:
@@ -199,6 +208,13 @@ def recorded_at(run: Run, cuts: bool) -> float | None:
     """Where the dial stood when the run was made: of a controller's threshold where most is drafted."""
     controller = run.controller_map.span.controller if cuts and run.controller_map is not None else None
     return run.settings.dial if controller is None else controller.longest
+
+
+def _elsewhere(memory: _Memory, lengths: Iterable[int]) -> list[int]:
+    """Draft lengths that are not shown and that something is pinned at: their rounds are sent besides."""
+    where = memory.where
+    wanted = (where.sent.pins.gammas | where.stands.pins.gammas) - {where.stands.gamma}
+    return [length for length in lengths if length in wanted]
 
 
 def _remembered(run: Run, asked: _Position, key: str, lengths: Sequence[int], cuts: bool) -> _Memory:
@@ -249,4 +265,5 @@ def _reported(position: Mapping[str, Any] | None, lengths: Sequence[int]) -> _Po
         overlay=str(position.get("overlay")),
         selected=None if selected is None else int(selected),
         gamma=gamma,
+        pins=Pins.told(position.get("pins"), lengths),
     )

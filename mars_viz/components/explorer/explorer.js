@@ -25,18 +25,22 @@ class Explorer {
   constructor(parent, decodes) {
     const decode = decodes ? (v) => this.decode(v) : null;
     this.lengths = new Lengths({ chosen: () => { this.lengthen(); tellPage(this, true); } });
-    this.dial = new Dial({ moved: (v) => { this.move(v); tellPage(this, true); }, rested: () => this.rest(), decode, lengths: this.lengths });
+    this.pins = new Pins(this);
+    this.dial = new Dial({ moved: (v) => { this.move(v); tellPage(this, true); }, rested: () => this.rest(), decode, lengths: this.lengths, pin: this.pins.setter });
     this.overlays = new Overlays({ chosen: (name) => this.choose(name) });
     this.stream = new Stream({ pick: (slot, reveal) => this.pick(slot, reveal), shade: (reading, slot) => this.overlays.shade(reading, slot), shares: (r) => this.shares(r) });
-    this.inspector = new Inspector();
+    this.search = new Search({ stream: this.stream, pick: (slot) => this.pick(slot, true) });
+    this.inspector = new Inspector({ act: this.pins.taker });
     this.tiles = new Tiles();
     this.basis = tag();
     this.words = new Words(this.basis);
-    this.root = h("div", { class: "explorer" }, colourSheet(), this.words.element, this.dial.element, this.dial.absent, this.tiles.element,
-      h("div", { class: "reading" }, this.overlays.choice, this.overlays.legend),
-      h("div", { class: "body" }, this.stream.frame, h("div", { class: "side" }, this.inspector.element)));
+    this.root = h("div", { class: "explorer" }, colourSheet(), this.words.element, this.dial.element, this.dial.absent, this.pins.lost, this.pins.line, this.tiles.element,
+      h("div", { class: "reading" }, h("div", { class: "choices" }, this.overlays.choice, this.search.opener), this.overlays.legend),
+      h("div", { class: "body" }, this.stream.frame, h("div", { class: "side" }, this.inspector.element), this.pins.side));
     this.heard = h("p", { class: "heard", role: "status" });
     this.root.append(this.heard);
+    this.root.addEventListener("keydown", (event) => this.search.heard(event));
+    this.stream.frame.prepend(this.search.bar);
     this.tip = new Tip(this.root);
     parent.append(this.root);
     this.leavePage = sentByPage(this);
@@ -46,7 +50,7 @@ class Explorer {
 
   receive(data) {
     const { payload, position, revision, key, look, lengths = [] } = data;
-    this.root.className = look ? `explorer ${look}` : "explorer";
+    this.root.className = ["explorer", look, this.pins.token && "paired"].filter(Boolean).join(" ");
     this.theme();
     const fresh = payload.id !== this.reading?.run.id;
     if (!fresh && (revision === this.revision || this.dial.grip)) return;
@@ -55,7 +59,7 @@ class Explorer {
     const { gamma } = payload.run;
     const stands = positionIn(key, revision, position), { selected } = stands;
     const moving = fresh && this.awaited === gamma; // the hand goes on while another length comes
-    const { dial, overlay } = moving ? this.position() : stands;
+    const { dial, overlay, pins } = moving ? this.position() : stands;
     this.awaited = null;
     this.lengths.show(lengths, gamma, payload.run);
     this.overlays.press(overlay);
@@ -68,9 +72,16 @@ class Explorer {
     const known = selected !== null && selected >= 0 && selected < pool.slots ? carried(selected, pool, this.reading.run) : null;
     this.selected = known ?? this.reading.remarkable();
     this.stream.select(this.selected, known !== null);
+    this.pins.adopt(pins, [pool, ...this.poolsOf(data)]);
     this.render();
     this.settle();
     if (moving && !this.dial.grip && (dial !== position.dial || overlay !== position.overlay)) this.report();
+  }
+
+  /** Pools of rounds at other draft lengths, which something is pinned in. */
+  poolsOf(data) {
+    const sent = (data.pools ?? []).map((payload) => ({ payload, columns: data[`columns_${payload.run.gamma}`] }));
+    return sent.map((each) => latest(read, each.payload.id, () => new Trajectories(runOf(each))).pool);
   }
 
   /** Show another run. */
@@ -87,6 +98,7 @@ class Explorer {
     const evidence = evidenceOf(pool.id);
     evidence.heard = () => {
       this.inspector.show(this.reading, this.selected);
+      this.pins.prove();
       this.stream.unfolding.weigh();
     };
     this.inspector.open(this.reading.run, pool, evidence);
@@ -131,6 +143,7 @@ class Explorer {
     this.selected = slot;
     this.stream.select(slot, reveal);
     this.inspector.show(this.reading, slot);
+    this.pins.pair();
     clearTimeout(this.picking);
     this.picking = setTimeout(() => this.report(), 300);
   }
@@ -162,7 +175,7 @@ class Explorer {
 
   position() {
     const selected = carried(this.selected, this.reading.run, this.trajectories.pool);
-    return { revision: this.revision, dial: this.reading.dial, overlay: this.overlays.name, selected, gamma: this.lengths.value };
+    return { revision: this.revision, dial: this.reading.dial, overlay: this.overlays.name, selected, gamma: this.lengths.value, pins: this.pins.where };
   }
 
   report() {
@@ -182,6 +195,8 @@ class Explorer {
     this.tiles.show(this.reading);
     this.overlays.draw(this.reading);
     this.inspector.show(this.reading, this.selected);
+    this.pins.follow();
+    this.search.follow();
   }
 
   /** What may wait until the hand rests. */
@@ -193,7 +208,8 @@ class Explorer {
 
   /** Let a screen reader say what the dial has changed, once and not at every step of the hand. */
   announce() {
-    say(this.heard, heardSentence(this.reading.run, this.sentence, this.basis.dataset.tag));
+    const told = [heardSentence(this.reading.run, this.sentence, this.basis.dataset.tag), this.pins.told, this.search.told];
+    say(this.heard, told.filter(Boolean).join(" "));
   }
 
   theme() {
@@ -208,6 +224,7 @@ class Explorer {
     this.stream.places.close();
     this.dial.resized.disconnect();
     this.words.lines.disconnect();
+    this.pins.words.lines.disconnect();
     this.root.remove();
   }
 }

@@ -13,6 +13,7 @@ OWN = (
     "numbers",
     "aria_labels",
     "reading",
+    "written",
     "trajectories",
     "sentence",
     "colours",
@@ -29,11 +30,18 @@ OWN = (
     "round_elements",
     "looks",
     "reconcile",
+    "slot_marks",
     "stream",
+    "search",
+    "pinned",
+    "pinned_words",
     "logit_table",
     "evidence",
     "inspector",
+    "paired",
+    "pins",
     "sent_by_page",
     "explorer",
 )
-ELEMENT = Element("mars_viz_explorer", ("mount", *(f"explorer/{name}" for name in OWN)), ("explorer/explorer",))
+STYLES = ("explorer/explorer", "explorer/search", "explorer/pins")
+ELEMENT = Element("mars_viz_explorer", ("mount", *(f"explorer/{name}" for name in OWN)), STYLES)

@@ -7,8 +7,10 @@
  * otherwise in every frame, and making some hundred elements anew takes longer than a frame.
  */
 class Inspector {
-  constructor() {
-    this.element = h("aside", { class: "inspector", "aria-label": "The selected token", tabindex: "0" });
+  /** `act` is a button beside where the token stands, `note` a line above it. */
+  constructor({ name = "The selected token", act = null, note = null } = {}) {
+    Object.assign(this, { act, note, said: null });
+    this.element = h("aside", { class: "inspector", "aria-label": name, tabindex: "0" });
   }
 
   /** Make the elements for a run; `show` fills them, with evidence of the pool that the run's rounds are of. */
@@ -19,7 +21,7 @@ class Inspector {
     this.where = h("p", { class: "where" });
     this.rejected = quote();
     this.instead = h("p", { class: "aside" }, "Numbers below are for ", this.rejected.element, ", which the rule rejected here.");
-    this.facts = FACTS.map(([name, tip]) => ({ name, value: h("dd"), tip }));
+    this.facts = FACTS.map(([name, tip]) => ({ name, value: h("dd"), change: h("dd", { class: "change" }), tip }));
     this.flip = h("p", { class: "flip" });
     this.target = new LogitTable("Target", run.rows.top);
     this.drafter = new LogitTable("Drafter", run.nodes.top);
@@ -32,11 +34,11 @@ class Inspector {
     this.verdicts = h("div", { class: "verdicts" }, h("h2", {}, "Every rule on ", this.judged.element), h("table", {}, h("tbody", {}, ...lines)));
     this.coming = h("p", { class: "aside" }, "What target and drafter thought of it is on its way …");
     this.laws = h("div", { class: "laws" }, this.target.element, this.drafter.element);
-    this.list = h("dl", { class: "facts" }, ...grouped(this.facts.map(({ name, value, tip }) => h("div", { "data-tip": tip }, h("dt", {}, name), value))));
+    this.list = h("dl", { class: "facts" }, ...grouped(this.facts.map(({ name, value, change, tip }) => h("div", { "data-tip": tip }, h("dt", {}, name), value, change))));
     this.extras = h("p", { class: "aside extras" });
     this.hint = h("p", { class: "empty" }, "Click a token, or walk through the text with the arrow keys, to see what target and drafter thought of it.");
     this.sheet = h("div", {},
-      h("header", {}, h("div", { class: "headline" }, h("span", { class: "what" }, this.token.element), this.pill), this.where),
+      h("header", {}, this.note, h("div", { class: "headline" }, h("span", { class: "what" }, this.token.element), this.pill), h("div", { class: "place" }, this.where, this.act)),
       this.instead,
       this.list, this.extras, this.flip, this.coming, this.laws, this.undrafted, this.verdicts);
     this.element.replaceChildren(this.hint, this.sheet);
@@ -51,6 +53,7 @@ class Inspector {
     const { run } = this;
     this.hint.hidden = slot !== null;
     this.sheet.hidden = slot === null;
+    this.said = null;
     if (slot === null) return;
     const r = roundOf(run, slot);
     const own = nodeOf(run, slot);
@@ -78,6 +81,7 @@ class Inspector {
     const node = ofNode < 0 ? -1 : run.nodeAt[round] + ofNode;
     const written = emitted < 0 || run.pieces === this.run.pieces ? emitted : run.pieces.ids.indexOf(this.run.pieces.ids[emitted]);
     this.weigh(reading, run, row, node);
+    this.said.best = bestTokens(run, row);
     this.add(run, row, node);
     this.target.show(run, run.rows, row, node >= 0 ? run.nodes.token[node] : written, node, written);
     if (node >= 0) this.drafter.show(run, run.nodes, node, run.nodes.token[node], -1, -1);
@@ -91,6 +95,7 @@ class Inspector {
     const where = [index === null ? "not in the text" : `token ${whole(index + 1)}`, `round ${whole(r + 1)}`];
     if (own >= 0) where.push(...placeOf(run, r, own));
     this.token.show(run, piece);
+    this.outcome = outcome;
     this.pill.className = `pill t ${NAMES[outcome]}`;
     say(this.pill, NAMES[outcome]);
     say(this.where, `${where.join(" · ")} · id ${run.pieces.ids[piece]}`);
@@ -102,6 +107,8 @@ class Inspector {
     const values = [short(z(0)), short(z(1)), short(rows.ratio[row]), short(rows.margin[row]), `${short(rows.entropy[row])} nats`];
     if (node < 0) values.push(null, short(chanceOf(rows, reading.dial, row)), null, null, null);
     else values.push(whole(nodes.rank[node]), short(nodes.p[node]), short(besideBest(this.run, nodes.p[node], nodes.z[node] - z(0))), short(nodes.q[node]), short(nodes.coin[node]));
+    const p = node < 0 ? chanceOf(rows, reading.dial, row) : nodes.p[node];
+    this.said = { outcome: this.outcome, numbers: { ratio: rows.ratio[row], margin: rows.margin[row], entropy: rows.entropy[row], "p(x)": p } };
     this.facts.forEach(({ value }, i) => {
       value.parentElement.hidden = values[i] === null;
       say(value, values[i] ?? "");
@@ -146,6 +153,11 @@ const FACTS = [
   ["q(x)", "The drafter's probability of it, likewise."],
   ["coin", "The acceptance coin u in [0, 1); rejection sampling keeps the token if u ≤ p/q, of siblings what those refused before leave of both."],
 ];
+
+/** The vocabulary's ids of a row's best tokens. */
+function bestTokens({ rows, pieces }, row) {
+  return Array.from(rows.top_token.subarray(row * rows.top, row * rows.top + rows.top), (piece) => pieces.ids[piece]);
+}
 
 /** Where a drafted token stands in its block, or in its tree. */
 export function placeOf(run, r, node) {

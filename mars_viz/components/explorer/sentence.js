@@ -38,10 +38,19 @@ function strictPasses({ strictExact, strictRounds, strictTokens }) {
   return strictExact ? `${whole(strictRounds)} for ${whole(strictTokens)}` : `about ${whole(strictRounds)}`;
 }
 
-/** The sentence as it is heard, with what its numbers stand on; a token is spelled out as in its name. */
+/** The sentence as it is heard, with what its numbers stand on. */
 export function heardSentence(run, parts, basis) {
-  const told = parts.map((part) => (typeof part === "string" ? part : `“${spoken(run.pieces.text[part.token].trim() || run.pieces.text[part.token])}”`));
-  return `${told.join("")} These numbers are ${basis}.`;
+  return `${heardWords(run, parts)} These numbers are ${basis}.`;
+}
+
+/** Parts of a sentence as they are heard; a token is spelled out as in its name. */
+function heardWords(run, parts) {
+  return parts.map((part) => (typeof part === "string" ? part : `“${spoken(tokenText(run, part).trim() || tokenText(run, part))}”`)).join("");
+}
+
+/** The text of a part that is a token, of this run where it does not name its own. */
+function tokenText(run, part) {
+  return (part.run ?? run).pieces.text[part.token];
 }
 
 /**
@@ -49,12 +58,12 @@ export function heardSentence(run, parts, basis) {
  * place only ever grows, so that nothing around it is laid out anew when its words change.
  */
 class Words {
-  /** `behind` stands behind the sentence. */
-  constructor(behind) {
+  /** `behind` stands behind the sentence, `name` is its class. */
+  constructor(behind, name = "sentence") {
     this.form = null;
     this.words = h("span", { class: "words" });
     const text = h("div", {}, this.words, " ", behind);
-    this.element = h("div", { class: "sentence" }, text);
+    this.element = h("div", { class: name }, text);
     this.lines = new ResizeObserver(([{ contentRect }]) => this.fit(contentRect));
     this.lines.observe(text);
   }
@@ -63,7 +72,7 @@ class Words {
     const room = width === this.width ? Math.max(height, this.room) : height;
     if (width === this.width && room === this.room) return;
     [this.width, this.room] = [width, room];
-    this.element.style.setProperty("--room", `max(2.9em, ${room}px)`);
+    this.element.style.setProperty("--room", this.element.className === "sentence" ? `max(2.9em, ${room}px)` : `${room}px`);
   }
 
   show(run, parts) {
@@ -74,7 +83,7 @@ class Words {
       this.words.replaceChildren(...this.parts.map((part) => part.element ?? part));
     }
     parts.forEach((part, i) => {
-      if (typeof part !== "string") this.parts[i].show(run, part.token, true);
+      if (typeof part !== "string") this.parts[i].show(part.run ?? run, part.token, true);
       else if (this.parts[i].data !== part) this.parts[i].data = part;
     });
   }

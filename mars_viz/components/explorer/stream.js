@@ -19,6 +19,7 @@ class Stream {
     this.parting = new Parting(this);
     this.frame = h("div", { class: "frame" }, this.element, this.parting.jump);
     this.unfolding = shares && new Unfolding(this, shares);
+    this.marks = new SlotMarks(this);
     this.places = new Placeholders(this.element, (entries) => this.seen(entries));
     this.chunks = [];
   }
@@ -27,6 +28,7 @@ class Stream {
   show(reading) {
     const { run } = reading;
     this.unfolding?.fold();
+    this.marks.forget();
     this.adopt(reading);
     this.list.clear();
     this.chunks = chunked(run, reading.recorded).map((range) => emptyChunk(run, range));
@@ -45,7 +47,7 @@ class Stream {
     const unfold = this.unfolding?.carry(reading.run);
     this.unfolding?.fold();
     if (this.selected !== null) this.outline(this.selected, false);
-    this.markDiffering(false);
+    this.marks.clear();
     this.parting.divider.remove();
     for (const chunk of this.list.built) chunk.stale ??= this.elements.standing(chunk.first, chunk.last);
     this.adopt(reading);
@@ -58,9 +60,10 @@ class Stream {
   adopt(reading) {
     const { run, recorded } = reading;
     const elements = new RoundElements(run, this.list, this.prefix);
-    Object.assign(this, { run, reading, elements, selected: null, flagged: reading.differs });
+    Object.assign(this, { run, reading, elements, selected: null });
     this.element.classList.toggle("tall", recorded.totals.tokens > 4 * ONE_CHUNK);
     this.element.classList.toggle("code", looksLikeCode(run, recorded));
+    this.flag();
   }
 
   /** Let the chunks have other ranges of rounds; as many as need be are added, or taken away at the end. */
@@ -143,14 +146,7 @@ class Stream {
   /** Mark the first token that the strict rule would have written otherwise. */
   flag() {
     const { differs } = this.reading;
-    if (differs === this.flagged) return;
-    this.markDiffering(false);
-    this.flagged = differs;
-    this.markDiffering(true);
-  }
-
-  markDiffering(on) {
-    for (const element of this.elementsOf(this.flagged)) element.classList.toggle("differs", on);
+    this.marks.show("differs", differs === null ? NO_SLOTS : new Set([differs]));
   }
 
   refresh(chunk) {
@@ -164,7 +160,7 @@ class Stream {
   /** Another trajectory's rounds make room for the reading's own. */
   replaceStale(chunk) {
     reconcile(this, chunk);
-    this.markDiffering(true);
+    this.marks.renew(this.run.slotAt[chunk.first], this.run.slotAt[chunk.last + 1]);
     if (this.selected !== null) this.outline(this.selected, true);
     if (this.unfolding?.isIn(chunk)) this.unfolding.grow();
   }
@@ -194,7 +190,7 @@ class Stream {
   named(slot, outcome) {
     const special = this.run.pieces.special[tokenOf(this.run, this.reading.now, slot)] ? " special" : "";
     const shade = this.shade(this.reading, slot);
-    return `t ${NAMES[outcome]}${special}${shade}${slot === this.selected ? " selected" : ""}${slot === this.flagged ? " differs" : ""}`;
+    return `t ${NAMES[outcome]}${special}${shade}${slot === this.selected ? " selected" : ""}${this.marks.of(slot)}`;
   }
 
   /** Another overlay: every built token looks otherwise. */
@@ -235,10 +231,15 @@ class Stream {
     const chunk = this.chunkOf(slot);
     if (!chunk) return;
     this.unfolding?.selected(slot);
-    if (reveal) this.bring(chunk);
     if (!this.elements.tokens[slot]) this.element.removeAttribute("aria-activedescendant"); // it named another token
     this.outline(slot, true);
-    if (reveal) scrollInto(this.element, this.elementsOf(slot).at(-1) ?? this.elements.rounds[roundOf(this.run, slot)]);
+    if (reveal) this.reveal(slot);
+  }
+
+  /** Let a slot's token be seen, wherever in a long text it stands. */
+  reveal(slot) {
+    this.bring(this.chunkOf(slot));
+    scrollInto(this.element, this.elementsOf(slot).at(-1) ?? this.elements.rounds[roundOf(this.run, slot)]);
   }
 
   /** Those that stand for a slot, in the text and in the unfolded tree; the last one is where the keys are. */

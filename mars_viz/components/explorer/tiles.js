@@ -46,13 +46,15 @@ function mark(element, name, rounded = false) {
 class Tiles {
   constructor() {
     this.cells = {};
+    this.pinned = {}; // the pinned setting's numbers beside those
     this.groups = {};
     this.at = h("span", { class: "at" }); // the setting at which it was measured, wherever the dials stand now
     const groups = ["run", "strict", "clock"].map((group) => {
       this.groups[group] = tag();
       const tiles = TILES.filter((tile) => tile.group === group).map(({ name, label, tip }) => {
         this.cells[name] = h("dd", { "data-number": name });
-        return h("div", { class: `tile ${name}`, "data-tip": tip ?? "", tabindex: "0" }, h("dt", {}, label), this.cells[name]);
+        this.pinned[name] = h("dd", { class: "was", hidden: true });
+        return h("div", { class: `tile ${name}`, "data-tip": tip ?? "", tabindex: "0" }, h("dt", {}, label), this.cells[name], this.pinned[name]);
       });
       return h("div", { class: "group" }, h("dl", {}, ...tiles), group === "clock" ? this.at : null, this.groups[group]);
     });
@@ -73,6 +75,14 @@ class Tiles {
     const models = target && drafter ? ` Target ${target}, drafter ${drafter}.` : "";
     const on = [device.full || device.short || "an unknown device", dtype].filter(Boolean).join(", ");
     this.cells.speed.parentElement.dataset.tip = `Tokens of the recorded text / seconds of its decoding, prefill excluded, on ${on}.${models}`;
+  }
+
+  /** Have these numbers, the pinned setting's, beside those of the one shown; null for none. */
+  compare(values) {
+    for (const { name, read: text } of TILES) {
+      this.pinned[name].hidden = !values || !text;
+      if (values && text) say(this.pinned[name], `pinned ${text(values)}`);
+    }
   }
 
   /** What waits until the hand rests: nobody can hover while it moves. */

@@ -55,7 +55,7 @@ class Following:
         elif before == run and self.on and session.view.run not in ("", run):
             self.on, self.said = False, OPENED
         if self.on and (before != run or session.view.cuts != shown.view.cuts):
-            session.view = shown.view
+            session.view = replace(shown.view, pin_run=session.view.pin_run)
             session.notices.clear()
 
     def switch(self, on: bool) -> None:
@@ -91,8 +91,8 @@ def arrive(session: Session, shelf: RunCatalogue) -> None:
         following().settle(session, shown_in(its, shelf))
 
 
-def draw(session: Session, run: Run, shelf: RunCatalogue, store: RunStore) -> None:
-    """Above the run: what the class sees, and the buttons or the switch; then the element. `store` keeps a run of this
+def draw(place: DeltaGenerator, session: Session, run: Run, shelf: RunCatalogue, store: RunStore) -> None:
+    """In that place what the class sees, and the buttons or the switch; then the element. `store` keeps a run of this
     tab that is to be shown."""
     its = server_class()
     if its is None:
@@ -105,7 +105,7 @@ def draw(session: Session, run: Run, shelf: RunCatalogue, store: RunStore) -> No
     here = shown is not None and shown.view.run == view.run
     if teaches and here:
         its.board.renew(run, view.cuts)
-    row = st.container(horizontal=True, vertical_alignment="center", key="class-bar")
+    row = place.container(horizontal=True, vertical_alignment="center", key="class-bar")
     if teaches:
         _teach(row, its, shown, here, partial(_show, its, session, run, shelf, store))
     elif shown is not None:

@@ -41,6 +41,11 @@ class ShownRun:
         }
 
 
+def place_in(view: View) -> View:
+    """What of a view the class is shown: nothing that its owner has pinned."""
+    return View(view.run, view.dial, view.overlay, view.selected, view.gamma, view.cuts)
+
+
 class ShownBoard:
     """What is shown now; nothing at first."""
 
@@ -74,7 +79,7 @@ class ShownBoard:
 
     def show(self, run: Run, title: str, view: View) -> None:
         """Put a run before the class, where this view stands in it."""
-        self._put(ShownRun(run, title, fitted(view, run).view))
+        self._put(ShownRun(run, title, fitted(place_in(view), run).view))
 
     def stop(self) -> None:
         """Show nothing."""

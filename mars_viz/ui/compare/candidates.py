@@ -60,7 +60,7 @@ def contender(choice: Choice, shelf: RunCatalogue) -> Candidate:
     BadInput as `source_of` does, and for a setting nobody mapped."""
     source = source_of(choice, shelf)
     run = _at(source, choice).unmapped
-    return Candidate(simplest(choice, source), source, run, shelf.labels[choice.run], _right(run))
+    return Candidate(simplest(choice, source), source, run, shelf.labels[choice.run], right_answer(run))
 
 
 def _at(source: Run, choice: Choice) -> Run:
@@ -77,7 +77,8 @@ def _at(source: Run, choice: Choice) -> Run:
     return source.dial_map.at(dial, gamma)
 
 
-def _right(run: Run) -> bool | None:
+def right_answer(run: Run) -> bool | None:
+    """Whether a run's answer is right, by the built-in tasks; None where its prompt is none of theirs."""
     item = recognised(run.prompt)
     if item is None or item.answer is None:
         return None

@@ -10,7 +10,7 @@ import pandas as pd
 from mars_viz.analysis.differences import Difference
 from mars_viz.escapes import Html, html, joined
 from mars_viz.ui import theme
-from mars_viz.ui.compare.compare_words import SIDES, Names, change, written
+from mars_viz.ui.compare.compare_words import MEANING, Names, change, short_names, written
 from mars_viz.ui.compare.sweep_pair import SweepRow, words
 
 _STYLE = """
@@ -45,13 +45,6 @@ _STYLE = """
     font-size: .85rem; }
 }
 """
-LONG = 24
-"""Characters of a name that is not said with every number on a narrow screen."""
-_MEANING = {
-    "exact": "Exact: counted on the text that its own setting generates.",
-    "measured": "Measured: wall clock of the recorded decoding, on its device.",
-    "modelled": "Modelled: counted passes times their measured costs on one device; not wall clock.",
-}
 
 
 def style() -> None:
@@ -61,7 +54,7 @@ def style() -> None:
 
 def tag(stands: str) -> Html:
     """What a number stands on, as HTML."""
-    return Html(f'<span class="mv-tag" title="{html(_MEANING[stands])}">{html(stands)}</span>')
+    return Html(f'<span class="mv-tag" title="{html(MEANING[stands])}">{html(stands)}</span>')
 
 
 def lead(sentence: str, stands: str = "exact") -> None:
@@ -137,13 +130,12 @@ class _TableLine:
 
 
 def _table(label: str, names: Names, lines: Sequence[_TableLine], kind: str = "") -> None:
-    long = max(len(names.left), len(names.right)) > LONG
-    beside = SIDES if long else names  # each number's, where there is no room for columns
+    left, right = short_names(names)
     body = joined(
         Html(
             f'<tr><th scope="row" title="{html(line.meaning)}">{html(line.name)}</th>'
-            f'<td data-name="{html(beside.left)}">{html(line.left)}</td>'
-            f'<td data-name="{html(beside.right)}">{html(line.right)}</td>'
+            f'<td data-name="{html(left)}">{html(line.left)}</td>'
+            f'<td data-name="{html(right)}">{html(line.right)}</td>'
             f'<td class="change" data-name="difference">{html(line.change)}</td><td>{html(tag(line.stands))}</td></tr>'
         )
         for line in lines

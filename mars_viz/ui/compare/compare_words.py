@@ -41,6 +41,22 @@ SIDES = Names("reference", "compared")
 """What they are called where there is no room for more."""
 
 
+MEANING = {
+    "exact": "Exact: counted on the text that its own setting generates.",
+    "measured": "Measured: wall clock of the recorded decoding, on its device.",
+    "modelled": "Modelled: counted passes times their measured costs on one device; not wall clock.",
+}
+"""What numbers stand on, by the word beside them."""
+LONG = 24
+"""Characters of a name that is not said with every number on a narrow screen."""
+
+
+def short_names(names: Names) -> tuple[str, str]:
+    """What they are called beside each number, where there is no room for columns."""
+    short = SIDES if max(len(names.left), len(names.right)) > LONG else names
+    return short.left, short.right
+
+
 def named(left: Candidate, right: Candidate) -> Names:
     """As short as tells them apart: by dial, by rule, by models, by the line of their runs."""
     if left.choice == right.choice:

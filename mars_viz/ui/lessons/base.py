@@ -3,7 +3,7 @@ the server's worker for what a lesson needs. All text that is not ours is escape
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -12,7 +12,7 @@ import streamlit as st
 from plotly.graph_objects import Figure
 
 from mars_viz import figures
-from mars_viz.components.lesson import Kind, Knob, lesson_figure
+from mars_viz.components.lesson import lesson_figure
 from mars_viz.escapes import Html, html, markdown
 from mars_viz.figures import Theme
 from mars_viz.figures.style import UNBROKEN
@@ -24,6 +24,7 @@ from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.jobs.worker import LEFT
 from mars_viz.ui.lessons.needs import Facts, Need, lacking, ruled_out
 from mars_viz.ui.lessons.page_state import LessonPageState, write_address
+from mars_viz.ui.lessons.pictures import BUILT_IN_PAIR, LessonAside, LessonPicture
 from mars_viz.ui.models_form import not_built_in
 from mars_viz.ui.session import Session, current_session
 from mars_viz.ui.theme import chart
@@ -97,6 +98,15 @@ class Lesson:
     """What is folded below all, in the page's width; None for the run's stepper."""
     whole_width: bool = False
     """True if the picture needs the page's width; the words then stand above it."""
+    picture: Callable[[Run, Iterable[Run]], LessonPicture | None] | None = None
+    """Its figure where nobody chooses anything but its knobs, of a run that lacks nothing and all runs beside it; None
+    of a run that it cannot be drawn of. None for a lesson that is shown by the explorer."""
+    told: Callable[[Run], str] | None = None
+    """What that figure says of the run, as a sentence."""
+    aside: Callable[[Run, Theme], LessonAside | None] | None = None
+    """What stands beside it where nothing can be measured or graded anew."""
+    played: Callable[[Run], Run | None] | None = None
+    """The run that its stepper plays; None for the run itself."""
     caution: Callable[[Run], str] | None = None
     """What has to be said of a run that serves, as a sentence; empty where nothing has."""
 
@@ -208,14 +218,12 @@ def _has_key(figure: Figure) -> bool:
     return any((words.yref, words.y, words.yanchor) == ("paper", 1, "bottom") for words in figure.layout.annotations)
 
 
-def moving(
-    room: LessonContext, kind: Kind, knobs: Sequence[Knob], figure: Mapping[str, Any], label: str
-) -> dict[str, float]:
+def moving(room: LessonContext, shown: LessonPicture) -> dict[str, float]:
     """Show the figure, and return where its knobs rest; what was moved becomes part of the address."""
     known = room.desk.view.knobs
-    key = f"lesson-{kind.value}-{room.run_id}"
-    stands = lesson_figure(kind, knobs, figure, known, key=key, label=label, large=room.large)
-    moved = {knob.name: stands[knob.name] for knob in knobs if stands[knob.name] != knob.start}
+    key = f"lesson-{shown.kind.value}-{room.run_id}"
+    stands = lesson_figure(shown.kind, shown.knobs, shown.figure, known, key=key, label=shown.label, large=room.large)
+    moved = {knob.name: stands[knob.name] for knob in shown.knobs if stands[knob.name] != knob.start}
     if moved != known:
         room.desk.change(knobs=moved)
     write_address(room.desk)
@@ -227,7 +235,7 @@ def whose(room: LessonContext, name: str) -> str:
     there is none."""
     task = room.desk.tasks.get(name)
     models = "" if task is None else not_built_in(task.choice)
-    return models or "The built-in pair"
+    return models or BUILT_IN_PAIR
 
 
 POLL = 0.5

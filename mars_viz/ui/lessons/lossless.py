@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from mars_viz.run import Run
 from mars_viz.ui.lessons import base, thumbs
 from mars_viz.ui.lessons.base import Lesson, LessonContext, forget, moving
 from mars_viz.ui.lessons.needs import BOTH_KNOWN, SAMPLED, UNCUT, is_lossless
+from mars_viz.ui.lessons.pictures import LessonPicture
 
 DRAWS = tuple(10 ** (step // 3) * (1, 2, 5)[step % 3] for step in range(3, 16))  # 10, 20, 50, … 100 000
 SHOWN = tuple(sorted({*DRAWS, *np.geomspace(DRAWS[0], DRAWS[-1], 180).round().astype(int).tolist()}))
@@ -26,20 +28,43 @@ MOST = 40
 def show(room: LessonContext) -> None:
     """The position to move, both distributions there, and the simulation."""
     found = places(room.run)[:MOST]
-    best = max(range(len(found)), key=lambda i: overlap(room.run, found[i]).telling)
-    labels = [_label(room, place) for place in found]
+    labels = [_label(room.run, place) for place in found]
     forget("place", labels)
-    chosen = st.selectbox("Drafted token", labels, best, key="place", bind="query-params")
-    place = found[labels.index(chosen)]
-    laws = overlap(room.run, place)
-    figure = told(laws, [_name(room, token) for token in laws.tokens])
+    chosen = st.selectbox("Drafted token", labels, found.index(telling(room.run)), key="place", bind="query-params")
+    laws = overlap(room.run, found[labels.index(chosen)])
+    moving(room, _pictured(room.run, laws))
+    base.finding(finding(laws))
+
+
+def telling(run: Run) -> Place:
+    """The position at which most can be seen."""
+    return max(places(run)[:MOST], key=lambda place: overlap(run, place).telling)
+
+
+def picture(run: Run, beside: Iterable[Run]) -> LessonPicture:
+    """Both distributions where most can be seen of them."""
+    return _pictured(run, overlap(run, telling(run)))
+
+
+def _pictured(run: Run, laws: Overlap) -> LessonPicture:
+    figure = told(laws, [_name(run, token) for token in laws.tokens])
     knob = Knob("draws", "Trials", 1000, stops=DRAWS, help="How often a token is drafted and judged")
-    moving(room, Kind.LOSSLESS, (knob,), figure, "Both distributions, and trials of rejection sampling on them")
+    return LessonPicture(Kind.LOSSLESS, (knob,), figure, "Both distributions, and trials of rejection sampling on them")
+
+
+def finding(laws: Overlap) -> str:
+    """What becomes of drafts there."""
     apart = 1 - laws.acceptance
-    base.finding(
+    return (
         f"A draft is kept with probability {number(laws.acceptance)} (grey), rejected with {number(apart)} (orange); "
         "what is written instead (blue) has the same area."
     )
+
+
+def finding_where(run: Run) -> str:
+    """The same, and at which position."""
+    place = telling(run)
+    return f"At {_label(run, place)}. {finding(overlap(run, place))}"
 
 
 def told(laws: Overlap, names: list[str]) -> dict[str, Any]:
@@ -60,13 +85,13 @@ def told(laws: Overlap, names: list[str]) -> dict[str, Any]:
     }
 
 
-def _name(room: LessonContext, token: int) -> str:
-    return "rest" if token == OTHERS else shown_token(room.run.pieces[token].text, 10)
+def _name(run: Run, token: int) -> str:
+    return "rest" if token == OTHERS else shown_token(run.pieces[token].text, 10)
 
 
-def _label(room: LessonContext, place: Place) -> str:
-    token = int(room.run.rounds[place.round].speculation.tokens[place.node])
-    return f"round {place.round + 1}, draft {place.node + 1}: “{shown_token(room.run.pieces[token].text)}”"
+def _label(run: Run, place: Place) -> str:
+    token = int(run.rounds[place.round].speculation.tokens[place.node])
+    return f"round {place.round + 1}, draft {place.node + 1}: “{shown_token(run.pieces[token].text)}”"
 
 
 def caution(run: Run) -> str:
@@ -104,4 +129,6 @@ LESSON = Lesson(
     caution=caution,
     show=show,
     thumbnail=thumbs.two_laws,
+    picture=picture,
+    told=finding_where,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from mars_viz.run import Run
 from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.base import Lesson, LessonContext, moving
 from mars_viz.ui.lessons.needs import RUNNER_UP
+from mars_viz.ui.lessons.pictures import LessonPicture
 
 REACH = 40
 """Largest constant, either way."""
@@ -31,20 +33,19 @@ STEEP = np.array([0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1, 1.5, 2])
 
 def show(room: LessonContext) -> None:
     """The constant to move, the ratios under it, and whose verdicts change."""
-    knob = Knob("shift", "c, added to every logit", -8.0, low=-REACH, high=REACH)
-    moving(room, Kind.SHIFT, (knob,), _figure(room.run), "What a constant added to every logit changes")
-
-
-def _figure(run: Run) -> dict[str, Any]:
-    """Everything that is drawn, worked out once for a run."""
     known = st.session_state.get("learn-shift")
-    if known is None or known[0] is not run:
-        calls, own = close_calls(run), own_dial(run, RULES["mars"])
-        theta = THETA.default if own is None else own
-        figure = curves(calls, theta) | verdicts(run, calls) | {"theta": theta, "reach": REACH}
-        known = st.session_state["learn-shift"] = (run, figure)
-    found: dict[str, Any] = known[1]
-    return found
+    if known is None or known[0] is not room.run:  # worked out once for a run
+        known = st.session_state["learn-shift"] = (room.run, picture(room.run, ()))
+    moving(room, known[1])
+
+
+def picture(run: Run, beside: Iterable[Run]) -> LessonPicture:
+    """Everything that is drawn."""
+    calls, own = close_calls(run), own_dial(run, RULES["mars"])
+    theta = THETA.default if own is None else own
+    figure = curves(calls, theta) | verdicts(run, calls) | {"theta": theta, "reach": REACH}
+    knob = Knob("shift", "c, added to every logit", -8.0, low=-REACH, high=REACH)
+    return LessonPicture(Kind.SHIFT, (knob,), figure, "What a constant added to every logit changes")
 
 
 def verdicts(run: Run, calls: RunnerUps) -> dict[str, Any]:
@@ -114,4 +115,5 @@ LESSON = Lesson(
     needs=(RUNNER_UP,),
     show=show,
     thumbnail=thumbs.shifted_ratios,
+    picture=picture,
 )

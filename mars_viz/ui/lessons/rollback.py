@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import streamlit as st
 
 from mars_viz.analysis.lesson_sums import gain
@@ -13,15 +15,27 @@ from mars_viz.ui import theme
 from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.base import Fold, Lesson, LessonContext, moving
 from mars_viz.ui.lessons.needs import CHAINS, GREEDY, ROUNDS, STRICT_KNOWN
+from mars_viz.ui.lessons.pictures import LessonPicture
 from mars_viz.ui.lessons.watch import watch
 
 
 def show(room: LessonContext) -> None:
     """The block length to move, and its price."""
-    known = _prices(room.run)
-    if not known:
+    shown = _pictured(room.run, _prices(room.run))
+    if shown is None:
         theme.note("The dial map of this run was cut short before its strict text. Choose another run.")
         return
+    moving(room, shown)
+
+
+def picture(run: Run, beside: Iterable[Run]) -> LessonPicture | None:
+    """The price of every known block length."""
+    return _pictured(run, prices(run))
+
+
+def _pictured(run: Run, known: tuple[Price, ...]) -> LessonPicture | None:
+    if not known:
+        return None
     prices_told = [
         {
             "gamma": price.gamma,
@@ -29,13 +43,15 @@ def show(room: LessonContext) -> None:
             "lost": price.rolled_back,
             "passes": price.passes,
             "title": heading(price),
-            "words": words(price, room.run),
+            "words": words(price, run),
         }
         for price in known
     ]
     gammas = tuple(price.gamma for price in known)
-    knob = Knob("drafted", "γ, draft length", _own(room.run, gammas), stops=gammas)
-    moving(room, Kind.ROLLBACK, (knob,), {"prices": prices_told}, "What strict verification keeps and rolls back")
+    knob = Knob("drafted", "γ, draft length", _own(run, gammas), stops=gammas)
+    return LessonPicture(
+        Kind.ROLLBACK, (knob,), {"prices": prices_told}, "What strict verification keeps and rolls back"
+    )
 
 
 def strict_steps(room: LessonContext) -> None:
@@ -45,6 +61,12 @@ def strict_steps(room: LessonContext) -> None:
         asked = room.desk.view.knobs.get("drafted")
         gamma = int(asked) if asked in gammas else _own(room.run, gammas)
         watch(room, _strict(room, gamma), f"strict-{room.run_id}-{gamma}")
+
+
+def strict_text(run: Run) -> Run | None:
+    """The strict text at the run's own block length; None where nobody knows it at any."""
+    gammas = tuple(price.gamma for price in prices(run))
+    return strict_run(run, _own(run, gammas)) if gammas else None
 
 
 def heading(price: Price) -> str:
@@ -112,4 +134,6 @@ LESSON = Lesson(
     show=show,
     thumbnail=thumbs.kept_and_lost,
     steps=Fold("Watch the strict text step by step", strict_steps),
+    picture=picture,
+    played=strict_text,
 )

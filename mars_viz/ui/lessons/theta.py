@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import streamlit as st
@@ -9,6 +10,7 @@ import streamlit as st
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
 from mars_viz.demo.tasks import FREE_WORDING, final_answer
 from mars_viz.dialmap import DialMap, Segment
+from mars_viz.figures import Theme
 from mars_viz.figures.lessons import accuracy_curve
 from mars_viz.prompts import recognised
 from mars_viz.records import first_difference
@@ -21,13 +23,28 @@ from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.base import Lesson, LessonContext, asked, draw, whose
 from mars_viz.ui.lessons.needs import TEXTS, THETA_DIAL, mapped_gamma
 from mars_viz.ui.lessons.page_state import write_address
+from mars_viz.ui.lessons.pictures import BUILT_IN_PAIR, LessonAside, LessonPicture
 
 
 def show(room: LessonContext) -> None:
     """The dial to move, what it buys, and what it writes."""
-    run, made = room.run, room.run.dial_map
+    made, view, shown = room.run.dial_map, room.desk.view, picture(room.run, ())
+    assert made is not None  # the lesson needs it
+    asked = {} if view.dial is None else {"dial": _inside(made, view.dial)}
+    key = f"lesson-choosing-{room.run_id}"
+    at = lesson_figure(shown.kind, shown.knobs, shown.figure, asked, key=key, label=shown.label, large=room.large)[
+        "dial"
+    ]
+    if at != _standing(room, made):
+        room.desk.change(dial=at, frame=None)
+    write_address(room.desk)
+
+
+def picture(run: Run, beside: Iterable[Run]) -> LessonPicture:
+    """Every text of the map, and what it yields."""
+    made = run.dial_map
     assert made is not None and made.rule.dial is not None  # the lesson needs it
-    dial, view = made.rule.dial, room.desk.view
+    dial = made.rule.dial
     exercise, strict = recognised(run.prompt), made.segment(_strict(made), mapped_gamma(run))
     answer = exercise.answer if exercise else None
     figure = {
@@ -40,14 +57,7 @@ def show(room: LessonContext) -> None:
     label = f"{dial.name.capitalize()} {dial.symbol}; {dial.strict:g} is strict"
     own = _inside(made, dial.checked(run.settings.dial))
     knob = Knob("dial", label, own, made.span.low, made.span.high, dial.step, digits=3, exact=True)
-    asked = {} if view.dial is None else {"dial": _inside(made, view.dial)}
-    key = f"lesson-choosing-{room.run_id}"
-    at = lesson_figure(
-        Kind.CHOOSING, (knob,), figure, asked, key=key, label="What every setting of the dial writes", large=room.large
-    )["dial"]
-    if at != _standing(room, made):
-        room.desk.change(dial=at, frame=None)
-    write_address(room.desk)
+    return LessonPicture(Kind.CHOOSING, (knob,), figure, "What every setting of the dial writes")
 
 
 def accuracy(room: LessonContext) -> None:
@@ -65,7 +75,22 @@ def accuracy(room: LessonContext) -> None:
         figure = accuracy_curve(graded.right, graded.exercises, made.rule.dial.symbol, at, room.theme)
         with place:
             draw(room, figure, "theta-accuracy")
-            theme.small(f"{whose(room, 'graded')}, {Mars.title}, greedy, on held-out exercises in free wording.")
+            theme.small(_stands_on(whose(room, "graded")))
+
+
+def _stands_on(graded: str) -> str:
+    return f"{graded}, {Mars.title}, greedy, on held-out exercises in free wording."
+
+
+def recorded_accuracy(run: Run, colours: Theme) -> LessonAside | None:
+    """What the run's own setting costs in right answers, as it comes with the product."""
+    made, graded = run.dial_map, recorded_grades()
+    assert made is not None and made.rule.dial is not None  # the lesson needs it
+    at = _inside(made, made.rule.dial.checked(run.settings.dial))
+    if graded is None or made.rule.name != Mars.name or not graded.right.low <= at <= graded.right.high:
+        return None
+    figure = accuracy_curve(graded.right, graded.exercises, made.rule.dial.symbol, at, colours)
+    return LessonAside(figure, _stands_on(BUILT_IN_PAIR))
 
 
 def _standing(room: LessonContext, made: DialMap) -> float:
@@ -138,4 +163,6 @@ LESSON = Lesson(
     show=show,
     thumbnail=_thumbnail,
     beside=accuracy,
+    picture=picture,
+    aside=recorded_accuracy,
 )

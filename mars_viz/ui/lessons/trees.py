@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 
 import numpy as np
@@ -15,6 +16,7 @@ from mars_viz.samples import recorded_costs
 from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.base import Lesson, LessonContext, moving
 from mars_viz.ui.lessons.needs import GREEDY, SECOND_CHOICE
+from mars_viz.ui.lessons.pictures import LessonPicture
 
 MOST = 32
 """Nodes of a draft."""
@@ -26,14 +28,14 @@ WIDEST = 0.2
 
 def show(room: LessonContext) -> None:
     """How much faster a tree and a chain of each number of nodes are, where three dials stand."""
-    found = choices(room.run)
-    moving(
-        room,
-        Kind.BRANCHING,
-        dials(found),
-        {**theory(), "widest": WIDEST, "own": words(found)},
-        "Speed-up of trees and of chains",
-    )
+    moving(room, picture(room.run, ()))
+
+
+def picture(run: Run, beside: Iterable[Run]) -> LessonPicture:
+    """The formula, with what the run says of its drafter."""
+    found = choices(run)
+    figure = {**theory(), "widest": WIDEST, "own": words(found)}
+    return LessonPicture(Kind.BRANCHING, dials(found), figure, "Speed-up of trees and of chains")
 
 
 @cache
@@ -119,4 +121,5 @@ LESSON = Lesson(
     caution=caution,
     show=show,
     thumbnail=thumbs.branches,
+    picture=picture,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import cache, partial
 
 import numpy as np
@@ -11,15 +12,17 @@ import streamlit as st
 from mars_viz.analysis.lesson_sums import Gain, expected_tokens, gain, round_cost
 from mars_viz.components.lesson import Kind, Knob
 from mars_viz.costs import Costs, disturbance
+from mars_viz.figures import Theme
 from mars_viz.figures.lessons import pass_costs, run_times
 from mars_viz.figures.words import number, short_device
-from mars_viz.run import Settings
+from mars_viz.run import Run, Settings
 from mars_viz.samples import recorded_costs
 from mars_viz.ui import theme
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.base import Lesson, LessonContext, asked, draw, moving, whose
 from mars_viz.ui.lessons.needs import CHAINS, JUDGED
+from mars_viz.ui.lessons.pictures import BUILT_IN_PAIR, LessonAside, LessonPicture
 
 LONGEST = 16
 """γ of the dial."""
@@ -31,8 +34,13 @@ MEASURED = 8
 
 def show(room: LessonContext) -> None:
     """The formula with three dials, and what the samples measured: other runs' clocks may have been disturbed."""
-    found = gain(room.run)
-    runs = {run.title or run.prompt[:40]: gain(run) for run in room.samples()}
+    moving(room, picture(room.run, room.samples()))
+
+
+def picture(run: Run, beside: Iterable[Run]) -> LessonPicture:
+    """The formula, with the gain of each run."""
+    found = gain(run)
+    runs = {each.title or each.prompt[:40]: gain(each) for each in beside}
     figure = {
         "runs": [
             {"name": name, "alpha": each.alpha, "gamma": each.gamma, "c": each.c, "speedUp": each.speed_up}
@@ -42,7 +50,7 @@ def show(room: LessonContext) -> None:
         "theory": theory(),
         "own": f"This run: τ = {number(found.tau)} with α = {number(found.alpha)} and γ = {found.gamma} (exact).",
     }
-    moving(room, Kind.DRAFTING, dials(found), figure, "Speed-up by the formula, and of the sample runs")
+    return LessonPicture(Kind.DRAFTING, dials(found), figure, "Speed-up by the formula, and of the sample runs")
 
 
 @cache
@@ -72,11 +80,22 @@ def passes(room: LessonContext) -> None:
             _own_times(room)
             return
         draw(room, pass_costs(costs, room.theme), "why-passes")
-        said = f"Measured, {whose(room, 'costs')}" if costs is here else whose(room, "")
         more = f"{costs.device}, {costs.dtype}, caches of {costs.cache_length} positions"
-        theme.small(f"{said}, {short_device(costs.device)}; 95 % intervals, n = {costs.repeats}", more)
-        if disturbed := disturbance(costs):
-            theme.note(disturbed)
+        theme.small(
+            _stands_on(costs, f"{whose(room, 'costs')}, measured here" if costs is here else whose(room, "")), more
+        )
+        if said := disturbance(costs):
+            theme.note(said)
+
+
+def _stands_on(costs: Costs, measured: str) -> str:
+    return f"{measured}, {short_device(costs.device)}; 95 % intervals, n = {costs.repeats}"
+
+
+def recorded_passes(run: Run, colours: Theme) -> LessonAside | None:
+    """What a pass costs, as it comes with the product."""
+    costs = recorded_costs()
+    return None if costs is None else LessonAside(pass_costs(costs, colours), _stands_on(costs, BUILT_IN_PAIR))
 
 
 def _own_times(room: LessonContext) -> None:
@@ -120,4 +139,6 @@ LESSON = Lesson(
     show=show,
     thumbnail=thumbs.speed_up,
     beside=passes,
+    picture=picture,
+    aside=recorded_passes,
 )

@@ -1,7 +1,7 @@
-"""Renaming, deleting and bringing back what is kept on the Live page, runs and races alike.
+"""Renaming, deleting and bringing back what is kept, runs and races alike.
 
-Knows the desk, and of what is kept its names and its store. Each is asked for in a popover of its own, whose key is the
-run's: it closes once that is done, and can never be open on another.
+Knows what a page remembers of it, and of what is kept its names and its store. A race is changed in a popover of its
+own, whose key is the race's: it closes once that is done, and can never be open on another.
 """
 
 from __future__ import annotations
@@ -14,16 +14,30 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz.errors import BadInput
-from mars_viz.escapes import Html, html, markdown
+from mars_viz.escapes import markdown
 from mars_viz.runstore import Makers
 from mars_viz.runstore.store import LONGEST_TITLE
 from mars_viz.ui import theme, visitors
 from mars_viz.ui.live import live_words
-from mars_viz.ui.live.page_state import LivePageState
 
 Width = Literal["content", "stretch"]
 COLUMNS = (6.0, 1.2, 1.2, 1.7)
 """Of a line: words, and three buttons."""
+
+
+class ChangesOf(Protocol):
+    """What a page remembers of what was changed there."""
+
+    notices: list[str]
+    """Sentences to show."""
+    deleted: set[str]
+    """What was deleted here, by `Item.key`."""
+    refused: dict[str, str]
+    """By `Item.key`, why what was asked for last cannot be."""
+
+    def forget(self, name: str) -> None:
+        """What has this name is deleted."""
+        ...
 
 
 class Store(Protocol):
@@ -75,9 +89,7 @@ class Item:
         return self.store.makers.refusal(self.name, visitors.mark())
 
 
-def popover(
-    place: DeltaGenerator, desk: LivePageState, item: Item, unsettled: str = "", width: Width = "content"
-) -> None:
+def popover(place: DeltaGenerator, desk: ChangesOf, item: Item, unsettled: str = "", width: Width = "content") -> None:
     """The button that opens what can be changed; `unsettled` says why that cannot be now."""
     refused = unsettled or item.refusal
     with place.popover(
@@ -99,19 +111,7 @@ def popover(
         )  # fmt: skip
 
 
-def settle(desk: LivePageState) -> None:
-    """Where two clicks meet Delete, the second is for no other button: for a second the list answers none."""
-    if count := len(desk.deleted):
-        name = f"mv-second-click-{count}"  # another name begins the animation anew
-        theme.show(
-            Html(
-                f'<style>[class*="st-key-saved-"] button {{ animation: {html(name)} 1s; }} '
-                f"@keyframes {html(name)} {{ from, to {{ pointer-events: none; }} }}</style>"
-            )
-        )
-
-
-def deleted(desk: LivePageState, item: Item) -> None:
+def deleted(desk: ChangesOf, item: Item) -> None:
     """A line where it stood, or in the bin."""
     with st.container(key=f"deleted-{item.key}"):
         words, button = st.columns(COLUMNS, vertical_alignment="center")[::3]
@@ -124,7 +124,7 @@ def deleted(desk: LivePageState, item: Item) -> None:
         )  # fmt: skip
 
 
-def bin_of(desk: LivePageState, items: list[Item]) -> None:
+def bin_of(desk: ChangesOf, items: list[Item]) -> None:
     """What was deleted in another tab, or before this one was opened, of what this browser may bring back."""
     mine = [item for item in items if not item.refusal]
     if mine:
@@ -133,20 +133,20 @@ def bin_of(desk: LivePageState, items: list[Item]) -> None:
                 deleted(desk, item)
 
 
-def lost(desk: LivePageState, kind: str, items: list[Item]) -> None:
+def lost(desk: ChangesOf, kind: str, items: list[Item]) -> None:
     """What was refused of something that is not among these any more."""
     for key in desk.refused.keys() - {item.key for item in items}:
         if key.startswith(f"{kind}-"):
             theme.note(desk.refused[key])
 
 
-def rename(desk: LivePageState, item: Item) -> None:
+def rename(desk: ChangesOf, item: Item) -> None:
     """Give it the title that is written beside it."""
     title = str(st.session_state[f"title-{item.key}"])
-    _attempt(desk, item, lambda: item.store.rename(item.name, title, item.heading))
+    attempt(desk, item, lambda: item.store.rename(item.name, title, item.heading))
 
 
-def delete(desk: LivePageState, item: Item) -> None:
+def delete(desk: ChangesOf, item: Item) -> None:
     """Move it to the bin."""
 
     def gone() -> None:
@@ -154,20 +154,20 @@ def delete(desk: LivePageState, item: Item) -> None:
         desk.forget(item.name)
         desk.deleted.add(item.key)
 
-    _attempt(desk, item, gone)
+    attempt(desk, item, gone)
 
 
-def undo(desk: LivePageState, item: Item) -> None:
+def undo(desk: ChangesOf, item: Item) -> None:
     """Bring it back from the bin."""
 
     def back() -> None:
         item.store.restore(item.name)
         desk.deleted.discard(item.key)
 
-    _attempt(desk, item, back)
+    attempt(desk, item, back)
 
 
-def _attempt(desk: LivePageState, item: Item, deed: Callable[[], object]) -> None:
+def attempt(desk: ChangesOf, item: Item, deed: Callable[[], object]) -> None:
     """Change it, if this browser may, and close its popover; what is wrong stands beside it, and leaves that open."""
     desk.notices.clear()
     desk.refused.clear()

@@ -26,15 +26,17 @@ _DEFAULT = Settings()
 _WHOLE = ("gamma", "seed", "max_new_tokens", "top_k")
 
 
+SAVED = "saved"
+"""What links said of the kept runs, which have a page of their own."""
+
+
 class Show(Enum):
-    """The three views."""
+    """The views."""
 
     DECODE = "decode"
     """A decode, under way or over."""
     RACE = "race"
     """A race."""
-    SAVED = "saved"
-    """What is kept."""
 
 
 def _settings(parameters: Mapping[str, str], complaints: list[str]) -> Settings:

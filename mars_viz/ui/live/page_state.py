@@ -29,7 +29,7 @@ from mars_viz.ui.live.live_link import LiveView, Show
 from mars_viz.ui.live.races import race_store
 from mars_viz.ui.session import Session, remembered
 
-TEXT, RACES, SAVED = "Live text", "Races", "Saved runs"
+TEXT, RACES = "Live text", "Races"
 """What the page can show; the buttons that make it are named for what they do."""
 NEXT = "live-next"
 """Under which name the session keeps what the page is to show next."""

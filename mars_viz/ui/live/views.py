@@ -1,5 +1,5 @@
-"""What the Live page shows: its decode, its races, the kept runs, each with what can be done with it, and the models
-that are loaded. Knows the tab's memory of the page, the stores and the worker."""
+"""What the Live page shows: its decode, its races, each with what can be done with it, and the models that are
+loaded. Knows the tab's memory of the page, the stores and the worker."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from mars_viz.components.race import racing as lanes_so_far
 from mars_viz.costs import disturbance
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
-from mars_viz.figures.words import counted
 from mars_viz.race import Race, RaceEntry
 from mars_viz.race.records import race_frame
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import MAX_ZIP
-from mars_viz.runstore import KeptRun, RunStatus, by_age
-from mars_viz.ui import faults, navigation, share, tab_jobs, theme, visitors
+from mars_viz.ui import faults, navigation, share, tab_jobs, theme
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.live import changing, head_check, live_words, races
 from mars_viz.ui.live.page_state import LivePageState, Wanted
@@ -165,68 +163,6 @@ def racing(desk: LivePageState) -> None:
         share, words = status.share, live_words.waiting(progress, status, worker.ahead(job))
     progress_bar(job, share, words, key="cancel-race")
     lanes_so_far(progress.texts, job.prompt, job.settings, job=desk.racing, key="race-lanes")
-
-
-LISTED = 30
-"""Runs on the page, until all are asked for."""
-
-
-def saved(desk: LivePageState) -> None:
-    """The runs that were kept, each with what can be done with it."""
-    store = tab_jobs.run_store()
-    try:
-        kept, deleted = store.list(), store.deleted()
-    except BadInput as error:
-        theme.note(str(error))
-        return
-    st.caption(markdown(live_words.whose(store.folder if visitors.may_name_paths() else None)))
-    here = [entry for entry in deleted if item(entry).key in desk.deleted]
-    rows = by_age([*kept, *here])
-    changing.lost(desk, "run", [item(entry) for entry in (*kept, *deleted)])
-    if not rows:
-        theme.note("No run is saved yet. Press Decode now: what it makes is saved here.")
-    changing.settle(desk)
-    every = st.session_state.get("all-saved", False)
-    for entry in rows if every else rows[:LISTED]:
-        one_saved(desk, entry)
-    if len(rows) > LISTED and not every:
-        show_all = {"all-saved": True}
-        st.button(f"Show all {len(rows)} runs", on_click=lambda: st.session_state.update(show_all), key="every-saved")
-    changing.bin_of(desk, [item(entry) for entry in deleted if entry not in here])
-
-
-@faults.drawn
-def one_saved(desk: LivePageState, entry: KeptRun) -> None:
-    """A line of the list."""
-    if entry.standing is RunStatus.DELETED:
-        changing.deleted(desk, item(entry))
-        return
-    with st.container(key=f"saved-{entry.name}"):
-        words, first, second, third = st.columns(changing.COLUMNS, vertical_alignment="center")
-    whole = entry.standing in (RunStatus.WHOLE, RunStatus.INTERRUPTED) and not entry.error
-    about = entry.manifest.settings if entry.manifest is not None else None
-    draft = "" if about is None or about.drafts_plainly else f", {about.draft}"
-    with words:
-        standing = "" if entry.standing is RunStatus.WHOLE else f", {entry.standing.value}"
-        theme.line(entry.title, entry.error or f"{entry.name}, {counted(entry.tokens, 'token')}{draft}{standing}")
-    if first.button("Explore", key=f"open-{entry.name}", disabled=not whole, width="stretch"):
-        current_session().land(entry.name)
-        navigation.leave_for("pages/explore.py")
-    store = tab_jobs.run_store()  # as this browser sees it: no browser asks when the file is made
-    second.download_button(
-        "Download", lambda: store.zipped(entry.name), f"{entry.name}.zip", "application/zip",
-        on_click="ignore", key=f"zip-{entry.name}", disabled=not whole, width="stretch",
-    )  # fmt: skip
-    growing = "It is being decoded; cancel it first, or wait for its end." * (entry.standing is RunStatus.GROWING)
-    changing.popover(third, desk, item(entry), growing, width="stretch")
-
-
-def item(entry: KeptRun) -> changing.Item:
-    """The run, as something to rename and to delete."""
-    title = "" if entry.manifest is None else " ".join(entry.manifest.title.split())
-    return changing.Item(
-        tab_jobs.run_store(), entry.name, entry.title, title, readable=entry.manifest is not None and not entry.error
-    )
 
 
 def device(desk: LivePageState, settings: Callable[[], Settings], wanted: Wanted) -> None:

@@ -11,11 +11,12 @@ from typing import TypeVar, cast
 import numpy as np
 
 from mars_viz.analysis.engines import EngineRow, acceptance_table
-from mars_viz.analysis.intervals import Frontier, Interval
+from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Frontier, Interval
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.figures.dial_curve import DialCurve
 from mars_viz.samples import is_sample_sweep
 from mars_viz.sweep import SweepResult, band_at, curve, frontier, measures, places, value_at
+from mars_viz.sweep.by_task import TaskResults, by_task
 from mars_viz.sweep.measures import ALONE, PERCENT, Measure, RelaxedBands, relaxed_bands
 from mars_viz.sweep.result import chosen_dial
 from mars_viz.sweep.threshold import advised
@@ -30,14 +31,32 @@ _NOTHING = object()
 
 
 class CachedSweep:
-    """A sweep's figures."""
+    """A sweep's figures, with intervals of one kind."""
 
-    def __init__(self, result: SweepResult) -> None:
+    def __init__(self, result: SweepResult, how: Bootstrap = DEFAULT) -> None:
         self.result = result
+        self.how = how
+        """How every interval is made."""
         self.plan = result.plan
         self.measures: dict[str, Measure] = measures(result)
         """Those that this sweep has."""
         self._known: dict[Hashable, object] = {}
+
+    @property
+    def several_tasks(self) -> bool:
+        """True if its prompts are of more than one task."""
+        return self.kept(("several tasks",), lambda: len(set(self.result.prompts["category"].tolist())) > 1)
+
+    def by(self, how: Bootstrap) -> CachedSweep:
+        """The same sweep with intervals made like this."""
+        if how == self.how:
+            return self
+        return self.kept(("intervals", how), lambda: CachedSweep(self.result, how))
+
+    @property
+    def accuracy_known(self) -> bool:
+        """True if any prompt is graded."""
+        return "accuracy" in self.measures
 
     @property
     def shipped(self) -> bool:
@@ -58,7 +77,7 @@ class CachedSweep:
     def recommendation(self, points: float, confidence: float, among: int = 1) -> Recommendation | None:
         """See `advised`."""
         key = ("recommendation", points, confidence, among)
-        return self.kept(key, lambda: advised(self.result, points, confidence, among))
+        return self.kept(key, lambda: advised(self.result, points, confidence, among, self.how))
 
     def dial(self, asked: float | None, points: float, confidence: float) -> float:
         """The setting asked for, or else the one that the sweep speaks for."""
@@ -66,7 +85,13 @@ class CachedSweep:
 
     def value(self, name: str, dial: float) -> Interval:
         """A figure at a setting, with its interval."""
-        return self.kept(("value", name, dial), lambda: value_at(self.result, self.measures[name], dial))
+        return self.kept(("value", name, dial), lambda: value_at(self.result, self.measures[name], dial, self.how))
+
+    def tasks(self, dial: float) -> tuple[TaskResults, ...]:
+        """The figures of a setting task by task; none where there is one task only."""
+        strict = self.plan.strict
+        known = () if dial == strict else self.tasks(strict)
+        return self.kept(("tasks", dial), lambda: by_task(self.result, dial, self.how, known))
 
     def regraded(self, dial: float) -> int:
         """Prompts that strict and this setting grade differently."""
@@ -75,7 +100,7 @@ class CachedSweep:
 
     def path(self, dial: float, *, paired: bool) -> Frontier:
         """The frontier, with this setting on it."""
-        whole = self.kept(("path", paired), lambda: frontier(self.result, most=BANDS, paired=paired))
+        whole = self.kept(("path", paired), lambda: frontier(self.result, self.how, BANDS, paired=paired))
         if dial in whole.dials:
             return whole
         key = ("place", paired, dial)
@@ -89,18 +114,20 @@ class CachedSweep:
 
     def relaxed(self, dial: float) -> RelaxedBands:
         """What the relaxed tokens are."""
-        return self.kept(("relaxed", dial), lambda: relaxed_bands(self.result, dial))
+        return self.kept(("relaxed", dial), lambda: relaxed_bands(self.result, dial, self.how))
 
     def engines(self, dial: float) -> tuple[EngineRow, ...]:
         """Acceptance in every engine's words."""
         return self.kept(
-            ("engines", dial), lambda: acceptance_table(self.result.acceptance(dial), units=self.result.units)
+            ("engines", dial),
+            lambda: acceptance_table(self.result.acceptance(dial), units=self.result.units, how=self.how),
         )
 
     def _graded(self, name: str, dial: float) -> Interval:
         """A speed-up on the graded prompts alone, as on the frontier."""
         measure = self.measures[name]
-        return value_at(self.result, Measure(name, measure.title, measure.columns, measure.of, graded=True), dial)
+        graded = Measure(name, measure.title, measure.columns, measure.of, graded=True)
+        return value_at(self.result, graded, dial, self.how)
 
     def _curve(self, measure: Measure) -> DialCurve:
         dials = places(self.result, BANDS)
@@ -109,7 +136,7 @@ class CachedSweep:
             symbol=self.plan.symbol,
             steps=curve(self.result, measure),
             dials=dials,
-            band=band_at(self.result, measure, np.asarray(dials)),
+            band=band_at(self.result, measure, np.asarray(dials), self.how),
             strict=self.plan.strict,
             percent=measure.name in PERCENT,
             modelled=measure.modelled,

@@ -17,6 +17,7 @@ from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.figures.dial_curve import dial_curve, share_bars
 from mars_viz.figures.frontier import RulePath, frontier_figure
+from mars_viz.report.citations import bibtex
 from mars_viz.sweep import relaxed_at
 from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
@@ -106,16 +107,23 @@ def _path(study: CachedSweep, marked: float, paired: bool, name: str) -> RulePat
     return RulePath(name, plan.symbol, path, plan.strict, plan.loosest, marked)
 
 
-def folded(study: CachedSweep, dial: float, found: Recommendation | None, beside: Variants | None) -> None:
+def folded(
+    view: TuneView, study: CachedSweep, dial: float, found: Recommendation | None, beside: Variants | None
+) -> None:
     """Everything else; what is closed computes nothing. `beside` are the sweeps that make a grid with this one,
     where there are any."""
+    if study.several_tasks:
+        tasks = st.expander("Results by task", expanded=True, key="tune-tasks", on_change="rerun")
+        if tasks.open:
+            with tasks:
+                by_task(study, dial)
     sections: dict[str, Callable[[], None]] = {
         "All figures along the dial": partial(every_figure, study, dial),
         "Relaxed tokens by rank and probability": partial(relaxed, study, dial),
         "Prompt by prompt": partial(by_prompt, study, dial),
         f"Wall-clock check: {study.plan.against} and this setting in turn": partial(clock, study, dial),
         "Acceptance as each engine defines it": partial(engines, study, dial),
-        "Evidence pack and engine settings": partial(evidence, study, dial, found, beside),
+        "Evidence pack and engine settings": partial(evidence, study, dial, found, view, beside),
     }
     if beside is not None:
         sections["Grid of this rule's settings"] = partial(grid.grid, study, dial, beside)
@@ -124,6 +132,12 @@ def folded(study: CachedSweep, dial: float, found: Recommendation | None, beside
         if section.open:
             with section:
                 show()
+
+
+def by_task(study: CachedSweep, dial: float) -> None:
+    """A row a task, and one for all together."""
+    tables.line(f"Each task at {study.plan.against} and at this setting.", "exact")
+    tables.table(tables.tasks(study, dial), "tasks", "Results by task and together")
 
 
 def every_figure(study: CachedSweep, dial: float) -> None:
@@ -144,8 +158,7 @@ def relaxed(study: CachedSweep, dial: float) -> None:
         chart(make(RANK_WORDS, counts.by_rank, bands.by_rank, axis="the target's rank"), "ranks")
     with right:
         chart(make(SHARE_WORDS, counts.by_share, bands.by_share, axis="p(x)/p1"), "shares")
-    drawn = tables.drawn(study.result)
-    tables.line(f"Shares of all relaxed tokens at this setting, with 95 % intervals over {drawn}.", "exact")
+    tables.line("Shares of all relaxed tokens at this setting.", "exact")
 
 
 def by_prompt(study: CachedSweep, dial: float) -> None:
@@ -199,9 +212,9 @@ def _check(study: CachedSweep, dial: float) -> ClockJob | None:
 def all_checks(study: CachedSweep, dial: float) -> Checks:
     """Those beside the sweep, and one that could not be written there, as beside a sample."""
     kept, job = kept_checks(study.result.folder, study.plan), _check(study, dial)
-    if job is None or job.progress.check is None or not (job.progress.error or study.shipped):
-        return kept
-    return replace(kept, found=(*kept.found, job.progress.check))
+    if job is not None and job.progress.check is not None and (job.progress.error or study.shipped):
+        kept = replace(kept, found=(*kept.found, job.progress.check))
+    return replace(kept, found=tuple(replace(check, how=study.how) for check in kept.found))
 
 
 @faults.fragment(run_every=POLL)
@@ -217,8 +230,7 @@ def timing(job: ClockJob) -> None:
 def engines(study: CachedSweep, dial: float) -> None:
     """The table of definitions, and vLLM's metrics to take away."""
     rows = study.engines(dial)
-    over = resampled(study.result.acceptance(dial), study.result.units)
-    tables.line(f"The same texts, counted by each engine's definition; 95 % intervals over {over}.", "exact")
+    tables.line("The same texts, counted by each engine's definition.", "exact")
     tables.table(tables.engines(rows), "engines", "Acceptance length and rate under every engine's definition")
     tables.table(tables.by_position(rows), "positions", "Acceptance by position in the block")
     st.download_button(
@@ -244,7 +256,9 @@ def exported(study: CachedSweep, dial: float) -> str:
     return json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1)
 
 
-def evidence(study: CachedSweep, dial: float, found: Recommendation | None, beside: Variants | None = None) -> None:
+def evidence(
+    study: CachedSweep, dial: float, found: Recommendation | None, view: TuneView, beside: Variants | None = None
+) -> None:
     """The pack to download, and what to set in engines."""
     checks = all_checks(study, dial)
 
@@ -253,7 +267,16 @@ def evidence(study: CachedSweep, dial: float, found: Recommendation | None, besi
         own, *others = (each.advised for each in variants)
         best = grid.pair([own, *others]) if others and study.plan.cut_by is not None else None
         said = best or own.found
-        return evidence_zip(study.result, dial=dial, recommendation=said, checks=checks.found, beside=others)
+        return evidence_zip(
+            study.result,
+            dial=dial,
+            recommendation=said,
+            checks=checks.found,
+            beside=others,
+            terms=view.terms,
+            by_hand=view.dial is not None,
+            references=bibtex(study.plan.rule.name),
+        )
 
     st.download_button(
         "Download the evidence pack",
@@ -269,7 +292,10 @@ def evidence(study: CachedSweep, dial: float, found: Recommendation | None, besi
         else "without a wall-clock check: none was run at this setting"
     )
     more = "" if beside is None else ", and the grid of the rule's settings"
-    theme.small(f"A zip of Markdown, CSV and JSON for this setting, {measured}{more}.")
+    theme.small(
+        f"A zip of Markdown, CSV and JSON for this setting, {measured}{more}: the command that makes it again, results "
+        "by task, costs with their spread, and every stretch of the dial."
+    )
     for each in engine_settings(study.plan.settings, judged_at(study.plan, dial)):
         tables.line(f"{each.engine}. {each.note}")
         if each.text:

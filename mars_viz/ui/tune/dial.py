@@ -12,7 +12,7 @@ import numpy as np
 from mars_viz.analysis.intervals import Band
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
 from mars_viz.figures.style import DIAL_MARK
-from mars_viz.sweep.report import cell, told
+from mars_viz.sweep.figure_words import cell, told
 from mars_viz.ui.tune.cached_sweep import BANDS, KEY, CachedSweep
 
 LARGEST_DIGITS = 3

@@ -249,7 +249,7 @@ def _file() -> Callable[[], PromptSet]:
         1_000_000,
         0,
         key="sweep-limit",
-        help="0 for all; a conversation counts as one",
+        help="0 for all; tasks are taken in turn, and a conversation counts as one",
     )
     skip = st.checkbox("Skip invalid lines and list them", key="sweep-skip")
     if upload is None:

@@ -16,8 +16,8 @@ from mars_viz.figures.words import exact_setting
 from mars_viz.rules import Fixed
 from mars_viz.sweep.evidence import dial_grid
 from mars_viz.sweep.evidence_text import VARIED
+from mars_viz.sweep.figure_words import cell
 from mars_viz.sweep.grid import THRESHOLD, Advised, best_of, few_dials, grid_table, left_out, value_in
-from mars_viz.sweep.report import cell
 from mars_viz.sweep.result import together
 from mars_viz.sweep.threshold import with_pair
 from mars_viz.ui import theme
@@ -54,11 +54,11 @@ class Variants:
     points: float
     """Loss of accuracy that is allowed."""
     confidence: float
-    """That the one chosen of them keeps to it."""
+    """That the one chosen of them keeps to it; of all intervals, like the page's own."""
 
     def opened(self) -> list[Variant]:
         """The page's own first; each tested as one of so many. Raises BadInput where one cannot be read."""
-        others = [found for name in self.names if (found := self.shelf.opened(name)) is not None]
+        others = [found.by(self.study.how) for name in self.names if (found := self.shelf.opened(name)) is not None]
         studies = [self.study, *(each for each in others if each is not self.study)]
         return [Variant(each, each.recommendation(self.points, self.confidence, len(studies))) for each in studies]
 

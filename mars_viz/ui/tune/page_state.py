@@ -7,14 +7,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mars_viz import default_folders
+from mars_viz.analysis.intervals import Bootstrap
 from mars_viz.errors import SettingError
 from mars_viz.figures.words import exactly
 from mars_viz.sweep import Plan
+from mars_viz.sweep.terms import METHODS, Terms
 from mars_viz.ui import links
 from mars_viz.ui.links import Opened
 from mars_viz.ui.session import PageState, Session, remembered
 
-POINTS, CONFIDENCE = 1.0, 0.95
+POINTS, CONFIDENCE, BCA = 1.0, 0.95, "bca"
 LEAST_POINTS, MOST_CONFIDENCE = 0.001, 0.9999
 """What the page's fields take; beyond that no set of prompts can tell."""
 MOST_COMPARED = 4
@@ -39,6 +41,10 @@ def _confidence(text: str) -> float | None:
     return value
 
 
+def _method(text: str) -> str | None:
+    return text if text in METHODS else None
+
+
 def _others(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, text.split(","))))[:MOST_COMPARED]
 
@@ -61,7 +67,20 @@ class TuneView:
     confidence: float = links.said(
         "confidence", _confidence, "{:.10g}".format, CONFIDENCE, f"The link's confidence {{}} {_LEFT}"
     )
-    """Of the recommendation."""
+    """Of the recommendation and of all intervals."""
+    intervals: str = links.said(
+        "intervals",
+        _method,
+        str,
+        BCA,
+        f"The link's intervals {{}} are none of {' and '.join(METHODS)}; {BCA} is taken.",
+    )
+    """How intervals are made, a name in `METHODS`."""
+
+    @property
+    def terms(self) -> Terms:
+        """What of it a sweep is judged by."""
+        return Terms(self.points, Bootstrap(self.confidence, METHODS[self.intervals]))
 
 
 def fitted(view: TuneView, plan: Plan) -> Opened[TuneView]:

@@ -12,8 +12,10 @@ from mars_viz.analysis.engines import EngineRow, Within
 from mars_viz.escapes import Html, html, joined
 from mars_viz.figures.words import exact_setting, exactly, number, times
 from mars_viz.sweep import SweepResult
+from mars_viz.sweep.by_task import TaskResults
 from mars_viz.sweep.columns import RIGHT, UNGRADED
-from mars_viz.sweep.report import cell, settings_of, spread
+from mars_viz.sweep.figure_words import cell, spread
+from mars_viz.sweep.report import settings_of
 from mars_viz.sweep.timing import TimingCheck
 from mars_viz.ui import theme
 from mars_viz.ui.tune.cached_sweep import CachedSweep
@@ -56,17 +58,31 @@ def line(words: str, kind: str = "") -> None:
     theme.show(Html(f'<p class="mv-line">{html(words)} {html(tag(kind)) if kind else ""}</p>'))
 
 
-def basis(result: SweepResult) -> str:
-    """What the key figures stand on."""
-    return (
-        f"Exact unless called modelled. 95 % intervals: paired bootstrap over {drawn(result)}; where all agree, "
-        "Wilson's for shares and the recommendation's bounds for the accuracy change."
-    )
+def tasks(study: CachedSweep, dial: float) -> pd.DataFrame:
+    """A row a task and one for all together; what compares the setting with strict stands once, the rest at both."""
+    rows, against = study.tasks(dial), study.plan.against
+    titles = {
+        "accuracy_change": f"accuracy vs {against}",
+        "accuracy": "accuracy",
+        "tau": "τ",
+        "speed_up_strict": f"× {against}, modelled",
+        "speed_up": "× target alone, modelled",
+    }
+    names = [name for name in titles if name in rows[-1].chosen]
+    alone = ("accuracy_change", "speed_up_strict")
+    heads = {"strict": against, "chosen": exact_setting(study.plan.symbol, dial)}
+    sides = ("strict", "chosen")
+    columns = [(side, name) for name in names for side in sides if side == "chosen" or name not in alone]
 
+    def line(row: TaskResults) -> dict[str, str]:
+        found = {"task": row.task, "prompts": number(row.prompts)}
+        for side, name in columns:
+            told = getattr(row, side)
+            head = titles[name] if name in alone else f"{titles[name]}, {heads[side]}"
+            found[head] = cell(study.measures[name], told[name]) if name in told else "not graded"
+        return found
 
-def drawn(result: SweepResult) -> str:
-    """What intervals resample."""
-    return "prompts" if result.units is None else "questions, all turns of one together"
+    return pd.DataFrame([line(row) for row in rows])
 
 
 def figures(study: CachedSweep, dial: float) -> pd.DataFrame:

@@ -10,8 +10,10 @@ from mars_viz.analysis.intervals import Interval
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.figures.frontier import RulePath
 from mars_viz.figures.words import counted, exact_setting, number, short_device, times
+from mars_viz.sweep.by_task import losing
+from mars_viz.sweep.figure_words import spread
 from mars_viz.sweep.plan import turns_words
-from mars_viz.sweep.report import spread
+from mars_viz.sweep.terms import Terms
 from mars_viz.sweep.threshold import stopping
 from mars_viz.sweep.timing import TimingCheck
 from mars_viz.ui.jobs.job import JobState
@@ -87,11 +89,13 @@ def _passes(study: CachedSweep, dial: float) -> tuple[float, float]:
     return study.value("passes", dial).estimate, study.value("passes", study.plan.strict).estimate
 
 
-def advice(study: CachedSweep, found: Recommendation | None) -> str:
-    """The recommendation, and what would tell more."""
+def advice(study: CachedSweep, found: Recommendation | None, dial: float, terms: Terms) -> str:
+    """The recommendation, what would tell more, and which tasks lose too much by themselves at this setting."""
     if found is None:
         return "No prompt of this set is graded, so nothing can be recommended. Sweep a set with answers and a grader."
-    return f"{so_far(study)}{found.sentence} {found.next_step}".rstrip()
+    tasks = losing(study.tasks(dial), terms, study.plan.against)
+    said = f"{so_far(study)}{found.sentence} {found.next_step}".rstrip()
+    return f"{said} At {exact_setting(study.plan.symbol, dial)}: {tasks[0].lower()}{tasks[1:]}" if tasks else said
 
 
 def so_far(study: CachedSweep) -> str:
@@ -204,7 +208,7 @@ def duration(seconds: float) -> str:
 
 
 def _spread(found: Interval, scale: float, unit: str, *, signed: bool = False) -> str:
-    """'1.20× (1.11 to 1.30)'."""
+    """'1.20× (1.11 to 1.30)'; without an interval where there is none."""
     texts = [number(scale * value) for value in (found.estimate, found.low, found.high)]
     plus = "+" if signed and found.estimate > 0 else ""
-    return f"{plus}{texts[0]}{unit} ({texts[1]} to {texts[2]})"
+    return f"{plus}{texts[0]}{unit}" + ("" if math.isnan(found.low) else f" ({texts[1]} to {texts[2]})")

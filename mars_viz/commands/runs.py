@@ -1,0 +1,210 @@
+"""`mars-viz runs`: the runs that are kept, searched, filtered and sorted, and what is done with one or several of them.
+
+Knows arguments and what is printed; which runs there are, and how they change, is the store's and the list's.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from mars_viz import default_folders, samples
+from mars_viz.commands.decoding import facts, json_argument, sentence
+from mars_viz.errors import RunFileError, StorageError
+from mars_viz.figures.words import counted, number
+from mars_viz.rules import rule_named
+from mars_viz.runlist import ListedRun, Order, Query, RunOrigin, found, listed_runs
+from mars_viz.runlist.listed import of_kept
+from mars_viz.runlist.reproduce import Recipe, recipe
+from mars_viz.runlist.search import CHAINS, TREES
+from mars_viz.runstore import RunStore, read
+from mars_viz.strict_formats import json_of
+from mars_viz.terminal import say
+
+STAYS = "comes with MARS Viz, and stays as it is; only runs of your own get titles and tags, and are deleted."
+_ID = "id of a run, as the list shows it"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the list, and the commands below this one."""
+    _folder_argument(parser, str(default_folders.runs()))
+    parser.add_argument("--search", metavar="TEXT", default="", help="words in title, prompt, tags or id")
+    parser.add_argument("--rule", default="", help="made by this rule, as `mars-viz rules` lists them")
+    parser.add_argument("--target", metavar="MODEL", default="", help="with this target")
+    parser.add_argument("--drafter", metavar="MODEL", default="", help="with this drafter")
+    parser.add_argument("--tree", metavar="SHAPE", default="", help=f"{CHAINS}, {TREES}, or a shape of drafts")
+    parser.add_argument("--temperature", type=float, help="at this temperature")
+    parser.add_argument("--tag", metavar="TAG", action="append", default=[], help="with this tag; may be repeated")
+    kinds = [each.value for each in (RunOrigin.SAMPLE, RunOrigin.SAVED)]
+    parser.add_argument("--origin", choices=kinds, help="samples, or what was saved here (default: both)")
+    orders = [each.value for each in Order]
+    parser.add_argument("--sort", choices=orders, default=orders[0], help="(default: %(default)s)")
+    parser.add_argument("--deleted", action="store_true", help="list the bin instead")
+    json_argument(parser)
+    commands = parser.add_subparsers(metavar="COMMAND", title="commands, instead of the list")
+
+    def command(name: str, run: Callable[[argparse.Namespace], None], about: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=about, description=about, allow_abbrev=False)
+        added.set_defaults(run=run)
+        _folder_argument(added, argparse.SUPPRESS)
+        return added
+
+    shown = command("show", _show, "Say all about one run: settings, models, numbers, and how it is made again.")
+    shown.add_argument("id", metavar="ID", help=_ID)
+    shown.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON instead of text")
+    titled = command("title", _title, "Give a run another title; its id, and so its links, stay.")
+    titled.add_argument("id", metavar="ID", help=_ID)
+    titled.add_argument("title", metavar="TEXT", help="the title")
+    tagged = command("tag", _tag, "Put tags to runs, or take them away.")
+    tagged.add_argument("ids", metavar="ID", nargs="+", help=_ID)
+    tagged.add_argument("--add", metavar="TAG", action="append", default=[], help="put this one; may be repeated")
+    tagged.add_argument("--remove", metavar="TAG", action="append", default=[], help="take it away; may be repeated")
+    deleted = command("delete", _delete, "Move runs to the bin, from which `restore` brings them back.")
+    deleted.add_argument("ids", metavar="ID", nargs="+", help=_ID)
+    restored = command("restore", _restore, "Bring runs back from the bin, under their ids.")
+    restored.add_argument("ids", metavar="ID", nargs="+", help="id of a run in the bin, as --deleted lists them")
+
+
+def _folder_argument(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "--folder",
+        metavar="DIR",
+        default=default,
+        help=f"folder of runs (default: {default_folders.RUNS}, else the app's own, and the samples with it)",
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    """List the runs that are looked for."""
+    if options.rule:
+        rule_named(options.rule)
+    query = Query(
+        words=options.search,
+        rule=options.rule,
+        drafter=options.drafter,
+        target=options.target,
+        tree=options.tree,
+        temperature=options.temperature,
+        tags=tuple(options.tag),
+        origin=None if options.origin is None else RunOrigin(options.origin),
+    )
+    there = _deleted(options) if options.deleted else _listed(options)
+    listed = found(there, query, Order(options.sort))
+    if options.json:
+        print(json_of([told(each) for each in listed]))
+        return
+    for each in listed:
+        tags = "".join(f" #{tag}" for tag in each.tags)
+        say(f"{each.name}  {each.heading}{tags}", f"    {each.line}")
+    if not there:
+        say("There is no run here yet. Record one: mars-viz record --prompt TEXT --out DIR")
+    else:
+        say(f"{number(len(listed))} of {counted(len(there), 'run')}.")
+
+
+def told(each: ListedRun) -> dict[str, Any]:
+    """What is said of a run in a list in JSON."""
+    said: dict[str, Any] = {"id": each.name, "origin": each.origin.value, "standing": each.standing.value}
+    said |= {"line": each.line, "error": each.error, "path": None if each.path is None else str(each.path)}
+    if each.facts is None:
+        return said
+    return said | asdict(each.facts) | {"tau": each.facts.tau}
+
+
+def _listed(options: argparse.Namespace) -> list[ListedRun]:
+    """The runs in the folder, and the samples where the folder is the app's own. Raises BadInput."""
+    folder = Path(options.folder)
+    if folder != default_folders.runs():
+        if not folder.is_dir():
+            raise RunFileError(f"There is no folder {folder}. Name one that holds runs.")
+        return listed_runs(folder)
+    return listed_runs(folder, samples.runs_folder())
+
+
+def _deleted(options: argparse.Namespace) -> list[ListedRun]:
+    return [of_kept(kept) for kept in RunStore(options.folder).deleted()]
+
+
+def _found(options: argparse.Namespace, name: str) -> ListedRun:
+    """The run of that id. Raises BadInput where there is none."""
+    one = next((each for each in _listed(options) if each.name == name), None)
+    if one is None:
+        raise RunFileError(f"There is no run {name} here. `mars-viz runs` lists their ids.")
+    return one
+
+
+def _own(options: argparse.Namespace, names: list[str]) -> RunStore:
+    """The store, in which all of these runs are. Raises BadInput, before anything is changed, where one is not."""
+    known = {each.name: each for each in _listed(options)}
+    for name in names:
+        if name not in known:
+            raise RunFileError(f"There is no run {name} here. `mars-viz runs` lists their ids. Nothing was changed.")
+        if known[name].origin is RunOrigin.SAMPLE:
+            raise StorageError(f"{name} {STAYS}")
+    return RunStore(options.folder)
+
+
+def _show(options: argparse.Namespace) -> None:
+    one = _found(options, options.id)
+    if one.facts is None or one.path is None or not one.opens:
+        raise RunFileError(one.error or f"{one.name} is being decoded; wait for its end.")
+    opened = read(one.path)
+    again = recipe(opened, one.name)
+    if options.json:
+        print(json_of(told(one) | facts(opened, one.path) | {"again": asdict(again)}))
+        return
+    say(f"{one.heading}{''.join(f' #{tag}' for tag in one.tags)}", one.line, "", sentence(opened), "")
+    for title, record in (("Settings", one.facts.settings), ("Where it comes from", one.facts.provenance)):
+        say(title, *(f"    {name.replace('_', ' ')}: {_written(value)}" for name, value in asdict(record).items()), "")
+    _say_again(again)
+
+
+def _written(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {said}" for name, said in value.items())
+    return ", ".join(map(repr, value)) if isinstance(value, tuple) else str(value)
+
+
+def _say_again(again: Recipe) -> None:
+    if again.refused:
+        say(again.refused)
+        return
+    say("Make it again")
+    print(again.command)
+    print(f"\n{again.python}\n")
+    say(*again.cautions)
+
+
+def _title(options: argparse.Namespace) -> None:
+    title = _own(options, [options.id]).rename(options.id, options.title)
+    say(f"{options.id} is now called “{title}”.")
+
+
+def _tag(options: argparse.Namespace) -> None:
+    if not (options.add or options.remove):
+        raise StorageError("No tag was given. Name some with --add TAG or --remove TAG.")
+    store = _own(options, options.ids)
+    for name in options.ids:
+        tags = store.tag(name, options.add, options.remove)
+        say(f"{name}: {', '.join(tags) or 'no tags'}")
+
+
+def _delete(options: argparse.Namespace) -> None:
+    store = _own(options, options.ids)
+    for name in dict.fromkeys(options.ids):
+        store.delete(name)
+        say(f"Deleted {name}. Bring it back: mars-viz runs restore {name}")
+
+
+def _restore(options: argparse.Namespace) -> None:
+    store = RunStore(options.folder)
+    there = {kept.name for kept in store.deleted()}
+    for name in options.ids:
+        if name not in there:
+            raise StorageError(f"{name} is not in the bin. `mars-viz runs --deleted` lists it. Nothing was changed.")
+    for name in dict.fromkeys(options.ids):
+        store.restore(name)
+        say(f"{name} is back.")

@@ -1,0 +1,112 @@
+"""Any two runs of a site side by side: the page, and for each run what it has in common with every other.
+
+Knows what the app's Compare page says of two runs. What both texts share is found here; the runs themselves are those
+that their own pages load, so what is sent of a pair is small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from mars_viz.analysis.alignment import align_runs
+from mars_viz.analysis.differences import differences
+from mars_viz.components.compare.payload import Pane, Payload, StripLane, lane_payload, pair_payload
+from mars_viz.escapes import Html, html, joined, visible
+from mars_viz.report.facts import heading
+from mars_viz.report.sending import sent
+from mars_viz.site.named import SiteRun
+from mars_viz.site.shell import FAILED, NEEDS_SCRIPTS, SiteFile, SitePage, data_file
+from mars_viz.ui.compare import compare_words
+from mars_viz.ui.compare.candidates import Candidate, right_answer
+from mars_viz.ui.compare.compare_view import Across, Choice
+from mars_viz.ui.library import told_apart
+
+HELD = ("reference", "shown")
+"""What a link calls the two runs, as the app's links do."""
+
+
+def compared(runs: Sequence[SiteRun]) -> tuple[Candidate, ...]:
+    """The runs as the app compares them."""
+    labels = told_apart({one.name: heading(one.run) for one in runs})
+    return tuple(
+        Candidate(Choice(one.name), one.run, one.run.unmapped, labels[one.name], right_answer(one.run)) for one in runs
+    )
+
+
+def pairs_file(reference: Candidate, candidates: Sequence[Candidate]) -> SiteFile:
+    """What a run has in common with every other, as the reference."""
+    others = [one for one in candidates if one is not reference]
+    return data_file(f"{reference.choice.run}.pairs", sent(_pairs(reference, others)))
+
+
+def _pairs(reference: Candidate, others: Sequence[Candidate]) -> Payload:
+    found = [align_runs(reference.run, one.run) for one in (reference, *others)]
+    names = compare_words.lane_names(reference, others[0], (reference, *others))
+    lanes = [
+        lane_payload(StripLane(one.choice.key, name, one.run, alignment.right, one.right))
+        for one, name, alignment in zip((reference, *others), names, found, strict=True)
+    ]
+    return {
+        "lanes": lanes,
+        "pairs": {one.choice.key: _pair(reference, one) for one in others},
+    }
+
+
+def _pair(left: Candidate, right: Candidate) -> Payload:
+    found, names = align_runs(left.run, right.run), compare_words.named(left, right)
+    ours, theirs = (
+        Pane(one.choice.key, visible(name), visible(compare_words.detail(one, ruled=names.ruled)), one.run)
+        for one, name in ((left, names.left), (right, names.right))
+    )
+    return {
+        **pair_payload(ours, theirs, found, (None, None)),
+        "sentence": visible(compare_words.finding(left, right, found, names, Across.RUNS)),
+        "rows": _rows(left, right),
+        "beside": compare_words.short_names(names),
+        "footnote": visible(compare_words.footnote(left, right)),
+    }
+
+
+def _rows(left: Candidate, right: Candidate) -> list[dict[str, Any]]:
+    """Both in numbers, written out."""
+    rows = differences(left.run, right.run, timed=left.recorded and right.recorded)
+    return [
+        {
+            "name": row.name,
+            "meaning": row.meaning,
+            "left": compare_words.written(row.left, row.scale),
+            "right": compare_words.written(row.right, row.scale),
+            "change": compare_words.change(row),
+            "stands": row.stands.value,
+            "means": compare_words.MEANING[row.stands.value],
+        }
+        for row in rows
+    ]
+
+
+def compare_page(candidates: Sequence[Candidate]) -> SitePage:
+    """The page; it says what to do where there is one run alone."""
+    if len(candidates) < 2:
+        line = Html('<p class="note">This site holds one run alone, and nothing to compare it with.</p>')
+        return SitePage("compare.html", "Compare", Html(f"{html(_HEAD)}<main>{html(line)}</main>\n"))
+    lengths = " ".join(str(one.run.settings.gamma) for one in candidates)
+    names = " ".join(one.choice.run for one in candidates)
+    main = Html(
+        f"{html(_HEAD)}<main>\n{html(FAILED)}{html(NEEDS_SCRIPTS)}"
+        f'<p class="pick">{joined(_pickers(candidates))}</p>\n<p class="finding" id="finding" role="status"></p>\n'
+        f'<div id="compare" aria-busy="true" data-names="{html(names)}" data-lengths="{html(lengths)}">'
+        '<p class="quiet">Loading both runs …</p></div>\n'
+        '<div class="scroll"><table id="numbers" aria-label="Both texts in numbers"></table></div>\n'
+        '<p class="quiet" id="footnote"></p>\n</main>\n'
+    )
+    return SitePage("compare.html", "Compare", main, ("assets/compare",))
+
+
+_HEAD = Html("<header><h1>Compare</h1><p>Where do two texts diverge, and what is that worth?</p></header>\n")
+
+
+def _pickers(candidates: Sequence[Candidate]) -> Iterator[Html]:
+    options = joined(Html(f'<option value="{html(one.choice.run)}">{html(one.label)}</option>') for one in candidates)
+    for name, words in zip(HELD, ("Reference", "Beside it"), strict=True):
+        yield Html(f'<label>{html(words)} <select id="{html(name)}">{html(options)}</select></label> ')

@@ -1,0 +1,43 @@
+"""The first page of a site: what it is about, and a card for each run and lesson. Knows cards as the app's start page
+has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from mars_viz.escapes import Html, html, joined
+from mars_viz.report.facts import heading
+from mars_viz.runlist import RunFacts
+from mars_viz.site.named import SiteRun
+from mars_viz.site.shell import SitePage
+from mars_viz.ui.gallery import HERO, KEY, STORY, Card, run_card
+
+
+def gallery_page(runs: Iterable[SiteRun], lessons: Iterable[Card]) -> SitePage:
+    """The page; a lesson's card is named by its number."""
+    runs = tuple(runs)
+    of_runs = (
+        (f"runs/{one.name}.html", run_card(one.name, heading(one.run), one.run, RunFacts.of(one.run).line))
+        for one in runs
+    )
+    of_lessons = tuple((f"lessons/{card.name}.html", card) for card in lessons)
+    taught = Html()
+    if of_lessons:
+        taught = Html(f'<section id="lessons"><h2>Lessons</h2>\n{html(_cards(of_lessons))}</section>\n')
+    both = Html('<p class="onward"><a href="compare.html">Compare two runs</a></p>\n' if len(runs) > 1 else "")
+    main = Html(
+        f'<header class="hero"><h1>{html(HERO)}</h1><p>{html(STORY)}</p></header>\n<main>\n'
+        f'<section id="runs"><h2>Runs</h2>\n{html(_cards(of_runs))}<p class="quiet">{html(KEY)}</p>{html(both)}'
+        f"</section>\n{html(taught)}</main>\n"
+    )
+    return SitePage("index.html", "MARS Viz", main)
+
+
+def _cards(cards: Iterable[tuple[str, Card]]) -> Html:
+    return Html(f'<ul class="cards">{joined(_items(cards))}</ul>\n')
+
+
+def _items(cards: Iterable[tuple[str, Card]]) -> Iterator[Html]:
+    for to, card in cards:
+        label = f"{card.title}: {card.line}"  # an article in a link is no name of it
+        yield Html(f'<li><a href="{html(to)}" aria-label="{html(label)}">{html(card.html)}</a></li>\n')

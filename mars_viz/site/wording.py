@@ -1,0 +1,56 @@
+"""The lessons' words as HTML. They are written in a little Markdown: bold, italics, code, links, and formulas in TeX.
+
+Knows that little and no more; what is said in a lesson is ours alone, and is escaped all the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from mars_viz.escapes import Html, html, joined
+
+_MARKED = re.compile(
+    r"\*\*(?P<bold>.+?)\*\*|\*(?P<italic>[^*]+)\*|`(?P<code>[^`]+)`|\$(?P<formula>[^$]+)\$"
+    r"|\[(?P<words>[^\]]+)\]\((?P<address>https://[^)\s\"]+)\)"
+)
+_ARGUMENT = r"\{((?:[^{}]|\{[^{}]*\})*)\}"
+_FRACTION = re.compile(rf"\\dfrac{_ARGUMENT}{_ARGUMENT}")
+_RAISED = re.compile(r"\^\{([^{}]*)\}")
+_SIGNS = {"\\alpha": "α", "\\gamma": "γ", "-": " − ", "+": " + "}
+
+
+def worded(text: str) -> Html:
+    """A paragraph without its tags."""
+    return joined(_parts(text))
+
+
+def _parts(text: str) -> Iterator[Html]:
+    at = 0
+    for found in _MARKED.finditer(text):
+        yield html(text[at : found.start()])
+        yield _marked(found)
+        at = found.end()
+    yield html(text[at:])
+
+
+def _marked(found: re.Match[str]) -> Html:
+    match found.lastgroup:
+        case "bold":
+            return Html(f"<strong>{html(worded(found['bold']))}</strong>")
+        case "italic":
+            return Html(f"<em>{html(found['italic'])}</em>")
+        case "code":
+            return Html(f"<code>{html(found['code'])}</code>")
+        case "formula":
+            return Html(f'<span class="formula">{joined(_formula(found["formula"]))}</span>')
+    return Html(f'<a href="{html(found["address"])}" rel="noopener">{html(found["words"])}</a>')
+
+
+def _formula(tex: str) -> Iterator[Html]:
+    """In a line: a fraction as a quotient."""
+    line = _FRACTION.sub(lambda found: f"({found[1]}) / ({found[2]})", tex)
+    for name, sign in _SIGNS.items():
+        line = line.replace(name, sign)
+    for place, part in enumerate(_RAISED.split(line)):
+        yield Html(f"<sup>{html(part)}</sup>") if place % 2 else html(part)

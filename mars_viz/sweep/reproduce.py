@@ -1,0 +1,140 @@
+"""The command that makes a sweep and its evidence again, from what the sweep itself says.
+
+Knows plans and the options of `mars-viz sweep`; runs nothing. What a sweep does not know of itself is said in words:
+where a file of prompts or a local model lay, and on which machine it is to be run.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from mars_viz.analysis.intervals import DEFAULT
+from mars_viz.controllers import NONE
+from mars_viz.demo import is_built_in
+from mars_viz.errors import BadInput
+from mars_viz.figures.words import exactly
+from mars_viz.prompts import Turns, harness, kinds_of, per_task
+from mars_viz.shapes import CHAIN
+from mars_viz.sweep.plan import Plan
+from mars_viz.sweep.result import SweepResult
+from mars_viz.sweep.store import open_store
+from mars_viz.sweep.terms import Terms
+from mars_viz.sweep.timing import TimingCheck
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduction:
+    """How to have the same again."""
+
+    command: str
+    """For a shell; OUT and PACK stand for new folders."""
+    needs: tuple[str, ...]
+    """What it needs besides, a sentence each; empty where the command is all."""
+
+
+def reproduction(
+    result: SweepResult,
+    terms: Terms,
+    *,
+    dial: float | None = None,
+    timing: TimingCheck | None = None,
+    grid: str = "",
+) -> Reproduction:
+    """The command for this sweep on these terms: `dial` where a setting was chosen by hand, `timing` where its wall
+    clock was checked, `grid` as `--grid` takes it where variants stand beside it."""
+    plan = result.plan
+    prompts, needs = _prompts(result)
+    models, of_models = _models(plan)
+    words = ["mars-viz", "sweep", *prompts, *_settings(plan, dial, grid), *models, *_terms(terms)]
+    if timing is not None and not grid:
+        count, repetitions = timing.chosen.seconds.shape
+        words += ["--wall-clock", "--timed", str(count), "--repetitions", str(repetitions)]
+    words += ["--out", "OUT", "--evidence", "PACK"]
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(plan.provenance.versions.items()))
+    where = f"The device was {plan.provenance.device}"
+    needs = (*needs, *of_models, f"{where}, with {versions}." if versions else f"{where}.")
+    return Reproduction(shlex.join(words), needs)
+
+
+def _prompts(result: SweepResult) -> tuple[list[str], tuple[str, ...]]:
+    """The options that name the prompt set, and what has to be there for them."""
+    plan = result.plan
+    if kinds := kinds_of(plan.prompt_set):
+        named = plan.prompt_set.partition(": ")[2].replace(" ", "")
+        return ["--set", f"builtin:{named}" if named else "builtin", "--limit", str(_each(plan, len(kinds)))], ()
+    units, graders = _swept(result)
+    limit = ["--limit", str(units)] if units else []
+    if task := next(filter(None, map(harness.task_of, graders)), ""):
+        said = f"The task and its examples: {plan.prompt_set}."
+        score = next(grader for grader in graders if harness.task_of(grader)).rpartition(":")[2]
+        shots = plan.prompt_set.partition(", ")[2].partition(" ")[0]
+        fewshot = ["--fewshot", shots] if shots.isdigit() else []
+        return ["--task", task, *fewshot, "--metric", score, *limit], (said,)
+    words = ["--set", plan.prompt_set, *limit]
+    if plan.turns is Turns.FIRST and plan.later_turns:
+        words += ["--turns", "first"]
+    if len(graders) == 1:
+        words += ["--grader", *graders]
+    said = f"{plan.prompt_set} is the file that was swept; the SHA-256 of its prompts is under “What was run”."
+    return words + ["--skip-bad"] * bool(plan.skipped), (said,)
+
+
+def _each(plan: Plan, kinds: int) -> int:
+    return per_task(plan.prompts, kinds)
+
+
+def _swept(result: SweepResult) -> tuple[int, list[str]]:
+    """How many prompts or conversations there are, 0 where the folder does not say, and the names of their graders."""
+    try:
+        items = open_store(result.folder).prompts().items
+    except BadInput:
+        return 0, []
+    graders = dict.fromkeys(item.grader for item in items if item.graded)
+    return len({item.unit for item in items}), list(graders)
+
+
+def _settings(plan: Plan, dial: float | None, grid: str) -> list[str]:
+    settings, rule = plan.settings, plan.rule
+    words = ["--rule", rule.family if grid and plan.cut_by is None else rule.name]
+    words += ["--grid", grid] if grid else []
+    for name, at, end in (("low", plan.low, plan.dial.low), ("high", plan.high, plan.dial.high)):
+        words += [f"--{name}", exactly(at)] if at != end else []
+    words += ["--gamma", str(settings.gamma)]
+    words += ["--tree", settings.tree] if settings.tree != CHAIN else []
+    if plan.over:
+        at_dial = [] if settings.dial is None else ["--dial", exactly(settings.dial)]
+        threshold = "" if dial is None else f":{exactly(dial)}"
+        words += ["--controller", f"{plan.over}{threshold}", "--over", "controller", *at_dial]
+    elif settings.controller != NONE:
+        words += ["--controller", settings.controller.partition(":")[0] if grid else settings.controller]
+    if dial is not None and not plan.over:
+        words += ["--dial", exactly(dial)]
+    words += ["--temperature", f"{settings.temperature:g}", "--max-new-tokens", str(settings.max_new_tokens)]
+    words += ["--seed", str(settings.seed)]
+    words += ["--top-p", f"{settings.top_p:g}"] if settings.top_p != 1 else []
+    words += ["--top-k", str(settings.top_k)] if settings.top_k else []
+    for each in settings.stop:
+        words += ["--stop", each]
+    return words + ["--chat"] * plan.chat
+
+
+def _models(plan: Plan) -> tuple[list[str], tuple[str, ...]]:
+    made, words = plan.provenance, []
+    for name, model in (("target", made.target), ("drafter", made.drafter)):
+        words += [] if is_built_in(model) else [f"--{name}", model]
+    words += ["--dtype", made.dtype] if made.dtype else []
+    revisions = [
+        f"{name} {model} was at revision {revision}"
+        for name, model, revision in (
+            ("The target", made.target, made.target_revision),
+            ("The drafter", made.drafter, made.drafter_revision),
+        )
+        if revision and not is_built_in(model)
+    ]
+    return words, tuple(f"{each}." for each in revisions)
+
+
+def _terms(terms: Terms) -> list[str]:
+    words = ["--loss", f"{terms.points:g}", "--confidence", f"{terms.confidence:g}"]
+    return words if terms.how.method is DEFAULT.method else [*words, "--intervals", terms.how.method.value.lower()]

@@ -1,0 +1,125 @@
+"""The run that is pinned on Explore: it stands beside whatever run is opened next, with its own dials.
+
+Knows the tab's view, its runs and the explorer; knows no models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from mars_viz.components.explorer import explorer, recorded_at
+from mars_viz.components.explorer.pins import PinnedRun
+from mars_viz.escapes import markdown
+from mars_viz.run import Run
+from mars_viz.ui import faults, links, tab_jobs
+from mars_viz.ui.compare.compare_view import Across, Choice
+from mars_viz.ui.compare.page_state import current_comparison
+from mars_viz.ui.library import RunCatalogue
+from mars_viz.ui.navigation import leave_for
+from mars_viz.ui.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """The run that stands beside the one that is looked at."""
+
+    run: Run
+    """It itself."""
+    label: str
+    """What the list of runs calls it."""
+
+
+def offer(place: DeltaGenerator, session: Session) -> None:
+    """The button that pins the run that is looked at, or unpins it."""
+    view = session.view
+    pinned = view.pin_run is not None and view.pin_run.run == view.run
+    place.button(
+        "Unpin this run" if pinned else "Pin this run",
+        key="pin-run",
+        width="stretch",
+        on_click=unpin if pinned else _pin,
+        args=(session,),
+        help="A pinned run stands beside the next one that you open, each with its own dials",
+    )
+    if pinned:
+        place.caption("Pinned: open another run, and this one stands beside it.")
+
+
+def _pin(session: Session) -> None:
+    view = session.view
+    session.view = replace(view, pin_run=PinnedRun(view.run, view.dial, view.gamma))
+
+
+def unpin(session: Session) -> None:
+    """Let no run stand beside the one that is looked at."""
+    session.view = replace(session.view, pin_run=None)
+
+
+def beside(session: Session, on: RunCatalogue) -> Beside | None:
+    """The pinned run, where another one is looked at. One that cannot be shown is unpinned, with a notice."""
+    pinned = session.view.pin_run
+    if pinned is None or pinned.run == session.view.run:
+        return None
+    if not on.has(pinned.run):
+        session.notices.append("The pinned run is not here any more, so it is unpinned; pin another one.")
+        unpin(session)
+        return None
+    run, problem = on.tried(pinned.run)
+    if run is None:
+        session.notices.append(f"The pinned run is unpinned, for it cannot be read: {problem}")
+        unpin(session)
+        return None
+    fitting = links.fitted(links.View(pinned.run, pinned.dial, gamma=pinned.gamma), run)
+    session.notices.extend(f"Of the pinned run: {complaint}" for complaint in fitting.complaints)
+    session.view = replace(session.view, pin_run=PinnedRun(pinned.run, fitting.view.dial, fitting.view.gamma))
+    return Beside(run, on.labels[pinned.run])
+
+
+def columns(session: Session, pair: Beside) -> tuple[DeltaGenerator, DeltaGenerator]:
+    """A row with the pinned run's name and what can be done about it, and below it the places of both runs."""
+    row = st.container(horizontal=True, vertical_alignment="center", key="pinned-head")
+    row.markdown(f"Pinned beside it: **{markdown(pair.label)}**", width="content")
+    if row.button("Compare the texts", key="pinned-compare", help="Opens both texts on Compare, with every difference"):
+        _compare(session)
+    if row.button("Unpin the run", key="pinned-unpin", help="Show the other run alone again"):
+        unpin(session)
+        st.rerun()
+    left, right = st.columns(2, gap="medium")
+    return left, right
+
+
+@faults.drawn
+def draw(session: Session, pair: Beside) -> None:
+    """The pinned run with its own dials, coloured as the other one."""
+    pinned = session.view.pin_run
+    if pinned is None:
+        return
+    state = explorer(
+        pair.run,
+        dial=pinned.dial,
+        overlay=session.view.overlay,
+        selected=None,
+        key=f"pinned-{pinned.run}",
+        gamma=pinned.gamma,
+    )
+    moved = None if state.dial == recorded_at(pair.run, cuts=False) else state.dial
+    session.view = replace(session.view, pin_run=PinnedRun(pinned.run, moved, state.gamma))
+    if state.decode is not None:
+        tab_jobs.start_again(session, pair.run, *state.decode, cuts=False)
+        st.rerun()
+
+
+def _compare(session: Session) -> None:
+    """Open both texts, as their dials stand, on Compare."""
+    view, pinned, memory = session.view, session.view.pin_run, current_comparison()
+    if pinned is None:
+        return
+    memory.run = view.run
+    memory.look(
+        across=Across.RUNS,
+        reference=Choice(pinned.run, pinned.dial, pinned.gamma),
+        shown=Choice(view.run, None if view.cuts else view.dial, view.gamma),
+    )
+    leave_for("pages/compare.py")

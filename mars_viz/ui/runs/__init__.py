@@ -1,0 +1,1 @@
+"""Of the Runs page."""

@@ -1,0 +1,211 @@
+"""All about one run: what made it, its numbers, how it is made again, its title and tags, and the ways on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from urllib.parse import quote, urlsplit
+
+import streamlit as st
+
+from mars_viz.analysis.metrics import speed
+from mars_viz.escapes import Html, html, joined, markdown, visible
+from mars_viz.figures.words import exactly, number
+from mars_viz.rules import rule_named
+from mars_viz.run import Run, Settings, stop_words
+from mars_viz.runfiles import write_zip
+from mars_viz.runfiles.tags import LONGEST_TAG, checked_tags
+from mars_viz.runlist import ListedRun, RunOrigin
+from mars_viz.runlist.reproduce import recipe
+from mars_viz.runlist.search import tags_among
+from mars_viz.runstore.store import LONGEST_TITLE
+from mars_viz.ui import faults, library, navigation, tab_jobs, theme
+from mars_viz.ui.live import changing, live_words
+from mars_viz.ui.runs import several
+from mars_viz.ui.runs.page_state import RunsPageState
+from mars_viz.ui.session import Session
+
+STYLE = """
+.stApp .mv-facts { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: .2rem 0 0; }
+.stApp .mv-facts { padding: 0; font-variant-numeric: tabular-nums; }
+.mv-facts dt { opacity: .7; font-weight: 400; }
+.mv-facts dd { margin: 0; overflow-wrap: anywhere; }
+@media (max-width: 640px) {
+  .stApp .mv-facts { grid-template-columns: 1fr; gap: 0; }
+  .mv-facts dd { margin: 0 0 .3rem; }
+}
+"""
+
+
+@faults.drawn
+def shown(session: Session, state: RunsPageState, run: ListedRun, runs: Iterable[ListedRun]) -> None:
+    """All of it; of a run that cannot be read what is wrong, and what can be done."""
+    theme.show(Html(f"<style>{STYLE}</style>"))
+    theme.section(run.heading)
+    if run.facts is not None and not run.error:
+        theme.small(run.line)
+    shelf = library.shelf(session)
+    opened, problem = shelf.tried(run.name) if run.opens else (None, run.error or several.GROWING)
+    ways(session, state, run, opened)
+    if opened is None:
+        theme.note(problem)
+    else:
+        numbers(opened)
+    naming(state, run, runs)
+    if opened is not None:
+        left, right = st.columns([5.6, 6.4], gap="large")
+        with left:
+            provenance(opened)
+        with right:
+            again(run, opened)
+
+
+def ways(session: Session, state: RunsPageState, run: ListedRun, opened: Run | None) -> None:
+    """Back to the list, on to Explore, and the run's folder as a zip."""
+    with st.container(horizontal=True, gap="xsmall"):
+        st.button("Show all runs", key="runs-back", on_click=lambda: state.look(run=""))
+        if st.button("Open in Explore", key="runs-open", type="primary", disabled=opened is None):
+            session.land(run.name)
+            navigation.leave_for("pages/explore.py")
+        st.download_button(
+            "Download", lambda: b"" if opened is None else write_zip(opened), f"{run.name}.zip", "application/zip",
+            on_click="ignore", key="run-zip", disabled=opened is None, help="The run's folder, which Explore opens",
+        )  # fmt: skip
+        refused = several.refusal(run)
+        st.button(
+            "Delete", key="run-delete", disabled=bool(refused), on_click=several.delete, args=(state, [run]),
+            help=markdown(refused) or live_words.BIN,
+        )  # fmt: skip
+
+
+def numbers(run: Run) -> None:
+    """What came of it, and how long it took."""
+    pace = speed(run)
+    theme.numbers(
+        [
+            *live_words.tiles(run),
+            theme.Tile("Prompt's pass, measured", _seconds(pace.prefill_seconds), "The first pass over the prompt"),
+            theme.Tile("Decoding, measured", _seconds(pace.seconds), "Wall clock of all rounds"),
+            theme.Tile("Drafting, measured", _share(pace.draft_share), "Share of the rounds' time"),
+        ]
+    )
+
+
+def _seconds(value: float) -> str:
+    return f"{number(value)}\u202fs" if value else "–"
+
+
+def _share(value: float) -> str:
+    return "–" if value != value else f"{number(100 * value)}\u202f%"  # NaN where rounds were not timed
+
+
+def naming(state: RunsPageState, run: ListedRun, runs: Iterable[ListedRun]) -> None:
+    """Title and tags, to be changed by whoever may."""
+    refused, each = several.refusal(run), several.item(run)
+    if run.facts is None:
+        return
+    key = f"{run.name}-{len(run.tags)}-{run.facts.title}"
+    with st.container(key="run-naming"):
+        first, second, third = st.columns([5, 5, 2], vertical_alignment="bottom")
+        title = (each.title or run.heading)[:LONGEST_TITLE]
+        first.text_input("Title", title, key=f"title-{each.key}", max_chars=LONGEST_TITLE, disabled=bool(refused))
+        options = list(dict.fromkeys([*run.tags, *tags_among(runs)]))
+        second.multiselect(
+            "Tags", options, list(run.tags), key=f"run-tags-{key}", accept_new_options=True, format_func=visible,
+            placeholder="Choose or write tags", disabled=bool(refused), help=f"At most {LONGEST_TAG} letters each",
+        )  # fmt: skip
+        third.button(
+            "Save", key="run-save", on_click=save, args=(state, run, f"run-tags-{key}"), width="stretch",
+            disabled=bool(refused), help=markdown(refused) or "Saves title and tags; links stay as they are",
+        )  # fmt: skip
+    if said := state.refused.get(each.key):
+        theme.note(said)
+
+
+def save(state: RunsPageState, run: ListedRun, tags_key: str) -> None:
+    """Give it the title and the tags that are written."""
+    each, store = several.item(run), tab_jobs.run_store()
+    title, tags = str(st.session_state[f"title-{each.key}"]), list(st.session_state[tags_key])
+
+    def deed() -> None:
+        checked_tags(tags)  # so that a title is not written where the tags beside it are refused
+        if title.strip() != (each.title or run.heading):
+            store.rename(run.name, title, run.heading)
+        store.tag(run.name, tags, [tag for tag in run.tags if tag not in tags])
+
+    changing.attempt(state, each, deed)
+
+
+def provenance(run: Run) -> None:
+    """Settings, models, versions, and the prompt."""
+    made, settings = run.provenance, run.settings
+    theme.section("Settings")
+    facts_list(settings_of(settings))
+    theme.section("Where it comes from")
+    facts_list(
+        {
+            "Target": _revised(made.target, made.target_revision),
+            "Drafter": _revised(made.drafter, made.drafter_revision),
+            "Device": made.device,
+            "Dtype": made.dtype,
+            "Made, UTC": made.created.replace("T", " ").removesuffix("+00:00"),
+            "Versions": ", ".join(f"{name} {version}" for name, version in made.versions.items()),
+            "Vocabulary": number(made.vocabulary_size),
+            "Prompt": f"{number(len(run.prompt_ids))} tokens",
+            "Batching": made.batching,
+        }
+    )
+    theme.section("Prompt")
+    st.code(run.prompt, language=None, wrap_lines=True)
+
+
+def settings_of(settings: Settings) -> dict[str, str]:
+    """In words."""
+    rule = rule_named(settings.rule)
+    dial = rule.checked_dial(settings.dial)
+    named = "" if rule.dial is None or dial is None else f"{rule.dial.symbol} = {exactly(dial)}, {rule.dial.name}"
+    others = {
+        name.replace("_", " ").capitalize(): exactly(value) if isinstance(value, float) else str(value)
+        for name, value in asdict(settings).items()
+        if name in ("temperature", "top_p", "top_k", "seed", "max_new_tokens")
+    }
+    drafts = {"Draft": settings.draft, "Stop strings": stop_words(settings.stop) or "none"}
+    return {"Rule": f"{rule.title} ({rule.name})", "Dial": named or "none"} | drafts | others
+
+
+def _revised(name: str, revision: str) -> str:
+    return f"{name}, {revision}" if revision and revision != name else name
+
+
+def facts_list(facts: Mapping[str, str]) -> None:
+    """Names and what they are; what is not told is a dash."""
+    cells = (Html(f"<dt>{html(name)}</dt><dd>{html(said or '–')}</dd>") for name, said in facts.items())
+    theme.show(Html(f'<dl class="mv-facts">{joined(cells)}</dl>'))
+
+
+def again(listed: ListedRun, run: Run) -> None:
+    """How it is made again, and the link that opens it; each is copied by its button."""
+    theme.section("Make it again")
+    made = recipe(run, listed.name)
+    if made.refused:
+        theme.note(made.refused)
+    else:
+        st.caption("On the command line")
+        st.code(made.command, language="bash", wrap_lines=True)
+        st.caption("In Python")
+        st.code(made.python, language="python", wrap_lines=True)
+        for caution in made.cautions:
+            theme.small(caution)
+    theme.section("Link to it in Explore")
+    if listed.origin is RunOrigin.TAB:
+        theme.small("No link opens it: it is in this tab alone. Download it, and open the zip on Explore.")
+    else:
+        st.code(link_to(listed.name), language=None, wrap_lines=True)
+
+
+def link_to(name: str) -> str:
+    """The address of Explore at a run, on this server as the browser reaches it."""
+    parts = urlsplit(str(st.context.url or ""))
+    place = f"{parts.scheme}://{parts.netloc}" if parts.netloc else ""
+    folder = parts.path.rstrip("/").rpartition("/")[0] if parts.path.rstrip("/").endswith("/runs") else ""
+    return f"{place}{folder}/explore?run={quote(name, safe='')}"

@@ -1,0 +1,43 @@
+"""Runs: every run that is here; which of them, what made it, and how is it made again? Layout and wiring only."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import streamlit as st
+
+from mars_viz.errors import BadInput
+from mars_viz.ui import faults, library, navigation, theme
+from mars_viz.ui.links import to_parameters
+from mars_viz.ui.runs.page_state import current_runs
+from mars_viz.ui.runs.run_details import shown
+from mars_viz.ui.runs.run_list import listed
+from mars_viz.ui.session import current_session
+
+
+@faults.drawn
+def page() -> None:
+    """The list, or all about one run."""
+    navigation.through_app()
+    session, state = current_session(), current_runs()
+    state.arrive(session, st.query_params.to_dict())
+    theme.title("Runs", "Every run here: what made it, and how it is made again")
+    try:
+        runs = library.all_runs(session)
+    except BadInput as error:
+        theme.note(str(error))
+        st.stop()
+    one = next((run for run in runs if run.name == state.view.run), None)
+    if state.view.run and one is None:
+        state.view = replace(state.view, run="")
+        state.notices = state.notices or ["There is no run of that name here; choose another from the list."]
+    for sentence in state.notices:
+        theme.note(sentence)
+    if one is None:
+        listed(session, state, runs)
+    else:
+        shown(session, state, one, runs)
+    navigation.write_link(to_parameters(state.view))
+
+
+page()

@@ -1,0 +1,254 @@
+"""Many runs at once: no two settings read alike, a search finds what it should, and a run's lines make it again."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import subprocess
+import sys
+import textwrap
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mars_viz import samples
+from mars_viz.run import Provenance, Run, Settings
+from mars_viz.runfiles import load_run
+from mars_viz.runlist import Order, Query, RunFacts, RunOrigin, found, labels_of, listed_runs
+from mars_viz.runlist.listed import ListedRun, of_tab
+from mars_viz.runlist.reproduce import ADDRESS, PROMPT_FILE, recipe
+from mars_viz.runlist.search import CHAINS, TREES, shapes_among, tags_among
+from mars_viz.runstore import RunStatus, RunStore
+from tests.factories import toy_run
+
+STORY = samples.RUNS / "1-story-mars"
+ODD = "It's \"5\" $HOME `x` \\n\nÄ 漢字 🦀 !! -- 'q'\t\x1b[31m\u202eend"
+
+
+def facts(**values: Any) -> RunFacts:
+    """Of a run with other settings, or from elsewhere, than a story's."""
+    known = RunFacts.of(load_run(STORY))
+    of_settings = {name: value for name, value in values.items() if name in Settings.__slots__}
+    of_place = {name: value for name, value in values.items() if name in Provenance.__slots__}
+    own = {name: value for name, value in values.items() if name not in of_settings | of_place}
+    changed = replace(known, settings=replace(known.settings, **of_settings), **own)
+    return replace(changed, provenance=replace(changed.provenance, **of_place))
+
+
+def test_the_line_says_what_made_a_run():
+    assert RunFacts.of(load_run(STORY)).line.startswith("MARS θ = 0.9 · T 0 · seed 0 · γ 6 · built-in pair · ")
+    assert RunFacts.of(load_run(STORY)).line.endswith(" · 128 tokens · τ 6.40")
+    tree = facts(tree="dynamic:depth=6,topk=4", gamma=16, drafter="eagle3", dtype="bfloat16", rounds=0)
+    assert tree.parts["draft"] == "tree of 16 nodes, depth 6, branching 4"
+    assert tree.parts["models"] == "built-in target, eagle3" and tree.parts["device"].endswith(", bfloat16")
+    assert "tau" not in tree.parts and facts(created="long ago").date == ""
+    assert facts(target="", drafter="").models == "models not named"
+
+
+OTHERS: dict[str, list[Any]] = {
+    "rule": ["mars-margin", "vllm-thinking", "vllm-thinking:k=5"],
+    "dial": [0.9001, 0.95],
+    "gamma": [3],
+    "temperature": [0.5, 0.50001],
+    "top_p": [0.9],
+    "top_k": [20],
+    "seed": [7],
+    "max_new_tokens": [200],
+    "stop": [("a",), ("a", "b"), ("a', 'b",)],
+    "tree": ["dynamic:depth=6,topk=4", "static:accept=0.8-0.12-0.02,depth=6", "static:accept=0.7-0.12-0.02,depth=6"],
+    "controller": ["svip:0.3", "svip:0.4", "confidence:0.3"],
+}
+
+
+def test_no_two_settings_read_alike():
+    assert set(OTHERS) == {field.name for field in fields(Settings)}, "a new setting needs its words in the line"
+    made = [facts()]
+    for name, values in OTHERS.items():
+        made += [facts(**({"dial": None} if name == "rule" else {}) | {name: value}) for value in values]
+    lines = [each.line for each in made]
+    assert len(set(lines)) == len(lines)
+
+
+def test_a_title_stands_alone_where_it_is_the_only_one_and_else_what_differs_follows():
+    one = facts(title="Fox")
+    assert labels_of({"a": one, "b": facts(title="Bear")}) == {"a": "Fox", "b": "Bear"}
+    assert labels_of({"a": one, "b": facts(title="Fox", dial=0.8), "c": facts(title="Bear")}) == {
+        "a": "Fox · MARS θ = 0.9",
+        "b": "Fox · MARS θ = 0.8",
+        "c": "Bear",
+    }
+    plain = labels_of({"a": facts(title="", seed=1), "b": facts(title="", seed=2)})
+    assert plain["a"].endswith("Lily. · MARS θ = 0.9 · T 0 · γ 6 · seed 1") and plain["b"].endswith("seed 2")
+    assert labels_of({"a": one, "b": one, "c": "Fox"}) == {"a": "Fox · a", "b": "Fox · b", "c": "Fox · c"}
+    assert "\u202e" not in "".join(labels_of({"a": facts(title="F\u202eox")}).values())
+
+
+@given(st.lists(st.tuples(st.sampled_from(["", "Fox", "Fox · a"]), st.sampled_from([0.8, 0.9]), st.integers(0, 1))))
+def test_no_two_labels_are_the_same(made):
+    runs = {chr(97 + place): facts(title=t, dial=d, seed=s) for place, (t, d, s) in enumerate(made)}
+    assert len(set(labels_of(runs).values())) == len(runs)
+
+
+def row(name: str, **values: Any) -> ListedRun:
+    return ListedRun(name, RunOrigin.SAVED, RunStatus.WHOLE, facts(created=f"2026-01-0{name[-1]}", **values))
+
+
+ROWS = (
+    row("r1", title="Fox", tags=("paper",), tokens=10, rounds=5),
+    row("r2", title="bear", prompt="ÄRGER in the wood", temperature=1.0, tokens=90, rounds=10),
+    row("r3", title="Wolf", tree="dynamic:depth=6,topk=4", gamma=16, drafter="eagle3", rule="tensorrt-llm:k=4", dial=1),
+    ListedRun("r4", RunOrigin.SAVED, RunStatus.BROKEN, None, error="It is damaged."),
+    ListedRun("r5", RunOrigin.SAMPLE, RunStatus.WHOLE, facts(title="Cut", tags=("Paper", "b"), rounds=0)),
+)
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        (Query(), "r5 r3 r2 r1 r4"),
+        (Query("ärger WOOD"), "r2"),
+        (Query("paper"), "r5 r1"),
+        (Query("r4"), "r4"),
+        (Query("fox nowhere"), ""),
+        (Query(rule="tensorrt-llm"), "r3"),
+        (Query(rule="tensorrt-llm:k=4"), "r3"),
+        (Query(rule="tensorrt-llm:k=5"), ""),
+        (Query(drafter="eagle3"), "r3"),
+        (Query(tree=TREES), "r3"),
+        (Query(tree=CHAINS), "r5 r2 r1"),
+        (Query(tree="dynamic:depth=6,topk=4"), "r3"),
+        (Query(temperature=1.0), "r2"),
+        (Query(temperature=0.0), "r5 r3 r1"),
+        (Query(tags=("PAPER",)), "r5 r1"),
+        (Query(tags=("paper", "b")), "r5"),
+        (Query(origin=RunOrigin.SAMPLE), "r5"),
+    ],
+)
+def test_what_a_search_finds(query, names):
+    assert [run.name for run in found(ROWS, query)] == names.split()
+    assert query.is_empty == (query == Query())
+
+
+@pytest.mark.parametrize(
+    ("order", "names"),
+    [
+        (Order.NEWEST, "r5 r3 r2 r1 r4"),
+        (Order.OLDEST, "r1 r2 r3 r5 r4"),
+        (Order.TITLE, "r2 r5 r1 r3 r4"),
+        (Order.TAU, "r2 r3 r1 r5 r4"),
+        (Order.TOKENS, "r5 r3 r2 r1 r4"),
+        (Order.RULE, "r5 r2 r1 r3 r4"),
+    ],
+)
+def test_how_a_list_is_sorted(order, names):
+    assert [run.name for run in found(ROWS, Query(), order)] == names.split()
+
+
+def test_what_can_be_chosen_among():
+    assert shapes_among(ROWS) == [CHAINS, TREES, "dynamic:depth=6,topk=4"] and shapes_among(ROWS[:1]) == [CHAINS]
+    assert tags_among(ROWS) == ["b", "Paper"]
+
+
+def test_all_that_lies_in_a_folder_is_listed_and_a_sample_hides_a_run_of_its_name(tmp_path):
+    store, run = RunStore(tmp_path / "runs"), replace(toy_run(), title="A toy")
+    name = store.finish(store.begin(), run)
+    journal = store.begin()
+    journal.write(replace(run, rounds=run.rounds[:1]))
+    journal.write(replace(run, rounds=run.rounds[:3]))
+    growing = listed_runs(store.folder)[-1]
+    assert growing.standing is RunStatus.GROWING and not growing.opens and growing.line.endswith("growing")
+    journal.leave()
+    run.save(store.folder / "1-story-mars")
+    (store.folder / "broken").mkdir()
+    (store.folder / "broken" / "manifest.json").write_text("{")
+    runs = {each.name: each for each in listed_runs(store.folder, samples.RUNS)}
+    assert runs["1-story-mars"].origin is RunOrigin.SAMPLE and runs[name].origin is RunOrigin.SAVED
+    assert runs["broken"].standing is RunStatus.BROKEN and "cannot be opened" in runs["broken"].line
+    cut = runs[journal.name]
+    assert cut.standing is RunStatus.INTERRUPTED and cut.opens and cut.facts is not None
+    assert cut.facts.tokens == sum(len(each.token_ids) for each in run.rounds[:3]) and cut.facts.rounds == 0
+    assert of_tab("live-0", run).facts == runs[name].facts
+
+
+def again(tmp_path: Path, command: str) -> Run:
+    """What a shell makes of the command."""
+    line = command.replace("mars-viz", f"{sys.executable} -m mars_viz", 1)
+    assert (shell := shutil.which("bash"))
+    done = subprocess.run([shell, "-c", line], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (made,) = [path for path in tmp_path.iterdir() if path.is_dir()]
+    return load_run(made)
+
+
+@pytest.mark.parametrize("name", ["5-addition-mars", "3-story-sampled-mars", "9-story-tree"])
+def test_the_command_of_a_sample_makes_it_again(name, tmp_path):
+    run = load_run(samples.RUNS / name)
+    made = again(tmp_path, recipe(run, name).command)
+    assert made.token_ids == run.token_ids and made.settings == run.settings and made.prompt_ids == run.prompt_ids
+
+
+def test_the_python_lines_of_a_sample_make_it_again(tmp_path):
+    run = load_run(samples.RUNS / "9-story-tree")
+    lines = recipe(run, "a").python.removesuffix("print(run.text)") + "print(list(run.token_ids))"
+    code = f"import sys; sys.path.insert(0, {str(samples.RUNS.parent)!r})\n{lines}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert tuple(ast.literal_eval(done.stdout)) == run.token_ids
+
+
+@pytest.mark.parametrize("prompt", [ODD, "-x\n", "a'b", "\x7f\r", "a\n  \nb \n"])
+def test_a_prompt_survives_shell_and_python(prompt, tmp_path):
+    run = replace(load_run(STORY), prompt=prompt, settings=replace(load_run(STORY).settings, stop=(ODD[:9], "-")))
+    lines = recipe(run, "an id")
+    script = f"import sys, json; json.dump(sys.argv[1:], open({str(tmp_path / 'said')!r}, 'w'))"
+    line = lines.command.replace("mars-viz", f'{sys.executable} -c "{script}"', 1)
+    subprocess.run([shutil.which("bash") or "bash", "-c", line], check=True)
+    said = ast.literal_eval((tmp_path / "said").read_text())
+    said = [each.encode("utf-16", "surrogatepass").decode("utf-16") for each in said]  # JSON has halves of pairs
+    assert f"--prompt={prompt}" in said and f"--stop={ODD[:9]}" in said and "--stop=-" in said
+    assert said[-2:] == ["--out", "an id-again"] and not any(sign in lines.command for sign in "\x1b\u202e\r\x7f")
+    assert textwrap.dedent(lines.command).strip() == lines.command, "as a page shows it"
+    (call,) = [node for node in ast.walk(ast.parse(lines.python)) if isinstance(node, ast.Call) and node.args][:1]
+    assert ast.literal_eval(call.args[0]) == prompt and "\u202e" not in lines.python
+
+
+def test_options_at_their_defaults_are_left_out():
+    lines = recipe(load_run(STORY), "a")
+    assert lines.command.endswith("Lily.' --rule mars --dial 0.9 --out a-again")
+    assert "backend = mars_viz.backend()\n" in lines.python and "seed" not in lines.python
+    run = load_run(STORY)
+    changed = replace(run.settings, gamma=4, controller="svip:0.3", temperature=0.5, top_p=0.9, top_k=3, seed=9)
+    line = recipe(replace(run.unmapped, settings=changed), "a").command
+    assert "--gamma 4 --controller svip:0.3 --temperature 0.5 --top-p 0.9 --top-k 3 --seed 9 --out" in line
+
+
+def placed(**values: Any) -> Run:
+    run = load_run(STORY).unmapped
+    return replace(run, provenance=replace(run.provenance, **values))
+
+
+def test_what_a_run_does_not_keep_is_to_be_filled_in():
+    folder = recipe(placed(target="mine", target_revision="0123456789ab", drafter="ngram:n=3"), "a")
+    assert "--target FOLDER/mine --drafter ngram:n=3" in folder.command and 'target="FOLDER/mine"' in folder.python
+    assert "whose place is not kept" in " ".join(folder.cautions)
+    hub = recipe(placed(target="Qwen/Q", target_revision="0" * 40, device="NVIDIA H100", dtype="bfloat16"), "a")
+    assert "--target Qwen/Q" in hub.command and "--device cuda --dtype bfloat16" in hub.command
+    assert "at the commit 000000000000" in " ".join(hub.cautions)
+    served = recipe(placed(target="Q", target_revision="vLLM 0.32", dtype="as served"), "a")
+    assert f"--target {ADDRESS}" in served.command and "--dtype" not in served.command
+    long = recipe(replace(load_run(STORY), prompt="x" * 200_000), "a")
+    assert f"--prompt-file {PROMPT_FILE}" in long.command and "200" not in long.command
+    run = load_run(STORY)
+    chat = recipe(replace(run, prompt=run.prompt[:20]), "a")
+    assert chat.command.count("--chat") == 1 and "chat=True" in chat.python
+    assert "--chat" not in recipe(run, "a").command
+
+
+def test_what_cannot_be_made_again_says_why():
+    assert "does not name its models" in recipe(placed(target=""), "a").refused
+    engine = recipe(placed(drafter="told by the engine", drafter_revision="", device="vLLM 0.32"), "a")
+    assert "an engine's log" in engine.refused and not engine.command and not engine.python

@@ -1,0 +1,374 @@
+"""The Runs page as a person meets it, without a browser: find, select, change, bring back, and all about one."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from mars_viz import samples
+from mars_viz.runfiles import load_run, read_zip
+from mars_viz.runlist import Order
+from mars_viz.runlist.listed import of_kept
+from mars_viz.runstore import RunStore
+from mars_viz.ui import library, navigation, visitors
+from mars_viz.ui.compare.compare_view import Across, Choice
+from mars_viz.ui.links import from_parameters, to_parameters
+from mars_viz.ui.live import changing
+from mars_viz.ui.live.live_link import SAVED
+from mars_viz.ui.runs import several
+from mars_viz.ui.runs.page_state import RunsPageState, RunsView, Whose
+from mars_viz.ui.session import KEY, Session
+from tests import tabs
+from tests.factories import toy_run
+from tests.tabs import settled
+from tests.test_pages import button, notes
+
+STORY = load_run(samples.RUNS / "1-story-mars").unmapped
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
+    """An empty one, of a server that lets everybody change runs."""
+    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
+    monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
+    monkeypatch.setenv("MARS_VIZ_DELETE", "everybody")
+    monkeypatch.setattr(navigation, "through_app", lambda: None)  # see test_live_page
+    return RunStore(tmp_path)
+
+
+def kept(store: RunStore, title: str, day: int = 1, **values: object) -> str:
+    """The name of a run that is in the store from then on."""
+    made = replace(STORY.provenance, created=f"2026-01-0{day}T00:00:00+00:00")
+    run = replace(STORY, title=title, provenance=made, **values)  # type: ignore[arg-type]
+    return store.finish(store.begin(f"live-{day}"), run)
+
+
+def opened(**parameters: str) -> AppTest:
+    return tabs.opened("pages/runs.py", **parameters)
+
+
+def rows(tab: AppTest) -> list[str]:
+    """Ids in the table."""
+    return [] if not tab.dataframe else list(tab.dataframe[0].value["id"])
+
+
+def select(tab: AppTest, *names: str) -> AppTest:
+    """Tick the rows of these runs."""
+    places = [rows(tab).index(name) for name in names]
+    (key,) = (each.proto.id.split("-", 2)[-1] for each in tab.dataframe)
+    tab.session_state[key[key.index("runs-") :]] = {"selection": {"rows": places, "columns": [], "cells": []}}
+    return settled(tab.run())
+
+
+def press(tab: AppTest, key: str) -> AppTest:
+    return settled(tab.button(key=key).click().run())
+
+
+def rename(tab: AppTest, name: str, title: str) -> AppTest:
+    tab.text_input(key=f"title-run-{name}").set_value(title)
+    return press(tab, "run-save")
+
+
+def address(tab: AppTest) -> dict[str, str]:
+    return {name: "".join(value) for name, value in tab.query_params.items()}
+
+
+def test_an_empty_list_says_what_to_do_next(store):
+    assert "press Decode: what it makes is saved here" in notes(opened())
+
+
+def test_every_kind_of_run_is_a_row_that_says_what_made_it(store, monkeypatch):
+    monkeypatch.delenv("MARS_VIZ_SAMPLES")
+    kept(store, "Fox", tags=("wood", "b"))
+    journal = store.begin("live-7")
+    journal.write(replace(toy_run(), rounds=toy_run().rounds[:2]))
+    (store.folder / "broken").mkdir()
+    (store.folder / "broken" / "manifest.json").write_text("{")
+    tab = opened()
+    table = tab.dataframe[0].value.set_index("id")
+    assert len(table) == 13 and table.loc["live-7", "from"] == "growing" and table.loc["broken", "from"] == "broken"
+    journal.leave()
+    fox = table.loc["live-1"]
+    assert (fox["rule and dial"], fox["sampling"], fox["draft"], fox["models"]) == (
+        "MARS θ = 0.9", "T 0", "γ 6", "built-in pair",
+    )  # fmt: skip
+    assert (fox["tokens"], fox["τ"], fox["tags"], fox["made, UTC"]) == (128, 6.4, "b, wood", "2026-01-01 00:00")
+    assert str(store.folder) not in table.loc["broken", "prompt"] or visitors.may_name_paths()
+    assert settled(tab.run()).dataframe[0].value.set_index("id").loc["live-7", "from"] == "interrupted"
+
+
+def test_what_is_typed_filtered_and_sorted_is_in_the_link(store):
+    kept(store, "Fox", 1, tags=("wood",))
+    kept(store, "Bear", 2, prompt="By the river")
+    made = replace(toy_run().provenance, created="2026-01-03T00:00:00+00:00")
+    store.finish(store.begin("live-3"), replace(toy_run(rule="strict"), title="Wolf", provenance=made))
+    tab = opened()
+    assert rows(tab) == ["live-3", "live-2", "live-1"]
+    settled(tab.text_input(key="runs-search").set_value("RIVER by").run())
+    assert rows(tab) == ["live-2"] and address(tab) == {"search": "RIVER by"}
+    settled(tab.text_input(key="runs-search").set_value("nowhere").run())
+    assert rows(tab) == [] and "Press Clear all in Filter" in notes(tab)
+    press(tab, "runs-clear")
+    assert len(rows(tab)) == 3 and address(tab) == {}
+    settled(tab.selectbox(key="runs-rule").select("Strict").run())
+    assert rows(tab) == ["live-3"] and address(tab) == {"rule": "strict"}
+    press(tab, "runs-clear")
+    settled(tab.multiselect(key="runs-tags").select("wood").run())
+    assert rows(tab) == ["live-1"] and address(tab) == {"tag": "wood"}
+    press(tab, "runs-clear")
+    settled(tab.selectbox(key="runs-sort").select("By title").run())
+    assert rows(tab) == ["live-2", "live-1", "live-3"] and address(tab) == {"sort": "title"}
+    again = opened(sort="oldest", tag="wood", rule="nobody", temperature="0")
+    assert rows(again) == [] and again.selectbox(key="runs-rule").value == "nobody"
+    again = opened(sort="oldest", temperature="0", tree="chains", **{"from": "saved"})
+    assert rows(again) == ["live-1", "live-2", "live-3"]
+    assert "no number" in notes(opened(temperature="warm")) and "no order" in notes(opened(sort="nope"))
+
+
+def test_a_link_says_all_of_a_view_and_is_read_back():
+    view = RunsView("a", "b c", "mars", "eagle3", "trees", 0.5, ("x", "y z"), Whose.MINE, Order.TAU)
+    assert from_parameters(RunsView, to_parameters(view)).view == view and to_parameters(RunsView()) == {}
+
+
+def test_an_old_link_to_the_saved_runs_leads_here(store):
+    kept(store, "Fox")
+    tab = tabs.opened("pages/live.py", view=SAVED)
+    assert rows(tab) == ["live-1"] and "Decode now" not in [each.label for each in tab.button]
+
+
+def test_one_selected_run_opens_and_two_are_compared(store):
+    first, second = kept(store, "Fox", 1), kept(store, "Bear", 2)
+    tab = opened()
+    assert tab.button(key="runs-details").disabled and tab.button(key="runs-compare").disabled
+    select(tab, first)
+    assert not tab.button(key="runs-details").disabled and tab.button(key="runs-compare").disabled
+    press(tab, "runs-explore")
+    assert tab.selectbox(key="run").value == first
+    tab = select(opened(), first, second)
+    assert tab.button(key="runs-details").disabled and tab.button(key="runs-explore").disabled
+    press(tab, "runs-compare")
+    memory = tab.session_state["mars_viz_compare"]
+    assert memory.view.across is Across.RUNS
+    assert {memory.view.reference, memory.view.shown} == {Choice(first), Choice(second)}
+
+
+def test_selected_runs_are_tagged(store):
+    first, second = kept(store, "Fox", 1, tags=("old",)), kept(store, "Bear", 2)
+    tab = select(opened(), first, second)
+    press(tab, "runs-tag-now")
+    assert "No tag was chosen" in notes(tab)
+    tab.multiselect(key="runs-remove").select("old")
+    tab.session_state["runs-add"] = ["paper", "a,b"]
+    press(tab, "runs-tag-now")
+    assert "“Fox” was not tagged" in notes(tab) or "“Bear” was not tagged" in notes(tab)
+    assert [entry.manifest.tags for entry in store.list() if entry.manifest] == [(), ("old",)]
+    tab.session_state["runs-add"] = ["paper"]
+    press(tab, "runs-tag-now")
+    assert [entry.manifest.tags for entry in store.list() if entry.manifest] == [("paper",), ("paper",)]
+
+
+def test_selected_runs_go_to_the_bin_and_come_back(store):
+    names = [kept(store, title, day) for day, title in enumerate(("Fox", "Bear", "Wolf"), 1)]
+    tab = select(opened(), *names[:2])
+    assert tab.button(key="runs-delete").label == "Delete 2"
+    press(tab, "runs-delete")
+    assert [entry.name for entry in store.list()] == [names[2]] and "Deleted: 2 runs" in notes(tab)
+    assert tab.button(key="runs-delete").disabled, "nothing is selected any more"
+    press(tab, "undo-all")
+    assert len(store.list()) == 3 and "Deleted" not in notes(tab)
+    select(tab, names[0])
+    press(tab, "runs-delete")
+    assert "Deleted: Fox" in notes(tab) and "stays in the bin for 30 days" in notes(tab)
+    another = opened()
+    assert [each.label for each in another.expander] == ["Bin (1)"]
+    press(another, f"undo-run-{names[0]}")
+    assert len(store.list()) == 3
+    press(tab, f"undo-run-{names[0]}")
+    assert "not in the bin any more" in notes(tab)
+
+
+def test_samples_stay_and_of_a_mixed_choice_the_others_go(store, monkeypatch):
+    monkeypatch.delenv("MARS_VIZ_SAMPLES")
+    name = kept(store, "Fox")
+    tab = select(opened(), "1-story-mars")
+    assert tab.button(key="runs-delete").disabled and several.SAMPLE in tab.button(key="runs-delete").help
+    select(tab, "1-story-mars", name)
+    assert tab.button(key="runs-delete").help.startswith("1 selected run cannot be changed.")
+    press(tab, "runs-delete")
+    assert store.list() == [] and (samples.RUNS / "1-story-mars").is_dir()
+
+
+def test_a_title_and_tags_are_changed_as_text(store):
+    name = kept(store, "<img src=x onerror=alert(1)>")
+    tab = opened(run=name)
+    assert "<img" not in notes(tab) and "&lt;img" in notes(tab)
+    for title, refused in {" ": "The title is empty", "two\nlines": "control character"}.items():
+        assert refused in notes(rename(tab, name, title))
+        assert store.find(name).title == "<img src=x onerror=alert(1)>"
+    (tags,) = (each for each in tab.multiselect if each.label == "Tags")
+    tab.session_state[tags.key] = ["a", "b,c"]
+    assert "comma" in notes(rename(tab, name, "Another")) and store.find(name).title.startswith("<img")
+    tab.session_state[tags.key] = ["b", "a"]
+    rename(tab, name, "<b>My fox</b>")
+    found = store.find(name)
+    assert found.title == "<b>My fox</b>" and found.manifest is not None and found.manifest.tags == ("a", "b")
+    assert "&lt;b&gt;My fox" in notes(tab) and "<b>My fox" not in notes(tab) and "control" not in notes(tab)
+    assert address(tab) == {"run": name}
+
+
+@pytest.mark.parametrize(
+    ("setting", "browser", "may", "sentence"),
+    [
+        (None, "mine", True, "Only the browser that made a run can rename or delete it"),
+        (None, "other", False, "Only the browser that made it"),
+        (None, "", False, "This browser sends no cookie"),
+        ("maker", "mine", True, "Only the browser that made a run can rename or delete it"),
+        ("everybody", "", True, "Everybody can rename and delete them"),
+        ("nobody", "mine", False, "nobody rename or delete"),
+        ("anybody", "mine", False, "MARS_VIZ_DELETE is “anybody”, which is none of maker, everybody, nobody"),
+    ],
+)
+def test_who_may_change_runs_is_said_and_enforced(store, monkeypatch, setting, browser, may, sentence):
+    monkeypatch.setattr(visitors, "mark", lambda: browser)
+    monkeypatch.delenv("MARS_VIZ_DELETE", raising=False)
+    if setting is not None:
+        monkeypatch.setenv("MARS_VIZ_DELETE", setting)
+    name = kept(store, "Fox")
+    store.makers.note(name, "mine")
+    tab = opened(run=name)
+    assert tab.button(key="run-save").disabled == tab.button(key="run-delete").disabled == (not may)
+    listed = select(opened(), name)
+    assert listed.button(key="runs-delete").disabled == (not may)
+    said = [each.value for each in listed.caption] + [listed.button(key="runs-delete").help.replace("\\", "")]
+    assert sentence in " ".join(said)
+    # whatever a tab sends, one that drew its buttons while they were enabled, say
+    state, run = RunsPageState(), of_kept(store.find(name))
+    several.tag(state, [run], ["a"], [])
+    changing.attempt(state, several.item(run), lambda: store.rename(name, "Bear"))
+    found = store.find(name)
+    assert (found.title, found.manifest and found.manifest.tags) == (("Bear", ("a",)) if may else ("Fox", ()))
+    several.delete(state, [run])
+    assert [entry.name for entry in store.list()] == ([] if may else [name]) and bool(state.notices) == (not may)
+    if may:
+        monkeypatch.setattr(visitors, "mark", lambda: "another")
+        monkeypatch.setenv("MARS_VIZ_DELETE", "maker")
+        several.restore(state, [several.item(run)])
+        assert store.list() == [] and state.refused, "to bring it back is the same right"
+
+
+def test_what_this_browser_made_can_be_listed_alone(store, monkeypatch):
+    monkeypatch.setattr(visitors, "mark", lambda: "mine")
+    mine, _ = kept(store, "Fox", 1), kept(store, "Bear", 2)
+    store.makers.note(mine, "mine")
+    assert rows(opened(**{"from": "mine"})) == [mine]
+
+
+def test_a_run_that_nobody_is_known_to_have_made_is_left_as_it_is(store, monkeypatch):
+    monkeypatch.delenv("MARS_VIZ_DELETE")
+    monkeypatch.setattr(visitors, "mark", lambda: "mine")
+    name = kept(store, "Fox")
+    assert opened(run=name).button(key="run-delete").disabled
+    several.delete(state := RunsPageState(), [of_kept(store.find(name))])
+    assert "It is not known which browser made it" in state.notices[0] and len(store.list()) == 1
+
+
+def test_what_two_tabs_do_to_one_run_at_once_is_said_and_nothing_is_lost(store):
+    name = kept(store, "Fox")
+    one, other = (opened(run=name) for _ in range(2))
+    rename(one, name, "Bear")
+    rename(other, name, "Wolf")
+    assert "It was renamed to “Bear” meanwhile" in notes(other) and store.find(name).title == "Bear"
+    assert other.text_input(key=f"title-run-{name}").value == "Wolf"
+    rename(other, name, "Wolf")
+    assert store.find(name).title == "Wolf" and "meanwhile" not in notes(other)
+    press(one, "run-delete")
+    press(other, "run-delete")
+    assert "no run of that name here any more" in notes(other) and store.list() == []
+    assert [entry.title for entry in store.deleted()] == ["Wolf"]
+
+
+def test_all_about_one_run(store):
+    name = kept(store, "Fox", prompt="It's a “fox”\n")
+    tab = opened(run=name)
+    said = notes(tab)
+    assert "MARS θ = 0.9 · T 0 · seed 0" in said and "c839ae8ca598" in said and "ratio threshold" in said
+    codes = [each.value for each in tab.code]
+    assert any(code.startswith("mars-viz record --prompt='It'\"'\"'s a “fox”\n'") for code in codes)
+    assert any("backend = mars_viz.backend()" in code for code in codes) and "It's a “fox”" in codes
+    (link,) = (code for code in codes if "/explore?" in code)
+    assert parse_qs(urlsplit(link).query) == {"run": [name]}
+    press(tab, "runs-open")
+    assert tab.selectbox(key="run").value == name
+    assert rows(press(opened(run=name), "runs-back")) == [name]
+
+
+def test_a_run_that_cannot_be_made_again_or_read_says_why(store):
+    toy = toy_run().save(store.folder / "toy")
+    assert "which weights drafted" in notes(opened(run="toy"))
+    (toy / "rows.parquet").write_bytes(b"")
+    broken = opened(run="toy")
+    assert "is not what was written" in notes(broken) and broken.button(key="runs-open").disabled
+    assert "no run of that name here" in notes(opened(run="../toy"))
+
+
+def test_an_interrupted_run_is_listed_and_opens(store):
+    journal = store.begin()
+    journal.write(replace(toy_run(), rounds=toy_run().rounds[:2], title="Cut short"))
+    assert "being decoded" in notes(opened(run=journal.name))
+    journal.leave()
+    tab = opened(run=journal.name)
+    assert "interrupted" in notes(tab)
+    press(tab, "runs-open")
+    assert tab.selectbox(key="run").value == journal.name
+
+
+def test_a_deleted_run_has_no_link_and_a_renamed_one_keeps_it(store):
+    name = kept(store, "Fox")
+    tab = rename(opened(run=name), name, "Bear")
+    assert address(tab) == {"run": name}
+    press(tab, "run-delete")
+    assert address(tab) == {} and "no run of that name here" in notes(opened(run=name))
+    press(tab, f"undo-run-{name}")
+    assert "Bear" in notes(opened(run=name))
+
+
+def test_the_zip_of_one_run_opens_and_of_several_holds_one_for_each(store, tmp_path_factory, monkeypatch):
+    first, second = kept(store, "Fox", 1, tags=("wood",)), kept(store, "Bear", 2)
+    shelf, runs = library.shelf(Session()), [of_kept(entry) for entry in store.list()]
+    folder = tmp_path_factory.mktemp("zips")
+    assert read_zip(several.zipped(runs[-1:], shelf), folder / "one").title == "Fox"
+    with zipfile.ZipFile(io.BytesIO(several.zipped(runs, shelf))) as archive:
+        assert sorted(archive.namelist()) == sorted([f"{first}.zip", f"{second}.zip"])
+        assert read_zip(archive.read(f"{first}.zip"), folder / "two").tags == ("wood",)
+    assert not several.too_large(runs)
+    monkeypatch.setattr(several, "MOST_BYTES", 1000)
+    assert several.too_large(runs)
+    tab = select(opened(), first, second)
+    (download,) = tab.get("download_button")
+    assert download.proto.disabled and "select fewer" in download.proto.help
+
+
+def test_a_run_of_this_tab_alone_is_listed_and_no_link_opens_it(store):
+    tab = opened()
+    session: Session = tab.session_state[KEY]
+    name = session.keep(STORY, "upload")
+    settled(tab.run())
+    assert rows(tab) == [name] and tab.dataframe[0].value["from"][0] == "this tab"
+    select(tab, name)
+    assert tab.button(key="runs-delete").disabled and "this tab alone" in tab.button(key="runs-delete").help
+    press(tab, "runs-details")
+    assert "No link opens it" in notes(tab) and not json.dumps([each.value for each in tab.code]).count("/explore?")
+
+
+def test_several_hundred_runs_are_one_table(store):
+    whole = STORY.save(store.folder / "run-0")
+    for place in range(1, 40):
+        (store.folder / f"run-{place}").symlink_to(whole)
+    assert len(rows(opened())) == 40 and button(opened(), "Show details").disabled
