@@ -145,7 +145,9 @@ def prompt(session: Session, run: Run | None) -> None:
         width="stretch",
         on_click=_close,
         args=(ASKING,),
-        help=f"Decode this prompt and open what it becomes; it is kept on this server, for {rights.who_sees()}",
+        help=markdown(
+            f"Decode this prompt and open what it becomes; it is kept on this server, for {rights.who_sees()}"
+        ),
     ):
         tab_jobs.start(session, text, settings, models)
         st.rerun()

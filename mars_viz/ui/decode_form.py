@@ -86,13 +86,14 @@ def settings_fields(start: Settings = START, shown: Run | None = None) -> Callab
     with right:
         least, most = LIMITS["max_new_tokens"]
         most = most if (limits := rights.limits()) is None else limits.tokens
+        said = "" if limits is None else f"; in this classroom at most {most}"
         limit = st.number_input(
             "Max new tokens",
             least,
             most,
             min(start.max_new_tokens, most),
             key="limit",
-            help="Length limit of the text, the prompt not counted",
+            help=markdown(f"Length limit of the text, the prompt not counted{said}"),
         )
         top_p = st.number_input("Top-p", *LIMITS["top_p"], start.top_p, 0.05, key="top_p", help="1 is off")
         top_k = st.number_input("Top-k", *LIMITS["top_k"], start.top_k, key="top_k", help="0 is off")
