@@ -261,7 +261,7 @@ def test_a_browser_has_so_many_jobs_over_all_of_its_tabs() -> None:
     jobs, limits = StudentJobs(), ClassLimits(64, 2)
     asked = [job() for _ in range(4)]
     assert [jobs.why_not(each, "anna", limits) for each in asked[:2]] == ["", ""]
-    assert "2 jobs of a browser" in jobs.why_not(asked[2], "anna", limits)
+    assert "at most 2 jobs that wait or run" in jobs.why_not(asked[2], "anna", limits)
     assert jobs.why_not(asked[3], "ben", limits) == ""
     asked[0].cancel()
     assert jobs.why_not(asked[2], "anna", limits) == ""

@@ -43,8 +43,8 @@ class StudentJobs:
                 "cookies here, and load the page again."
             )
         return (
-            f"In this classroom {counted(limits.jobs, 'job')} of a browser may wait or run at once, over all of its "
-            "tabs, and yours do. Wait until one has ended, or stop it."
+            f"In this classroom a browser has at most {counted(limits.jobs, 'job')} that wait or run at once, over all "
+            "of its tabs. Wait until one of yours has ended, or stop it."
         )
 
 
