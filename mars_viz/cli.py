@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mars_viz import __version__, backend_choice, permissions
+from mars_viz import __version__, backend_choice, classroom, permissions
 from mars_viz.commands import decoding, dial_map, evaluate, heads, imports, runs, server, site, sweep, watch
 from mars_viz.commands.decoding import tell
 from mars_viz.errors import MarsVizError, ModelError, SettingError
@@ -141,6 +141,15 @@ def _parser() -> argparse.ArgumentParser:
         help=f"a backend.toml with the models that every tab begins with (default: {backend_choice.FILE}, else the "
         "built-in pair)",
     )
+    about = f"for one class: everybody sees their own runs and what the teacher shows (default: {classroom.CLASSROOM})"
+    app.add_argument("--classroom", action="store_true", help=about)
+    limits = classroom.ClassLimits()
+    app.add_argument(
+        "--class-tokens", type=int, metavar="N", help=f"new tokens of a student's decode (default: {limits.tokens})"
+    )
+    app.add_argument(
+        "--class-queue", type=int, metavar="N", help=f"jobs of a student's browser at once (default: {limits.jobs})"
+    )
     app.add_argument("--no-browser", action="store_true", help="do not open the browser")
     return parser
 
@@ -210,6 +219,16 @@ def _report(options: argparse.Namespace) -> None:
     say(f"Wrote {path}, {number(len(html.encode()) / 1e3)} kB. It opens in any browser, without a network.")
 
 
+def _set_up_class(options: argparse.Namespace) -> None:
+    """Tell the app whether it is a classroom. Raises SettingError for limits that are none, and for limits alone."""
+    given = {classroom.TOKENS: options.class_tokens, classroom.QUEUE: options.class_queue}
+    if options.classroom:
+        os.environ[classroom.CLASSROOM] = "1"
+    os.environ.update({variable: str(value) for variable, value in given.items() if value is not None})
+    if classroom.class_limits() is None and any(value is not None for value in given.values()):
+        raise SettingError("--class-tokens and --class-queue are for a classroom. Add --classroom, or leave them out.")
+
+
 def _app(options: argparse.Namespace) -> None:
     if not 1 <= options.port <= 65535:
         raise SettingError(f"The port is {options.port}; it must lie between 1 and 65535.")
@@ -221,6 +240,7 @@ def _app(options: argparse.Namespace) -> None:
         os.environ[permissions.PATHS] = options.paths
     if options.backend is not None:
         os.environ[backend_choice.FILE] = os.path.abspath(options.backend)
+    _set_up_class(options)
     backend_choice.first_choice()
     permissions.who_may_delete()
     permissions.who_may_name_paths()

@@ -15,6 +15,7 @@ from mars_viz.escapes import markdown
 from mars_viz.rules import RULES
 from mars_viz.run import Run
 from mars_viz.ui import decode_form, faults, library, navigation, share, tab_jobs, theme, under_way
+from mars_viz.ui.classroom.server_class import class_view
 from mars_viz.ui.compare import compare_tables, compare_view, compare_words, page_state, saved_sweeps
 from mars_viz.ui.compare.compare_view import Across
 from mars_viz.ui.compare.page_state import Comparison, current_comparison, line_up
@@ -50,6 +51,7 @@ def page() -> None:
         st.stop()
     if run is None:
         st.stop()
+    memory.begin_at(class_view(session.view.run), run)
     look(session, memory, run, shelf)
 
 

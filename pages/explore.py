@@ -38,6 +38,7 @@ from mars_viz.ui import (
     theme,
     under_way,
 )
+from mars_viz.ui.classroom import explore_bar, rights
 from mars_viz.ui.pinned_run import Beside
 from mars_viz.ui.session import Session, current_session
 from mars_viz.ui.theme import chart
@@ -56,6 +57,7 @@ def page() -> None:
     tab_jobs.settle(session)
     session.arrive(st.query_params.to_dict())
     shelf = library.shelf(session)
+    explore_bar.arrive(session, shelf)
     session.view, lost = shelf.landed(session.view)
     session.notices.extend(filter(None, [lost]))
     asking, saving, thresholds = head(session, shelf.labels)
@@ -83,7 +85,7 @@ def page() -> None:
         theme.note(problem)
         st.stop()
     mapping(session, run)
-    look(session, run, pair)
+    look(session, run, pair, shelf)
 
 
 def head(session: Session, labels: Mapping[str, str]) -> tuple[DeltaGenerator, DeltaGenerator, DeltaGenerator]:
@@ -143,7 +145,9 @@ def prompt(session: Session, run: Run | None) -> None:
         width="stretch",
         on_click=_close,
         args=(ASKING,),
-        help="Decode this prompt and open what it becomes; it is kept on this server, for everyone who opens the app",
+        help=markdown(
+            f"Decode this prompt and open what it becomes; it is kept on this server, for {rights.who_sees()}"
+        ),
     ):
         tab_jobs.start(session, text, settings, models)
         st.rerun()
@@ -217,8 +221,9 @@ def filling(session: Session) -> None:
 
 
 @faults.fragment
-def look(session: Session, run: Run, pair: Beside | None) -> None:
+def look(session: Session, run: Run, pair: Beside | None, shelf: library.RunCatalogue) -> None:
     """The run itself, the pinned run beside it, and the figures that follow its dials."""
+    place = st.container()
     if pair is None:
         state = followed(session, run)
     else:
@@ -227,6 +232,7 @@ def look(session: Session, run: Run, pair: Beside | None) -> None:
             state = followed(session, run)
         with right:
             pinned_run.draw(session, pair)
+    explore_bar.draw(place, session, run, shelf, tab_jobs.run_store())
     view = session.view
     navigation.write_link(links.to_parameters(view))
     if state.decode is not None:

@@ -102,7 +102,7 @@ def runs(session: Session, shelf: RunCatalogue) -> None:
     if not kept:
         return
     every = st.session_state.get("all-runs", False)
-    row("kept", "Runs recorded on this server", gallery.run_cards(shelf, kept, None if every else gallery.MOST))
+    row("kept", shelf.kept_title, gallery.run_cards(shelf, kept, None if every else gallery.MOST))
     if len(kept) > gallery.MOST and not every:
         show_all = {"all-runs": True}
         st.button(f"Show all {len(kept)} runs", on_click=lambda: st.session_state.update(show_all), key="every-run")

@@ -22,6 +22,7 @@ from mars_viz.figures.decision_plane import Upward, decision_plane
 from mars_viz.report import file_name
 from mars_viz.rules import Rule, rule_named
 from mars_viz.ui import faults, library, links, navigation, share, tab_jobs, theme
+from mars_viz.ui.classroom.server_class import class_view
 from mars_viz.ui.rule_lab import every_rule, rule_tables, rule_words
 from mars_viz.ui.rule_lab.page_state import RulesPageState, current_bench
 from mars_viz.ui.session import Session, current_session
@@ -49,6 +50,7 @@ def page() -> None:
         theme.note(sentence)
     if run is None:
         st.stop()
+    bench.begin_at(class_view(session.view.run), run)
     with st.spinner("Asking every rule about every drafted position"):
         panel = bench.panel_of(session.view.run, run)
     if not len(panel.drafted):

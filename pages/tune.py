@@ -16,6 +16,7 @@ from mars_viz.figures.words import counted
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.store import keep_costs
 from mars_viz.ui import faults, navigation, share, theme, visitors
+from mars_viz.ui.classroom import rights
 from mars_viz.ui.links import to_parameters
 from mars_viz.ui.session import current_session
 from mars_viz.ui.tab_jobs import shared_worker
@@ -57,7 +58,7 @@ def page() -> None:
     ending = "" if job is None else job.progress.error
     for sentence in filter(None, [found.error, *bench.notices, ending, problem]):
         theme.note(sentence)
-    if not found.labels:
+    if not found.labels and not rights.why_no_sweeps():
         first_visit(bench)
     if (running := found.running(bench.view.sweep)) is not None:
         under_way(bench, running)
@@ -113,6 +114,9 @@ def head(bench: TunePageState, found: SweepCatalogue) -> None:
 
 def new_sweep(bench: TunePageState) -> None:
     """The form, and what is wrong with it."""
+    if why := rights.why_no_sweeps():
+        theme.note(why)
+        return
     wish, folder = form.form(bench.folder)
     if not st.button("Sweep", key="sweep-begin", width="stretch", help="Runs on the server, also when this tab closes"):
         return

@@ -10,7 +10,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,8 @@ class Server:
     """Where."""
     process: subprocess.Popen[bytes]
     """What answers there."""
+    said: Callable[[], str]
+    """What it has written to its log so far."""
 
 
 @contextmanager
@@ -56,7 +58,7 @@ def serving(script: Path, *, patience: float = PATIENCE, before: Path | None = N
         server = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=log)
         try:
             _wait(server, f"http://localhost:{port}/_stcore/health", patience)
-            yield Server(f"http://localhost:{port}", server)
+            yield Server(f"http://localhost:{port}", server, lambda: os.pread(log.fileno(), 1 << 20, 0).decode())
         finally:
             server.terminate()
             server.wait()

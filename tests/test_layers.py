@@ -23,7 +23,7 @@ FOLDERS = ("mars_viz", "pages", "training")
 LAYERS = (
     ("errors", "escapes", "strict_formats", "writer"),
     ("terminal", "chat", "locks", "trees"),
-    ("randomness", "default_folders", "permissions", "bounds", "demo"),
+    ("randomness", "default_folders", "permissions", "classroom", "bounds", "demo"),
     ("evidence",),
     ("records",),
     ("trace",),

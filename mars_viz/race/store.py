@@ -4,6 +4,7 @@ do.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection
 from contextlib import suppress
 from os import PathLike
@@ -13,10 +14,12 @@ from mars_viz.errors import BadInput, RunFileError, StorageError, disk_refusals
 from mars_viz.race.files import ABOUT, RaceEntry, list_races, read_zip, save_race
 from mars_viz.race.records import Race
 from mars_viz.runfiles import check_free
-from mars_viz.runstore import Makers, checked_name, new_name
+from mars_viz.runstore import Makers, Sees, checked_name, new_name
 from mars_viz.runstore.bin import Bin
 from mars_viz.runstore.store import UNREADABLE, changing, check_seen, checked_title, redescribe, tidy
 from mars_viz.writer import to_read
+
+GONE = "There is no race of that name here any more; choose another from the list."
 
 
 class RaceStore:
@@ -35,9 +38,15 @@ class RaceStore:
         self._bin.expire()
         self.makers.forget(lambda name: any((home / name).exists() for home in (self.folder, self._bin.folder)))
 
+    def seen_by(self, sees: Sees | None) -> RaceStore:
+        """The same store for somebody who sees only some of it, as `RunStore.seen_by`."""
+        seen = copy.copy(self)
+        seen.makers = self.makers.seen_by(sees)
+        return seen
+
     def list(self) -> list[RaceEntry]:
         """What is kept, the newest last."""
-        return list_races(self.folder)
+        return [entry for entry in list_races(self.folder) if self.makers.shows(entry.path.name)]
 
     def bring(self, data: bytes, name: str) -> str:
         """Keep the race in a zip, under that name where it is free and one, and return the name. Raises BadInput for
@@ -65,7 +74,8 @@ class RaceStore:
 
     def deleted(self) -> tuple[RaceEntry, ...]:
         """What is in the bin, the newest last."""
-        return tuple(list_races(self._bin.folder)) if self._is_ours() and self._bin.is_there() else ()
+        there = list_races(self._bin.folder) if self._is_ours() and self._bin.is_there() else []
+        return tuple(entry for entry in there if self.makers.shows(entry.path.name))
 
     def rename(self, name: str, title: str, seen: str | None = None) -> str:
         """Give a race another title, which it returns; its name, and so its links, stay. Raises BadInput for what is no
@@ -89,6 +99,8 @@ class RaceStore:
         """Bring a race back from the bin under its name. Raises BadInput where it is not there any more."""
         with changing(self.folder, name, "restored"):
             self._check()
+            if not self.makers.shows(name):
+                raise RunFileError(GONE)
             self._bin.give_back(self._bin.folder / checked_name(name, "race"))
 
     def _check(self) -> None:
@@ -105,7 +117,7 @@ class RaceStore:
     def _entry(self, name: str) -> RaceEntry:
         found = next((entry for entry in self.list() if entry.path.name == name), None)
         if found is None:
-            raise RunFileError("There is no race of that name here any more; choose another from the list.")
+            raise RunFileError(GONE)
         return found
 
     def _free(self, name: str) -> Path:

@@ -5,6 +5,7 @@ Knows a browser by a mark alone, which lies beside the runs and never in one, so
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,6 +14,9 @@ from pathlib import Path
 from mars_viz.errors import BadInput, StorageError
 from mars_viz.permissions import DELETE, MayDelete, who_may_delete
 from mars_viz.writer import make_folder, to_read, write_file
+
+Sees = Callable[[str, str], bool]
+"""Whether somebody sees what has this name and was made by the browser of this mark, empty where nobody knows it."""
 
 _STALE = 30 * 86_400.0  # seconds for which the note of a run that is not there is kept: it may still be decoded
 
@@ -23,6 +27,17 @@ class Makers:
     def __init__(self, home: Path) -> None:
         """Nothing is made before the first note is."""
         self._folder = home / ".makers"
+        self._sees: Sees | None = None
+
+    def seen_by(self, sees: Sees | None) -> Makers:
+        """The same for somebody who sees only some of what lies there; None for somebody who sees all."""
+        seen = copy.copy(self)
+        seen._sees = sees
+        return seen
+
+    def shows(self, name: str) -> bool:
+        """True if whoever looks sees what has this name."""
+        return self._sees is None or self._sees(name, self.of(name))
 
     def note(self, name: str, mark: str) -> None:
         """From now on, what has this name was made by the browser of this mark. A disk that refuses, or a browser

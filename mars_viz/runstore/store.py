@@ -8,6 +8,7 @@ the folder can be reached through it.
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import shutil
@@ -33,7 +34,7 @@ from mars_viz.runfiles.tags import retagged
 from mars_viz.runstore import journal as journals
 from mars_viz.runstore.bin import Bin
 from mars_viz.runstore.journal import SUFFIX, Journal, about, is_held, recovered
-from mars_viz.runstore.makers import Makers
+from mars_viz.runstore.makers import Makers, Sees
 from mars_viz.writer import STALE, beside, remove, to_read, write_file
 
 
@@ -117,6 +118,7 @@ def _age(kept: KeptRun) -> tuple[str, str]:
     return (kept.manifest.provenance.created if kept.manifest else "", kept.name)
 
 
+GONE = "There is no run of that name here any more; choose another from the list."
 LONGEST_NAME = 80
 
 _NAME = re.compile(r"\w[\w .,+=()-]*")
@@ -154,23 +156,30 @@ class RunStore:
         self._bin.expire()
         self.makers.forget(self._is_anywhere)
 
+    def seen_by(self, sees: Sees | None) -> RunStore:
+        """The same store for somebody who sees only some of it: what they do not see is not there for them. None for
+        somebody who sees all."""
+        seen = copy.copy(self)
+        seen.makers = self.makers.seen_by(sees)
+        return seen
+
     def list(self) -> list[KeptRun]:
         """What is kept, the newest first. Raises BadInput where the folder cannot be listed."""
-        return listed(self.folder)
+        return [kept for kept in listed(self.folder) if self.makers.shows(kept.name)]
 
     def deleted(self) -> tuple[KeptRun, ...]:
         """What is in the bin, the newest first. Raises BadInput where it cannot be listed."""
         there = listed(self._bin.folder) if self._bin.is_there() else ()
-        return tuple(replace(kept, standing=RunStatus.DELETED) for kept in there)
+        return tuple(replace(kept, standing=RunStatus.DELETED) for kept in there if self.makers.shows(kept.name))
 
     def find(self, name: str) -> KeptRun:
         """The entry of that name. Raises BadInput where there is none."""
-        if Path(name).name == name:
+        if Path(name).name == name and self.makers.shows(name):
             if (entry := run_in(self.folder / name)) is not None:
                 return whole(entry)
             if (journal := self.folder / f".{name}{SUFFIX}").exists():
                 return _started(journal)
-        raise RunFileError("There is no run of that name here any more; choose another from the list.")
+        raise RunFileError(GONE)
 
     def begin(self, name: str = "", maker: str = "") -> Journal:
         """A journal for a run that is about to be made, under that name or a new one, by the browser of that mark."""
@@ -184,6 +193,14 @@ class RunStore:
         save_run(run, self.folder / journal.name)
         journal.remove()
         return journal.name
+
+    def keep(self, run: Run, maker: str = "") -> str:
+        """Keep a run that is whole under a new name, which it returns, as made by the browser of that mark. Raises
+        BadInput where the disk refuses."""
+        name = new_name("kept")
+        save_run(run, self._path(name))
+        self.makers.note(name, maker)
+        return name
 
     def leave(self, journal: Journal) -> None:
         """Let go of a journal: its run is an interrupted one from now on, or none, where nothing was written."""
@@ -242,6 +259,8 @@ class RunStore:
     def restore(self, name: str) -> None:
         """Bring a run back from the bin under its name. Raises BadInput where it is not there any more."""
         with changing(self.folder, name, "restored"):
+            if not self.makers.shows(name):
+                raise RunFileError(GONE)
             path = self._bin.folder / checked_name(name)
             self._bin.give_back(path if path.exists() else self._bin.folder / self._journal(name).name)
 

@@ -17,6 +17,7 @@ from mars_viz.run import Run, Settings
 from mars_viz.shapes import CHAIN, drafted_tokens, shape_named, with_nodes
 from mars_viz.speculators.names import NO_SERVER, check_id, drafter_for, models_named, server_named
 from mars_viz.ui import draft_fields, visitors
+from mars_viz.ui.classroom import rights
 from mars_viz.ui.session import current_session
 
 START = Settings()
@@ -83,12 +84,16 @@ def settings_fields(start: Settings = START, shown: Run | None = None) -> Callab
         )
         seed = st.number_input("Seed", *LIMITS["seed"], start.seed, key="seed", help="Same seed, same draws")
     with right:
+        least, most = LIMITS["max_new_tokens"]
+        most = most if (limits := rights.limits()) is None else limits.tokens
+        said = "" if limits is None else f"; in this classroom at most {most}"
         limit = st.number_input(
             "Max new tokens",
-            *LIMITS["max_new_tokens"],
-            start.max_new_tokens,
+            least,
+            most,
+            min(start.max_new_tokens, most),
             key="limit",
-            help="Length limit of the text, the prompt not counted",
+            help=markdown(f"Length limit of the text, the prompt not counted{said}"),
         )
         top_p = st.number_input("Top-p", *LIMITS["top_p"], start.top_p, 0.05, key="top_p", help="1 is off")
         top_k = st.number_input("Top-k", *LIMITS["top_k"], start.top_k, key="top_k", help="0 is off")
@@ -129,6 +134,7 @@ def checked(notices: list[str], prompt: str, settings: Callable[[], Settings], *
     try:
         chosen = settings()
         rule_named(chosen.rule).checked_dial(chosen.dial)
+        rights.check_tokens(chosen.max_new_tokens)
     except BadInput as error:
         notices.append(str(error))
         return None

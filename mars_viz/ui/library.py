@@ -24,10 +24,12 @@ from mars_viz.errors import BadInput, RunFileError, contained
 from mars_viz.escapes import visible
 from mars_viz.run import Run
 from mars_viz.runfiles import RunEntry, list_runs, read_zip
-from mars_viz.runlist import ListedRun, RunFacts, labels_of, listed_runs
+from mars_viz.runlist import ListedRun, RunFacts, RunOrigin, labels_of, listed_runs
 from mars_viz.runlist.listed import of_tab
-from mars_viz.runstore import RunStatus, read, started
+from mars_viz.runstore import Makers, RunStatus, read, started
 from mars_viz.ui import theme
+from mars_viz.ui.classroom import rights
+from mars_viz.ui.classroom.server_class import class_view
 from mars_viz.ui.links import View
 from mars_viz.ui.run_cache import MOST, RunCache
 from mars_viz.ui.session import Session
@@ -52,6 +54,12 @@ class RunCatalogue:
     """Why the recorded runs cannot be listed; empty if they can."""
     samples: frozenset[str] = frozenset()
     """Ids of those recorded runs that come with the server: what a page shows where nobody has chosen a run."""
+    shown: View | None = None
+    """What the class is shown in a classroom: this goes before a sample where nobody has chosen a run."""
+    missing: str = "There is no run of the link's name here; choose another from the list."
+    """What is said of a link to a run that is not here."""
+    kept_title: str = "Runs recorded on this server"
+    """Whose runs those are that are no samples, as a heading."""
 
     @property
     def labels(self) -> dict[str, str]:
@@ -77,8 +85,10 @@ class RunCatalogue:
 
     @property
     def default(self) -> str:
-        """Where nobody has chosen a run: the first readable sample, else this tab's newest run, never somebody
-        else's; empty where there is neither."""
+        """Where nobody has chosen a run: what the class is shown, else the first readable sample, else this tab's
+        newest run, never somebody else's; empty where there is none of these."""
+        if self.shown is not None and self.has(self.shown.run):
+            return self.shown.run
         readable = (run_id for run_id in self.recorded if run_id in self.samples and not self.recorded[run_id].error)
         return next(readable, next(reversed(list(self.own)), ""))
 
@@ -98,16 +108,17 @@ class RunCatalogue:
         none was asked for and there is no default."""
         if self.has(view.run):
             return view, ""
+        default = self.shown if self.shown is not None and self.shown.run == self.default else View(self.default)
         if not view.run:
-            return replace(view, run=self.default), ""
-        return View(self.default, overlay=view.overlay), self.lost(view.run)
+            return (default if view == View() else replace(view, run=default.run)), ""
+        return replace(default, overlay=view.overlay), self.lost(view.run)
 
     def lost(self, run_id: str) -> str:
         """That there is no run of that id, as a sentence about the link that asked for it."""
         if _OWN.fullmatch(run_id):
             lost = "The link's run was opened in a tab that is gone, and is not kept here; open its zip again."
         else:
-            lost = "There is no run of the link's name here; choose another from the list."
+            lost = self.missing
         return lost + (" A sample is shown instead." if self.default in self.samples else "")
 
     def path_of(self, run_id: str) -> Path | None:
@@ -154,20 +165,26 @@ def shelf(session: Session) -> RunCatalogue:
         there = list_runs(folder)
         if not os.environ.get(default_folders.RUNS):
             there.reverse()  # nobody has put them in an order, so the newest come first
-        kept = {entry.path.name: entry for entry in there} | interrupted(folder)
+        makers = Makers(folder).seen_by(rights.sees())
+        found = {entry.path.name: entry for entry in there} | interrupted(folder)
+        kept = {name: entry for name, entry in found.items() if makers.shows(name)}
         lie_in = samples.runs_folder()
         shipped = {} if lie_in is None else {entry.path.name: entry for entry in list_runs(lie_in)}
     except BadInput as error:
         return RunCatalogue(session.runs, {}, str(error))
-    return RunCatalogue(
-        session.runs, shipped | {name: kept[name] for name in kept if name not in shipped}, samples=frozenset(shipped)
-    )
+    recorded = shipped | {name: kept[name] for name in kept if name not in shipped}
+    catalogue = RunCatalogue(session.runs, recorded, samples=frozenset(shipped), shown=class_view())
+    if rights.is_student():
+        return replace(catalogue, missing=rights.UNSEEN, kept_title="Your runs, and what the teacher shows")
+    return catalogue
 
 
 def all_runs(session: Session) -> list[ListedRun]:
     """Every run that this tab can see: its own, the newest first, the samples, and all that is kept here, whatever
     there is of it. Raises BadInput where the folder cannot be listed."""
-    kept = listed_runs(default_folders.runs(), samples.runs_folder())
+    makers = Makers(default_folders.runs()).seen_by(rights.sees())
+    listed = listed_runs(default_folders.runs(), samples.runs_folder())
+    kept = [run for run in listed if run.origin is RunOrigin.SAMPLE or makers.shows(run.name)]
     return [*(of_tab(name, run) for name, run in reversed(list(session.runs.items()))), *kept]
 
 

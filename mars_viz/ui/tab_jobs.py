@@ -23,6 +23,7 @@ from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStore, new_name
 from mars_viz.speculators.names import check_controller, check_trees, never_stopped
 from mars_viz.ui import decode_form, visitors
+from mars_viz.ui.classroom import admission, rights
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, Ways
 from mars_viz.ui.jobs.job import JobState
@@ -41,7 +42,7 @@ LOOKS = 10.0
 @st.cache_resource(show_spinner=False)
 def shared_worker() -> Worker:
     """The server's worker, whose engine has the models once they are loaded."""
-    return Worker(ModelProcess(tasks.models), asker=asker)
+    return Worker(ModelProcess(tasks.models), asker=asker, admit=admission.why_not)
 
 
 def asker() -> Wanted:
@@ -66,7 +67,7 @@ def pace() -> float:
 
 def explored() -> Ways:
     """How Explore decodes: with the map of the dial behind it, and every run is kept."""
-    return Ways(tasks.record, tasks.chart, run_store(), new_name(), visitors.mark())
+    return Ways(tasks.record, tasks.chart, _store(default_folders.runs()), new_name(), visitors.mark())
 
 
 def mapped_over(over: str) -> Ways:
@@ -78,12 +79,14 @@ def mapped_over(over: str) -> Ways:
 def streamed(chat: bool, name: str) -> Ways:
     """How Live decodes: every run is kept, under that name, and nothing is mapped, for others wait; `chat` for the chat
     template."""
-    return Ways(partial(tasks.record, chat=chat), store=run_store(), name=name, maker=visitors.mark())
+    return Ways(
+        partial(tasks.record, chat=chat), store=_store(default_folders.runs()), name=name, maker=visitors.mark()
+    )
 
 
 def run_store() -> RunStore:
-    """The server's store of live runs."""
-    return _store(default_folders.runs())
+    """The server's store of live runs, as far as the browser whose script is running sees it."""
+    return _store(default_folders.runs()).seen_by(rights.sees())
 
 
 @st.cache_resource(show_spinner=False)
@@ -124,9 +127,9 @@ def models_for(session: Session, run: Run) -> BackendChoice | None:
     return models_that_made(run.provenance, session.models, shared_worker().models.status)
 
 
-def map_of(run_id: str) -> tuple[str, str]:
+def map_of(run_id: str) -> tuple[str, ...]:
     """The name of the job that makes a run's map: a tab that is opened or reloaded meanwhile finds it."""
-    return "map", run_id
+    return "map", run_id, *rights.apart()
 
 
 def find_map(session: Session) -> None:
@@ -161,7 +164,8 @@ def go_on_mapping(session: Session, run: Run, over: str = "") -> None:
     """Have the map of the run that this tab shows made, of its dial or of the threshold of the controller that `over`
     names, or go on with it."""
     run_id, store = session.view.run, run_store()
-    saved = run_id if run_id not in session.runs and (store.folder / run_id).is_dir() else ""
+    kept = run_id not in session.runs and (store.folder / run_id).is_dir()
+    saved = run_id if kept and rights.owns(store.makers.of(run_id)) else ""
     over = over if run.controller_map is None else run.controller_map.span.over
     job = DecodeJob.mapping(run, saved, mapped_over(over), models_for(session, run) or BUILT_IN)
     session.filling = Filling(run_id, job, View(run_id, cuts=True) if over else None)

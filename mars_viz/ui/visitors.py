@@ -76,13 +76,26 @@ def _asks_itself(headers: Mapping[str, str]) -> bool:
 
 
 def mark() -> str:
-    """Of the browser whose script is running; empty where it sends no cookie."""
+    """Of the browser whose script is running; empty where it sends no cookie, and where no script is running."""
+    from streamlit.runtime.scriptrunner import get_script_run_ctx
+
+    if get_script_run_ctx(suppress_warning=True) is None:
+        return ""
     return mark_of(str(st.context.cookies.get(COOKIE, "")))
 
 
 def mark_of(secret: str) -> str:
     """Of the browser that has this cookie; empty where that is none of ours."""
     return sha256(f"{COOKIE} {secret}".encode()).hexdigest() if _SECRET.fullmatch(secret) else ""
+
+
+def secret_of(cookies: str) -> str:
+    """What a header says our cookie is; empty where it has none of ours."""
+    try:
+        found = SimpleCookie(cookies).get(COOKIE)
+    except CookieError:
+        found = None
+    return found.value if found is not None and _SECRET.fullmatch(found.value) else ""
 
 
 class KnowsBrowsers:
@@ -114,11 +127,7 @@ def set_cookie(sent: str, is_secure: bool) -> str:
 
     Over TLS it is also sent inside a page of another site, as on Spaces, but each such site has one of its own.
     """
-    try:
-        known = SimpleCookie(sent).get(COOKIE)
-    except CookieError:
-        known = None
-    secret = known.value if known is not None and _SECRET.fullmatch(known.value) else secrets.token_urlsafe(_BYTES)
+    secret = secret_of(sent) or secrets.token_urlsafe(_BYTES)
     base = str(st.get_option("server.baseUrlPath") or "").strip("/")
     where = "SameSite=None; Secure; Partitioned" if is_secure else "SameSite=Lax"
     return f"{COOKIE}={secret}; Path=/{base}; Max-Age={_SECONDS}; HttpOnly; {where}"

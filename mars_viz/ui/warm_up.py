@@ -20,8 +20,12 @@ import streamlit as st
 from streamlit.starlette import App
 
 from mars_viz import permissions
+from mars_viz.classroom import class_limits
 from mars_viz.errors import BadInput, contained
+from mars_viz.figures.words import counted
 from mars_viz.ui import navigation, visitors
+from mars_viz.ui.classroom import door
+from mars_viz.ui.classroom.server_class import server_class
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -40,6 +44,7 @@ async def warmed_up(_: App) -> AsyncIterator[None]:
     navigation.know_app()
     _warm_up().start()
     _say_who()
+    _say_class()
     if not st.get_option("server.headless"):  # Streamlit opens a browser for a script, but not for an App
         webbrowser.open(address())
     yield
@@ -53,6 +58,24 @@ def _say_who() -> None:
         said = str(error)
     if said:
         print(said, file=sys.stderr, flush=True)
+
+
+def _say_class() -> None:
+    """In the server's terminal, the teacher's link of a classroom, and what is wrong with its settings."""
+    its = server_class()
+    if its is None:
+        return
+    try:
+        class_limits()
+    except BadInput as error:
+        print(error, file=sys.stderr)
+    limits = its.limits
+    print(
+        f"Classroom: a student's browser has {counted(limits.jobs, 'job')} at once, {limits.tokens} new tokens each. "
+        f"This link makes a teacher of whoever opens it, so keep it to yourself:\n{door.link(address(), its)}",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def address() -> str:

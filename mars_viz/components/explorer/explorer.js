@@ -24,9 +24,9 @@ class Explorer {
   /** `decodes` is false where nobody can decode anew. */
   constructor(parent, decodes) {
     const decode = decodes ? (v) => this.decode(v) : null;
-    this.lengths = new Lengths({ chosen: () => this.lengthen() });
+    this.lengths = new Lengths({ chosen: () => { this.lengthen(); tellPage(this, true); } });
     this.pins = new Pins(this);
-    this.dial = new Dial({ moved: (v) => this.move(v), rested: () => this.rest(), decode, lengths: this.lengths, pin: this.pins.setter });
+    this.dial = new Dial({ moved: (v) => { this.move(v); tellPage(this, true); }, rested: () => this.rest(), decode, lengths: this.lengths, pin: this.pins.setter });
     this.overlays = new Overlays({ chosen: (name) => this.choose(name) });
     this.stream = new Stream({ pick: (slot, reveal) => this.pick(slot, reveal), shade: (reading, slot) => this.overlays.shade(reading, slot), shares: (r) => this.shares(r) });
     this.search = new Search({ stream: this.stream, pick: (slot) => this.pick(slot, true) });
@@ -43,6 +43,7 @@ class Explorer {
     this.stream.frame.prepend(this.search.bar);
     this.tip = new Tip(this.root);
     parent.append(this.root);
+    this.leavePage = sentByPage(this);
   }
 
   // ---- what comes from Python
@@ -179,6 +180,7 @@ class Explorer {
 
   report() {
     tellPosition(this, this.key, this.position());
+    tellPage(this, false);
   }
 
   // ---- what follows from the dial
@@ -216,6 +218,7 @@ class Explorer {
   }
 
   close() {
+    this.leavePage();
     clearTimeout(this.resting);
     clearTimeout(this.picking);
     this.stream.places.close();

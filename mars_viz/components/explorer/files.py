@@ -40,6 +40,7 @@ OWN = (
     "inspector",
     "paired",
     "pins",
+    "sent_by_page",
     "explorer",
 )
 STYLES = ("explorer/explorer", "explorer/search", "explorer/pins")

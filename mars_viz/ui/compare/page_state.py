@@ -23,6 +23,7 @@ from mars_viz.ui.compare import candidates, compare_words
 from mars_viz.ui.compare.candidates import Candidate
 from mars_viz.ui.compare.compare_view import Across, Choice, Colour, CompareView, is_token
 from mars_viz.ui.library import RunCatalogue
+from mars_viz.ui.links import View
 from mars_viz.ui.session import PageState, Session, remembered
 
 MOST_LANES = 24
@@ -56,6 +57,14 @@ class Comparison(PageState):
         if self.run and self.run != run_id:
             self.look(reference=None, shown=None, gamma=None)
         self.run = run_id
+
+    def begin_at(self, shown: View | None, run: Run) -> None:
+        """Where nobody has chosen a text, the setting of the run at which the class is `shown` it stands beside the
+        reference, if that can be had."""
+        chosen = (self.view.reference, self.view.shown) != (None, None) or self.view.across is not Across.SETTINGS
+        if shown is None or shown.cuts or shown.dial is None or chosen or run.dial_map is None:
+            return
+        self.view = replace(self.view, shown=Choice(shown.run, shown.dial, shown.gamma))
 
     def look(self, **changes: object) -> None:
         """Compare something else; a token that was selected belongs to what was shown before."""

@@ -190,6 +190,16 @@ class DecodeJob(Job[Decoded]):
         return self._ways.over
 
     @property
+    def new_tokens(self) -> int:
+        """Of its settings."""
+        return self.settings.max_new_tokens
+
+    @property
+    def maker(self) -> str:
+        """The mark of the browser that asked for it."""
+        return self._ways.maker
+
+    @property
     def rank(self) -> Rank:
         """Once the text is there, whoever waits for one goes first."""
         return Rank.SHORT if self.progress.run is None else Rank.MAP

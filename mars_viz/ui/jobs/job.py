@@ -122,6 +122,12 @@ class Job(ABC, Generic[P]):
         those that go before it are done."""
         return Rank.SHORT
 
+    @property
+    def new_tokens(self) -> int:
+        """The most tokens that it decodes for each text that it makes, as its asker set that; 0 where it decodes none
+        or a number of its own."""
+        return 0
+
     @abstractmethod
     def work(self, models: Models[Any]) -> None:
         """Do it, and end in a finished state; where the models are, in the state LOADING.

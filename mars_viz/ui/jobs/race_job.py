@@ -73,7 +73,12 @@ class RaceJob(Job[Raced]):
         races, None where nobody wants it kept, under that name or a new one, made by the browser of that mark."""
         super().__init__(Raced(JobState.QUEUED))
         self.choice, self.prompt, self.settings = choice, prompt, settings
-        self._make, self._folder, self._name, self._maker = make, folder, name, maker
+        self._make, self._folder, self._name, self.maker = make, folder, name, maker
+
+    @property
+    def new_tokens(self) -> int:
+        """Of its settings."""
+        return self.settings.max_new_tokens
 
     def after(self, news: Mapping[str, Any]) -> Raced:
         """Told as `more`, texts are what is new of them alone."""
@@ -102,7 +107,7 @@ class RaceJob(Job[Raced]):
         saved, unsaved = "", ""
         if self._folder is not None:
             try:
-                saved = RaceStore(self._folder).save(race, self._name or new_name("race"), self._maker)
+                saved = RaceStore(self._folder).save(race, self._name or new_name("race"), self.maker)
             except BadInput as error:
                 unsaved = f"The race is not saved: {error}"
         self.tell(state=JobState.DONE, race=race, saved=saved, unsaved=unsaved)

@@ -44,6 +44,11 @@ class WalkJob(Job[Walked]):
         """A run that is kept is read where it is needed: with its map it is large."""
         return super().__getstate__() | ({} if self._path is None else {"asked": None})
 
+    @property
+    def new_tokens(self) -> int:
+        """Of its settings."""
+        return self.asked.settings.max_new_tokens
+
     def work(self, models: Models[Any]) -> None:
         """Walk to the end, or until it is stopped; what was walked is kept."""
         pair = models.pair(self.choice, lambda: self.stopping)

@@ -27,6 +27,9 @@ IDLE = 900.0
 Wanted = Callable[[], bool]
 """True while the one who asked is there; any thread may ask it."""
 
+Admit = Callable[[Job[Any]], str]
+"""Why whoever submits a job may not have it done now, in a sentence; empty where they may."""
+
 GRACE = 60.0
 """Seconds for which an asker may be away: a laptop's lid, a tunnel, a reload that finds the same session again."""
 LEFT = "This page was away for more than a minute, so its job was stopped"
@@ -101,14 +104,16 @@ class Worker:
         idle: float = IDLE,
         asker: Callable[[], Wanted] | None = None,
         attendance: OrphanReaper | None = None,
+        admit: Admit | None = None,
     ) -> None:
         """A worker that waits for jobs, and lets the models go after `idle` seconds without one.
 
         `asker` is called by whoever submits a private job, and makes what says whether they are still there; without
-        it nobody is thought to leave.
+        it nobody is thought to leave. `admit` is asked of each job where it is submitted: one that is not admitted has
+        failed, for the reason that it gives.
         """
         self.models = models
-        self._asker, self._attendance = asker, attendance or OrphanReaper()
+        self._asker, self._attendance, self._admit = asker, attendance or OrphanReaper(), admit
         self._idle = idle
         self._waiting: deque[Job[Any]] = deque()
         self._numbers = count(1)
@@ -158,6 +163,9 @@ class Worker:
 
     def submit(self, job: Job[Any], *names: Hashable) -> None:
         """Put a job in the queue and return at once; tabs find it by these names, in place of others."""
+        if self._admit is not None and (refused := self._admit(job)):
+            job.fail(refused)
+            return
         self.join(job)
         with self._news:
             self._name(job, names)

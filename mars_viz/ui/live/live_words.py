@@ -12,6 +12,7 @@ from mars_viz.race.records import RaceLane
 from mars_viz.run import Run
 from mars_viz.runstore.bin import BYTES, DAYS
 from mars_viz.shapes import draft_words
+from mars_viz.ui.classroom import rights
 from mars_viz.ui.jobs.decode_job import Decoded
 from mars_viz.ui.jobs.job import JobState, Progress
 from mars_viz.ui.jobs.models import Device, Status
@@ -64,7 +65,10 @@ def whose(folder: Path | None) -> str:
     except BadInput as error:
         who = str(error)
     where = "on this server" if folder is None else f"in {folder} (MARS_VIZ_RUNS)"
-    return f"Saved {where}. Everybody who can open this page sees and downloads them. {who}"
+    seen = "Everybody who can open this page sees and downloads them."
+    if rights.in_class():
+        seen = f"They are for {rights.who_sees()}."
+    return f"Saved {where}. {seen} {who}"
 
 
 def racing(progress: Raced, stopping: bool) -> str:

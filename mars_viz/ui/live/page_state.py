@@ -18,6 +18,7 @@ from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStatus, new_name, read
 from mars_viz.speculators.names import check_controller, check_trees
 from mars_viz.ui import decode_form, links, tab_jobs, visitors
+from mars_viz.ui.classroom import rights
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.background_task import BackgroundTask, CostsJob
 from mars_viz.ui.jobs.decode_job import DecodeJob
@@ -104,7 +105,7 @@ class LivePageState:
         if (made := self.job or self.recalled) is not None:
             self.opening = made.prompt
         racing = tab_jobs.shared_worker().find(self.shown)
-        if isinstance(racing, RaceJob) and not racing.progress.state.finished:
+        if isinstance(racing, RaceJob) and rights.owns(racing.maker) and not racing.progress.state.finished:
             self.race, self.racing, self.shown = racing, self.shown, ""
             tab_jobs.shared_worker().join(racing)
         return True
@@ -112,7 +113,7 @@ class LivePageState:
     def _pick_up(self) -> None:
         """The decode of the link: the job itself, or else what it left behind."""
         job = tab_jobs.shared_worker().find(self.run)
-        if isinstance(job, DecodeJob):
+        if isinstance(job, DecodeJob) and rights.owns(job.maker):
             self.job = job
             tab_jobs.shared_worker().join(job)
             return

@@ -13,6 +13,7 @@ from mars_viz.figures.words import short_device
 from mars_viz.race import Race, RaceEntry, list_races, load_race
 from mars_viz.race.files import ABOUT, write_zip
 from mars_viz.race.store import RaceStore
+from mars_viz.ui.classroom import rights
 from mars_viz.ui.library import told_apart
 
 
@@ -56,13 +57,13 @@ class Replay:
 
 def course() -> Replay:
     """What can be replayed now."""
-    own = reversed(list_races(default_folders.races()))
+    own = reversed(race_store().list())
     return Replay({entry.path.name: entry for entry in (*own, *list_races(samples.RACES))})
 
 
 def race_store() -> RaceStore:
-    """The server's store of races."""
-    return _store(default_folders.races())
+    """The server's store of races, as far as the browser whose script is running sees it."""
+    return _store(default_folders.races()).seen_by(rights.sees())
 
 
 @st.cache_resource(show_spinner=False)

@@ -20,7 +20,7 @@ from mars_viz.rules import RULES, Rule, rule_named, rules_and
 from mars_viz.run import Run
 from mars_viz.ui import links
 from mars_viz.ui.jobs.walk_job import WalkJob
-from mars_viz.ui.links import Opened, clipped, misplaced
+from mars_viz.ui.links import Opened, View, clipped, misplaced
 from mars_viz.ui.session import PageState, Session, remembered
 from mars_viz.walk import Answer
 
@@ -164,6 +164,12 @@ class RulesPageState(PageState):
     def fit(self, run: Run) -> None:
         """Set back what of the view this run does not have, and note it."""
         self.settle_on(fitted(self.view, run))
+
+    def begin_at(self, shown: View | None, run: Run) -> None:
+        """Where nobody has chosen a rule or moved a dial, the run's own dial stands where that of the class does, if it
+        is `shown` this run."""
+        if shown is not None and not shown.cuts and self.view == RuleView(every=self.view.every):
+            self.settle_on(fitted(replace(self.view, dial=shown.dial), run))
 
     def choose(self, rule: str) -> None:
         """Look at another rule, at the run's own dial or its default."""

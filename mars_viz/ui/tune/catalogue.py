@@ -22,6 +22,7 @@ from mars_viz.sweep.grid import MOST
 from mars_viz.sweep.plan import comparable
 from mars_viz.sweep.store import SweepEntry, list_sweeps
 from mars_viz.ui import tab_jobs
+from mars_viz.ui.classroom import rights
 from mars_viz.ui.library import told_apart
 from mars_viz.ui.links import clipped
 from mars_viz.ui.tune.cached_sweep import CachedSweep
@@ -209,8 +210,11 @@ def _named(job: SweepJob, name: str) -> str:
 
 
 def shelf(results: Path) -> SweepCatalogue:
-    """What is in this folder of results now, and the samples after it."""
-    jobs, shipped = jobs_in(results), sample_sweeps() if samples.wanted() else {}
+    """What is in this folder of results now, and the samples after it; for a student the samples alone."""
+    shipped = sample_sweeps() if samples.wanted() else {}
+    if rights.is_student():
+        return SweepCatalogue(shipped, {})
+    jobs = jobs_in(results)
     try:
         entries = list_sweeps(results)
     except BadInput as error:

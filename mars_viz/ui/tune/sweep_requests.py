@@ -29,6 +29,7 @@ from mars_viz.sweep.store import SweepEntry, check_listed, holds_sweep, open_sto
 from mars_viz.sweep.timing import TimingCheck, keep_check
 from mars_viz.sweep.wall_clock import to_time
 from mars_viz.ui import tab_jobs, visitors
+from mars_viz.ui.classroom import rights
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.models import models_that_made
 from mars_viz.ui.session import current_session
@@ -164,6 +165,7 @@ def _at(text: str) -> Path:
 def begin(wish: SweepRequest, results: Path, into: Path | None = None) -> list[str]:
     """Put the sweeps before the worker; their ids in the folder of `results`, where they lie, or in the folder `into`
     in there. Raises BadInput for what cannot be swept."""
+    rights.check_sweeps()
     if not wish.rules:
         raise SettingError("Choose at least one rule to sweep.")
     families: dict[str, list[str]] = {}
@@ -259,6 +261,7 @@ def go_on(entry: SweepEntry, beside: Sequence[SweepEntry] = (), prompts: PromptS
     """Continue a sweep, and those of its rule's variants `beside` it as one job; with `prompts` those that it has and
     more after them. Raises BadInput where the folder no longer says what was swept, and while somebody else sweeps into
     one of them."""
+    rights.check_sweeps()
     plans = {each.path: each.plan for each in (entry, *beside) if each.plan is not None}
     for folder in plans:
         check_nobody(folder)
@@ -277,6 +280,7 @@ def go_on(entry: SweepEntry, beside: Sequence[SweepEntry] = (), prompts: PromptS
 def check_clock(result: SweepResult, dial: float, count: int, repetitions: int) -> None:
     """Time strict, or drafts of full length, and this setting. Raises BadInput where the folder no longer holds its
     prompts."""
+    rights.check_sweeps()
     asked = to_time(result, open_store(result.folder).prompts(), count)
     plan = result.plan
     fixed = plan.controller is not None

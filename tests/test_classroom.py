@@ -1,0 +1,596 @@
+"""A server for one class: who sees which run, what the class is shown, and what a student may ask for."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import json
+import os
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from factories import toy_map, toy_run
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from mars_viz import cli
+from mars_viz.classroom import CLASSROOM, QUEUE, TOKENS, ClassLimits, class_limits
+from mars_viz.errors import BadInput, SettingError
+from mars_viz.run import Run
+from mars_viz.run_with_map import mapped
+from mars_viz.runstore import RunStatus, RunStore
+from mars_viz.ui import visitors
+from mars_viz.ui.classroom import door, explore_bar, rights, route, server_class
+from mars_viz.ui.classroom.admission import StudentJobs
+from mars_viz.ui.classroom.explore_bar import Following
+from mars_viz.ui.classroom.server_class import ServerClass
+from mars_viz.ui.classroom.shown import ShownBoard
+from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
+from mars_viz.ui.jobs.job import JobState
+from mars_viz.ui.jobs.worker import Worker
+from mars_viz.ui.links import View
+from mars_viz.ui.session import Session
+from tests.clients import Tab, opened
+from tests.served import ROOT, Server, serving
+from tests.waiting import until
+
+STORY = "1-story-mars"
+MOST_TOKENS = 64
+ANNA, BEN, TEACHER, NOBODY = ("a" * 43, "b" * 43, "t" * 43, "")
+
+
+def run_with_map(title: str = "") -> Run:
+    run = replace(toy_run(rule="mars", dial=0.9, gamma=2, max_new_tokens=40), title=title)
+    made, _ = toy_map(replace(run.settings, dial=None), 0.5, 1.0, (1, 2))
+    return mapped(run, made)
+
+
+# ---- settings
+
+
+@pytest.fixture(autouse=True)
+def unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in (CLASSROOM, TOKENS, QUEUE):
+        monkeypatch.delenv(variable, raising=False)
+
+
+def test_a_server_is_no_classroom_unless_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert class_limits() is None
+    monkeypatch.setenv(CLASSROOM, "1")
+    assert class_limits() == ClassLimits(256, 2)
+    monkeypatch.setenv(TOKENS, "100")
+    monkeypatch.setenv(QUEUE, "5")
+    assert class_limits() == ClassLimits(100, 5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--class-tokens", "100"], "Add --classroom"),
+        (["--classroom", "--class-tokens", "0"], "between 1 and 100000"),
+        (["--classroom", "--class-tokens", "-3"], "no whole number"),
+        (["--classroom", "--class-queue", "101"], "between 1 and 100"),
+        (["--classroom", "--class-queue", "x"], "invalid int value"),
+    ],
+)
+def test_limits_that_are_none_do_not_start_the_app(
+    arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr(os, "execv", lambda *_: pytest.fail("it was started"))
+    assert cli.main(["app", *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_app_is_told_by_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[ClassLimits | None] = []
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr(os, "execv", lambda *_: told.append(class_limits()))
+    assert cli.main(["app", "--classroom", "--class-tokens", "50"]) == 0
+    assert told == [ClassLimits(50, 2)]
+
+
+# ---- what is kept
+
+
+def test_what_somebody_does_not_see_is_not_there_for_them(tmp_path: Path) -> None:
+    whole = RunStore(tmp_path)
+    mine, other = whole.keep(toy_run(), "anna"), whole.keep(toy_run(), "ben")
+    seen = whole.seen_by(lambda name, maker: maker == "anna")
+    assert [kept.name for kept in seen.list()] == [mine] and len(whole.list()) == 2
+    refused = (seen.find, seen.zipped, seen.delete, seen.restore, lambda name: seen.rename(name, "Mine now"))
+    for deed in refused:
+        with pytest.raises(BadInput, match="no run of that name here"):
+            deed(other)
+    whole.delete(other)
+    assert seen.deleted() == ()
+    with pytest.raises(BadInput, match="no run of that name here"):
+        seen.restore(other)
+    assert [kept.standing for kept in whole.deleted()] == [RunStatus.DELETED]
+    seen.delete(mine)
+    seen.restore(mine)
+
+
+# ---- the class and what it is shown
+
+
+def test_a_teacher_sees_all_a_student_their_own_and_what_is_shown() -> None:
+    its = ServerClass(ClassLimits())
+    its.let_in("teacher")
+    its.let_in(NOBODY)
+    runs = {"mine": "anna", "ben's": "ben", "nobody's": NOBODY}
+
+    def seen(mark: str) -> set[str]:
+        return {name for name, maker in runs.items() if its.sees(mark, name, maker)}
+
+    assert seen("teacher") == set(runs) and seen("anna") == {"mine"} and seen(NOBODY) == set()
+    its.board.show(run_with_map(), "Ben's", View("ben's"))
+    assert seen("anna") == {"mine", "ben's"} and seen(NOBODY) == {"ben's"}
+    its.board.stop()
+    assert seen("anna") == {"mine"}
+
+
+def test_the_key_lets_in_and_nothing_like_it_does() -> None:
+    its = ServerClass(ClassLimits())
+    assert its.fits(its.key) and its.key != ServerClass(ClassLimits()).key
+    assert not any(its.fits(key) for key in ("", its.key[:-1], f"{its.key} ", its.key.swapcase(), "\udc80", "é"))
+
+
+def test_each_change_has_a_version_and_what_the_run_lacks_is_refused() -> None:
+    board, run = ShownBoard(), run_with_map()
+    versions = [board.version]
+    assert board.read() == {"version": versions[0], "run": None}
+    board.show(run, "A run", View("it", selected=3))
+    versions.append(board.version)
+    place = {"run": "it", "cuts": False, "dial": 0.9, "gamma": 2, "overlay": "outcome", "selected": 3}
+    assert board.read() == {"version": board.version, **place}
+    board.move(View("it", 0.7, "ratio", 5, 1))
+    versions.append(board.version)
+    moved = {"dial": 0.7, "gamma": 1, "overlay": "ratio", "selected": 5}
+    assert board.read() == {"version": board.version, **place, **moved}
+    board.move(View("it", 0.7, "ratio", 5, 1))
+    assert board.version == versions[-1] and len(set(versions)) == 3, "the same place is no news"
+    for wrong in (View("other", 0.7), View("it", 1.5), View("it", 0.7, gamma=9), View("it", 0.7, cuts=True), View()):
+        with pytest.raises(SettingError):
+            board.move(wrong)
+    assert board.version == versions[-1]
+    board.renew(run, False)
+    assert board.version == versions[-1]
+    board.renew(run.unmapped, False)
+    assert board.version != versions[-1] and board.read()["gamma"] == 2, "its map is gone, and γ = 1 with it"
+
+
+def message(**changes: object) -> dict[str, object]:
+    said = {"run": STORY, "cuts": False, "dial": 0.8, "gamma": 6, "overlay": "outcome", "selected": None}
+    return {**said, **changes}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"null", b"\xff", b'{"run": "x"}', json.dumps(message(more=1)).encode()]
+    + [
+        json.dumps(message(**{name: value})).encode()
+        for name, value in (
+            ("run", 1), ("cuts", 0), ("dial", "0.8"), ("dial", float("nan")), ("dial", True), ("gamma", 2.5),
+            ("gamma", -1), ("overlay", "pink"), ("overlay", ["ratio"]), ("selected", 10**9), ("selected", False),
+        )
+    ],
+)  # fmt: skip
+def test_a_message_that_is_none_is_refused(body: bytes) -> None:
+    with pytest.raises(SettingError, match="Load the page again"):
+        route.view_in(body)
+    assert route.view_in(json.dumps(message()).encode()) == View(STORY, 0.8, gamma=6)
+
+
+@pytest.mark.parametrize(
+    ("headers", "own"),
+    [
+        ({"sec-fetch-site": "same-origin", "origin": "https://a.example", "host": "b.example"}, True),
+        ({"sec-fetch-site": "cross-site", "origin": "http://a.example", "host": "a.example"}, False),
+        ({"sec-fetch-site": "same-site", "origin": "http://a.example", "host": "a.example"}, False),
+        ({"origin": "http://a.example:8501", "host": "a.example:8501"}, True),
+        ({"origin": "http://b.example", "host": "a.example"}, False),
+        ({"origin": "null", "host": "a.example"}, False),
+        ({"host": "a.example"}, False),
+        ({}, False),
+    ],
+)
+def test_only_pages_of_the_server_move_what_is_shown(headers: dict[str, str], own: bool) -> None:
+    assert route.from_own_page(headers) == own
+
+
+def test_without_a_class_there_is_no_route_and_nothing_new_on_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    server_class.server_class.cache_clear()
+    try:
+        assert route.routes() == [] and rights.sees() is None and rights.limits() is None and not rights.why_no_sweeps()
+        monkeypatch.setattr(explore_bar, "class_view", lambda *_, **__: pytest.fail("it was drawn"))
+        monkeypatch.setattr(explore_bar.st, "container", lambda *_, **__: pytest.fail("it was drawn"))
+        explore_bar.draw(None, Session(), run_with_map(), None, None)  # type: ignore[arg-type]
+    finally:
+        server_class.server_class.cache_clear()
+
+
+# ---- following
+
+
+def test_a_student_follows_until_they_choose_for_themselves() -> None:
+    board, session, memory = ShownBoard(), Session(), Following()
+    memory.settle(session, board.shown)
+    assert memory.on and session.view == View()
+    session.view = View("a sample")
+    board.show(run_with_map(), "One", View("one", 0.7))
+    memory.settle(session, board.shown)
+    assert memory.on and session.view == View("one", 0.7), "what is shown is opened"
+    memory.settle(session, board.shown)
+    session.view = View("mine")
+    memory.settle(session, board.shown)
+    assert not memory.on and memory.said == explore_bar.OPENED and session.view == View("mine")
+    board.show(run_with_map(), "Two", View("two"))
+    memory.settle(session, board.shown)
+    assert session.view == View("mine"), "who is on their own stays so"
+    memory.switch(True)
+    memory.settle(session, board.shown)
+    assert memory.on and not memory.said and session.view == View("two")
+    memory.leave()
+    assert not memory.on and memory.said == explore_bar.MOVED
+
+
+@pytest.mark.parametrize(("run", "follows"), [("", True), ("one", True), ("mine", False)])
+def test_a_link_to_another_run_is_a_choice(run: str, follows: bool) -> None:
+    board, session, memory = ShownBoard(), Session(view=View(run)), Following()
+    board.show(run_with_map(), "One", View("one", 0.7))
+    memory.settle(session, board.shown)
+    assert memory.on == follows and session.view == (View("one", 0.7) if follows else View("mine"))
+
+
+# ---- limits
+
+
+def job(tokens: int = 40) -> DecodeJob:
+    return DecodeJob("Once", replace(toy_run().settings, max_new_tokens=tokens), Ways(lambda *_: pytest.fail("it ran")))
+
+
+def test_a_browser_has_so_many_jobs_over_all_of_its_tabs() -> None:
+    jobs, limits = StudentJobs(), ClassLimits(64, 2)
+    asked = [job() for _ in range(4)]
+    assert [jobs.why_not(each, "anna", limits) for each in asked[:2]] == ["", ""]
+    assert "at most 2 jobs that wait or run" in jobs.why_not(asked[2], "anna", limits)
+    assert jobs.why_not(asked[3], "ben", limits) == ""
+    asked[0].cancel()
+    assert jobs.why_not(asked[2], "anna", limits) == ""
+    assert "65 new tokens" in jobs.why_not(job(65), "carl", limits)
+    del asked
+    assert [jobs.why_not(each, "anna", limits) for each in (job(), job())] == ["", ""], "what nobody holds is over"
+
+
+def test_a_job_that_is_not_admitted_has_failed_and_waits_nowhere() -> None:
+    worker = Worker(None, admit=lambda job: "Not now.")  # type: ignore[arg-type]
+    refused = job()
+    worker.submit(refused, "by this name")
+    assert refused.progress.state is JobState.FAILED and refused.progress.error == "Not now."
+    assert worker.jobs == 0 and worker.find("by this name") is None
+
+
+# ---- a server, its teacher and two students
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A server that is a classroom."""
+
+    address: str
+    """Where."""
+    link: str
+    """The teacher's."""
+    runs: Path
+    """Where it keeps runs."""
+    names: dict[str, str]
+    """Of a run by whoever made it."""
+
+    def ask(
+        self, cookie: str, body: bytes | None = None, since: str = "", **headers: str
+    ) -> tuple[int, dict[str, Any]]:
+        """The status and the JSON that the route answers."""
+        sent = {"Cookie": f"{visitors.COOKIE}={cookie}", **headers} if cookie else headers
+        address = f"{self.address}/classroom/shown?since={since}"
+        try:
+            with urllib.request.urlopen(urllib.request.Request(address, body, sent), timeout=60) as answer:
+                assert answer.headers["cache-control"] == "no-store"
+                return answer.status, json.loads(answer.read() or "{}")
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.loads(error.read())
+
+
+@pytest.fixture(scope="module")
+def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
+    folder = tmp_path_factory.mktemp("runs")
+    store = RunStore(folder)
+    makers = {"anna": visitors.mark_of(ANNA), "ben": visitors.mark_of(BEN), "nobody": ""}
+    names = {maker: store.keep(run_with_map(f"The run of {maker}"), mark) for maker, mark in makers.items()}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"MARS_VIZ_RUNS": str(folder), CLASSROOM: "1", TOKENS: str(MOST_TOKENS)}.items():
+            patch.setenv(name, value)
+        with serving(ROOT / "app.py") as server:
+            found = Room(server.address, teacher_link(server), folder, names)
+            let_in(found, TEACHER)
+            yield found
+
+
+def teacher_link(server: Server) -> str:
+    until(lambda: f"?{door.PARAMETER}=" in server.said())
+    said = re.search(rf"http\S+\?{door.PARAMETER}=\S+", server.said())
+    assert said is not None
+    return said[0]
+
+
+class _Stays(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a server answers that sends a browser elsewhere, or away."""
+
+    status: int
+    """As a number."""
+    headers: Mapping[str, str]
+    """By name."""
+    text: str
+    """What is to be read."""
+
+
+def let_in(room: Room, cookie: str, link: str = "") -> Answer:
+    """Open the teacher's link, or another, in a browser with this cookie."""
+    request = urllib.request.Request(link or room.link, headers={"Cookie": f"{visitors.COOKIE}={cookie}"})
+    with pytest.raises(urllib.error.HTTPError) as answer:
+        urllib.request.build_opener(_Stays).open(request, timeout=60)
+    with answer.value as error:
+        return Answer(error.code, error.headers, error.read().decode())
+
+
+def in_tab(room: Room, cookie: str, page: str, query: str, look: Callable[[Tab], Coroutine[Any, Any, None]]) -> None:
+    async def visit() -> None:
+        headers = {"Cookie": f"{visitors.COOKIE}={cookie}"} if cookie else {}
+        async with opened(room.address, page, query, headers) as tab:
+            await look(tab)
+
+    asyncio.run(visit())
+
+
+def says(room: Room, cookie: str, page: str, query: str = "") -> str:
+    """All that a page says, with the lines of its pickers and the cells of its tables."""
+    found: list[str] = []
+
+    async def look(tab: Tab) -> None:
+        options = [line for shown in tab.elements("selectbox") for line in shown.proto.options]
+        tables = [
+            str(pa.ipc.open_stream(shown.proto.arrow_data.data).read_all().to_pydict())
+            for shown in tab.elements("dataframe")
+        ]
+        found.extend((html.unescape(tab.text), *options, *tables, tab.query))
+
+    in_tab(room, cookie, page, query, look)
+    return "\n".join(found)
+
+
+def test_the_link_s_key_leaves_the_address_and_a_wrong_one_lets_nobody_in(room: Room) -> None:
+    answer = let_in(room, TEACHER, f"{room.link}&run={STORY}&dial=0.8")
+    assert answer.status == 303 and answer.headers["location"] == f"./?run={STORY}&dial=0.8"
+    assert TEACHER in answer.headers["set-cookie"] and answer.headers["cache-control"] == "no-store"
+    other = "c" * 43
+    for wrong in (f"{room.address}/?teacher=", f"{room.link}x", f"{room.link}&teacher=x"):
+        refused = let_in(room, other, wrong)
+        assert refused.status == 403 and "link that it printed when it was started" in refused.text
+    assert room.ask(other, b"{}")[0] == 403
+
+
+@pytest.mark.parametrize("page", ["", "explore", "compare", "rules"])
+def test_students_see_their_own_runs_and_samples_and_the_teacher_all(room: Room, page: str) -> None:
+    for cookie, mine, others in ((ANNA, ["anna"], ["ben", "nobody"]), (TEACHER, ["anna", "ben", "nobody"], [])):
+        said = says(room, cookie, page)
+        assert all(f"The run of {maker}" in said for maker in mine), cookie
+        assert not any(f"The run of {maker}" in said for maker in others), cookie
+        assert "A story" in said
+
+
+def test_a_link_to_somebody_else_s_run_is_refused(room: Room) -> None:
+    link = f"run={room.names['ben']}"
+    for page in ("explore", "compare", "rules"):
+        said = says(room, ANNA, page, link)
+        assert rights.UNSEEN in said and "The run of ben" not in said, page
+        assert rights.UNSEEN not in says(room, BEN, page, link)
+    for page in ("live", "runs"):
+        said = says(room, ANNA, page, link)
+        assert "no run of that name here" in said and room.names["ben"] not in said, page
+
+
+def test_the_list_of_kept_runs_and_the_bin_are_a_browser_s_own(room: Room) -> None:
+    store = RunStore(room.runs)
+    gone = store.keep(run_with_map("The deleted run of ben"), visitors.mark_of(BEN))
+    store.delete(gone)
+    for cookie, mine in ((ANNA, {"anna"}), (BEN, {"ben", "deleted"}), (NOBODY, set[str]())):
+        said = says(room, cookie, "runs")
+        found = {maker for maker, name in {**room.names, "deleted": gone}.items() if name in said}
+        assert found == mine
+    assert "They are for this browser and the teacher" in says(room, ANNA, "runs")
+
+
+def test_the_teacher_alone_begins_sweeps(room: Room) -> None:
+    assert rights.SWEEPS in says(room, ANNA, "tune")
+    assert rights.SWEEPS not in says(room, TEACHER, "tune")
+
+
+def test_the_route_refuses_who_may_not_and_what_cannot_be(room: Room) -> None:
+    ours = {"Origin": room.address}
+    good = json.dumps(message()).encode()
+    assert room.ask(NOBODY)[0] == room.ask("no cookie of ours")[0] == 403
+    assert room.ask(ANNA, good, **ours)[0] == 403
+    assert room.ask(TEACHER, good)[0] == room.ask(TEACHER, good, Origin="http://other.example")[0] == 403
+    assert room.ask(TEACHER, b" " * 1025, **ours)[0] == 413
+    status, said = room.ask(TEACHER, good, **ours)
+    assert status == 400 and said["error"] == "The class is shown another run by now. Load the page again."
+    status, said = room.ask(ANNA)
+    assert status == 200 and said["run"] is None
+    assert room.ask(ANNA, since=said["version"]) == (204, {})
+
+
+async def show(tab: Tab) -> None:
+    await tab.press("Show to the class")
+    await tab.until(lambda: tab.can_press("Stop showing"), "the run to be shown")
+
+
+def test_what_is_shown_is_everybody_s_default_and_nobody_s_secret(room: Room) -> None:
+    ben = room.names["ben"]
+
+    async def stop(tab: Tab) -> None:
+        await tab.press("Stop showing")
+        await tab.until(lambda: not tab.can_press("Stop showing"), "nothing to be shown")
+
+    in_tab(room, TEACHER, "explore", f"run={ben}&dial=0.8&gamma=1", show)
+    try:
+        for page in ("explore", "rules", "compare"):
+            said = says(room, ANNA, page)
+            assert f"run={ben}" in said and rights.UNSEEN not in said, page
+            assert ("0.8" if page == "compare" else "dial=0.8") in said, page
+        assert "dial=0.8" in says(room, ANNA, "explore", f"run={ben}"), "it is where the teacher's is"
+        assert f"run={room.names['anna']}" in says(room, ANNA, "explore", f"run={room.names['anna']}")
+        assert "The run of nobody" not in says(room, ANNA, "explore")
+        moved = json.dumps(message(run=ben, dial=0.7, gamma=2)).encode()
+        assert room.ask(TEACHER, moved, Origin=room.address)[0] == 204
+        assert room.ask(ANNA)[1]["dial"] == 0.7
+        wrong = json.dumps(message(run=ben, dial=7.0, gamma=2)).encode()
+        assert room.ask(TEACHER, wrong, Origin=room.address)[0] == 400
+    finally:
+        in_tab(room, TEACHER, "explore", f"run={ben}", stop)
+    assert rights.UNSEEN in says(room, ANNA, "explore", f"run={ben}")
+
+
+def test_a_student_s_decode_is_as_long_as_the_class_allows(room: Room) -> None:
+    most: dict[str, float] = {}
+
+    def looked(cookie: str) -> Callable[[Tab], Coroutine[Any, Any, None]]:
+        async def look(tab: Tab) -> None:
+            field = tab.find("number_input", "Max new tokens")
+            assert field is not None
+            most[cookie] = field.proto.max
+
+        return look
+
+    for cookie in (ANNA, TEACHER):
+        in_tab(room, cookie, "live", "tokens=5000", looked(cookie))
+    assert most == {ANNA: MOST_TOKENS, TEACHER: 100_000}
+
+
+def test_a_recorded_run_is_no_way_around_the_limit(room: Room) -> None:
+    """The sample was decoded with 128 tokens, and so would its other rules be."""
+
+    async def look(tab: Tab) -> None:
+        await tab.press("Decode every rule on this prompt")
+        await tab.until(lambda: "This asks for 128 new tokens" in tab.text, "the refusal")
+
+    in_tab(room, ANNA, "rules", f"run={STORY}", look)
+
+
+# ---- in browsers
+
+
+@pytest.fixture
+def class_of(browser: Browser, room: Room) -> Iterator[Callable[[str], Page]]:
+    """Makes a page of a browser of its own that has this cookie."""
+    made: list[BrowserContext] = []
+
+    def page(cookie: str) -> Page:
+        made.append(browser.new_context(viewport={"width": 1400, "height": 900}))
+        if cookie:
+            made[-1].add_cookies([{"name": visitors.COOKIE, "value": cookie, "url": room.address}])
+        return made[-1].new_page()
+
+    yield page
+    for context in made:
+        with suppress(Exception):
+            context.close()
+
+
+INSPECTOR = ".side:not(.pin-side)"
+COUNTS = """() => {
+  globalThis.sent = 0;
+  const send = WebSocket.prototype.send;
+  WebSocket.prototype.send = function (...all) { globalThis.sent += 1; return send.apply(this, all); };
+}"""
+"""Counts what a page sends to its script from now on."""
+
+
+def dial_of(page: Page) -> str | None:
+    return page.locator(".explorer .thumb").get_attribute("aria-valuenow")
+
+
+def follows(page: Page) -> bool:
+    return page.get_by_role("switch", name="Follow the teacher").is_checked()
+
+
+def test_the_class_follows_the_teacher_s_hand(room: Room, class_of: Callable[[str], Page]) -> None:
+    teacher, anna, ben = (class_of(cookie) for cookie in (NOBODY, ANNA, BEN))
+    teacher.goto(room.link)
+    assert "teacher" not in teacher.url
+    teacher.goto(f"{room.address}/explore?run={STORY}")
+    for student in (anna, ben):
+        student.goto(f"{room.address}/explore")
+        student.wait_for_selector(".explorer .t")
+    expect(anna.get_by_text("Follow the teacher")).to_have_count(0)
+    teacher.get_by_role("button", name="Show to the class").click()
+    for student in (anna, ben):
+        expect(student.get_by_text("You see what the teacher shows")).to_be_visible()
+    anna.evaluate(COUNTS)
+    track = teacher.locator(".explorer .track").bounding_box()
+    assert track is not None
+    middle = track["y"] + track["height"] / 2
+    teacher.mouse.move(track["x"] + 0.9 * track["width"], middle)
+    teacher.mouse.down()
+    for share in (0.85, 0.8, 0.75, 0.7):
+        teacher.mouse.move(track["x"] + share * track["width"], middle)
+        now = dial_of(teacher)
+        for student in (anna, ben):
+            expect(student.locator(".explorer .thumb")).to_have_attribute("aria-valuenow", str(now))
+    assert anna.evaluate("sent") == 0, "no script was run while the dial moved"
+    teacher.mouse.up()
+    teacher.get_by_role("radio", name="4", exact=True).click()
+    teacher.locator(".stream .t:visible").nth(9).click()
+    teacher.get_by_role("radio", name="Ratio").click()
+    for student in (anna, ben):
+        for name in ("4", "Ratio"):
+            expect(student.get_by_role("radio", name=name, exact=True)).to_have_attribute("aria-checked", "true")
+        expect(student.locator(INSPECTOR)).to_have_text(teacher.locator(INSPECTOR).inner_text(), use_inner_text=True)
+    anna.locator(".explorer .thumb").focus()
+    anna.keyboard.press("ArrowLeft")
+    expect(anna.get_by_text(explore_bar.MOVED)).to_be_visible()
+    assert not follows(anna) and follows(ben)
+    before = dial_of(anna)
+    teacher.locator(".explorer .thumb").focus()
+    teacher.keyboard.press("Home")
+    expect(ben.locator(".explorer .thumb")).to_have_attribute("aria-valuenow", str(dial_of(teacher)))
+    assert dial_of(anna) == before != dial_of(teacher)
+    anna.get_by_text("Follow the teacher").click()
+    expect(anna.locator(".explorer .thumb")).to_have_attribute("aria-valuenow", str(dial_of(teacher)))
+    teacher.goto(f"{room.address}/explore?run={room.names['ben']}")
+    teacher.get_by_role("button", name="Show to the class").click()
+    expect(anna.get_by_text("“The run of ben”")).to_be_visible()
+    expect(anna).to_have_url(re.compile(f"run={room.names['ben']}"))
+    teacher.get_by_role("button", name="Stop showing").click()
+    expect(anna.get_by_text("Follow the teacher")).to_have_count(0)
+
+
+def test_a_student_downloads_their_own_run(room: Room, class_of: Callable[[str], Page]) -> None:
+    anna = class_of(ANNA)
+    anna.goto(f"{room.address}/runs?run={room.names['anna']}")
+    with anna.expect_download() as saved:
+        anna.get_by_role("button", name="Download").click()
+    assert saved.value.suggested_filename == f"{room.names['anna']}.zip" and saved.value.failure() is None
