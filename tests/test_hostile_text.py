@@ -175,7 +175,7 @@ ASKED = {name: Attacker(place).text(name) for place, name in enumerate(("run", "
 LIVE = {
     name: Attacker(place).text(name) for place, name in enumerate(("view", "run", "rule", "dial", "tokens", "stop"))
 }
-MODELS = {"target": f"![x](http://{HOST}/i) evilplain", "drafter": f"`<b>` http://{HOST}/ :red[evilred]"}
+MODELS = {"target": f"![x](http://{HOST}/i) evilmodel", "drafter": f"`<b>` http://{HOST}/ :red[evilred]"}
 LOST = {"across": "sweep"} | {name: ASKED["run"] for name in ("sweep", "beside", "prompt", "from", "to")}
 PAGES = (
     ("/", ".mv-card"),
@@ -237,7 +237,7 @@ def test_no_page_does_what_a_text_says(address: str, browser: Browser) -> None:
 
 
 def test_no_job_does_either(address: str, browser: Browser) -> None:
-    """A decode of such a prompt, from its progress to its end, and one with models of such names."""
+    """A decode of such a prompt, from its progress to its end, and one below a link to models of such names."""
     ways = [
         ("/live?tokens=8", Attacker(2).text("prompt")[:400], "[data-testid=stMain]", "Done:"),
         (f"/live?{urlencode(MODELS | {'target': ATTACKS[0]})}", "Once upon a time", ".mv-note", "evil"),
@@ -260,7 +260,7 @@ def test_no_job_does_either(address: str, browser: Browser) -> None:
             visit.look()
             visit.hover()
     assert not visit.problems, "\n" + "\n".join(dict.fromkeys(visit.problems))
-    assert {"evilimage", "evilred"} <= visit.seen
+    assert "evilimage" in visit.seen  # the names are refused before anything is loaded
 
 
 def test_a_report_does_not_either(browser: Browser, tmp_path: Path) -> None:

@@ -294,9 +294,11 @@ def _source(run_id: str) -> str:
 
 
 def second_line(on: RunCatalogue, run_id: str) -> None:
-    """What made the run that is shown, in small type: below a picker, whose lines say what tells runs apart."""
+    """What made the run that is shown, in small type: below a picker, whose lines say what tells runs apart;
+    on a phone the text goes first."""
     if line := on.line(run_id):
-        theme.small(line)
+        with st.container(key="what-made"):
+            theme.small(line)
 
 
 @st.cache_resource(show_spinner=False)

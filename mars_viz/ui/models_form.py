@@ -80,12 +80,14 @@ def _choose(session: Session) -> None:
     recent = [choice for choice in recent_models.known(worker.models.recent) if paths or not choice.folders]
     pairs = (session.begun, BUILT_IN, *OTHER_DRAFTERS.values(), now, *recent)
     known = {in_words(each): each for each in pairs}
-    named = str(st.selectbox("Pair", [*known, OTHER], list(known).index(in_words(now)), key="pair"))
+    named = str(
+        st.selectbox("Pair", [*known, OTHER], list(known).index(in_words(now)), key="pair", persist_state="page")
+    )
     target, drafter, folders = known.get(named, BUILT_IN).target, known.get(named, BUILT_IN).drafter, False
     if named == OTHER:
         where = "org/name on Hugging Face" + ", a folder of the server, or http://HOST:PORT of vLLM" * paths
-        target = st.text_input("Target", key="target", placeholder=where).strip()
-        drafter = st.text_input("Drafter", key="drafter", placeholder=DRAFTER).strip()
+        target = st.text_input("Target", key="target", placeholder=where, persist_state="page").strip()
+        drafter = st.text_input("Drafter", key="drafter", placeholder=DRAFTER, persist_state="page").strip()
         st.caption(
             "Safetensors only; no code from a model's repository is run. A drafter with another tokenizer than the "
             "target's drafts by text, at temperature 0."
