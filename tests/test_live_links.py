@@ -14,6 +14,7 @@ from mars_viz.records import Policy
 from mars_viz.run import Settings
 from mars_viz.runstore import RunStore
 from mars_viz.ui import tab_jobs
+from mars_viz.ui.classroom import rights
 from mars_viz.ui.decode_form import LIMITS
 from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
 from mars_viz.ui.jobs.worker import OrphanReaper
@@ -253,6 +254,14 @@ def test_a_name_that_cannot_be_is_a_sentence_and_the_models_stay(folder):
     settled(tab.run())
     assert "s id on the hub, such as org/name" in notes(tab) and tab.session_state[KEY].models == BUILT_IN
     assert "The built-in pair" in tab.text_area(key="prompt").help
+
+
+def test_a_student_decodes_with_the_models_of_the_class(folder, monkeypatch):
+    monkeypatch.setattr(rights, "is_student", lambda: True)
+    tab = opened(drafter="ngram:n=3")
+    assert tab.session_state[KEY].models == BUILT_IN and "drafter" not in address(tab)
+    assert not {"pair", "device"} & {each.key for each in tab.selectbox} and "Load" not in labels(tab)
+    assert any("the models are the server" in caption.value for caption in tab.caption)
 
 
 def test_a_link_to_a_race_opens_that_race(folder):

@@ -13,6 +13,7 @@ from mars_viz.escapes import visible
 from mars_viz.speculators.drafter_names import drafter_named
 from mars_viz.speculators.names import DEVICES, DTYPES
 from mars_viz.ui import faults, links, models_link, recent_models, tab_jobs, theme, visitors
+from mars_viz.ui.classroom import rights
 from mars_viz.ui.decode_form import named_models
 from mars_viz.ui.jobs.job import Job
 from mars_viz.ui.jobs.models import OTHER_DRAFTERS, Status
@@ -44,7 +45,8 @@ def draw() -> None:
     if area.open:
         session.models_notices.clear()
         with area:
-            _choose(session)
+            if not rights.is_student():
+                _choose(session)
             faults.fragment(_loaded, run_every=tab_jobs.pace() if _waits(session) else None)(session)
     for sentence in session.models_notices:
         theme.note(sentence)
@@ -59,8 +61,9 @@ def _arrive(session: Session) -> None:
     except BadInput as error:
         session.models_notices.append(visitors.told(str(error)))
         begun = BUILT_IN
-    session.begun = begun
-    session.models = models_link.read(st.query_params.to_dict(), begun, session.models_notices)
+    session.begun = session.models = begun
+    if not rights.is_student():
+        session.models = models_link.read(st.query_params.to_dict(), begun, session.models_notices)
 
 
 def _write(session: Session) -> None:
@@ -137,6 +140,9 @@ def _loaded(session: Session) -> None:
     if session.models_error:
         theme.note(visitors.told(session.models_error))
     _held(session, status)
+    if rights.is_student():
+        st.caption("In a class the models are the server's: other ones would be loaded in place of everybody's.")
+        return
     load, unload, save = st.columns(3)
     if load.button(
         "Load",
