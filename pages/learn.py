@@ -34,8 +34,6 @@ def page() -> None:
         problem = unserved(lesson)
     told = "" if run is None else shelf.described(desk.run)
     head(session, desk, labels(shelf, lesson, desk.run), lesson, told)
-    if not desk.view.teach:
-        library.second_line(shelf, desk.run)
     for sentence in filter(None, [shelf.error, *desk.notices, problem]):
         theme.note(sentence)
     if run is None:

@@ -71,6 +71,8 @@ def test_models_are_unloaded_and_a_typed_name_that_cannot_be_is_a_sentence(app: 
     tab.goto(f"{app[0]}/live?drafter=ngram%3An%3D3")
     expect(chosen(tab)).to_have_text("Built-in target with ngram:n=3")
     tab.get_by_role("button", name="Models", exact=True).click()
+    tab.get_by_role("button", name="Load", exact=True).click()
+    expect(tab.get_by_text("Loaded: Built-in target with ngram:n=3.")).to_be_visible()
     tab.get_by_role("button", name="Unload", exact=True).click()
     expect(tab.get_by_text("No models are loaded; the first decode loads them.")).to_be_visible()
     tab.get_by_role("combobox", name="Pair").click()

@@ -49,7 +49,7 @@ button[kind="primary"]:not(:disabled):hover { background: #005F95; border-color:
 .stMultiSelect [data-tag] { background: #0072B2; color: #fff; } /* white on the dark theme's blue is too faint */
 .stButtonGroup button[data-selected="true"] { color: inherit !important; } /* blue on its own tint is too faint */
 .st-key-what-made { margin-top: -.75rem; }
-@media (max-width: 640px) { .st-key-what-made { display: none; } }
+@media (max-width: 640px) { [data-testid="stLayoutWrapper"]:has(> .st-key-what-made) { display: none; } }
 @media (max-width: 640px) { .st-key-wide-figure { overflow-x: auto; } .st-key-wide-figure > * { min-width: 720px; } }
 .st-key-text-painted, .st-key-every-page, .st-key-class-view { display: none; }
 /* in the header, beside the pages' names: no page gives room to it */
