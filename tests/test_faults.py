@@ -174,6 +174,7 @@ def test_a_run_that_cannot_be_listed_is_a_card(
         for page in ("pages/gallery.py", "pages/explore.py", "pages/live.py"):
             tab = opened(page, **({"view": "saved"} if "live" in page else {}))
             told = sentences(tab) + str([list(box.options) for box in tab.selectbox])
+            told += "".join(table.value.to_string() for table in tab.dataframe)
             faults.clear()
             assert "b-bad" in told and "A good story" in told
     faults.clear()
