@@ -10,6 +10,7 @@ import re
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -363,7 +364,8 @@ def in_tab(room: Room, cookie: str, page: str, query: str, look: Callable[[Tab],
         async with opened(room.address, page, query, headers) as tab:
             await look(tab)
 
-    asyncio.run(visit())
+    with ThreadPoolExecutor(1) as elsewhere:  # for the browser of other tests has a loop of its own here
+        elsewhere.submit(asyncio.run, visit()).result()
 
 
 def says(room: Room, cookie: str, page: str, query: str = "") -> str:
