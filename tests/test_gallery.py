@@ -152,7 +152,12 @@ def test_a_run_without_tokens_says_so(folder):
 def test_an_old_link_to_a_view_still_opens_it_on_explore(folder):
     """Explore once was what the bare address opens."""
     asked = {"run": "a-story", "dial": "0.7", "overlay": "ratio", "selected": "3", "gamma": "2"}
-    assert set(asked) == {each.name for each in fields(links.View)} - {"cuts"}  # which no old link had
+    assert set(asked) == {each.name for each in fields(links.View)} - {
+        "cuts",
+        "pin_dial",
+        "pin_token",
+        "pin_run",
+    }  # which no old link had
     tab = opened(**asked)
     assert tab.selectbox(key="run").value == "a-story"
     assert {name: "".join(value) for name, value in tab.query_params.items()} == asked
