@@ -65,3 +65,20 @@ def test_what_is_chosen_on_one_page_decodes_on_all(app: tuple[str, Path], tab: P
         expect(tab).to_have_url(re.compile("drafter=eagle3"))
     tab.reload()
     expect(chosen(tab)).to_have_text(HEAD)
+
+
+def test_models_are_unloaded_and_a_typed_name_that_cannot_be_is_a_sentence(app: tuple[str, Path], tab: Page) -> None:
+    tab.goto(f"{app[0]}/live?drafter=ngram%3An%3D3")
+    expect(chosen(tab)).to_have_text("Built-in target with ngram:n=3")
+    tab.get_by_role("button", name="Models", exact=True).click()
+    tab.get_by_role("button", name="Load", exact=True).click()
+    expect(tab.get_by_text("Loaded: Built-in target with ngram:n=3.")).to_be_visible()
+    tab.get_by_role("button", name="Unload", exact=True).click()
+    expect(tab.get_by_text("No models are loaded; the first decode loads them.")).to_be_visible()
+    tab.get_by_role("combobox", name="Pair").click()
+    tab.get_by_role("option", name="Another pair …").click()
+    target = tab.get_by_role("textbox", name="Target")
+    target.fill("/no/such/folder")
+    target.press("Enter")
+    expect(tab.get_by_text("is no model's id on the hub")).to_be_visible()  # none may name folders of this server
+    expect(chosen(tab)).to_have_text("Built-in target with ngram:n=3")
