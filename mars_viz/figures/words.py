@@ -40,6 +40,20 @@ def exactly(value: float) -> str:
     return text.removesuffix(".0")
 
 
+def number_in(text: str) -> float | None:
+    """The finite number that a text says, or None."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def whole_in(text: str, below: int = 10**9) -> int | None:
+    """The whole number below that bound which a parameter says, or None."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < len(str(below)) else None
+
+
 def exact_setting(symbol: str, value: float) -> str:
     """'θ = 0.90', 'θ = 0.98765': the very value, with at least two decimals."""
     return setting(symbol, value) if round(value, 4) == value else f"{symbol} = {exactly(value)}"

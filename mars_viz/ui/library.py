@@ -27,6 +27,7 @@ from mars_viz.runfiles import RunEntry, list_runs, read_zip
 from mars_viz.runlist import ListedRun, RunFacts, RunOrigin, labels_of, listed_runs
 from mars_viz.runlist.listed import of_tab
 from mars_viz.runstore import Makers, RunStatus, read, started
+from mars_viz.runstore.store import GONE
 from mars_viz.ui import theme
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.classroom.server_class import class_view
@@ -135,7 +136,7 @@ class RunCatalogue:
             return self.own[run_id]
         entry = self.recorded.get(run_id)
         if entry is None:
-            raise RunFileError("There is no run of that name here any more; choose another from the list.")
+            raise RunFileError(GONE)
         if entry.error is not None:
             raise RunFileError(entry.error)
         try:

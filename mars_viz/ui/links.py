@@ -7,7 +7,6 @@ Knows rules and runs; knows no Streamlit.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import Enum
@@ -15,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from mars_viz.components.explorer.pins import PinnedRun, PinnedSetting, PinnedToken
 from mars_viz.errors import SettingError
-from mars_viz.figures.words import exactly
+from mars_viz.figures.words import exactly, number_in, whole_in
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Run
 from mars_viz.run_with_map import whole_controller_map
@@ -120,20 +119,6 @@ def from_parameters(kind: type[V], parameters: Mapping[str, str]) -> Opened[V]:
     }
     view = kind(**{name: value for name, value in found.items() if value is not None})
     return Opened(view, tuple(complaints))
-
-
-def number_in(text: str) -> float | None:
-    """The finite number that a parameter says, or None."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
-
-
-def whole_in(text: str, below: int = 10**9) -> int | None:
-    """The whole number below that bound which a parameter says, or None."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < len(str(below)) else None
 
 
 def clipped(text: str, most: int = 20) -> str:

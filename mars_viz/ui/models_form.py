@@ -3,6 +3,7 @@ takes, with the buttons that load and unload. Knows the tab's session and the wo
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import streamlit as st
@@ -10,6 +11,7 @@ import streamlit as st
 from mars_viz.backend_choice import BUILT_IN, BackendChoice, backend_toml, checked_choice, first_choice
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import visible
+from mars_viz.figures.words import counted
 from mars_viz.speculators.drafter_names import drafter_named
 from mars_viz.speculators.names import DEVICES, DTYPES
 from mars_viz.ui import faults, links, models_link, recent_models, tab_jobs, theme, visitors
@@ -86,7 +88,8 @@ def _choose(session: Session) -> None:
     named = str(
         st.selectbox("Pair", [*known, OTHER], list(known).index(in_words(now)), key="pair", persist_state="page")
     )
-    target, drafter, folders = known.get(named, BUILT_IN).target, known.get(named, BUILT_IN).drafter, False
+    begun = known.get(named, BUILT_IN)
+    target, drafter, folders = begun.target, begun.drafter, begun.folders
     if named == OTHER:
         where = "org/name on Hugging Face" + ", a folder of the server, or http://HOST:PORT of vLLM" * paths
         target = st.text_input("Target", key="target", placeholder=where, persist_state="page").strip()
@@ -95,8 +98,6 @@ def _choose(session: Session) -> None:
             "Safetensors only; no code from a model's repository is run. A drafter with another tokenizer than the "
             "target's drafts by text, at temperature 0."
         )
-    else:
-        folders = known[named].folders
     left, right = st.columns(2)
     device = left.selectbox(
         "Device", DEVICES, DEVICES.index(now.device), key="device", help="auto: a GPU if there is one"
@@ -117,9 +118,8 @@ def _checked(target: str, drafter: str, device: str, dtype: str, tree: str, name
         raise SettingError("Name a target, and its drafter if it is to have one, or choose the built-in pair.")
     if folders:  # which were named by somebody who may, and are known here
         return BackendChoice(target, drafter, device, dtype, True, tree)
-    chosen = named_models(target, drafter, device, dtype)
-    made = BackendChoice(chosen.target, chosen.drafter, device, dtype, chosen.folders, tree)
-    return checked_choice(made) if chosen.folders else made
+    chosen = replace(named_models(target, drafter, device, dtype), tree=tree)
+    return checked_choice(chosen) if chosen.folders else chosen
 
 
 def _waits(session: Session) -> bool:
@@ -179,7 +179,7 @@ def _under_way(job: Job[Any], status: Status, ahead: int) -> None:
     if isinstance(job, UnloadJob):
         st.caption("Unloading the models, once the jobs before it are done …")
         return
-    words = f"Waiting for {ahead} other jobs on this server …" if ahead else f"{status.doing or 'Loading'} …"
+    words = f"Waiting for {counted(ahead, 'other job')} on this server …" if ahead else f"{status.doing or 'Loading'} …"
     progress_bar(job, status.share, words, "Stop", key="stop-loading")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from mars_viz.backend_choice import BackendChoice, checked_tree
+from mars_viz.backend_choice import BUILT_IN, BackendChoice, checked_tree
 from mars_viz.errors import BadInput
 from mars_viz.shapes import CHAIN
 from mars_viz.speculators.drafter_names import Eagle3, NamedDrafter
@@ -25,8 +25,7 @@ def written(choice: BackendChoice, begun: BackendChoice) -> dict[str, str]:
     hidden = choice.folders and choice.in_short != choice.names or bool(_server(choice.target))
     target, drafter = ("", "") if hidden else choice.names
     said = {"target": target, "drafter": drafter, "device": choice.device, "dtype": choice.dtype, "tree": choice.tree}
-    usual = {"device": "auto", "dtype": "auto", "tree": CHAIN}
-    return {name: value for name, value in said.items() if value and value != usual.get(name)}
+    return {name: value for name, value in said.items() if value != getattr(BUILT_IN, name)}
 
 
 def read(parameters: Mapping[str, str], begun: BackendChoice, complaints: list[str]) -> BackendChoice:

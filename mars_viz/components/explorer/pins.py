@@ -9,12 +9,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from mars_viz.figures.words import exactly
+from mars_viz.figures.words import exactly, number_in, whole_in
 
 BETWEEN = "~"
 """Parts of a pin in a link."""
-LONGEST = 9
-"""Digits that a whole number of a link may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +41,10 @@ class PinnedSetting:
         PinnedSetting(dial=0.85, gamma=6)
         """
         dial, between, gamma = key.partition(BETWEEN)
-        value = _finite(dial)
-        if not between or not _is_whole(gamma) or (dial and value is None):
+        value, length = number_in(dial), whole_in(gamma)
+        if not between or length is None or (dial and value is None):
             return None
-        return cls(value, int(gamma))
+        return cls(value, length)
 
     @classmethod
     def told(cls, value: object, lengths: Collection[int]) -> PinnedSetting | None:
@@ -77,9 +75,9 @@ class PinnedToken:
     @classmethod
     def read(cls, key: str) -> PinnedToken | None:
         """What a key says; None where it is none."""
-        slot, _, rest = key.partition(BETWEEN)
-        at = PinnedSetting.read(rest)
-        return cls(int(slot), at) if at is not None and _is_whole(slot) else None
+        first, _, rest = key.partition(BETWEEN)
+        slot, at = whole_in(first), PinnedSetting.read(rest)
+        return None if slot is None or at is None else cls(slot, at)
 
     @classmethod
     def told(cls, value: object, lengths: Collection[int]) -> PinnedToken | None:
@@ -142,23 +140,11 @@ class PinnedRun:
         """What a key says; None where it is none."""
         run, *rest = key.rsplit(BETWEEN, 2)
         dial, gamma = rest if len(rest) == 2 else ("", "")
-        value = _finite(dial)
-        if not run or len(rest) == 1 or (dial and value is None) or not (not gamma or _is_whole(gamma)):
+        value, length = number_in(dial), whole_in(gamma)
+        if not run or len(rest) == 1 or (dial and value is None) or (gamma and length is None):
             return None
-        return cls(run, value, int(gamma) if gamma else None)
+        return cls(run, value, length)
 
 
 def _counts(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_whole(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= LONGEST
-
-
-def _finite(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None

@@ -11,7 +11,7 @@ import streamlit as st
 
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown, visible
-from mars_viz.figures.words import exactly
+from mars_viz.figures.words import exactly, number_in
 from mars_viz.rules import rule_named
 from mars_viz.runlist import ListedRun, Order
 from mars_viz.runlist.search import (
@@ -23,7 +23,6 @@ from mars_viz.runlist.search import (
     tags_among,
     temperatures_among,
 )
-from mars_viz.ui.links import number_in
 from mars_viz.ui.runs.page_state import RunsPageState, RunsView, Whose
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from pathlib import Path
 from mars_viz import default_folders
 from mars_viz.analysis.intervals import Bootstrap
 from mars_viz.errors import SettingError
-from mars_viz.figures.words import exactly
+from mars_viz.figures.words import exactly, number_in
 from mars_viz.sweep import Plan
 from mars_viz.sweep.terms import METHODS, Terms
 from mars_viz.ui import links
@@ -28,14 +28,14 @@ RESTS = 5.0
 
 
 def _points(text: str) -> float | None:
-    value = links.number_in(text)
+    value = number_in(text)
     if value is not None and not LEAST_POINTS <= value <= 100:
         raise SettingError(f"The link allows a loss of {value:g} points; it must be from {LEAST_POINTS:g} to 100.")
     return value
 
 
 def _confidence(text: str) -> float | None:
-    value = links.number_in(text)
+    value = number_in(text)
     if value is not None and not 0.5 <= value <= MOST_CONFIDENCE:
         raise SettingError(f"The link's confidence is {value:g}; it must be from 0.5 to {MOST_CONFIDENCE:g}.")
     return value
