@@ -114,7 +114,7 @@ class PromptSet:
         (k - 1/2) / n, equal places in the set's order. So any first part holds the tasks in about the shares of the
         whole. Conversations stay whole; a set of one task, and one that is mixed already, stays as it is.
         """
-        units = [tuple(turns) for _, turns in groupby(self.items, key=lambda item: item.unit)]
+        units = self._units()
         sizes, seen = Counter(turns[0].category for turns in units), Counter[str]()
         places = []
         for turns in units:
@@ -127,9 +127,12 @@ class PromptSet:
     def grouped(self) -> PromptSet:
         """The same prompts task by task, the tasks in the order of their first prompts."""
         tasks = {task: place for place, task in enumerate(dict.fromkeys(item.category for item in self.items))}
-        units = [tuple(turns) for _, turns in groupby(self.items, key=lambda item: item.unit)]
-        units.sort(key=lambda turns: tasks[turns[0].category])
+        units = sorted(self._units(), key=lambda turns: tasks[turns[0].category])
         return replace(self, items=tuple(item for turns in units for item in turns))
+
+    def _units(self) -> list[tuple[PromptItem, ...]]:
+        """Each prompt, or conversation with all its turns, in order."""
+        return [tuple(turns) for _, turns in groupby(self.items, key=lambda item: item.unit)]
 
     def with_more(self, offered: PromptSet, graded: int | None = None) -> PromptSet:
         """This set, and after it the offered prompts that it lacks, conversations whole; `graded` stops at so many
