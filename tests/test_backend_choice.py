@@ -127,6 +127,19 @@ def test_a_choice_comes_back_from_its_link(nobody, choice):
     assert all("fetch" in said for said in complaints) and bool(complaints) == ("org/" in "".join(choice.names))
 
 
+def test_a_link_says_what_is_another_than_the_server_begins_with(nobody):
+    begun = BackendChoice("org/a", "org/b", "cpu", "float32", tree=TREE)
+    for choice in (
+        BUILT_IN,
+        BackendChoice(drafter="eagle3"),
+        replace(begun, tree="chain"),
+        replace(begun, dtype="auto"),
+    ):
+        link = models_link.written(choice, begun)
+        assert link and replace(models_link.read(link, begun, []), folders=False) == choice, link
+    assert models_link.written(BUILT_IN, BackendChoice(drafter="eagle3")) == {"target": "built-in"}
+
+
 def test_links_say_no_folder_of_this_machine_and_no_server(nobody):
     for target in ("/home/me/model", "http://127.0.0.1:8000"):
         assert "target" not in models_link.written(BackendChoice(target, "org/b", folders=True), BUILT_IN)

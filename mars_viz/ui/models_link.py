@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from mars_viz.backend_choice import BUILT_IN, BackendChoice, checked_tree
+from mars_viz import demo
+from mars_viz.backend_choice import BackendChoice, checked_tree
 from mars_viz.errors import BadInput
 from mars_viz.shapes import CHAIN
 from mars_viz.speculators.drafter_names import Eagle3, NamedDrafter
@@ -18,22 +19,26 @@ LONGEST = 300
 
 
 def written(choice: BackendChoice, begun: BackendChoice) -> dict[str, str]:
-    """The parameters of a choice, beside the one that tabs of this server begin with; a folder of this machine and a
-    server's address stay out of links."""
-    if choice == begun:
-        return {}
+    """What a link says of a choice: where it is another than the one that tabs of this server begin with; a folder of
+    this machine and a server's address stay out of links."""
+    said = {name: getattr(choice, name) for name in ("device", "dtype", "tree")}
+    said = {name: value for name, value in said.items() if value != getattr(begun, name)}
     hidden = choice.folders and choice.in_short != choice.names or bool(_server(choice.target))
-    target, drafter = ("", "") if hidden else choice.names
-    said = {"target": target, "drafter": drafter, "device": choice.device, "dtype": choice.dtype, "tree": choice.tree}
-    return {name: value for name, value in said.items() if value != getattr(BUILT_IN, name)}
+    if hidden or choice.names == begun.names:
+        return said
+    unsaid = demo.BUILT_IN if begun.target or not choice.drafter else ""
+    named = {"target": choice.target or unsaid, "drafter": choice.drafter}
+    return {name: value for name, value in named.items() if value} | said
 
 
 def read(parameters: Mapping[str, str], begun: BackendChoice, complaints: list[str]) -> BackendChoice:
     """The choice that a link makes, beside the one that tabs of this server begin with; what is wrong with it goes to
     the complaints."""
     names = parameters.get("target", "").strip(), parameters.get("drafter", "").strip()
-    choice = _models(*names, complaints) if any(names) else begun
-    choice = choice or begun
+    models = _models(*names, complaints) if any(names) else None
+    choice = begun
+    if models is not None:
+        choice = replace(begun, target=models.target, drafter=models.drafter, folders=models.folders)
     for name, known in (("device", DEVICES), ("dtype", DTYPES)):
         asked = parameters.get(name, "")
         if asked in known:
@@ -44,6 +49,7 @@ def read(parameters: Mapping[str, str], begun: BackendChoice, complaints: list[s
 
 
 def _models(target: str, drafter: str, complaints: list[str]) -> BackendChoice | None:
+    target = "" if target == demo.BUILT_IN else target
     if not _can_be(target, drafter):
         complaints.append("The link does not name a target and its drafter, so the models stay as they were.")
         return None
