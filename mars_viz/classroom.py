@@ -9,6 +9,7 @@ import os
 from dataclasses import dataclass
 
 from mars_viz.errors import SettingError
+from mars_viz.words import whole_in
 
 CLASSROOM = "MARS_VIZ_CLASSROOM"
 """1 for a server for a class."""
@@ -50,11 +51,11 @@ def _whole(variable: str, otherwise: int) -> int:
     said = os.environ.get(variable, "")
     if not said:
         return otherwise
-    if not (said.isascii() and said.isdigit() and len(said) < 10):
+    if (value := whole_in(said)) is None:
         raise SettingError(
             f"{variable} is “{said}”, which is no whole number from 1 on. Set one, and start the server again."
         )
-    return int(said)
+    return value
 
 
 def _check(value: int, most: int, variable: str, option: str) -> None:

@@ -20,12 +20,12 @@ from mars_viz import __version__, backend_choice, classroom, permissions
 from mars_viz.commands import decoding, dial_map, evaluate, heads, imports, runs, server, site, sweep, watch
 from mars_viz.commands.decoding import tell
 from mars_viz.errors import MarsVizError, ModelError, SettingError
-from mars_viz.figures.words import number
 from mars_viz.report import check_place, report_html, write_report
 from mars_viz.rules import RULES, OnTrees, Rule
 from mars_viz.runfiles import load_run, save_run
 from mars_viz.strict_formats import json_of
 from mars_viz.terminal import say, shown_streams
+from mars_viz.words import number
 
 DEBUG_VARIABLE = "MARS_VIZ_DEBUG"
 """Set to anything to see tracebacks."""

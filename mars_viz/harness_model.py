@@ -23,7 +23,6 @@ from lm_eval.utils import simple_parse_args_string
 from tqdm import tqdm
 
 from mars_viz.errors import SettingError
-from mars_viz.figures.words import counted, number
 from mars_viz.prompts.harness import cut
 from mars_viz.prompts.harness_prompts import LENGTH
 from mars_viz.recording import record_all
@@ -31,6 +30,7 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, stops
 from mars_viz.shapes import CHAIN, drafted_tokens
 from mars_viz.speculators.names import check_controller, check_names, check_trees
+from mars_viz.words import counted, number
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend

@@ -12,7 +12,6 @@ import streamlit as st
 from mars_viz import locks
 from mars_viz.costs import disturbance, objection
 from mars_viz.errors import BadInput
-from mars_viz.figures.words import counted
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.store import keep_costs
 from mars_viz.ui import faults, navigation, share, theme, visitors
@@ -34,6 +33,7 @@ from mars_viz.ui.tune.page_state import (
     current_tuning,
 )
 from mars_viz.ui.under_way import measure_again, progress_bar
+from mars_viz.words import counted
 
 POLL = 0.5  # seconds between looks at a sweep under way; a docstring here would be shown on the page
 

@@ -7,7 +7,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -39,6 +40,8 @@ HASTY = "--js-flags=--no-turbofan"
 """Scripts are made faster the cheap way only: the other costs more than pages that are soon left get back."""
 
 
+AT_SECOND_TRY = "at the second try"
+"""Under which name a test tells what failed once and then did not."""
 LONGEST = ("controls", "controls_explore_live", "hostile_text")
 """Files that take minutes; they come first, or the last of them would keep one worker busy while the others have
 nothing left to do."""
@@ -69,10 +72,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.flaky(reruns=1))
 
 
+@pytest.fixture
+def second_tries(record_property: Callable[[str, object], None]) -> Callable[[object], None]:
+    """Takes words on what failed once and then did not; the summary tells them."""
+    return partial(record_property, AT_SECOND_TRY)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Tell what passed at the second try only."""
-    from tests.controls import AT_SECOND_TRY
-
     reports = [each for kept in terminalreporter.stats.values() for each in kept]
     for each in reports:
         for name, words in getattr(each, "user_properties", ()) if getattr(each, "when", "") == "call" else ():

@@ -22,8 +22,6 @@ first decode of a server loads torch and the models: 36 seconds where three othe
 SCRIPT = Path(__file__).with_suffix(".js")
 READY = "() => document.querySelector('[data-testid=stMainBlockContainer]') && census.idle()"
 STILL = "() => document.querySelector('[data-testid=stMainBlockContainer]') && census.still()"
-AT_SECOND_TRY = "at the second try"
-"""Under which name a test tells what failed once and then did not."""
 BROKEN = "This part of the page cannot be shown"
 Look = tuple[str, str]
 """What to look at: a kind of `LOOKS` in the script, and of what."""

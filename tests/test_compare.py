@@ -24,7 +24,6 @@ from mars_viz.components.explorer.packing import plain
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.demo import tasks
 from mars_viz.errors import BadInput
-from mars_viz.figures.words import number
 from mars_viz.prompts import recognised
 from mars_viz.prompts.items import final_line
 from mars_viz.records import Outcome
@@ -37,6 +36,7 @@ from mars_viz.ui.compare.compare_view import Across, Choice, Colour, CompareView
 from mars_viz.ui.compare.page_state import Comparison, line_up
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.links import from_parameters
+from mars_viz.words import number
 from tests.factories import toy_map, toy_run, toy_tree
 from tests.sweep_cases import toy_sweep
 

@@ -12,11 +12,11 @@ from streamlit.testing.v1 import AppTest
 from mars_viz.components import compare as component
 from mars_viz.components.compare import Ask, Asked
 from mars_viz.dialmap import span_of
-from mars_viz.figures.words import setting
 from mars_viz.rules import RULES
 from mars_viz.run import Piece
 from mars_viz.sweep import Sweep
 from mars_viz.ui.compare.compare_view import Across, Choice
+from mars_viz.words import setting
 from tests import test_pages
 from tests.sweep_cases import COSTS, SETTINGS, conversations, sweep_over, toy_prompts, toy_sweep
 from tests.tables import table_backend

@@ -17,7 +17,6 @@ from mars_viz import samples
 from mars_viz.race.files import write_zip as zipped
 from mars_viz.runfiles import load_run, write_zip
 from tests.controls import (
-    AT_SECOND_TRY,
     FOCUS,
     ITSELF,
     SCRIPT,
@@ -789,7 +788,7 @@ APART = ("explore", "live")
 """The pages with most controls, which another process may look through meanwhile: test_controls_explore_live.py."""
 
 
-Tells = Callable[[str, object], None]
+Tells = Callable[[object], None]
 
 
 def used(server: Staged, context: BrowserContext, page: str, tells: Tells, *, whole: bool = False) -> None:
@@ -804,7 +803,7 @@ def used(server: Staged, context: BrowserContext, page: str, tells: Tells, *, wh
         if scene.kind not in without
     )
     for words in census.twice:
-        tells(AT_SECOND_TRY, words)
+        tells(words)
     assert not problems, "\n" + "\n".join(problems)
 
 
@@ -812,15 +811,15 @@ def used(server: Staged, context: BrowserContext, page: str, tells: Tells, *, wh
 @pytest.mark.flaky(reruns=0)
 @pytest.mark.parametrize("page", [page for page in CONTROLS if page not in APART])
 def test_every_control_does_what_it_is_for(
-    server: Staged, context: BrowserContext, page: str, record_property: Tells
+    server: Staged, context: BrowserContext, page: str, second_tries: Tells
 ) -> None:
-    used(server, context, page, record_property)
+    used(server, context, page, second_tries)
 
 
 @pytest.mark.long
 @pytest.mark.flaky(reruns=0)
 @pytest.mark.parametrize("page", [page for page in CONTROLS if page not in APART])
 def test_every_control_with_every_kind_of_run(
-    untouched: Staged, context: BrowserContext, page: str, record_property: Tells
+    untouched: Staged, context: BrowserContext, page: str, second_tries: Tells
 ) -> None:
-    used(untouched, context, page, record_property, whole=True)
+    used(untouched, context, page, second_tries, whole=True)

@@ -17,9 +17,9 @@ def test_every_control_does_what_it_is_for(
     server: Staged,  # noqa: F811
     context: BrowserContext,  # noqa: F811
     page: str,
-    record_property: Tells,
+    second_tries: Tells,
 ) -> None:
-    used(server, context, page, record_property)
+    used(server, context, page, second_tries)
 
 
 @pytest.mark.long
@@ -29,6 +29,6 @@ def test_every_control_with_every_kind_of_run(
     untouched: Staged,  # noqa: F811
     context: BrowserContext,  # noqa: F811
     page: str,
-    record_property: Tells,
+    second_tries: Tells,
 ) -> None:
-    used(untouched, context, page, record_property, whole=True)
+    used(untouched, context, page, second_tries, whole=True)

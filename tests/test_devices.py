@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mars_viz.figures.words import short_device
 from mars_viz.ui.jobs.models import Device
 from mars_viz.ui.live.live_words import device_tiles
+from mars_viz.words import short_device
 
 
 @pytest.mark.parametrize(

@@ -20,13 +20,13 @@ from mars_viz.components.explorer.payload import run_payload
 from mars_viz.errors import BadInput
 from mars_viz.figures import spoken_title
 from mars_viz.figures.svg import token_bars, token_strip
-from mars_viz.figures.words import exact_setting
 from mars_viz.records import Outcome
 from mars_viz.report import bibtex, report_html
 from mars_viz.report.files import csv_table, parquet_table
 from mars_viz.rules import RULES
 from mars_viz.run_with_map import shown as generated
 from mars_viz.ui import share
+from mars_viz.words import exact_setting
 from tests.factories import toy_run
 from tests.tabs import opened
 from tests.test_report import HOSTILE, mapped_toy

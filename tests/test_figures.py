@@ -12,10 +12,10 @@ from mars_viz import figures
 from mars_viz.analysis.metrics import Basis, summary
 from mars_viz.analysis.positions import OUTCOMES, Positions, positions
 from mars_viz.figures.style import HEIGHT
-from mars_viz.figures.words import THIN_SPACE, counted, number, setting
 from mars_viz.records import Outcome
 from mars_viz.rules import RULES, Scale, rule_named
 from mars_viz.run_with_map import mapped, shown
+from mars_viz.words import THIN_SPACE, counted, number, setting
 from tests.factories import toy_map, toy_run
 from tests.test_metrics import small_run
 

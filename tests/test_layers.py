@@ -22,7 +22,7 @@ FOLDERS = ("mars_viz", "pages", "training")
 
 LAYERS = (
     ("errors", "escapes", "strict_formats", "writer"),
-    ("terminal", "chat", "locks", "trees"),
+    ("terminal", "chat", "locks", "trees", "words"),
     ("randomness", "default_folders", "permissions", "classroom", "bounds", "demo"),
     ("evidence",),
     ("records",),
@@ -73,7 +73,7 @@ class Import:
     """One imported module."""
 
     by: str
-    """'figures.words', 'pages.explore', 'app'; without the package's name."""
+    """'figures.style', 'pages.explore', 'app'; without the package's name."""
     of: str
     """The whole dotted name."""
     deferred: bool

@@ -14,9 +14,9 @@ from mars_viz.costs import Cost, Costs, ratio, round_cost
 from mars_viz.dialmap import Budget
 from mars_viz.figures.heat_map import QUANTITIES, Quantity, heat_map
 from mars_viz.figures.style import DIAL_MARK
-from mars_viz.figures.words import number
 from mars_viz.records import Timing
 from mars_viz.run import Run, Settings
+from mars_viz.words import number
 
 SETTINGS = Settings(rule="mars", gamma=4, max_new_tokens=30)
 

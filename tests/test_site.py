@@ -22,7 +22,6 @@ from mars_viz import cli
 from mars_viz.analysis.alignment import align_runs
 from mars_viz.analysis.metrics import summary
 from mars_viz.errors import BadInput
-from mars_viz.figures.words import number
 from mars_viz.run import Piece, Run
 from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import load_run, save_run, write_zip
@@ -31,6 +30,7 @@ from mars_viz.site.bundles import classic
 from mars_viz.site.files import LISTED
 from mars_viz.site.wording import worded
 from mars_viz.ui.lessons import LESSONS
+from mars_viz.words import number
 from tests.factories import toy_map, toy_run
 from tests.served import PATIENCE
 from tests.test_explorer_controller import cut_run

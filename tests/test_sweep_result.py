@@ -23,7 +23,6 @@ from mars_viz.commands import sweep as sweep_command
 from mars_viz.costs import modelled_speed_up
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
-from mars_viz.figures.words import exact_setting, exactly, number, times
 from mars_viz.prompts import Turns, load_prompts
 from mars_viz.run import Settings
 from mars_viz.sweep import (
@@ -57,6 +56,7 @@ from mars_viz.ui.links import to_parameters
 from mars_viz.ui.tune.cached_sweep import CachedSweep
 from mars_viz.ui.tune.page_state import TuneView
 from mars_viz.ui.tune.words import coverage
+from mars_viz.words import exact_setting, exactly, number, times
 from tests.tables import table_backend
 
 

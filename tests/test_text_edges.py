@@ -14,8 +14,8 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from mars_viz.components.explorer.payload import run_payload
-from mars_viz.figures.words import token_label
 from mars_viz.run import Piece, joined
+from mars_viz.words import token_label
 from tests.factories import toy_run
 
 FOLDER = files("mars_viz.components.explorer")

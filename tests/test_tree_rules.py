@@ -32,7 +32,6 @@ from mars_viz import load_run, trees
 from mars_viz.analysis.branching import SOLVERS
 from mars_viz.components.stepper.narration import judge
 from mars_viz.evidence import Of
-from mars_viz.figures.words import number
 from mars_viz.multi_rule_walk import Stand
 from mars_viz.record_rule_walks import Walking
 from mars_viz.recording import Recording
@@ -45,6 +44,7 @@ from mars_viz.speculators.speculator import DraftAndScore, Limits
 from mars_viz.speculators.tree_columns import OWN_Q, TREE_COLUMNS, tree_residuals
 from mars_viz.speculators.tree_laws import k_sequentially, with_replacement
 from mars_viz.walk import Ending, walk
+from mars_viz.words import number
 from tests.tables import TableDrafter, TableTarget, table_backend
 
 __all__ = ["apart"]

@@ -29,7 +29,6 @@ from mars_viz.analysis.vllm_metrics import parse_vllm_metrics
 from mars_viz.demo.tasks import Task
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
-from mars_viz.figures.words import counted, exactly, number
 from mars_viz.prompts import (
     GRADERS,
     PromptItem,
@@ -59,6 +58,7 @@ from mars_viz.ui.tune.catalogue import jobs_in, sample_sweeps, shelf
 from mars_viz.ui.tune.dial import readings
 from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.ui.tune.page_state import ShownResults, TuneView
+from mars_viz.words import counted, exactly, number
 from tests.served import served
 from tests.tables import table_backend
 from tests.tabs import sent

@@ -13,7 +13,6 @@ from mars_viz.commands import decoding
 from mars_viz.commands.decoding import facts, sentence
 from mars_viz.dialmap import Budget, DialMap, Segment, Span, span_of
 from mars_viz.errors import SettingError
-from mars_viz.figures.words import counted, number, setting
 from mars_viz.record_map import OVER_DIAL, mapping_of
 from mars_viz.records import first_difference
 from mars_viz.rules import rule_named
@@ -23,6 +22,7 @@ from mars_viz.runfiles import save_run
 from mars_viz.shapes import draft_words
 from mars_viz.strict_formats import json_of
 from mars_viz.terminal import printable, say
+from mars_viz.words import counted, number, setting
 
 WIDTH = 48
 """Characters of a text that a line of the table shows."""

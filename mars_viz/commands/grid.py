@@ -23,7 +23,6 @@ from mars_viz.controllers import control_named
 from mars_viz.demo.tasks import Task
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput, SettingError
-from mars_viz.figures.words import counted, exactly
 from mars_viz.locks import check_nobody
 from mars_viz.prompts import PromptSet, Turns, kinds_named, load_prompts, per_task
 from mars_viz.rules import rule_named
@@ -43,6 +42,7 @@ from mars_viz.sweep.terms import METHODS, Terms
 from mars_viz.sweep.threshold import with_pair
 from mars_viz.sweep.timing import kept_checks
 from mars_viz.terminal import say
+from mars_viz.words import counted, exactly
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend

@@ -16,13 +16,13 @@ from mars_viz.analysis.engines import EngineRow, acceptance_table, resampled
 from mars_viz.analysis.served_rounds import RejectionBound, ServedRounds, rejection_bound
 from mars_viz.commands.decoding import json_argument, note, progress_bar
 from mars_viz.errors import RunFileError
-from mars_viz.figures.words import counted, number
 from mars_viz.imports import TOLERANCE, ImportedRun, check_tolerance, import_run
 from mars_viz.rules import rule_named
 from mars_viz.runfiles import check_free, save_run
 from mars_viz.speculators.names import check_names
 from mars_viz.strict_formats import json_of
 from mars_viz.terminal import say
+from mars_viz.words import counted, number
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend

@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from mars_viz.commands import decoding
 from mars_viz.commands.decoding import note
 from mars_viz.errors import SettingError
-from mars_viz.figures.words import counted
 from mars_viz.run import Settings
 from mars_viz.sweep.ray_cluster import LOCAL, RayRequest, check_ray
 from mars_viz.sweep.ray_pool import WorkerPool, workers_of
 from mars_viz.sweep.ray_worker import NamedModels
 from mars_viz.sweep.sweep import SweepProgress
+from mars_viz.words import counted
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

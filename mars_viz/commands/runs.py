@@ -14,7 +14,6 @@ from typing import Any
 from mars_viz import default_folders, samples
 from mars_viz.commands.decoding import facts, json_argument, sentence
 from mars_viz.errors import RunFileError, StorageError
-from mars_viz.figures.words import counted, number
 from mars_viz.rules import rule_named
 from mars_viz.runlist import ListedRun, Order, Query, RunOrigin, found, listed_runs
 from mars_viz.runlist.listed import of_kept
@@ -23,6 +22,7 @@ from mars_viz.runlist.search import CHAINS, TREES
 from mars_viz.runstore import RunStore, read
 from mars_viz.strict_formats import json_of
 from mars_viz.terminal import say
+from mars_viz.words import counted, number
 
 STAYS = "comes with MARS Viz, and stays as it is; only runs of your own get titles and tags, and are deleted."
 _ID = "id of a run, as the list shows it"

@@ -9,8 +9,8 @@ from pathlib import Path
 from mars_viz import samples
 from mars_viz.commands.decoding import note
 from mars_viz.errors import RunFileError
-from mars_viz.figures.words import counted, number
 from mars_viz.terminal import say
+from mars_viz.words import counted, number
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -20,11 +20,11 @@ from mars_viz.commands.decoding import json_argument, model_arguments, note, ope
 from mars_viz.commands.grid import BUILTIN, builtin_kinds
 from mars_viz.commands.heads import prompts_argument, prompts_in, share
 from mars_viz.errors import MarsVizError, ModelError, SettingError
-from mars_viz.figures.words import number
 from mars_viz.prompts import Turns, builtin_prompts, load_prompts
 from mars_viz.speculators.names import server_named
 from mars_viz.strict_formats import json_of
 from mars_viz.terminal import say
+from mars_viz.words import number
 
 if TYPE_CHECKING:
     from mars_viz.speculators.server_watch import WatchingServer

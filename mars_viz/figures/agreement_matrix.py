@@ -13,8 +13,8 @@ from mars_viz.analysis.judgements import Ruling
 from mars_viz.analysis.rulings import Agreement, Say
 from mars_viz.escapes import figure as escaped
 from mars_viz.figures.style import Entry, Theme, made, plain_layout, say_empty
-from mars_viz.figures.words import counted, number, setting, token_label
 from mars_viz.run import Piece
+from mars_viz.words import counted, number, setting, token_label
 
 ROW = 19
 """Pixels of a rule's row."""

@@ -10,9 +10,9 @@ import plotly.graph_objects as go
 from mars_viz.analysis.metrics import Basis
 from mars_viz.analysis.positions import Course, Courses, Positions
 from mars_viz.figures.style import Entry, Theme, add_dial_line, blank, say_empty, whole_ticks
-from mars_viz.figures.words import counted, number, setting
 from mars_viz.records import Outcome
 from mars_viz.rules import Scale
+from mars_viz.words import counted, number, setting
 
 BINS = 40
 

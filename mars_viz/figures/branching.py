@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from mars_viz.analysis.branching import Branching
 from mars_viz.figures.style import HEIGHT, Entry, Theme, add_note, blank, key_words, set_wide_title
-from mars_viz.figures.words import number
+from mars_viz.words import number
 
 NAMED = "recursive, distinct"
 """The rule that the title goes by: that of the trees in use."""

@@ -17,7 +17,7 @@ from mars_viz.analysis.rulings import Boundary, LooseSide, Say
 from mars_viz.escapes import figure as escaped
 from mars_viz.figures.style import HEIGHT, UNBROKEN, Entry, Theme, made, plain_layout, say_empty
 from mars_viz.figures.two_logits import CELLS, MANY, TOO_MANY
-from mars_viz.figures.words import counted, number, setting
+from mars_viz.words import counted, number, setting
 
 SMALLEST = 1e-5
 """Shares below this are left out, and counted."""

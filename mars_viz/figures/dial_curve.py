@@ -12,7 +12,7 @@ from mars_viz.analysis.intervals import Band
 from mars_viz.analysis.steps import Steps
 from mars_viz.escapes import figure as escaped
 from mars_viz.figures.style import Entry, Theme, add_dial_line, blank, say_empty
-from mars_viz.figures.words import counted, exact_setting, number
+from mars_viz.words import counted, exact_setting, number
 
 MOST = 2_000
 """Steps that are drawn; of more, so many evenly chosen ones."""

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from mars_viz.analysis.intervals import Frontier
 from mars_viz.escapes import figure as escaped
 from mars_viz.figures.style import DARK, DIAL_MARK, Entry, Theme, add_key, blank, say_empty, set_wide_title
-from mars_viz.figures.words import exact_setting, number, times
+from mars_viz.words import exact_setting, number, times
 
 WIDTHS = (270, 680, 1160)
 """Pixels of a plot on a phone, on a tablet and on a desk: a figure is drawn before anybody knows which."""

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from mars_viz.analysis.head_agreement import HeadCheck
 from mars_viz.analysis.intervals import Interval
 from mars_viz.figures.style import Entry, Theme, blank
-from mars_viz.figures.words import number
+from mars_viz.words import number
 
 _APART = 0.05
 """Of a depth, by which the two marks of one stand aside, so that neither interval hides the other."""

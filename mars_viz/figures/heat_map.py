@@ -11,8 +11,8 @@ import plotly.graph_objects as go
 from mars_viz.analysis.map_grid import MapGrid, modelled_speed_up, round_times, speed_up_interval
 from mars_viz.costs import Costs
 from mars_viz.figures.style import DIAL_MARK, Theme, add_dial_line, add_note, blank, say_empty
-from mars_viz.figures.words import number, setting
 from mars_viz.run import Run
+from mars_viz.words import number, setting
 
 
 @dataclass(frozen=True, slots=True)

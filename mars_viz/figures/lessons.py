@@ -12,7 +12,7 @@ from mars_viz.analysis.lesson_sums import Gain
 from mars_viz.analysis.steps import Steps
 from mars_viz.costs import Costs, ratio
 from mars_viz.figures.style import Entry, Theme, add_dial_line, blank, ink_on, say_empty
-from mars_viz.figures.words import counted, number, setting
+from mars_viz.words import counted, number, setting
 
 
 def accuracy_curve(right: Steps, exercises: int, symbol: str, dial: float, theme: Theme) -> go.Figure:

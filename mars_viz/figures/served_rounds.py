@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from mars_viz.analysis.served_rounds import RejectionBound, ServedRounds
 from mars_viz.figures.style import Entry, Theme, blank, say_empty, whole_ticks
-from mars_viz.figures.words import counted, number, token_label
+from mars_viz.words import counted, number, token_label
 
 DIAL = {True: 0.9, False: 2.0}
 """What the titles speak of, of θ and of m: the rules' defaults."""

@@ -15,7 +15,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from mars_viz.escapes import figure as escaped
-from mars_viz.figures.words import setting
+from mars_viz.words import setting
 
 HEIGHT = 340
 """Pixels, of every figure."""

@@ -11,9 +11,9 @@ import plotly.graph_objects as go
 
 from mars_viz.analysis.positions import Positions
 from mars_viz.figures.style import Entry, Theme, blank, say_empty
-from mars_viz.figures.words import counted, number, setting
 from mars_viz.records import Outcome
 from mars_viz.rules import Scale
+from mars_viz.words import counted, number, setting
 
 MANY = 3_000
 """Above this number of points a trace is drawn by WebGL."""

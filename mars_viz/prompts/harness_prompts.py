@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mars_viz.errors import PromptError
-from mars_viz.figures.words import counted
 from mars_viz.prompts import harness
 from mars_viz.prompts.items import PromptItem, PromptSet
 from mars_viz.run import Settings
+from mars_viz.words import counted
 
 LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 """What tasks call their length limit, the first one counts."""

@@ -6,10 +6,10 @@ Knows runs and HTML; all text that is not ours is escaped.
 from __future__ import annotations
 
 from mars_viz.escapes import Html, html, joined
-from mars_viz.figures.words import counted, number, setting, short_device
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, stop_words
 from mars_viz.shapes import CHAIN, length_name
+from mars_viz.words import counted, number, setting, short_device
 
 
 def heading(run: Run) -> str:

@@ -17,7 +17,6 @@ from html import escape
 from mars_viz import __version__
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.escapes import html
-from mars_viz.figures.words import exactly
 from mars_viz.report.citations import bibtex
 from mars_viz.report.detail import Detail, detailed, levels
 from mars_viz.report.facts import heading, run_facts
@@ -27,6 +26,7 @@ from mars_viz.report.sending import in_base64, sent
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.run_with_map import checked_gamma
+from mars_viz.words import exactly
 
 MAX_BYTES = 3_000_000
 """Of a report; where a run says more, the texts beside the recorded one are told in less detail."""

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mars_viz import demo
 from mars_viz.escapes import visible
-from mars_viz.figures.words import counted, exactly, number, short_device
 from mars_viz.rules import rule_named
 from mars_viz.run import Provenance, Run, Settings, stop_words
 from mars_viz.runfiles import Manifest
 from mars_viz.shapes import shape_named
+from mars_viz.words import counted, exactly, number, short_device
 
 BETWEEN = " · "
 """Between the parts of the line."""
@@ -161,8 +161,9 @@ def labels_of(runs: Mapping[str, RunFacts | str]) -> dict[str, str]:
             shown = () if isinstance(facts := runs[name], RunFacts) and facts.is_titled else CORE
             more = [parts[part] for part in telling if part in parts and part not in shown]
             labels[name] = visible(BETWEEN.join([labels[name], *more]))
-    for alike in _groups(labels):
-        labels |= {name: f"{labels[name]}{BETWEEN}{visible(name)}" for name in alike}
+    while found := _groups(labels):  # again where a title reads as another's label with its id
+        for alike in found:
+            labels |= {name: f"{labels[name]}{BETWEEN}{visible(name)}" for name in alike}
     return labels
 
 
@@ -174,7 +175,7 @@ def _called(facts: RunFacts | str) -> str:
     return BETWEEN.join([facts.heading, *(facts.parts[part] for part in CORE)])
 
 
-def _groups(labels: Mapping[str, str]) -> Iterable[list[str]]:
+def _groups(labels: Mapping[str, str]) -> list[list[str]]:
     """Of ids those whose labels are the same."""
     found: dict[str, list[str]] = {}
     for name, label in labels.items():

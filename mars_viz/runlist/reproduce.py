@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 from mars_viz import demo
 from mars_viz.escapes import unseen
-from mars_viz.figures.words import exactly
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, joined
 from mars_viz.shapes import with_nodes
 from mars_viz.speculators.drafter_names import Eagle3, NamedDrafter, ReadsText, Trimmed, drafter_told
 from mars_viz.speculators.names import DTYPES
+from mars_viz.words import exactly
 
 LONGEST_ARGUMENT = 100_000
 """Bytes of a prompt that a command takes as an argument: Linux has a bound of 131,072."""

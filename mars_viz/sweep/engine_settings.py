@@ -10,10 +10,10 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mars_viz.figures.words import exactly
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Settings
 from mars_viz.shapes import shape_named
+from mars_viz.words import exactly
 
 ENGINES = ("vLLM", "SGLang", "TensorRT-LLM")
 _CHAINS_ALONE = {

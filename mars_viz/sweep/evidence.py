@@ -18,7 +18,6 @@ from mars_viz.analysis.engines import EngineRow, Within, acceptance_table
 from mars_viz.analysis.intervals import Bootstrap, wilson
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.costs import disturbance, objection
-from mars_viz.figures.words import exact_setting
 from mars_viz.sweep.by_task import by_task, losing
 from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
@@ -31,6 +30,7 @@ from mars_viz.sweep.result import SweepResult, chosen_dial
 from mars_viz.sweep.stretches import TOLD, stretches
 from mars_viz.sweep.terms import Terms
 from mars_viz.sweep.timing import Checks, TimingCheck
+from mars_viz.words import exact_setting
 
 FORMAT = "mars-viz-evidence"
 GRID = 21

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from mars_viz.escapes import commonmark
-from mars_viz.figures.words import number
 from mars_viz.sweep.evidence_tables import figure_cell, plain_number, table
+from mars_viz.words import number
 
 
 def relaxed_tokens(found: dict[str, Any]) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mars_viz.escapes import commonmark
-from mars_viz.figures.words import number
 from mars_viz.sweep.figure_words import told
+from mars_viz.words import number
 
 
 def unknown(value: float | None) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from mars_viz.escapes import commonmark
-from mars_viz.figures.words import counted, exactly
 from mars_viz.run import stop_words
 from mars_viz.shapes import CHAIN
 from mars_viz.sweep.by_task import FIGURES
@@ -13,6 +12,7 @@ from mars_viz.sweep.evidence_acceptance import acceptance, engine_settings, rela
 from mars_viz.sweep.evidence_tables import figure_cell, pairs, plain_number, table, with_ends
 from mars_viz.sweep.grid import few_dials, left_out
 from mars_viz.sweep.stretches import TOLD
+from mars_viz.words import counted, exactly
 
 STRICT = "strict"
 """What settings are compared with, but where a controller's threshold is swept."""

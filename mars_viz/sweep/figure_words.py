@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from mars_viz.analysis.intervals import Interval
-from mars_viz.figures.words import number, times
 from mars_viz.sweep.measures import PERCENT, RATIOS, Measure
+from mars_viz.words import number, times
 
 
 def spread(found: Interval) -> str:

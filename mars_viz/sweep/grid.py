@@ -18,12 +18,12 @@ from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap
 from mars_viz.analysis.recommendation import Finding, Recommendation
 from mars_viz.controllers import Control, Controller
 from mars_viz.errors import SettingError
-from mars_viz.figures.words import exact_setting
 from mars_viz.rules import Fixed, Rule
 from mars_viz.run import Settings
 from mars_viz.sweep.measures import band_at, measures, value_at
 from mars_viz.sweep.plan import Plan, comparable
 from mars_viz.sweep.result import SweepResult, recommended
+from mars_viz.words import exact_setting
 
 MOST = 16
 """Values of a grid at most."""

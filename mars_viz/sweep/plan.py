@@ -16,12 +16,12 @@ from mars_viz.controllers import CONTROLLERS, Control, Controller
 from mars_viz.costs import Costs, costs_from
 from mars_viz.dialmap import Span
 from mars_viz.errors import RunFileError, SettingError
-from mars_viz.figures.words import exact_setting, exactly, number
 from mars_viz.prompts import PromptSet, Turns
 from mars_viz.prompts.harness import names_score
 from mars_viz.rules import Dial, Rule, rule_named
 from mars_viz.run import Provenance, Settings, stop_words
 from mars_viz.runfiles.manifest import parsed, strict_json
+from mars_viz.words import exact_setting, exactly, number
 
 FORMAT = "mars-viz-sweep"
 SCHEMA = 7

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mars_viz.errors import ModelError, SettingError
-from mars_viz.figures.words import counted
 from mars_viz.run import Provenance, Settings
 from mars_viz.sweep.ray_cluster import LOCAL, RayRequest, joined_cluster, room
 from mars_viz.sweep.ray_worker import ModelSource, NamedModels, PromptTask, Refusal, SweepWorker, WorkerFacts
+from mars_viz.words import counted
 
 _LOOK = 2.0
 """Seconds from one look for room to the next: machines may join."""

@@ -11,7 +11,6 @@ from typing import Any
 
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap
 from mars_viz.costs import Costs, disturbance, objection
-from mars_viz.figures.words import counted, exactly, number, times
 from mars_viz.run import stop_words
 from mars_viz.sweep.by_task import by_task, losing
 from mars_viz.sweep.figure_words import cell, spread
@@ -20,6 +19,7 @@ from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.terms import Terms
 from mars_viz.sweep.timing import TimingCheck
+from mars_viz.words import counted, exactly, number, times
 
 DEFAULT_TERMS = Terms()
 """One point, 95 %, BCa."""

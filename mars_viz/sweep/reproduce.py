@@ -13,7 +13,6 @@ from mars_viz.analysis.intervals import DEFAULT
 from mars_viz.controllers import NONE
 from mars_viz.demo import is_built_in
 from mars_viz.errors import BadInput
-from mars_viz.figures.words import exactly
 from mars_viz.prompts import Turns, harness, kinds_of, per_task
 from mars_viz.shapes import CHAIN
 from mars_viz.sweep.plan import Plan
@@ -21,6 +20,7 @@ from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.store import open_store
 from mars_viz.sweep.terms import Terms
 from mars_viz.sweep.timing import TimingCheck
+from mars_viz.words import exactly
 
 
 @dataclass(frozen=True, slots=True)

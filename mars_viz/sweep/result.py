@@ -20,7 +20,6 @@ from mars_viz.analysis.recommendation import DECIMALS, Finding, Graded, Recommen
 from mars_viz.analysis.steps import Steps, total
 from mars_viz.costs import Costs, length_costs, objection
 from mars_viz.errors import BadInput, RunFileError, SettingError
-from mars_viz.figures.words import exactly
 from mars_viz.prompts import Turns
 from mars_viz.shapes import shape_named
 from mars_viz.sweep.columns import (
@@ -37,6 +36,7 @@ from mars_viz.sweep.columns import (
 )
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.store import SweepStore, open_store
+from mars_viz.words import exactly
 
 _SEARCHES = 8
 """Lots of dial values whose rows are kept."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Method
 from mars_viz.errors import SettingError
-from mars_viz.figures.words import counted, number
+from mars_viz.words import counted, number
 
 FEWEST = 5
 """Prompts, or questions, from which a bootstrap says anything of how sure a figure is; of fewer its interval is far too

@@ -15,10 +15,10 @@ from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval, prompts_ne
 from mars_viz.analysis.recommendation import FEW, Changed, Finding, Recommendation, about, grown, loss_bound
 from mars_viz.controllers import Controller
 from mars_viz.costs import objection
-from mars_viz.figures.words import exact_setting, exactly, number, times
 from mars_viz.sweep.grid import Advised
 from mars_viz.sweep.measures import ALONE, band_at, measures, named_places, pace_over, value_at
 from mars_viz.sweep.result import SweepResult, recommended
+from mars_viz.words import exact_setting, exactly, number, times
 
 
 def advised(

@@ -13,7 +13,6 @@ from mars_viz.bounds import LONGEST_DRAFT
 from mars_viz.controllers import CONTROLLERS, NONE, Control, Controller
 from mars_viz.errors import SettingError
 from mars_viz.escapes import markdown
-from mars_viz.figures.words import counted
 from mars_viz.records import Policy
 from mars_viz.rules import Fixed, Rule
 from mars_viz.run import Run, Settings
@@ -35,6 +34,7 @@ from mars_viz.shapes import (
     static_name,
     with_nodes,
 )
+from mars_viz.words import counted
 
 DRAFT, LENGTH, FIXED = "Draft", "Draft length", "Fixed γ"
 CHAINS, TREES = "Chain", "Tree"

@@ -19,7 +19,6 @@ from mars_viz.analysis.metrics import summary
 from mars_viz.errors import BadInput, contained
 from mars_viz.escapes import Html, html
 from mars_viz.figures.svg import AMBER, BLUE, QUIET, BarPart, lanes, token_bars
-from mars_viz.figures.words import counted, number
 from mars_viz.race.records import Race, RaceLane
 from mars_viz.rules import RULES
 from mars_viz.run import Run
@@ -28,6 +27,7 @@ from mars_viz.ui.lessons import LESSONS
 from mars_viz.ui.lessons.needs import is_lossless
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.live.races import Replay
+from mars_viz.words import counted, number
 
 HERO = "A small model drafts the next tokens, a large one verifies them. See every decision."
 STORY = (

@@ -17,11 +17,11 @@ from mars_viz.analysis.served_rounds import RejectionBound, ServedRounds, reject
 from mars_viz.errors import BadInput, contained
 from mars_viz.escapes import Html, html, joined
 from mars_viz.figures.served_rounds import bound_curve, margins_along_the_text
-from mars_viz.figures.words import counted, number
 from mars_viz.imports import import_run
 from mars_viz.ui import theme
 from mars_viz.ui.session import Session
 from mars_viz.ui.tune import tables
+from mars_viz.words import counted, number
 
 KEY = "engine-file"
 """Of the file in the tab's memory."""

@@ -11,7 +11,6 @@ import streamlit as st
 from mars_viz.backend_choice import BUILT_IN, BackendChoice, backend_toml, checked_choice, first_choice
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import visible
-from mars_viz.figures.words import counted
 from mars_viz.speculators.drafter_names import drafter_named
 from mars_viz.speculators.names import DEVICES, DTYPES
 from mars_viz.ui import faults, links, models_link, recent_models, tab_jobs, theme, visitors
@@ -23,6 +22,7 @@ from mars_viz.ui.jobs.worker import LoadJob, UnloadJob
 from mars_viz.ui.live import live_words
 from mars_viz.ui.session import Session, current_session
 from mars_viz.ui.under_way import progress_bar
+from mars_viz.words import counted
 
 AUTO = (
     "auto: on a GPU the dtype of the weights; on a CPU float32, or bfloat16 for a large pair of that dtype where the "

@@ -17,7 +17,6 @@ from mars_viz import default_folders
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.controllers import CONTROLLERS, NONE
 from mars_viz.errors import BadInput
-from mars_viz.figures.words import counted, number
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStore, new_name
@@ -32,6 +31,7 @@ from mars_viz.ui.jobs.models import models_that_made
 from mars_viz.ui.jobs.worker import LEFT, Wanted, Worker
 from mars_viz.ui.links import View
 from mars_viz.ui.session import Filling, Session
+from mars_viz.words import counted, number
 
 OFTEN = 0.3
 """Seconds between two looks at a job, at the least."""

@@ -14,13 +14,13 @@ from streamlit.delta_generator import DeltaGenerator
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.costs import Costs
 from mars_viz.escapes import markdown
-from mars_viz.figures.words import counted
 from mars_viz.run import Settings
 from mars_viz.ui import faults, tab_jobs, theme
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.background_task import CostsJob
 from mars_viz.ui.jobs.job import Job, JobState
 from mars_viz.ui.session import Session
+from mars_viz.words import counted
 
 POLL = 0.5
 """Seconds between looks at a measurement under way."""

@@ -22,10 +22,10 @@ from streamlit.starlette import App
 from mars_viz import permissions
 from mars_viz.classroom import class_limits
 from mars_viz.errors import BadInput, contained
-from mars_viz.figures.words import counted
 from mars_viz.ui import navigation, visitors
 from mars_viz.ui.classroom import door
 from mars_viz.ui.classroom.server_class import server_class
+from mars_viz.words import counted
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send

@@ -27,12 +27,12 @@ from mars_viz.components.explorer.packing import identified
 from mars_viz.components.explorer.round_index import RoundIndex, cut_index, round_index
 from mars_viz.dialmap import Span
 from mars_viz.escapes import visible
-from mars_viz.figures.words import short_device
 from mars_viz.records import Verdicts
 from mars_viz.rules import Rule, Scale, rule_named, rules_and
 from mars_viz.run import WITHIN_ROUNDING, Run
 from mars_viz.shapes import CHAIN
 from mars_viz.trace import Trace
+from mars_viz.words import short_device
 
 Payload = dict[str, Any]
 """JSON but for its NumPy arrays; `id` is a digest of all the rest."""

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from mars_viz.figures.words import exactly, number_in, whole_in
+from mars_viz.words import exactly, number_in, whole_in
 
 BETWEEN = "~"
 """Parts of a pin in a link."""

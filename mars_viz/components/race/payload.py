@@ -16,12 +16,12 @@ from mars_viz.components.explorer.packing import identified
 from mars_viz.components.tokens import Pieces, ratios
 from mars_viz.costs import Factor
 from mars_viz.escapes import visible
-from mars_viz.figures.words import number, setting, short_device
 from mars_viz.race.making import RaceTexts
 from mars_viz.race.records import Race, RaceLane, round_clock
 from mars_viz.records import Outcome, Round
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
+from mars_viz.words import number, setting, short_device
 
 Payload = dict[str, Any]
 

@@ -10,12 +10,12 @@ import math
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from mars_viz.figures.words import counted, number, setting
 from mars_viz.records import Decision, Emission, Outcome, Policy, Round, Speculation
 from mars_viz.rules import Rule
 from mars_viz.rules.mars import THETA
 from mars_viz.rules.rejection_sampling import left_of_p
 from mars_viz.run import Run
+from mars_viz.words import counted, number, setting
 
 
 @dataclass(frozen=True, slots=True)

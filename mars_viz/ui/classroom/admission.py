@@ -10,10 +10,10 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from mars_viz.classroom import ClassLimits
-from mars_viz.figures.words import counted
 from mars_viz.ui import visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.jobs.job import Job
+from mars_viz.words import counted
 
 
 class StudentJobs:

@@ -9,10 +9,10 @@ from functools import partial
 
 from mars_viz.classroom import ClassLimits
 from mars_viz.errors import SettingError
-from mars_viz.figures.words import number
 from mars_viz.runstore import Sees
 from mars_viz.ui import visitors
 from mars_viz.ui.classroom.server_class import server_class
+from mars_viz.words import number
 
 SWEEPS = "In a classroom the teacher alone begins, continues and times sweeps. Open one of the samples in the list."
 UNSEEN = (

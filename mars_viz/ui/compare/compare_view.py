@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from mars_viz.figures.words import exactly, number_in
 from mars_viz.ui import links
+from mars_viz.words import exactly, number_in
 
 
 class Across(Enum):

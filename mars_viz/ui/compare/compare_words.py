@@ -11,11 +11,11 @@ from mars_viz.analysis.alignment import Alignment, Unit
 from mars_viz.analysis.differences import Difference, NumberFormat
 from mars_viz.demo import BUILT_IN
 from mars_viz.escapes import isolated
-from mars_viz.figures.words import THIN_SPACE, counted, number, setting, shown_token
 from mars_viz.run import Piece, Run
 from mars_viz.ui.compare import candidates
 from mars_viz.ui.compare.candidates import Candidate
 from mars_viz.ui.compare.compare_view import Across
+from mars_viz.words import THIN_SPACE, counted, number, setting, shown_token
 
 QUOTED = 24
 """Characters of a token in a sentence."""

@@ -15,7 +15,6 @@ from mars_viz.components.compare import TextPane, texts_payload
 from mars_viz.components.compare import two_texts as show
 from mars_viz.errors import BadInput
 from mars_viz.escapes import visible
-from mars_viz.figures.words import counted, number
 from mars_viz.run import Piece
 from mars_viz.sweep import two_texts
 from mars_viz.sweep.columns import RIGHT, UNGRADED
@@ -25,6 +24,7 @@ from mars_viz.ui import navigation, theme
 from mars_viz.ui.compare import compare_tables, compare_view, compare_words, sweep_pair
 from mars_viz.ui.compare.compare_words import Names
 from mars_viz.ui.compare.page_state import Comparison
+from mars_viz.words import counted, number
 
 LABEL_LENGTH = 60
 """Characters of a prompt in the list."""

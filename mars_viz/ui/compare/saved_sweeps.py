@@ -17,13 +17,13 @@ from streamlit.delta_generator import DeltaGenerator
 from mars_viz import default_folders
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
-from mars_viz.figures.words import exactly
 from mars_viz.sweep import SweepResult
 from mars_viz.sweep.pairing import Pairing, SweepSetting, divergence
 from mars_viz.ui import faults, navigation, share, theme
 from mars_viz.ui.compare import compare_tables, compare_view, compare_words, prompt_texts, sweep_pair
 from mars_viz.ui.compare.page_state import Comparison
 from mars_viz.ui.tune.catalogue import shelf
+from mars_viz.words import exactly
 
 _HUNDREDTHS = st.column_config.NumberColumn(format="%.2f")
 

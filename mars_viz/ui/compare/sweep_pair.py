@@ -17,12 +17,12 @@ from mars_viz import default_folders
 from mars_viz.analysis.intervals import Interval
 from mars_viz.errors import RunFileError, contained
 from mars_viz.escapes import visible
-from mars_viz.figures.words import THIN_SPACE, counted, number, setting
 from mars_viz.sweep import SweepResult, load_sweep, pairing
 from mars_viz.sweep.columns import RIGHT, UNGRADED, WRONG
 from mars_viz.sweep.measures import DRAFTED, PERCENT
 from mars_viz.sweep.pairing import Divergence, Paired, Pairing, SweepSetting, at_settings, pair
 from mars_viz.ui.compare.compare_words import SIDES, Names
+from mars_viz.words import THIN_SPACE, counted, number, setting
 
 COMPARED = (
     "tau",

@@ -16,7 +16,6 @@ from mars_viz.components.lesson import lesson_figure
 from mars_viz.escapes import Html, html, markdown
 from mars_viz.figures import Theme
 from mars_viz.figures.style import UNBROKEN
-from mars_viz.figures.words import counted
 from mars_viz.run import Run
 from mars_viz.ui import faults, tab_jobs, theme
 from mars_viz.ui.jobs.background_task import BackgroundTask, TaskStep
@@ -29,6 +28,7 @@ from mars_viz.ui.models_form import not_built_in
 from mars_viz.ui.session import Session, current_session
 from mars_viz.ui.theme import chart
 from mars_viz.ui.under_way import progress_bar
+from mars_viz.words import counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ import streamlit as st
 
 from mars_viz.analysis.lesson_sums import OTHERS, Overlap, Place, overlap, places, total_variation, trials
 from mars_viz.components.lesson import Kind, Knob
-from mars_viz.figures.words import number, setting, shown_token
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.ui.lessons import base, thumbs
 from mars_viz.ui.lessons.base import Lesson, LessonContext, forget, moving
 from mars_viz.ui.lessons.needs import BOTH_KNOWN, SAMPLED, UNCUT, is_lossless
 from mars_viz.ui.lessons.pictures import LessonPicture
+from mars_viz.words import number, setting, shown_token
 
 DRAWS = tuple(10 ** (step // 3) * (1, 2, 5)[step % 3] for step in range(3, 16))  # 10, 20, 50, … 100 000
 SHOWN = tuple(sorted({*DRAWS, *np.geomspace(DRAWS[0], DRAWS[-1], 180).round().astype(int).tolist()}))

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 
 import streamlit as st
 
-from mars_viz.figures.words import number_in, whole_in
 from mars_viz.run import Run
 from mars_viz.ui import links
 from mars_viz.ui.jobs.background_task import BackgroundTask
 from mars_viz.ui.links import Opened, clipped, misplaced_on
 from mars_viz.ui.session import PageState, Session, remembered
+from mars_viz.words import number_in, whole_in
 
 KNOBS = ("alpha", "block", "cost", "drafted", "draws", "shift", "second", "wider")
 """What there is to move in a lesson, besides a run's dial."""

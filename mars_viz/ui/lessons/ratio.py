@@ -12,7 +12,6 @@ from mars_viz.analysis.judgements import Ruling, opinion, own_dial, ruling
 from mars_viz.analysis.lesson_sums import RunnerUps, close_calls
 from mars_viz.analysis.rulings import compared, moved
 from mars_viz.components.lesson import Kind, Knob
-from mars_viz.figures.words import setting
 from mars_viz.rules import RULES
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
@@ -20,6 +19,7 @@ from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.base import Lesson, LessonContext, moving
 from mars_viz.ui.lessons.needs import RUNNER_UP
 from mars_viz.ui.lessons.pictures import LessonPicture
+from mars_viz.words import setting
 
 REACH = 40
 """Largest constant, either way."""

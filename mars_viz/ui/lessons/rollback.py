@@ -9,7 +9,6 @@ import streamlit as st
 from mars_viz.analysis.lesson_sums import gain
 from mars_viz.analysis.rollback import Price, prices, strict_run
 from mars_viz.components.lesson import Kind, Knob
-from mars_viz.figures.words import counted, number
 from mars_viz.run import Run
 from mars_viz.ui import theme
 from mars_viz.ui.lessons import thumbs
@@ -17,6 +16,7 @@ from mars_viz.ui.lessons.base import Fold, Lesson, LessonContext, moving
 from mars_viz.ui.lessons.needs import CHAINS, GREEDY, ROUNDS, STRICT_KNOWN
 from mars_viz.ui.lessons.pictures import LessonPicture
 from mars_viz.ui.lessons.watch import watch
+from mars_viz.words import counted, number
 
 
 def show(room: LessonContext) -> None:

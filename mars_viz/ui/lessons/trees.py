@@ -10,13 +10,13 @@ import numpy as np
 from mars_viz.analysis.lesson_sums import expected_tokens, round_cost
 from mars_viz.analysis.tree_gain import Choices, choices, tree_tokens
 from mars_viz.components.lesson import Kind, Knob
-from mars_viz.figures.words import counted, number
 from mars_viz.run import Run
 from mars_viz.samples import recorded_costs
 from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.base import Lesson, LessonContext, moving
 from mars_viz.ui.lessons.needs import GREEDY, SECOND_CHOICE
 from mars_viz.ui.lessons.pictures import LessonPicture
+from mars_viz.words import counted, number
 
 MOST = 32
 """Nodes of a draft."""

@@ -6,13 +6,13 @@ import streamlit as st
 
 from mars_viz.components.stepper import stepper
 from mars_viz.escapes import markdown
-from mars_viz.figures.words import setting
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.run_with_map import shown
 from mars_viz.ui import theme
 from mars_viz.ui.lessons.base import Fold, LessonContext
 from mars_viz.ui.lessons.page_state import write_address
+from mars_viz.words import setting
 
 
 def watch(room: LessonContext, run: Run, key: str) -> None:

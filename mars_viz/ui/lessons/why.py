@@ -14,7 +14,6 @@ from mars_viz.components.lesson import Kind, Knob
 from mars_viz.costs import Costs, disturbance
 from mars_viz.figures import Theme
 from mars_viz.figures.lessons import pass_costs, run_times
-from mars_viz.figures.words import number, short_device
 from mars_viz.run import Run, Settings
 from mars_viz.samples import recorded_costs
 from mars_viz.ui import theme
@@ -23,6 +22,7 @@ from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.base import Lesson, LessonContext, asked, draw, moving, whose
 from mars_viz.ui.lessons.needs import CHAINS, JUDGED
 from mars_viz.ui.lessons.pictures import BUILT_IN_PAIR, LessonAside, LessonPicture
+from mars_viz.words import number, short_device
 
 LONGEST = 16
 """γ of the dial."""

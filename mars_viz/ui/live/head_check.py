@@ -14,7 +14,6 @@ from mars_viz.analysis.intervals import Interval
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.errors import BadInput
 from mars_viz.figures.head_agreement import head_agreement
-from mars_viz.figures.words import THIN_SPACE, counted, number
 from mars_viz.run import Settings
 from mars_viz.speculators.drafter_names import Eagle3
 from mars_viz.speculators.names import drafter_for
@@ -26,6 +25,7 @@ from mars_viz.ui.live import live_words
 from mars_viz.ui.live.page_state import LivePageState, Wanted
 from mars_viz.ui.models_form import in_words
 from mars_viz.ui.under_way import progress_bar
+from mars_viz.words import THIN_SPACE, counted, number
 
 WHAT = "Is an EAGLE-3 head accepted less than hoped? A check says at which depth, and why."
 

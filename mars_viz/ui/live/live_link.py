@@ -12,13 +12,13 @@ from typing import Any
 
 from mars_viz.controllers import NONE
 from mars_viz.errors import BadInput, SettingError
-from mars_viz.figures.words import exactly, number_in
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.shapes import CHAIN, drafted_tokens, shape_named, with_nodes
 from mars_viz.ui import links
 from mars_viz.ui.decode_form import LIMITS, LONGEST_STOPS, stop_lines
 from mars_viz.ui.links import clipped
+from mars_viz.words import exactly, number_in
 
 NAMES = {"max_new_tokens": "tokens"}
 """Of a setting in the link, where that is another than the field's."""

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from mars_viz.costs import Cost, Costs, per_token, round_cost
 from mars_viz.errors import BadInput
-from mars_viz.figures.words import THIN_SPACE, counted, number, short_device
 from mars_viz.permissions import DELETE, MayDelete, who_may_delete
 from mars_viz.race.records import RaceLane
 from mars_viz.run import Run
@@ -19,6 +18,7 @@ from mars_viz.ui.jobs.models import Device, Status
 from mars_viz.ui.jobs.race_job import Raced
 from mars_viz.ui.jobs.worker import LEFT
 from mars_viz.ui.theme import Tile
+from mars_viz.words import THIN_SPACE, counted, number, short_device
 
 BIN = f"It stays in the bin for {DAYS} days, or until the bin holds more than {BYTES >> 30} GB."
 """Of a run that is deleted."""

@@ -9,12 +9,12 @@ import streamlit as st
 
 from mars_viz import default_folders, samples
 from mars_viz.errors import RunFileError, contained
-from mars_viz.figures.words import short_device
 from mars_viz.race import Race, RaceEntry, list_races, load_race
 from mars_viz.race.files import ABOUT, write_zip
 from mars_viz.race.store import RaceStore
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.library import told_apart
+from mars_viz.words import short_device
 
 
 @dataclass(frozen=True, slots=True)

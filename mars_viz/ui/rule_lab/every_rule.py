@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from mars_viz.analysis.all_rules import RuleRow
 from mars_viz.analysis.metrics import Basis
 from mars_viz.backend_choice import BUILT_IN
-from mars_viz.figures.words import counted, number
 from mars_viz.multi_rule_walk import Stand, answers_along
 from mars_viz.run import Run
 from mars_viz.ui import library, tab_jobs
@@ -20,6 +19,7 @@ from mars_viz.ui.jobs.walk_job import Walked, WalkJob
 from mars_viz.ui.jobs.worker import LEFT
 from mars_viz.ui.rule_lab.page_state import PendingWalks, RulesPageState
 from mars_viz.ui.session import Session
+from mars_viz.words import counted, number
 
 
 def start(bench: RulesPageState, session: Session, run: Run, stands: Sequence[Stand]) -> None:

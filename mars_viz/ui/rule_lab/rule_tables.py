@@ -14,10 +14,10 @@ from mars_viz.analysis.branching import Branching
 from mars_viz.analysis.metrics import Basis
 from mars_viz.analysis.rulings import Equivalent, Shifted
 from mars_viz.escapes import Html, html, joined
-from mars_viz.figures.words import setting
 from mars_viz.rules import Rule, rule_named
 from mars_viz.ui import theme
 from mars_viz.ui.rule_lab.rule_words import declarations
+from mars_viz.words import setting
 
 _STYLE = """
 .mv-lead { margin: 0; font-size: 1.08rem; line-height: 1.55; }

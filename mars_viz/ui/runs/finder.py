@@ -11,7 +11,6 @@ import streamlit as st
 
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown, visible
-from mars_viz.figures.words import exactly, number_in
 from mars_viz.rules import rule_named
 from mars_viz.runlist import ListedRun, Order
 from mars_viz.runlist.search import (
@@ -24,6 +23,7 @@ from mars_viz.runlist.search import (
     temperatures_among,
 )
 from mars_viz.ui.runs.page_state import RunsPageState, RunsView, Whose
+from mars_viz.words import exactly, number_in
 
 T = TypeVar("T")
 ORDERS = {

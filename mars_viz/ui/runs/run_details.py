@@ -10,7 +10,6 @@ import streamlit as st
 
 from mars_viz.analysis.metrics import speed
 from mars_viz.escapes import Html, html, joined, markdown, visible
-from mars_viz.figures.words import exactly, number
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, stop_words
 from mars_viz.runfiles import write_zip
@@ -24,6 +23,7 @@ from mars_viz.ui.live import changing, live_words
 from mars_viz.ui.runs import several
 from mars_viz.ui.runs.page_state import RunsPageState
 from mars_viz.ui.session import Session
+from mars_viz.words import exactly, number
 
 STYLE = """
 .stApp .mv-facts { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: .2rem 0 0; }

@@ -8,7 +8,6 @@ import streamlit as st
 
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown, visible
-from mars_viz.figures.words import counted, number
 from mars_viz.runlist import ListedRun, found
 from mars_viz.runlist.listed import of_kept
 from mars_viz.runlist.search import tags_among
@@ -21,6 +20,7 @@ from mars_viz.ui.runs import finder, several
 from mars_viz.ui.runs.page_state import RunsPageState, Whose
 from mars_viz.ui.runs.run_table import selected
 from mars_viz.ui.session import Session
+from mars_viz.words import counted, number
 
 NOTHING = "There is no run here yet. Write a prompt on Explore or Live and press Decode: what it makes is saved here."
 NONE_FOUND = "No run fits what is looked for. Press Clear all in Filter to see every run."

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from mars_viz.errors import BadInput, StorageError
-from mars_viz.figures.words import counted
 from mars_viz.runfiles import write_zip
 from mars_viz.runlist import ListedRun, RunOrigin
 from mars_viz.runstore import RunStatus
@@ -19,6 +18,7 @@ from mars_viz.ui import tab_jobs, visitors
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.live.changing import Item
 from mars_viz.ui.runs.page_state import RunsPageState
+from mars_viz.words import counted
 
 MOST_BYTES = 256 << 20
 """Of all runs in one zip, which is made in the server's memory."""

@@ -16,7 +16,6 @@ import streamlit as st
 from mars_viz import locks, samples
 from mars_viz.controllers import NONE
 from mars_viz.errors import BadInput, RunFileError, contained
-from mars_viz.figures.words import number
 from mars_viz.sweep import Plan, load_sweep
 from mars_viz.sweep.grid import MOST
 from mars_viz.sweep.plan import comparable
@@ -28,6 +27,7 @@ from mars_viz.ui.links import clipped
 from mars_viz.ui.tune.cached_sweep import CachedSweep
 from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.ui.tune.page_state import TuneView
+from mars_viz.words import number
 
 _KEPT = 6  # sweeps in memory
 _SAMPLE = "sample:"  # before the id of one that comes with the product

@@ -13,7 +13,6 @@ from mars_viz.controllers import NONE, control_named
 from mars_viz.demo.tasks import Task
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import markdown
-from mars_viz.figures.words import counted, exactly
 from mars_viz.prompts import GRADERS, HarnessTask, PromptSet, Turns, builtin_prompts
 from mars_viz.records import Policy
 from mars_viz.rules import RULES, Fixed, Rule, rule_named
@@ -37,6 +36,7 @@ from mars_viz.ui.tune.sweep_requests import (
     uploaded_prompts,
 )
 from mars_viz.ui.tune.words import duration
+from mars_viz.words import counted, exactly
 
 BUILTIN, FILE, TASK = "Built-in tasks", "My own file", "Harness task"
 BY_LINE = "as each line says"

@@ -12,7 +12,6 @@ import streamlit as st
 from mars_viz.analysis.recommendation import Recommendation, about
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
-from mars_viz.figures.words import exact_setting
 from mars_viz.rules import Fixed
 from mars_viz.sweep.evidence import dial_grid
 from mars_viz.sweep.evidence_text import VARIED
@@ -24,6 +23,7 @@ from mars_viz.ui import theme
 from mars_viz.ui.tune import tables
 from mars_viz.ui.tune.cached_sweep import CachedSweep
 from mars_viz.ui.tune.catalogue import SweepCatalogue
+from mars_viz.words import exact_setting
 
 
 @dataclass(frozen=True, slots=True)

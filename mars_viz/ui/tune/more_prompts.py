@@ -13,7 +13,6 @@ import streamlit as st
 from mars_viz.analysis.recommendation import Recommendation, about, two_digits
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
-from mars_viz.figures.words import counted, number
 from mars_viz.prompts import PromptSet, builtin_prompts, kinds_of, per_task
 from mars_viz.sweep.store import SweepEntry, open_store
 from mars_viz.ui import theme
@@ -23,6 +22,7 @@ from mars_viz.ui.tune.catalogue import SweepCatalogue
 from mars_viz.ui.tune.page_state import TunePageState
 from mars_viz.ui.tune.sweep_requests import PER_TASK_MOST, Upload
 from mars_viz.ui.tune.words import duration
+from mars_viz.words import counted, number
 
 _KEPT = (
     "Continues this sweep: what is finished is kept and not decoded again. The confidence is that of one test; a test "

@@ -9,12 +9,12 @@ from pathlib import Path
 from mars_viz import default_folders
 from mars_viz.analysis.intervals import Bootstrap
 from mars_viz.errors import SettingError
-from mars_viz.figures.words import exactly, number_in
 from mars_viz.sweep import Plan
 from mars_viz.sweep.terms import METHODS, Terms
 from mars_viz.ui import links
 from mars_viz.ui.links import Opened
 from mars_viz.ui.session import PageState, Session, remembered
+from mars_viz.words import exactly, number_in
 
 POINTS, CONFIDENCE, BCA = 1.0, 0.95, "bca"
 LEAST_POINTS, MOST_CONFIDENCE = 0.001, 0.9999

@@ -13,7 +13,6 @@ from mars_viz.backend_choice import BackendChoice
 from mars_viz.controllers import CONTROLLERS, Control, controller_named
 from mars_viz.dialmap import Span, controller_span, span_of
 from mars_viz.errors import BadInput, PromptError, RunFileError, SettingError, StorageError
-from mars_viz.figures.words import exact_setting
 from mars_viz.locks import check_nobody
 from mars_viz.permissions import PATHS
 from mars_viz.prompts import HarnessTask, PromptSet, Turns, builtin_prompts, harness, load_prompts, load_task
@@ -35,6 +34,7 @@ from mars_viz.ui.jobs.models import models_that_made
 from mars_viz.ui.session import current_session
 from mars_viz.ui.tune.catalogue import jobs_in, new_folder, sweep_label
 from mars_viz.ui.tune.jobs import Begin, ClockJob, SweepJob
+from mars_viz.words import exact_setting
 from mars_viz.writer import write_file
 
 DIALLED = tuple(name for name, rule in RULES.items() if rule.dial is not None)

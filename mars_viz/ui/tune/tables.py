@@ -10,7 +10,6 @@ import streamlit as st
 
 from mars_viz.analysis.engines import EngineRow, Within
 from mars_viz.escapes import Html, html, joined
-from mars_viz.figures.words import exact_setting, exactly, number, times
 from mars_viz.sweep import SweepResult
 from mars_viz.sweep.by_task import TaskResults
 from mars_viz.sweep.columns import RIGHT, UNGRADED
@@ -20,6 +19,7 @@ from mars_viz.sweep.timing import TimingCheck
 from mars_viz.ui import theme
 from mars_viz.ui.tune.cached_sweep import CachedSweep
 from mars_viz.ui.tune.words import Clause
+from mars_viz.words import exact_setting, exactly, number, times
 
 _STYLE = """
 .mv-lead { margin: 0; font-size: 1.08rem; line-height: 1.6; }

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from mars_viz.analysis.intervals import Interval
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.figures.frontier import RulePath
-from mars_viz.figures.words import counted, exact_setting, number, short_device, times
 from mars_viz.sweep.by_task import losing
 from mars_viz.sweep.figure_words import spread
 from mars_viz.sweep.plan import turns_words
@@ -19,6 +18,7 @@ from mars_viz.sweep.timing import TimingCheck
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.tune.cached_sweep import CachedSweep
 from mars_viz.ui.tune.jobs import Clocking, Sweeping
+from mars_viz.words import counted, exact_setting, number, short_device, times
 
 
 @dataclass(frozen=True, slots=True)
