@@ -104,4 +104,4 @@ def shaped_pair(shapes: str, device: torch.device, dtype: torch.dtype) -> Backen
     target, drafter = (shape.model(device, dtype) for shape in SHAPES[shapes])
     tokenizer = AutoTokenizer.from_pretrained(demo.TARGET)
     named = Loaded(target, f"{shapes} (random)"), Loaded(drafter, f"drafter of {shapes} (random)")
-    return backend_of(tokenizer, *named, eos_ids=frozenset(), cuda_graphs=True)
+    return backend_of(tokenizer, *named, eos_ids=frozenset())

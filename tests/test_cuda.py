@@ -9,13 +9,16 @@ import gc
 from collections.abc import Iterator
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from factories import with_passes
 
 from mars_viz.errors import BadInput
 from mars_viz.prompts import builtin_prompts
+from mars_viz.record_map import dial_map
 from mars_viz.recording import Recording, record_all
+from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
@@ -41,8 +44,46 @@ def here() -> Backend:
 
 @pytest.fixture(scope="module")
 def there() -> Iterator[Backend]:
-    yield load_backend(device="cuda", dtype="float32", cuda_graphs=True)
+    yield load_backend(device="cuda", dtype="float32")
     give_back()
+
+
+KINDS = {
+    "chain": (None, "chain"),
+    "prompt-lookup": ("ngram:n=3", "chain"),
+    "layers": ("layers:exit=4", "chain"),
+    "trimmed": ("trimmed:m=1000", "chain"),
+    "eagle3-chain": ("eagle3", "chain"),
+    "tree": (None, "dynamic:depth=4,topk=3,nodes=10"),
+    "eagle3-tree": ("eagle3", "dynamic:depth=4,topk=3,nodes=10"),
+}
+"""Drafter and shape of drafts."""
+
+
+@pytest.mark.parametrize("cuda_graphs", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_drafter_and_tree_records_what_the_cpu_records(kind: str, cuda_graphs: bool) -> None:
+    drafter, tree = KINDS[kind]
+    settings = Settings(rule="mars", gamma=10 if tree != "chain" else 4, tree=tree, max_new_tokens=40)
+    backends = [
+        load_backend(drafter=drafter, device=device, dtype="float32", cuda_graphs=cuda_graphs)
+        for device in ("cpu", "cuda")
+    ]
+    for prompt in PROMPTS[:2]:
+        here, there = (Recording(backend, prompt, settings).finish() for backend in backends)
+        assert there.token_ids == here.token_ids
+        for one, other in zip(here.rounds, there.rounds, strict=True):
+            assert other.speculation.tokens.tolist() == one.speculation.tokens.tolist()
+            assert other.decision == one.decision
+            np.testing.assert_allclose(other.verdicts.breakpoints, one.verdicts.breakpoints, atol=1e-3)
+    if cuda_graphs:
+        assert backends[1].notes == backends[0].notes  # recordings were not given up
+
+
+def test_a_dial_map_is_the_cpus() -> None:
+    settings = {"rule": "mars", "gamma": 4, "max_new_tokens": 40, "dtype": "float32"}
+    cpu, cuda = (dial_map(PROMPTS[0], device=device, **settings) for device in ("cpu", "cuda"))
+    assert [segment.token_ids for segment in cuda.segments] == [segment.token_ids for segment in cpu.segments]
 
 
 def unrecorded(pair: Backend) -> Backend:
@@ -83,7 +124,7 @@ def test_passes_are_recorded(there: Backend, settings: Settings) -> None:
 @pytest.mark.parametrize("batch", [1, 3])
 def test_the_host_waits_once_a_round(there: Backend, settings: Settings, batch: int) -> None:
     """PyTorch raises at every hidden wait; the one for the evidence is an event's, which it does not count."""
-    speculator = there.speculator(settings)
+    speculator = there.speculator(settings, rule_named(settings.rule).needs, later=True)  # as a recording does
     prompts = [tuple(there.tokenizer.library(prompt)["input_ids"]) for prompt in PROMPTS[:batch]]
     speculator.prefill(*prompts)
     for _ in range(2 * SETTLED):
@@ -93,7 +134,7 @@ def test_the_host_waits_once_a_round(there: Backend, settings: Settings, batch: 
     try:
         again = speculator.speculate(prompts)
         onward = speculator.speculate(longer)
-        speculator.complete()
+        speculator.complete([answer.speculation for answer in (*again, *onward)])
     finally:
         torch.cuda.set_sync_debug_mode("default")
     for one, other in zip(again, answers, strict=True):
@@ -139,7 +180,7 @@ def test_recordings_are_made_again_after_the_cache_has_moved(there: Backend) -> 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision_decodes_with_recorded_passes(dtype: str) -> None:
-    pair = load_backend(device="cuda", dtype=dtype, cuda_graphs=True)
+    pair = load_backend(device="cuda", dtype=dtype)
     for settings in (GREEDY, SAMPLED):
         assert all(texts(pair, settings, 5))
     assert pair.notes == ()

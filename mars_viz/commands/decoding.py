@@ -20,7 +20,6 @@ from mars_viz.chat import check_prompt
 from mars_viz.controllers import CONTROLLERS, NONE
 from mars_viz.controllers import EXAMPLE as CUT
 from mars_viz.errors import ModelError, PromptError
-from mars_viz.figures.words import counted, number, setting
 from mars_viz.record_map import OVER_CONTROLLER, OVER_DIAL
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, stop_words
@@ -30,6 +29,7 @@ from mars_viz.speculators.drafter_names import Ngram
 from mars_viz.speculators.names import check_controller, check_device_map, check_names, check_trees
 from mars_viz.strict_formats import json_of
 from mars_viz.terminal import raw, say
+from mars_viz.words import counted, number, setting
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
@@ -187,9 +187,9 @@ def backend_arguments(parser: argparse.ArgumentParser, *, drafter: bool = True) 
     )
     parser.add_argument(
         "--cuda-graphs",
-        action="store_true",
-        help="on CUDA take the batched pass with CUDA graphs, which has not been run on a GPU yet, in place of "
-        "transformers' own",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="on CUDA take the batched pass with CUDA graphs (default), or transformers' own, one text at a time",
     )
 
 

@@ -76,7 +76,7 @@ def load_backend(
     device: str = "auto",
     dtype: str = "auto",
     folders: bool = True,
-    cuda_graphs: bool = False,
+    cuda_graphs: bool = True,
     device_map: DeviceMap | None = None,
     tell: Callable[[str, float], None] = lambda doing, share: None,
 ) -> Backend:
@@ -151,7 +151,7 @@ def backend_of(
     *,
     eos_ids: frozenset[int] | None = None,
     trimmed: Trimmed | None = None,
-    cuda_graphs: bool = False,
+    cuda_graphs: bool = True,
 ) -> Backend:
     """A backend of loaded models; None takes the end-of-text tokens that the target's configuration names. The drafter
     is `trimmed` where that says how."""

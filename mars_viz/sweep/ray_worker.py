@@ -47,7 +47,7 @@ class NamedModels:
     """As `load_backend` takes it."""
     dtype: str = "auto"
     """Likewise."""
-    cuda_graphs: bool = False
+    cuda_graphs: bool = True
     """Likewise."""
     device_map: str | None = None
     """Likewise."""

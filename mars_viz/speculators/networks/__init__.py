@@ -98,12 +98,11 @@ class Opener:
         return self.open()
 
 
-def opener(model: PreTrainedModel, vocabulary_size: int, *, cuda_graphs: bool = False) -> Opener:
+def opener(model: PreTrainedModel, vocabulary_size: int, *, cuda_graphs: bool = True) -> Opener:
     """What opens passes: packed where the model allows it, else batched, else transformers' own.
 
-    They score the first `vocabulary_size` tokens. On CUDA, where no pass of our own has been run yet, transformers' is
-    taken unless `cuda_graphs` asks for the batched one. A pass of our own is held against transformers' on a first
-    block, and gives way to it where they differ beyond rounding.
+    They score the first `vocabulary_size` tokens. Without `cuda_graphs` it is transformers' own on CUDA. A pass of our
+    own is held against transformers' on a first block, and gives way to it where they differ beyond rounding.
     """
     if not is_spread(model) and fits(model):
         weights = pack(model, vocabulary_size)
@@ -111,7 +110,7 @@ def opener(model: PreTrainedModel, vocabulary_size: int, *, cuda_graphs: bool = 
     elif reason := why_not(model):
         return _transformers(model, vocabulary_size, reason)
     elif model.device.type == "cuda" and not cuda_graphs:
-        return _transformers(model, vocabulary_size, "the batched one has not been run on a GPU yet (--cuda-graphs)")
+        return _transformers(model, vocabulary_size, "CUDA graphs were not wanted (--no-cuda-graphs)")
     else:
         body = Body(model, vocabulary_size)
         pool = CachePool(body, partial(CudaCapture, body.device) if body.device.type == "cuda" else None)

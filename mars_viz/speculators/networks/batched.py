@@ -3,8 +3,7 @@ passes are recorded and played again. Knows rows, places and what goes to the de
 
 A row's result is the one it has alone up to rounding: which kernels multiply depends on how much there is to multiply.
 In float32 this changes a token only where the two best logits lie within rounding of each other. In bfloat16 and
-float16 such ties are common, and from one on a text may go on otherwise than it would alone. Not run on a CUDA device
-yet.
+float16 such ties are common, and from one on a text may go on otherwise than it would alone.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ CUDA graphs; knows no models.
 
 A recording is a function's work on buffers that stay where they are. It is made when a shape comes back, checked
 against the function itself on the first inputs that it is played for, and given up, with a sentence, where either
-fails: then the function is called as if there were no recordings. How CUDA records is one class, `CudaCapture`, which
-has not been run on a CUDA device yet; all else is the same for anything that records and plays. Sources: PyTorch's
+fails: then the function is called as if there were no recordings. How CUDA records is one class, `CudaCapture`; all
+else is the same for anything that records and plays. Sources: PyTorch's
 notes on CUDA graphs (docs.pytorch.org/docs/stable/notes/cuda.html) and torch/cuda/graphs.py.
 """
 
