@@ -84,6 +84,8 @@ def test_a_title_stands_alone_where_it_is_the_only_one_and_else_what_differs_fol
     plain = labels_of({"a": facts(title="", seed=1), "b": facts(title="", seed=2)})
     assert plain["a"].endswith("Lily. · MARS θ = 0.9 · T 0 · γ 6 · seed 1") and plain["b"].endswith("seed 2")
     assert labels_of({"a": one, "b": one, "c": "Fox"}) == {"a": "Fox · a", "b": "Fox · b", "c": "Fox · c"}
+    titled = labels_of({"a": one, "b": facts(title="Fox · a"), "c": one})
+    assert titled == {"a": "Fox · a · a", "b": "Fox · a · b", "c": "Fox · c"}
     assert "\u202e" not in "".join(labels_of({"a": facts(title="F\u202eox")}).values())
 
 
