@@ -7,7 +7,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,8 @@ HASTY = "--js-flags=--no-turbofan"
 
 AT_SECOND_TRY = "at the second try"
 """Under which name a test tells what failed once and then did not."""
+MOST_SHOWN = 3000
+"""Characters of a page that a failed test shows."""
 LONGEST = ("controls", "controls_explore_live", "hostile_text")
 """Files that take minutes; they come first, or the last of them would keep one worker busy while the others have
 nothing left to do."""
@@ -70,6 +73,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if "chromium" in getattr(item, "fixturenames", ()) and item.get_closest_marker("flaky") is None:
                 item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where a test with a browser fails, say what its pages show."""
+    report = yield
+    if report.failed and "chromium" in getattr(item, "fixturenames", ()):
+        for page in _pages(getattr(item, "funcargs", {}).values()):
+            with suppress(Exception):  # a page that was closed, or that answers no more
+                shown = page.locator("body").inner_text(timeout=3000)
+                report.sections.append((f"Page {page.url}", shown[:MOST_SHOWN]))
+    return report
+
+
+def _pages(values: Iterable[object]) -> Iterator[Page]:
+    from playwright.sync_api import Page
+
+    for value in values:
+        if isinstance(value, Page):
+            yield value
+        elif isinstance(value, tuple):
+            yield from _pages(value)
 
 
 @pytest.fixture

@@ -22,6 +22,8 @@ first decode of a server loads torch and the models: 36 seconds where three othe
 SCRIPT = Path(__file__).with_suffix(".js")
 READY = "() => document.querySelector('[data-testid=stMainBlockContainer]') && census.idle()"
 STILL = "() => document.querySelector('[data-testid=stMainBlockContainer]') && census.still()"
+MOST_SHOWN = 2000
+"""Characters of the page in a message."""
 BROKEN = "This part of the page cannot be shown"
 Look = tuple[str, str]
 """What to look at: a kind of `LOOKS` in the script, and of what."""
@@ -335,7 +337,9 @@ class Census:
             after = self.look(control, spot)
             same = [seen for seen, one, other in zip(control.changes, before, after, strict=True) if one == other]
             raise AssertionError(
-                "nothing changes: " + ", ".join(" of ".join(filter(None, at)) for at in same)
+                "nothing changes: "
+                + ", ".join(" of ".join(filter(None, at)) for at in same)
+                + f"; the page says: {self.page.locator('body').inner_text()[:MOST_SHOWN]!r}"
             ) from None
 
     def look(self, control: Control, spot: ElementHandle | None) -> list[str]:
