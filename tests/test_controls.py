@@ -570,7 +570,7 @@ TUNE = (
     *choice("Sweep", link("sweep"), leaves=True),
 )
 
-MEASURED = text("[data-testid=stExpander] .mv-numbers")
+MEASURED = text("[data-testid=stExpander] .mv-numbers, .mv-note")  # or what the machine was too busy for
 LANES, TIME = drawn(".race-lanes"), text(".race-time")
 LIVE = (
     *SHARE,
