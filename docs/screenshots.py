@@ -84,6 +84,36 @@ def new_sweep(page: Page) -> None:
     page.get_by_text("Dial range, settings and folder").click()
 
 
+def models(page: Page) -> None:
+    """The choice of models in the header, on the head in place of the drafter."""
+    page.get_by_role("button", name="Models").click()
+    page.get_by_role("combobox", name="Pair", exact=False).click()
+    page.get_by_role("option", name="EAGLE-3", exact=False).first.click()
+
+
+def pinned(page: Page) -> None:
+    """Explore with a token and a setting pinned, the dial elsewhere, and a word found."""
+    page.get_by_role("button", name="Pin this setting", exact=True).click()
+    page.locator(".stream .relaxed").first.click()
+    page.get_by_role("button", name="Pin this token", exact=True).click()
+    page.locator(".stream .corrected").first.click()
+    field = page.locator(".explorer .box input")
+    field.fill("0.6")
+    field.press("Enter")
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Find in the text", exact=True).click()
+    page.keyboard.type("the")
+
+
+def pinned_run(page: Page) -> None:
+    """Two runs side by side."""
+    page.get_by_role("button", name="Open or save", exact=True).click()
+    page.get_by_role("button", name="Pin this run", exact=True).click()
+    page.keyboard.press("Escape")
+    page.get_by_role("combobox", name="Run", exact=False).first.click()
+    page.get_by_role("option", name="The same story, strict", exact=False).click()
+
+
 @dataclass(frozen=True, slots=True)
 class Scene:
     """A page in a state that is worth seeing."""
@@ -109,6 +139,11 @@ SCENES = (
     Scene("tune", "/tune?sweep=sample%3A1-counting-eagle3", ".js-plotly-plot", readme=True),
     Scene("learn", "/learn?run=3-story-sampled-mars&lesson=3&draws=10000", ".lesson .chart rect", readme=True),
     Scene("explore-form", "/explore?run=1-story-mars", ".explorer .t", new_prompt),
+    Scene("explore-pins", "/explore?run=1-story-mars", ".explorer .t", pinned),
+    Scene("explore-runs", "/explore?run=1-story-mars", ".explorer .t", pinned_run),
+    Scene("models", "/explore?run=1-story-mars", ".explorer .t", models),
+    Scene("runs", "/runs", "[data-testid=data-grid-canvas]"),
+    Scene("runs-details", "/runs?run=1-story-mars", ".mv-facts"),
     Scene("live-form", "/live", "[data-testid=stMainBlockContainer] textarea", fixed_settings),
     Scene("compare-sweep", "/compare?across=sweep&sweep=builtin&to=0.5", ".texts .t"),
     Scene("compare-sweeps", "/compare?across=sweep&sweep=builtin&beside=margin&to=6", ".texts .t"),
@@ -117,6 +152,10 @@ SCENES = (
     Scene("tune-grid", "/tune?sweep=grid/vllm-thinking-k5", ".js-plotly-plot", sheets),
     Scene("stepper", "/learn?run=1-story-mars&frame=30", ".stepper"),
     *(Scene(f"lesson-{lesson}", f"/learn?lesson={lesson}", ".explorer") for lesson in range(1, 8)),
+    Scene("site", "file://STAGED/site/index.html", ".mv-card img"),
+    Scene("site-run", "file://STAGED/site/runs/1-story-mars.html", ".explorer .t"),
+    Scene("site-compare", "file://STAGED/site/compare.html", ".stream .t"),
+    Scene("site-lesson", "file://STAGED/site/lessons/3.html", "main"),
     Scene("report", "file://STAGED/report.html", ".explorer .t"),
 )
 
@@ -174,6 +213,8 @@ def staged(scenes: Sequence[Scene]) -> Iterator[Path]:
             mars_viz(*swept, "--rule", "vllm-thinking", "--grid", "k=3,5,10", "--out", sweeps / "grid")
         if "report" in names:
             mars_viz("report", ROOT / "sample_runs" / "1-story-mars", "-o", folder / "report.html")
+        if "site" in names:
+            mars_viz("site", "-o", folder / "site")
         yield folder
 
 

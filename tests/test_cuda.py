@@ -76,6 +76,9 @@ def test_every_drafter_and_tree_records_what_the_cpu_records(kind: str, cuda_gra
             assert other.speculation.tokens.tolist() == one.speculation.tokens.tolist()
             assert other.decision == one.decision
             np.testing.assert_allclose(other.verdicts.breakpoints, one.verdicts.breakpoints, atol=1e-3)
+            for name in ("entropy", "q_entropy", "js"):
+                ours, theirs = (getattr(each.speculation, name) for each in (one, other))
+                np.testing.assert_allclose(theirs, ours, atol=1e-3, err_msg=name)
     if cuda_graphs:
         assert backends[1].notes == backends[0].notes  # recordings were not given up
 

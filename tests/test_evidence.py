@@ -175,6 +175,15 @@ def test_chains_that_do_not_fit_in_the_cache_together_give_the_same_records(monk
             np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name), err_msg=field.name)
 
 
+def test_a_device_that_is_told_every_step_works_on_many_chains_at_once() -> None:
+    """With a vocabulary of 128,256, of which a processor takes a chain at a time."""
+    seats = {}
+    for device in ("cpu", "meta"):
+        target, tokens = torch.empty(1, 5, 128_256, device=device), torch.zeros(1, 4, dtype=torch.int64, device=device)
+        seats[device] = DraftBatch.of((4,), tokens, target[:, :4], target, sampled=False).seats
+    assert seats["cpu"] <= 1 and 4 < seats["meta"] < 64
+
+
 @pytest.mark.parametrize("whose", ["target", "drafter"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_logits_that_are_no_numbers_are_an_error_with_the_remedy(whose: str, value: float) -> None:
