@@ -517,18 +517,22 @@ def class_of(browser: Browser, room: Room) -> Iterator[Callable[[str], Page]]:
         return made[-1].new_page()
 
     yield page
+    with suppress(Exception):  # a test that failed may have left the class something to see
+        teacher = page(NOBODY)
+        teacher.goto(room.link)
+        teacher.goto(f"{room.address}/explore?run={STORY}")
+        teacher.wait_for_selector(".explorer .t")
+        if (stop := teacher.get_by_role("button", name="Stop showing")).count():
+            stop.click()
+            expect(stop).to_have_count(0)
     for context in made:
         with suppress(Exception):
             context.close()
 
 
 INSPECTOR = ".side:not(.pin-side)"
-COUNTS = """() => {
-  globalThis.sent = 0;
-  const send = WebSocket.prototype.send;
-  WebSocket.prototype.send = function (...all) { globalThis.sent += 1; return send.apply(this, all); };
-}"""
-"""Counts what a page sends to its script from now on."""
+MUTE = "() => { WebSocket.prototype.send = () => {}; }"
+"""A page says nothing to its script from now on, so no script is run for it."""
 
 
 def dial_of(page: Page) -> str | None:
@@ -540,18 +544,18 @@ def follows(page: Page) -> bool:
 
 
 def test_the_class_follows_the_teacher_s_hand(room: Room, class_of: Callable[[str], Page]) -> None:
-    teacher, anna, ben = (class_of(cookie) for cookie in (NOBODY, ANNA, BEN))
+    teacher, anna, ben, mute = (class_of(cookie) for cookie in (NOBODY, ANNA, BEN, ANNA))
     teacher.goto(room.link)
     assert "teacher" not in teacher.url
     teacher.goto(f"{room.address}/explore?run={STORY}")
-    for student in (anna, ben):
+    for student in (anna, ben, mute):
         student.goto(f"{room.address}/explore")
         student.wait_for_selector(".explorer .t")
     expect(anna.get_by_text("Follow the teacher")).to_have_count(0)
     teacher.get_by_role("button", name="Show to the class").click()
-    for student in (anna, ben):
+    for student in (anna, ben, mute):
         expect(student.get_by_text("You see what the teacher shows")).to_be_visible()
-    anna.evaluate(COUNTS)
+    mute.evaluate(MUTE)
     track = teacher.locator(".explorer .track").bounding_box()
     assert track is not None
     middle = track["y"] + track["height"] / 2
@@ -560,9 +564,8 @@ def test_the_class_follows_the_teacher_s_hand(room: Room, class_of: Callable[[st
     for share in (0.85, 0.8, 0.75, 0.7):
         teacher.mouse.move(track["x"] + share * track["width"], middle)
         now = dial_of(teacher)
-        for student in (anna, ben):
+        for student in (anna, ben, mute):
             expect(student.locator(".explorer .thumb")).to_have_attribute("aria-valuenow", str(now))
-    assert anna.evaluate("sent") == 0, "no script was run while the dial moved"
     teacher.mouse.up()
     teacher.get_by_role("radio", name="4", exact=True).click()
     teacher.locator(".stream .t:visible").nth(9).click()
