@@ -88,7 +88,7 @@ def models(page: Page) -> None:
     """The choice of models in the header, on the head in place of the drafter."""
     page.get_by_role("button", name="Models").click()
     page.get_by_role("combobox", name="Pair", exact=False).click()
-    page.get_by_role("option", name="EAGLE-3", exact=False).first.click()
+    page.get_by_role("option", name="EAGLE-3 head", exact=False).first.click()
 
 
 def pinned(page: Page) -> None:

@@ -13,7 +13,7 @@ from mars_viz.runstore import RunStore, read
 from tests.served import ROOT, served
 from tests.waiting import until
 
-HEAD = "Built-in target with eagle3"
+HEAD = "Built-in target with its EAGLE-3 head"
 
 
 @pytest.fixture(scope="module")
@@ -69,10 +69,10 @@ def test_what_is_chosen_on_one_page_decodes_on_all(app: tuple[str, Path], tab: P
 
 def test_models_are_unloaded_and_a_typed_name_that_cannot_be_is_a_sentence(app: tuple[str, Path], tab: Page) -> None:
     tab.goto(f"{app[0]}/live?drafter=ngram%3An%3D3")
-    expect(chosen(tab)).to_have_text("Built-in target with ngram:n=3")
+    expect(chosen(tab)).to_have_text("Built-in target with prompt lookup")
     tab.get_by_role("button", name="Models", exact=True).click()
     tab.get_by_role("button", name="Load", exact=True).click()
-    expect(tab.get_by_text("Loaded: Built-in target with ngram:n=3.")).to_be_visible()
+    expect(tab.get_by_text("Loaded: Built-in target with prompt lookup.")).to_be_visible()
     tab.get_by_role("button", name="Unload", exact=True).click()
     expect(tab.get_by_text("No models are loaded; the first decode loads them.")).to_be_visible()
     tab.get_by_role("combobox", name="Pair").click()
@@ -81,4 +81,4 @@ def test_models_are_unloaded_and_a_typed_name_that_cannot_be_is_a_sentence(app: 
     target.fill("/no/such/folder")
     target.press("Enter")
     expect(tab.get_by_text("is no model's id on the hub")).to_be_visible()  # none may name folders of this server
-    expect(chosen(tab)).to_have_text("Built-in target with ngram:n=3")
+    expect(chosen(tab)).to_have_text("Built-in target with prompt lookup")

@@ -85,7 +85,7 @@ def test_the_figure_draws_both_shares_with_their_intervals_and_tells_of_the_wide
 @pytest.mark.parametrize("parameters", [{}, {"drafter": "ngram:n=3"}])
 def test_without_a_head_the_page_says_how_to_choose_one(folder, check, parameters):
     tab = opened(**parameters)
-    assert "Choose “Built-in target with eagle3” under Models" in notes(tab)
+    assert "Choose “Built-in target with its EAGLE-3 head” under Models" in notes(tab)
     assert "Check the head" not in labels(tab)
 
 

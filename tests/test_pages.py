@@ -258,10 +258,10 @@ def test_the_settings_reach_the_decoder(folder):
     tab.number_input(key="temperature").set_value(1.0)
     tab.number_input(key="limit").set_value(20)
     tab.text_area(key="stop").set_value("\n the end \n\n<b>")
-    tab.session_state["mars_viz"].models = OTHER_DRAFTERS["Prompt lookup"]
+    tab.session_state["mars_viz"].models = OTHER_DRAFTERS["prompt lookup"]
     settled(tab.run())
     tab = wait_for_result(decode(tab, "a fox"))
-    assert tab_jobs.shared_worker().models.status.choice == OTHER_DRAFTERS["Prompt lookup"]
+    assert tab_jobs.shared_worker().models.status.choice == OTHER_DRAFTERS["prompt lookup"]
     settings = tab.session_state["mars_viz"].runs[picker(tab).value].settings
     sampling = {"gamma": 3, "temperature": 1.0, "max_new_tokens": 20}
     assert settings == Settings(rule="mars-sampling", dial=0.75, stop=(" the end ", "<b>"), **sampling)

@@ -200,7 +200,8 @@ def in_words(choice: BackendChoice) -> str:
     if not choice.target and not choice.drafter:
         return "Built-in pair"
     target, drafter = choice.names if visitors.may_name_paths() else choice.in_short
-    return visible(f"{target or 'Built-in target'} with {drafter or 'the built-in drafter'}")
+    called = {other.drafter: words for words, other in OTHER_DRAFTERS.items() if not target}
+    return visible(f"{target or 'Built-in target'} with {called.get(drafter, drafter) or 'the built-in drafter'}")
 
 
 def not_built_in(choice: BackendChoice) -> str:

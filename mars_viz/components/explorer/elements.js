@@ -51,7 +51,7 @@ const MODIFIES = /^[\u{1f3fb}-\u{1f3ff}]/u; // likewise: the colour of a skin
 function fill(element, text) {
   const ordinary = ORDINARY.test(text);
   element.kind = [
-    ordinary && text[0] === " " && " lead", text.includes("\n") && " broken", TURNING.test(text) && " bidi", MODIFIES.test(text) && " apart",
+    ordinary && text[0] === " " && " lead", text.includes("\n") && " broken", TURNING.test(text) && " bidi", MODIFIES.test(text) && " modified",
   ].filter(Boolean).join("");
   if (ordinary) say(element, text);
   else element.replaceChildren(...spelled(text));

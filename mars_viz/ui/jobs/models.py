@@ -29,13 +29,13 @@ class Interrupted(MarsVizError):
 
 
 OTHER_DRAFTERS = {
-    "EAGLE-3 head": BackendChoice(drafter=Eagle3().name),
-    "Prompt lookup": BackendChoice(drafter=Ngram().name),
-    "Suffix index": BackendChoice(drafter=Suffix().name),
-    "Trigram table": BackendChoice(drafter=Trigram().name),
-    "Target's first four layers": BackendChoice(drafter=Layers(exit=4).name),
+    "its EAGLE-3 head": BackendChoice(drafter=Eagle3().name),
+    "prompt lookup": BackendChoice(drafter=Ngram().name),
+    "a suffix index": BackendChoice(drafter=Suffix().name),
+    "a trigram table": BackendChoice(drafter=Trigram().name),
+    "its first four layers": BackendChoice(drafter=Layers(exit=4).name),
 }
-"""The target that comes with the product, and drafters that are no model by themselves, by what each is called."""
+"""The target that comes with the product, and drafters that are no model by themselves, by what each is called after 'with'."""
 
 
 def models_that_made(

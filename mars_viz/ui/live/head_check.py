@@ -38,7 +38,7 @@ def area(desk: LivePageState, settings: Callable[[], Settings], wanted: Wanted) 
         faults.fragment(_under_way, run_every=tab_jobs.pace())(desk)
         return
     if choice is None:
-        built_in = in_words(OTHER_DRAFTERS["EAGLE-3 head"])
+        built_in = in_words(OTHER_DRAFTERS["its EAGLE-3 head"])
         theme.small(
             f"{WHAT} Choose “{built_in}” under Models at the top, or name a drafter such as eagle3:HEADDIR there."
         )
