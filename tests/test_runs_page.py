@@ -372,3 +372,15 @@ def test_several_hundred_runs_are_one_table(store):
     for place in range(1, 40):
         (store.folder / f"run-{place}").symlink_to(whole)
     assert len(rows(opened())) == 40 and button(opened(), "Show details").disabled
+
+
+def test_the_folder_is_not_read_at_every_letter(store: RunStore) -> None:
+    fox = kept(store, "A fox", 1)
+    tab = opened()
+    bear = kept(store, "A bear", 2)
+    tab.text_input(key="runs-search").set_value("a").run()
+    assert rows(tab) == [fox], "who types waits for no disk"
+    tab.selectbox(key="runs-sort").set_value(Order.TITLE).run()
+    assert rows(tab) == [bear, fox]
+    tab.text_input(key="runs-search").set_value("fo").run()
+    assert rows(tab) == [fox]

@@ -9,7 +9,7 @@ import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -180,11 +180,14 @@ def shelf(session: Session) -> RunCatalogue:
     return catalogue
 
 
-def all_runs(session: Session) -> list[ListedRun]:
-    """Every run that this tab can see: its own, the newest first, the samples, and all that is kept here, whatever
-    there is of it. Raises BadInput where the folder cannot be listed."""
+def runs_in_folders() -> list[ListedRun]:
+    """The samples, and all that is kept here, whatever there is of it. Raises BadInput where it cannot be listed."""
+    return listed_runs(default_folders.runs(), samples.runs_folder())
+
+
+def all_runs(session: Session, listed: Sequence[ListedRun]) -> list[ListedRun]:
+    """Every run that this tab can see: its own, the newest first, and what it may see of those in folders."""
     makers = Makers(default_folders.runs()).seen_by(rights.sees())
-    listed = listed_runs(default_folders.runs(), samples.runs_folder())
     kept = [run for run in listed if run.origin is RunOrigin.SAMPLE or makers.shows(run.name)]
     return [*(of_tab(name, run) for name, run in reversed(list(session.runs.items()))), *kept]
 

@@ -35,7 +35,7 @@ OTHER_DRAFTERS = {
     "a trigram table": BackendChoice(drafter=Trigram().name),
     "its first four layers": BackendChoice(drafter=Layers(exit=4).name),
 }
-"""The target that comes with the product, and drafters that are no model by themselves, by what each is called after 'with'."""
+"""The target that comes with the product, and drafters that are no model by themselves, by what each is called."""
 
 
 def models_that_made(

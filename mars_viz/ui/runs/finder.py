@@ -39,6 +39,11 @@ ANY = "Any"
 _KEYS = ("search", "sort", "rule", "drafter", "tree", "temperature", "tags", "whose")
 
 
+def typing(state: RunsPageState) -> bool:
+    """True while somebody types what to look for, and waits for the list at every letter."""
+    return bool(st.session_state.get("runs-search", state.view.words) != state.view.words)
+
+
 def finder(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
     """The row above the table; what it says is the view from then on."""
     left, middle, right = st.columns([6, 2.2, 2.6], vertical_alignment="bottom")
@@ -46,7 +51,7 @@ def finder(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
     with left:
         st.session_state.setdefault("runs-search", view.words)
         words = st.text_input(
-            "Search", key="runs-search", type="search", live=True, placeholder="Words in title, prompt, tags or id",
+            "Search", key="runs-search", type="search", live="100ms", placeholder="Words in title, prompt, tags or id",
             label_visibility="collapsed",
         )  # fmt: skip
     with middle.popover("Filter", width="stretch", key="runs-filter"):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from mars_viz.runlist import Order, Query, RunOrigin
+from mars_viz.runlist import ListedRun, Order, Query, RunOrigin
 from mars_viz.ui import links
 from mars_viz.ui.live.page_state import current_desk
 from mars_viz.ui.session import PageState, Session, remembered
@@ -82,6 +82,8 @@ class RunsPageState(PageState):
 
     view: RunsView = field(default_factory=RunsView)
     """What it shows."""
+    listed: list[ListedRun] | None = None
+    """The runs of the folders as they were read last."""
     deleted: set[str] = field(default_factory=set)
     """What was deleted here, by `Item.key`: it can be brought back above the list."""
     refused: dict[str, str] = field(default_factory=dict)
