@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from mars_viz import samples
 from mars_viz.report import report_html
@@ -161,10 +161,34 @@ def test_a_finger_on_a_figure_moves_the_page(browser: Browser, address: str) -> 
         swipe_up(page, figure)
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_about_one_run_and_the_choice_of_models(tab: Page, address: str, scheme: str) -> None:
+    page = settled(tab, f"{address}/runs?run=1-story-mars", scheme)
+    expect(page.locator(".mv-facts").first).to_be_visible()
+    page.get_by_role("button", name="Models").click()
+    expect(page.get_by_role("button", name="Load", exact=True)).to_be_visible()
+    found = violations(page, *(COLOURS if scheme == "dark" else ()))
+    assert not found, in_words(found)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_is_pinned_and_what_is_found(tab: Page, address: str, scheme: str) -> None:
+    page = settled(tab, f"{address}/explore?run=1-story-mars&selected=24", scheme)
+    page.get_by_role("button", name="Pin this setting", exact=True).click()
+    page.get_by_role("button", name="Pin this token", exact=True).click()
+    page.get_by_role("button", name="Find in the text", exact=True).click()
+    page.keyboard.type("play")
+    expect(page.locator(".stream .t.found").first).to_be_visible()
+    expect(page.locator(".pin-side")).to_be_visible()
+    found = violations(page, *(COLOURS if scheme == "dark" else ()))
+    assert not found, in_words(found)
+
+
 def test_a_lessons_figure_and_its_knob(tab: Page, address: str) -> None:
     """Drawn in the browser, with controls of its own."""
     page = settled(tab, f"{address}/learn?run=3-story-sampled-mars&lesson=3", "dark")
-    assert page.locator(".lesson svg[role=img]").count() == 2 and page.get_by_role("slider", name="Trials").count()
+    expect(page.locator(".lesson svg[role=img]")).to_have_count(2)
+    assert page.get_by_role("slider", name="Trials").count()
     found = violations(page)
     assert not found, in_words(found)
 

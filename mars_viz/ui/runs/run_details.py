@@ -100,23 +100,26 @@ def _share(value: float) -> str:
 
 
 def naming(state: RunsPageState, run: ListedRun, runs: Iterable[ListedRun]) -> None:
-    """Title and tags, to be changed by whoever may."""
-    refused, each = several.refusal(run), several.item(run)
+    """Title and tags, to be changed by whoever may; for others the tags, and why."""
     if run.facts is None:
+        return
+    each = several.item(run)
+    if refused := several.refusal(run):
+        theme.small(f"Tags: {visible(', '.join(run.tags))}. {refused}" if run.tags else refused)
         return
     key = f"{run.name}-{len(run.tags)}-{run.facts.title}"
     with st.container(key="run-naming"):
         first, second, third = st.columns([5, 5, 2], vertical_alignment="bottom")
         title = (each.title or run.heading)[:LONGEST_TITLE]
-        first.text_input("Title", title, key=f"title-{each.key}", max_chars=LONGEST_TITLE, disabled=bool(refused))
+        first.text_input("Title", title, key=f"title-{each.key}", max_chars=LONGEST_TITLE)
         options = list(dict.fromkeys([*run.tags, *tags_among(runs)]))
         second.multiselect(
             "Tags", options, list(run.tags), key=f"run-tags-{key}", accept_new_options=True, format_func=visible,
-            placeholder="Choose or write tags", disabled=bool(refused), help=f"At most {LONGEST_TAG} letters each",
+            placeholder="Choose or write tags", help=f"At most {LONGEST_TAG} letters each",
         )  # fmt: skip
         third.button(
             "Save", key="run-save", on_click=save, args=(state, run, f"run-tags-{key}"), width="stretch",
-            disabled=bool(refused), help=markdown(refused) or "Saves title and tags; links stay as they are",
+            help="Saves title and tags; links stay as they are",
         )  # fmt: skip
     if said := state.refused.get(each.key):
         theme.note(said)
@@ -191,9 +194,9 @@ def again(listed: ListedRun, run: Run) -> None:
         theme.note(made.refused)
     else:
         st.caption("On the command line")
-        st.code(made.command, language="bash", wrap_lines=True)
+        st.code(made.command, language=None, wrap_lines=True)
         st.caption("In Python")
-        st.code(made.python, language="python", wrap_lines=True)
+        st.code(made.python, language=None, wrap_lines=True)
         for caution in made.cautions:
             theme.small(caution)
     theme.section("Link to it in Explore")
