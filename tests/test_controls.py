@@ -140,9 +140,17 @@ NUMBERS = text(".explorer .sentence, .explorer .numbers, .explorer .segment")
 
 
 def all_again(controls: tuple[Control, ...]) -> tuple[Control, ...]:
-    """The same form on another page; of its fields those are used with which others come and go."""
-    leads = ("Draft length", "Temperature")
-    return tuple(replace(each, again=each.role != "radio" and each.name not in leads) for each in controls)
+    """The same form on another page; of its fields those are used with which others come and go. A box's step buttons,
+    which come with some fields before and with others after, may be missed there."""
+    leads, steps = ("Draft length", "Temperature"), ("› Increment", "› Decrement")
+    return tuple(
+        replace(
+            each,
+            again=each.role != "radio" and each.name not in leads,
+            fleeting=each.fleeting or each.name.endswith(steps),
+        )
+        for each in controls
+    )
 
 
 def trees(inside: str) -> tuple[Control, ...]:
