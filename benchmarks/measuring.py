@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import statistics
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +20,15 @@ def show(label: str, values: dict[str, float], unit: str = "", digits: int = 2) 
     """One line of the table: median (min to max)."""
     low, middle, high = (f"{values[key]:.{digits}f}" for key in ("min", "median", "max"))
     print(f"{label:<44} {middle:>9} ({low} to {high}) {unit}")
+
+
+def peak() -> float:
+    """Largest resident memory of this process so far, MiB. Where Linux tells it of this program alone it is that: what
+    `getrusage` gives there begins with the parent's."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return int(status.read_text(encoding="utf-8").split("VmHWM:")[1].split()[0]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 
 
 def json_option(parser: argparse.ArgumentParser) -> None:

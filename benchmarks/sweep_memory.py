@@ -10,7 +10,6 @@ is a prompt of its own, and once two of them are the turns of a conversation.
 from __future__ import annotations
 
 import argparse
-import resource
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,7 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from measuring import json_option, write_json
+from measuring import json_option, peak, write_json
 
 from mars_viz.dialmap import Span
 from mars_viz.prompts import PromptSet, builtin_prompts
@@ -27,11 +26,6 @@ from mars_viz.run import Settings
 from mars_viz.sweep import Sweep, sweep_prompts
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
-
-
-def peak() -> float:
-    """MiB, of this process so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 
 
 TURNS = (1, 2)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from measuring import json_option, write_json
+from measuring import json_option, peak, write_json
 
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.run import Provenance, Settings
@@ -146,16 +146,10 @@ def child(folder: Path) -> None:
     moves = sorted(moved(study, at) for at in np.linspace(0.55, 0.95, 9).tolist())
     print(
         *(value - start for now in clock[1:] for value, start in zip(now, clock[0], strict=True)),
-        peak_mib(),
+        peak(),
         result.positions,
     )
     print(len(result), len(result.lines["low"]), moves[4])
-
-
-def peak_mib() -> float:
-    """Of this process since it began its program; what `getrusage` gives begins with its parent's, on Linux."""
-    said = Path("/proc/self/status").read_text(encoding="utf-8")
-    return int(said.split("VmHWM:")[1].split()[0]) / 1024
 
 
 def moved(study: CachedSweep, dial: float) -> float:

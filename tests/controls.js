@@ -136,6 +136,10 @@
     link: (name) => (name ? new URLSearchParams(location.search).get(name) : location.search),
     path: () => location.pathname,
     text: (selector) => matching(selector).filter((e) => e.checkVisibility()).map((e) => e.innerText).join("\n"),
+    answer: (of) => { // the text of a selector, or the notes that say some words
+      const [selector, words] = of.split(" | ");
+      return LOOKS.text(selector) + matching(".mv-note").map((e) => e.innerText).filter((said) => said.includes(words)).join("\n");
+    },
     drawn: (selector) => matching(selector).map((e) => e.outerHTML + (e.toDataURL?.() ?? "")).join("\n"),
     state: (selector) => matching(selector).map(state).join("\n"),
     figures: (selector) => matching(`${selector} .js-plotly-plot`).map(figure).join("\n"),

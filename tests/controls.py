@@ -44,6 +44,11 @@ def text(selector: str) -> Look:
     return ("text", selector)
 
 
+def answer(selector: str, words: str) -> Look:
+    """The text of these elements, or a note that says these words."""
+    return ("answer", f"{selector} | {words}")
+
+
 def drawn(selector: str) -> Look:
     """A part of the page with its colours and sizes."""
     return ("drawn", selector)
