@@ -149,8 +149,10 @@ def test_runs_are_found_as_one_types_and_changed_by_the_browser_that_made_them(s
     stranger = shelf.stranger
     stranger.goto(f"{shelf.address}/runs?run=live-0")
     expect(stranger.get_by_role("heading", name="<b>Fox</b>")).to_be_visible()
-    for name in ("Save", "Delete"):
-        expect(stranger.get_by_role("button", name=name, exact=True)).to_be_disabled()
+    expect(stranger.get_by_text("Only the browser that made it may rename or delete it.")).to_be_visible()
+    expect(stranger.get_by_role("button", name="Delete", exact=True)).to_be_disabled()
+    expect(stranger.get_by_role("textbox", name="Title")).to_have_count(0)
+    expect(stranger.get_by_role("button", name="Save", exact=True)).to_have_count(0)
     assert stranger.get_by_text("Bin (").count() == 0
 
 
