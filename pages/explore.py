@@ -45,8 +45,6 @@ from mars_viz.ui.theme import chart
 from mars_viz.ui.under_way import measure_again, stop_button
 
 NARROWEST = 270  # pixels of a figure, below which fewer stand on a row
-ASKING = "new-prompt"  # key of what opens for a new prompt
-THRESHOLDS = "thresholds"  # key of what opens for a controller's threshold
 
 
 @faults.drawn
@@ -96,7 +94,8 @@ def head(session: Session, labels: Mapping[str, str]) -> tuple[DeltaGenerator, D
     with row.container(width="content"):
         theme.title("Explore", "")
     library.picker(row, labels, lambda: chosen(session), disabled=session.job is not None)
-    asking = row.popover("New prompt", key=ASKING, on_change="rerun")
+    asked, ready = session.asked, tab_jobs.shared_worker().expect
+    asking = row.popover("New prompt", key=f"new-prompt-{asked}", on_change=ready)  # a new one is closed
     zips = row.popover("Open or save")
     upload = zips.file_uploader(
         "Open the zip of a run's folder, or an engine's JSON",
@@ -110,7 +109,7 @@ def head(session: Session, labels: Mapping[str, str]) -> tuple[DeltaGenerator, D
         add = library.add_upload if upload.name.endswith(".zip") else imported.add_file
         if add(session, upload.getvalue()):
             st.rerun()
-    return asking, zips, row.popover("Map λ", key=THRESHOLDS, on_change="rerun")
+    return asking, zips, row.popover("Map λ", key=f"thresholds-{asked}", on_change=ready)
 
 
 def chosen(session: Session) -> None:
@@ -144,7 +143,7 @@ def prompt(session: Session, run: Run | None) -> None:
         "Decode",
         width="stretch",
         on_click=_close,
-        args=(ASKING,),
+        args=(session,),
         help=markdown(
             f"Decode this prompt and open what it becomes; it is kept on this server, for {rights.who_sees()}"
         ),
@@ -179,15 +178,15 @@ def threshold(session: Session, run: Run | None) -> None:
         key="map-threshold",
         width="stretch",
         on_click=_close,
-        args=(THRESHOLDS,),
+        args=(session,),
         help="Finds out what every threshold drafts and writes; the slider then turns it",
     ):
         tab_jobs.map_threshold(session, run, chosen.name)
         st.rerun()
 
 
-def _close(key: str) -> None:
-    st.session_state[key] = False
+def _close(session: Session) -> None:
+    session.asked += 1
 
 
 @faults.drawn

@@ -21,13 +21,23 @@ from tests.recorders import ToyRecorder
 
 def toys() -> Models[str]:
     """Models that are names."""
-    return Models(load, lambda pair: Device("a toy", "float32", used=len(pair)))
+    return Models(load, lambda pair: Device("a toy", "float32", used=len(pair)), prepare=prepare)
 
 
 def blind() -> Models[str]:
     """Models on a device that can be asked once."""
     left = [Device("a toy", "float32")]
     return Models(load, lambda pair: left.pop())
+
+
+prepared: list[str] = []
+"""What was prepared in this process."""
+
+
+def prepare(tell: Tell) -> None:
+    tell("Unpacking", 0.0)
+    prepared.append("toys")
+    raise BadInput("One of them is missing; buy another.")
 
 
 def load(choice: BackendChoice, tell: Tell) -> str:
@@ -47,6 +57,7 @@ class Seen(Progress):
     nice: int = 0
     expendable: int = 0
     what: Any = None
+    prepared: int = 0
 
 
 class Look(Job[Seen]):
@@ -62,7 +73,7 @@ class Look(Job[Seen]):
         found = tuple(name for name in ("streamlit", "torch", "pytest") if name in sys.modules)
         expendable = int(Path("/proc/self/oom_score_adj").read_text())
         self.tell(state=JobState.DECODING, pid=os.getpid(), libraries=found, what=pair)
-        self.tell(nice=os.nice(0), expendable=expendable)
+        self.tell(nice=os.nice(0), expendable=expendable, prepared=len(prepared))
         match self.worse:
             case "dies":
                 os._exit(3)

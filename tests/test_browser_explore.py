@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -19,9 +20,11 @@ from mars_viz.report.page import report_html
 from mars_viz.run import Run
 from mars_viz.run_with_map import mapped, shown
 from mars_viz.samples import RUNS
+from mars_viz.ui.jobs.model_process import PROGRAM
 from tests.controls import READY
 from tests.factories import toy_map, toy_run, toy_tree
 from tests.served import served
+from tests.waiting import until
 
 STORY = "1-story-mars"
 
@@ -91,6 +94,36 @@ def shows(page: Page, run: Run, dial: float, gamma: int) -> None:
         " return (at.get('dial') ?? '') === dial && (at.get('gamma') ?? '') === gamma; }",
         arg=["" if dial == own.dial else f"{dial:g}", "" if gamma == own.gamma else str(gamma)],
     )
+
+
+def model_processes(address: str) -> int:
+    """How many the server has."""
+
+    def command(process: Path) -> str:
+        with suppress(OSError):  # it has ended meanwhile
+            return (process / "cmdline").read_text().replace("\0", " ")
+        return ""
+
+    known = {process.name: command(process) for process in Path("/proc").glob("[0-9]*")}
+    (server,) = (name for name, said in known.items() if f"--server.port={urlsplit(address).port} " in f"{said} ")
+    children = [
+        name for task in Path("/proc", server, "task").iterdir() for name in (task / "children").read_text().split()
+    ]
+    return sum(PROGRAM in known.get(name, "") for name in children)
+
+
+def test_the_models_get_ready_while_a_prompt_is_written(tab: Page, address: str) -> None:
+    page = opened(tab, address)
+    assert model_processes(address) == 0  # who only reads needs none
+    page.get_by_role("button", name="New prompt").click()
+    page.get_by_role("textbox", name="Prompt").wait_for()
+    until(lambda: model_processes(address) == 1)
+    page.keyboard.press("Escape")
+    page.get_by_role("textbox", name="Prompt").wait_for(state="hidden")
+    page.get_by_role("button", name="New prompt").click()
+    page.get_by_role("textbox", name="Prompt").wait_for()
+    page.wait_for_function(READY)
+    assert model_processes(address) == 1
 
 
 def test_gamma_is_chosen_by_click_by_key_and_by_link(tab: Page, address: str, story: Run) -> None:

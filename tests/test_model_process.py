@@ -71,6 +71,22 @@ def test_a_job_is_done_elsewhere_and_what_it_tells_is_told_here(engine):
     assert done(engine, Look()).pid == seen.pid  # one process for all
 
 
+def test_it_gets_ready_before_a_job_and_once(engine):
+    engine.rest()
+    assert done(engine, Look()).prepared == 0  # a job that comes first loads what it needs
+    engine.rest()
+    engine.get_ready()
+    ready = engine._process
+    engine.get_ready()
+    seen = done(engine, Look("bear"))  # what was wrong with it is this job's to say, if it still is
+    assert (seen.state, seen.what, seen.prepared) == (JobState.DONE, "toy bear", 1)
+    assert engine._process is ready and engine.status.doing == ""
+    os.kill(seen.pid, signal.SIGKILL)
+    until(lambda: ready.is_gone)
+    engine.get_ready()
+    assert done(engine, Look()).prepared == 1 and engine._process is not ready
+
+
 def test_what_is_held_there_is_known_here(engine):
     done(engine, Look("bear"))
     done(engine, Look("hare"))

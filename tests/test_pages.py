@@ -108,6 +108,24 @@ def wait_for_result(tab: AppTest) -> AppTest:
     return tab
 
 
+def asking(tab: AppTest) -> tuple[bool, str]:
+    """Whether what holds the prompt is open, and its id."""
+    (block,) = (found for found in tab.get("popover") if found.proto.popover.label == "New prompt")
+    return block.proto.popover.open, block.proto.popover.id
+
+
+def test_what_held_the_prompt_is_closed_whatever_a_browser_says_that_has_not_heard_it_yet(folder):
+    tab = opened(run="a-story")
+    tab.session_state["new-prompt-0"] = True
+    opening, before = asking(tab.run())
+    assert opening
+    decode(tab, "w1 w2")
+    closed, after = asking(tab)
+    assert not closed and after != before
+    tab.session_state["new-prompt-0"] = True  # a message that was under way as Decode was pressed
+    assert asking(tab.run()) == (False, after)
+
+
 def test_opens_at_once_on_a_sample_run(folder):
     tab = opened()
     assert picker(tab).value == "a-story"

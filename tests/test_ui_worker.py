@@ -22,7 +22,7 @@ from mars_viz.ui import tab_jobs
 from mars_viz.ui.jobs import decode_job
 from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, Ways
 from mars_viz.ui.jobs.job import FAULT, Job, JobState, LongJob, Progress
-from mars_viz.ui.jobs.models import Models
+from mars_viz.ui.jobs.models import Models, Tell
 from mars_viz.ui.jobs.worker import LEFT, OrphanReaper, Worker
 from mars_viz.ui.links import View
 from mars_viz.ui.live import live_words
@@ -364,6 +364,34 @@ def test_other_kinds_of_jobs_take_their_turn_in_the_same_queue():
     finished(job)
     until(lambda: count.progress.state is JobState.DONE)
     assert count.done == 1
+
+
+def test_the_models_get_ready_where_a_job_is_expected_and_nobody_is_at_work():
+    asked: list[str] = []
+
+    def prepare(tell: Tell) -> None:
+        asked.append(models.status.doing)
+        tell("Starting", 0.5)
+        asked.append(models.status.doing)
+        if len(asked) > 2:
+            raise ZeroDivisionError
+
+    models = Models(lambda choice, tell: object(), prepare=prepare)
+    worker, script = Worker(models), Script("Hello", steps=0)
+    worker.expect()
+    until(lambda: len(asked) == 2 and not models.status.doing)
+    assert asked == ["", "Starting"]
+    worker.expect()  # a fault ends nothing
+    until(lambda: len(asked) == 4)
+    job = DecodeJob("Hello", Settings(), Ways(lambda pair, prompt, settings: script))
+    worker.submit(job)
+    until(lambda: job.progress.state is JobState.DECODING)
+    worker.expect()
+    waiting = DecodeJob("Hello", Settings(), Ways(lambda pair, prompt, settings: script))
+    worker.submit(waiting)
+    script.allow(10_000)
+    finished(waiting)
+    assert len(asked) == 4  # who waits goes first, and has them ready
 
 
 def test_a_pair_is_loaded_once_and_another_only_when_asked_for():

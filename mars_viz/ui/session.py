@@ -52,6 +52,9 @@ class Session:
     """True once the link that opened the tab has been read."""
     notices: list[str] = field(default_factory=list)
     """Sentences to show until the next thing is asked for."""
+    asked: int = 0
+    """How often a prompt or a map was asked for here: what opens for the next one is new, so that a browser that had
+    not heard yet that it closes cannot open it again."""
     closed: list[str] = field(default_factory=list)
     """Sentences about runs that made room, for when the next one is opened."""
     uploaded: str = ""

@@ -43,6 +43,11 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class GetReady:
+    """Asked: do what any job needs first. Nothing is answered."""
+
+
+@dataclass(frozen=True, slots=True)
 class Do:
     """Asked: do this job, or a step of a long one."""
 
@@ -148,6 +153,12 @@ class ModelProcess:
         """The latest snapshot of what is held there and what is being loaded."""
         return self._status
 
+    def get_ready(self) -> None:
+        """Somebody is about to ask for a job: start the process, where there is none, and have it import its libraries.
+        Raises OSError where it does not start."""
+        if self._wire() is None:
+            self._start().put(GetReady())
+
     def serve(self, job: Job[Any]) -> None:
         """Have the job done, or a step of a long one; what it tells there is told here."""
         if not job.begin():
@@ -178,12 +189,8 @@ class ModelProcess:
 
     def _serve(self, job: Job[Any]) -> bool:
         """False where the process has ended after it."""
-        if self._process is not None and self._process.is_gone:  # while nobody needed it
-            self.rest()
-        if self._process is None:
-            self._process = _Process()
-            self._process.wire.put(self._make)
-        wire, number = self._process.wire, self._asked.get(job)
+        wire = self._wire() or self._start()
+        number = self._asked.get(job)
         if number is None:
             number = self._asked[job] = next(self._numbers)
             wire.put(Do(number, job))
@@ -200,6 +207,17 @@ class ModelProcess:
                     self._status, self.recent = status, recent
                 case Over(last):
                     return not last
+
+    def _wire(self) -> Wire | None:
+        """To the process; None where there is none, or it ended while nobody needed it."""
+        return None if self._process is None or self._process.is_gone else self._process.wire
+
+    def _start(self) -> Wire:
+        """To a new process, in place of one that has ended."""
+        self.rest()
+        self._process = _Process()
+        self._process.wire.put(self._make)
+        return self._process.wire
 
     def _ended(self, error: EOFError | OSError) -> str:
         """The process has ended in the middle of a job, or was never there: why, in a sentence with the remedy."""

@@ -21,7 +21,7 @@ from typing import Any
 
 from mars_viz.terminal import shown_logs, shown_streams
 from mars_viz.ui.jobs.job import Job
-from mars_viz.ui.jobs.model_process import Do, GoOn, Holds, Over, Stop, Told, Wire
+from mars_viz.ui.jobs.model_process import Do, GetReady, GoOn, Holds, Over, Stop, Told, Wire
 from mars_viz.ui.jobs.models import Models
 
 MODEST = 5
@@ -41,11 +41,14 @@ def _serve(wire: Wire) -> None:
     make: Callable[[], Models[Any]] = wire.take()
     models = make()
     models.report_to(lambda status, recent: wire.put(Holds(status, recent)))
-    asked: queue.SimpleQueue[int] = queue.SimpleQueue()
+    asked: queue.SimpleQueue[int | None] = queue.SimpleQueue()
     jobs: dict[int, Job[Any]] = {}
     threading.Thread(target=_listen, args=(wire, asked, jobs), daemon=True).start()
     while True:
         number = asked.get()
+        if number is None:
+            models.get_ready()
+            continue
         job = jobs[number]
         job.report_to(lambda news: wire.put(Told(dict(news))))
         last = False
@@ -81,7 +84,7 @@ def _stand_back() -> None:
         Path("/proc/self/oom_score_adj").write_text(str(EXPENDABLE), "ascii")
 
 
-def _listen(wire: Wire, asked: queue.SimpleQueue[int], jobs: dict[int, Job[Any]]) -> None:
+def _listen(wire: Wire, asked: queue.SimpleQueue[int | None], jobs: dict[int, Job[Any]]) -> None:
     """Hear what is asked while a job is done."""
     try:
         while True:
@@ -93,9 +96,13 @@ def _listen(wire: Wire, asked: queue.SimpleQueue[int], jobs: dict[int, Job[Any]]
         os._exit(1)
 
 
-def _hear(message: Do | GoOn | Stop, asked: queue.SimpleQueue[int], jobs: dict[int, Job[Any]]) -> None:
+def _hear(
+    message: GetReady | Do | GoOn | Stop, asked: queue.SimpleQueue[int | None], jobs: dict[int, Job[Any]]
+) -> None:
     """Nothing of the message is kept here: a job goes with its end."""
     match message:
+        case GetReady():
+            asked.put(None)
         case Do(number, job):
             jobs[number] = job
             asked.put(number)

@@ -8,6 +8,7 @@ anyone may hear what is held and what is being loaded.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -15,7 +16,7 @@ from mars_viz import demo
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.costs import Costs
 from mars_viz.demo import is_built_in
-from mars_viz.errors import MarsVizError, TooLarge
+from mars_viz.errors import BadInput, MarsVizError, TooLarge
 from mars_viz.run import Provenance
 from mars_viz.speculators.drafter_names import Eagle3, Layers, Ngram, Suffix, Trigram, drafter_told
 
@@ -128,10 +129,12 @@ class Models(Generic[Pair]):
         load: Callable[[BackendChoice, Tell], Pair],
         look: Callable[[Pair], Device | None] = lambda pair: None,
         release: Callable[[], None] = lambda: None,
+        prepare: Callable[[Tell], None] = lambda tell: None,
     ) -> None:
         """`load` makes the pair, and raises BadInput with the remedy where that cannot be; `look` says what it runs on;
-        `release` gives memory back after a pair was dropped."""
-        self._load, self._look, self._release = load, look, release
+        `release` gives memory back after a pair was dropped; `prepare` does what `load` does first whatever the pair,
+        and raises as it does."""
+        self._load, self._look, self._release, self._prepare = load, look, release, prepare
         self._told: Callable[[Status, tuple[BackendChoice, ...]], None] = lambda status, recent: None
         self._pair: Pair | None = None
         self._held = Status()
@@ -161,6 +164,17 @@ class Models(Generic[Pair]):
         """Have a job done with these models, or a step of a long one. Raises what a lost device raises."""
         job.run(self)
         self.look()
+
+    def get_ready(self) -> None:
+        """Somebody is about to want a pair. What is wrong is told to who asks for one."""
+        try:
+            with suppress(BadInput):
+                self._prepare(self._tell_doing)
+        finally:
+            self._tell_doing()
+
+    def _tell_doing(self, doing: str = "", share: float = 0.0) -> None:
+        self._status = replace(self._status, doing=doing, share=share)
 
     def rest(self) -> None:
         """Nobody has wanted the models for a while."""
@@ -205,7 +219,7 @@ class Models(Generic[Pair]):
         def tell(doing: str, share: float) -> None:
             if stopping():
                 raise Interrupted("The loading was stopped.")
-            self._status = replace(self._status, doing=doing, share=share)
+            self._tell_doing(doing, share)
 
         again = False
         try:
@@ -222,7 +236,7 @@ class Models(Generic[Pair]):
             self.recent = (choice, *(other for other in self.recent if other != choice))[:RECENT]
             self._pair, self._status = made, Status(choice, device)
         finally:
-            self._status = replace(self._status, doing="", share=0.0)
+            self._tell_doing()
         self._release()
         return made
 

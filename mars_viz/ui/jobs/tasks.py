@@ -52,22 +52,29 @@ BRANCHES = 48
 
 def models() -> Models[Any]:
     """Real ones, none of them loaded yet."""
-    return Models(load, look, release)
+    return Models(load, look, release, libraries)
 
 
 def load(choice: BackendChoice, tell: Tell) -> Any:
     """The backend. Raises BadInput with the remedy where that cannot be."""
+    libraries(tell)
+    from mars_viz.speculators.loading import load_backend
+
+    named = choice.target or None, choice.drafter or None
+    return load_backend(*named, device=choice.device, dtype=choice.dtype, folders=choice.folders, tell=tell)
+
+
+def libraries(tell: Tell) -> None:
+    """Import what every backend needs, which takes seconds. Raises BadInput with the remedy where it is missing."""
     tell("Starting PyTorch and transformers", 0.0)
     try:
-        from mars_viz.speculators.loading import load_backend
+        import mars_viz.speculators.loading  # noqa: F401
     except ImportError as error:
         raise ModelError(
             f"Decoding needs PyTorch and transformers, and {error.name} is missing; install requirements.txt. "
             "Recorded runs open without them."
         ) from error
     _forget_libraries()
-    named = choice.target or None, choice.drafter or None
-    return load_backend(*named, device=choice.device, dtype=choice.dtype, folders=choice.folders, tell=tell)
 
 
 @cache

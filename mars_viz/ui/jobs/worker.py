@@ -53,6 +53,10 @@ class Host(Protocol):
         """What was loaded, the latest first; a few."""
         ...
 
+    def get_ready(self) -> None:
+        """A job is about to be asked for."""
+        ...
+
     def serve(self, job: Job[Any]) -> None:
         """Have a job done, or a step of a long one."""
         ...
@@ -117,7 +121,7 @@ class Worker:
         self._idle = idle
         self._waiting: deque[Job[Any]] = deque()
         self._numbers = count(1)
-        self._running = False
+        self._running = self._expected = False
         self._news = threading.Condition()
         self._thread: threading.Thread | None = None
         self._named: WeakValueDictionary[Hashable, Job[Any]] = WeakValueDictionary()
@@ -171,10 +175,19 @@ class Worker:
             self._name(job, names)
             job.number = next(self._numbers)
             self._waiting.append(job)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name="model-worker", daemon=True)
-                self._thread.start()
-            self._news.notify()
+            self._wake()
+
+    def expect(self) -> None:
+        """Somebody is about to submit a job: let the models get ready, unless others are at work with them."""
+        with self._news:
+            self._expected = True
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="model-worker", daemon=True)
+            self._thread.start()
+        self._news.notify()
 
     def join(self, job: Job[Any]) -> None:
         """One more who waits for a job that was submitted: it goes on for as long as one of them is there."""
@@ -198,12 +211,11 @@ class Worker:
     def _serve(self) -> None:
         while True:
             with self._news:
-                job = None
-                if self._news.wait_for(lambda: bool(self._waiting), self._idle):
-                    job = self._waiting.popleft()
-                    self._running = True
-            if job is None:
-                self._rest()  # not under the lock: nobody who asks meanwhile is to wait for that
+                self._news.wait_for(lambda: self._waiting or self._expected, self._idle)
+                job = self._waiting.popleft() if self._waiting else None
+                self._running, expected, self._expected = job is not None, self._expected, False
+            if job is None:  # not under the lock: nobody who asks meanwhile is to wait for that
+                self._between(self.models.get_ready if expected else self.models.rest)
                 continue
             try:
                 self.models.serve(job)
@@ -215,12 +227,12 @@ class Worker:
             with self._news:
                 self._running = False
 
-    def _rest(self) -> None:
-        """Nobody has wanted the models for a while."""
+    def _between(self, act: Callable[[], None]) -> None:
+        """What is done with the models while nobody waits for them."""
         try:
-            self.models.rest()
+            act()
         except Exception:  # the thread serves others too
-            _log.exception("The models could not be let go.")
+            _log.exception("The models could be neither let go nor made ready.")
 
     def _put_back(self, job: Job[Any]) -> None:
         """A job that has taken a step and is not done: by rank, and within one before all that were asked for later, so
