@@ -267,6 +267,7 @@ def test_what_a_killed_worker_had_goes_to_others(workers: WorkerPool, tmp_path: 
     check_same(tmp_path / "ray", plain(tmp_path / "plain", toy_prompts(12)))
 
 
+@pytest.mark.long
 def test_a_machine_joins_and_is_lost(workers: WorkerPool, cluster: Cluster, tmp_path: Path) -> None:
     """It gets a worker when it joins; when its raylet is killed others finish what that one had."""
     sweep, before = swept(workers, tmp_path / "ray", toy_prompts(60)), set(workers.ready)
@@ -420,6 +421,7 @@ def test_without_ray_a_sentence_says_what_to_install(
     assert not (tmp_path / "ray").exists()
 
 
+@pytest.mark.long
 def test_interrupted_it_keeps_what_is_finished_and_ends_the_cluster_that_it_started(tmp_path: Path) -> None:
     folder, home = tmp_path / "ray", tempfile.mkdtemp(prefix="mr-")
     command = [sys.executable, "-m", "mars_viz", *COMMAND, "--limit", "200", "--out", str(folder), "--ray"]

@@ -1,6 +1,7 @@
 """Decoding for this tab with its models: the server's one worker, and what becomes of a job when it ends.
 
-The models live in a process of their own, which the first decode starts; nothing here imports their libraries.
+The models live in a process of their own, which the first decode starts, or the form for it; nothing here imports their
+libraries.
 """
 
 from __future__ import annotations
