@@ -5,9 +5,10 @@
 Each day is a clean server with folders of its own and a fresh tab of headless Chromium: the server starts, Explore
 shows its first token; every page is opened after the other; from the Gallery a run is opened in Explore; a report is
 made; a prompt of 128 tokens is decoded by click, first (the models are loaded then; their libraries since the form was
-opened, about a second before) and warm; a decode is cancelled; a sweep of 60 prompts is begun in Tune and ends. Every day is done twice, in turn: with nothing else running, and with one
-core kept busy by another process. Seconds from the click to the end of the first frame that shows what was asked
-for: the new page's own content, the decoded text, the saved file, the word that it was stopped.
+opened, about a second before) and warm; a decode is cancelled; a sweep of 60 prompts is begun in Tune and ends. Every
+day is done twice, in turn: with nothing else running, and with one core kept busy by another process. Seconds from the
+click to the end of the first frame that shows what was asked for: the new page's own content, the decoded text, the
+saved file, the word that it was stopped.
 """
 
 from __future__ import annotations
