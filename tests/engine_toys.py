@@ -37,7 +37,7 @@ prepared: list[str] = []
 def prepare(tell: Tell) -> None:
     tell("Unpacking", 0.0)
     prepared.append("toys")
-    raise BadInput("One of them is missing; buy another.")
+    raise RuntimeError("One of them is broken.")  # a fault, which must not end the process either
 
 
 def load(choice: BackendChoice, tell: Tell) -> str:

@@ -16,7 +16,7 @@ from mars_viz import demo
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.costs import Costs
 from mars_viz.demo import is_built_in
-from mars_viz.errors import BadInput, MarsVizError, TooLarge
+from mars_viz.errors import MarsVizError, TooLarge
 from mars_viz.run import Provenance
 from mars_viz.speculators.drafter_names import Eagle3, Layers, Ngram, Suffix, Trigram, drafter_told
 
@@ -166,12 +166,10 @@ class Models(Generic[Pair]):
         self.look()
 
     def get_ready(self) -> None:
-        """Somebody is about to want a pair. What is wrong is told to who asks for one."""
-        try:
-            with suppress(BadInput):
-                self._prepare(self._tell_doing)
-        finally:
-            self._tell_doing()
+        """Somebody is about to want a pair."""
+        with suppress(Exception):  # whoever asks for a pair meets it again, and is told
+            self._prepare(self._tell_doing)
+        self._tell_doing()
 
     def _tell_doing(self, doing: str = "", share: float = 0.0) -> None:
         self._status = replace(self._status, doing=doing, share=share)
