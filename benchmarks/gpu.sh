@@ -4,8 +4,8 @@
 #   benchmarks/gpu.sh [FOLDER]           figures and what was printed go there (benchmarks/results)
 #   PYTHON=python3 SHAPES="llama-1b" benchmarks/gpu.sh /tmp/gpu
 #
-# It needs torch with CUDA, transformers, numpy, pyarrow, tqdm, urllib3, pytest and hypothesis, and no Streamlit. More
-# than five and a half minutes on an H200. What fails does not keep the rest from being measured.
+# It needs torch with CUDA, transformers, numpy, pyarrow, tqdm, urllib3, pytest and hypothesis, and no Streamlit. Some
+# seven minutes on an H100. What fails does not keep the rest from being measured.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-benchmarks/results}
