@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +17,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from factories import ToySpeculator
 from sweep_cases import COSTS, SETTINGS, SHORT, TREES, conversations, sweep_over, toy_prompts, toy_sweep
 
 from mars_viz import locks
-from mars_viz.dialmap import Span
+from mars_viz.dialmap import Span, span_of
 from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptItem, PromptSet, grader_named
 from mars_viz.records import Round, first_difference
@@ -33,8 +35,8 @@ from mars_viz.sweep import sweep as sweep_module
 from mars_viz.sweep.columns import COLUMNS, SHARES, edit_distance, rank_bins, share_bins
 from mars_viz.sweep.mapper import strict_reference
 from mars_viz.sweep.sweep import sweep_prompts
-from mars_viz.walk import Ending, walk
-from tests.tables import table_backend
+from mars_viz.walk import Ending, Prefix, walk
+from tests.tables import TableTarget, table_backend, tables
 
 TESTS = Path(__file__).parent
 
@@ -106,6 +108,35 @@ def test_every_line_is_what_an_independent_walk_says(tmp_path: Path, settings: S
 )
 def test_the_strict_end_is_compared_with_the_rule_that_it_is(rule: str, temperature: float, reference: str) -> None:
     assert strict_reference(rule_named(rule), temperature).name == reference
+
+
+class Stateful(TableTarget):
+    """Right at first, and wrong once it has answered: a cache that does not go back after a rejection."""
+
+    answered = False
+
+    def score(self, prefixes: Sequence[Prefix], tokens: torch.Tensor) -> torch.Tensor:
+        found = super().score(prefixes, tokens)
+        found, self.answered = found.roll(1, -1) if self.answered else found, True
+        return found
+
+
+def test_the_strict_texts_are_compared_with_plain_passes_of_the_target(tmp_path: Path) -> None:
+    """All its answers come from one target, so a wrong one agrees with itself; the first eight prompts and every 32nd
+    are compared."""
+    target, _ = tables()
+    right = table_backend()
+    wrong = replace(right, target=replace(right.target, open=lambda: Stateful(target)))
+    same = {}
+    for backend in (right, wrong):
+        out = tmp_path / str(backend is right)
+        prompts, span = toy_prompts(40), span_of(rule_named("mars"), None, None, (SHORT.gamma,))
+        same[backend is right] = Sweep(backend, prompts, SHORT, span, out, costs=None).finish()
+    assert same[True].prompts["off_is_strict"].all()
+    agree = same[False].prompts["off_is_strict"]
+    assert agree[[i for i in range(40) if not (i < 8 or i == 32)]].all() and not agree[:8].any()
+    assert same[True].plan.checked and sum(map(same[True].plan.checks, range(40))) == 9
+    assert "; 9 were also compared" in same[True].compared
 
 
 def test_a_released_rule_whose_strict_end_is_not_lossless_shows_it(tmp_path: Path) -> None:
@@ -552,7 +583,7 @@ def test_a_damaged_folder_is_named_with_the_remedy(tmp_path: Path) -> None:
         load_sweep(sweep.folder)
     sweep.finish()
     text = sheet.read_text()
-    for wrong in ("", "{}", text[:-40], text.replace('"schema": 2', '"schema": 3'), text.replace('"mars"', '"no"')):
+    for wrong in ("", "{}", text[:-40], text.replace('"schema": 8', '"schema": 9'), text.replace('"mars"', '"no"')):
         sheet.write_text(wrong)
         with pytest.raises(BadInput, match="cannot be opened"):
             load_sweep(sweep.folder)
@@ -601,19 +632,21 @@ def test_a_sweep_of_the_first_schema_is_read_as_it_was_meant(tmp_path: Path) -> 
     toy_sweep(tmp_path / "sweep", 2).finish()
     sheet = tmp_path / "sweep" / "sweep.json"
     found = json.loads(sheet.read_text())
-    del found["plan"]["later_turns"]
+    del found["plan"]["later_turns"], found["plan"]["checked"]
     sheet.write_text(json.dumps(found | {"schema": 1}))
     assert load_sweep(tmp_path / "sweep").complete
     assert toy_sweep(tmp_path / "sweep", 2, resume=True).progress.finished == 2
 
 
 def test_a_sweep_of_chains_is_written_as_before_there_were_trees_and_one_of_trees_is_read_back(tmp_path: Path) -> None:
-    for name, settings, schema in (("chains", SETTINGS, 2), ("trees", TREES, 5)):
+    """Sweeps above temperature 0, whose texts no plain pass gives."""
+    drawn = [replace(each, temperature=0.5) for each in (SETTINGS, TREES)]
+    for name, settings, schema in (("chains", drawn[0], 2), ("trees", drawn[1], 5)):
         toy_sweep(tmp_path / name, 2, settings).finish()
         found = json.loads((tmp_path / name / "sweep.json").read_text())
         assert (found["schema"], "tree" in found["plan"]["settings"]) == (schema, settings.drafts_trees)
         assert load_sweep(tmp_path / name).plan.settings == replace(settings, dial=1.0)
-    assert toy_sweep(tmp_path / "trees", 4, TREES, resume=True).finish().finished == 4
+    assert toy_sweep(tmp_path / "trees", 4, drawn[1], resume=True).finish().finished == 4
 
 
 def test_a_sweep_of_what_cannot_draft_or_judge_trees_is_refused(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from mars_viz.speculators.device_errors import inference
 from mars_viz.speculators.draft import NO_SAMPLE, Scored, TopLogits
 from mars_viz.speculators.sampling import draw, law, on_device, wait_for
 from mars_viz.speculators.topk import best
+from mars_viz.walk import Prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,30 @@ def writing_alone(backend: Backend, prompt: Sequence[int], settings: Settings) -
         yield WrittenToken(token, seconds)
         if ending.reached(prefix[len(prompt) :]):
             return
+
+
+def writes(backend: Backend, prompt: Prefix, token_ids: Prefix) -> bool:
+    """True if the target at temperature 0 writes these tokens after the prompt, by a plain pass over the whole text.
+
+    Nothing that was read before is reused. A token counts as the target's best one if their logits differ by no more
+    than rounding: 1e-4 of the larger one in float32, two steps of the dtype in others.
+    """
+    target = backend.target.open()
+    ids = torch.tensor([token_ids], dtype=torch.int64, device=target.device)
+    with inference():
+        if len(prompt) > 1:
+            target.prefill([prompt[:-1]])
+        scored = target.score([prompt], ids)
+    if isinstance(scored, TopLogits):
+        top, written = torch.from_numpy(scored.logits[0, :-1, 0]), scored.drafted
+        if written is None:
+            return scored.ids[0, :-1, 0].tolist() == list(token_ids)
+        own = torch.from_numpy(written[0])
+    else:
+        top = scored[0, :-1].amax(-1)
+        own = scored[0, :-1].gather(-1, ids[0, :, None])[:, 0]
+    dtype = getattr(torch, backend.dtype, torch.bfloat16)  # a server does not name its own
+    return bool((top - own <= max(1e-4, 2 * torch.finfo(dtype).eps) * top.abs()).all())
 
 
 def _next(scored: Scored, settings: Settings, position: int) -> int:

@@ -68,7 +68,9 @@ PER_PROMPT: dict[str, SweepColumn] = {
     "positions": SweepColumn(_int, "drafted positions that the map rests on, each counted once"),
     "passes": SweepColumn(_int, "batched target passes of the map"),
     "seconds": SweepColumn(_float, "wall-clock time of the map"),
-    "off_is_strict": SweepColumn(_truth, "the text at the strict end is, token for token, the lossless rule's"),
+    "off_is_strict": SweepColumn(
+        _truth, "the text at the strict end is the lossless rule's, and the target's own where that was compared"
+    ),
     "target_right": SweepColumn(pa.int8(), "1 if the target's own text is right, 0 if wrong, -1 if not graded"),
 }
 """The same on all lines of a prompt."""
@@ -161,6 +163,8 @@ class ReferenceTexts:
     """The target's own."""
     read: Callable[[tuple[int, ...]], str]
     """What tokens read."""
+    own: bool = True
+    """False if a plain pass of the target gives another text than `target`."""
 
 
 def lines_of(made: DialMap, index: int, item: PromptItem, texts: ReferenceTexts, scores: Sequence[str] = ()) -> Lines:
@@ -192,7 +196,7 @@ def lines_of(made: DialMap, index: int, item: PromptItem, texts: ReferenceTexts,
         "positions": sum(len(answer.speculation) for answer in made.answers.values()),
         "passes": made.passes,
         "seconds": made.seconds,
-        "off_is_strict": off == texts.strict,
+        "off_is_strict": off == texts.strict and texts.own,
         "target_right": grades.of(texts.target),
         "question": item.unit,
         "answer": texts.read(texts.target),

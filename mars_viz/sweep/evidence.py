@@ -265,6 +265,7 @@ def _off(result: SweepResult, timing: TimingCheck | None) -> dict[str, Any]:
         "n": len(result),
         "different": others[:100],
         "what": "the text at the strict end is, token for token, the lossless rule's, from the same speculations"
+        + result.compared
         if result.plan.controller is None
         else "the text of drafts of full length is, token for token, that of a walk without controller",
         "decoded_by_the_target_alone": None

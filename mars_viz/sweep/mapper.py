@@ -8,7 +8,7 @@ plans; knows no folder and no order in which prompts are written.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
@@ -162,7 +162,12 @@ class LocalMapper:
         plan, item, pieces = self._plan, one.item, self._backend.tokenizer.pieces
         frame = Run(plan.settings, plan.provenance, one.prompt, (), pieces, item.id, item.prompt)
         made = DialMap(frame, plan.span, one.exploration.answers, one.exploration.passes, one.seconds)
-        lines = lines_of(made, one.index, item, self._texts(made), plan.scores)
+        texts = self._texts(made)
+        if plan.checks(one.index):
+            from mars_viz.speculators.autoregressive import writes  # imports torch
+
+            texts = replace(texts, own=writes(self._backend, one.prompt, texts.target))
+        lines = lines_of(made, one.index, item, texts, plan.scores)
         return MappedPrompt(one.index, lines, texts_of(made))
 
     def _texts(self, made: DialMap) -> ReferenceTexts:

@@ -24,16 +24,16 @@ from mars_viz.runfiles.manifest import parsed, strict_json
 from mars_viz.words import exact_setting, exactly, number
 
 FORMAT = "mars-viz-sweep"
-SCHEMA = 7
+SCHEMA = 8
 """Raised whenever a sweep written before could no longer be read as it is, or the other way round."""
-UNSCORED, UNCUT, CHAINS, FIRST_TURNS, WITHOUT_STOP = 6, 5, 4, 3, 2
-"""Without scores besides right and wrong, without a draft-length controller besides, of chains besides, of first turns
-alone besides, and of settings without stop strings besides, written as before there was more: as in
-`runfiles.manifest`."""
-_READ = (1, WITHOUT_STOP, FIRST_TURNS, CHAINS, UNCUT, UNSCORED, SCHEMA)
+UNCHECKED, UNSCORED, UNCUT, CHAINS, FIRST_TURNS, WITHOUT_STOP = 7, 6, 5, 4, 3, 2
+"""Each lacks one thing more, and is written as before that existed, as in `runfiles.manifest`: comparison with plain
+passes, scores besides right and wrong, a draft-length controller, trees, later turns, stop strings."""
+_READ = (1, WITHOUT_STOP, FIRST_TURNS, CHAINS, UNCUT, UNSCORED, UNCHECKED, SCHEMA)
 """What can be read: the first lacks what has a default here."""
 
-
+CHECKED_FIRST, CHECKED_EVERY = 8, 32
+"""Prompts whose texts are compared with a plain pass of the target: so many at the beginning, then every so many."""
 SCORES = 100
 """Far more than any task gives a text."""
 
@@ -71,6 +71,12 @@ class Plan:
     """The controller whose threshold is swept, by name; empty for the rule's dial."""
     scores: tuple[str, ...] = ()
     """What every text is given besides right or wrong, by name; only where a task of lm-evaluation-harness grades."""
+    checked: bool = False
+    """True if the target's own texts of sampled prompts are compared with a plain pass: at temperature 0."""
+
+    def checks(self, index: int) -> bool:
+        """True if the text of the prompt at this place of the set is compared with a plain pass of the target."""
+        return self.checked and (index < CHECKED_FIRST or index % CHECKED_EVERY == 0)
 
     @property
     def rule(self) -> Rule:
@@ -178,6 +184,7 @@ def plan_of(settings: Settings, span: Span, chat: bool, prompts: PromptSet, prov
         turns=prompts.turns,
         over=span.over,
         scores=prompts.scores,
+        checked=settings.temperature == 0,
     )
 
 
@@ -297,7 +304,10 @@ def _identity(plan: Plan) -> dict[str, Any]:
 def to_json(plan: Plan, costs: Costs | None) -> bytes:
     """The file sweep.json."""
     facts, schema = asdict(plan), SCHEMA
-    if not plan.scores:
+    if not plan.checked:
+        del facts["checked"]
+        schema = UNCHECKED
+    if schema == UNCHECKED and not plan.scores:
         del facts["scores"]
         schema = UNSCORED
     if schema == UNSCORED and plan.cut_by is None:
@@ -340,7 +350,7 @@ def from_json(data: bytes) -> tuple[Plan, Costs | None]:
 
 def _plan(found: Mapping[str, Any], schema: int) -> Plan:
     lacking = (
-        {"later_turns": 0, "over": "", "scores": []}
+        {"later_turns": 0, "over": "", "scores": [], "checked": False}
         | dict(found)
         | ({"turns": Turns.FIRST.value} if schema < CHAINS else {})
     )
@@ -355,7 +365,11 @@ def _plan(found: Mapping[str, Any], schema: int) -> Plan:
     if schema == UNSCORED and plan.cut_by is None:
         raise ValueError("nothing that this schema is for")
     named = set(filter(names_score, plan.scores))
-    if (schema < SCHEMA) != (not plan.scores) or not len(named) == len(plan.scores) <= SCORES:
+    if (
+        plan.checked != (schema == SCHEMA)
+        or (schema < SCHEMA and (schema < UNCHECKED) != (not plan.scores))
+        or not len(named) == len(plan.scores) <= SCORES
+    ):
         raise ValueError("impossible scores")
     if plan.over and (plan.over not in CONTROLLERS or plan.settings.control is not None or plan.settings.drafts_trees):
         raise ValueError("no threshold of a controller")

@@ -93,7 +93,7 @@ def summary_lines(
     lines.append("'Modelled' figures use measured costs of passes; their intervals include those of the costs.")
     off = int(result.prompts["off_is_strict"].sum())
     lines.append(
-        f"At the strict end {off} of {len(result)} texts equal the lossless rule's token for token."
+        f"At the strict end {off} of {len(result)} texts equal the lossless rule's token for token{result.compared}."
         if plan.controller is None
         else f"Where drafts have full length {off} of {len(result)} texts equal those of a walk without controller."
     )

@@ -36,7 +36,7 @@ from mars_viz.sweep.columns import (
 )
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.store import SweepStore, open_store
-from mars_viz.words import exactly
+from mars_viz.words import exactly, number
 
 _SEARCHES = 8
 """Lots of dial values whose rows are kept."""
@@ -115,6 +115,12 @@ class SweepResult:
     def positions(self) -> int:
         """Drafted positions that it all rests on, each counted once."""
         return int(self.prompts["positions"].sum(dtype=np.int64))
+
+    @property
+    def compared(self) -> str:
+        """How many strict texts were also compared with plain passes of the target, as the end of a sentence."""
+        checked = sum(map(self.plan.checks, self.prompts["prompt"].tolist()))
+        return f"; {number(checked)} were also compared with the target's own text, by a plain pass" if checked else ""
 
     @property
     def top(self) -> float:

@@ -1,36 +1,128 @@
-"""Any model's own forward pass and cache from transformers, one row after the other."""
+"""Any model's own forward pass from transformers, one row after the other, over any cache that transformers has.
+
+Full attention goes back to a shorter text by cropping. Recurrent state cannot be cropped: states are kept from time to
+time, and the tokens since the last kept state are read again. `reading_of` finds out by trial which way a model allows.
+"""
 
 from __future__ import annotations
 
 import copy
+import inspect
+import itertools
+import math
 from collections.abc import Sequence
+from enum import Enum
+from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache, PreTrainedModel
-from transformers.cache_utils import DynamicLayer
+from transformers import DynamicCache, PreTrainedConfig, PreTrainedModel
+from transformers.cache_utils import (
+    DummyLayer,
+    DynamicLayer,
+    DynamicSlidingWindowLayer,
+    LinearAttentionAndFullAttentionLayer,
+    LinearAttentionAndSlidingWindowAttentionLayer,
+)
 
+from mars_viz.errors import ModelError
+from mars_viz.speculators.device_errors import inference, is_gone, lacks_memory
 from mars_viz.speculators.device_map import place_of
+from mars_viz.speculators.networks.cache_pool import SLACK
 from mars_viz.speculators.networks.layer_inputs import LayerInputs
 from mars_viz.speculators.networks.tree_mask import TreeMask
 from mars_viz.speculators.threads import on_shared_cores
 
+STRIDE = 8
+"""Tokens between kept states of a recurrent model, at the least."""
+TRIAL = 24
+"""Tokens of the text on which a way of reading is tried."""
+
+
+class Reading(Enum):
+    """How a row goes back to a shorter text, the cheapest way first. The value is a note for users."""
+
+    CROP = ""
+    REPLAY = "its state cannot be cropped, so up to the last accepted tokens are read again after a rejection"
+    STEPS = f"{REPLAY}, and tokens are read one per pass"
+    WHOLE = "its cache cannot be used, so every pass reads the whole text"
+
+
+class Row:
+    """What one row of the cache has read."""
+
+    def __init__(self, reading: Reading):
+        self._reading = reading
+        self.tokens = torch.empty(0, dtype=torch.int64)
+        """[n]; at least the `read` ones."""
+        self.read = 0
+        """Tokens that the cache holds."""
+        self.cache: DynamicCache | None = None
+        self.long = False
+        """True if the cache was read with the rotary angles of long texts."""
+        self._kept: list[tuple[int, dict[int, Any]]] = []  # lengths, ascending, and layers that cannot be cropped
+
+    def back_to(self, length: int) -> int:
+        """Go back to `length` tokens, or to the last kept state before; return how many the cache holds."""
+        if self.read <= length:
+            return self.read
+        while self._kept and self._kept[-1][0] > length:
+            self._kept.pop()
+        if self._reading is Reading.CROP:
+            target, layers = length, {}
+        else:
+            target, layers = self._kept[-1] if self._kept else (0, {})
+        if target == 0 or self.cache is None:
+            self.clear()
+            return 0
+        for i, layer in enumerate(self.cache.layers):
+            if i in layers:
+                self.cache.layers[i] = copy.deepcopy(layers[i])
+            else:
+                layer.crop(target - self.read)
+        self.read = target
+        return target
+
+    def clear(self) -> None:
+        """Empty the cache; the tokens stay."""
+        self.cache, self.read, self._kept = None, 0, []
+
+    def keep(self) -> None:
+        """Keep the present state if enough was read since the last one; older states are kept the more sparsely."""
+        last = self._kept[-1][0] if self._kept else 0
+        if self.read - last < STRIDE or self.cache is None:
+            return
+        layers = enumerate(self.cache.layers)
+        state = {i: copy.deepcopy(each) for i, each in layers if type(each) not in (DynamicLayer, DummyLayer)}
+        now, places = self.read // STRIDE, [length // STRIDE for length, _ in self._kept]
+        near = (now - place <= 2 * (place & -place) for place in places)
+        self._kept = [*itertools.compress(self._kept, near), (self.read, state)]
+
+    def copied(self) -> Row:
+        """A row with a cache of its own; kept states are shared, since nothing changes them."""
+        row = copy.copy(self)
+        row.cache, row._kept = copy.deepcopy(self.cache), list(self._kept)
+        return row
+
 
 class PlainNetwork:
-    """Keeps a cache per row, so that rows of unequal length need no padding and any cache that can be cropped works.
+    """Keeps a cache per row, so that rows of unequal length need no padding.
 
-    A tree is scored in one pass where the model heeds a mask of our own, which is tried on the first one; else its
-    paths are, one after the other.
+    A tree is scored in one pass if the model heeds a mask of our own, which is tried on the first one. Otherwise its
+    paths are scored one after the other.
     """
 
-    def __init__(self, model: PreTrainedModel, vocabulary_size: int):
+    def __init__(self, model: PreTrainedModel, vocabulary_size: int, reading: Reading = Reading.CROP):
         self.inputs = LayerInputs()
         self.device = place_of(model)
-        self._model = model
-        self._vocabulary_size = vocabulary_size
-        self._caches: dict[int, DynamicCache] = {}
+        self._model, self._vocabulary_size, self._reading = model, vocabulary_size, reading
+        self._config = model.config.get_text_config(decoder=True)
+        self._switch = _rotary_switch(self._config)
+        self._accepts = inspect.signature(model.forward).parameters
+        self._rows: dict[int, Row] = {}
         self._held: dict[int, dict[int, Tensor]] = {}  # by row and place, the ids of a tree's tokens
-        self._masks: bool | None = None  # not known yet
+        croppable = reading is Reading.CROP and self._switch is None
+        self._masks = None if croppable and not any(DynamicCache(config=self._config).is_sliding) else False
 
     @on_shared_cores
     def score(
@@ -50,82 +142,176 @@ class PlainNetwork:
                 found.append(self._branched(row, ids, start, rows, tree.part(slice(i, i + 1), 0, len(ids))))
         return torch.stack(found)
 
-    def _score(self, row: int, ids: Tensor, start: int, rows: int, tree: TreeMask | None = None) -> Tensor:
-        cache = self._cache(row)
-        _crop(cache, start)
-        placed = {}
+    def _score(self, slot: int, ids: Tensor, start: int, rows: int, tree: TreeMask | None = None) -> Tensor:
+        end = start + len(ids)
+        if self._switch is not None and start < self._switch < end and rows > end - self._switch:
+            cut, after = self._switch - start, end - self._switch
+            short = self._score(slot, ids[:cut], start, rows - after)
+            return torch.cat([short, self._score(slot, ids[cut:], self._switch, after)])
+        row = self._rows.setdefault(slot, Row(self._reading))
+        row.tokens = torch.cat([row.tokens[:start].to(ids.device), ids])
+        row.back_to(start)
+        if self._switch is not None and row.long != (end > self._switch):
+            row.clear()  # keys were turned by other angles
+            row.long = end > self._switch
+        if self._reading in (Reading.REPLAY, Reading.STEPS):
+            if start - row.read >= STRIDE:
+                self._read(slot, row, start, 1)
+            if row.read == start:
+                row.keep()
+        return self._read(slot, row, end, rows, tree)
+
+    def _read(self, slot: int, row: Row, end: int, rows: int, tree: TreeMask | None = None) -> Tensor:
+        """Read a row's tokens up to `end`; logits [rows, V] after the last ones."""
+        found: list[Tensor] = []
+        while row.read < end:
+            upto = row.read + 1 if self._reading is Reading.STEPS and row.read else end
+            found.append(self._pass(slot, row, upto, min(rows, upto - row.read), tree))
+            if self._reading is Reading.WHOLE:
+                row.clear()
+                break
+        return torch.cat(found[-rows:])[-rows:]
+
+    def _pass(self, slot: int, row: Row, end: int, rows: int, tree: TreeMask | None) -> Tensor:
+        ids = row.tokens[row.read : end].unsqueeze(0)
+        options: dict[str, Any] = {"output_hidden_states": True} if self.inputs else {}
+        if "logits_to_keep" in self._accepts:
+            options["logits_to_keep"] = rows
         if tree is not None:
-            placed = {
-                "attention_mask": _finite(tree.added(start + len(ids), self._model.dtype)).unsqueeze(1),
-                "position_ids": tree.positions,
-            }
-        output = self._model(
-            input_ids=ids.unsqueeze(0),
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=rows,
-            output_hidden_states=bool(self.inputs),
-            **placed,
-        )
+            options["attention_mask"] = _finite(tree.added(end, self._model.dtype)).unsqueeze(1)
+            options["position_ids"] = tree.positions
+        if self._reading is Reading.WHOLE:
+            options["use_cache"] = False
+        else:
+            row.cache = row.cache or _cache_of(self._config)
+            name = "past_key_values" if "past_key_values" in self._accepts else "cache_params"
+            options |= {"use_cache": True, name: row.cache}
+        output = self._model(input_ids=ids, **options)
         if self.inputs:  # hidden_states[i] enters layer i
-            self.inputs.put([row], [start], [output.hidden_states[i] for i in self.inputs.layers])
-        return output.logits[0, :, : self._vocabulary_size].float()
+            self.inputs.put([slot], [row.read], [output.hidden_states[i] for i in self.inputs.layers])
+        row.read = end
+        return output.logits[0, -rows:, : self._vocabulary_size].float()
 
-    def _cache(self, row: int) -> DynamicCache:
-        if row not in self._caches:
-            self._caches[row] = DynamicCache(config=self._model.config)
-            self._caches[row].activate_past_recording()  # some layers can be cropped only then
-        return self._caches[row]
-
-    def _branched(self, row: int, ids: Tensor, start: int, rows: int, tree: TreeMask) -> Tensor:
+    def _branched(self, slot: int, ids: Tensor, start: int, rows: int, tree: TreeMask) -> Tensor:
         """`_score` of a tree."""
         (begin,) = tree.begins
         if start == begin:
-            self._held[row] = {}
-        self._held[row].update(enumerate(ids, start))
+            self._held[slot] = {}
+        self._held[slot].update(enumerate(ids, start))
         if self._masks is None:
-            self._masks = self._heeds_masks(row, ids, start, tree)
-        return self._score(row, ids, start, rows, tree) if self._masks else self._paths(row, ids, start, rows, tree)
+            self._masks = self._heeds_masks(slot, ids, start, tree)
+        return self._score(slot, ids, start, rows, tree) if self._masks else self._paths(slot, ids, start, rows, tree)
 
-    def _heeds_masks(self, row: int, ids: Tensor, start: int, tree: TreeMask) -> bool:
-        """True if a pass over the tree says what passes over its paths say, within rounding."""
-        if any(type(layer) is not DynamicLayer for layer in self._cache(row).layers):  # such as a sliding window
-            return False
-        before = copy.deepcopy(self._caches[row])
-        paths = self._paths(row, ids, start, len(ids), tree)
-        self._caches[row] = before
+    def _heeds_masks(self, slot: int, ids: Tensor, start: int, tree: TreeMask) -> bool:
+        """True if a pass over the tree gives the logits of passes over its paths, within rounding."""
+        before = self._rows[slot].copied()
+        paths = self._paths(slot, ids, start, len(ids), tree)
+        self._rows[slot] = before
         try:
-            found = self._score(row, ids, start, len(ids), tree)
+            found = self._score(slot, ids, start, len(ids), tree)
         except (TypeError, ValueError, RuntimeError):  # it takes no such mask
+            self._rows[slot].clear()
             return False
         allowed = min(0.25, max(1e-3, 32 * torch.finfo(self._model.dtype).eps))
         return bool((found - paths).abs().amax() <= allowed * paths.abs().amax())
 
-    def _paths(self, row: int, ids: Tensor, start: int, rows: int, tree: TreeMask) -> Tensor:
+    def _paths(self, slot: int, ids: Tensor, start: int, rows: int, tree: TreeMask) -> Tensor:
         """Path by path, the first one last, which the cache holds then."""
-        (begin,), sees, held = tree.begins, tree.sees[0].cpu(), self._held[row]
+        (begin,), sees, held = tree.begins, tree.sees[0].cpu(), self._held[slot]
         first = start - begin  # of the places that are seen by some, the one where the tokens are written
         followed = sees[:, first : first + len(ids)].sum(0) > 1
         found: dict[int, Tensor] = {}
         for leaf in reversed((~followed).nonzero().flatten().tolist()):
             path = sees[leaf].nonzero().flatten().tolist()
-            logits = self._score(row, torch.stack([held[begin + place] for place in path]), begin, len(path))
+            logits = self._score(slot, torch.stack([held[begin + place] for place in path]), begin, len(path))
             found.update((place - first, each) for place, each in zip(path, logits, strict=True) if place >= first)
         return torch.stack([found[i] for i in range(len(ids))])[-rows:]
 
     def copy(self, source: int, slot: int, length: int) -> None:
         """Make row `slot` of the cache what row `source` is, up to `length` places."""
-        self._caches[slot] = copy.deepcopy(self._caches[source])
-        _crop(self._caches[slot], length)
+        self._rows[slot] = self._rows[source].copied()
+        self._rows[slot].back_to(length)
         self.inputs.copy(source, slot, length)
+
+
+def reading_of(model: PreTrainedModel, vocabulary_size: int) -> Reading:
+    """The cheapest way of reading that gives this model's own logits, found by trial on a short text.
+
+    Each way reads blocks, goes back within the last pass and beyond it, and copies a row. Its logits are compared with
+    passes over whole texts without a cache. Raises ModelError for a model whose passes without a cache fail, or whose
+    logits depend on later tokens.
+    """
+    name = type(model).__name__
+    ids = torch.arange(2 * TRIAL, device=place_of(model)).reshape(2, TRIAL) * 7919 % vocabulary_size
+    ids[1, :10] = ids[0, :10]  # two texts that part
+    whole = PlainNetwork(model, vocabulary_size, Reading.WHOLE)
+    with inference():
+        try:
+            expected = whole.score(ids, [0, 0], TRIAL)
+            shorter = whole.score(ids[:1, :12], [0], 12)
+        except Exception as error:  # whatever the model's code raises
+            _raise_device_errors(error)
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+            raise ModelError(f"{name} cannot read plain text ({reason}). Take a causal language model.") from error
+        if (off := _apart(shorter, expected[:1, :12])) > min(0.25, max(1e-3, 32 * torch.finfo(model.dtype).eps)):
+            raise ModelError(
+                f"{name} changes its logits by up to {off:.2g} of the largest when more text follows, so one pass "
+                "cannot verify a draft. Take a causal language model."
+            )
+        slack, differences = 2 * SLACK.get(model.dtype, 0.05), dict.fromkeys(Reading, math.inf)
+        for reading in Reading:
+            if reading is Reading.CROP and not _cache_of(model.config.get_text_config(decoder=True)).is_croppable:
+                continue
+            try:
+                differences[reading] = _tried(PlainNetwork(model, vocabulary_size, reading), ids, expected)
+            except Exception as error:  # it takes no such cache, or cannot go on from it
+                _raise_device_errors(error)
+            if differences[reading] <= slack:
+                return reading
+    noise = 4 * differences[Reading.WHOLE]  # of passes of other lengths, as when experts are chosen otherwise
+    return next((reading for reading in Reading if differences[reading] <= noise), Reading.WHOLE)
+
+
+def _tried(network: PlainNetwork, ids: Tensor, expected: Tensor) -> float:
+    """How far logits lie from the expected ones [2, TRIAL, V] after passes that go on, go back and part."""
+    off = 0.0
+    for text, start, end in ((0, 0, 1), (0, 1, 12), (0, 12, 17), (0, 14, 18), (1, 10, 15), (1, 15, 16)):
+        found = network.score(ids[text : text + 1, start:end], [start], end - start)
+        off = max(off, _apart(found, expected[text : text + 1, start:end]))
+    network.copy(0, 1, 12)
+    found = network.score(torch.stack([ids[1, 16:19], ids[1, 12:15]]), [16, 12], 3)
+    return max(off, _apart(found, torch.stack([expected[1, 16:19], expected[1, 12:15]])))
+
+
+def _apart(found: Tensor, expected: Tensor) -> float:
+    """The largest difference as a share of the largest logit; NaN if there is one."""
+    return float((found - expected).abs().amax() / expected.abs().amax())
+
+
+def _raise_device_errors(error: Exception) -> None:
+    if lacks_memory(error) or is_gone(error):
+        raise error
+
+
+def _cache_of(config: PreTrainedConfig) -> DynamicCache:
+    """An empty cache without windows: masks do the windowing, and a branch may go back further than a window."""
+    cache = DynamicCache(config=config)
+    for i, layer in enumerate(cache.layers):
+        if type(layer) is DynamicSlidingWindowLayer:
+            cache.layers[i] = DynamicLayer()
+        elif type(layer) is LinearAttentionAndSlidingWindowAttentionLayer:
+            cache.layers[i] = LinearAttentionAndFullAttentionLayer(layer.number_of_states)
+    return cache
+
+
+def _rotary_switch(config: PreTrainedConfig) -> int | None:
+    """The length beyond which a model turns all keys by other angles (longrope); None for most models."""
+    own = getattr(config, "rope_parameters", None) or {}
+    kinds = [own, *(each for each in own.values() if isinstance(each, dict))]
+    lengths = [each["original_max_position_embeddings"] for each in kinds if each.get("rope_type") == "longrope"]
+    return min(lengths, default=None)
 
 
 def _finite(mask: Tensor) -> Tensor:
     """The same with the dtype's least number in place of -inf, as transformers writes it."""
     return mask.clamp_(min=torch.finfo(mask.dtype).min)
-
-
-def _crop(cache: DynamicCache, length: int) -> None:
-    excess = cache.get_seq_length() - length
-    if excess > 0:
-        cache.crop(-excess)

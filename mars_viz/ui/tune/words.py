@@ -115,7 +115,7 @@ def coverage(study: CachedSweep) -> str:
     off = int(result.prompts["off_is_strict"].sum())
     turns = "" if result.units is None else f", turns of {counted(result.questions, 'question')}"
     strict = "every" if off == len(result) else f"{number(off)} of {number(len(result))}"
-    at_the_end = f"At the strict end {strict} text equals the lossless rule's token for token."
+    at_the_end = f"At the strict end {strict} text equals the lossless rule's token for token{result.compared}."
     if plan.controller is not None:
         at_the_end = f"With drafts of full length {strict} text equals that of a walk without controller."
     return (

@@ -1,0 +1,177 @@
+"""Models whose caches cannot simply be cropped: recurrent state, sliding windows, angles that change with length.
+
+The models are tiny and random, in the layout of public ones. A pass over the whole text without a cache is the truth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from factories import with_passes
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+import mars_viz
+from mars_viz import trees
+from mars_viz.errors import ModelError
+from mars_viz.run import Settings
+from mars_viz.speculators.autoregressive import decode_alone, writes
+from mars_viz.speculators.networks import Opener, opener
+from mars_viz.speculators.networks.hf import PlainNetwork, Reading, reading_of
+from mars_viz.speculators.targets.model import ModelTarget
+from tests.tables import Words, table_backend
+from tests.test_trees import by_paths, random_tree
+
+SIZE = 97
+COMMON: dict[str, Any] = {
+    "vocab_size": SIZE,
+    "hidden_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 96,
+    "max_position_embeddings": 256,
+    "eos_token_id": 0,
+    "bos_token_id": None,
+    "pad_token_id": 0,
+}
+MAMBA: dict[str, Any] = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_n_groups": 1}
+DELTA: dict[str, Any] = {
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+}
+HALVES = ["sliding_attention", "full_attention"] * 2
+KINDS: dict[str, tuple[Reading, dict[str, Any]]] = {
+    "qwen3_5_text": (Reading.REPLAY, {"head_dim": 16, **DELTA}),
+    "lfm2": (Reading.REPLAY, {"layer_types": ["conv", "full_attention"] * 2}),
+    "granitemoehybrid": (
+        Reading.REPLAY,
+        {"layer_types": ["mamba", "attention"] * 2, "num_local_experts": 0, "shared_intermediate_size": 64, **MAMBA},
+    ),
+    "mamba": (Reading.STEPS, {"state_size": 8}),
+    "recurrent_gemma": (Reading.WHOLE, {"lru_width": 64, "attention_window_size": 16, "head_dim": 16}),
+    "gemma3_text": (Reading.CROP, {"head_dim": 16, "sliding_window": 8, "query_pre_attn_scalar": 16}),
+    "gpt_oss": (
+        Reading.CROP,
+        {"head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 8, "layer_types": HALVES},
+    ),
+    "phi3": (
+        Reading.CROP,
+        {
+            "original_max_position_embeddings": 24,
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "rope_theta": 1e4,
+                "short_factor": [1.0] * 8,
+                "long_factor": [4.0] * 8,
+                "original_max_position_embeddings": 24,
+            },
+        },
+    ),
+}
+PROMPT = (5, 17, 60, 3, 71, 22, 9, 40)
+
+
+def made(name: str, noise: float = 0.0) -> PreTrainedModel:
+    """The model, or a noisy copy of it."""
+    torch.manual_seed(7)
+    config = AutoConfig.for_model(name, **(COMMON | KINDS[name][1]))
+    model = AutoModelForCausalLM.from_config(config).float().eval().requires_grad_(False)
+    for weight in model.parameters():
+        if weight.dim() > 1:
+            weight.mul_(4).add_(noise * weight.std() * torch.randn_like(weight))
+    return model
+
+
+def own_text(model: PreTrainedModel, count: int) -> tuple[int, ...]:
+    """Greedy, each token from a pass over the whole text without a cache."""
+    ids = list(PROMPT)
+    with torch.inference_mode():
+        while len(ids) < len(PROMPT) + count and ids[-1] != 0:
+            ids.append(int(model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1].argmax()))
+    return tuple(ids[len(PROMPT) :])
+
+
+def backend_of(target: Opener, drafter: Opener) -> mars_viz.Backend:
+    pair = replace(table_backend(SIZE), tokenizer=Words(SIZE), context=200)
+    return with_passes(pair, target, drafter)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_strict_writes_the_targets_own_text_and_a_map_equals_separate_runs(name: str) -> None:
+    target = made(name)
+    assert reading_of(target, SIZE) is KINDS[name][0]
+    backend = backend_of(opener(target, SIZE), opener(made(name, 0.02 if name == "mamba" else 0.1), SIZE))
+    own = own_text(target, 30)
+    for gamma in (1, 4, 6):
+        run = mars_viz.record(PROMPT, backend=backend, rule="strict", gamma=gamma, max_new_tokens=30)
+        assert mars_viz.records.emitted(run.rounds) == own
+    assert any(0 < round_.kept < len(round_.speculation) for round_ in run.rounds)  # it went back within a block
+    found = mars_viz.dial_map(PROMPT, backend=backend, gamma=4, max_new_tokens=30)
+    assert len(found.segments) > 1
+    for segment in found.segments[:4]:
+        run = mars_viz.record(PROMPT, backend=backend, gamma=4, max_new_tokens=30, dial=segment.low)
+        assert mars_viz.records.emitted(run.rounds) == segment.token_ids
+
+
+@pytest.mark.parametrize("name", ["qwen3_5_text", "gemma3_text", "phi3"])
+def test_a_tree_is_scored_as_its_paths_are(name: str) -> None:
+    model = made(name)
+    target, prefix = ModelTarget(opener(model, SIZE)()), list(PROMPT)
+    rng = np.random.default_rng(0)
+    with torch.inference_mode():
+        target.prefill([tuple(prefix[:-1])])
+        for _ in range(6):  # beyond windows and the switch of angles
+            parents = random_tree(rng, 7)
+            tokens = rng.integers(1, SIZE, 7).tolist()
+            found = target.score_trees([tuple(prefix)], torch.tensor([tokens]), [parents])[0]
+            target.observe([tokens[: trees.first_path(parents)]])
+            torch.testing.assert_close(found, by_paths(model, prefix, tokens, parents), atol=1e-3, rtol=1e-3)
+            prefix += [tokens[node] for node in trees.path_to(parents, 4)] + [3]
+
+
+def test_states_are_kept_so_that_little_is_read_again() -> None:
+    """Of a text that goes on by three tokens a round, a pass reads few tokens however long the text is."""
+    network = PlainNetwork(made("qwen3_5_text"), SIZE, Reading.REPLAY)
+    ids = torch.randint(1, SIZE, (1, 180), generator=torch.Generator().manual_seed(0))
+    read: list[int] = []
+    network._model.register_forward_pre_hook(
+        lambda _, args, kwargs: read.append(kwargs["input_ids"].numel()), with_kwargs=True
+    )
+    with torch.inference_mode():
+        network.score(ids[:, :20], [0], 1)
+        for start in range(20, 170, 3):
+            network.score(ids[:, start : start + 7], [start], 7)
+        assert max(read[1:]) <= 7 + 8 and sum(read[1:]) < 50 * 14
+        read.clear()
+        network.score(ids[:, 100:107], [100], 7)  # a branch that goes back far
+        assert sum(read) < 70
+
+
+def test_a_model_that_looks_ahead_is_refused() -> None:
+    model = made("gemma3_text")
+    with pytest.raises(ModelError, match="when more text follows"):
+        opener(_looking_ahead(model), SIZE)
+
+
+def _looking_ahead(model: PreTrainedModel) -> PreTrainedModel:
+    """Adds to every token's embedding that of the text's last one."""
+    model.get_input_embeddings().register_forward_hook(lambda _, args, found: found + 0.5 * found[:, -1:])
+    return model
+
+
+def test_the_check_with_a_plain_pass_fails_for_a_target_that_cannot_go_back() -> None:
+    """Cropping a recurrent model's cache, as if it were attention alone, gives another text than its own."""
+    target, drafter = made("qwen3_5_text"), made("qwen3_5_text", 0.1)
+    settings = Settings(rule="strict", gamma=4, max_new_tokens=30)
+    right = backend_of(opener(target, SIZE), opener(drafter, SIZE))
+    own = decode_alone(right, PROMPT, settings).token_ids
+    assert own == own_text(target, 30) and writes(right, PROMPT, own)
+    for place in (0, 12, len(own) - 1):
+        wrong = (*own[:place], own[place] % (SIZE - 2) + 1, *own[place + 1 :])
+        assert not writes(right, PROMPT, wrong)
