@@ -32,7 +32,7 @@ def with_layers(model: PreTrainedModel, kept: Sequence[int]) -> PreTrainedModel:
                 part.layer_idx = place  # type: ignore[assignment]  # of its cache
     fewer.set_submodule(name, chosen)
     fewer.config.num_hidden_layers = len(chosen)
-    if kinds := getattr(fewer.config, "layer_types", None):
+    if kinds := vars(fewer.config).get("layer_types"):  # others derive theirs from the number of layers
         fewer.config.layer_types = [kinds[i] for i in kept]
     return fewer
 

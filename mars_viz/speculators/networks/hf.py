@@ -69,7 +69,7 @@ class Row:
         while self._kept and self._kept[-1][0] > length:
             self._kept.pop()
         if self._reading is Reading.CROP:
-            target, layers = length, {}
+            target, layers = length, dict[int, Any]()
         else:
             target, layers = self._kept[-1] if self._kept else (0, {})
         if target == 0 or self.cache is None:
