@@ -129,10 +129,12 @@ def head_in(folder: Path, layout: str, head: Mapping[str, Tensor] | None = None)
 
 
 def entered(model: PreTrainedModel, ids: Sequence[int], layers: Sequence[int] = IDS) -> np.ndarray:
-    """[n, layers · H]; what enters these layers, caught by hooks on the layers themselves."""
+    """[n, layers · H]; what enters these layers, caught by hooks on the layers themselves; the last norm is entered by
+    the output of the last layer, and the output head (-1) by that of the norm."""
     caught: dict[int, Tensor] = {}
+    places = {-1: model.lm_head, **dict(enumerate([*model.model.layers, model.model.norm]))}
     hooks = [
-        model.model.layers[i].register_forward_pre_hook(
+        places[i].register_forward_pre_hook(
             lambda _, given, named, i=i: caught.update({i: given[0] if given else named["hidden_states"]}),
             with_kwargs=True,
         )
@@ -178,9 +180,11 @@ def in_numpy(
     for j, token in enumerate(tokens[1:]):
         if j < first:
             read = features[j].astype(np.float64)
+            if "input_norm.weight" in w:
+                read = norm(read, "input_norm")
             if "fc_norm.0.weight" in w:
                 read = np.concatenate([norm(part, f"fc_norm.{i}") for i, part in enumerate(read.reshape(-1, WIDTH))])
-            state = w["fc.weight"] @ read
+            state = w["fc.weight"] @ read if "fc.weight" in w else read
         x = np.concatenate([norm(table[token], "input_layernorm"), norm(state, "hidden_norm")])
         asked, key, value = ((w[f"self_attn.{name}_proj.weight"] @ x).reshape(-1, size) for name in ("q", "k", "v"))
         keys.append(np.repeat(turn(key, j), HEADS // GROUPS, 0))

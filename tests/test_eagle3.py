@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from eagle3_heads import (
     written,
 )
 from torch import Tensor
-from transformers import AutoModelForCausalLM, Gemma3TextConfig, PreTrainedModel, Qwen3Config
+from transformers import AutoModelForCausalLM, Gemma3TextConfig, GPT2Config, GptOssConfig, PreTrainedModel, Qwen3Config
 
 from mars_viz import cli, trees
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
@@ -106,7 +107,8 @@ def test_a_head_drafts_the_same_in_three_layouts_and_says_what_it_reads(
     layout: str, packed: Backend, tmp_path: Path
 ) -> None:
     other = backend_with(head_in(tmp_path / "mine", layout))
-    assert other.notes == (f"eagle3:mine: {layout} layout, inputs of layers 1, 3 and 4 of the target, counted from 0.",)
+    said = f"eagle3:mine: {layout} layout, inputs of layers 1, 3 and 4 of the target, counted from 0"
+    assert other.notes[0].startswith(said) and ("a guess" in other.notes[0]) == (layout == "SpecForge")
     for n in (2, 5, 12, 40):
         found = [drafted(drafter_of(backend), [TEXT[:n]]) for backend in (packed, other)]
         assert found[0].logits is not None and found[1].logits is not None
@@ -114,11 +116,18 @@ def test_a_head_drafts_the_same_in_three_layouts_and_says_what_it_reads(
         assert found[0].tokens.tolist() == found[1].tokens.tolist()
 
 
-def off(backend: Backend, model: PreTrainedModel, ids: tuple[int, ...], n: int, embedding: Tensor) -> float:
+def off(
+    backend: Backend,
+    model: PreTrainedModel,
+    ids: tuple[int, ...],
+    n: int,
+    embedding: Tensor,
+    head: dict[str, Tensor] | None = None,
+) -> float:
     """How far the drafter's logits after n tokens lie from those in NumPy, with what enters these layers."""
     draft = drafted(drafter_of(backend, temperature=1.0, seed=3), [TEXT[:n]], 5)
     tokens = (*TEXT[:n], *draft.tokens[0].tolist()[:-1])
-    expected = in_numpy(random_head(), embedding, entered(model, TEXT[: n - 1], ids), tokens, n - 1)[n - 2 :]
+    expected = in_numpy(head or random_head(), embedding, entered(model, TEXT[: n - 1], ids), tokens, n - 1)[n - 2 :]
     assert draft.logits is not None
     return float(np.abs(expected - draft.logits[0].numpy()).max())
 
@@ -152,6 +161,16 @@ FAMILIES = {
         head_dim=16,
         initializer_range=0.2,
     ),
+}
+
+
+SMALL = {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "num_hidden_layers": 6, "num_attention_heads": 4}
+LAST = {
+    "gemma3": FAMILIES["gemma3"],
+    "gpt_oss": GptOssConfig(
+        **SMALL, intermediate_size=32, num_key_value_heads=2, head_dim=16, num_local_experts=4, num_experts_per_tok=2
+    ),
+    "gpt2": GPT2Config(**SMALL),
 }
 
 
@@ -370,9 +389,60 @@ def test_a_normed_residual_and_norms_of_the_features_change_what_is_drafted(head
     assert read_checkpoint(normed, SHAPE).normed_residual and not plain.normed_residual
     with_norm = tensors_of("speculators", random_head() | {"input_norm.weight": torch.full((3 * WIDTH,), 0.5)})
     before = written(tmp_path / "before", config | {"norm_before_fc": True}, with_norm)
+    nested = config_of("SafeAILab") | {"eagle_config": {"norm_before_fc": True}}
+    again = drafted(drafter_of(backend_with(written(tmp_path / "nested", nested, with_norm))), [TEXT[:9]]).logits
     drafts = [drafted(drafter_of(backend_with(folder)), [TEXT[:9]]).logits for folder in (head, normed, before)]
     for other in drafts[1:]:
         assert other is not None and drafts[0] is not None and float((other - drafts[0]).abs().max()) > 1e-2
+    assert again is not None and torch.equal(again, drafts[2])  # type: ignore[arg-type]
+
+
+LAST_READ: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
+    "in eagle_config": ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [2, 4, 6]}}, (2, 4, 6)),
+    "as an output": ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 2, 5]}}, (1, 3, 6)),
+    "at the top": ({"eagle_aux_hidden_state_layer_ids": [2, 4, 6]}, (2, 4, 6)),
+    "normed, alone": ({"eagle_config": {"use_aux_hidden_state": False}}, (-1,)),
+    "unnormed, alone": ({"eagle_aux_hidden_state_layer_ids": [6]}, (6,)),
+}
+
+
+@pytest.mark.parametrize("passes", ["packed", *NETWORKS])
+@pytest.mark.parametrize("said", LAST_READ)
+def test_a_head_reads_the_last_layers_output_before_or_after_the_last_norm(
+    said: str, passes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes, ids = LAST_READ[said]
+    head, model = random_head(), random_target()
+    model.model.norm.weight.uniform_(0.3, 3.0)
+    if len(ids) == 1:
+        del head["fc.weight"]
+    folder = written(tmp_path / "head", config_of("SafeAILab", None) | changes, head)
+    if passes != "packed":
+        monkeypatch.setattr(loading, "opener", NETWORKS[passes])
+    backend, embedding = backend_with(folder, model), model.model.embed_tokens.weight
+    for n in (2, 17, 45):
+        assert off(backend, model, ids, n, embedding, head) < 2e-5
+        for other in ((ids[0] - 1, *ids[1:]), (*ids[:-1], -1 if ids[-1] == 6 else 6)):
+            if other != (-2,):
+                assert off(backend, model, other, n, embedding, head) > 1e-2
+    settings = Settings(rule="strict", gamma=3, max_new_tokens=24)
+    run = Recording(backend, PROMPT, settings).finish()
+    assert run.token_ids == decode_alone(backend, run.prompt_ids, settings).token_ids
+
+
+@pytest.mark.parametrize("ids", [(1, 3, 6), (-1,)])
+@pytest.mark.parametrize("family", ["gpt_oss", "gemma3", "gpt2"])
+def test_the_last_hidden_states_of_other_families_are_read(family: str, ids: tuple[int, ...], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(LAST[family]).eval().requires_grad_(False)
+    head, embedding = random_head(), model.get_input_embeddings().weight
+    if ids == (-1,):
+        del head["fc.weight"]
+    named = {"use_aux_hidden_state": False} if ids == (-1,) else {"eagle_aux_hidden_state_layer_ids": list(ids)}
+    backend = backend_with(written(tmp_path / "head", config_of("SafeAILab", None) | named, head), model)
+    if family == "gpt2":
+        model.model = SimpleNamespace(layers=model.transformer.h, norm=model.transformer.ln_f)
+    assert off(backend, model, ids, 20, embedding, head) < 2e-5
 
 
 def of_3_1() -> dict[str, Tensor]:
@@ -431,7 +501,7 @@ def test_the_command_takes_a_targets_folder_and_a_heads(
     assert (run.provenance.target, run.provenance.drafter) == ("target", "eagle3:head")
     assert "SafeAILab layout, inputs of layers 1, 3 and 4" in capsys.readouterr().err
     assert cli.main([*common, "--drafter", f"eagle3:{target}", "--out", str(tmp_path / "no")]) == 2
-    assert "it lacks fc.weight" in capsys.readouterr().err and not (tmp_path / "no").exists()
+    assert "it lacks hidden_norm.weight" in capsys.readouterr().err and not (tmp_path / "no").exists()
     with pytest.raises(BadInput, match="a vocabulary of 97 tokens|64 wide|give 768"):
         loading.load_backend(drafter=f"eagle3:{head}", device="cpu")
 

@@ -18,6 +18,7 @@ from mars_viz.demo import TARGET
 from mars_viz.errors import ModelError, SettingError
 from mars_viz.speculators.drafter_names import Eagle3, drafter_named, has_no_model
 from mars_viz.speculators.drafters.eagle3_checkpoint import read_checkpoint
+from mars_viz.speculators.drafters.eagle3_layers import KEY
 from mars_viz.speculators.drafters.eagle3_shapes import TargetShape
 from mars_viz.speculators.names import check_names
 
@@ -28,11 +29,53 @@ SHAPE = TargetShape("random", WIDTH, 6, VOCABULARY)
 def test_safeailabs_rule_chooses_the_layers_where_none_are_named(tmp_path: Path) -> None:
     for layout in LAYOUTS:
         folder = written(tmp_path / layout, config_of(layout, None), tensors_of(layout, random_head()))
-        assert read_checkpoint(folder, TargetShape("t", WIDTH, 32, VOCABULARY)).layers == (2, 16, 29)
+        read = read_checkpoint(folder, TargetShape("t", WIDTH, 32, VOCABULARY))
+        assert read.reading.layers == (2, 16, 29) and "which is a guess" in read.note
+        assert [other.layers for other in read.others] == [(1, 15, 28), (3, 17, 30), (21, 26, 32)]
     two = written(tmp_path / "two", config_of("SafeAILab", None), random_head(features=2))
-    assert read_checkpoint(two, SHAPE).layers == (2, 3)  # of six layers two of the three are one
+    assert read_checkpoint(two, SHAPE).reading.layers == (2, 3)  # of six layers two of the three are one
     with pytest.raises(ModelError, match="reads 192 numbers of each token, but 2 layers of random, 64 wide, give 128"):
         read_checkpoint(tmp_path / "SafeAILab", SHAPE)
+
+
+NAMED: list[tuple[int, list[int], tuple[int, ...], bool]] = [
+    (36, [24, 30, 36], (24, 30, 36), False),  # gpt-oss-120b-Eagle3-v3: no layer 36 has an output
+    (36, [1, 17, 32], (2, 18, 33), False),  # SpecForge's and ModelOpt's own choice, of outputs
+    (61, [2, 30, 58], (2, 30, 58), False),  # the same choice, of inputs
+    (36, [23, 29, 35], (24, 30, 36), True),
+    (36, [3, 17, 32], (4, 18, 33), True),
+]
+
+
+@pytest.mark.parametrize(("layers", "ids", "read", "guess"), NAMED)
+def test_numbers_in_eagle_config_are_those_of_outputs_or_of_inputs(
+    layers: int, ids: list[int], read: tuple[int, ...], guess: bool, tmp_path: Path
+) -> None:
+    target = TargetShape("t", WIDTH, layers, VOCABULARY)
+    config = config_of("SpecForge") | {"eagle_config": {KEY: ids}}
+    found = read_checkpoint(written(tmp_path / "inner", config, random_head()), target)
+    assert found.reading.layers == read and bool(found.reading.guess) == guess == ("a guess" in found.note)
+    for counted in (ids, [i + 1 for i in ids if max(ids) < layers]):  # a list at the top settles it
+        if counted:
+            folder = written(tmp_path / "both", config | {KEY: counted}, random_head())
+            settled = read_checkpoint(folder, target)
+            assert settled.reading.layers == tuple(counted) and not settled.reading.guess
+
+
+def test_a_head_of_the_last_hidden_state_needs_an_fc_only_if_the_widths_differ(tmp_path: Path) -> None:
+    alone = config_of("SpecForge") | {"eagle_config": {"use_aux_hidden_state": False, KEY: [0, 2, 3]}}
+    kept = random_head(features=1)
+    read = read_checkpoint(written(tmp_path / "kept", alone, kept), SHAPE)
+    assert read.reading.layers == (-1,) and "fc.weight" not in read.tensors
+    assert "output of the last norm of the target" in read.note and "its fc is left out" in read.note
+    narrow = {name: each for name, each in kept.items() if name != "fc.weight"}
+    assert read_checkpoint(written(tmp_path / "none", alone, narrow), SHAPE).reading == read.reading
+    wide = TargetShape("wide", 96, 6, VOCABULARY)
+    own = narrow | {"embed_tokens.weight": torch.zeros(VOCABULARY, WIDTH)}
+    with pytest.raises(ModelError, match="is 64 wide and reads 96 numbers of each token, but has no fc.weight"):
+        read_checkpoint(written(tmp_path / "no", alone, own), wide)
+    joined = read_checkpoint(written(tmp_path / "fc", alone, own | {"fc.weight": torch.ones(WIDTH, 96)}), wide)
+    assert joined.tensors["fc.weight"].shape == (WIDTH, 96)
 
 
 def test_a_relaxed_rule_in_the_configuration_is_told(tmp_path: Path) -> None:
@@ -70,13 +113,31 @@ BAD: dict[str, tuple[str, Callable[[dict[str, Any], dict[str, Tensor]], None], s
     "a bias": ("SafeAILab", with_(fc__bias=torch.ones(WIDTH)), "holds fc.bias"),
     "another shape": ("SafeAILab", with_(norm__weight=torch.ones(65)), r"norm.weight of bad is \[65\] large"),
     "another count": ("SafeAILab", with_(draft_vocab_size=30), "its lm_head has 31 rows"),
-    "no such layer": ("SafeAILab", with_(eagle_aux_hidden_state_layer_ids=[1, 3, 6]), "reads the input of layer 6"),
-    "SpecForge's last": (
-        "SpecForge",
-        with_(eagle_config={"eagle_aux_hidden_state_layer_ids": [1, 3, 5]}),
-        "reads the input of layer 6",
+    "no such layer": ("SafeAILab", with_(eagle_aux_hidden_state_layer_ids=[1, 3, 7]), "reads the input of layer 7"),
+    "no such output": ("SpecForge", with_(eagle_config={KEY: [1, 3, 7]}), "reads the input of layer 7"),
+    "two lists": ("SpecForge", with_(eagle_aux_hidden_state_layer_ids=[0, 2, 4]), "leave the list out"),
+    "no fc": ("SafeAILab", without("fc.weight"), "reads 192 numbers of each token, but has no fc.weight"),
+    "no norm before fc": ("speculators", with_(norm_before_fc=True), "lacks input_norm.weight"),
+    "a norm before fc unsaid": (
+        "speculators",
+        with_(input_norm__weight=torch.ones(3 * WIDTH)),
+        'norm_before_fc in its config.json is missing; .* write "norm_before_fc": true',
     ),
-    "two lists": ("SpecForge", with_(eagle_aux_hidden_state_layer_ids=[0, 2, 3]), "names other layers"),
+    "a norm before fc denied": (
+        "SpecForge",
+        with_(input_norm__weight=torch.ones(3 * WIDTH), norm_before_fc=False),
+        "norm_before_fc in its config.json is false",
+    ),
+    "a norm before no fc": (
+        "SafeAILab",
+        lambda config, tensors: (
+            without("fc.weight")(config, tensors),
+            with_(use_aux_hidden_state=False, norm_before_fc=True, input_norm__weight=torch.ones(WIDTH))(
+                config, tensors
+            ),
+        ),
+        "has norms for its fc, but no fc.weight",
+    ),
     "one layer twice": ("SafeAILab", with_(eagle_aux_hidden_state_layer_ids=[1, 1, 3]), "name different ones"),
     "no whole number": ("SafeAILab", with_(eagle_aux_hidden_state_layer_ids=[1, 2.5]), "no list of whole numbers"),
     "two features": ("SafeAILab", with_(eagle_aux_hidden_state_layer_ids=[1, 3]), "reads 192 numbers of each token"),
@@ -156,7 +217,7 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     command = str(refused.value).split("python -c ")[1].strip('"').rstrip('."')
     assert "weights_only=True" in command
     subprocess.run([sys.executable, "-c", command], cwd=folder, check=True)
-    assert read_checkpoint(folder, SHAPE).layers == IDS
+    assert read_checkpoint(folder, SHAPE).reading.layers == IDS
     (folder / "model.safetensors").write_bytes(b"no tensors")
     with pytest.raises(ModelError, match="cannot be read"):
         read_checkpoint(folder, SHAPE)

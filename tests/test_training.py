@@ -86,7 +86,7 @@ def test_a_head_is_saved_as_the_product_reads_it(tmp_path: Path) -> None:
     read = read_checkpoint(
         tmp_path, TargetShape("target", config.hidden_size, config.num_hidden_layers, config.vocab_size)
     )
-    assert read.layers == head.shape.layers == (2, 4, 5) and read.note.startswith("SafeAILab layout")
+    assert read.reading.layers == head.shape.layers == (2, 4, 5) and read.note.startswith("SafeAILab layout")
     assert read.vocabulary is not None and torch.equal(read.vocabulary, vocabulary)
     assert torch.equal(read.tensors["fc.weight"], head.fc.weight.bfloat16())
 

@@ -155,6 +155,7 @@ def save_head(head: EagleHead, vocabulary: Tensor, folder: Path) -> None:
         "max_position_embeddings": 512,
         "vocab_size": VOCABULARY,
         "draft_vocab_size": shape.vocabulary,
+        "eagle_aux_hidden_state_layer_ids": list(shape.layers),
         "tie_word_embeddings": False,
         "dtype": "bfloat16",
     }

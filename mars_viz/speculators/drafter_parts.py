@@ -142,9 +142,10 @@ def with_head(
         normed_residual=read.normed_residual,
         normed_output=read.normed_output,
     )
+    readings = (read.reading, *read.others)
     return Part(
         head.name,
-        lambda each: Eagle3Drafter(EagleNetwork(weights), read.layers, vocabulary, size, each),
+        lambda each: Eagle3Drafter(EagleNetwork(weights), readings, vocabulary, size, each),
         head.revision,
         str(weights.batching or ""),
         note=read.note,

@@ -16,6 +16,7 @@ from mars_viz.run import Settings
 from mars_viz.shapes import shape_named
 from mars_viz.speculators.cached import UNREAD, PrefixRows, Row
 from mars_viz.speculators.draft import Draft, KeepsInputs, Target, rows_at, spread
+from mars_viz.speculators.drafters.eagle3_layers import Reading
 from mars_viz.speculators.drafters.model import Picking, keyed_uniforms
 from mars_viz.speculators.drafters.tree_growth import Level
 from mars_viz.speculators.drafters.tree_sampling import tree_drafted
@@ -38,15 +39,17 @@ class Eagle3Drafter:
     def __init__(
         self,
         network: EagleNetwork,
-        layers: Sequence[int],
+        readings: Sequence[Reading],
         vocabulary: Tensor | None,
         vocabulary_size: int,
         settings: Settings,
     ):
-        """It reads the inputs of these `layers` of the target. `vocabulary` int64 [Vd], ascending, are the target's ids
-        of the head's tokens, of `vocabulary_size`; None where they are the same."""
-        self._network, self._vocabulary, self._size = network, vocabulary, vocabulary_size
-        self._layers, self._settings, self._pick = tuple(layers), settings, Picking.by(settings)
+        """It reads the first of the `readings` of the target, unless `layers` is set before it follows one.
+        `vocabulary` int64 [Vd], ascending, are the target's ids of the head's tokens, of `vocabulary_size`; None where
+        they are the same."""
+        self.readings, self.layers = tuple(readings), readings[0].layers
+        self._network, self.vocabulary, self._size = network, vocabulary, vocabulary_size
+        self._settings, self._pick = settings, Picking.by(settings)
         self._shape = shape_named(settings.tree).shape
         self._rows = PrefixRows(network.copy)
         self._target: KeepsInputs | None = None
@@ -56,7 +59,7 @@ class Eagle3Drafter:
         """Draft for this target. Raises TypeError for one that cannot keep what enters its layers."""
         if not isinstance(target, KeepsInputs):
             raise TypeError("an EAGLE-3 head needs a target that keeps what enters its layers")
-        target.keep(self._layers)
+        target.keep(self.layers)
         self._target = target
 
     def prefill(self, prompts: Sequence[Prefix]) -> None:
@@ -85,12 +88,12 @@ class Eagle3Drafter:
         own = drafted.lengths or (width,) * len(able)
         lengths = tuple(own[place[i]] if i in place else 0 for i in range(len(prefixes)))
         if drafted.branches is None or drafted.budgets is None:
-            return Draft(tokens, logits, self._vocabulary, lengths)
+            return Draft(tokens, logits, self.vocabulary, lengths)
         branches = tuple(drafted.branches[place[i]] if i in place else () for i in range(len(prefixes)))
         none = np.zeros(0, np.int32)
         budgets = tuple(drafted.budgets[place[i]] if i in place else none for i in range(len(prefixes)))
         draws = drafted.draws and tuple(drafted.draws[place[i]] if i in place else none for i in range(len(prefixes)))
-        return Draft(tokens, logits, self._vocabulary, lengths, branches, budgets, draws)
+        return Draft(tokens, logits, self.vocabulary, lengths, branches, budgets, draws)
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
         """The next prefixes say what was kept."""
@@ -108,14 +111,14 @@ class Eagle3Drafter:
         for step in range(count):
             logits = self._network.logits(made).unsqueeze(1)  # [B, 1, Vd]
             ids = self._pick(
-                spread(logits, self._vocabulary, self._size), None if uniforms is None else uniforms[:, step, None]
+                spread(logits, self.vocabulary, self._size), None if uniforms is None else uniforms[:, step, None]
             )
             tokens.append(ids)
             rows.append(logits)
             if step + 1 < count:
                 made = self._network.read(ids, made.unsqueeze(1), [place + step for place in places])[:, 0]
         slots = list(self._rows.slots)
-        return Draft(torch.cat(tokens, 1)[slots], torch.cat(rows, 1)[slots], self._vocabulary)
+        return Draft(torch.cat(tokens, 1)[slots], torch.cat(rows, 1)[slots], self.vocabulary)
 
     def _tree(self, prefixes: Sequence[Prefix], made: Tensor, nodes: int) -> Draft:
         """Trees after the prefixes, from what the layer made of each one's last row, [B, H] in the rows' order."""
@@ -134,7 +137,7 @@ class Eagle3Drafter:
             return self._network.logits(states.flatten(0, 1)).view(b, k, -1)[slots]
 
         first = self._network.logits(made)[slots]
-        return tree_drafted(first, deeper, self._shape, self._settings, [*map(len, prefixes)], nodes, self._vocabulary)
+        return tree_drafted(first, deeper, self._shape, self._settings, [*map(len, prefixes)], nodes, self.vocabulary)
 
     def _read(self, texts: Sequence[Prefix], known: Sequence[int], read: Sequence[Prefix]) -> Tensor:
         """Make the rows of the texts that are not there yet, of which the cache holds so many tokens; `read` is what of

@@ -1,9 +1,8 @@
 """Checkpoints of EAGLE-3 heads in three layouts, read into one. Knows folders, names and shapes; drafts nothing.
 
 SafeAILab's own (github.com/SafeAILab/EAGLE), vLLM's speculators (github.com/vllm-project/speculators) and SpecForge's,
-as SGLang serves it (github.com/sgl-project/SpecForge). They name the same layer differently, and the same numbers mean
-other layers of the target: SpecForge's are layers whose *output* is read, the others' those whose *input* is. Here it
-is always the input. Whatever is not understood is refused, by name, before weights are read.
+as SGLang serves it (github.com/sgl-project/SpecForge). They name the same layer differently, and the target's layers
+too; see `eagle3_layers`. Whatever is not understood is refused, by name, before weights are read.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from torch import Tensor
 from transformers import LlamaConfig
 
 from mars_viz.errors import ModelError
+from mars_viz.speculators.drafters.eagle3_layers import Reading, reading_of
 from mars_viz.speculators.drafters.eagle3_shapes import (
     FEATURE_NORM,
     HeadShape,
@@ -29,6 +29,7 @@ from mars_viz.speculators.drafters.eagle3_shapes import (
     check_shapes,
     shape_of,
 )
+from mars_viz.speculators.networks.layer_inputs import NORMED
 
 LARGEST_CONFIG = 1 << 20
 """Bytes of a config.json that is read."""
@@ -56,8 +57,8 @@ class Checkpoint:
 
     layout: Layout
     """Who wrote it."""
-    layers: tuple[int, ...]
-    """The target's, counted from 0, whose inputs it reads, in the order in which they stand side by side."""
+    reading: Reading
+    """What it reads of the target."""
     shape: HeadShape
     """How large it is."""
     rotary: LlamaConfig
@@ -76,14 +77,23 @@ class Checkpoint:
     @property
     def note(self) -> str:
         """A sentence: the layout and the features."""
-        *most, last = map(str, self.layers)
-        which = f"inputs of layers {', '.join(most)} and {last}" if most else f"input of layer {last}"
-        note = f"{self.layout.value} layout, {which} of the target, counted from 0"
+        note = f"{self.layout.value} layout, {self.reading.words} of the target"
+        if self.reading.layers != (NORMED,):
+            note = f"{note}, counted from 0"
+        if self.reading.guess:
+            note = f"{note}, which is a guess: {self.reading.guess} (`mars-viz heads` tries others)"
         if "fc_norm.0.weight" in self.tensors:
             note = f"{note}, each with a norm of its own"
         if self.normed_output:
             note = f"{note}; its normed output is fed back"
         return f"{note}; {self.remark}" if self.remark else note
+
+    @property
+    def others(self) -> tuple[Reading, ...]:
+        """What else it may have been trained to read; the last norm's output only if its `fc` is used then."""
+        fc = self.tensors.get("fc.weight")
+        square = fc is not None and fc.shape[0] == fc.shape[1]
+        return tuple(each for each in self.reading.others if not square or each.layers != (NORMED,))
 
 
 def read_checkpoint(folder: Path, target: TargetShape) -> Checkpoint:
@@ -94,13 +104,25 @@ def read_checkpoint(folder: Path, target: TargetShape) -> Checkpoint:
     files = _files(folder)
     shapes = {_plain(name): shape for names in files.values() for name, shape in names.items()}
     check_names(shapes, folder.name, layout.value)
-    layers = _layers(config, layout, target, folder)
+    last_alone = _flag(config, "use_aux_hidden_state", folder) is False
+    reading = reading_of(config, last_alone, target, folder.name)
     shape = shape_of(dims, config, shapes, target, folder.name)
-    check_shapes(shapes, shape, target, len(layers), folder.name)
+    features = len(reading.layers)
+    needs_fc = features * target.width != shape.width
+    if needs_fc and "fc.weight" not in shapes:
+        raise ModelError(
+            f"{folder.name} is {shape.width} wide and reads {features * target.width} numbers of each token, but has "
+            "no fc.weight, which joins them; fetch the whole checkpoint, or, if it reads the target's last hidden "
+            'state alone, write "use_aux_hidden_state": false into its config.json.'
+        )
+    unused = last_alone and not needs_fc and shapes.pop("fc.weight", None) is not None
+    check_shapes(shapes, shape, target, features, folder.name)
     rotary = _rotary(dims, shape, folder)
-    _check_feature_norms(config, layout, shapes, len(layers), folder)
+    _check_feature_norms(config, layout, shapes, features, folder)
     residual = _normed_residual(config, layout, folder)
     tensors = _load(files)
+    if unused:
+        del tensors["fc.weight"]
     vocabulary = _vocabulary(tensors.pop("d2t", None), tensors.pop("t2d", None), shape.vocabulary, target, folder)
     if "lm_head.weight" not in tensors:
         vocabulary = None  # the rows are the target's
@@ -108,7 +130,9 @@ def read_checkpoint(folder: Path, target: TargetShape) -> Checkpoint:
         vocabulary, order = vocabulary.sort()
         tensors["lm_head.weight"] = tensors["lm_head.weight"][order]
     output = _normed_output(config, layout, folder)
-    return Checkpoint(layout, layers, shape, rotary, residual, output, vocabulary, tensors, _remark(config))
+    remarks = [_remark(config), "its fc is left out, as in vLLM (use_aux_hidden_state)" * unused]
+    remark = "; ".join(filter(None, remarks))
+    return Checkpoint(layout, reading, shape, rotary, residual, output, vocabulary, tensors, remark)
 
 
 def _config(folder: Path) -> dict[str, Any]:
@@ -179,39 +203,6 @@ def _load(files: Mapping[Path, Mapping[str, tuple[int, ...]]]) -> dict[str, Tens
     return tensors
 
 
-def _layers(config: Mapping[str, Any], layout: Layout, target: TargetShape, folder: Path) -> tuple[int, ...]:
-    """The layers whose inputs it reads."""
-    said = config.get("eagle_aux_hidden_state_layer_ids")
-    if layout is Layout.SPECFORGE:
-        nested = (config.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
-        if nested is not None:
-            after = [layer + 1 for layer in _whole(nested, folder)]  # the input of a layer is the one before's output
-            if said is not None and _whole(said, folder) != after:
-                raise ModelError(
-                    f"The config.json of {folder.name} names other layers by its eagle_config than beside it; leave "
-                    "the one out that the head was not trained with."
-                )
-            said = after
-    count = target.layers
-    found = _whole(said, folder) if said is not None else list(dict.fromkeys((2, count // 2, count - 3)))
-    if len(set(found)) < len(found) or not found:
-        raise ModelError(f"The config.json of {folder.name} names the layers {found}; name different ones.")
-    if wrong := [layer for layer in found if not 0 <= layer < count]:
-        raise ModelError(
-            f"{folder.name} reads the input of layer {wrong[0]}, but {target.name} has the layers 0 to {count - 1}; "
-            "take the target that the head was trained for."
-        )
-    return tuple(found)
-
-
-def _whole(said: object, folder: Path) -> list[int]:
-    if not isinstance(said, list) or any(isinstance(each, bool) or not isinstance(each, int) for each in said):
-        raise ModelError(
-            f"eagle_aux_hidden_state_layer_ids in the config.json of {folder.name} is no list of whole numbers."
-        )
-    return said
-
-
 def _rotary(dims: Mapping[str, Any], shape: HeadShape, folder: Path) -> LlamaConfig:
     """What transformers' rotary positions are made from."""
     named = {
@@ -262,7 +253,7 @@ def _flag(config: Mapping[str, Any], name: str, folder: Path) -> bool | None:
 def _check_feature_norms(
     config: Mapping[str, Any], layout: Layout, shapes: Mapping[str, object], features: int, folder: Path
 ) -> None:
-    """Raise ModelError unless there is a norm for each feature, or for none, as the configuration says."""
+    """Raise ModelError unless the norms of features are those that the configuration names."""
     found = {name for name in shapes if FEATURE_NORM.fullmatch(name)}
     said = bool(_flag(config, "fc_norm", folder))
     if layout is Layout.SAFEAILAB and (said or found):
@@ -280,6 +271,16 @@ def _check_feature_norms(
             f"{folder.name} has a norm of all its features (norm_before_fc) and one of each (fc_norm), which exclude "
             "each other; save the head with the one that it was trained with."
         )
+    joint, named = "input_norm.weight" in shapes, _flag(config, "norm_before_fc", folder)
+    if joint != bool(named):
+        raise ModelError(
+            f"{folder.name} {'has' if joint else 'lacks'} input_norm.weight, a norm of all its features, but "
+            f"norm_before_fc in its config.json is {'missing' if named is None else str(named).lower()}; give "
+            f'config.json and weights of one head, or write "norm_before_fc": {str(joint).lower()} if it was trained '
+            "so."
+        )
+    if (found or joint) and "fc.weight" not in shapes:
+        raise ModelError(f"{folder.name} has norms for its fc, but no fc.weight; fetch the whole checkpoint.")
 
 
 def _normed_output(config: Mapping[str, Any], layout: Layout, folder: Path) -> bool:

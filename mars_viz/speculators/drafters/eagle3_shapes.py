@@ -10,7 +10,6 @@ from typing import Any
 from mars_viz.errors import ModelError
 
 MUST = (
-    "fc.weight",
     *(f"self_attn.{name}_proj.weight" for name in "qkvo"),
     *(f"mlp.{name}_proj.weight" for name in ("gate", "up", "down")),
     "hidden_norm.weight",
@@ -20,7 +19,7 @@ MUST = (
 )
 """Every head has these, without the prefix."""
 MAY = (
-    *("lm_head.weight", "embed_tokens.weight", "d2t", "t2d", "input_norm.weight"),
+    *("fc.weight", "lm_head.weight", "embed_tokens.weight", "d2t", "t2d", "input_norm.weight"),
     *(f"self_attn.{name}_norm.weight" for name in "qk"),
 )
 """A head may have these."""
@@ -169,8 +168,8 @@ def check_shapes(
 ) -> None:
     """Raise ModelError where the weights do not fit so large a head, or so many features of the target."""
     expected = _expected(shape, features, target.width, found)
-    fc, wanted = found["fc.weight"], expected["fc.weight"]
-    if fc != wanted and len(fc) == 2 and fc[0] == wanted[0]:
+    fc, wanted = found.get("fc.weight"), expected.get("fc.weight")
+    if fc and wanted and fc != wanted and len(fc) == 2 and fc[0] == wanted[0]:
         raise ModelError(
             f"{head} reads {fc[1]} numbers of each token, but {features} layers of {target.name}, "
             f"{target.width} wide, give {wanted[1]}; take the target that the head was trained for, or name the "

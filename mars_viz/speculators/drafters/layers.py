@@ -14,7 +14,7 @@ from itertools import chain
 from torch import nn
 from transformers import PreTrainedModel
 
-from mars_viz.errors import ModelError
+from mars_viz.speculators.networks.layer_inputs import layers_of
 
 
 def with_layers(model: PreTrainedModel, kept: Sequence[int]) -> PreTrainedModel:
@@ -24,7 +24,7 @@ def with_layers(model: PreTrainedModel, kept: Sequence[int]) -> PreTrainedModel:
     """
     shared = {id(each): each for each in chain(model.parameters(), model.buffers())}
     fewer: PreTrainedModel = copy.deepcopy(model, shared)
-    name, layers = _layers(fewer)
+    name, layers = layers_of(fewer)
     chosen = nn.ModuleList([layers[i] for i in kept])
     for place, layer in enumerate(chosen):
         for part in layer.modules():
@@ -39,17 +39,4 @@ def with_layers(model: PreTrainedModel, kept: Sequence[int]) -> PreTrainedModel:
 
 def count_of(model: PreTrainedModel) -> int:
     """How many layers it has. Raises ModelError where they are not to be found."""
-    return len(_layers(model)[1])
-
-
-def _layers(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
-    """The list of its layers, and what the model calls it."""
-    count = getattr(model.config, "num_hidden_layers", 0)
-    lists = [(name, each) for name, each in model.named_modules() if isinstance(each, nn.ModuleList)]
-    found = [(name, each) for name, each in lists if len(each) == count]
-    if len(found) != 1:
-        raise ModelError(
-            f"The layers of {model.config.model_type} are not where they are expected, so none can be left out; take "
-            "another drafter."
-        )
-    return found[0]
+    return len(layers_of(model)[1])

@@ -1,8 +1,9 @@
 """The forward pass of an EAGLE-3 head over a cache of rows. Knows weights and tensors; knows no files, no prefixes.
 
 Li et al. 2025, 'EAGLE-3' (arXiv 2503.01840). Row j of a text reads the embedding of token j + 1 beside a state: that of
-token j, made by `fc` of what entered some layers of the target, or what the head itself made of the row before. What
-the row makes is the state of the next row, and what `norm` and `lm_head` make of it are the logits of token j + 2.
+token j, made by `fc` of what entered some layers of the target (or the target's own, if the head has no `fc`), or what
+the head itself made of the row before. What the row makes is the state of the next row, and what `norm` and `lm_head`
+make of it are the logits of token j + 2.
 
 In float32 on the CPU a row's result is the same, bit for bit, whatever else is in the batch; see `row_invariance`.
 """
@@ -59,8 +60,8 @@ class HeadWeights:
     """Of attention."""
     embedding: Tensor
     """[V, H]."""
-    fc: Tensor
-    """[k Ht, H]."""
+    fc: Tensor | None
+    """[k Ht, H]; None if the features are H wide and serve as states."""
     qkv: Tensor
     """[2 H, (heads + 2 groups) D]."""
     attention_out: Tensor
@@ -104,11 +105,12 @@ class HeadWeights:
         def columns(*names: str) -> Tensor:
             return torch.cat([tensors[f"{name}.weight"] for name in names]).t().contiguous()
 
-        fc, head = columns("fc"), columns("lm_head")
+        fc, head = columns("fc") if "fc.weight" in tensors else None, columns("lm_head")
         qkv = columns("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
         attention_out, down = columns("self_attn.o_proj"), columns("mlp.down_proj")
         gate_up = columns("mlp.gate_proj", "mlp.up_proj")
-        exact = fc.device.type == "cpu" and fc.dtype == torch.float32
+        exact = head.device.type == "cpu" and head.dtype == torch.float32
+        added = [each for each in (fc, attention_out, down) if each is not None]
         return cls(
             heads=heads,
             embedding=tensors["embed_tokens.weight"],
@@ -125,9 +127,9 @@ class HeadWeights:
             },
             normed_residual=normed_residual,
             normed_output=normed_output,
-            rotary=LlamaRotaryEmbedding(rotary).to(fc.device),
+            rotary=LlamaRotaryEmbedding(rotary).to(head.device),
             kernels=kernels,
-            batching=invariant(kernels, qkv, gate_up, (fc, attention_out, down), head, heads) if exact else None,
+            batching=invariant(kernels, qkv, gate_up, added, head, heads) if exact else None,
         )
 
 
@@ -135,7 +137,7 @@ class EagleNetwork:
     """A pass over weights that others may share, with a cache of its own."""
 
     def __init__(self, weights: HeadWeights):
-        self.device, self.dtype = weights.fc.device, weights.fc.dtype
+        self.device, self.dtype = weights.down.device, weights.down.dtype
         self._weights = weights
         heads = weights.heads
         self._rows = Rows(KVShape(1, 2 * heads.keys, heads.size, LONGEST, self.dtype, self.device))
@@ -148,12 +150,14 @@ class EagleNetwork:
     def states(self, features: Tensor) -> Tensor:
         """The states [B, n, H] of features [B, n, k Ht]."""
         w, (b, n) = self._weights, features.shape[:2]
+        if w.fc is None:
+            return features.to(self.dtype)
         x = features.flatten(0, 1).to(self.dtype)
         most = len(x) if w.batching is None else w.batching.rows.most
-        made = [self._state(part) for part in torch.split(x, most)] if len(x) else [x.new_empty(0, w.fc.shape[1])]
+        made = [self._state(part, w.fc) for part in torch.split(x, most)] if len(x) else [x.new_empty(0, w.fc.shape[1])]
         return torch.cat(made).view(b, n, w.fc.shape[1])
 
-    def _state(self, x: Tensor) -> Tensor:
+    def _state(self, x: Tensor, fc: Tensor) -> Tensor:
         w, count = self._weights, len(x)
         if "input_norm" in w.norms:
             x = w.norms["input_norm"](x)
@@ -162,7 +166,7 @@ class EagleNetwork:
             features = torch.split(x, [len(w.norms[name].weight) for name in each], -1)
             x = torch.cat([w.norms[f"fc_norm.{i}"](feature) for i, feature in enumerate(features)], -1)
         x = self._filled(x)
-        return leading(w.kernels.product(x, w.fc, x.new_zeros(len(x), w.fc.shape[1])), count)
+        return leading(w.kernels.product(x, fc, x.new_zeros(len(x), fc.shape[1])), count)
 
     @on_shared_cores
     def read(

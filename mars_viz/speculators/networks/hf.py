@@ -29,7 +29,7 @@ from mars_viz.errors import ModelError
 from mars_viz.speculators.device_errors import inference, is_gone, lacks_memory
 from mars_viz.speculators.device_map import place_of
 from mars_viz.speculators.networks.cache_pool import SLACK
-from mars_viz.speculators.networks.layer_inputs import LayerInputs
+from mars_viz.speculators.networks.layer_inputs import LayerInputs, last_states
 from mars_viz.speculators.networks.tree_mask import TreeMask
 from mars_viz.speculators.threads import on_shared_cores
 
@@ -186,9 +186,11 @@ class PlainNetwork:
             row.cache = row.cache or _cache_of(self._config)
             name = "past_key_values" if "past_key_values" in self._accepts else "cache_params"
             options |= {"use_cache": True, name: row.cache}
-        output = self._model(input_ids=ids, **options)
+        with last_states(self._model, self.inputs.layers) as last:
+            output = self._model(input_ids=ids, **options)
         if self.inputs:  # hidden_states[i] enters layer i
-            self.inputs.put([slot], [row.read], [output.hidden_states[i] for i in self.inputs.layers])
+            states = dict(enumerate(output.hidden_states)) | last
+            self.inputs.put([slot], [row.read], [states[i] for i in self.inputs.layers])
         row.read = end
         return output.logits[0, -rows:, : self._vocabulary_size].float()
 

@@ -1,11 +1,21 @@
-"""What enters some layers of a model, kept for every token that a cache holds. Knows rows and places; no weights."""
+"""Inputs of some layers of a model, kept for every token that a cache holds, and how transformers' pass gives the last
+two hidden states."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from mars_viz.errors import ModelError
+
+NORMED = -1
+"""Stands for the output of the last norm, which the output head reads. The number of layers, L, stands for the output
+of the last layer before that norm."""
 
 LEAST = 256
 """Places of a row at the least."""
@@ -15,7 +25,7 @@ class LayerInputs:
     """The inputs of some layers side by side, by row and place of a cache, which they follow."""
 
     def __init__(self, layers: Sequence[int] = ()):
-        """Of these layers, counted from 0; nothing is held yet."""
+        """Keep the inputs of these layers, counted from 0; L and `NORMED` stand for what follows the last one."""
         self.layers = tuple(layers)
         """In the order in which they stand side by side."""
         self._held = torch.empty(0, 0, 0)  # [rows, places, layers · E]
@@ -54,3 +64,40 @@ class LayerInputs:
         if have_rows:
             grown[:have_rows, :have_places] = self._held
         self._held = grown
+
+
+def layers_of(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
+    """Return the list of the model's layers and its name. Raises ModelError if it is not found."""
+    count = getattr(model.config.get_text_config(), "num_hidden_layers", 0)
+    lists = [(name, each) for name, each in model.named_modules() if isinstance(each, nn.ModuleList)]
+    found = [(name, each) for name, each in lists if len(each) == count]
+    if len(found) > 1:  # such as experts
+        found = [(name, each) for name, each in found if isinstance(each[0], GradientCheckpointingLayer)]
+    if len(found) != 1:
+        raise ModelError(
+            f"The layers of {model.config.model_type} are not where they are expected, so no drafter can use them; "
+            "take another drafter."
+        )
+    return found[0]
+
+
+@contextmanager
+def last_states(model: PreTrainedModel, layers: Sequence[int]) -> Iterator[dict[int, Tensor]]:
+    """Collect the output of the last layer and of the last norm, each [1, n, E], during one pass, if `layers` asks for
+    them. transformers' own hidden_states[L] is after the norm in most models."""
+    found: dict[int, Tensor] = {}
+    hooks = []
+    if max(layers, default=0) == model.config.get_text_config().num_hidden_layers:
+        last = layers_of(model)[1][-1]
+        hooks.append(last.register_forward_hook(lambda _, __, output: found.update({max(layers): _first(output)})))
+    if NORMED in layers:
+        hooks.append(model.base_model.register_forward_hook(lambda _, __, output: found.update({NORMED: output[0]})))
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _first(output: Tensor | tuple[Tensor, ...]) -> Tensor:
+    return output if isinstance(output, Tensor) else output[0]

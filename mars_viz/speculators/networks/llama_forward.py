@@ -19,6 +19,7 @@ from transformers.models.mistral.modeling_mistral import MistralForCausalLM, Mis
 from transformers.models.qwen2.modeling_qwen2 import Qwen2ForCausalLM, Qwen2RMSNorm
 from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM, Qwen3RMSNorm
 
+from mars_viz.speculators.networks.layer_inputs import NORMED
 from mars_viz.speculators.networks.tree_mask import TreeMask
 
 SHAPED = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
@@ -207,7 +208,7 @@ class Body:
     ) -> Tensor:
         """Raw float32 logits [B, rows, V] after the last `rows` of the tokens [B, n], which the cache holds then.
 
-        `entered` gets the inputs [B, n, E] of every layer.
+        `entered` gets the inputs [B, n, E] of every layer, the last one's output and that of the last norm.
         """
         (b, n), heads, groups = tokens.shape, self.heads, self.groups
         shared = heads // groups  # queries of so many heads see the same keys: they are asked together
@@ -242,6 +243,8 @@ class Body:
             x = x + layer.out(mixed.permute(0, 3, 1, 2, 4).reshape(b, n, -1))
             gate, up = layer.gate_up(layer.between(x)).chunk(2, -1)
             x = x + layer.down(layer.act(gate) * up)
+        if entered is not None:
+            entered[len(self.layers)], entered[NORMED] = x, self.norm(x)
         return self.head(self.norm(x[:, n - rows :])).float()
 
     def _turns(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:

@@ -20,7 +20,7 @@ from transformers import LlamaForCausalLM, PreTrainedModel
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
 from mars_viz.speculators.networks.kv_cache import IdleCaches, KVShape
-from mars_viz.speculators.networks.layer_inputs import LayerInputs
+from mars_viz.speculators.networks.layer_inputs import NORMED, LayerInputs
 from mars_viz.speculators.networks.row_invariance import MOST, Batching, Heads, Kernels, gated, invariant
 from mars_viz.speculators.networks.tree_mask import TreeMask
 from mars_viz.speculators.threads import on_shared_cores
@@ -59,6 +59,8 @@ class Weights:
     """float32 [V, E]."""
     layers: tuple[PackedLayer, ...]
     """From the embedding up."""
+    norm: Tensor
+    """float32 [E]; the last norm's weight, times √E."""
     head: Tensor
     """float32 [E, V]; the last norm's weight is folded in."""
     turns: Tensor
@@ -107,6 +109,7 @@ def pack(model: LlamaForCausalLM, vocabulary_size: int, kernels: Kernels = Kerne
         epsilon=float(config.rms_norm_eps) * width,
         embedding=body.embed_tokens.weight,
         layers=layers,
+        norm=body.norm.weight * math.sqrt(width),
         head=head,
         turns=torch.complex(cosine[0, :, : size // 2], sine[0, :, : size // 2]).unsqueeze(1),
         causal=torch.full((places + MOST, places), -torch.inf).triu_(1),
@@ -209,7 +212,7 @@ class PackedLlama:
         entered = {}
         for i, (layer, cache) in enumerate(zip(w.layers, self._rows.layers, strict=True)):
             if i in self.inputs.layers:
-                entered[i] = leading(x, b * m).view(b, m, -1)[:, :n]
+                entered[i] = x
             qkv = leading(product(normed(x, w.epsilon), layer.qkv, None), b * m)
             qkv = qkv.view(b, m, w.heads + 2 * w.groups, -1)
             _pairs(qkv[:, :, : w.heads + w.groups]).mul_(at.turns)
@@ -221,7 +224,9 @@ class PackedLlama:
             x = product(filled(mixed, at.rows), layer.attention_out, x)
             x = product(gated(product(normed(x, w.epsilon), layer.gate_up, None)), layer.down, x)
         if self.inputs:
-            self.inputs.put(range(first, first + b), starts, [entered[i] for i in self.inputs.layers])
+            entered[len(w.layers)], entered[NORMED] = x, normed(x, w.epsilon) * w.norm
+            states = [leading(entered[i], b * m).view(b, m, -1)[:, :n] for i in self.inputs.layers]
+            self.inputs.put(range(first, first + b), starts, states)
         return leading(leading(x, b * m).view(b, m, -1), n, 1)
 
     def _logits(self, x: Tensor) -> Tensor:
