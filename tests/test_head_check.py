@@ -20,6 +20,7 @@ from mars_viz.run import Settings
 from mars_viz.speculators import head_check
 from mars_viz.speculators.autoregressive import Alone, decode_alone
 from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.drafters.eagle3_layers import KEY
 from mars_viz.speculators.head_check import CheckingHead
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.networks.eagle3_head import EagleNetwork
@@ -104,6 +105,38 @@ def test_a_head_of_another_vocabulary_agrees_with_nothing(tmp_path: Path, capsys
     told = json.loads(capsys.readouterr().out)
     assert told["head"] == "eagle3:turned" and told["depths"][0]["true_features"]["estimate"] < 0.25
     assert "the head reads other layers" in told["findings"][0]
+    assert len(told["tried"]) == 4 and "None of 3 other choices" in told["findings"][0]
+    assert told["tried"][0]["first"]["estimate"] == told["depths"][0]["own_states"]["estimate"]
+
+
+def test_other_layers_are_tried_if_its_own_are_a_guess(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The built-in head, whose configuration names layers that it was not trained on."""
+    folder = tmp_path / "head"
+    shutil.copytree(demo.EAGLE3, folder)
+    config = json.loads((folder / "config.json").read_text())
+    del config[KEY]
+    (folder / "config.json").write_text(json.dumps(config | {"eagle_config": {KEY: [0, 1, 2]}}))
+    (tmp_path / "prompts.txt").write_text("\n".join(PROMPTS), encoding="utf-8")
+    options = ["--prompts", str(tmp_path / "prompts.txt"), "--depth", "2", "--tokens", "14"]
+    assert cli.main(["heads", str(folder), *options, "--json"]) == 0
+    said = capsys.readouterr()
+    told = json.loads(said.out)
+    assert "inputs of layers 1, 2 and 3 of the target" in said.err and "which is a guess" in said.err
+    used, *others = told["tried"]
+    best = next(each for each in others if each["setting"] == '"eagle_aux_hidden_state_layer_ids": [2, 4, 5]')
+    assert told["guess"] and used["gain"]["estimate"] == 0
+    assert best["first"]["estimate"] > used["first"]["estimate"]
+    assert best["gain"]["estimate"] == pytest.approx(best["accepted"]["estimate"] - used["accepted"]["estimate"])
+    assert best["accepted"] == max((each["accepted"] for each in told["tried"]), key=lambda each: each["estimate"])
+    assert best["gain"]["low"] > 0 and best["setting"] in told["findings"][0]
+    assert cli.main(["heads", str(folder), *options]) == 0
+    table = capsys.readouterr().out
+    assert all(each["reads"] in table for each in told["tried"]) and "Other layers fit better" in table
+    (folder / "config.json").write_text(json.dumps(config | json.loads(f"{{{best['setting']}}}")))
+    assert cli.main(["heads", str(folder), *options, "--json"]) == 0
+    mended = json.loads(capsys.readouterr().out)
+    assert mended["findings"] == ["Nothing stands out."] and not mended["guess"] and not mended["tried"]
+    assert mended["depths"][0]["own_states"] == best["first"]
 
 
 @pytest.mark.parametrize(

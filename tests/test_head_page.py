@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from mars_viz import figures
-from mars_viz.analysis.head_agreement import NOTHING, DepthAgreement, HeadCheck
+from mars_viz.analysis.head_agreement import NOTHING, DepthAgreement, HeadCheck, LayerTrial
 from mars_viz.analysis.intervals import Interval, Method
 from mars_viz.errors import PromptError
 from mars_viz.figures.head_agreement import head_agreement
@@ -111,6 +111,18 @@ def test_what_stands_out_is_said(folder, check):
     check.held.set()
     tab = wait(press(opened(drafter="eagle3"), "Check the head"), "Stop")
     assert "Agreement falls to 20% at depth 2" in notes(tab) and NOTHING not in notes(tab)
+
+
+def test_other_layers_that_were_tried_are_said(folder, check):
+    tried = [
+        LayerTrial(f"inputs of layer {i}", f'"layers": [{i}]', share(rate), share(rate), share(rate - 0.3))
+        for i, rate in ((2, 0.3), (3, 0.7))
+    ]
+    check.found = replace(SOUND, guess="its config.json names none", tried=tuple(tried))
+    check.held.set()
+    said = notes(wait(press(opened(drafter="eagle3"), "Check the head"), "Stop"))
+    assert "agree at depth 1, 0.700 tokens kept: inputs of layer 3." in said
+    assert "[3] into its config.json in place of" in said
 
 
 def test_a_stopped_check_keeps_what_it_knew_and_says_where_that_is_nothing(folder, check, monkeypatch):

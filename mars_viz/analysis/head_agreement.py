@@ -33,6 +33,22 @@ class DepthAgreement:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerTrial:
+    """Drafts of a head that reads some hidden states of its target."""
+
+    reads: str
+    """Which, in words."""
+    setting: str
+    """The entry of config.json that names them."""
+    first: Interval
+    """Share that agrees at depth 1."""
+    accepted: Interval
+    """Mean of tokens of a draft that agree until the first that does not."""
+    gain: Interval
+    """The same, less that of the layers that the head reads, text by text."""
+
+
+@dataclass(frozen=True, slots=True)
 class HeadCheck:
     """What was found."""
 
@@ -50,15 +66,24 @@ class HeadCheck:
     """Share of the target's probability on tokens that the head can draft, on average."""
     best_held: Interval
     """Share of positions whose best token is one of those."""
+    guess: str = ""
+    """Why the layers that it reads may be the wrong ones; empty if its configuration names them."""
+    tried: tuple[LayerTrial, ...] = ()
+    """Of the layers that it reads, then of others; empty if no others were tried."""
 
     @property
     def findings(self) -> tuple[str, ...]:
         """What stands out, and what it means; sentences."""
         found, first = [], self.depths[0].true_features.estimate
-        if first < LOW:
+        best = max(self.tried, key=lambda each: each.accepted.estimate, default=None)
+        others = "" if best is None else self._others(best)
+        better = best is not None and best.gain.low > 0
+        if better:
+            found.append(others)
+        elif first < LOW:
             found.append(
                 f"Even at depth 1 only {first:.0%} agree: the head reads other layers than it was "
-                "trained on, its d2t table is read wrongly, or it was trained for another target."
+                f"trained on, its d2t table is read wrongly, or it was trained for another target. {others}".rstrip()
             )
         elif len(self.depths) > 1:
             true, own = self.depths[1].true_features.estimate, self.depths[1].own_states.estimate
@@ -73,7 +98,22 @@ class HeadCheck:
                 f"Its vocabulary holds {self.coverage.estimate:.0%} of the target's probability, which no acceptance "
                 "can exceed: take a larger one, or one of the texts that are served."
             )
+        if self.guess and not better:
+            found.append(f"Which layers it reads is a guess: {self.guess}. {others * (first >= LOW)}".rstrip())
         return tuple(found) or (NOTHING,)
+
+    def _others(self, best: LayerTrial) -> str:
+        """How the best of the layers that were tried compare with those that it reads; a sentence or two."""
+        used, count = self.tried[0], len(self.tried) - 1
+        if best is used:
+            return f"None of {count} other choices of layers keeps more tokens of a draft."
+        kept = f"{best.accepted.estimate:.2f} tokens of a draft agree in place of {used.accepted.estimate:.2f}"
+        if not best.gain.low > 0:
+            return f"Reading the {best.reads}, the best of {count} other choices, {kept}, which may be chance."
+        return (
+            f"Other layers fit better: reading the {best.reads}, {kept}. Write {best.setting} into its config.json in "
+            "place of its other entries about layers."
+        )
 
 
 def counts(agreed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

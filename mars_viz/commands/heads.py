@@ -34,8 +34,8 @@ def run(options: argparse.Namespace) -> None:
 
     checking = CheckingHead(backend, prompts, depth=options.depth, tokens=options.tokens)
     with progress_bar()(desc="Drafting", total=len(prompts), unit=" texts") as bar:
-        for _ in checking:
-            bar.update()
+        for share_done in checking:  # 1 from the last text on, while other layers are tried
+            bar.update(share_done * len(prompts) - bar.n)
     for sentence in backend.notes:
         note(sentence)
     found = checking.result()
@@ -47,7 +47,14 @@ def run(options: argparse.Namespace) -> None:
     for each in found.depths:
         say(f"{each.depth:>5}   {share(each.true_features):<26}  {share(each.own_states)}")
     say("", f"Its vocabulary holds {share(found.coverage)} of the target's probability, and the target's best token at")
-    say(f"{share(found.best_held)} of the positions.", "", *found.findings)
+    say(f"{share(found.best_held)} of the positions.", "")
+    if found.tried:
+        say("agree at depth 1            tokens kept of a draft   reads (first as it does, then others)")
+        for trial in found.tried:
+            kept = f"{trial.accepted.estimate:.2f} ({trial.accepted.low:.2f} to {trial.accepted.high:.2f})"
+            say(f"{share(trial.first):<26}  {kept:<22}   {trial.reads}")
+        say("")
+    say(*found.findings)
 
 
 def share(interval: Interval) -> str:

@@ -5,6 +5,8 @@ The texts are the target's own, greedily. After each of their tokens the head dr
 target's true features alone; each further one on what the head made of its own states. So the first tokens of drafts
 that follow one another say what it would do at each depth if it were always fed the truth, and the drafts themselves
 what it does: a gap between the two is the price of its own states.
+
+If the layers that the head reads are a guess, or it hardly agrees, it also drafts along the texts with other layers.
 """
 
 from __future__ import annotations
@@ -15,14 +17,16 @@ from itertools import islice
 import numpy as np
 import torch
 
-from mars_viz.analysis.head_agreement import DepthAgreement, HeadCheck, counts
+from mars_viz.analysis.head_agreement import LOW, DepthAgreement, HeadCheck, LayerTrial, counts
 from mars_viz.analysis.intervals import ratio
 from mars_viz.errors import PromptError, SettingError
 from mars_viz.run import Settings
 from mars_viz.speculators.autoregressive import decode_alone
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.device_errors import inference
-from mars_viz.speculators.draft import FollowsTarget, TopLogits
+from mars_viz.speculators.draft import TopLogits
+from mars_viz.speculators.drafters.eagle3 import Eagle3Drafter
+from mars_viz.speculators.drafters.eagle3_layers import Reading
 from mars_viz.walk import Prefix
 
 TOGETHER = 16
@@ -44,19 +48,29 @@ class CheckingHead:
             least = max(self._least, 1)
             raise SettingError(f"A check to depth {depth} needs at least {least} tokens of each text; ask for more.")
         self._settings = Settings(rule="strict", gamma=depth, max_new_tokens=tokens)
-        if not isinstance(backend.drafter.open(self._settings), FollowsTarget):
+        drafter = backend.drafter.open(self._settings)
+        if not isinstance(drafter, Eagle3Drafter):
             raise SettingError(f"{backend.drafter.name} is no head; take a drafter such as eagle3:HEADDIR.")
+        self._readings, self._vocabulary = drafter.readings, drafter.vocabulary
         self._backend, self._depth = backend, depth
         self._prompts = [backend.prompt_ids(prompt, self._settings) for prompt in prompts]
+        self._texts: list[tuple[Prefix, Prefix]] = []  # prompts, and what the target wrote after them
         self._agreed: list[np.ndarray] = []  # of each text, bool [drafts, depth]
+        self._others: list[list[np.ndarray]] = []  # the same of each reading after the first
         self._held: list[np.ndarray] = []  # of each text, float64 [positions, 2]
 
     def __iter__(self) -> Iterator[float]:
         for done, prompt in enumerate(self._prompts, start=1):
             text = decode_alone(self._backend, prompt, self._settings).token_ids
             if len(text) >= self._least:
-                self._agreed.append(self._drafted_along(prompt, text))
+                self._texts.append((prompt, text))
+                self._agreed.append(self._drafted_along(prompt, text, self._readings[0]))
+                self._held.append(self._reach(prompt, text))
             yield done / len(self._prompts)
+        if self.tells and (self._readings[0].guess or np.concatenate(self._agreed)[:, 0].mean() < LOW):
+            for reading in self._readings[1:]:
+                self._others.append([self._drafted_along(*each, reading) for each in self._texts])
+                yield 1.0
 
     @property
     def tells(self) -> bool:
@@ -86,11 +100,35 @@ class CheckingHead:
             ),
             coverage=ratio(held[:, 0], positions),
             best_held=ratio(held[:, 1], positions),
+            guess=self._readings[0].guess,
+            tried=self._trials() if self._others else (),
         )
 
-    def _drafted_along(self, prompt: Prefix, text: Prefix) -> np.ndarray:
+    def _trials(self) -> tuple[LayerTrial, ...]:
+        """What came of each reading that was tried, the one in use first."""
+        drafts = np.array([len(each) for each in self._agreed], np.float64)
+        every = [self._agreed, *self._others]
+        firsts = [np.array([each[:, 0].sum() for each in agreed], np.float64) for agreed in every]
+        kept = [
+            np.array([np.logical_and.accumulate(each, axis=1).sum() for each in agreed], np.float64) for agreed in every
+        ]
+        return tuple(
+            LayerTrial(
+                reading.words,
+                reading.setting,
+                ratio(first, drafts),
+                ratio(accepted, drafts),
+                ratio(accepted - kept[0], drafts),
+            )
+            for reading, first, accepted in zip(self._readings, firsts, kept, strict=False)
+        )
+
+    def _drafted_along(self, prompt: Prefix, text: Prefix, reading: Reading) -> np.ndarray:
         """bool [drafts, depth]; whether each token of the draft after each token of the text is the text's next one."""
-        target, drafter = self._backend.opened(self._settings)
+        target, drafter = self._backend.target.open(), self._backend.drafter.open(self._settings)
+        assert isinstance(drafter, Eagle3Drafter)
+        drafter.layers = reading.layers
+        drafter.follow(target)
         whole, depth = prompt + text, self._depth
         prefixes = iter([whole[:end] for end in range(len(prompt), len(whole) - depth + 1)])
         agreed: list[list[bool]] = []
@@ -102,12 +140,17 @@ class CheckingHead:
                 for prefix, tokens in zip(some, draft.tokens.tolist(), strict=True):
                     following = whole[len(prefix) : len(prefix) + depth]
                     agreed.append([one == other for one, other in zip(tokens, following, strict=True)])
-            ids = torch.tensor([whole[len(prompt) :]], dtype=torch.int64, device=target.device)
-            scored = self._backend.target.open().score([prompt], ids[:, :-1])
+        return np.array(agreed, bool)
+
+    def _reach(self, prompt: Prefix, text: Prefix) -> np.ndarray:
+        """float64 [positions, 2]; the target's probability on the head's tokens, and 1 if its best is one of them."""
+        target = self._backend.target.open()
+        with inference():
+            ids = torch.tensor([text], dtype=torch.int64, device=target.device)
+            scored = target.score([prompt], ids[:, :-1])
             assert not isinstance(scored, TopLogits), "a head reads a model of this machine"
             laws = scored[0].softmax(-1)  # [positions, V]
-            tokens = torch.arange(laws.shape[-1]) if draft.vocabulary is None else draft.vocabulary
+            tokens = torch.arange(laws.shape[-1]) if self._vocabulary is None else self._vocabulary
             inside = laws[:, tokens].sum(-1)
             best = torch.isin(laws.argmax(-1), tokens.to(laws.device))
-        self._held.append(torch.stack([inside.double(), best.double()], 1).cpu().numpy())
-        return np.array(agreed, bool)
+        return torch.stack([inside.double(), best.double()], 1).cpu().numpy()

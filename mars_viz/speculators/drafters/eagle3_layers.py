@@ -69,9 +69,8 @@ def reading_of(config: Mapping[str, Any], last_alone: bool, target: TargetShape,
     if last_alone:
         return Reading((NORMED,), count)
     nested = config.get("eagle_config")
-    listed = nested.get(KEY) if isinstance(nested, dict) else None
-    inner = _whole(listed, head) if listed else ()
-    outer = _whole(config[KEY], head) if config.get(KEY) else ()
+    inner = _listed(nested, head) if isinstance(nested, dict) else ()
+    outer = _listed(config, head)
     following = tuple(layer + 1 for layer in inner)  # inputs, if the list names outputs
     if outer:
         layers = outer
@@ -105,7 +104,11 @@ def _usual(count: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys((2, count // 2, count - 3)))
 
 
-def _whole(listed: object, head: str) -> tuple[int, ...]:
+def _listed(config: Mapping[str, Any], head: str) -> tuple[int, ...]:
+    """The layers that it names; none if it leaves them open."""
+    listed = config.get(KEY, [])
+    if listed is None:
+        return ()
     if not isinstance(listed, list) or any(isinstance(each, bool) or not isinstance(each, int) for each in listed):
         raise ModelError(f"{KEY} in the config.json of {head} is no list of whole numbers.")
     return tuple(listed)

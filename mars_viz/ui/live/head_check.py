@@ -103,6 +103,10 @@ def _found(check: HeadCheck) -> None:
     with said:
         for sentence in check.findings:
             theme.small(sentence) if sentence == NOTHING else theme.note(sentence)
+        for trial in check.tried:
+            theme.small(
+                f"{share(trial.first)} agree at depth 1, {number(trial.accepted.estimate)} tokens kept: {trial.reads}."
+            )
         theme.small(
             f"{counted(check.drafts, 'draft')} of {check.head} along {counted(check.texts, 'text')} that "
             f"{check.target} wrote by itself. True features say what the head has learnt, its own states what becomes "
