@@ -318,7 +318,7 @@ EXPLORE = (
     *choice("Run", link("run"), text(".explorer .stream"), words="kind sampled", leaves=True),
     Control(
         "button",
-        "Open the zip of a run's folder, or an engine's JSON › Upload",
+        "Open the zip of a run's folder, or an engine's responses › Upload",
         uploaded(lambda: ("run.zip", write_zip(load_run(samples.RUNS / "5-addition-mars")))),
         (link("run"), text(".explorer .stream")),
         "Open or save",
@@ -507,7 +507,7 @@ TUNE = (
         for name in (
             "Acceptance as each engine defines it",
             "Evidence pack and engine settings",
-            "Read vLLM's per-request metrics",
+            "Read an engine's counts",
         )
     ),
     *choice("Figure", figures(), inside="All figures along the dial"),
@@ -516,7 +516,7 @@ TUNE = (
     *number("Repetitions", "2", inside=CLOCK),
     Control("button", "Save as vLLM's per-request metrics", saved("json"), (), "Acceptance as each engine defines it"),
     Control("button", "Download the evidence pack", saved("zip"), (), "Evidence pack and engine settings"),
-    Control("button", "JSON or JSONL of responses, * › Upload", HOVER, (), "Read vLLM's per-request metrics"),
+    Control("button", "JSON or JSONL of responses, * › Upload", HOVER, (), "Read an engine's counts"),
     Control("figure", "area", CAMERA),
     Control("figure", "area", dragged(60, 60), (figures(),)),
     Control("figure", "area", DOUBLE, (figures(),)),

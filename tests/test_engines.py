@@ -16,15 +16,20 @@ from sweep_cases import toy_sweep
 
 from mars_viz.analysis.counts import WARNING, AcceptanceCounts, position_rates, synthetic_settings, totals_by_step
 from mars_viz.analysis.definitions import DEFINITIONS, Bonus, ByPosition, Evidence, Pooling
+from mars_viz.analysis.engine_counts import parse_counts
 from mars_viz.analysis.engines import Within, acceptance_table, resampled
 from mars_viz.analysis.intervals import Bootstrap, Method
 from mars_viz.analysis.metrics import summary
-from mars_viz.analysis.vllm_metrics import parse_vllm_metrics, vllm_metrics
+from mars_viz.analysis.vllm_metrics import vllm_metrics
 from mars_viz.errors import BadInput
 from mars_viz.rules import rule_named
 from mars_viz.run import Piece, Provenance, Run, Settings
 from mars_viz.sweep import load_sweep
 from mars_viz.walk import Answer, Ending, walk
+
+
+def vllm_counts_of(text: str) -> list[AcceptanceCounts]:
+    return [each.counts for each in parse_counts(text)]
 
 
 def counts(accepted, drafted, completion=None, gamma=3, name="a", **more) -> AcceptanceCounts:
@@ -209,7 +214,7 @@ def test_of_a_response_the_prefills_token_is_no_steps():
     metrics = vllm_metrics(counts([1, 3], [3, 3]))
     for completion, reached in ((1 + 2 + 4, 4), (1 + 2 + 3, 4), (1 + 2 + 2, 3), (1 + 2 + 1, 2)):
         response = {"usage": {"completion_tokens": completion}, "metrics": {"speculative_decoding": metrics}}
-        (found,) = parse_vllm_metrics(json.dumps(response))
+        (found,) = vllm_counts_of(json.dumps(response))
         assert found.reached_total == reached
         assert acceptance_table([found])[-1].rate == reached / completion
 
@@ -377,7 +382,7 @@ def test_export_by_hand():
 
 
 def test_the_documented_example_is_read_and_written():
-    (found,) = parse_vllm_metrics(json.dumps(DOCUMENTED))
+    (found,) = vllm_counts_of(json.dumps(DOCUMENTED))
     assert (found.steps, found.accepted_total, found.ordered, found.completion_tokens) == (43, 10, False, None)
     assert vllm_metrics(found) == DOCUMENTED
     row = acceptance_table([found])[0]
@@ -390,11 +395,11 @@ def test_a_whole_response_tells_more():
         "usage": {"completion_tokens": 10, "prompt_tokens": 3},
         "metrics": {"speculative_decoding": vllm_metrics(FIRST)},
     }
-    (found,) = parse_vllm_metrics(json.dumps(response))
+    (found,) = vllm_counts_of(json.dumps(response))
     assert (found.name, found.completion_tokens, found.ordered) == ("cmpl-1", 10, True)
     both = json.dumps(response) + "\n\n" + json.dumps(DOCUMENTED)
-    assert [each.name for each in parse_vllm_metrics(both)] == ["cmpl-1", "request 2"]
-    assert len(parse_vllm_metrics(json.dumps([response, DOCUMENTED]))) == 2
+    assert [each.name for each in vllm_counts_of(both)] == ["cmpl-1", "request 2"]
+    assert len(vllm_counts_of(json.dumps([response, DOCUMENTED]))) == 2
 
 
 @st.composite
@@ -407,7 +412,7 @@ def any_counts(draw):
 
 @given(any_counts())
 def test_written_and_read_again(found):
-    (again,) = parse_vllm_metrics(json.dumps(vllm_metrics(found), allow_nan=False))
+    (again,) = vllm_counts_of(json.dumps(vllm_metrics(found), allow_nan=False))
     drafts = found.drafted > 0
     assert again.accepted.tolist() == found.accepted[drafts].tolist()
     assert again.drafted.tolist() == found.drafted[drafts].tolist()
@@ -454,7 +459,7 @@ WRONG = [
 @pytest.mark.parametrize(("change", "reason"), WRONG, ids=range(len(WRONG)))
 def test_metrics_that_contradict_themselves(change, reason):
     with pytest.raises(BadInput, match=reason) as caught:
-        parse_vllm_metrics(json.dumps([DOCUMENTED, DOCUMENTED | change]))
+        vllm_counts_of(json.dumps([DOCUMENTED, DOCUMENTED | change]))
     assert "request 2" in str(caught.value) and "Export it again" in str(caught.value)
 
 
@@ -463,14 +468,14 @@ def test_what_is_no_file_of_metrics():
         b"{": "Line 1 is no JSON",
         b"[]": "no metrics in it",
         b"": "no metrics in it",
-        b"3": "no speculative_decoding object",
-        b'{"metrics": null}': "no speculative_decoding object",
+        b"3": "is no JSON",
+        b'{"metrics": null}': "no counts of speculative decoding",
         b"[" * 10**5: "is no JSON",
         b'{"usage": {"completion_tokens": -1}, "metrics": {"speculative_decoding": {"num_spec_steps": 0}}}': "no count",
     }
     for data, reason in cases.items():
         with pytest.raises(BadInput, match=reason):
-            parse_vllm_metrics(data.decode())
+            vllm_counts_of(data.decode())
 
 
 # Synthetic acceptance

@@ -16,8 +16,9 @@ from tabs import opened, settled
 from mars_viz import cli
 from mars_viz.analysis.counts import AcceptanceCounts, RequestTotals
 from mars_viz.analysis.draft_log import joined, parse_drafts, parse_log, prefix_key
-from mars_viz.analysis.engine_counts import parse_counts
-from mars_viz.analysis.engines import acceptance_table
+from mars_viz.analysis.engine_counts import EngineRequest, parse_counts
+from mars_viz.analysis.engine_file import EngineFile, read_file
+from mars_viz.analysis.engines import EngineRow, acceptance_table
 from mars_viz.analysis.served_rounds import rejection_bound
 from mars_viz.analysis.vllm_responses import parse_responses
 from mars_viz.demo.prompts import STORIES
@@ -112,6 +113,202 @@ def test_what_an_engine_does_not_tell_stays_unknown():
 def test_counts_that_cannot_be(value, said):
     with pytest.raises(BadInput, match=said):
         parse_counts(json.dumps(value))
+
+
+LLAMA = {"choices": [{"index": 0, "message": {"content": "x"}}], "id": "c", "usage": {"completion_tokens": 16}}
+VLLM = {
+    "acceptance_histogram": [2, 2, 1, 1],
+    "num_spec_steps": 6,
+    "num_accepted_draft_tokens": 7,
+    "num_draft_tokens": 11,
+    "num_spec_tokens": 3,
+}
+
+
+def llama(drafted: int, accepted: int, **more) -> dict:
+    return LLAMA | {"timings": {"predicted_n": 16, "draft_n": drafted, "draft_n_accepted": accepted}} | more
+
+
+def rows_of(found: EngineFile) -> dict[str, EngineRow]:
+    return {row.definition.engine: row for row in acceptance_table([each.counts for each in found.requests])}
+
+
+@pytest.mark.parametrize(
+    ("counted", "without"),
+    [
+        (llama(12, 9), LLAMA | {"timings": {"predicted_n": 1}}),
+        (llama(12, 9), {"error": {"message": "busy"}}),
+        ({"metrics": {"speculative_decoding": VLLM}}, {"choices": [{}, {}], "metrics": {"speculative_decoding": None}}),
+        ({"request_perf_metrics": {"speculative_decoding": {"total_draft_tokens": 4}}}, {"outputs": [{"text": "x"}]}),
+        ({"timings": {"draft_rounds": 3, "draft_n": 9}}, {"timings": {"draft_rounds": None, "draft_n": None}}),
+        ({"meta_info": {"spec_verify_ct": 0}}, {"meta_info": {"completion_tokens": 1}}),
+    ],
+)
+def test_a_request_without_counts_does_not_spoil_the_file(counted, without):
+    lines = "\n".join(map(json.dumps, (without, counted, counted)))
+    for text in (lines, json.dumps([counted, counted, without]), json.dumps({"results": [counted, counted, without]})):
+        found = read_file(text)
+        assert (len(found.requests), found.without) == (2, 1)
+    with pytest.raises(BadInput, match="no counts of speculative decoding"):
+        read_file(json.dumps(without))
+
+
+@pytest.mark.parametrize(
+    ("value", "requests"),
+    [
+        ({"model": "m", "results": [llama(12, 9)] * 70}, 70),
+        ({"first": llama(12, 9), "second": {"response": llama(12, 9)}}, 2),
+        ({"choices": [{"meta_info": {"spec_verify_ct": 3}}, {"meta_info": {"spec_verify_ct": 4}}], "id": "n = 2"}, 2),
+        ([[{"meta_info": {"spec_verify_ct": 3}}] * 2, [{"meta_info": {"spec_verify_ct": 3}}] * 2], 4),
+        (llama(12, 9, __verbose={"timings": {"draft_n": 12, "draft_n_accepted": 9}}), 1),
+        ({"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "response": llama(12, 9)}]}, 1),
+    ],
+)
+def test_every_request_in_an_object_counts(value, requests):
+    found = read_file(json.dumps(value))
+    assert (len(found.requests), found.without) == (requests, 0)
+
+
+def test_the_tokens_of_two_choices_are_not_counted_for_each():
+    meta = {"spec_verify_ct": 3, "spec_num_correct_drafts": 5}
+    found = read_file(json.dumps({"choices": [{"meta_info": meta}] * 2, "usage": {"completion_tokens": 16}}))
+    assert [each.counts.completion_tokens for each in found.requests] == [None, None]
+
+
+def test_only_newlines_end_a_line():
+    """JSON strings hold U+2028, U+2029 and U+0085 as they are; values may also be indented."""
+    values = [llama(12, 9, text="a\u2028b\u2029c\x85d"), llama(12, 3)]
+    for indent, end in ((None, "\n"), (None, "\r\n\r\n"), (2, "\n")):
+        text = "".join(json.dumps(each, ensure_ascii=False, indent=indent) + end for each in values)
+        assert rows_of(read_file(text))["llama.cpp"].rate == 0.5
+    with pytest.raises(BadInput, match="Line 2 is no JSON"):
+        read_file("".join(json.dumps(each) + "\n" for each in values)[:-9])
+
+
+def test_drafts_of_variable_length_have_an_interval():
+    """vLLM counts a draft that its grammar emptied as one: 6 drafts, one of them without a token."""
+    by_length = {"acceptance_histogram_by_draft_length": {"0": [1], "1": [0, 2], "3": [1, 0, 1, 1]}}
+    reported = {"mean_acceptance_length": 1 + 7 / 6, "draft_acceptance_rate": 7 / 11}
+    row = rows_of(read_file(json.dumps(VLLM | by_length | reported)))["vLLM"]
+    assert (row.length, row.rate) == (reported["mean_acceptance_length"], reported["draft_acceptance_rate"])
+    assert row.rate_within.interval.low < 7 / 11 < row.rate_within.interval.high
+    assert rows_of(read_file(json.dumps(VLLM)))["vLLM"].rate_within.interval is None
+    steps = {"per_step_accepted": [0, 1, 1, 0, 2, 3], "per_step_drafted": [0, 1, 1, 3, 3, 3]}
+    detailed = rows_of(read_file(json.dumps(VLLM | steps)))["vLLM"]
+    assert (detailed.length, detailed.rate_within) == (row.length, row.rate_within)
+    for wrong in ({"3": [2, 2, 1, 1, 0]}, {"3": [2, 2, 1]}, {"x": [1]}, [1], {"1": [2, 2], "3": [0, 0, 2, 0]}):
+        with pytest.raises(BadInput, match="by_draft_length"):
+            read_file(json.dumps(VLLM | {"acceptance_histogram_by_draft_length": wrong}))
+
+
+def test_counts_of_mlx_vlm_and_lm_studio():
+    timings = {"predicted_n": 111, "draft_kind": "mtp", "draft_rounds": 30, "draft_n": 90, "draft_n_accepted": 81}
+    found = read_file(json.dumps({"timings": timings}))
+    rows = rows_of(found)
+    assert found.requests[0] == EngineRequest("mlx-vlm", RequestTotals("request 1", 81, 90, 30, 3, 111))
+    assert (rows["EAGLE"].length, rows["vLLM"].rate, rows["SGLang, scheduler"].rate) == (3.7, 0.9, 111 / 120)
+    stats = {"tokens_per_second": 9.0, "total_draft_tokens_count": 35, "accepted_draft_tokens_count": 31}
+    rows = rows_of(read_file(json.dumps({"choices": [{}], "usage": {"completion_tokens": 62}, "stats": stats})))
+    assert (rows["LM Studio"].rate, rows["vLLM"].rate) == (0.5, 31 / 35) and math.isnan(rows["vLLM"].length)
+    sdk = {"predictedTokensCount": 62, "totalDraftTokensCount": 35, "acceptedDraftTokensCount": 31}
+    assert rows_of(read_file(json.dumps({"content": "x", "stats": sdk})))["LM Studio"].rate == 0.5
+
+
+def test_a_mean_over_requests_needs_all_of_them():
+    found = read_file(json.dumps([{"timings": {"draft_rounds": 2, "draft_n": 4, "predicted_n": 5}}, llama(12, 9)]))
+    assert math.isnan(rows_of(found)["SpecForge"].length)
+
+
+# Streams
+
+
+def events(chunks, end: str = "\n\n") -> str:
+    return "".join(f"data: {json.dumps(each)}{end}" for each in chunks) + f"data: [DONE]{end}"
+
+
+def chunk(name: str | None = "c", **more) -> dict:
+    made = {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "x"}}]} | more
+    return made if name is None else made | {"id": name}
+
+
+@pytest.mark.parametrize("end", ["\n\n", "\r\n\r\n", "\n"])
+def test_streams_one_after_the_other(end):
+    """Counts grow from chunk to chunk or come with the last one; one request drafted nothing."""
+    growing = [chunk(timings={"predicted_n": n, "draft_n": 2 * n, "draft_n_accepted": n}) for n in (3, 4, 5)]
+    last = [chunk("d"), chunk("d", choices=[], usage={"completion_tokens": 9}, metrics={"speculative_decoding": VLLM})]
+    head = f"HTTP/1.1 200 OK{end}content-type: text/event-stream{end}: ping{end}event: message{end}"
+    text = (
+        head + events(growing, end) + events(last, end) + events([chunk("e"), chunk("e")], end) + events(growing, end)
+    )
+    found = read_file(text)
+    assert [each.counts.accepted_total for each in found.requests] == [5, 7, 5] and found.without == 1
+    assert found.requests[1].counts.completion_tokens == 9
+
+
+def test_streams_that_are_mixed_or_unnamed():
+    counts = {"draft_n": 4, "draft_n_accepted": 1}
+    first, second = chunk("a", timings=counts), chunk("b", timings=counts)
+    assert len(read_file("\n".join(map(json.dumps, (chunk("a"), chunk("b"), first, second)))).requests) == 2
+    plain = [{"content": "x", "stop": False}, {"content": "", "stop": True, "timings": counts}] * 2
+    assert len(read_file("".join(f"data: {json.dumps(each)}\n\n" for each in plain)).requests) == 2
+    sglang = [{"text": "x", "index": i % 2, "meta_info": {"id": str(i % 2), "spec_verify_ct": i}} for i in range(4)]
+    found = read_file(events(sglang))
+    assert [each.counts.steps for each in found.requests] == [2, 3] and found.without == 0
+
+
+def test_a_stream_has_the_rounds_of_its_response(texts):
+    response = texts[0].response()
+    choice, lists = response["choices"][0], response["choices"][0]["logprobs"]
+    ids = choice["token_ids"]
+    pieces = [
+        chunk(
+            "cmpl-1",
+            model="served",
+            choices=[
+                {
+                    "index": 0,
+                    "token_ids": ids[at : at + 3],
+                    "prompt_token_ids": choice["prompt_token_ids"] if not at else None,
+                    "logprobs": {key: each[at : at + 3] for key, each in lists.items()},
+                }
+            ],
+        )
+        for at in range(0, len(ids), 3)
+    ]
+    told = chunk("cmpl-1", choices=[], usage=response["usage"], metrics=response["metrics"])
+    ((streamed,), (whole,)) = (read_file(each).served for each in (events([*pieces, told]), json.dumps(response)))
+    assert (streamed.token_ids, streamed.prompt_ids, streamed.name) == (whole.token_ids, whole.prompt_ids, whole.name)
+    assert (
+        np.array_equal(streamed.best, whole.best) and streamed.counts.drafted.tolist() == whole.counts.drafted.tolist()
+    )
+
+
+# Logs
+
+
+@pytest.mark.parametrize(
+    ("line", "ask"),
+    [
+        ("slot print_timing: id  1 | task 0 | draft acceptance = 0.64 (  167 accepted /   259 generated)", "draft_n"),
+        ("0.06.896.015 I slot print_timing: id  1 | task 0 | draft acceptance = 0.64", "draft_n"),
+        ("(APIServer pid=1) INFO 05-01 14:24:50 [metrics.py:101] SpecDecoding metrics: Accepted: 89", "n = 1"),
+        ("INFO 10-16 19:05:47 metrics.py:367] Speculative metrics: Draft acceptance rate: 0.642", "n = 1"),
+        ("vllm:num_requests_running 0.0", "n = 1"),
+        ("[2025-03-24 02:56:41 TP0] Decode batch. #running-req: 32, token usage: 0.01, accept len: 2.54", "meta_info"),
+        ("sglang:spec_accept_length 2.5", "meta_info"),
+        ("[09/17/2026-11:00:00] [TRT-LLM] [I] iter = 1, host_step_time = 3", "return_perf_metrics"),
+        ("[2025-10-06 10:00:00][INFO][LM STUDIO SERVER] Running chat completion", "/api/v0"),
+        ("# HELP tgi_request_skipped_tokens x", "does not report"),
+        ('{"log": "INFO 05-01 [metrics.py:101] SpecDecoding metrics: Accepted: 89", "stream": "stdout"}', "n = 1"),
+        ('{"id": "x", "choices": [{"text": "SGLang"}], "timings": {"predicted_n": 1}}', "draft_n"),
+        ('{"choices": [], "metrics": {"speculative_decoding": null}}', "n = 1"),
+    ],
+)
+def test_the_command_says_what_to_ask_an_engine_for(line, ask, tmp_path, capsys):
+    file = tmp_path / "server.log"
+    file.write_text(f"{line}\n{line}\n")
+    code, out, err = command(file, capsys=capsys)
+    assert code == 2 and ask in err and not out and len(err.strip().split("\n")) == 1
 
 
 # Rounds
@@ -351,6 +548,7 @@ def test_the_command_tells_rounds_and_a_bound(texts, tmp_path, capsys):
     facts = json.loads(out)
     assert code == 0 and facts["bound"]["rejections"] == bound.rejections and len(facts["rounds"]) == 3
     assert facts["requests"][0]["engine"] == "vLLM" and facts["no_rounds"] is None
+    assert facts["without_counts"] == 0
 
 
 def test_the_command_says_why_there_are_no_rounds(tmp_path, capsys):
@@ -446,8 +644,9 @@ def test_explore_shows_an_engines_file():
 
 
 def test_explore_shows_counts_alone():
-    tab = uploaded("llama.json", '{"timings": {"predicted_n": 16, "draft_n": 12, "draft_n_accepted": 9}}')
+    tab = uploaded("llama.txt", events([llama(12, 9)]) + events([chunk("d")]))
     assert "No rounds, so no margins" in html_of(tab) and SERVED not in html_of(tab)
+    assert "1 request without counts left out" in html_of(tab)
     (table, *_) = tab.dataframe
     assert table.value.set_index("engine").loc["llama.cpp", "rate"].startswith("0.750")
 

@@ -23,9 +23,9 @@ from streamlit.testing.v1 import AppTest
 from sweep_cases import SETTINGS, sweep_over, timing, toy_prompts, toy_sweep
 
 from mars_viz import default_folders, locks, samples
+from mars_viz.analysis.engine_counts import parse_counts
 from mars_viz.analysis.intervals import Bootstrap, Method
 from mars_viz.analysis.recommendation import two_digits
-from mars_viz.analysis.vllm_metrics import parse_vllm_metrics
 from mars_viz.demo.tasks import Task
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
@@ -327,7 +327,7 @@ def test_the_pack_and_the_metrics_hold_what_the_page_shows(folder):
         names += ["prompts.csv", "tasks.csv"]
         assert pack.namelist() == [f"evidence/{name}" for name in names]
         assert json.loads(pack.read("evidence/evidence.json"))["settings"]["chosen"] == 0.9
-    requests = parse_vllm_metrics(detail.exported(study, 0.9))
+    requests = [each.counts for each in parse_counts(detail.exported(study, 0.9))]
     assert [request.name for request in requests] == [f"p{i}" for i in range(8)]
     for ours, theirs in zip(study.result.acceptance(0.9), requests, strict=True):
         assert sorted(ours.accepted) == sorted(theirs.accepted)

@@ -32,7 +32,7 @@ SECONDS, MEGABYTES = 8.0, 320
 READER = """
 import os, resource, sys, time
 from pathlib import Path
-from mars_viz.analysis.vllm_metrics import parse_vllm_metrics
+from mars_viz.analysis.engine_counts import parse_counts
 from mars_viz.errors import BadInput
 from mars_viz.prompts import load_prompts
 from mars_viz.race.files import read_zip as read_race
@@ -42,7 +42,7 @@ KINDS = {
     "run": lambda path: read_run(path.read_bytes(), path.with_suffix(".run")),
     "race": lambda path: read_race(path.read_bytes(), path.with_suffix(".race")),
     "prompts": lambda path: load_prompts(path, skip_bad=True, grader="none"),
-    "metrics": lambda path: parse_vllm_metrics(path.read_bytes().decode()),
+    "metrics": lambda path: parse_counts(path.read_bytes().decode()),
 }
 
 def peak():  # of this process alone: after a fork it begins with what there is

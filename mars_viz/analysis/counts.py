@@ -35,6 +35,8 @@ class AcceptanceCounts:
     """False where the steps' order is lost, as in a histogram."""
     prefilled: int = 0
     """Tokens of the text that no step wrote: 1 where an engine's prefill writes the first."""
+    empty_drafts: bool = False
+    """True if steps without a drafted token count as drafts, as vLLM counts a draft that a grammar emptied."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for counts that contradict each other."""
@@ -57,7 +59,8 @@ class AcceptanceCounts:
     @property
     def drafts(self) -> int:
         """Steps that had a draft to verify; where only sums are known, all of them."""
-        return self.steps if self.drafted is None else int(np.count_nonzero(self.drafted))
+        each = None if self.empty_drafts else self.drafted
+        return self.steps if each is None else int(np.count_nonzero(each))
 
     @property
     def accepted_total(self) -> int:
@@ -93,6 +96,8 @@ class RequestTotals:
     """Tokens drafted in a step at most."""
     completion_tokens: int | None = None
     """Tokens of the text."""
+    reached_total: int | None = None
+    """Accepted drafted tokens that the text holds."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for sums that contradict each other."""
@@ -105,11 +110,6 @@ class RequestTotals:
     def drafts(self) -> int | None:
         """Steps that had a draft to verify; where only sums are known, all of them."""
         return self.steps
-
-    @property
-    def reached_total(self) -> None:
-        """Where the text ends is not told."""
-        return None
 
 
 Counts = AcceptanceCounts | RequestTotals
@@ -173,7 +173,7 @@ def totals_by_step(request: AcceptanceCounts) -> Totals:
         reached=np.minimum(accepted, written),
         drafted=np.full(request.steps, np.nan) if drafted is None else drafted,
         steps=ones,
-        drafts=ones if drafted is None else (drafted > 0).astype(np.float64),
+        drafts=ones if drafted is None or request.empty_drafts else (drafted > 0).astype(np.float64),
         nominal=ones * request.gamma,
         slots=ones * (request.gamma + 1),
         completion=written,

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from mars_viz.analysis.engine_text import values_in
 from mars_viz.analysis.served_rounds import ServedRounds
-from mars_viz.analysis.vllm_metrics import values_in
 from mars_viz.bounds import LONGEST_DRAFT, TOKENS, VOCABULARY, WIDEST
 from mars_viz.errors import RunFileError
 

@@ -1,7 +1,8 @@
-"""Acceptance counts as engines tell them of a request: vLLM, SGLang, llama.cpp's server and TensorRT-LLM.
+"""Acceptance counts as engines report them of a request: vLLM, SGLang, llama.cpp's server, mlx-vlm, TensorRT-LLM and
+LM Studio.
 
-What an engine does not tell stays unknown. Read: SGLang 0.5.23 and earlier names of its fields, llama.cpp's
-`timings`, TensorRT-LLM's `request_perf_metrics`. Knows counts and JSON.
+A figure that an engine does not report stays unknown. Read: SGLang 0.5.23 and earlier names of its fields, `timings` of
+llama.cpp and mlx-vlm, TensorRT-LLM's `request_perf_metrics`, LM Studio's `stats`. Knows counts and JSON.
 """
 
 from __future__ import annotations
@@ -13,18 +14,20 @@ from typing import Any
 import numpy as np
 
 from mars_viz.analysis.counts import AcceptanceCounts, Counts, RequestTotals
-from mars_viz.analysis.vllm_metrics import MAX_STEPS, values_in, vllm_counts
+from mars_viz.analysis.engine_text import no_counts, values_in
+from mars_viz.analysis.vllm_metrics import MAX_STEPS, vllm_counts
 from mars_viz.errors import RunFileError
 
 DEEPEST = 8
 """Objects and lists within one another in which an engine's counts are looked for."""
-_WIDEST = 64  # values of an object or a list that are looked into
 _LARGEST = 2**53
+_ONE = {"choices", "timings", "meta_info", "request_perf_metrics"}  # keys of a single response
+_RESPONSE = _ONE | {"outputs", "usage", "metrics", "stats", "error"}
 
 
 @dataclass(frozen=True, slots=True)
 class EngineRequest:
-    """What an engine tells of one request."""
+    """The counts that an engine reports of one request, or of all requests together."""
 
     engine: str
     """Its name."""
@@ -32,34 +35,80 @@ class EngineRequest:
     """Of its rounds, or their sums alone."""
 
 
+@dataclass(frozen=True, slots=True)
+class Response:
+    """One request in a file."""
+
+    value: Any
+    """The largest object that tells of this request alone."""
+    counts: Mapping[str, Any] | None
+    """The object in it with the counts; None if it has none."""
+
+
 def parse_counts(text: str) -> tuple[EngineRequest, ...]:
-    """The requests in a text: one JSON value, a list of them, or one a line, each a response or the object with its
-    counts. Raises RunFileError, with the remedy, for anything else and for counts that do not add up."""
-    return counts_in(values_in(text))
+    """Return the requests in a text that have counts. Raises RunFileError if none has, and for counts that do not add
+    up."""
+    return tuple(request for request, _ in counts_in(values_in(text), text)[0])
 
 
-def counts_in(values: Sequence[Any]) -> tuple[EngineRequest, ...]:
-    """The same of what such a text holds."""
-    found = tuple(_request(value, f"request {number}") for number, value in enumerate(values, 1))
-    if sum(each.counts.steps or 0 for each in found) > MAX_STEPS:
-        raise RunFileError(f"There are more than {MAX_STEPS:,} steps in it. Split it into smaller files.")
+def counts_in(values: Sequence[Any], text: str) -> tuple[list[tuple[EngineRequest, Any]], int]:
+    """Return the requests with counts, each with its response, and the number of requests without any.
+
+    `values` are those of `text`. Raises RunFileError as `parse_counts` does.
+    """
+    responses = [each for value in values for each in _responses(value, DEEPEST) or [Response(value, None)]]
+    found, steps = list[tuple[EngineRequest, Any]](), 0
+    for number, each in enumerate(responses, 1):
+        if each.counts is None:
+            continue
+        found.append((_request(each.value, each.counts, f"request {number}"), each.value))
+        steps += found[-1][0].counts.steps or 0
+        if steps > MAX_STEPS:
+            raise RunFileError(f"There are more than {MAX_STEPS:,} steps in it. Split it into smaller files.")
+    if not found:
+        what = "request 1" if len(responses) == 1 else f"all {len(responses)} requests"
+        raise no_counts(what, text, responses=any(_without(each.value) for each in responses))
+    return found, len(responses) - len(found)
+
+
+def _responses(value: Any, deep: int) -> list[Response]:
+    """Return the requests in a value; none if nothing in it has counts."""
+    if not deep:
+        return []
+    if isinstance(value, list):
+        inner = [(each, _responses(each, deep - 1)) for each in value if isinstance(each, dict | list)]
+        if not any(found for _, found in inner):
+            return []
+        return [request for each, found in inner for request in found or _without(each)]
+    if _engine_of(value) is not None:
+        return [Response(value, value)]
+    parts = [
+        _responses(each, deep - 1) for key, each in value.items() if key != "logprobs" and isinstance(each, dict | list)
+    ]
+    # parts of one response repeat its counts, as llama.cpp's __verbose does; parts of another object are requests
+    found = max(parts, key=len, default=[]) if _ONE & value.keys() else [each for part in parts for each in part]
+    if len(found) == 1 and "choices" not in found[0].value:
+        return [Response(value, found[0].counts)]
     return found
 
 
-def _request(value: Any, name: str) -> EngineRequest:
-    for engine in _ENGINES:
-        holds = _holding(value, engine.keys)
-        if holds is not None:
-            return EngineRequest(engine.name, engine.read(value, holds, name))
-    raise RunFileError(
-        f"In {name} there are no counts of speculative decoding. vLLM tells them with "
-        "--per-request-spec-decode-metrics detailed, SGLang in meta_info, llama.cpp's server in timings, TensorRT-LLM "
-        "with return_perf_metrics."
-    )
+def _without(value: Any) -> list[Response]:
+    return [Response(value, None)] if isinstance(value, dict) and _RESPONSE & value.keys() else []
+
+
+def _request(value: Any, counts: Mapping[str, Any], name: str) -> EngineRequest:
+    engine = _engine_of(counts)
+    assert engine is not None
+    label = value.get("id") if isinstance(value, dict) else None
+    return EngineRequest(engine.name, engine.read(value, counts, label if label and isinstance(label, str) else name))
+
+
+def _engine_of(value: Mapping[str, Any]) -> _Engine | None:
+    return next((each for each in _ENGINES if any(value.get(key) is not None for key in each.keys)), None)
 
 
 def _vllm(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
-    return vllm_counts(value if isinstance(value, dict) and "metrics" in value else holds, name)
+    return vllm_counts(holds, name, _completion(value, holds, name))
 
 
 def _sglang(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
@@ -85,16 +134,33 @@ def _sglang(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
 
 
 def _llama_cpp(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
-    """Sums alone: how many rounds there were it does not tell."""
+    """Sums alone: it does not report the number of rounds."""
     drafted, accepted = _count(holds, name, "draft_n"), _count(holds, name, "draft_n_accepted")
     return RequestTotals(name, accepted, drafted, completion_tokens=_count(holds, name, "predicted_n"))
+
+
+def _mlx_vlm(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
+    """Sums and rounds. Every round drafts the same number of tokens, one less than its block size."""
+    drafted, accepted = _count(holds, name, "draft_n"), _count(holds, name, "draft_n_accepted")
+    rounds = _count(holds, name, "draft_rounds")
+    gamma = drafted // rounds if rounds and drafted and drafted % rounds == 0 else None
+    return RequestTotals(name, accepted, drafted, rounds, gamma, _count(holds, name, "predicted_n"))
+
+
+def _lm_studio(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
+    """Sums, in the names of its HTTP routes or of its SDK. Accepted tokens are those that the text holds."""
+    accepted = _count(holds, name, "accepted_draft_tokens_count", "acceptedDraftTokensCount")
+    drafted = _count(holds, name, "total_draft_tokens_count", "totalDraftTokensCount")
+    completion = _count(holds, name, "predicted_tokens_count", "predictedTokensCount")
+    completion = _completion(value, holds, name) if completion is None else completion
+    return RequestTotals(name, accepted, drafted, completion_tokens=completion, reached_total=accepted)
 
 
 def _tensorrt_llm(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
     """Sums, and the mean of tokens a pass, of which the passes follow where the tokens are known."""
     accepted = _count(holds, name, "total_accepted_draft_tokens")
     drafted, completion = _count(holds, name, "total_draft_tokens"), _completion(value, holds, name)
-    mean = (_holding(value, ("avg_decoded_tokens_per_iter",)) or {}).get("avg_decoded_tokens_per_iter")
+    mean = _holding(value, "avg_decoded_tokens_per_iter").get("avg_decoded_tokens_per_iter")
     mean = mean if isinstance(mean, int | float) and mean > 0 else None
     _check(
         drafted != 0 or mean is None or mean <= 1,
@@ -120,23 +186,25 @@ class _Engine:
 _ENGINES = (
     _Engine("vLLM", ("num_spec_steps",), _vllm),
     _Engine("SGLang", ("spec_verify_ct",), _sglang),
+    _Engine("mlx-vlm", ("draft_rounds",), _mlx_vlm),
     _Engine("llama.cpp", ("draft_n", "draft_n_accepted"), _llama_cpp),
     _Engine("TensorRT-LLM", ("total_draft_tokens", "total_accepted_draft_tokens"), _tensorrt_llm),
+    _Engine("LM Studio", ("total_draft_tokens_count", "totalDraftTokensCount"), _lm_studio),
 )
 
 
-def _holding(value: Any, keys: Sequence[str], deep: int = DEEPEST) -> Mapping[str, Any] | None:
-    """The first object in it that has one of the keys."""
+def _holding(value: Any, key: str, deep: int = DEEPEST) -> Mapping[str, Any]:
+    """Return the first object in a value that has this key; an empty one if there is none."""
     if not isinstance(value, dict | list) or deep == 0:
-        return None
-    if isinstance(value, dict) and any(key in value for key in keys):
+        return {}
+    if isinstance(value, dict) and value.get(key) is not None:
         return value
-    inner = list(value.values() if isinstance(value, dict) else value)[:_WIDEST]
-    return next((found for each in inner if (found := _holding(each, keys, deep - 1)) is not None), None)
+    inner = value.values() if isinstance(value, dict) else value
+    return next((found for each in inner if (found := _holding(each, key, deep - 1))), {})
 
 
 def _completion(value: Any, holds: Mapping[str, Any], name: str) -> int | None:
-    within = holds if "completion_tokens" in holds else _holding(value, ("completion_tokens",)) or {}
+    within = holds if "completion_tokens" in holds else _holding(value, "completion_tokens")
     return _count(within, name, "completion_tokens")
 
 

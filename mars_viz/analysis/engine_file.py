@@ -1,4 +1,4 @@
-"""A file of what an engine tells of its speculative decoding: as much as can be read. Knows the formats by name."""
+"""Reads a file of what an engine reports of its speculative decoding, whatever its form. Knows the formats by name."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from dataclasses import dataclass
 
 from mars_viz.analysis.draft_log import LoggedText, is_log, joined, parse_drafts, parse_log
 from mars_viz.analysis.engine_counts import EngineRequest, counts_in
+from mars_viz.analysis.engine_text import values_in
+from mars_viz.analysis.engines import resampled
 from mars_viz.analysis.served_rounds import ServedRounds
-from mars_viz.analysis.vllm_metrics import values_in
 from mars_viz.analysis.vllm_responses import rounds_in
 from mars_viz.errors import RunFileError, SettingError
+from mars_viz.words import counted
 
 _TELLS = {
     "SGLang": "SGLang tells how often a round accepted how many tokens, not in which order, and no raw logits.",
     "llama.cpp": "llama.cpp's server tells sums alone; of an accepted drafted token it writes the probability 1 and "
     "lists no other (its issue 27972), so no margin can be made of its probabilities.",
+    "mlx-vlm": "mlx-vlm reports sums alone.",
     "TensorRT-LLM": "TensorRT-LLM tells sums alone.",
+    "LM Studio": "LM Studio reports sums alone.",
 }
 """Of the engines that tell no rounds, what they tell."""
 
@@ -27,6 +31,8 @@ class EngineFile:
 
     requests: tuple[EngineRequest, ...] = ()
     """The counts of each request."""
+    without: int = 0
+    """Requests in the file that have no counts; they are left out."""
     served: tuple[ServedRounds, ...] = ()
     """Where it tells them, the rounds of each."""
     unread: str = ""
@@ -34,28 +40,37 @@ class EngineFile:
     texts: tuple[LoggedText, ...] = ()
     """Where drafts are told, what whole runs are made of."""
 
+    @property
+    def summary(self) -> str:
+        """What was counted, for people."""
+        engines = ", ".join(dict.fromkeys(each.engine for each in self.requests))
+        without = f"; {counted(self.without, 'request')} without counts left out" if self.without else ""
+        over = resampled([each.counts for each in self.requests])
+        return f"{engines}: {counted(len(self.requests), 'request')}{without}. 95 % intervals over {over}."
+
 
 def read_file(text: str, drafts: str | None = None, words: Callable[[int], str] | None = None) -> EngineFile:
-    """What a file of responses holds, or a log of whole rounds; `drafts` is the log of the drafts behind vLLM's
-    responses, `words` reads a token id. Raises BadInput."""
+    """What a file of responses holds, or a log of whole rounds; `drafts` is the log of the drafts behind
+    vLLM's responses, `words` reads a token id. Raises BadInput."""
     if is_log(text):
         if drafts is not None:
             raise SettingError("A log of whole rounds holds its drafts. Leave --drafts out.")
         return EngineFile(texts=parse_log(text))
-    values = values_in(text)
-    requests = counts_in(values)
+    found, without = counts_in(values_in(text), text)
+    requests = tuple(request for request, _ in found)
     engine = next((each.engine for each in requests if each.engine in _TELLS), "")
     if engine:
         if drafts is not None:
             raise SettingError(
                 f"Drafts are joined with vLLM's responses, and these are {engine}'s. Leave --drafts out."
             )
-        return EngineFile(requests, unread=_TELLS[engine])
+        return EngineFile(requests, without, unread=_TELLS[engine])
     try:
-        served = rounds_in(values, words)
+        served = rounds_in(found, words)
     except RunFileError as error:
         if drafts is not None:
             raise
-        return EngineFile(requests, unread=str(error))
+        return EngineFile(requests, without, unread=str(error))
     told = {} if drafts is None else parse_drafts(drafts)
-    return EngineFile(requests, served, texts=() if drafts is None else tuple(joined(each, told) for each in served))
+    texts = () if drafts is None else tuple(joined(each, told) for each in served)
+    return EngineFile(requests, without, served=served, texts=texts)

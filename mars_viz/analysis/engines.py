@@ -124,7 +124,7 @@ def _together(definition: Definition, formula: Formula | None, each: Totals) -> 
         return math.nan
     if definition.pooling is Pooling.POOLED:
         return float(formula(Totals(*(column.sum() for column in each.columns))))
-    counted = formula(each)[each.steps > 0]  # engines report nothing for requests that had no step
+    counted = formula(each)[each.steps != 0]  # engines report nothing for requests that had no step
     return float(counted.sum() / len(counted)) if len(counted) else math.nan
 
 
@@ -147,7 +147,7 @@ def _withins(pool: tuple[Counts, ...], each: Totals, units: np.ndarray | None, h
 def _interval(figure: _Figure, drawn: Totals, units: np.ndarray | None, how: Bootstrap, *, summed: bool) -> Interval:
     """Of sums over what is drawn, or else of a mean over the requests that had a step."""
     if not summed:
-        had = drawn.steps > 0
+        had = drawn.steps != 0
         each = np.where(had, figure.formula(drawn), 0.0)
         return interval(lambda values, counted: values / counted, each, had.astype(np.float64), how=how, units=units)
     return interval(lambda *sums: figure.formula(Totals(*sums)), *drawn.columns, how=how, units=units)

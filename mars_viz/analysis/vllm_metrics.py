@@ -6,8 +6,8 @@ The fields are those of `metrics.speculative_decoding` in a response, as the doc
 
 from __future__ import annotations
 
-import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,6 @@ from mars_viz.errors import RunFileError
 
 MAX_STEPS = 5_000_000
 """Of all requests of a file: a histogram of a few bytes can claim any number of them."""
-MAX_LISTS = 1_000_000
-"""And objects; each takes twenty times the bytes that write it."""
 _REMEDY = "Export it again with --per-request-spec-decode-metrics detailed."
 
 
@@ -29,7 +27,7 @@ def vllm_metrics(counts: AcceptanceCounts) -> dict[str, Any]:
     the rate 0. The per-step lists are left out where the steps' order or the drafts' lengths are not known.
     """
     drafted = counts.drafted
-    has_draft = np.ones(counts.steps, bool) if drafted is None else drafted > 0
+    has_draft = np.ones(counts.steps, bool) if drafted is None or counts.empty_drafts else drafted > 0
     accepted, steps = counts.accepted[has_draft], counts.drafts
     found: dict[str, Any] = {
         "mean_acceptance_length": 1 + counts.accepted_total / steps if steps else 1.0,
@@ -47,53 +45,10 @@ def vllm_metrics(counts: AcceptanceCounts) -> dict[str, Any]:
     return found
 
 
-def parse_vllm_metrics(text: str) -> tuple[AcceptanceCounts, ...]:
-    """The requests in a text: one JSON value, a list of them, or one a line. Each is a metrics object, or a whole
-    response that holds one. Raises BadInput for anything else.
-    """
-    found, steps = [], 0
-    for number, value in enumerate(values_in(text), 1):
-        found.append(vllm_counts(value, f"request {number}"))
-        steps += len(found[-1].accepted)
-        if steps > MAX_STEPS:
-            raise RunFileError(f"There are more than {MAX_STEPS:,} steps in it. Split it into smaller files.")
-    return tuple(found)
-
-
-def values_in(text: str) -> list[Any]:
-    """What a text of responses holds: one JSON value, a list of them, or one a line. Raises RunFileError for anything
-    else, and for nothing."""
-    if text.count("[") + text.count("{") > MAX_LISTS:
-        raise RunFileError(f"There are more than {MAX_LISTS:,} lists and objects in it. Split it into smaller files.")
+def vllm_counts(metrics: Mapping[str, Any], name: str, completion: int | None) -> AcceptanceCounts:
+    """Return the counts of a `speculative_decoding` object, of a text of so many tokens. Raises RunFileError."""
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
-        found = [_line(line, number) for number, line in lines]
-    values = found if isinstance(found, list) else [found]
-    if not values:
-        raise RunFileError(f"There are no metrics in it. {_REMEDY}")
-    return values
-
-
-def _line(line: str, number: int) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise RunFileError(f"Line {number} is no JSON. {_REMEDY}") from error
-
-
-def vllm_counts(value: object, name: str) -> AcceptanceCounts:
-    """Of a metrics object, or a response that holds one. Raises RunFileError for anything else."""
-    try:
-        response = value if isinstance(value, dict) else {}
-        usage, metrics = response.get("usage"), response.get("metrics", response)
-        metrics = metrics.get("speculative_decoding", metrics) if isinstance(metrics, dict) else None
-        if not isinstance(metrics, dict) or "num_spec_steps" not in metrics:
-            raise _Contradiction("there is no speculative_decoding object with num_spec_steps in it")
-        completion = _optional_count(usage, "completion_tokens") if isinstance(usage, dict) else None
-        label = response.get("id")
-        return _counts(metrics, label if isinstance(label, str) and label else name, completion)
+        return _counts(metrics, name, completion)
     except _Contradiction as error:
         raise RunFileError(f"The metrics of {name} cannot be used: {error}. {_REMEDY}") from error
 
@@ -102,7 +57,7 @@ class _Contradiction(Exception):
     """What is wrong with one request's metrics."""
 
 
-def _counts(metrics: dict[str, Any], name: str, completion: int | None) -> AcceptanceCounts:
+def _counts(metrics: Mapping[str, Any], name: str, completion: int | None) -> AcceptanceCounts:
     steps, accepted_total, drafted_total, gamma = (
         _count(metrics, key)
         for key in ("num_spec_steps", "num_accepted_draft_tokens", "num_draft_tokens", "num_spec_tokens")
@@ -120,6 +75,12 @@ def _counts(metrics: dict[str, Any], name: str, completion: int | None) -> Accep
     _holds(np.bincount(accepted, minlength=gamma + 1).tolist() == histogram, "per_step_accepted is no such histogram")
     _holds(int(accepted.sum()) == accepted_total, "num_accepted_draft_tokens is not what the steps accepted")
     known = drafted if ordered else None
+    if not ordered and metrics.get("acceptance_histogram_by_draft_length") is not None:
+        accepted, known = _by_draft_length(metrics["acceptance_histogram_by_draft_length"], steps)
+        _holds(
+            np.bincount(accepted, minlength=gamma + 1).tolist() == histogram,
+            "acceptance_histogram_by_draft_length does not add up to acceptance_histogram",
+        )
     if known is None and drafted_total == steps * gamma:
         known = [gamma] * steps
     if known is not None:
@@ -130,7 +91,23 @@ def _counts(metrics: dict[str, Any], name: str, completion: int | None) -> Accep
     _close(metrics, "mean_acceptance_length", 1 + accepted_total / steps if steps else None)
     _close(metrics, "draft_acceptance_rate", accepted_total / drafted_total if drafted_total else None)
     array = None if known is None else _array(known)
-    return AcceptanceCounts(name, accepted, array, drafted_total, gamma, completion, ordered, prefilled=1)
+    return AcceptanceCounts(
+        name, accepted, array, drafted_total, gamma, completion, ordered, prefilled=1, empty_drafts=True
+    )
+
+
+def _by_draft_length(found: Any, steps: int) -> tuple[np.ndarray, list[int]]:
+    """Return accepted and drafted tokens of each step, from how often drafts of each length had so many accepted."""
+    problem = "acceptance_histogram_by_draft_length does not hold length + 1 counts for each length"
+    _holds(isinstance(found, Mapping), problem)
+    lengths = [key for key in found if key.isdecimal() and len(key) < 5]
+    histograms = [_list(found, key) or [] for key in lengths]
+    whole = all(len(each) == int(key) + 1 for key, each in zip(lengths, histograms, strict=True))
+    _holds(whole and len(lengths) == len(found), problem)
+    _holds(sum(map(sum, histograms)) == steps, "acceptance_histogram_by_draft_length does not add up to num_spec_steps")
+    accepted = [np.repeat(np.arange(len(each)), each) for each in histograms]
+    drafted = [int(key) for key, each in zip(lengths, histograms, strict=True) for _ in range(sum(each))]
+    return np.concatenate([np.empty(0, np.int64), *accepted]), drafted
 
 
 def _array(values: list[int]) -> np.ndarray:
@@ -142,18 +119,14 @@ def _holds(condition: bool, otherwise: str) -> None:
         raise _Contradiction(otherwise)
 
 
-def _count(found: dict[str, Any], key: str) -> int:
+def _count(found: Mapping[str, Any], key: str) -> int:
     value = found.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
         raise _Contradiction(f"{key} is no count")
     return value
 
 
-def _optional_count(found: dict[str, Any], key: str) -> int | None:
-    return None if found.get(key) is None else _count(found, key)
-
-
-def _list(found: dict[str, Any], key: str) -> list[int] | None:
+def _list(found: Mapping[str, Any], key: str) -> list[int] | None:
     value = found.get(key)
     if value is None:
         return None
@@ -162,7 +135,7 @@ def _list(found: dict[str, Any], key: str) -> list[int] | None:
     return value
 
 
-def _close(found: dict[str, Any], key: str, expected: float | None) -> None:
+def _close(found: Mapping[str, Any], key: str, expected: float | None) -> None:
     """The figure may be missing; where it is there and defined, it follows from the counts."""
     value = found.get(key)
     if value is None or expected is None:

@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from mars_viz.analysis.counts import AcceptanceCounts, Counts
+from mars_viz.analysis.engine_counts import EngineRequest, counts_in
+from mars_viz.analysis.engine_text import values_in
 from mars_viz.analysis.served_rounds import ServedRounds
-from mars_viz.analysis.vllm_metrics import values_in, vllm_counts
 from mars_viz.errors import RunFileError
 
 ASKED = "logprobs: 20, return_token_ids: true, return_tokens_as_token_ids: true, temperature: 0"
@@ -25,20 +27,23 @@ _FAR = -9999.0  # what vLLM writes for minus infinity
 
 
 def parse_responses(text: str, words: Callable[[int], str] | None = None) -> tuple[ServedRounds, ...]:
-    """The responses in a text: one JSON value, a list of them, or one a line. `words` reads a token id; without it a
+    """The responses in a text. `words` reads a token id; without it a
     token whose words are not told is its number. Raises RunFileError, with the remedy, for a response without rounds or
     without logits, and for one that was not decoded greedily."""
-    return rounds_in(values_in(text), words)
+    return rounds_in(counts_in(values_in(text), text)[0], words)
 
 
-def rounds_in(values: Sequence[Any], words: Callable[[int], str] | None = None) -> tuple[ServedRounds, ...]:
-    """The same of what such a text holds."""
-    return tuple(served_rounds(value, f"request {number}", words) for number, value in enumerate(values, 1))
+def rounds_in(
+    requests: Sequence[tuple[EngineRequest, Any]], words: Callable[[int], str] | None = None
+) -> tuple[ServedRounds, ...]:
+    """Return the rounds of requests with their responses."""
+    return tuple(_served_rounds(request.counts, value, words) for request, value in requests)
 
 
-def served_rounds(value: Any, name: str, words: Callable[[int], str] | None = None) -> ServedRounds:
-    """One response. Raises RunFileError as `parse_responses` does."""
-    counts = vllm_counts(value, name)
+def _served_rounds(counts: Counts, value: Any, words: Callable[[int], str] | None) -> ServedRounds:
+    name = counts.name
+    if not isinstance(counts, AcceptanceCounts):
+        raise RunFileError(f"{name} is no response of vLLM with its rounds. Ask vLLM with {ASKED}.")
     try:
         (choice,) = value["choices"]
         told = _told(choice["logprobs"])

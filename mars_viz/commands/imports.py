@@ -12,7 +12,7 @@ import numpy as np
 
 from mars_viz.analysis.engine_counts import EngineRequest
 from mars_viz.analysis.engine_file import EngineFile, read_file
-from mars_viz.analysis.engines import EngineRow, acceptance_table, resampled
+from mars_viz.analysis.engines import EngineRow, acceptance_table
 from mars_viz.analysis.served_rounds import RejectionBound, ServedRounds, rejection_bound
 from mars_viz.commands.decoding import json_argument, note, progress_bar
 from mars_viz.errors import RunFileError
@@ -39,8 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file",
         metavar="FILE",
-        help="responses of vLLM, SGLang, llama.cpp's server or TensorRT-LLM, or a log of whole rounds; JSON, or an "
-        "object a line",
+        help="an engine's responses (JSON, an object a line, or a captured stream), or a log of whole rounds",
     )
     parser.add_argument("--drafts", metavar="LOG", help="log of the drafts behind vLLM's responses, an object a line")
     parser.add_argument(
@@ -151,9 +150,7 @@ def _saved(made: Sequence[ImportedRun], out: Path) -> list[Path]:
 
 def _tell(found: EngineFile, rows: Sequence[EngineRow]) -> None:
     if found.requests:
-        engines = ", ".join(dict.fromkeys(each.engine for each in found.requests))
-        counts = [each.counts for each in found.requests]
-        say(f"{engines}: {counted(len(counts), 'request')}. 95 % intervals over {resampled(counts)}.", "")
+        say(found.summary, "")
         for row in rows:
             _tell_row(row)
         say("")
@@ -203,6 +200,7 @@ def _facts(
         bound["at_most"] = [{"dial": dial, "rejections": told.at(dial)} for dial in _DIALS[told.by_ratio]]
     return {
         "requests": [_counts_of(each) for each in found.requests],
+        "without_counts": found.without,
         "acceptance": [
             {
                 "engine": row.definition.engine,

@@ -130,11 +130,11 @@ class Server:
 
     def _counts(self, told: Mapping[str, Any]) -> AcceptanceCounts | None:
         metrics = told.get("metrics")
-        if not isinstance(metrics, Mapping) or metrics.get("speculative_decoding") is None:
+        found = metrics.get("speculative_decoding") if isinstance(metrics, Mapping) else None
+        if not isinstance(found, Mapping):
             return None
-        reply = {"metrics": metrics, "usage": told.get("usage")}
         try:
-            return vllm_counts(reply, "request 1")
+            return vllm_counts(found, "request 1", told.get("usage", {}).get("completion_tokens"))
         except RunFileError as error:
             raise ModelError(f"{self.address} counts wrongly what it accepted. {error}") from error
 

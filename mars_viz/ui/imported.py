@@ -12,7 +12,7 @@ from hashlib import sha256
 import streamlit as st
 
 from mars_viz.analysis.engine_file import EngineFile, read_file
-from mars_viz.analysis.engines import acceptance_table, resampled
+from mars_viz.analysis.engines import acceptance_table
 from mars_viz.analysis.served_rounds import RejectionBound, ServedRounds, rejection_bound
 from mars_viz.errors import BadInput, contained
 from mars_viz.escapes import Html, html, joined
@@ -88,16 +88,15 @@ def close() -> None:
 def draw(looked_at: OpenedFile) -> None:
     """All that the file tells."""
     found = looked_at.file
-    engines = ", ".join(dict.fromkeys(each.engine for each in found.requests))
     words, button = st.columns([6, 1], vertical_alignment="center")
     with words:
-        theme.note(f"{engines} told this of {counted(len(found.requests), 'request')} of its own.")
+        theme.note(found.summary)
     button.button("Close", key="close-engine-file", on_click=close, width="stretch", help="Back to the runs")
     if found.served:
         _rounds(looked_at)
     else:
         theme.small(f"No rounds, so no margins. {found.unread}")
-    _counts(found)
+    draw_counts(found)
 
 
 def _rounds(looked_at: OpenedFile) -> None:
@@ -168,11 +167,11 @@ def _token(served: ServedRounds, place: int) -> Html:
 _WORDS = {"kept": "drafted and accepted", "corrected": "in place of a rejected token", "bonus": "the target's own"}
 
 
-def _counts(found: EngineFile) -> None:
-    counts = [each.counts for each in found.requests]
-    rows = acceptance_table(counts)
+def draw_counts(found: EngineFile) -> None:
+    """The table of definitions, and acceptance by position if it is known."""
+    rows = acceptance_table([each.counts for each in found.requests])
     theme.section("Acceptance under every engine's definition")
-    theme.small(f"Measured; 95 % intervals over {resampled(counts)}. What the engine does not tell is left open.")
+    theme.small("Measured. What the engine does not report is left open.")
     tables.table(tables.engines(rows), "engine-file-acceptance", "Acceptance of the file under every definition")
     by_position = tables.by_position(rows)
     if len(by_position):

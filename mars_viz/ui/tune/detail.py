@@ -10,9 +10,9 @@ from functools import partial
 import streamlit as st
 
 from mars_viz.analysis.counts import synthetic_settings
-from mars_viz.analysis.engines import acceptance_table, resampled
+from mars_viz.analysis.engine_file import read_file
 from mars_viz.analysis.recommendation import Recommendation
-from mars_viz.analysis.vllm_metrics import parse_vllm_metrics, vllm_metrics
+from mars_viz.analysis.vllm_metrics import vllm_metrics
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.figures.dial_curve import dial_curve, share_bars
@@ -25,6 +25,7 @@ from mars_viz.sweep.evidence import judged_at
 from mars_viz.sweep.evidence_pack import evidence_zip
 from mars_viz.sweep.timing import CUT, Checks, kept_checks
 from mars_viz.ui import faults, tab_jobs, theme
+from mars_viz.ui.imported import draw_counts
 from mars_viz.ui.theme import chart
 from mars_viz.ui.tune import grid, sweep_requests, tables, words
 from mars_viz.ui.tune.cached_sweep import CachedSweep
@@ -308,28 +309,26 @@ def evidence(
 
 
 def imported() -> None:
-    """Acceptance counts of another engine, from a file."""
-    section = st.expander("Read vLLM's per-request metrics", key="tune-import", on_change="rerun")
+    """Draw the acceptance counts in an engine's file."""
+    section = st.expander("Read an engine's counts", key="tune-import", on_change="rerun")
     if not section.open:
         return
     with section:
         upload = st.file_uploader(
-            "JSON or JSONL of responses, or of their speculative_decoding objects",
+            "JSON or JSONL of responses, or captured streams",
             key="vllm-import",
             max_upload_size=MOST_UPLOADED,
         )
         if upload is None:
             return
         try:
-            requests = parse_vllm_metrics(upload.getvalue().decode("utf-8-sig"))
-            rows = acceptance_table(requests)
+            found = read_file(upload.getvalue().decode("utf-8-sig"))
         except UnicodeDecodeError:
             theme.note("The file is not UTF-8 text. Save it as UTF-8.")
         except BadInput as error:
             theme.note(str(error))
         else:
-            theme.note(COUNTS_ONLY)
-            over = f"95 % intervals over {resampled(requests)}"
-            tables.line(f"{len(requests)} {'request' if len(requests) == 1 else 'requests'}; {over}.", "measured")
-            tables.table(tables.engines(rows), "imported", "Acceptance of the file under every engine's definition")
-            tables.table(tables.by_position(rows), "imported-positions", "Acceptance by position in the block")
+            theme.note(COUNTS_ONLY if found.requests else "This is a log of whole rounds. Open it on Explore.")
+            if found.requests:
+                tables.line(found.summary, "measured")
+                draw_counts(found)

@@ -265,7 +265,7 @@ def _count(file_id: str, _data: Upload, limit: int | None, turns: Turns) -> int:
     try:
         return len(uploaded_prompts(_data, "none", skip_bad=True, limit=limit, turns=turns))
     except BadInput:
-        lines = sum(bool(line.strip()) for line in _data.data.splitlines())
+        lines = sum(bool(line.strip()) for line in _data.data.split(b"\n"))
         return min(lines, limit or lines)
 
 
