@@ -98,8 +98,8 @@ def head(session: Session, labels: Mapping[str, str]) -> tuple[DeltaGenerator, D
     asking = row.popover("New prompt", key=f"new-prompt-{asked}", on_change=ready)  # a new one is closed
     zips = row.popover("Open or save")
     upload = zips.file_uploader(
-        "Open the zip of a run's folder, or an engine's responses",
-        type=["zip", "json", "jsonl", "txt", "log", "sse"],
+        "Open the zip of a run's folder, or an engine's responses or metrics",
+        type=["zip", "json", "jsonl", "txt", "log", "prom", "sse"],
         max_upload_size=MAX_ZIP >> 20,
         key="zip",
     )

@@ -318,7 +318,7 @@ EXPLORE = (
     *choice("Run", link("run"), text(".explorer .stream"), words="kind sampled", leaves=True),
     Control(
         "button",
-        "Open the zip of a run's folder, or an engine's responses › Upload",
+        "Open the zip of a run's folder, or an engine's responses or metrics › Upload",
         uploaded(lambda: ("run.zip", write_zip(load_run(samples.RUNS / "5-addition-mars")))),
         (link("run"), text(".explorer .stream")),
         "Open or save",

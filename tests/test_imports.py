@@ -15,6 +15,7 @@ from tabs import opened, settled
 
 from mars_viz import cli
 from mars_viz.analysis.counts import AcceptanceCounts, RequestTotals
+from mars_viz.analysis.definitions import Pooling
 from mars_viz.analysis.draft_log import joined, parse_drafts, parse_log, prefix_key
 from mars_viz.analysis.engine_counts import EngineRequest, parse_counts
 from mars_viz.analysis.engine_file import EngineFile, read_file
@@ -138,6 +139,7 @@ def rows_of(found: EngineFile) -> dict[str, EngineRow]:
     [
         (llama(12, 9), LLAMA | {"timings": {"predicted_n": 1}}),
         (llama(12, 9), {"error": {"message": "busy"}}),
+        (llama(12, 9), None),
         ({"metrics": {"speculative_decoding": VLLM}}, {"choices": [{}, {}], "metrics": {"speculative_decoding": None}}),
         ({"request_perf_metrics": {"speculative_decoding": {"total_draft_tokens": 4}}}, {"outputs": [{"text": "x"}]}),
         ({"timings": {"draft_rounds": 3, "draft_n": 9}}, {"timings": {"draft_rounds": None, "draft_n": None}}),
@@ -283,6 +285,91 @@ def test_a_stream_has_the_rounds_of_its_response(texts):
     )
 
 
+# Counters
+
+
+def prometheus(drafts, drafted, accepted, positions=(), *, engine="vllm:", labels='model_name="m"', more="") -> str:
+    start = f"# HELP {engine}spec_decode_num_drafts_total drafts\n# TYPE {engine}spec_decode_num_drafts_total counter\n"
+    values = {"drafts": drafts, "draft_tokens": drafted, "accepted_tokens": accepted}
+    lines = [f"{engine}spec_decode_num_{name}_total{{{labels}}} {float(value)}" for name, value in values.items()]
+    name = f"{engine}spec_decode_num_accepted_tokens_per_pos_total"
+    lines += [f'{name}{{{labels},position="{place}"}} {float(value)}' for place, value in enumerate(positions)]
+    return start + "\n".join(lines) + "\n" + more
+
+
+def test_counters_of_several_engines_are_added():
+    one = prometheus(10, 30, 12, (8, 3, 1), labels='engine="0",model_name="m"')
+    two = prometheus(30, 90, 24, (12, 9, 3), labels='engine="1",model_name="m"')
+    created = 'vllm:spec_decode_num_drafts_created{engine="0",model_name="m"} 1.756736798e+09 # {trace="}"} 1.0\n'
+    found = read_file(one + two + created + 'vllm:generation_tokens_total{model_name="m"} 100.0\n')
+    rows = rows_of(found)
+    assert len(found.requests) == found.scrapes == 1
+    assert rows["vLLM"].length == rows["EAGLE"].length == 1 + 36 / 40 and rows["vLLM"].rate == 36 / 120
+    assert rows["vLLM"].unconditional.tolist() == [20 / 40, 12 / 40, 4 / 40]
+    assert rows["SGLang, scheduler"].rate == 76 / 160
+    for row in rows.values():  # sums over requests have no interval and no mean of requests
+        assert row.length_within.interval is row.rate_within.interval is None
+        if row.definition.pooling is Pooling.MEAN:
+            assert math.isnan(row.length) and math.isnan(row.rate)
+
+
+@pytest.mark.parametrize("engine", ["vllm:", "llamacpp:", "trtllm_", "ray_vllm_"])
+def test_counters_without_positions(engine):
+    """A position is left out, or drafts are of several lengths: no position and no γ can be known."""
+    found = read_file(prometheus(43, 129, 10, (4,), engine=engine, labels=""))
+    rows = rows_of(found)
+    assert (rows["vLLM"].length, rows["vLLM"].rate) == (1 + 10 / 43, 10 / 129)
+    assert not len(rows["vLLM"].unconditional) and math.isnan(rows["SGLang, scheduler"].rate)
+
+
+@pytest.mark.parametrize(("engine", "positions"), [("vllm:", [0.8, 0.3, 0.1]), ("llamacpp:", [])])
+def test_only_vllm_has_a_counter_for_every_position(engine, positions):
+    """Of llama.cpp's variable drafts the longest is not known."""
+    rows = rows_of(read_file(prometheus(10, 25, 12, (8, 3, 1), engine=engine)))
+    assert rows["vLLM"].unconditional.tolist() == positions and rows["vLLM"].rate == 12 / 25
+
+
+def test_scrapes_count_what_lies_between_them():
+    first, last = prometheus(10, 30, 12, (8, 3, 1)), prometheus(20, 60, 18, (11, 5, 2))
+    found = read_file(first + prometheus(15, 45, 15, (9, 4, 2)) + last)
+    assert found.scrapes == 3 and "3 scrapes" in found.summary
+    assert rows_of(found)["vLLM"].length == 1 + 6 / 10
+    assert rows_of(found)["vLLM"].unconditional.tolist() == [0.3, 0.2, 0.1]
+    with pytest.raises(BadInput, match="one server since its last start"):
+        read_file(last + first)
+    created = [f'vllm:spec_decode_num_drafts_created{{model_name="m"}} {when}\n' for when in (1.7e9, 1.8e9)]
+    with pytest.raises(BadInput, match="one server since its last start"):
+        read_file(first + created[0] + last + created[1])
+    with pytest.raises(BadInput, match="Nothing was drafted between"):
+        read_file(first + first)
+
+
+def test_counters_of_sglang_and_tensorrt_llm():
+    text = "".join(f'sglang:generation_tokens_total{{is_streaming="{x}"}} {n}\n' for x, n in (("a", 60), ("b", 40)))
+    found = read_file(text + "sglang:spec_verify_calls_total 40\nsglang:spec_accept_rate 0.7\n")
+    assert found.requests[0].engine == "SGLang" and "2.500 each" in found.summary
+    assert all(math.isnan(row.length) and math.isnan(row.rate) for row in rows_of(found).values())
+    names = {"drafted": (30, 30), "accepted": (20, 10)}
+    text = "".join(
+        f'trtllm_spec_decode_{name}_tokens_total{{token_position="{place}"}} {value}\n'
+        for name, values in names.items()
+        for place, value in enumerate(values)
+    )
+    rows = rows_of(read_file(text))
+    assert (rows["TensorRT-LLM"].length, rows["vLLM"].rate) == (2.0, 0.5)
+
+
+def test_models_are_counted_apart():
+    found = read_file(prometheus(10, 30, 12) + prometheus(10, 30, 3, labels='model_name="n"'))
+    assert [each.counts.name for each in found.requests] == ["m", "n"] and rows_of(found)["vLLM"].rate == 15 / 60
+
+
+@pytest.mark.parametrize("value", ["NaN", "1.5", "-3", "+Inf", "x"])
+def test_counters_that_are_no_counts(value):
+    with pytest.raises(BadInput, match="Save the metrics again"):
+        read_file(prometheus(10, 30, 12, more=f"llamacpp:spec_decode_num_drafts_total {value}\n"))
+
+
 # Logs
 
 
@@ -295,7 +382,7 @@ def test_a_stream_has_the_rounds_of_its_response(texts):
         ("INFO 10-16 19:05:47 metrics.py:367] Speculative metrics: Draft acceptance rate: 0.642", "n = 1"),
         ("vllm:num_requests_running 0.0", "n = 1"),
         ("[2025-03-24 02:56:41 TP0] Decode batch. #running-req: 32, token usage: 0.01, accept len: 2.54", "meta_info"),
-        ("sglang:spec_accept_length 2.5", "meta_info"),
+        ("sglang:spec_accept_length 2.5", "--enable-metrics"),
         ("[09/17/2026-11:00:00] [TRT-LLM] [I] iter = 1, host_step_time = 3", "return_perf_metrics"),
         ("[2025-10-06 10:00:00][INFO][LM STUDIO SERVER] Running chat completion", "/api/v0"),
         ("# HELP tgi_request_skipped_tokens x", "does not report"),
@@ -548,7 +635,7 @@ def test_the_command_tells_rounds_and_a_bound(texts, tmp_path, capsys):
     facts = json.loads(out)
     assert code == 0 and facts["bound"]["rejections"] == bound.rejections and len(facts["rounds"]) == 3
     assert facts["requests"][0]["engine"] == "vLLM" and facts["no_rounds"] is None
-    assert facts["without_counts"] == 0
+    assert facts["without_counts"] == facts["scrapes"] == 0
 
 
 def test_the_command_says_why_there_are_no_rounds(tmp_path, capsys):
@@ -649,6 +736,9 @@ def test_explore_shows_counts_alone():
     assert "1 request without counts left out" in html_of(tab)
     (table, *_) = tab.dataframe
     assert table.value.set_index("engine").loc["llama.cpp", "rate"].startswith("0.750")
+    tab.file_uploader(key="zip").upload("vllm.prom", prometheus(10, 30, 12, (8, 3, 1)).encode(), "text/plain")
+    tab = settled(tab.run())
+    assert "sums over all requests since the server started" in html_of(tab) and len(tab.dataframe) == 2
 
 
 def test_explore_opens_the_run_of_a_log(texts):

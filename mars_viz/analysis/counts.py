@@ -37,6 +37,8 @@ class AcceptanceCounts:
     """Tokens of the text that no step wrote: 1 where an engine's prefill writes the first."""
     empty_drafts: bool = False
     """True if steps without a drafted token count as drafts, as vLLM counts a draft that a grammar emptied."""
+    summed: bool = False
+    """True for sums over several requests, as counters of a server are."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for counts that contradict each other."""
@@ -98,6 +100,8 @@ class RequestTotals:
     """Tokens of the text."""
     reached_total: int | None = None
     """Accepted drafted tokens that the text holds."""
+    summed: bool = False
+    """True for sums over several requests, as counters of a server are."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for sums that contradict each other."""

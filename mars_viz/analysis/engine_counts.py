@@ -67,16 +67,16 @@ def counts_in(values: Sequence[Any], text: str) -> tuple[list[tuple[EngineReques
             raise RunFileError(f"There are more than {MAX_STEPS:,} steps in it. Split it into smaller files.")
     if not found:
         what = "request 1" if len(responses) == 1 else f"all {len(responses)} requests"
-        raise no_counts(what, text, responses=any(_without(each.value) for each in responses))
+        raise no_counts(what, text, responses=any(each.value and _without(each.value) for each in responses))
     return found, len(responses) - len(found)
 
 
 def _responses(value: Any, deep: int) -> list[Response]:
     """Return the requests in a value; none if nothing in it has counts."""
-    if not deep:
+    if not deep or not isinstance(value, dict | list):
         return []
     if isinstance(value, list):
-        inner = [(each, _responses(each, deep - 1)) for each in value if isinstance(each, dict | list)]
+        inner = [(each, _responses(each, deep - 1)) for each in value]
         if not any(found for _, found in inner):
             return []
         return [request for each, found in inner for request in found or _without(each)]
@@ -93,7 +93,8 @@ def _responses(value: Any, deep: int) -> list[Response]:
 
 
 def _without(value: Any) -> list[Response]:
-    return [Response(value, None)] if isinstance(value, dict) and _RESPONSE & value.keys() else []
+    looks = value is None or (isinstance(value, dict) and bool(_RESPONSE & value.keys()))
+    return [Response(value, None)] if looks else []
 
 
 def _request(value: Any, counts: Mapping[str, Any], name: str) -> EngineRequest:

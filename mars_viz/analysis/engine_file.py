@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mars_viz.analysis.draft_log import LoggedText, is_log, joined, parse_drafts, parse_log
+from mars_viz.analysis.engine_counters import counters_in
 from mars_viz.analysis.engine_counts import EngineRequest, counts_in
 from mars_viz.analysis.engine_text import values_in
 from mars_viz.analysis.engines import resampled
@@ -30,9 +31,11 @@ class EngineFile:
     """What such a file holds."""
 
     requests: tuple[EngineRequest, ...] = ()
-    """The counts of each request."""
+    """The counts of each request, or the counters of each server's model."""
     without: int = 0
     """Requests in the file that have no counts; they are left out."""
+    scrapes: int = 0
+    """Scrapes of a server's counters; 0 for a file of requests."""
     served: tuple[ServedRounds, ...] = ()
     """Where it tells them, the rounds of each."""
     unread: str = ""
@@ -44,18 +47,43 @@ class EngineFile:
     def summary(self) -> str:
         """What was counted, for people."""
         engines = ", ".join(dict.fromkeys(each.engine for each in self.requests))
-        without = f"; {counted(self.without, 'request')} without counts left out" if self.without else ""
-        over = resampled([each.counts for each in self.requests])
-        return f"{engines}: {counted(len(self.requests), 'request')}{without}. 95 % intervals over {over}."
+        if not self.scrapes:
+            without = f"; {counted(self.without, 'request')} without counts left out" if self.without else ""
+            over = resampled([each.counts for each in self.requests])
+            return f"{engines}: {counted(len(self.requests), 'request')}{without}. 95 % intervals over {over}."
+        when = "since the server started"
+        if self.scrapes > 1:
+            when = f"between the first and the last of {self.scrapes} scrapes"
+        return (
+            f"{engines}: counters, which are sums over all requests {when}. They give no intervals and no means over "
+            f"requests.{self._verified()}"
+        )
+
+    def _verified(self) -> str:
+        """SGLang's own mean: it counts neither drafted nor accepted tokens."""
+        counts = [each.counts for each in self.requests if each.engine == "SGLang"]
+        tokens, steps = sum(each.completion_tokens or 0 for each in counts), sum(each.steps or 0 for each in counts)
+        if not tokens or not steps:
+            return ""
+        return (
+            f" SGLang counts {counted(tokens, 'token')} in {counted(steps, 'verification')}, {tokens / steps:.3f} "
+            "each, the first token of each request included."
+        )
 
 
 def read_file(text: str, drafts: str | None = None, words: Callable[[int], str] | None = None) -> EngineFile:
-    """What a file of responses holds, or a log of whole rounds; `drafts` is the log of the drafts behind
+    """What a file of responses or counters holds, or a log of whole rounds; `drafts` is the log of the drafts behind
     vLLM's responses, `words` reads a token id. Raises BadInput."""
     if is_log(text):
         if drafts is not None:
             raise SettingError("A log of whole rounds holds its drafts. Leave --drafts out.")
         return EngineFile(texts=parse_log(text))
+    sums, scrapes = counters_in(text)
+    if scrapes:
+        if drafts is not None:
+            raise SettingError("Drafts are joined with vLLM's responses, and these are counters. Leave --drafts out.")
+        requests = tuple(EngineRequest(engine, counts) for engine, counts in sums)
+        return EngineFile(requests, scrapes=scrapes, unread="Counters of a server are sums over all requests.")
     found, without = counts_in(values_in(text), text)
     requests = tuple(request for request, _ in found)
     engine = next((each.engine for each in requests if each.engine in _TELLS), "")

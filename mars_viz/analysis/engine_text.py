@@ -16,16 +16,20 @@ from mars_viz.errors import RunFileError
 MAX_LISTS = 1_000_000
 """Lists and objects in a file; each takes twenty times the bytes that write it."""
 ASK = {
-    "vLLM": "Start vLLM with --per-request-spec-decode-metrics detailed, ask with n = 1 and save the responses.",
+    "vLLM": "Start vLLM with --per-request-spec-decode-metrics detailed, ask with n = 1 and save the responses, or "
+    "save the text of its /metrics.",
     "SGLang": "Save SGLang's responses: /generate counts in meta_info, the OpenAI routes in sglext if the request says "
-    "return_spec_tokens_details.",
-    "llama.cpp": "Save the responses of llama.cpp's server, whose timings have draft_n if anything was drafted.",
-    "TensorRT-LLM": "Ask TensorRT-LLM with return_perf_metrics and save the outputs.",
+    "return_spec_tokens_details. Or start it with --enable-metrics and save the text of /metrics.",
+    "llama.cpp": "Save the responses of llama.cpp's server, whose timings have draft_n if anything was drafted, or "
+    "start it with --metrics and save the text of /metrics.",
+    "TensorRT-LLM": "Ask TensorRT-LLM with return_perf_metrics and save the outputs, or save the text of its "
+    "/prometheus/metrics.",
     "mlx-vlm": "Start mlx-vlm with a draft model and save the responses, whose timings then have draft_rounds.",
     "LM Studio": "Ask LM Studio's /api/v0 routes with a draft_model and save the responses, whose stats count drafts.",
     "TGI": "TGI does not report drafted tokens. Serve the models with another engine.",
     "": "vLLM reports them with --per-request-spec-decode-metrics detailed, SGLang in meta_info, llama.cpp's server "
-    "and mlx-vlm in timings, TensorRT-LLM with return_perf_metrics, LM Studio in stats.",
+    "and mlx-vlm in timings, TensorRT-LLM with return_perf_metrics, LM Studio in stats; the text of /metrics of vLLM, "
+    "SGLang, llama.cpp and TensorRT-LLM is read as well.",
 }
 """What to ask each engine for; "" for a file of an unknown engine."""
 
@@ -70,7 +74,7 @@ def values_in(text: str) -> list[Any]:
         event = streamed and text.startswith("data:", place)
         place = _after_space(text, place + len("data:")) if event else place
         try:
-            if text[place : place + 1] not in {"{", "["} or (streamed and text.startswith("[DONE]", place)):
+            if not text.startswith(("{", "[", "null"), place) or (streamed and text.startswith("[DONE]", place)):
                 raise _NoValue
             value, place = decoder.raw_decode(text, place)
         except (_NoValue, ValueError, RecursionError) as error:
@@ -86,7 +90,7 @@ def values_in(text: str) -> list[Any]:
     if len(values) == 1 and isinstance(values[0], list):
         values = values[0]
     if not values:
-        raise RunFileError("There are no metrics in it. Give the responses of an engine.")
+        raise RunFileError("There are no metrics in it. Give the responses of an engine, or its metrics.")
     return values
 
 
@@ -151,10 +155,10 @@ def _extend(found: dict[str, Any], more: dict[str, Any]) -> None:
         elif key == "logprobs" and isinstance(old, dict) and isinstance(value, dict):
             _extend(old, value)
         elif key == "choices" and isinstance(old, list) and isinstance(value, list):
-            by_index = {each.get("index"): each for each in old if isinstance(each, dict)}
+            by_index = {str(each.get("index")): each for each in old if isinstance(each, dict)}
             for choice in (each for each in value if isinstance(each, dict)):
-                if choice.get("index") in by_index:
-                    _extend(by_index[choice.get("index")], choice)
+                if (index := str(choice.get("index"))) in by_index:
+                    _extend(by_index[index], choice)
                 else:
                     old.append(choice)
         else:

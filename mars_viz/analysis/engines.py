@@ -88,6 +88,9 @@ def acceptance_table(
     rows = []
     for definition in DEFINITIONS:
         length, rate = definition.length, definition.rate
+        means = definition.pooling is Pooling.MEAN and any(request.summed for request in pool)
+        if means:  # not known from sums over requests
+            length = rate = None
         alone = np.full(len(pool), np.nan) if length is None else length(each)
         both = definition.by_position is ByPosition.CONDITIONAL_AND_JOINT
         rows.append(
@@ -99,8 +102,8 @@ def acceptance_table(
                 unconditional=positions.unconditional if definition.by_position is ByPosition.UNCONDITIONAL else None,
                 conditional=positions.conditional if both else None,
                 joint=positions.joint if both else None,
-                length_within=Within(None) if length is None else next(withins),
-                rate_within=Within(None) if rate is None else next(withins),
+                length_within=Within(None) if definition.length is None else next(withins),
+                rate_within=Within(None) if definition.rate is None else next(withins),
             )
         )
     return tuple(rows)
@@ -131,6 +134,8 @@ def _together(definition: Definition, formula: Formula | None, each: Totals) -> 
 def _withins(pool: tuple[Counts, ...], each: Totals, units: np.ndarray | None, how: Bootstrap) -> list[Within]:
     """Of every figure that is reported, in the order of the table."""
     single = len(pool) == 1
+    if any(request.summed for request in pool):
+        return [Within(None, "counters are sums over requests")] * len(_REPORTED)
     if single and not isinstance(pool[0], AcceptanceCounts):
         return [Within(None, "of a single request it takes the counts of its rounds")] * len(_REPORTED)
     drawn = totals_by_step(pool[0]) if single and isinstance(pool[0], AcceptanceCounts) else each

@@ -48,6 +48,8 @@ def vllm_metrics(counts: AcceptanceCounts) -> dict[str, Any]:
 def vllm_counts(metrics: Mapping[str, Any], name: str, completion: int | None) -> AcceptanceCounts:
     """Return the counts of a `speculative_decoding` object, of a text of so many tokens. Raises RunFileError."""
     try:
+        if completion is not None:
+            _count({"completion_tokens": completion}, "completion_tokens")
         return _counts(metrics, name, completion)
     except _Contradiction as error:
         raise RunFileError(f"The metrics of {name} cannot be used: {error}. {_REMEDY}") from error

@@ -39,7 +39,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file",
         metavar="FILE",
-        help="an engine's responses (JSON, an object a line, or a captured stream), or a log of whole rounds",
+        help="an engine's responses (JSON, an object a line, or a captured stream), the text of its /metrics, or a log "
+        "of whole rounds",
     )
     parser.add_argument("--drafts", metavar="LOG", help="log of the drafts behind vLLM's responses, an object a line")
     parser.add_argument(
@@ -201,6 +202,7 @@ def _facts(
     return {
         "requests": [_counts_of(each) for each in found.requests],
         "without_counts": found.without,
+        "scrapes": found.scrapes,
         "acceptance": [
             {
                 "engine": row.definition.engine,
@@ -220,7 +222,7 @@ def _facts(
 
 
 def _counts_of(request: EngineRequest) -> dict[str, Any]:
-    names = ("name", "accepted_total", "drafted_total", "steps", "gamma", "completion_tokens")
+    names = ("name", "accepted_total", "drafted_total", "steps", "gamma", "completion_tokens", "summed")
     return {"engine": request.engine} | {name: getattr(request.counts, name) for name in names}
 
 

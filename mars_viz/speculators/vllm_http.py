@@ -133,8 +133,11 @@ class Server:
         found = metrics.get("speculative_decoding") if isinstance(metrics, Mapping) else None
         if not isinstance(found, Mapping):
             return None
+        usage = told.get("usage")
         try:
-            return vllm_counts(found, "request 1", told.get("usage", {}).get("completion_tokens"))
+            return vllm_counts(
+                found, "request 1", usage.get("completion_tokens") if isinstance(usage, Mapping) else None
+            )
         except RunFileError as error:
             raise ModelError(f"{self.address} counts wrongly what it accepted. {error}") from error
 

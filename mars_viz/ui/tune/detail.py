@@ -315,7 +315,7 @@ def imported() -> None:
         return
     with section:
         upload = st.file_uploader(
-            "JSON or JSONL of responses, or captured streams",
+            "JSON or JSONL of responses, captured streams, or the text of /metrics",
             key="vllm-import",
             max_upload_size=MOST_UPLOADED,
         )
