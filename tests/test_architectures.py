@@ -93,7 +93,9 @@ def own_text(model: PreTrainedModel, count: int) -> tuple[int, ...]:
     ids = list(PROMPT)
     with torch.inference_mode():
         while len(ids) < len(PROMPT) + count and ids[-1] != 0:
-            ids.append(int(model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1].argmax()))
+            ids.append(
+                int(model(input_ids=torch.tensor([ids], device=model.device), use_cache=False).logits[0, -1].argmax())
+            )
     return tuple(ids[len(PROMPT) :])
 
 

@@ -18,16 +18,20 @@ from mars_viz.errors import BadInput
 from mars_viz.prompts import builtin_prompts
 from mars_viz.record_map import dial_map
 from mars_viz.recording import Recording, record_all
+from mars_viz.records import emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.memory import give_back
+from mars_viz.speculators.networks import opener
 from mars_viz.speculators.networks.batched import RaggedNetwork
 from mars_viz.speculators.networks.cache_pool import CachePool
 from mars_viz.speculators.networks.graphs import SETTLED, CudaCapture, Graphs, Tensors
 from mars_viz.speculators.networks.llama_forward import Body
+from tests import test_architectures as architectures
 
+DEVICE = "cuda"
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="needs a CUDA device: what is recorded there cannot be recorded elsewhere"
 )
@@ -202,3 +206,14 @@ def test_memory_that_runs_out_is_one_line_and_the_models_are_as_they_were(there:
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert Recording(there, PROMPTS[0], GREEDY).finish().token_ids == expected
+
+
+@pytest.mark.parametrize("name", ["qwen3_5_text", "lfm2", "granitemoehybrid", "gemma3_text", "phi3"])
+def test_models_that_go_through_transformers_write_their_own_text(name: str) -> None:
+    """With recurrent state, windows or angles that change with length; as tests/test_architectures.py on the CPU."""
+    target, drafter = architectures.made(name).to(DEVICE), architectures.made(name, 0.1).to(DEVICE)
+    backend = architectures.backend_of(opener(target, architectures.SIZE), opener(drafter, architectures.SIZE))
+    own = architectures.own_text(target, 30)
+    for gamma in (1, 5):
+        run = Recording(backend, architectures.PROMPT, Settings(rule="strict", gamma=gamma, max_new_tokens=30)).finish()
+        assert emitted(run.rounds) == own

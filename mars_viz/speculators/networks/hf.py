@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import (
-    DummyLayer,
     DynamicLayer,
     DynamicSlidingWindowLayer,
     LinearAttentionAndFullAttentionLayer,
@@ -92,8 +91,7 @@ class Row:
         last = self._kept[-1][0] if self._kept else 0
         if self.read - last < STRIDE or self.cache is None:
             return
-        layers = enumerate(self.cache.layers)
-        state = {i: copy.deepcopy(each) for i, each in layers if type(each) not in (DynamicLayer, DummyLayer)}
+        state = {i: copy.deepcopy(each) for i, each in enumerate(self.cache.layers) if type(each) is not DynamicLayer}
         now, places = self.read // STRIDE, [length // STRIDE for length, _ in self._kept]
         near = (now - place <= 2 * (place & -place) for place in places)
         self._kept = [*itertools.compress(self._kept, near), (self.read, state)]
