@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mars_viz import trees
 from mars_viz.chat import History, in_plain_text
 from mars_viz.errors import BadInput
 from mars_viz.randomness import Purpose, round_uniforms
@@ -124,3 +125,30 @@ def table_backend(vocabulary: int = VOCABULARY, model_seed: int = 0, letters: in
         processor="Toy, 1 threads",
         versions={"numpy": "2"},
     )
+
+
+def random_tree(rng: np.random.Generator, nodes: int) -> list[int]:
+    """Parents of a random tree in depth-first preorder."""
+    children: dict[int, list[int]] = {-1: []}
+    for node in range(nodes):
+        parent = int(rng.choice([-1, *range(node)]))
+        children.setdefault(parent, []).append(node)
+        children.setdefault(node, [])
+    parents: list[int] = []
+
+    def walked(node: int, parent: int) -> None:
+        for child in children[node]:
+            parents.append(parent)
+            walked(child, len(parents) - 1)
+
+    walked(-1, -1)
+    return parents
+
+
+def by_paths(model: torch.nn.Module, prefix: list[int], tokens: list[int], parents: list[int]) -> torch.Tensor:
+    """Logits [N + 1, V] of plain passes, one over each node's path."""
+    rows = [model(input_ids=torch.tensor([prefix])).logits[0, -1]]
+    for node in range(len(tokens)):
+        path = [tokens[i] for i in trees.path_to(parents, node)]
+        rows.append(model(input_ids=torch.tensor([prefix + path])).logits[0, -1])
+    return torch.stack(rows)

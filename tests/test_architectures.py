@@ -22,8 +22,7 @@ from mars_viz.speculators.autoregressive import decode_alone, writes
 from mars_viz.speculators.networks import Opener, opener
 from mars_viz.speculators.networks.hf import PlainNetwork, Reading, reading_of
 from mars_viz.speculators.targets.model import ModelTarget
-from tests.tables import Words, table_backend
-from tests.test_trees import by_paths, random_tree
+from tests.tables import Words, by_paths, random_tree, table_backend
 
 SIZE = 97
 COMMON: dict[str, Any] = {

@@ -24,8 +24,8 @@ from mars_viz.trace import Trace
 from mars_viz.trees import depths_of, siblings_of
 from tests.factories import long_run, make_speculation, toy_run
 from tests.in_node import AGAINST_STRICT, in_node
+from tests.tables import random_tree
 from tests.test_metrics import small_run
-from tests.test_trees import random_tree
 
 OUTCOMES = [*Outcome, None]
 """In the script's numbering."""

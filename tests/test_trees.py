@@ -40,30 +40,12 @@ from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.speculator import scored_by
 from mars_viz.speculators.targets.model import ModelTarget
 from mars_viz.walk import Ending, walk
-from tests.tables import TableTarget, TopTarget, table_backend
+from tests.tables import TableTarget, TopTarget, by_paths, random_tree, table_backend
 
 TREE = "dynamic:depth=5,topk=3,nodes=12"
 JUDGE = sorted(name for name, rule in RULES.items() if rule.on_trees is not OnTrees.REFUSED)
 EVERYWHERE = sorted(name for name, rule in RULES.items() if rule.on_trees is OnTrees.JUDGED)
 VARIANTS = [rule.choosing(policy).name for name in JUDGE for rule in [RULES[name]] for policy in rule.policies]
-
-
-def random_tree(rng: np.random.Generator, nodes: int) -> list[int]:
-    """Parents of a random tree in depth-first preorder."""
-    children: dict[int, list[int]] = {-1: []}
-    for node in range(nodes):
-        parent = int(rng.choice([-1, *range(node)]))
-        children.setdefault(parent, []).append(node)
-        children.setdefault(node, [])
-    parents: list[int] = []
-
-    def walked(node: int, parent: int) -> None:
-        for child in children[node]:
-            parents.append(parent)
-            walked(child, len(parents) - 1)
-
-    walked(-1, -1)
-    return parents
 
 
 def test_what_follows_from_the_parents_of_a_tree() -> None:
@@ -96,15 +78,6 @@ def test_no_two_paths_of_sibling_ranks_share_their_luck_and_a_chain_keeps_its_ow
 
 
 # ---- one pass over a tree
-
-
-def by_paths(model: torch.nn.Module, prefix: list[int], tokens: list[int], parents: list[int]) -> torch.Tensor:
-    """Logits [N + 1, V] of plain passes, one over each node's path."""
-    rows = [model(input_ids=torch.tensor([prefix])).logits[0, -1]]
-    for node in range(len(tokens)):
-        path = [tokens[i] for i in trees.path_to(parents, node)]
-        rows.append(model(input_ids=torch.tensor([prefix + path])).logits[0, -1])
-    return torch.stack(rows)
 
 
 @pytest.mark.parametrize("which", [0, 1, 2], ids=["packed", "transformers", "ragged"])
