@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,18 @@ def test_a_spoiled_tokenizer(folder: Path, tmp_path: Path) -> None:
     (spoiled / "tokenizer.json").write_text("{")
     with pytest.raises(BadInput, match="tokenizer of .* cannot be loaded"):
         load_backend(folder, spoiled, device="cpu")
+
+
+@pytest.mark.skipif(find_spec("sentencepiece") is not None, reason="sentencepiece is installed")
+@pytest.mark.parametrize(("start", "library"), [(b"\n\x0e\n\x05<unk>", "sentencepiece"), (b"IQ== 0\n", "tiktoken")])
+def test_a_tokenizer_without_the_library_that_reads_it(
+    folder: Path, tmp_path: Path, start: bytes, library: str
+) -> None:
+    bare = shutil.copytree(folder, tmp_path / "bare")
+    (bare / "tokenizer.json").unlink()
+    (bare / "tokenizer.model").write_bytes(start)
+    with pytest.raises(BadInput, match=f"pip install {library}"):
+        load_backend(bare, device="cpu")
 
 
 def test_truncated_weights(folder: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
@@ -99,10 +100,28 @@ def tokenizer_of(name: str) -> PreTrainedTokenizerBase:
     """A model's. Raises ModelError."""
     if not is_folder(name):
         check_hub(name)
+    place = None
     try:
-        return AutoTokenizer.from_pretrained(_place(name), trust_remote_code=False)
+        place = Path(_place(name))
+        return AutoTokenizer.from_pretrained(place, trust_remote_code=False)
     except Exception as error:  # the tokenizers library raises the bare class for a file it cannot read
+        if place and find_spec("sentencepiece") is None and (file := _sentencepiece_file(place)):
+            raise ModelError(
+                f"The tokenizer of {name} is in SentencePiece's format ({file}), which needs sentencepiece. Run: pip "
+                "install sentencepiece"
+            ) from error
         raise ModelError(cannot_load(name, "tokenizer", error)) from error
+
+
+def _sentencepiece_file(folder: Path) -> str:
+    """The name of the SentencePiece model that a folder has in place of a tokenizer.json; empty if there is none."""
+    if (folder / "tokenizer.json").is_file():
+        return ""
+    for file in sorted(folder.glob("*.model")):
+        with file.open("rb") as model:
+            if model.read(1) == b"\n":  # the tag of a piece; tiktoken's files are text
+                return file.name
+    return ""
 
 
 def check_no_folder(name: str) -> None:
