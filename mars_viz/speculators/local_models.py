@@ -7,18 +7,30 @@ from __future__ import annotations
 
 import platform
 from functools import partial
+from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_MULTIMODAL_LM_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForMultimodalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils import logging as transformers_logging
 
 from mars_viz.errors import MarsVizError, ModelError
 from mars_viz.speculators.device_errors import is_gone, lacks_memory, lost
-from mars_viz.speculators.device_map import DeviceMap, loaded_over
+from mars_viz.speculators.device_map import DeviceMap, loaded_over, place_of
 from mars_viz.speculators.download_progress import Arrival
 from mars_viz.speculators.memory import too_large
 from mars_viz.speculators.model_files import cannot_load, fetched_model
+
+NO_TEXT = "{name} is a model of the type {kind}, which continues no text by itself; take a causal language model."
 
 
 def device_named(name: str) -> torch.device:
@@ -39,18 +51,17 @@ def loaded_model(
     device_map: DeviceMap | None = None,
 ) -> PreTrainedModel:
     """The model of a hub id or folder, there, or where the map lays it. Raises BadInput where it cannot be had or does
-    not fit."""
+    not fit, and if it lacks weights or continues no text by itself."""
     transformers_logging.disable_progress_bar()  # the arrival is told instead
     try:
         with arrival.reading():
             folder = fetched_model(name, arrival.bars())
-            load = partial(
-                AutoModelForCausalLM.from_pretrained, folder, dtype=dtype, use_safetensors=True, trust_remote_code=False
-            )
+            load = partial(_checked_model, name, folder, dtype)
             model: PreTrainedModel = load() if device_map is None else loaded_over(device_map, load)
         if device_map is None:
             model.to(device)
         model.requires_grad_(False)
+        _check_reads_text(name, model)
         return model
     except MarsVizError:
         raise
@@ -62,6 +73,42 @@ def loaded_model(
         raise ModelError(cannot_load(name, "model", error)) from error
 
 
+def _checked_model(name: str, folder: Path, dtype: torch.dtype | str, **layout: Any) -> PreTrainedModel:
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    auto = AutoModelForCausalLM
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        found, auto = MODEL_FOR_MULTIMODAL_LM_MAPPING.get(type(config), None), AutoModelForMultimodalLM
+        if found is None or config.is_encoder_decoder or "logits_to_keep" not in signature(found.forward).parameters:
+            raise ModelError(NO_TEXT.format(name=name, kind=config.model_type))
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()  # it would list the weights of an image encoder that is left out
+    try:
+        model, report = auto.from_pretrained(
+            folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True, **layout
+        )
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+    if missing := sorted(report["missing_keys"]):
+        raise ModelError(
+            f"{name} holds no weights for {len(missing)} parts of {type(model).__name__}, such as {missing[0]}; save "
+            "the whole model there with save_pretrained."
+        )
+    return model
+
+
+def _check_reads_text(name: str, model: PreTrainedModel) -> None:
+    """Raise ModelError if a multimodal model needs more than a text."""
+    if type(model.config) in MODEL_FOR_CAUSAL_LM_MAPPING:
+        return
+    try:
+        with torch.inference_mode():
+            model(input_ids=torch.zeros(1, 2, dtype=torch.int64, device=place_of(model)), use_cache=False)
+    except Exception as error:  # whatever it is that misses the image
+        if lacks_memory(error) or is_gone(error):
+            raise
+        raise ModelError(NO_TEXT.format(name=name, kind=model.config.model_type)) from error
+
+
 def output_size(model: PreTrainedModel) -> int:
     """Tokens that it scores."""
     return int(model.get_output_embeddings().weight.shape[0])
@@ -69,7 +116,7 @@ def output_size(model: PreTrainedModel) -> int:
 
 def context_of(model: PreTrainedModel) -> int:
     """Positions that it can hold."""
-    return int(getattr(model.config, "max_position_embeddings", None) or 1 << 20)
+    return int(getattr(model.config.get_text_config(), "max_position_embeddings", None) or 1 << 20)
 
 
 def eos_ids_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

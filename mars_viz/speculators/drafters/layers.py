@@ -11,9 +11,11 @@ import copy
 from collections.abc import Sequence
 from itertools import chain
 
+import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from mars_viz.errors import ModelError
 from mars_viz.speculators.networks.layer_inputs import layers_of
 
 
@@ -31,9 +33,17 @@ def with_layers(model: PreTrainedModel, kept: Sequence[int]) -> PreTrainedModel:
             if hasattr(part, "layer_idx"):
                 part.layer_idx = place  # type: ignore[assignment]  # of its cache
     fewer.set_submodule(name, chosen)
-    fewer.config.num_hidden_layers = len(chosen)
-    if kinds := vars(fewer.config).get("layer_types"):  # others derive theirs from the number of layers
-        fewer.config.layer_types = [kinds[i] for i in kept]
+    config = fewer.config.get_text_config()
+    config.num_hidden_layers = len(chosen)
+    if kinds := vars(config).get("layer_types"):  # others derive theirs from the number of layers
+        config.layer_types = [kinds[i] for i in kept]
+    try:
+        with torch.inference_mode():
+            fewer(input_ids=torch.zeros(1, 2, dtype=torch.int64, device=model.device), use_cache=False)
+    except (RuntimeError, ValueError, IndexError) as error:  # such as inputs for each of all the layers
+        raise ModelError(
+            f"No layers of {model.config.model_type} can be left out here; take another drafter."
+        ) from error
     return fewer
 
 

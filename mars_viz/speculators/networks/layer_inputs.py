@@ -70,7 +70,8 @@ def layers_of(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
     """Return the list of the model's layers and its name. Raises ModelError if it is not found."""
     count = getattr(model.config.get_text_config(), "num_hidden_layers", 0)
     lists = [(name, each) for name, each in model.named_modules() if isinstance(each, nn.ModuleList)]
-    found = [(name, each) for name, each in lists if len(each) == count]
+    decoder = set(model.get_decoder().modules())  # an image encoder may have as many layers
+    found = [(name, each) for name, each in lists if len(each) == count and each in decoder]
     if len(found) > 1:  # such as experts
         found = [(name, each) for name, each in found if isinstance(each[0], GradientCheckpointingLayer)]
     if len(found) != 1:
