@@ -46,6 +46,8 @@ class Manners:
     """How it speculates by itself, if it does."""
     plain: bool = False
     """True for one that has no page for Prometheus."""
+    root: str = str(demo.TARGET)
+    """Where it says that it has its model from."""
     requests: list[dict[str, Any]] = field(default_factory=list)
     """The completions that were asked for."""
     sockets: set[Any] = field(default_factory=set)
@@ -72,7 +74,7 @@ def vllm_server(backend: Backend, manners: Manners | None = None) -> Iterator[st
             pass
 
         def do_GET(self) -> None:
-            served = {"id": str(demo.TARGET), "object": "model", "root": str(demo.TARGET), "max_model_len": 512}
+            served = {"id": str(demo.TARGET), "object": "model", "root": manners.root, "max_model_len": 512}
             if self.path == "/metrics" and not manners.plain:
                 counters = ["num_requests_running", *(["spec_decode_num_drafts_total"] if manners.speculating else [])]
                 self._send(200, "".join(f"# TYPE vllm:{name} counter\nvllm:{name} 1.0\n" for name in counters))

@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
+from mars_viz.bounds import shortened
 from mars_viz.chat import History, check_prompt
 from mars_viz.errors import PromptError, SettingError
 from mars_viz.run import WITHIN_ROUNDING, Piece, Provenance, Settings
@@ -86,7 +87,7 @@ def _versions() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A target and a drafter that speak the same tokens."""
+    """A target and a drafter."""
 
     target: Part[Callable[[], Target]]
     """The model whose text is wanted."""
@@ -95,7 +96,7 @@ class Backend:
     tokenizer: Tokenizer
     """The target's."""
     vocabulary_size: int
-    """The smaller of both output sizes; what lies beyond is padding."""
+    """V, the tokens that the target scores, without padding for which the drafter has no outputs."""
     context: int
     """Positions that both can hold."""
     eos_ids: frozenset[int]
@@ -153,9 +154,17 @@ class Backend:
     ) -> Prefix:
         """The tokens of a prompt, or the prompt where it is token ids, after the turns before it.
 
-        Raises BadInput where they and what is to be written after them do not fit in the context.
+        Raises BadInput for a token that the target does not score, and if they and what is to be written after them do
+        not fit in the context.
         """
-        ids = self.tokenizer.encode(prompt, history, chat=chat) if isinstance(prompt, str) else _checked(prompt, self)
+        ids = self.tokenizer.encode(prompt, history, chat=chat) if isinstance(prompt, str) else _checked(prompt)
+        outside = next((each for each in ids if not 0 <= each < self.vocabulary_size), None)
+        if outside is not None:
+            called = f" ({shortened(self.tokenizer.pieces[outside].text)})" if isinstance(prompt, str) else ""
+            raise PromptError(
+                f"The prompt's token {outside}{called} is outside the vocabulary of {self.vocabulary_size} tokens that "
+                f"{self.target.name} scores; leave it out."
+            )
         _check_context(len(ids), settings.max_new_tokens, self.context)
         return ids
 
@@ -209,7 +218,7 @@ class Backend:
         return [f"{name} {lack}" for name, lack in found if lack]
 
 
-def _checked(prompt: Iterable[int], backend: Backend) -> Prefix:
+def _checked(prompt: Iterable[int]) -> Prefix:
     """Token ids as a prompt. Raises BadInput for what is none."""
     if not isinstance(prompt, Iterable):
         check_prompt(prompt)
@@ -219,9 +228,6 @@ def _checked(prompt: Iterable[int], backend: Backend) -> Prefix:
         raise PromptError(f"The prompt holds {wrong!r}, which is no token id; give a text, or whole numbers.")
     if not ids:
         raise PromptError("The prompt is empty; write at least one word.")
-    foreign = next((each for each in ids if not 0 <= each < backend.vocabulary_size), None)
-    if foreign is not None:
-        raise PromptError(f"The prompt's token {foreign} is outside the vocabulary of {backend.vocabulary_size}.")
     return ids
 
 

@@ -13,6 +13,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from mars_viz.walk import Prefix
 
@@ -30,7 +31,7 @@ class Draft:
     """float32 [B, N, V']; raw, each row what its token was drafted from. None where drafting is deterministic: q is 1
     at the drafted token."""
     vocabulary: Tensor | None = None
-    """int64 [V']; the target's token of each entry of the drafter's vocabulary; None where they are the same."""
+    """int64 [V']; the target's token of each entry of the drafter's vocabulary; None if these are the first V'."""
     lengths: tuple[int, ...] | None = None
     """Tokens of each; None where all have N."""
     branches: Branches | None = None
@@ -66,10 +67,11 @@ class Draft:
 def spread(logits: Tensor, vocabulary: Tensor | None, vocabulary_size: int) -> Tensor:
     """Logits [..., V] over the target's vocabulary, of logits [..., V'] of some of its tokens; others have none (-inf).
 
-    Without a `vocabulary` they are the target's already.
+    Without a `vocabulary` these are the first V'.
     """
     if vocabulary is None:
-        return logits
+        missing = vocabulary_size - logits.shape[-1]
+        return pad(logits, (0, missing), value=-torch.inf) if missing > 0 else logits
     rows = logits.new_full((*logits.shape[:-1], vocabulary_size), -torch.inf)
     rows[..., vocabulary] = logits
     return rows

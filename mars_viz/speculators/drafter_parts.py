@@ -63,12 +63,16 @@ class LoadedHead:
 
 
 def model_drafter(
-    passes: Opener, name: str, revision: str = "", vocabulary: Tensor | None = None
+    passes: Opener,
+    name: str,
+    revision: str = "",
+    vocabulary: Tensor | None = None,
+    readable: tuple[int, int] | None = None,
 ) -> Part[Callable[[Settings], Drafter]]:
-    """A drafter that goes through these forward passes, which score the tokens of this vocabulary alone."""
+    """A drafter that goes through these forward passes; `vocabulary` and `readable` are those of `ModelDrafter`."""
     return Part(
         name,
-        lambda each: ModelDrafter(passes(), each, vocabulary),
+        lambda each: ModelDrafter(passes(), each, vocabulary, readable),
         revision,
         passes.batching,
         passes.lack,
@@ -166,7 +170,7 @@ def _both(own: Tensor | None, kept: Tensor, head: str) -> tuple[Tensor, Tensor]:
 def kept_tokens(wanted: Trimmed, tokenizer: PreTrainedTokenizerBase, size: int, ends: Iterable[int]) -> Tensor:
     """int64 [m], ascending; what a trimmed drafter can draft, of `size` tokens, those that end a text included. Raises
     BadInput where its text cannot be read, and for more tokens than there are."""
-    text = _tokens_of(wanted.text, tokenizer)[0] if wanted.text else []
+    text = _tokens_of(wanted.text, tokenizer, size)[0] if wanted.text else []
     return most_frequent(text, wanted.m, size, ends)
 
 
@@ -181,20 +185,20 @@ def with_fewer_layers(target: Loaded, wanted: Layers) -> Loaded:
 
 
 def without_model(
-    wanted: NamedDrafter, tokenizer: PreTrainedTokenizerBase, place: torch.device
+    wanted: NamedDrafter, tokenizer: PreTrainedTokenizerBase, size: int, place: torch.device
 ) -> Part[Callable[[Settings], Drafter]]:
-    """A drafter that knows text alone. Raises BadInput where its file cannot be read."""
+    """A drafter that knows text alone, for a target of `size` tokens. Raises BadInput if its file cannot be read."""
     if isinstance(wanted, Ngram):
         return Part(wanted.name, lambda _: NgramDrafter(wanted.n, place), wanted.name, "no model")
-    tokens, revision = _tokens_of(wanted.source, tokenizer) if wanted.source else ([], wanted.name)
+    tokens, revision = _tokens_of(wanted.source, tokenizer, size) if wanted.source else ([], wanted.name)
     before = TextBefore(tokens)
     if isinstance(wanted, Suffix):
         return Part(wanted.name, lambda _: SuffixDrafter(wanted.n, before, place), revision, "no model")
     return Part(wanted.name, lambda _: TrigramDrafter(before, place), revision, "no model")
 
 
-def _tokens_of(file: str, tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], str]:
-    """The tokens of a drafter's text, and the start of its SHA-256. Raises BadInput."""
+def _tokens_of(file: str, tokenizer: PreTrainedTokenizerBase, size: int) -> tuple[list[int], str]:
+    """The tokens below `size` of a drafter's text, and the start of its SHA-256. Raises BadInput."""
     try:
         with Path(file).open("rb") as source:
             data = source.read(LARGEST_TEXT + 1)
@@ -203,4 +207,5 @@ def _tokens_of(file: str, tokenizer: PreTrainedTokenizerBase) -> tuple[list[int]
         raise SettingError(f"{shortened(file)} cannot be read as text ({error}). Save it as UTF-8.") from error
     if len(data) > LARGEST_TEXT:
         raise SettingError(f"{shortened(file)} has more than {LARGEST_TEXT >> 20} MB; give the drafter less text.")
-    return tokenizer(text, add_special_tokens=False)["input_ids"], hashlib.sha256(data).hexdigest()[:12]
+    tokens = [token for token in tokenizer(text, add_special_tokens=False)["input_ids"] if token < size]
+    return tokens, hashlib.sha256(data).hexdigest()[:12]

@@ -42,16 +42,20 @@ from mars_viz.speculators.local_models import (
     loaded_model,
     output_size,
     processor_of,
+    readable_ids,
 )
 from mars_viz.speculators.memory import check_fit
 from mars_viz.speculators.model_files import (
     Loaded,
-    agree,
     check_no_folder,
+    check_outputs,
     config_of,
+    note_of,
+    other_added_tokens,
     revision_of,
     short_name,
     tokenizer_of,
+    vocabulary_end,
 )
 from mars_viz.speculators.names import (
     check_device_map,
@@ -106,8 +110,8 @@ def load_backend(
     place = device_named(device)
     tell("Reading the tokenizers", 0.0)
     tokenizers = [tokenizer_of(name) for name in names]
-    by_text = len(names) > 1 and not agree(*tokenizers)
-    if by_text and isinstance(named, Trimmed):
+    apart = other_added_tokens(*tokenizers) if len(names) > 1 else []
+    if apart is None and isinstance(named, Trimmed):
         raise ModelError(
             f"{names[1]} has another tokenizer than {names[0]}, so it drafts by text and has no tokens of the target's "
             f"to be trimmed to; take it whole, or a drafter of the target's family."
@@ -125,16 +129,13 @@ def load_backend(
     for name in names[1:]:
         there = place_of(models[0])
         models.append(loaded_model(name, there, kind, Arrival(short_name(name), LoadShare(0.7, 1.0), tell)))
-    sizes = [output_size(model) for model in models]
-    for name, size, tokenizer in zip(names, sizes, tokenizers, strict=True):
-        if size < len(tokenizer):
-            raise ModelError(
-                f"The vocabularies do not match: the tokenizer of {name} has {len(tokenizer)} entries, its model "
-                f"scores {size}. Choose a model whose tokenizer was saved with it."
-            )
+    for name, tokenizer, model in zip(names, tokenizers, models, strict=True):
+        check_outputs(name, tokenizer, output_size(model))
     loaded = [Loaded(*each) for each in zip(models, map(short_name, names), map(revision_of, names), strict=True)]
-    if by_text:
+    if apart is None:
         loaded[1] = replace(loaded[1], tokenizer=tokenizers[1])
+    elif len(loaded) > 1:
+        loaded[1] = replace(loaded[1], note=note_of(apart))
     return backend_of(
         tokenizers[0],
         loaded[0],
@@ -162,9 +163,10 @@ def backend_of(
         )
     by_text = isinstance(drafter, Loaded) and drafter.tokenizer is not None
     models = [each.model for each in (target, drafter) if isinstance(each, Loaded)][: 1 if by_text else 2]
-    size, place = min(map(output_size, models)), place_of(target.model)
+    outputs, place = [output_size(model) for model in models], place_of(target.model)
+    size = min(outputs) if vocabulary_end(tokenizer) <= min(outputs) else outputs[0]  # padding alone may be cut off
     ends = eos_ids_of(target.model, tokenizer) if eos_ids is None else eos_ids
-    kept = None if trimmed is None else kept_tokens(trimmed, tokenizer, size, ends)
+    kept = None if trimmed is None else kept_tokens(trimmed, tokenizer, min(outputs), ends)
     if isinstance(drafter, Eagle3):
         drafter = read_head(drafter, target.name, target.model.config, folders=True)
     if isinstance(drafter, Loaded) and drafter.tokenizer is not None:
@@ -172,7 +174,7 @@ def backend_of(
     elif isinstance(drafter, LoadedHead):
         drafting = with_head(target.model, drafter, size, kept)
     elif not isinstance(drafter, Loaded | Layers):
-        drafting = without_model(drafter, tokenizer, place)
+        drafting = without_model(drafter, tokenizer, size, place)
     else:
         drafts = with_fewer_layers(target, drafter) if isinstance(drafter, Layers) else drafter
         drafting = _by_model(drafts, size, kept, cuda_graphs=cuda_graphs)
@@ -195,10 +197,13 @@ def backend_of(
 def _by_model(
     drafter: Loaded, size: int, kept: Tensor | None, *, cuda_graphs: bool
 ) -> Part[Callable[[Settings], Drafter]]:
-    """A drafting model that scores so many of its tokens, or those `kept`."""
+    """A drafting model for a target of so many tokens; it drafts those of them that it scores, or those `kept`."""
     drafts = drafter if kept is None else with_fewer_tokens(drafter, kept)
-    passes = opener(drafts.model, size if kept is None else len(kept), cuda_graphs=cuda_graphs)
-    return model_drafter(passes, drafts.name, drafts.revision, None if kept is None else kept.to(drafts.model.device))
+    passes = opener(drafts.model, min(size, output_size(drafts.model)), cuda_graphs=cuda_graphs)
+    vocabulary = None if kept is None else kept.to(drafts.model.device)
+    readable = readable_ids(drafts.model)
+    part = model_drafter(passes, drafts.name, drafts.revision, vocabulary, readable if readable[0] < size else None)
+    return replace(part, note=drafter.note)
 
 
 def _called(part: Part[Callable[[Settings], Drafter]], trimmed: Trimmed | None) -> Part[Callable[[Settings], Drafter]]:
@@ -223,8 +228,9 @@ def _by_text(
         context_of(drafter.model),
         eos_ids_of(drafter.model, own),
         end,
+        (output_size(target.model), readable_ids(drafter.model)[0]),
     )
-    passes = opener(drafter.model, min(output_size(drafter.model), len(own)), cuda_graphs=cuda_graphs)
+    passes = opener(drafter.model, min(output_size(drafter.model), vocabulary_end(own)), cuda_graphs=cuda_graphs)
     return text_drafter(passes, drafter.name, drafter.revision, translation)
 
 
@@ -247,30 +253,41 @@ def _with_server(
     tell(f"Asking {address}", 0.0)
     server, place = Server.at(address), device_named(device)
     called = PurePath(short_name(server.model)).name if server.model.startswith("/") else server.model
-    name = drafting or str(demo.DRAFTER) if isinstance(drafting, str) else server.root
-    try:
-        tokenizer = tokenizer_of(name)
-    except BadInput as error:
-        if isinstance(drafting, str):
-            raise
+    source, tokenizer = server.root, None
+    with suppress(BadInput):
+        tokenizer = tokenizer_of(source)
+    name = source
+    if isinstance(drafting, str):
+        name = drafting or str(demo.DRAFTER)
+        own = tokenizer_of(name)
+        if tokenizer is None:
+            source, tokenizer = name, own
+        apart = other_added_tokens(tokenizer, own)
+        if apart is None:
+            raise ModelError(f"{name} has another tokenizer than {server.model}; take a drafter of its family.")
+        note = note_of(apart)
+    elif tokenizer is None:
         raise ModelError(
             f"{drafting.name} needs the tokenizer of {server.model}, and {server.root}, where the server has it from, "
             "is not to be had here; name a drafter that is a model of its family."
-        ) from error
-    server = check_target(server, lambda text: tokenizer(text, add_special_tokens=False)["input_ids"], len(tokenizer))
-    size, context, ends = len(tokenizer), server.context - 1, _ends(server.root, name, tokenizer)  # it writes one more
+        )
+    size = int(config_of(source).get_text_config().vocab_size)
+    server = check_target(server, lambda text: tokenizer(text, add_special_tokens=False)["input_ids"], size)
+    context, ends = server.context - 1, _ends(server.root, name, tokenizer)  # it writes one more
     trimmed = named if isinstance(named, Trimmed) else None
-    kept = None if trimmed is None else kept_tokens(trimmed, tokenizer, size, ends)
     if isinstance(drafting, str):
         if place.type == "cpu":
             fit_cores()
         model = loaded_model(
             name, place, dtype_of(dtype, place, [name]), Arrival(short_name(name), LoadShare(0.1, 1.0), tell)
         )
+        check_outputs(name, own, output_size(model))
         context = min(context, context_of(model))
-        part = _by_model(Loaded(model, short_name(name), revision_of(name)), size, kept, cuda_graphs=cuda_graphs)
+        kept = None if trimmed is None else kept_tokens(trimmed, tokenizer, min(size, output_size(model)), ends)
+        drafter = Loaded(model, short_name(name), revision_of(name), note=note)
+        part = _by_model(drafter, size, kept, cuda_graphs=cuda_graphs)
     else:
-        part = without_model(drafting, tokenizer, place)
+        part = without_model(drafting, tokenizer, size, place)
     return Backend(
         target=Part(
             called,

@@ -119,6 +119,14 @@ def context_of(model: PreTrainedModel) -> int:
     return int(getattr(model.config.get_text_config(), "max_position_embeddings", None) or 1 << 20)
 
 
+def readable_ids(model: PreTrainedModel) -> tuple[int, int]:
+    """How many ids it can read, and the one that best stands for any other: padding, the end of a text, or the last."""
+    count, config = int(model.get_input_embeddings().weight.shape[0]), model.config.get_text_config()
+    ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
+    neutral = [each for each in (config.pad_token_id, *ends) if each is not None and 0 <= each < count]
+    return count, int([*neutral, count - 1][0])
+
+
 def eos_ids_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """Tokens that end its texts."""
     configured = model.generation_config.eos_token_id if model.generation_config else None

@@ -24,6 +24,7 @@ from huggingface_hub import (
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from mars_viz import demo
+from mars_viz.bounds import shortened
 from mars_viz.errors import ModelError
 from mars_viz.speculators.download_progress import silent
 from mars_viz.speculators.names import is_folder
@@ -31,6 +32,8 @@ from mars_viz.speculators.names import is_folder
 SMALL = ("*.json", "*.jinja", "*.model", "*.tiktoken", "*.txt")
 """What of a repository on the hub is fetched before its weights: configuration, tokenizer, and which weights there
 are."""
+NAMED = 4
+"""Tokens that a note names at most."""
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
 CONVERT = (
     'python -c "from transformers import AutoModelForCausalLM as M, AutoTokenizer as T; '
@@ -49,7 +52,9 @@ class Loaded:
     revision: str = ""
     """Commit on the hub, or the start of the weights' SHA-256."""
     tokenizer: PreTrainedTokenizerBase | None = None
-    """A drafter's own, where it is another than the target's."""
+    """A drafter's own, if it drafts by text."""
+    note: str = ""
+    """See `Part.note`."""
 
 
 def fetched(name: str, patterns: Sequence[str], bars: Callable[..., Any] = silent) -> Path:
@@ -149,9 +154,56 @@ def cannot_load(name: str, what: str, error: Exception) -> str:
     return f"The {what} of {name} cannot be loaded ({reason}). Check the id or folder, and the network for a hub id."
 
 
-def agree(one: PreTrainedTokenizerBase, other: PreTrainedTokenizerBase) -> bool:
-    """True where these mean the same by every id."""
-    return one.get_vocab() == other.get_vocab()
+def vocabulary_end(tokenizer: PreTrainedTokenizerBase) -> int:
+    """One more than the largest id."""
+    return max(tokenizer.get_vocab().values(), default=-1) + 1
+
+
+def check_outputs(name: str, tokenizer: PreTrainedTokenizerBase, outputs: int) -> None:
+    """Raise ModelError if a model of so many outputs lacks some for tokens that were not added to the tokenizer."""
+    if outputs >= vocabulary_end(tokenizer):
+        return
+    beyond = {token_id for token_id in tokenizer.get_vocab().values() if token_id >= outputs}
+    if not beyond <= tokenizer.added_tokens_decoder.keys():
+        raise ModelError(
+            f"The vocabularies do not match: the tokenizer of {name} has {len(tokenizer)} entries, its model scores "
+            f"{outputs}. Choose a model whose tokenizer was saved with it."
+        )
+
+
+def other_added_tokens(target: PreTrainedTokenizerBase, drafter: PreTrainedTokenizerBase) -> list[str] | None:
+    """The added tokens in which a drafter's tokenizer differs from the target's, by id, in words.
+
+    None if it differs in other tokens, too, or in most: its ids then are not the target's.
+    """
+    if target.get_vocab() == drafter.get_vocab():
+        return []
+    ours, theirs = _entries(target), _entries(drafter)
+    apart = [token_id for token_id in sorted(ours.keys() | theirs.keys()) if ours.get(token_id) != theirs.get(token_id)]
+    added = target.added_tokens_decoder.keys() | drafter.added_tokens_decoder.keys()
+    if not added >= set(apart) or len(apart) > len(ours.keys() & theirs.keys()) // 2:
+        return None
+    return [_difference(ours.get(token_id), theirs.get(token_id)) for token_id in apart]
+
+
+def note_of(apart: Sequence[str]) -> str:
+    """What `other_added_tokens` returned, for a note."""
+    more = [f"{len(apart) - NAMED} more"] * (len(apart) > NAMED)
+    return f"its added tokens are not all the target's: {', '.join([*apart[:NAMED], *more])}" if apart else ""
+
+
+def _entries(tokenizer: PreTrainedTokenizerBase) -> dict[int, str]:
+    """The token of each id; an added token replaces an entry of the same id."""
+    entries = {token_id: token for token, token_id in tokenizer.get_vocab().items()}
+    return entries | {token_id: token.content for token_id, token in tokenizer.added_tokens_decoder.items()}
+
+
+def _difference(target: str | None, drafter: str | None) -> str:
+    if target is None:
+        return f"{shortened(drafter)} added"
+    if drafter is None:
+        return f"{shortened(target)} missing"
+    return f"{shortened(drafter)} instead of {shortened(target)}"
 
 
 def short_name(name: str) -> str:

@@ -50,23 +50,31 @@ class ModelDrafter:
     """Drafts greedily at temperature 0 and draws from its law, with keyed uniforms, above; of a tree the likeliest
     nodes at any temperature, unless its shape says that paths are drawn."""
 
-    def __init__(self, network: Network, settings: Settings, vocabulary: Tensor | None = None):
-        """`vocabulary` int64 [V'], ascending, are the target's ids of the tokens that the network scores; None where
-        it scores all of them."""
-        self._model = CachedModel(network)
+    def __init__(
+        self,
+        network: Network,
+        settings: Settings,
+        vocabulary: Tensor | None = None,
+        readable: tuple[int, int] | None = None,
+    ):
+        """`vocabulary` int64 [V'], ascending, are the target's ids of the tokens that the network scores; None if these
+        are the first V'. `readable`: the number of ids that the network can read, and the one that it reads in place of
+        any other; None if it can read all of the target's."""
+        self._model, self._readable = CachedModel(network), readable
         self._settings, self._vocabulary = settings, vocabulary
         self._pick = Picking.by(settings, vocabulary)
         self._shape = shape_named(settings.tree).shape
 
     def prefill(self, prompts: Sequence[Prefix]) -> None:
         """Read the prompts."""
-        self._model.read(prompts)
+        self._model.read(self._read(prompts))
 
     def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
         """So many tokens after each prefix.
 
         After a fully kept block there are two tokens to read, since the last is not read while drafting.
         """
+        prefixes = self._read(prefixes)
         if not self._shape.is_chain:
             return self._tree(prefixes, count)
         unread = self._model.rewind(prefixes)
@@ -95,6 +103,13 @@ class ModelDrafter:
             return self._model.logits(level.ids, width, mask)
 
         return tree_drafted(first, deeper, self._shape, self._settings, lengths, nodes, self._vocabulary)
+
+    def _read(self, prefixes: Sequence[Prefix]) -> Sequence[Prefix]:
+        """Replace the tokens that the network cannot read."""
+        if self._readable is None:
+            return prefixes
+        count, other = self._readable
+        return [tuple(token if token < count else other for token in prefix) for prefix in prefixes]
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
         """Told what it drafted once that is on the host; the last token of a chain was never read."""

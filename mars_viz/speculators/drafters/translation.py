@@ -7,6 +7,7 @@ follows from its prefix alone, and that a shorter draft is the beginning of a lo
 from __future__ import annotations
 
 import codecs
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
@@ -39,9 +40,12 @@ class Translation:
         context: int,
         ends: frozenset[int],
         end: int | None,
+        sizes: tuple[int, int] = (sys.maxsize, sys.maxsize),
     ):
-        """The drafter holds `context` tokens and ends texts with one of `ends`; the target ends them with `end`."""
+        """The drafter holds `context` tokens and ends texts with one of `ends`; the target ends them with `end`. The
+        target scores the ids below the first of the `sizes`, the drafter reads those below the second."""
         self._target, self._drafter = target, drafter
+        self._scored, self._readable = sizes
         self.ends, self.end = ends, end
         self.most = max(1, context // 4)
         """Passes of the drafter for one draft at most."""
@@ -55,7 +59,7 @@ class Translation:
         """What the drafter reads of a text: all of it, or its last parts where its context has no room for more. A
         character that the text has not ended yet is left out, as are control tokens that the drafter does not have."""
         *before, last = self._parts(prefix)
-        encoded = [*map(self._encoded_once, before), _encoded(self._drafter.library, decoded(last)[0])]
+        encoded = [*map(self._encoded_once, before), self._encoded(last)]
         kept, held = len(encoded) - 1, len(encoded[-1])
         while kept and held + len(encoded[kept - 1]) <= self._room:
             kept -= 1
@@ -102,8 +106,8 @@ class Translation:
         if b"".join(piece.data for piece in pieces) != new:
             return None
         settled = len(found) if final else _settled(pieces)
-        control = next((i for i, piece in enumerate(pieces) if piece.special), settled)  # the text of one is none
-        return found[: min(settled, control)]
+        control = (i for i, piece in enumerate(pieces) if piece.special or found[i] >= self._scored)
+        return found[: min(settled, next(control, settled))]  # the text of a control token is none
 
     def _parts(self, prefix: Prefix) -> Iterator[bytes]:
         """The bytes of a text, cut before white space where that is near: where, follows from the text before alone."""
@@ -122,8 +126,12 @@ class Translation:
         if part not in self._known:
             if len(self._known) >= _PARTS:
                 self._known.clear()
-            self._known[part] = _encoded(self._drafter.library, decoded(part)[0])
+            self._known[part] = self._encoded(part)
         return self._known[part]
+
+    def _encoded(self, part: bytes) -> list[int]:
+        ids = _encoded(self._drafter.library, decoded(part)[0])
+        return [token for token in ids if token < self._readable]
 
 
 class Continuation:
