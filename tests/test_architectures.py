@@ -20,7 +20,7 @@ from mars_viz.errors import ModelError
 from mars_viz.run import Settings
 from mars_viz.speculators.autoregressive import decode_alone, writes
 from mars_viz.speculators.networks import Opener, opener
-from mars_viz.speculators.networks.hf import PlainNetwork, Reading, reading_of
+from mars_viz.speculators.networks.hf import PlainNetwork, Rewind, rewind_of
 from mars_viz.speculators.targets.model import ModelTarget
 from tests.tables import Words, by_paths, random_tree, table_backend
 
@@ -45,22 +45,22 @@ DELTA: dict[str, Any] = {
     "linear_value_head_dim": 16,
 }
 HALVES = ["sliding_attention", "full_attention"] * 2
-KINDS: dict[str, tuple[Reading, dict[str, Any]]] = {
-    "qwen3_5_text": (Reading.REPLAY, {"head_dim": 16, **DELTA}),
-    "lfm2": (Reading.REPLAY, {"layer_types": ["conv", "full_attention"] * 2}),
+KINDS: dict[str, tuple[Rewind, dict[str, Any]]] = {
+    "qwen3_5_text": (Rewind.REPLAY, {"head_dim": 16, **DELTA}),
+    "lfm2": (Rewind.REPLAY, {"layer_types": ["conv", "full_attention"] * 2}),
     "granitemoehybrid": (
-        Reading.REPLAY,
+        Rewind.REPLAY,
         {"layer_types": ["mamba", "attention"] * 2, "num_local_experts": 0, "shared_intermediate_size": 64, **MAMBA},
     ),
-    "mamba": (Reading.STEPS, {"state_size": 8}),
-    "recurrent_gemma": (Reading.WHOLE, {"lru_width": 64, "attention_window_size": 16, "head_dim": 16}),
-    "gemma3_text": (Reading.CROP, {"head_dim": 16, "sliding_window": 8, "query_pre_attn_scalar": 16}),
+    "mamba": (Rewind.STEPS, {"state_size": 8}),
+    "recurrent_gemma": (Rewind.WHOLE, {"lru_width": 64, "attention_window_size": 16, "head_dim": 16}),
+    "gemma3_text": (Rewind.CROP, {"head_dim": 16, "sliding_window": 8, "query_pre_attn_scalar": 16}),
     "gpt_oss": (
-        Reading.CROP,
+        Rewind.CROP,
         {"head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 8, "layer_types": HALVES},
     ),
     "phi3": (
-        Reading.CROP,
+        Rewind.CROP,
         {
             "original_max_position_embeddings": 24,
             "rope_parameters": {
@@ -106,7 +106,7 @@ def backend_of(target: Opener, drafter: Opener) -> mars_viz.Backend:
 @pytest.mark.parametrize("name", KINDS)
 def test_strict_writes_the_targets_own_text_and_a_map_equals_separate_runs(name: str) -> None:
     target = made(name)
-    assert reading_of(target, SIZE) is KINDS[name][0]
+    assert rewind_of(target, SIZE) is KINDS[name][0]
     backend = backend_of(opener(target, SIZE), opener(made(name, 0.02 if name == "mamba" else 0.1), SIZE))
     own = own_text(target, 30)
     for gamma in (1, 4, 6):
@@ -138,7 +138,7 @@ def test_a_tree_is_scored_as_its_paths_are(name: str) -> None:
 
 def test_states_are_kept_so_that_little_is_read_again() -> None:
     """Of a text that goes on by three tokens a round, a pass reads few tokens however long the text is."""
-    network = PlainNetwork(made("qwen3_5_text"), SIZE, Reading.REPLAY)
+    network = PlainNetwork(made("qwen3_5_text"), SIZE, Rewind.REPLAY)
     ids = torch.randint(1, SIZE, (1, 180), generator=torch.Generator().manual_seed(0))
     read: list[int] = []
     network._model.register_forward_pre_hook(

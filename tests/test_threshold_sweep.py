@@ -164,8 +164,8 @@ def test_the_files_say_what_was_swept_and_are_read_back(tmp_path: Path) -> None:
     )
     assert plan.title == "Confidence with MARS at θ = 0.80"
     sheet = json.loads((tmp_path / "sweep" / "sweep.json").read_text())
-    assert sheet["schema"] == 6 and sheet["plan"]["over"] == "confidence"
-    for wrong in ({"over": "nobody's"}, {"over": ""}, {"low": 0.2}):
+    assert sheet["schema"] == 8 and sheet["plan"]["over"] == "confidence"
+    for wrong in ({"over": "nobody's"}, {"low": 0.2}):
         damaged = {**sheet, "plan": {**sheet["plan"], **wrong}}
         (tmp_path / "sweep" / "sweep.json").write_text(json.dumps(damaged))
         with pytest.raises(BadInput, match="sweep.json"):

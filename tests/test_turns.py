@@ -203,7 +203,7 @@ def test_the_folder_keeps_the_set_the_answers_and_what_belongs_together(tmp_path
     assert all(answer.startswith(" w") for answer in answers) and len(set(answers)) > 4
     assert result.units is not None and result.units.tolist() == [0, 0, 1, 2, 2, 2, 3, 3, 4] and result.questions == 5
     assert "answer" not in result.prompts  # texts stay on the disk
-    assert json.loads((tmp_path / "sweep" / "sweep.json").read_text())["schema"] == 4
+    assert json.loads((tmp_path / "sweep" / "sweep.json").read_text())["schema"] == 8
     table = pq.read_table(tmp_path / "sweep" / "results")
     assert {"question", "answer"} <= set(table.column_names)
 
@@ -215,7 +215,7 @@ def test_first_turns_alone_are_written_as_they_always_were(tmp_path: Path) -> No
     result = sweep(tmp_path / "sweep", first).finish()
     assert result.units is None and result.plan.later_turns == 1
     sheet = json.loads((tmp_path / "sweep" / "sweep.json").read_text())
-    assert sheet["schema"] == 2 and "turns" not in sheet["plan"]
+    assert sheet["plan"]["turns"] == "first"
     assert not {"question", "answer"} & set(pq.read_table(tmp_path / "sweep" / "results").column_names)
     with pytest.raises(BadInput, match="turns was first and is all; number of prompts was 1 and is 2"):
         sweep(tmp_path / "sweep", every, resume=True)

@@ -17,7 +17,7 @@ from mars_viz.speculators.networks.batched import RaggedNetwork
 from mars_viz.speculators.networks.cache_pool import CachePool
 from mars_viz.speculators.networks.chains import Chain, Pick
 from mars_viz.speculators.networks.graphs import CudaCapture
-from mars_viz.speculators.networks.hf import PlainNetwork, reading_of
+from mars_viz.speculators.networks.hf import PlainNetwork, rewind_of
 from mars_viz.speculators.networks.layer_inputs import LayerInputs
 from mars_viz.speculators.networks.llama_forward import Body, why_not
 from mars_viz.speculators.networks.small_llama import PackedLlama, fits, pack
@@ -137,7 +137,7 @@ def differs(network: Network, model: PreTrainedModel) -> str:
 
 
 def _transformers(model: PreTrainedModel, vocabulary_size: int, reason: str) -> Opener:
-    reading = reading_of(model, vocabulary_size)
-    notes = ["goes through transformers' own pass, one text after the other: " + reason, reading.value]
+    rewind = rewind_of(model, vocabulary_size)
+    notes = ["goes through transformers' own pass, one text after the other: " + reason, rewind.value]
     lack = "; ".join(filter(None, notes))
-    return Opener(partial(PlainNetwork, model, vocabulary_size, reading), lambda: lack, model=model)
+    return Opener(partial(PlainNetwork, model, vocabulary_size, rewind), lambda: lack, model=model)

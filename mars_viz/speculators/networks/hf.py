@@ -1,7 +1,7 @@
 """Any model's own forward pass from transformers, one row after the other, over any cache that transformers has.
 
 Full attention goes back to a shorter text by cropping. Recurrent state cannot be cropped: states are kept from time to
-time, and the tokens since the last kept state are read again. `reading_of` finds out by trial which way a model allows.
+time, and the tokens since the last kept state are read again. `rewind_of` finds out by trial which way a model allows.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from mars_viz.speculators.threads import on_shared_cores
 STRIDE = 8
 """Tokens between kept states of a recurrent model, at the least."""
 TRIAL = 24
-"""Tokens of the text on which a way of reading is tried."""
+"""Tokens of the text on which a way of going back is tried."""
 
 
-class Reading(Enum):
+class Rewind(Enum):
     """How a row goes back to a shorter text, the cheapest way first. The value is a note for users."""
 
     CROP = ""
@@ -47,11 +47,11 @@ class Reading(Enum):
     WHOLE = "its cache cannot be used, so every pass reads the whole text"
 
 
-class Row:
+class RowCache:
     """What one row of the cache has read."""
 
-    def __init__(self, reading: Reading):
-        self._reading = reading
+    def __init__(self, rewind: Rewind):
+        self._rewind = rewind
         self.tokens = torch.empty(0, dtype=torch.int64)
         """[n]; at least the `read` ones."""
         self.read = 0
@@ -67,20 +67,20 @@ class Row:
             return self.read
         while self._kept and self._kept[-1][0] > length:
             self._kept.pop()
-        if self._reading is Reading.CROP:
-            target, layers = length, dict[int, Any]()
+        if self._rewind is Rewind.CROP:
+            end, layers = length, dict[int, Any]()
         else:
-            target, layers = self._kept[-1] if self._kept else (0, {})
-        if target == 0 or self.cache is None:
+            end, layers = self._kept[-1] if self._kept else (0, {})
+        if end == 0 or self.cache is None:
             self.clear()
             return 0
         for i, layer in enumerate(self.cache.layers):
             if i in layers:
                 self.cache.layers[i] = copy.deepcopy(layers[i])
             else:
-                layer.crop(target - self.read)
-        self.read = target
-        return target
+                layer.crop(end - self.read)
+        self.read = end
+        return end
 
     def clear(self) -> None:
         """Empty the cache; the tokens stay."""
@@ -96,7 +96,7 @@ class Row:
         near = (now - place <= 2 * (place & -place) for place in places)
         self._kept = [*itertools.compress(self._kept, near), (self.read, state)]
 
-    def copied(self) -> Row:
+    def copied(self) -> RowCache:
         """A row with a cache of its own; kept states are shared, since nothing changes them."""
         row = copy.copy(self)
         row.cache, row._kept = copy.deepcopy(self.cache), list(self._kept)
@@ -110,16 +110,16 @@ class PlainNetwork:
     paths are scored one after the other.
     """
 
-    def __init__(self, model: PreTrainedModel, vocabulary_size: int, reading: Reading = Reading.CROP):
+    def __init__(self, model: PreTrainedModel, vocabulary_size: int, rewind: Rewind = Rewind.CROP):
         self.inputs = LayerInputs()
         self.device = place_of(model)
-        self._model, self._vocabulary_size, self._reading = model, vocabulary_size, reading
+        self._model, self._vocabulary_size, self._rewind = model, vocabulary_size, rewind
         self._config = model.config.get_text_config(decoder=True)
         self._switch = _rotary_switch(self._config)
         self._accepts = inspect.signature(model.forward).parameters
-        self._rows: dict[int, Row] = {}
+        self._rows: dict[int, RowCache] = {}
         self._held: dict[int, dict[int, Tensor]] = {}  # by row and place, the ids of a tree's tokens
-        croppable = reading is Reading.CROP and self._switch is None
+        croppable = rewind is Rewind.CROP and self._switch is None
         self._masks = None if croppable and not any(DynamicCache(config=self._config).is_sliding) else False
 
     @on_shared_cores
@@ -146,31 +146,31 @@ class PlainNetwork:
             cut, after = self._switch - start, end - self._switch
             short = self._score(slot, ids[:cut], start, rows - after)
             return torch.cat([short, self._score(slot, ids[cut:], self._switch, after)])
-        row = self._rows.setdefault(slot, Row(self._reading))
+        row = self._rows.setdefault(slot, RowCache(self._rewind))
         row.tokens = torch.cat([row.tokens[:start].to(ids.device), ids])
         row.back_to(start)
         if self._switch is not None and row.long != (end > self._switch):
             row.clear()  # keys were turned by other angles
             row.long = end > self._switch
-        if self._reading in (Reading.REPLAY, Reading.STEPS):
+        if self._rewind in (Rewind.REPLAY, Rewind.STEPS):
             if start - row.read >= STRIDE:
                 self._read(slot, row, start, 1)
             if row.read == start:
                 row.keep()
         return self._read(slot, row, end, rows, tree)
 
-    def _read(self, slot: int, row: Row, end: int, rows: int, tree: TreeMask | None = None) -> Tensor:
+    def _read(self, slot: int, row: RowCache, end: int, rows: int, tree: TreeMask | None = None) -> Tensor:
         """Read a row's tokens up to `end`; logits [rows, V] after the last ones."""
         found: list[Tensor] = []
         while row.read < end:
-            upto = row.read + 1 if self._reading is Reading.STEPS and row.read else end
+            upto = row.read + 1 if self._rewind is Rewind.STEPS and row.read else end
             found.append(self._pass(slot, row, upto, min(rows, upto - row.read), tree))
-            if self._reading is Reading.WHOLE:
+            if self._rewind is Rewind.WHOLE:
                 row.clear()
                 break
         return torch.cat(found[-rows:])[-rows:]
 
-    def _pass(self, slot: int, row: Row, end: int, rows: int, tree: TreeMask | None) -> Tensor:
+    def _pass(self, slot: int, row: RowCache, end: int, rows: int, tree: TreeMask | None) -> Tensor:
         ids = row.tokens[row.read : end].unsqueeze(0)
         options: dict[str, Any] = {"output_hidden_states": True} if self.inputs else {}
         if "logits_to_keep" in self._accepts:
@@ -178,7 +178,7 @@ class PlainNetwork:
         if tree is not None:
             options["attention_mask"] = _finite(tree.added(end, self._model.dtype)).unsqueeze(1)
             options["position_ids"] = tree.positions
-        if self._reading is Reading.WHOLE:
+        if self._rewind is Rewind.WHOLE:
             options["use_cache"] = False
         else:
             row.cache = row.cache or _cache_of(self._config)
@@ -234,8 +234,8 @@ class PlainNetwork:
         self.inputs.copy(source, slot, length)
 
 
-def reading_of(model: PreTrainedModel, vocabulary_size: int) -> Reading:
-    """The cheapest way of reading that gives this model's own logits, found by trial on a short text.
+def rewind_of(model: PreTrainedModel, vocabulary_size: int) -> Rewind:
+    """The cheapest way of going back that gives this model's own logits, found by trial on a short text.
 
     Each way reads blocks, goes back within the last pass and beyond it, and copies a row. Its logits are compared with
     passes over whole texts without a cache. Raises ModelError for a model whose passes without a cache fail, or whose
@@ -244,7 +244,7 @@ def reading_of(model: PreTrainedModel, vocabulary_size: int) -> Reading:
     name = type(model).__name__
     ids = torch.arange(2 * TRIAL, device=place_of(model)).reshape(2, TRIAL) * 7919 % vocabulary_size
     ids[1, :10] = ids[0, :10]  # two texts that part
-    whole = PlainNetwork(model, vocabulary_size, Reading.WHOLE)
+    whole = PlainNetwork(model, vocabulary_size, Rewind.WHOLE)
     with inference():
         try:
             expected = whole.score(ids, [0, 0], TRIAL)
@@ -258,18 +258,18 @@ def reading_of(model: PreTrainedModel, vocabulary_size: int) -> Reading:
                 f"{name} changes its logits by up to {off:.2g} of the largest when more text follows, so one pass "
                 "cannot verify a draft. Take a causal language model."
             )
-        slack, differences = 2 * SLACK.get(model.dtype, 0.05), dict.fromkeys(Reading, math.inf)
-        for reading in Reading:
-            if reading is Reading.CROP and not _cache_of(model.config.get_text_config(decoder=True)).is_croppable:
+        slack, differences = 2 * SLACK.get(model.dtype, 0.05), dict.fromkeys(Rewind, math.inf)
+        for rewind in Rewind:
+            if rewind is Rewind.CROP and not _cache_of(model.config.get_text_config(decoder=True)).is_croppable:
                 continue
             try:
-                differences[reading] = _tried(PlainNetwork(model, vocabulary_size, reading), ids, expected)
+                differences[rewind] = _tried(PlainNetwork(model, vocabulary_size, rewind), ids, expected)
             except Exception as error:  # it takes no such cache, or cannot go on from it
                 _raise_device_errors(error)
-            if differences[reading] <= slack:
-                return reading
-    noise = 4 * differences[Reading.WHOLE]  # of passes of other lengths, as when experts are chosen otherwise
-    return next((reading for reading in Reading if differences[reading] <= noise), Reading.WHOLE)
+            if differences[rewind] <= slack:
+                return rewind
+    noise = 4 * differences[Rewind.WHOLE]  # of passes of other lengths, as when experts are chosen otherwise
+    return next((rewind for rewind in Rewind if differences[rewind] <= noise), Rewind.WHOLE)
 
 
 def _tried(network: PlainNetwork, ids: Tensor, expected: Tensor) -> float:
