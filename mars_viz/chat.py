@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mars_viz.errors import PromptError
@@ -17,8 +18,16 @@ class Exchange:
     """What the model wrote after it."""
 
 
-History = tuple[Exchange, ...]
-"""The turns before a prompt, in order."""
+@dataclass(frozen=True, slots=True)
+class System:
+    """A system message."""
+
+    text: str
+    """Never blank."""
+
+
+History = tuple[System | Exchange, ...]
+"""What stands before a prompt: a system message at most, then turns in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,22 +37,29 @@ class EncodedPrompt:
     prompt: str
     """What is asked now."""
     history: History = ()
-    """What was asked before, with the answers."""
+    """The system message, and what was asked before with the answers."""
 
 
 def messages_of(history: History, prompt: str) -> list[dict[str, str]]:
     """The conversation as a chat template takes it: the user's turns and the assistant's in turn, the prompt last."""
-    said = [text for each in history for text in (each.prompt, each.answer)]
-    roles = ("user", "assistant")
-    return [{"role": roles[n % 2], "content": text} for n, text in enumerate([*said, prompt])]
+    return [{"role": role, "content": text} for role, text in [*_said(history), ("user", prompt)]]
 
 
 def in_plain_text(history: History, prompt: str) -> str:
-    """The conversation for a model without a chat template: every earlier turn and its answer, without the blanks
-    around them, then the prompt as it is, a blank line between any two; no names of roles, and nothing for an empty
-    answer."""
-    said = [text.strip() for each in history for text in (each.prompt, each.answer)]
-    return "\n\n".join([*filter(None, said), prompt])
+    """The conversation for a model without a chat template: the system message, every earlier turn and its answer,
+    without the blanks around them, then the prompt as it is, a blank line between any two; no names of roles, and
+    nothing for an empty answer."""
+    return "\n\n".join([*filter(None, (text.strip() for _, text in _said(history))), prompt])
+
+
+def _said(history: History) -> Iterator[tuple[str, str]]:
+    """Each role with its text."""
+    for each in history:
+        if isinstance(each, System):
+            yield "system", each.text
+        else:
+            yield "user", each.prompt
+            yield "assistant", each.answer
 
 
 def check_prompt(prompt: str) -> None:

@@ -12,7 +12,7 @@ import streamlit as st
 from mars_viz import locks
 from mars_viz.costs import disturbance, objection
 from mars_viz.errors import BadInput
-from mars_viz.sweep.plan import turns_words
+from mars_viz.sweep.plan import set_notes
 from mars_viz.sweep.store import keep_costs
 from mars_viz.ui import faults, navigation, share, theme, visitors
 from mars_viz.ui.classroom import rights
@@ -127,11 +127,7 @@ def new_sweep(bench: TunePageState) -> None:
     except BadInput as error:
         theme.note(str(error))
         return
-    bench.notices.extend(filter(None, [turns_words(asked.prompts)]))
-    bench.notices.extend(f"Line {line.line} is left out: {line.reason}." for line in asked.prompts.skipped[:10])
-    bench.notices.extend(
-        [f"{len(asked.prompts.skipped) - 10} more lines are left out."][: len(asked.prompts.skipped) > 10]
-    )
+    bench.notices.extend(set_notes(asked.prompts, listed=10))
     st.rerun()
 
 

@@ -139,13 +139,41 @@ def test_other_layers_are_tried_if_its_own_are_a_guess(tmp_path: Path, capsys: p
     assert mended["depths"][0]["own_states"] == best["first"]
 
 
+def test_a_set_and_the_chat_template_give_the_head_what_plain_texts_give(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A template that writes what the plain file contains, so that only the reader differs."""
+    target = shutil.copytree(demo.TARGET, tmp_path / "target")
+    template = "{{ bos_token }}{% for m in messages %}{% if m.role == 'system' %}{{ m.content }} {% else %}{{ m.content }}{% endif %}"
+    (target / "chat_template.jinja").write_text(template + "{% endfor %}")
+    system = {"role": "system", "content": "A story."}
+    talks = [{"messages": [system, {"role": "user", "content": prompt}]} for prompt in PROMPTS]
+    questions = [{"question_id": n, "turns": [prompt, "Go on."]} for n, prompt in enumerate(PROMPTS)]
+    files = {
+        "text": "\n".join(PROMPTS),
+        "spec": "\n".join(map(json.dumps, questions)),
+        "with system": "\n".join(f"A story. {prompt}" for prompt in PROMPTS),
+        "messages": json.dumps(talks),
+    }
+    found = {}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+        chat = ["--chat"] if name == "messages" else []
+        options = ["--set", str(tmp_path / name), "--depth", "3", "--tokens", "16", "--json", *chat]
+        assert cli.main(["heads", str(demo.EAGLE3), "--target", str(target), *options]) == 0
+        found[name] = json.loads(capsys.readouterr().out)
+    assert found["text"] == found["spec"] != found["with system"] == found["messages"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["--depth", "0"], "ask for more"),
         (["--tokens", "10"], "at least 11 tokens"),
         (["--prompts", "few.txt"], "2 prompts say too little"),
-        (["--prompts", "none.txt"], "cannot be read as text"),
+        (["--prompts", "none.txt"], "cannot be read"),
+        (["--chat"], "no chat template"),
+        (["--set", "few.jsonl"], "its keys are 'article'"),
         (["nowhere"], "nowhere"),
     ],
 )
@@ -155,6 +183,7 @@ def test_what_cannot_be_checked_is_refused(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     Path("few.txt").write_text("one\n\ntwo\n", encoding="utf-8")
+    Path("few.jsonl").write_text('{"article": "one"}', encoding="utf-8")
     assert cli.main(["heads", *arguments]) == 2
     assert said in capsys.readouterr().err
 

@@ -16,6 +16,7 @@ import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from mars_viz import demo
+from mars_viz.chat import System
 from mars_viz.errors import BadInput
 from mars_viz.record_map import dial_map
 from mars_viz.recording import Recording, record
@@ -188,6 +189,16 @@ def test_decoding_up_to_the_last_position_of_the_context(folder: Path) -> None:
     room = pair.context - len(pair.tokenizer.library(prompt)["input_ids"])
     run = Recording(pair, prompt, Settings(rule="strict", max_new_tokens=room)).finish()
     assert len(run.token_ids) == room
+
+
+def test_a_template_that_takes_no_system_message_is_a_sentence(folder: Path) -> None:
+    pair = load_backend(folder, None)
+    pair.tokenizer.library.chat_template = (
+        "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}ok"
+    )
+    with pytest.raises(BadInput, match="cannot take this prompt .System role not supported"):
+        pair.tokenizer.encode("Hi", (System("Be brief."),), chat=True)
+    assert pair.tokenizer.encode("Hi", chat=True) == pair.tokenizer.encode("ok")[1:]
 
 
 def test_a_chat_template_is_applied(folder: Path) -> None:

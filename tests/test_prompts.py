@@ -27,7 +27,7 @@ from mars_viz.prompts import (
     read_prompts,
     to_jsonl,
 )
-from mars_viz.prompts import jsonl as jsonl_module
+from mars_viz.prompts import files as files_module
 
 MT_BENCH = {"question_id": 81, "category": "writing", "turns": ["Write a post.", "Now rewrite it."]}
 
@@ -135,7 +135,8 @@ BAD = {
     "{": "no JSON",
     "[1]": "no JSON object",
     '{"prompt": "\\ud800"}': "no JSON",
-    "{}": "none of 'turns', 'prompt' and 'question'",
+    "{}": "its keys are none",
+    '{"article": "a", "highlights": "b"}': "its keys are 'article', 'highlights'; rename the one that holds the prompt",
     '{"prompt": " "}': "blank",
     '{"prompt": 3}': "'prompt' is no text",
     '{"turns": []}': "no list of texts",
@@ -163,7 +164,7 @@ def test_a_bad_line_is_named_and_skipped_only_on_request(file, line, reason):
 
 
 def test_a_line_without_end_is_bad_and_the_next_one_is_read(file, monkeypatch):
-    monkeypatch.setattr(jsonl_module, "MAX_LINE", 1 << 10)
+    monkeypatch.setattr(files_module, "MAX_LINE", 1 << 10)
     write(file, {"prompt": "a"}, {"prompt": "b" * 5000}, {"prompt": "c"})
     found = load_prompts(file, skip_bad=True)
     assert [item.prompt for item in found.items] == ["a", "c"]
@@ -173,7 +174,7 @@ def test_a_line_without_end_is_bad_and_the_next_one_is_read(file, monkeypatch):
 @pytest.mark.parametrize("data", [b'{"prompt": "caf\xe9"}', '{"prompt": "a"}'.encode("utf-16")])
 def test_not_utf_8(file, data):
     file.write_bytes(data)
-    with pytest.raises(BadInput, match="line 1 is not UTF-8 text. Save"):
+    with pytest.raises(BadInput, match="1 is not UTF-8 text. Save"):
         load_prompts(file, skip_bad=True)
 
 
@@ -181,10 +182,10 @@ def test_nothing_to_read(file, tmp_path):
     for path, reason in ((file, "No such file"), (tmp_path, "Is a directory")):
         with pytest.raises(BadInput, match=f"cannot be read .{reason}"):
             load_prompts(path)
-    with pytest.raises(BadInput, match="holds no prompt. Each line must be"):
+    with pytest.raises(BadInput, match="holds no prompt. Give one prompt a line"):
         load_prompts(write(file, ""))
-    with pytest.raises(BadInput, match="none of its 2 lines is one .line 1: it has none of"):
-        load_prompts(write(file, {"text": "a"}, {"text": "b"}), skip_bad=True)
+    with pytest.raises(BadInput, match="none of its 2 lines is one .line 1: its keys are 'words'"):
+        load_prompts(write(file, {"words": "a"}, {"words": "b"}), skip_bad=True)
     with pytest.raises(BadInput, match="Ask for at least 1"):
         load_prompts(file, limit=0)
 
@@ -215,7 +216,7 @@ def test_reading_holds_a_line_at_a_time(tmp_path):
 
 def test_reading_gives_what_is_wrong_in_place(file):
     read = list(read_prompts(write(file, {"prompt": "a"}, "{", {"prompt": "b"})))
-    assert [type(each) for each in read] == [PromptItem, SkippedLine, PromptItem]
+    assert [type(each) for each in read] == [tuple, SkippedLine, tuple]
 
 
 @pytest.mark.parametrize(

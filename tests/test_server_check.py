@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gzip
 import json
 
 import pytest
@@ -95,15 +96,20 @@ def test_what_cannot_be_checked_is_said(pair: Backend) -> None:
 
 
 def test_the_command(pair: Backend, capsys: pytest.CaptureFixture[str], tmp_path) -> None:
-    prompts = tmp_path / "prompts"
-    prompts.write_text("\n".join(STORIES[:3]))
+    prompts = tmp_path / "question.jsonl.gz"
+    prompts.write_bytes(gzip.compress("\n".join(json.dumps({"turns": [story]}) for story in STORIES[:3]).encode()))
     few = ["--prompts", str(prompts), "--tokens", "8", "--device", "cpu", "--dtype", "float32"]
-    with vllm_server(pair) as address:
+    manners = Manners()
+    with vllm_server(pair, manners) as address:
+        assert main(["server", address, *few, "--chat"]) == 2
+        assert "no chat template" in capsys.readouterr().err
         assert main(["server", address, *few, "--json"]) == 0
         found = json.loads(capsys.readouterr().out)
         assert found["verdict"] == "same" and found["texts"] == 3 and found["best_differs"]["estimate"] == 0
         assert main(["server", address, *few]) == 0
         assert "It runs built-in/target: the same weights" in capsys.readouterr().out
+        sent, asked = [body["prompt"] for body in manners.requests], map(pair.tokenizer.encode, STORIES[:3])
+        assert all([list(each)] in sent for each in asked)
         assert main(["server", address, "--target", address]) == 2
         assert "a model of this machine" in capsys.readouterr().err
     assert main(["server", "nowhere"]) == 2

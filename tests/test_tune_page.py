@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import itertools
 import json
@@ -719,6 +720,25 @@ def test_bad_input_is_a_sentence_on_the_page_and_nothing_is_begun(empty, lines, 
     tab = uploaded(opened(), lines, **choices)
     assert sentence in said(tab).replace("&#x27;", "'") and "/tmp" not in said(tab)
     assert not jobs_in(empty) and not empty.exists()
+
+
+@pytest.mark.parametrize("packed", [bytes, gzip.compress], ids=["text", "gzip"])
+def test_a_file_of_text_is_swept_line_by_line_and_system_messages_are_told(empty, monkeypatch, packed):
+    begun = []
+    monkeypatch.setattr(sweep_requests, "begin", lambda wish, results, into: (begun.append(wish.prompts), ["none"])[1])
+    talk = {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]}
+    for data, asked in (
+        (b"Once\n\nTwice\r\n", [("", "Once"), ("", "Twice")]),
+        (json.dumps(talk), [("Be brief.", "Hi")]),
+    ):
+        tab = opened()
+        tab.segmented_control(key="sweep-source").set_value("My own file")
+        settled(tab.run())
+        contents = packed(data if isinstance(data, bytes) else data.encode())
+        tab.file_uploader(key="sweep-file").set_value(("question.jsonl.gz", contents, "application/gzip"))
+        clicked(tab, "sweep-begin")
+        assert [(item.system, item.prompt) for item in begun[-1].items] == asked
+        assert ("System messages go through" in said(tab)) == bool(asked[0][0])
 
 
 @pytest.mark.parametrize(("choice", "ids"), [(Turns.ALL, ["q/1", "q/2", "r"]), (Turns.FIRST, ["q", "r"])])

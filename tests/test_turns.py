@@ -15,7 +15,7 @@ from factories import ToySpeculator
 from sweep_cases import SETTINGS
 
 from mars_viz import cli
-from mars_viz.chat import Exchange, History, in_plain_text, messages_of
+from mars_viz.chat import Exchange, History, System, in_plain_text, messages_of
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptItem, PromptSet, Turns, load_prompts
@@ -304,3 +304,32 @@ def test_the_command_sweeps_conversations_and_goes_on_as_begun(
     assert cli.main([*common, "--out", str(tmp_path / "first"), "--resume"]) == 0  # the first turn, as begun
     assert cli.main([*common, "--out", str(tmp_path / "first"), "--resume", "--turns", "all"]) == 2
     assert "turns was first and is all" in capsys.readouterr().err
+
+
+def test_a_system_message_stands_before_every_turn(tmp_path: Path) -> None:
+    """Its text equals that of an independent walk, and the kept set goes on with it."""
+    plain = PromptSet("talks", talks(2, (2,), graded=False).items)
+    prompts = PromptSet("talks", tuple(replace(item, system="Be brief.") for item in plain.items))
+    result = sweep(tmp_path / "sweep", prompts).finish()
+    first, second = open_store(tmp_path / "sweep").told(0, 2)
+    opening = (System("Be brief."),)
+    own = [
+        joined(
+            map(
+                table_backend().tokenizer.pieces.__getitem__,
+                emitted(alone(item.prompt, history, SETTINGS, None, "strict")),
+            )
+        )
+        for item, history in (
+            (prompts.items[0], opening),
+            (prompts.items[1], (*opening, Exchange(prompts.items[0].prompt, first.answer))),
+        )
+    ]
+    assert own == [first.answer, second.answer]
+    assert [each.history[0] for each in to_time(result, prompts, 9)] == [*opening, *opening]
+    assert open_store(tmp_path / "sweep").prompts().items == prompts.items
+    with pytest.raises(BadInput, match="not the set that was swept"):
+        plain.with_more(prompts)
+    message = {"role": "system", "content": "Be brief."}
+    assert messages_of(opening, "Hi") == [message, {"role": "user", "content": "Hi"}]
+    assert in_plain_text((System(" Be brief.\n"), Exchange("Hi", "Ho")), "Bye") == "Be brief.\n\nHi\n\nHo\n\nBye"

@@ -3,6 +3,7 @@ parts from strict speculation is found where it is, and whatever goes wrong is a
 
 from __future__ import annotations
 
+import argparse
 import json
 import socket
 from collections.abc import Iterator
@@ -16,8 +17,9 @@ from mars_viz import demo
 from mars_viz.analysis import round_differences
 from mars_viz.analysis.round_differences import Differs
 from mars_viz.analysis.watch_verdict import Accepts, ServerWatch
+from mars_viz.chat import EncodedPrompt, System
 from mars_viz.cli import main
-from mars_viz.commands import watch
+from mars_viz.commands import heads, prompt_sets, server, watch
 from mars_viz.demo.prompts import STORIES
 from mars_viz.errors import BadInput
 from mars_viz.prompts import builtin_prompts
@@ -335,16 +337,14 @@ def test_the_key_is_sent(served: tuple[str, Manners], monkeypatch: pytest.Monkey
     assert main(["watch", served[0], "--limit", "1", "--tokens", "8"]) == 0
 
 
-def test_prompts_are_stories_a_file_or_a_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("command", [watch, heads, server], ids=["watch", "heads", "server"])
+def test_every_check_takes_stories_a_file_or_a_set(
+    command: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def asked(*options: str) -> list[str]:
-        return list(watch.prompts_of(argued("http://127.0.0.1:1", *options)))
-
-    def argued(*options: str) -> Any:
-        import argparse
-
         parser = argparse.ArgumentParser()
-        watch.arguments(parser)
-        return parser.parse_args(options)
+        command.arguments(parser)
+        return [each.prompt for each in prompt_sets.first_turns(parser.parse_args(["http://127.0.0.1:1", *options]))]
 
     assert asked() == list(STORIES) and asked("--limit", "2") == list(STORIES[:2])
     each = len(builtin_prompts(1))
@@ -354,6 +354,20 @@ def test_prompts_are_stories_a_file_or_a_set(tmp_path: Path, monkeypatch: pytest
     talk = {"question_id": 1, "turns": ["first", "second"]}
     (tmp_path / "set.jsonl").write_text(f"{json.dumps(talk)}\n{json.dumps({'prompt': 'alone'})}\n")
     assert asked("--set", str(tmp_path / "set.jsonl")) == ["first", "alone"]
+    assert "1 later turn is left out" in capsys.readouterr().err
+    graded = {"question": "1+1?", "answer": "2"}
+    (tmp_path / "set.jsonl").write_text(f"{json.dumps(graded)}\n[]\n")
+    assert asked("--prompts", str(tmp_path / "set.jsonl"), "--skip-bad") == ["1+1?"]
+    assert "Line 2 is left out" in capsys.readouterr().err
+
+
+def test_system_messages_and_the_chat_template_reach_the_server(pair: Backend) -> None:
+    asked, manners = [EncodedPrompt("Hi", (System("Be brief."),))], Manners(speculating=Speculating(pair))
+    with vllm_server(pair, manners) as address:
+        plain = pair.tokenizer.encode("Be brief.\n\nHi")
+        for backend in (None, pair):
+            list(WatchingServer(Server.at(address), backend, asked, tokens=2))
+            assert manners.requests[-1]["prompt"] == [list(plain)]
 
 
 def test_nothing_is_told_of_nothing(pair: Backend) -> None:

@@ -17,14 +17,13 @@ import numpy as np
 
 from mars_viz.analysis.intervals import Bootstrap
 from mars_viz.analysis.recommendation import Recommendation
-from mars_viz.commands import decoding, harness_task
+from mars_viz.commands import decoding, harness_task, prompt_sets
 from mars_viz.commands.decoding import note
 from mars_viz.controllers import control_named
-from mars_viz.demo.tasks import Task
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.locks import check_nobody
-from mars_viz.prompts import PromptSet, Turns, kinds_named, load_prompts, per_task
+from mars_viz.prompts import PromptSet, Turns, load_prompts, per_task
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.strict_formats import json_of
@@ -48,10 +47,6 @@ if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
 
 
-BUILTIN = "builtin"
-"""What --set calls the built-in tasks."""
-
-
 def swept(sweep: SweepLoop | GridSweep, title: str, where: str) -> None:
     """Sweep to the end with a bar on standard error; an interruption says what is kept `where`."""
     now, bars = sweep.progress, decoding.progress_bar()
@@ -69,12 +64,6 @@ def swept(sweep: SweepLoop | GridSweep, title: str, where: str) -> None:
         sys.exit(130)
 
 
-def builtin_kinds(named: str | None) -> tuple[Task, ...] | None:
-    """The kinds of built-in tasks that --set names, all without it; None where it names a file. Raises PromptError."""
-    name, separated, kinds = (named or BUILTIN).partition(":")
-    return kinds_named(kinds) if name == BUILTIN and (kinds or not separated) else None
-
-
 def terms_of(options: argparse.Namespace) -> Terms:
     """What --loss, --confidence and --intervals say. Raises SettingError for numbers that are none."""
     if not 0 < options.confidence < 1:
@@ -88,7 +77,7 @@ def next_step(found: Recommendation, options: argparse.Namespace, folder: Path, 
     needed = found.prompts_needed
     if needed is None:
         return ""
-    if options.task is None and (kinds := builtin_kinds(options.set)) is not None:
+    if options.task is None and (kinds := prompt_sets.builtin_kinds(options.set)) is not None:
         limit = per_task(needed, len(kinds))
     else:
         try:

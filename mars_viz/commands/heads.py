@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 from mars_viz.analysis.intervals import Interval
-from mars_viz.commands.decoding import backend_arguments, json_argument, note, opened_backend, progress_bar
-from mars_viz.demo.prompts import STORIES
-from mars_viz.errors import PromptError
+from mars_viz.commands import prompt_sets
+from mars_viz.commands.decoding import json_argument, model_arguments, note, opened_backend, progress_bar
 from mars_viz.strict_formats import json_of
 from mars_viz.terminal import say
 
@@ -18,8 +15,8 @@ from mars_viz.terminal import say
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("head", metavar="HEAD", nargs="?", help="its folder or hub id (default: the built-in target's)")
-    backend_arguments(parser, drafter=False)
-    prompts_argument(parser)
+    model_arguments(parser, drafter=False)
+    prompt_sets.check_arguments(parser)
     parser.add_argument("--depth", type=int, default=6, help="tokens of a draft (default: %(default)s)")
     parser.add_argument("--tokens", type=int, default=64, help="tokens of each text (default: %(default)s)")
     json_argument(parser)
@@ -27,12 +24,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Check it and say what was found. Raises BadInput."""
-    prompts = prompts_in(options.prompts)
+    prompts = prompt_sets.first_turns(options)
     options.drafter = "eagle3" if options.head is None else f"eagle3:{options.head}"
     backend = opened_backend(options)
     from mars_viz.speculators.head_check import CheckingHead
 
-    checking = CheckingHead(backend, prompts, depth=options.depth, tokens=options.tokens)
+    ids = [backend.tokenizer.encode(each.prompt, each.history, chat=options.chat) for each in prompts]
+    checking = CheckingHead(backend, ids, depth=options.depth, tokens=options.tokens)
     with progress_bar()(desc="Drafting", total=len(prompts), unit=" texts") as bar:
         for share_done in checking:  # 1 from the last text on, while other layers are tried
             bar.update(share_done * len(prompts) - bar.n)
@@ -60,19 +58,3 @@ def run(options: argparse.Namespace) -> None:
 def share(interval: Interval) -> str:
     """A share with its interval, in percent."""
     return f"{interval.estimate:.1%} ({interval.low:.1%} to {interval.high:.1%})"
-
-
-def prompts_argument(parser: argparse._ActionsContainer) -> None:
-    """Add the option for a file of prompts."""
-    parser.add_argument("--prompts", metavar="FILE", help="a UTF-8 file with a prompt in each line (default: stories)")
-
-
-def prompts_in(file: str | None) -> Sequence[str]:
-    """The lines of a file that hold something; stories where none is named. Raises PromptError."""
-    if file is None:
-        return STORIES
-    try:
-        text = Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise PromptError(f"{file} cannot be read as text ({error}). Save it as UTF-8.") from error
-    return [line for line in text.splitlines() if line.strip()]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from mars_viz.commands.decoding import backend_arguments, json_argument, opened_backend, progress_bar
-from mars_viz.commands.heads import prompts_argument, prompts_in, share
+from mars_viz.commands import prompt_sets
+from mars_viz.commands.decoding import json_argument, model_arguments, opened_backend, progress_bar
+from mars_viz.commands.heads import share
 from mars_viz.errors import ModelError
 from mars_viz.speculators.names import server_named
 from mars_viz.strict_formats import json_of
@@ -16,15 +17,15 @@ from mars_viz.terminal import say
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("server", metavar="ADDRESS", help="a vLLM server's, http://HOST:PORT, with raw logits")
-    backend_arguments(parser, drafter=False)
-    prompts_argument(parser)
+    model_arguments(parser, drafter=False)
+    prompt_sets.check_arguments(parser)
     parser.add_argument("--tokens", type=int, default=64, help="tokens of each text (default: %(default)s)")
     json_argument(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Check it and say what was found. Raises BadInput."""
-    address, prompts = server_named(options.server), prompts_in(options.prompts)
+    address, prompts = server_named(options.server), prompt_sets.first_turns(options)
     if not address:
         raise ModelError(f"{options.server} is no server's address; give one as http://HOST:PORT.")
     if server_named(options.target):
@@ -34,7 +35,8 @@ def run(options: argparse.Namespace) -> None:
     from mars_viz.speculators.server_check import CheckingServer
     from mars_viz.speculators.vllm_http import Server
 
-    checking = CheckingServer(Server.at(address), backend, prompts, tokens=options.tokens)
+    ids = [backend.tokenizer.encode(each.prompt, each.history, chat=options.chat) for each in prompts]
+    checking = CheckingServer(Server.at(address), backend, ids, tokens=options.tokens)
     with progress_bar()(desc="Held against it", total=len(prompts), unit=" texts") as bar:
         for _ in checking:
             bar.update()

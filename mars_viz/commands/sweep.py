@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mars_viz.analysis.recommendation import Recommendation
-from mars_viz.commands import decoding, grid, harness_task, on_ray
+from mars_viz.commands import decoding, grid, harness_task, on_ray, prompt_sets
 from mars_viz.commands.decoding import note
-from mars_viz.commands.grid import BUILTIN, next_step, swept, terms_of
+from mars_viz.commands.grid import next_step, swept, terms_of
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.locks import check_nobody
 from mars_viz.prompts import GRADERS, HarnessTask, PromptSet, Turns, builtin_prompts, load_prompts
-from mars_viz.prompts.jsonl import MOST_PROMPTS
+from mars_viz.prompts.files import MOST_PROMPTS
 from mars_viz.record_map import OVER_CONTROLLER, OVER_DIAL, mapping_of
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
@@ -30,7 +30,7 @@ from mars_viz.sweep import store
 from mars_viz.sweep.by_task import by_task
 from mars_viz.sweep.evidence_pack import write_evidence
 from mars_viz.sweep.grid import Grid
-from mars_viz.sweep.plan import turns_words
+from mars_viz.sweep.plan import set_notes
 from mars_viz.sweep.ray_mapper import sweep_on_ray
 from mars_viz.sweep.report import missing, summary_lines, table_of
 from mars_viz.sweep.result import SweepResult, chosen_dial
@@ -47,27 +47,20 @@ if TYPE_CHECKING:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for the set, what is swept, for how long, and what is told."""
     graders = ", ".join(GRADERS)
-    parser.add_argument(
-        "--set",
-        metavar="SET",
-        help=f"{BUILTIN}, some of its tasks ({BUILTIN}:counting,turns), or a JSONL file (default: {BUILTIN})",
+    prompt_sets.arguments(
+        parser,
+        prompt_sets.BUILTIN,
+        "N prompts or conversations, the file's tasks in turn; built-in: N of each task (default: 20); with --resume, "
+        "a larger N adds prompts to the sweep",
     )
     harness_task.arguments(parser)
     parser.add_argument("--grader", metavar="NAME", help=f"grader of prompts that name none: {graders}")
-    parser.add_argument(
-        "--limit",
-        type=int,
-        metavar="N",
-        help="N prompts or conversations, the file's tasks in turn; built-in: N of each task (default: 20); with "
-        "--resume, a larger N adds prompts to the sweep",
-    )
     parser.add_argument(
         "--turns",
         choices=[each.value for each in Turns],
         help="turns of conversations; later ones follow the target's own answers, through the chat template or, "
         "without --chat, as plain text with blank lines between (default: all; with --resume as begun)",
     )
-    parser.add_argument("--skip-bad", action="store_true", help="skip invalid lines, and list them")
     decoding.rule_argument(parser, "verification rule with a dial")
     grid.argument(parser)
     decoding.range_arguments(parser)
@@ -122,10 +115,8 @@ def run(options: argparse.Namespace) -> None:
     task = harness_task.task_of(options, settings)
     prompts = _prompts(options, variants, task)
     settings = settings if task is None else task.settings(settings, options.max_new_tokens)
-    for line in prompts.skipped:
-        note(f"Line {line.line} is left out: {line.reason}.")
-    if said := turns_words(prompts):
-        note(said)
+    for sentence in set_notes(prompts):
+        note(sentence)
     if variants is not None:
         grid.run(options, variants, settings, span, prompts)
         return
@@ -189,16 +180,16 @@ def _check(options: argparse.Namespace, span: Span) -> None:
 
 
 def _offered(options: argparse.Namespace, variants: Grid | None, swept: PromptSet | None) -> PromptSet:
-    kinds = grid.builtin_kinds(options.set)
+    kinds = prompt_sets.builtin_kinds(options.set)
     if kinds is None:
         several = swept is not None and (options.limit or 0) > 0
         limit = MOST_PROMPTS if several else options.limit  # what a sweep adds is cut off behind what it has
         how = {"grader": options.grader, "skip_bad": options.skip_bad, "limit": limit}
         return load_prompts(options.set, turns=_turns(options, variants), **how)
     if options.turns is not None:
-        raise SettingError("The built-in tasks are no conversations. Leave --turns out, or name a JSONL file.")
+        raise SettingError("The built-in tasks are no conversations. Leave --turns out, or name a file.")
     if options.grader not in (None, "none"):
-        raise SettingError("The built-in tasks have a grader of their own. Leave --grader out, or name a JSONL file.")
+        raise SettingError("The built-in tasks have a grader of their own. Leave --grader out, or name a file.")
     limit = (20 if swept is None else len(swept)) if options.limit is None else options.limit
     prompts = builtin_prompts(limit, kinds=kinds)
     if options.grader == "none":
@@ -221,7 +212,7 @@ def _prompts(options: argparse.Namespace, variants: Grid | None, task: HarnessTa
     offered = _offered(options, variants, swept) if task is None else task.prompts
     if swept is None:
         return offered
-    of_file = task is None and grid.builtin_kinds(options.set) is None
+    of_file = task is None and prompt_sets.builtin_kinds(options.set) is None
     try:
         more = swept.with_more(offered)
     except BadInput:  # another set; what differs is said where the sweep is resumed

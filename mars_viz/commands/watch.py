@@ -16,11 +16,10 @@ from mars_viz.analysis.served_acceptance import ServedAcceptance, WatchedPrompt,
 from mars_viz.analysis.vllm_metrics import vllm_metrics
 from mars_viz.analysis.watch_verdict import ServerWatch, described, place
 from mars_viz.bounds import shortened
+from mars_viz.commands import prompt_sets
 from mars_viz.commands.decoding import json_argument, model_arguments, note, opened_backend, progress_bar
-from mars_viz.commands.grid import BUILTIN, builtin_kinds
-from mars_viz.commands.heads import prompts_argument, prompts_in, share
-from mars_viz.errors import MarsVizError, ModelError, SettingError
-from mars_viz.prompts import Turns, builtin_prompts, load_prompts
+from mars_viz.commands.heads import share
+from mars_viz.errors import MarsVizError, ModelError
 from mars_viz.speculators.names import server_named
 from mars_viz.strict_formats import json_of
 from mars_viz.terminal import say
@@ -28,9 +27,6 @@ from mars_viz.words import number
 
 if TYPE_CHECKING:
     from mars_viz.speculators.server_watch import WatchingServer
-
-OF_EACH_TASK = 5
-"""Built-in prompts of each task, where nobody says how many."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,14 +38,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--per-request-spec-decode-metrics detailed",
     )
     model_arguments(parser)
-    prompts = parser.add_mutually_exclusive_group()
-    prompts_argument(prompts)
-    prompts.add_argument(
-        "--set", metavar="SET", help=f"{BUILTIN}, some of its tasks ({BUILTIN}:counting,turns), or a JSONL file"
-    )
-    parser.add_argument(
-        "--limit", type=int, metavar="N", help=f"first N prompts of the set; built-in: N of each task ({OF_EACH_TASK})"
-    )
+    prompt_sets.check_arguments(parser)
     parser.add_argument("--gamma", type=int, help="tokens drafted in a round here (default: as many as the server's)")
     parser.add_argument("--tokens", type=int, default=64, help="tokens of each text (default: %(default)s)")
     json_argument(parser)
@@ -57,7 +46,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Send the prompts one by one, tell of each as it comes, then of all. Raises BadInput, after what came before."""
-    address, prompts = server_named(options.server), prompts_of(options)
+    address, prompts = server_named(options.server), prompt_sets.first_turns(options)
     if not address:
         raise ModelError(f"{options.server} is no server's address; give one as http://HOST:PORT.")
     from mars_viz.speculators.server_watch import WatchingServer, speculated
@@ -87,19 +76,6 @@ def run(options: argparse.Namespace) -> None:
             _tell(watching.result(), options.json)
         raise
     _tell(watching.result(), options.json)
-
-
-def prompts_of(options: argparse.Namespace) -> Sequence[str]:
-    """Those of the set or the file that is named, of conversations the first turns; else stories. Raises BadInput."""
-    if options.limit is not None and options.limit < 1:
-        raise SettingError(f"A limit of {options.limit} leaves no prompt; give at least 1.")
-    if options.set is None:
-        return prompts_in(options.prompts)[: options.limit]
-    if (kinds := builtin_kinds(options.set)) is not None:
-        found = builtin_prompts(OF_EACH_TASK if options.limit is None else options.limit, kinds=kinds)
-    else:
-        found = load_prompts(options.set, limit=options.limit, turns=Turns.FIRST)
-    return [item.prompt for item in found.items]
 
 
 def lines_of(watched: WatchedPrompt, asked: int) -> list[str]:

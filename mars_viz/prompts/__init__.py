@@ -5,9 +5,9 @@ Knows texts, answers and files; knows no models, no rules and no browser.
 
 from mars_viz.chat import Exchange, History
 from mars_viz.prompts.builtin import BUILTIN, builtin_prompts, kinds_named, kinds_of, per_task, recognised
+from mars_viz.prompts.files import load_prompts, read_prompts, to_jsonl
 from mars_viz.prompts.harness_prompts import HarnessTask, load_task
 from mars_viz.prompts.items import GRADERS, Grader, PromptItem, PromptSet, SkippedLine, Turns, grader_named
-from mars_viz.prompts.jsonl import load_prompts, read_prompts, to_jsonl
 
 __all__ = [
     "BUILTIN",

@@ -11,6 +11,7 @@ from enum import StrEnum
 from functools import partial
 from itertools import groupby, pairwise
 
+from mars_viz.chat import History, System
 from mars_viz.demo.tasks import final_answer
 from mars_viz.errors import PromptError
 from mars_viz.prompts import harness
@@ -45,11 +46,18 @@ class PromptItem:
     """The conversation whose turn it is; empty where it stands alone."""
     turn: int = 1
     """Which of its conversation's turns it is. A later one follows the one before it in the set."""
+    system: str = ""
+    """The system message of its conversation; empty for none."""
 
     @property
     def graded(self) -> bool:
         """True if a text after this prompt is right or wrong."""
         return self.grader != "none"
+
+    @property
+    def opening(self) -> History:
+        """What stands before the first turn of its conversation."""
+        return (System(self.system),) if self.system else ()
 
     @property
     def unit(self) -> str:
@@ -59,12 +67,17 @@ class PromptItem:
 
 @dataclass(frozen=True, slots=True)
 class SkippedLine:
-    """A line of a file that is no usable prompt."""
+    """A line of a file, or an entry of a JSON list, that is no usable prompt."""
 
     line: int
     """Its number, from 1."""
     reason: str
     """What is wrong with it, and the remedy."""
+    unit: str = "line"
+    """What is numbered: 'line' or 'entry'."""
+
+    def __str__(self) -> str:
+        return f"{self.unit.capitalize()} {self.line} is left out: {self.reason}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +185,7 @@ class PromptSet:
         return sum(item.later_turns for item in self.items)
 
 
-_NUMBER = re.compile(r"(?<![^\W_])[-−]?(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?")
+NUMBER = re.compile(r"(?<![^\W_])[-−]?(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?")
 """A number in a text. A minus after a digit or letter is a hyphen; commas count only between thousands."""
 
 
@@ -229,7 +242,7 @@ def grader_named(name: str) -> Grader:
 
 
 def _last_number(text: str) -> Decimal | None:
-    found = _NUMBER.findall(text)
+    found = NUMBER.findall(text)
     return Decimal(found[-1].replace(",", "").replace("−", "-")) if found else None
 
 

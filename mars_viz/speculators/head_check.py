@@ -38,7 +38,7 @@ LEAST = 3
 class CheckingHead:
     """A check in progress: iterate it for the share that is done, then take the result."""
 
-    def __init__(self, backend: Backend, prompts: Sequence[str], *, depth: int = 6, tokens: int = 64):
+    def __init__(self, backend: Backend, prompts: Sequence[str | Prefix], *, depth: int = 6, tokens: int = 64):
         """Along so many tokens after each of the prompts. Raises BadInput for too few prompts, a drafter that is no
         head, and what does not fit the context."""
         if len(prompts) < LEAST:

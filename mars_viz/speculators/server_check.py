@@ -20,6 +20,7 @@ from mars_viz.speculators.device_errors import inference
 from mars_viz.speculators.draft import TopLogits
 from mars_viz.speculators.targets.vllm import check_target
 from mars_viz.speculators.vllm_http import ServedText, Server
+from mars_viz.walk import Prefix
 
 LEAST = 3
 """Texts of which an interval is made."""
@@ -28,7 +29,7 @@ LEAST = 3
 class CheckingServer:
     """A check in progress: iterate it for the share that is done, then take the result."""
 
-    def __init__(self, server: Server, backend: Backend, prompts: Sequence[str], *, tokens: int = 64):
+    def __init__(self, server: Server, backend: Backend, prompts: Sequence[str | Prefix], *, tokens: int = 64):
         """Along so many tokens that the server writes after each of the prompts, held against the target of `backend`.
         Raises BadInput for too few prompts, what does not fit the context, and a server without raw logits or with
         other tokens."""

@@ -14,7 +14,7 @@ from mars_viz.analysis.counts import AcceptanceCounts
 from mars_viz.analysis.round_differences import RoundDifference, first_difference
 from mars_viz.analysis.served_acceptance import WatchedPrompt
 from mars_viz.analysis.watch_verdict import ServerWatch
-from mars_viz.chat import check_prompt
+from mars_viz.chat import EncodedPrompt, check_prompt, in_plain_text
 from mars_viz.errors import ModelError, PromptError, SettingError
 from mars_viz.records import Round
 from mars_viz.rules import rule_named
@@ -87,7 +87,7 @@ class WatchingServer:
         self,
         server: Server,
         backend: Backend | None,
-        prompts: Sequence[str],
+        prompts: Sequence[str | EncodedPrompt],
         *,
         tokens: int = 64,
         gamma: int | None = None,
@@ -104,15 +104,16 @@ class WatchingServer:
             )
         if chat and backend is None:
             raise SettingError("The chat template is the target's; name it and the drafter, or leave --chat out.")
-        for prompt in prompts:
-            check_prompt(prompt)
-        self._server, self._backend, self._texts = server, backend, tuple(prompts)
+        asked = [each if isinstance(each, EncodedPrompt) else EncodedPrompt(each) for each in prompts]
+        for each in asked:
+            check_prompt(each.prompt)
+        self._server, self._backend, self._texts = server, backend, [each.prompt for each in asked]
         self._gamma = speculated(server).gamma
         self._settings = Settings(rule="strict", gamma=self._gamma if gamma is None else gamma, max_new_tokens=tokens)
         if backend is not None:
             library = backend.tokenizer.library
             check_tokens(server, lambda text: library(text, add_special_tokens=False)["input_ids"])
-        self._prompts = [self._ids(prompt, chat) for prompt in prompts]
+        self._prompts = [self._ids(each, chat) for each in asked]
         longest = max(map(len, self._prompts)) + tokens
         if longest > server.context:
             raise PromptError(
@@ -155,10 +156,10 @@ class WatchingServer:
             **known,
         )
 
-    def _ids(self, prompt: str, chat: bool) -> Prefix:
+    def _ids(self, asked: EncodedPrompt, chat: bool) -> Prefix:
         if self._backend is None:
-            return tuple(self._server.tokens_of(prompt, special=True))
-        return self._backend.prompt_ids(prompt, self._settings, chat=chat)
+            return tuple(self._server.tokens_of(in_plain_text(asked.history, asked.prompt), special=True))
+        return self._backend.prompt_ids(asked.prompt, self._settings, asked.history, chat=chat)
 
     def _held(
         self, number: int, text: str, ids: Prefix, written: ServedText, counts: AcceptanceCounts

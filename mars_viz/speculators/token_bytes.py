@@ -31,7 +31,13 @@ class TransformersTokenizer:
             if not self.library.chat_template:
                 raise ModelError(f"{self._model} has no chat template; record without chat.")
             messages = messages_of(history, prompt)
-            ids = self.library.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+            try:
+                ids = self.library.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+            except Exception as error:  # a template is code of the model's
+                raise PromptError(
+                    f"The chat template of {self._model} cannot take this prompt ({error}). Remove its system message, "
+                    "or go without chat."
+                ) from error
         else:
             ids = self.library(in_plain_text(history, prompt))["input_ids"]
         if not ids:

@@ -68,12 +68,12 @@ class Conversations:
         return len(self._known)
 
     def before(self, item: PromptItem) -> History | None:
-        """The turns before this one; None while one of them waits for its answer. Raises BadInput where one has none
+        """What stands before this turn; None while one of them waits for its answer. Raises BadInput where one has none
         and never will."""
         talk = self._known.get(item.unit, _Conversation())
         if talk.broken:
             raise PromptError(talk.broken)
-        return tuple(talk.said) if len(talk.said) == item.turn - 1 else None
+        return (*item.opening, *talk.said) if len(talk.said) == item.turn - 1 else None
 
     def answered(self, item: PromptItem, text: str) -> None:
         """The target's own text after this turn."""

@@ -143,17 +143,17 @@ class LocalMapper:
 
     def _objection(self, item: PromptItem) -> str:
         try:
-            self._tokens(item)
+            self._tokens(item, item.opening)
         except BadInput as error:
             return str(error)
         return ""
 
-    def _tokens(self, item: PromptItem, history: History = ()) -> Prefix:
+    def _tokens(self, item: PromptItem, history: History) -> Prefix:
         """Raises BadInput where it does not fit in the context."""
         try:
             return self._backend.prompt_ids(item.prompt, self._plan.settings, history, chat=self._plan.chat)
         except BadInput as error:
-            if not history:
+            if history == item.opening:
                 raise
             raise PromptError(f"With the turns before it and their answers: {error}") from error
 

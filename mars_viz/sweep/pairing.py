@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval
+from mars_viz.chat import in_plain_text
 from mars_viz.costs import Costs
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.prompts import Turns
@@ -217,7 +218,8 @@ def _asked(result: SweepResult) -> dict[_TurnKey, _SweptPrompt]:
 def _texts(result: SweepResult) -> dict[str, str]:
     """What each prompt asks, by id; nothing where the folder does not hold its prompts."""
     try:
-        return {item.id: item.prompt for item in open_store(result.folder).prompts().items}
+        items = open_store(result.folder).prompts().items
+        return {item.id: in_plain_text(item.opening, item.prompt) for item in items}
     except BadInput:
         return {}
 

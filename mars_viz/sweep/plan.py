@@ -219,6 +219,8 @@ def set_hash(prompts: PromptSet) -> str:
     digest = hashlib.sha256()
     for item in prompts.items:
         other = {"later_turns"} if item.question else {"later_turns", "question", "turn"}
+        if not item.system:
+            other.add("system")
         contents = {name: value for name, value in asdict(item).items() if name not in other}
         digest.update(json.dumps(contents, sort_keys=True).encode() + b"\n")
     return digest.hexdigest()
@@ -233,6 +235,17 @@ def turns_words(of: Plan | PromptSet) -> str:
         return ""
     what = "later turn is" if of.later_turns == 1 else "later turns are"
     return f"Of conversations the first turn alone is decoded; {number(of.later_turns)} {what} left out."
+
+
+def set_notes(prompts: PromptSet, listed: int | None = None) -> list[str]:
+    """Sentences on what of a file is not decoded as it is written: bad lines, of which so many are listed (None: all),
+    system messages and conversations."""
+    notes = [*map(str, prompts.skipped[:listed])]
+    if len(notes) < len(prompts.skipped):
+        notes.append(f"{len(prompts.skipped) - len(notes)} more lines are left out.")
+    if any(item.system for item in prompts.items):
+        notes.append("System messages go through the chat template or, without it, stand first as plain text.")
+    return [*notes, *filter(None, [turns_words(prompts)])]
 
 
 ALL_TURNS = (

@@ -198,10 +198,11 @@ def to_time(result: SweepResult, prompts: PromptSet, count: int) -> list[Encoded
 
 def _asked(store: SweepStore, prompts: PromptSet, index: int, item: PromptItem) -> EncodedPrompt:
     if item.turn == 1:
-        return EncodedPrompt(item.prompt)
+        return EncodedPrompt(item.prompt, item.opening)
     begins = index - item.turn + 1
     told = zip(prompts.items[begins:index], store.told(begins, index), strict=True)
-    return EncodedPrompt(item.prompt, tuple(Exchange(before.prompt, each.answer) for before, each in told))
+    said = [Exchange(before.prompt, each.answer) for before, each in told]
+    return EncodedPrompt(item.prompt, (*item.opening, *said))
 
 
 def spread_over(found: Sequence[T], count: int) -> list[T]:

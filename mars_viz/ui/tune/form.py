@@ -222,7 +222,8 @@ def _prompts() -> Callable[[], PromptSet | HarnessTask]:
 
 def _file() -> Callable[[], PromptSet]:
     upload = st.file_uploader(
-        "JSONL: MT-Bench or Spec-Bench (question_id, category, turns), or prompt and answer on each line",
+        "JSONL of a known form (Spec-Bench, ShareGPT, OpenAI messages, GSM8K and others), or text with a prompt in "
+        "each line; gzipped or not",
         key="sweep-file",
         max_upload_size=50,
     )
@@ -270,7 +271,7 @@ def _count(file_id: str, _data: Upload, limit: int | None, turns: Turns) -> int:
 
 
 def _no_file() -> PromptSet:
-    raise SettingError("Choose a JSONL file of prompts first, or sweep the built-in tasks.")
+    raise SettingError("Choose a file of prompts first, or sweep the built-in tasks.")
 
 
 def _told(prompts: int, *, builtin: bool) -> str:

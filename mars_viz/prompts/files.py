@@ -1,0 +1,344 @@
+"""Prompt sets from files, told apart by their contents: JSONL, a JSON list, or text with a prompt in each line; each of
+them as it is or gzipped. Entries are read one at a time.
+
+Knows files; what an entry asks is known by `forms`.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from io import BufferedReader
+from itertools import chain, groupby
+from os import PathLike
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from mars_viz.errors import BadInput, PromptError, RunFileError
+from mars_viz.prompts.forms import KEYS, WANTED, BadEntry, checked_grader, items_of
+from mars_viz.prompts.items import PromptItem, PromptSet, SkippedLine, Turns
+from mars_viz.runfiles.manifest import LARGEST, MOST_BRACKETS
+
+MAX_LINE = LARGEST
+"""Bytes; no prompt is longer, and a file without line breaks must not fill the memory."""
+MOST_PROMPTS = 100_000
+"""Of a file, with the lines that are none; ten times the largest test set of exercises."""
+MOST_UNPACKED = 64 << 20
+"""Bytes that are read of a gzipped file."""
+MOST_BLANK = 1_000_000
+"""Blank lines of a file."""
+_PIECE = 1 << 20
+_LOOKED_AT = 10
+"""Lines by which JSONL and text are told apart."""
+_GZIP = b"\x1f\x8b"
+_PACKED = {
+    _GZIP: "gzip within gzip",
+    b"\xfd7zXZ": "an xz file",
+    b"BZh": "a bzip2 file",
+    b"\x28\xb5\x2f\xfd": "a zstd file",
+    b"PK\x03\x04": "a zip file",
+    b"7z\xbc\xaf": "a 7z file",
+}
+_TABLES = {b"PAR1": "a Parquet", b"ARROW1": "an Arrow"}
+_JSON_BEGINS = re.compile(r"\s*(\{\s*([\"'}]|$)|\[\s*([\[{\"\]]|$))")
+_BETWEEN = re.compile(r"[ \t\r\n,]*")
+Entry = tuple[str, int, Any]
+"""What is numbered ('line' or 'entry'), its number, and a JSON value, a text, or the BadEntry that it is."""
+
+
+def read_prompts(
+    path: str | PathLike[str], *, grader: str | None = None, turns: Turns = Turns.ALL, own: bool = False
+) -> Iterator[tuple[PromptItem, ...] | SkippedLine]:
+    """Yield the turns of each entry of the file, or what is wrong with it; blank lines are passed over.
+
+    `grader` is used for every entry that has an answer and names none itself; entries without an answer are not
+    graded. Raises BadInput for a file that cannot be read or is not UTF-8, for an unknown grader, and where entries
+    have answers but no grader is named.
+    """
+    if grader is not None:
+        checked_grader(grader, own)
+    path, seen = Path(path), dict[str, str]()
+    try:
+        with path.open("rb") as file:
+            for unit, number, found in _entries(_pieces(file)):
+                try:
+                    if isinstance(found, BadEntry):
+                        raise found
+                    try:
+                        items = items_of(found, f"{unit}-{number}", grader, turns, own)
+                    except PromptError as error:
+                        raise PromptError(f"{unit} {number} {error}") from error
+                    names = {items[0].unit, *(item.id for item in items)}
+                    if taken := sorted(names & seen.keys()):
+                        raise BadEntry(f"the id {taken[0]!r} is that of {seen[taken[0]]}; give it another")
+                    seen |= dict.fromkeys(names, f"{unit} {number}")
+                    yield items
+                except BadEntry as error:
+                    yield SkippedLine(number, str(error), unit)
+    except BadInput as error:
+        raise PromptError(f"{path}: {error}") from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise PromptError(f"{path} is a gzip file that is damaged or cut short. Copy it again.") from error
+    except OSError as error:
+        raise RunFileError(f"{path} cannot be read ({error.strerror}). Give a file of prompts.") from error
+
+
+def load_prompts(
+    path: str | PathLike[str],
+    *,
+    grader: str | None = None,
+    skip_bad: bool = False,
+    limit: int | None = None,
+    turns: Turns = Turns.ALL,
+    own: bool = False,
+) -> PromptSet:
+    """The file as a set, its tasks in turn (`PromptSet.mixed`); `limit` takes the first so many prompts of that order,
+    conversations whole and counted once. A file that MARS Viz wrote itself (`own`) keeps its order, and it alone may
+    say that a harness's task grades a line, since a task may run code.
+
+    A line that is no prompt raises BadInput with its number, unless `skip_bad` is set: then it is left out and listed
+    in `skipped`. Raises BadInput as `read_prompts` does, for a set without prompts, and where a grader is named but no
+    line has an answer.
+    """
+    if limit is not None and limit < 1:
+        raise PromptError(f"A set of {limit} prompts is none. Ask for at least 1.")
+    items: list[PromptItem] = []
+    skipped: list[SkippedLine] = []
+    for read in read_prompts(path, grader=grader, turns=turns, own=own):
+        if len(items) + len(skipped) >= MOST_PROMPTS:
+            if limit is not None:
+                break  # the first so many lines are mixed, and the limit is taken of them
+            raise PromptError(
+                f"{path} holds more than {MOST_PROMPTS:,} prompts. Split it, or limit how many are taken."
+            )
+        if not isinstance(read, SkippedLine):
+            items.extend(read)
+        elif skip_bad:
+            skipped.append(read)
+        else:
+            raise PromptError(
+                f"{path}, {read.unit} {read.line}: {read.reason}. Mend the {read.unit}, or skip bad lines."
+            )
+    if not items:
+        why = (
+            f"none of its {len(skipped)} lines is one ({skipped[0].unit} {skipped[0].line}: {skipped[0].reason})"
+            if skipped
+            else ""
+        )
+        raise PromptError(f"{path} holds no prompt{': ' + why if why else ''}. {WANTED}")
+    if grader not in (None, "none") and not any(item.graded for item in items):
+        raise PromptError(f"{path} holds no answers to grade with {grader!r}. Leave the grader out, or add 'answer'.")
+    found = PromptSet(Path(path).name, tuple(items), tuple(skipped))
+    found = found if own else found.mixed()
+    return found if limit is None else found.limited(limit)
+
+
+def to_jsonl(prompts: PromptSet) -> bytes:
+    """The set as a file that `load_prompts` reads back, prompt for prompt; a conversation is a line."""
+    lines = [json.dumps(_line(tuple(turns))) for _, turns in groupby(prompts.items, key=lambda item: item.unit)]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _line(turns: Sequence[PromptItem]) -> dict[str, Any]:
+    first = turns[0]
+    named = {"question_id": first.unit, "category": first.category}
+    named |= {"system": first.system} if first.system else {}
+    if not first.question:
+        found = named | {"prompt": first.prompt, "grader": first.grader}
+        return found | ({} if first.answer is None else {"answer": first.answer})
+    grader = next((item.grader for item in turns if item.graded), "none")
+    said, answers = [item.prompt for item in turns], [item.answer for item in turns]
+    return named | {"turns": said, "reference": answers, "grader": grader}
+
+
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
+    """The file's lines, long ones in pieces; unpacked, and without a byte order mark."""
+    source: Any = file
+    packed = source.peek(len(_GZIP)).startswith(_GZIP)
+    if packed:
+        source = BufferedReader(gzip.GzipFile(fileobj=file))  # reads lines ten times as fast
+    begins: bytes = source.peek(8)
+    for magic, kind in _PACKED.items():
+        if begins.startswith(magic):
+            raise PromptError(f"it is {kind}. Unpack it, and give the JSONL or text that it holds.")
+    for magic, kind in _TABLES.items():
+        if begins.startswith(magic):
+            raise PromptError(
+                f"it is {kind} table. Write it as JSONL first, such as with pandas: "
+                "pandas.read_parquet(FILE).to_json(OUT, orient='records', lines=True)."
+            )
+    size = blank = 0
+    while piece := source.readline(_PIECE):
+        yield piece if size else piece.removeprefix(codecs.BOM_UTF8)
+        size, blank = size + len(piece), blank + piece.isspace()
+        if packed and size > MOST_UNPACKED:
+            raise PromptError(f"it unpacks to more than {MOST_UNPACKED >> 20} MiB. Unpack it first, or split it.")
+        if blank > MOST_BLANK:
+            raise PromptError(f"it has more than {MOST_BLANK:,} blank lines. Remove them.")
+
+
+def _entries(pieces: Iterator[bytes]) -> Iterator[Entry]:
+    """Each entry that is not blank."""
+    blank = 0
+    for first in pieces:
+        if first.strip():
+            break
+        blank += first.endswith(b"\n")
+    else:
+        return
+    pieces, text = chain([first], pieces), first.decode(errors="replace")
+    if text.lstrip().startswith("[") and _begins_as_json(text):
+        yield from _values(pieces)
+        return
+    lines = _lines(pieces, blank)
+    looked: list[tuple[int, bytes | None]] = []
+    objects = 0
+    for line in lines:
+        looked.append(line)
+        objects += _is_object(line[1])
+        if objects == len(looked) or len(looked) == _LOOKED_AT:
+            break
+    lines = chain(looked, lines)
+    if 2 * objects < len(looked) and not _begins_as_json(text):
+        _refuse_table(text)
+        yield from (("line", number, _text(data, number)) for number, data in lines)
+    elif objects or any(data is None for _, data in looked):
+        yield from (("line", number, _parsed(data, number)) for number, data in lines)
+    else:
+        yield from _values(data or b"" for _, data in lines)
+
+
+def _begins_as_json(text: str) -> bool:
+    """Whether a text that is cut off somewhere is JSON rather than words in brackets."""
+    try:
+        _, end = json.JSONDecoder().raw_decode(text.strip())
+    except (ValueError, RecursionError):
+        return _JSON_BEGINS.match(text) is not None
+    return text.strip()[end:].lstrip(" ,")[:1] in ("", "[", "{")
+
+
+def _refuse_table(header: str) -> None:
+    """Raise PromptError for the first line of a CSV or TSV file."""
+    cells = [cell.strip().strip('"').lower() for cell in re.split("[,;\t]", header)]
+    if len(cells) > 1 and any(cell in KEYS for cell in cells) and all(re.fullmatch(r"\w{1,40}", c) for c in cells):
+        raise PromptError(
+            "it is a CSV table. Write it as JSONL first, such as with pandas: "
+            "pandas.read_csv(FILE).to_json(OUT, orient='records', lines=True)."
+        )
+
+
+def _lines(pieces: Iterable[bytes], blank: int) -> Iterator[tuple[int, bytes | None]]:
+    """Each line that is not blank with its number; None in place of one that is too long."""
+    number, parts, size = blank + 1, list[bytes](), 0
+    for piece in chain(pieces, [b""]):
+        size += len(piece)
+        if size <= MAX_LINE:
+            parts.append(piece)
+        if piece.endswith(b"\n") or not piece:
+            if size > MAX_LINE:
+                yield number, None
+            elif (line := b"".join(parts)).strip():
+                yield number, line
+            number, parts, size = number + 1, [], 0
+
+
+def _decoded(data: bytes, line: int) -> str:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise PromptError(f"line {line} is not UTF-8 text. Save the file as UTF-8.") from error
+    if "\0" in text:
+        raise PromptError(f"line {line} holds zero bytes, so it is not UTF-8 text. Give text or JSONL in UTF-8.")
+    return text
+
+
+def _text(data: bytes | None, line: int) -> str | BadEntry:
+    return _too_long() if data is None else _decoded(data, line).rstrip("\r\n")
+
+
+def _parsed(data: bytes | None, line: int) -> Any:
+    """The line's JSON value, or what is wrong with it."""
+    if data is None:
+        return _too_long()
+    text = _decoded(data, line)
+    if text.count("[") + text.count("{") > MOST_BRACKETS:
+        return BadEntry("it is far too large for a prompt; put every object on a line of its own")
+    try:
+        return _checked(json.loads(text))
+    except (ValueError, RecursionError) as error:
+        return BadEntry(f"it is no JSON ({_reason(error)}); every line must be one whole JSON object")
+
+
+def _is_object(data: bytes | None) -> bool:
+    try:
+        return data is not None and isinstance(json.loads(data.decode()), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _values(pieces: Iterator[bytes]) -> Iterator[Entry]:
+    """The values of a JSON list, or values one after another. Raises PromptError where they are no JSON, since nothing
+    tells where the next one begins."""
+    decoder, scan = codecs.getincrementaldecoder("utf-8")(), json.JSONDecoder().raw_decode
+    text, at, number, listed = "", 0, 0, False
+    while True:
+        at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]  # it matches nothing, too
+        if number == 0 and not listed and text.startswith("[", at):
+            at, listed = at + 1, True
+            continue
+        if listed and text.startswith("]", at):
+            if text[at + 1 :].strip() or any(piece.strip() for piece in pieces):
+                raise PromptError("more follows the end of its list. Write every prompt on a line of its own.")
+            return
+        try:
+            value, at = scan(text, at)
+        except (ValueError, RecursionError) as error:
+            left = len(text) - at
+            brackets = text.count("[", at) + text.count("{", at)
+            whole = left >= MAX_LINE or brackets > MOST_BRACKETS
+            more = b"" if whole else _joined(pieces, max(_PIECE, left))
+            try:
+                text, at = text[at:] + decoder.decode(more, final=not (more or whole)), 0
+            except UnicodeDecodeError as bad:
+                raise PromptError(f"entry {number + 1} is not UTF-8 text. Save the file as UTF-8.") from bad
+            if not more and not text and not listed:
+                return
+            if not more:
+                reason = f"none within {MAX_LINE >> 20} MiB" if whole else _reason(error)
+                raise PromptError(
+                    f"entry {number + 1} is no JSON ({reason}). Mend it, or write every prompt as a JSON "
+                    "object on a line of its own."
+                ) from error
+            continue
+        number += 1
+        yield "entry", number, _checked(value)
+
+
+def _joined(pieces: Iterator[bytes], wanted: int) -> bytes:
+    """So many of the next bytes, or a few more."""
+    found, size = [], 0
+    while size < wanted and (piece := next(pieces, b"")):
+        found.append(piece)
+        size += len(piece)
+    return b"".join(found)
+
+
+def _checked(value: Any) -> Any:
+    """The value; a BadEntry in place of one with half a surrogate pair."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        return BadEntry("it is no JSON (half of a surrogate pair is no character); write the whole one")
+    return value
+
+
+def _reason(error: Exception) -> str:
+    return error.msg if isinstance(error, json.JSONDecodeError) else "a value that cannot be text or a number"
+
+
+def _too_long() -> BadEntry:
+    return BadEntry(f"it is longer than {MAX_LINE >> 20} MiB; put every prompt on a line of its own")

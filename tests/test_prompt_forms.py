@@ -1,0 +1,159 @@
+"""Prompt files as people have them: the forms of public data sets, containers, and what is no prompt set."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mars_viz.errors import BadInput
+from mars_viz.prompts import Turns, load_prompts, to_jsonl
+from mars_viz.prompts import files as files_module
+
+USER, ASSISTANT = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}
+SYSTEM = {"role": "system", "content": "Be brief."}
+
+
+def said(role: str, text: Any) -> dict[str, Any]:
+    return {"role": role, "content": text}
+
+
+def share(*names: str) -> dict[str, Any]:
+    return {"conversations": [{"from": name, "value": f"{name} {n}"} for n, name in enumerate(names)]}
+
+
+def read(path: Path, data: object, **how: Any) -> list[tuple[str, str]]:
+    """System message and prompt of each entry of a file."""
+    path.write_bytes(data if isinstance(data, bytes) else json.dumps(data).encode())
+    return [(item.system, item.prompt) for item in load_prompts(path, **how).items]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "set"
+
+
+FORMS: list[tuple[dict[str, Any], Sequence[str], str]] = [
+    ({"problem": "1+1?", "answer": "\\frac{4}{2}", "solution": "2"}, ["1+1?"], ""),
+    ({"text": "Write f.", "code": "f", "task_id": 2}, ["Write f."], ""),
+    ({"instruction": "Add.", "input": "1 2", "output": "3"}, ["Add.\n\n1 2"], ""),
+    ({"instruction": "Sing.", "input": "", "output": "La", "text": "Below"}, ["Sing."], ""),
+    ({"messages": [SYSTEM, USER, ASSISTANT, said("user", "Bye")]}, ["Hi", "Bye"], "Be brief."),
+    ({"messages": [said("developer", "A"), SYSTEM, USER, ASSISTANT]}, ["Hi"], "A\n\nBe brief."),
+    ({"messages": [USER, said("user", "there")]}, ["Hi\n\nthere"], ""),
+    ({"messages": [said("user", [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])]}, ["a\nb"], ""),
+    ({"prompt": [USER], "chosen": [ASSISTANT]}, ["Hi"], ""),
+    ({"conversation": [USER, ASSISTANT, said("user", "Bye")]}, ["Hi", "Bye"], ""),
+    (share("human", "gpt", "human", "gpt"), ["human 0", "human 2"], ""),
+    (share("system", "user", "assistant"), ["user 1"], "system 0"),
+    (share("gpt", "human"), ["human 1"], ""),
+    ({"system": "Be kind."} | share("human", "chatgpt"), ["human 0"], "Be kind."),
+    ({"system_prompt": "Be kind.", "question": "Why?", "response": "So."}, ["Why?"], "Be kind."),
+    ({"url": "/v1/chat/completions", "body": {"messages": [SYSTEM, USER]}}, ["Hi"], "Be brief."),
+    ({"url": "/v1/completions", "body": {"prompt": "Once"}}, ["Once"], ""),
+    ({"url": "/v1/responses", "body": {"input": "Hi", "instructions": "Be brief."}}, ["Hi"], "Be brief."),
+    ({"body": {"input": [said("user", [{"type": "input_text", "text": "Hi"}])]}}, ["Hi"], ""),
+    ({"params": {"system": "Be brief.", "messages": [USER]}}, ["Hi"], "Be brief."),
+    ({"input": {"messages": [USER]}, "preferred_output": [ASSISTANT]}, ["Hi"], ""),
+]
+
+
+@pytest.mark.parametrize(("entry", "prompts", "system"), FORMS, ids=range(len(FORMS)))
+def test_public_forms_are_read(file: Path, entry: dict[str, Any], prompts: Sequence[str], system: str) -> None:
+    assert read(file, entry) == [(system, prompt) for prompt in prompts]
+    assert read(file, [entry, entry]) == 2 * [(system, prompt) for prompt in prompts]
+    assert read(file, json.dumps(entry, indent=1).encode()) == read(file, entry)
+    assert read(file, entry, turns=Turns.FIRST) == [(system, prompts[0])]
+    found = load_prompts(file)
+    assert all(item.turn == turn for turn, item in enumerate(found.items, start=1)) and found.graded == 0
+    file.write_bytes(to_jsonl(found))
+    assert load_prompts(file).items == found.items, "a sweep keeps its set in this form"
+
+
+TEXTS = [
+    (b"Name a fox.\nSay hi.\n", ["Name a fox.", "Say hi."]),
+    (b"\xef\xbb\xbfName a fox.\r\n\r\nSay hi.", ["Name a fox.", "Say hi."]),
+    ("a\u2028b\x85c\nd\n".encode(), ["a\u2028b\x85c", "d"]),
+    (b"{name} is a fox.\n{other} is one too.\n", ["{name} is a fox.", "{other} is one too."]),
+    (b'{"a": 1} is JSON. Why?\n', ['{"a": 1} is JSON. Why?']),
+    (b"[INST] Hi [/INST]\n[1] Hi\n", ["[INST] Hi [/INST]", "[1] Hi"]),
+    (b'["a"] is a list.\n', ['["a"] is a list.']),
+    (b'"Look!" said Ben, and, prompt,\n', ['"Look!" said Ben, and, prompt,']),
+    (b'{"prompt": "a"}\n\n{"prompt": "b"}', ["a", "b"]),
+    ('{"prompt": "a\u2028b"}\r\n{"text": "c"}'.encode(), ["a\u2028b", "c"]),
+    (b'\n[\n{"prompt": "a"},\n"b"]\n', ["a", "b"]),
+    (b'{"prompt": "a"} {"prompt": "b"}', ["a", "b"]),
+]
+
+
+@pytest.mark.parametrize(("data", "prompts"), TEXTS, ids=range(len(TEXTS)))
+def test_the_contents_say_what_a_file_is(file: Path, data: bytes, prompts: Sequence[str]) -> None:
+    assert [prompt for _, prompt in read(file, data)] == prompts
+    assert [prompt for _, prompt in read(file, gzip.compress(data))] == prompts
+
+
+WRONG = [
+    (b'{"prompt": "a\n{"prompt": "b"}\n{"prompt": "c"}', "line 1: it is no JSON"),
+    (b'{"prompt": "a', "no JSON"),
+    (b"{'prompt': 'a'}\n{'prompt': 'b'}\n", "no JSON"),
+    (b'[{"prompt": "a"}, {"prompt": "b"', "entry 2 is no JSON"),
+    (b'[{"prompt": "a"}]\n[{"prompt": "b"}]', "more follows the end"),
+    (b'[{"prompt": "a"}, 7]', "entry 2: it is no JSON object"),
+    (b'[{"prompt": "\\ud800"}]', "half of a surrogate"),
+    (b'[{"prompt": "caf\xe9"}]', "not UTF-8"),
+    (b"caf\xe9\n", "line 1 is not UTF-8"),
+    ("a fox\n".encode("utf-16"), "not UTF-8"),
+    (b"data.jsonl\0\0\0\n", "zero bytes"),
+    (b"[" * 100_000, "no JSON"),
+    (b"question,answer\n1+1?,2\n", "CSV"),
+    (b"\xfd7zXZ\0\0", "an xz file. Unpack it"),
+    (b"PK\x03\x04\n", "a zip file. Unpack it"),
+    (b"PAR1\x15\x04\n", "a Parquet table"),
+    (gzip.compress(gzip.compress(b"a")), "gzip within gzip"),
+    (gzip.compress(b"a fox\n" * 9999)[:-9], "cut short"),
+    (b"\x1f\x8b not gzip at all", "damaged"),
+    (b"[]", "holds no prompt"),
+    ({"messages": [SYSTEM]}, "none of its messages is a user's"),
+    ({"messages": [USER, said("tool", "4")]}, "'tool'"),
+    ({"messages": [USER, SYSTEM, USER]}, "system message follows a turn"),
+    ({"messages": [said("user", [{"type": "image_url", "image_url": {}}])]}, "'image_url'"),
+    ({"messages": [said("user", None)]}, "None in place of text"),
+    ({"messages": [USER, "Hi"]}, "one of its messages is no object"),
+    ({"messages": [USER, ASSISTANT, said("user", " ")]}, "later turn of 'messages' is blank"),
+    ({"prompt": ["a", "b"]}, "list of 2 values"),
+    ({"url": "/v1/embeddings", "body": {"input": "a"}}, "embedding"),
+]
+
+
+@pytest.mark.parametrize(("data", "reason"), WRONG, ids=range(len(WRONG)))
+def test_what_is_no_prompt_set_is_refused_in_a_sentence(file: Path, data: object, reason: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        read(file, data)
+    assert reason in str(caught.value) and str(file) in str(caught.value)
+
+
+def test_a_gzip_bomb_and_a_long_list_are_read_in_pieces(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [{"prompt": f"{n} " + "é" * (n % 97)} for n in range(2000)]
+    monkeypatch.setattr(files_module, "_PIECE", 101)
+    data = json.dumps(entries, ensure_ascii=False).encode()
+    assert [prompt for _, prompt in read(file, data)] == [entry["prompt"] for entry in entries]
+    monkeypatch.setattr(files_module, "MOST_UNPACKED", len(data) - 1)
+    with pytest.raises(BadInput, match="unpacks to more"):
+        read(file, gzip.compress(data))
+    monkeypatch.setattr(files_module, "MAX_LINE", 1000)
+    with pytest.raises(BadInput, match="entry 2 is no JSON"):
+        read(file, [{"prompt": "a"}, {"prompt": "b" * 5000}])
+
+
+def test_answers_of_public_forms_are_graded_only_on_request(file: Path) -> None:
+    answers = ["12", "\\frac{1}{2}", "$1,200$", "2\\sqrt{3}"]
+    file.write_text("\n".join(json.dumps({"problem": f"p{n}", "answer": a}) for n, a in enumerate(answers)))
+    assert load_prompts(file).graded == 0
+    graded = load_prompts(file, grader="last-number").items  # no number is read out of a formula
+    assert [item.answer for item in graded] == ["12", None, "$1,200$", None]
+    assert load_prompts(file, grader="contains").graded == 4
+    assert read(file, {"question": "q", "answer": {"value": "a"}}, grader="none") == [("", "q")]
