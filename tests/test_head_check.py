@@ -144,8 +144,8 @@ def test_a_set_and_the_chat_template_give_the_head_what_plain_texts_give(
 ) -> None:
     """A template that writes what the plain file contains, so that only the reader differs."""
     target = shutil.copytree(demo.TARGET, tmp_path / "target")
-    template = "{{ bos_token }}{% for m in messages %}{% if m.role == 'system' %}{{ m.content }} {% else %}{{ m.content }}{% endif %}"
-    (target / "chat_template.jinja").write_text(template + "{% endfor %}")
+    template = "{{ bos_token }}{% for m in messages %}{{ m.content }}{{ ' ' if m.role == 'system' }}{% endfor %}"
+    (target / "chat_template.jinja").write_text(template)
     system = {"role": "system", "content": "A story."}
     talks = [{"messages": [system, {"role": "user", "content": prompt}]} for prompt in PROMPTS]
     questions = [{"question_id": n, "turns": [prompt, "Go on."]} for n, prompt in enumerate(PROMPTS)]

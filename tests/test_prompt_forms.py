@@ -51,7 +51,7 @@ FORMS: list[tuple[dict[str, Any], Sequence[str], str]] = [
     (share("human", "gpt", "human", "gpt"), ["human 0", "human 2"], ""),
     (share("system", "user", "assistant"), ["user 1"], "system 0"),
     (share("gpt", "human"), ["human 1"], ""),
-    ({"system": "Be kind."} | share("human", "chatgpt"), ["human 0"], "Be kind."),
+    ({"id": "", "system": "Be kind."} | share("human", "chatgpt"), ["human 0"], "Be kind."),
     ({"system_prompt": "Be kind.", "question": "Why?", "response": "So."}, ["Why?"], "Be kind."),
     ({"url": "/v1/chat/completions", "body": {"messages": [SYSTEM, USER]}}, ["Hi"], "Be brief."),
     ({"url": "/v1/completions", "body": {"prompt": "Once"}}, ["Once"], ""),

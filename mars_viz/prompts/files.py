@@ -274,8 +274,10 @@ def _parsed(data: bytes | None, line: int) -> Any:
 
 
 def _is_object(data: bytes | None) -> bool:
+    if data is None or data.count(b"[") + data.count(b"{") > MOST_BRACKETS:
+        return False
     try:
-        return data is not None and isinstance(json.loads(data.decode()), dict)
+        return isinstance(json.loads(data.decode()), dict)
     except (ValueError, RecursionError):
         return False
 

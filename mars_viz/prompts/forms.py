@@ -218,6 +218,6 @@ def _text(found: dict[str, Any], key: str) -> str | None:
 
 def _name(found: dict[str, Any], key: str) -> str | None:
     value = found.get(key)
-    if value is None or (isinstance(value, int | str) and not isinstance(value, bool) and str(value).strip()):
+    if value is None or (isinstance(value, int | str) and not isinstance(value, bool)):
         return None if value is None else str(value).strip()
     raise BadEntry(f"{key!r} is neither a text nor a whole number; write one of them")
