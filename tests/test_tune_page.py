@@ -812,7 +812,7 @@ def test_the_form_says_what_is_missing(empty):
     tab.segmented_control(key="sweep-source").set_value("My own file")
     settled(tab.run())
     clicked(tab, "sweep-begin")
-    assert "Choose a JSONL file of prompts first" in said(tab)
+    assert "Choose a file of prompts first" in said(tab)
 
 
 NO_NAMES = ["../x", "a/b", "a\\b", "..", ".", ".hidden", "~", "~root"]
