@@ -146,7 +146,7 @@ class PlainNetwork:
             cut, after = self._switch - start, end - self._switch
             short = self._score(slot, ids[:cut], start, rows - after)
             return torch.cat([short, self._score(slot, ids[cut:], self._switch, after)])
-        row = self._rows.setdefault(slot, RowCache(self._rewind))
+        row = self._row(slot)
         row.tokens = torch.cat([row.tokens[:start].to(ids.device), ids])
         row.back_to(start)
         if self._switch is not None and row.long != (end > self._switch):
@@ -158,6 +158,9 @@ class PlainNetwork:
             if row.read == start:
                 row.keep()
         return self._read(slot, row, end, rows, tree)
+
+    def _row(self, slot: int) -> RowCache:
+        return self._rows.setdefault(slot, RowCache(self._rewind))
 
     def _read(self, slot: int, row: RowCache, end: int, rows: int, tree: TreeMask | None = None) -> Tensor:
         """Read a row's tokens up to `end`; logits [rows, V] after the last ones."""
@@ -204,7 +207,7 @@ class PlainNetwork:
 
     def _heeds_masks(self, slot: int, ids: Tensor, start: int, tree: TreeMask) -> bool:
         """True if a pass over the tree gives the logits of passes over its paths, within rounding."""
-        before = self._rows[slot].copied()
+        before = self._row(slot).copied()
         paths = self._paths(slot, ids, start, len(ids), tree)
         self._rows[slot] = before
         try:
