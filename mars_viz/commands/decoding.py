@@ -144,9 +144,13 @@ def sampling_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def model_arguments(parser: argparse.ArgumentParser, *, drafter: bool = True) -> None:
-    """Add the options for the models, as `opened_backend` reads them, and their chat template; the drafter's where it
-    is not known."""
+    """Add the options for the models and their chat template."""
+    backend_arguments(parser, drafter=drafter)
     parser.add_argument("--chat", action="store_true", help="apply the model's chat template")
+
+
+def backend_arguments(parser: argparse.ArgumentParser, *, drafter: bool = True) -> None:
+    """Add the options for the models, as `opened_backend` reads them; `drafter` adds the drafter's."""
     parser.add_argument(
         "--backend",
         metavar="FILE",
