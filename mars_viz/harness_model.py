@@ -90,7 +90,7 @@ class MarsVizLM(LM):  # type: ignore[misc]
         max_new_tokens: int = LENGTH,
         device: str = "auto",
         dtype: str = "auto",
-        chat: bool = False,
+        chat: bool | None = None,
         batch_size: int | str | None = None,
         max_batch_size: int | None = None,
         **others: Any,
@@ -103,7 +103,7 @@ class MarsVizLM(LM):  # type: ignore[misc]
             known = "target, drafter, rule, dial, gamma, tree, controller, temperature, top_p, top_k, seed, "
             known += "max_new_tokens, device, dtype and chat"
             raise SettingError(f"--model_args has no {next(iter(others))}. There are {known}.")
-        if not isinstance(chat, bool):
+        if chat is not None and not isinstance(chat, bool):
             raise SettingError(f"chat is {chat!r}; it must be True or False.")
         drawing = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
         self._drawing: dict[str, Any] = {name: value for name, value in drawing.items() if value is not None}
@@ -184,7 +184,7 @@ class MarsVizLM(LM):  # type: ignore[misc]
         """What stands in the harness's results under `config`: settings, models, and what decoding came to."""
         totals = self._totals
         pace = {"tau": totals.tau, "tokens_per_second": totals.tokens_per_second}
-        facts = {"settings": asdict(self._settings), "provenance": asdict(self._backend.provenance())}
+        facts = {"settings": asdict(self._settings), "provenance": asdict(self._backend.provenance(chat=self._chat))}
         return {"mars_viz": facts | {"decoded": asdict(totals) | pace}}
 
     def loglikelihood(self, requests: list[Instance]) -> NoReturn:

@@ -123,7 +123,8 @@ def _provenance(text: LoggedText, backend: Backend | None, above: int) -> Proven
     inside = frozenset(text.token_ids[:-1])
     ends = tuple(token for token in sorted(backend.eos_ids) if token not in inside)
     read = backend.provenance()
-    return replace(read, drafter=drafter, drafter_revision="", eos_ids=ends, device=f"{engine}, read on {read.device}")
+    place = f"{engine}, read on {read.device}"
+    return replace(read, drafter=drafter, drafter_revision="", eos_ids=ends, chat=None, device=place)
 
 
 def check_tolerance(value: float) -> None:

@@ -48,7 +48,7 @@ def dial_map(
     stop: str | Iterable[str] = (),
     device: str = "auto",
     dtype: str = "auto",
-    chat: bool = False,
+    chat: bool | None = None,
     budget: Budget | None = None,
 ) -> DialMap:
     """Every text that the rule's dial can make of `prompt` between `low` and `high` (None: the dial's ends), exactly.
@@ -114,7 +114,7 @@ class Mapping:
         settings: Settings,
         span: Span,
         *,
-        chat: bool = False,
+        chat: bool | None = None,
         title: str = "",
         budget: Budget | None = None,
         run: Run | None = None,

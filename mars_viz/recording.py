@@ -49,7 +49,7 @@ def record(
     stop: str | Iterable[str] = (),
     device: str = "auto",
     dtype: str = "auto",
-    chat: bool = False,
+    chat: bool | None = None,
 ) -> Run:
     """Decode `prompt` speculatively and return everything that happened.
 
@@ -60,7 +60,8 @@ def record(
     drafted per round (None: 6, or as many as the tree says), `tree` the shape of drafts, such as
     'dynamic:depth=6,topk=4,nodes=16' (None: the backend's, else chains), `controller` what cuts them short, such as
     'svip:0.3' (see `controllers`; the models draft all γ tokens all the same), `stop` a text that ends decoding with
-    the token that completes it, or several, `chat` whether the prompt goes through the tokenizer's chat template.
+    the token that completes it, or several, `chat` whether the prompt goes through the target's chat template (None: if
+    there is one).
     Raises BadInput, with the remedy, for anything that cannot be done.
     """
     tree = tree_of(tree, backend)
@@ -111,7 +112,12 @@ def given_or_loaded(
 
 
 def record_all(
-    backend: Backend, prompts: Iterable[Prompt], settings: Settings, *, chat: bool = False, batch: int | None = None
+    backend: Backend,
+    prompts: Iterable[Prompt],
+    settings: Settings,
+    *,
+    chat: bool | None = None,
+    batch: int | None = None,
 ) -> Iterator[Run]:
     """Decode all of the prompts, `batch` of them at a time together, and return their runs, in order.
 
@@ -148,7 +154,7 @@ class Recording:
         prompt: Prompt,
         settings: Settings,
         *,
-        chat: bool = False,
+        chat: bool | None = None,
         title: str = "",
         history: History = (),
     ):
@@ -163,6 +169,7 @@ class Recording:
         self.prompt_ids = backend.prompt_ids(prompt, settings, history, chat=chat)
         read = prompt if isinstance(prompt, str) else joined(map(backend.tokenizer.pieces.__getitem__, self.prompt_ids))
         self._prompt, self._title = read, title
+        self._chat = chat if isinstance(prompt, str) else False
         self._rounds: list[Round] = []
         self._complete: Completing = nothing_waits
         self._complete_rounds = 0
@@ -208,7 +215,7 @@ class Recording:
             ids |= speculation.named
         return Run(
             settings=self._settings,
-            provenance=self._backend.provenance(self._seconds, self._prefill_seconds),
+            provenance=self._backend.provenance(self._seconds, self._prefill_seconds, self._chat),
             prompt_ids=self.prompt_ids,
             rounds=rounds,
             pieces=self._backend.pieces_of(ids),

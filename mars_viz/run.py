@@ -226,6 +226,8 @@ class Provenance:
     batching: str = ""
     """How a text hangs on what was computed beside it: `WITHIN_ROUNDING`, or not at all and in words how that was
     reached; empty where it is not known."""
+    chat: bool | None = None
+    """True if the prompt went through the target's chat template; None if the run does not say."""
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ def head(session: Session, labels: Mapping[str, str]) -> tuple[DeltaGenerator, D
         add = library.add_upload if upload.name.endswith(".zip") else imported.add_file
         if add(session, upload.getvalue()):
             st.rerun()
-    return asking, zips, row.popover("Map λ", key=f"thresholds-{asked}", on_change=ready)
+    return asking, zips, row.popover("Map draft threshold", key=f"thresholds-{asked}", on_change=ready)
 
 
 def chosen(session: Session) -> None:
@@ -135,6 +135,7 @@ def prompt(session: Session, run: Run | None) -> None:
     models = session.models
     start = (run.prompt if run else "") or decode_form.EXAMPLE
     text = decode_form.prompt_box(pair=models_form.not_built_in(models), start=start, follows=True)
+    chat = decode_form.chat_switch()
     act = st.container()  # above the settings, which are long
     with st.expander("Settings"):
         settings = decode_form.settings_fields(decode_form.drafting(decode_form.START, models.tree), shown=run)
@@ -148,7 +149,7 @@ def prompt(session: Session, run: Run | None) -> None:
             f"Decode this prompt and open what it becomes; it is kept on this server, for {rights.who_sees()}"
         ),
     ):
-        tab_jobs.start(session, text, settings, models)
+        tab_jobs.start(session, text, settings, models, chat=chat)
         st.rerun()
 
 

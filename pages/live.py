@@ -53,10 +53,10 @@ def ask(desk: LivePageState) -> tuple[Callable[[], Settings], Wanted]:
     left, middle, right = st.columns([6.6, 1.8, 2.0], vertical_alignment="center")
     with left:
         text = decode_form.prompt_box(pair=models_form.not_built_in(models), start=desk.opening)
+        chat = decode_form.chat_switch(desk.link.chat)
     with middle, st.popover("Settings", width="stretch"):
         start = decode_form.drafting(desk.link.settings, models.tree)
         settings = decode_form.settings_fields(start, desk.decoded)
-        chat = st.toggle("Chat template", desk.link.chat, key="chat", help="Formats the prompt with the target's")
         decode_form.keep_shape(settings)
     wanted = Wanted(models, chat)
     desk.remember(text, settings, wanted)

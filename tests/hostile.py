@@ -129,7 +129,9 @@ class HostileWords(Words):
         self._refused, self._attacker = refused, attacker
         self.pieces = attacker.on(self.pieces)
 
-    def encode(self, prompt: str, history: History = (), *, chat: bool = False) -> tuple[int, ...]:
+    has_template = False
+
+    def encode(self, prompt: str, history: History = (), *, chat: bool | None = None) -> tuple[int, ...]:
         if prompt == self._refused:
             raise BadInput(self._attacker.text("error"))
         return super().encode(prompt, history, chat=chat)

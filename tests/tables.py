@@ -102,7 +102,9 @@ class Words:
             token: Piece(f" w{token}".encode()) for token in range(1, vocabulary)
         }
 
-    def encode(self, prompt: str, history: History = (), *, chat: bool = False) -> Prefix:
+    has_template = False
+
+    def encode(self, prompt: str, history: History = (), *, chat: bool | None = None) -> Prefix:
         prompt = in_plain_text(history, prompt)
         if len(prompt) > self._letters:
             raise BadInput(

@@ -15,7 +15,7 @@ import pytest
 from factories import toy_map, toy_run
 
 import mars_viz
-from mars_viz import cli
+from mars_viz import cli, default_folders
 from mars_viz.commands import decoding
 from mars_viz.commands.decoding import sentence
 from mars_viz.dialmap import DialMap, MapProgress
@@ -52,9 +52,11 @@ def test_what_slows_the_models_down_is_said_on_standard_error(
 ) -> None:
 
     monkeypatch.setattr(Backend, "notes", property(lambda pair: ("It is\nslow.",)))
-    wanted = ["--prompt", "Once", "--max-new-tokens", "4", "--device", "cpu", "--out", str(tmp_path / "run")]
-    assert cli.main(["record", *wanted]) == 0
-    assert capsys.readouterr().err == "It is slow.\n"
+    monkeypatch.setenv(default_folders.RUNS, str(tmp_path))
+    assert cli.main(["record", "--prompt", "Once", "--max-new-tokens", "4", "--device", "cpu"]) == 0
+    said = capsys.readouterr()
+    (folder,) = tmp_path.iterdir()  # where the app lists runs
+    assert said.err == "It is slow.\n" and str(folder) in said.out and len(mars_viz.load_run(folder).token_ids) == 4
 
 
 def test_record_show_and_the_python_api_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

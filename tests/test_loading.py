@@ -22,6 +22,7 @@ from mars_viz.record_map import dial_map
 from mars_viz.recording import Recording, record
 from mars_viz.run import Settings
 from mars_viz.speculators.loading import load_backend
+from mars_viz.speculators.local_models import eos_ids_of
 from mars_viz.speculators.networks.small_llama import PackedLlama
 
 
@@ -198,14 +199,35 @@ def test_a_template_that_takes_no_system_message_is_a_sentence(folder: Path) -> 
     )
     with pytest.raises(BadInput, match="cannot take this prompt .System role not supported"):
         pair.tokenizer.encode("Hi", (System("Be brief."),), chat=True)
-    assert pair.tokenizer.encode("Hi", chat=True) == pair.tokenizer.encode("ok")[1:]
+    assert pair.tokenizer.encode("Hi", chat=True) == pair.tokenizer.encode("ok", chat=False)[1:]
 
 
 def test_a_chat_template_is_applied(folder: Path) -> None:
     pair = load_backend(folder, folder, device="cpu")
     pair.tokenizer.library.chat_template = "{% for m in messages %}<{{ m.role }}> {{ m.content }}{% endfor %} ok:"
-    recording = Recording(pair, "Hi", Settings(max_new_tokens=4), chat=True)
-    assert pair.tokenizer.library.decode(recording.prompt_ids).endswith("<user> Hi ok:")
+    for chat in (None, True):  # applied if there is one
+        recording = Recording(pair, "Hi", Settings(max_new_tokens=4), chat=chat)
+        assert pair.tokenizer.library.decode(recording.prompt_ids).endswith("<user> Hi ok:")
+        assert recording.run().provenance.chat is True
+    plain = Recording(pair, "Hi", Settings(max_new_tokens=4), chat=False)
+    assert plain.prompt_ids == tuple(pair.tokenizer.library("Hi")["input_ids"]) and plain.run().provenance.chat is False
+    pair.tokenizer.library.chat_template = None
+    assert Recording(pair, "Hi", Settings(max_new_tokens=4)).run().provenance.chat is False
+    with pytest.raises(BadInput, match="no chat template"):
+        Recording(pair, "Hi", Settings(max_new_tokens=4), chat=True)
+
+
+def test_a_text_ends_with_the_token_of_its_template_whatever_the_configuration_names(folder: Path) -> None:
+    """As in checkpoints whose generation config names other tokens than the template ends an answer with."""
+    pair = load_backend(folder, None)
+    tokenizer, model = pair.tokenizer.library, pair.target.model
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|turn|>"]})
+    turn = tokenizer.convert_tokens_to_ids("<|turn|>")
+    assert turn not in eos_ids_of(model, tokenizer)
+    tokenizer.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}<|turn|>\n{% endfor %}"
+    assert eos_ids_of(model, tokenizer) == pair.eos_ids | {turn}
+    tokenizer.chat_template = "{{ raise_exception('no') }}"
+    assert eos_ids_of(model, tokenizer) == pair.eos_ids
 
 
 def test_out_of_memory_says_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

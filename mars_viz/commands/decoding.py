@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mars_viz import default_folders
 from mars_viz.analysis.metrics import speed, summary
 from mars_viz.backend_choice import AUTO, read_backend_file
 from mars_viz.chat import check_prompt
@@ -24,6 +25,7 @@ from mars_viz.record_map import OVER_CONTROLLER, OVER_DIAL
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, stop_words
 from mars_viz.runfiles import check_free
+from mars_viz.runstore import new_name
 from mars_viz.shapes import CHAIN, DRAWN_EXAMPLE, EXAMPLE, drafted_tokens
 from mars_viz.speculators.drafter_names import Ngram
 from mars_viz.speculators.names import check_controller, check_device_map, check_names, check_trees
@@ -54,7 +56,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     prompt = parser.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", metavar="TEXT", help="the prompt")
     prompt.add_argument("--prompt-file", metavar="FILE", help="a UTF-8 file with the prompt; - reads standard input")
-    parser.add_argument("--out", metavar="DIR", required=True, help="new folder for the run")
+    parser.add_argument(
+        "--out", metavar="DIR", help="new folder for the run (default: one that the app's Runs page lists)"
+    )
     rule_argument(parser, "verification rule")
     parser.add_argument("--dial", type=float, help="the rule's threshold (default: the rule's)")
     sampling_arguments(parser)
@@ -146,7 +150,12 @@ def sampling_arguments(parser: argparse.ArgumentParser) -> None:
 def model_arguments(parser: argparse.ArgumentParser, *, drafter: bool = True) -> None:
     """Add the options for the models and their chat template."""
     backend_arguments(parser, drafter=drafter)
-    parser.add_argument("--chat", action="store_true", help="apply the model's chat template")
+    parser.add_argument(
+        "--chat",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="apply the target's chat template (default: if it has one)",
+    )
 
 
 def backend_arguments(parser: argparse.ArgumentParser, *, drafter: bool = True) -> None:
@@ -216,6 +225,7 @@ def settings_of(options: argparse.Namespace, **others: Any) -> Settings:
 
 def wish(options: argparse.Namespace) -> DecodeRequest:
     """What the options ask for. Raises BadInput for what cannot be done, and where the run's folder exists already."""
+    options.out = options.out or str(default_folders.runs() / new_name())
     check_free(options.out)
     prompt = options.prompt if options.prompt_file is None else _read_prompt(options.prompt_file)
     check_prompt(prompt)
@@ -269,9 +279,11 @@ def decoded(backend: Backend, wish: DecodeRequest, options: argparse.Namespace) 
     with progress_bar()(desc="Decoding", total=wish.settings.max_new_tokens, unit=" tokens") as bar:
         for round_ in recording:
             bar.update(len(round_.token_ids))
-    for sentence in backend.notes:
+    run = recording.run()
+    template = ["The chat template of the target was applied (--no-chat leaves it out)."] * bool(run.provenance.chat)
+    for sentence in (*backend.notes, *template):
         note(sentence)
-    return recording.run()
+    return run
 
 
 def note(text: str) -> None:
@@ -294,7 +306,7 @@ def tell(run: Run, path: Path, as_json: bool) -> None:
         print(json_of(facts(run, path)))
     else:
         say(sentence(run), "")
-        print(f"{run.prompt}[{run.text}]")
+        print(run.text.strip() if run.provenance.chat else f"{run.prompt}[{run.text}]")
 
 
 def facts(run: Run, path: Path) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class Racing:
         prompt: str,
         settings: Settings,
         *,
-        chat: bool = False,
+        chat: bool | None = None,
         title: str = "",
         turns: int = TURNS,
     ):

@@ -33,6 +33,7 @@ MOST_BRACKETS = 500_000
 
 _ADDED: Mapping[str, frozenset[str]] = {
     "Settings": frozenset({"tree", "controller"}),
+    "Provenance": frozenset({"chat"}),
     "Span": frozenset({"over"}),
     "Manifest": frozenset({"tags"}),
 }

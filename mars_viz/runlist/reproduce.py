@@ -128,7 +128,9 @@ def _device(words: str) -> str | None:
 
 
 def _chat(run: Run, cautions: list[str]) -> bool:
-    """True where the prompt went through a chat template, as far as its tokens tell: they say more than the prompt."""
+    """True if the prompt went through a chat template. An older run shows it by tokens beyond its prompt's."""
+    if run.provenance.chat is not None:
+        return run.provenance.chat
     read = joined(run.pieces[token] for token in run.prompt_ids if token in run.pieces)
     prompt = run.prompt.strip()
     if not prompt or prompt not in read or len(read.strip()) - len(prompt) < 2:
@@ -179,7 +181,7 @@ def _command(run: Run, name: str, models: _Models, cautions: list[str], *, chat:
         said = exactly(value) if isinstance(value, float) else str(value)
         words.append(f"--{option.replace('_', '-')} {_quoted(said)}")
     words += [f"--stop={_quoted(stop)}" for stop in run.settings.stop]
-    words += ["--chat"] * chat
+    words += ["--chat"] * chat + ["--no-chat"] * (not chat and models.target is not None)
     return " ".join([*words, f"--out {_quoted(f'{name}-again')}"])
 
 
@@ -187,7 +189,9 @@ def _python(run: Run, models: _Models, *, chat: bool) -> str:
     named = [(option, getattr(models, option)) for option in ("target", "drafter", "device", "dtype")]
     backend = _called("mars_viz.backend", [], [(option, value) for option, value in named if value is not None])
     options = [*_options(run)]
-    options += [("stop", run.settings.stop)] * bool(run.settings.stop) + [("chat", True)] * chat
+    options += [("stop", run.settings.stop)] * bool(run.settings.stop) + [("chat", chat)] * (
+        chat or models.target is not None
+    )
     made = _called("mars_viz.record", [_literal(run.prompt), "backend=backend"], options)
     return f"import mars_viz\n\nbackend = {backend}\nrun = {made}\nprint(run.text)"
 

@@ -39,8 +39,14 @@ class Tokenizer(Protocol):
         """Of every token."""
         ...
 
-    def encode(self, prompt: str, history: History = (), *, chat: bool = False) -> Prefix:
-        """The tokens of a prompt after the turns before it, through the chat template where `chat`. Raises BadInput."""
+    @property
+    def has_template(self) -> bool:
+        """True if it has a chat template."""
+        ...
+
+    def encode(self, prompt: str, history: History = (), *, chat: bool | None = None) -> Prefix:
+        """Return the tokens of a prompt after the turns before it; `chat` None applies a chat template if there is one.
+        Raises BadInput."""
         ...
 
 
@@ -150,7 +156,7 @@ class Backend:
         return {token_id: pieces[token_id] for token_id in sorted(set(token_ids))}
 
     def prompt_ids(
-        self, prompt: str | Iterable[int], settings: Settings, history: History = (), *, chat: bool = False
+        self, prompt: str | Iterable[int], settings: Settings, history: History = (), *, chat: bool | None = None
     ) -> Prefix:
         """The tokens of a prompt, or the prompt where it is token ids, after the turns before it.
 
@@ -195,8 +201,12 @@ class Backend:
         """Texts to decode at once: of models whose rounding depends on the batch, one."""
         return 1 if self.batching == WITHIN_ROUNDING else TOGETHER
 
-    def provenance(self, seconds: float = 0.0, prefill_seconds: float = 0.0) -> Provenance:
-        """Of what is made with it now, in so much time."""
+    def uses_template(self, chat: bool | None) -> bool:
+        """True if prompts go through a chat template; `chat` None leaves it to the tokenizer."""
+        return self.tokenizer.has_template if chat is None else chat
+
+    def provenance(self, seconds: float = 0.0, prefill_seconds: float = 0.0, chat: bool | None = None) -> Provenance:
+        """Return that of a run made with it now, in so much time; `chat` as in `uses_template`."""
         return Provenance(
             target=self.target.name,
             drafter=self.drafter.name,
@@ -211,6 +221,7 @@ class Backend:
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=seconds,
             prefill_seconds=prefill_seconds,
+            chat=self.uses_template(chat),
         )
 
     def _lacks(self) -> list[str]:

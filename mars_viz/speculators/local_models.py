@@ -128,10 +128,24 @@ def readable_ids(model: PreTrainedModel) -> tuple[int, int]:
 
 
 def eos_ids_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Tokens that end its texts."""
+    """Return the tokens that end its texts: those of its generation config, its tokenizer's, and the one with which its
+    chat template ends an answer."""
     configured = model.generation_config.eos_token_id if model.generation_config else None
-    found = configured if isinstance(configured, list) else [configured, tokenizer.eos_token_id]
-    return frozenset(int(token) for token in found if token is not None)
+    found = configured if isinstance(configured, list) else [configured]
+    return frozenset(int(token) for token in (*found, tokenizer.eos_token_id, turn_end(tokenizer)) if token is not None)
+
+
+def turn_end(tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """Return the special token that a chat template writes after an answer; None if there is no such token."""
+    answer = "MARS"
+    messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": answer}]
+    try:
+        text: str = tokenizer.apply_chat_template(messages, tokenize=False) if tokenizer.chat_template else ""
+    except Exception:  # a template is code of the model's, and may want other messages
+        return None
+    after = tokenizer(text.partition(answer)[2].strip(), add_special_tokens=False)["input_ids"]
+    added = tokenizer.added_tokens_decoder
+    return int(after[0]) if after and after[0] in added and added[after[0]].special else None
 
 
 def processor_of(place: torch.device) -> str:

@@ -91,9 +91,9 @@ class WatchingServer:
         *,
         tokens: int = 64,
         gamma: int | None = None,
-        chat: bool = False,
+        chat: bool | None = None,
     ):
-        """So many tokens after each of the prompts, through the chat template where `chat`, held against strict
+        """So many tokens after each of the prompts, through the chat template as `chat` says, held against strict
         speculation by `backend`, if there is one, at `gamma` or as the server drafts. Raises BadInput for what does not
         fit, and for a server with other tokens or that does not tell what it accepts."""
         if not prompts:
@@ -156,7 +156,7 @@ class WatchingServer:
             **known,
         )
 
-    def _ids(self, asked: EncodedPrompt, chat: bool) -> Prefix:
+    def _ids(self, asked: EncodedPrompt, chat: bool | None) -> Prefix:
         if self._backend is None:
             return tuple(self._server.tokens_of(in_plain_text(asked.history, asked.prompt), special=True))
         return self._backend.prompt_ids(asked.prompt, self._settings, asked.history, chat=chat)

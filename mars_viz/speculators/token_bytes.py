@@ -24,12 +24,18 @@ class TransformersTokenizer:
         self.library, self._model = tokenizer, model
         self.pieces = TokenizerPieces(tokenizer)
 
-    def encode(self, prompt: str, history: History = (), *, chat: bool = False) -> tuple[int, ...]:
-        """The tokens of a prompt after the turns before it. Raises BadInput where there are none, or no template."""
+    @property
+    def has_template(self) -> bool:
+        """True if the tokenizer has a chat template."""
+        return bool(self.library.chat_template)
+
+    def encode(self, prompt: str, history: History = (), *, chat: bool | None = None) -> tuple[int, ...]:
+        """Return the tokens of a prompt after the turns before it; `chat` None applies a chat template if there is one.
+        Raises BadInput if there are no tokens, or no template and `chat` is True."""
         check_prompt(prompt)
-        if chat:
-            if not self.library.chat_template:
-                raise ModelError(f"{self._model} has no chat template; record without chat.")
+        if chat or (chat is None and self.has_template):
+            if not self.has_template:
+                raise ModelError(f"{self._model} has no chat template; go without it (--no-chat).")
             messages = messages_of(history, prompt)
             try:
                 ids = self.library.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)

@@ -77,7 +77,7 @@ class GridSweep:
         folders: Sequence[Path],
         span: Span,
         *,
-        chat: bool = False,
+        chat: bool | None = None,
         resume: bool = False,
         costs: Callable[[], Costs | None] | None = None,
         batch: int | None = None,
@@ -90,7 +90,7 @@ class GridSweep:
         self._opened: list[Speculator] = []
         known, doubted, provenance = None, [], backend.provenance()
         for each, folder in zip(settings, folders, strict=True):
-            plan = plan_of(each, span, chat, prompts, provenance)
+            plan = plan_of(each, span, store.begun_chat(folder, chat, resume), prompts, provenance)
             if resume and store.holds_sweep(folder):
                 there = store.resume(folder, plan, prompts)
                 if not objection(there.costs):

@@ -152,8 +152,10 @@ class Plan:
         return "strict" if self.controller is None else "fixed γ"
 
 
-def plan_of(settings: Settings, span: Span, chat: bool, prompts: PromptSet, provenance: Provenance) -> Plan:
-    """The plan of a sweep. Raises BadInput where it cannot be compared with strict."""
+def plan_of(settings: Settings, span: Span, chat: bool | None, prompts: PromptSet, provenance: Provenance) -> Plan:
+    """Return the plan of a sweep; `chat` None is as the provenance says. Raises BadInput if it cannot be compared with
+    strict."""
+    chat = bool(provenance.chat if chat is None else chat)
     rule, controller = rule_named(settings.rule), span.controller
     dial = rule.dial
     if controller is not None:
@@ -179,7 +181,7 @@ def plan_of(settings: Settings, span: Span, chat: bool, prompts: PromptSet, prov
         prompts=len(prompts),
         graded=prompts.graded,
         skipped=len(prompts.skipped),
-        provenance=provenance,
+        provenance=replace(provenance, chat=chat),
         later_turns=prompts.later_turns,
         turns=prompts.turns,
         over=span.over,

@@ -167,7 +167,7 @@ def sweep_on_ray(
     span: Span,
     out: str | PathLike[str],
     *,
-    chat: bool = False,
+    chat: bool | None = None,
     resume: bool = False,
     batch: int | None = None,
 ) -> SweepLoop:
@@ -176,7 +176,7 @@ def sweep_on_ray(
     facts = pool.first().facts
     assert facts is not None
     prompts = store.in_begun_order(Path(out), prompts) if resume else prompts
-    plan = plan_of(settings, span, chat, prompts, facts.provenance)
+    plan = plan_of(settings, span, store.begun_chat(out, chat, resume), prompts, facts.provenance)
     costs = costs_for(out, plan, prompts, resume, lambda: pool.ask("measured", settings))
     mapper = RayMapper(pool, plan, facts.batch if batch is None else batch)
     return SweepLoop(plan, mapper, prompts, out, resume=resume, costs=costs)
@@ -195,7 +195,7 @@ class ClusterSweep:
         out: str | PathLike[str],
         request: RayRequest,
         *,
-        chat: bool = False,
+        chat: bool | None = None,
         resume: bool = False,
         tell: Callable[[str], object] = lambda said: None,
     ) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
+from mars_viz import demo
 from mars_viz.analysis.intervals import DEFAULT
 from mars_viz.controllers import NONE
 from mars_viz.demo import is_built_in
@@ -116,7 +117,8 @@ def _settings(plan: Plan, dial: float | None, grid: str) -> list[str]:
     words += ["--top-k", str(settings.top_k)] if settings.top_k else []
     for each in settings.stop:
         words += ["--stop", each]
-    return words + ["--chat"] * plan.chat
+    plain = not plan.chat and not demo.is_built_in(plan.provenance.target)
+    return words + ["--chat"] * plan.chat + ["--no-chat"] * plain
 
 
 def _models(plan: Plan) -> tuple[list[str], tuple[str, ...]]:

@@ -202,7 +202,7 @@ class Sweep(SweepLoop):
         span: Span,
         out: str | PathLike[str],
         *,
-        chat: bool = False,
+        chat: bool | None = None,
         resume: bool = False,
         costs: Costs | None = None,
         batch: int | None = None,
@@ -210,7 +210,7 @@ class Sweep(SweepLoop):
     ):
         """As `SweepLoop`, with `batch` and `open_` for `LocalMapper`."""
         backend.check(settings)
-        plan = plan_of(settings, span, chat, prompts, backend.provenance())
+        plan = plan_of(settings, span, store.begun_chat(out, chat, resume), prompts, backend.provenance())
         mapper = LocalMapper(backend, plan, batch=batch, open_=open_)
         super().__init__(plan, mapper, prompts, out, resume=resume, costs=costs)
 
@@ -222,14 +222,14 @@ def sweep_prompts(
     span: Span,
     out: str | PathLike[str],
     *,
-    chat: bool = False,
+    chat: bool | None = None,
     resume: bool = False,
     batch: int | None = None,
 ) -> Sweep:
     """A sweep with local models, this device's costs measured first, where the machine is not too busy; resumed, again
     where they can not be believed. Raises BadInput as `Sweep` does."""
     prompts = store.in_begun_order(Path(out), prompts) if resume else prompts
-    plan = plan_of(settings, span, chat, prompts, backend.provenance())
+    plan = plan_of(settings, span, store.begun_chat(out, chat, resume), prompts, backend.provenance())
     costs = costs_for(out, plan, prompts, resume, lambda: measured(backend, settings))
     return Sweep(backend, prompts, settings, span, out, chat=chat, resume=resume, costs=costs, batch=batch)
 

@@ -79,7 +79,7 @@ class WallClock:
         settings: Settings,
         *,
         repetitions: int = 3,
-        chat: bool = False,
+        chat: bool | None = None,
         costs: Costs | None = None,
         fixed: bool = False,
     ):

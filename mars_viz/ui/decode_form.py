@@ -57,6 +57,18 @@ def prompt_box(*, pair: str = "", start: str = EXAMPLE, follows: bool = False) -
     )
 
 
+def chat_switch(on: bool = True, key: str = "chat") -> bool | None:
+    """The switch of the chat template. Returns None, which applies it if the target has one, or False."""
+    wanted = st.toggle(
+        "Chat template",
+        on,
+        key=key,
+        help="Formats the prompt as a message to a chat model, if the target has a chat template. The built-in pair "
+        "has none.",
+    )
+    return None if wanted else False
+
+
 def settings_fields(start: Settings = START, shown: Run | None = None) -> Callable[[], Settings]:
     """The settings, which begin at `start`; static trees may follow from the run that is `shown`. Returns what makes
     `Settings` of them, which raises BadInput for a value out of range."""

@@ -93,6 +93,11 @@ def flag(name: str, on: str = "1") -> Any:
     return said(name, lambda asked: asked == on or None, lambda value: on, False)
 
 
+def switch(name: str) -> Any:
+    """A field that is True unless the parameter is 0."""
+    return said(name, {"0": False, "1": True}.get, lambda value: str(int(value)), True)
+
+
 def chosen(name: str, default: Enum, wrong: str) -> Any:
     """A field that is a member of an Enum, by its value."""
     known = {each.value: each for each in type(default)}

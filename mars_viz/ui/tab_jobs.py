@@ -77,7 +77,7 @@ def mapped_over(over: str) -> Ways:
     return replace(ways, chart=partial(tasks.chart_threshold, over), over=over) if over else ways
 
 
-def streamed(chat: bool, name: str) -> Ways:
+def streamed(chat: bool | None, name: str) -> Ways:
     """How Live decodes: every run is kept, under that name, and nothing is mapped, for others wait; `chat` for the chat
     template."""
     return Ways(
@@ -103,9 +103,11 @@ def start(
     *,
     over: str = "",
     then: View | None = None,
+    chat: bool | None = None,
 ) -> None:
     """Ask the worker to decode for this tab, with the models of `choice`, and to map what `mapped_over` says; a bad
-    wish, or a second one at a time, becomes a notice. `then` is looked at once the map is whole."""
+    wish, or a second one at a time, becomes a notice. `then` is looked at once the map is whole. `chat` as in
+    `mars_viz.record`."""
     waits = session.job is not None and not session.job.progress.state.readable
     chosen = decode_form.checked(session.notices, prompt, settings, under_way=waits)
     if chosen is None:
@@ -118,7 +120,8 @@ def start(
         return
     if session.filling is not None:
         session.filling.job.cancel()
-    session.job, session.then = DecodeJob(prompt, chosen, mapped_over(over), choice), then
+    ways = replace(mapped_over(over), record=partial(tasks.record, chat=chat))
+    session.job, session.then = DecodeJob(prompt, chosen, ways, choice), then
     shared_worker().submit(session.job)
 
 
@@ -203,7 +206,8 @@ def map_threshold(session: Session, run: Run, name: str) -> None:
     control, settings = run.settings.control, replace(run.settings, controller=NONE)
     own = control is not None and control.controller.name == name
     then = View(dial=control.threshold if own and control is not None else None, cuts=True)
-    start(session, run.prompt, lambda: settings, models_for(session, run) or BUILT_IN, over=name, then=then)
+    chat, models = bool(run.provenance.chat), models_for(session, run) or BUILT_IN
+    start(session, run.prompt, lambda: settings, models, over=name, then=then, chat=chat)
 
 
 def start_again(session: Session, run: Run, dial: float | None, gamma: int | None, *, cuts: bool = False) -> None:
@@ -218,7 +222,8 @@ def start_again(session: Session, run: Run, dial: float | None, gamma: int | Non
         chosen = replace(run.settings, controller=f"{made.span.over}:{dial!r}")
     else:
         chosen = replace(run.settings, dial=dial, gamma=run.settings.gamma if gamma is None else gamma)
-    start(session, run.prompt, lambda: chosen, models_for(session, run) or BUILT_IN)
+    chat = bool(run.provenance.chat)
+    start(session, run.prompt, lambda: chosen, models_for(session, run) or BUILT_IN, chat=chat)
 
 
 def why_not_again(session: Session, run: Run) -> str:

@@ -101,8 +101,8 @@ def release() -> None:
     give_back()
 
 
-def record(backend: Any, prompt: str, settings: Settings, *, chat: bool = False) -> Recording:
-    """Decodes a prompt; `chat` for the chat template."""
+def record(backend: Any, prompt: str, settings: Settings, *, chat: bool | None = None) -> Recording:
+    """Decodes a prompt; `chat` as in `mars_viz.record`."""
     from mars_viz.recording import Recording
 
     return Recording(backend, prompt, settings, chat=chat)
@@ -111,24 +111,27 @@ def record(backend: Any, prompt: str, settings: Settings, *, chat: bool = False)
 def chart(backend: Any, run: Run) -> Mapping | None:
     """Maps the run's dial over its useful range, at every draft length up to its own, or goes on with its map; None
     without a dial."""
-    from mars_viz.record_map import Mapping
-
     if rule_named(run.settings.rule).dial is None:
         return None
     span = useful_span(run.settings) if run.dial_map is None else run.dial_map.span
-    return Mapping(backend, run.prompt, run.settings, span, title=run.title, budget=Budget(branches=BRANCHES), run=run)
+    return _mapping(backend, run, span)
 
 
 def chart_threshold(name: str, backend: Any, run: Run) -> Mapping:
     """Maps the whole threshold of the controller of that name, around a run that none cuts, or goes on with the map."""
-    from mars_viz.record_map import Mapping
-
     made = run.controller_map
     span = controller_span(controller_named(name), None, None, (run.settings.gamma,)) if made is None else made.span
-    return Mapping(backend, run.prompt, run.settings, span, title=run.title, budget=Budget(branches=BRANCHES), run=run)
+    return _mapping(backend, run, span)
 
 
-def race(prompt: str, settings: Settings, chat: bool, backend: Any) -> Racing:
+def _mapping(backend: Any, run: Run, span: Span) -> Mapping:
+    from mars_viz.record_map import Mapping
+
+    chat, budget = bool(run.provenance.chat), Budget(branches=BRANCHES)
+    return Mapping(backend, run.prompt, run.settings, span, chat=chat, title=run.title, budget=budget, run=run)
+
+
+def race(prompt: str, settings: Settings, chat: bool | None, backend: Any) -> Racing:
     """Decodes a prompt in three lanes."""
     from mars_viz.race.making import Racing
 
@@ -162,7 +165,7 @@ def walk(backend: Any, run: Run, stands: Sequence[Stand]) -> Iterable[Together]:
     return Walking(backend, run, stands)
 
 
-def sweep(prompts: PromptSet, settings: Settings, span: Span, folder: Path, chat: bool, backend: Any) -> Sweep:
+def sweep(prompts: PromptSet, settings: Settings, span: Span, folder: Path, chat: bool | None, backend: Any) -> Sweep:
     """Begins a sweep, or continues it."""
     from mars_viz.sweep import sweep_prompts
 
@@ -174,7 +177,7 @@ def sweep_on_ray(
     settings: Settings,
     span: Span,
     folder: Path,
-    chat: bool,
+    chat: bool | None,
     request: RayRequest,
     choice: BackendChoice,
     backend: None,
@@ -189,7 +192,12 @@ def sweep_on_ray(
 
 
 def grid(
-    prompts: PromptSet, settings: Sequence[Settings], span: Span, folders: Sequence[Path], chat: bool, backend: Any
+    prompts: PromptSet,
+    settings: Sequence[Settings],
+    span: Span,
+    folders: Sequence[Path],
+    chat: bool | None,
+    backend: Any,
 ) -> GridSweep:
     """The same of a rule's variants together."""
     from mars_viz.sweep.grid_sweep import sweep_grid
@@ -201,7 +209,7 @@ def clock(
     asked: Sequence[EncodedPrompt],
     settings: Settings,
     repetitions: int,
-    chat: bool,
+    chat: bool | None,
     costs: Costs | None,
     fixed: bool,
     backend: Any,

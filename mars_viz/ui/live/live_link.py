@@ -140,5 +140,5 @@ class LiveView:
     """Name of the race that is shown; empty for the first."""
     settings: Settings = links.part(_settings, _written, default_factory=Settings)
     """How the next decode is to be made."""
-    chat: bool = links.flag("chat")
-    """True if the prompt is to go through the target's chat template."""
+    chat: bool = links.switch("chat")
+    """False if the prompt is not to go through the target's chat template."""

@@ -41,8 +41,8 @@ class Wanted:
 
     choice: BackendChoice
     """The models."""
-    chat: bool
-    """True if the prompt goes through the target's chat template."""
+    chat: bool | None
+    """False if the prompt does not go through the target's chat template; None if it does if there is one."""
 
 
 @dataclass(slots=True)
@@ -152,7 +152,7 @@ class LivePageState:
         self.opening = prompt
         with suppress(BadInput):
             self.link = replace(self.link, settings=settings())
-        self.link = replace(self.link, chat=wanted.chat)
+        self.link = replace(self.link, chat=wanted.chat is None)
 
     def forget(self, name: str) -> None:
         """A kept run or race is deleted: no link opens it."""

@@ -21,7 +21,7 @@ from mars_viz.runstore.store import LONGEST_NAME
 from mars_viz.shapes import CHAIN
 from mars_viz.sweep.grid import grid_values, neighbours, threshold_of
 from mars_viz.sweep.plan import ALL_TURNS, AS_TEXT
-from mars_viz.ui import draft_fields, theme, visitors
+from mars_viz.ui import decode_form, draft_fields, theme, visitors
 from mars_viz.ui.decode_form import START, dial_slider, drafting, fixed_inputs, keep_shape
 from mars_viz.ui.models_form import in_words
 from mars_viz.ui.session import current_session
@@ -65,7 +65,7 @@ def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
         with ranges:
             loosest, at = ({}, _stands(rules)) if over else (_loosest(rules), {})
         theme.small(f"By the models that are chosen at the top: {in_words(models)}.")
-        chat = st.checkbox("Apply the chat template", key="sweep-chat")
+        chat = decode_form.chat_switch(key="sweep-chat")
         cluster = _cluster()
         folder = _folder(results)
 

@@ -69,8 +69,8 @@ class SweepRequest:
     """But for the rule."""
     choice: BackendChoice = BackendChoice()
     """With which models."""
-    chat: bool = False
-    """True if prompts go through the model's chat template."""
+    chat: bool | None = None
+    """False if prompts do not go through the target's chat template; None if they do if there is one."""
     loosest: Mapping[str, float] = field(default_factory=dict)
     """How far from strict the dial of a rule and its variants goes, by the rule's name; to its end where nothing is
     said."""
