@@ -257,7 +257,6 @@ BAD = {
     "unknown command": (["sing"], "sing"),
     "no prompt": (["record", "--out", "{new}"], "--prompt"),
     "two prompts": (["record", "--out", "{new}", "--prompt", "a", "--prompt-file", "b"], "--prompt-file"),
-    "no out": (["record", "--prompt", "a"], "--out"),
     "not a number": (["record", "--prompt", "a", "--out", "{new}", "--gamma", "six"], "six"),
     "out exists": (["record", "--prompt", "a", "--out", "{old}"], "exists already"),
     "out below a file": (["record", "--prompt", "a", "--out", "{bytes}/run"], "cannot be written"),
