@@ -120,8 +120,8 @@ def test_a_plan_with_scores_that_could_be_columns_or_markup_is_none(pair: Backen
     begun(pair, load_task(str(gsm8k_form(tmp_path, 1))), tmp_path / "sweep").finish()
     sheet = tmp_path / "sweep" / "sweep.json"
     found = json.loads(sheet.read_text())
-    assert found["schema"] == 7
-    for scores in (["right"], ["<b>,x"], [FLEXIBLE, FLEXIBLE], [], [f"a,{n}" for n in range(101)]):
+    assert found["schema"] == 8
+    for scores in (["right"], ["<b>,x"], [FLEXIBLE, FLEXIBLE], [f"a,{n}" for n in range(101)]):
         sheet.write_text(json.dumps(found | {"plan": found["plan"] | {"scores": scores}}))
         with pytest.raises(Exception, match="sweep.json is damaged"):
             load_sweep(tmp_path / "sweep")

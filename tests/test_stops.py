@@ -315,7 +315,7 @@ def test_a_sweep_with_stops_grades_the_texts_that_end_there(tmp_path: Path) -> N
     settings = replace(SETTINGS, stop=("4 w", "w7"), max_new_tokens=24)
     result = toy_sweep(tmp_path / "sweep", 4, settings).finish()
     assert load_sweep(tmp_path / "sweep").plan == result.plan and result.plan.settings.stop == settings.stop
-    assert json.loads((tmp_path / "sweep" / "sweep.json").read_text())["schema"] == 3
+    assert json.loads((tmp_path / "sweep" / "sweep.json").read_text())["schema"] == 8
     assert "stop at '4 w', 'w7'" in summary_lines(result, 0.9)[0]
     backend, free = table_backend(), Ending(frozenset({0}), 24)
     lengths, strict = [], result.rows(np.array([1.0]))
@@ -329,7 +329,7 @@ def test_a_sweep_with_stops_grades_the_texts_that_end_there(tmp_path: Path) -> N
         toy_sweep(tmp_path / "sweep", 4, replace(settings, stop=()), resume=True)
     toy_sweep(tmp_path / "other", 1).finish()
     about = json.loads((tmp_path / "other" / "sweep.json").read_text())
-    assert about["schema"] == 2 and "stop" not in about["plan"]["settings"]
+    assert about["plan"]["settings"]["stop"] == []
 
 
 def test_a_report_says_where_a_run_stops_and_a_stop_is_text() -> None:

@@ -200,7 +200,7 @@ REFUSED: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "long prompt": ("run", long_prompt, "far too large|does not start|far more"),
     "long prefixes": ("run", long_prefixes, "far more than a run"),
     "zeros": ("run", unpacks, "far more than a run"),
-    "brackets in a prompt": ("prompts", lambda: b'{"prompt": [' + b"[]," * 2_600_000 + b"0]}\n", "far too large"),
+    "brackets in a prompt": ("prompts", lambda: b'{"prompt": [' + b"[]," * 2_600_000 + b"0]}\n", "is a list of"),
     "short prompts": ("prompts", lambda: b'{"prompt": "a"}\n' * 3_000_000, "more than 100,000 prompts"),
     "lines that are none": ("prompts", lambda: b"x\n" * 8_000_000, "more than 100,000 prompts"),
     "turns": ("prompts", lambda: b'{"turns": [' + b'"a",' * 2_000_000 + b'"a"]}\n', "more than 1,000 turns"),

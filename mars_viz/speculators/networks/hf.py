@@ -184,7 +184,7 @@ class PlainNetwork:
         if self._rewind is Rewind.WHOLE:
             options["use_cache"] = False
         else:
-            row.cache = row.cache or _cache_of(self._config)
+            row.cache = _cache_of(self._config) if row.cache is None else row.cache
             name = "past_key_values" if "past_key_values" in self._accepts else "cache_params"
             options |= {"use_cache": True, name: row.cache}
         with last_states(self._model, self.inputs.layers) as last:

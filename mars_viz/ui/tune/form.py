@@ -222,10 +222,11 @@ def _prompts() -> Callable[[], PromptSet | HarnessTask]:
 
 def _file() -> Callable[[], PromptSet]:
     upload = st.file_uploader(
-        "JSONL of a known form (Spec-Bench, ShareGPT, OpenAI messages, GSM8K and others), or text with a prompt in "
-        "each line; gzipped or not",
+        "File of prompts",
         key="sweep-file",
         max_upload_size=50,
+        help="JSONL or a JSON list of a known form (Spec-Bench, ShareGPT, OpenAI messages, GSM8K and others), or text "
+        "with a prompt in each line; gzipped or not",
     )
     turns = st.segmented_control(
         "Conversations",
