@@ -96,6 +96,8 @@ def test_what_was_written_is_overwritten_and_a_copied_row_goes_its_own_way() -> 
 def test_models_beyond_the_packed_pass_go_to_the_ragged_one() -> None:
     assert isinstance(opener(llama(), 97)(), PackedLlama)
     assert isinstance(opener(llama().bfloat16(), 97)(), RaggedNetwork)
+    large = llama(hidden_size=512, intermediate_size=2048, num_hidden_layers=6)
+    assert large.num_parameters() > 20_000_000 and isinstance(opener(large, 97)(), RaggedNetwork)
     for change in ({"attention_bias": True}, {"mlp_bias": True}, {"hidden_act": "gelu"}):
         assert not fits(llama(**change))
 

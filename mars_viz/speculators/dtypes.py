@@ -9,12 +9,10 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from mars_viz.speculators.memory import stored_values
-from mars_viz.speculators.networks.small_llama import LARGEST
 
-LARGE = LARGEST
-"""Values of a target from which a pair runs in bfloat16 on a processor with `TILES`: smaller ones have the packed pass,
-which is float32 and whose texts do not depend on their batch. A block of 5 took 63 ms in place of 136 at 316 M; a small
-drafter loses less than that."""
+LARGE = 250_000_000
+"""Values of a target from which a pair runs in bfloat16 on a processor with `TILES`. A block of 5 took 63 ms in place
+of 136 at 316 M; a small drafter loses less than that."""
 TILES = "amx_bf16"
 """What a processor that multiplies tiles of bfloat16 says of itself. Others, AVX-512's bfloat16 alone among them, were
 up to ten times slower in it than in float32."""

@@ -25,8 +25,9 @@ from mars_viz.speculators.networks.row_invariance import MOST, Batching, Heads, 
 from mars_viz.speculators.networks.tree_mask import TreeMask
 from mars_viz.speculators.threads import on_shared_cores
 
-LARGEST = 250_000_000
-"""Parameters beyond which arithmetic dominates, and a second copy of the weights is not worth its memory."""
+LARGEST = 20_000_000
+"""Parameters beyond which arithmetic dominates: probing row counts takes longer than a first text, and padded rows cost
+more than fewer calls save."""
 LONGEST = 8192
 """Places beyond which a table of who sees whom is not worth its memory."""
 
