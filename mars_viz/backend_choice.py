@@ -33,7 +33,7 @@ class BackendChoice:
     """A target and what drafts for it, in which shape, and where and how they are to run."""
 
     target: str = ""
-    """Hub id, folder or a vLLM server's address; empty for the built-in one."""
+    """Hub id, folder, GGUF file, 'smollm2' or a vLLM server's address; empty for the built-in one."""
     drafter: str = ""
     """Likewise; or one without a model of its own, such as 'ngram:n=3'."""
     device: str = AUTO
@@ -77,10 +77,11 @@ def backend(
 ) -> Backend:
     """Load a target and a drafter, once, for all that decodes: `record`, `dial_map`, `record_all`, sweeps.
 
-    `file` is a backend.toml, of which each name that is given here takes the place: `target` is a hub id, a folder or
-    the address of a vLLM server (None: the built-in one); `drafter` too but for servers, or one without a model of its
-    own, such as 'ngram:n=3' (None: the built-in one, or prompt lookup for another target); `tree` the shape of drafts
-    where nothing else is asked for. Raises BadInput, with the remedy, for anything that keeps them from working.
+    `file` is a backend.toml, of which each name that is given here takes the place: `target` is a hub id, a folder,
+    a GGUF file, smollm2 or the address of a vLLM server (None: the built-in one); `drafter` too but for servers, or one
+    without a model of its own, such as 'ngram:n=3' (None: the built-in one, or prompt lookup for another target);
+    `tree` the shape of drafts where nothing else is asked for. Raises BadInput, with the remedy, for anything that keeps
+    them from working.
     """
     begun = BUILT_IN if file is None else read_backend_file(file)
     choice = checked_choice(

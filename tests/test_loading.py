@@ -84,7 +84,7 @@ def test_tokenizers_that_differ_in_one_id_have_the_drafter_draft_by_text(folder:
 
 @pytest.mark.parametrize(
     ("missing", "said"),
-    [("config.json", "holds no config.json"), ("tokenizer.json", "tokenizer"), ("model.safetensors", "safetensors")],
+    [("config.json", "contains no config.json"), ("tokenizer.json", "tokenizer"), ("model.safetensors", "safetensors")],
 )
 def test_a_missing_file_is_named(folder: Path, tmp_path: Path, missing: str, said: str) -> None:
     broken = shutil.copytree(folder, tmp_path / "broken")
@@ -97,7 +97,7 @@ def test_pickled_weights_are_not_loaded(folder: Path, tmp_path: Path) -> None:
     pickled = shutil.copytree(folder, tmp_path / "pickled")
     (pickled / "model.safetensors").unlink()
     torch.save({}, pickled / "pytorch_model.bin")
-    with pytest.raises(BadInput, match="only that format is loaded"):
+    with pytest.raises(BadInput, match="only these formats are loaded"):
         load_backend(folder, pickled, device="cpu")
 
 

@@ -6,11 +6,12 @@ Knows the progress bars of the hub's library and of transformers, and stands in 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from transformers import modeling_gguf_pytorch_utils as gguf
 from transformers.utils import logging as transformers_logging
 
 from mars_viz.speculators.memory import in_words
@@ -43,7 +44,7 @@ class Arrival:
         """Nothing is there yet."""
         self._name, self._span, self._tell = name, span, tell
         self._files: list[_Bytes] = []
-        self._share = 0.0
+        self._share = self._read = 0.0
         self._lock = threading.Lock()
 
     def bars(self) -> Callable[..., _Bar]:
@@ -61,22 +62,29 @@ class Arrival:
     @contextmanager
     def reading(self) -> Iterator[None]:
         """While transformers reads the weights: its bar is told. For one thread at a time; the worker has but one."""
-        self._tell(f"Reading {self._name}", self._span.first)
-        before = transformers_logging.set_tqdm_hook(self._bar_of_transformers)
+        self._read = _FETCHING if any(file.n for file in self._files) else 0.0
+        self._tell(f"Reading {self._name}", self._span.at(self._read))
+        before = transformers_logging.set_tqdm_hook(self._bar_of_transformers), gguf.tqdm
+        gguf.tqdm = self._bar_of_gguf
         try:
             yield
         finally:
-            transformers_logging.set_tqdm_hook(before)
+            transformers_logging.set_tqdm_hook(before[0])
+            gguf.tqdm = before[1]
+
+    def _bar_of_gguf(self, tensors: Sequence[Any], **settings: Any) -> Iterator[Any]:
+        """While tensors are dequantised; they are put into the model afterwards."""
+        yield from self._told(tensors)
+        self._read = 1.0
 
     def _bar_of_transformers(self, factory: Callable[..., Any], args: Any, settings: Any) -> Any:
         is_of_weights = bool(args) and hasattr(args[0], "__len__") and settings.get("desc") == "Loading weights"
         return self._told(args[0]) if is_of_weights else factory(*args, **settings)
 
-    def _told(self, tensors: Iterable[Any]) -> Iterator[Any]:
-        count = len(tensors)  # type: ignore[arg-type]
-        start = _FETCHING if any(file.n for file in self._files) else 0.0
+    def _told(self, tensors: Sequence[Any]) -> Iterator[Any]:
+        count = len(tensors)
         for done, tensor in enumerate(tensors):
-            share = start + (1 - start) * done / count
+            share = self._read + (1 - self._read) * done / count
             self._tell(f"Reading {self._name}: {done} of {count} tensors", self._span.at(share))
             yield tensor
 

@@ -1,6 +1,7 @@
 """Loading a target and a drafter, and refusing what cannot work, each time with the remedy.
 
-Knows hubs, folders, devices and dtypes; knows no decoding. Safetensors only, and no code from a model's repository.
+Knows hubs, folders, devices and dtypes; knows no decoding. Safetensors and GGUF only, and no code from a model's
+repository.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from mars_viz.speculators.drafter_parts import (
 )
 from mars_viz.speculators.drafters.translation import Translation
 from mars_viz.speculators.dtypes import dtype_of
+from mars_viz.speculators.gguf_files import hub_gguf
 from mars_viz.speculators.local_models import (
     context_of,
     device_named,
@@ -50,6 +52,8 @@ from mars_viz.speculators.model_files import (
     check_no_folder,
     check_outputs,
     config_of,
+    fetched_model,
+    gguf_note,
     note_of,
     other_added_tokens,
     revision_of,
@@ -109,6 +113,13 @@ def load_backend(
             check_no_folder(name)
     place = device_named(device)
     tell("Reading the tokenizers", 0.0)
+    arrivals = [
+        Arrival(short_name(name), span, tell)
+        for name, span in zip(names, (LoadShare(0.1, 0.7), LoadShare(0.7, 1.0)), strict=False)
+    ]
+    for name, arrival in zip(names, arrivals, strict=True):
+        if hub_gguf(name):  # the tokenizer is in the file with the weights
+            fetched_model(name, arrival.bars())
     tokenizers = [tokenizer_of(name) for name in names]
     apart = other_added_tokens(*tokenizers) if len(names) > 1 else []
     if apart is None and isinstance(named, Trimmed):
@@ -125,17 +136,19 @@ def load_backend(
     )
     kind = dtype_of(dtype, place, names)
     check_fit(names if device_map is None else names[1:], place, kind)
-    models = [loaded_model(names[0], place, kind, Arrival(short_name(names[0]), LoadShare(0.1, 0.7), tell), device_map)]
-    for name in names[1:]:
-        there = place_of(models[0])
-        models.append(loaded_model(name, there, kind, Arrival(short_name(name), LoadShare(0.7, 1.0), tell)))
+    models = [loaded_model(names[0], place, kind, arrivals[0], device_map)]
+    for name, arrival in zip(names[1:], arrivals[1:], strict=True):
+        models.append(loaded_model(name, place_of(models[0]), kind, arrival))
     for name, tokenizer, model in zip(names, tokenizers, models, strict=True):
         check_outputs(name, tokenizer, output_size(model))
-    loaded = [Loaded(*each) for each in zip(models, map(short_name, names), map(revision_of, names), strict=True)]
+    loaded = [
+        Loaded(model, short_name(name), revision_of(name), note=gguf_note(name, model))
+        for name, model in zip(names, models, strict=True)
+    ]
     if apart is None:
         loaded[1] = replace(loaded[1], tokenizer=tokenizers[1])
     elif len(loaded) > 1:
-        loaded[1] = replace(loaded[1], note=note_of(apart))
+        loaded[1] = replace(loaded[1], note=_joined(loaded[1].note, note_of(apart)))
     return backend_of(
         tokenizers[0],
         loaded[0],
@@ -181,7 +194,7 @@ def backend_of(
     return Backend(
         target=replace(
             model_target(opener(target.model, size, cuda_graphs=cuda_graphs), target.name, target.revision),
-            note=layout(target.model),
+            note=_joined(target.note, layout(target.model)),
         ),
         drafter=_called(drafting, trimmed),
         tokenizer=TransformersTokenizer(tokenizer, target.name),
@@ -192,6 +205,10 @@ def backend_of(
         processor=processor_of(place),
         place=place,
     )
+
+
+def _joined(*notes: str) -> str:
+    return "; ".join(filter(None, notes))
 
 
 def _by_model(

@@ -1,11 +1,14 @@
 """A model that is loaded onto a device of this machine, and what it says of itself.
 
-Knows transformers and devices; knows no drafters and no decoding. Safetensors only, and no code from a repository.
+Knows transformers and devices; knows no drafters and no decoding. Safetensors and GGUF only, and no code from a
+repository.
 """
 
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 from inspect import signature
 from pathlib import Path
@@ -15,7 +18,6 @@ import torch
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
     MODEL_FOR_MULTIMODAL_LM_MAPPING,
-    AutoConfig,
     AutoModelForCausalLM,
     AutoModelForMultimodalLM,
     PreTrainedModel,
@@ -27,8 +29,9 @@ from mars_viz.errors import MarsVizError, ModelError
 from mars_viz.speculators.device_errors import is_gone, lacks_memory, lost
 from mars_viz.speculators.device_map import DeviceMap, loaded_over, place_of
 from mars_viz.speculators.download_progress import Arrival
+from mars_viz.speculators.gguf_model import arguments, parsed_once, scale_rotary
 from mars_viz.speculators.memory import too_large
-from mars_viz.speculators.model_files import cannot_load, fetched_model
+from mars_viz.speculators.model_files import cannot_load, config_at, fetched_model
 
 NO_TEXT = "{name} is a model of the type {kind}, which continues no text by itself; take a causal language model."
 
@@ -55,8 +58,8 @@ def loaded_model(
     transformers_logging.disable_progress_bar()  # the arrival is told instead
     try:
         with arrival.reading():
-            folder = fetched_model(name, arrival.bars())
-            load = partial(_checked_model, name, folder, dtype)
+            place = fetched_model(name, arrival.bars())
+            load = partial(_checked_model, name, place, dtype)
             model: PreTrainedModel = load() if device_map is None else loaded_over(device_map, load)
         if device_map is None:
             model.to(device)
@@ -73,8 +76,16 @@ def loaded_model(
         raise ModelError(cannot_load(name, "model", error)) from error
 
 
-def _checked_model(name: str, folder: Path, dtype: torch.dtype | str, **layout: Any) -> PreTrainedModel:
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+def _checked_model(name: str, place: Path, dtype: torch.dtype | str, **layout: Any) -> PreTrainedModel:
+    with parsed_once() if place.is_file() else nullcontext():
+        return _read_model(name, place, dtype, layout)
+
+
+def _read_model(name: str, place: Path, dtype: torch.dtype | str, layout: Mapping[str, Any]) -> PreTrainedModel:
+    config = config_at(place)
+    what = {"pretrained_model_name_or_path": place, "dtype": dtype, "use_safetensors": True}
+    if place.is_file():
+        what = arguments(place, config, dtype)
     auto = AutoModelForCausalLM
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         found, auto = MODEL_FOR_MULTIMODAL_LM_MAPPING.get(type(config), None), AutoModelForMultimodalLM
@@ -83,9 +94,7 @@ def _checked_model(name: str, folder: Path, dtype: torch.dtype | str, **layout: 
     verbosity = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()  # it would list the weights of an image encoder that is left out
     try:
-        model, report = auto.from_pretrained(
-            folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True, **layout
-        )
+        model, report = auto.from_pretrained(**what, trust_remote_code=False, output_loading_info=True, **layout)
     finally:
         transformers_logging.set_verbosity(verbosity)
     if missing := sorted(report["missing_keys"]):
@@ -93,6 +102,8 @@ def _checked_model(name: str, folder: Path, dtype: torch.dtype | str, **layout: 
             f"{name} holds no weights for {len(missing)} parts of {type(model).__name__}, such as {missing[0]}; save "
             "the whole model there with save_pretrained."
         )
+    if place.is_file():
+        scale_rotary(model, place)
     return model
 
 

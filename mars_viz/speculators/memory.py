@@ -1,6 +1,7 @@
 """What models need and what a device has, in bytes. Knows weights' files and devices; loads no weights.
 
-A need is that of the weights alone, read from the safetensors' own headers: caches and the passes' work come on top.
+A need is that of the weights alone, read from the headers of safetensors and GGUF files: caches and the passes' work
+come on top.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ import torch
 from huggingface_hub import get_safetensors_metadata, snapshot_download
 
 from mars_viz.errors import TooLarge
+from mars_viz.speculators.gguf_files import gguf_here, header_of
 
 _SIZES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "I16": 2}
+DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+"""By the kind of what is stored."""
 _LARGEST_HEADER = 100 << 20
 _SYSTEM = Path("/")
 """Where the system tells of itself."""
@@ -55,7 +59,11 @@ def bytes_needed(name: str, dtype: torch.dtype | str) -> int | None:
 
 
 def stored_values(name: str) -> dict[str, int]:
-    """How many of each kind ('BF16') a folder's or a hub id's weights hold; empty where that cannot be known."""
+    """How many of each kind ('BF16') a folder's or a hub id's weights hold; empty where that cannot be known. Those of
+    a GGUF file count as what they are dequantised to."""
+    if (file := gguf_here(name)) is not None:
+        header = header_of(file)
+        return {header.computed: sum(tensor.values for tensor in header.tensors.values())}
     folder = Path(name)
     if not folder.exists():
         with suppress(Exception):  # the hub's library has many, and an unknown need is no reason to refuse

@@ -25,9 +25,11 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 
 from mars_viz import demo
 from mars_viz.bounds import shortened
-from mars_viz.errors import ModelError
+from mars_viz.errors import MarsVizError, ModelError
 from mars_viz.speculators.download_progress import silent
-from mars_viz.speculators.names import is_folder
+from mars_viz.speculators.gguf_files import SMOLLM2, gguf_here, hub_gguf, local_gguf
+from mars_viz.speculators.gguf_model import config_in, note_in, tokenizer_in
+from mars_viz.speculators.names import local_place
 
 SMALL = ("*.json", "*.jinja", "*.model", "*.tiktoken", "*.txt")
 """What of a repository on the hub is fetched before its weights: configuration, tokenizer, and which weights there
@@ -65,11 +67,11 @@ def fetched(name: str, patterns: Sequence[str], bars: Callable[..., Any] = silen
 
 
 def fetched_model(name: str, bars: Callable[..., Any]) -> Path:
-    """A model's folder: its own, or that of a repository on the hub, safetensors alone. Raises ModelError where it has
-    none, and what `fetched` raises."""
-    if is_folder(name):
-        return Path(name)
-    folder = fetched(name, SMALL)
+    """A model's folder or GGUF file: its own, or that of a repository on the hub. Raises ModelError where a repository
+    has no safetensors, and what `fetched` raises."""
+    folder = _place(name, bars)
+    if folder.is_file() or local_place(name) is not None:
+        return folder
     index = folder / WEIGHTS_INDEX
     files = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values())) if index.is_file() else [WEIGHTS]
     folder = fetched(name, files, bars)
@@ -89,26 +91,43 @@ def no_safetensors(name: str, remedy: str) -> str:
     return f"{name} holds its weights as {pickles[0]}, a pickle; only safetensors are loaded. {remedy}"
 
 
-def _place(name: str) -> str | Path:
-    return name if is_folder(name) else fetched(name, SMALL)
+def _place(name: str, bars: Callable[..., Any] = silent) -> Path:
+    """A folder with configuration and tokenizer, or a whole GGUF file."""
+    if (place := local_place(name)) is not None:
+        return place
+    if (of_hub := hub_gguf(name)) is None:
+        return fetched(name, SMALL)
+    repository, file = of_hub
+    return fetched(repository, [file], bars) / file
 
 
 def config_of(name: str) -> PreTrainedConfig:
     """A model's, before its weights are read."""
     try:
-        return AutoConfig.from_pretrained(_place(name), trust_remote_code=False)
+        return config_at(_place(name))
+    except MarsVizError:
+        raise
     except Exception as error:  # the hub's library, its client and transformers raise what they like
         raise ModelError(cannot_load(name, "configuration", error)) from error
 
 
+def config_at(place: Path) -> PreTrainedConfig:
+    """That of a folder or a GGUF file. Raises what transformers raises."""
+    return config_in(place) if place.is_file() else AutoConfig.from_pretrained(place, trust_remote_code=False)
+
+
 def tokenizer_of(name: str) -> PreTrainedTokenizerBase:
     """A model's. Raises ModelError."""
-    if not is_folder(name):
+    if local_place(name) is None:
         check_hub(name)
     place = None
     try:
-        place = Path(_place(name))
+        place = _place(name)
+        if place.is_file():
+            return tokenizer_in(place)
         return AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+    except MarsVizError:
+        raise
     except Exception as error:  # the tokenizers library raises the bare class for a file it cannot read
         if place and find_spec("sentencepiece") is None and (file := _sentencepiece_file(place)):
             raise ModelError(
@@ -132,8 +151,10 @@ def _sentencepiece_file(folder: Path) -> str:
 def check_no_folder(name: str) -> None:
     """Raise BadInput where transformers would take a folder for the model of that name. It looks where the server was
     started, and whoever asks hears of it only where the hub has the model too."""
+    if name == SMOLLM2:
+        return
     check_hub(name)
-    if Path(name).exists():
+    if Path(name.partition(":")[0]).exists():
         raise ModelError(
             f"{name} cannot be fetched here. Have the server started from another folder, or name another."
         )
@@ -141,17 +162,31 @@ def check_no_folder(name: str) -> None:
 
 def check_hub(name: str) -> None:
     """Asked once, in silence: the libraries would try for a minute, and say so each time."""
+    repository, file = hub_gguf(name) or (name, "config.json")
     try:
-        if not isinstance(try_to_load_from_cache(name, "config.json"), str):
-            get_hf_file_metadata(hf_hub_url(name, "config.json"))
+        if not isinstance(try_to_load_from_cache(repository, file), str):
+            get_hf_file_metadata(hf_hub_url(repository, file))
     except Exception as error:  # the hub's library and its client raise what they like
         raise ModelError(cannot_load(name, "configuration", error)) from error
 
 
 def cannot_load(name: str, what: str, error: Exception) -> str:
     """A sentence of why what a name leads to cannot be had."""
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return f"The {what} of {name} cannot be loaded ({reason}). Check the id or folder, and the network for a hub id."
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    remedy = "Check the id or folder, and the network for a hub id."
+    with suppress(ModelError):
+        if gguf_here(name) is not None:
+            remedy = (
+                "transformers reads GGUF files, but not this one: name the model's original repository, or a folder of "
+                "safetensors."
+            )
+    return f"The {what} of {name} cannot be loaded ({reason}). {remedy}"
+
+
+def gguf_note(name: str, model: PreTrainedModel) -> str:
+    """What dequantisation takes of a GGUF file; empty for other models."""
+    file = gguf_here(name)
+    return "" if file is None else note_in(file, model)
 
 
 def vocabulary_end(tokenizer: PreTrainedTokenizerBase) -> int:
@@ -208,6 +243,10 @@ def _difference(target: str | None, drafter: str | None) -> str:
 
 def short_name(name: str) -> str:
     """Paths of one machine stay out of run files."""
+    if name == SMOLLM2:
+        return name
+    if (file := local_gguf(name)) is not None:
+        return file.name
     folder = Path(name)
     if folder in (demo.TARGET, demo.DRAFTER):
         return f"{demo.BUILT_IN}/{folder.name}"
@@ -215,13 +254,13 @@ def short_name(name: str) -> str:
 
 
 def revision_of(name: str) -> str:
-    """The commit of a model on the hub, the start of the SHA-256 of a folder's weights, or nothing."""
+    """The commit of a model on the hub, the start of the SHA-256 of a folder's or file's weights, or nothing."""
     folder = Path(name)
-    if not folder.exists():
-        cached = try_to_load_from_cache(name, "config.json")  # …/snapshots/<commit>/config.json
+    if (gguf := local_gguf(name)) is None and not folder.exists():
+        cached = try_to_load_from_cache(*(hub_gguf(name) or (name, "config.json")))  # …/snapshots/<commit>/config.json
         return Path(cached).parent.name if isinstance(cached, str) else ""
     digest = hashlib.sha256()
-    for file in sorted(folder.glob("*.safetensors")):
+    for file in [gguf] if gguf else sorted(folder.glob("*.safetensors")):
         with file.open("rb") as weights:
             digest.update(hashlib.file_digest(weights, "sha256").digest())
     return digest.hexdigest()[:12]

@@ -26,8 +26,10 @@ from mars_viz.speculators.drafter_names import (
     chains_alone,
     drafter_named,
 )
+from mars_viz.speculators.gguf_files import SMOLLM2, header_of, local_gguf
 
-_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
+_WORD = r"[A-Za-z0-9][\w.-]*"
+_ID = re.compile(rf"{_WORD}(/{_WORD})?(:{_WORD}\.gguf)?", re.ASCII)
 NO_SERVER = f"A server's address is for those who may name folders here ({PATHS}); name a model's id on the hub."
 DEVICES = ("auto", "cpu", "cuda", "mps")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -102,7 +104,7 @@ def check_names(
     if dtype not in DTYPES:
         raise SettingError(f"There is no dtype {dtype!r}; choose one of {', '.join(DTYPES)}.")
     for name in models_named(target, drafter):
-        is_folder(name) if folders else check_id(name)
+        local_place(name) if folders else check_id(name)
     if isinstance(drafting, Eagle3):
         _check_head(drafting.head, target, folders)
     if isinstance(named, ReadsText) and named.text:
@@ -185,30 +187,40 @@ def _check_text(file: str, folders: bool) -> None:
 
 
 def check_id(name: str) -> None:
-    """Raise BadInput for what is no model's id on the hub."""
-    if not _ID.fullmatch(name):
+    """Raise BadInput for what is no model's id on the hub, nor installed as a package."""
+    if name == SMOLLM2:
+        local_place(name)
+    elif not _ID.fullmatch(name):
         raise ModelError(
             f"{name!r} is no model's id on the hub, such as org/name. Folders are taken on the command line, and where "
             f"the server lets its visitors name them ({PATHS})."
         )
 
 
-def is_folder(name: str) -> bool:
-    """True if the name is a model's folder, False if it is an id on the hub.
+def local_place(name: str) -> Path | None:
+    """Return the folder or the GGUF file of a model on this machine, or None if the name is an id on the hub.
 
-    Raises BadInput for a path that leads nowhere, and for a folder without a configuration, a tokenizer or safetensors.
+    Raises BadInput for a path that leads nowhere, for a folder without a configuration, a tokenizer or safetensors, and
+    for a GGUF file that cannot be read.
     """
+    if (file := local_gguf(name)) is not None:
+        header_of(file)
+        return file
     folder = Path(name)
     if not is_place(name):
-        return False
+        return None
     for pattern, what in (("config.json", "config.json"), ("tokenizer*.json", "tokenizer.json")):
         if not list(folder.glob(pattern)):
-            raise ModelError(f"{name} holds no {what}; save the model there with save_pretrained, tokenizer included.")
+            raise ModelError(
+                f"{name} contains no {what} and no GGUF file; save the model there with save_pretrained, tokenizer "
+                "included."
+            )
     if not list(folder.glob("*.safetensors")):
         raise ModelError(
-            f"{name} holds no *.safetensors; only that format is loaded. Save it again with save_pretrained."
+            f"{name} contains no *.safetensors and no GGUF file; only these formats are loaded. Save it again with "
+            "save_pretrained."
         )
-    return True
+    return folder
 
 
 def is_place(name: str) -> bool:
@@ -220,5 +232,8 @@ def is_place(name: str) -> bool:
     if folder.exists():
         return True
     if folder.is_absolute() or name.startswith(".") or name.count("/") > 1:
-        raise ModelError(f"There is no folder {name}. Give a model's folder or its id on the hub, such as org/name.")
+        raise ModelError(
+            f"There is no folder or file {name}. Give a model's folder, a GGUF file or an id on the hub, such as "
+            "org/name."
+        )
     return False
