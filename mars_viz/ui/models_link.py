@@ -10,7 +10,8 @@ from mars_viz.backend_choice import BackendChoice, checked_tree
 from mars_viz.errors import BadInput
 from mars_viz.shapes import CHAIN
 from mars_viz.speculators.drafter_names import Eagle3, NamedDrafter
-from mars_viz.speculators.names import DEVICES, DTYPES, drafter_for, server_named
+from mars_viz.speculators.gguf_files import SMOLLM2
+from mars_viz.speculators.names import DEVICES, DTYPES, drafter_for, models_named, server_named
 from mars_viz.ui.decode_form import named_models
 from mars_viz.ui.links import clipped
 
@@ -65,7 +66,8 @@ def _models(target: str, drafter: str, complaints: list[str]) -> BackendChoice |
         complaints.append(str(error))
         return None
     drafting = drafter_for(target or None, drafter or None)
-    if target or (isinstance(drafting, Eagle3) and drafting.head):  # which may be on the hub
+    models = set(models_named(target or None, drafter or None)) - {SMOLLM2}
+    if models or (isinstance(drafting, Eagle3) and drafting.head):  # which may be on the hub
         complaints.append(
             f"The link chooses the models {' and '.join(filter(None, choice.names))}. Decode would fetch what is not "
             "here yet from the hub; choose others under Models if you do not want that."

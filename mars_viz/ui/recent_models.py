@@ -14,7 +14,7 @@ from mars_viz import default_folders
 from mars_viz.backend_choice import BUILT_IN, BackendChoice, checked_tree
 from mars_viz.errors import BadInput
 from mars_viz.speculators.names import DEVICES, DTYPES
-from mars_viz.ui.jobs.models import OTHER_DRAFTERS, RECENT
+from mars_viz.ui.jobs.models import CHAT, OTHER_DRAFTERS, RECENT
 from mars_viz.writer import make_folder, write_file
 
 NAME = ".recent-models.json"
@@ -25,7 +25,7 @@ LONGEST = 4096
 def known(loaded: Sequence[BackendChoice]) -> tuple[BackendChoice, ...]:
     """What was loaded, the latest first: by this server, whose news are kept, then by earlier ones."""
     remembered = _remembered(default_folders.runs() / NAME)
-    usual = (BUILT_IN, *OTHER_DRAFTERS.values())
+    usual = (BUILT_IN, CHAT, *OTHER_DRAFTERS.values())
     fresh = tuple(choice for choice in loaded if choice not in usual)
     every = (*fresh, *(choice for choice in remembered.choices if choice not in fresh))[:RECENT]
     if every != remembered.choices:

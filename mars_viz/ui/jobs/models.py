@@ -19,6 +19,7 @@ from mars_viz.demo import is_built_in
 from mars_viz.errors import MarsVizError, TooLarge
 from mars_viz.run import Provenance
 from mars_viz.speculators.drafter_names import Eagle3, Layers, Ngram, Suffix, Trigram, drafter_told
+from mars_viz.speculators.gguf_files import SMOLLM2
 
 Pair = TypeVar("Pair")
 Tell = Callable[[str, float], None]
@@ -37,6 +38,10 @@ OTHER_DRAFTERS = {
     "its first four layers": BackendChoice(drafter=Layers(exit=4).name),
 }
 """The target that comes with the product, and drafters that are no model by themselves, by what each is called."""
+
+
+CHAT = BackendChoice(SMOLLM2, Ngram().name)
+"""The chat model that a package brings."""
 
 
 def models_that_made(
