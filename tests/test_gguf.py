@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from mars_viz.speculators.gguf_files import SMOLLM2, header_of, local_gguf
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.memory import stored_values
 from mars_viz.speculators.names import check_names
+from tests.hub import COMMIT, hub
 
 ROOT = Path(__file__).parents[1]
 IDS = torch.arange(1, 61).unsqueeze(0) * 7919 % 4096
@@ -131,6 +133,8 @@ def test_spoiled_files_are_refused_before_any_model_library_is_loaded(file: Path
     (part := tmp_path / "m-00001-of-00003.gguf").write_bytes(whole)
     with pytest.raises(BadInput, match="one of 3 parts"):
         check_names(part, None, device="cpu", dtype="auto")
+    with pytest.raises(BadInput, match="no folder or file"):
+        check_names("nowhere.gguf", None, device="cpu", dtype="auto")
     with pytest.raises(BadInput, match="no file other"):
         check_names(f"{file.parent}:other.gguf", None, device="cpu", dtype="auto")
 
@@ -155,6 +159,42 @@ def test_what_a_command_cannot_load_is_one_line_and_nothing_is_written(file: Pat
         )
         assert (done.returncode, done.stdout, out.exists()) == (2, "", False), done.stderr
         assert said in done.stderr and done.stderr.count("\n") == 1
+
+
+HUB = """
+import json, sys
+from mars_viz import record
+from mars_viz.errors import BadInput
+from mars_viz.speculators.loading import load_backend
+
+said = []
+pair = load_backend("toys/m-GGUF:m.gguf", device="cpu", folders=False, tell=lambda *news: said.append(news))
+run = record("Once", backend=pair, max_new_tokens=3)
+try:
+    load_backend("toys/m-GGUF:other.gguf", device="cpu")
+except BadInput as error:
+    refused = str(error)
+print(json.dumps([run.provenance.target, run.provenance.target_revision, list(run.token_ids), said, refused]))
+"""
+
+
+def test_a_file_of_a_repository_that_has_only_gguf_files(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "repository").mkdir()
+    (tmp_path / "repository" / "m.gguf").write_bytes(file.read_bytes())
+    (tmp_path / "repository" / "not-asked-for.gguf").write_bytes(b"GGUF")
+    asked: list[str] = []
+    with hub({"toys/m-GGUF": tmp_path / "repository"}, asked=asked) as address:
+        own = {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_XET": "1"}
+        environment = {**os.environ, **own, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "0"}
+        done = subprocess.run([sys.executable, "-c", HUB], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    name, revision, tokens, said, refused = json.loads(done.stdout)
+    assert (name, revision) == ("toys/m-GGUF:m.gguf", COMMIT)
+    assert tokens == list(record("Once", target=file, device="cpu", max_new_tokens=3).token_ids)
+    shares = [share for _, share in said]
+    assert shares == sorted(shares) and any(doing.startswith("Fetching toys/m-GGUF:m.gguf") for doing, _ in said)
+    assert "other.gguf cannot be loaded" in refused
+    assert not [each for each in asked if "not-asked-for" in each]
 
 
 def test_visitors_who_may_name_no_folders_name_no_files(file: Path) -> None:

@@ -57,7 +57,7 @@ LAYERS = (
 )
 """Bottom to top. A module may import those below it and its own package."""
 
-MODEL_LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "accelerate")
+MODEL_LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "accelerate", "gguf")
 
 ROOMS = {
     **dict.fromkeys(MODEL_LIBRARIES, ("speculators", "training")),

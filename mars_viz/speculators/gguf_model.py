@@ -75,9 +75,10 @@ def parsed_once() -> Iterator[None]:
     """Let transformers parse a file and its table of names once; it does so several times, and once per module."""
     import gguf
 
-    before = gguf.GGUFReader, gguf.get_tensor_name_map
-    gguf.GGUFReader, gguf.get_tensor_name_map = map(cache, before)
+    library: Any = gguf
+    before = library.GGUFReader, library.get_tensor_name_map
+    library.GGUFReader, library.get_tensor_name_map = (cache(each) for each in before)
     try:
         yield
     finally:
-        gguf.GGUFReader, gguf.get_tensor_name_map = before
+        library.GGUFReader, library.get_tensor_name_map = before

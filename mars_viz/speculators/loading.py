@@ -36,7 +36,6 @@ from mars_viz.speculators.drafter_parts import (
 )
 from mars_viz.speculators.drafters.translation import Translation
 from mars_viz.speculators.dtypes import dtype_of
-from mars_viz.speculators.gguf_files import hub_gguf
 from mars_viz.speculators.local_models import (
     context_of,
     device_named,
@@ -52,7 +51,6 @@ from mars_viz.speculators.model_files import (
     check_no_folder,
     check_outputs,
     config_of,
-    fetched_model,
     gguf_note,
     note_of,
     other_added_tokens,
@@ -117,10 +115,7 @@ def load_backend(
         Arrival(short_name(name), span, tell)
         for name, span in zip(names, (LoadShare(0.1, 0.7), LoadShare(0.7, 1.0)), strict=False)
     ]
-    for name, arrival in zip(names, arrivals, strict=True):
-        if hub_gguf(name):  # the tokenizer is in the file with the weights
-            fetched_model(name, arrival.bars())
-    tokenizers = [tokenizer_of(name) for name in names]
+    tokenizers = [tokenizer_of(name, arrival.bars()) for name, arrival in zip(names, arrivals, strict=True)]
     apart = other_added_tokens(*tokenizers) if len(names) > 1 else []
     if apart is None and isinstance(named, Trimmed):
         raise ModelError(

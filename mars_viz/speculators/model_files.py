@@ -116,13 +116,14 @@ def config_at(place: Path) -> PreTrainedConfig:
     return config_in(place) if place.is_file() else AutoConfig.from_pretrained(place, trust_remote_code=False)
 
 
-def tokenizer_of(name: str) -> PreTrainedTokenizerBase:
-    """A model's. Raises ModelError."""
+def tokenizer_of(name: str, bars: Callable[..., Any] = silent) -> PreTrainedTokenizerBase:
+    """A model's; of a GGUF file on the hub, whose weights are in the same file, `bars` hear the download. Raises
+    ModelError."""
     if local_place(name) is None:
         check_hub(name)
     place = None
     try:
-        place = _place(name)
+        place = _place(name, bars)
         if place.is_file():
             return tokenizer_in(place)
         return AutoTokenizer.from_pretrained(place, trust_remote_code=False)

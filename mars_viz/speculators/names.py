@@ -26,7 +26,7 @@ from mars_viz.speculators.drafter_names import (
     chains_alone,
     drafter_named,
 )
-from mars_viz.speculators.gguf_files import SMOLLM2, header_of, local_gguf
+from mars_viz.speculators.gguf_files import ENDING, SMOLLM2, header_of, local_gguf
 
 _WORD = r"[A-Za-z0-9][\w.-]*"
 _ID = re.compile(rf"{_WORD}(/{_WORD})?(:{_WORD}\.gguf)?", re.ASCII)
@@ -231,7 +231,8 @@ def is_place(name: str) -> bool:
     folder = Path(name)
     if folder.exists():
         return True
-    if folder.is_absolute() or name.startswith(".") or name.count("/") > 1:
+    is_path = folder.is_absolute() or name.startswith(".") or name.count("/") > 1
+    if is_path or (name.lower().endswith(ENDING) and ":" not in name):
         raise ModelError(
             f"There is no folder or file {name}. Give a model's folder, a GGUF file or an id on the hub, such as "
             "org/name."
