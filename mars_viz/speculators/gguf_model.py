@@ -1,4 +1,7 @@
-"""GGUF files through transformers' own reader: configuration, tokenizer and dequantised weights."""
+"""GGUF files through transformers' own reader: configuration, tokenizer and dequantised weights.
+
+Its names are imported when a file is read, since older versions lack some.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoConfig, GgufConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
-from transformers.integrations.gguf import convert_gguf_tokenizer, get_gguf_tokenizer
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from mars_viz.speculators.gguf_files import header_of
 from mars_viz.speculators.memory import DTYPES, bytes_of, in_words
@@ -39,6 +41,8 @@ def config_in(file: Path) -> PreTrainedConfig:
 
 def tokenizer_in(file: Path) -> PreTrainedTokenizerFast:
     """Return the tokenizer, whatever other files its folder contains."""
+    from transformers.integrations.gguf import convert_gguf_tokenizer, get_gguf_tokenizer
+
     architecture, contents, settings = get_gguf_tokenizer(str(file))
     backend, more = convert_gguf_tokenizer(architecture, contents)
     return PreTrainedTokenizerFast(tokenizer_object=backend, **settings, **more)
@@ -46,6 +50,8 @@ def tokenizer_in(file: Path) -> PreTrainedTokenizerFast:
 
 def arguments(file: Path, config: PreTrainedConfig, dtype: torch.dtype | str) -> dict[str, Any]:
     """Return what `from_pretrained` needs to read the weights; 'auto' takes the dtype that the header implies."""
+    from transformers import GgufConfig
+
     return {
         "pretrained_model_name_or_path": file.parent,
         "gguf_file": str(file.absolute()),  # a bare name would be looked for in the working directory first
