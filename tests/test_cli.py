@@ -303,7 +303,7 @@ BAD = {
 }
 MODELS = {
     "a drafter alone": (["--drafter", "org/name"], "without a target"),
-    "no folder": (["--target", "/no/such/target", "--drafter", "org/name"], "no folder /no/such/target"),
+    "no folder": (["--target", "/no/such/target", "--drafter", "org/name"], "no folder or file /no/such/target"),
     "an empty folder": (["--target", "{old}", "--drafter", "{old}"], "no config.json"),
     "device": (["--device", "gpu"], "no device 'gpu'; choose one of auto"),
     "dtype": (["--dtype", "int4"], "no dtype 'int4'; choose one of auto"),

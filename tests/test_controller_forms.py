@@ -69,7 +69,7 @@ class ToyMapper:
 @pytest.fixture
 def mapping(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Explore with toys in place of models, and every run kept."""
-    ways = Ways(lambda pair, prompt, settings: Script(prompt, settings), store=RunStore(folder))
+    ways = Ways(lambda pair, prompt, settings, **_: Script(prompt, settings), store=RunStore(folder))
     monkeypatch.setattr(tab_jobs, "explored", lambda: ways)
     monkeypatch.setattr(tasks, "chart_threshold", ToyMapper)
     return folder

@@ -62,7 +62,7 @@ def test_the_command_of_a_pack_asks_for_the_same_sweep(name: str) -> None:
     asked = decoding.settings_of(options)
     settings, span = mapping_of(asked, options.over, options.low, options.high, (asked.gamma,))
     assert replace(settings, dial=plan.settings.dial) == plan.settings
-    assert span == plan.span and options.chat == plan.chat
+    assert span == plan.span and bool(options.chat) == plan.chat
     assert (options.target, options.drafter) == (
         None,
         None if plan.provenance.drafter.startswith("built-in/") else "eagle3",

@@ -107,7 +107,7 @@ def test_neighbours_that_are_decoded_alike_go_together_and_keep_their_order() ->
         ("rule=strict,dial=0.5", "no dial"),
         ("gamma=0", "gamma is 0"),
         ("tree=oak", "oak"),
-        ("target=/no/such,drafter=/no/such", "no folder /no/such"),
+        ("target=/no/such,drafter=/no/such", "no folder or file /no/such"),
         ("device=gpu", "no device 'gpu'"),
         ("temperature=-1", "temperature is -1"),
         ("chat=perhaps", "chat is 'perhaps'"),

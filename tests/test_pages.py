@@ -66,7 +66,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MARS_VIZ_SAMPLES", str(tmp_path))
     worker = Worker(Models(lambda choice, tell: object()))
     monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
-    monkeypatch.setattr(tab_jobs, "explored", lambda: Ways(lambda pair, prompt, settings: Script(prompt, settings)))
+    monkeypatch.setattr(
+        tab_jobs, "explored", lambda: Ways(lambda pair, prompt, settings, **_: Script(prompt, settings))
+    )
     monkeypatch.setattr(Script, "held", threading.Event())
     yield tmp_path
     Script.held.set()
@@ -227,7 +229,7 @@ def test_a_tab_holds_so_many_uploads_and_says_which_one_went(folder, monkeypatch
 
 def test_what_is_decoded_is_kept_and_its_link_opens_it_elsewhere(folder, monkeypatch):
     def ways() -> Ways:
-        return Ways(lambda pair, prompt, settings: Script(prompt, settings), store=RunStore(folder))
+        return Ways(lambda pair, prompt, settings, **_: Script(prompt, settings), store=RunStore(folder))
 
     monkeypatch.setattr(tab_jobs, "explored", ways)
     tab = wait_for_result(decode(opened(), "There was a toad"))

@@ -120,7 +120,8 @@ def start(
         return
     if session.filling is not None:
         session.filling.job.cancel()
-    ways = replace(mapped_over(over), record=partial(tasks.record, chat=chat))
+    ways = mapped_over(over)
+    ways = replace(ways, record=partial(ways.record, chat=chat))
     session.job, session.then = DecodeJob(prompt, chosen, ways, choice), then
     shared_worker().submit(session.job)
 
