@@ -122,8 +122,8 @@ def unmapped(pair: Any, run: Run) -> None:
 class Ways:
     """How decoding is done."""
 
-    record: Callable[[Any, str, Settings], Recorder]
-    """Makes a recorder of pair, prompt and settings."""
+    record: Callable[..., Recorder]
+    """Make a recorder of a pair, a prompt and settings, by keyword also of `chat`."""
     chart: Callable[[Any, Run], Mapper | None] = unmapped
     """Makes what maps the dial of a finished run, or None where there is nothing to map."""
     store: RunStore | None = None
