@@ -27,7 +27,7 @@ class System:
 
 
 History = tuple[System | Exchange, ...]
-"""What stands before a prompt: a system message at most, then turns in order."""
+"""The messages before a prompt: at most one system message, then turns in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class EncodedPrompt:
     prompt: str
     """What is asked now."""
     history: History = ()
-    """The system message, and what was asked before with the answers."""
+    """The system message and the earlier turns."""
 
 
 def messages_of(history: History, prompt: str) -> list[dict[str, str]]:

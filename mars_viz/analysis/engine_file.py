@@ -45,7 +45,7 @@ class EngineFile:
 
     @property
     def summary(self) -> str:
-        """What was counted, for people."""
+        """One sentence on the requests that were counted."""
         engines = ", ".join(dict.fromkeys(each.engine for each in self.requests))
         if not self.scrapes:
             without = f"; {counted(self.without, 'request')} without counts left out" if self.without else ""

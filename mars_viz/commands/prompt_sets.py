@@ -48,8 +48,8 @@ def builtin_kinds(named: str | None) -> tuple[Task, ...] | None:
 
 
 def first_turns(options: argparse.Namespace) -> list[EncodedPrompt]:
-    """Return the prompts of the set, of conversations the first turns, and stories without a set. Says on standard
-    error what is left out. Raises BadInput."""
+    """Return the prompts of the set, of conversations the first turns, and stories without a set. Notes about
+    prompts that are left out go to standard error. Raises BadInput."""
     if options.limit is not None and options.limit < 1:
         raise SettingError(f"A limit of {options.limit} leaves no prompt; give at least 1.")
     if options.set is None:

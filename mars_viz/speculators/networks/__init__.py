@@ -17,7 +17,7 @@ from mars_viz.speculators.networks.batched import RaggedNetwork
 from mars_viz.speculators.networks.cache_pool import CachePool
 from mars_viz.speculators.networks.chains import Chain, Pick
 from mars_viz.speculators.networks.graphs import CudaCapture
-from mars_viz.speculators.networks.hf import PlainNetwork, rewind_of
+from mars_viz.speculators.networks.hf import PlainNetwork, rewind_of, rounding
 from mars_viz.speculators.networks.layer_inputs import LayerInputs
 from mars_viz.speculators.networks.llama_forward import Body, why_not
 from mars_viz.speculators.networks.small_llama import PackedLlama, fits, pack
@@ -123,8 +123,7 @@ def opener(model: PreTrainedModel, vocabulary_size: int, *, cuda_graphs: bool = 
 def differs(network: Network, model: PreTrainedModel) -> str:
     """Why transformers' own pass is taken: how far the network's logits of a first block lie from the model's.
 
-    Empty where that is within rounding: a thousandth of the largest logit in float32, 32 of its dtype's steps in
-    others, at most a quarter.
+    Empty if that is within rounding.
     """
     size = int(model.get_output_embeddings().weight.shape[0])
     ids = torch.arange(FIRST_BLOCK, device=model.device).unsqueeze(0) * 7919 % size
@@ -132,8 +131,11 @@ def differs(network: Network, model: PreTrainedModel) -> str:
         ours = network.score(ids, [0], FIRST_BLOCK)  # [1, 8, V]
         theirs = model(input_ids=ids, use_cache=False).logits[..., : ours.shape[-1]].float()
         off = float((ours - theirs).abs().amax() / theirs.abs().amax())
-    allowed = min(0.25, max(1e-3, 32 * torch.finfo(model.dtype).eps))
-    return "" if off <= allowed else f"the faster one gives other logits here, by up to {off:.2g} of the largest"
+    return (
+        ""
+        if off <= rounding(model.dtype)
+        else f"the faster one gives other logits here, by up to {off:.2g} of the largest"
+    )
 
 
 def _transformers(model: PreTrainedModel, vocabulary_size: int, reason: str) -> Opener:

@@ -215,8 +215,7 @@ class PlainNetwork:
         except (TypeError, ValueError, RuntimeError):  # it takes no such mask
             self._rows[slot].clear()
             return False
-        allowed = min(0.25, max(1e-3, 32 * torch.finfo(self._model.dtype).eps))
-        return bool((found - paths).abs().amax() <= allowed * paths.abs().amax())
+        return bool((found - paths).abs().amax() <= rounding(self._model.dtype) * paths.abs().amax())
 
     def _paths(self, slot: int, ids: Tensor, start: int, rows: int, tree: TreeMask) -> Tensor:
         """Path by path, the first one last, which the cache holds then."""
@@ -256,7 +255,7 @@ def rewind_of(model: PreTrainedModel, vocabulary_size: int) -> Rewind:
             _raise_device_errors(error)
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
             raise ModelError(f"{name} cannot read plain text ({reason}). Take a causal language model.") from error
-        if (off := _apart(shorter, expected[:1, :12])) > min(0.25, max(1e-3, 32 * torch.finfo(model.dtype).eps)):
+        if (off := _apart(shorter, expected[:1, :12])) > rounding(model.dtype):
             raise ModelError(
                 f"{name} changes its logits by up to {off:.2g} of the largest when more text follows, so one pass "
                 "cannot verify a draft. Take a causal language model."
@@ -284,6 +283,12 @@ def _tried(network: PlainNetwork, ids: Tensor, expected: Tensor) -> float:
     network.copy(0, 1, 12)
     found = network.score(torch.stack([ids[1, 16:19], ids[1, 12:15]]), [16, 12], 3)
     return max(off, _apart(found, torch.stack([expected[1, 16:19], expected[1, 12:15]])))
+
+
+def rounding(dtype: torch.dtype) -> float:
+    """The largest difference of two right passes, as a share of the largest logit: a thousandth in float32, 32 steps of
+    other dtypes, at most a quarter."""
+    return min(0.25, max(1e-3, 32 * torch.finfo(dtype).eps))
 
 
 def _apart(found: Tensor, expected: Tensor) -> float:
