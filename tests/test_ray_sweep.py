@@ -391,7 +391,7 @@ def test_the_command_writes_the_files_that_it_writes_without_ray(
         (["--ray", "ray://head:10001"], "give its head's address as HOST:PORT"),
         (["--ray", "--grid", "k=1,2", "--rule", "vllm-thinking"], "Leave --ray out, or sweep each variant by itself"),
         (["--ray", "--wall-clock"], "with --resume in place of --ray"),
-        (["--ray", "--target", "/nowhere"], "There is no folder /nowhere"),
+        (["--ray", "--target", "/nowhere"], "There is no folder or file /nowhere"),
     ],
 )
 def test_bad_options_are_refused_in_a_sentence(
