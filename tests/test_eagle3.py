@@ -337,7 +337,7 @@ def test_a_target_keeps_what_enters_its_layers_only_where_a_head_asks(packed: Ba
 
 def test_the_head_that_is_trained_is_the_one_that_drafts(head: Path) -> None:
     tensors = {name: each for name, each in random_head().items() if each.is_floating_point()}
-    shape = HeadShape(WIDTH, 96, 4, DRAFTED, IDS)
+    shape = HeadShape(WIDTH, 96, 4, 4, DRAFTED, IDS)
     made = EagleHead(shape)
     layer = made.midlayer.self_attn
     for name in ("k_proj", "v_proj"):  # it has as many heads of keys as of queries

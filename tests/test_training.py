@@ -14,11 +14,12 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 from mars_viz import demo
 from mars_viz.speculators.drafters.eagle3_checkpoint import read_checkpoint
 from mars_viz.speculators.drafters.eagle3_shapes import TargetShape
-from training import eagle, family, model_card, train
+from training import chat_head, chat_texts, eagle, family, model_card, train
+from training.chat_texts import Shards, Template, Writer, write_shards
 from training.corpus import Mixture, Shares, text_sources
 from training.distil import DIVERGENCES, Distillation
 from training.eagle import save_head, started, take_over
-from training.eagle_head import FADING, STEPS, HeadLoss
+from training.eagle_head import FADING, STEPS, HeadLoss, StatesLoss
 from training.loop import Schedule
 
 
@@ -59,9 +60,10 @@ def test_a_missing_text_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (family.main, ["--pair", "nowhere"], "There is no model in nowhere"),
         (family.main, ["--pair", str(demo.PAIR), "--reference", "nowhere"], "There is no model in nowhere"),
         (eagle.main, ["--head", "nowhere"], "There is no head in nowhere"),
+        (chat_head.main, [], "holds gsm8k_train.jsonl.gz"),
         (model_card.main, ["--compared", "nowhere"], "--compared nowhere has no name"),
     ],
-    ids=["pair", "reference", "head", "compared"],
+    ids=["pair", "reference", "head", "questions", "compared"],
 )
 def test_a_folder_without_a_model_is_named_before_anything_is_written(
     run: Callable[[list[str]], int],
@@ -81,7 +83,7 @@ def test_a_head_is_saved_as_the_product_reads_it(tmp_path: Path) -> None:
     target = LlamaForCausalLM.from_pretrained(demo.TARGET)
     vocabulary = torch.arange(3, 4000, 7)
     head = started(target, vocabulary, 0)
-    save_head(head, vocabulary, tmp_path)
+    save_head(head, vocabulary, target.config, tmp_path)
     config = target.config
     read = read_checkpoint(
         tmp_path, TargetShape("target", config.hidden_size, config.num_hidden_layers, config.vocab_size)
@@ -114,7 +116,7 @@ def test_a_head_takes_another_over_row_by_row_of_the_tokens_that_both_draft(tmp_
     target = LlamaForCausalLM.from_pretrained(demo.TARGET, dtype=torch.float32)
     old, new = torch.arange(0, 4000, 8), torch.arange(0, 4000, 10)
     before, after = started(target, old, 1), started(target, new, 2)
-    save_head(before, old, tmp_path)
+    save_head(before, old, target.config, tmp_path)
     take_over(after, new, tmp_path)
     assert torch.equal(after.fc.weight, before.fc.weight.bfloat16().float())
     assert torch.equal(after.lm_head.weight[8], before.lm_head.weight[10].bfloat16().float())  # token 80, of both
@@ -148,3 +150,41 @@ def test_with_a_reference_only_what_it_is_ahead_in_is_learned() -> None:
     loss(drafter, torch.zeros(1, 11, dtype=torch.long), torch.ones(1, 10)).backward()
     learned = drafter.logits.grad
     assert learned is not None and learned[0].abs().sum(-1).gt(0).tolist() == [3 <= i < 7 for i in range(10)]
+
+
+def test_a_model_writes_the_conversations_that_a_head_learns_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each token is the target's own or given, its states are transformers', and the loss is that on the same texts."""
+    monkeypatch.setattr(chat_texts, "CONVERSATIONS", 12)
+    monkeypatch.setattr(chat_texts, "LONGEST", 64)
+    target = LlamaForCausalLM.from_pretrained(demo.TARGET, dtype=torch.float32).requires_grad_(False)
+    tokenizer = AutoTokenizer.from_pretrained(demo.TARGET)
+    tokenizer.chat_template = "{{ 'User: ' + messages[0].content + '<|endoftext|>Answer: ' }}"
+    layers = (2, 4, 5)
+    with torch.inference_mode():
+        writer, template = Writer(target, layers, torch.float32), Template(tokenizer)
+        write_shards(writer, template, ["How many frogs has Tom?"], tmp_path, 0, range(2))
+    shards = Shards(tmp_path, 0)
+    assert 12 <= len(shards) <= 24 and template.end == 0
+    tokens, weights, states = shards.batch(3, 4, 64)
+    assert all(torch.equal(a, b) for a, b in zip(shards.batch(3, 4, 64), (tokens, weights, states), strict=True))
+    assert set((weights * 10).round().int().unique().tolist()) <= {0, 3, 10}
+    greedy = 0
+    for row, weight, kept in zip(tokens, weights, states, strict=True):
+        n = int((weight > 0).sum())
+        assert row[: len(template.before)].tolist() == template.before
+        said = target(input_ids=row[None, :n], output_hidden_states=True)
+        wanted = torch.stack([said.hidden_states[i][0] for i in (*layers, -1)], 1)
+        torch.testing.assert_close(kept[:n].float(), wanted, rtol=0.01, atol=0.5)  # bfloat16
+        answer = (weight[:n] == 1).nonzero()[:, 0]
+        greedy += torch.equal(said.logits[0, answer - 1].argmax(-1), row[answer])
+    assert greedy >= 1
+    vocabulary = torch.arange(0, 4096, 2)
+    head = started(target, vocabulary, 0)
+    row, n = tokens[:1], int((weights[0] > 0).sum())
+    found = StatesLoss(target.get_input_embeddings().weight, target.get_output_embeddings().weight[vocabulary])(
+        head, row[:, :n], torch.ones(1, n), states[:1, :n]
+    )
+    same = HeadLoss(target, vocabulary)(head, torch.cat([row[:, :n], row[:, :1]], 1), torch.ones(1, n))
+    assert found.item() == pytest.approx(same.item(), rel=0.01)

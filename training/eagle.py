@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from mars_viz.demo import EAGLE3, TARGET
 from mars_viz.errors import BadInput
@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
     loss = HeadLoss(target, vocabulary.to(options.device))
     how = {"compiled": False, "bfloat16": options.bfloat16}
     fit(head, loss, as_tensors(mixture), schedule, options.work / "head.pt", "head", **how)
-    save_head(head, vocabulary, options.out)
+    save_head(head, vocabulary, target.config, options.out)
     write_card(measure(held_out, options.out), options.work / "head.csv", options.out, options)
 
 
@@ -94,6 +94,7 @@ def shape_for(target: LlamaForCausalLM, drafted: int) -> HeadShape:
         width=config.hidden_size,
         inner=config.intermediate_size,
         heads=config.num_attention_heads,
+        keys=config.num_key_value_heads,
         vocabulary=drafted,
         layers=(2, layers // 2, layers - 3),
         epsilon=config.rms_norm_eps,
@@ -135,25 +136,25 @@ def take_over(head: EagleHead, vocabulary: Tensor, folder: Path) -> None:
         head.lm_head.weight[here] = rows[there]
 
 
-def save_head(head: EagleHead, vocabulary: Tensor, folder: Path) -> None:
+def save_head(head: EagleHead, vocabulary: Tensor, target: LlamaConfig, folder: Path) -> None:
     """Write config.json and model.safetensors, bfloat16, in SafeAILab's layout."""
     shape = head.shape
     tensors = {name: value.to(torch.bfloat16).cpu().contiguous() for name, value in head.state_dict().items()}
     tensors["d2t"] = vocabulary - torch.arange(len(vocabulary))
-    tensors["t2d"] = torch.zeros(VOCABULARY, dtype=torch.bool).index_fill_(0, vocabulary, value=True)
+    tensors["t2d"] = torch.zeros(target.vocab_size, dtype=torch.bool).index_fill_(0, vocabulary, value=True)
     config = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
         "hidden_size": shape.width,
         "intermediate_size": shape.inner,
         "num_attention_heads": shape.heads,
-        "num_key_value_heads": shape.heads,
+        "num_key_value_heads": shape.keys,
         "num_hidden_layers": 1,
         "hidden_act": "silu",
         "rms_norm_eps": shape.epsilon,
         "rope_theta": shape.theta,
-        "max_position_embeddings": 512,
-        "vocab_size": VOCABULARY,
+        "max_position_embeddings": target.max_position_embeddings,
+        "vocab_size": target.vocab_size,
         "draft_vocab_size": shape.vocabulary,
         "eagle_aux_hidden_state_layer_ids": list(shape.layers),
         "tie_word_embeddings": False,

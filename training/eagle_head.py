@@ -30,6 +30,8 @@ class HeadShape:
     """I, of the MLP."""
     heads: int
     """Of attention, each of H / heads."""
+    keys: int
+    """Heads of keys and values, which divide those."""
     vocabulary: int
     """Vd, tokens that it can draft."""
     layers: tuple[int, ...]
@@ -62,7 +64,9 @@ class Attention(nn.Module):
 
     def __init__(self, shape: HeadShape):
         super().__init__()
-        self.q_proj, self.k_proj, self.v_proj = (matrix(2 * shape.width, shape.width) for _ in range(3))
+        kept = shape.width // shape.heads * shape.keys
+        self.q_proj = matrix(2 * shape.width, shape.width)
+        self.k_proj, self.v_proj = matrix(2 * shape.width, kept), matrix(2 * shape.width, kept)
         self.o_proj = matrix(shape.width, shape.width)
 
 
@@ -118,8 +122,12 @@ class EagleHead(nn.Module):
             read = torch.cat([layer.input_layernorm(embeddings[:, step : step + count]), layer.hidden_norm(state)], -1)
             attention = layer.self_attn
             asked, key, value = (
-                m(read).unflatten(-1, (self.shape.heads, -1)).transpose(1, 2)
-                for m in (attention.q_proj, attention.k_proj, attention.v_proj)
+                m(read).unflatten(-1, (heads, -1)).transpose(1, 2).repeat_interleave(self.shape.heads // heads, 1)
+                for m, heads in (
+                    (attention.q_proj, self.shape.heads),
+                    (attention.k_proj, self.shape.keys),
+                    (attention.v_proj, self.shape.keys),
+                )
             )  # [B, heads, S, D]
             turns = self._turns(count, step, asked)
             asked, key = turned(asked, turns) * asked.shape[-1] ** -0.5, turned(key, turns)
@@ -152,27 +160,53 @@ def turned(x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
     return x * cosine + torch.cat([-x[..., half:], x[..., :half]], -1) * sine
 
 
+def steps_loss(
+    head: EagleHead, embeddings: Tensor, features: Tensor, logits: Tensor, weights: Tensor, steps: int = STEPS
+) -> Tensor:
+    """Return the cross-entropy of the head against the target's law over the head's tokens, in nats per token.
+
+    It is a weighted mean over the steps, of the embeddings [B, S, H] and features [B, S, layers · H] of tokens, the
+    target's logits [B, S, Vd] of the head's tokens after each, and the weights [B, S] of predicting the next one.
+    """
+    wanted = logits.float().softmax(-1)
+    count = features.shape[1] - steps
+    total = wanted.new_zeros(())
+    for step, said in enumerate(head(embeddings[:, 1:], features[:, :count], steps)):
+        rows = slice(step + 1, step + 1 + count)  # the target's law after the token that row j has just read
+        losses = -(wanted[:, rows] * said.float().log_softmax(-1)).sum(-1)
+        total = total + FADING**step * (losses * weights[:, rows]).sum() / weights[:, rows].sum()
+    return total / sum(FADING**step for step in range(steps))
+
+
 class HeadLoss:
-    """Cross-entropy of what the head says against the target's law over the tokens that the head can draft."""
+    """The loss on texts that the target reads for it."""
 
     def __init__(self, target: PreTrainedModel, vocabulary: Tensor):
         """`vocabulary` int64 [Vd]; the target's ids of the head's tokens."""
         self._target, self._vocabulary = target, vocabulary
 
     def __call__(self, head: EagleHead, tokens: Tensor, weights: Tensor) -> Tensor:
-        """Nats per token and step, of tokens [B, S + 1] and weights [B, S]: a fading mean over the steps."""
-        inputs, shape = tokens[:, :-1], head.shape
+        """Of tokens [B, S + 1] and the weights [B, S] of predicting all but the first."""
+        inputs = tokens[:, :-1]
         with torch.no_grad():
             said = self._target(input_ids=inputs, use_cache=False, output_hidden_states=True)
-            wanted = said.logits[..., self._vocabulary].float().softmax(-1)  # [B, S, Vd]
-            features = torch.cat([said.hidden_states[i] for i in shape.layers], -1)
+            features = torch.cat([said.hidden_states[i] for i in head.shape.layers], -1)
             embeddings = self._target.get_input_embeddings()(inputs)
-        count = inputs.shape[1] - STEPS
-        made = head(embeddings[:, 1:], features[:, :count], STEPS)
         weights = weights.clamp(min=0.3)  # the target's law over a task's prompt is worth following, a little
-        total = tokens.new_zeros((), dtype=torch.float32)
-        for step, logits in enumerate(made):
-            rows = slice(step + 1, step + 1 + count)  # the target's law after the token that row j has just read
-            losses = -(wanted[:, rows] * logits.float().log_softmax(-1)).sum(-1)
-            total = total + FADING**step * (losses * weights[:, rows]).sum() / weights[:, rows].sum()
-        return total / sum(FADING**step for step in range(STEPS))
+        return steps_loss(head, embeddings, features, said.logits[..., self._vocabulary], weights)
+
+
+class StatesLoss:
+    """The loss on texts whose states the target wrote down, see `chat_texts.Shards`."""
+
+    def __init__(self, embeddings: Tensor, output: Tensor):
+        """`embeddings` [V, H] of the target, `output` [Vd, H] its output rows of the head's tokens."""
+        self._embeddings, self._output = embeddings, output
+
+    def __call__(self, head: EagleHead, tokens: Tensor, weights: Tensor, states: Tensor) -> Tensor:
+        """Of tokens [B, S], weights [B, S] of each token, and states [B, S, layers + 1, H]."""
+        states = states.to(self._embeddings.dtype)
+        after = torch.cat([weights[:, 1:], weights.new_zeros(len(weights), 1)], 1)  # of predicting the next token
+        return steps_loss(
+            head, self._embeddings[tokens], states[:, :, :-1].flatten(2), states[:, :, -1] @ self._output.T, after
+        )

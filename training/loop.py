@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,10 +18,10 @@ from mars_viz.writer import replacing
 from training.corpus import Mixture
 from training.eagle_head import EagleHead
 
-Loss = Callable[[Any, Tensor, Tensor], Tensor]
-"""(model, tokens [B, S + 1], weights [B, S]) -> scalar."""
-Batches = Callable[[int, int, int], tuple[Tensor, Tensor]]
-"""(step, rows, length) -> (tokens [B, S + 1], weights [B, S]) on the CPU."""
+Loss = Callable[..., Tensor]
+"""(model, *batch) -> scalar; a batch begins with tokens [B, S + 1] and weights [B, S]."""
+Batches = Callable[[int, int, int], tuple[Tensor, ...]]
+"""(step, rows, length) -> a batch on the CPU."""
 
 WEIGHT_DECAY = 0.3
 """Of the layers' matrices; high, since the stories are read several times."""
@@ -94,8 +93,8 @@ def fit(
     average, began = math.nan, time.perf_counter()
     bar = tqdm(range(first, schedule.steps), initial=first, total=schedule.steps, desc=label, mininterval=5)
     for step in bar:
-        tokens, weights = (x.to(device, non_blocking=True) for x in batches(step, *schedule.shape_at(step)))
-        value = _step(model, step_loss, tokens, weights, optimizers, schedule.rate_at(step))
+        batch = [x.to(device, non_blocking=True) for x in batches(step, *schedule.shape_at(step))]
+        value = _step(model, step_loss, batch, optimizers, schedule.rate_at(step))
         average = value if math.isnan(average) else 0.98 * average + 0.02 * value
         bar.set_postfix(loss=f"{average:.3f}", refresh=False)
         if (step + 1) % schedule.checkpoint_every == 0 or step + 1 == schedule.steps:
@@ -108,13 +107,12 @@ def fit(
 def _step(
     model: PreTrainedModel | EagleHead,
     loss: Loss,
-    tokens: Tensor,
-    weights: Tensor,
+    batch: list[Tensor],
     optimizers: list[torch.optim.Optimizer],
     rate: float,
 ) -> float:
     """Train on one batch; its loss."""
-    value = loss(model, tokens, weights)
+    value = loss(model, *batch)
     value.backward()  # type: ignore[no-untyped-call]
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     for optimizer in optimizers:
@@ -143,9 +141,9 @@ def next_token_loss(model: nn.Module, tokens: Tensor, weights: Tensor) -> Tensor
 
 
 def _autocast(loss: Loss, device: str) -> Loss:
-    def wrapped(model: nn.Module, tokens: Tensor, weights: Tensor) -> Tensor:
+    def wrapped(model: nn.Module, *batch: Tensor) -> Tensor:
         with torch.autocast(device, torch.bfloat16):
-            return loss(model, tokens, weights)
+            return loss(model, *batch)
 
     return wrapped
 

@@ -1,0 +1,91 @@
+"""Trains the EAGLE-3 head for SmolLM2 again: `python -m training.chat_head --data FOLDER`. Resumable.
+
+The target writes conversations, then the head learns from the target's law on them. More shards or steps than before
+go on with what there is; `--from-start` begins the schedule again with the weights of a head.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import sys
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from mars_viz.demo import SMOLLM2, SMOLLM2_EAGLE3
+from mars_viz.errors import BadInput
+from mars_viz.speculators import gguf_model
+from mars_viz.speculators.gguf_files import local_gguf
+from training import command
+from training.chat_texts import LONGEST, Shards, Template, Writer, write_shards
+from training.eagle import save_head, shape_for, started, take_over
+from training.eagle_head import StatesLoss
+from training.loop import Schedule, fit
+
+QUESTIONS = "gsm8k_train.jsonl.gz"
+DRAFTED = 4800
+"""Tokens that the head can draft; with them its file has 15.8 MB."""
+ROWS = 12
+"""Conversations in a step."""
+
+
+@command
+def main(arguments: list[str] | None = None) -> None:
+    """Run the stages that are not done yet."""
+    parser = argparse.ArgumentParser(prog="python -m training.chat_head", description=__doc__.split("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help=f"folder with {QUESTIONS}")
+    parser.add_argument("--work", type=Path, default=Path("checkpoints/smollm2"), help="folder for checkpoints")
+    parser.add_argument("--shards", type=int, default=24, help="of some 70,000 tokens each (%(default)s)")
+    parser.add_argument("--steps", type=int, default=1200, help=f"steps of {ROWS} conversations (%(default)s)")
+    parser.add_argument("--head", type=Path, help="folder of a head to begin with; else from the target's last layer")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=SMOLLM2_EAGLE3, help="folder of the head (%(default)s)")
+    parser.add_argument("--bfloat16", action="store_true", help="for processors that multiply it fast")
+    options = parser.parse_args(arguments)
+    file = options.data / QUESTIONS
+    if not file.is_file():
+        raise BadInput(f"There is no {file}. Give the folder that holds {QUESTIONS}.")
+    with gzip.open(file, "rt", encoding="utf-8") as lines:
+        questions = [json.loads(line)["question"] for line in lines]
+    target, tokenizer = smollm2()
+    with torch.inference_mode():
+        layers = shape_for(target, DRAFTED).layers
+        writer = Writer(target, layers, torch.bfloat16 if options.bfloat16 else torch.float32)
+        write_shards(
+            writer, Template(tokenizer), questions, options.work / "texts", options.seed, range(options.shards)
+        )
+    shards = Shards(options.work / "texts", options.seed)
+    vocabulary = shards.counts(target.config.vocab_size).topk(DRAFTED).indices.sort().values
+    head = started(target, vocabulary, options.seed)
+    if options.head is not None:
+        take_over(head, vocabulary, options.head)
+    loss = StatesLoss(target.get_input_embeddings().weight, target.get_output_embeddings().weight[vocabulary])
+    schedule = Schedule(
+        options.steps,
+        rate=2e-3,
+        warmup=40,
+        tokens_per_step=ROWS * LONGEST,
+        short=LONGEST,
+        long=LONGEST,
+        checkpoint_every=20,
+    )
+    how = {"compiled": False, "bfloat16": options.bfloat16}
+    fit(head, loss, shards.batch, schedule, options.work / "head.pt", "head", **how)
+    save_head(head, vocabulary, target.config, options.out)
+
+
+def smollm2() -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
+    """Return the target, float32, and its tokenizer. Raises ModelError if its package is missing."""
+    file = local_gguf(SMOLLM2)
+    assert file is not None
+    with gguf_model.parsed_once():
+        what = gguf_model.arguments(file, gguf_model.config_in(file), torch.float32)
+        model = AutoModelForCausalLM.from_pretrained(**what).eval()
+        return model.requires_grad_(False), gguf_model.tokenizer_in(file)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

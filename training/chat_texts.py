@@ -1,0 +1,281 @@
+"""Conversations that a chat model writes by itself, with the states that an EAGLE-3 head learns from.
+
+The model continues its own template after the user's prefix, as in Magpie (Xu et al. 2024, arXiv 2406.08464), and then
+answers. Some user turns begin with given words or are given whole, so that they cover more tasks than a small model
+thinks of by itself. A shard is a function of the seed and its number.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, silu
+from tqdm import tqdm
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+from mars_viz.writer import replacing
+
+LONGEST = 384
+"""Tokens of a conversation, template included."""
+LONGEST_QUESTION = 96
+CONVERSATIONS = 256
+"""In a shard; they are written together."""
+CANDIDATES = 50
+"""Most likely tokens that are sampled from."""
+PROMPT_WEIGHT = 0.3
+"""Loss weight of the user's tokens; the answer's weigh 1."""
+OPENINGS = (
+    *["Write a short", "Write a Python function", "Write an email", "Write a poem", "Compose a blog post", "Draft a"],
+    *[
+        "Explain",
+        "Describe",
+        "Summarize",
+        "Compare",
+        "What is",
+        "What are",
+        "How do I",
+        "How does",
+        "Why",
+        "Who",
+        "When",
+    ],
+    *["Imagine you are", "Pretend to be", "You are a", "Give me", "List", "Suggest", "Create a", "Design", "Rewrite"],
+    *["Translate", "Classify", "Extract", "Given the following", "Read the following", "Solve", "Calculate", "If"],
+    *["Implement", "Fix the following code", "In SQL,", "In JavaScript,", "Tell me", "Can you", "I want", "My friend"],
+    *["Discuss", "Argue", "Outline", "Plan", "Recommend", "Analyze", "Identify", "Find", "Prove", "Let x", "The"],
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """One exchange, template included."""
+
+    tokens: Tensor
+    """int64 [n]."""
+    weights: Tensor
+    """float32 [n]; loss weight of predicting each token."""
+    states: Tensor
+    """bfloat16 [n, layers + 1, H]; the inputs of the chosen layers, then the last layer's normed output."""
+
+
+class Writer:
+    """A Llama target that reads one token per row at a time and returns its states."""
+
+    def __init__(self, model: LlamaForCausalLM, layers: Sequence[int], dtype: torch.dtype):
+        """`layers`: indices of the layers whose inputs are returned."""
+        config, self._dtype, self._wanted = model.config, dtype, tuple(layers)
+        self._epsilon, self._keys = config.rms_norm_eps, config.num_key_value_heads
+        self._size = config.hidden_size // config.num_attention_heads
+        self._embedding = model.get_input_embeddings().weight.float()
+        self._head, self._norm = model.lm_head.weight.to(dtype), model.model.norm.weight
+        self._layers = [
+            {
+                "norm": layer.input_layernorm.weight,
+                "qkv": self._joined(layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj),
+                "out": layer.self_attn.o_proj.weight.to(dtype),
+                "middle": layer.post_attention_layernorm.weight,
+                "gate_up": self._joined(layer.mlp.gate_proj, layer.mlp.up_proj),
+                "down": layer.mlp.down_proj.weight.to(dtype),
+            }
+            for layer in model.model.layers
+        ]
+        positions = torch.arange(LONGEST).unsqueeze(0)
+        self._cosine, self._sine = (each[0] for each in model.model.rotary_emb(self._embedding, positions))
+
+    def _joined(self, *parts: torch.nn.Linear) -> Tensor:
+        return torch.cat([part.weight for part in parts]).to(self._dtype)
+
+    def open(self, rows: int) -> None:
+        """Start `rows` empty texts."""
+        shape = (len(self._layers), 2, rows, self._keys, LONGEST, self._size)
+        self._cache, self._place = torch.empty(shape, dtype=self._dtype), 0
+
+    def keep(self, rows: Tensor) -> None:
+        """Go on with these rows only."""
+        self._cache = self._cache[:, :, rows]
+
+    def read(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits [B, V] after the tokens [B], and the states [B, layers + 1, H]."""
+        x, place, states = self._embedding[tokens], self._place, []
+        cosine, sine = self._cosine[place], self._sine[place]
+        for i, layer in enumerate(self._layers):
+            if i in self._wanted:
+                states.append(x)
+            qkv = linear(self._normed(x, layer["norm"]), layer["qkv"]).view(len(x), -1, self._size)
+            turned = qkv[:, : -self._keys].float()
+            half = self._size // 2
+            turned = turned * cosine + torch.cat([-turned[..., half:], turned[..., :half]], -1) * sine
+            cache = self._cache[i]
+            cache[0, :, :, place], cache[1, :, :, place] = turned[:, -self._keys :], qkv[:, -self._keys :]
+            queries = turned[:, : -self._keys].to(self._dtype).view(len(x), self._keys, -1, self._size)
+            mixed = scaled_dot_product_attention(queries, *cache[:, :, :, : place + 1])
+            x = x + linear(mixed.reshape(len(x), -1), layer["out"])
+            gate, up = linear(self._normed(x, layer["middle"]), layer["gate_up"]).chunk(2, -1)
+            x = x + linear(silu(gate) * up, layer["down"])
+        self._place += 1
+        normed = rms_norm(x, self._norm.shape, self._norm, self._epsilon)
+        return linear(normed.to(self._dtype), self._head).float(), torch.stack([*states, normed], 1).bfloat16()
+
+    def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
+        return rms_norm(x, weight.shape, weight, self._epsilon).to(self._dtype)
+
+
+class Template:
+    """The tokens of a chat template around a user's turn."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast):
+        self._tokenizer, mark = tokenizer, "\N{SNOWMAN}"
+        text = tokenizer.apply_chat_template(
+            [{"role": "user", "content": mark}], tokenize=False, add_generation_prompt=True
+        )
+        before, after = text.split(mark)
+        self.before, self.after = self.tokens(before), self.tokens(after)
+        self.end = self.after[0]
+        """Token that ends a turn."""
+
+    def tokens(self, text: str) -> list[int]:
+        """The ids of a text, without further special tokens."""
+        ids: list[int] = self._tokenizer(text, add_special_tokens=False).input_ids
+        return ids
+
+
+def conversations(writer: Writer, template: Template, questions: Sequence[str], seed: str) -> list[Conversation]:
+    """Return `CONVERSATIONS` of them: half answered greedily and half at temperature .7.
+
+    A tenth of the user turns are among `questions`, half begin with one of `OPENINGS`, and the others are the model's.
+    """
+    rng, generator = random.Random(seed), torch.Generator()
+    generator.manual_seed(rng.getrandbits(60))
+    rows = [_Row(template, rng, questions) for _ in range(CONVERSATIONS)]
+    finished: list[Conversation] = []
+    writer.open(len(rows))
+    states = torch.empty(0)
+    for place in tqdm(range(LONGEST), desc=f"conversations {seed}", mininterval=10):
+        logits, made = writer.read(torch.tensor([row.tokens[place] for row in rows]))
+        states = made.new_empty(len(rows), LONGEST, *made.shape[1:]) if place == 0 else states
+        states[:, place] = made
+        likely = logits.topk(CANDIDATES)
+        noise = torch.empty(likely.values.shape).exponential_(generator=generator).log()
+        warmth = torch.tensor([row.temperature for row in rows]).unsqueeze(1)
+        taken = (likely.values - warmth * noise).argmax(1, keepdim=True)  # Gumbel's trick
+        for row, token in zip(rows, likely.indices.gather(1, taken).flatten().tolist(), strict=True):
+            row.add(token, place + 1)
+        gone = [row.ended or place + 1 == LONGEST for row in rows]
+        if sum(gone) > len(rows) // 8 or place + 1 == LONGEST:
+            for i, row in enumerate(rows):
+                if gone[i] and row.answered:
+                    n = row.ended or LONGEST
+                    finished.append(Conversation(torch.tensor(row.tokens[:n]), row.weights(n), states[i, :n].clone()))
+            kept = torch.tensor([i for i, each in enumerate(gone) if not each])
+            rows = [row for row, each in zip(rows, gone, strict=True) if not each]
+            if not rows:
+                break
+            writer.keep(kept)
+            states = states[kept]
+    return finished
+
+
+class _Row:
+    """A conversation that is being written."""
+
+    def __init__(self, template: Template, rng: random.Random, questions: Sequence[str]):
+        kind = rng.random()
+        given = rng.choice(questions) if questions and kind < 0.1 else rng.choice(OPENINGS) if kind < 0.6 else ""
+        self._template, self._answering = template, bool(questions) and kind < 0.1
+        self.tokens = [*template.before, *template.tokens(given)]
+        self._answer = 0
+        if self._answering:
+            self._ask()
+        self._warmth = rng.choice((0.0, 0.7))
+        self.ended = 0
+        """Tokens before its end token, 0 if it goes on."""
+
+    @property
+    def answered(self) -> bool:
+        return 0 < self._answer < len(self.tokens) - 8
+
+    @property
+    def temperature(self) -> float:
+        return self._warmth if self._answering else 1.0
+
+    def _ask(self) -> None:
+        self._answering = True
+        self.tokens += self._template.after
+        self._answer = len(self.tokens)
+
+    def add(self, token: int, place: int) -> None:
+        """Take the token that the model chose for `place`, unless one is given there."""
+        if place < len(self.tokens):
+            return
+        if self.ended:
+            self.tokens.append(token)
+            return
+        question = place - len(self._template.before)
+        if not self._answering and (token == self._template.end or question >= LONGEST_QUESTION):
+            self._ask()
+            return
+        if self._answering and (token == self._template.end or self._repeats()):
+            self.ended = len(self.tokens)
+        self.tokens.append(token)
+
+    def _repeats(self) -> bool:
+        """Whether the last 48 tokens are those before them again."""
+        end = self.tokens[-48:]
+        return any(self.tokens[-48 - n : -n] == end for n in range(1, 33)) and len(self.tokens) - self._answer > 96
+
+    def weights(self, count: int) -> Tensor:
+        """Loss weights of the first `count` tokens."""
+        weights = torch.full((count,), PROMPT_WEIGHT)
+        weights[self._answer :] = 1.0
+        return weights
+
+
+def write_shards(
+    writer: Writer, template: Template, questions: Sequence[str], folder: Path, seed: int, numbers: Iterable[int]
+) -> None:
+    """Write the shards of these numbers that are not in `folder` yet."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in numbers:
+        path = folder / f"{number:04d}.pt"
+        if not path.exists():
+            made = conversations(writer, template, questions, f"{seed}:{number}")
+            kept = {name: torch.cat([getattr(each, name) for each in made]) for name in ("tokens", "weights", "states")}
+            with replacing(path) as file:
+                torch.save({**kept, "lengths": torch.tensor([len(each.tokens) for each in made])}, file)
+
+
+class Shards:
+    """The conversations in a folder, as batches for training."""
+
+    def __init__(self, folder: Path, seed: int):
+        self._seed, self._all = seed, []
+        for path in sorted(folder.glob("*.pt")):
+            shard = torch.load(path, mmap=True, weights_only=True)
+            parts = (shard[name].split(shard["lengths"].tolist()) for name in ("tokens", "weights", "states"))
+            self._all += [Conversation(*each) for each in zip(*parts, strict=True)]
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def counts(self, vocabulary: int) -> Tensor:
+        """How often each token is in an answer, int64 [vocabulary]."""
+        answers = torch.cat([each.tokens[each.weights == 1] for each in self._all])
+        return torch.bincount(answers, minlength=vocabulary)
+
+    def batch(self, step: int, rows: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Tokens [B, S], weights [B, S] and states [B, S, layers + 1, H] of conversations of similar lengths.
+
+        S is at most `length`; padding weighs 0.
+        """
+        rng = random.Random(f"{self._seed}:{step}")
+        some = sorted(rng.choices(self._all, k=4 * rows), key=lambda each: len(each.tokens))
+        first = rng.randrange(0, 4 * rows, rows)
+        some = some[first : first + rows]
+        parts = ([getattr(each, name)[:length] for each in some] for name in ("tokens", "weights", "states"))
+        tokens, weights, states = (torch.nn.utils.rnn.pad_sequence(part, batch_first=True) for part in parts)
+        return tokens, weights, states
