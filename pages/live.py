@@ -14,8 +14,6 @@ from mars_viz.ui.live.page_state import NEXT, RACES, TEXT, LivePageState, Wanted
 from mars_viz.ui.live.views import device, race, released, stream
 from mars_viz.ui.session import current_session
 
-VIEWS = {TEXT: Show.DECODE, RACES: Show.RACE}
-
 
 @faults.drawn
 def page() -> None:
@@ -25,23 +23,31 @@ def page() -> None:
     if st.query_params.get("view") == SAVED and current_session().arrives():
         st.switch_page("pages/runs.py")
     if desk.arrive(current_session(), st.query_params.to_dict()):
-        st.session_state["live-view"] = next(name for name, show in VIEWS.items() if show is desk.link.show)
+        st.session_state["live-view"] = TEXT if desk.link.show is Show.DECODE else RACES
     desk.settle()
     theme.title("Live", "Decode now, and see each round as it is verified")
     busy = desk.waits_for is not None
     settings, wanted = ask(desk)
     for sentence in desk.notices:
         theme.note(sentence)
-    st.session_state.setdefault("live-view", TEXT)
-    shown = st.segmented_control("Show", list(VIEWS), key="live-view", required=True, label_visibility="collapsed")
-    if busy and shown != TEXT:
-        faults.fragment(released, run_every=tab_jobs.pace())(desk, busy)
-    if shown == TEXT:
+    show = Show.DECODE if view(desk) == TEXT else Show.RACE
+    if show is Show.DECODE:
         faults.fragment(stream, run_every=tab_jobs.pace() if busy else None)(desk, busy)
     else:
+        if busy:
+            faults.fragment(released, run_every=tab_jobs.pace())(desk, busy)
         race(desk)
     device(desk, settings, wanted)
-    navigation.write_link(to_parameters(desk.address_of(VIEWS[shown or TEXT])))
+    navigation.write_link(to_parameters(desk.address_of(show)))
+
+
+def view(desk: LivePageState) -> str:
+    """Draw the switch between the decode and the races, and return the choice; without a decode there is none."""
+    if not desk.has_decode:
+        return RACES
+    st.session_state.setdefault("live-view", TEXT)
+    choice = st.segmented_control("Show", [TEXT, RACES], key="live-view", required=True, label_visibility="collapsed")
+    return choice or TEXT
 
 
 def ask(desk: LivePageState) -> tuple[Callable[[], Settings], Wanted]:

@@ -195,9 +195,9 @@ def test_a_lessons_figure_and_its_knob(tab: Page, address: str) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_choice_that_was_just_made_can_be_read(tab: Page, address: str, scheme: str) -> None:
-    page = settled(tab, f"{address}/live", scheme)
-    page.get_by_role("radio", name="Races").click()
-    page.wait_for_selector(".track-lane")
+    page = settled(tab, f"{address}/learn", scheme)
+    page.get_by_role("radio", name="2 · Rollback").click()
+    page.wait_for_selector("h2:has-text('2 ·')")
     page.wait_for_function(STILL)
     found = violations(page, *COLOURS)
     assert not found, in_words(found)

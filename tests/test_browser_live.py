@@ -247,10 +247,10 @@ def test_a_race_and_a_decode_stream_on_the_real_page(app: App, page: Page) -> No
     page.goto(f"{app.address}/live?tokens=24")
     page.get_by_role("button", name="Race now", exact=True).click()
     lanes = page.locator(".track-lane")
+    expect(page.get_by_text("Race, untimed")).to_be_visible()
     expect(lanes).to_have_count(3)
     expect(lanes.nth(0).locator(".r").first).to_be_visible()  # while the race goes on
-    assert lanes.nth(2).locator(".r").count() == 0
-    expect(page.get_by_text("Race, untimed")).to_be_visible()
+    expect(lanes.nth(2).locator(".r")).to_have_count(0)
     expect(page.locator(".race-sentence")).to_have_count(0)
     app.go_on.touch()
     sentence = page.locator(".race-sentence")
@@ -297,3 +297,24 @@ def test_a_tree_is_chosen_on_live_and_decoded(app: App, page: Page) -> None:
     run = load_run(entry.path)
     assert (run.settings.tree, run.settings.gamma) == ("dynamic:depth=3,topk=2", 6)
     assert any(round_.speculation.is_tree for round_ in run.rounds)
+
+
+def test_live_plays_its_recorded_race_once_and_a_race_of_ones_own_replaces_it(app: App, page: Page) -> None:
+    page.goto(f"{app.address}/live?tokens=24")
+    pause = page.get_by_role("button", name="Pause", exact=True)
+    expect(pause).to_be_visible()
+    expect(page.get_by_text("A recorded example")).to_be_visible()
+    assert page.locator(".r[data-state=ahead]").count() > 0
+    page.get_by_role("link", name="Runs", exact=True).click()
+    expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
+    page.get_by_role("link", name="Live", exact=True).click()
+    expect(page.locator(".race-sentence")).to_be_visible()
+    assert pause.count() == 0  # once is enough
+    page.emulate_media(reduced_motion="reduce")
+    page.reload()
+    expect(page.locator(".race-sentence")).to_be_visible()
+    assert pause.count() == 0 and page.locator(".r[data-state=ahead]").count() == 0
+    app.go_on.touch()
+    page.get_by_role("button", name="Race now", exact=True).click()
+    expect(page.get_by_text("A recorded example")).to_have_count(0)
+    expect(page.get_by_role("combobox", name="Race", exact=False)).to_have_value(re.compile("^Once upon a time"))

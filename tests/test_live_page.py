@@ -32,7 +32,7 @@ from mars_viz.ui.jobs.race_job import Raced, RaceJob
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.live import live_words
 from tests.factories import toy_run
-from tests.tabs import ROOT, settled
+from tests.tabs import ROOT, sent, settled
 from tests.test_pages import Script, button, notes
 from tests.test_race import toy_race
 from tests.test_ui_worker import until
@@ -137,7 +137,6 @@ def test_the_names_of_the_models_that_are_loaded_are_text(folder):
 
 def test_a_decode_streams_and_is_kept_and_opens_in_explore(folder):
     tab = opened()
-    assert "press Decode now" in notes(tab)
     assert [found.label for found in tab.button if found.proto.type == "primary"] == ["Decode now"]
     tab.text_area(key="prompt").set_value("hold <b>this</b>")
     press(tab, "Decode now")
@@ -205,10 +204,23 @@ def test_a_race_is_run_kept_and_replayed(folder):
     assert button(tab, "Explore")
 
 
-def test_where_no_race_was_run_the_recorded_one_is_replayed(folder):
-    tab = show(opened(), "Races")
-    assert tab.selectbox(key="race").value == "1-story"
-    assert button(tab, "Explore")
+def test_the_page_opens_on_the_recorded_race_playing_and_loads_no_model(folder):
+    save_race(toy_race(), folder / "races" / "mine")
+    tab = opened()
+    assert tab.selectbox(key="race").value == "1-story" and plays(tab)
+    assert "A recorded example" in captions(tab)
+    assert tab_jobs.shared_worker().models.status == Status()
+    settled(tab.selectbox(key="race").set_value("mine").run())
+    assert not plays(tab) and "A recorded example" not in captions(tab)
+
+
+def plays(tab: AppTest) -> bool:
+    """True if the page asks the browser to play the race by itself."""
+    return bool(next(data[0]["play"] for data in sent(tab) if "play" in data[0]))
+
+
+def captions(tab: AppTest) -> str:
+    return " ".join(caption.value for caption in tab.caption)
 
 
 def test_a_stopped_race_is_not_kept(folder):

@@ -19,9 +19,10 @@ OWN = ("race/listed", "race/clock", "race/track", "race/controls", "race/race")
 ELEMENT = Element("mars_viz_race", (*SHARED, *OWN), ("explorer/explorer", "race/race"))
 
 
-def replay(race: Race, *, key: str) -> None:
-    """Show a race as it ended, to be played, slowed and stopped by the reader."""
-    mount(ELEMENT, [race_payload(race)], key=key)
+def replay(race: Race, *, key: str, play: bool = False) -> None:
+    """Show a race as it ended, to be played, slowed and stopped by the reader; with `play` it plays once by itself
+    unless the browser asks for reduced motion."""
+    mount(ELEMENT, [race_payload(race) | {"play": play}], key=key)
 
 
 def growing(run: Run | None, prompt: str, *, job: str, key: str) -> None:

@@ -1,5 +1,7 @@
 // The way in: a race that is replayed by its recorded clock, or one lane that grows while it is decoded.
 
+const played = new Set(); // ids of the races that have played by themselves on this page
+
 class RaceView {
   constructor(parent) {
     this.clock = new Clock({ moved: (at) => this.show(at), turned: (playing) => this.controls.turned(playing) });
@@ -12,7 +14,7 @@ class RaceView {
     this.tracks = [];
   }
 
-  receive({ id, live, close, lanes, pieces, looks, prompt, board: end }) {
+  receive({ id, live, play, close, lanes, pieces, looks, prompt, board: end }) {
     themed(this.root);
     this.root.classList.toggle("close", close === true);
     if (id !== this.id) this.open(id, live, lanes, prompt, end);
@@ -22,6 +24,8 @@ class RaceView {
       this.clock.end = Math.max(...lanes.map((lane) => lane.rounds.at(-1)?.settled ?? 0));
       this.controls.open(this.clock.end);
       this.clock.seek(this.clock.end); // how it ended; Play begins it again
+      if (play && !played.has(id) && !matchMedia("(prefers-reduced-motion: reduce)").matches) this.clock.play();
+      played.add(id);
     }
   }
 

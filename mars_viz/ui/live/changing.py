@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -20,7 +20,6 @@ from mars_viz.runstore.store import LONGEST_TITLE
 from mars_viz.ui import theme, visitors
 from mars_viz.ui.live import live_words
 
-Width = Literal["content", "stretch"]
 COLUMNS = (6.0, 1.2, 1.2, 1.7)
 """Of a line: words, and three buttons."""
 
@@ -89,12 +88,12 @@ class Item:
         return self.store.makers.refusal(self.name, visitors.mark())
 
 
-def popover(place: DeltaGenerator, desk: ChangesOf, item: Item, unsettled: str = "", width: Width = "content") -> None:
-    """The button that opens what can be changed; `unsettled` says why that cannot be now."""
-    refused = unsettled or item.refusal
+def popover(place: DeltaGenerator, desk: ChangesOf, item: Item) -> None:
+    """Draw the button that opens the form in which the item is renamed or deleted."""
+    refused = item.refusal
     with place.popover(
         "Rename or delete", disabled=bool(refused), help=markdown(refused) or None,
-        key=f"change-{item.key}", on_change="rerun", width=width,
+        key=f"change-{item.key}", on_change="rerun",
     ):  # fmt: skip
         title = (item.title or item.heading)[:LONGEST_TITLE]
         st.text_input("Title", title, key=f"title-{item.key}", max_chars=LONGEST_TITLE)

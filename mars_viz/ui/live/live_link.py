@@ -137,7 +137,7 @@ class LiveView:
     run: str = links.text("run")
     """Name of the decode that is watched, or was; empty for none."""
     race: str = links.text("race")
-    """Name of the race that is shown; empty for the first."""
+    """Name of the race that is shown; empty for the recorded example."""
     settings: Settings = links.part(_settings, _written, default_factory=Settings)
     """How the next decode is to be made."""
     chat: bool = links.switch("chat")

@@ -67,7 +67,7 @@ class LivePageState:
     measured: bool = False
     """True once this tab has asked for one."""
     shown: str = ""
-    """The race that is shown, by its folder's name; empty for the first."""
+    """The race that was chosen or run last, by its folder's name; empty for the recorded example."""
     link: LiveView = field(default_factory=LiveView)
     """What the forms say, at first what the link asked for that opened the tab: they begin there on every visit, since
     Streamlit forgets them while another page is shown."""
@@ -129,6 +129,11 @@ class LivePageState:
             self.run = ""
 
     @property
+    def has_decode(self) -> bool:
+        """True if there is a decode to show, under way or over."""
+        return self.job is not None or self.recalled is not None
+
+    @property
     def decoded(self) -> Run | None:
         """The run that the page shows: the last decode once it is over, or a kept one."""
         return self.recalled if self.job is None else self.job.progress.run
@@ -141,11 +146,12 @@ class LivePageState:
 
     def address_of(self, show: Show) -> LiveView:
         """What a link says of the tab in a view: what is shown there, and in every view what is under way, since a tab
-        that is loaded anew finds its job by the link alone."""
+        that is loaded anew finds its job by the link alone. Names the view only if there is another one."""
         decodes = self.job is not None and not self.job.progress.state.finished
         run = self.address if decodes or show is Show.DECODE else ""
         shown = self.shown if show is Show.RACE else ""
-        return replace(self.link, show=show, run=run, race=self.racing if self.race is not None else shown)
+        race = self.racing if self.race is not None else shown
+        return replace(self.link, show=show if self.has_decode else Show.DECODE, run=run, race=race)
 
     def remember(self, prompt: str, settings: Callable[[], Settings], wanted: Wanted) -> None:
         """Take note of what the forms say; of those that cannot be read, what they said before stays."""

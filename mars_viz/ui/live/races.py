@@ -35,8 +35,9 @@ class Replay:
         return f"{entry.title} · {entry.manifest.target} on {short_device(entry.manifest.device)}"
 
     def landed(self, name: str) -> str:
-        """That name, or the first there is; empty where there is none."""
-        return name if name in self.entries else next(iter(self.entries), "")
+        """Return that name, or else the recorded example, or else any race; empty if there is none."""
+        recorded = (other for other in self.entries if not self.own(other))
+        return name if name in self.entries else next(recorded, next(iter(self.entries), ""))
 
     def opened(self, name: str) -> Race:
         """The race. Raises BadInput where it cannot be read."""

@@ -24,16 +24,15 @@ from mars_viz.ui.live.page_state import LivePageState, Wanted
 from mars_viz.ui.session import current_session
 from mars_viz.ui.under_way import progress_bar, stop_button
 
+EXAMPLE = "**A recorded example**: one prompt, decoded three ways. *Race now* does the same with yours."
+
 
 def stream(desk: LivePageState, busy: bool) -> None:
     """The decode: its numbers, its text, and a way to stop it; `busy` where the page was drawn while one went on."""
     job = desk.job
-    if job is None and desk.recalled is not None:
-        recalled(desk, desk.recalled)
-        return
     if job is None:
-        theme.note("Write a prompt and press Decode now: each round appears here as it is made.")
-        released(desk, busy)
+        if desk.recalled is not None:
+            recalled(desk, desk.recalled)
         return
     progress = job.progress
     state = progress.state
@@ -91,7 +90,10 @@ def race(desk: LivePageState) -> None:
     name = course.landed(desk.shown)
     if desk.shown and name != desk.shown:
         theme.note("There is no race of that name here; " + ("another is shown." if name else "run one first."))
-    desk.shown = name
+        desk.shown = ""
+    if name and not desk.shown:
+        st.caption(EXAMPLE)
+    above = st.container()
     left, right = st.columns([5.3, 4.7], vertical_alignment="center")
     deeds = right.container(horizontal=True, horizontal_alignment="right", gap="xsmall")  # one row, on a phone as well
     with deeds.popover("Open"):
@@ -101,27 +103,28 @@ def race(desk: LivePageState) -> None:
         theme.note("No race was run here yet. Choose a relaxed rule in Settings and press Race now.")
         return
     st.session_state["race"] = name
-    recorded = "" if course.own(name) else "This race comes with MARS Viz, and stays as it is."
-    changing.popover(deeds, desk, race_item(course.entries[name]), recorded)
+    if course.own(name):
+        changing.popover(deeds, desk, race_item(course.entries[name]))
     left.selectbox(
         "Race", list(course.entries), key="race", format_func=course.label, label_visibility="collapsed",
         on_change=lambda: setattr(desk, "shown", st.session_state["race"]),
     )  # fmt: skip
-    try:
-        opened = course.opened(name)
-    except BadInput as error:
-        theme.note(str(error))
-        return
-    raced(opened, name, deeds, course)
+    with above:
+        try:
+            opened = course.opened(name)
+        except BadInput as error:
+            theme.note(str(error))
+            return
+        raced(opened, name, deeds, course, play=not desk.shown)
 
 
 @faults.drawn
-def raced(opened: Race, name: str, deeds: DeltaGenerator, course: races.Replay) -> None:
+def raced(opened: Race, name: str, deeds: DeltaGenerator, course: races.Replay, *, play: bool) -> None:
     """A recorded race, and what can be done with it."""
     deeds.download_button("Download", lambda: course.zipped(name), f"{name}.zip", "application/zip", on_click="ignore")
     if deeds.button("Explore", help="Open the relaxed lane in Explore"):
         explore("", opened.relaxed)
-    replay(opened, key="race-replay")
+    replay(opened, key="race-replay", play=play)
     board = share.Table("What each lane took", f"{name}-race", lambda: race_frame(opened))
     share.tables([board], [run.settings.rule for run in (opened.strict, opened.relaxed)], "race-board")
 
