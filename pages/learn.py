@@ -16,6 +16,7 @@ from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.session import Session, current_session
 
 WATCH = "Watch a run"
+NARROWEST = 240  # pixels of a lesson's card
 
 
 @faults.drawn
@@ -52,6 +53,19 @@ def page() -> None:
         samples=lambda: library.samples_of(shelf),
     )
     look(room, lesson, shelf, told)
+    if lesson is None and not teach:
+        contents(desk)
+
+
+def contents(desk: LessonPageState) -> None:
+    """Draw every lesson with its point and the button that opens it."""
+    theme.section("Seven lessons, each with one thing to move")
+    with st.grid(4, min_column_width=NARROWEST, key="lessons"):
+        for number, lesson in enumerate(LESSONS, 1):
+            with st.container(border=True, height="stretch", gap="xxsmall"):
+                title = markdown(f"{number} · {lesson.title}")
+                st.button(title, key=f"lesson-{number}", type="tertiary", on_click=desk.turn_to, args=(number,))
+                st.caption(markdown(lesson.point))
 
 
 def land(session: Session, desk: LessonPageState, shelf: RunCatalogue, lesson: Lesson | None) -> None:
@@ -161,8 +175,8 @@ def look(room: LessonContext, lesson: Lesson | None, shelf: RunCatalogue, told: 
     write_address(room.desk)
     corner = None
     if not room.large:
-        left, corner = st.columns([9.6, 2.1], vertical_alignment="top")
-        with left:
+        corner = st.container(horizontal=True, vertical_alignment="top")
+        with corner.container():
             if lesson is None:
                 watch.caption(room)
             else:
@@ -172,7 +186,7 @@ def look(room: LessonContext, lesson: Lesson | None, shelf: RunCatalogue, told: 
     else:
         give(room, lesson, shelf)
     if corner is not None:  # last, so that the link says what the lesson's knobs say
-        with corner.popover("Teach", width="stretch"):
+        with corner.popover("Teach"):
             teaching(room.desk)
 
 

@@ -467,6 +467,7 @@ LEARN = (
     Control("button", "›", CLICK, (link("lesson"),), leaves=True),
     Control("button", "‹", CLICK, (link("lesson"),), leaves=True),
     Control("button", "Exit", CLICK, (link("teach"), seen("[data-testid=stSelectbox]")), leaves=True),
+    Control("button", "# · *", CLICK, (link("lesson"),), leaves=True),
     Control("radio", "Lesson › *", CLICK, (link("lesson"), MAIN), leaves=True),
     *choice("Run", link("run"), leaves=True),
 )

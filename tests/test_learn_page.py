@@ -38,6 +38,7 @@ from tests.tabs import sent
 ROOT = Path(__file__).parents[1]
 PATIENCE = 240.0  # seconds; only a hanging test waits as long
 EVERY = range(1, len(LESSONS) + 1)
+WATCHED = "Exact: the decisions of this text."  # the caption of the stepper
 
 
 def with_map(title: str, **settings: object) -> Run:
@@ -140,7 +141,9 @@ def test_a_run_that_lacks_what_a_lesson_needs_is_a_sentence_and_a_way_on(number)
 
 def test_the_page_opens_on_the_stepper_and_walks_through_the_lessons():
     tab = opened()
-    assert query(tab) == {"run": "a-greedy"} and "Keys:" in said(tab)
+    assert query(tab) == {"run": "a-greedy"} and WATCHED in said(tab)
+    opens = [button(tab, f"{number} · {LESSONS[number - 1].title}") for number in EVERY]
+    assert query(settled(opens[1].click().run()))["lesson"] == "2" and WATCHED not in said(tab)
     for number in EVERY:
         tab = settled(tab.button_group(key="learn-lesson").set_value(number).run())
         assert query(tab)["lesson"] == str(number)
@@ -284,7 +287,7 @@ def test_teacher_mode_hides_the_controls_and_leaves_the_lesson():
 )
 def test_a_bad_link_is_a_sentence_and_the_page(parameters, sentence):
     tab = opened(**parameters)
-    assert sentence in said(tab) and "<script>" not in said(tab) and "Keys:" in said(tab)
+    assert sentence in said(tab) and "<script>" not in said(tab) and WATCHED in said(tab)
 
 
 def test_a_step_beyond_the_end_is_the_last_one():

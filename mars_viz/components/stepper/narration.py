@@ -33,7 +33,7 @@ Words: TypeAlias = tuple[str | Quoted, ...]
 def start(run: Run, both: bool) -> Words:
     """Before the first round; the target's cache may be the only one."""
     prompt, hold = counted(len(run.prompt_ids), "token"), "Both caches hold" if both else "The target's cache holds"
-    return (f"The prompt has {prompt}. {hold} all but the last one. Press the right arrow key to go on.",)
+    return (f"The prompt has {prompt}. {hold} all but the last one. Press Play, or → for one step.",)
 
 
 def draft(index: int, speculation: Speculation, *, looked_up: bool) -> Words:

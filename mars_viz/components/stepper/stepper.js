@@ -15,7 +15,7 @@ class Stepper {
     });
     this.words = h("p", { class: "said", "aria-live": "polite" });
     this.root = h("div", { class: "explorer stepper", role: "region", "aria-label": "A run, step by step", tabindex: "0" },
-      this.words, this.stage.element, h("div", { class: "caches" }, this.target.element, this.drafter.element), this.controls.element);
+      this.words, this.controls.element, this.stage.element, h("div", { class: "caches" }, this.target.element, this.drafter.element));
     this.typed = (event) => this.key(event);
     document.addEventListener("keydown", this.typed);
     parent.append(this.root);

@@ -15,6 +15,12 @@ from mars_viz.ui.lessons.page_state import write_address
 from mars_viz.words import setting
 
 
+KEYS = (
+    "Keys: ←\u00a0→ one step, ↑\u00a0↓ one round, space play or pause, x next rejection, k next relaxed keep, d next "
+    "divergence from strict."
+)
+
+
 def watch(room: LessonContext, run: Run, key: str) -> None:
     """Play a run; where it stands becomes part of the address."""
     frame = stepper(run, frame=room.desk.view.frame or 0, key=f"stepper-{key}", large=room.large)
@@ -39,18 +45,13 @@ def at_dial(room: LessonContext) -> tuple[Run, str]:
 
 
 def caption(room: LessonContext) -> None:
-    """What run it is, and which keys do what."""
+    """What run it is, with the keys as its help."""
     run, _ = cached(room)
     rule, settings = rule_named(run.settings.rule), run.settings
     at = "" if rule.dial is None or settings.dial is None else f" at {setting(rule.dial.symbol, settings.dial)}"
-    if not room.large:
-        drafts = settings.draft if settings.drafts_trees else f"blocks of {settings.gamma} tokens"
-        words = (
-            f"{rule.title}{at}, {drafts}, temperature {settings.temperature:g}. Exact: "
-            "these are the decisions of this text. Keys: ←\u00a0→ one step, ↑\u00a0↓ one round, space play or pause, "
-            "x next rejection, k next relaxed keep, d next divergence from strict."
-        )
-        st.caption(markdown(words))
+    drafts = settings.draft if settings.drafts_trees else f"blocks of {settings.gamma} tokens"
+    words = f"{rule.title}{at}, {drafts}, temperature {settings.temperature:g}. Exact: the decisions of this text."
+    st.caption(markdown(words), help=KEYS)
 
 
 def show(room: LessonContext) -> None:
