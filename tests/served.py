@@ -47,15 +47,23 @@ def serving(script: Path, *, patience: float = PATIENCE, before: Path | None = N
 
     A folder `before` comes first on the server's import path, so a `sitecustomize.py` in it runs as the server starts.
     """
+    paths = os.pathsep.join(str(folder) for folder in (before, ROOT, ROOT / "tests") if folder)
+    options = ["--server.headless=true", "--server.fileWatcherType=none", "--server.port"]
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    with running(["-m", "streamlit", "run", str(script), *options], environment, patience) as server:
+        yield server
+
+
+@contextmanager
+def running(command: list[str], environment: dict[str, str], patience: float = PATIENCE) -> Iterator[Server]:
+    """Run a server's Python command, which ends with the option that names its port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    paths = os.pathsep.join(str(folder) for folder in (before, ROOT, ROOT / "tests") if folder)
-    options = ["--server.headless=true", f"--server.port={port}", "--server.fileWatcherType=none"]
-    command = [sys.executable, "-m", "streamlit", "run", str(script), *options]
-    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+        port = str(free.getsockname()[1])
     with tempfile.TemporaryFile() as log:
-        server = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=log)
+        server = subprocess.Popen(
+            [sys.executable, *command, port], cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=log
+        )
         try:
             _wait(server, f"http://localhost:{port}/_stcore/health", patience)
             yield Server(f"http://localhost:{port}", server, lambda: os.pread(log.fileno(), 1 << 20, 0).decode())

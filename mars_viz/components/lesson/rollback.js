@@ -13,7 +13,7 @@ class Rollback {
     const here = prices.find((price) => price.gamma === gamma);
     this.chart.show({
       title: here.title,
-      key: [["■", INK.quiet, "kept"], ["■", INK.rejected, "rolled back (exact)"], ["above:", INK.quiet, "target passes"]],
+      key: [["■", INK.quiet, "kept"], ["■", INK.rejected, "rolled back (exact)"], ["above:", INK.text, "target passes"]],
       x: { low: -0.6, high: gammas.length - 0.4, name: "γ, draft length", names: gammas.map(String) },
       y: { low: 0, high: top, name: "drafted tokens" },
       marks: prices.flatMap((price, place) => [
