@@ -25,7 +25,7 @@ from mars_viz.speculators.names import check_controller, check_trees, never_stop
 from mars_viz.ui import decode_form, visitors
 from mars_viz.ui.classroom import admission, rights
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, Ways
+from mars_viz.ui.jobs.decode_job import MAPPING_SECONDS, Decoded, DecodeJob, Ways
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.jobs.model_process import ModelProcess
 from mars_viz.ui.jobs.models import models_that_made
@@ -162,7 +162,10 @@ def why_not_mapped(session: Session, run: Run) -> str:
         return "This run has no dial map: away from its own setting, blocks are judged on the recorded text."
     if run.dial_map.complete:
         return ""
-    return f"{_share(run.dial_map.known)} Elsewhere blocks are judged on the recorded text."
+    return (
+        f"{_share(run.dial_map.known)} Elsewhere blocks are judged on the recorded text. Continue maps for "
+        f"{MAPPING_SECONDS / 60:g} minutes more, or until all is known."
+    )
 
 
 def go_on_mapping(session: Session, run: Run, over: str = "") -> None:

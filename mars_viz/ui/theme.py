@@ -72,7 +72,7 @@ button[kind="primary"]:not(:disabled):hover { background: #005F95; border-color:
 .mv-line { margin: 0; overflow-wrap: anywhere; }
 .mv-line small { display: block; opacity: .7; }
 .mv-small { margin: 0; font-size: .85rem; opacity: .8; overflow-wrap: anywhere; }
-.stApp .mv-numbers { display: flex; flex-wrap: wrap; gap: .2rem 0; margin: 0; padding: 0; }
+dl.mv-numbers.mv-numbers { display: flex; flex-wrap: wrap; gap: .2rem 0; margin: 0; padding: 0; }
 .mv-numbers { font-variant-numeric: tabular-nums; }
 .mv-numbers > div { min-width: 5.5rem; margin-right: 2rem; cursor: help; }
 .mv-numbers dt { font-size: .8rem; opacity: .7; font-weight: 400; }

@@ -14,7 +14,6 @@ from mars_viz.ui.lessons.base import Fold, LessonContext
 from mars_viz.ui.lessons.page_state import write_address
 from mars_viz.words import setting
 
-
 KEYS = (
     "Keys: ←\u00a0→ one step, ↑\u00a0↓ one round, space play or pause, x next rejection, k next relaxed keep, d next "
     "divergence from strict."
