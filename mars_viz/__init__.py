@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mars_viz.backend_choice import backend
+    from mars_viz.chat import Exchange, History
     from mars_viz.dialmap import DialMap
     from mars_viz.figures import plotted as plotted
     from mars_viz.figures import plotted_map as plotted_map
@@ -24,10 +25,23 @@ if TYPE_CHECKING:
     from mars_viz.runfiles import save_run as save_run
 
 __version__ = "0.1.0"
-__all__ = ["DialMap", "Run", "Settings", "backend", "dial_map", "load_run", "record", "record_all"]
+__all__ = [
+    "DialMap",
+    "Exchange",
+    "History",
+    "Run",
+    "Settings",
+    "backend",
+    "dial_map",
+    "load_run",
+    "record",
+    "record_all",
+]
 
 _HOMES = {
     "DialMap": "mars_viz.dialmap",
+    "Exchange": "mars_viz.chat",
+    "History": "mars_viz.chat",
     "backend": "mars_viz.backend_choice",
     "dial_map": "mars_viz.record_map",
     "record": "mars_viz.recording",

@@ -112,8 +112,11 @@ NUMBERS: Mapping[str, Mapping[str, Bounds]] = {
 }
 """Of every number by its record and field; of lists and tables each number of them."""
 
-OWN_LENGTHS = {("Manifest", "prompt"), ("Settings", "stop")}
-"""Texts that have a bound elsewhere: a prompt is as long as its file allows, stop strings are `Settings`'s to check."""
+OWN_LENGTHS = {
+    *(("Manifest", "prompt"), ("History", "system"), ("Exchange", "prompt"), ("Exchange", "answer")),
+    ("Settings", "stop"),
+}
+"""Texts that have a bound elsewhere: a conversation is as long as its file allows, `Settings` checks stop strings."""
 
 
 def check(record: Any, where: str) -> None:

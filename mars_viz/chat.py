@@ -1,11 +1,12 @@
-"""A prompt, and what stands before it in a conversation. Knows texts only."""
+"""A prompt and the conversation before it. Knows texts only."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mars_viz.errors import PromptError
+from mars_viz.errors import PromptError, SettingError
+
+CUT_OFF = "The answer was cut off before its end token, and goes into the conversation as it is."
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,21 +14,20 @@ class Exchange:
     """A turn that has its answer."""
 
     prompt: str
-    """What was asked."""
     answer: str
-    """What the model wrote after it."""
 
 
 @dataclass(frozen=True, slots=True)
-class System:
-    """A system message."""
+class History:
+    """What comes before a prompt in its conversation."""
 
-    text: str
-    """Never blank."""
+    system: str = ""
+    """The system prompt; empty for none."""
+    turns: tuple[Exchange, ...] = ()
+    """The earlier turns, in order."""
 
 
-History = tuple[System | Exchange, ...]
-"""The messages before a prompt: at most one system message, then turns in order."""
+NO_HISTORY = History()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,42 +35,56 @@ class EncodedPrompt:
     """A prompt as a model gets it."""
 
     prompt: str
-    """What is asked now."""
-    history: History = ()
-    """The system message and the earlier turns."""
+    history: History = NO_HISTORY
 
 
 def messages_of(history: History, prompt: str) -> list[dict[str, str]]:
-    """The conversation as a chat template takes it: the user's turns and the assistant's in turn, the prompt last."""
-    return [{"role": role, "content": text} for role, text in [*_said(history), ("user", prompt)]]
+    """Return the conversation as a chat template takes it, the prompt last."""
+    return [{"role": role, "content": text} for role, text in [*_texts(history), ("user", prompt)]]
 
 
 def in_plain_text(history: History, prompt: str) -> str:
-    """The conversation for a model without a chat template: the system message, every earlier turn and its answer,
-    without the blanks around them, then the prompt as it is, a blank line between any two; no names of roles, and
-    nothing for an empty answer."""
-    return "\n\n".join([*filter(None, (text.strip() for _, text in _said(history))), prompt])
+    """Return the conversation for a model without a chat template: the stripped texts and then the prompt as it is,
+    with a blank line between any two and without roles and empty answers."""
+    return "\n\n".join([*filter(None, (text.strip() for _, text in _texts(history))), prompt])
 
 
-def _said(history: History) -> Iterator[tuple[str, str]]:
+def _texts(history: History) -> list[tuple[str, str]]:
     """Each role with its text."""
-    for each in history:
-        if isinstance(each, System):
-            yield "system", each.text
-        else:
-            yield "user", each.prompt
-            yield "assistant", each.answer
+    turns = [(("user", each.prompt), ("assistant", each.answer)) for each in history.turns]
+    return [("system", history.system)] * bool(history.system) + [text for turn in turns for text in turn]
 
 
 def check_prompt(prompt: str) -> None:
-    """Raise BadInput, with the remedy, for what is no prompt to any model."""
-    if not isinstance(prompt, str):
-        raise PromptError(f"The prompt is {prompt!r}; it must be a text.")
+    """Raise PromptError for what is no prompt to any model."""
+    _check_text(prompt, "prompt")
     if not prompt.strip():
         raise PromptError("The prompt is empty; write at least one word.")
+
+
+def checked_system(system: str, chat: bool | None) -> str:
+    """Return the system prompt, empty if it is blank. Raises BadInput for what is no text, and if `chat` switches the
+    chat template off."""
+    _check_text(system, "system prompt")
+    if system.strip() and chat is False:
+        raise SettingError(
+            "A system prompt goes through the chat template, which is off (--no-chat). Leave one of the two out."
+        )
+    return system if system.strip() else ""
+
+
+def check_template(system: str, has_template: bool, model: str) -> None:
+    """Raise SettingError for a system prompt to a model without a chat template."""
+    if system and not has_template:
+        raise SettingError(f"{model} has no chat template, so it takes no system prompt. Leave the system prompt out.")
+
+
+def _check_text(text: str, what: str) -> None:
+    if not isinstance(text, str):
+        raise PromptError(f"The {what} is {text!r}; it must be a text.")
     try:
-        prompt.encode()
+        text.encode()
     except UnicodeEncodeError as error:  # half a surrogate pair is what an unreadable byte becomes
         raise PromptError(
-            f"The prompt holds what is no character, at place {error.start + 1}; write it as UTF-8 text."
+            f"The {what} holds what is no character, at place {error.start + 1}; write it as UTF-8 text."
         ) from error

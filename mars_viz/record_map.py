@@ -8,10 +8,19 @@ from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING
 
+from mars_viz.chat import NO_HISTORY, History
 from mars_viz.controllers import NONE, control_named
 from mars_viz.dialmap import Budget, DialMap, MapProgress, Span, controller_span, explore, span_of
 from mars_viz.errors import EvidenceError, PromptError, SettingError
-from mars_viz.recording import Completing, Prompt, Recording, given_or_loaded, nothing_waits, tree_of
+from mars_viz.recording import (
+    Completing,
+    Prompt,
+    Recording,
+    checked_history,
+    given_or_loaded,
+    nothing_waits,
+    tree_of,
+)
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, stops
 from mars_viz.run_with_map import known_answers
@@ -49,6 +58,8 @@ def dial_map(
     device: str = "auto",
     dtype: str = "auto",
     chat: bool | None = None,
+    system: str = "",
+    history: History = NO_HISTORY,
     budget: Budget | None = None,
 ) -> DialMap:
     """Every text that the rule's dial can make of `prompt` between `low` and `high` (None: the dial's ends), exactly.
@@ -84,8 +95,9 @@ def dial_map(
             "A map over the rule's dial is not at one value of it; leave dial out, or give low and high."
         )
     settings, span = mapping_of(settings, over, low, high, gammas or (settings.gamma,))
+    history = checked_history(prompt, system, history, chat)
     models = given_or_loaded(backend, target, drafter, device, dtype)
-    return Mapping(models, prompt, settings, span, chat=chat, budget=budget).finish()
+    return Mapping(models, prompt, settings, span, chat=chat, history=history, budget=budget).finish()
 
 
 def mapping_of(
@@ -116,6 +128,7 @@ class Mapping:
         *,
         chat: bool | None = None,
         title: str = "",
+        history: History = NO_HISTORY,
         budget: Budget | None = None,
         run: Run | None = None,
     ):
@@ -146,7 +159,7 @@ class Mapping:
                 "This run was made with other weights than those at hand, or in another dtype, so its map cannot be "
                 "made here. Decode its prompt again, and map that."
             )
-        self._recording = Recording(backend, prompt, settings, chat=chat, title=title)
+        self._recording = Recording(backend, prompt, settings, chat=chat, title=title, history=history)
         self._backend, self._settings, self._span, self._budget = backend, settings, span, budget
         if run is not None and run.prompt_ids != self._recording.prompt_ids:
             raise PromptError(

@@ -10,9 +10,9 @@ from itertools import islice
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from mars_viz.chat import History, check_prompt
+from mars_viz.chat import NO_HISTORY, History, check_prompt, check_template, checked_system
 from mars_viz.controllers import NONE
-from mars_viz.errors import BadInput, SettingError
+from mars_viz.errors import BadInput, PromptError, SettingError
 from mars_viz.records import Round, Speculation, emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, joined, stops
@@ -50,6 +50,8 @@ def record(
     device: str = "auto",
     dtype: str = "auto",
     chat: bool | None = None,
+    system: str = "",
+    history: History = NO_HISTORY,
 ) -> Run:
     """Decode `prompt` speculatively and return everything that happened.
 
@@ -61,7 +63,8 @@ def record(
     'dynamic:depth=6,topk=4,nodes=16' (None: the backend's, else chains), `controller` what cuts them short, such as
     'svip:0.3' (see `controllers`; the models draft all γ tokens all the same), `stop` a text that ends decoding with
     the token that completes it, or several, `chat` whether the prompt goes through the target's chat template (None: if
-    there is one).
+    there is one), `system` a system prompt, `history` the conversation that the prompt continues, such as
+    `run.conversation` of an earlier run.
     Raises BadInput, with the remedy, for anything that cannot be done.
     """
     tree = tree_of(tree, backend)
@@ -79,10 +82,19 @@ def record(
         stop=stops(stop),
     )
     rule_named(rule).checked_dial(dial)  # before the models are loaded, as are prompt and names
+    history = checked_history(prompt, system, history, chat)
+    models = given_or_loaded(backend, target, drafter, device, dtype)
+    return Recording(models, prompt, settings, chat=chat, history=history).finish()
+
+
+def checked_history(prompt: Prompt, system: str, history: History, chat: bool | None) -> History:
+    """Return the history with `system`, if given, as its system prompt. Raises BadInput for a prompt and a system
+    prompt that no model takes."""
     if isinstance(prompt, str) or not isinstance(prompt, Sequence):
         check_prompt(prompt)
-    models = given_or_loaded(backend, target, drafter, device, dtype)
-    return Recording(models, prompt, settings, chat=chat).finish()
+    elif system.strip() or history != NO_HISTORY:
+        raise PromptError("A prompt of token ids has no system prompt and no history; give the prompt as text.")
+    return replace(history, system=checked_system(system or history.system, chat))
 
 
 def tree_of(tree: str | None, backend: Backend | None) -> str:
@@ -159,6 +171,7 @@ class Recording:
         history: History = (),
     ):
         """Tokenise the prompt, after the turns before it, and check it against the context. Raises BadInput."""
+        check_template(history.system, backend.uses_template(chat), backend.target.name)
         rule = rule_named(settings.rule)
         self._rule = rule
         self._settings = replace(settings, dial=rule.checked_dial(settings.dial))
@@ -168,7 +181,7 @@ class Recording:
         self._backend = backend
         self.prompt_ids = backend.prompt_ids(prompt, settings, history, chat=chat)
         read = prompt if isinstance(prompt, str) else joined(map(backend.tokenizer.pieces.__getitem__, self.prompt_ids))
-        self._prompt, self._title = read, title
+        self._prompt, self._title, self._history = read, title, history
         self._chat = chat if isinstance(prompt, str) else False
         self._rounds: list[Round] = []
         self._complete: Completing = nothing_waits
@@ -221,6 +234,7 @@ class Recording:
             pieces=self._backend.pieces_of(ids),
             title=self._title,
             prompt=self._prompt,
+            history=self._history,
         )
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import mars_viz
 from mars_viz.bounds import NUMBERS, shortened
+from mars_viz.chat import Exchange, History
 from mars_viz.controllers import NONE, Control, control_named
 from mars_viz.errors import SettingError
 from mars_viz.records import Round
@@ -248,6 +249,8 @@ class Run:
     """A line for lists; the start of the prompt where empty."""
     prompt: str = ""
     """The prompt as the user gave it."""
+    history: History = History()
+    """What came before the prompt in its conversation."""
     tags: tuple[str, ...] = ()
     """Words that people put to it, to find it again; see `runfiles.tags`."""
     dial_map: mars_viz.DialMap | None = None
@@ -286,6 +289,18 @@ class Run:
     def text(self) -> str:
         """The emitted text, control tokens left out."""
         return self.decode(self.token_ids)
+
+    @property
+    def ended(self) -> bool:
+        """True if the text ends with a token that ends texts."""
+        return bool(self.token_ids) and self.token_ids[-1] in self.provenance.eos_ids
+
+    @property
+    def conversation(self) -> History:
+        """What comes before the next turn: the history, this prompt, and its answer without the end token."""
+        answer = self.decode(self.token_ids[:-1] if self.ended else self.token_ids)
+        answer = answer if self.ended else answer.rstrip("\ufffd")  # the last character may be cut in two
+        return replace(self.history, turns=(*self.history.turns, Exchange(self.prompt, answer)))
 
     @property
     def tau(self) -> float:

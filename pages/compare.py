@@ -141,7 +141,8 @@ def controls(session: Session, memory: Comparison, run: Run) -> None:
 def another_rule(session: Session, run: Run) -> None:
     """Decode the prompt with a rule of which there is no run yet."""
     reason = tab_jobs.why_not_again(session, run)
-    prompt, settings, chat = run.prompt, run.settings, bool(run.provenance.chat)  # a button is to hold no run
+    prompt, settings = run.prompt, run.settings  # a button is to hold no run
+    chat, history = bool(run.provenance.chat), run.history
     left, middle, right = st.columns([3.6, 5.8, 2.6], vertical_alignment="bottom", gap="medium")
     rule = RULES[
         str(
@@ -164,7 +165,7 @@ def another_rule(session: Session, run: Run) -> None:
         width="stretch",
         help=markdown(reason) or "The same prompt and settings otherwise",
         on_click=lambda: tab_jobs.start(
-            session, prompt, lambda: replace(settings, rule=rule.name, dial=dial), chat=chat
+            session, prompt, lambda: replace(settings, rule=rule.name, dial=dial), chat=chat, history=history
         ),
     )
 

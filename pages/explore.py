@@ -11,6 +11,7 @@ from streamlit.delta_generator import DeltaGenerator
 from mars_viz import figures
 from mars_viz.analysis.map_grid import map_grid
 from mars_viz.analysis.positions import positions
+from mars_viz.chat import History
 from mars_viz.components.explorer import ExplorerState, explorer, recorded_at
 from mars_viz.components.explorer.pins import Pins
 from mars_viz.components.mount import first_painted
@@ -135,7 +136,7 @@ def prompt(session: Session, run: Run | None) -> None:
     models = session.models
     start = (run.prompt if run else "") or decode_form.EXAMPLE
     text = decode_form.prompt_box(pair=models_form.not_built_in(models), start=start, follows=True)
-    chat = decode_form.chat_switch()
+    chat, system = decode_form.chat_fields(tab_jobs.has_template(models))
     act = st.container()  # above the settings, which are long
     with st.expander("Settings"):
         settings = decode_form.settings_fields(decode_form.drafting(decode_form.START, models.tree), shown=run)
@@ -149,7 +150,7 @@ def prompt(session: Session, run: Run | None) -> None:
             f"Decode this prompt and open what it becomes; it is kept on this server, for {rights.who_sees()}"
         ),
     ):
-        tab_jobs.start(session, text, settings, models, chat=chat)
+        tab_jobs.start(session, text, settings, models, chat=chat, history=History(system))
         st.rerun()
 
 
@@ -241,6 +242,12 @@ def look(session: Session, run: Run, pair: Beside | None, shelf: library.RunCata
     dial, gamma, made = state.dial, state.gamma, whole_controller_map(run)
     if view.cuts and dial is not None and made is not None:
         run, dial, gamma = made.at(dial), run.settings.dial, None
+    on_screen, _ = shown(run, dial, gamma or run.settings.gamma)
+    text, models = tab_jobs.follow_up(session, on_screen)
+    if text:
+        how = {"chat": run.provenance.chat, "history": on_screen.conversation}
+        tab_jobs.start(session, text, lambda: on_screen.settings, models, **how)
+        st.rerun()
     share.offer(run, dial, gamma, state.overlay)
     folded = st.expander("Figures", expanded=True, key="figures", on_change="rerun")
     if folded.open:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from mars_viz.chat import History
 from mars_viz.run import Settings
 from mars_viz.ui import decode_form, faults, models_form, navigation, tab_jobs, theme
 from mars_viz.ui.links import to_parameters
@@ -59,12 +60,13 @@ def ask(desk: LivePageState) -> tuple[Callable[[], Settings], Wanted]:
     left, middle, right = st.columns([6.6, 1.8, 2.0], vertical_alignment="center")
     with left:
         text = decode_form.prompt_box(pair=models_form.not_built_in(models), start=desk.opening)
-        chat = decode_form.chat_switch(desk.link.chat)
+        template = tab_jobs.has_template(models)
+        chat, system = decode_form.chat_fields(template, desk.link.chat, desk.link.system)
     with middle, st.popover("Settings", width="stretch"):
         start = decode_form.drafting(desk.link.settings, models.tree)
         settings = decode_form.settings_fields(start, desk.decoded)
         decode_form.keep_shape(settings)
-    wanted = Wanted(models, chat)
+    wanted = Wanted(models, chat, History(system))
     desk.remember(text, settings, wanted)
     with right:
         if st.button("Decode now", type="primary", width="stretch", help="Shows each round as soon as it is verified"):

@@ -13,7 +13,7 @@ from typing import Any
 from factories import toy_map, toy_run
 from sweep_cases import COSTS
 
-from mars_viz.chat import History
+from mars_viz.chat import NO_HISTORY, History
 from mars_viz.dialmap import span_of
 from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptItem, PromptSet
@@ -131,7 +131,7 @@ class HostileWords(Words):
 
     has_template = False
 
-    def encode(self, prompt: str, history: History = (), *, chat: bool | None = None) -> tuple[int, ...]:
+    def encode(self, prompt: str, history: History = NO_HISTORY, *, chat: bool | None = None) -> tuple[int, ...]:
         if prompt == self._refused:
             raise BadInput(self._attacker.text("error"))
         return super().encode(prompt, history, chat=chat)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mars_viz import trees
-from mars_viz.chat import History, in_plain_text
+from mars_viz.chat import NO_HISTORY, History, in_plain_text
 from mars_viz.errors import BadInput
 from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.run import Piece, Settings
@@ -104,7 +104,7 @@ class Words:
 
     has_template = False
 
-    def encode(self, prompt: str, history: History = (), *, chat: bool | None = None) -> Prefix:
+    def encode(self, prompt: str, history: History = NO_HISTORY, *, chat: bool | None = None) -> Prefix:
         prompt = in_plain_text(history, prompt)
         if len(prompt) > self._letters:
             raise BadInput(

@@ -16,7 +16,7 @@ import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from mars_viz import demo
-from mars_viz.chat import System
+from mars_viz.chat import History
 from mars_viz.errors import BadInput
 from mars_viz.record_map import dial_map
 from mars_viz.recording import Recording, record
@@ -197,8 +197,8 @@ def test_a_template_that_takes_no_system_message_is_a_sentence(folder: Path) -> 
     pair.tokenizer.library.chat_template = (
         "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}ok"
     )
-    with pytest.raises(BadInput, match="cannot take this prompt .System role not supported"):
-        pair.tokenizer.encode("Hi", (System("Be brief."),), chat=True)
+    with pytest.raises(BadInput, match="takes no system prompt .System role not supported"):
+        pair.tokenizer.encode("Hi", History("Be brief."), chat=True)
     assert pair.tokenizer.encode("Hi", chat=True) == pair.tokenizer.encode("ok", chat=False)[1:]
 
 

@@ -15,7 +15,7 @@ from factories import ToySpeculator
 from sweep_cases import SETTINGS
 
 from mars_viz import cli
-from mars_viz.chat import Exchange, History, System, in_plain_text, messages_of
+from mars_viz.chat import Exchange, History, in_plain_text, messages_of
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptItem, PromptSet, Turns, load_prompts
@@ -76,18 +76,19 @@ def test_every_turn_is_what_independent_walks_after_the_targets_own_answers_are(
     result = sweep(tmp_path / "sweep", prompts, settings).finish()
     assert list(result.prompts["id"]) == ["q0/1", "q0/2", "q1", "q2/1", "q2/2", "q2/3", "q3/1", "q3/2", "q4"]
     dials = np.append(np.random.default_rng(0).uniform(0, 1, 8), result.edges[:-1])
-    rows, history, lengths = result.rows(dials), (), set()
+    rows, history, lengths = result.rows(dials), History(), set()
     for place, item in enumerate(prompts.items):
-        history = history if item.turn > 1 else ()
+        history = history if item.turn > 1 else History()
         for dial, row in zip(dials.tolist(), rows[place], strict=True):
             rounds = alone(item.prompt, history, settings, dial, settings.rule)
             assert result.lines["tokens"][row] == sum(len(r.token_ids) for r in rounds)
             assert result.lines["rounds"][row] == len(rounds)
             lengths.add(len(rounds))
         own = emitted(alone(item.prompt, history, settings, None, "strict"))
-        history = (*history, Exchange(item.prompt, joined(map(table_backend().tokenizer.pieces.__getitem__, own))))
+        answer = joined(map(table_backend().tokenizer.pieces.__getitem__, own))
+        history = History(turns=(*history.turns, Exchange(item.prompt, answer)))
         assert result.prompts["target_right"][place] == (
-            -1 if item.answer is None else f" {item.answer} " in f"{history[-1].answer} "
+            -1 if item.answer is None else f" {item.answer} " in f"{answer} "
         )
     assert len(lengths) > 2
 
@@ -243,13 +244,13 @@ def test_a_wall_clock_check_takes_one_turn_of_a_question(tmp_path: Path) -> None
     chosen = to_time(result, prompts, 50)
     assert [each.prompt for each in chosen] == [f"question {n}, turn {t}" for n, t in enumerate([1, 2, 1, 1, 1, 3])]
     told = open_store(tmp_path / "sweep").told(0, len(prompts))
-    assert chosen[0].history == ()
-    assert chosen[1].history == (Exchange("question 1, turn 1", told[2].answer),)
-    assert len(chosen[5].history) == 2
+    assert chosen[0].history == History()
+    assert chosen[1].history == History(turns=(Exchange("question 1, turn 1", told[2].answer),))
+    assert len(chosen[5].history.turns) == 2
 
 
 def test_history_in_messages_and_in_plain_text() -> None:
-    history = (Exchange("Hello.\n", " Hi! "), Exchange("Who?", "  "))
+    history = History(turns=(Exchange("Hello.\n", " Hi! "), Exchange("Who?", "  ")))
     assert messages_of(history, "Bye ") == [
         {"role": "user", "content": "Hello.\n"},
         {"role": "assistant", "content": " Hi! "},
@@ -258,7 +259,7 @@ def test_history_in_messages_and_in_plain_text() -> None:
         {"role": "user", "content": "Bye "},
     ]
     assert in_plain_text(history, "Bye\n") == "Hello.\n\nHi!\n\nWho?\n\nBye\n"
-    assert in_plain_text((), " as it is ") == " as it is "
+    assert in_plain_text(History(), " as it is ") == " as it is "
 
 
 def test_a_later_turn_stands_behind_the_one_before_it() -> None:
@@ -312,7 +313,7 @@ def test_a_system_message_stands_before_every_turn(tmp_path: Path) -> None:
     prompts = PromptSet("talks", tuple(replace(item, system="Be brief.") for item in plain.items))
     result = sweep(tmp_path / "sweep", prompts).finish()
     first, second = open_store(tmp_path / "sweep").told(0, 2)
-    opening = (System("Be brief."),)
+    opening = History("Be brief.")
     own = [
         joined(
             map(
@@ -322,14 +323,14 @@ def test_a_system_message_stands_before_every_turn(tmp_path: Path) -> None:
         )
         for item, history in (
             (prompts.items[0], opening),
-            (prompts.items[1], (*opening, Exchange(prompts.items[0].prompt, first.answer))),
+            (prompts.items[1], History("Be brief.", (Exchange(prompts.items[0].prompt, first.answer),))),
         )
     ]
     assert own == [first.answer, second.answer]
-    assert [each.history[0] for each in to_time(result, prompts, 9)] == [*opening, *opening]
+    assert [each.history.system for each in to_time(result, prompts, 9)] == 2 * ["Be brief."]
     assert open_store(tmp_path / "sweep").prompts().items == prompts.items
     with pytest.raises(BadInput, match="not the set that was swept"):
         plain.with_more(prompts)
     message = {"role": "system", "content": "Be brief."}
     assert messages_of(opening, "Hi") == [message, {"role": "user", "content": "Hi"}]
-    assert in_plain_text((System(" Be brief.\n"), Exchange("Hi", "Ho")), "Bye") == "Be brief.\n\nHi\n\nHo\n\nBye"
+    assert in_plain_text(History(" Be brief.\n", (Exchange("Hi", "Ho"),)), "Bye") == "Be brief.\n\nHi\n\nHo\n\nBye"

@@ -17,7 +17,7 @@ from mars_viz import demo
 from mars_viz.analysis import round_differences
 from mars_viz.analysis.round_differences import Differs
 from mars_viz.analysis.watch_verdict import Accepts, ServerWatch
-from mars_viz.chat import EncodedPrompt, System
+from mars_viz.chat import EncodedPrompt, History
 from mars_viz.cli import main
 from mars_viz.commands import heads, prompt_sets, server, watch
 from mars_viz.demo.prompts import STORIES
@@ -362,7 +362,7 @@ def test_every_check_takes_stories_a_file_or_a_set(
 
 
 def test_system_messages_and_the_chat_template_reach_the_server(pair: Backend) -> None:
-    asked, manners = [EncodedPrompt("Hi", (System("Be brief."),))], Manners(speculating=Speculating(pair))
+    asked, manners = [EncodedPrompt("Hi", History("Be brief."))], Manners(speculating=Speculating(pair))
     with vllm_server(pair, manners) as address:
         plain = pair.tokenizer.encode("Be brief.\n\nHi")
         for backend in (None, pair):

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import math
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -17,14 +19,17 @@ from typing import TYPE_CHECKING, Any
 from mars_viz import default_folders
 from mars_viz.analysis.metrics import speed, summary
 from mars_viz.backend_choice import AUTO, read_backend_file
-from mars_viz.chat import check_prompt
+from mars_viz.bounds import shortened
+from mars_viz.chat import CUT_OFF, NO_HISTORY, History
 from mars_viz.controllers import CONTROLLERS, NONE
 from mars_viz.controllers import EXAMPLE as CUT
 from mars_viz.errors import ModelError, PromptError
+from mars_viz.prompts.forms import history_of
 from mars_viz.record_map import OVER_CONTROLLER, OVER_DIAL
+from mars_viz.recording import checked_history
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, stop_words
-from mars_viz.runfiles import check_free
+from mars_viz.runfiles import check_free, load_run
 from mars_viz.runstore import new_name
 from mars_viz.shapes import CHAIN, DRAWN_EXAMPLE, EXAMPLE, drafted_tokens
 from mars_viz.speculators.drafter_names import Ngram
@@ -49,6 +54,8 @@ class DecodeRequest:
     """As the user gave it."""
     settings: Settings
     """With a dial that the rule has, or None."""
+    history: History
+    """The system prompt and the earlier turns."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,6 +71,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     sampling_arguments(parser)
     controller_argument(parser)
     model_arguments(parser)
+    system_argument(parser)
+    parser.add_argument(
+        "--history",
+        metavar="RUN",
+        default="",
+        help="conversation that the prompt continues: a run's folder, or OpenAI messages as JSON or in a file",
+    )
     parser.add_argument("--title", default="", help="title in lists of runs (default: the start of the prompt)")
     json_argument(parser)
 
@@ -158,6 +172,13 @@ def model_arguments(parser: argparse.ArgumentParser, *, drafter: bool = True) ->
     )
 
 
+def system_argument(parser: argparse.ArgumentParser, purpose: str = " (default: none)") -> None:
+    """Add the option for a system prompt."""
+    parser.add_argument(
+        "--system", metavar="TEXT", default="", help=f"system prompt, which goes through the chat template{purpose}"
+    )
+
+
 def backend_arguments(parser: argparse.ArgumentParser, *, drafter: bool = True) -> None:
     """Add the options for the models, as `opened_backend` reads them; `drafter` adds the drafter's."""
     parser.add_argument(
@@ -229,12 +250,31 @@ def wish(options: argparse.Namespace) -> DecodeRequest:
     options.out = options.out or str(default_folders.runs() / new_name())
     check_free(options.out)
     prompt = options.prompt if options.prompt_file is None else _read_prompt(options.prompt_file)
-    check_prompt(prompt)
+    history = checked_history(prompt, options.system, _history(options.history), options.chat)
     settings = settings_of(options)
     rule_named(settings.rule).checked_dial(settings.dial)
     check_trees(settings, options.target, options.drafter)
     check_controller(settings, options.target, options.drafter)
-    return DecodeRequest(prompt, settings)
+    return DecodeRequest(prompt, settings, history)
+
+
+def _history(said: str) -> History:
+    """The conversation of a run's folder, of messages as JSON, or of a file with them. Raises BadInput."""
+    if not said.strip():
+        return NO_HISTORY
+    if said.lstrip()[0] not in "[{":
+        if os.path.isdir(said):
+            run = load_run(said)
+            if not run.ended:
+                note(CUT_OFF)
+            return run.conversation
+        said = _read_prompt(said)
+    try:
+        return history_of(json.loads(said))
+    except (ValueError, RecursionError) as error:
+        raise PromptError(
+            f"The history is no JSON ({error}). Give a run's folder, or OpenAI messages as a JSON list."
+        ) from error
 
 
 def _read_prompt(name: str) -> str:
@@ -244,7 +284,7 @@ def _read_prompt(name: str) -> str:
         raise PromptError(f"{name} is not UTF-8 text. Save it as UTF-8.") from error
     except OSError as error:
         raise PromptError(
-            f"{name} cannot be read ({error.strerror}). Give a text file that holds the prompt."
+            f"{shortened(name)} cannot be read ({error.strerror}). Give the path of a text file."
         ) from error
 
 
@@ -276,7 +316,9 @@ def decoded(backend: Backend, wish: DecodeRequest, options: argparse.Namespace) 
     """The run, with a progress bar."""
     from mars_viz.recording import Recording
 
-    recording = Recording(backend, wish.prompt, wish.settings, chat=options.chat, title=options.title)
+    recording = Recording(
+        backend, wish.prompt, wish.settings, chat=options.chat, title=options.title, history=wish.history
+    )
     with progress_bar()(desc="Decoding", total=wish.settings.max_new_tokens, unit=" tokens") as bar:
         for round_ in recording:
             bar.update(len(round_.token_ids))
@@ -315,6 +357,7 @@ def facts(run: Run, path: Path) -> dict[str, Any]:
     told: dict[str, Any] = {"path": str(path)}
     told |= {name: getattr(run, name) for name in ("title", "prompt", "text", "prompt_ids", "token_ids")}
     told |= {"settings": asdict(run.settings), "provenance": asdict(run.provenance)}
+    told |= {"history": asdict(run.history)}
     return told | {"summary": asdict(summary(run)), "speed": asdict(speed(run))}
 
 

@@ -59,9 +59,8 @@ def run(options: argparse.Namespace) -> None:
     alone = decoding.decoded(pair, wish, options)
     from mars_viz.record_map import Mapping
 
-    mapping = Mapping(
-        pair, wish.prompt, wish.settings, span, chat=options.chat, title=options.title, budget=budget, run=alone
-    )
+    how = {"chat": options.chat, "history": wish.history, "title": options.title, "budget": budget}
+    mapping = Mapping(pair, wish.prompt, wish.settings, span, run=alone, **how)
     with decoding.progress_bar()(desc="Mapping", unit=" passes") as bar:
         for progress in mapping:
             bar.update(progress.passes - bar.n)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mars_viz.analysis.recommendation import Recommendation
+from mars_viz.chat import checked_system
 from mars_viz.commands import decoding, grid, harness_task, on_ray, prompt_sets
 from mars_viz.commands.decoding import note
 from mars_viz.commands.grid import next_step, swept, terms_of
@@ -69,6 +70,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     decoding.controller_argument(parser)
     decoding.over_argument(parser, "swept")
     decoding.model_arguments(parser)
+    decoding.system_argument(parser, " for all prompts, in place of the set's own (default: with --resume as begun)")
     on_ray.arguments(parser)
     parser.add_argument("--out", metavar="DIR", required=True, help="folder for the results")
     parser.add_argument("--resume", action="store_true", help="continue the sweep in that folder, if there is one")
@@ -210,6 +212,7 @@ def _prompts(options: argparse.Namespace, variants: Grid | None, task: HarnessTa
     """The set; of a sweep that is gone on with what was swept, and after it what a larger --limit adds."""
     swept = _swept(options, variants)
     offered = _offered(options, variants, swept) if task is None else task.prompts
+    offered = offered.with_system(checked_system(options.system, options.chat))
     if swept is None:
         return offered
     of_file = task is None and prompt_sets.builtin_kinds(options.set) is None

@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from mars_viz.bounds import shortened
+from mars_viz.chat import Exchange, History
 from mars_viz.errors import BadInput, PromptError
 from mars_viz.prompts import harness
 from mars_viz.prompts.items import NUMBER, Grader, PromptItem, Turns, grader_named
@@ -73,6 +74,26 @@ def items_of(found: Any, name: str, grader: str | None, turns: Turns, own: bool)
     return tuple(PromptItem(f"{name}/{n}", category, *one, 0, name, n, system) for n, one in enumerate(each, start=1))
 
 
+def history_of(found: Any) -> History:
+    """Return the conversation that a list of messages, or an entry with one, contains. Raises PromptError, also if it
+    does not end with an answer."""
+    entry = found if isinstance(found, dict) else {"messages": found}
+    given = next((entry[key] for key in KEYS if isinstance(entry.get(key), list)), [])
+    try:
+        messages = [("system", _words(entry[each])) for each in _SYSTEM if entry.get(each)]
+        messages += _messages(given, answers=True)
+    except BadEntry as error:
+        raise PromptError(f"The history cannot be used: {error}.") from error
+    system = "\n\n".join(text for role, text in messages if role == "system")
+    said = [(role, text) for role, text in messages if role != "system"]
+    if [role for role, _ in said] != ["user", "assistant"] * (len(said) // 2):
+        raise PromptError(
+            "The history must begin with a user's message and end with an answer; give the next question as the prompt."
+        )
+    pairs = zip(said[::2], said[1::2], strict=True)
+    return History(system, tuple(Exchange(prompt, answer) for (_, prompt), (_, answer) in pairs))
+
+
 def checked_grader(named: str, own: bool) -> Grader:
     """Raises PromptError for one that does not exist, or that this file may not name."""
     if harness.task_of(named) and not own:
@@ -129,9 +150,14 @@ def _prompt(found: dict[str, Any], key: str) -> str:
 
 def _conversation(given: list[Any]) -> tuple[list[str], list[str]]:
     """System messages and the user's turns. Recorded answers are left out, since the target gives its own."""
-    system: list[str] = []
-    asked: list[str] = []
-    answered = True
+    messages = _messages(given)
+    system, asked = ([text for role, text in messages if role == wanted] for wanted in ("system", "user"))
+    return system, asked
+
+
+def _messages(given: list[Any], *, answers: bool = False) -> list[tuple[str, str]]:
+    """Role and text of each message, several in a row of one role together; an answer's text only if `answers`."""
+    found: list[tuple[str, str]] = []
     for message in given:
         if not isinstance(message, dict):
             raise BadEntry("one of its messages is no object; write each with 'role' and 'content'")
@@ -140,19 +166,16 @@ def _conversation(given: list[Any]) -> tuple[list[str], list[str]]:
         if role is None:
             wanted = "system, user and assistant; mend the message, or leave the conversation out"
             raise BadEntry(f"the role of one of its messages is {shortened(said)}, which is none of {wanted}")
-        if role == "system" and asked:
+        if role == "system" and any(role == "user" for role, _ in found):
             raise BadEntry("a system message follows a turn; write it first, or leave the conversation out")
-        text = "" if role == "assistant" else _words(_first(message, "content", "value", "text"))
-        if role == "system":
-            system.append(text)
-        elif role == "user" and not answered:
-            asked[-1] += f"\n\n{text}"
-        elif role == "user":
-            asked.append(text)
-        answered = role != "user"
-    if not asked:
+        left_out = role == "assistant" and not answers
+        text = "" if left_out else _words(_first(message, "content", "value", "text"))
+        if found and found[-1][0] == role != "system":
+            text = f"{found.pop()[1]}\n\n{text}"
+        found.append((role, text))
+    if not any(role == "user" for role, _ in found):
         raise BadEntry("none of its messages is a user's; write one, or leave the conversation out")
-    return system, asked
+    return found
 
 
 def _words(content: Any) -> str:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import partial
 from itertools import groupby, pairwise
 
-from mars_viz.chat import History, System
+from mars_viz.chat import History
 from mars_viz.demo.tasks import final_answer
 from mars_viz.errors import PromptError
 from mars_viz.prompts import harness
@@ -57,7 +57,7 @@ class PromptItem:
     @property
     def opening(self) -> History:
         """What stands before the first turn of its conversation."""
-        return (System(self.system),) if self.system else ()
+        return History(self.system)
 
     @property
     def unit(self) -> str:
@@ -94,6 +94,8 @@ class PromptSet:
     """What a text is given besides right or wrong, by name: the other scores of a harness's task."""
     rest: tuple[PromptItem, ...] = field(default=(), compare=False)
     """Prompts of the same set that a limit left out, in order; whoever sweeps it keeps them to go on with."""
+    system: str = field(default="", compare=False)
+    """The system prompt that was set for all prompts; empty if each has its own or none."""
 
     def __post_init__(self) -> None:
         """Raise BadInput where a later turn does not follow the one before it."""
@@ -153,6 +155,8 @@ class PromptSet:
 
         Raises BadInput where not all of this set is among those offered: then that is another set.
         """
+        if len({item.system for item in self.items}) == 1 and not any(item.system for item in offered.items):
+            offered = offered.with_system(self.items[0].system)
         there = {item.id: item for item in offered.items}
         if (other := next((item for item in self.items if there.get(item.id) != item), None)) is not None:
             what = "reads otherwise there" if other.id in there else "is not among them"
@@ -168,6 +172,13 @@ class PromptSet:
             items += (more := tuple(turns))
             known |= {item.unit for item in more if item.graded}
         return replace(self, items=tuple(items))
+
+    def with_system(self, system: str) -> PromptSet:
+        """Return the set with this system prompt in place of its own; an empty one leaves it as it is."""
+        if not system:
+            return self
+        items, rest = (tuple(replace(item, system=system) for item in each) for each in (self.items, self.rest))
+        return replace(self, items=items, rest=rest, system=system)
 
     @property
     def graded(self) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mars_viz.chat import NO_HISTORY, History
 from mars_viz.errors import SettingError
 from mars_viz.race.records import BY_THE_CLOCK, Race, RaceLane, Solo
 from mars_viz.recording import Recording
@@ -67,6 +68,7 @@ class Racing:
         settings: Settings,
         *,
         chat: bool | None = None,
+        history: History = NO_HISTORY,
         title: str = "",
         turns: int = TURNS,
     ):
@@ -82,8 +84,8 @@ class Racing:
         self._backend, self._turns = backend, turns
         strict = replace(settings, rule="strict", dial=None)
         self._recordings = {
-            RaceLane.STRICT: Recording(backend, prompt, strict, chat=chat, title=title),
-            RaceLane.RELAXED: Recording(backend, prompt, settings, chat=chat, title=title),
+            RaceLane.STRICT: Recording(backend, prompt, strict, chat=chat, history=history, title=title),
+            RaceLane.RELAXED: Recording(backend, prompt, settings, chat=chat, history=history, title=title),
         }
         self._settings = {
             RaceLane.STRICT: strict,

@@ -60,6 +60,7 @@ def encode(run: Run) -> dict[str, bytes]:
                 title=run.title,
                 prompt=run.prompt,
                 prompt_ids=run.prompt_ids,
+                history=run.history,
                 settings=run.settings,
                 provenance=run.provenance,
                 rounds=len(run.rounds),
@@ -119,6 +120,7 @@ def decode(files: Mapping[str, bytes]) -> Run:
         pieces=_pieces(tables["pieces"]),
         title=about.title,
         prompt=about.prompt,
+        history=about.history,
         tags=about.tags,
     )
     if about.dial_map is not None:

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from mars_viz import bounds
+from mars_viz.chat import History
 from mars_viz.controllers import controller_named
 from mars_viz.dialmap import Span, controller_span, span_of
 from mars_viz.errors import BadInput, RunFileError, StorageError
@@ -35,7 +36,7 @@ _ADDED: Mapping[str, frozenset[str]] = {
     "Settings": frozenset({"tree", "controller"}),
     "Provenance": frozenset({"chat"}),
     "Span": frozenset({"over"}),
-    "Manifest": frozenset({"tags"}),
+    "Manifest": frozenset({"tags", "history"}),
 }
 """Fields by record that files of this schema may lack, having been written before there were any; the default holds."""
 
@@ -90,6 +91,8 @@ class Manifest:
     """The tables."""
     tags: tuple[str, ...] = ()
     """Words to find it by, in order; the file leaves them out where there are none."""
+    history: History = History()
+    """What came before the prompt in its conversation; the file leaves out an empty one."""
 
     @property
     def tau(self) -> float:
@@ -106,8 +109,9 @@ class Manifest:
 def to_json(manifest: Manifest) -> bytes:
     """The file. Raises BadInput where a value has no place in JSON: NaN, or half of a surrogate pair."""
     facts = asdict(manifest)
-    if not manifest.tags:
-        del facts["tags"]  # and versions that know of none read it
+    for name, empty in (("tags", ()), ("history", History())):
+        if getattr(manifest, name) == empty:
+            del facts[name]  # and versions that know of none read it
     try:
         text = json.dumps({"format": FORMAT, "schema": SCHEMA} | facts, allow_nan=False, ensure_ascii=False, indent=1)
         return text.encode()

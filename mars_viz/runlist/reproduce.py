@@ -6,23 +6,26 @@ address) is named in the lines as what to fill in, and said in a sentence.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mars_viz import demo
+from mars_viz.chat import messages_of
 from mars_viz.escapes import unseen
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, joined
 from mars_viz.shapes import with_nodes
 from mars_viz.speculators.drafter_names import Eagle3, NamedDrafter, ReadsText, Trimmed, drafter_told
+from mars_viz.speculators.gguf_files import SMOLLM2
 from mars_viz.speculators.names import DTYPES
 from mars_viz.words import exactly
 
 LONGEST_ARGUMENT = 100_000
 """Bytes of a prompt that a command takes as an argument: Linux has a bound of 131,072."""
-FOLDER, ADDRESS, PROMPT_FILE = "FOLDER", "http://HOST:PORT", "prompt.txt"
+FOLDER, ADDRESS, PROMPT_FILE, HISTORY_FILE = "FOLDER", "http://HOST:PORT", "prompt.txt", "history.json"
 """What stands in the lines for what the run does not say."""
 _DEFAULT = Settings()
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -100,7 +103,7 @@ def _models(run: Run, cautions: list[str]) -> _Models:
 
 def _named(name: str, revision: str, what: str, cautions: list[str]) -> str:
     """A model's hub id, or a place in a folder that is to be filled in."""
-    if _DIGEST.fullmatch(revision):
+    if _DIGEST.fullmatch(revision) and name != SMOLLM2:
         cautions.append(
             f"The {what} was in a folder called “{name}”, whose place is not kept; put it in place of {FOLDER}/{name}."
         )
@@ -181,6 +184,13 @@ def _command(run: Run, name: str, models: _Models, cautions: list[str], *, chat:
         said = exactly(value) if isinstance(value, float) else str(value)
         words.append(f"--{option.replace('_', '-')} {_quoted(said)}")
     words += [f"--stop={_quoted(stop)}" for stop in run.settings.stop]
+    words += [f"--system={_quoted(run.history.system)}"] * bool(run.history.system)
+    if run.history.turns:
+        earlier = json.dumps(messages_of(replace(run.history, system=""), "")[:-1], ensure_ascii=False)
+        if len(earlier.encode()) > LONGEST_ARGUMENT:
+            cautions.append(f"The earlier turns are more than a command takes; save them as {HISTORY_FILE} first.")
+            earlier = HISTORY_FILE
+        words.append(f"--history={_quoted(earlier)}")
     words += ["--chat"] * chat + ["--no-chat"] * (not chat and models.target is not None)
     return " ".join([*words, f"--out {_quoted(f'{name}-again')}"])
 
@@ -192,8 +202,14 @@ def _python(run: Run, models: _Models, *, chat: bool) -> str:
     options += [("stop", run.settings.stop)] * bool(run.settings.stop) + [("chat", chat)] * (
         chat or models.target is not None
     )
+    history, imported = run.history, ""
+    if history.turns:
+        options.append(("history", history))
+        imported = "from mars_viz import Exchange, History\n"
+    elif history.system:
+        options.append(("system", history.system))
     made = _called("mars_viz.record", [_literal(run.prompt), "backend=backend"], options)
-    return f"import mars_viz\n\nbackend = {backend}\nrun = {made}\nprint(run.text)"
+    return f"import mars_viz\n{imported}\nbackend = {backend}\nrun = {made}\nprint(run.text)"
 
 
 def _called(function: str, given: Iterable[str], options: Iterable[tuple[str, object]]) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 
 from mars_viz.bounds import shortened
-from mars_viz.chat import History, check_prompt
+from mars_viz.chat import NO_HISTORY, History, check_prompt
 from mars_viz.errors import PromptError, SettingError
 from mars_viz.run import WITHIN_ROUNDING, Piece, Provenance, Settings
 from mars_viz.shapes import CHAIN
@@ -44,7 +44,7 @@ class Tokenizer(Protocol):
         """True if it has a chat template."""
         ...
 
-    def encode(self, prompt: str, history: History = (), *, chat: bool | None = None) -> Prefix:
+    def encode(self, prompt: str, history: History = NO_HISTORY, *, chat: bool | None = None) -> Prefix:
         """Return the tokens of a prompt after the turns before it; `chat` None applies a chat template if there is one.
         Raises BadInput."""
         ...
@@ -156,7 +156,12 @@ class Backend:
         return {token_id: pieces[token_id] for token_id in sorted(set(token_ids))}
 
     def prompt_ids(
-        self, prompt: str | Iterable[int], settings: Settings, history: History = (), *, chat: bool | None = None
+        self,
+        prompt: str | Iterable[int],
+        settings: Settings,
+        history: History = NO_HISTORY,
+        *,
+        chat: bool | None = None,
     ) -> Prefix:
         """The tokens of a prompt, or the prompt where it is token ids, after the turns before it.
 
@@ -171,7 +176,7 @@ class Backend:
                 f"The prompt's token {outside}{called} is outside the vocabulary of {self.vocabulary_size} tokens that "
                 f"{self.target.name} scores; leave it out."
             )
-        _check_context(len(ids), settings.max_new_tokens, self.context)
+        _check_context(len(ids), settings.max_new_tokens, self.context, len(history.turns))
         return ids
 
     @property
@@ -242,11 +247,13 @@ def _checked(prompt: Iterable[int]) -> Prefix:
     return ids
 
 
-def _check_context(prompt: int, new: int, context: int) -> None:
+def _check_context(prompt: int, new: int, context: int, turns: int) -> None:
+    what = f"conversation with its {turns + 1} turns" if turns else "prompt"
+    remedy = "begin a new conversation" if turns else "shorten the prompt"
     if prompt >= context:
-        raise PromptError(f"The prompt has {prompt} tokens but the models' context is {context}; shorten the prompt.")
+        raise PromptError(f"The {what} has {prompt} tokens but the models' context is {context}; {remedy}.")
     if prompt + new > context:
         raise PromptError(
-            f"The prompt has {prompt} tokens and {new} new ones are asked for, but the models' context is {context}; "
-            f"ask for at most {context - prompt} new tokens, or shorten the prompt."
+            f"The {what} has {prompt} tokens and {new} new ones are asked for, but the models' context is {context}; "
+            f"ask for at most {context - prompt} new tokens, or {remedy}."
         )

@@ -6,14 +6,16 @@ Knows names and folders; knows no hub and no devices, and imports no model libra
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from mars_viz import demo
 from mars_viz.bounds import shortened
-from mars_viz.errors import ModelError, SettingError
+from mars_viz.errors import BadInput, ModelError, SettingError
 from mars_viz.permissions import PATHS
 from mars_viz.run import Settings
 from mars_viz.speculators.drafter_names import (
@@ -221,6 +223,19 @@ def local_place(name: str) -> Path | None:
             "save_pretrained."
         )
     return folder
+
+
+def has_template(target: str) -> bool | None:
+    """Return whether a target has a chat template, by its files on this machine; None if they don't show it."""
+    if not target:
+        return False
+    with suppress(BadInput, OSError, ValueError):
+        if (file := local_gguf(target)) is not None:
+            return "tokenizer.chat_template" in header_of(file).values
+        folder = Path(target)
+        config = json.loads((folder / "tokenizer_config.json").read_bytes())
+        return bool(config.get("chat_template")) or any(folder.glob("chat_template.*"))
+    return None
 
 
 def is_place(name: str) -> bool:

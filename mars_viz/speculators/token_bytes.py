@@ -5,11 +5,13 @@ Knows tokenizers only."""
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 
 from transformers import PreTrainedTokenizerBase
 
-from mars_viz.chat import History, check_prompt, in_plain_text, messages_of
+from mars_viz.chat import NO_HISTORY, History, check_prompt, in_plain_text, messages_of
 from mars_viz.errors import ModelError, PromptError
 from mars_viz.run import Piece
 
@@ -29,26 +31,44 @@ class TransformersTokenizer:
         """True if the tokenizer has a chat template."""
         return bool(self.library.chat_template)
 
-    def encode(self, prompt: str, history: History = (), *, chat: bool | None = None) -> tuple[int, ...]:
+    def encode(self, prompt: str, history: History = NO_HISTORY, *, chat: bool | None = None) -> tuple[int, ...]:
         """Return the tokens of a prompt after the turns before it; `chat` None applies a chat template if there is one.
         Raises BadInput if there are no tokens, or no template and `chat` is True."""
         check_prompt(prompt)
         if chat or (chat is None and self.has_template):
             if not self.has_template:
                 raise ModelError(f"{self._model} has no chat template; go without it (--no-chat).")
-            messages = messages_of(history, prompt)
-            try:
-                ids = self.library.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
-            except Exception as error:  # a template is code of the model's
-                raise PromptError(
-                    f"The chat template of {self._model} cannot take this prompt ({error}). Remove its system message, "
-                    "or go without chat."
-                ) from error
+            ids = self._formatted(history, prompt)
         else:
             ids = self.library(in_plain_text(history, prompt))["input_ids"]
         if not ids:
             raise PromptError("The prompt comes to no token at all; write at least one word.")
         return tuple(int(token) for token in ids)
+
+    def _formatted(self, history: History, prompt: str) -> list[int]:
+        """Return the tokens that the chat template makes. Raises PromptError if it fails or drops the system prompt."""
+        template = f"The chat template of {self._model}"
+        how = {"add_generation_prompt": True, "return_dict": False}
+        try:
+            text = self.library.apply_chat_template(messages_of(history, prompt), tokenize=False, **how)
+            ids: list[int] = self.library.apply_chat_template(messages_of(history, prompt), **how)
+        except Exception as error:  # a template is code of the model's
+            said = " ".join(str(error).split())[:200]
+            if history.system and self._takes(replace(history, system=""), prompt):
+                raise PromptError(
+                    f"{template} takes no system prompt ({said}). Leave the system prompt out."
+                ) from error
+            raise PromptError(
+                f"{template} cannot format this prompt ({said}). Switch the chat template off (--no-chat)."
+            ) from error
+        if history.system.strip() not in text:
+            raise PromptError(f"{template} drops the system prompt. Leave the system prompt out.")
+        return ids
+
+    def _takes(self, history: History, prompt: str) -> bool:
+        with suppress(Exception):
+            return bool(self.library.apply_chat_template(messages_of(history, prompt), tokenize=False))
+        return False
 
 
 class TokenizerPieces(dict[int, Piece]):

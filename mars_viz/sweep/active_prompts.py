@@ -73,7 +73,7 @@ class Conversations:
         talk = self._known.get(item.unit, _Conversation())
         if talk.broken:
             raise PromptError(talk.broken)
-        return (*item.opening, *talk.said) if len(talk.said) == item.turn - 1 else None
+        return History(item.system, tuple(talk.said)) if len(talk.said) == item.turn - 1 else None
 
     def answered(self, item: PromptItem, text: str) -> None:
         """The target's own text after this turn."""

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mars_viz import bounds
+from mars_viz.chat import check_template
 from mars_viz.controllers import CONTROLLERS, Control, Controller
 from mars_viz.costs import Costs, costs_from
 from mars_viz.dialmap import Span
@@ -154,8 +155,9 @@ class Plan:
 
 def plan_of(settings: Settings, span: Span, chat: bool | None, prompts: PromptSet, provenance: Provenance) -> Plan:
     """Return the plan of a sweep; `chat` None is as the provenance says. Raises BadInput if it cannot be compared with
-    strict."""
+    strict, and for a system prompt without a chat template."""
     chat = bool(provenance.chat if chat is None else chat)
+    check_template(prompts.system, chat, provenance.target)
     rule, controller = rule_named(settings.rule), span.controller
     dial = rule.dial
     if controller is not None:
@@ -245,7 +247,7 @@ def set_notes(prompts: PromptSet, listed: int | None = None) -> list[str]:
     notes = [*map(str, prompts.skipped[:listed])]
     if len(notes) < len(prompts.skipped):
         notes.append(f"{len(prompts.skipped) - len(notes)} more lines are left out.")
-    if any(item.system for item in prompts.items):
+    if any(item.system for item in prompts.items) and not prompts.system:
         notes.append("System messages go through the chat template or, without it, stand first as plain text.")
     return [*notes, *filter(None, [turns_words(prompts)])]
 

@@ -7,6 +7,7 @@ where a file of prompts or a local model lay, and on which machine it is to be r
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 from dataclasses import dataclass
 
 from mars_viz import demo
@@ -47,7 +48,7 @@ def reproduction(
     plan = result.plan
     prompts, needs = _prompts(result)
     models, of_models = _models(plan)
-    words = ["mars-viz", "sweep", *prompts, *_settings(plan, dial, grid), *models, *_terms(terms)]
+    words = ["mars-viz", "sweep", *prompts, *_system(result), *_settings(plan, dial, grid), *models, *_terms(terms)]
     if timing is not None and not grid:
         count, repetitions = timing.chosen.seconds.shape
         words += ["--wall-clock", "--timed", str(count), "--repetitions", str(repetitions)]
@@ -93,6 +94,14 @@ def _swept(result: SweepResult) -> tuple[int, list[str]]:
         return 0, []
     graders = dict.fromkeys(item.grader for item in items if item.graded)
     return len({item.unit for item in items}), list(graders)
+
+
+def _system(result: SweepResult) -> list[str]:
+    """The option for the system prompt, if all prompts have the same."""
+    with suppress(BadInput):
+        systems = {item.system for item in open_store(result.folder).prompts().items}
+        return [f"--system={system}" for system in systems if system and len(systems) == 1]
+    return []
 
 
 def _settings(plan: Plan, dial: float | None, grid: str) -> list[str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from mars_viz.chat import EncodedPrompt, Exchange
+from mars_viz.chat import EncodedPrompt, Exchange, History
 from mars_viz.controllers import NONE, Controller
 from mars_viz.costs import Costs
 from mars_viz.errors import SettingError
@@ -201,8 +201,8 @@ def _asked(store: SweepStore, prompts: PromptSet, index: int, item: PromptItem) 
         return EncodedPrompt(item.prompt, item.opening)
     begins = index - item.turn + 1
     told = zip(prompts.items[begins:index], store.told(begins, index), strict=True)
-    said = [Exchange(before.prompt, each.answer) for before, each in told]
-    return EncodedPrompt(item.prompt, (*item.opening, *said))
+    turns = tuple(Exchange(before.prompt, each.answer) for before, each in told)
+    return EncodedPrompt(item.prompt, History(item.system, turns))
 
 
 def spread_over(found: Sequence[T], count: int) -> list[T]:

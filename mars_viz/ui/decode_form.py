@@ -36,6 +36,8 @@ LIMITS = {
     "top_k": (0, 1_000_000),
 }
 """What the form takes, by the name in `Settings`."""
+LONGEST_SYSTEM = 4000
+"""Letters of a system prompt."""
 LONGEST_STOPS = 4000
 """Letters of all stop strings together, one on each line."""
 
@@ -58,16 +60,27 @@ def prompt_box(*, pair: str = "", start: str = EXAMPLE, follows: bool = False) -
     )
 
 
-def chat_switch(on: bool = True, key: str = "chat") -> bool | None:
-    """The switch of the chat template. Returns None, which applies it if the target has one, or False."""
-    wanted = st.toggle(
-        "Chat template",
-        on,
-        key=key,
-        help="Formats the prompt as a message to a chat model, if the target has a chat template. The built-in pair "
-        "has none.",
-    )
-    return None if wanted else False
+def chat_fields(template: bool | None, on: bool = True, system: str = "", prefix: str = "") -> tuple[bool | None, str]:
+    """The switch of the chat template and the system prompt, of a target with a `template` or None if that is unknown.
+
+    Returns None, which applies the template if there is one, or False; and the system prompt, empty for none.
+    """
+    if template is False:
+        return None, ""
+    help_ = "Formats the prompt as a message to a chat model"
+    if not st.toggle("Chat template", on, key=f"{prefix}chat", help=help_):
+        return False, ""
+    with st.expander("System prompt", expanded=bool(system)):
+        written = st.text_area(
+            "System prompt",
+            system,
+            key=f"{prefix}system",
+            height=68,
+            max_chars=LONGEST_SYSTEM,
+            label_visibility="collapsed",
+            placeholder="Such as: Answer in one sentence.",
+        )
+    return None, written if written.strip() else ""
 
 
 def settings_fields(start: Settings = START, shown: Run | None = None) -> Callable[[], Settings]:

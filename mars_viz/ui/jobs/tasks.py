@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mars_viz.analysis.map_grid import along_dial
 from mars_viz.analysis.steps import Steps, total
 from mars_viz.backend_choice import BackendChoice
-from mars_viz.chat import EncodedPrompt
+from mars_viz.chat import NO_HISTORY, EncodedPrompt, History
 from mars_viz.controllers import controller_named
 from mars_viz.costs import Costs
 from mars_viz.demo.prompts import STORIES
@@ -91,7 +91,8 @@ def look(backend: Any) -> Device:
 
     place, weights = backend.place, backend.target.weights + backend.drafter.weights
     names = backend.target.name, backend.drafter.name
-    return Device(backend.device, backend.dtype, bytes_used(place), bytes_free(place), weights, names, backend.notes)
+    free, template = bytes_free(place), backend.tokenizer.has_template
+    return Device(backend.device, backend.dtype, bytes_used(place), free, weights, names, backend.notes, template)
 
 
 def release() -> None:
@@ -101,11 +102,13 @@ def release() -> None:
     give_back()
 
 
-def record(backend: Any, prompt: str, settings: Settings, *, chat: bool | None = None) -> Recording:
-    """Decodes a prompt; `chat` as in `mars_viz.record`."""
+def record(
+    backend: Any, prompt: str, settings: Settings, *, chat: bool | None = None, history: History = NO_HISTORY
+) -> Recording:
+    """Decodes a prompt; `chat` and `history` as in `mars_viz.record`."""
     from mars_viz.recording import Recording
 
-    return Recording(backend, prompt, settings, chat=chat)
+    return Recording(backend, prompt, settings, chat=chat, history=history)
 
 
 def chart(backend: Any, run: Run) -> Mapping | None:
@@ -127,15 +130,15 @@ def chart_threshold(name: str, backend: Any, run: Run) -> Mapping:
 def _mapping(backend: Any, run: Run, span: Span) -> Mapping:
     from mars_viz.record_map import Mapping
 
-    chat, budget = bool(run.provenance.chat), Budget(branches=BRANCHES)
-    return Mapping(backend, run.prompt, run.settings, span, chat=chat, title=run.title, budget=budget, run=run)
+    how: dict[str, Any] = {"chat": bool(run.provenance.chat), "history": run.history, "title": run.title}
+    return Mapping(backend, run.prompt, run.settings, span, budget=Budget(branches=BRANCHES), run=run, **how)
 
 
-def race(prompt: str, settings: Settings, chat: bool | None, backend: Any) -> Racing:
+def race(prompt: str, settings: Settings, chat: bool | None, history: History, backend: Any) -> Racing:
     """Decodes a prompt in three lanes."""
     from mars_viz.race.making import Racing
 
-    return Racing(backend, prompt, settings, chat=chat)
+    return Racing(backend, prompt, settings, chat=chat, history=history)
 
 
 def measure(settings: Settings, backend: Any) -> Iterator[TaskStep]:

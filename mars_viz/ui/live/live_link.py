@@ -16,7 +16,7 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.shapes import CHAIN, drafted_tokens, shape_named, with_nodes
 from mars_viz.ui import links
-from mars_viz.ui.decode_form import LIMITS, LONGEST_STOPS, stop_lines
+from mars_viz.ui.decode_form import LIMITS, LONGEST_STOPS, LONGEST_SYSTEM, stop_lines
 from mars_viz.ui.links import clipped
 from mars_viz.words import exactly, number_in
 
@@ -142,3 +142,11 @@ class LiveView:
     """How the next decode is to be made."""
     chat: bool = links.switch("chat")
     """False if the prompt is not to go through the target's chat template."""
+    system: str = links.said(
+        "system",
+        lambda asked: asked if len(asked) <= LONGEST_SYSTEM else None,
+        str,
+        "",
+        f"The link's system prompt {{}} has more than {LONGEST_SYSTEM} characters, so there is none.",
+    )
+    """The system prompt; empty for none."""

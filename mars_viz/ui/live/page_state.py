@@ -11,6 +11,7 @@ from typing import Any
 
 from mars_viz import default_folders
 from mars_viz.backend_choice import BackendChoice
+from mars_viz.chat import NO_HISTORY, History
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.race.records import BY_THE_CLOCK
 from mars_viz.rules import rule_named
@@ -43,6 +44,8 @@ class Wanted:
     """The models."""
     chat: bool | None
     """False if the prompt does not go through the target's chat template; None if it does if there is one."""
+    history: History = NO_HISTORY
+    """What comes before the prompt in its conversation."""
 
 
 @dataclass(slots=True)
@@ -158,7 +161,7 @@ class LivePageState:
         self.opening = prompt
         with suppress(BadInput):
             self.link = replace(self.link, settings=settings())
-        self.link = replace(self.link, chat=wanted.chat is None)
+        self.link = replace(self.link, chat=wanted.chat is None, system=wanted.history.system)
 
     def forget(self, name: str) -> None:
         """A kept run or race is deleted: no link opens it."""
@@ -174,7 +177,9 @@ class LivePageState:
         if asked is not None:
             chosen, models = asked
             self.run, self.recalled = new_name(), None
-            self.job = DecodeJob(prompt, chosen, tab_jobs.streamed(models.chat, self.run), models.choice)
+            self.job = DecodeJob(
+                prompt, chosen, tab_jobs.streamed(models.chat, models.history, self.run), models.choice
+            )
             tab_jobs.shared_worker().submit(self.job, self.run)
 
     def run_race(self, prompt: str, settings: Callable[[], Settings], wanted: Wanted) -> None:
@@ -188,7 +193,7 @@ class LivePageState:
             if chosen.control is not None:
                 self.notices.append(BY_THE_CLOCK)
                 return
-            make = partial(tasks.race, prompt, chosen, models.chat)
+            make = partial(tasks.race, prompt, chosen, models.chat, models.history)
             self.racing = new_name("race")
             place = (default_folders.races(), self.racing, visitors.mark())
             self.race = RaceJob(make, prompt, chosen, models.choice, *place)

@@ -55,7 +55,17 @@ def stream(desk: LivePageState, busy: bool) -> None:
     if run is not None or not state.finished:
         theme.numbers(live_words.tiles(run))
         growing(run, job.prompt, job=desk.run, key="live-stream")
+    if progress.run is not None:
+        follow_up(desk, progress.run)
     released(desk, busy)
+
+
+def follow_up(desk: LivePageState, run: Run) -> None:
+    """The next turn of the run's conversation."""
+    text, models = tab_jobs.follow_up(current_session(), run)
+    if text:
+        desk.decode(text, lambda: run.settings, Wanted(models, run.provenance.chat, run.conversation))
+        st.rerun(scope="app")
 
 
 def recalled(desk: LivePageState, run: Run) -> None:
@@ -66,6 +76,7 @@ def recalled(desk: LivePageState, run: Run) -> None:
         explore(desk.run, run)
     theme.numbers(live_words.tiles(run))
     growing(run, run.prompt, job=desk.run, key="live-stream")
+    follow_up(desk, run)
 
 
 def released(desk: LivePageState, busy: bool) -> None:

@@ -21,7 +21,7 @@ from mars_viz.runstore.store import LONGEST_NAME
 from mars_viz.shapes import CHAIN
 from mars_viz.sweep.grid import grid_values, neighbours, threshold_of
 from mars_viz.sweep.plan import ALL_TURNS, AS_TEXT
-from mars_viz.ui import decode_form, draft_fields, theme, visitors
+from mars_viz.ui import decode_form, draft_fields, tab_jobs, theme, visitors
 from mars_viz.ui.decode_form import START, dial_slider, drafting, fixed_inputs, keep_shape
 from mars_viz.ui.models_form import in_words
 from mars_viz.ui.session import current_session
@@ -65,7 +65,7 @@ def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
         with ranges:
             loosest, at = ({}, _stands(rules)) if over else (_loosest(rules), {})
         theme.small(f"By the models that are chosen at the top: {in_words(models)}.")
-        chat = decode_form.chat_switch(key="sweep-chat")
+        chat, system = decode_form.chat_fields(tab_jobs.has_template(models), prefix="sweep-")
         cluster = _cluster()
         folder = _folder(results)
 
@@ -76,6 +76,7 @@ def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
         how, given = settings(), prompts()
         if isinstance(given, HarnessTask):
             how, given = given.settings(how), given.prompts
+        given = given.with_system(system)
         return SweepRequest(given, wanted, how, models, chat, loosest, over, thresholds(), cluster.strip(), at)
 
     return wish, lambda: folder
