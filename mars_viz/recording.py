@@ -168,7 +168,7 @@ class Recording:
         *,
         chat: bool | None = None,
         title: str = "",
-        history: History = (),
+        history: History = NO_HISTORY,
     ):
         """Tokenise the prompt, after the turns before it, and check it against the context. Raises BadInput."""
         check_template(history.system, backend.uses_template(chat), backend.target.name)

@@ -245,8 +245,8 @@ def look(session: Session, run: Run, pair: Beside | None, shelf: library.RunCata
     on_screen, _ = shown(run, dial, gamma or run.settings.gamma)
     text, models = tab_jobs.follow_up(session, on_screen)
     if text:
-        how = {"chat": run.provenance.chat, "history": on_screen.conversation}
-        tab_jobs.start(session, text, lambda: on_screen.settings, models, **how)
+        history = on_screen.conversation
+        tab_jobs.start(session, text, lambda: on_screen.settings, models, chat=True, history=history)
         st.rerun()
     share.offer(run, dial, gamma, state.overlay)
     folded = st.expander("Figures", expanded=True, key="figures", on_change="rerun")

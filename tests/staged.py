@@ -56,6 +56,7 @@ def runs_of_every_kind() -> dict[str, Run]:
         "empty": replace(plain, rounds=()),
         "tree": of_the_pair(toy_tree()),
         "cut": of_the_pair(cut_run("svip")),
+        "chat": changed(plain, provenance=replace(of_the_pair(plain).provenance, chat=True)),
     }
 
 

@@ -210,6 +210,20 @@ def settings(inside: str) -> tuple[Control, ...]:
     )
 
 
+def system_prompt(inside: str = "") -> tuple[Control, ...]:
+    """The system prompt and the switch that hides it, for models that may have a chat template."""
+    folded = f"{inside} / System prompt" if inside else "System prompt"
+    return (
+        Control("summary", "System prompt", CLICK, (seen(OPENED),), inside),
+        Control("textbox", "System prompt", typed("Be brief.", "Control+Enter"), (ITSELF,), folded),
+        Control("switch", "Chat template", CLICK, (ITSELF,), inside),
+    )
+
+
+FOLLOW_UP = (
+    Control("textbox", "Continue the conversation", typed("Why?", "Enter"), (MAIN,), leaves=True),
+    Control("button", "Send message", NOTHING),
+)
 PROMPT = typed("Once there was a dog", "Control+Enter")
 OUTCOMES = ("matched", "relaxed", "rejected", "discarded", "corrected", "bonus")
 LEGEND = tuple(
@@ -307,8 +321,9 @@ EXPLORE = (
     *all_again(settings("New prompt / Settings")),
     *number("Max new tokens", "13", inside="New prompt / Settings"),
     Control("textbox", "Prompt", PROMPT, (ITSELF,), "New prompt"),
-    Control("switch", "Chat template", CLICK, (ITSELF,), "New prompt"),
+    *system_prompt("New prompt"),
     Control("button", "Decode", CLICK, (link("run"), text(".explorer .stream")), "New prompt", leaves=True),
+    *FOLLOW_UP,
     Control("button", "Map the dial", CLICK, (MAIN,), leaves=True),
     Control("button", "Map draft threshold", CLICK, (seen(POPOVER),)),
     *choice("Controller", text(POPOVER), words="SVIP", inside="Map draft threshold"),
@@ -553,7 +568,7 @@ TUNE = (
     *drawn_trees(FIELDS),
     *number("Top-k", "20", inside=FIELDS),
     *number("Seed", "7", inside=FIELDS),
-    Control("switch", "Chat template", CLICK, (ITSELF,), FIELDS),
+    *system_prompt(FIELDS),
     Control("textbox", "Ray cluster", typed("auto", "Enter"), (ITSELF,), FIELDS, fleeting=True),
     Control("textbox", "Folder for results", typed("elsewhere", "Enter"), (ITSELF,), FIELDS),
     Control("radio", "Prompts › My own file", CLICK, (ITSELF, OWN), NEW),
@@ -626,7 +641,8 @@ LIVE = (
     Control("summary", "Bin (#)", CLICK, (seen(OPENED),), fleeting=True),
     Control("button", "Settings", CLICK, (seen(POPOVER),)),
     *settings("Settings"),
-    Control("switch", "Chat template", CLICK, (ITSELF,)),
+    *system_prompt(),
+    *FOLLOW_UP,
     Control("textbox", "Prompt", PROMPT, (ITSELF,)),
     Control("button", "Decode now", CLICK, (link("run"), MAIN), leaves=True),
     Control("button", "Race now", CLICK, (MAIN,), leaves=True),
@@ -722,14 +738,18 @@ AWAY = "&dial=0.5&gamma=4"
 
 SCENES: dict[str, tuple[Scene, ...]] = {
     "gallery": (Scene("all", "/", ".mv-card", way="Gallery"),),
-    "explore": tuple(
-        Scene(kind, f"/explore?run={kind}{AWAY if kind == 'several' else ''}", ".explorer")
-        for kind in (*RUNS, "tree", "cut")
+    "explore": (
+        *(
+            Scene(kind, f"/explore?run={kind}{AWAY if kind == 'several' else ''}", ".explorer")
+            for kind in (*RUNS, "tree", "cut")
+        ),
+        Scene("chat", "/explore?run=chat&target=org/chat", ".explorer"),
     ),
     "live": (
         Scene("race", "/live?view=race&race=toy", ".race-board"),
         Scene("kept", "/live?run=several", ".track-text .r"),
         Scene("head", "/live?drafter=eagle3", "h1"),
+        Scene("chat", "/live?run=chat&target=org/chat", ".track-text .r"),
     ),
     "runs": (
         Scene("list", "/runs?from=saved", "[data-testid=data-grid-canvas]"),
@@ -748,6 +768,7 @@ SCENES: dict[str, tuple[Scene, ...]] = {
     "tune": (
         Scene("graded", "/tune?sweep=mars", ".js-plotly-plot"),
         Scene("half", "/tune?sweep=half", ".js-plotly-plot"),
+        Scene("chat", "/tune?sweep=half&target=org/chat", ".js-plotly-plot"),
     ),
     "learn": (
         *(Scene(kind, f"/learn?run={kind}", ".stepper") for kind in RUNS),

@@ -44,12 +44,12 @@ def test_a_link_says_all_that_is_not_at_its_default_and_is_read_back():
     assert to_parameters(LiveView()) == {}
     assert to_parameters(LiveView(settings=Settings(dial=0.9))) == {}  # that is where MARS stands by itself
     settings = Settings("lenience", 0.25, 4, 0.7, 0.95, 40, 2**53 - 1, 300, ("###", " a & b"))
-    view = LiveView(Show.DECODE, "live-1", "", settings, False)
+    view = LiveView(Show.DECODE, "live-1", "", settings, False, "Be brief.")
     link = to_parameters(view)
     assert link == {
         "run": "live-1", "rule": "lenience", "dial": "0.25", "gamma": "4", "temperature": "0.7", "top_p": "0.95",
         "top_k": "40", "seed": str(2**53 - 1), "tokens": "300",
-        "stop": "###\n a & b", "chat": "0",
+        "stop": "###\n a & b", "chat": "0", "system": "Be brief.",
     }  # fmt: skip
     assert from_parameters(LiveView, link) == Opened(view)
     trees = LiveView(settings=Settings("mars:siblings=longest", tree="dynamic:depth=3,topk=2,nodes=6"))
@@ -402,13 +402,12 @@ def test_the_forms_say_after_a_visit_to_another_page_what_they_said_before(folde
     tab.selectbox(key="pair").set_value("Built-in pair")
     tab.number_input(key="gamma").set_value(6)
     tab.slider(key="dial-mars").set_value(0.8)
-    tab.toggle(key="chat").set_value(False)
     tab.text_area(key="stop").set_value("###\n!")
     tab.text_area(key="prompt").set_value("A hen")
     settled(tab.run())
     said = address(tab)
     elsewhere_and_back(tab)
-    assert (tab.selectbox(key="pair").value, tab.toggle(key="chat").value) == ("Built-in pair", False)
+    assert tab.selectbox(key="pair").value == "Built-in pair"
     assert (tab.number_input(key="gamma").value, tab.slider(key="dial-mars").value) == (6, 0.8)
     assert (tab.text_area(key="prompt").value, tab.text_area(key="stop").value) == ("A hen", "###\n!")
     assert address(tab) == said and "target" not in said

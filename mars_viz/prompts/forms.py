@@ -78,7 +78,7 @@ def history_of(found: Any) -> History:
     """Return the conversation that a list of messages, or an entry with one, contains. Raises PromptError, also if it
     does not end with an answer."""
     entry = found if isinstance(found, dict) else {"messages": found}
-    given = next((entry[key] for key in KEYS if isinstance(entry.get(key), list)), [])
+    given: list[Any] = next((entry[key] for key in KEYS if isinstance(entry.get(key), list)), [])
     try:
         messages = [("system", _words(entry[each])) for each in _SYSTEM if entry.get(each)]
         messages += _messages(given, answers=True)

@@ -35,6 +35,9 @@ def run_facts(run: Run, gamma: int) -> Html:
         "Temperature": sampling,
         "Seed": str(asked.seed),
         "Stop strings": stop_words(asked.stop),
+        "Chat template": "applied" if made.chat else "",
+        "System prompt": run.history.system,
+        "Earlier turns": str(len(run.history.turns) or ""),
         "Recorded text": f"{counted(len(run.token_ids), 'token')} in {counted(len(run.rounds), 'round')},"
         f" τ = {number(run.tau)}",
         "Device": ", ".join(filter(None, [short_device(made.device), made.dtype])),

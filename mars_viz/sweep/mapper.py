@@ -188,6 +188,8 @@ class LocalMapper:
         return ReferenceTexts(text, text if strict is target else walked(target), self._text)
 
     def _text(self, token_ids: tuple[int, ...]) -> str:
+        if token_ids and token_ids[-1] in self._backend.eos_ids:  # not all end tokens are special
+            token_ids = token_ids[:-1]
         return joined(map(self._backend.tokenizer.pieces.__getitem__, token_ids))
 
     @cached_property

@@ -13,6 +13,7 @@ from mars_viz.errors import EvidenceError, RunFileError
 from mars_viz.prompts import grader_named, recognised
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Run
+from mars_viz.runfiles import Manifest
 from mars_viz.ui.compare.compare_view import Across, Choice
 from mars_viz.ui.library import RunCatalogue
 
@@ -92,13 +93,15 @@ def field(across: Across, run_id: str, run: Run, gamma: int | None, shelf: RunCa
     entries = {name: entry.manifest for name, entry in shelf.recorded.items() if entry.manifest is not None}
     if across is Across.RUNS:
         return tuple(map(Choice, (*reversed(list(shelf.own)), *entries)))
-    own = [name for name, each in reversed(list(shelf.own.items())) if same_prompt(run, each.prompt, each.prompt_ids)]
-    return tuple(map(Choice, (*own, *(n for n, e in entries.items() if same_prompt(run, e.prompt, e.prompt_ids)))))
+    own = [name for name, each in reversed(list(shelf.own.items())) if same_prompt(run, each)]
+    return tuple(map(Choice, (*own, *(n for n, e in entries.items() if same_prompt(run, e)))))
 
 
-def same_prompt(run: Run, prompt: str, prompt_ids: tuple[int, ...]) -> bool:
-    """By its words, so that other tokenizers count; by its ids where there are none."""
-    return run.prompt == prompt if run.prompt and prompt else run.prompt_ids == prompt_ids
+def same_prompt(run: Run, other: Run | Manifest) -> bool:
+    """True if the words of prompt and history are the same, whatever the tokenizer; without words, the ids."""
+    if run.prompt and other.prompt:
+        return (run.prompt, run.history) == (other.prompt, other.history)
+    return run.prompt_ids == other.prompt_ids
 
 
 def settings_of(run_id: str, run: Run, gamma: int | None = None) -> tuple[Choice, ...]:

@@ -71,7 +71,7 @@ def named(left: Candidate, right: Candidate) -> Names:
 def _ways(left: Candidate, right: Candidate) -> Iterator[Names]:
     """Names that say what differs, the shortest first; of texts that differ in their prompts their lines alone."""
     ours, theirs = left.run, right.run
-    if candidates.same_prompt(ours, theirs.prompt, theirs.prompt_ids):
+    if candidates.same_prompt(ours, theirs):
         if _models(ours) != _models(theirs):
             yield _by_models(left, right)
         else:
@@ -186,7 +186,7 @@ def finding(left: Candidate, right: Candidate, found: Alignment, names: Names, a
             found, names, *(_piece(each.run, side.parts) for each, side in ((left, found.left), (right, found.right)))
         )
     ]
-    if left.run.prompt_ids != right.run.prompt_ids and left.run.prompt != right.run.prompt:
+    if left.run.prompt_ids != right.run.prompt_ids and not candidates.same_prompt(left.run, right.run):
         parts.insert(0, "They continue different prompts.")
     if found.unit is Unit.CHARACTERS:
         parts.append(

