@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import streamlit as st
 
-from mars_viz.components.race import excerpt
-from mars_viz.escapes import Html, html, markdown
+from mars_viz.components.explorer import Look, explorer
+from mars_viz.components.guide import guide
+from mars_viz.escapes import Html, markdown
 from mars_viz.ui import faults, gallery, library, links, navigation, theme
 from mars_viz.ui.lessons.page_state import current_desk
 from mars_viz.ui.library import RunCatalogue
@@ -18,9 +20,13 @@ from mars_viz.ui.session import Session, current_session
 
 NARROWEST = 300  # pixels of a card, below which fewer stand on a row
 STYLE = """
-.mv-hero p { margin: 0; max-width: 34rem; line-height: 1.5; }
-.mv-hero .first { font-size: 1.75rem; font-weight: 650; line-height: 1.25; margin-bottom: .6rem; text-wrap: balance; }
-.mv-hero .then { font-size: 1.1rem; }
+.stApp .mv-head p { display: block; }
+@media (min-width: 641px) { /* a closed guide leaves its column to the run, and a row above it is enough */
+  [data-guide=closed] [data-testid=stHorizontalBlock] { flex-direction: column-reverse; gap: .5rem; }
+  [data-guide=closed] [data-testid=stColumn] { width: 100%; flex: none; }
+  [data-guide=closed] [data-testid=stColumn]:last-child .stVerticalBlock { flex-flow: row wrap; align-items: center; }
+  [data-guide=closed] [data-testid=stColumn]:last-child .stVerticalBlock > * { width: auto; }
+}
 .mv-card { display: flex; flex-direction: column; gap: .25rem; }
 .mv-card .bars { height: 44px; }
 .mv-card .bars:empty { display: none; }
@@ -44,7 +50,7 @@ def page() -> None:
     if links.asks_for_a_view(asked) and not session.arrived:  # a step back in the browser's history ends here
         session.arrive(asked)
         st.switch_page("pages/explore.py")
-    theme.title("MARS Viz", "Speculative decoding, token by token")
+    theme.title("MARS Viz", gallery.HERO)
     theme.show(Html(f"<style>{STYLE}</style>"))
     shelf = library.shelf(session)
     hero(session, shelf)
@@ -59,34 +65,33 @@ def page() -> None:
 
 
 def hero(session: Session, shelf: RunCatalogue) -> None:
-    """The sentence, the one thing to do first, and the beginning of a real run."""
-    sample = library.suited(shelf, lambda run: "" if run.rounds else "nothing was decoded")
-    told, seen = st.columns([4.6, 7.4], gap="large", vertical_alignment="center")
+    """A recorded run with its dial, and the guide to it; without one, the way to decode a prompt."""
+    run_id = gallery.shown_first(shelf)
+    if run_id:
+        with st.container(key="first-minute"):
+            first_minute(session, shelf, run_id)
+    elif st.button("Decode a prompt on Explore", type="primary", key="begin"):
+        st.switch_page("pages/explore.py")
+
+
+@faults.fragment
+def first_minute(session: Session, shelf: RunCatalogue, run_id: str) -> None:
+    """The run's explorer, the guide, and the button that opens Explore where the reader has left the dial."""
+    run = shelf.opened(run_id)
+    seen, told = st.columns([8.4, 3.6])
+    key = f"first-{run_id}"
+    with seen:
+        state = explorer(run, dial=None, overlay="outcome", selected=None, key=key, look=Look.HERO)
     with told:
-        theme.show(
-            Html(
-                f'<div class="mv-hero"><p class="first">{html(gallery.HERO)}</p>'
-                f'<p class="then">{html(gallery.STORY)}</p></div>'
-            )
-        )
-        with st.container(horizontal=True):
-            words = "Open a run in Explore" if sample else "Decode a prompt on Explore"
-            if st.button(markdown(words), type="primary", key="begin"):
-                if sample:
-                    see(session, sample)
-                st.switch_page("pages/explore.py")
-            if sample and st.button("Start with lesson 1", type="tertiary", key="begin-learning"):
-                teach(session, 1)
-    if sample:
-        with seen:
-            beginning(shelf, sample)
-
-
-@faults.drawn
-def beginning(shelf: RunCatalogue, sample: str) -> None:
-    """The beginning of a run."""
-    excerpt(gallery.excerpt(shelf.opened(sample)), key="excerpt")
-    st.caption(gallery.KEY)
+        lesson = guide(key, gallery.played_values(run), key="guide")
+        opens = st.button("Open this run in Explore", type="primary", key="begin")
+        theme.small(shelf.line(run_id))
+    if lesson is not None:
+        teach(session, lesson)
+    if opens:
+        session.land(run_id)
+        session.view = replace(session.view, dial=state.dial, selected=state.selected)
+        st.switch_page("pages/explore.py")
 
 
 def runs(session: Session, shelf: RunCatalogue) -> None:

@@ -124,18 +124,7 @@ NAVIGATION = tuple(
     for name in ("Explore", "Live", "Runs", "Compare", "Rules", "Tune", "Learn")
 )
 
-GALLERY = (
-    Control("button", "Show all # runs", CLICK, (seen(".mv-card"),)),
-    Control("listbox", "Text of *", pressed("ArrowRight"), (drawn(".race"),)),
-    Control("option", "Text of * › *", NOTHING),
-    *NAVIGATION,
-    Control("button", "Open a run in Explore", CLICK, (path(), seen(".explorer .stream")), leaves=True),
-    Control("button", "Start with lesson #", CLICK, (path(), link("lesson")), leaves=True),
-    Control("button", "Open", CLICK, (path(), link("run")), leaves=True),
-    Control("button", "Open the lesson", CLICK, (path(), link("lesson")), leaves=True),
-    Control("button", "Watch the race", CLICK, (path(), seen(".track-lane")), leaves=True),
-)
-
+CARD = (text(".guide h2"), text(".guide .progress"))
 INSPECTOR = text(".explorer .inspector")
 NUMBERS = text(".explorer .sentence, .explorer .numbers, .explorer .segment")
 
@@ -241,6 +230,30 @@ SHARE = (
 )
 TOKENS = "Tokens of the run; *"
 ARROWS = "End Home ArrowRight ArrowDown ArrowLeft ArrowUp"
+
+GALLERY = (
+    Control("button", "Show all # runs", CLICK, (seen(".mv-card"),)),
+    *keys("group", "Guide; *", "ArrowRight ArrowDown ArrowLeft ArrowUp", *CARD),
+    Control("button", "Next card", CLICK, CARD),
+    Control("button", "Back to the card before", CLICK, CARD),
+    Control("button", "Show me where", CLICK, (FOCUS,)),
+    Control("option", f"{TOKENS} › *", CLICK, (INSPECTOR, text(".guide .done")), any=True),
+    *keys("listbox", TOKENS, ARROWS, INSPECTOR),
+    *(Control("focusable", name, NOTHING) for name in ("exact", "z# #", "Target", "Drafter", "The selected token")),
+    *(Control("focusable", f"{name} #", NOTHING) for name in OUTCOMES),
+    Control("slider", "ratio threshold", dragged(-100), (ITSELF, NUMBERS)),
+    Control("button", "recorded #", CLICK, (NUMBERS,)),
+    Control("clickable", "# segments of the dial*", clicked_at(0.6), (NUMBERS,)),
+    Control("spinbutton", "*, *", typed("0.95", "Enter"), (NUMBERS,)),
+    Control("button", "Skip the guide", CLICK, (seen(".guide"),)),
+    Control("button", "Open the guide", CLICK, (seen(".guide"),)),
+    *NAVIGATION,
+    Control("link", "Lesson #", CLICK, (path(), link("lesson")), leaves=True),
+    Control("button", "Open this run in Explore", CLICK, (path(), seen(".explorer .stream")), leaves=True),
+    Control("button", "Open", CLICK, (path(), link("run")), leaves=True),
+    Control("button", "Open the lesson", CLICK, (path(), link("lesson")), leaves=True),
+    Control("button", "Watch the race", CLICK, (path(), seen(".track-lane")), leaves=True),
+)
 
 MATCHES = text(".explorer .found-count")
 SEARCH = (
@@ -784,7 +797,14 @@ SCENES: dict[str, tuple[Scene, ...]] = {
 
 
 ANSWERED = re.compile(r"\b(?:Arrow(?:Left|Right|Up|Down)|Page(?:Up|Down)|Home|End)\b")
-ELEMENTS = {"explorer": "explore", "compare": "compare", "race": "live", "stepper": "learn", "lesson": "learn"}
+ELEMENTS = {
+    "explorer": "explore",
+    "compare": "compare",
+    "guide": "gallery",
+    "race": "live",
+    "stepper": "learn",
+    "lesson": "learn",
+}
 """The page of each element that has a script of its own."""
 
 

@@ -14,14 +14,18 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from mars_viz import default_folders, samples
+from mars_viz import default_folders, load_run, samples
+from mars_viz.components import guide
+from mars_viz.components.guide.cards import CARDS
 from mars_viz.figures.svg import AMBER, BLUE, Area, BarPart, Line, lanes, lines, stacked_bars
-from mars_viz.ui import gallery, links, navigation
+from mars_viz.ui import gallery, library, links, navigation
 from mars_viz.ui.lessons import LESSONS
+from mars_viz.ui.lessons.needs import TEXTS, THETA_DIAL, lacking, mapped_gamma
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.live.races import Replay, course
+from mars_viz.ui.session import Session
 from tests.factories import toy_run
-from tests.tabs import ROOT, opened, settled
+from tests.tabs import ROOT, opened, sent, settled
 from tests.test_learn_page import with_map
 
 
@@ -60,8 +64,42 @@ def pressed(tab: AppTest, key: str, monkeypatch: pytest.MonkeyPatch) -> AppTest:
 def test_the_bare_address_opens_the_gallery_with_one_thing_to_do_first(folder):
     tab = opened()
     primary = [found.label for found in tab.button if found.proto.type == "primary"]
-    assert primary == ["Open a run in Explore"]
+    assert primary == ["Open this run in Explore"]
     assert any(gallery.HERO in html.body for html in tab.html)
+
+
+def test_the_dial_of_the_first_run_whose_map_has_several_texts_is_played(folder):
+    (played,) = [each[0]["play"] for each in sent(opened()) if isinstance(each, list) and "play" in each[0]]
+    assert played[0] == 1 and played[2] == 0.9
+    assert gallery.shown_first(library.shelf(Session())) == "a-story"
+
+
+@pytest.mark.parametrize("name", ["1-story-mars", "9-story-tree"])
+def test_where_the_dial_plays_another_text_is_passed(monkeypatch, name):
+    run = load_run(samples.RUNS / name)
+    assert not lacking(run, (THETA_DIAL, TEXTS))
+    assert gallery.played_values(run) == (1, 0.8, 0.9)
+    monkeypatch.setattr(gallery, "LOOSE", 0.999)  # down to which nothing differs
+    low = gallery.played_values(run)[1]
+    passed = {each.token_ids for each in run.dial_map.segments_for(mapped_gamma(run)) if each.high > low}
+    assert len(passed) > 1 and low < 0.999
+
+
+def test_cards_of_the_guide_are_few_short_and_lead_to_lessons():
+    assert len(CARDS) <= 12 and len({card.id for card in CARDS}) == len(CARDS)
+    for card in CARDS:
+        assert 35 <= len(f"{card.text} {card.action.words}".split()) <= 60, card.id
+        assert card.highlight and card.title
+        assert sum(map(bool, (card.action.select, card.action.press, card.action.turn))) == 1, card.id
+    assert {card.lesson for card in CARDS} - {0} == set(range(1, len(LESSONS) + 1))
+
+
+def test_the_guide_opens_a_lesson_that_there_is(folder, monkeypatch):
+    asked: list[object] = [[], "2", 99, None]
+    monkeypatch.setattr(guide, "mount", lambda *_, **__: {"lesson": asked.pop()})
+    assert [guide.guide("key", (1, 0.8, 0.9), key="guide") for _ in range(4)] == [None] * 4
+    asked.append(2)
+    assert guide.guide("key", (1, 0.8, 0.9), key="guide") == 2
 
 
 def test_every_run_is_a_card_of_its_own_tokens(folder):
@@ -116,7 +154,6 @@ def test_without_runs_the_page_says_what_to_do(folder, monkeypatch, tmp_path_fac
     assert "--out &quot;$MARS_VIZ_RUNS/mine&quot;" in said, "it is found there"
     assert str(tmp_path_factory.getbasetemp()) not in said, "the server's own paths are not for visitors"
     assert button(tab, "begin").label == "Decode a prompt on Explore"
-    assert "begin-learning" not in {each.key for each in tab.button}
     assert all(gallery.UNSERVED in card for card in cards(tab)), "what cannot be opened says why"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mars_viz.components import class_view, compare, explorer, lesson, race, stepper
+from mars_viz.components import class_view, compare, explorer, guide, lesson, race, stepper
 from mars_viz.components.mount import FIRST_PAINT, Element, joined
 from mars_viz.ui.navigation import PAGE
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "mars_viz" / "components"
 DECLARED = re.compile(r"^(?:export )?(?:default )?(?:async )?(?:function|class|const|let) (\w+)", re.MULTILINE)
 ELEMENTS = [
-    *(module.ELEMENT for module in (class_view, compare, explorer, lesson, race, stepper)),
+    *(module.ELEMENT for module in (class_view, compare, explorer, guide, lesson, race, stepper)),
     compare.TEXTS,
     FIRST_PAINT,
     PAGE,

@@ -10,7 +10,13 @@ from mars_viz.report.facts import heading
 from mars_viz.runlist import RunFacts
 from mars_viz.site.named import SiteRun
 from mars_viz.site.shell import SitePage
-from mars_viz.ui.gallery import HERO, KEY, STORY, Card, run_card
+from mars_viz.ui.gallery import HERO, Card, run_card
+
+STORY = (
+    "That is speculative decoding. It saves passes of the large model, and how strictly drafts are verified is a "
+    "setting. Move one dial and see which tokens change, which drafts are rolled back, and what that saves."
+)
+KEY = "◆ kept only because the rule is relaxed, × rejected, ↺ correction by the large model, + bonus token"
 
 
 def gallery_page(runs: Iterable[SiteRun], lessons: Iterable[Card]) -> SitePage:

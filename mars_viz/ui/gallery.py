@@ -6,11 +6,12 @@ Knows runs, races and lessons; the layout is the page's. What cannot be read bec
 from __future__ import annotations
 
 import base64
+import math
 import os
 import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -21,23 +22,19 @@ from mars_viz.escapes import Html, html
 from mars_viz.figures.svg import AMBER, BLUE, QUIET, BarPart, lanes, token_bars
 from mars_viz.race.records import Race, RaceLane
 from mars_viz.rules import RULES
+from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
 from mars_viz.ui import library, visitors
 from mars_viz.ui.lessons import LESSONS
-from mars_viz.ui.lessons.needs import is_lossless
+from mars_viz.ui.lessons.needs import TEXTS, THETA_DIAL, is_lossless, lacking, mapped_gamma
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.live.races import Replay
 from mars_viz.words import counted, number
 
 HERO = "A small model drafts the next tokens, a large one verifies them. See every decision."
-STORY = (
-    "That is speculative decoding. It saves passes of the large model, and how strictly drafts are verified is a "
-    "setting. Move one dial and see which tokens change, which drafts are rolled back, and what that saves."
-)
 UNSERVED = "No sample run here fits it."
-EXCERPT = 5
-"""Rounds of a run that the start page shows in full."""
-KEY = "◆ kept only because the rule is relaxed, × rejected, ↺ correction by the large model, + bonus token"
+LOOSE = 0.8
+"""The value of θ to which the start page's dial plays."""
 MOST = 6
 """Cards of runs that are no samples, until all are asked for: each has to be read."""
 
@@ -127,9 +124,25 @@ def _for_a_shell() -> str:
     return '"$XDG_DATA_HOME/mars-viz/runs/mine"'
 
 
-def excerpt(run: Run) -> Run:
-    """The beginning of a run, for a first look."""
-    return replace(run.unmapped, rounds=run.rounds[:EXCERPT])
+def shown_first(shelf: RunCatalogue) -> str:
+    """The id of the run that the start page shows: the first sample whose dial map over θ has several texts; empty for
+    none."""
+    return library.suited(shelf, lambda run: lacking(run, (THETA_DIAL, TEXTS)))
+
+
+def played_values(run: Run) -> tuple[float, float, float]:
+    """The dial values of `shown_first`'s run between which its dial plays: strict, loose, and the rule's default.
+
+    Loose is 0.8, or the highest value at which the text differs from the strict one if that is lower.
+    """
+    assert run.dial_map is not None  # shown_first asks for one
+    segments = run.dial_map.segments_for(mapped_gamma(run))
+    differing = [segment for segment in segments if segment.token_ids != segments[-1].token_ids]
+    loose = LOOSE
+    if differing and differing[-1].high <= LOOSE:
+        last = differing[-1]
+        loose = max(last.low, THETA.step * (math.ceil(last.high / THETA.step) - 1))
+    return THETA.strict, loose, THETA.default
 
 
 def run_cards(shelf: RunCatalogue, run_ids: Iterable[str], most: int | None = None) -> Iterator[Card]:

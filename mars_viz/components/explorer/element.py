@@ -120,6 +120,8 @@ class Look(Enum):
     """Sentence, dial and text, and of a token what the target made of it: no row of numbers, no choice of colours."""
     LARGE = "lean large"
     """The same in type for the back row."""
+    HERO = "lean hero"
+    """Lean on the start page, where the whole fits the first screen."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from mars_viz.race import Race
 from mars_viz.race.making import RaceTexts
 from mars_viz.run import Run, Settings
 
-__all__ = ["excerpt", "growing", "racing", "replay"]
+__all__ = ["growing", "racing", "replay"]
 
 SHARED = ("mount", "explorer/elements", "explorer/numbers")
 OWN = ("race/listed", "race/clock", "race/track", "race/controls", "race/race")
@@ -33,8 +33,3 @@ def growing(run: Run | None, prompt: str, *, job: str, key: str) -> None:
 def racing(texts: RaceTexts, prompt: str, settings: Settings, *, job: str, key: str) -> None:
     """Show the lanes of a race that is being run, as far as they go; call it again as `growing`."""
     mount(ELEMENT, [racing_payload(texts, prompt, settings, job)], key=key)
-
-
-def excerpt(run: Run, *, key: str) -> None:
-    """Show the rounds of a run, all of them at once, in as little room as they need."""
-    mount(ELEMENT, [live_payload(run, run.prompt, key) | {"close": True}], key=key)
