@@ -59,7 +59,7 @@ def page() -> None:
     explore_bar.arrive(session, shelf)
     session.view, lost = shelf.landed(session.view)
     session.notices.extend(filter(None, [lost]))
-    asking, saving, thresholds = head(session, shelf.labels)
+    asking, saving = head(session, shelf.labels)
     library.second_line(shelf, session.view.run)
     # a long run is read while the browser draws what is above it
     run, problem = shelf.tried(session.view.run, lambda found: session.notices.extend(session.fit(found)))
@@ -69,8 +69,6 @@ def page() -> None:
     pair = None if run is None else pinned_run.beside(session, shelf)
     with asking:
         prompt(session, run)
-    with thresholds:
-        threshold(session, run)
     for sentence in filter(None, [shelf.error, *session.notices]):
         theme.note(sentence)
     if session.job is not None:
@@ -87,16 +85,15 @@ def page() -> None:
     look(session, run, pair, shelf)
 
 
-def head(session: Session, labels: Mapping[str, str]) -> tuple[DeltaGenerator, DeltaGenerator, DeltaGenerator]:
-    """A row with the title and the picker of runs; what opens for a new prompt, for run folders as zip, and for the
-    threshold of a draft-length controller."""
+def head(session: Session, labels: Mapping[str, str]) -> tuple[DeltaGenerator, DeltaGenerator]:
+    """Draw the row with the title and the picker of runs; return its popovers for a new prompt and for zips."""
     st.session_state["run"] = session.view.run or None
     row = st.container(horizontal=True, vertical_alignment="center", key="explore-head")
     with row.container(width="content"):
         theme.title("Explore", "")
     library.picker(row, labels, lambda: chosen(session), disabled=session.job is not None)
-    asked, ready = session.asked, tab_jobs.shared_worker().expect
-    asking = row.popover("New prompt", key=f"new-prompt-{asked}", on_change=ready)  # a new one is closed
+    ready = tab_jobs.shared_worker().expect
+    asking = row.popover("New prompt", key=f"new-prompt-{session.asked}", on_change=ready)  # a new one is closed
     zips = row.popover("Open or save")
     upload = zips.file_uploader(
         "Open the zip of a run's folder, or an engine's responses or metrics",
@@ -110,7 +107,7 @@ def head(session: Session, labels: Mapping[str, str]) -> tuple[DeltaGenerator, D
         add = library.add_upload if upload.name.endswith(".zip") else imported.add_file
         if add(session, upload.getvalue()):
             st.rerun()
-    return asking, zips, row.popover("Map draft threshold", key=f"thresholds-{asked}", on_change=ready)
+    return asking, zips
 
 
 def chosen(session: Session) -> None:
@@ -154,10 +151,10 @@ def prompt(session: Session, run: Run | None) -> None:
         st.rerun()
 
 
-def threshold(session: Session, run: Run | None) -> None:
+def threshold(session: Session, run: Run) -> None:
     """Which controller's threshold is to be mapped, and the button."""
-    if run is None or (reason := tab_jobs.why_no_threshold(session, run)):
-        st.caption(markdown(reason if run is not None else "No run is open."))
+    if reason := tab_jobs.why_no_threshold(session, run):
+        st.caption(markdown(reason))
         return
     control = run.settings.control
     begun = 0 if control is None else list(CONTROLLERS).index(control.controller.name)
@@ -239,7 +236,7 @@ def look(session: Session, run: Run, pair: Beside | None, shelf: library.RunCata
     if state.decode is not None:
         tab_jobs.start_again(session, run, *state.decode, cuts=view.cuts)
         st.rerun()
-    dial, gamma, made = state.dial, state.gamma, whole_controller_map(run)
+    recorded, dial, gamma, made = run, state.dial, state.gamma, whole_controller_map(run)
     if view.cuts and dial is not None and made is not None:
         run, dial, gamma = made.at(dial), run.settings.dial, None
     on_screen, _ = shown(run, dial, gamma or run.settings.gamma)
@@ -248,7 +245,11 @@ def look(session: Session, run: Run, pair: Beside | None, shelf: library.RunCata
         history = on_screen.conversation
         tab_jobs.start(session, text, lambda: on_screen.settings, models, chat=True, history=history)
         st.rerun()
-    share.offer(run, dial, gamma, state.overlay)
+    with st.container(horizontal=True):
+        share.offer(run, dial, gamma, state.overlay)
+        ready = tab_jobs.shared_worker().expect
+        with st.popover("Map draft threshold", key=f"thresholds-{session.asked}", on_change=ready):
+            threshold(session, recorded)
     folded = st.expander("Figures", expanded=True, key="figures", on_change="rerun")
     if folded.open:
         with folded:
