@@ -249,6 +249,16 @@ def toy_run(
     )
 
 
+def toy_chat() -> Run:
+    """A toy run whose prompt is inside other text, and whose text ends with a control token."""
+    run = toy_run(rule="mars", dial=0.9, max_new_tokens=6, model_seed=3)
+    end = run.token_ids[-1]
+    assert run.token_ids.count(end) == 1
+    pieces = {**run.pieces, 100: Piece(b"<|im_start|>", special=True), end: Piece(b"<|im_end|>", special=True)}
+    provenance = replace(run.provenance, eos_ids=(end,), chat=True)
+    return replace(run, pieces=pieces, prompt_ids=(100, *PROMPT, end), prompt=" w2", provenance=provenance)
+
+
 def judging_once(name: str) -> Rule:
     """The rule, which judges each speculation once: walks at many dial values meet the same ones again and again."""
     rule, known = copy(rule_named(name)), dict[int, tuple[Speculation, Verdicts]]()

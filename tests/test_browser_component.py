@@ -12,7 +12,7 @@ from playwright.sync_api import Locator, Page, expect
 from mars_viz.analysis.metrics import Basis, summary
 from mars_viz.rules import RULES
 from mars_viz.run import Run
-from tests.factories import toy_run
+from tests.factories import toy_chat, toy_run
 from tests.served import served
 
 HOSTILE = {
@@ -39,7 +39,7 @@ import json
 from dataclasses import asdict
 
 import streamlit as st
-from factories import toy_run
+from factories import toy_chat, toy_run
 
 from mars_viz.components.explorer import explorer
 
@@ -49,7 +49,7 @@ name = st.query_params.get("run", "sampled")
 if st.button("other run"):
     st.session_state["name"] = "greedy"
 name = st.session_state.get("name", name)
-run = st.cache_resource(lambda name: toy_run(**RUNS[name]), show_spinner=False)(name)
+run = st.cache_resource(lambda name: toy_run(**RUNS[name]) if name in RUNS else toy_chat(), show_spinner=False)(name)
 if st.button("set dial"):
     st.session_state["dial"] = 0.25
 st.button("rerun")
@@ -173,7 +173,12 @@ def test_text_shown_is_the_recorded_one_and_copies_clean(opened):
         if not hidden
     ]
     assert visible == [run.pieces[token].text for token in run.token_ids]
-    copied = page.locator(".stream").evaluate("""(stream) => {
+    assert copied(page) == run.prompt + run.text, "neither marks nor rolled-back drafts are copied"
+
+
+def copied(page: Page) -> str:
+    """What a copy of the first part of the text holds."""
+    found: str = page.locator(".stream").evaluate("""(stream) => {
       const range = document.createRange();
       range.selectNodeContents(stream.querySelector(".chunk"));
       const selection = stream.getRootNode().getSelection();
@@ -181,7 +186,25 @@ def test_text_shown_is_the_recorded_one_and_copies_clean(opened):
       selection.addRange(range);
       return selection.toString();
     }""")
-    assert copied == run.prompt + "".join(visible), "neither marks nor rolled-back drafts are copied"
+    return found
+
+
+def test_control_tokens_are_chips_and_the_whole_prompt_shows_on_a_press(opened):
+    page, run = opened("chat"), toy_chat()
+    whole = run.decode(run.prompt_ids)
+    assert copied(page) == run.prompt + run.text != whole + run.text
+    expect(page.locator(".prompt")).to_have_text(run.prompt, use_inner_text=True)
+    last = page.locator(".stream :is(.matched, .corrected, .bonus):not([hidden])").last
+    expect(last).to_have_text("<|im_end|>")
+    expect(last).to_contain_class("special")
+    expect(page.locator(".ending")).to_have_text(f"ended with <|im_end|> (id {run.token_ids[-1]})")
+    page.locator(".prompt .unfold").click()
+    expect(page.locator(".prompt .special:visible")).to_have_text(["<|im_start|>", "<|im_end|>"])
+    assert copied(page) == whole + run.text
+    page.locator(".thumb").press("ArrowLeft")
+    assert copied(page) == whole + run.text, "the prompt stays unfolded while the dial moves"
+    page.locator(".stream").press("p")
+    assert copied(page) == run.prompt + run.text
 
 
 def test_what_follows_the_first_change_is_faded_behind_a_divider(opened):

@@ -38,7 +38,7 @@ console.log(JSON.stringify({
     const inPool = reading.differs === null ? null : explorer.carried(reading.differs, run, trajectories.pool);
     return {
       text, rounds: run.rounds, exact: reading.exact, values: reading.values, fromStrict: reading.fromStrict,
-      words: explorer.sentence(run, dial, reading.values, reading.fromStrict, reading.parted),
+      words: explorer.sentence(run, dial, reading.values, reading.fromStrict, reading.parted, reading.ending()),
       tip: explorer.besideStrict(reading.values), forced: reading.forced,
       differs: reading.differs === null ? null : reading.textIndex(reading.differs),
       back: inPool === null ? null : explorer.carried(inPool, trajectories.pool, run) === reading.differs,

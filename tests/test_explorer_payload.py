@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mars_viz.analysis.metrics import forced, judged_rounds, summary
+from mars_viz.analysis.metrics import ending, forced, judged_rounds, summary
 from mars_viz.components.explorer.columns import TOP
 from mars_viz.components.explorer.element import RunPayload
 from mars_viz.components.explorer.packing import plain
@@ -20,9 +20,10 @@ from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.rules.base import best_p, drafted_p
 from mars_viz.run import Piece, Run
 from mars_viz.runfiles import load_run
+from mars_viz.samples import RUNS
 from mars_viz.trace import Trace
 from mars_viz.trees import depths_of, siblings_of
-from tests.factories import long_run, make_speculation, toy_run
+from tests.factories import long_run, make_speculation, toy_chat, toy_run
 from tests.in_node import AGAINST_STRICT, in_node
 from tests.tables import random_tree
 from tests.test_metrics import small_run
@@ -42,7 +43,7 @@ console.log(JSON.stringify(dials.map((dial) => {
     forced: reading.forced, forcedWords: explorer.forcedWords(reading.forced),
     beside: Array.from(run.nodes.p, (p, i) => explorer.besideBest(run, p, run.nodes.z[i] - best(i))),
     otherwise: local, parted: parted?.index ?? null,
-    words: explorer.sentence(run, dial, values, fromStrict, parted),
+    words: explorer.sentence(run, dial, values, fromStrict, parted, reading.ending()), ending: reading.ending(),
     folded: run.branched.some(Boolean),
     order: Array.from({ length: run.rounds }, (_, r) => explorer.readingOrder(run, now, r)),
     chunks: explorer.chunked(run, reading.recorded),
@@ -214,6 +215,77 @@ def test_sentence_speaks_of_strict_and_of_what_was_recorded(decide):
     assert "First difference from strict: token" in said and ", about" in said
     assert words(loose, 1.0).startswith("At θ = 1.00, judged on the text recorded at 0.50: ")
     assert ", as strict; " in words(loose, 1.0)
+
+
+def ended(run: Run, by: str) -> Run:
+    """The run as if its text had ended in that way."""
+    if by == "token":
+        eos = run.token_ids[-1]
+        pieces = {**run.pieces, eos: Piece(b"<|im_end|>", special=True)}
+        return replace(run, pieces=pieces, provenance=replace(run.provenance, eos_ids=(eos,)))
+    if by == "stop":
+        stop = run.pieces[run.token_ids[-1]].text
+        return replace(run, settings=replace(run.settings, max_new_tokens=99, stop=(stop,)))
+    return replace(run, rounds=run.rounds[:-1]) if by == "hand" else run
+
+
+@pytest.mark.parametrize(
+    ("by", "words"),
+    [
+        ("token", "ended with <|im_end|> (id {last})"),
+        ("limit", "stopped at the limit of {count} token{s}"),
+        ("stop", "stopped at the stop string {text}"),
+        ("hand", "cut short after {count} tokens"),
+    ],
+)
+@pytest.mark.parametrize("limit", [1, 2, 40])
+def test_the_script_says_how_a_text_ended_as_python_does(decide, by: str, words: str, limit: int):
+    run = ended(toy_run(rule="mars", dial=0.9, max_new_tokens=40 if by == "hand" else limit, seed=4), by)
+    count = len(run.token_ids)
+    (found,) = decide(run, [0.9])
+    said = "".join(part if isinstance(part, str) else "<|im_end|>" for part in found["ending"])
+    text = run.pieces[run.token_ids[-1]].text
+    wanted = words.format(last=run.token_ids[-1], count=count, s="s" * (count > 1), text=repr(text))
+    assert ending(run) == wanted
+    assert said == wanted.replace(repr(text), f"“{text}”")
+
+
+def test_sentence_of_a_short_text_says_what_was_written_and_how_it_ended(decide):
+    def words(run: Run, dial: float | None = 0.9) -> str:
+        (found,) = decide(run, [dial])
+        return "".join(part if isinstance(part, str) else "…" for part in found["words"])
+
+    for count in (1, 2, 3):
+        short = toy_run(rule="mars", dial=0.9, max_new_tokens=count, seed=4)
+        assert len(short.rounds) <= 2
+        said = words(short)
+        assert f"stopped at the limit of {count} token" in said
+        assert ("Strict writes the same" in said) != ("First difference from strict" in said)
+        assert "strict needs" not in said and "target passes for" not in said
+    at_once = ended(toy_run(rule="mars", dial=0.9, max_new_tokens=1, seed=4), "token")
+    assert words(at_once).startswith("At θ = 0.90: the target ended the text at once, with …. ")
+    assert words(replace(at_once, rounds=())) == "This run has no rounds: nothing was decoded."
+    strict = ended(toy_run(rule="strict", max_new_tokens=2, seed=4), "token")
+    assert "Strict writes" not in words(strict, None) and "ended with …" in words(strict, None)
+
+
+def test_only_a_prompt_inside_other_text_is_sent_whole():
+    run = toy_chat()
+    first, second = "é".encode()[:1], "é".encode()[1:] + b"\n\x1b"
+    pieces = {**run.pieces, 101: Piece(first), 102: Piece(second), 103: Piece(b"Hello")}
+    chat = replace(run, pieces=pieces, prompt_ids=(100, 101, 102, 100, 100, 103), prompt="Hello")
+    sent = [
+        ["<|im_start|>", True],
+        ["é\nU+001B", False],
+        ["<|im_start|>", True],
+        ["<|im_start|>", True],
+        ["Hello", False],
+    ]
+    assert run_payload(chat)["run"]["whole_prompt"] == sent
+    for plain_ids in ((100, 103), (103,)):
+        assert run_payload(replace(chat, prompt_ids=plain_ids))["run"]["whole_prompt"] == []
+    assert load_run(RUNS / "1-story-mars").provenance.chat is None
+    assert run_payload(load_run(RUNS / "1-story-mars"))["run"]["whole_prompt"] == []
 
 
 def test_payload_survives_json_and_knows_equal_runs():

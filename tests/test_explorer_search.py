@@ -57,7 +57,7 @@ def test_the_text_is_what_was_kept_and_emitted_at_each_dial_value(told, run: Run
     for dial, at in zip(dials, told(run, dials), strict=True):
         ids = [token for round_ in judged_rounds(run, dial) for token in round_.token_ids]
         assert at["ids"] == ids
-        assert at["text"] == "".join(run.pieces[token].text for token in ids)
+        assert at["text"] == run.decode(tuple(ids))
         assert at["places"] == list(range(len(ids))), "each slot is the one that wrote the token"
         for place, token in enumerate(at["held"]):
             assert at["starts"][token] <= place < at["starts"][token + 1]

@@ -14,9 +14,11 @@ import numpy as np
 
 from mars_viz.analysis.settled_text import first_to_differ, settled_text
 from mars_viz.records import Round, emitted
+from mars_viz.replay import ending_of
 from mars_viz.rules import Rule, rule_named
-from mars_viz.run import Run
+from mars_viz.run import Run, stop_words
 from mars_viz.trace import Settled, Trace
+from mars_viz.words import counted
 
 
 class Basis(Enum):
@@ -183,6 +185,25 @@ def speed(run: Run) -> Speed:
         milliseconds_per_round=_ratio(1000 * seconds, rounds) if seconds else math.nan,
         draft_share=_ratio(drafting, timed),
         device=run.provenance.device,
+    )
+
+
+def ending(run: Run) -> str:
+    """Return how the text ended: 'ended with <|im_end|> (id 2)', 'stopped at the limit of 16 tokens'. Empty if there
+    is no text. The explorer says the same of the text at every dial value."""
+    text, settings = run.token_ids, run.settings
+    if not text:
+        return ""
+    if text[-1] in run.provenance.eos_ids:
+        return f"ended with {run.pieces[text[-1]].text} (id {text[-1]})"
+    if len(text) >= settings.max_new_tokens:
+        return f"stopped at the limit of {counted(settings.max_new_tokens, 'token')}"
+    if not ending_of(run).reached(text):
+        return f"cut short after {counted(len(text), 'token')}"
+    return (
+        f"stopped at the stop string {stop_words(settings.stop)}"
+        if len(settings.stop) == 1
+        else "stopped at a stop string"
     )
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mars_viz import default_folders
-from mars_viz.analysis.metrics import speed, summary
+from mars_viz.analysis.metrics import ending, speed, summary
 from mars_viz.backend_choice import AUTO, read_backend_file
 from mars_viz.bounds import shortened
 from mars_viz.chat import CUT_OFF, NO_HISTORY, History
@@ -356,7 +356,7 @@ def facts(run: Run, path: Path) -> dict[str, Any]:
     """All that is told of a run in JSON."""
     told: dict[str, Any] = {"path": str(path)}
     told |= {name: getattr(run, name) for name in ("title", "prompt", "text", "prompt_ids", "token_ids")}
-    told |= {"settings": asdict(run.settings), "provenance": asdict(run.provenance)}
+    told |= {"ending": ending(run), "settings": asdict(run.settings), "provenance": asdict(run.provenance)}
     told |= {"history": asdict(run.history)}
     return told | {"summary": asdict(summary(run)), "speed": asdict(speed(run))}
 
@@ -365,13 +365,19 @@ def sentence(run: Run) -> str:
     """What the run decided, in words."""
     numbers, pace, rule = summary(run), speed(run), rule_named(run.settings.rule)
     at = "" if rule.dial is None or numbers.dial is None else f" at {setting(rule.dial.symbol, numbers.dial)}"
+    ended = ending(run)
     relaxed = f" ({number(numbers.relaxed)} of them relaxed)" if numbers.relaxed else ""
     stop = f", stop at {stop_words(run.settings.stop)}" if run.settings.stop else ""
     told = (
         f"{rule.title}{at}, {run.settings.draft}, temperature {run.settings.temperature:g}{stop}: "
-        f"{counted(numbers.tokens, 'token')} in {counted(numbers.rounds, 'round')} (τ = {number(numbers.tau)}). "
+        f"{counted(numbers.tokens, 'token')} in {counted(numbers.rounds, 'round')} (τ = {number(numbers.tau)})"
+        f"{ended and f', {ended}'}. "
+    )
+    told += (
         f"Of {counted(numbers.drafted, 'drafted token')} {number(numbers.kept)} were kept{relaxed} and "
         f"{number(numbers.rolled_back)} rolled back."
+        if numbers.drafted
+        else "Nothing was drafted."
     )
     if numbers.forced_strict:
         told += f" Strict at {counted(numbers.forced_strict, 'drafted runner-up')} where z1 ≤ 0 and z2/z1 is undefined."

@@ -99,20 +99,21 @@ function tokenLabel(index, text, outcome, ratio) {
   return [name, `“${spoken(text)}”`, outcome, known && `ratio ${short(ratio)}`].filter(Boolean).join(", ");
 }
 
-/** A token in quotation marks, isolated from what stands around it. */
+/** A token in quotation marks, isolated from what stands around it; a control token is a chip without them. */
 function quote() {
-  const token = h("bdi");
-  let shown = null;
+  const token = h("bdi"), marks = ["“", "”"].map((mark) => document.createTextNode(mark));
+  let shown = null, control = false;
   return {
-    element: h("span", { class: "quote" }, "“", token, "”"),
+    element: h("span", { class: "quote" }, marks[0], token, marks[1]),
     /** `bare` leaves out blanks around a word. */
     show(run, piece, bare = false) {
-      const text = clipped(run.pieces.text[piece]);
+      const text = clipped(run.pieces.text[piece]), special = run.pieces.special?.[piece] === 1;
       const said = bare ? text.trim() || text : text;
-      if (said === shown) return;
-      shown = said;
+      if (said === shown && special === control) return;
+      [shown, control] = [said, special];
       fill(token, said);
-      token.className = `quoted${token.kind}${/^\p{M}/u.test(said) ? " orphan" : ""}`;
+      token.className = special ? "special" : `quoted${token.kind}${/^\p{M}/u.test(said) ? " orphan" : ""}`;
+      [marks[0].data, marks[1].data] = special ? ["", ""] : ["“", "”"];
     },
   };
 }
@@ -127,10 +128,29 @@ function cut(text, most) {
   return chars.length > most ? `${chars.slice(0, most).join("")}…` : text;
 }
 
-/** A prompt before its text: the end of a long one. */
-function promptBefore(prompt) {
+/** The name of a control token. */
+function controlToken(text) {
+  return h("span", { class: "special", role: "presentation" }, text);
+}
+
+/** A prompt before its text: the end of a long one. If the target read more than the prompt, a press shows the `whole` of it:
+ * stretches of text and control tokens. */
+function promptBefore(prompt, whole = []) {
   const shown = prompt.length > 1200 ? `…${prompt.slice(-1200).replace(/^[\udc00-\udfff]/, "")}` : prompt;
-  return h("span", { class: "prompt", role: "presentation" }, shown);
+  const element = h("span", { class: "prompt", role: "presentation" }, shown);
+  if (!whole.length) return element;
+  const own = h("span", { role: "presentation" }, shown);
+  const all = h("span", { role: "presentation" }, ...whole.map(([text, special]) => (special ? controlToken(text) : text)));
+  const handle = h("span", { class: "unfold", role: "presentation", onclick: () => element.unfold() });
+  const show = (folded) => {
+    [own.hidden, all.hidden] = [!folded, folded];
+    handle.dataset.more = folded ? "whole prompt" : "fold prompt";
+    handle.dataset.tip = folded ? "Show the prompt as the target read it (p)" : "Show the user's text alone (p)";
+  };
+  element.replaceChildren(own, all, handle);
+  element.unfold = () => show(own.hidden);
+  show(true);
+  return element;
 }
 
 const LABEL = 110; // pixels that a round's label takes at most, with the edge beside it

@@ -189,7 +189,7 @@ class Explorer {
   render() {
     const { run, dial, values, fromStrict, parted, local } = this.reading;
     this.dial.place(dial);
-    this.sentence = sentence(run, dial, values, fromStrict, parted);
+    this.sentence = sentence(run, dial, values, fromStrict, parted, this.reading.ending());
     this.words.show(run, this.sentence);
     mark(this.basis, local || (fromStrict && !values.strictExact) ? "block-local" : "exact", run.about.rounded);
     this.tiles.show(this.reading);

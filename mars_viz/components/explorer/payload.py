@@ -17,6 +17,7 @@ browser asks for it a `window` of rounds at a time, which is the payload of thes
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,9 @@ from mars_viz.components.explorer.round_index import RoundIndex, cut_index, roun
 from mars_viz.dialmap import Span
 from mars_viz.escapes import visible
 from mars_viz.records import Verdicts
+from mars_viz.replay import ending_of
 from mars_viz.rules import Rule, Scale, rule_named, rules_and
-from mars_viz.run import WITHIN_ROUNDING, Run
+from mars_viz.run import WITHIN_ROUNDING, Run, joined
 from mars_viz.shapes import CHAIN
 from mars_viz.trace import Trace
 from mars_viz.words import short_device
@@ -122,12 +124,16 @@ def _about(run: Run, gamma: int | None) -> Payload:
     return {
         "title": visible(run.title),
         "prompt": visible(run.prompt),
+        "whole_prompt": _whole_prompt(run),
         "temperature": settings.temperature,
         "gamma": settings.gamma if gamma is None else gamma,
         "recorded_gamma": settings.gamma,
         "tree": settings.tree != CHAIN,
         "cut": "" if settings.control is None else f"drafts cut by {settings.control.words}",
         "recorded_tokens": len(run.token_ids),
+        "limit": settings.max_new_tokens,
+        "stop": [visible(text) for text in settings.stop],
+        "finished": ending_of(run).reached(run.token_ids),
         "seconds": provenance.seconds,
         "device": {"short": visible(short_device(provenance.device)), "full": visible(provenance.device)},
         "dtype": visible(provenance.dtype),
@@ -135,6 +141,20 @@ def _about(run: Run, gamma: int | None) -> Payload:
         "target": visible(provenance.target),
         "drafter": visible(provenance.drafter),
     }
+
+
+def _whole_prompt(run: Run) -> list[list[str | bool]]:
+    """Return the prompt as the target read it: stretches of text, and control tokens (True) by their names. Empty if
+    there is no text in it besides the user's prompt."""
+    pieces = [run.pieces[token] for token in run.prompt_ids if token in run.pieces]
+    if "".join(joined(pieces).split()) == "".join(run.prompt.split()):
+        return []
+    found: list[list[str | bool]] = []
+    for special, group in groupby(pieces, lambda piece: piece.special):
+        stretch = list(group)
+        texts = [piece.text for piece in stretch] if special else [joined(stretch)]
+        found += [[visible(text), special] for text in texts]
+    return found
 
 
 def _dial(rule: Rule, run: Run) -> Payload | None:

@@ -43,6 +43,18 @@ export class Reading {
     this.dial = dial;
   }
 
+  /** How the text shown ends, in parts as those of a sentence, as `analysis.metrics.ending` says it of a run. Null if there is no
+   * text, or if it parts from the recorded text and is judged block by block. */
+  ending() {
+    const { run, now, parted, exact } = this, last = run.rounds - 1, { about, pieces } = run;
+    if (last < 0 || parted) return null;
+    const token = now.tokens[run.slotAt[last] + now.length[last] - 1];
+    if (pieces.ends[token]) return ["ended with ", { token }, ` (id ${pieces.ids[token]})`];
+    if (now.totals.tokens >= about.limit) return [`stopped at the limit of ${plural(about.limit, "token")}`];
+    if (!exact && !about.finished) return [`cut short after ${plural(now.totals.tokens, "token")}`];
+    return [about.stop.length === 1 ? `stopped at the stop string “${spoken(about.stop[0])}”` : "stopped at a stop string"];
+  }
+
   /** The slot that wrote the token at an index of the text, which lies in this round. */
   slotOf({ round, index }) {
     this.count();

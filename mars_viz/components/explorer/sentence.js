@@ -1,36 +1,61 @@
 // The sentence above the numbers: its words, and its place.
 
+const FEW = 2; // target passes of a text of which the passes saved are no news
+
 /**
  * The sentence above the numbers, in parts: strings, and `{ token }` for a token's text. `fromRecorded` is where the
- * blocks shown part from the recorded ones; null where they do not.
+ * blocks shown part from the recorded ones; null where they do not. `ending` is `Reading.ending`.
  */
-export function sentence(run, dial, values, fromStrict, fromRecorded) {
+export function sentence(run, dial, values, fromStrict, fromRecorded, ending) {
   const other = besideWhat(run.dial);
   if (!run.rounds) return ["This run has no rounds: nothing was decoded."];
+  if (values.rounds <= FEW) return briefly(run, dial, values, fromStrict, fromRecorded, ending, other);
   const passes = `${plural(values.rounds, "target pass", "es")} for ${plural(values.tokens, "token")}`;
   const lost = `${plural(values.rolledBack, "drafted token")} rolled back`;
   const short = run.about.cut ? `, ${run.about.cut}` : "";
   if (!run.dial) return [`${run.rule.title} has no dial${short}: ${passes}; ${lost}.`];
   const gamma = short + (run.about.gamma === run.about.recorded_gamma ? "" : `, ${lengthName(run.about.tree)} = ${run.about.gamma}`);
-  const judged = fromRecorded ? `, judged on the text recorded at ${dialText(run.dial.recorded)}` : "";
-  const by = run.dial.cuts ? ` of ${run.dial.cuts}` : "";
   const cut = run.dial.cuts ? `, ${plural(values.drafted, "token")} drafted` : "";
-  const ours = `At ${run.dial.symbol} = ${dialText(dial)}${by}${gamma}${judged}: ${passes}${cut}`;
+  const ours = `${atSetting(run, dial, gamma, fromRecorded)}: ${passes}${cut}`;
   if (!fromStrict) {
     const needs = whole(values.strictRounds) === whole(values.rounds) ? other.as : `the text of ${other.name}, which ${other.needs} ${strictPasses(values)}`;
     return [`${ours}, ${needs}; ${lost}.`];
   }
   const about = values.strictExact ? "" : "about ";
-  const first = [`. First difference from ${other.name}: token ${whole(fromStrict.index + 1)}`];
-  if (fromStrict.left >= 0 && fromStrict.right >= 0) {
-    first.push(" (", { token: fromStrict.left }, " instead of ", { token: fromStrict.right }, ")");
-  }
-  return [`${ours}; ${other.name} ${other.needs} ${strictPasses(values)}. ${lost}, ${about}${whole(values.strictRolledBack)} by ${other.name}`, ...first, "."];
+  return [`${ours}; ${other.name} ${other.needs} ${strictPasses(values)}. ${lost}, ${about}${whole(values.strictRolledBack)} by ${other.name}. First`, ...difference(other, fromStrict)];
+}
+
+/** 'At θ = 0.90', and what else the text shown hangs on. */
+function atSetting(run, dial, gamma, fromRecorded) {
+  const judged = fromRecorded ? `, judged on the text recorded at ${dialText(run.dial.recorded)}` : "";
+  return `At ${run.dial.symbol} = ${dialText(dial)}${run.dial.cuts ? ` of ${run.dial.cuts}` : ""}${gamma}${judged}`;
+}
+
+/** Where a text and strict's first differ, as the end of a sentence. */
+function difference(other, { index, left, right }) {
+  const tokens = left >= 0 && right >= 0 ? [" (", { token: left }, " instead of ", { token: right }, ")"] : [];
+  return [` difference from ${other.name}: token ${whole(index + 1)}`, ...tokens, "."];
+}
+
+/** The sentence of a text of few target passes: what was written, how it ended, and whether strict writes the same. */
+function briefly(run, dial, values, fromStrict, fromRecorded, ending, other) {
+  const { tokens, rounds, drafted, rolledBack, strictExact, strictTokens, strictRounds } = values;
+  const at = run.dial ? atSetting(run, dial, "", fromRecorded) : `${run.rule.title} has no dial`;
+  const atOnce = tokens === 1 && ending?.[1];
+  const words = `${at}: ${plural(tokens, "token")} in ${plural(rounds, "target pass", "es")}`;
+  const wrote = atOnce ? [`${at}: the target ended the text at once, with `, ending[1]] : [ending ? `${words}, ${ending[0]}` : words, ...(ending?.[1] ? [ending[1]] : [])];
+  const lost = drafted ? `. ${whole(rolledBack)} of ${plural(drafted, "drafted token")} rolled back.` : ". Nothing was drafted.";
+  if (!run.dial) return [...wrote, lost];
+  const passes = whole(strictRounds) === whole(rounds) ? "" : ` in ${plural(strictRounds, "pass", "es")}`;
+  if (!fromStrict) return [...wrote, `${lost} ${other.begin} the same${strictExact ? passes : ""}.`];
+  const theirs = strictExact ? ` ${other.begin} ${plural(strictTokens, "token")} in ${plural(strictRounds, "pass", "es")}. First` : " First";
+  return [...wrote, `${lost}${theirs}`, ...difference(other, fromStrict)];
 }
 
 /** What a setting is compared with: the rule's strict end, or where the dial is a controller's threshold drafts that nothing cuts. */
 function besideWhat(dial) {
-  return dial?.cuts ? { name: "full drafts", needs: "need", as: "as full drafts" } : { name: "strict", needs: "needs", as: "as strict" };
+  if (dial?.cuts) return { name: "full drafts", needs: "need", as: "as full drafts", begin: "Full drafts write" };
+  return { name: "strict", needs: "needs", as: "as strict", begin: "Strict writes" };
 }
 
 /** What strict takes: for its own text where that is known, else for as many tokens as there are here. */

@@ -20,6 +20,7 @@ class Stream {
     this.frame = h("div", { class: "frame" }, this.element, this.parting.jump);
     this.unfolding = shares && new Unfolding(this, shares);
     this.marks = new SlotMarks(this);
+    this.ending = h("p", { class: "ending", role: "presentation" });
     this.places = new Placeholders(this.element, (entries) => this.seen(entries));
     this.chunks = [];
   }
@@ -32,8 +33,11 @@ class Stream {
     this.adopt(reading);
     this.list.clear();
     this.chunks = chunked(run, reading.recorded).map((range) => emptyChunk(run, range));
-    this.prompt = run.about.prompt ? promptBefore(run.about.prompt) : null;
-    this.element.replaceChildren(...this.places.put(this.chunks));
+    const { prompt, whole_prompt: whole } = run.about;
+    this.prompt = prompt ? promptBefore(prompt, whole) : null;
+    if (this.prompt?.unfold) this.element.setAttribute("aria-description", "p shows the whole prompt");
+    else this.element.removeAttribute("aria-description");
+    this.element.replaceChildren(...this.places.put(this.chunks), this.ending);
     if (!run.rounds) this.element.replaceChildren(h("p", { class: "empty" }, "This run has no tokens. Choose another, or decode a prompt."));
     this.element.scrollTop = 0;
     this.chunks.slice(0, 4).forEach((chunk) => this.bring(chunk));
@@ -143,10 +147,15 @@ class Stream {
     this.flag();
   }
 
-  /** Mark the first token that the strict rule would have written otherwise. */
+  /** Mark the first token that the strict rule would have written otherwise, and say below the text how it ends. */
   flag() {
     const { differs } = this.reading;
     this.marks.show("differs", differs === null ? NO_SLOTS : new Set([differs]));
+    const { text } = this.run.pieces, parts = this.reading.ending() ?? [];
+    const key = parts.map((part) => part.token ?? part).join();
+    if (key === this.ending.dataset.key) return;
+    this.ending.dataset.key = key;
+    this.ending.replaceChildren(...parts.map((part) => (part.token === undefined ? part : controlToken(text[part.token]))));
   }
 
   refresh(chunk) {
@@ -266,6 +275,10 @@ class Stream {
 
   key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "p" && this.prompt?.unfold) {
+      this.prompt.unfold();
+      this.element.scrollTop = 0;
+    }
     const next = this.unfolding?.key(event.key) ?? this.neighbour(event.key);
     if (next === undefined) return;
     event.preventDefault();

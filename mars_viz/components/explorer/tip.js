@@ -10,7 +10,7 @@ class Tip {
       root.addEventListener(leave, () => this.explain(null));
     }
     root.addEventListener("keydown", (e) => e.key === "Escape" && this.explain(null));
-    root.addEventListener("click", (e) => e.target.closest?.(".fold, .shut") && this.explain(null)); // a tree opens where it stood, or closes
+    root.addEventListener("click", (e) => e.target.closest?.(".fold, .unfold, .shut") && this.explain(null)); // a tree opens where it stood, or closes
     root.append(this.element);
   }
 

@@ -15,11 +15,11 @@ export function writtenTokens({ run, now }) {
   return { slots, pieces };
 }
 
-/** The text of these pieces, and where each of them begins in it; one more number is its end. */
-export function joinedText({ pieces: { text } }, pieces) {
+/** The text of these pieces, control tokens left out, and where each of them begins in it; one more number is its end. */
+export function joinedText({ pieces: { text, special } }, pieces) {
   const parts = new Array(pieces.length), starts = new Int32Array(pieces.length + 1);
   for (let i = 0; i < pieces.length; i++) {
-    parts[i] = text[pieces[i]];
+    parts[i] = special[pieces[i]] ? "" : text[pieces[i]];
     starts[i + 1] = starts[i] + parts[i].length;
   }
   return { text: parts.join(""), starts };

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlsplit
 
 import streamlit as st
 
-from mars_viz.analysis.metrics import speed
+from mars_viz.analysis.metrics import ending, speed
 from mars_viz.escapes import Html, html, joined, markdown, visible
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, stop_words
@@ -143,7 +143,7 @@ def provenance(run: Run) -> None:
     """Settings, models, versions, and the prompt."""
     made, settings = run.provenance, run.settings
     theme.section("Settings")
-    facts_list(settings_of(settings))
+    facts_list(settings_of(settings) | {"Text": ending(run)})
     theme.section("Where it comes from")
     facts_list(
         {
@@ -155,7 +155,7 @@ def provenance(run: Run) -> None:
             "Versions": ", ".join(f"{name} {version}" for name, version in made.versions.items()),
             "Vocabulary": number(made.vocabulary_size),
             "Prompt": f"{number(len(run.prompt_ids))} tokens",
-            "Chat template": "" if made.chat is None else "applied" if made.chat else "not applied",
+            "Chat template": {None: "", True: "applied", False: "left out"}[made.chat],
             "System prompt": run.history.system or "none",
             "Batching": made.batching,
         }
