@@ -19,6 +19,7 @@ from mars_viz.demo import SMOLLM2, SMOLLM2_EAGLE3
 from mars_viz.errors import BadInput
 from mars_viz.speculators import gguf_model
 from mars_viz.speculators.gguf_files import local_gguf
+from mars_viz.writer import replacing
 from training import command
 from training.chat_texts import LONGEST, Shards, Template, Writer, write_shards
 from training.eagle import save_head, shape_for, started, take_over
@@ -58,7 +59,7 @@ def main(arguments: list[str] | None = None) -> None:
             writer, Template(tokenizer), questions, options.work / "texts", options.seed, range(options.shards)
         )
     shards = Shards(options.work / "texts", options.seed)
-    vocabulary = shards.counts(target.config.vocab_size).topk(DRAFTED).indices.sort().values
+    vocabulary = drafted_tokens(shards, target.config.vocab_size, options.work / "vocabulary.pt")
     head = started(target, vocabulary, options.seed)
     if options.head is not None:
         take_over(head, vocabulary, options.head)
@@ -75,6 +76,15 @@ def main(arguments: list[str] | None = None) -> None:
     how = {"compiled": False, "bfloat16": options.bfloat16}
     fit(head, loss, shards.batch, schedule, options.work / "head.pt", "head", **how)
     save_head(head, vocabulary, target.config, options.out)
+
+
+def drafted_tokens(shards: Shards, size: int, path: Path) -> torch.Tensor:
+    """Return the most frequent tokens, int64 [DRAFTED], kept at `path` so that later shards don't change them."""
+    if not path.exists():
+        with replacing(path) as file:
+            torch.save(shards.counts(size).topk(DRAFTED).indices.sort().values, file)
+    tokens: torch.Tensor = torch.load(path, weights_only=True)
+    return tokens
 
 
 def smollm2() -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
