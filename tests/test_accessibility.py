@@ -65,7 +65,7 @@ def address() -> Iterator[str]:
 
 def settled(tab: Page, address: str, scheme: str) -> Page:
     """The page once it stands still."""
-    tab.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+    tab.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
     tab.goto(address)
     rests(tab)
     return tab

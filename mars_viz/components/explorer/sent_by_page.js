@@ -1,5 +1,6 @@
 // The explorer and others on its page, such as a classroom's: it tells them where it stands, and goes where they send it,
-// by events of the window that name its key. Going there tells Python nothing until it has rested for a while.
+// by events of the window that name its key. Going there tells Python nothing until it has rested for a while, or until the
+// page says that it `rests`.
 
 const RESTS = 1500; // ms after which Python is told, for the figures and the link
 const SPREAD = 4000; // ms more at most, by chance: a class does not ask the server all at once
@@ -22,7 +23,7 @@ function sentByPage(explorer) {
       explorer.settle();
       explorer.announce();
       tellPosition(explorer, explorer.key, explorer.position());
-    }, RESTS + SPREAD * Math.random());
+    }, event.detail.rests ? 0 : RESTS + SPREAD * Math.random());
   };
   window.addEventListener("mars-viz-go", go);
   return () => {

@@ -21,20 +21,26 @@ function playDial(place, key, values) {
   if (recall(PLAYED) || matchMedia("(prefers-reduced-motion: reduce)").matches) return () => {};
   const stopped = new AbortController();
   const { signal } = stopped;
-  const stop = () => stopped.abort();
+  let at = null; // where the dial is, once it has begun to move
+  const go = (rests) => window.dispatchEvent(new CustomEvent("mars-viz-go", { detail: { key, dial: at, rests }, cancelable: true }));
+  const stop = () => {
+    if (signal.aborted) return;
+    stopped.abort();
+    if (at !== null) go(true);
+  };
   for (const name of STOPS) {
     window.addEventListener(name, () => { remember(PLAYED, true); stop(); }, { capture: true, passive: true, signal });
   }
-  const go = (dial) => !window.dispatchEvent(new CustomEvent("mars-viz-go", { detail: { key, dial }, cancelable: true }));
   const begin = (start) => {
     if (signal.aborted) return;
     remember(PLAYED, true);
     const last = STAGES.reduce((sum, [length]) => sum + length, 0);
     const frame = (now) => {
       if (signal.aborted) return;
-      go(Number(playedAt(values, now - start).toFixed(3)));
-      if (now - start >= last) stop();
-      else requestAnimationFrame(frame);
+      at = Number(playedAt(values, now - start).toFixed(3));
+      if (now - start >= last) return stop();
+      go(false);
+      requestAnimationFrame(frame);
     };
     frame(start);
   };
