@@ -43,11 +43,6 @@ def nothing(page: Page) -> None:
     """Of a page that is to be seen as it opens."""
 
 
-def race(page: Page) -> None:
-    """Live on its recorded race, at its end because the browser asks for reduced motion."""
-    page.wait_for_selector(".race-board")
-
-
 def sheets(page: Page) -> None:
     """Tune with all that it folds away."""
     for summary in page.get_by_test_id("stExpander").locator("summary").all():
@@ -132,7 +127,7 @@ class Scene:
 SCENES = (
     Scene("gallery", "/", ".mv-card img", readme=True),
     Scene("explore", "/explore?run=1-story-mars&selected=24", ".explorer .t", readme=True),
-    Scene("live", "/live", "[data-testid=stMainBlockContainer] textarea", race, readme=True),
+    Scene("live", "/live", ".race-board", readme=True),
     Scene("compare", "/compare", ".lanes", readme=True),
     Scene("rules", "/rules", ".js-plotly-plot", readme=True),
     Scene("tune", "/tune?sweep=sample%3A1-counting-eagle3", ".js-plotly-plot", readme=True),
