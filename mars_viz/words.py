@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Sequence
 
 from mars_viz.escapes import codepoint, figure, undrawn
 
@@ -11,20 +12,38 @@ THIN_SPACE = "\u202f"
 """Between thousands, and between a number and its unit: a thin space that no line is broken at."""
 
 
-def number(value: float) -> str:
-    """Three significant digits of a fraction, every digit of a whole number, thin spaces in thousands."""
+def number(value: float, decimals: int = 3) -> str:
+    """Three significant digits of a fraction, with at most so many `decimals` behind its first digit that is no 0;
+    every digit of a whole number, thin spaces in thousands."""
     if not math.isfinite(value):
         return "–"
     size = abs(value)
     if float(value).is_integer() or size >= 999.5:
         return f"{round(value):,}".replace(",", THIN_SPACE).replace("-", "−")
-    decimals = 0 if size >= 99.95 else 1 if size >= 9.995 else 2 if size >= 0.9995 else 3
-    return f"{value:.{decimals}f}".replace("-", "−")
+    places = max(decimals, min(3, -math.floor(math.log10(size))))
+    places = min(places, 0 if size >= 99.95 else 1 if size >= 9.995 else 2 if size >= 0.9995 else 3)
+    return f"{round(value, places) + 0.0:.{places}f}".replace("-", "−")
 
 
-def times(value: float) -> str:
+def times(value: float, decimals: int = 3) -> str:
     """A ratio to say '×' after; a digit more where it is so near 1 that three would hide on which side: 1.004."""
-    return f"{value:.3f}" if 0.0005 <= abs(value - 1) < 0.0095 else number(value)
+    return f"{value:.3f}" if 0.0005 <= abs(value - 1) < 0.0095 and decimals >= 3 else number(value, decimals)
+
+
+def decimals_within(low: float, high: float) -> int:
+    """Return the decimals that an interval supports: two significant digits of half its width. 3 without one."""
+    half = (high - low) / 2
+    return max(0, 1 - math.floor(math.log10(half))) if 0 < half < math.inf else 3
+
+
+def ranged(
+    values: Sequence[float], unit: str = "", *, words: Callable[[float, int], str] = number, signed: bool = False
+) -> str:
+    """Return '12.3 points (10.1 to 14.0)' of an estimate and the ends of its interval, with the decimals that the
+    interval supports; the estimate alone without one. `signed` marks values above 0."""
+    decimals = decimals_within(*values[1:])
+    estimate, low, high = ("+" * (signed and value > 0) + words(value, decimals) for value in values)
+    return estimate + unit + ("" if math.isnan(values[1] + values[2]) else f" ({low} to {high})")
 
 
 def counted(count: int, noun: str) -> str:

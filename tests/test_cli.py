@@ -16,6 +16,7 @@ from factories import toy_map, toy_run
 
 import mars_viz
 from mars_viz import cli, default_folders
+from mars_viz.analysis.metrics import ending
 from mars_viz.commands import decoding
 from mars_viz.commands.decoding import sentence
 from mars_viz.dialmap import DialMap, MapProgress
@@ -219,9 +220,10 @@ def test_show_speaks_and_prints_strict_json(saved: Path, capsys: pytest.CaptureF
     assert cli.main(["show", str(saved)]) == 0
     text = capsys.readouterr().out
     assert "MARS at θ = 0.90" in text and f"{len(run.token_ids)} tokens in {len(run.rounds)} rounds" in text
-    assert run.text in text
+    assert run.text in text and ending(run) in text
     assert cli.main(["show", str(saved), "--json"]) == 0
     told = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert told["ending"] == ending(run)
     assert told["summary"]["rounds"] == len(run.rounds) and told["provenance"]["target"] == "toy-target"
 
 

@@ -268,9 +268,9 @@ def test_the_difference_of_two_dials_is_paired(tmp_path: Path):
 
 def test_shares_of_a_sweep_are_told_in_per_cent_and_their_changes_in_points():
     share = Interval(0.5, 0.4, 0.625, 0.95, Method.PERCENTILE)
-    assert sweep_pair.words(share, percent=True) == "50\u202f% (40 to 62.5)"
-    assert sweep_pair.words(share, signed=True, percent=True) == "+50\u202fpoints (+40 to +62.5)"
-    assert sweep_pair.words(share) == "0.500 (0.400 to 0.625)"
+    assert sweep_pair.words(share, percent=True) == "50\u202f% (40 to 62)"
+    assert sweep_pair.words(share, signed=True, percent=True) == "+50\u202fpoints (+40 to +62)"
+    assert sweep_pair.words(share) == "0.50 (0.40 to 0.62)"
     unknown = Interval(0.5, math.nan, math.nan, 0.95, Method.PERCENTILE)
     assert sweep_pair.words(unknown, percent=True) == "50\u202f%"
 

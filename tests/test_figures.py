@@ -15,7 +15,7 @@ from mars_viz.figures.style import HEIGHT
 from mars_viz.records import Outcome
 from mars_viz.rules import RULES, Scale, rule_named
 from mars_viz.run_with_map import mapped, shown
-from mars_viz.words import THIN_SPACE, counted, number, setting
+from mars_viz.words import THIN_SPACE, counted, number, ranged, setting
 from tests.factories import toy_map, toy_run
 from tests.test_metrics import small_run
 
@@ -240,8 +240,35 @@ def test_words():
         "0", "0.123", "2.50", "100", "12.3", "3", "−1.50",
     ]  # fmt: skip
     assert number(float("nan")) == "–"
+    assert [number(x, 1) for x in (0.469, 0.031, 5.125, 85.63, 2.0, -0.00001)] == [
+        "0.5",
+        "0.03",
+        "5.1",
+        "85.6",
+        "2",
+        "0.000",
+    ]
     assert (counted(1, "token"), counted(2, "token")) == ("1 token", "2 tokens")
     assert [setting("θ", x) for x in (0.9, 0.905, 1.0, 0.8875)] == ["θ = 0.90", "θ = 0.905", "θ = 1.00", "θ = 0.8875"]
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ((0.469, -1.41, 0.472), "0.47 (−1.41 to 0.47)"),
+        ((0.3125, 0.055, 1.752), "0.31 (0.06 to 1.75)"),
+        ((0.3125, 0.3120, 0.3131), "0.312 (0.312 to 0.313)"),
+        ((2.404, 2.312, 2.501), "2.40 (2.31 to 2.50)"),
+        ((5.123, 3.91, 6.34), "5.1 (3.9 to 6.3)"),
+        ((0.469, -12.2, 13.4), "0.5 (−12 to 13)"),
+        ((52.4, 31.2, 72.9), "52 (31 to 73)"),
+        ((0.469, np.nan, np.nan), "0.469"),
+    ],
+)
+def test_a_number_has_the_digits_that_its_interval_supports(values, words):
+    assert ranged(values) == words
+    estimate, _, rest = words.partition(" (")
+    assert ranged(values, " points", signed=True).startswith(f"+{estimate} points")
 
 
 def test_a_boundary_out_of_sight_is_named_and_does_not_squash_the_points():

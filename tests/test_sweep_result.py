@@ -406,9 +406,10 @@ def test_figures_are_told_in_their_units(result: SweepResult) -> None:
         "1.00",
         "–",
     ]
-    assert told("accuracy_change", (-0.0467, -0.0767, 0)) == "−4.67 points (−7.67 to 0)"
+    assert told("accuracy_change", (-0.0467, -0.0767, 0)) == "−4.7 points (−7.7 to 0)"
     assert told("same", (0.5, 0.25, 1)) == "50 % (25 to 100)"
-    assert told("speed_up_strict", (1.0042, 1, 1.2)) == "1.004 (1 to 1.20)"
+    assert told("speed_up_strict", (1.0042, 1.0021, 1.0061)) == "1.004 (1.002 to 1.006)"
+    assert told("speed_up_strict", (1.0042, 1, 1.2)) == "1.00 (1 to 1.20)"
     assert told("tau", (1.0042, 1, 1.2)) == "1.00 (1 to 1.20)"
 
 

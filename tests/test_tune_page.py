@@ -272,7 +272,7 @@ def test_a_setting_that_changes_no_text_says_so(empty):
     toy_sweep(empty / "graded", 3).finish()
     toy_sweep(empty / "ungraded", 3, graded=False).finish()
     for name, ending in (
-        ("graded", "no prompt's grade changes (−70.8 to 70.8 points)."),
+        ("graded", "no prompt's grade changes (−71 to 71 points)."),
         ("ungraded", "on every prompt."),
     ):
         text = said(opened(sweep=name, dial="0.999999")).replace("&#x27;", "'")

@@ -52,6 +52,10 @@ class Interval:
     method: Method
     """How it was made."""
 
+    def scaled(self, factor: float) -> tuple[float, float, float]:
+        """Return the estimate and both ends, times a factor."""
+        return factor * self.estimate, factor * self.low, factor * self.high
+
 
 @dataclass(frozen=True, slots=True)
 class Band:
@@ -68,11 +72,15 @@ class Band:
     method: Method
     """How it was made."""
 
+    def at(self, place: int) -> Interval:
+        """Return the interval of a segment."""
+        estimate, low, high = (float(ends[place]) for ends in (self.estimate, self.low, self.high))
+        return Interval(estimate, low, high, self.confidence, self.method)
+
     @property
     def only(self) -> Interval:
         """Of a band of one segment, that segment's."""
-        low, high = float(self.low[0]), float(self.high[0])
-        return Interval(float(self.estimate[0]), low, high, self.confidence, self.method)
+        return self.at(0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from mars_viz.analysis.intervals import Band
 from mars_viz.analysis.steps import Steps
 from mars_viz.escapes import figure as escaped
 from mars_viz.figures.style import Entry, Theme, add_dial_line, blank, say_empty
-from mars_viz.words import counted, exact_setting, number
+from mars_viz.words import counted, decimals_within, exact_setting, number, ranged
 
 MOST = 2_000
 """Steps that are drawn; of more, so many evenly chosen ones."""
@@ -46,9 +46,12 @@ class DialCurve:
         """What the numbers are multiplied with."""
         return 100.0 if self.percent else 1.0
 
-    def words(self, value: float) -> str:
-        """A value in words."""
-        return number(self.scale * value) + (" %" if self.percent else "")
+    def words(self, value: float, dial: float) -> str:
+        """Return a value with the decimals that the interval at this dial value supports."""
+        place = max(0, int(np.searchsorted(self.dials, dial, side="right")) - 1)
+        found = self.band.at(min(place, len(self.band.low) - 1))
+        decimals = min(2 if self.percent else 3, decimals_within(*found.scaled(self.scale)[1:]))
+        return number(self.scale * value, decimals) + (" %" if self.percent else "")
 
 
 def dial_curve(curve: DialCurve, dial: float, theme: Theme) -> go.Figure:
@@ -97,9 +100,9 @@ def _add_band(figure: go.Figure, curve: DialCurve, theme: Theme) -> None:
 
 def _title(curve: DialCurve, dial: float) -> str:
     here, strict = (float(curve.steps.at(value)) for value in (dial, curve.strict))
-    at = f"At {exact_setting(curve.symbol, dial)}: {curve.words(here)}"
+    at = f"At {exact_setting(curve.symbol, dial)}: {curve.words(here, dial)}"
     against = curve.against
-    return f"{at}, the same as {against}" if here == strict else f"{at}, {against} {curve.words(strict)}"
+    return f"{at}, the same as {against}" if here == strict else f"{at}, {against} {curve.words(strict, dial)}"
 
 
 def share_bars(
@@ -115,7 +118,7 @@ def share_bars(
         x=estimate,
         y=list(kinds),
         orientation="h",
-        customdata=np.stack([counts, low, high], axis=1),
+        customdata=[[count, ranged(shares.at(place).scaled(100), " %")] for place, count in enumerate(counts.tolist())],
         marker={"color": theme.relaxed},
         error_x={
             "type": "data",
@@ -124,8 +127,7 @@ def share_bars(
             "color": theme.muted,
             "thickness": 1.5,
         },
-        hovertemplate="%{y}: %{customdata[0]} (%{x:.3g} %, %{customdata[1]:.3g} to %{customdata[2]:.3g})"
-        "<extra></extra>",
+        hovertemplate="%{y}: %{customdata[0]}, %{customdata[1]}<extra></extra>",
         name=noun,
     )
     figure.update_xaxes(rangemode="tozero")

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from mars_viz.analysis.intervals import Frontier
 from mars_viz.escapes import figure as escaped
 from mars_viz.figures.style import DARK, DIAL_MARK, Entry, Theme, add_key, blank, say_empty, set_wide_title
-from mars_viz.words import exact_setting, number, times
+from mars_viz.words import decimals_within, exact_setting, number, ranged, times
 
 WIDTHS = (270, 680, 1160)
 """Pixels of a plot on a phone, on a tablet and on a desk: a figure is drawn before anybody knows which."""
@@ -221,7 +221,6 @@ def _add_path(figure: go.Figure, each: RulePath, colour: str, dash: str) -> None
     path = each.path
     order = slice(None, None, -1 if each.strict > each.loosest else 1)  # from strict outwards
     a, s = path.accuracy, path.speed_up
-    columns = (100 * a.low, 100 * a.high, s.low, s.high)
     unit = " points" if path.paired else " %"
     figure.add_scatter(
         x=(100 * a.estimate)[order],
@@ -229,11 +228,13 @@ def _add_path(figure: go.Figure, each: RulePath, colour: str, dash: str) -> None
         mode="lines+markers",
         line={"color": colour, "width": 2, "dash": dash},
         marker={"size": 4, "color": colour},
-        customdata=np.stack(columns, axis=1)[order],
+        customdata=[
+            [ranged(a.at(place).scaled(100), unit), ranged(s.at(place).scaled(1), "×", words=times)]
+            for place in range(len(path.dials))[order]
+        ],
         hovertext=[escaped(exact_setting(each.symbol, dial)) for dial in path.dials[order].tolist()],
         hovertemplate=f"<b>{escaped(each.name)}, %{{hovertext}}</b>"
-        f"<br>%{{x:.3g}}{unit} (%{{customdata[0]:.3g}} to %{{customdata[1]:.3g}})"
-        "<br>%{y:.3g}× (%{customdata[2]:.3g} to %{customdata[3]:.3g}), modelled<extra></extra>",
+        "<br>%{customdata[0]}<br>%{customdata[1]}, modelled<extra></extra>",
         name=each.name,
     )
 
@@ -344,10 +345,18 @@ def _title(paths: Sequence[RulePath], limit: float | None) -> str:
     lost = float(first.path.lost(first.strict)[place])
     at, speed = exact_setting(first.symbol, first.marked), times(first.path.speed_up.estimate[place])
     pace = f"as fast as {first.path.over}" if speed == "1" else f"{speed}× as fast as {first.path.over}"
-    price = f"loses {_points(lost)}" if lost > 0.005 else f"wins {_points(-lost)}" if lost < -0.005 else "loses nothing"
+    change = first.path.accuracy.at(place).scaled(100)
+    digits = decimals_within(*change[1:])
+    price = (
+        f"loses {_points(lost, digits)}"
+        if lost > 0.005
+        else f"wins {_points(-lost, digits)}"
+        if lost < -0.005
+        else "loses nothing"
+    )
     return f"{first.name} at {at} is {pace} and {price} of accuracy on these prompts"
 
 
-def _points(points: float) -> str:
-    text = number(round(points, 3))
+def _points(points: float, decimals: int = 3) -> str:
+    text = number(round(points, 3), decimals)
     return f"{text} point" if text == "1" else f"{text} points"

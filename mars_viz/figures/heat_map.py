@@ -12,7 +12,7 @@ from mars_viz.analysis.map_grid import MapGrid, modelled_speed_up, round_times, 
 from mars_viz.costs import Costs
 from mars_viz.figures.style import DIAL_MARK, Theme, add_dial_line, add_note, blank, say_empty
 from mars_viz.run import Run
-from mars_viz.words import number, setting
+from mars_viz.words import number, ranged, setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +57,12 @@ def heat_map(
     """
     values = quantity.read(grid, run, costs)  # [G, S]
     best = grid.best(values, least=quantity.least_is_best)
-    words = (
-        ""
-        if best is None or quantity.basis == "exact"
-        else _interval(grid, run, grid.gammas[best[0]], values[best], costs)
-    )
+    words = "" if best is None else number(values[best])
+    if best is not None and quantity.basis != "exact":
+        found = speed_up_interval(grid, run, grid.gammas[best[0]], float(values[best]), costs)
+        words = words if found is None else ranged((found.estimate, found.low, found.high))
     axis = "nodes of a draft tree" if grid.of_trees else "draft length γ"
-    figure = blank(_title(grid, quantity, values, best, words), theme, grid.symbol, axis)
+    figure = blank(_title(grid, quantity, best, words), theme, grid.symbol, axis)
     if best is None:
         return say_empty(figure, "The map holds no finished text yet.", theme)
     if quantity.basis == "modelled":
@@ -130,16 +129,10 @@ def _cells(grid: MapGrid, quantity: Quantity, values: np.ndarray) -> go.Bar:
     )
 
 
-def _interval(grid: MapGrid, run: Run, gamma: int, value: float, costs: Costs | None) -> str:
-    """' (1.20 to 1.35)'; empty where costs leave nothing unsure."""
-    found = speed_up_interval(grid, run, gamma, float(value), costs)
-    return "" if found is None else f" ({number(found.low)} to {number(found.high)})"
-
-
-def _title(grid: MapGrid, quantity: Quantity, values: np.ndarray, best: tuple[int, int] | None, interval: str) -> str:
+def _title(grid: MapGrid, quantity: Quantity, best: tuple[int, int] | None, value: str) -> str:
     if best is None:
         return "No setting is known to the end of its text yet"
     low, high = grid.edges[best[1]], grid.edges[best[1] + 1]
     at = f"{grid.length} = {grid.gammas[best[0]]} and {setting(grid.symbol, float(low))} to {high:.3f}"
     words = "Fewest" if quantity.least_is_best else "Most"
-    return f"{words} {quantity.name} at {at}: {number(values[best])}{interval} ({quantity.basis})"
+    return f"{words} {quantity.name} at {at}: {value} ({quantity.basis})"

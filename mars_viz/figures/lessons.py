@@ -12,7 +12,7 @@ from mars_viz.analysis.lesson_sums import Gain
 from mars_viz.analysis.steps import Steps
 from mars_viz.costs import Costs, ratio
 from mars_viz.figures.style import Entry, Theme, add_dial_line, blank, ink_on, say_empty
-from mars_viz.words import counted, number, setting
+from mars_viz.words import counted, number, ranged, setting
 
 
 def accuracy_curve(right: Steps, exercises: int, symbol: str, dial: float, theme: Theme) -> go.Figure:
@@ -82,8 +82,8 @@ def pass_costs(costs: Costs, theme: Theme) -> go.Figure:
     passes = costs.passes
     more = ratio(passes[-1], passes[0])
     figure = blank(
-        f"Reading {len(passes)} positions at once costs {number(more.estimate)} ({number(more.low)} to "
-        f"{number(more.high)}) times as much as reading one (measured)",
+        f"Reading {len(passes)} positions at once costs {ranged((more.estimate, more.low, more.high))} "
+        "times as much as reading one (measured)",
         theme,
         "positions read in one pass",
         "milliseconds",

@@ -9,7 +9,7 @@ from typing import Any
 
 from mars_viz.escapes import commonmark
 from mars_viz.sweep.evidence_tables import figure_cell, plain_number, table
-from mars_viz.words import number
+from mars_viz.words import number, ranged
 
 
 def relaxed_tokens(found: dict[str, Any]) -> str:
@@ -79,7 +79,7 @@ def _within(value: float | None, found: dict[str, Any]) -> str:
         return f"{plain_number(value)} (no interval: {found['why_none']})"
     if found["low"] is None:
         return plain_number(value)
-    return f"{plain_number(value)} ({number(found['low'])} to {number(found['high'])})"
+    return "–" if value is None else ranged((value, found["low"], found["high"]))
 
 
 def engine_settings(found: dict[str, Any]) -> str:

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 
 from mars_viz.analysis.intervals import Interval
 from mars_viz.sweep.measures import PERCENT, RATIOS, Measure
-from mars_viz.words import number, times
+from mars_viz.words import number, ranged, times
 
 
 def spread(found: Interval) -> str:
     """A ratio: '1.20× (1.11 to 1.30)'; without an interval where there is none."""
-    if math.isnan(found.low):
-        return f"{times(found.estimate)}×"
-    return f"{times(found.estimate)}× ({times(found.low)} to {times(found.high)})"
+    return ranged(found.scaled(1), "×", words=times)
 
 
 def cell(measure: Measure, found: Interval) -> str:
@@ -24,18 +22,18 @@ def cell(measure: Measure, found: Interval) -> str:
 
 def told(name: str, values: Sequence[float]) -> str:
     """A figure's estimate and the ends of its interval in words, or that it has none."""
-    estimate, low, high = values
-    if math.isnan(low) and not math.isnan(estimate):
-        return f"{alone(name, estimate)} (no interval)"
-    return f"{alone(name, estimate)} ({_number(name, low)} to {_number(name, high)})"
+    estimate, low, _ = values
+    if math.isnan(low):
+        return alone(name, estimate) + ("" if math.isnan(estimate) else " (no interval)")
+    scale = 100 if name in PERCENT else 1
+    return ranged([scale * value for value in values], _unit(name), words=times if name in RATIOS else number)
 
 
 def alone(name: str, estimate: float) -> str:
-    """The same without its interval."""
-    unit = " points" if name == "accuracy_change" else " %" if name in PERCENT else ""
-    return f"{_number(name, estimate)}{unit}"
+    """The same without its interval; a percentage with two decimals at most."""
+    words = number(100 * estimate, 2) if name in PERCENT else (times if name in RATIOS else number)(estimate)
+    return words + _unit(name)
 
 
-def _number(name: str, value: float) -> str:
-    words = times if name in RATIOS else number
-    return words((100 if name in PERCENT else 1) * value)
+def _unit(name: str) -> str:
+    return " points" if name == "accuracy_change" else " %" if name in PERCENT else ""

@@ -11,14 +11,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval, prompts_needed
+from mars_viz.analysis.intervals import DEFAULT, Bootstrap, prompts_needed
 from mars_viz.analysis.recommendation import FEW, Changed, Finding, Recommendation, about, grown, loss_bound
 from mars_viz.controllers import Controller
 from mars_viz.costs import objection
+from mars_viz.sweep.figure_words import spread
 from mars_viz.sweep.grid import Advised
 from mars_viz.sweep.measures import ALONE, band_at, measures, named_places, pace_over, value_at
 from mars_viz.sweep.result import SweepResult, recommended
-from mars_viz.words import exact_setting, exactly, number, times
+from mars_viz.words import exact_setting, exactly, number
 
 
 def advised(
@@ -43,7 +44,7 @@ def fastest(result: SweepResult, points: float, confidence: float, how: Bootstra
     speeds = band_at(result, known["speed_up_strict"], places, how).estimate
     dial = float(places[int(np.nanargmax(speeds))])
     speed = value_at(result, known["speed_up_strict"], dial, how)
-    told = f"{_times(speed)} as fast as {against}"
+    told = f"{spread(speed)} as fast as {against}"
     stops = stopping(controller, dial)
     if dial == result.plan.strict or not speed.low > 1:
         sentence = f"No threshold is shown to be faster than {against}: the fastest is modelled {told}, at {stops}."
@@ -53,7 +54,7 @@ def fastest(result: SweepResult, points: float, confidence: float, how: Bootstra
     sentence = f"Stop drafting where {stops}: {count}, modelled {told}"
     if "speed_up" in known:
         alone = value_at(result, known["speed_up"], dial, how)
-        sentence += f" and {_times(alone)} as fast as {ALONE}"
+        sentence += f" and {spread(alone)} as fast as {ALONE}"
     changed = _changed(result, dial)
     bound = math.nan if changed is None else loss_bound(changed, confidence)
     if result.plan.rule.lossless:
@@ -104,11 +105,11 @@ def with_pair(best: Advised, variants: Sequence[Advised], how: Bootstrap = DEFAU
     full = [each for each in variants if _threshold(each) == control.controller.longest]
     for whole in full:
         over = pace_over((best.result, found.dial), (whole.result, plan.strict), how)
-        sentences.append(f"{_times(over)} as fast as strict with fixed γ = {plan.settings.gamma}")
+        sentences.append(f"{spread(over)} as fast as strict with fixed γ = {plan.settings.gamma}")
         if whole is not best and whole.found is not None and whole.found.dial is not None:
             over = pace_over((best.result, found.dial), (whole.result, whole.found.dial), how)
             there = exact_setting(plan.symbol, whole.found.dial)
-            sentences.append(f"{_times(over)} as fast as {there} with it")
+            sentences.append(f"{spread(over)} as fast as {there} with it")
     where = f"Stop drafting where {stopping(control.controller, control.threshold)}"
     if control.threshold == control.controller.longest:
         where = f"Draft all γ = {plan.settings.gamma} tokens"
@@ -119,11 +120,6 @@ def with_pair(best: Advised, variants: Sequence[Advised], how: Bootstrap = DEFAU
 def _threshold(each: Advised) -> float:
     control = each.result.plan.settings.control
     return math.nan if control is None else control.threshold
-
-
-def _times(found: Interval) -> str:
-    """'1.20× (1.11 to 1.30)'."""
-    return f"{times(found.estimate)}× ({times(found.low)} to {times(found.high)})"
 
 
 def stopping(controller: Controller, threshold: float) -> str:

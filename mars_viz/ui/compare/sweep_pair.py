@@ -22,7 +22,7 @@ from mars_viz.sweep.columns import RIGHT, UNGRADED, WRONG
 from mars_viz.sweep.measures import DRAFTED, PERCENT
 from mars_viz.sweep.pairing import Divergence, Paired, Pairing, SweepSetting, at_settings, pair
 from mars_viz.ui.compare.compare_words import SIDES, Names
-from mars_viz.words import THIN_SPACE, counted, number, setting
+from mars_viz.words import THIN_SPACE, counted, number, ranged, setting
 
 COMPARED = (
     "tau",
@@ -200,14 +200,8 @@ def turned(both: Pairing) -> Turned:
 def words(interval: Interval, *, signed: bool = False, percent: bool = False) -> str:
     """'a (b to c)'; the number alone where nothing can be said of its range. `signed` marks what is above 0, as of a
     difference, and that of a share is in percentage points."""
-    unit = f"{THIN_SPACE}{'points' if signed else '%'}" if percent else ""
-
-    def said(value: float) -> str:
-        return ("+" if signed and value > 0 else "") + number(100 * value if percent else value)
-
-    if np.isnan([interval.low, interval.high]).any():
-        return f"{said(interval.estimate)}{unit if np.isfinite(interval.estimate) else ''}"
-    return f"{said(interval.estimate)}{unit} ({said(interval.low)} to {said(interval.high)})"
+    unit = f"{THIN_SPACE}{'points' if signed else '%'}" if percent and np.isfinite(interval.estimate) else ""
+    return ranged(interval.scaled(100 if percent else 1), unit, signed=signed)
 
 
 def finding(both: Pairing, table: tuple[SweepRow, ...], found: Turned, called: Names) -> str:

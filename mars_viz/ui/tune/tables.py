@@ -19,7 +19,7 @@ from mars_viz.sweep.timing import TimingCheck
 from mars_viz.ui import theme
 from mars_viz.ui.tune.cached_sweep import CachedSweep
 from mars_viz.ui.tune.words import Clause
-from mars_viz.words import exact_setting, exactly, number, times
+from mars_viz.words import exact_setting, exactly, number, ranged, times
 
 _STYLE = """
 .mv-lead { margin: 0; font-size: 1.08rem; line-height: 1.6; }
@@ -151,7 +151,7 @@ def _sure(value: float, within: Within) -> str:
     """'2.40 (2.31 to 2.50)', or why it has no interval."""
     if within.interval is None:
         return f"{number(value)} (no interval: {within.why})" if within.why else number(value)
-    return f"{number(value)} ({number(within.interval.low)} to {number(within.interval.high)})"
+    return ranged((value, within.interval.low, within.interval.high))
 
 
 def checks(found: Sequence[TimingCheck], symbol: str, against: str) -> pd.DataFrame:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mars_viz.analysis.intervals import Interval
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.figures.frontier import RulePath
 from mars_viz.sweep.by_task import losing
@@ -18,7 +17,7 @@ from mars_viz.sweep.timing import TimingCheck
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.tune.cached_sweep import CachedSweep
 from mars_viz.ui.tune.jobs import Clocking, Sweeping
-from mars_viz.words import counted, exact_setting, number, short_device, times
+from mars_viz.words import counted, decimals_within, exact_setting, number, ranged, short_device, times
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ def lead(study: CachedSweep, dial: float) -> tuple[Clause, ...]:
     ]
     if not study.graded:
         same = study.value("same", dial)
-        return (*parts, Clause(f"; {_spread(same, 100, ' %')} of texts are identical to strict.", "exact"))
+        return (*parts, Clause(f"; {ranged(same.scaled(100), ' %')} of texts are identical to strict.", "exact"))
     return (*parts, Clause(_moved(study, dial), "exact"))
 
 
@@ -77,12 +76,12 @@ def _shortened(study: CachedSweep, dial: float) -> tuple[Clause, ...]:
 
 def _moved(study: CachedSweep, dial: float) -> str:
     """What becomes of accuracy, as the end of a sentence."""
-    change, accuracy = (study.value(name, dial) for name in ("accuracy_change", "accuracy"))
-    is_now = f"; accuracy is {number(100 * accuracy.estimate)} %"
+    change, accuracy = (study.value(name, dial).scaled(100) for name in ("accuracy_change", "accuracy"))
+    is_now = f"; accuracy is {number(accuracy[0], decimals_within(*accuracy[1:]))} %"
     if study.regraded(dial):
-        return f"{is_now}, {_spread(change, 100, ' points', signed=True)} vs {study.plan.against}."
-    room = f"{number(100 * change.low)} to {number(100 * change.high)}"
-    return f"{is_now}, and no prompt's grade changes ({room} points)."
+        return f"{is_now}, {ranged(change, ' points', signed=True)} vs {study.plan.against}."
+    low, high = (number(end, decimals_within(*change[1:])) for end in change[1:])
+    return f"{is_now}, and no prompt's grade changes ({low} to {high} points)."
 
 
 def _passes(study: CachedSweep, dial: float) -> tuple[float, float]:
@@ -181,7 +180,7 @@ def timed(check: TimingCheck) -> tuple[str, ...]:
     modelled = "" if math.isnan(check.modelled_over_target) else f" (modelled {spread(check.modelled)})"
     alone = f", and {spread(check.over_target)} as fast as the target alone{modelled}"
     paces = ", ".join(
-        f"{label} {_spread(check.pace(way), 1, '')}"
+        f"{label} {ranged(check.pace(way).scaled(1))}"
         for label, way in (
             ("the target alone", check.target),
             (check.against, check.strict),
@@ -205,10 +204,3 @@ def duration(seconds: float) -> str:
     if seconds < 5400:
         return counted(round(seconds / 60), "minute")
     return f"{number(round(seconds / 3600, 1))} hours"
-
-
-def _spread(found: Interval, scale: float, unit: str, *, signed: bool = False) -> str:
-    """'1.20× (1.11 to 1.30)'; without an interval where there is none."""
-    texts = [number(scale * value) for value in (found.estimate, found.low, found.high)]
-    plus = "+" if signed and found.estimate > 0 else ""
-    return f"{plus}{texts[0]}{unit}" + ("" if math.isnan(found.low) else f" ({texts[1]} to {texts[2]})")
