@@ -105,7 +105,7 @@ def model_processes(address: str) -> int:
         return ""
 
     known = {process.name: command(process) for process in Path("/proc").glob("[0-9]*")}
-    (server,) = (name for name, said in known.items() if f"--server.port={urlsplit(address).port} " in f"{said} ")
+    (server,) = (name for name, said in known.items() if f"--server.port {urlsplit(address).port} " in f"{said} ")
     children = [
         name for task in Path("/proc", server, "task").iterdir() for name in (task / "children").read_text().split()
     ]

@@ -318,7 +318,7 @@ def test_a_trimmed_drafter_drafts_by_what_the_whole_one_thinks_of_the_tokens_tha
     whole = load_backend(drafter=of, device="cpu", dtype="float32") if of else pair
     trimmed = load_backend(drafter=wanted, device="cpu", dtype="float32")
     assert trimmed.drafter.name == wanted
-    prefix = pair.tokenizer.encode(PROMPT, (), chat=False)
+    prefix = pair.tokenizer.encode(PROMPT, chat=False)
     drafts = []
     with inference():
         for each in (whole, trimmed):

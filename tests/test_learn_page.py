@@ -335,7 +335,7 @@ def test_costs_are_measured_on_request_and_drawn(monkeypatch):
     monkeypatch.setattr(tasks, "measure", measure)
     tab = opened(lesson="1", run="a-greedy")
     tab = finished(settled(button(tab, "Measure").click().run()))
-    assert "Reading 9 positions at once costs 1 (0.448 to 2.23) times as much as reading one (measured)" in titles(tab)
+    assert "Reading 9 positions at once costs 1 (0.45 to 2.23) times as much as reading one (measured)" in titles(tab)
     assert "The built-in pair, measured here, a device" in said(tab)
 
 

@@ -39,7 +39,7 @@ def race_payload(race: Race) -> Payload:
         _rounds(race.relaxed, pieces),
         race.relaxed.settings,
     )
-    payload = _payload(lanes, pieces, race.strict.prompt, live=False) | {"board": board(race)}
+    payload = _payload(lanes, pieces, race.strict.prompt, race.strict, live=False) | {"board": board(race)}
     return identified(payload)
 
 
@@ -47,7 +47,7 @@ def live_payload(run: Run | None, prompt: str, job: str) -> Payload:
     """One lane that grows; `job` tells one decode from the next."""
     pieces = Pieces()
     lane = {"title": "The text so far", "note": "", "judged": True, "rounds": _rounds(run, pieces)}
-    return {"id": job, **_payload([lane], pieces, prompt, live=True)}
+    return {"id": job, **_payload([lane], pieces, prompt, run, live=True)}
 
 
 def racing_payload(texts: RaceTexts, prompt: str, settings: Settings, job: str) -> Payload:
@@ -59,12 +59,13 @@ def racing_payload(texts: RaceTexts, prompt: str, settings: Settings, job: str) 
         _rounds(texts.relaxed, pieces),
         settings,
     )
-    return {"id": job, **_payload(lanes, pieces, prompt, live=True)}
+    return {"id": job, **_payload(lanes, pieces, prompt, texts.strict, live=True)}
 
 
-def _payload(lanes: list[Payload], pieces: Pieces, prompt: str, *, live: bool) -> Payload:
+def _payload(lanes: list[Payload], pieces: Pieces, prompt: str, run: Run | None, *, live: bool) -> Payload:
     """All but its id, and without a board."""
-    return {"live": live, "lanes": lanes, "pieces": pieces.texts, "looks": LOOKS, "prompt": prompt, "board": None}
+    payload = {"live": live, "lanes": lanes, "pieces": pieces.texts, "looks": LOOKS, "prompt": prompt, "board": None}
+    return payload | {"chat": run is not None and run.provenance.chat is True}
 
 
 def _lanes(alone: list[Payload], strict: list[Payload], relaxed: list[Payload], settings: Settings) -> list[Payload]:

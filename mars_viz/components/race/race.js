@@ -14,8 +14,9 @@ class RaceView {
     this.tracks = [];
   }
 
-  receive({ id, live, play, lanes, pieces, looks, prompt, board: end }) {
+  receive({ id, live, play, chat, lanes, pieces, looks, prompt, board: end }) {
     themed(this.root);
+    this.root.classList.toggle("chat", chat);
     if (id !== this.id) this.open(id, live, lanes, prompt, end);
     lanes.forEach((lane, i) => this.tracks[i].grow(lane.rounds, pieces, looks));
     if (live) this.tracks.forEach((track) => track.showAll());
