@@ -63,8 +63,13 @@ def contents(desk: LessonPageState) -> None:
     with st.grid(4, min_column_width=NARROWEST, key="lessons"):
         for number, lesson in enumerate(LESSONS, 1):
             with st.container(border=True, height="stretch", gap="xxsmall"):
-                title = markdown(f"{number} · {lesson.title}")
-                st.button(title, key=f"lesson-{number}", type="tertiary", on_click=desk.turn_to, args=(number,))
+                st.button(
+                    markdown(f"{number} · {lesson.title}"),
+                    key=f"lesson-{number}",
+                    type="tertiary",
+                    on_click=desk.turn_to,
+                    args=(number,),
+                )
                 st.caption(markdown(lesson.point))
 
 

@@ -184,7 +184,7 @@ def test_back_leads_to_the_page_before_however_often_the_dials_moved(tab: Page, 
     tab.wait_for_url("**/explore?*gamma=4*")
     left = linked(tab)
     tab.go_back()
-    expect(tab.get_by_role("button", name="Open a run in Explore")).to_be_visible()
+    expect(tab.get_by_role("button", name="Open this run in Explore")).to_be_visible()
     tab.go_forward()
     expect(tab.get_by_role("radio", name="4", exact=True)).to_have_attribute("aria-checked", "true")
     assert urlsplit(tab.url).path == "/explore" and linked(tab) == left

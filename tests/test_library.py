@@ -230,7 +230,7 @@ def newcomer(browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_in_a_browser_the_first_visit_leads_through_samples_that_work(newcomer: tuple[Page, str]) -> None:
     page, address = newcomer
     page.goto(address, wait_until="commit")
-    page.get_by_role("button", name="Open a run in Explore").click()
+    page.get_by_role("button", name="Open this run in Explore").click()
     page.wait_for_url(f"**/explore?run={SAMPLE}")
     expect(page.locator(".explorer .stream .t").first).to_be_visible()
     page.get_by_role("link", name="Learn").click()

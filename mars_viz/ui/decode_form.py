@@ -67,8 +67,7 @@ def chat_fields(template: bool | None, on: bool = True, system: str = "", prefix
     """
     if template is False:
         return None, ""
-    help_ = "Formats the prompt as a message to a chat model"
-    if not st.toggle("Chat template", on, key=f"{prefix}chat", help=help_):
+    if not st.toggle("Chat template", on, key=f"{prefix}chat", help="Formats the prompt as a message to a chat model"):
         return False, ""
     with st.expander("System prompt", expanded=bool(system)):
         written = st.text_area(

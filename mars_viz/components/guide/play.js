@@ -23,11 +23,7 @@ function playDial(place, key, values) {
   const { signal } = stopped;
   let at = null; // where the dial is, once it has begun to move
   const go = (rests) => window.dispatchEvent(new CustomEvent("mars-viz-go", { detail: { key, dial: at, rests }, cancelable: true }));
-  const stop = () => {
-    if (signal.aborted) return;
-    stopped.abort();
-    if (at !== null) go(true);
-  };
+  const stop = () => stopped.abort(); // Python hears of it once the dial has rested, not while a link is followed
   for (const name of STOPS) {
     window.addEventListener(name, () => { remember(PLAYED, true); stop(); }, { capture: true, passive: true, signal });
   }
@@ -38,8 +34,9 @@ function playDial(place, key, values) {
     const frame = (now) => {
       if (signal.aborted) return;
       at = Number(playedAt(values, now - start).toFixed(3));
-      if (now - start >= last) return stop();
-      go(false);
+      const ends = now - start >= last;
+      go(ends);
+      if (ends) return stop();
       requestAnimationFrame(frame);
     };
     frame(start);
