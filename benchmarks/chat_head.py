@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from mars_viz.demo import SMOLLM2
 from mars_viz.prompts.files import load_prompts
+from mars_viz.prompts.items import Turns
 from mars_viz.recording import Recording
 from mars_viz.run import Run, Settings
 from mars_viz.speculators.loading import load_backend
@@ -48,7 +49,7 @@ def main() -> None:
         **{f"MARS {theta}": Settings(rule="mars", dial=theta, gamma=4, **limit) for theta in THETAS},
     }
     plain = hugging_face(pair, ways["chain of 4"], assisted=False)
-    prompts = [each.prompt for each in load_prompts(options.prompts, limit=options.limit)]
+    prompts = [each.prompt for each in load_prompts(options.prompts, limit=options.limit, turns=Turns.FIRST).items]
     runs, seconds, same = defaultdict[str, list[Run]](list), defaultdict[str, list[float]](list), 0
     for turn, prompt in enumerate(tqdm(["Say hello.", *prompts])):  # the first warms up
         ids = pair.tokenizer.encode(prompt)
