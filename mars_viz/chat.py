@@ -19,7 +19,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What comes before a prompt in its conversation."""
+    """The messages before a prompt."""
 
     system: str = ""
     """The system prompt; empty for none."""
@@ -56,14 +56,14 @@ def _texts(history: History) -> list[tuple[str, str]]:
 
 
 def check_prompt(prompt: str) -> None:
-    """Raise PromptError for what is no prompt to any model."""
+    """Raise PromptError if the prompt is not a text, is empty, or has invalid characters."""
     _check_text(prompt, "prompt")
     if not prompt.strip():
         raise PromptError("The prompt is empty; write at least one word.")
 
 
 def checked_system(system: str, chat: bool | None) -> str:
-    """Return the system prompt, empty if it is blank. Raises BadInput for what is no text, and if `chat` switches the
+    """Return the system prompt, empty if it is blank. Raises BadInput if it is not a text, or if `chat` switches the
     chat template off."""
     _check_text(system, "system prompt")
     if system.strip() and chat is False:
@@ -86,5 +86,5 @@ def _check_text(text: str, what: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:  # half a surrogate pair is what an unreadable byte becomes
         raise PromptError(
-            f"The {what} holds what is no character, at place {error.start + 1}; write it as UTF-8 text."
+            f"The {what} has an invalid character at place {error.start + 1}; write it as UTF-8 text."
         ) from error

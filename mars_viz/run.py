@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import mars_viz
 from mars_viz.bounds import NUMBERS, shortened
-from mars_viz.chat import Exchange, History
+from mars_viz.chat import NO_HISTORY, Exchange, History
 from mars_viz.controllers import NONE, Control, control_named
 from mars_viz.errors import SettingError
 from mars_viz.records import Round
@@ -249,8 +249,8 @@ class Run:
     """A line for lists; the start of the prompt where empty."""
     prompt: str = ""
     """The prompt as the user gave it."""
-    history: History = History()
-    """What came before the prompt in its conversation."""
+    history: History = NO_HISTORY
+    """The messages before the prompt."""
     tags: tuple[str, ...] = ()
     """Words that people put to it, to find it again; see `runfiles.tags`."""
     dial_map: mars_viz.DialMap | None = None
@@ -297,7 +297,7 @@ class Run:
 
     @property
     def conversation(self) -> History:
-        """What comes before the next turn: the history, this prompt, and its answer without the end token."""
+        """The messages before the next turn: the history, this prompt, and its answer without the end token."""
         answer = self.decode(self.token_ids[:-1] if self.ended else self.token_ids)
         answer = answer if self.ended else answer.rstrip("\ufffd")  # the last character may be cut in two
         return replace(self.history, turns=(*self.history.turns, Exchange(self.prompt, answer)))

@@ -140,7 +140,6 @@ def prompt(session: Session, run: Run | None) -> None:
         decode_form.keep_shape(settings)
     if act.button(
         "Decode",
-        type="primary",
         width="stretch",
         on_click=_close,
         args=(session,),

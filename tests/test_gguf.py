@@ -17,9 +17,10 @@ from gguf_models import ARCHITECTURES, END_OF_TURN, random_model, save
 from transformers import PreTrainedModel
 
 from mars_viz import dial_map, record
+from mars_viz.demo import SMOLLM2
 from mars_viz.errors import BadInput, ModelError, TooLarge
 from mars_viz.speculators import memory
-from mars_viz.speculators.gguf_files import SMOLLM2, header_of, local_gguf
+from mars_viz.speculators.gguf_files import header_of, local_gguf
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.memory import stored_values
 from mars_viz.speculators.names import check_names

@@ -11,11 +11,11 @@ from streamlit.testing.v1 import AppTest
 
 from mars_viz.analysis.tree_gain import child_chances
 from mars_viz.backend_choice import BUILT_IN
+from mars_viz.demo import SMOLLM2
 from mars_viz.race import save_race
 from mars_viz.records import Policy
 from mars_viz.run import Settings
 from mars_viz.runstore import RunStore
-from mars_viz.speculators.gguf_files import SMOLLM2
 from mars_viz.ui import models_link, tab_jobs
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.decode_form import LIMITS

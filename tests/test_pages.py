@@ -16,11 +16,11 @@ from streamlit.testing.v1 import AppTest
 import mars_viz.components.explorer as component
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.components.explorer import ExplorerState
+from mars_viz.demo import SMOLLM2
 from mars_viz.errors import BadInput
 from mars_viz.run import Provenance, Run, Settings
 from mars_viz.runfiles import load_run, write_zip
 from mars_viz.runstore import RunStore
-from mars_viz.speculators.gguf_files import SMOLLM2
 from mars_viz.ui import links, navigation, session, tab_jobs
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import Ways

@@ -194,7 +194,7 @@ def ending(run: Run) -> str:
     text, settings = run.token_ids, run.settings
     if not text:
         return ""
-    if text[-1] in run.provenance.eos_ids:
+    if run.ended:
         return f"ended with {run.pieces[text[-1]].text} (id {text[-1]})"
     if len(text) >= settings.max_new_tokens:
         return f"stopped at the limit of {counted(settings.max_new_tokens, 'token')}"

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from mars_viz import bounds
-from mars_viz.chat import History
+from mars_viz.chat import NO_HISTORY, History
 from mars_viz.controllers import controller_named
 from mars_viz.dialmap import Span, controller_span, span_of
 from mars_viz.errors import BadInput, RunFileError, StorageError
@@ -91,8 +91,8 @@ class Manifest:
     """The tables."""
     tags: tuple[str, ...] = ()
     """Words to find it by, in order; the file leaves them out where there are none."""
-    history: History = History()
-    """What came before the prompt in its conversation; the file leaves out an empty one."""
+    history: History = NO_HISTORY
+    """The messages before the prompt; the file leaves out an empty one."""
 
     @property
     def tau(self) -> float:
@@ -109,7 +109,7 @@ class Manifest:
 def to_json(manifest: Manifest) -> bytes:
     """The file. Raises BadInput where a value has no place in JSON: NaN, or half of a surrogate pair."""
     facts = asdict(manifest)
-    for name, empty in (("tags", ()), ("history", History())):
+    for name, empty in (("tags", ()), ("history", NO_HISTORY)):
         if getattr(manifest, name) == empty:
             del facts[name]  # and versions that know of none read it
     try:

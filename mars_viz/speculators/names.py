@@ -28,7 +28,7 @@ from mars_viz.speculators.drafter_names import (
     chains_alone,
     drafter_named,
 )
-from mars_viz.speculators.gguf_files import ENDING, SMOLLM2, header_of, local_gguf
+from mars_viz.speculators.gguf_files import ENDING, header_of, local_gguf
 
 _WORD = r"[A-Za-z0-9][\w.-]*"
 _ID = re.compile(rf"{_WORD}(/{_WORD})?(:{_WORD}\.gguf)?", re.ASCII)
@@ -190,7 +190,7 @@ def _check_text(file: str, folders: bool) -> None:
 
 def check_id(name: str) -> None:
     """Raise BadInput for what is no model's id on the hub, nor installed as a package."""
-    if name == SMOLLM2:
+    if name == demo.SMOLLM2:
         local_place(name)
     elif not _ID.fullmatch(name):
         raise ModelError(

@@ -50,8 +50,10 @@ class TransformersTokenizer:
         template = f"The chat template of {self._model}"
         how = {"add_generation_prompt": True, "return_dict": False}
         try:
-            text = self.library.apply_chat_template(messages_of(history, prompt), tokenize=False, **how)
             ids: list[int] = self.library.apply_chat_template(messages_of(history, prompt), **how)
+            text = (
+                self.library.apply_chat_template(messages_of(history, prompt), tokenize=False) if history.system else ""
+            )
         except Exception as error:  # a template is code of the model's
             said = " ".join(str(error).split())[:200]
             if history.system and self._takes(replace(history, system=""), prompt):

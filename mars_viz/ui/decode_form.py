@@ -10,12 +10,12 @@ import streamlit as st
 
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.controllers import NONE
+from mars_viz.demo import SMOLLM2
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import markdown, visible
 from mars_viz.rules import RULES, Fixed, Rule, rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.shapes import CHAIN, drafted_tokens, shape_named, with_nodes
-from mars_viz.speculators.gguf_files import SMOLLM2
 from mars_viz.speculators.names import NO_SERVER, check_id, drafter_for, models_named, server_named
 from mars_viz.ui import draft_fields, visitors
 from mars_viz.ui.classroom import rights

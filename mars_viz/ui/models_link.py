@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from mars_viz import demo
 from mars_viz.backend_choice import BackendChoice, checked_tree
+from mars_viz.demo import SMOLLM2
 from mars_viz.errors import BadInput
 from mars_viz.shapes import CHAIN
 from mars_viz.speculators.drafter_names import Eagle3, NamedDrafter
-from mars_viz.speculators.gguf_files import SMOLLM2
 from mars_viz.speculators.names import DEVICES, DTYPES, drafter_for, models_named, server_named
 from mars_viz.ui.decode_form import named_models
 from mars_viz.ui.links import clipped

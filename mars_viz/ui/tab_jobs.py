@@ -19,12 +19,12 @@ from mars_viz import default_folders
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.chat import CUT_OFF, NO_HISTORY, History
 from mars_viz.controllers import CONTROLLERS, NONE
+from mars_viz.demo import SMOLLM2
 from mars_viz.errors import BadInput
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStore, new_name
 from mars_viz.speculators import names
-from mars_viz.speculators.gguf_files import SMOLLM2
 from mars_viz.speculators.names import check_controller, check_trees, never_stopped
 from mars_viz.ui import decode_form, visitors
 from mars_viz.ui.classroom import admission, rights

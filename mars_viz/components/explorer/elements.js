@@ -99,7 +99,7 @@ function tokenLabel(index, text, outcome, ratio) {
   return [name, `“${spoken(text)}”`, outcome, known && `ratio ${short(ratio)}`].filter(Boolean).join(", ");
 }
 
-/** A token in quotation marks, isolated from what stands around it; a control token is a chip without them. */
+/** A token in quotation marks, isolated from the text around it; a control token is a chip without them. */
 function quote() {
   const token = h("bdi"), marks = ["“", "”"].map((mark) => document.createTextNode(mark));
   let shown = null, control = false;

@@ -25,7 +25,7 @@ export function sentence(run, dial, values, fromStrict, fromRecorded, ending) {
   return [`${ours}; ${other.name} ${other.needs} ${strictPasses(values)}. ${lost}, ${about}${whole(values.strictRolledBack)} by ${other.name}. First`, ...difference(other, fromStrict)];
 }
 
-/** 'At θ = 0.90', and what else the text shown hangs on. */
+/** 'At θ = 0.90', and the other settings of the text shown. */
 function atSetting(run, dial, gamma, fromRecorded) {
   const judged = fromRecorded ? `, judged on the text recorded at ${dialText(run.dial.recorded)}` : "";
   return `At ${run.dial.symbol} = ${dialText(dial)}${run.dial.cuts ? ` of ${run.dial.cuts}` : ""}${gamma}${judged}`;

@@ -21,8 +21,7 @@ function playDial(place, key, values) {
   if (recall(PLAYED) || matchMedia("(prefers-reduced-motion: reduce)").matches) return () => {};
   const stopped = new AbortController();
   const { signal } = stopped;
-  let at = null; // where the dial is, once it has begun to move
-  const go = (rests) => window.dispatchEvent(new CustomEvent("mars-viz-go", { detail: { key, dial: at, rests }, cancelable: true }));
+  const go = (dial, rests) => window.dispatchEvent(new CustomEvent("mars-viz-go", { detail: { key, dial, rests }, cancelable: true }));
   const stop = () => stopped.abort(); // Python hears of it once the dial has rested, not while a link is followed
   for (const name of STOPS) {
     window.addEventListener(name, () => { remember(PLAYED, true); stop(); }, { capture: true, passive: true, signal });
@@ -33,9 +32,8 @@ function playDial(place, key, values) {
     const last = STAGES.reduce((sum, [length]) => sum + length, 0);
     const frame = (now) => {
       if (signal.aborted) return;
-      at = Number(playedAt(values, now - start).toFixed(3));
       const ends = now - start >= last;
-      go(ends);
+      go(Number(playedAt(values, now - start).toFixed(3)), ends);
       if (ends) return stop();
       requestAnimationFrame(frame);
     };

@@ -16,11 +16,10 @@ from typing import Any, Generic, Protocol, TypeVar
 from mars_viz import demo
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.costs import Costs
-from mars_viz.demo import is_built_in
+from mars_viz.demo import SMOLLM2, is_built_in
 from mars_viz.errors import MarsVizError, TooLarge
 from mars_viz.run import Provenance
 from mars_viz.speculators.drafter_names import Eagle3, Layers, Ngram, Suffix, Trigram, drafter_told
-from mars_viz.speculators.gguf_files import SMOLLM2
 
 Pair = TypeVar("Pair")
 Tell = Callable[[str, float], None]
