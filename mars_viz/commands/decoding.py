@@ -33,7 +33,7 @@ from mars_viz.runfiles import check_free, load_run
 from mars_viz.runstore import new_name
 from mars_viz.shapes import CHAIN, DRAWN_EXAMPLE, EXAMPLE, drafted_tokens
 from mars_viz.speculators.drafter_names import Ngram
-from mars_viz.speculators.names import check_controller, check_device_map, check_names, check_trees
+from mars_viz.speculators.names import check_controller, check_device_map, check_names, check_trees, drafter_for
 from mars_viz.strict_formats import json_of
 from mars_viz.terminal import raw, say
 from mars_viz.words import counted, number, setting
@@ -296,7 +296,9 @@ def models_of(options: argparse.Namespace, begun: str = "auto") -> dict[str, Any
     if options.device_map is not None:
         check_device_map(options.target, options.device)
     if options.target is not None and options.drafter is None:
-        note(f"No drafter is named, so prompt lookup drafts ({Ngram().name}).")
+        drafter = drafter_for(options.target, None)
+        how = "prompt lookup" if isinstance(drafter, Ngram) else "the EAGLE-3 head that comes with the product"
+        note(f"No drafter is named, so {how} drafts ({getattr(drafter, 'name', drafter)}).")
     named = {"target": options.target, "drafter": options.drafter, "device_map": options.device_map}
     return named | {"device": options.device, "dtype": dtype, "cuda_graphs": options.cuda_graphs}
 

@@ -16,6 +16,11 @@ BUILT_IN = "built-in"
 """What stands before the slash in the names of its models, in a run's provenance."""
 
 
+def head_for(target: str | None) -> Path | None:
+    """Return the folder of the head that comes with the product for a target of this name, if there is one."""
+    return {None: EAGLE3, SMOLLM2: SMOLLM2_EAGLE3}.get(target)
+
+
 def is_built_in(name: str) -> bool:
     """True of the name of one of its models."""
     return name.startswith(f"{BUILT_IN}/")

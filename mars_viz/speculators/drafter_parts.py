@@ -106,7 +106,7 @@ def text_drafter(
 def read_head(wanted: Eagle3, target: str, config: PreTrainedConfig, folders: bool) -> LoadedHead:
     """The head that is wanted for the target of that name and configuration. Raises ModelError."""
     if not wanted.head or (folders and is_place(wanted.head)):
-        folder = Path(wanted.head or demo.EAGLE3)
+        folder = Path(wanted.head) if wanted.head else demo.head_for(target) or demo.EAGLE3
         named = wanted if not wanted.head else replace(wanted, head=short_name(wanted.head))
     else:
         try:

@@ -57,10 +57,10 @@ def server_named(name: str | PathLike[str] | None) -> str:
 def drafter_for(target: str | PathLike[str] | None, drafter: str | PathLike[str] | None) -> NamedDrafter | str:
     """A drafter without a model of its own, or the drafting model's name, '' for the built-in one.
 
-    A target of one's own without a drafter gets prompt lookup. Raises BadInput.
+    A target without a drafter gets its EAGLE-3 head if one comes with the product, else prompt lookup. Raises BadInput.
     """
     if drafter is None:
-        return "" if target is None else Ngram()
+        return "" if target is None else Eagle3() if demo.head_for(str(target)) else Ngram()
     return drafter_named(str(drafter)) or str(drafter)
 
 
@@ -166,12 +166,13 @@ def _check_server(drafting: NamedDrafter | str, folders: bool) -> None:
 
 def _check_head(head: str, target: str | PathLike[str] | None, folders: bool) -> None:
     if not head:
-        if target is not None:
+        folder = demo.head_for(None if target is None else str(target))
+        if folder is None:
             raise ModelError(
-                "eagle3 alone is the head of the built-in target; name the folder of one that was trained for "
-                f"{shortened(str(target))}: eagle3:HEADDIR."
+                "eagle3 alone is the head of the built-in target or of smollm2; name the folder of one that was "
+                f"trained for {shortened(str(target))}: eagle3:HEADDIR."
             )
-        head = str(demo.EAGLE3)
+        head = str(folder)
     elif not folders:
         check_id(head)
         return
