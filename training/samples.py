@@ -1,7 +1,7 @@
 """Records what comes with the product again: `python -m training.samples` the runs under sample_runs/, and the sweeps
 under sample_sweeps/.
 
-Knows the built-in models and what each sample is to show. Each run carries its complete dial map; a rule without a dial
+Knows the models and what each sample is to show. Each run carries its complete dial map; a rule without a dial
 has none, so the strict samples are a MARS rule at θ = 1, its strict end. The damaged answer is searched for, not made
 up: it is the first held-out word problem that strict decoding answers rightly and the relaxed rule answers wrongly.
 """
@@ -12,12 +12,13 @@ import argparse
 import itertools
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 from mars_viz.costs import objection
-from mars_viz.demo import tasks
+from mars_viz.demo import SMOLLM2, tasks
 from mars_viz.demo.prompts import STORIES
 from mars_viz.dialmap import useful_span
 from mars_viz.errors import BadInput
@@ -56,6 +57,64 @@ class Sample:
     settings: Settings
     drafter: str | None = None
     """The built-in one unless another is named."""
+
+
+QUESTIONS = (
+    "What is the capital of Australia, and what is it known for?",
+    "Explain photosynthesis to a child.",
+    "Write a short story about a lighthouse keeper.",
+    "What are the causes of inflation?",
+    "Describe a sunny day at the beach.",
+    "How do I learn to play the guitar?",
+    "Write a poem about autumn.",
+    "What is the difference between a virus and a bacterium?",
+    "Give me tips for a job interview.",
+    "Tell me about the history of Rome.",
+)
+SKY = "Why is the sky blue? Answer in three sentences."
+TREE_16 = "dynamic:depth=5,topk=4,nodes=16"
+
+
+def chat_samples() -> list[Sample]:
+    """Answers by SmolLM2 and its EAGLE-3 head."""
+    answer = Settings(rule="mars", max_new_tokens=96)
+    sampled = replace(answer, rule="mars-sampling", temperature=0.8, seed=1, max_new_tokens=64)
+    packing, code = "List five things to pack for a hike.", "Write a Python function that counts the vowels in a word."
+    return [
+        Sample("0-1-sky-mars", "A chat answer, MARS at θ = 0.9, greedy", SKY, answer),
+        Sample("0-2-sky-strict", "The same answer, strict: θ = 1", SKY, replace(answer, dial=1.0)),
+        Sample("0-3-sky-tree", "The same answer in trees of 16, MARS at θ = 0.9", SKY, replace(answer, tree=TREE_16)),
+        Sample(
+            "0-4-tea-sampled-lossless",
+            "An answer sampled at T = 0.8, lossless: θ = 1",
+            "How do I make tea?",
+            replace(sampled, dial=1.0),
+        ),
+        Sample("0-5-tea-sampled-mars", "The same question and luck, MARS at θ = 0.9", "How do I make tea?", sampled),
+        Sample("0-6-code-mars", "Python code, MARS at θ = 0.9", code, answer),
+        Sample("0-7-list-mars", "A list, MARS at θ = 0.9", packing, answer),
+    ]
+
+
+def derailed_answer(backend: Backend) -> Sample:
+    """Return an answer that ends by itself when strict and repeats itself when relaxed, at the strictest such θ.
+
+    Raises BadInput if no question has one.
+    """
+    for theta, question in itertools.product(DAMAGING_THETAS, QUESTIONS):
+        settings = Settings(rule="mars", dial=theta, max_new_tokens=NEW_TOKENS)
+        strict = Recording(backend, question, replace(settings, dial=1.0)).finish()
+        if repeats(strict.token_ids) or not repeats(Recording(backend, question, settings).finish().token_ids):
+            continue
+        title = f"An answer that repeats itself at θ = {theta:g} and not when strict"
+        return Sample("0-8-chat-derailed", title, question, settings)
+    raise BadInput("No answer repeats itself when relaxed and not when strict; add questions.")
+
+
+def repeats(tokens: Sequence[int]) -> bool:
+    """Return True if the last 36 tokens are made of one phrase of at most 12, over and over."""
+    end = list(tokens[-36:])
+    return len(end) == 36 and any(end[n:] == end[:-n] for n in range(1, 13))
 
 
 def samples() -> list[Sample]:
@@ -168,18 +227,20 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m training.samples", description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("sample_runs"), help="folder of the runs (%(default)s)")
     parser.add_argument("--sweeps", type=Path, default=Path("sample_sweeps"), help="folder of the sweeps (%(default)s)")
-    parser.add_argument("--only", choices=("runs", "sweeps"), help="record the one kind alone")
+    parser.add_argument("--only", choices=("chat", "runs", "sweeps"), help="record the one kind alone")
     options = parser.parse_args(arguments)
-    if options.only != "sweeps":
+    if options.only in (None, "chat"):
+        _record_chat(options.out)
+    if options.only in (None, "runs"):
         _record_runs(options.out)
-    if options.only != "runs":
+    if options.only in (None, "sweeps"):
         _record_sweeps(options.sweeps)
 
 
 @cache
-def drafting(drafter: str | None) -> Backend:
-    """The built-in target with this drafter, loaded when it is first asked for."""
-    return load_backend(drafter=drafter, device="cpu")
+def drafting(drafter: str | None, target: str | None = None) -> Backend:
+    """The target, the built-in one for None, with this drafter, loaded when it is first asked for."""
+    return load_backend(target, drafter, device="cpu")
 
 
 def _record_runs(out: Path) -> None:
@@ -188,6 +249,14 @@ def _record_runs(out: Path) -> None:
         check_free(out / sample.folder)
     for sample in (*wanted, damaged_answer(drafting(None))):
         _keep(drafting(sample.drafter), sample, out / sample.folder)
+
+
+def _record_chat(out: Path) -> None:
+    wanted, backend = chat_samples(), drafting(None, SMOLLM2)
+    for sample in wanted:
+        check_free(out / sample.folder)
+    for sample in (*wanted, derailed_answer(backend)):
+        _keep(backend, sample, out / sample.folder)
 
 
 def _record_sweeps(out: Path) -> None:
