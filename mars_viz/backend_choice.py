@@ -79,9 +79,9 @@ def backend(
 
     `file` is a backend.toml, of which each name that is given here takes the place: `target` is a hub id, a folder,
     a GGUF file, smollm2 or the address of a vLLM server (None: the built-in one); `drafter` too but for servers, or one
-    without a model of its own, such as 'ngram:n=3' (None: the built-in one, or prompt lookup for another target);
-    `tree` the shape of drafts where nothing else is asked for. Raises BadInput, with the remedy, for anything that
-    keeps them from working.
+    without a model of its own, such as 'ngram:n=3' (None: the built-in one, smollm2's head, or for another
+    target prompt lookup); `tree` the shape of drafts where nothing else is asked for. Raises BadInput, with the remedy,
+    for anything that keeps them from working.
     """
     begun = BUILT_IN if file is None else read_backend_file(file)
     choice = checked_choice(

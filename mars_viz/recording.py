@@ -57,7 +57,8 @@ def record(
 
     `prompt` is a text or token ids. `backend` has the models, loaded by `mars_viz.backend` for all that they are to do.
     Without it they are loaded for this prompt alone: `target` is a hub id or a folder (None: the built-in one);
-    `drafter` too, or 'ngram:n=3' for prompt lookup (None: the built-in one, or prompt lookup for another target).
+    `drafter` too, or 'ngram:n=3' for prompt lookup (None: the built-in one, smollm2's head, or for another target
+    prompt lookup).
     `rule` is a name from `mars_viz.rules.RULES`, `dial` its threshold (None: the rule's default), `gamma` the tokens
     drafted per round (None: 6, or as many as the tree says), `tree` the shape of drafts, such as
     'dynamic:depth=6,topk=4,nodes=16' (None: the backend's, else chains), `controller` what cuts them short, such as

@@ -21,7 +21,7 @@ from transformers import (
 
 import mars_viz
 from mars_viz import cli
-from mars_viz.demo import DRAFTER, TARGET
+from mars_viz.demo import DRAFTER, SMOLLM2, TARGET
 from mars_viz.demo.prompts import STORIES
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput, SettingError
@@ -37,7 +37,7 @@ from mars_viz.speculators.autoregressive import decode_alone
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.costs import Measuring
 from mars_viz.speculators.device_errors import inference
-from mars_viz.speculators.drafter_names import Ngram, drafter_named, has_no_model
+from mars_viz.speculators.drafter_names import Eagle3, Ngram, drafter_named, has_no_model
 from mars_viz.speculators.drafters.layers import count_of, with_layers
 from mars_viz.speculators.drafters.ngram import NgramDrafter, latest
 from mars_viz.speculators.drafters.suffix import SuffixDrafter
@@ -299,6 +299,7 @@ def test_settings_that_it_does_not_have_are_refused_before_anything_is_loaded(
 
 def test_what_drafts_for_which_target() -> None:
     assert drafter_for(None, None) == "" and drafter_for(TARGET, None) == Ngram(3)
+    assert drafter_for(SMOLLM2, None) == Eagle3()
     assert drafter_for(None, "ngram:n=2") == Ngram(2) and drafter_for(TARGET, DRAFTER) == str(DRAFTER)
 
 

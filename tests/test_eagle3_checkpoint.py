@@ -238,7 +238,7 @@ def test_a_name_leads_to_a_head_or_is_refused(tmp_path: Path) -> None:
     check_names("org/other", "eagle3:org/name", folders=False, **named)
     with pytest.raises(SettingError, match="write eagle3:HEADDIR"):
         drafter_named("eagle3:")
-    with pytest.raises(ModelError, match="eagle3 alone is the head of the built-in target"):
+    with pytest.raises(ModelError, match="eagle3:HEADDIR"):
         check_names("org/other", "eagle3", **named)
     with pytest.raises(ModelError, match="There is no folder"):
         check_names(TARGET, f"eagle3:{tmp_path}/none", **named)

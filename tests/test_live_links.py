@@ -277,7 +277,7 @@ def test_the_chat_model_is_chosen_and_stands_in_links(folder):
     chat = next(option for option in tab.selectbox(key="pair").options if "a real chat model" in option)
     settled(tab.selectbox(key="pair").set_value(chat).run())
     assert tab.session_state[KEY].models == CHAT
-    assert address(tab) == {"target": SMOLLM2, "drafter": "ngram:n=3"}
+    assert address(tab) == {"target": SMOLLM2, "drafter": "eagle3"}
     linked = opened(**address(tab))
     assert linked.session_state[KEY].models == CHAT and "fetch" not in notes(linked)
 

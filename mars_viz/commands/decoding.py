@@ -201,8 +201,8 @@ def backend_arguments(parser: argparse.ArgumentParser, *, drafter: bool = True) 
             "text, at temperature 0), or one without a model of its own: ngram:n=3 (prompt lookup), "
             "suffix:n=16,text=FILE (suffix index), trigram, layers:exit=4 or layers:skip=3-5 (the target with layers "
             "left out), trimmed:m=1000,of=MODEL (a head of the most frequent tokens alone); eagle3:HEADDIR is an "
-            "EAGLE-3 head for the target, eagle3 the built-in one's "
-            "(default: the built-in one; with another target prompt lookup)",
+            "EAGLE-3 head for the target, eagle3 the one that comes with the built-in target or smollm2 (default: the "
+            "built-in drafter; smollm2's head; with another target prompt lookup)",
         )
     parser.add_argument(
         "--device-map",

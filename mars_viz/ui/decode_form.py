@@ -183,8 +183,8 @@ def keep_shape(settings: Callable[[], Settings]) -> None:
 
 
 def named_models(target: str, drafter: str, device: str = "auto", dtype: str = "auto") -> BackendChoice:
-    """The models of these names, of which none is the built-in one, or for another target prompt lookup. Raises
-    BadInput for a name that this visitor may not give."""
+    """Return the models of these names; an empty one is the default. Raises BadInput for names that visitors
+    may not give."""
     drafting = drafter_for(target.strip() or None, drafter.strip() or None)
     models = models_named(target.strip() or None, drafter.strip() or None)
     server = server_named(target.strip())

