@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 from mars_viz import demo
 from mars_viz.speculators.drafters.eagle3_checkpoint import read_checkpoint
 from mars_viz.speculators.drafters.eagle3_shapes import TargetShape
-from training import chat_head, chat_texts, eagle, family, model_card, train
+from training import chat_card, chat_head, chat_texts, eagle, family, model_card, train
 from training.chat_texts import Shards, Template, Writer, write_shards
 from training.corpus import Mixture, Shares, text_sources
 from training.distil import DIVERGENCES, Distillation
@@ -188,3 +189,15 @@ def test_a_model_writes_the_conversations_that_a_head_learns_from(
     )
     same = HeadLoss(target, vocabulary)(head, torch.cat([row[:, :n], row[:, :1]], 1), torch.ones(1, n))
     assert found.item() == pytest.approx(same.item(), rel=0.01)
+
+
+def test_the_chat_heads_card_has_the_measured_figures() -> None:
+    figures = json.loads((Path(__file__).parents[1] / chat_card.FIGURES).read_text(encoding="utf-8"))
+    assert chat_card.table(figures) in (demo.SMOLLM2_EAGLE3 / "README.md").read_text(encoding="utf-8")
+    assert figures["prompts"] == 80 and set(figures["ways"]) >= {"chain of 4", "tree of 16", "MARS 0.9"}
+
+
+def test_the_chat_head_fits_its_target() -> None:
+    head = read_checkpoint(demo.SMOLLM2_EAGLE3, TargetShape("smollm2", 576, 30, 49152))
+    assert head.vocabulary is not None and len(head.vocabulary) == chat_head.DRAFTED
+    assert (demo.SMOLLM2_EAGLE3 / "model.safetensors").stat().st_size <= 16e6

@@ -262,6 +262,11 @@ class Shards:
     def __len__(self) -> int:
         return len(self._all)
 
+    @property
+    def token_count(self) -> int:
+        """Tokens of all conversations."""
+        return sum(len(each.tokens) for each in self._all)
+
     def counts(self, vocabulary: int) -> Tensor:
         """How often each token is in an answer, int64 [vocabulary]."""
         answers = torch.cat([each.tokens[each.weights == 1] for each in self._all])

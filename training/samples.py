@@ -101,13 +101,13 @@ def derailed_answer(backend: Backend) -> Sample:
 
     Raises BadInput if no question has one.
     """
-    for theta, question in itertools.product(DAMAGING_THETAS, QUESTIONS):
-        settings = Settings(rule="mars", dial=theta, max_new_tokens=NEW_TOKENS)
-        strict = Recording(backend, question, replace(settings, dial=1.0)).finish()
-        if repeats(strict.token_ids) or not repeats(Recording(backend, question, settings).finish().token_ids):
-            continue
-        title = f"An answer that repeats itself at θ = {theta:g} and not when strict"
-        return Sample("0-8-chat-derailed", title, question, settings)
+    strict = Settings(rule="mars", dial=1.0, max_new_tokens=NEW_TOKENS)
+    ending = [each for each in QUESTIONS if not repeats(Recording(backend, each, strict).finish().token_ids)]
+    for theta, question in itertools.product(DAMAGING_THETAS, ending):
+        settings = replace(strict, dial=theta)
+        if repeats(Recording(backend, question, settings).finish().token_ids):
+            title = f"An answer that repeats itself at θ = {theta:g} and not when strict"
+            return Sample("0-8-chat-derailed", title, question, settings)
     raise BadInput("No answer repeats itself when relaxed and not when strict; add questions.")
 
 
