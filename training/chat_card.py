@@ -44,6 +44,7 @@ def card(figures: dict[str, Any], curve: list[str], conversations: int, tokens: 
     return _CARD.format(
         table=table(figures),
         prompts=figures["prompts"],
+        timed=figures["timed_prompts"],
         new_tokens=figures["new_tokens"],
         same=figures["same_text_as_plain"],
         device=figures["device"],
@@ -79,8 +80,9 @@ One layer, 576 wide, in SafeAILab's layout and bfloat16. It reads the inputs of 
 
 First turns of MT-bench ({prompts} prompts) through the chat template, temperature 0, {new_tokens} new tokens,
 float32 on {device} with {threads} threads. *Kept by position*: share of drafted tokens that are accepted if all
-before them were. *Speed*: transformers' plain generation takes this many times as long, in the same turn; median
-and range over prompts. Chain, tree and plain generation write the same text for {same} of {prompts} prompts.
+before them were. *Speed*: transformers' plain generation takes this many times as long in the same turn; median and
+range over {timed} of the prompts. Chains, tree and plain generation write the same text for {same} of these
+{timed}.
 
 | rule and draft | τ | kept by position | speed |
 |---|---|---|---|
