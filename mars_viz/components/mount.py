@@ -1,8 +1,8 @@
-"""An element of the browser on a Streamlit page: its files become one script and one style, and Streamlit mounts them.
+"""Mount browser elements on a Streamlit page; their files are joined into one script and one style sheet.
 
-Knows files, their order and Streamlit's components; nothing of what is in the files or in what is sent. The files do
-not import each other, since Streamlit takes a script as one string: they share one scope, and each may use what stands
-above it, and in its functions also what stands below."""
+Streamlit takes a script as one string, so the files share one scope instead of importing each other. Top-level code can
+use names of earlier files, and function bodies also those of later files.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from importlib.resources import files
 from typing import Any
 
 Heard = Callable[[], None]
-"""What is called when the browser answers, before the rerun that follows."""
+"""Callback that runs when the browser answers, before the rerun."""
 
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """What an element is made of."""
+    """The files of a browser element."""
 
     name: str
-    """Streamlit's for it."""
+    """Name under which Streamlit registers it."""
     scripts: tuple[str, ...]
-    """JavaScript files, such as 'explorer/run', in the order in which they are joined; the last one is the way in."""
+    """JavaScript files, such as 'explorer/run', in the order in which they are joined; the last is the entry point."""
     styles: tuple[str, ...] = ()
-    """Style sheets likewise."""
+    """Style sheets, in order."""
     rules: str = ""
-    """Rules of style before those of the sheets."""
+    """CSS rules to insert before the style sheets."""
 
     @property
     def script(self) -> str:
@@ -41,14 +41,15 @@ class Element:
 
 
 def joined(names: Iterable[str], ending: str = "js") -> str:
-    """The files of those names, one after the other as they stand."""
+    """Return the concatenated contents of the files."""
     return "\n".join((files(__package__) / f"{name}.{ending}").read_text("utf-8") for name in names)
 
 
 def mount(element: Element, data: Any, *, key: str, answers: Mapping[str, Heard] | tuple[str, ...] = ()) -> Any:
-    """Show the element with this data, JSON-able but for Arrow tables among its values; what it has answered so far.
+    """Show the element with this data and return the browser's answers so far.
 
-    `answers` are the names of what it may answer, with who hears of it where somebody does.
+    `data` is JSON-compatible except for Arrow tables among its values. `answers` are the names of possible answers,
+    optionally with a callback each.
     """
     heard = answers if isinstance(answers, Mapping) else dict.fromkeys(answers, _nothing)
     return _component(element)(key=key, data=data, **{f"on_{name}_change": hear for name, hear in heard.items()})
@@ -56,26 +57,27 @@ def mount(element: Element, data: Any, *, key: str, answers: Mapping[str, Heard]
 
 @cache
 def _component(element: Element) -> Any:
-    import streamlit as st  # here: a report reads an element's files without it
+    import streamlit as st  # imported here because reports read an element's files without Streamlit
 
-    # without a style of its own it draws nothing, and needs no shadow tree
+    # an element without style draws nothing, and needs no shadow DOM
     style = element.style
     return st.components.v2.component(element.name, js=element.script, css=style, isolate_styles=bool(style))
 
 
 def _nothing() -> None:
-    """Named so that an answer has a value before the first one."""
+    """No-op callback, so that an answer has a value before the first one."""
 
 
 PATIENCE = 4.0
-"""Seconds after which it is taken to be there, whatever the browser shows."""
+"""Seconds after which the browser reports the element as painted even if it is not."""
 FIRST_PAINT = Element("mars_viz_first_paint", ("first_paint",))
 
 
 def first_painted(selector: str, *, key: str) -> bool:
-    """True in the rerun that follows the first frame with an element of that CSS selector; ask no more after that.
+    """Return True in the rerun after the first frame that contains an element matching the CSS selector.
 
-    Ask in a fragment, which alone is then run again. The selector is looked for in the page and in its components.
+    Call it in a fragment, which alone is rerun, and not again after it returned True. The selector is searched in the
+    page and its components.
     """
     result = mount(FIRST_PAINT, [{"selector": selector, "patience": PATIENCE}], key=key, answers=("painted",))
     return bool(result.get("painted"))

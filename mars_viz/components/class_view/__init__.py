@@ -1,7 +1,7 @@
-"""What keeps an explorer where a classroom's teacher has it: an element without a look of its own.
+"""Keep an explorer in step with a classroom's teacher; an element without a visible part.
 
-The teacher's tells the server where the dial is while it is dragged, a student's asks the server and has the explorer
-go there; both speak to the server's route and to the explorer, and run no script while the dial moves.
+While the teacher drags the dial, the teacher's element posts its value to the server. A student's element polls the
+server and moves the student's explorer. Neither reruns the page while the dial moves.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ ELEMENT = Element("mars_viz_class_view", ("class_view/class_view",))
 def class_view(
     explorer: str, run: str, *, cuts: bool, teaches: bool, following: bool, changed: Heard, left: Heard
 ) -> None:
-    """Keep the explorer of that key with the class. `run` is the id of the run that the class is shown, empty for none,
-    and `cuts` what its slider turns, as the page knows it: `changed` is called where the server says otherwise. `left`
-    is called where a hand has moved the dial of a student who was `following`."""
+    """Keep the explorer with key `explorer` in step with the class.
+
+    `run` is the id of the run that the class is shown, or empty. `cuts` describes the quantity that the page's slider
+    controls. `changed` is called if the server's state differs from these values, and `left` when a `following` student
+    moves the dial.
+    """
     data = {"key": explorer, "run": run, "cuts": cuts, "teaches": teaches, "following": following}
     mount(ELEMENT, [data], key="class-view", answers={"changed": changed, "left": left})

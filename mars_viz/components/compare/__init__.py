@@ -1,8 +1,7 @@
-"""Two texts side by side, and a strip of those to leaf through, as one element in the browser; and another for texts
-whose rounds nobody kept.
+"""Two elements for comparing texts: two runs side by side with a strip of alternatives, and two texts without rounds.
 
-What is sent is made by `payload`. What the reader asks for comes back as an `Asked`; the page answers by sending
-something else."""
+`payload` builds the data. The reader's requests return as `Asked`, and the page answers by sending another payload.
+"""
 
 from __future__ import annotations
 
@@ -42,16 +41,16 @@ SHARED = (
     "explorer/slot_marks",
     "explorer/stream",
 )
-"""Of the explorer: a run, a reading of it, and its tokens."""
+"""Scripts of the explorer that show a run and its tokens."""
 OWN = ("compare/difference", "compare/side", "compare/linked", "compare/lanes", "compare/compare")
 ELEMENT = Element("mars_viz_compare", (*SHARED, *OWN), ("explorer/explorer", "compare/compare"))
 
 
 class Ask(Enum):
-    """What a reader can ask for."""
+    """A kind of request."""
 
     SHOW = "show"
-    """Put a text beside the reference."""
+    """Compare a text with the reference."""
     PIN = "pin"
     """Make a text the reference."""
     TOKEN = "token"
@@ -62,28 +61,27 @@ class Ask(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One wish of the reader."""
+    """A request of the reader."""
 
     what: Ask
-    """Of which kind."""
     value: str
-    """The key of a text, or the name of what to colour by; not checked."""
+    """The key of a text, or the name of a colouring; not validated."""
 
 
 def compare(payload: Payload, *, key: str, on_ask: Callable[[Asked], None]) -> None:
-    """Show the texts. `on_ask` is called before the rerun that follows what the reader does."""
+    """Show the texts. `on_ask` is called before the rerun that a request causes."""
 
     def asked() -> None:
         state = st.session_state.get(key)
-        found = _read(state.get("asked") if isinstance(state, Mapping) else None)
-        if found is not None:
-            on_ask(found)
+        request = _read(state.get("asked") if isinstance(state, Mapping) else None)
+        if request is not None:
+            on_ask(request)
 
     mount(ELEMENT, [payload], key=key, answers={"asked": asked})
 
 
 def _read(value: object) -> Asked | None:
-    """What the browser sent; None for anything else."""
+    """Parse a value from the browser; None if it is not a request."""
     if not isinstance(value, Mapping) or value.get("what") not in {each.value for each in Ask}:
         return None
     return Asked(Ask(value["what"]), str(value.get("value", "")))
@@ -98,26 +96,27 @@ TEXTS = Element(
 
 @dataclass(frozen=True, slots=True)
 class TextPane:
-    """One of the two texts."""
+    """One of two texts to compare."""
 
     name: str
-    """What it is called beside the other."""
     detail: str
-    """What it came to, in a line."""
+    """A one-line summary."""
     text: Written
-    """Its tokens, and what each reads."""
+    """The tokens and their text pieces."""
     side: Side
-    """What of it the other has too."""
+    """The parts that both texts have in common."""
 
 
 def two_texts(payload: Payload, *, key: str) -> None:
-    """Show them."""
+    """Show two texts side by side."""
     mount(TEXTS, [payload], key=key)
 
 
 def texts_payload(prompt: str, left: TextPane, right: TextPane, unit: Unit) -> Payload:
-    """Both, after the prompt; `id` tells them from any other two. Tokens in common are so in pairs where they are what
-    the texts were aligned by."""
+    """Return the payload of both texts, with an `id` that is unique to its contents.
+
+    Common tokens correspond one to one if the texts were aligned by tokens.
+    """
     positions = unit is Unit.TOKENS
     return identified({"prompt": prompt, "positions": positions, "left": _pane(left), "right": _pane(right)})
 

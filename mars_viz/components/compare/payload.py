@@ -1,8 +1,8 @@
-"""What the browser needs of two texts side by side, and of those to leaf through: one JSON-able dict.
+"""The JSON payload for comparing two runs side by side, with a strip of alternative texts.
 
-Knows runs and alignments; knows no Streamlit and no HTML. A run is sent as the explorer sends it, so that the browser
-shows it with the same code; what is added says of every token whether the other text has it too, and of every round
-which of the other text starts at the same place. A lane is a text as a bar: lengths of tokens in a row of one kind.
+Runs are sent in the explorer's format, so that the browser shows them with the same code. Added to each token is
+whether the other text has it too, and to each round the other text's round that starts at the same position. A lane is
+a bar of run-length-encoded token kinds.
 """
 
 from __future__ import annotations
@@ -19,48 +19,45 @@ from mars_viz.records import Outcome
 from mars_viz.run import Run
 
 Payload = dict[str, Any]
-"""JSON-able."""
+"""JSON-compatible."""
 OUTCOMES = (Outcome.MATCHED, Outcome.RELAXED, Outcome.CORRECTED, Outcome.BONUS)
-"""What a token of a text can be, as the bars number it."""
+"""Outcomes of a token, in the order of the codes in bars."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pane:
-    """One of the two texts."""
+    """One of the two runs to compare."""
 
     key: str
-    """Of its choice."""
+    """The key of its choice."""
     name: str
-    """What it is called beside the other."""
     detail: str
-    """What it came to, in a line."""
+    """A one-line summary."""
     run: Run
-    """Of its setting, without a dial map."""
+    """The run at its setting, without a dial map."""
 
 
 @dataclass(frozen=True, slots=True)
 class StripLane:
-    """One of the texts to leaf through."""
+    """A text of the strip."""
 
     key: str
-    """Of its choice."""
+    """The key of its choice."""
     name: str
-    """What it is called beside the reference."""
     run: Run
-    """Of its setting."""
     common: Side
-    """What of it the reference has too."""
+    """The parts that it shares with the reference."""
     right: bool | None
-    """Whether its answer is right; None where that is not known."""
+    """Whether its answer is correct; None if unknown."""
 
 
 def run_pane(run: Run) -> Payload:
-    """A run for a pane: as the explorer has it, but without the other rules' verdicts."""
+    """Return a run in the explorer's format, without the verdicts of other rules."""
     return plain(run_payload(run, judges=()))
 
 
 def pair_payload(left: Pane, right: Pane, found: Alignment, runs: tuple[Payload | None, Payload | None]) -> Payload:
-    """Both panes; `runs` are their `run_pane`, which the page remembers, or None where the browser has them already."""
+    """Return both panes. `runs` are their `run_pane` payloads, or None if the browser has them already."""
     partners = {pair.left: pair.right for pair in found.rounds if pair.left is not None}
     others = {pair.right: pair.left for pair in found.rounds if pair.right is not None}
     return {
@@ -84,7 +81,7 @@ def _pane(pane: Pane, side: Side, run: Payload | None, partners: Sequence[int | 
 
 
 def lane_payload(lane: StripLane) -> Payload:
-    """A bar, and the numbers beside it."""
+    """Return a lane's bar and the numbers next to it."""
     run = lane.run
     return {
         "key": lane.key,
@@ -99,22 +96,22 @@ def lane_payload(lane: StripLane) -> Payload:
 
 
 def outcomes(run: Run) -> tuple[Outcome, ...]:
-    """What each token of the text is, in order."""
-    found: list[Outcome] = []
+    """Return the outcome of each token of the text, in order."""
+    kinds: list[Outcome] = []
     for round_ in run.rounds:
         marks = round_.outcomes
-        found += [marks[node] for node in round_.decision.kept[: round_.kept]]
+        kinds += [marks[node] for node in round_.decision.kept[: round_.kept]]
         if round_.emission is not None:
-            found.append(round_.emission)
-    return tuple(found)
+            kinds.append(round_.emission)
+    return tuple(kinds)
 
 
 def whole_payload(
     pair: Payload, lanes: Sequence[Payload], order: Sequence[str], reference: str, shown: str, colour: str, token: str
 ) -> Payload:
-    """All that is sent: the pair, the lanes in view, and the keys of everything that can be leafed through.
+    """Return the complete payload: the pair, the visible lanes, and the keys of all texts of the strip.
 
-    `token` is the one selected at first; where it is later is the browser's to know, so it is no part of `id`.
+    `token` is the initially selected token. The browser keeps track of later selections, so it is not part of `id`.
     """
     payload = {
         "pair": pair,
@@ -128,5 +125,5 @@ def whole_payload(
 
 
 def rows_of(kinds: Iterable[int]) -> list[list[int]]:
-    """Kind and length of every stretch of one kind."""
+    """Return [kind, length] of each stretch of equal kinds."""
     return [[int(kind), sum(1 for _ in members)] for kind, members in groupby(kinds)]

@@ -1,7 +1,7 @@
-"""The explorer: one run's sentence, dial, numbers, token stream and inspector, the same code wherever it is shown.
+"""The explorer: a run's headline sentence, dial, numbers, token stream and inspector.
 
-`element` shows it on a Streamlit page; a report shows it without a server, from `payload` and the files of `ELEMENT`.
-Streamlit is loaded with the first name that needs it.
+`element` shows it on a Streamlit page. A report shows it without a server, from `payload` and the files of `ELEMENT`.
+Streamlit is imported on first use of a name that needs it.
 """
 
 from __future__ import annotations

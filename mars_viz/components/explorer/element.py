@@ -1,11 +1,11 @@
-"""The explorer: sentence, dial, numbers, token stream and inspector of one run, as one element in the browser.
+"""The explorer as a Streamlit element.
 
-Knows runs and Streamlit's fragments; what is sent is made by `payload`, once for all tabs. The run is sent once, its
-arrays as bytes, through Arrow, which is how Streamlit takes bytes beside JSON. Where dial, overlay and selection stand
-is the browser's to know: it reports them when the hand rests, and Python sends new ones only where the page asks for
-something else than was reported. Another draft length is chosen there as well, and brings other rounds. The evidence of
-a long run comes through a second, empty element beside the first, a window of rounds at a time and as the browser asks
-for it."""
+`payload` builds the data once for all tabs. A run is sent once, with its arrays as bytes in Arrow tables, because
+Streamlit's JSON cannot carry bytes. The browser owns the position (dial, overlay, selection) and reports it when the
+pointer rests; Python sends a new position only if the page asks for one that was not reported. Another draft length
+loads other rounds. The evidence of a long run arrives on demand through a second, empty element, one window of rounds
+at a time.
+"""
 
 from __future__ import annotations
 
@@ -29,48 +29,47 @@ from mars_viz.errors import BadInput, contained
 from mars_viz.run import Run
 
 WHOLE = 40_000
-"""Slots of a run that is sent with all its evidence, five megabytes of it; a longer one is sent without."""
-_KEPT = 8  # runs ready to be sent; a new tab on one of them need not wait
-_WINDOWS = 16  # windows of evidence, of whatever runs: every move in a tab asks anew for the one that it looks at
+"""Largest number of slots for which a run is sent with all its evidence, about five megabytes."""
+_KEPT = 8  # cached payloads, so that a new tab need not wait
+_WINDOWS = 16  # cached windows of evidence, over all runs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedPayload:
-    """A payload, ready to go."""
+    """A payload ready to send."""
 
     id: str
-    """The payload's."""
     head: Any
-    """All of it but its arrays, as `packed` leaves it."""
+    """The payload without its arrays, as returned by `packed`."""
     columns: pa.Table
-    """Those, as one column of bytes."""
+    """The arrays, as one column of bytes."""
 
     @classmethod
     def of(cls, payload: Payload) -> PackedPayload:
-        """Of a payload without its id."""
+        """Pack a payload that has no id yet."""
         sent = packed(payload)
         return cls(sent.digest, {"id": sent.digest, **sent.head}, pa.table({"bytes": pa.array(sent.data)}))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunPayload:
-    """What is sent of a run at one block length."""
+    """The data of a run at one block length."""
 
     run: Run
-    """The run."""
     gamma: int | None
     """The block length; None for the run's own."""
     index: RoundIndex
-    """Its rounds."""
     whole: PackedPayload
-    """What is sent at once."""
+    """The part that is sent at once."""
     windows: int
-    """Parts in which its evidence can be asked for; 0 where that is sent at once."""
+    """Number of windows of evidence to send on demand; 0 if the evidence is in `whole`."""
 
     @classmethod
     def of(cls, run: Run, gamma: int | None, cuts: bool = False) -> RunPayload:
-        """Where it `cuts`, over the threshold of the run's controller map. Raises BadInput for a block length that the
-        run's map does not hold, and without such a map."""
+        """Build the payload; with `cuts`, over the threshold of the run's controller map.
+
+        Raises BadInput if the run's map does not contain the block length, or if there is no such map.
+        """
         index = cut_index(run) if cuts else round_index(run, gamma)
         long = index.slots > WHOLE
         whole = PackedPayload.of(payload_of(run, gamma, index, evidence=not long))
@@ -78,21 +77,21 @@ class RunPayload:
 
     @property
     def id(self) -> str:
-        """The payload's."""
+        """The payload's id."""
         return self.whole.id
 
     def window(self, number: int) -> PackedPayload:
-        """The evidence of a window of rounds."""
+        """Return the evidence of one window of rounds."""
         return PackedPayload.of(window(self.run, self.gamma, self.index, number))
 
 
 def cached_payload(run: Run, gamma: int, cuts: bool = False) -> RunPayload:
-    """What is sent of a run, made once; what is kept holds the run, so nothing else has its id."""
+    """Return the payload of a run, from a cache. The cache entry holds the run, so `id(run)` stays unique."""
     return _payload(run, id(run), gamma, cuts)
 
 
 def cached_window(sent: RunPayload, number: int) -> PackedPayload:
-    """A window of its evidence, made once as long as it is looked at."""
+    """Return a window of evidence, from a cache."""
     return _window(sent, sent.id, number)
 
 
@@ -108,39 +107,37 @@ def _window(_sent: RunPayload, payload_id: str, number: int) -> PackedPayload:
 
 NOTHING_PINNED = Pins()
 KIND = "explorer"
-"""Of element, among those that a tab remembers."""
+"""Kind of element, for the session's cache."""
 
 
 class Look(Enum):
-    """How much of itself the explorer shows; the values are its classes in the style."""
+    """The parts of the explorer to show; values are CSS classes."""
 
     WHOLE = ""
-    """All there is."""
     LEAN = "lean"
-    """Sentence, dial and text, and of a token what the target made of it: no row of numbers, no choice of colours."""
+    """Sentence, dial, text and the target's distribution: no row of numbers, no choice of colours."""
     LARGE = "lean large"
-    """The same in type for the back row."""
+    """As `LEAN`, in large type for projection."""
     HERO = "lean hero"
-    """Lean on the start page, where the whole fits the first screen."""
+    """As `LEAN`, to fit the first screen of the start page."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExplorerState:
-    """What the reader has set."""
+    """The settings that the reader has chosen."""
 
     dial: float | None
-    """Where the dial rests; None for a rule without one."""
+    """The dial's value; None for a rule without a dial."""
     overlay: str
-    """What colours the tokens: outcome, ratio, margin, p or entropy."""
+    """The quantity that colours tokens: outcome, ratio, margin, p or entropy."""
     selected: int | None
     """The selected token's slot; see `locate`."""
     decode: tuple[float, int] | None = None
-    """The dial value and the draft length at which to decode anew, in the one rerun after the button was pressed: as
-    they were chosen then, though their rounds may still be on their way."""
+    """Dial value and draft length at which to decode again; set only in the rerun that follows the button. These are
+    the values when the button was pressed, even if their rounds have not arrived yet."""
     gamma: int | None = None
-    """The draft length whose rounds are shown; None for the run's own."""
+    """The displayed draft length; None for the run's own."""
     pins: Pins = NOTHING_PINNED
-    """What is pinned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,19 +164,20 @@ def explorer(
     cuts: bool = False,
     pins: Pins = NOTHING_PINNED,
 ) -> ExplorerState:
-    """Show the run and return what the reader has set; `dial` and `gamma` None stand for the run's own. Where its map
-    holds several draft lengths and the whole explorer is shown, they can be chosen. Where it `cuts`, the dial is the
-    threshold of the controller that the run's map is over, under a key of its own.
+    """Show the run and return the reader's settings; `dial` and `gamma` default to the run's own.
 
-    The arguments are where things stand at first, and again whenever they change from one call to the next; in between
-    the reader's hand decides. Feed the returned state back, or leave the arguments as they are.
+    The draft length can be changed if the run's map contains several and the whole explorer is shown. With `cuts`, the
+    dial is the threshold of the controller that the run's map is over; use a separate key for it.
+
+    The arguments set the position at first, and again whenever they change between calls. Otherwise the reader's
+    position is kept. Pass the returned state back, or leave the arguments unchanged.
     """
-    own, dial = run.settings.gamma, recorded_at(run, cuts) if dial is None else dial
+    run_gamma, dial = run.settings.gamma, recorded_at(run, cuts) if dial is None else dial
     lengths = run.dial_map.span.gammas if run.dial_map is not None and look is Look.WHOLE and not cuts else ()
-    position = _Position(dial, overlay, selected, own if gamma is None or cuts else gamma, pins)
+    position = _Position(dial, overlay, selected, run_gamma if gamma is None or cuts else gamma, pins)
     memory = _remembered(run, position, key, lengths, cuts)
     sent = memory.contents.whole
-    stands = memory.where.stands
+    current = memory.where.stands
     others = [cached_payload(run, length) for length in _elsewhere(memory, lengths)]
     data = {
         "key": key,
@@ -196,67 +194,67 @@ def explorer(
     for contents in (memory.contents, *others):
         if contents.windows:
             _evidence(contents, f"{key}.evidence{'' if contents is memory.contents else contents.gamma}")
-    pressed = _pressed(result.get("decode"), lengths or (own,))
-    shown = None if stands.gamma == own else stands.gamma
-    return ExplorerState(stands.dial, stands.overlay, stands.selected, pressed, shown, stands.pins)
+    pressed = _pressed(result.get("decode"), lengths or (run_gamma,))
+    shown = None if current.gamma == run_gamma else current.gamma
+    return ExplorerState(current.dial, current.overlay, current.selected, pressed, shown, current.pins)
 
 
 def get_ready(run: Run, gamma: int | None = None, cuts: bool = False) -> None:
-    """Make now what is sent of a run, so that the first tab that shows it need not wait; the rest as in `explorer`."""
+    """Build the payload of a run now, so that the first tab that shows it need not wait. See `explorer`."""
     cached_payload(run, run.settings.gamma if gamma is None else gamma, cuts)
 
 
 def recorded_at(run: Run, cuts: bool) -> float | None:
-    """Where the dial stood when the run was made: of a controller's threshold where most is drafted."""
+    """Return the dial value of the recorded run; for a controller's threshold, the end with the longest drafts."""
     controller = run.controller_map.span.controller if cuts and run.controller_map is not None else None
     return run.settings.dial if controller is None else controller.longest
 
 
 def _elsewhere(memory: _Memory, lengths: Iterable[int]) -> list[int]:
-    """Draft lengths that are not shown and that something is pinned at: their rounds are sent besides."""
+    """Return the draft lengths of pins, except the displayed one: their rounds are sent too."""
     where = memory.where
-    wanted = (where.sent.pins.gammas | where.stands.pins.gammas) - {where.stands.gamma}
-    return [length for length in lengths if length in wanted]
+    pinned = (where.sent.pins.gammas | where.stands.pins.gammas) - {where.stands.gamma}
+    return [length for length in lengths if length in pinned]
 
 
 def _remembered(run: Run, asked: _Position, key: str, lengths: Sequence[int], cuts: bool) -> _Memory:
-    """What the element was last sent, and where it stands by now; begun anew where that asks for other rounds."""
-    known: _Memory | None = recalled(KIND, key)
-    if known is not None and known.contents.run is not run:
+    """Return the element's cached payload and position, or start a new one if other rounds are requested."""
+    memory: _Memory | None = recalled(KIND, key)
+    if memory is not None and memory.contents.run is not run:
         sent = cached_payload(run, asked.gamma, cuts)
-        known.contents = sent if sent.id == known.id else known.contents
+        memory.contents = sent if sent.id == memory.id else memory.contents
     position = asked
-    if known is not None and known.contents.run is run:
-        known.where.settle(asked, _reported(known.reported(key), lengths or (asked.gamma,)))
-        if known.where.stands.gamma == known.contents.gamma:
-            return known
-        position = replace(known.where.stands, selected=None)  # slots are those of one draft length
+    if memory is not None and memory.contents.run is run:
+        memory.where.settle(asked, _reported(memory.reported(key), lengths or (asked.gamma,)))
+        if memory.where.stands.gamma == memory.contents.gamma:
+            return memory
+        position = replace(memory.where.stands, selected=None)  # slots are those of one draft length
     sent = cached_payload(run, position.gamma, cuts)
     return begun(KIND, key, sent.id, sent, PositionSync(asked, position, position))
 
 
 @st.fragment
 def _evidence(sent: RunPayload, key: str) -> None:
-    """The element through which the browser asks for windows; asking runs nothing but this."""
-    asked = st.session_state.get(key)
-    wanted = asked.get("wanted") if isinstance(asked, Mapping) else None
+    """Mount the element through which the browser requests windows; a request reruns only this fragment."""
+    state = st.session_state.get(key)
+    request = state.get("wanted") if isinstance(state, Mapping) else None
     data: dict[str, Any] = {"evidence": sent.id, "wanted": None}
-    if isinstance(wanted, Mapping) and wanted.get("id") == sent.id and wanted.get("window") in range(sent.windows):
+    if isinstance(request, Mapping) and request.get("id") == sent.id and request.get("window") in range(sent.windows):
         with suppress(BadInput), contained("A part of this run"):
-            found = cached_window(sent, int(wanted["window"]))
-            data |= {"wanted": dict(wanted), "payload": found.head, "columns": found.columns}
+            evidence = cached_window(sent, int(request["window"]))
+            data |= {"wanted": dict(request), "payload": evidence.head, "columns": evidence.columns}
     mount(ELEMENT, data, key=key, answers=("wanted",))
 
 
 def _pressed(setting: Mapping[str, Any] | None, lengths: Sequence[int]) -> tuple[float, int] | None:
-    """The setting at which the button was pressed, if it is one that there is."""
+    """Return the setting at which the button was pressed, or None if it is invalid."""
     if setting is None or setting.get("dial") is None or setting.get("gamma") not in lengths:
         return None
     return float(setting["dial"]), int(setting["gamma"])
 
 
 def _reported(position: Mapping[str, Any] | None, lengths: Sequence[int]) -> _Position | None:
-    """Where the browser says it stands; of other lengths than there are nothing can be sent."""
+    """Return the position reported by the browser, or None if it is invalid."""
     if position is None:
         return None
     dial, selected, gamma = position.get("dial"), position.get("selected"), position.get("gamma")

@@ -1,4 +1,4 @@
-"""The explorer's scripts and its style, in the order in which a browser reads them."""
+"""The explorer's scripts and style sheets, in loading order."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How arrays travel: end to end in one block of bytes, beside JSON that says where each begins; or inside the JSON.
+"""Serialize nested dicts and lists with arrays: as JSON plus one block of bytes, or as JSON with base64.
 
-Knows dicts, lists and arrays, and not what they mean. `run.js` reads both.
+`run.js` reads both formats.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ _ALIGNED = 8
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A value in two parts."""
+    """A value as JSON and bytes."""
 
     head: Any
-    """JSON; an array is `{"type": numpy dtype, "at": first byte, "length": numbers}`."""
+    """JSON; an array is `{"type": numpy dtype, "at": first byte, "length": count}`."""
     data: np.ndarray
-    """uint8; the arrays, little endian, each at a multiple of eight bytes."""
+    """uint8; the arrays in little-endian order, each aligned to eight bytes."""
 
     @property
     def digest(self) -> str:
-        """Of all of it, in hexadecimal."""
-        found = hashlib.blake2b(json.dumps(self.head, sort_keys=True).encode(), digest_size=12)
-        found.update(self.data.data)
-        return found.hexdigest()
+        """Hexadecimal digest of head and data."""
+        digest = hashlib.blake2b(json.dumps(self.head, sort_keys=True).encode(), digest_size=12)
+        digest.update(self.data.data)
+        return digest.hexdigest()
 
 
 def packed(value: Any) -> Packed:
-    """The value with its arrays aside. They are copied once, whatever their number."""
+    """Separate the arrays from the value. Each array is copied once."""
     parts: list[np.ndarray] = []
     size = 0
 
@@ -51,7 +51,7 @@ def packed(value: Any) -> Packed:
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON; an array is `{"type": numpy dtype, "data": base64}`."""
+    """Return the value as JSON; an array is `{"type": numpy dtype, "data": base64}`."""
     return _replaced(
         value,
         lambda array: {"type": array.dtype.name, "data": base64.b64encode(_little(array).tobytes()).decode("ascii")},
@@ -59,7 +59,7 @@ def plain(value: Any) -> Any:
 
 
 def identified(payload: dict[str, Any]) -> dict[str, Any]:
-    """The payload with an `id` that tells it from any other."""
+    """Return the payload with an `id` computed from its contents."""
     return {"id": packed(payload).digest, **payload}
 
 

@@ -1,17 +1,16 @@
-"""What the browser needs to know of a run: one dict, sent once, with columns instead of records.
+"""The explorer's payload of a run: one dict with columns instead of records.
 
-Knows records and rules; knows no Streamlit and no HTML. The browser gets verdicts as breakpoints and never a rule: it
-compares the dial with the breakpoints and with where gaps begin, walks down the kept nodes as `rules.settle` does, by
-the policy that it is told, cuts each block as `analysis.metrics.judged_rounds` does (a kept end of text, or a node that
-completes a stop string, cuts its own block, the length limit the rounds of a map and the last recorded one), and names
-outcomes as `records.Round.outcomes` does.
+The browser receives verdicts as breakpoints, never rules. It compares the dial with breakpoints and gaps, and follows
+the accepted nodes like `rules.settle` according to the policy in the payload. It cuts blocks like
+`analysis.metrics.judged_rounds`: an accepted end-of-text token or a completed stop string cuts its own block; the
+length limit cuts the rounds of a map and the last recorded round. It names outcomes like `records.Round.outcomes`.
 
-The payload holds rounds, each once, and as indices of them paths: the recorded one, and where the run carries a dial
-map one for each of its segments. The recorded path's rounds come first, in order. `columns` says how rounds become
-arrays, `rounds.nodes` how many nodes each has; parents are local to their round, tokens are indices into `pieces`.
+The payload contains each round once. Paths are lists of round indices: the recorded path, and one per segment of the
+run's dial map. Rounds of the recorded path come first, in order. `columns` defines the arrays and `rounds.nodes` the
+number of nodes per round. Parents are local to their round, and tokens are indices into `pieces`.
 
-The evidence, which is only looked at in the inspector, is eight tenths of it. A long run is sent without; then the
-browser asks for it a `window` of rounds at a time, which is the payload of these rounds alone.
+The evidence, which only the inspector shows, is about 80 % of the payload. A long run is sent without it. The browser
+then requests a `window` of rounds at a time, which is the payload of these rounds alone.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ from mars_viz.trace import Trace
 from mars_viz.words import short_device
 
 Payload = dict[str, Any]
-"""JSON but for its NumPy arrays; `id` is a digest of all the rest."""
+"""JSON-compatible except for NumPy arrays; `id` is a digest of the rest."""
 WINDOW = 64
-"""Rounds whose evidence is sent together."""
+"""Number of rounds per window of evidence."""
 
 
 def run_payload(
@@ -50,33 +49,32 @@ def run_payload(
     evidence: bool = True,
     cuts: bool = False,
 ) -> Payload:
-    """Everything that the explorer shows of a run, at another block length of its dial map where `gamma` says so.
+    """Return the explorer's data of a run, at block length `gamma` of its dial map if given.
 
-    `judges` are the rules whose verdicts stand beside the run's own; None for all. Without `evidence` candidates,
-    coins and the other rules' verdicts are left out. Where it `cuts`, the dial is the threshold of the controller that
-    the run's map is over, and the rules stand where the run's own does. Two runs with equal contents have equal
-    payloads.
+    `judges` are the rules to compare with the run's rule; None for all. Without `evidence`, candidates, coins and the
+    other rules' verdicts are omitted. With `cuts`, the dial is the threshold of the controller that the run's map is
+    over, and rules stay at the run's dial value. Equal runs have equal payloads.
     """
     index = cut_index(run) if cuts else round_index(run, gamma)
     return identified(payload_of(run, gamma, index, judges, evidence))
 
 
 def window(run: Run, gamma: int | None, index: RoundIndex, number: int) -> Payload:
-    """The evidence of the rounds from `WINDOW` times `number` on: their payload as if there were no others."""
+    """Return the payload of the rounds of window `number` alone."""
     chosen = slice(number * WINDOW, (number + 1) * WINDOW)
     rounds = index.rounds[chosen]
-    own, lengths = tuple(range(len(rounds))), index.lengths[chosen]
-    part = RoundIndex(rounds, index.limits[chosen], None, own, (), (), lengths, index.over)
+    path, lengths = tuple(range(len(rounds))), index.lengths[chosen]
+    part = RoundIndex(rounds, index.limits[chosen], None, path, (), (), lengths, index.over)
     return payload_of(run, gamma, part, None, True)
 
 
 def payload_of(
     run: Run, gamma: int | None, index: RoundIndex, judges: Collection[Rule] | None = None, evidence: bool = True
 ) -> Payload:
-    """`run_payload` without its id, for who has the index of the rounds at hand."""
+    """Return `run_payload` without its id, for callers that have the index of rounds."""
     rule = rule_named(run.settings.rule)
     rounds = Rounds(index.rounds, evidence)
-    beside = rules_and(rule).values() if judges is None else judges
+    others = rules_and(rule).values() if judges is None else judges
     return {
         "rule": _rule(rule, index.rounds.verdicts, run.settings.temperature),
         "dial": _dial(rule, run) if index.over is None else _threshold(index.over),
@@ -91,18 +89,18 @@ def payload_of(
         "map": _map(index),
         "nodes": rounds.nodes() | {"stops": index.stops},
         "rows": rounds.rows(),
-        "rules": _verdicts(index, beside, run) if evidence else _able(index, beside, run),
+        "rules": _verdicts(index, others, run) if evidence else _able(index, others, run),
         "window": None if evidence else WINDOW,
     }
 
 
 def _rule(rule: Rule, verdicts: Verdicts, temperature: float) -> Payload:
-    told = {name: getattr(rule, name) for name in ("name", "title", "summary", "formula")}
-    return told | {"policy": verdicts.policy.value, "among": rule.among_siblings(temperature)}
+    texts = {name: getattr(rule, name) for name in ("name", "title", "summary", "formula")}
+    return texts | {"policy": verdicts.policy.value, "among": rule.among_siblings(temperature)}
 
 
 def _forced(rule: Rule, trace: Trace) -> np.ndarray:
-    """uint16 [rounds]; drafted tokens of each at which the rule is strict because z1 is not above 0."""
+    """uint16 [R]; number of drafted tokens per round at which the rule is strict because z1 <= 0."""
     return np.bincount(trace.round_index[forced(rule, trace)], minlength=len(trace)).astype(np.uint16)
 
 
@@ -144,17 +142,17 @@ def _about(run: Run, gamma: int | None) -> Payload:
 
 
 def _whole_prompt(run: Run) -> list[list[str | bool]]:
-    """Return the prompt as the target read it: stretches of text, and control tokens (True) by their names. Empty if
-    there is no text in it besides the user's prompt."""
+    """Return the prompt as the target read it: texts, and names of control tokens marked True. Empty if it contains no
+    text other than the user's prompt."""
     pieces = [run.pieces[token] for token in run.prompt_ids if token in run.pieces]
     if "".join(joined(pieces).split()) == "".join(run.prompt.split()):
         return []
-    found: list[list[str | bool]] = []
+    parts: list[list[str | bool]] = []
     for special, group in groupby(pieces, lambda piece: piece.special):
         stretch = list(group)
         texts = [piece.text for piece in stretch] if special else [joined(stretch)]
-        found += [[visible(text), special] for text in texts]
-    return found
+        parts += [[visible(text), special] for text in texts]
+    return parts
 
 
 def _dial(rule: Rule, run: Run) -> Payload | None:
@@ -162,13 +160,12 @@ def _dial(rule: Rule, run: Run) -> Payload | None:
         return None
     names = ("symbol", "name", "low", "high", "step", "default", "strict", "strict_is_high")
     recorded = rule.checked_dial(run.settings.dial)
-    of_ratio = rule.scale is Scale.RATIO  # the dial is a value of z2/z1 and can be shown on that scale
+    of_ratio = rule.scale is Scale.RATIO  # the dial is on the scale of z2/z1
     return {name: getattr(rule.dial, name) for name in names} | {"recorded": recorded, "of_ratio": of_ratio}
 
 
 def _threshold(span: Span) -> Payload:
-    """A controller's threshold as the dial, as far as it was mapped; the run itself was drafted to full length, as at
-    the end where most is."""
+    """Return a controller's threshold as the dial, within the mapped span. The run itself has full-length drafts."""
     controller = span.controller
     assert controller is not None
     dial = controller.dial
@@ -199,29 +196,29 @@ def _pieces(run: Run, vocabulary: np.ndarray) -> Payload:
 
 
 def _able(index: RoundIndex, beside: Collection[Rule], run: Run) -> list[Payload]:
-    """The rules that can judge, without their verdicts."""
+    """Return the rules that can judge, without verdicts."""
     able = [rule for rule in beside if rule.lacks_for(index.rounds.speculations) is None]
-    return [_named(rule, _stands(rule, run, index)) for rule in able]
+    return [_named(rule, _fixed_dial(rule, run, index)) for rule in able]
 
 
 def _verdicts(index: RoundIndex, beside: Collection[Rule], run: Run) -> list[Payload]:
-    """What each rule that can judge says of every node."""
-    speculations, found = index.rounds.speculations, []
+    """Return the verdicts of each rule that can judge, on every node."""
+    speculations, columns = index.rounds.speculations, []
     for rule in beside:
         if rule.lacks_for(speculations) is None:
-            own, stands = rule == rule_named(run.settings.rule), _stands(rule, run, index)
-            verdicts = index.rounds.verdicts if own else rule.judge_all(speculations)
-            found.append(_named(rule, stands) | _judged(verdicts, stands))
-    return found
+            is_run_rule, value = rule == rule_named(run.settings.rule), _fixed_dial(rule, run, index)
+            verdicts = index.rounds.verdicts if is_run_rule else rule.judge_all(speculations)
+            columns.append(_named(rule, value) | _judged(verdicts, value))
+    return columns
 
 
-def _stands(rule: Rule, run: Run, index: RoundIndex) -> float | None:
-    """The dial value at which a rule stands beside the run's; None for one that follows the hand, since its dial is the
-    one that is turned, and for one without a dial."""
-    own = rule_named(run.settings.rule)
-    if rule.dial is None or rule.dial != own.dial:
+def _fixed_dial(rule: Rule, run: Run, index: RoundIndex) -> float | None:
+    """Return the fixed dial value of a rule shown for comparison. None for a rule without a dial, and for one that
+    shares the dial that the reader turns."""
+    run_rule = rule_named(run.settings.rule)
+    if rule.dial is None or rule.dial != run_rule.dial:
         return None if rule.dial is None else rule.dial.default
-    return None if index.over is None else own.checked_dial(run.settings.dial)
+    return None if index.over is None else run_rule.checked_dial(run.settings.dial)
 
 
 def _named(rule: Rule, stands: float | None) -> Payload:
@@ -237,5 +234,5 @@ def _named(rule: Rule, stands: float | None) -> Payload:
 
 
 def _judged(verdicts: Verdicts, stands: float | None) -> Columns:
-    """The columns of a rule's verdicts; of one that stands at a value a ninth of what there is to send."""
+    """Return the columns of a rule's verdicts. A fixed dial value reduces their size to a ninth."""
     return verdict_columns(verdicts if stands is None else verdicts.standing(stands))

@@ -1,6 +1,4 @@
-"""What is pinned on Explore: a setting, a token at a setting, and a run, as a link and the browser write them.
-
-Knows no Streamlit and no runs."""
+"""Pins of Explore (a setting, a token at a setting, a run), as written in links and by the browser."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from typing import Any, TypeGuard
 from mars_viz.words import exactly, number_in, whole_in
 
 BETWEEN = "~"
-"""Parts of a pin in a link."""
+"""Separates the parts of a pin in a link."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +18,12 @@ class PinnedSetting:
     """A dial value and a draft length of one run."""
 
     dial: float | None
-    """The dial's value; None for a rule without one."""
+    """The dial's value; None for a rule without a dial."""
     gamma: int
-    """Tokens per block."""
 
     @property
     def key(self) -> str:
-        """In a link: dial and γ.
+        """The setting in a link: dial and γ.
 
         >>> PinnedSetting(0.85, 6).key
         '0.85~6'
@@ -35,7 +32,7 @@ class PinnedSetting:
 
     @classmethod
     def read(cls, key: str) -> PinnedSetting | None:
-        """What a key says; None where it is none.
+        """Parse a key from a link; None if it is invalid.
 
         >>> PinnedSetting.read("0.85~6")
         PinnedSetting(dial=0.85, gamma=6)
@@ -48,7 +45,7 @@ class PinnedSetting:
 
     @classmethod
     def told(cls, value: object, lengths: Collection[int]) -> PinnedSetting | None:
-        """What the browser says, of these draft lengths; None for anything else."""
+        """Parse a value from the browser; None if it is invalid or its length is not in `lengths`."""
         if not isinstance(value, Mapping) or not _counts(gamma := value.get("gamma")) or gamma not in lengths:
             return None
         dial = value.get("dial")
@@ -63,25 +60,25 @@ class PinnedToken:
     """A token of one run at a setting."""
 
     slot: int
-    """Among the rounds of that draft length; see `locate`."""
+    """Slot among the rounds of its draft length; see `locate`."""
     at: PinnedSetting
-    """What the dials said when it was pinned."""
+    """The setting when the token was pinned."""
 
     @property
     def key(self) -> str:
-        """In a link: the slot, then the setting."""
+        """The token in a link: the slot, then the setting."""
         return f"{self.slot}{BETWEEN}{self.at.key}"
 
     @classmethod
     def read(cls, key: str) -> PinnedToken | None:
-        """What a key says; None where it is none."""
+        """Parse a key from a link; None if it is invalid."""
         first, _, rest = key.partition(BETWEEN)
         slot, at = whole_in(first), PinnedSetting.read(rest)
         return None if slot is None or at is None else cls(slot, at)
 
     @classmethod
     def told(cls, value: object, lengths: Collection[int]) -> PinnedToken | None:
-        """What the browser says, of these draft lengths; None for anything else."""
+        """Parse a value from the browser; None if it is invalid or its length is not in `lengths`."""
         at = PinnedSetting.told(value, lengths)
         slot = value.get("slot") if isinstance(value, Mapping) else None
         return cls(slot, at) if at is not None and _counts(slot) else None
@@ -89,27 +86,25 @@ class PinnedToken:
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """What is pinned in one explorer."""
+    """The pins of one explorer."""
 
     token: PinnedToken | None = None
-    """None where no token is."""
     setting: PinnedSetting | None = None
-    """None where no setting is."""
 
     @property
     def gammas(self) -> frozenset[int]:
-        """Draft lengths whose rounds the browser needs to show what is pinned."""
+        """Draft lengths whose rounds the browser needs to show the pins."""
         pinned = (self.setting, None if self.token is None else self.token.at)
         return frozenset(each.gamma for each in pinned if each is not None)
 
     @classmethod
     def told(cls, value: object, lengths: Collection[int]) -> Pins:
-        """What the browser says, of these draft lengths."""
-        found: Mapping[str, Any] = value if isinstance(value, Mapping) else {}
-        return cls(PinnedToken.told(found.get("token"), lengths), PinnedSetting.told(found.get("setting"), lengths))
+        """Parse a value from the browser; invalid pins are dropped."""
+        pins: Mapping[str, Any] = value if isinstance(value, Mapping) else {}
+        return cls(PinnedToken.told(pins.get("token"), lengths), PinnedSetting.told(pins.get("setting"), lengths))
 
     def sent(self) -> dict[str, Any]:
-        """As the browser reads it."""
+        """Return the pins in the browser's format."""
         at = self.setting
         token = self.token
         return {
@@ -120,10 +115,10 @@ class Pins:
 
 @dataclass(frozen=True, slots=True)
 class PinnedRun:
-    """A run that stands beside the one that is looked at, with its own dials."""
+    """A second run to compare with the displayed one, with its own dials."""
 
     run: str
-    """Its id."""
+    """The run's id."""
     dial: float | None = None
     """The dial's value; None for the run's own."""
     gamma: int | None = None
@@ -131,13 +126,13 @@ class PinnedRun:
 
     @property
     def key(self) -> str:
-        """In a link: the id, then dial and γ, empty where they are the run's own."""
+        """The run in a link: its id, then dial and γ, each empty for the run's own."""
         dial = "" if self.dial is None else exactly(self.dial)
         return BETWEEN.join((self.run, dial, "" if self.gamma is None else str(self.gamma)))
 
     @classmethod
     def read(cls, key: str) -> PinnedRun | None:
-        """What a key says; None where it is none."""
+        """Parse a key from a link; None if it is invalid."""
         run, *rest = key.rsplit(BETWEEN, 2)
         dial, gamma = rest if len(rest) == 2 else ("", "")
         value, length = number_in(dial), whole_in(gamma)

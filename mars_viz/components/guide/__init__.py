@@ -1,4 +1,4 @@
-"""The guide beside the start page's explorer, which also plays the explorer's dial once."""
+"""The guide next to the start page's explorer. It also plays the explorer's dial once."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ ELEMENT = Element(
 
 
 def guide(explorer: str, play: Sequence[float], *, key: str) -> int | None:
-    """Show the guide to the explorer of that key; the number of the lesson whose link was pressed in it.
+    """Show the guide for the explorer with key `explorer`; return the number of the lesson whose link was pressed.
 
-    `play` has the dial values between which the explorer's dial moves the first time that a browser's tab shows it.
+    When a browser tab first shows the guide, the dial moves through the values of `play`.
     """
     data = {"explorer": explorer, "play": list(play), "cards": [asdict(card) for card in CARDS]}
-    asked = mount(ELEMENT, [data], key=key, answers=("lesson",)).get("lesson")
-    return asked if asked in [card.lesson for card in CARDS if card.lesson] else None
+    lesson = mount(ELEMENT, [data], key=key, answers=("lesson",)).get("lesson")
+    return lesson if lesson in [card.lesson for card in CARDS if card.lesson] else None

@@ -1,4 +1,4 @@
-"""The cards of the start page's guide, in order: text, the part of the picture that each is about, and what to do."""
+"""The cards of the start page's guide, in order: text, highlighted part of the page, and action."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What a reader does to complete a card. All selectors are of the explorer or of the page around it."""
+    """The action that completes a card. Selectors refer to the explorer or the page around it."""
 
     words: str
     """One imperative sentence."""
     select: str = ""
-    """Done when a token of this selector is selected."""
+    """Done when a token that matches this selector is selected."""
     press: str = ""
-    """Done when something of this selector is pressed."""
+    """Done when an element that matches this selector is pressed."""
     turn: tuple[float, float] | None = None
-    """Done when the dial is turned by hand to a value from the first to the second."""
+    """Done when the reader turns the dial to a value in this range."""
     shows: str = ""
-    """With `turn`: what the text must show then."""
+    """With `turn`: selector that the text must then contain."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuideCard:
-    """One card."""
+    """A card of the guide."""
 
     id: str
     title: str
     text: str
     highlight: str
-    """Selector of what the card is about."""
+    """Selector of the highlighted element."""
     action: Action
     lesson: int = 0
-    """Number of the lesson that says more; 0 for none."""
+    """Number of the lesson on the topic; 0 for none."""
 
 
 DIAL = ".control .track"

@@ -1,7 +1,7 @@
-"""A lesson's knobs and its figure, which follows them in the browser, as one element.
+"""A lesson's knobs and figure, as one element that the browser updates.
 
-What is drawn at every position was sent once. Where the knobs stand is the browser's to know: it reports it when the
-hand rests, and Python sends another position only where the page asks for something else than was reported.
+The data for every position is sent once. The browser owns the knobs' positions and reports them when the pointer rests.
+Python sends new ones only if the page asks for values that were not reported.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from mars_viz.figures.style import DARK, LIGHT, Theme
 __all__ = ["Kind", "Knob", "lesson_figure"]
 
 KIND = "lesson"
-"""Of element, among those that a tab remembers."""
+"""Kind of element, for the session's cache."""
 MOST = 64
-"""Elements that a tab remembers: no more than where they stood."""
+"""Elements to remember per tab; each stores only a position."""
 
 
 def _marks(theme: Theme) -> str:
-    """The colours of figures' marks, so that a lesson's figure looks like any other."""
+    """Return the CSS variables of mark colours, so that lessons match the other figures."""
     return " ".join(f"--m-{name}: {getattr(theme, name)};" for name in ("dial", "relaxed", "rejected", "quiet"))
 
 
@@ -41,52 +41,53 @@ ELEMENT = Element(
 
 
 class Kind(Enum):
-    """Which figure; each is a JavaScript file of that name, which says what data it takes."""
+    """The figure to draw; each kind is a JavaScript file of that name, which documents its data."""
 
     DRAFTING = "drafting"
     """Speed-up over α: knobs `alpha`, `block`, `cost`."""
     ROLLBACK = "rollback"
-    """Kept and rolled back drafts: a knob `drafted`."""
+    """Accepted and rolled-back drafts: knob `drafted`."""
     LOSSLESS = "lossless"
-    """Two laws and trials on them: a knob `draws`."""
+    """Two distributions and samples of them: knob `draws`."""
     SHIFT = "shift"
-    """Ratios under a constant: a knob `shift`."""
+    """Ratios under an added constant: knob `shift`."""
     CHOOSING = "choosing"
-    """What a dial yields and writes: a knob `dial`."""
+    """Speed-up and text at a dial value: knob `dial`."""
     BRANCHING = "branching"
-    """Speed-up of trees and chains over their nodes: knobs `alpha`, `second`, `wider`."""
+    """Speed-up of trees and chains by number of nodes: knobs `alpha`, `second`, `wider`."""
     SETTING = "setting"
-    """A sweep's key figures at a setting, and the mark of it on a figure of the page: a knob `dial`."""
+    """Key figures of a sweep at a setting, marked in a figure of the page: knob `dial`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One thing to move."""
+    """A control of a lesson."""
 
     name: str
-    """In the figure's script and in the page's address."""
+    """Name in the figure's script and in the page's address."""
     label: str
-    """In words."""
     start: float
-    """Where it stands at first, and goes back to on a double click."""
+    """Initial value; a double click restores it."""
     low: float = 0.0
-    """Its left end; without meaning where it has stops."""
+    """Left end; ignored if there are stops."""
     high: float = 1.0
-    """Its right end; likewise."""
+    """Right end; ignored if there are stops."""
     step: float = 1.0
-    """The smallest move; likewise."""
+    """Smallest move; ignored if there are stops."""
     digits: int = 0
-    """Decimals that are shown."""
+    """Number of displayed decimals."""
     stops: tuple[float, ...] | None = None
-    """The only values there are, ascending; None for all of a range."""
+    """The only possible values, ascending; None for the whole range."""
     help: str = ""
-    """A line on hover."""
+    """Tooltip."""
     exact: bool = False
-    """True if a value between two steps stays as it was asked for; the hand moves by steps all the same."""
+    """True to keep requested values between two steps; the pointer still moves by steps."""
 
     def settled(self, value: float | None) -> float:
-        """The value that the knob can take: the start or an end as it is, the nearest multiple of the step inside, and
-        the start in place of what lies outside or is no stop."""
+        """Return a valid value: rounded to the step inside the range, or the start if outside or not a stop.
+
+        The start and both ends are never rounded.
+        """
         if value is None:
             return self.start
         if self.stops is not None:
@@ -108,25 +109,25 @@ def lesson_figure(
     label: str,
     large: bool = False,
 ) -> dict[str, float]:
-    """Show the knobs and the figure, and return where the knobs stand, by name.
+    """Show the knobs and the figure; return the knobs' values by name.
 
-    `position` is where they stand at first, and again whenever it changes from one call to the next; feed the returned
-    position back, or leave the argument as it is. `figure` is plain JSON without NaN; `large` is type for the back row.
+    `position` sets the values at first, and again whenever it changes between calls. Pass the returned values back, or
+    leave the argument unchanged. `figure` is JSON-compatible without NaN. `large` is large type for projection.
     """
     sent = {"kind": kind.value, "knobs": [asdict(knob) for knob in knobs], "figure": figure}
     digest = hashlib.blake2b(json.dumps(sent, sort_keys=True, allow_nan=False).encode(), digest_size=12).hexdigest()
-    asked = {knob.name: knob.settled(position.get(knob.name)) for knob in knobs}
+    requested = {knob.name: knob.settled(position.get(knob.name)) for knob in knobs}
     memory: Memory[None, dict[str, float]] | None = recalled(KIND, key)
     if memory is None:
-        memory = begun(KIND, key, digest, None, PositionSync.begin(asked), most=MOST)
-    said = memory.reported(key)
-    reported = None if said is None else {knob.name: knob.settled(float(said[knob.name])) for knob in knobs}
+        memory = begun(KIND, key, digest, None, PositionSync.begin(requested), most=MOST)
+    answer = memory.reported(key)
+    reported = None if answer is None else {knob.name: knob.settled(float(answer[knob.name])) for knob in knobs}
     if memory.id == digest:
-        memory.where.settle(asked, reported)
+        memory.where.settle(requested, reported)
     else:
-        where = memory.where.renewed(asked, reported)
+        where = memory.where.renewed(requested, reported)
         where.sent = where.stands = {knob.name: knob.settled(where.stands.get(knob.name)) for knob in knobs}
         memory = begun(KIND, key, digest, None, where, most=MOST)
-    own = {"id": digest, "key": key, "revision": memory.revision, "position": memory.where.sent}
-    mount(ELEMENT, [{**own, **sent, "label": label, "large": large}], key=key, answers=("position",))
+    state = {"id": digest, "key": key, "revision": memory.revision, "position": memory.where.sent}
+    mount(ELEMENT, [{**state, **sent, "label": label, "large": large}], key=key, answers=("position",))
     return memory.where.stands

@@ -1,7 +1,6 @@
-"""Lanes of tokens in the browser: a recorded race that is replayed by its clock, and a decode that grows.
+"""Lanes of tokens in the browser: a replay of a recorded race, and a growing decode.
 
-Knows races and runs; what is sent is made by `payload`. Nothing comes back: where a replay stands is the browser's to
-know.
+`payload` builds the data. The browser reports nothing back.
 """
 
 from __future__ import annotations
@@ -20,16 +19,18 @@ ELEMENT = Element("mars_viz_race", (*SHARED, *OWN), ("explorer/explorer", "race/
 
 
 def replay(race: Race, *, key: str, play: bool = False) -> None:
-    """Show a race as it ended, to be played, slowed and stopped by the reader; with `play` it plays once by itself
-    unless the browser asks for reduced motion."""
+    """Show a finished race with play, speed and stop controls.
+
+    With `play` it plays once automatically, unless the browser asks for reduced motion.
+    """
     mount(ELEMENT, [race_payload(race) | {"play": play}], key=key)
 
 
 def growing(run: Run | None, prompt: str, *, job: str, key: str) -> None:
-    """Show the rounds so far; call it again, with the same `job`, when there are more."""
+    """Show the rounds so far; call again with the same `job` when there are more."""
     mount(ELEMENT, [live_payload(run, prompt, job)], key=key)
 
 
 def racing(texts: RaceTexts, prompt: str, settings: Settings, *, job: str, key: str) -> None:
-    """Show the lanes of a race that is being run, as far as they go; call it again as `growing`."""
+    """Show the lanes of a running race; call again with the same `job` when there are more."""
     mount(ELEMENT, [racing_payload(texts, prompt, settings, job)], key=key)

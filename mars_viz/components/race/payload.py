@@ -1,8 +1,8 @@
-"""What the browser needs to replay a race, or to show a decode as it grows: one JSON-able dict.
+"""The JSON payload to replay a race or to show a growing decode.
 
-Knows records, races and words; knows no Streamlit and no HTML. A round is when its block was drafted and when it was
-settled, in recorded seconds, its drafted tokens and the emitted one; a token is an index into `pieces`, one into
-`looks`, the names of outcomes as the explorer's style has them, and the ratio at which it was decided, or None.
+A round has the times in recorded seconds at which it was drafted and verified, its drafted tokens and the emitted
+token. A token is an index into `pieces`, an index into `looks` (outcome names as in the explorer's style), and the
+ratio at which it was decided, or None.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _AT = {outcome: place for place, outcome in enumerate(Outcome)}
 
 
 def race_payload(race: Race) -> Payload:
-    """Three lanes and the end board. Two races with equal contents have equal payloads."""
+    """Return three lanes and the results table. Equal races have equal payloads."""
     pieces = Pieces()
     written = [race.strict.pieces[token].text for token in race.alone.token_ids]
     lanes = _lanes(
@@ -44,14 +44,14 @@ def race_payload(race: Race) -> Payload:
 
 
 def live_payload(run: Run | None, prompt: str, job: str) -> Payload:
-    """One lane that grows; `job` tells one decode from the next."""
+    """Return one growing lane; `job` identifies the decode."""
     pieces = Pieces()
     lane = {"title": "The text so far", "note": "", "judged": True, "rounds": _rounds(run, pieces)}
     return {"id": job, **_payload([lane], pieces, prompt, run, live=True)}
 
 
 def racing_payload(texts: RaceTexts, prompt: str, settings: Settings, job: str) -> Payload:
-    """The lanes of a race that is being run, `settings` are the third's; `job` tells one race from the next."""
+    """Return the lanes of a running race; `settings` are those of the third lane, and `job` identifies the race."""
     pieces = Pieces()
     lanes = _lanes(
         _alone(texts.alone, range(len(texts.alone)), pieces),
@@ -63,13 +63,13 @@ def racing_payload(texts: RaceTexts, prompt: str, settings: Settings, job: str) 
 
 
 def _payload(lanes: list[Payload], pieces: Pieces, prompt: str, run: Run | None, *, live: bool) -> Payload:
-    """All but its id, and without a board."""
+    """Return a payload without id and results table."""
     payload = {"live": live, "lanes": lanes, "pieces": pieces.texts, "looks": LOOKS, "prompt": prompt, "board": None}
     return payload | {"chat": run is not None and run.provenance.chat is True}
 
 
 def _lanes(alone: list[Payload], strict: list[Payload], relaxed: list[Payload], settings: Settings) -> list[Payload]:
-    """The three ways to decode, with their rounds; both that draft say what."""
+    """Return the three ways to decode with their rounds."""
     rule, draft = settings_words(settings), settings.draft
     return [
         {"title": "Autoregressive", "note": "The target alone, one token per pass", "judged": False, "rounds": alone},
@@ -79,7 +79,7 @@ def _lanes(alone: list[Payload], strict: list[Payload], relaxed: list[Payload], 
 
 
 def _alone(written: Sequence[str], clock: Sequence[float], pieces: Pieces) -> list[Payload]:
-    """A round a token."""
+    """Return one round per token."""
     return [
         {"drafted": at, "settled": at, "tokens": [], "emission": [pieces.place(text), _quiet(), None]}
         for text, at in zip(written, clock, strict=True)
@@ -87,34 +87,34 @@ def _alone(written: Sequence[str], clock: Sequence[float], pieces: Pieces) -> li
 
 
 def rule_words(run: Run) -> str:
-    """'MARS, θ = 0.90'."""
+    """Return rule and dial value, such as 'MARS, θ = 0.90'."""
     return settings_words(run.settings)
 
 
 def settings_words(settings: Settings) -> str:
-    """The same of settings; at the rule's default where they name no dial value."""
+    """Return rule and dial value of settings; without a dial value, the rule's default."""
     rule = rule_named(settings.rule)
     dial = rule.checked_dial(settings.dial)
     return rule.title if rule.dial is None or dial is None else f"{rule.title}, {setting(rule.dial.symbol, dial)}"
 
 
 def board(race: Race) -> Payload:
-    """The end board in words."""
+    """Return the results table as text."""
     texts = race.token_ids
     names = {RaceLane.ALONE: "Autoregressive", RaceLane.STRICT: "Strict", RaceLane.RELAXED: rule_words(race.relaxed)}
     rows = [
         [
             names[lane],
-            f"{found.seconds:.2f} s{_range(found.least, found.most)}",
-            number(found.pace),
-            _over_alone(race, lane, found.over_alone),
-            number(found.tokens),
-            number(found.passes),
-            f"{found.tau:.2f}",
-            number(found.rolled_back),
+            f"{figures.seconds:.2f} s{_range(figures.least, figures.most)}",
+            number(figures.pace),
+            _over_alone(race, lane, figures.over_alone),
+            number(figures.tokens),
+            number(figures.passes),
+            f"{figures.tau:.2f}",
+            number(figures.rolled_back),
             "–" if lane is RaceLane.ALONE else _same(texts[RaceLane.ALONE], texts[lane]),
         ]
-        for lane, found in race.figures.items()
+        for lane, figures in race.figures.items()
     ]
     return {"sentence": _sentence(race), "columns": COLUMNS, "rows": rows}
 
@@ -126,7 +126,7 @@ def _over_alone(race: Race, lane: RaceLane, found: Factor) -> str:
 
 
 def _range(low: float, high: float) -> str:
-    """' (1.90 to 2.40)'; empty for one turn."""
+    """Return ' (1.90 to 2.40)'; empty for a single turn."""
     return "" if np.isnan([low, high]).any() or np.isclose(low, high) else f" ({low:.2f} to {high:.2f})"
 
 
@@ -185,15 +185,15 @@ def _rounds(run: Run | None, pieces: Pieces) -> list[Payload]:
 
 
 def _round(run: Run, round_: Round, began: float, ended: float, pieces: Pieces) -> Payload:
-    known, emission = ratios(round_), round_.emission
-    drafted = zip(round_.speculation.tokens.tolist(), round_.outcomes, known.nodes, strict=True)
+    decided, emission = ratios(round_), round_.emission
+    drafted = zip(round_.speculation.tokens.tolist(), round_.outcomes, decided.nodes, strict=True)
     return {
         "drafted": min(began + round_.timing.draft, ended),
         "settled": ended,
         "tokens": [[_piece(run, token, pieces), _AT[outcome], ratio] for token, outcome, ratio in drafted],
         "emission": None
         if emission is None
-        else [_piece(run, round_.token_ids[-1], pieces), _AT[emission], known.emission],
+        else [_piece(run, round_.token_ids[-1], pieces), _AT[emission], decided.emission],
     }
 
 

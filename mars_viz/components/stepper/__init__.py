@@ -1,10 +1,9 @@
-"""The stepper: a run played frame by frame, with both caches, as one element in the browser.
+"""The stepper: a run played frame by frame with both caches, as one browser element.
 
-Knows runs; `frames` says what happens, `payload` what is sent. Which frame is shown is the browser's to know: it
-reports it when the hand rests, and Python sends another only where the page asks for something else than was reported.
-
-What is sent is one JSON-able dict, sent once: tokens are indices into `pieces`, and what JavaScript draws of a frame is
-all in the frame and in the one before it."""
+`frames` defines the frames. The browser owns the current frame and reports it when the pointer rests; Python sends
+another one only if the page asks for a frame that was not reported. The payload is sent once. Tokens are indices into
+`pieces`, and JavaScript draws a frame from that frame and the one before.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +20,13 @@ from mars_viz.records import Outcome, Round
 from mars_viz.run import Run
 
 Payload = dict[str, Any]
-"""JSON-able; `id` is a digest of all the rest."""
+"""JSON-compatible; `id` is a digest of the rest."""
 PROMPT = 1200
-"""Characters of the prompt's end that are shown."""
+"""Characters shown from the end of the prompt."""
 
 
 def playback_payload(played: Playback) -> Payload:
-    """Everything that the stepper shows. Two playbacks with equal contents have equal payloads."""
+    """Return the stepper's data. Equal playbacks have equal payloads."""
     run, rounds = played.run, played.run.rounds[: played.rounds]
     pieces = _Tokens(run)
     payload: Payload = {
@@ -38,12 +37,12 @@ def playback_payload(played: Playback) -> Payload:
         "jumps": {jump.value: played.places(jump) for jump in Jump},
     }
     payload["pieces"] = pieces.texts
-    payload = json.loads(json.dumps(payload))  # tuples become lists, as they will on the way
+    payload = json.loads(json.dumps(payload))  # turn tuples into lists, as JSON will
     return identified(payload)
 
 
 class _Tokens(Pieces):
-    """Of a run, by their ids."""
+    """Pieces of a run's tokens, by id."""
 
     def __init__(self, run: Run) -> None:
         super().__init__()
@@ -54,13 +53,13 @@ class _Tokens(Pieces):
 
 
 def _round(round_: Round, pieces: _Tokens) -> Payload:
-    """The drafted tokens, and what reached the text with its outcome and the ratio at which that was decided."""
-    kept, known = round_.decision.kept[: round_.kept], ratios(round_)
+    """Return the drafted tokens and the tokens that reached the text, with outcomes and ratios."""
+    kept, decided = round_.decision.kept[: round_.kept], ratios(round_)
     outcomes = [round_.outcomes[node].value for node in kept]
-    decided_at = [known.nodes[node] for node in kept]
+    decided_at = [decided.nodes[node] for node in kept]
     if round_.emission is not None:
         outcomes.append(round_.emission.value)
-        decided_at.append(known.emission)
+        decided_at.append(decided.emission)
     return {
         "parents": round_.speculation.parents.tolist() if round_.speculation.is_tree else None,
         "drafted": [pieces.index(token) for token in round_.speculation.tokens],
@@ -92,17 +91,17 @@ def _words(words: Words, pieces: _Tokens) -> list[str | Payload]:
 __all__ = ["playback", "stepper"]
 
 KIND = "stepper"
-"""Of element, among those that a tab remembers."""
+"""Kind of element, for the session's cache."""
 SHARED = ("mount", "explorer/elements", "explorer/numbers", "race/listed")
 OWN = ("stepper/stage", "stepper/controls", "stepper/stepper")
 ELEMENT = Element("mars_viz_stepper", (*SHARED, *OWN), ("explorer/explorer", "stepper/stepper"))
 
 
 def stepper(run: Run, *, frame: int, key: str, large: bool = False) -> int:
-    """Play the run, and return the index of the frame that is shown; `large` is type for the back row.
+    """Play the run and return the index of the current frame; `large` is large type for projection.
 
-    `frame` is where to begin, and again whenever it changes from one call to the next; one that the run does not have
-    becomes the nearest. Feed the returned index back, or leave the argument as it is.
+    `frame` sets the frame at first, and again whenever it changes between calls; an index out of range is clipped. Pass
+    the returned index back, or leave the argument unchanged.
     """
     memory = recalled(KIND, key)
     if memory is None or memory.contents[0].run is not run:
