@@ -1,4 +1,4 @@
-"""Tokens as elements are told of them: texts, each once, and the ratios at which they were decided. Knows records."""
+"""The distinct texts of tokens, and the ratios at which tokens were decided, for browser elements."""
 
 from __future__ import annotations
 
@@ -9,37 +9,36 @@ import numpy as np
 from mars_viz.records import Round
 
 DIGITS = 6
-"""Significant ones of a ratio that are sent; three are read out."""
+"""Significant digits of a ratio in a payload; three are displayed."""
 
 
 class Pieces:
-    """Texts of tokens, each once."""
+    """Distinct texts of tokens."""
 
     def __init__(self) -> None:
-        """None yet."""
         self._places: dict[str, int] = {}
 
     @property
     def texts(self) -> list[str]:
-        """In the order in which they were first mentioned."""
+        """The texts in order of first use."""
         return list(self._places)
 
     def place(self, text: str) -> int:
-        """The index of this text."""
+        """Return the index of a text, adding it if it is new."""
         return self._places.setdefault(text, len(self._places))
 
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """z2 / z1 of the rows behind a round's tokens; None where z1 is 0."""
+    """z2 / z1 at the rows of a round's tokens; None if z1 is 0."""
 
     nodes: list[float | None]
-    """For each drafted token, of the row that judged it."""
+    """Per drafted token, at its judging row."""
     emission: float | None
-    """Of the row at which the walk stopped."""
+    """At the row where the walk stopped."""
 
 
 def ratios(round_: Round) -> Ratios:
-    """Those of a round."""
+    """Return the ratios of a round."""
     rows = [float(f"{ratio:.{DIGITS}g}") if np.isfinite(ratio) else None for ratio in round_.speculation.ratio.tolist()]
     return Ratios([rows[row] for row in round_.speculation.judging_rows.tolist()], rows[round_.decision.row])

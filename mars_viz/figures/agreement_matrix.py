@@ -1,4 +1,4 @@
-"""Who keeps what: drafted positions to the right, rules downwards, a colour and a mark for each verdict."""
+"""Matrix of verdicts: drafted positions by rules, with a colour and a mark for each verdict."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from mars_viz.run import Piece
 from mars_viz.words import counted, number, setting, token_label
 
 ROW = 19
-"""Pixels of a rule's row."""
+"""Height of a rule's row in pixels."""
 NAMED = 90
-"""Up to so many positions each has its token under it; above, rounds are numbered."""
+"""Most positions for which each tick shows a token; with more, ticks show round numbers."""
 TICKS = 30
-"""Round numbers at most."""
+"""Most round numbers on the axis."""
 OPACITIES = {Say.KEEPS: (0.6, 0.2), Say.RELAXES: (1.0, 0.3), Say.REJECTS: (0.5, 0.14)}
-"""Of a verdict that its own rule comes to, and of one that it does not. What is kept by relaxing stands out."""
+"""Opacity of a verdict that the rule's own walk reaches, and of one that it does not reach."""
 
 _WORDS = {Say.KEEPS: "keeps", Say.RELAXES: "keeps, relaxed", Say.REJECTS: "rejects"}
 _MARKS = {Say.KEEPS: "", Say.RELAXES: "◆", Say.REJECTS: "×"}
@@ -37,7 +37,7 @@ def agreement_matrix(
     theme: Theme,
     chosen: Ruling | None = None,
 ) -> go.Figure:
-    """The verdicts on the positions `shown` (int64, indices in order), the chosen rule's name in the dial's colour."""
+    """Return the verdicts on the positions `shown` (int64 indices in order), with the chosen rule highlighted."""
     says, reached = agreed.says[:, shown], agreed.reached[:, shown]
     empty = not shown.size or not agreed.rulings
     height = 190 if empty else 150 + ROW * max(6, len(agreed.rulings))
@@ -89,7 +89,7 @@ def agreement_matrix(
 
 
 def _flips(disputed: np.ndarray, theme: Theme) -> dict[str, Any]:
-    """A mark above each position that rules disagree on, where they stand among others."""
+    """Return a mark above each position on which rules disagree."""
     return {
         "type": "scatter",
         "x": [f"{index}" for index in np.flatnonzero(disputed)],
@@ -112,7 +112,7 @@ def _key(theme: Theme) -> tuple[Entry, ...]:
 
 
 def _scale(theme: Theme) -> list[tuple[float, str]]:
-    """One colour a code: twice the verdict, plus one where the rule never gets there."""
+    """Return one colour per code: twice the verdict, plus one if the rule does not reach the position."""
     steps: list[tuple[float, str]] = []
     for say, colour in zip(Say, (theme.quiet, theme.relaxed, theme.rejected), strict=True):
         for part, opacity in enumerate(OPACITIES[say]):
@@ -134,7 +134,7 @@ def _name(ruling: Ruling, theme: Theme, chosen: Ruling | None) -> str:
 
 
 def _hover(agreed: Agreement, drafted: FlatPositions, pieces: Mapping[int, Piece], shown: np.ndarray) -> np.ndarray:
-    """object [R, C, 2]; each cell's verdict, and its position in words."""
+    """Return object [R, C, 2]; verdict and position of each cell in words."""
     verdicts = np.array([_WORDS[say] for say in Say], object)[agreed.says[:, shown]]
     verdicts = np.where(agreed.reached[:, shown], verdicts, verdicts + " (not reached)")
     position = np.array([_position(drafted, pieces, int(at), agreed) for at in shown], object)
@@ -152,7 +152,7 @@ def _position(drafted: FlatPositions, pieces: Mapping[int, Piece], at: int, agre
 
 
 def _ticks(drafted: FlatPositions, pieces: Mapping[int, Piece], shown: np.ndarray) -> tuple[list[int], list[str]]:
-    """Tokens where there is room for them, else the numbers of some rounds where they begin."""
+    """Return tick positions with tokens, or with round numbers if there are too many positions."""
     if len(shown) <= NAMED:
         return list(range(len(shown))), [token_label(pieces[int(drafted.tokens[at])].text) for at in shown]
     rounds = drafted.round_index[shown]

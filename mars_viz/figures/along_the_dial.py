@@ -1,4 +1,4 @@
-"""Figures of Explore that follow its dial: where ratios lie, what each round did, and what the rule saves."""
+"""Figures of Explore that follow its dial: histogram of ratios, bars per round, and savings."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ BINS = 40
 
 
 def ratio_histogram(positions: Positions, theme: Theme) -> go.Figure:
-    """Positions that the strict end judges, by z2/z1: kept, rejected runner-ups (what a dial may save), other rejected.
+    """Return positions that the strict end judges, by z2/z1: accepted, rejected runner-ups, other rejected.
 
-    What strict rolls back unjudged is left out. Binned here, so a million positions cost no more than a hundred.
+    A dial can save only runner-ups. Positions that strict discards without a verdict are excluded. Bins are computed
+    here, so that figure size does not grow with the run.
     """
     runner_up, rejected = positions.runner_up, positions.strictly(Outcome.REJECTED)
     kept = positions.strictly(Outcome.MATCHED) | positions.strictly(Outcome.RELAXED)
@@ -50,7 +51,7 @@ def ratio_histogram(positions: Positions, theme: Theme) -> go.Figure:
         )
     figure.update_layout(barmode="stack")
     tallest = float(np.sum([bar.y for bar in figure.data], axis=0).max())
-    figure.update_yaxes(range=[0, 1.18 * tallest])  # room for the dial's name
+    figure.update_yaxes(range=[0, 1.18 * tallest])  # space for the dial's label
     whole_ticks(figure, tallest)
     figure.update_xaxes(range=[edges[0], edges[-1]])
     if positions.rule.dial is not None and dial is not None:
@@ -59,7 +60,7 @@ def ratio_histogram(positions: Positions, theme: Theme) -> go.Figure:
 
 
 def _ratio_at(positions: Positions) -> float | None:
-    """The dial's value where it is one of z2/z1; a value of anything else has no place on this axis."""
+    """Return the dial's value if it is on the scale of z2/z1."""
     return positions.dial if positions.scale is Scale.RATIO else None
 
 
@@ -88,11 +89,11 @@ def _title(positions: Positions, rejected: np.ndarray) -> str:
 
 
 MOST_BARS = 120
-"""Beyond as many rounds a bar is the mean of several."""
+"""Rounds beyond which a bar is the mean of several."""
 
 
 def round_bars(positions: Positions, theme: Theme) -> go.Figure:
-    """Stacked bars, a round each; where there are many rounds, the mean of as many consecutive ones as it takes."""
+    """Return stacked bars per round, or per mean of consecutive rounds if there are many."""
     matched, relaxed = (positions.per_round(positions.are(o)) for o in (Outcome.MATCHED, Outcome.RELAXED))
     drafted = positions.per_round(np.ones(len(positions), np.bool_))
     stacks = (
@@ -124,7 +125,7 @@ def round_bars(positions: Positions, theme: Theme) -> go.Figure:
 
 
 def _means(counts: np.ndarray, gathered: int) -> np.ndarray:
-    """float64; the mean of every `gathered` consecutive values, of what is left for the last."""
+    """float64; the mean of every `gathered` consecutive values; the last group may be smaller."""
     starts = np.arange(0, len(counts), gathered)
     return np.add.reduceat(counts, starts) / np.diff([*starts, len(counts)])
 
@@ -140,34 +141,32 @@ def _rounds_title(positions: Positions, drafted: np.ndarray, kept: np.ndarray) -
 
 
 MOST_POINTS = 2_000
-"""Beyond as many rounds only every so manieth is drawn, and the last."""
+"""Rounds beyond which a line is subsampled; the last point is always drawn."""
 
 ROOM = 0.12
-"""Of the axis's length, above the highest point and below the lowest one if that is below 0."""
+"""Margin above the highest and below the lowest negative point, as a share of the axis."""
 
 
 @dataclass(frozen=True, slots=True)
 class _StepLine:
-    """What is drawn: a step function from (0, 0) on."""
+    """A step function that starts at (0, 0)."""
 
     x: np.ndarray
     """int64 [N]; ascending."""
     total: np.ndarray
     """int64 [N]; tokens spared so far."""
     shape: str
-    """Plotly's: where the step stands between two points."""
+    """Plotly's line shape: position of the step between two points."""
     across: str
-    """What x counts."""
     up: str
-    """What the total counts."""
 
 
 def savings(positions: Positions, theme: Theme) -> go.Figure:
-    """Running sum of (rolled back at the strict end - rolled back at the dial).
+    """Return the running sum of (rolled back at the strict end - rolled back at the dial).
 
-    Where strict's own text is known each side is counted along its own tokens, and exact where the dial's is known too.
-    Elsewhere both sides are judged on the same recorded prefixes, so this says what relaxing spared inside the blocks,
-    not what a strict text would have taken.
+    If strict's own text is known, each side is counted along its own tokens, and is exact if the dial's text is known
+    too. Otherwise both sides are judged on the same recorded prefixes: the figure then shows the tokens spared inside
+    the blocks, not the cost of a strict text.
     """
     line = _by_round(positions) if positions.courses is None else _by_token(positions.courses, positions.basis)
     figure = blank(_savings_title(positions, line.total), theme, line.across, line.up)
@@ -195,8 +194,8 @@ def savings(positions: Positions, theme: Theme) -> go.Figure:
         font={"color": theme.relaxed, "size": 13},
     )
     low, high = float(y.min()), float(y.max())
-    room = ROOM * max(high - low, 5)  # for the number, on its side of the line
-    figure.update_yaxes(range=[low - room if low else 0, high + room if high or not low else 0])
+    margin = ROOM * max(high - low, 5)  # for the number
+    figure.update_yaxes(range=[low - margin if low else 0, high + margin if high or not low else 0])
     whole_ticks(figure, float(np.abs(y).max()))
     return figure
 
@@ -211,11 +210,11 @@ def _by_round(positions: Positions) -> _StepLine:
 
 
 def _by_token(courses: Courses, basis: Basis) -> _StepLine:
-    """Both texts side by side, token by token; the shorter one loses nothing more once it has ended. `basis`: ours'."""
+    """Compare both texts token by token; the shorter one adds no losses after its end. `basis` is that of our text."""
     places = np.union1d(courses.ours.written, courses.strict.written)
 
     def lost(course: Course) -> np.ndarray:
-        rounds = np.searchsorted(course.written, places, side="right")  # finished by then
+        rounds = np.searchsorted(course.written, places, side="right")  # rounds that ended by each position
         return np.concatenate([[0], course.rolled_back])[rounds]
 
     return _StepLine(places, lost(courses.strict) - lost(courses.ours), "hv", "token", f"tokens spared ({basis.value})")
@@ -231,13 +230,13 @@ def _savings_title(positions: Positions, total: np.ndarray) -> str:
     if spared == 0:
         return f"At {at} no drafted token is spared against strict"
     if positions.courses is not None:
-        return f"At {at} {_beside_own(spared, positions.courses)}"
+        return f"At {at} {_vs_own_text(spared, positions.courses)}"
     if spared < 0:
         return f"At {at} the rule rolls back {counted(-spared, 'drafted token')} that strict would keep"
     return f"At {at} relaxing spares {counted(spared, 'drafted token')} that strict rolls back"
 
 
-def _beside_own(spared: int, courses: Courses) -> str:
+def _vs_own_text(spared: int, courses: Courses) -> str:
     """What was spared against strict's own text, and how long that is where it is of another length."""
     ours, theirs = (int(course.written[-1]) for course in (courses.ours, courses.strict))
     drafts = f"{number(abs(spared))} {'more' if spared < 0 else 'fewer'} draft{'' if abs(spared) == 1 else 's'}"

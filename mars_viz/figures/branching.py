@@ -1,4 +1,4 @@
-"""Where a branch would pay: acceptance by depth, of one child and of several, by the rules that verify siblings."""
+"""Acceptance of one and several drafted children by depth, for the rules that verify siblings."""
 
 from __future__ import annotations
 
@@ -12,28 +12,25 @@ from mars_viz.figures.style import HEIGHT, Entry, Theme, add_note, blank, key_wo
 from mars_viz.words import number
 
 NAMED = "recursive, distinct"
-"""The rule that the title goes by: that of the trees in use."""
+"""The rule in the title; used for the default trees."""
 LINE = 17
-"""Pixels of a line of the key."""
+"""Height of a line of the key in pixels."""
 TITLE_WIDTH = 56
-"""Characters to a line: what fits on a telephone."""
+"""Characters per title line that fit on a phone."""
 COUNTS = {2: "Two", 3: "Three", 4: "Four"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
     mark: str
-    """In the key."""
     symbol: str
-    """As Plotly calls it."""
+    """Plotly's name."""
     dash: str
-    """Of the line."""
     colour: str
-    """Of both."""
 
 
 def branch_acceptance(found: Branching, theme: Theme) -> go.Figure:
-    """Depth to the right, the chance that a child is kept upwards; a line a rule, and one child's for comparison."""
+    """Return the chance that a child is accepted, by depth; one line per rule, and one for a single child."""
     looks = {
         "one child": _Look("○", "circle-open", "solid", theme.muted),
         "naive, i.i.d.": _Look("×", "x", "dot", theme.muted),

@@ -1,4 +1,4 @@
-"""Where rules draw the line: the target's margin against how likely the draft was, and each rule's boundary."""
+"""Boundaries of rules in the plane of the target's margin and the probability of the draft."""
 
 from __future__ import annotations
 
@@ -20,24 +20,23 @@ from mars_viz.figures.two_logits import CELLS, MANY, TOO_MANY
 from mars_viz.words import counted, number, setting
 
 SMALLEST = 1e-5
-"""Shares below this are left out, and counted."""
+"""Smaller shares are hidden, and counted in the axis title."""
 DASHES = ("dash", "dot", "dashdot", "longdash", "longdashdot")
-"""Line styles of the rules that the chosen one is compared with."""
+"""Line styles of the rules to compare with the chosen one."""
 FLAG = 17
-"""Pixels of a line of names above the plot."""
+"""Height of a line of labels above the plot in pixels."""
 CLOSE = 0.08
-"""Share of the plot's height within which names of horizontal lines take turns."""
+"""Share of the plot's height within which labels of horizontal lines alternate."""
 TITLE_WIDTH = 56
-"""Characters to a line: what fits on a telephone."""
+"""Characters per title line that fit on a phone."""
 
 
 class Upward(Enum):
-    """What the vertical axis shows."""
+    """The quantity on the vertical axis."""
 
     SHARE = "p(x)/p1"
-    """The drafted token's probability over the best one's."""
+    """The drafted token's probability over the best token's."""
     RATIO = "z2/z1"
-    """The ratio of the two best logits."""
 
     def of(self, drafted: FlatPositions) -> np.ndarray:
         """float64 [P]; the quantity at each drafted position."""
@@ -52,46 +51,42 @@ class _PlaneLine:
 
     @property
     def look(self) -> dict[str, Any]:
-        """As Plotly's line."""
         return {"color": self.colour, "width": 2, "dash": self.dash}
 
     @property
     def name(self) -> dict[str, Any]:
-        """As Plotly's annotation, but for its place."""
+        """Return Plotly's annotation without its position."""
         font = {"color": self.colour, "size": 12}
         return {"text": escaped(boundary_name(self.boundary)), "yanchor": "bottom", "showarrow": False, "font": font}
 
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """What the axes show."""
+    """Ranges of the axes."""
 
     right: float
     """Largest margin."""
     low: float
-    """Bottom; of a logarithmic axis the exponent."""
+    """Bottom; the exponent on a logarithmic axis."""
     high: float
     """Top, in the same unit."""
     log: bool
-    """True if the vertical axis is logarithmic."""
     beyond: int
-    """Drafts further right."""
+    """Number of drafts to the right of the plot."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Drawing:
-    """What lies over the marks, for Plotly."""
-
     notes: list[dict[str, Any]]
-    """Annotations."""
+    """Plotly annotations."""
     shapes: list[dict[str, Any]]
-    """Lines."""
+    """Plotly lines."""
 
 
 def decision_plane(
     drafted: FlatPositions, chosen: Ruling | None, boundaries: Sequence[Boundary], upward: Upward, theme: Theme
 ) -> go.Figure:
-    """z1 - z2 to the right, `upward` up; marks are the chosen rule's verdicts, lines are the rules' boundaries."""
+    """Return z1 - z2 by `upward`; marks are the chosen rule's verdicts, lines the rules' boundaries."""
     groups = (
         (Entry("●", theme.quiet, "keeps"), Say.KEEPS, "circle", 5),
         (Entry("×", theme.quiet, "rejects at any setting"), None, "x", 5),
@@ -144,14 +139,14 @@ def _upward_name(upward: Upward, hidden: int) -> str:
 
 
 def _says(chosen: Ruling | None, positions: int) -> np.ndarray:
-    """int64 [P]; the chosen rule's verdicts as `Say`; without one, all look kept."""
+    """Return int64 [P]; the chosen rule's verdicts as `Say`. Without a chosen rule, all are accepted."""
     if chosen is None:
         return np.full(positions, Say.KEEPS)
     return np.where(chosen.keeps, np.where(chosen.relaxes, Say.RELAXES, Say.KEEPS), Say.REJECTS)
 
 
 def _fixed(chosen: Ruling | None, positions: int) -> np.ndarray:
-    """bool [P]; positions whose verdict the chosen rule's dial does not move."""
+    """Return bool [P]; True if the verdict does not depend on the chosen rule's dial."""
     if chosen is None or chosen.rule.dial is None:
         return np.zeros(positions, bool)
     return np.isnan(chosen.opinion.verdicts.breakpoints)
@@ -161,7 +156,7 @@ def _points(
     drafted: FlatPositions, up: np.ndarray, chosen: np.ndarray, marker: dict[str, Any], name: str, quantity: str
 ) -> dict[str, Any]:
     kind = "scattergl" if len(chosen) > MANY else "scatter"
-    if len(chosen) > TOO_MANY:  # one mark a cell
+    if len(chosen) > TOO_MANY:  # one mark per cell
         grid = np.stack([_cells(drafted.margin[chosen]), _cells(np.log(np.abs(up[chosen]) + SMALLEST))], axis=1)
         chosen = chosen[np.unique(grid, axis=0, return_index=True)[1]]
     extra = np.stack([drafted.round_index + 1, drafted.depth, drafted.rank, drafted.p, drafted.ratio], axis=1)[chosen]
@@ -185,17 +180,17 @@ def _cells(values: np.ndarray) -> np.ndarray:
 
 
 def _headed(title: str, flags: int) -> dict[str, Any]:
-    """The title on the figure's full width, and room for the flags between the key and the plot."""
+    """Return the layout of a title over the full width, with space for flags between key and plot."""
     lines = wrap(title.replace(" = ", UNBROKEN), TITLE_WIDTH)
-    words, room = "<br>".join(escaped(line) for line in lines), FLAG * (flags + len(lines) - 1)
-    top, height = 66 + room, HEIGHT + room
+    words, extra = "<br>".join(escaped(line) for line in lines), FLAG * (flags + len(lines) - 1)
+    top, height = 66 + extra, HEIGHT + extra
     return {"title": {"text": f"<b>{words}</b>", "y": 1 - 18 / height}, "height": height, "margin": {"t": top}}
 
 
 def _field(
     drafted: FlatPositions, up: np.ndarray, drawn: np.ndarray, upright: Sequence[_PlaneLine], upward: Upward
 ) -> _Field:
-    """Ranges that hold every line and every draft that is not the target's best, which no rule would reject."""
+    """Return ranges with every line and every draft except the target's best tokens, which no rule rejects."""
     margins = drafted.margin[drawn]
     open_ones = margins[drafted.rank[drawn] > 1]
     right = max([1.08 * value for value in (*open_ones, *(1.08 * line.boundary.value for line in upright))], default=1)
@@ -209,11 +204,8 @@ def _field(
 
 
 def _add_flags(drawing: _Drawing, upright: Sequence[_PlaneLine], width: float, plot: float) -> None:
-    """Vertical lines, each with its name above the plot; higher where it stands farther out, so that none is crossed.
-
-    Names on the left half of the `width` run to the right of their line, others to the left of it, above them all.
-    `plot` is the plot's height in pixels.
-    """
+    """Add vertical lines with labels above the plot, higher towards the centre, so that no line crosses a label. Labels
+    on the left half of `width` are to the right of their line, others to the left. `plot` is its height in pixels."""
     half = width / 2
     left = sorted((line for line in upright if line.boundary.value <= half), key=lambda line: -line.boundary.value)
     right = sorted((line for line in upright if line.boundary.value > half), key=lambda line: line.boundary.value)
@@ -237,7 +229,7 @@ def _add_flags(drawing: _Drawing, upright: Sequence[_PlaneLine], width: float, p
 
 
 def _add_levels(drawing: _Drawing, level: Sequence[_PlaneLine], field: _Field) -> None:
-    """Horizontal lines, each with its name on it; the names take turns, so that neighbours stay apart."""
+    """Add horizontal lines with labels; neighbouring labels alternate between three places."""
     turn, above = 0, np.inf
     for line in sorted(level, key=lambda line: -line.boundary.value):
         y = line.boundary.value
@@ -252,7 +244,7 @@ def _add_levels(drawing: _Drawing, level: Sequence[_PlaneLine], field: _Field) -
 
 
 def boundary_name(line: Boundary) -> str:
-    """'MARS, θ = 0.90 · 3 of 57 exceptions': the rule, its setting and how many positions are on the other side."""
+    """Return a label such as 'MARS, θ = 0.90 · 3 of 57 exceptions'; exceptions are on the wrong side."""
     rule, dial = line.ruling.rule, line.ruling.dial
     at = "" if rule.dial is None or dial is None else f", {setting(rule.dial.symbol, dial)}"
     off = f" · {number(line.exceptions)} of {number(line.positions)} exceptions" if line.exceptions else ""
@@ -268,16 +260,16 @@ def _title(chosen: Ruling | None, boundaries: Sequence[Boundary], upward: Upward
     if rule.dial is None or chosen.dial is None:
         return f"{rule.title} has no dial, so it has no boundary here"
     at = setting(rule.dial.symbol, chosen.dial)
-    own = next((line for line in boundaries if line.ruling is chosen), None)
+    line = next((line for line in boundaries if line.ruling is chosen), None)
     decided = ~_fixed(chosen, len(chosen.keeps))
     decides = int(np.count_nonzero(decided))
     if not decides:
         return f"{rule.dial.symbol} decides none of the drafts here, so {rule.title} has no boundary"
-    if own is None:
+    if line is None:
         kept = int(np.count_nonzero(chosen.keeps & decided))
         which = "none" if not kept else "all" if kept == decides else number(kept)
         return f"At {at} {rule.title} keeps {which} of the {counted(decides, 'draft')} that {rule.dial.symbol} decides"
-    edge = "margin up to" if own.side is LooseSide.LEFT else f"{upward.value} from"
-    of = f"of the {counted(own.positions, 'draft')} that {rule.dial.symbol} decides"
-    but = f"; {counted(own.exceptions, 'exception')}" if own.exceptions else ""
-    return f"At {at} {rule.title} keeps, {of}, those with {edge} about {number(own.value)}{but}"
+    edge = "margin up to" if line.side is LooseSide.LEFT else f"{upward.value} from"
+    of = f"of the {counted(line.positions, 'draft')} that {rule.dial.symbol} decides"
+    but = f"; {counted(line.exceptions, 'exception')}" if line.exceptions else ""
+    return f"At {at} {rule.title} keeps, {of}, those with {edge} about {number(line.value)}{but}"

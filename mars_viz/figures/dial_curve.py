@@ -1,4 +1,4 @@
-"""Figures of Tune: a sweep's curve along the dial, and what something is made of, a lying bar a kind."""
+"""Figures of Tune: a sweep's curve along the dial, and horizontal bars of shares."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ from mars_viz.figures.style import Entry, Theme, add_dial_line, blank, say_empty
 from mars_viz.words import counted, decimals_within, exact_setting, number, ranged
 
 MOST = 2_000
-"""Steps that are drawn; of more, so many evenly chosen ones."""
+"""Steps to draw; more are subsampled evenly."""
 
 
 @dataclass(frozen=True, slots=True)
 class DialCurve:
-    """A figure of all settings."""
+    """A curve over all settings."""
 
     title: str
-    """What it is, with its unit."""
+    """The quantity, with its unit."""
     symbol: str
-    """The dial's."""
+    """The dial's symbol."""
     steps: Steps
     """One row; exact."""
     dials: np.ndarray
-    """float64 [D]; where the interval was computed."""
+    """float64 [D]; dial values of the interval."""
     band: Band
-    """[D], or [1] where no dial moves it."""
+    """Shape [D], or [1] if independent of the dial."""
     strict: float
-    """The dial value that others are compared with."""
+    """The dial value to compare with."""
     percent: bool = False
-    """True for a share, which is shown in per cent."""
+    """True for a share, shown in per cent."""
     modelled: bool = False
-    """True where it stands on measured costs of passes, not on texts alone."""
+    """True if computed from measured costs of passes, not from texts alone."""
     against: str = "strict"
-    """What others are compared with, for people."""
+    """Name of the comparison."""
 
     @property
     def scale(self) -> float:
-        """What the numbers are multiplied with."""
+        """Factor for displayed numbers."""
         return 100.0 if self.percent else 1.0
 
     def words(self, value: float, dial: float) -> str:
         """Return a value with the decimals that the interval at this dial value supports."""
         place = max(0, int(np.searchsorted(self.dials, dial, side="right")) - 1)
-        found = self.band.at(min(place, len(self.band.low) - 1))
-        decimals = min(2 if self.percent else 3, decimals_within(*found.scaled(self.scale)[1:]))
+        interval = self.band.at(min(place, len(self.band.low) - 1))
+        decimals = min(2 if self.percent else 3, decimals_within(*interval.scaled(self.scale)[1:]))
         return number(self.scale * value, decimals) + (" %" if self.percent else "")
 
 
 def dial_curve(curve: DialCurve, dial: float, theme: Theme) -> go.Figure:
-    """Steps and band over the dial, with the chosen setting as a line."""
+    """Return steps and band over the dial, with a line at the chosen setting."""
     key = [
         Entry("━", theme.ink, "modelled" if curve.modelled else "exact"),
         Entry("▒", theme.muted, "interval"),
@@ -84,11 +84,11 @@ def dial_curve(curve: DialCurve, dial: float, theme: Theme) -> go.Figure:
 
 def _add_band(figure: go.Figure, curve: DialCurve, theme: Theme) -> None:
     ends = [np.broadcast_to(curve.scale * end, curve.dials.shape) for end in (curve.band.low, curve.band.high)]
-    known = np.isfinite(ends[0]) & np.isfinite(ends[1])
+    finite = np.isfinite(ends[0]) & np.isfinite(ends[1])
     for end, fill in zip(ends, (None, "tonexty"), strict=True):
         figure.add_scatter(
-            x=curve.dials[known],
-            y=end[known],
+            x=curve.dials[finite],
+            y=end[finite],
             mode="lines",
             line={"shape": "hv", "width": 0},
             fill=fill,
@@ -108,10 +108,10 @@ def _title(curve: DialCurve, dial: float) -> str:
 def share_bars(
     kinds: Sequence[str], counts: np.ndarray, shares: Band, theme: Theme, *, axis: str, noun: str
 ) -> go.Figure:
-    """`counts` int64 [K] and their shares [K] of all `noun`s; `axis` names what the kinds are."""
-    whole = int(counts.sum())
+    """Return bars of `counts` int64 [K] and shares [K] of all `noun`s; `axis` names the kinds."""
+    total = int(counts.sum())
     figure = blank(_shares_title(kinds, counts, axis, noun), theme, f"share of {noun}s, %", axis)
-    if not whole:
+    if not total:
         return say_empty(figure, f"No {noun} here.", theme)
     estimate, low, high = (100 * np.nan_to_num(end) for end in (shares.estimate, shares.low, shares.high))
     figure.add_bar(
@@ -136,11 +136,11 @@ def share_bars(
 
 
 def _shares_title(kinds: Sequence[str], counts: np.ndarray, axis: str, noun: str) -> str:
-    whole = int(counts.sum())
-    if not whole:
+    total = int(counts.sum())
+    if not total:
         return f"There is no {noun} at this setting"
     most = int(counts.argmax())
-    found = f"{axis} {kinds[most]}"
-    if counts[most] == whole:
-        return f"The one {noun} has {found}" if whole == 1 else f"All {counted(whole, noun)} have {found}"
-    return f"{number(100 * counts[most] / whole)} % of {counted(whole, noun)} have {found}"
+    kind = f"{axis} {kinds[most]}"
+    if counts[most] == total:
+        return f"The one {noun} has {kind}" if total == 1 else f"All {counted(total, noun)} have {kind}"
+    return f"{number(100 * counts[most] / total)} % of {counted(total, noun)} have {kind}"

@@ -1,4 +1,4 @@
-"""Speed against accuracy, the dial as the path's parameter: one path a rule, its intervals as a band along it."""
+"""Speed against accuracy: one path per rule with the dial as parameter, and its intervals as a band."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from mars_viz.figures.style import DARK, DIAL_MARK, Entry, Theme, add_key, blank
 from mars_viz.words import decimals_within, exact_setting, number, ranged, times
 
 WIDTHS = (270, 680, 1160)
-"""Pixels of a plot on a phone, on a tablet and on a desk: a figure is drawn before anybody knows which."""
+"""Widths in pixels of a plot on phone, tablet and desktop; labels must fit on all of them."""
 _LETTER, _LINE = 0.53, 1.25
-"""Of the font's size: the mean width of a character, and the height of a line."""
+"""Relative to the font size: mean width of a character, and height of a line."""
 _LEVELS = 6
-"""Lines above and below its point that a name may stand on."""
+"""Label positions to try above and below a point."""
 _MARK = 9
-"""Pixels around a point that a name keeps free."""
+"""Pixels around a point to keep free of labels."""
 
 Box = tuple[float, float, float, float]
 """Left, right, bottom and top, in pixels from the plot's lower left corner."""
@@ -28,26 +28,26 @@ Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A name and its point."""
+    """A label and its point."""
 
     text: str
-    """What it reads, without markup."""
+    """Without markup."""
     x: float
-    """The point's place from the plot's left, 0 to 1."""
+    """Position of the point from the plot's left, 0 to 1."""
     y: float
-    """From its lower end, 0 to 1."""
+    """Position from the bottom, 0 to 1."""
     size: int = 12
-    """Of the font, pixels."""
+    """Font size in pixels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Where a name stands, as Plotly's annotations say it."""
+    """The position of a label, as in Plotly's annotations."""
 
     xanchor: str
-    """'left' puts it right of its point, 'right' left of it."""
+    """'left' is to the right of the point, 'right' to its left."""
     yanchor: str
-    """'bottom' puts it above its point, 'top' below it."""
+    """'bottom' is above the point, 'top' below it."""
     xshift: int
     """Pixels to the right."""
     yshift: int
@@ -55,22 +55,24 @@ class Spot:
 
 
 def spots(labels: Sequence[Label], height: float, taken: Sequence[Label] = ()) -> list[Spot]:
-    """A spot for each label in order, on a plot so many pixels high: the first that neither covers another name, a
-    point or what is `taken`, nor leaves the plot, whatever its width; else the one that covers least. What is `taken`
-    stands left of its place and above it.
+    """Return a spot for each label in order, on a plot `height` pixels high.
+
+    The first candidate without overlap wins; otherwise the one with the smallest overlap. Labels must not cover other
+    labels, points or `taken`, nor leave the plot, at any of `WIDTHS`. Labels in `taken` are above and left of their
+    point.
     """
     fixed = Spot("right", "bottom", -3, 0)
     placed = [(each, fixed) for each in taken]
-    found: list[Spot] = []
+    chosen: list[Spot] = []
     for label in labels:
         best = min(_candidates(label), key=lambda spot: _covered(label, spot, placed, labels, height))
         placed.append((label, best))
-        found.append(best)
-    return found
+        chosen.append(best)
+    return chosen
 
 
 def _candidates(label: Label) -> Iterator[Spot]:
-    """The nearest first."""
+    """Yield spots, the nearest first."""
     step = round(_LINE * label.size)
     for level in range(_LEVELS):
         for yanchor, yshift in (("bottom", 3 + step * level), ("top", -3 - step * level)):
@@ -82,16 +84,16 @@ def _candidates(label: Label) -> Iterator[Spot]:
 def _covered(
     label: Label, spot: Spot, placed: Sequence[tuple[Label, Spot]], points: Sequence[Label], height: float
 ) -> float:
-    """Pixels that lie on others or outside, over all widths."""
+    """Return the overlap with other boxes and the outside, in pixels summed over all widths."""
     area = 0.0
     for width in WIDTHS:
-        own = _box(label, spot, width, height)
+        box = _box(label, spot, width, height)
         others = [_box(each, there, width, height) for each, there in placed]
         for each in points:
             x, y = each.x * width, each.y * height
             others.append((x - _MARK, x + _MARK, y - _MARK, y + _MARK))
-        inside = _overlap(own, (0, width, 0, height))
-        area += (own[1] - own[0]) * (own[3] - own[2]) - inside + sum(_overlap(own, other) for other in others)
+        inside = _overlap(box, (0, width, 0, height))
+        area += (box[1] - box[0]) * (box[3] - box[2]) - inside + sum(_overlap(box, other) for other in others)
     return area
 
 
@@ -110,35 +112,34 @@ def _overlap(one: Box, other: Box) -> float:
 
 
 TALL = 430
-"""Pixels; it is what the page is for."""
+"""Height in pixels."""
 TITLE_WIDTH = 46
-"""Characters to a line of the title: what a phone shows."""
+"""Characters per title line that fit on a phone."""
 COLOURS_ON_LIGHT = ("#007A5A", "#A03C78", "#B34700", "#5B55C0", "#8A6A00")
-"""Of paths, in order; of the Okabe-Ito family, dark enough for words."""
+"""Colours of paths, in order; from the Okabe-Ito palette, dark enough for text."""
 COLOURS_ON_DARK = ("#2FC79B", "#E39CC3", "#F28A5B", "#A7A2F2", "#F0D35A")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 
 
 @dataclass(frozen=True, slots=True)
 class RulePath:
-    """One rule's path."""
+    """The path of one rule."""
 
     name: str
-    """For people: the rule's title, and what tells two sweeps of one rule apart."""
+    """For display: the rule's title, with a suffix if two sweeps share a rule."""
     symbol: str
-    """The dial's."""
+    """The dial's symbol."""
     path: Frontier
-    """Where it leads."""
     strict: float
-    """The dial value of its strict end."""
+    """The dial value of the strict end."""
     loosest: float
-    """That of its other end."""
+    """The dial value of the other end."""
     marked: float
-    """The dial value to mark: the chosen setting, or the best one within the loss that is allowed."""
+    """The dial value to mark: the chosen setting, or the best one within the allowed loss."""
 
 
 def frontier_figure(paths: Sequence[RulePath], theme: Theme, limit: float | None = None) -> go.Figure:
-    """The first path is the chosen rule's, and its mark the chosen setting; `limit` is the loss allowed, in points."""
+    """Return the paths, the chosen rule's first; `limit` is the allowed loss in points."""
     if not paths:
         return say_empty(blank("No sweep to show yet", theme, "accuracy", "speed"), "Sweep a set with answers.", theme)
     first = paths[0].path
@@ -165,7 +166,7 @@ def frontier_figure(paths: Sequence[RulePath], theme: Theme, limit: float | None
 
 
 def _add_band(figure: go.Figure, each: RulePath, colour: str) -> None:
-    """The path's intervals swept along it: hulls of neighbours' boxes, all turning one way, so that they unite."""
+    """Add the path's intervals as hulls of neighbouring boxes; all are anticlockwise, so that Plotly unites them."""
     xs: list[float | None] = []
     ys: list[float | None] = []
     for ring in _rings(each.path):
@@ -183,12 +184,12 @@ def _has_band(paths: Sequence[RulePath]) -> bool:
 
 
 def _rings(path: Frontier) -> Iterator[np.ndarray]:
-    """float64 [corners, 2] each, anticlockwise."""
+    """Yield float64 [corners, 2], anticlockwise."""
     a, s = path.accuracy, path.speed_up
     boxes = np.stack([100 * a.low, 100 * a.high, s.low, s.high], axis=1)  # [D, 4]
     changes = np.append(True, np.any(np.diff(boxes, axis=0) != 0, axis=1))
-    known = boxes[changes & np.isfinite(boxes).all(axis=1)]
-    corners = known[:, [[0, 2], [1, 2], [1, 3], [0, 3]]]  # [D, 4, 2]
+    finite = boxes[changes & np.isfinite(boxes).all(axis=1)]
+    corners = finite[:, [[0, 2], [1, 2], [1, 3], [0, 3]]]  # [D, 4, 2]
     if len(corners) == 1:
         yield corners[0]
     for one, other in zip(corners[:-1], corners[1:], strict=True):
@@ -196,7 +197,7 @@ def _rings(path: Frontier) -> Iterator[np.ndarray]:
 
 
 def _hull(points: np.ndarray) -> np.ndarray:
-    """The convex hull, anticlockwise (Andrew 1979, Information Processing Letters 9:216-219)."""
+    """Return the convex hull, anticlockwise (Andrew 1979, Information Processing Letters 9:216-219)."""
 
     def chain(ordered: list[tuple[float, float]]) -> list[tuple[float, float]]:
         kept: list[tuple[float, float]] = []
@@ -213,13 +214,13 @@ def _hull(points: np.ndarray) -> np.ndarray:
 
 
 def _turn(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> float:
-    """Above 0 where a, b, c turn left."""
+    """Above 0 if a, b, c turn left."""
     return (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
 
 
 def _add_path(figure: go.Figure, each: RulePath, colour: str, dash: str) -> None:
     path = each.path
-    order = slice(None, None, -1 if each.strict > each.loosest else 1)  # from strict outwards
+    order = slice(None, None, -1 if each.strict > each.loosest else 1)  # starting at strict
     a, s = path.accuracy, path.speed_up
     unit = " points" if path.paired else " %"
     figure.add_scatter(
@@ -254,31 +255,30 @@ def _add_mark(figure: go.Figure, each: RulePath, colour: str, *, chosen: bool) -
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """A path's loose end, which bears its name."""
+    """The loose end of a path, with its label."""
 
     each: RulePath
     colour: str
 
 
 def _add_names(figure: go.Figure, ends: Sequence[_End], theme: Theme, limit: float | None) -> None:
-    """The chosen setting at its mark, each path's name at its loose end, and the loss that is allowed: none of them on
-    another."""
+    """Label the chosen setting, each path's loose end and the allowed loss, without overlap."""
     chosen = ends[0].each
     points = [_point(chosen, chosen.marked), *(_point(end.each, end.each.loosest) for end in ends)]
     texts = [exact_setting(chosen.symbol, chosen.marked)]
     texts += [f"{end.each.name}, {exact_setting(end.each.symbol, end.each.loosest)}" for end in ends]
     taken = []
     if limit is not None:
-        said = f"{number(limit)} lost"
-        _add_limit(figure, limit, said, theme)
-        taken = [Label(said, _part(figure.layout.xaxis.range, -limit), 0.0)]
+        limit_text = f"{number(limit)} lost"
+        _add_limit(figure, limit, limit_text, theme)
+        taken = [Label(limit_text, _part(figure.layout.xaxis.range, -limit), 0.0)]
     labels = [
         Label(text, _part(figure.layout.xaxis.range, x), _part(figure.layout.yaxis.range, y), 13 if not place else 12)
         for place, (text, (x, y)) in enumerate(zip(texts, points, strict=True))
     ]
     margin = figure.layout.margin
-    found = spots(labels, TALL - margin.t - margin.b, taken)
-    for place, (text, (x, y), spot) in enumerate(zip(texts, points, found, strict=True)):
+    positions = spots(labels, TALL - margin.t - margin.b, taken)
+    for place, (text, (x, y), spot) in enumerate(zip(texts, points, positions, strict=True)):
         words = escaped(text)
         figure.add_annotation(
             text=words if place else f"<b>{words}</b>",
@@ -292,13 +292,13 @@ def _add_names(figure: go.Figure, ends: Sequence[_End], theme: Theme, limit: flo
 
 
 def _point(each: RulePath, dial: float) -> tuple[float, float]:
-    """Where a dial value stands, in the axes' units."""
+    """Return the coordinates of a dial value in the axes' units."""
     place = each.path.near(dial)
     return float(100 * each.path.accuracy.estimate[place]), float(each.path.speed_up.estimate[place])
 
 
 def _part(ends: Sequence[float], value: float) -> float:
-    """How far along an axis, 0 to 1."""
+    """Return the relative position on an axis, 0 to 1."""
     return (value - ends[0]) / (ends[1] - ends[0])
 
 
@@ -318,7 +318,7 @@ def _add_limit(figure: go.Figure, limit: float, said: str, theme: Theme) -> None
 
 
 def _set_ranges(figure: go.Figure, paths: Sequence[RulePath], limit: float | None) -> None:
-    """All intervals in view, strict and the limit too, and room on the right for the paths' names."""
+    """Show all intervals, strict and the limit, with space on the right for labels."""
     ends = ("estimate", "low", "high")
     xs = np.concatenate([100 * getattr(each.path.accuracy, end) for each in paths for end in ends])
     ys = np.concatenate([getattr(each.path.speed_up, end) for each in paths for end in ends])

@@ -1,4 +1,4 @@
-"""An EAGLE-3 head's agreement with its target by depth, fed true features and fed its own states."""
+"""Agreement of an EAGLE-3 head with its target by depth, with true features and with its own states as input."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from mars_viz.figures.style import Entry, Theme, blank
 from mars_viz.words import number
 
 _APART = 0.05
-"""Of a depth, by which the two marks of one stand aside, so that neither interval hides the other."""
+"""Horizontal offset of the two marks of a depth, so that their intervals do not overlap."""
 
 
 def head_agreement(check: HeadCheck, theme: Theme) -> go.Figure:
-    """Both shares at each depth with their intervals; the title tells of the depth at which they are furthest apart."""
+    """Return both shares by depth with their intervals; the title names the depth of the largest difference."""
     true = [each.true_features for each in check.depths]
-    own = [each.own_states for each in check.depths]
+    own_states = [each.own_states for each in check.depths]
     widest = max(check.depths, key=lambda each: each.true_features.estimate - each.own_states.estimate)
     title = (
         f"The head agrees in {_percent(widest.own_states.estimate)} % at depth {widest.depth} by its own states, in "
@@ -28,7 +28,7 @@ def head_agreement(check: HeadCheck, theme: Theme) -> go.Figure:
     figure = blank(title, theme, "depth in the draft", "agrees, of drafts that did so far, %", key)
     depths = [each.depth for each in check.depths]
     _series(figure, depths, -_APART, true, key[0], "circle-open")
-    _series(figure, depths, _APART, own, key[1], "diamond")
+    _series(figure, depths, _APART, own_states, key[1], "diamond")
     figure.update_xaxes(dtick=1, range=[0.5, depths[-1] + 0.5])
     figure.update_yaxes(range=[0, 103])
     return figure
@@ -57,7 +57,7 @@ def _words(share: Interval) -> str:
 
 
 def _sure(share: Interval) -> bool:
-    """False where no interval can be made."""
+    """True if the interval is finite."""
     return math.isfinite(share.low) and math.isfinite(share.high)
 
 

@@ -1,4 +1,4 @@
-"""What every setting of γ and the dial comes to, as a map of cells with the best one marked."""
+"""Heat map of a quantity over γ and the dial, with the best cell marked."""
 
 from __future__ import annotations
 
@@ -17,22 +17,20 @@ from mars_viz.words import number, ranged, setting
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """Something to compare settings by."""
+    """A quantity to compare settings by."""
 
     label: str
     """On the control that chooses it."""
     name: str
     """In words, as in 'Most tokens per round (τ)'."""
     read: Callable[[MapGrid, Run, Costs | None], np.ndarray]
-    """float64 [G, S]; its value in every cell."""
+    """float64 [G, S]; the value of every cell."""
     least_is_best: bool
-    """True where less is better."""
     basis: str
-    """'exact' or 'modelled'."""
 
 
 CELL = 0.94
-"""Height of a cell; rows of γ lie 1 apart."""
+"""Height of a cell; rows of γ are 1 apart."""
 
 QUANTITIES = (
     Quantity("τ", "tokens per round (τ)", lambda grid, *_: grid.tau, least_is_best=False, basis="exact"),
@@ -51,16 +49,16 @@ def heat_map(
     gamma: int | None = None,
     costs: Costs | None = None,
 ) -> go.Figure:
-    """γ upwards, the dial to the right, the quantity as colour; the page's own setting as a line and a ring.
+    """Return the heat map, with a line and a ring at the page's current setting.
 
-    What is modelled stands on `costs` where they are of the run's pair, else on the run's own timings, and says so.
+    Modelled quantities use `costs` if they belong to the run's pair, otherwise the run's own timings, and are labelled.
     """
     values = quantity.read(grid, run, costs)  # [G, S]
     best = grid.best(values, least=quantity.least_is_best)
     words = "" if best is None else number(values[best])
     if best is not None and quantity.basis != "exact":
-        found = speed_up_interval(grid, run, grid.gammas[best[0]], float(values[best]), costs)
-        words = words if found is None else ranged((found.estimate, found.low, found.high))
+        interval = speed_up_interval(grid, run, grid.gammas[best[0]], float(values[best]), costs)
+        words = words if interval is None else ranged((interval.estimate, interval.low, interval.high))
     axis = "nodes of a draft tree" if grid.of_trees else "draft length γ"
     figure = blank(_title(grid, quantity, best, words), theme, grid.symbol, axis)
     if best is None:
@@ -95,14 +93,14 @@ def heat_map(
 
 
 def _cells(grid: MapGrid, quantity: Quantity, values: np.ndarray) -> go.Bar:
-    """A coloured bar for each stretch of a row on which the quantity stays the same; none where it is unknown."""
+    """Return a bar for each stretch of a row with equal known values."""
     rows, firsts, ends = [], [], []
     for row, line in enumerate(values):
         changes = np.flatnonzero(np.r_[True, (line[1:] != line[:-1]) & ~(np.isnan(line[1:]) & np.isnan(line[:-1]))])
-        known = [i for i, first in enumerate(changes) if np.isfinite(line[first])]
-        rows += [row] * len(known)
-        firsts += [int(changes[i]) for i in known]
-        ends += [int(changes[i + 1]) if i + 1 < len(changes) else len(line) for i in known]
+        finite = [i for i, first in enumerate(changes) if np.isfinite(line[first])]
+        rows += [row] * len(finite)
+        firsts += [int(changes[i]) for i in finite]
+        ends += [int(changes[i + 1]) if i + 1 < len(changes) else len(line) for i in finite]
     low, high = grid.edges[firsts], grid.edges[ends]
     gammas, shown = np.array(grid.gammas)[rows], values[rows, firsts]
     return go.Bar(

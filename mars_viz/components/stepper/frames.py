@@ -1,14 +1,13 @@
-"""A run as a sequence of frames: what was drafted, read, judged and thrown away, step by step, each in a sentence.
+"""A run as a sequence of frames: draft, verify, judge, roll back and commit, each with a sentence.
 
-Knows records and rules; knows no browser. A frame is complete by itself: whoever shows frame i needs no other, and
-whoever compares it with the one before sees what moved. n is the number of tokens that are certain when a round
-begins, the prompt included.
+A frame is complete by itself, and its difference from the previous frame is the change to animate. n is the number of
+certain tokens, prompt included, when a round begins.
 
-What the caches hold is what `speculators.cached` can use: a model that has been fed a token holds its position. The
-last certain token has not been fed yet, so n - 1 positions are held when a round begins. The drafter is never fed the
-last token of a branch that it drafted, so after a fully kept block it is one position behind. Of a tree the target's
-cache goes on to hold what was kept of the first path, which stands in it as a chain does, and the drafter's none: what
-else was kept is read again with the next tree.
+Cache sizes follow `speculators.cached`: a model's cache contains the position of each token that it has read. The last
+certain token has not been read yet, so a cache contains n - 1 positions when a round begins. The drafter never reads
+the last token of a branch that it drafted, so after a fully accepted block it is one position behind. After a tree, the
+target's cache keeps the accepted nodes of the first path, which are stored like a chain, and the drafter's cache keeps
+none. Other accepted nodes are read again with the next tree.
 """
 
 from __future__ import annotations
@@ -29,84 +28,79 @@ from mars_viz.speculators.drafter_names import has_no_model
 from mars_viz.trees import first_path
 
 MOST_ROUNDS = 400
-"""Rounds that a playback shows; a class will not watch more, and each makes up to γ + 4 frames."""
+"""Rounds in a playback; each has up to γ + 4 frames."""
 
 
 class Stage(Enum):
-    """What happens in a frame."""
+    """The step that a frame shows."""
 
     START = "start"
-    """The prompt has been read."""
     DRAFT = "draft"
-    """The drafter proposes a block."""
     VERIFY = "verify"
     """The target reads the block in one pass."""
     JUDGE = "judge"
     """The rule decides on one drafted token."""
     ROLL_BACK = "roll back"
-    """What was drafted in vain is thrown away, and the caches shrink."""
+    """Rejected drafts are discarded, and the caches shrink."""
     COMMIT = "commit"
-    """What was kept, and one token of the target's own, join the text."""
+    """Accepted drafts and one token of the target join the text."""
     END = "end"
-    """The text is complete."""
 
 
 class Mark(IntEnum):
-    """How a drafted token stands in a frame."""
+    """The state of a drafted token in a frame."""
 
     DRAFTED = 0
-    """Proposed; the target has not seen it."""
+    """Proposed, not yet read by the target."""
     READ = 1
-    """The target has read it; nothing is decided."""
+    """Read by the target, not yet decided."""
     MATCHED = 2
-    """Kept, as the strict end of the rule would."""
+    """Accepted, as at the rule's strict end."""
     RELAXED = 3
-    """Kept only because the rule is relaxed."""
+    """Accepted only because the rule is relaxed."""
     REJECTED = 4
-    """Rejected."""
     DISCARDED = 5
-    """Thrown away unjudged, or since a sibling was gone on with."""
+    """Discarded without a verdict, or because a sibling was chosen."""
 
 
 class Jump(Enum):
-    """Places to jump to."""
+    """Kinds of frames to jump to."""
 
     REJECTION = "rejection"
-    """Frames in which a token is rejected."""
+    """A token is rejected."""
     RELAXED = "relaxed"
-    """Frames in which a token is kept only because the rule is relaxed."""
+    """A token is accepted only because the rule is relaxed."""
     DIVERGENCE = "divergence"
-    """Frames in which the rule's strict end would have decided otherwise for the first time in the round."""
+    """The rule's strict end would decide differently for the first time in the round."""
     ROUND = "round"
-    """Frames in which a round begins."""
+    """A round begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One step."""
+    """A step of a playback."""
 
     stage: Stage
-    """What happens."""
     round: int
-    """Index of the round; that of the first in the start frame, of the last in the end frame."""
+    """Index of the round; the first in the start frame, the last in the end frame."""
     words: Words
-    """The step in a sentence or two."""
+    """The step in one or two sentences."""
     certain: int
-    """n, tokens that were certain when the round began."""
+    """n; certain tokens when the round began."""
     written: int
-    """Tokens of the text, prompt excluded, that are certain by the end of this frame."""
+    """Certain tokens of the text by the end of this frame, without the prompt."""
     target_cache: int
-    """Positions that the target's cache holds."""
+    """Positions in the target's cache."""
     drafter_cache: int | None
-    """Positions that the drafter's cache holds; None where it has none."""
+    """Positions in the drafter's cache; None if it has no cache."""
     marks: tuple[Mark, ...] = ()
-    """How each drafted token of the round stands; none before the draft."""
+    """State of each drafted token of the round; empty before the draft."""
     judged: int | None = None
-    """The node that is decided on, in a judging frame."""
+    """The node to decide on, in a judging frame."""
     emission: Outcome | None = None
     """Correction or bonus, in the frame that commits it."""
     diverges: bool = False
-    """True where the strict end decides otherwise, for the first time in the round."""
+    """True if the strict end decides differently for the first time in the round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,24 +108,22 @@ class Playback:
     """All frames of a run."""
 
     run: Run
-    """What is played."""
     frames: tuple[Frame, ...]
-    """From the prompt to the end."""
     rounds: int
-    """Rounds shown; fewer than the run has where it is very long."""
+    """Number of rounds in the frames, at most `MOST_ROUNDS`."""
 
     @property
     def whole(self) -> bool:
-        """True if every round is shown."""
+        """True if every round is included."""
         return self.rounds == len(self.run.rounds)
 
     def places(self, jump: Jump) -> tuple[int, ...]:
-        """Indices of the frames that a jump of this kind can lead to, ascending."""
+        """Return the ascending indices of frames of this kind."""
         return tuple(i for i, frame in enumerate(self.frames) if _is_place(frame, jump))
 
 
 def playback(run: Run) -> Playback:
-    """The run, frame by frame, as its own rule and dial decided it."""
+    """Return the frames of a run, at its recorded rule and dial value."""
     shown = min(len(run.rounds), MOST_ROUNDS)
     return Playback(run, tuple(_frames(run, shown)), shown)
 
@@ -141,8 +133,8 @@ def _is_place(frame: Frame, jump: Jump) -> bool:
         return frame.stage is Stage.DRAFT or (frame.stage is Stage.VERIFY and not frame.marks)
     if jump is Jump.DIVERGENCE:
         return frame.diverges
-    wanted = Mark.REJECTED if jump is Jump.REJECTION else Mark.RELAXED
-    return frame.judged is not None and frame.marks[frame.judged] is wanted
+    mark = Mark.REJECTED if jump is Jump.REJECTION else Mark.RELAXED
+    return frame.judged is not None and frame.marks[frame.judged] is mark
 
 
 def _frames(run: Run, shown: int) -> Iterator[Frame]:
@@ -162,9 +154,8 @@ def _frames(run: Run, shown: int) -> Iterator[Frame]:
 
 
 def _round_frames(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator[Frame]:
-    """The frames of a round that begins from `frame`."""
     n, drafted = frame.certain, len(round_.speculation)
-    fed = np.unique(round_.speculation.parents)  # the last certain token, and nodes that something was drafted after
+    fed = np.unique(round_.speculation.parents)  # the last certain token, and nodes with drafted children
     if drafted:
         words = narration.draft(frame.round, round_.speculation, looked_up=frame.drafter_cache is None)
         held, marks = _held(frame, n - 1 + len(fed)), (Mark.DRAFTED,) * drafted
@@ -199,7 +190,7 @@ def _round_frames(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator
 
 
 def _on_first_path(round_: Round) -> int:
-    """Kept nodes of a tree that stand in the cache as a chain does: those before the first that was not kept."""
+    """Return the number of accepted nodes of a tree that are stored in the cache like a chain."""
     kept, first = round_.decision.kept[: round_.kept], first_path(round_.speculation.parents.tolist())
     return next((i for i, node in enumerate(kept) if node != i or i >= first), len(kept))
 
@@ -209,31 +200,31 @@ def _held(frame: Frame, positions: int) -> int | None:
 
 
 def _shrinks(now: int | None, before: int | None) -> bool | None:
-    """Whether the drafter's cache does; None where it has none."""
+    """True if the drafter's cache shrinks; None if it has no cache."""
     return None if now is None or before is None else now < before
 
 
 def _judging(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator[Frame]:
-    """A frame for each drafted token that the rule looks at, in its order, up to where the walk or the text ends."""
+    """Yield a frame for each drafted token that the rule judges, in order, until the walk or the text ends."""
     spec = round_.speculation
     strict = settle(spec, round_.verdicts, None if rule.dial is None else rule.dial.strict)
     kept_by_rule = round_.verdicts.keeps(math.nan if run.settings.dial is None else run.settings.dial)
     marks, diverged, row = list(frame.marks), False, 0
     ahead: list[int | None] = [*round_.decision.kept[: round_.kept]]
     if round_.emission is not None:
-        ahead.append(None)  # at the last row nothing is kept
-    for wanted in ahead:
+        ahead.append(None)  # no node is accepted at the last row
+    for chosen in ahead:
         children = [int(node) for node in np.flatnonzero(spec.judging_rows == row)]
-        judged = children if wanted is None else children[: children.index(wanted) + 1]
+        judged = children if chosen is None else children[: children.index(chosen) + 1]
         for node in judged:
-            keeps = node == wanted
-            passed_over = wanted is not None and not keeps and bool(kept_by_rule[node])
+            keeps = node == chosen
+            passed_over = chosen is not None and not keeps and bool(kept_by_rule[node])
             marks[node] = Mark.DISCARDED if passed_over else _mark(round_, node, keeps)
             diverges = not diverged and _decides_otherwise(strict, round_.decision, node, keeps)
             diverged = diverged or diverges
             words = narration.judge(run, rule, round_, node, keeps, strict if diverges else None)
-            if passed_over and wanted is not None:
-                words = narration.passed_over(spec, node, wanted, rule.policy)
+            if passed_over and chosen is not None:
+                words = narration.passed_over(spec, node, chosen, rule.policy)
             yield replace(frame, stage=Stage.JUDGE, words=words, marks=tuple(marks), judged=node, diverges=diverges)
             row = node + 1 if keeps else row
 
@@ -245,7 +236,6 @@ def _mark(round_: Round, node: int, keeps: bool) -> Mark:
 
 
 def _decides_otherwise(strict: Decision, ours: Decision, node: int, keeps: bool) -> bool:
-    """True where the strict end, which agreed so far, keeps the node and we do not, or the other way round; and where
-    both stop here but write different tokens."""
+    """True if the strict end decides differently about the node, or stops here too with a different token."""
     stops_too = strict.row == ours.row and strict.emitted != ours.emitted and not keeps
     return keeps != (node in strict.kept) or stops_too

@@ -1,7 +1,6 @@
-"""The steps of a run in plain sentences. Knows records and rules; knows no frames and no browser.
+"""The steps of a run in plain sentences.
 
-A token is data and never part of a sentence's text: it stands beside it as `Quoted`, and whoever shows the sentence
-puts it in quotation marks and escapes it.
+Tokens are data: a sentence refers to one by a `Quoted` part, and the display code quotes and escapes it.
 """
 
 from __future__ import annotations
@@ -23,21 +22,20 @@ class Quoted:
     """A token in a sentence."""
 
     token: int
-    """Its id."""
 
 
 Words: TypeAlias = tuple[str | Quoted, ...]
-"""A sentence in its parts, in order."""
+"""The parts of a sentence, in order."""
 
 
 def start(run: Run, both: bool) -> Words:
-    """Before the first round; the target's cache may be the only one."""
+    """Return the sentence before the first round; `both` is False if only the target has a cache."""
     prompt, hold = counted(len(run.prompt_ids), "token"), "Both caches hold" if both else "The target's cache holds"
     return (f"The prompt has {prompt}. {hold} all but the last one. Press Play, or → for one step.",)
 
 
 def draft(index: int, speculation: Speculation, *, looked_up: bool) -> Words:
-    """The drafter's turn."""
+    """Return the sentence for a draft."""
     drafted, depth = len(speculation), int(speculation.depths.max(initial=0))
     if speculation.is_tree:
         tree = f"a tree of {counted(drafted, 'token')}, {number(depth)} deep"
@@ -47,7 +45,7 @@ def draft(index: int, speculation: Speculation, *, looked_up: bool) -> Words:
 
 
 def verify(index: int, drafted: int) -> Words:
-    """The target's turn."""
+    """Return the sentence for the target's pass."""
     if not drafted:
         return (f"Round {number(index + 1)}: there is no room for a draft, so the target scores the last token alone.",)
     return (
@@ -57,7 +55,7 @@ def verify(index: int, drafted: int) -> Words:
 
 
 def judge(run: Run, rule: Rule, round_: Round, node: int, kept: bool, strict: Decision | None) -> Words:
-    """The rule's decision on a node; `strict` is what the strict end decides, where it is something else."""
+    """Return the sentence for a decision on a node; `strict` is the strict end's decision if it differs."""
     spec, token = round_.speculation, Quoted(int(round_.speculation.tokens[node]))
     row = int(spec.judging_rows[node])
     relaxed = kept and not round_.verdicts.keep_strict[node]
@@ -75,7 +73,7 @@ _PREFERS = {
 
 
 def passed_over(spec: Speculation, node: int, wanted: int, policy: Policy) -> Words:
-    """A node that the rule keeps, and a sibling that is gone on with instead."""
+    """Return the sentence for a node that the rule accepts when a sibling is chosen instead."""
     token, other = (Quoted(int(spec.tokens[each])) for each in (node, wanted))
     return (token, " would be kept as well, but the text goes on with ", other, f": of siblings {_PREFERS[policy]}.")
 
@@ -83,16 +81,18 @@ def passed_over(spec: Speculation, node: int, wanted: int, policy: Policy) -> Wo
 def _why(run: Run, rule: Rule, spec: Speculation, node: int, kept: bool) -> Words:
     row, rank = int(spec.judging_rows[node]), int(spec.ranks[node])
     best = Quoted(int(spec.top_ids[row, 0]))
-    if run.settings.temperature == 0 or rule.on_rejection is Emission.ARGMAX:  # at any temperature by rank
+    if (
+        run.settings.temperature == 0 or rule.on_rejection is Emission.ARGMAX
+    ):  # these rules go by rank at any temperature
         if rank == 1:
             return (" is the target's own choice" + (": kept." if kept else ", yet it is rejected."),)
         place = f" is only the target's {_ordinal(rank)} choice, and its first is "
         return (place, best, ": kept." if kept else ": rejected.")
     p, q = float(spec.p[node]), float(spec.q[node])
     chances = f": the target gives it p = {number(p)}"
-    if rule.on_rejection is Emission.SAMPLE:  # which decides, and no coin
-        own = Quoted(int(spec.emissions[row, Emission.SAMPLE]))
-        return (f"{chances}, and the target's own sample is ", own, ": kept." if kept else ": rejected.")
+    if rule.on_rejection is Emission.SAMPLE:  # the sample decides, without a coin
+        sample = Quoted(int(spec.emissions[row, Emission.SAMPLE]))
+        return (f"{chances}, and the target's own sample is ", sample, ": kept." if kept else ": rejected.")
     if spec.sampled:
         chances += f", the drafter gave it q = {number(q)}"
         if spec.is_drawn_tree and rule.chances:
@@ -101,7 +101,7 @@ def _why(run: Run, rule: Rule, spec: Speculation, node: int, kept: bool) -> Word
             verdict = "Kept with a token that was drafted after it." if later else "Kept." if kept else "Rejected."
             return (f"{chances}; its chance here is {number(chance)}, u = {number(spec.coins[node])}. {verdict}",)
         if spec.is_drawn_tree and spec.siblings[node]:
-            if rule.on_rejection is Emission.LOWERED:  # which takes them out of p, and leaves q
+            if rule.on_rejection is Emission.LOWERED:  # removes the siblings from p but not from q
                 p /= max(float(left_of_p(spec)[node]), p, 1e-12)
             else:
                 p, q = float(spec.p_left[node]), float(spec.q_left[node])
@@ -111,20 +111,20 @@ def _why(run: Run, rule: Rule, spec: Speculation, node: int, kept: bool) -> Word
 
 
 def _why_relaxed(run: Run, rule: Rule, spec: Speculation, row: int) -> Words:
-    own = rule.on_rejection is Emission.SAMPLE and run.settings.temperature > 0
-    best = Quoted(int(spec.emissions[row, Emission.SAMPLE] if own else spec.top_ids[row, 0]))
-    assert rule.dial is not None and run.settings.dial is not None  # nothing is relaxed without one
+    by_sample = rule.on_rejection is Emission.SAMPLE and run.settings.temperature > 0
+    best = Quoted(int(spec.emissions[row, Emission.SAMPLE] if by_sample else spec.top_ids[row, 0]))
+    assert rule.dial is not None and run.settings.dial is not None  # relaxing needs a dial
     at = setting(rule.dial.symbol, run.settings.dial)
     if rule.dial == THETA:
         ratio = number(float(spec.ratio[row]))
         return (f" is not what strict verification keeps; {rule.title} keeps it, for z2/z1 = {ratio} is above {at}.",)
     relaxed = f"), but {rule.title} keeps it at {at}."
-    which = "own sample" if own else "best"
+    which = "own sample" if by_sample else "best"
     return (f" is not what strict verification keeps (the target's {which} is ", best, relaxed)
 
 
 def _instead(spec: Speculation, row: int, kept: bool, strict: Decision | None) -> Words:
-    """Where strict and relaxed diverge."""
+    """Return the strict decision if it differs."""
     if strict is None:
         return ()
     if not kept and strict.row != row:
@@ -135,8 +135,11 @@ def _instead(spec: Speculation, row: int, kept: bool, strict: Decision | None) -
 
 
 def roll_back(round_: Round, both: bool | None) -> Words:
-    """What is thrown away; from `both` caches, or from the target's alone: a drafter never reads its last guess, and
-    has no cache where it is None."""
+    """Return the sentence for a rollback.
+
+    `both` is False if only the target's cache shrinks, because the drafter never reads its last guess, and None if the
+    drafter has no cache.
+    """
     lost, rejected = round_.rolled_back, Outcome.REJECTED in round_.outcomes
     shrinks = "the target's cache shrinks"
     after = lost - rejected
@@ -146,7 +149,7 @@ def roll_back(round_: Round, both: bool | None) -> Words:
             f"{'is' if lost == 1 else 'are'} discarded, and {'both caches shrink' if both else shrinks}.",
         )
     node = round_.outcomes.index(Outcome.REJECTED)
-    rest = (
+    verdict = (
         f" is rejected, and the {'one' if after == 1 else number(after)} drafted after it discarded"
         if after
         else " is rejected"
@@ -158,11 +161,14 @@ def roll_back(round_: Round, both: bool | None) -> Words:
         tail = "From there on both caches drop what they held."
     else:
         tail = f"The target's cache drops {them}; the drafter's did not hold {them} yet."
-    return ("Roll back: ", Quoted(int(round_.speculation.tokens[node])), f"{rest}. {tail}")
+    return ("Roll back: ", Quoted(int(round_.speculation.tokens[node])), f"{verdict}. {tail}")
 
 
 def tree_rolled_back(round_: Round, again: int) -> Words:
-    """What is off the path of a tree; `again` of the path's own tokens left the target's cache with it."""
+    """Return the sentence for the nodes off a tree's path.
+
+    `again` is the number of tokens on the path that left the target's cache too.
+    """
     one = round_.rolled_back == 1
     off = f"the {'one token' if one else f'{number(round_.rolled_back)} tokens'} off its path {'is' if one else 'are'}"
     cache = "The target's cache keeps the path."
@@ -176,25 +182,25 @@ def tree_rolled_back(round_: Round, again: int) -> Words:
 
 
 def commit(round_: Round) -> Words:
-    """What joins the text."""
+    """Return the sentence for the tokens that join the text."""
     kept, total = counted(round_.kept, "drafted token"), counted(len(round_.token_ids), "token")
     passes = f"{total} for one target pass."
     if round_.emission is None:
         return (f"{kept} {'is' if round_.kept == 1 else 'are'} appended to the text, which ends here: {passes}",)
-    own = Quoted(round_.token_ids[-1])
+    emitted = Quoted(round_.token_ids[-1])
     if round_.emission is Outcome.CORRECTED:
         first = f"{kept} and the target's own " if round_.kept else "Only the target's own "
-        return (first, own, f" {'are' if round_.kept else 'is'} appended to the text: {passes}")
+        return (first, emitted, f" {'are' if round_.kept else 'is'} appended to the text: {passes}")
     if not len(round_.speculation):
-        return ("The target writes ", own, f": {passes}")
+        return ("The target writes ", emitted, f": {passes}")
     if round_.speculation.is_tree:
         path = f"A whole path of {counted(round_.kept, 'token')} is kept"
-        return (f"{path}, and the target's pass yields a bonus token, ", own, f": {passes}")
-    return (f"All {number(round_.kept)} are kept, and the target's pass yields a bonus token, ", own, f": {passes}")
+        return (f"{path}, and the target's pass yields a bonus token, ", emitted, f": {passes}")
+    return (f"All {number(round_.kept)} are kept, and the target's pass yields a bonus token, ", emitted, f": {passes}")
 
 
 def end(run: Run, shown: int, written: int) -> Words:
-    """After the last round shown."""
+    """Return the sentence after the last displayed round."""
     passes = f"{number(shown)} {'pass' if shown == 1 else 'passes'}"
     if shown < len(run.rounds):
         return (f"The playback stops here, and the run goes on: {counted(written, 'token')} in {passes} so far.",)
