@@ -1,4 +1,1 @@
-"""What the commands of `mars-viz` that decode share, and those that fill a file of their own.
-
-Knows argparse and terminals, as `cli` does; the model libraries are loaded only when something is decoded.
-"""
+"""Commands of `mars-viz` that decode, and other large ones. Model libraries are imported only when decoding."""

@@ -1,4 +1,4 @@
-"""`mars-viz map`: decode a prompt, map its dial, save both as one run, and say what the dial makes of it."""
+"""`mars-viz map`: decode a prompt, map its dial, save both as one run, and print the texts by dial value."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from mars_viz.terminal import printable, say
 from mars_viz.words import counted, number, setting
 
 WIDTH = 48
-"""Characters of a text that a line of the table shows."""
+"""Characters of text per table row."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `record`, and those for what is mapped and for how long."""
+    """Add the options of `record`, and those for the mapped range and budget."""
     decoding.arguments(parser)
     default = Budget()
     decoding.over_argument(parser, "mapped")
@@ -50,28 +50,28 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Refuse what can be refused before the models are loaded; then decode, map, save and tell."""
-    wish = decoding.wish(options)
-    settings, span = mapping_wished(wish.settings, options)
-    wish = replace(wish, settings=settings)
+    """Check all options before loading the models; then decode, map, save and print."""
+    request = decoding.wish(options)
+    settings, span = mapping_wished(request.settings, options)
+    request = replace(request, settings=settings)
     budget = Budget(options.budget_branches, options.budget_passes, options.budget_seconds)
     pair = decoding.opened_backend(options)
-    alone = decoding.decoded(pair, wish, options)
+    alone = decoding.decoded(pair, request, options)
     from mars_viz.record_map import Mapping
 
-    how = {"chat": options.chat, "history": wish.history, "title": options.title, "budget": budget}
-    mapping = Mapping(pair, wish.prompt, wish.settings, span, run=alone, **how)
+    how = {"chat": options.chat, "history": request.history, "title": options.title, "budget": budget}
+    mapping = Mapping(pair, request.prompt, request.settings, span, run=alone, **how)
     with decoding.progress_bar()(desc="Mapping", unit=" passes") as bar:
         for progress in mapping:
             bar.update(progress.passes - bar.n)
             bar.set_postfix_str(f"{progress.open} branches open, {progress.exact:.0%} exact")
-    made = mapped(alone, mapping.map())
-    path = save_run(made, options.out)
-    _tell(made, path, options.json)
+    with_map = mapped(alone, mapping.map())
+    path = save_run(with_map, options.out)
+    _print(with_map, path, options.json)
 
 
 def mapping_wished(settings: Settings, options: argparse.Namespace) -> tuple[Settings, Span]:
-    """The settings to decode and map with, and what is mapped. Raises BadInput where that cannot be done."""
+    """Return the settings to decode with and the span to map. Raises BadInput if it cannot be mapped."""
     if options.over == OVER_DIAL:
         return settings, span_wished(settings, options)
     lengths = _block_lengths(options.gammas, settings.gamma)
@@ -83,13 +83,13 @@ def mapping_wished(settings: Settings, options: argparse.Namespace) -> tuple[Set
 
 
 def span_wished(settings: Settings, options: argparse.Namespace) -> Span:
-    """What is to be mapped. Raises BadInput where that cannot be done, or where the run would not lie on the map."""
+    """Return the span to map. Raises BadInput if it cannot be mapped, or if the run would be outside the map."""
     rule = rule_named(settings.rule)
     span = span_of(rule, options.low, options.high, _block_lengths(options.gammas, settings.gamma))
     if max(span.gammas) > settings.gamma:
-        asked, by = settings.draft_of(max(span.gammas)), "--tree" if settings.drafts_trees else "--gamma"
-        raise SettingError(f"{asked} is to be mapped, but {by} drafts only {settings.gamma} tokens.")
-    assert rule.dial is not None  # or there would be no span
+        length, by = settings.draft_of(max(span.gammas)), "--tree" if settings.drafts_trees else "--gamma"
+        raise SettingError(f"{length} is to be mapped, but {by} drafts only {settings.gamma} tokens.")
+    assert rule.dial is not None  # guaranteed by span_of
     dial = rule.dial.checked(settings.dial)
     if not span.low <= dial <= span.high:
         at = setting(rule.dial.symbol, dial)
@@ -110,7 +110,7 @@ def _block_lengths(wanted: str | None, gamma: int) -> tuple[int, ...]:
         raise SettingError(f"--gammas is {wanted!r}; give whole numbers such as 1,2,6, or all.") from error
 
 
-def _tell(made: Run, path: Path, as_json: bool) -> None:
+def _print(made: Run, path: Path, as_json: bool) -> None:
     dial_map = made.dial_map or made.controller_map
     assert dial_map is not None
     if as_json:
@@ -123,7 +123,7 @@ def _tell(made: Run, path: Path, as_json: bool) -> None:
 
 
 def map_facts(made: DialMap) -> dict[str, Any]:
-    """All that is told of a map in JSON."""
+    """Return the JSON fields of a map."""
     return {
         "over": made.span.over or OVER_DIAL,
         "low": made.span.low,
@@ -157,25 +157,25 @@ def map_facts(made: DialMap) -> dict[str, Any]:
 
 
 def strictest(made: DialMap, gamma: int) -> Segment:
-    """The segment at the map's end towards the rule's strict one, or of a controller where most is drafted."""
+    """Return the segment at the rule's strict end of the map, or at a controller's longest drafts."""
     return made.segment(made.reference, gamma)
 
 
 def differs_at(segment: Segment, other: Segment) -> int | None:
-    """The first token of the segment's text that the other has not there; None where what is known of both agrees."""
+    """Return the index of the first token that differs; None if the known parts of both texts agree."""
     first = first_difference(segment.token_ids, other.token_ids)
     shorter = min(len(segment.token_ids), len(other.token_ids))
-    known = segment.complete and other.complete
-    return first if known or first is None or first < shorter else None
+    both_complete = segment.complete and other.complete
+    return first if both_complete or first is None or first < shorter else None
 
 
 def _map_sentence(made: DialMap) -> str:
     span, controller = made.span, made.span.controller
     ends = f"{setting(made.dial.symbol, span.low)} to {number(span.high)}"
     ends = ends if controller is None else f"{ends} of {controller.title}"
-    known = "exact everywhere" if made.complete else "cut short, so not exact everywhere"
+    exactness = "exact everywhere" if made.complete else "cut short, so not exact everywhere"
     steps = counted(made.passes, "batched round")
-    return f"Map from {ends}: {known}; {steps} beyond the run's own, {number(made.seconds)} s."
+    return f"Map from {ends}: {exactness}; {steps} beyond the run's own, {number(made.seconds)} s."
 
 
 def _table(made: DialMap, gamma: int) -> Iterator[str]:
@@ -194,7 +194,7 @@ def _table(made: DialMap, gamma: int) -> Iterator[str]:
 
 
 def _difference(frame: Run, segment: Segment, reference: Segment) -> str:
-    """Where the segment's text parts from the strictest, and its words from there."""
+    """Return where the segment's text differs from the strictest, and the words from there."""
     place = differs_at(segment, reference)
     cut = "" if segment.complete else " (cut short)"
     if place is None:

@@ -1,7 +1,4 @@
-"""`mars-viz eval`: lm-evaluation-harness's own command line, with MARS Viz among its models.
-
-Knows that command line's entry; what its options mean is the harness's business.
-"""
+"""`mars-viz eval`: the command line of lm-evaluation-harness, with MARS Viz among its models."""
 
 from __future__ import annotations
 
@@ -15,18 +12,18 @@ from mars_viz.prompts import harness
 from mars_viz.terminal import Shown, raw
 
 MODEL = "mars-viz"
-"""What the harness calls this package's decoding."""
+"""The harness's name for this package's decoding."""
 NO_PREFIX = "\0"
-"""Begins no argument: every one is the harness's, --help too."""
+"""An option prefix that no argument starts with, so that all are passed on, --help too."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Take all that follows as it is."""
+    """Add a catch-all for the harness's arguments."""
     parser.add_argument("arguments", nargs="*")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Hand the arguments on. Raises BadInput where the harness is not installed, and for what it refuses."""
+    """Pass the arguments on. Raises BadInput if the harness is not installed or refuses them."""
     if not harness.installed():
         raise ModelError(f"mars-viz eval needs lm-evaluation-harness, which is not installed. {harness.REMEDY}")
     given = list(options.arguments)
@@ -47,20 +44,20 @@ _HELP = "See mars-viz eval --help."
 
 
 def _evaluate() -> None:
-    """As the command `lm_eval` does; its progress bars return to their line's start."""
+    """Run as the command `lm_eval`, and allow carriage returns for its progress bars."""
     from lm_eval._cli import HarnessCLI
     from lm_eval.utils import setup_logging
 
-    command, said = HarnessCLI(), io.StringIO()
+    command, messages = HarnessCLI(), io.StringIO()
     try:
-        with redirect_stderr(said):
-            asked = command.parse_args()
+        with redirect_stderr(messages):
+            parsed = command.parse_args()
     except SystemExit as stop:
         if not stop.code:
             raise
-        raise SettingError(f"{said.getvalue().strip().splitlines()[-1]}. {_HELP}") from stop
+        raise SettingError(f"{messages.getvalue().strip().splitlines()[-1]}. {_HELP}") from stop
     import mars_viz.harness_model  # noqa: F401  (registers the model)
 
     with redirect_stderr(Shown(raw(sys.stderr), but="\n\t\r")):
         setup_logging()
-        command.execute(asked)
+        command.execute(parsed)

@@ -1,7 +1,4 @@
-"""`mars-viz sweep --grid k=1,2,5`: every variant of a rule swept, each into a folder of its own.
-
-Knows argparse and terminals; sweeping, tables and files are done beside it.
-"""
+"""`mars-viz sweep --grid k=1,2,5`: sweep every variant of a rule, each into a folder of its own."""
 
 from __future__ import annotations
 
@@ -48,15 +45,15 @@ if TYPE_CHECKING:
 
 
 def swept(sweep: SweepLoop | GridSweep, title: str, where: str) -> None:
-    """Sweep to the end with a bar on standard error; an interruption says what is kept `where`."""
+    """Sweep with a progress bar on standard error. An interruption prints the number of prompts kept `where` and exits."""
     now, bars = sweep.progress, decoding.progress_bar()
     try:
         with bars(desc=title, total=now.prompts, initial=now.finished, unit=" prompts") as bar:
             for progress in sweep:
                 bar.update(progress.finished - bar.n)
                 workers = "+".join(map(str, progress.workers))
-                said = {"failed": progress.failed or "", "workers": workers}
-                if shown := {name: value for name, value in said.items() if value}:
+                fields = {"failed": progress.failed or "", "workers": workers}
+                if shown := {name: value for name, value in fields.items() if value}:
                     bar.set_postfix(shown, refresh=False)
     except KeyboardInterrupt:
         kept = counted(sweep.progress.finished, "finished prompt")
@@ -65,15 +62,14 @@ def swept(sweep: SweepLoop | GridSweep, title: str, where: str) -> None:
 
 
 def terms_of(options: argparse.Namespace) -> Terms:
-    """What --loss, --confidence and --intervals say. Raises SettingError for numbers that are none."""
+    """Return the terms of --loss, --confidence and --intervals. Raises SettingError for invalid numbers."""
     if not 0 < options.confidence < 1:
         raise SettingError("--confidence must be at least 0.5 and below 1.")
     return Terms(options.loss, Bootstrap(options.confidence, METHODS[options.intervals]))
 
 
 def next_step(found: Recommendation, options: argparse.Namespace, folder: Path, turns: Turns) -> str:
-    """How many prompts a test of the next looser setting needs, and how the command adds them to the sweep in this
-    folder; empty where none do."""
+    """Return how many prompts a test of the next looser setting needs, and the command to add them; may be empty."""
     needed = found.prompts_needed
     if needed is None:
         return ""
@@ -82,7 +78,7 @@ def next_step(found: Recommendation, options: argparse.Namespace, folder: Path, 
     else:
         try:
             graded = _graded(options, folder, turns)
-        except BadInput:  # lines beyond those that were swept
+        except BadInput:  # bad lines beyond the swept ones
             return found.next_step
         if graded[-1] < needed:
             return f"{found.next_step} {options.task or options.set} has {graded[-1]} that are graded.".lstrip()
@@ -91,14 +87,13 @@ def next_step(found: Recommendation, options: argparse.Namespace, folder: Path, 
 
 
 def _graded(options: argparse.Namespace, folder: Path, turns: Turns) -> list[int]:
-    """Graded prompts of the file up to each, in the order in which the sweep takes them, conversations as one; of a
-    task up to each of its documents."""
+    """Return the cumulative number of graded prompts in sweep order; a conversation counts once."""
     if options.task is not None:
         return list(range(1, len(harness_task.loaded(options).prompts) + 1))
-    whole = load_prompts(options.set, grader=options.grader, skip_bad=options.skip_bad, turns=turns)
-    whole = store.in_begun_order(folder, whole)
+    prompts = load_prompts(options.set, grader=options.grader, skip_bad=options.skip_bad, turns=turns)
+    prompts = store.in_begun_order(folder, prompts)
     lines: dict[str, bool] = {}
-    for item in whole.items:
+    for item in prompts.items:
         lines[item.unit] = lines.get(item.unit, False) or item.graded
     return list(accumulate(lines.values()))
 
@@ -117,13 +112,13 @@ def argument(parser: argparse.ArgumentParser) -> None:
 
 
 def checked(options: argparse.Namespace) -> Grid | None:
-    """The grid that is asked for; None for none. Raises BadInput for what is none, and where a folder is in the way."""
+    """Return the requested grid, or None. Raises BadInput for an invalid one or an occupied folder."""
     if options.grid is None:
         return None
     control, out = control_named(options.controller), Path(options.out)
     if control is not None and ":" in options.controller:
-        said = f"leave :{options.controller.partition(':')[2]} out of --controller"
-        raise SettingError(f"The grid says the controller's thresholds, and so does its name; {said}.")
+        remedy = f"leave :{options.controller.partition(':')[2]} out of --controller"
+        raise SettingError(f"The grid says the controller's thresholds, and so does its name; {remedy}.")
     grid = grid_of(rule_named(options.rule), options.grid, None if control is None else control.controller)
     if options.wall_clock:
         one = f"--rule {grid.rules[-1].name} --out {grid.folders(out)[-1]} --resume"
@@ -144,12 +139,12 @@ def checked(options: argparse.Namespace) -> Grid | None:
 
 
 def begun(grid: Grid | None, out: Path) -> list[Path]:
-    """The folders that hold a sweep already: of a grid below `out`, of one sweep `out` itself."""
+    """Return the folders that already contain a sweep: below `out` for a grid, otherwise `out` itself."""
     return [folder for folder in ((out,) if grid is None else grid.folders(out)) if store.holds_sweep(folder)]
 
 
 def gone_on_with(options: argparse.Namespace, grid: Grid | None) -> Plan | None:
-    """What was begun and is to be gone on with; of a grid its first sweep. None where all is new. Raises BadInput."""
+    """Return the plan to resume, for a grid that of its first sweep; None for a new sweep. Raises BadInput."""
     there = begun(grid, Path(options.out)) if options.resume else []
     return store.open_store(there[0]).plan if there else None
 
@@ -158,8 +153,11 @@ _ON_THE_CPU = re.compile(r", \d+ threads?$")
 
 
 def dtype_of(plan: Plan | None) -> str:
-    """What `auto` is for the models of a sweep that is gone on with: on the CPU it depends on the processor and on what
-    auto took when the sweep was begun. Elsewhere it is what each model is stored in, which may be two dtypes."""
+    """Return the dtype that `auto` means for a resumed sweep.
+
+    On the CPU, it is the recorded dtype, because auto depends on the processor. Elsewhere auto is each model's stored
+    dtype.
+    """
     if plan is None or not _ON_THE_CPU.search(plan.provenance.device):
         return "auto"
     return plan.provenance.dtype or "auto"
@@ -172,7 +170,7 @@ def run(
     span: Span,
     prompts: PromptSet,
 ) -> None:
-    """Sweep, and say what came of it."""
+    """Sweep and print the results."""
     pair = decoding.opened_backend(options, dtype_of(gone_on_with(options, grid)))
     sweep = _begun(options, pair, grid, settings, span, prompts)
     for each in sweep.too_long:
@@ -192,7 +190,7 @@ def run(
         about = {"recommendation": best.found, "checks": checks, "beside": others, "terms": terms}
         write_evidence(options.evidence, best.result, dial=dial, **about)
     table = None if len(variants) == 1 else grid_table(variants, dial_grid(best.result, dial))
-    _tell(table, best, dial, options)
+    _print(table, best, dial, options)
 
 
 def _begun(
@@ -203,7 +201,7 @@ def _begun(
     return sweep_grid(pair, prompts, each, grid.folders(Path(options.out)), span, **how)
 
 
-def _tell(table: GridTable | None, best: Advised, dial: float, options: argparse.Namespace) -> None:
+def _print(table: GridTable | None, best: Advised, dial: float, options: argparse.Namespace) -> None:
     if options.json:
         print(json_of(_facts(table, best, dial, terms_of(options))))
         return
@@ -212,21 +210,21 @@ def _tell(table: GridTable | None, best: Advised, dial: float, options: argparse
     if table is not None:
         for each in _tables(table, dial):
             say("", *each.split("\n"))
-    said = "No recommendation: no prompt of the set is graded."
-    said = said if best.found is None else f"{best.found.sentence} {terms.safe}"
-    say("", f"{best.result.plan.rule.title}: {said}")
+    advice = "No recommendation: no prompt of the set is graded."
+    advice = advice if best.found is None else f"{best.found.sentence} {terms.safe}"
+    say("", f"{best.result.plan.rule.title}: {advice}")
     if best.found is not None and (more := next_step(best.found, options, best.result.folder, best.result.plan.turns)):
         say(more)
     say("", f"Results below {options.out}" + (f", evidence in {options.evidence}." if options.evidence else "."))
 
 
 def _tables(table: GridTable, dial: float) -> list[str]:
-    """A table a figure: rows are variants, columns dial values; estimates alone, which fit a terminal."""
-    whole = table.dials.tolist()
-    shown = few_dials(whole, (dial,))
+    """Return one table per figure: rows are variants, columns dial values; estimates only, to fit a terminal."""
+    dials = table.dials.tolist()
+    shown = few_dials(dials, (dial,))
     few = replace(table, dials=np.array(shown))
     symbol = table.setting.symbol
-    found = []
+    tables = []
     for name in (each for each in _SHOWN if each in table.titles):
         heads = f"{table.titles[name]:<44}" + "".join(f"{f'{table.symbol} = {exactly(at)}':>14}" for at in shown)
         lines = [heads]
@@ -234,8 +232,8 @@ def _tables(table: GridTable, dial: float) -> list[str]:
             estimates = few.band(place, name).estimate.tolist()
             cells = [alone(name, estimate) for estimate in estimates]
             lines.append(f"{f'{symbol} = {exactly(value)}':<44}" + "".join(f"{text:>14}" for text in cells))
-        found.append("\n".join(lines))
-    return [*found, *filter(None, [left_out(table.symbol, whole, dial)])]
+        tables.append("\n".join(lines))
+    return [*tables, *filter(None, [left_out(table.symbol, dials, dial)])]
 
 
 def _facts(table: GridTable | None, best: Advised, dial: float, terms: Terms) -> dict[str, Any]:

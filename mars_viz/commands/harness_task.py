@@ -1,7 +1,4 @@
-"""`mars-viz sweep --task`: a task of lm-evaluation-harness in place of a prompt set.
-
-Knows argparse and what the task refuses; loading and grading are done by `prompts`.
-"""
+"""`mars-viz sweep --task`: a task of lm-evaluation-harness in place of a prompt set."""
 
 from __future__ import annotations
 
@@ -12,14 +9,14 @@ from mars_viz.errors import SettingError
 from mars_viz.prompts import HarnessTask, load_task
 from mars_viz.run import Settings
 
-_OWN = {
+_REPLACED = {
     "set": "prompts",
     "grader": "grading",
     "turns": "prompts",
     "skip_bad": "prompts",
     "stop": "stop strings",
 }
-"""Options of a prompt set, and what a task has in their place."""
+"""Options of a prompt set, and the part of a task that replaces each."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +38,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Raise BadInput for options that do not go together."""
+    """Raise BadInput for options that conflict."""
     if options.task is None:
         for name in ("fewshot", "metric"):
             if getattr(options, name) is not None:
@@ -49,22 +46,21 @@ def check(options: argparse.Namespace) -> None:
                     f"--{name} is for a task of lm-evaluation-harness. Name one (--task), or leave it out."
                 )
         return
-    for name, what in _OWN.items():
+    for name, what in _REPLACED.items():
         if getattr(options, name):
             raise SettingError(f"A task has {what} of its own. Leave --{name.replace('_', '-')} or --task out.")
 
 
 def task_of(options: argparse.Namespace, settings: Settings) -> HarnessTask | None:
-    """The task that is asked for, and a word on what is decoded otherwise than it says; None for none. Raises
-    BadInput as `load_task`."""
+    """Return the requested task or None, and note if decoding deviates from it. Raises BadInput as `load_task`."""
     if options.task is None:
         return None
     task = loaded(options, options.limit)
-    if said := task.remark(settings):
-        note(said)
+    if remark := task.remark(settings):
+        note(remark)
     return task
 
 
 def loaded(options: argparse.Namespace, limit: int | None = None) -> HarnessTask:
-    """The first so many of the task's prompts. Raises BadInput as `load_task`."""
+    """Return the task with its first `limit` prompts. Raises BadInput as `load_task`."""
     return load_task(options.task, fewshot=options.fewshot, metric=options.metric, limit=limit)

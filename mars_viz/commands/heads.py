@@ -1,4 +1,4 @@
-"""`mars-viz heads`: why an EAGLE-3 head is accepted less than hoped."""
+"""`mars-viz heads`: diagnose low acceptance of an EAGLE-3 head."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Check it and say what was found. Raises BadInput."""
+    """Check the head and print the findings. Raises BadInput."""
     prompts = prompt_sets.first_turns(options)
     options.drafter = "eagle3" if options.head is None else f"eagle3:{options.head}"
     backend = opened_backend(options)
@@ -32,29 +32,29 @@ def run(options: argparse.Namespace) -> None:
     ids = [backend.tokenizer.encode(each.prompt, each.history, chat=options.chat) for each in prompts]
     checking = CheckingHead(backend, ids, depth=options.depth, tokens=options.tokens)
     with progress_bar()(desc="Drafting", total=len(prompts), unit=" texts") as bar:
-        for share_done in checking:  # 1 from the last text on, while other layers are tried
+        for share_done in checking:  # stays 1 while other layers are tried
             bar.update(share_done * len(prompts) - bar.n)
     for sentence in backend.notes:
         note(sentence)
-    found = checking.result()
+    check = checking.result()
     if options.json:
-        print(json_of(asdict(found) | {"findings": found.findings}))
+        print(json_of(asdict(check) | {"findings": check.findings}))
         return
-    say(f"{found.head} for {found.target}: {found.drafts} drafts along {found.texts} texts of the target's own.", "")
+    say(f"{check.head} for {check.target}: {check.drafts} drafts along {check.texts} texts of the target's own.", "")
     say("depth   true features               its own states")
-    for each in found.depths:
+    for each in check.depths:
         say(f"{each.depth:>5}   {share(each.true_features):<26}  {share(each.own_states)}")
-    say("", f"Its vocabulary holds {share(found.coverage)} of the target's probability, and the target's best token at")
-    say(f"{share(found.best_held)} of the positions.", "")
-    if found.tried:
+    say("", f"Its vocabulary holds {share(check.coverage)} of the target's probability, and the target's best token at")
+    say(f"{share(check.best_held)} of the positions.", "")
+    if check.tried:
         say("agree at depth 1            tokens kept of a draft   reads (first as it does, then others)")
-        for trial in found.tried:
+        for trial in check.tried:
             kept = f"{trial.accepted.estimate:.2f} ({trial.accepted.low:.2f} to {trial.accepted.high:.2f})"
             say(f"{share(trial.first):<26}  {kept:<22}   {trial.reads}")
         say("")
-    say(*found.findings)
+    say(*check.findings)
 
 
 def share(interval: Interval) -> str:
-    """A share with its interval, in percent."""
+    """Format a share with its interval, in per cent."""
     return f"{interval.estimate:.1%} ({interval.low:.1%} to {interval.high:.1%})"

@@ -1,4 +1,4 @@
-"""`mars-viz import`: what an engine tells of its own speculative decoding, read: counts, rounds, or whole runs."""
+"""`mars-viz import`: read an engine's own records of speculative decoding: counts, rounds, or whole runs."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
 
 BUILTIN = "built-in"
-"""What --target says for the built-in target: without the option none is asked."""
+"""The value of --target for the built-in target; without the option, no target is used."""
 _LARGEST = 200 << 20
-"""Bytes of a file that is read."""
+"""Largest file in bytes."""
 _DIALS = {True: (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98), False: (0.25, 0.5, 1.0, 2.0, 4.0)}
 
 
@@ -63,7 +63,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Read it, and say what it tells. Raises BadInput, before anything is written."""
+    """Read the file and print its contents. Raises BadInput before anything is written."""
     check_tolerance(options.tolerance)
     rule_named(options.rule)
     if options.target not in (None, BUILTIN):
@@ -71,17 +71,17 @@ def run(options: argparse.Namespace) -> None:
     if options.out is not None:
         check_free(options.out)
     drafts = None if options.drafts is None else _text_of(options.drafts)
-    found = read_file(_text_of(options.file), drafts, _words(options))
-    made = _made(found, options)
-    if options.out is None and found.texts and not options.json:
+    engine_file = read_file(_text_of(options.file), drafts, _words(options))
+    runs = _runs(engine_file, options)
+    if options.out is None and engine_file.texts and not options.json:
         note("The runs are not kept; name a new folder for them with --out.")
-    paths = [] if options.out is None else _saved(made, Path(options.out))
-    rows = acceptance_table([each.counts for each in found.requests]) if found.requests else ()
+    paths = [] if options.out is None else _saved(runs, Path(options.out))
+    rows = acceptance_table([each.counts for each in engine_file.requests]) if engine_file.requests else ()
     if options.json:
-        print(json_of(_facts(found, rows, made, paths)))
+        print(json_of(_facts(engine_file, rows, runs, paths)))
         return
-    _tell(found, rows)
-    for each in made:
+    _print(engine_file, rows)
+    for each in runs:
         ties = f"; {counted(each.ties, 'tie')} settled as the engine did" if each.ties else ""
         tau = number(each.run.tau)
         say(f"{each.run.title}: {len(each.run.token_ids)} tokens in {len(each.run.rounds)} rounds, τ = {tau}{ties}.")
@@ -108,7 +108,7 @@ def _target(options: argparse.Namespace) -> str | None:
 
 
 def _words(options: argparse.Namespace) -> Callable[[int], str] | None:
-    """Reads a token by the target's tokenizer, where a model of this machine or of the hub is named."""
+    """Return a function from token to text if a local or hub model is named."""
     if options.target is None or str(options.target).startswith(("http://", "https://")):
         return None
     from mars_viz import demo
@@ -119,8 +119,8 @@ def _words(options: argparse.Namespace) -> Callable[[int], str] | None:
     return lambda token: pieces[token].text
 
 
-def _made(found: EngineFile, options: argparse.Namespace) -> list[ImportedRun]:
-    """The runs that the texts come to."""
+def _runs(found: EngineFile, options: argparse.Namespace) -> list[ImportedRun]:
+    """Build the runs of the file's texts."""
     if not found.texts:
         if options.out is not None:
             raise RunFileError(
@@ -133,27 +133,27 @@ def _made(found: EngineFile, options: argparse.Namespace) -> list[ImportedRun]:
         from mars_viz.speculators.loading import load_backend
 
         backend = load_backend(_target(options), None, device=options.device, dtype=options.dtype)
-    made, total = [], sum(len(each.rounds) for each in found.texts)
+    runs, total = [], sum(len(each.rounds) for each in found.texts)
     with progress_bar()(desc="Reading", total=total, unit=" rounds") as bar:
         for text in found.texts:
             how: dict[str, Any] = {"rule": options.rule, "tolerance": options.tolerance}
-            made.append(import_run(text, backend, tell=lambda _: bar.update(), **how))
-    return made
+            runs.append(import_run(text, backend, tell=lambda _: bar.update(), **how))
+    return runs
 
 
 def _saved(made: Sequence[ImportedRun], out: Path) -> list[Path]:
-    """Of one text in the folder itself, of several in a folder of it each."""
+    """Save one run in the folder itself, several in numbered subfolders."""
     if len(made) == 1:
         return [save_run(made[0].run, out)]
     out.mkdir(parents=True)
     return [save_run(each.run, out / str(number)) for number, each in enumerate(made, 1)]
 
 
-def _tell(found: EngineFile, rows: Sequence[EngineRow]) -> None:
+def _print(found: EngineFile, rows: Sequence[EngineRow]) -> None:
     if found.requests:
         say(found.summary, "")
         for row in rows:
-            _tell_row(row)
+            _print_row(row)
         say("")
     if found.unread:
         say(f"No rounds, so no margins: {found.unread}")
@@ -161,7 +161,7 @@ def _tell(found: EngineFile, rows: Sequence[EngineRow]) -> None:
         say(*_bound_lines(rejection_bound(found.served), found.served))
 
 
-def _tell_row(row: EngineRow) -> None:
+def _print_row(row: EngineRow) -> None:
     length, rate = (
         "not told" if np.isnan(value) else f"{value:.3f}" + _within(within.interval)
         for value, within in ((row.length, row.length_within), (row.rate, row.rate_within))
@@ -174,7 +174,7 @@ def _within(interval: Any) -> str:
 
 
 def _bound_lines(bound: RejectionBound, served: Sequence[ServedRounds]) -> list[str]:
-    """What a threshold could have saved at most, line by line."""
+    """Return the bound on avoidable rejections, line by line."""
     tokens, rounds = sum(len(each.texts) for each in served), sum(each.counts.steps for each in served)
     symbol, above = ("θ", "z2/z1 is above") if bound.by_ratio else ("m", "z1 - z2 is below")
     lines = [
@@ -196,9 +196,13 @@ def _facts(
 ) -> dict[str, Any]:
     bound: dict[str, Any] | None = None
     if found.served:
-        told = rejection_bound(found.served)
-        bound = {"by": "θ" if told.by_ratio else "m", "rejections": told.rejections, "unknown": told.unknown}
-        bound["at_most"] = [{"dial": dial, "rejections": told.at(dial)} for dial in _DIALS[told.by_ratio]]
+        rejected = rejection_bound(found.served)
+        bound = {
+            "by": "θ" if rejected.by_ratio else "m",
+            "rejections": rejected.rejections,
+            "unknown": rejected.unknown,
+        }
+        bound["at_most"] = [{"dial": dial, "rejections": rejected.at(dial)} for dial in _DIALS[rejected.by_ratio]]
     return {
         "requests": [_counts_of(each) for each in found.requests],
         "without_counts": found.without,
@@ -227,7 +231,7 @@ def _counts_of(request: EngineRequest) -> dict[str, Any]:
 
 
 def _rounds_of(served: ServedRounds) -> dict[str, Any]:
-    """A line a token: its round, and how the target's two best logits stand there."""
+    """Return per token its round, and margin and ratio of the target's two best logits."""
     return {
         "name": served.name,
         "model": served.model,

@@ -1,6 +1,6 @@
-"""`mars-viz sweep --ray`: the prompts of a set mapped by workers of a Ray cluster.
+"""`mars-viz sweep --ray`: map the prompts of a set with workers of a Ray cluster.
 
-Knows argparse and what can be refused before a cluster is joined; workers and clusters are `sweep`'s.
+Checks the options before a cluster is joined.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request(options: argparse.Namespace) -> RayRequest | None:
-    """What is asked for; None without --ray. Raises BadInput for what cannot be."""
+    """Return the request for workers, or None without --ray. Raises BadInput for conflicting options."""
     sized = {
         name: getattr(options, f"ray_{name}")
         for name in ("workers", "cpus", "gpus")
@@ -57,7 +57,7 @@ def request(options: argparse.Namespace) -> RayRequest | None:
         if sized:
             raise SettingError(f"--ray-{next(iter(sized))} says how workers on Ray are; add --ray, or leave it out.")
         return None
-    asked = RayRequest(options.ray, **sized)
+    ray_request = RayRequest(options.ray, **sized)
     if options.grid is not None:
         raise SettingError(
             "A grid's variants share what the models answer, in one process. Leave --ray out, or sweep each variant "
@@ -69,15 +69,17 @@ def request(options: argparse.Namespace) -> RayRequest | None:
             "it and with --resume in place of --ray."
         )
     check_ray()
-    return asked
+    return ray_request
 
 
 @contextmanager
 def workers(
     asked: RayRequest | None, options: argparse.Namespace, settings: Settings, begun: str
 ) -> Iterator[WorkerPool | None]:
-    """The workers, ended after, and with them a cluster that was started for them; None where none are asked for.
-    Where the options leave the dtype open it is `begun`. Raises BadInput where they cannot be had."""
+    """Yield the workers, and end them afterwards together with a cluster started for them; None without a request.
+
+    `begun` is the dtype if the options leave it open. Raises BadInput if no workers can be started.
+    """
     if asked is None:
         yield None
         return
@@ -87,7 +89,7 @@ def workers(
 
 
 def tell(progress: SweepProgress) -> None:
-    """How many prompts each worker has mapped, in a sentence, if any has."""
+    """Print how many prompts each worker has mapped, if any."""
     if sum(progress.workers):
         each = " + ".join(map(str, progress.workers))
         note(f"Mapped by {counted(len(progress.workers), 'worker')}: {each} prompts.")

@@ -1,7 +1,4 @@
-"""The options for a prompt set, which all commands that take prompts share.
-
-Knows argparse and terminals; sets are read by `prompts`.
-"""
+"""The options for a prompt set, shared by all commands that take prompts."""
 
 from __future__ import annotations
 
@@ -16,13 +13,13 @@ from mars_viz.prompts import Turns, builtin_prompts, kinds_named, load_prompts
 from mars_viz.sweep.plan import set_notes
 
 BUILTIN = "builtin"
-"""What --set calls the built-in tasks."""
+"""The value of --set for the built-in tasks."""
 OF_EACH_TASK = 5
-"""Built-in prompts of each task for a check, where no limit is given."""
+"""Default number of built-in prompts per task for a check."""
 
 
 def arguments(parser: argparse.ArgumentParser, default: str, limit: str) -> None:
-    """Add the options for a set. The help says which prompts are taken without one, and what the limit does."""
+    """Add the options for a set; `default` and `limit` are parts of the help text."""
     named = parser.add_mutually_exclusive_group()
     named.add_argument(
         "--set",
@@ -37,28 +34,30 @@ def arguments(parser: argparse.ArgumentParser, default: str, limit: str) -> None
 
 
 def check_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for a set of which `first_turns` is taken."""
+    """Add the options for a set for use with `first_turns`."""
     arguments(parser, "stories", f"first N prompts of the set; built-in: N of each task ({OF_EACH_TASK})")
 
 
 def builtin_kinds(named: str | None) -> tuple[Task, ...] | None:
-    """The kinds of built-in tasks that --set names, all without it; None where it names a file. Raises PromptError."""
+    """Return the built-in tasks that --set names, all by default; None if it names a file. Raises PromptError."""
     name, separated, kinds = (named or BUILTIN).partition(":")
     return kinds_named(kinds) if name == BUILTIN and (kinds or not separated) else None
 
 
 def first_turns(options: argparse.Namespace) -> list[EncodedPrompt]:
-    """Return the prompts of the set, of conversations the first turns, and stories without a set. Notes about
-    prompts that are left out go to standard error. Raises BadInput."""
+    """Return the first turns of the set's prompts, or stories without a set. Raises BadInput.
+
+    Notes about skipped prompts go to standard error.
+    """
     if options.limit is not None and options.limit < 1:
         raise SettingError(f"A limit of {options.limit} leaves no prompt; give at least 1.")
     if options.set is None:
         return [EncodedPrompt(story) for story in STORIES[: options.limit]]
     if (kinds := builtin_kinds(options.set)) is not None:
-        found = builtin_prompts(OF_EACH_TASK if options.limit is None else options.limit, kinds=kinds)
+        prompts = builtin_prompts(OF_EACH_TASK if options.limit is None else options.limit, kinds=kinds)
     else:
         how = {"skip_bad": options.skip_bad, "limit": options.limit}
-        found = load_prompts(options.set, grader="none", turns=Turns.FIRST, **how)
-    for sentence in set_notes(found):
+        prompts = load_prompts(options.set, grader="none", turns=Turns.FIRST, **how)
+    for sentence in set_notes(prompts):
         note(sentence)
-    return [EncodedPrompt(item.prompt, item.opening) for item in found.items]
+    return [EncodedPrompt(item.prompt, item.opening) for item in prompts.items]

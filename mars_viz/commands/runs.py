@@ -1,7 +1,4 @@
-"""`mars-viz runs`: the runs that are kept, searched, filtered and sorted, and what is done with one or several of them.
-
-Knows arguments and what is printed; which runs there are, and how they change, is the store's and the list's.
-"""
+"""`mars-viz runs`: list, search, show, rename, tag, delete and restore saved runs."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ _ID = "id of a run, as the list shows it"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the list, and the commands below this one."""
+    """Add the options of the list and the subcommands."""
     _folder_argument(parser, str(default_folders.runs()))
     parser.add_argument("--search", metavar="TEXT", default="", help="words in title, prompt, tags or id")
     parser.add_argument("--rule", default="", help="made by this rule, as `mars-viz rules` lists them")
@@ -78,7 +75,7 @@ def _folder_argument(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """List the runs that are looked for."""
+    """List the runs that match the options."""
     if options.rule:
         rule_named(options.rule)
     query = Query(
@@ -91,31 +88,31 @@ def run(options: argparse.Namespace) -> None:
         tags=tuple(options.tag),
         origin=None if options.origin is None else RunOrigin(options.origin),
     )
-    there = _deleted(options) if options.deleted else _listed(options)
-    listed = found(there, query, Order(options.sort))
+    available = _deleted(options) if options.deleted else _listed(options)
+    listed = found(available, query, Order(options.sort))
     if options.json:
         print(json_of([told(each) for each in listed]))
         return
     for each in listed:
         tags = "".join(f" #{tag}" for tag in each.tags)
         say(f"{each.name}  {each.heading}{tags}", f"    {each.line}")
-    if not there:
+    if not available:
         say("There is no run here yet. Record one: mars-viz record --prompt TEXT --out DIR")
     else:
-        say(f"{number(len(listed))} of {counted(len(there), 'run')}.")
+        say(f"{number(len(listed))} of {counted(len(available), 'run')}.")
 
 
 def told(each: ListedRun) -> dict[str, Any]:
-    """What is said of a run in a list in JSON."""
-    said: dict[str, Any] = {"id": each.name, "origin": each.origin.value, "standing": each.standing.value}
-    said |= {"line": each.line, "error": each.error, "path": None if each.path is None else str(each.path)}
+    """Return the JSON fields of a listed run."""
+    fields: dict[str, Any] = {"id": each.name, "origin": each.origin.value, "standing": each.standing.value}
+    fields |= {"line": each.line, "error": each.error, "path": None if each.path is None else str(each.path)}
     if each.facts is None:
-        return said
-    return said | asdict(each.facts) | {"tau": each.facts.tau}
+        return fields
+    return fields | asdict(each.facts) | {"tau": each.facts.tau}
 
 
 def _listed(options: argparse.Namespace) -> list[ListedRun]:
-    """The runs in the folder, and the samples where the folder is the app's own. Raises BadInput."""
+    """Return the runs in the folder, and the samples if the folder is the default. Raises BadInput."""
     folder = Path(options.folder)
     if folder != default_folders.runs():
         if not folder.is_dir():
@@ -129,20 +126,20 @@ def _deleted(options: argparse.Namespace) -> list[ListedRun]:
 
 
 def _found(options: argparse.Namespace, name: str) -> ListedRun:
-    """The run of that id. Raises BadInput where there is none."""
+    """Return the run with that id. Raises BadInput if there is none."""
     one = next((each for each in _listed(options) if each.name == name), None)
     if one is None:
         raise RunFileError(f"There is no run {name} here. `mars-viz runs` lists their ids.")
     return one
 
 
-def _own(options: argparse.Namespace, names: list[str]) -> RunStore:
-    """The store, in which all of these runs are. Raises BadInput, before anything is changed, where one is not."""
-    known = {each.name: each for each in _listed(options)}
+def _store_of(options: argparse.Namespace, names: list[str]) -> RunStore:
+    """Return the store after checking that it contains all these runs. Raises BadInput before anything changes."""
+    listed = {each.name: each for each in _listed(options)}
     for name in names:
-        if name not in known:
+        if name not in listed:
             raise RunFileError(f"There is no run {name} here. `mars-viz runs` lists their ids. Nothing was changed.")
-        if known[name].origin is RunOrigin.SAMPLE:
+        if listed[name].origin is RunOrigin.SAMPLE:
             raise StorageError(f"{name} {STAYS}")
     return RunStore(options.folder)
 
@@ -164,7 +161,7 @@ def _show(options: argparse.Namespace) -> None:
 
 def _written(value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {said}" for name, said in value.items())
+        return ", ".join(f"{name} {part}" for name, part in value.items())
     return ", ".join(map(repr, value)) if isinstance(value, tuple) else str(value)
 
 
@@ -179,21 +176,21 @@ def _say_again(again: Recipe) -> None:
 
 
 def _title(options: argparse.Namespace) -> None:
-    title = _own(options, [options.id]).rename(options.id, options.title)
+    title = _store_of(options, [options.id]).rename(options.id, options.title)
     say(f"{options.id} is now called “{title}”.")
 
 
 def _tag(options: argparse.Namespace) -> None:
     if not (options.add or options.remove):
         raise StorageError("No tag was given. Name some with --add TAG or --remove TAG.")
-    store = _own(options, options.ids)
+    store = _store_of(options, options.ids)
     for name in options.ids:
         tags = store.tag(name, options.add, options.remove)
         say(f"{name}: {', '.join(tags) or 'no tags'}")
 
 
 def _delete(options: argparse.Namespace) -> None:
-    store = _own(options, options.ids)
+    store = _store_of(options, options.ids)
     for name in dict.fromkeys(options.ids):
         store.delete(name)
         say(f"Deleted {name}. Bring it back: mars-viz runs restore {name}")
@@ -201,9 +198,9 @@ def _delete(options: argparse.Namespace) -> None:
 
 def _restore(options: argparse.Namespace) -> None:
     store = RunStore(options.folder)
-    there = {kept.name for kept in store.deleted()}
+    in_bin = {kept.name for kept in store.deleted()}
     for name in options.ids:
-        if name not in there:
+        if name not in in_bin:
             raise StorageError(f"{name} is not in the bin. `mars-viz runs --deleted` lists it. Nothing was changed.")
     for name in dict.fromkeys(options.ids):
         store.restore(name)

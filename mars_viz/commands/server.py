@@ -1,4 +1,4 @@
-"""`mars-viz server`: whether a served model is the one that it is said to be."""
+"""`mars-viz server`: check whether a served model matches a local one."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Check it and say what was found. Raises BadInput."""
+    """Check the server and print the result. Raises BadInput."""
     address, prompts = server_named(options.server), prompt_sets.first_turns(options)
     if not address:
         raise ModelError(f"{options.server} is no server's address; give one as http://HOST:PORT.")
     if server_named(options.target):
         raise ModelError("A server is held against a model of this machine; name its hub id or folder as --target.")
-    options.drafter = "ngram:n=3"  # which loads nothing
+    options.drafter = "ngram:n=3"  # loads no model
     backend = opened_backend(options)
     from mars_viz.speculators.server_check import CheckingServer
     from mars_viz.speculators.vllm_http import Server
@@ -40,15 +40,15 @@ def run(options: argparse.Namespace) -> None:
     with progress_bar()(desc="Held against it", total=len(prompts), unit=" texts") as bar:
         for _ in checking:
             bar.update()
-    found = checking.result()
+    check = checking.result()
     if options.json:
-        print(json_of(asdict(found) | {"verdict": found.verdict.name.lower(), "sentence": found.sentence}))
+        print(json_of(asdict(check) | {"verdict": check.verdict.name.lower(), "sentence": check.sentence}))
         return
-    away = found.distance
+    away = check.distance
     say(
-        f"{found.server} on vLLM {found.version}, held against {found.reference} in {found.dtype} at {found.tokens} "
-        f"tokens that it wrote in {found.texts} texts.",
+        f"{check.server} on vLLM {check.version}, held against {check.reference} in {check.dtype} at {check.tokens} "
+        f"tokens that it wrote in {check.texts} texts.",
         f"Its logits differ by {away.estimate:.2g} ({away.low:.2g} to {away.high:.2g}) of their spread, a single one "
-        f"by at most {found.furthest:.2g}; another token is best at {share(found.best_differs)} of the positions.",
-        found.sentence,
+        f"by at most {check.furthest:.2g}; another token is best at {share(check.best_differs)} of the positions.",
+        check.sentence,
     )

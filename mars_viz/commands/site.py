@@ -1,4 +1,4 @@
-"""`mars-viz site`: runs as a static site."""
+"""`mars-viz site`: write runs as a static site."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Refuse what can be refused before the work; then read, write and tell. Raises BadInput."""
-    from mars_viz.site import check_site_place, runs_in, write_site  # here: it loads what the pages of the app show
+    """Check the target folder first, then read the runs, write the site and print its size. Raises BadInput."""
+    from mars_viz.site import check_site_place, runs_in, write_site  # imported here: it imports the app's page modules
 
     check_site_place(options.out, force=options.force)
     with tempfile.TemporaryDirectory() as unpacked:

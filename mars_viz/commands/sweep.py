@@ -1,7 +1,4 @@
-"""`mars-viz sweep`: a prompt set in, a folder of results, a table and a recommendation out.
-
-Knows argparse and terminals; sweeping, timing and files are done beside it.
-"""
+"""`mars-viz sweep`: sweep a prompt set into a folder of results, a table and a recommendation."""
 
 from __future__ import annotations
 
@@ -46,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the set, what is swept, for how long, and what is told."""
+    """Add the options for the set, the swept range, timing and output."""
     graders = ", ".join(GRADERS)
     prompt_sets.arguments(
         parser,
@@ -66,7 +63,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     grid.argument(parser)
     decoding.range_arguments(parser)
     decoding.sampling_arguments(parser)
-    parser.set_defaults(max_new_tokens=None)  # a task has a limit of its own
+    parser.set_defaults(max_new_tokens=None)  # a task has its own limit
     decoding.controller_argument(parser)
     decoding.over_argument(parser, "swept")
     decoding.model_arguments(parser)
@@ -106,11 +103,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Refuse what can be refused before the models are loaded; then sweep, and say what came of it."""
-    asked = decoding.settings_of(options, dial=options.dial if options.over == OVER_CONTROLLER else None)
-    check_trees(asked, options.target, options.drafter)
-    check_controller(asked, options.target, options.drafter)
-    settings, span = mapping_of(asked, options.over, options.low, options.high, (asked.gamma,))
+    """Check all options before loading the models; then sweep and print the results."""
+    requested = decoding.settings_of(options, dial=options.dial if options.over == OVER_CONTROLLER else None)
+    check_trees(requested, options.target, options.drafter)
+    check_controller(requested, options.target, options.drafter)
+    settings, span = mapping_of(requested, options.over, options.low, options.high, (requested.gamma,))
     _check(options, span)
     asked_ray = on_ray.request(options)
     variants = grid.checked(options)
@@ -138,32 +135,34 @@ def run(options: argparse.Namespace) -> None:
     if not len(result):
         raise SettingError(f"None of the {result.finished} prompts could be swept. {result.failures[0].reason}")
     terms = terms_of(options)
-    found = advised(result, terms.points, terms.confidence, how=terms.how)
-    told = _told_of(options, asked)
-    dial = chosen_dial(result, found) if told is None else told
+    recommendation = advised(result, terms.points, terms.confidence, how=terms.how)
+    value = _reported_value(options, requested)
+    dial = chosen_dial(result, recommendation) if value is None else value
     timed = None if pair is None or not options.wall_clock else _timed(pair, prompts, result, dial, options)
     checks = _checks(result, timed)
     if options.evidence is not None:
-        write_evidence(options.evidence, result, dial=dial, recommendation=found, checks=checks.found, terms=terms)
-    _tell(result, found, dial, checks.latest(dial), options)
+        write_evidence(
+            options.evidence, result, dial=dial, recommendation=recommendation, checks=checks.found, terms=terms
+        )
+    _print(result, recommendation, dial, checks.latest(dial), options)
 
 
-def _told_of(options: argparse.Namespace, asked: Settings) -> float | None:
-    """The value of what is swept that is to be reported; None for the recommended one."""
+def _reported_value(options: argparse.Namespace, asked: Settings) -> float | None:
+    """Return the dial value or threshold to report; None for the recommended one."""
     if options.over == OVER_DIAL:
         return None if options.dial is None else float(options.dial)
     return None if asked.control is None or ":" not in options.controller else asked.control.threshold
 
 
 def _check(options: argparse.Namespace, span: Span) -> None:
-    """Raise BadInput for what is known to fail."""
+    """Raise BadInput for options that are known to fail."""
     harness_task.check(options)
     terms_of(options)
     if span.controller is not None and options.grid is not None:
         raise SettingError("A grid of thresholds is one over the rule's dial; leave --over or --grid out.")
     if span.controller is None:
         dial = rule_named(options.rule).dial
-        assert dial is not None  # span_of has refused it
+        assert dial is not None  # guaranteed by span_of
         if options.dial is not None and not span.low <= options.dial <= span.high:
             raise SettingError(f"--dial {options.dial:g} is outside what is swept, {span.low:g} to {span.high:g}.")
         if not span.low <= dial.strict <= span.high:
@@ -185,7 +184,7 @@ def _offered(options: argparse.Namespace, variants: Grid | None, swept: PromptSe
     kinds = prompt_sets.builtin_kinds(options.set)
     if kinds is None:
         several = swept is not None and (options.limit or 0) > 0
-        limit = MOST_PROMPTS if several else options.limit  # what a sweep adds is cut off behind what it has
+        limit = MOST_PROMPTS if several else options.limit  # the resumed sweep applies the limit itself
         how = {"grader": options.grader, "skip_bad": options.skip_bad, "limit": limit}
         return load_prompts(options.set, turns=_turns(options, variants), **how)
     if options.turns is not None:
@@ -201,7 +200,7 @@ def _offered(options: argparse.Namespace, variants: Grid | None, swept: PromptSe
 
 
 def _swept(options: argparse.Namespace, variants: Grid | None) -> PromptSet | None:
-    """The prompts of the sweep that is gone on with; None where there is none, or its folder does not hold them."""
+    """Return the prompts of the sweep to resume; None if there is none or its folder lacks them."""
     there = grid.begun(variants, Path(options.out)) if options.resume else []
     with suppress(BadInput):
         return store.open_store(there[0]).prompts() if there else None
@@ -209,7 +208,7 @@ def _swept(options: argparse.Namespace, variants: Grid | None) -> PromptSet | No
 
 
 def _prompts(options: argparse.Namespace, variants: Grid | None, task: HarnessTask | None) -> PromptSet:
-    """The set; of a sweep that is gone on with what was swept, and after it what a larger --limit adds."""
+    """Return the set; for a resumed sweep its prompts, then those that a larger --limit adds."""
     swept = _swept(options, variants)
     offered = _offered(options, variants, swept) if task is None else task.prompts
     offered = offered.with_system(checked_system(options.system, options.chat))
@@ -218,7 +217,7 @@ def _prompts(options: argparse.Namespace, variants: Grid | None, task: HarnessTa
     of_file = task is None and prompt_sets.builtin_kinds(options.set) is None
     try:
         more = swept.with_more(offered)
-    except BadInput:  # another set; what differs is said where the sweep is resumed
+    except BadInput:  # another set; resuming reports the difference
         return offered
     if options.limit is None:
         return more.first(len(swept))
@@ -226,7 +225,7 @@ def _prompts(options: argparse.Namespace, variants: Grid | None, task: HarnessTa
 
 
 def _turns(options: argparse.Namespace, variants: Grid | None) -> Turns:
-    """As asked for; else as what there is to go on with was begun, else all."""
+    """Return --turns, by default those of the resumed sweep, else all."""
     plan = grid.gone_on_with(options, variants)
     if options.turns is not None or plan is None:
         return Turns(options.turns or Turns.ALL)
@@ -250,7 +249,7 @@ def _timed(
 
 
 def _checks(result: SweepResult, timed: TimingCheck | None) -> Checks:
-    """All that were made of this sweep, the new one kept beside it; where the disk refuses, it is told all the same."""
+    """Return all timing checks of this sweep, and save the new one; failures to save are printed as notes."""
     kept = True
     if timed is not None:
         try:
@@ -264,7 +263,7 @@ def _checks(result: SweepResult, timed: TimingCheck | None) -> Checks:
     return checks if timed is None or kept else replace(checks, found=(*checks.found, timed))
 
 
-def _tell(
+def _print(
     result: SweepResult,
     found: Recommendation | None,
     dial: float,
@@ -276,10 +275,10 @@ def _tell(
         return
     terms = terms_of(options)
     say(*summary_lines(result, dial, timed, terms))
-    said = "No recommendation: no prompt of the set is graded."
-    say("", said if found is None else f"{found.sentence} {terms.safe}")
-    if found is not None and (said := next_step(found, options, result.folder, result.plan.turns)):
-        say(said)
+    advice = "No recommendation: no prompt of the set is graded."
+    say("", advice if found is None else f"{found.sentence} {terms.safe}")
+    if found is not None and (advice := next_step(found, options, result.folder, result.plan.turns)):
+        say(advice)
     say("", f"Results in {options.out}" + (f", evidence in {options.evidence}." if options.evidence else "."))
 
 

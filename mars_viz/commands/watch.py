@@ -1,4 +1,4 @@
-"""`mars-viz watch`: what a served engine accepts of its own drafts, and whether it should accept more."""
+"""`mars-viz watch`: measure how many of its own drafts a served engine accepts, and whether it should accept more."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Send the prompts one by one, tell of each as it comes, then of all. Raises BadInput, after what came before."""
+    """Send the prompts one by one and print each result, then the summary. Raises BadInput, after printing the results
+    so far.
+    """
     address, prompts = server_named(options.server), prompt_sets.first_turns(options)
     if not address:
         raise ModelError(f"{options.server} is no server's address; give one as http://HOST:PORT.")
@@ -53,7 +55,7 @@ def run(options: argparse.Namespace) -> None:
     from mars_viz.speculators.vllm_http import SPECULATING, Server
 
     server = Server.at(address, SPECULATING)
-    speculated(server)  # before models are loaded
+    speculated(server)  # fail before models are loaded
     backend = None if options.drafter is None else opened_backend(options)
     how = {"tokens": options.tokens, "gamma": options.gamma, "chat": options.chat}
     watching = WatchingServer(server, backend, prompts, **how)
@@ -68,29 +70,28 @@ def run(options: argparse.Namespace) -> None:
                 sys.stdout.flush()
     except KeyboardInterrupt:
         if came:
-            _tell(watching.result(), options.json)
+            _print(watching.result(), options.json)
         note(f"Interrupted after {came} of {len(watching)} prompts.")
         sys.exit(130)
     except MarsVizError:
         if came:
-            _tell(watching.result(), options.json)
+            _print(watching.result(), options.json)
         raise
-    _tell(watching.result(), options.json)
+    _print(watching.result(), options.json)
 
 
 def lines_of(watched: WatchedPrompt, asked: int) -> list[str]:
-    """One prompt: what the server accepted in each round, below it what is accepted here where that differs, and where
-    it does so first."""
-    head, found = f"{watched.number + 1:>{len(str(asked))}} of {asked}", watched.difference
-    at = None if found is None else found.round
+    """Return the lines of one prompt: accepted tokens per round of the server, and of the local pair if they differ."""
+    head, difference = f"{watched.number + 1:>{len(str(asked))}} of {asked}", watched.difference
+    at = None if difference is None else difference.round
     served = f"{_numbers(watched.served)}  {_rounds(accepted_in_rounds(watched.served), watched.served.gamma, at)}"
-    same = "" if watched.here is None or found is not None or not watched.tells_rounds else "  the same here"
+    same = "" if watched.here is None or difference is not None or not watched.tells_rounds else "  the same here"
     lines = [f"{head}  {served}{same}  {shortened(watched.prompt)}"]
-    if watched.here is not None and (found is not None or not watched.tells_rounds):
+    if watched.here is not None and (difference is not None or not watched.tells_rounds):
         rounds = _rounds(accepted_in_rounds(watched.here), watched.here.gamma, at)
         lines.append(f"{'here':>{len(head)}}  {_numbers(watched.here)}  {rounds}")
-    if found is not None:
-        lines.append(f"{'':>{len(head)}}  {place(found)}: {described(found)}")
+    if difference is not None:
+        lines.append(f"{'':>{len(head)}}  {place(difference)}: {described(difference)}")
     return lines
 
 
@@ -101,14 +102,14 @@ def _numbers(counts: AcceptanceCounts) -> str:
 
 
 def _rounds(accepted: Sequence[int] | None, gamma: int, marked: int | None) -> str:
-    """Accepted tokens of each round, the one that differs in brackets."""
+    """Return accepted tokens per round, with the first different round in brackets."""
     if accepted is None:
         return "(no rounds told)"
     return ("" if gamma < 10 else " ").join(f"[{n}]" if at == marked else str(n) for at, n in enumerate(accepted))
 
 
 def _with_bar(watching: WatchingServer, shown: bool) -> Iterator[WatchedPrompt]:
-    """With a bar on standard error where no lines are printed."""
+    """Iterate with a progress bar on standard error if `shown`."""
     if not shown:
         yield from watching
         return
@@ -118,15 +119,15 @@ def _with_bar(watching: WatchingServer, shown: bool) -> Iterator[WatchedPrompt]:
             yield watched
 
 
-def _tell(found: ServerWatch, as_json: bool) -> None:
+def _print(found: ServerWatch, as_json: bool) -> None:
     if as_json:
         print(json_of(facts(found)))
         return
     tokens = sum(each.tokens for each in found.prompts)
-    beside = f", beside {found.target} with {found.drafter} in {found.dtype} here" if found.target else ""
+    comparison = f", beside {found.target} with {found.drafter} in {found.dtype} here" if found.target else ""
     say(
         "",
-        f"{found.server} on vLLM {found.version}, γ = {found.gamma}{beside}: {len(found.prompts)} prompts, "
+        f"{found.server} on vLLM {found.version}, γ = {found.gamma}{comparison}: {len(found.prompts)} prompts, "
         f"{tokens:,} tokens.",
         *table(found.served, found.here),
         "",
@@ -136,7 +137,7 @@ def _tell(found: ServerWatch, as_json: bool) -> None:
 
 
 def table(served: ServedAcceptance, here: ServedAcceptance | None) -> list[str]:
-    """Both sides' numbers with their intervals over prompts; what is too little for an interval has none."""
+    """Return both sides' numbers with their intervals over prompts, if there are enough prompts for one."""
     rows = [("τ", _plain(served.tau), "" if here is None else _plain(here.tau))]
     rows.append(("acceptance rate", _share(served.rate), "" if here is None else _share(here.rate)))
     ours = () if here is None else here.positions
@@ -159,18 +160,18 @@ def _share(found: Interval) -> str:
 
 
 def facts(found: ServerWatch) -> dict[str, Any]:
-    """All that is told in JSON; each side's counts as vLLM lays them out."""
-    known = ("server", "version", "gamma", "asked", "target", "drafter", "dtype", "gamma_here")
-    told: dict[str, Any] = {name: getattr(found, name) for name in known}
-    told |= {"complete": len(found.prompts) == found.asked, "accepts": found.accepts.name.lower()}
-    told |= {"sentence": found.sentence, "findings": found.findings, "ties": found.ties}
-    told |= {name: None if (each := getattr(found, name)) is None else asdict(each) for name in ("served", "here")}
-    told["tau_difference"] = None if found.apart is None else asdict(found.apart)
-    return told | {"prompts": [_prompt(each) for each in found.prompts]}
+    """Return the JSON fields; counts of each side are in vLLM's format."""
+    names = ("server", "version", "gamma", "asked", "target", "drafter", "dtype", "gamma_here")
+    fields: dict[str, Any] = {name: getattr(found, name) for name in names}
+    fields |= {"complete": len(found.prompts) == found.asked, "accepts": found.accepts.name.lower()}
+    fields |= {"sentence": found.sentence, "findings": found.findings, "ties": found.ties}
+    fields |= {name: None if (each := getattr(found, name)) is None else asdict(each) for name in ("served", "here")}
+    fields["tau_difference"] = None if found.apart is None else asdict(found.apart)
+    return fields | {"prompts": [_prompt(each) for each in found.prompts]}
 
 
 def _prompt(watched: WatchedPrompt) -> dict[str, Any]:
-    found = watched.difference
+    difference = watched.difference
     return {
         "number": watched.number,
         "prompt": watched.prompt,
@@ -179,5 +180,5 @@ def _prompt(watched: WatchedPrompt) -> dict[str, Any]:
         "here": None if watched.here is None else vllm_metrics(watched.here),
         "rounds": watched.rounds,
         "same_rounds": watched.same_rounds,
-        "difference": None if found is None else asdict(found) | {"tie": found.tie},
+        "difference": None if difference is None else asdict(difference) | {"tie": difference.tie},
     }

@@ -237,7 +237,7 @@ def _savings_title(positions: Positions, total: np.ndarray) -> str:
 
 
 def _vs_own_text(spared: int, courses: Courses) -> str:
-    """What was spared against strict's own text, and how long that is where it is of another length."""
+    """Return the savings compared with strict's own text, and both lengths if they differ."""
     ours, theirs = (int(course.written[-1]) for course in (courses.ours, courses.strict))
     drafts = f"{number(abs(spared))} {'more' if spared < 0 else 'fewer'} draft{'' if abs(spared) == 1 else 's'}"
     lengths = "" if ours == theirs else f", in {counted(ours, 'token')}, not {number(theirs)}"

@@ -1,4 +1,4 @@
-"""Figures of the lessons: the share of right answers along the dial, and what passes cost."""
+"""Figures of the lessons: accuracy along the dial, and costs of passes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from mars_viz.words import counted, number, ranged, setting
 
 
 def accuracy_curve(right: Steps, exercises: int, symbol: str, dial: float, theme: Theme) -> go.Figure:
-    """Share of right answers along the dial, with its interval where the dial stands; `right` are counts, and the
-    title says them, because two of them may be one percentage. The dial's high end is the strict one."""
+    """Return the share of right answers along the dial, with its interval at the current value.
+
+    `right` are counts, which the title contains because two counts may round to one percentage. The dial's high end is
+    strict.
+    """
     here, strict = (int(right.at(at)) for at in (dial, right.high))
     sure = wilson(here, exercises)
     low, high = round(100 * sure.low), round(100 * sure.high)
@@ -40,8 +43,10 @@ def accuracy_curve(right: Steps, exercises: int, symbol: str, dial: float, theme
         hoverinfo="skip",
     )
     figure.update_xaxes(range=[right.low, right.high + 0.003 * (right.high - right.low)])
-    lowest = 100 * wilson(int(right.values.min()), exercises).low  # of every setting: the axis stands still
-    figure.update_yaxes(range=[max(0, 10 * math.floor((lowest - 2) / 10)), 101])  # where the differences are
+    lowest = (
+        100 * wilson(int(right.values.min()), exercises).low
+    )  # the minimum over all settings, so that the axis does not move
+    figure.update_yaxes(range=[max(0, 10 * math.floor((lowest - 2) / 10)), 101])  # zoom in on the differences
     add_dial_line(figure, symbol, dial, theme)
     return figure
 
@@ -60,7 +65,7 @@ def _steps(figure: go.Figure, right: Steps, exercises: int, colour: str) -> None
 
 
 def run_times(found: Gain, theme: Theme) -> go.Figure:
-    """A drafter's step beside the target's pass over a whole block, from the run's own clock."""
+    """Return a drafter's step next to the target's pass over a whole block, measured in this run."""
     if not found.timed:
         figure = blank("This run was not timed", theme, "", "milliseconds")
         return say_empty(figure, "No timings to show.", theme)
@@ -71,14 +76,17 @@ def run_times(found: Gain, theme: Theme) -> go.Figure:
         "",
         "milliseconds",
     )
-    names = ["drafting<br>one token", f"target reads<br>{found.gamma + 1} at once"]  # level also in large type
+    names = [
+        "drafting<br>one token",
+        f"target reads<br>{found.gamma + 1} at once",
+    ]  # two lines each, also in large type
     values = [1000 * found.draft_step, 1000 * found.target_pass]
     _bars(figure, names, values, [theme.relaxed, theme.dial])
     return figure
 
 
 def pass_costs(costs: Costs, theme: Theme) -> go.Figure:
-    """Passes of the target over 1, 2, … positions, and one drafter step, with their intervals."""
+    """Return the cost of target passes over 1, 2, … positions and of one drafter step, with intervals."""
     passes = costs.passes
     more = ratio(passes[-1], passes[0])
     figure = blank(
@@ -113,9 +121,9 @@ def _bars(figure: go.Figure, names: list[str], values: list[float], colours: lis
         textposition="inside",
         insidetextanchor="middle",
         textangle=0,
-        insidetextfont={"color": [ink_on(colour) for colour in colours]},  # Plotly's own choice is too faint on some
+        insidetextfont={"color": [ink_on(colour) for colour in colours]},  # Plotly's default has too little contrast
         hovertemplate="%{x}: %{y:.3~f} ms<extra></extra>",
     )
-    figure.update_layout(uniformtext={"minsize": 10, "mode": "hide"})  # rather none than some on their side
+    figure.update_layout(uniformtext={"minsize": 10, "mode": "hide"})  # hide labels instead of rotating some
     figure.update_xaxes(type="category", tickangle=0)
     figure.update_yaxes(rangemode="tozero")

@@ -1,5 +1,6 @@
-"""Figures of a text that an engine wrote: how close the target's two best tokens stood at each of its tokens, and how
-many of its rejections a threshold could have forgiven at most."""
+"""Figures of a text that an engine wrote: margins of the target's two best tokens, and a bound on forgivable
+rejections.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +14,12 @@ from mars_viz.figures.style import Entry, Theme, blank, say_empty, whole_ticks
 from mars_viz.words import counted, number, token_label
 
 DIAL = {True: 0.9, False: 2.0}
-"""What the titles speak of, of θ and of m: the rules' defaults."""
-_LOWEST = 0.5  # of θ, in the figure: below it every rule would do as well as none
+"""Dial values in titles, the defaults of θ and m."""
+_LOWEST = 0.5  # lowest θ in the figure: below it all rules are equally good
 
 
 def bound_curve(bound: RejectionBound, theme: Theme) -> go.Figure:
-    """At most so many rejections forgiven, over the threshold."""
+    """Return the upper bound of forgivable rejections over the threshold."""
     symbol, at = ("θ", DIAL[True]) if bound.by_ratio else ("m", DIAL[False])
     rejections = counted(bound.rejections, "rejection")
     title = f"Bound: {symbol} = {at:g} could have forgiven at most {bound.at(at)} of {rejections}"
@@ -43,19 +44,19 @@ def bound_curve(bound: RejectionBound, theme: Theme) -> go.Figure:
 
 
 def margins_along_the_text(served: ServedRounds, theme: Theme) -> go.Figure:
-    """z2/z1 at each token, z1 - z2 where logits are log-probabilities; those in place of a rejected one stand out."""
+    """Return z2/z1 at each token, or z1 - z2 if logits are log-probabilities, with corrections highlighted."""
     values, name = (served.ratio, "z2/z1, 1 is a tie") if served.raw else (served.margin, "z1 − z2, 0 is a tie")
     kinds = (
         (Entry("●", theme.quiet, "drafted and accepted"), "circle", served.drafted),
         (Entry("◆", theme.relaxed, "in place of a rejected one"), "diamond", served.corrected),
         (Entry("○", theme.dial, "after a whole block"), "circle-open", ~served.drafted & ~served.corrected),
     )
-    known = np.isfinite(values)
+    finite = np.isfinite(values)
     figure = blank(_title(served), theme, "token of the text", name, key=[entry for entry, *_ in kinds])
-    if not known.any():
+    if not finite.any():
         return say_empty(figure, "The target's logits are not told.", theme)
     for entry, symbol, which in kinds:
-        places = np.flatnonzero(which & known)
+        places = np.flatnonzero(which & finite)
         figure.add_scatter(
             x=places + 1,
             y=values[places],

@@ -1,6 +1,6 @@
-"""The look that all figures share: colours for either theme, one height, titles that wrap, and a key in words.
+"""Shared style of figures: themes, height, wrapped titles and a key in words.
 
-Knows Plotly and outcomes; knows no runs. Hues are from the Okabe-Ito family and told apart by lightness and shape too.
+Hues are from the Okabe-Ito palette, and also differ by lightness and shape.
 """
 
 from __future__ import annotations
@@ -18,37 +18,35 @@ from mars_viz.escapes import figure as escaped
 from mars_viz.words import setting
 
 HEIGHT = 340
-"""Pixels, of every figure."""
+"""Height of every figure in pixels."""
 UNBROKEN = "\u00a0=\u00a0"
-"""An equals sign that no title is broken at."""
+"""An equals sign at which titles do not break."""
 LEFT = 50
-"""Pixels left of the plot."""
+"""Left margin in pixels."""
 DIAL_MARK = "dial"
-"""Name of every mark that stands at the dial's value, whatever else the figure shows."""
+"""Name of every mark at the dial's value."""
 TITLE_WIDTH = 40
-"""Characters to a line of a title; three lines fit."""
+"""Characters per title line; three lines fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """Colours of the page that a figure stands on."""
+    """Colours for a page theme."""
 
     ink: str
-    """Text."""
     muted: str
     """Axis names and ticks."""
     grid: str
-    """Grid lines."""
     quiet: str
-    """Marks for what needs no attention: matched tokens."""
+    """Marks without emphasis: matched tokens."""
     relaxed: str
-    """Marks for tokens kept only because the rule is relaxed."""
+    """Tokens accepted only because the rule is relaxed."""
     rejected: str
-    """Marks for rejected tokens."""
+    """Rejected tokens."""
     discarded: str
-    """Marks for tokens rolled back after a rejection."""
+    """Tokens rolled back after a rejection."""
     dial: str
-    """The dial's value, wherever it is a line."""
+    """Lines at the dial's value."""
 
 
 LIGHT = Theme("#1F2937", "#4B5563", "#E5E7EB", "#94A3B8", "#C77700", "#C2410C", "#CBD5E1", "#0072B2")
@@ -57,18 +55,16 @@ DARK = Theme("#E5E7EB", "#9CA3AF", "#2B333E", "#8796AC", "#FFC04D", "#F28A5B", "
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One mark of a key: a symbol in its colour, and what it stands for."""
+    """An entry of a key."""
 
     symbol: str
     """A character that looks like the mark."""
     colour: str
-    """Of the mark."""
     words: str
-    """What it means."""
 
 
 def blank(title: str, theme: Theme, x: str, y: str, key: Sequence[Entry] = ()) -> go.Figure:
-    """A figure without traces: title, key in words below it, named axes; transparent, so that the page shows."""
+    """Return a figure without traces: title, key and named axes on a transparent background."""
     wrapped = wrap(title.replace(" = ", UNBROKEN), TITLE_WIDTH, break_on_hyphens=False)
     lines = "<br>".join(escaped(line) for line in wrapped)
     layout = {
@@ -92,14 +88,14 @@ def blank(title: str, theme: Theme, x: str, y: str, key: Sequence[Entry] = ()) -
         "xaxis": _axis(x, theme),
         "yaxis": _axis(y, theme),
     }
-    figure = go.Figure(layout=layout)  # at once: each later update costs as much as all of this
+    figure = go.Figure(layout=layout)  # one call, because each later update costs as much again
     if key:
         add_key(figure, key)
     return figure
 
 
 def set_wide_title(figure: go.Figure, title: str, height: int, width: int = 100) -> None:
-    """The title on the page's full width, `width` characters to a line, above a figure of this height in pixels."""
+    """Set a title over the page's width, with `width` characters per line, and the height in pixels."""
     lines = wrap(title.replace(" = ", UNBROKEN), width, break_on_hyphens=False)
     words = "<br>".join(escaped(line) for line in lines)
     top = 58 + 17 * (len(lines) - 1)
@@ -116,32 +112,32 @@ def _axis(name: str, theme: Theme) -> dict[str, Any]:
 
 
 def ink_on(colour: str) -> str:
-    """Black or white, whichever is read more easily on this colour, '#rrggbb'; always above 4.5 : 1 (WCAG 2.1)."""
+    """Return black or white, whichever contrasts more with '#rrggbb'; always above 4.5 : 1 (WCAG 2.1)."""
     shares = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
     red, green, blue = (share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares)
     return "#000000" if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 else "#FFFFFF"
 
 
 def spoken_title(figure: go.Figure) -> str:
-    """The title as plain words, for those who cannot see the figure."""
+    """Return the title as plain text, for screen readers."""
     text = figure.layout.title.text.removeprefix("<b>").removesuffix("</b>").replace("<br>", " ")
     return unescape(text).replace(UNBROKEN, " = ")
 
 
 def add_key(figure: go.Figure, key: Sequence[Entry]) -> None:
-    """What the marks mean, as one line of coloured symbols and words above the plot."""
+    """Add the key as one line above the plot."""
     add_note(figure, key_words(key), markup=True)
 
 
 def key_words(key: Sequence[Entry]) -> str:
-    """A line of a key, as markup."""
+    """Return a line of a key as markup."""
     return " &nbsp; ".join(
         f'<span style="color:{entry.colour}">{entry.symbol}</span> {escaped(entry.words)}' for entry in key
     )
 
 
 def add_note(figure: go.Figure, words: str, *, markup: bool = False, up: int = 6) -> None:
-    """A line `up` pixels above the plot, where a key would stand; plain text unless it is `markup`."""
+    """Add a line `up` pixels above the plot, in place of a key; plain text unless `markup`."""
     figure.add_annotation(
         text=words if markup else escaped(words),
         x=0,
@@ -159,9 +155,9 @@ def add_note(figure: go.Figure, words: str, *, markup: bool = False, up: int = 6
 
 
 def add_dial_line(figure: go.Figure, symbol: str, value: float, theme: Theme, *, above: bool = False) -> None:
-    """The dial's value as a vertical line with its name beside it, on the side where there is more room.
+    """Add a vertical line at the dial's value with a label on the side with more space.
 
-    `above` puts the name over the plot, where that is filled with colour.
+    `above` puts the label above the plot, for plots filled with colour.
     """
     figure.add_vline(x=value, line={"color": theme.dial, "width": 2}, name=DIAL_MARK)
     low, high = figure.layout.xaxis.range
@@ -181,13 +177,13 @@ def add_dial_line(figure: go.Figure, symbol: str, value: float, theme: Theme, *,
 
 
 def whole_ticks(figure: go.Figure, largest: float) -> None:
-    """Whole numbers on a y axis that counts, also where the counts are small."""
+    """Use integer ticks on a y axis of small counts."""
     if largest <= 5:
         figure.update_yaxes(dtick=1)
 
 
 def say_empty(figure: go.Figure, words: str, theme: Theme) -> go.Figure:
-    """The figure with a sentence in place of marks."""
+    """Show a sentence in place of marks, and return the figure."""
     figure.add_annotation(
         text=escaped(words), x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font={"color": theme.muted}
     )
@@ -197,19 +193,19 @@ def say_empty(figure: go.Figure, words: str, theme: Theme) -> go.Figure:
 
 
 def made(plain: Mapping[str, Any], changes: Mapping[str, Any], data: Sequence[Mapping[str, Any]] = ()) -> go.Figure:
-    """A figure with these traces; its layout is `plain` but for `changes`, which may name a part of a part only.
+    """Return a figure with these traces and the layout `plain`, updated recursively with `changes`.
 
-    Plotly is not asked to check every property, which takes two thirds of the time; the tests do.
+    Plotly's validation is skipped, since it takes two thirds of the time; the tests validate.
     """
     return go.Figure(data=list(data), layout=_changed(plain, changes), _validate=False)
 
 
 @lru_cache(16)
 def plain_layout(theme: Theme, key: tuple[Entry, ...], x: str = "", y: str = "") -> Mapping[str, Any]:
-    """The layout of `blank` without a title, as a dictionary for `made`; its first annotation is the key."""
-    found: dict[str, Any] = blank("", theme, x, y, key).to_plotly_json()["layout"]
-    found.pop("template", None)  # every figure gets it again
-    return found
+    """Return the layout of `blank` without a title, as a dict for `made`; its first annotation is the key."""
+    layout: dict[str, Any] = blank("", theme, x, y, key).to_plotly_json()["layout"]
+    layout.pop("template", None)  # added again to every figure
+    return layout
 
 
 def _changed(plain: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Pictures as SVG: small ones without words for cards, and a run's tokens as bars for a glance or as text for a paper.
+"""SVG pictures: small ones without text for cards, and a run's tokens as bars or as a strip of text.
 
-Knows runs, numbers and colours; knows no Plotly and no browser. A card's picture fills its box out, and what it says
-stands beside it in words. Token text is escaped, what SVG may not hold is spelled out, and no outcome is told by colour
-alone: bars of what was rolled back hang below the line, tokens in the text carry the page's marks.
+A card's picture stretches to its box and is described by nearby text. Token text is escaped, and characters invalid in
+SVG are spelled out. Outcomes are never shown by colour alone: bars of rolled-back tokens are below the line, and tokens
+in the strip have the page's marks.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from mars_viz.shapes import length_name
 from mars_viz.words import setting, shown_token
 
 _WIDE, _HIGH = 320.0, 44.0
-"""SVG's units; the picture is stretched to its box."""
+"""View box in SVG units; the picture is stretched to its box."""
 QUIET, BLUE, AMBER, RED = "#94A3B8", "#0072B2", "#E69F00", "#D55E00"
-"""What needs no attention, what is the reader's or the target's, what is relaxed, what is lost."""
+"""Colours without emphasis, of the reader or target, of relaxed tokens, and of losses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,6 @@ class BarPart:
     size: float
     """In the unit of the whole picture."""
     colour: str
-    """Of the part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,27 +44,23 @@ class Line:
     x: np.ndarray
     """[N]; ascending."""
     y: np.ndarray
-    """[N]; NaN where the line is interrupted."""
+    """[N]; NaN interrupts the line."""
     colour: str
-    """Of the line."""
     dashed: bool = False
-    """True for what the others are measured by."""
+    """True for the reference line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """A part of the ground."""
+    """A coloured range of the background."""
 
     low: float
-    """Its left end."""
     high: float
-    """Its right end."""
     colour: str
-    """Of the ground."""
 
 
 def stacked_bars(bars: Sequence[Sequence[BarPart]]) -> str:
-    """One bar beside the other, the parts of each from the bottom up."""
+    """Return bars next to each other, the parts of each stacked from the bottom."""
     top = max((sum(part.size for part in bar) for bar in bars), default=0.0) or 1.0
     step = _WIDE / max(len(bars), 1)
     drawn = []
@@ -79,7 +74,7 @@ def stacked_bars(bars: Sequence[Sequence[BarPart]]) -> str:
 
 
 def lanes(bars: Sequence[BarPart]) -> str:
-    """Bars that run from left to right, one below the other."""
+    """Return horizontal bars, one below the other."""
     longest = max((bar.size for bar in bars), default=0.0) or 1.0
     step = _HIGH / max(len(bars), 1)
     return _svg(
@@ -88,7 +83,7 @@ def lanes(bars: Sequence[BarPart]) -> str:
 
 
 def lines(drawn: Sequence[Line], top: float, bands: Sequence[Area] = ()) -> str:
-    """Lines over one range, from 0 to `top`; what lies above is cut off."""
+    """Return lines over one range, clipped to 0 to `top`."""
     low, high = min(float(line.x[0]) for line in drawn), max(float(line.x[-1]) for line in drawn)
 
     def across(x: float) -> float:
@@ -127,11 +122,11 @@ def _svg(parts: Sequence[str]) -> str:
 
 FONT = "ui-monospace, 'Source Code Pro', 'DejaVu Sans Mono', monospace"
 WIDTH = 720
-"""Of the text, in SVG's units: pixels on a screen."""
+"""Width of the strip in SVG units, pixels on a screen."""
 CELL, SIZE, LINE = 7.8, 13, 26
-"""Width of a character, size of the letters, distance of two lines."""
+"""Character width, font size and line distance."""
 LONGEST = 24
-"""Characters of one token that are shown."""
+"""Displayed characters per token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +138,7 @@ class _TokenLook:
     """SVG's text-decoration."""
     bar: str
     height: float
-    """Of a bar, of the room above the line; below it where negative."""
+    """Height of a bar as a share of the space above the line, or below it if negative."""
 
 
 LOOKS = {
@@ -154,7 +149,7 @@ LOOKS = {
     Outcome.CORRECTED: _TokenLook("#0B4A78", "#D6ECFA", "↺", "underline", "#0072B2", 0.8),
     Outcome.BONUS: _TokenLook("#0A5A45", "#D3F1E7", "+", "underline", "#009E73", 0.8),
 }
-"""How each outcome looks: on paper, which is white, and as a bar on either ground."""
+"""Style of each outcome: as text on white, and as a bar on any background."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +157,11 @@ class _Token:
     text: str
     outcome: Outcome
     first: bool
-    """True at the beginning of a round."""
+    """True at the start of a round."""
 
 
 def token_bars(run: Run, *, width: int = 320, height: int = 44, most: int = 96) -> str:
-    """The first `most` tokens of the recorded text as bars, rolled back ones below the line; an inline SVG."""
+    """Return the first `most` tokens of the recorded text as an inline SVG of bars."""
     tokens = [token for round_ in run.rounds for token in _tokens(run, round_)][:most]
     step, middle = width / max(len(tokens), 1), height * 0.62
     bars = []
@@ -185,11 +180,11 @@ def token_bars(run: Run, *, width: int = 320, height: int = 44, most: int = 96) 
 
 
 def token_strip(run: Run, dial: float | None = None, gamma: int | None = None) -> str:
-    """The text that a setting makes, every token with its outcome, as a stand-alone SVG on white.
+    """Return the text at a setting, every token with its outcome, as a stand-alone SVG on white.
 
-    None takes the run's own dial and block length. Where the dial map does not hold the setting, the recorded blocks
-    are judged anew, and the caption says so. Raises BadInput for a dial value that the rule does not have, and
-    for a block length that neither the run nor its map holds.
+    None is the run's own dial value or block length. If the dial map does not contain the setting, the recorded blocks
+    are judged at it, and the caption is marked block-local. Raises BadInput for a dial value out of range, and for a
+    block length that neither the run nor its map contains.
     """
     rule = rule_named(run.settings.rule)
     gamma = checked_gamma(run, gamma)
@@ -215,8 +210,8 @@ def token_strip(run: Run, dial: float | None = None, gamma: int | None = None) -
 
 
 def _tokens(run: Run, round_: Round) -> Iterator[_Token]:
-    """A round's tokens in reading order: the drafted ones, of a tree those on its path and those rejected where that
-    stopped, then the target's own."""
+    """Yield a round's tokens in reading order: the draft, then the target's token. For a tree, only the path and the
+    tokens rejected at its end."""
     tokens, outcomes = round_.speculation.tokens.tolist(), round_.outcomes
     path = [*round_.decision.kept[: round_.kept], *round_.stopped_by]
     for place, node in enumerate(path if round_.speculation.is_tree else range(len(tokens))):
@@ -231,7 +226,7 @@ def _counted(tokens: Sequence[_Token]) -> str:
 
 
 def _laid_out(tokens: Sequence[_Token]) -> tuple[str, int]:
-    """The tokens on lines of WIDTH, and how high that is."""
+    """Return the tokens on lines of WIDTH, and the total height."""
     parts, x, y = [], 6.0, LINE
     for token in tokens:
         look = LOOKS[token.outcome]
@@ -255,6 +250,6 @@ def _laid_out(tokens: Sequence[_Token]) -> tuple[str, int]:
 
 
 def _cells(text: str) -> int:
-    """Columns that a token's label takes in a monospaced font."""
+    """Return the number of monospace columns of a token's label."""
     shown_text = shown_token(text, LONGEST)
     return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in shown_text)

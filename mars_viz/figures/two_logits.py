@@ -1,4 +1,4 @@
-"""The target's two best logits at every drafted position, with the rule's boundary between them."""
+"""The target's two best logits at every drafted position, with the rule's boundary."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from mars_viz.rules import Scale
 from mars_viz.words import counted, number, setting
 
 MANY = 3_000
-"""Above this number of points a trace is drawn by WebGL."""
+"""Points above which a trace is drawn by WebGL."""
 TOO_MANY = 20_000
-"""Above this number of points they are gathered in cells."""
+"""Points above which they are binned."""
 CELLS = 120
-"""Cells along each axis."""
+"""Bins along each axis."""
 
 Marker: TypeAlias = dict[str, Any]
-"""Plotly's description of a mark."""
+"""Plotly's marker dict."""
 
 
 def two_logits(positions: Positions, theme: Theme) -> go.Figure:
-    """z1 against z2, coloured by outcome, with the rule's boundary where that is a line between these two.
+    """Return z1 against z2 by outcome, with the rule's boundary if it is a line in this plane.
 
-    It is z2 = θ z1 where the dial is a value of their ratio, z2 = z1 - m where it is one of their difference.
+    The boundary is z2 = θ z1 for a dial on the ratio, and z2 = z1 - m for a dial on the difference.
     """
     groups = (
         (Entry("●", theme.discarded, "rolled back"), Outcome.DISCARDED, "circle-open", 4),
@@ -54,16 +54,16 @@ def two_logits(positions: Positions, theme: Theme) -> go.Figure:
 
 @dataclass(frozen=True, slots=True)
 class _DialLine:
-    """z2 = slope · z1 - offset."""
+    """z2 = slope * z1 - offset."""
 
     slope: float
     """1 for a difference."""
     offset: float
     """0 for a ratio."""
     least: float
-    """z1 from which on the rule relaxes."""
+    """Smallest z1 at which the rule relaxes."""
     words: str
-    """As a formula."""
+    """The formula."""
 
     @classmethod
     def of(cls, scale: Scale, dial: float) -> _DialLine:
@@ -77,17 +77,17 @@ def _points(positions: Positions, chosen: np.ndarray, marker: Marker, name: str)
     if len(x) > TOO_MANY:
         x, y, counts = _cells(x, y)
         marker = {**marker, "opacity": 0.25 + 0.75 * np.sqrt(counts / counts.max())}
-        extra, said = counts[:, None], "about %{customdata[0]} tokens near z1 %{x:.2f}, z2 %{y:.2f}"
+        extra, hover = counts[:, None], "about %{customdata[0]} tokens near z1 %{x:.2f}, z2 %{y:.2f}"
     else:
         extra = np.stack([positions.round_index[chosen] + 1, positions.ratio[chosen]], axis=1)
-        said = "z1 %{x:.2f}, z2 %{y:.2f}, ratio %{customdata[1]:.3f}, round %{customdata[0]}"
+        hover = "z1 %{x:.2f}, z2 %{y:.2f}, ratio %{customdata[1]:.3f}, round %{customdata[0]}"
     kind = go.Scattergl if len(x) > MANY else go.Scatter
-    template = f"{said}<extra>{name}</extra>"
+    template = f"{hover}<extra>{name}</extra>"
     return kind(x=x, y=y, mode="markers", marker=marker, name=name, customdata=extra, hovertemplate=template)
 
 
 def _cells(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Middles of the cells that hold a point, and how many each holds."""
+    """Return centres and counts of the non-empty bins."""
     counts, x_edges, y_edges = np.histogram2d(x, y, CELLS)
     column, row = np.nonzero(counts)
     middles = [(edges[:-1] + edges[1:]) / 2 for edges in (x_edges, y_edges)]
@@ -95,7 +95,7 @@ def _cells(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nda
 
 
 def _add_boundary(figure: go.Figure, z1: np.ndarray, z2: np.ndarray, line: _DialLine, theme: Theme) -> None:
-    """The boundary, which does not move the axes; its name stands where z2 > z1 and no point can be."""
+    """Add the boundary without moving the axes; its label is where z2 > z1, so that it covers no point."""
     ends = np.array([max(line.least, float(z1.min())), float(z1.max())])
     if ends[0] > ends[1]:
         return

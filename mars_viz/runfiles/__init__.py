@@ -1,8 +1,6 @@
-"""Runs on disk: a folder with manifest.json and Parquet tables, as explained in `columns` and `manifest`.
+"""Runs on disk: a folder with manifest.json and Parquet tables, described in `columns` and `manifest`.
 
-Four tables hold the run, three more its dial map where it carries one.
-
-Knows records, rules' decisions, maps and files; knows no models and no browser. No file is ever unpickled or executed.
+Four tables contain the run, and three more its dial map if it has one. No file is ever unpickled or executed.
 """
 
 from mars_viz.runfiles.folders import RunEntry, check_free, list_runs, load_run, run_in, save_run

@@ -1,7 +1,8 @@
-"""A process that reads the zip of a run from standard input and ends: 0 where it is a run, 2 with a sentence if not.
+"""Sandbox process: read the zip of a run from standard input; exit with 0 if it is valid, otherwise with 2 and a
+sentence.
 
-`zips` sends uploads here first, because the Parquet library can abort the whole process, or ask for all its memory, on
-a table made to do so. It can do that here.
+`zips` checks uploads here first, because a malicious table can make the Parquet library abort the process or allocate
+all its memory.
 """
 
 from __future__ import annotations

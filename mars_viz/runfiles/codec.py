@@ -1,6 +1,6 @@
-"""A run to and from its files in memory, so that folders and zips hold exactly the same.
+"""Encode a run as files in memory and decode it, for folders and zips alike.
 
-Knows the files' names and that what is written is read back before anyone is told that it was; knows no disk.
+Encoding reads the files back before returning them.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from mars_viz.runfiles.tags import checked_tags
 
 MANIFEST = "manifest.json"
 NAMES = (MANIFEST, *(f"{table}.parquet" for table in RUN_TABLES))
-"""The files of every run, in the order in which they are written."""
+"""The files of every run, in writing order."""
 MAP_NAMES = tuple(f"{table}.parquet" for table in MAP_TABLES)
-"""More files, of a run that carries its dial map."""
+"""Additional files of a run with a dial map."""
 
 _POINTER, _OBJECT = 8, 40
-"""Bytes of a token in a tuple, and of one that is a Python object besides."""
+"""Bytes of a token in a tuple, and of a token as a Python object."""
 _OBJECTS = {"rounds": 1000, "map_answers": 1000, "pieces": 300}
-"""Bytes of Python objects that are made of a line, about."""
+"""Approximate bytes of Python objects per table row."""
 _SPARE = 1 << 16
-"""Texts of tokens that occur nowhere, such as those of a small vocabulary kept whole."""
+"""Allowed number of pieces for tokens that occur nowhere, such as a whole small vocabulary."""
 _TOKEN_COLUMNS = {
     "nodes": ("tokens", "draft_ids"),
     "rows": ("top_ids", "emissions", *EMITTED),
     "map_nodes": ("tokens", "draft_ids"),
     "map_rows": ("top_ids", "emissions", *EMITTED),
 }
-"""Where token ids occur; what is emitted is among the row's candidates, and a prefix consists of what was emitted."""
+"""Columns with token ids. Emitted tokens and prefixes need no check, since they consist of candidates."""
 
 
 def encode(run: Run) -> dict[str, bytes]:
-    """The files by name. Raises BadInput for a run that could not be read again."""
+    """Return the files by name. Raises BadInput for a run that could not be read again."""
     pieces: Table = {
         "id": np.array(list(run.pieces), np.int32),
         "bytes": parquet.objects(piece.data for piece in run.pieces.values()),
@@ -77,38 +77,40 @@ def encode(run: Run) -> dict[str, bytes]:
 
 
 def _map(run: Run) -> DialMap | None:
-    """The map that the run carries. Raises BadInput for two: a file holds one."""
+    """Return the run's map. Raises BadInput if it has two, since a file contains at most one."""
     if run.dial_map is not None and run.controller_map is not None:
         raise RunFileError("it carries two maps, and a file holds one. Leave dial_map or controller_map out.")
     return run.dial_map or run.controller_map
 
 
 def _map_tables(run: Run) -> dict[str, Table]:
-    made = _map(run)
-    if made is None:
+    dial_map = _map(run)
+    if dial_map is None:
         return {}
-    if made.frame != run.without_rounds or bool(made.span.over) != (made is run.controller_map):
+    if dial_map.frame != run.without_rounds or bool(dial_map.span.over) != (dial_map is run.controller_map):
         raise RunFileError(
             "its map is that of another run. Join them with mars_viz.run_with_map.mapped(run, dial_map)."
         )
-    return maps.to_tables(made)
+    return maps.to_tables(dial_map)
 
 
 def _map_facts(run: Run) -> MapFacts | None:
-    made = _map(run)
-    return None if made is None else MapFacts(made.span, made.passes, made.seconds, len(made.answers))
+    dial_map = _map(run)
+    return (
+        None if dial_map is None else MapFacts(dial_map.span, dial_map.passes, dial_map.seconds, len(dial_map.answers))
+    )
 
 
 def tables_of(about: Manifest) -> tuple[str, ...]:
-    """The files beside a manifest. Raises BadInput where it names others."""
-    wanted = NAMES[1:] if about.dial_map is None else NAMES[1:] + MAP_NAMES
-    if set(about.files) != set(wanted):
-        raise RunFileError(f"{MANIFEST} names other tables than {', '.join(wanted)}. Take a fresh copy.")
-    return wanted
+    """Return the names of the table files. Raises BadInput if the manifest lists others."""
+    names = NAMES[1:] if about.dial_map is None else NAMES[1:] + MAP_NAMES
+    if set(about.files) != set(names):
+        raise RunFileError(f"{MANIFEST} names other tables than {', '.join(names)}. Take a fresh copy.")
+    return names
 
 
 def decode(files: Mapping[str, bytes]) -> Run:
-    """The run. Raises BadInput where a file is missing, damaged, newer or contradicts another."""
+    """Return the run. Raises BadInput if a file is missing, damaged, newer or contradicts another."""
     about, sources = _looked_at(files)
     tables = {name: source.read() for name, source in sources.items()}
     trace = rounds.from_tables(tables, about.settings, len(about.prompt_ids))
@@ -124,8 +126,8 @@ def decode(files: Mapping[str, bytes]) -> Run:
         tags=about.tags,
     )
     if about.dial_map is not None:
-        made = maps.from_tables(tables, run, about.dial_map)
-        run = replace(run, controller_map=made) if made.span.over else replace(run, dial_map=made)
+        dial_map = maps.from_tables(tables, run, about.dial_map)
+        run = replace(run, controller_map=dial_map) if dial_map.span.over else replace(run, dial_map=dial_map)
     _check(run, about, tables)
     return run
 
@@ -135,7 +137,7 @@ def _missing(name: str) -> BadInput:
 
 
 def stamp(data: bytes) -> Stamp:
-    """Size and checksum."""
+    """Return size and checksum."""
     return Stamp(len(data), hashlib.sha256(data).hexdigest())
 
 
@@ -148,27 +150,29 @@ def _pieces(table: Table) -> dict[int, Piece]:
 
 
 def room(files: Mapping[str, bytes]) -> int:
-    """Bytes of memory, about, that the run of these files takes, by what they say about themselves; no table is
-    unpacked. Raises BadInput where one is missing or no such table."""
+    """Estimate the memory in bytes that the run of these files needs, without unpacking tables.
+
+    Raises BadInput if a file is missing or is not such a table.
+    """
     about, sources = _looked_at(files)
     prefixes = 0 if about.dial_map is None else about.dial_map.answers * len(about.prompt_ids) * _POINTER
     return prefixes + sum(map(_taken, sources.values()))
 
 
 def _looked_at(files: Mapping[str, bytes]) -> tuple[Manifest, dict[str, UnreadTable]]:
-    """The manifest, and the tables before they are read. Raises BadInput where they do not fit each other."""
+    """Return the manifest and the unread tables. Raises BadInput if they do not fit each other."""
     if MANIFEST not in files:
         raise _missing(MANIFEST)
     about = manifest.from_json(files[MANIFEST])
-    wanted = tables_of(about)
-    for name in wanted:
+    expected = tables_of(about)
+    for name in expected:
         if name not in files:
             raise _missing(name)
         if stamp(files[name]) != about.files[name]:
             raise RunFileError(f"{name} is not what was written. Take a fresh copy, or record the run again.")
-    if unnamed := files.keys() - {MANIFEST, *wanted}:
+    if unnamed := files.keys() - {MANIFEST, *expected}:
         raise RunFileError(f"{min(unnamed)} is there, but {MANIFEST} does not name it. Take a fresh copy.")
-    sources = _sources({name: files[name] for name in wanted})
+    sources = _sources({name: files[name] for name in expected})
     _check_counts(about, sources)
     return about, sources
 
@@ -187,8 +191,7 @@ def _taken(source: UnreadTable) -> int:
 
 
 def _check_counts(about: Manifest, sources: Mapping[str, UnreadTable]) -> None:
-    """Before a table is read: it holds as much as the manifest says, and no more than so many rounds can. A text is for
-    a token that occurs somewhere."""
+    """Check, before reading, that table sizes match the manifest and are possible for so many rounds."""
     lines = {name: source.lines for name, source in sources.items()}
     if (about.rounds, about.tokens) != (lines["rounds"], sources["rounds"].values["token_ids"]):
         raise RunFileError(f"{MANIFEST} counts other rounds or tokens than the tables hold. Take a fresh copy.")
@@ -212,7 +215,7 @@ def _check_counts(about: Manifest, sources: Mapping[str, UnreadTable]) -> None:
 
 
 def _check(run: Run, about: Manifest, tables: Mapping[str, Table]) -> None:
-    """The manifest's counts are right, every token is one of the vocabulary, and has its text."""
+    """Check the manifest's counts, that every token is in the vocabulary, and that it has a piece."""
     if about.tokens != len(run.token_ids):
         raise RunFileError(f"{MANIFEST} counts other rounds or tokens than the tables hold. Take a fresh copy.")
     held = [
@@ -225,13 +228,13 @@ def _check(run: Run, about: Manifest, tables: Mapping[str, Table]) -> None:
     held += [np.array(run.prompt_ids, np.int64)]
     if "map_answers" in tables:
         held += [np.fromiter(chain.from_iterable(tables["map_answers"]["prefix"]), np.int64)]
-    has_piece = np.zeros(max(run.pieces, default=-1) + 2, bool)  # the last one stands for all ids above
+    has_piece = np.zeros(max(run.pieces, default=-1) + 2, bool)  # the last entry represents all higher ids
     has_piece[list(run.pieces)] = True
     lacking = [int(ids[~has].min()) for ids in held if not (has := has_piece.take(ids, mode="clip")).all()]
     if lacking:
         raise EvidenceError(
             f"pieces.parquet lacks the token {min(lacking)}. Take a fresh copy, or record the run again."
         )
-    known = about.provenance.vocabulary_size or VOCABULARY
-    if any(ids.size and ids.max() >= known for ids in held):
-        raise RunFileError(f"A table holds tokens beyond the models' vocabulary of {known:,}. Record the run again.")
+    size = about.provenance.vocabulary_size or VOCABULARY
+    if any(ids.size and ids.max() >= size for ids in held):
+        raise RunFileError(f"A table holds tokens beyond the models' vocabulary of {size:,}. Record the run again.")

@@ -1,7 +1,6 @@
-"""The columns of a run's tables: the one description from which writing, reading and checking follow.
+"""The columns of a run's tables, from which writing, reading and validation follow.
 
-Knows names, types, shapes and the values that each column may hold; knows neither files nor what the columns mean
-together. The names are those of the records' columns and fields (records.py), where each is explained.
+Names are those of the records' columns and fields in records.py, where each is documented.
 """
 
 from __future__ import annotations
@@ -18,32 +17,29 @@ from mars_viz.records import COLUMNS, Timing
 
 
 class ValueShape(Enum):
-    """How many values a column holds in each line of its table."""
+    """Number of values of a column per row."""
 
     ONE = "one"
-    """A number."""
     WIDE = "wide"
-    """A list, equally long in every line."""
+    """A list of the same length in every row."""
     MANY = "many"
     """A list of any length."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileColumn:
-    """What one column may hold."""
+    """Type, shape and valid values of a column."""
 
     type: pa.DataType
-    """Of a single value."""
+    """Type of a single value."""
     holds: Check
-    """True for each value that is possible."""
+    """True for each valid value."""
     shape: ValueShape = ValueShape.ONE
-    """One value or a list of them."""
     optional: bool = False
-    """True if a file may be without it."""
 
     @property
     def dtype(self) -> np.dtype:
-        """The same type in NumPy."""
+        """The NumPy type."""
         dtype: np.dtype = np.dtype(self.type.to_pandas_dtype())
         return dtype
 
@@ -74,21 +70,21 @@ def _columns(names: str, type_: pa.DataType, holds: Check, shape: ValueShape = V
 
 
 def _evidence(per: Per) -> dict[str, FileColumn]:
-    """The arrays of `Speculation` with a value for each of these."""
+    """Return the arrays of `Speculation` with a value per node or per row."""
     return {
         name: FileColumn(
-            pa.from_numpy_dtype(known.dtype),
-            known.holds,
-            ValueShape.ONE if known.width == 1 else ValueShape.WIDE,
-            optional=known.decides is not Decides.ALWAYS,
+            pa.from_numpy_dtype(column.dtype),
+            column.holds,
+            ValueShape.ONE if column.width == 1 else ValueShape.WIDE,
+            optional=column.decides is not Decides.ALWAYS,
         )
-        for name, known in COLUMNS.items()
-        if known.per is per
+        for name, column in COLUMNS.items()
+        if column.per is per
     }
 
 
 def extra(type_: pa.DataType) -> FileColumn | None:
-    """A column of evidence that this version does not know, of such a type; None if no evidence can have it."""
+    """Return the column for unknown evidence of this type; None if evidence cannot have the type."""
     wide = pa.types.is_fixed_size_list(type_)
     each = type_.value_type if wide else type_
     if not (pa.types.is_integer(each) or pa.types.is_floating(each) or pa.types.is_boolean(each)):
@@ -97,30 +93,30 @@ def extra(type_: pa.DataType) -> FileColumn | None:
 
 
 MOST_EXTRAS = 32
-"""Columns of a table that this version does not know, at most."""
+"""Maximum number of unknown columns in a table."""
 
 _BOOL, _INT, _LONG, _DOUBLE = pa.bool_(), pa.int32(), pa.int64(), pa.float64()
 
 NODE_FIELDS = _evidence(Per.NODE)
-"""Arrays of `Speculation` with a value for each drafted token."""
+"""Arrays of `Speculation` with a value per drafted token."""
 
 ROW_FIELDS = _evidence(Per.ROW)
-"""Arrays of `Speculation` with a value for each row of the target's laws."""
+"""Arrays of `Speculation` with a value per row."""
 
 NODE_VERDICTS: dict[str, FileColumn] = {
     **_columns("breakpoints", _DOUBLE, _anything),
     **_columns("keep_below keep_above keep_strict", _BOOL, _anything),
 }
-"""Arrays of `Verdicts` with a value for each drafted token."""
+"""Arrays of `Verdicts` with a value per drafted token."""
 
 GAPS: dict[str, FileColumn] = {"gap_from": FileColumn(_DOUBLE, _anything, optional=True)}
-"""Likewise, of rules that have gaps."""
+"""The same, only for rules that have gaps."""
 
 ROW_VERDICTS: dict[str, FileColumn] = {
     **_columns("row_breakpoints", _DOUBLE, _anything),
     **_columns("emit_below emit_above", _INT, _token),
 }
-"""Arrays of `Verdicts` with a value for each row."""
+"""Arrays of `Verdicts` with a value per row."""
 
 SCALAR_FIELDS: dict[str, FileColumn] = {
     **_columns("start", _LONG, _place),
@@ -151,8 +147,8 @@ RUN_TABLES: dict[str, dict[str, FileColumn]] = {
         **_columns("special", _BOOL, _anything),
     },
 }
-"""The tables of every run: a line of `nodes` is a drafted token, of `rows` a law of the target, of `rounds` a
-draft-verify cycle, of `pieces` a vocabulary entry."""
+"""Tables of every run. A row of `nodes` is a drafted token, of `rows` a target distribution, of `rounds` a draft-verify
+cycle, of `pieces` a vocabulary entry."""
 
 MAP_TABLES: dict[str, dict[str, FileColumn]] = {
     "map_nodes": _ANSWER | NODE_FIELDS,
@@ -163,11 +159,10 @@ MAP_TABLES: dict[str, dict[str, FileColumn]] = {
         **TIMING_FIELDS,
     },
 }
-"""The tables of a run's dial map, which not every run has: `map_nodes` and `map_rows` are as above, a line of
-`map_answers` is a prefix, without the prompt, that was answered."""
+"""Tables of a dial map. `map_nodes` and `map_rows` are as above; a row of `map_answers` is a prefix without the prompt.
+"""
 
 EVIDENCE_TABLES = ("nodes", "rows", "map_nodes", "map_rows")
-"""Those that may have columns which this version does not know."""
+"""Tables that may have columns unknown to this version."""
 
 TABLES = RUN_TABLES | MAP_TABLES
-"""Every table with its columns."""

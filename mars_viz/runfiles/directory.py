@@ -1,7 +1,6 @@
-"""What a Parquet file says of its columns' pieces, from its directory: how many values each holds, and how they are
-packed. Knows Thrift's compact protocol; knows no tables.
+"""Read the column chunks from the footer of a Parquet file (Thrift compact protocol): counts and encodings.
 
-pyarrow says the same, but ends the process where a piece contradicts itself, as one whose directory was damaged.
+pyarrow reads the same, but aborts the process if a damaged footer contradicts itself.
 """
 
 from __future__ import annotations
@@ -11,31 +10,33 @@ from dataclasses import dataclass
 from typing import Any
 
 END = 8
-"""Bytes after the directory: its length, and the format's sign."""
+"""Bytes after the footer: its length and the magic number."""
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT, _UUID = range(1, 14)
 _NUMBERS = (_I16, _I32, _I64)
 _FIXED = {_TRUE: 0, _FALSE: 0, _BYTE: 1, _DOUBLE: 8, _UUID: 16}
 _LONGEST = 10
-"""Bytes of a number."""
+"""Most bytes of a varint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a column: what one group of lines has of it."""
+    """A column chunk of a row group."""
 
     path: tuple[str, ...]
-    """The column's name, and behind it those of what it holds."""
+    """The column's name, followed by names of nested fields."""
     encodings: frozenset[int]
-    """Of its pages, as the format numbers them."""
+    """Encodings of its pages, as numbered by the format."""
     values: int
-    """How many there are."""
+    """Number of values."""
     bytes: int
-    """Unpacked."""
+    """Unpacked size."""
 
 
 def chunks_of(data: bytes) -> list[Chunk]:
-    """Those of a file that pyarrow has opened, group after group; what it passes over is passed over here. Raises
-    ValueError where one says nothing of itself, IndexError where the directory ends too soon."""
+    """Return the chunks of a file that pyarrow has opened, by row group; skips what pyarrow skips.
+
+    Raises ValueError for a chunk without metadata, and IndexError if the footer ends early.
+    """
     length = int.from_bytes(data[-END:][:4], "little")
     file = _DirectoryReader(data[-END - length : -END])
     groups = file.struct(
@@ -46,35 +47,35 @@ def chunks_of(data: bytes) -> list[Chunk]:
 
 @dataclass(slots=True)
 class _DirectoryReader:
-    """Goes through the bytes once."""
+    """Reads the bytes in one pass."""
 
     data: bytes
     at: int = 0
 
     def chunk(self) -> Chunk:
-        """Of a list of them."""
+        """Read a chunk of a list."""
         meta: dict[int, tuple[int, Callable[[], Any]]] = {
             2: (_LIST, lambda: self.each(self.number)),
             3: (_LIST, lambda: self.each(self.binary)),
             5: (_I64, self.number),
             6: (_I64, self.number),
         }
-        found = self.struct({3: (_STRUCT, lambda: self.struct(meta))}).get(3, {})
-        if not meta.keys() <= found.keys():
+        fields = self.struct({3: (_STRUCT, lambda: self.struct(meta))}).get(3, {})
+        if not meta.keys() <= fields.keys():
             raise ValueError("a piece that says nothing of itself")
-        path = tuple(name.decode() for name in found[3])
-        return Chunk(path, frozenset(found[2]), found[5], found[6])
+        path = tuple(name.decode() for name in fields[3])
+        return Chunk(path, frozenset(fields[2]), fields[5], fields[6])
 
     def struct(self, wanted: dict[int, tuple[int, Callable[[], Any]]]) -> dict[int, Any]:
-        """The wanted fields by number, each with its kind and what reads it; of one that is there twice the last."""
-        found = {}
+        """Read the wanted fields by number, given each one's type and reader; the last duplicate wins."""
+        fields = {}
         for field, kind in self._fields():
             expected, read = wanted.get(field, (None, None))
             if read is not None and kind == expected:
-                found[field] = read()
+                fields[field] = read()
             else:
                 self._skip(kind)
-        return found
+        return fields
 
     def _fields(self) -> Iterator[tuple[int, int]]:
         field = 0
@@ -83,22 +84,22 @@ class _DirectoryReader:
             yield field, head & 15
 
     def each(self, read: Callable[[], Any]) -> list[Any]:
-        """Of a list."""
+        """Read a list."""
         return [read() for _ in range(self._list()[0])]
 
     def number(self) -> int:
-        """Of any size, with its sign."""
+        """Read a signed integer of any size."""
         value = self._varint()
         return (value >> 1) ^ -(value & 1)
 
     def binary(self) -> bytes:
-        """Bytes, or a text."""
+        """Read bytes or a string."""
         length = self._varint()
         self._step(length)
         return self.data[self.at - length : self.at]
 
     def _list(self) -> tuple[int, int]:
-        """How many there are, and their kind."""
+        """Read the size and element type of a list."""
         head = self._byte()
         return self._varint() if head >> 4 == 15 else head >> 4, head & 15
 
@@ -125,7 +126,7 @@ class _DirectoryReader:
             raise ValueError("no kind of field")
 
     def _skip_each(self, count: int, kind: int) -> None:
-        """In lists and maps a truth value takes a byte."""
+        """Skip elements; in lists and maps, a boolean takes one byte."""
         if kind in (_TRUE, _FALSE):
             self._step(count)
         else:

@@ -1,7 +1,4 @@
-"""A run's manifest: what it is, before any table is opened. Strict JSON to and from dataclasses.
-
-Knows the schema version and the manifest's fields; knows no tables and no folders.
-"""
+"""The manifest of a run: strict JSON to and from dataclasses, readable before any table."""
 
 from __future__ import annotations
 
@@ -25,12 +22,12 @@ from mars_viz.runfiles.tags import checked_tags
 
 FORMAT = "mars-viz-run"
 SCHEMA = 5
-"""Raised whenever a file written before could no longer be read as it is, or the other way round."""
+"""Incremented on every change that breaks reading in either direction."""
 
 LARGEST = 8 << 20
-"""Bytes of a manifest, or of another description: 9 are a token of the prompt, so that hundreds of thousands fit."""
+"""Bytes of a JSON file; a prompt token takes about 9, so hundreds of thousands fit."""
 MOST_BRACKETS = 500_000
-"""Opening ones in it, those of its texts included: each list or table takes 20 times the bytes that write it."""
+"""Opening brackets in a file, including those in strings; each list or dict takes 20 times its size as text."""
 
 _ADDED: Mapping[str, frozenset[str]] = {
     "Settings": frozenset({"tree", "controller"}),
@@ -38,61 +35,57 @@ _ADDED: Mapping[str, frozenset[str]] = {
     "Span": frozenset({"over"}),
     "Manifest": frozenset({"tags", "history"}),
 }
-"""Fields by record that files of this schema may lack, having been written before there were any; the default holds."""
+"""Fields by record that older files of this schema may lack; they get the default."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What a table's file looked like when it was written."""
+    """Size and checksum of a table's file when it was written."""
 
     bytes: int
-    """Its size."""
     sha256: str
-    """Of its contents, in hexadecimal."""
+    """Hexadecimal."""
 
 
 @dataclass(frozen=True, slots=True)
 class MapFacts:
-    """What a run's map covers, of its rule's dial or of a controller's threshold."""
+    """The range of a run's map, over its rule's dial or a controller's threshold."""
 
     span: Span
-    """The part of the dial, and the block lengths."""
+    """The dial range and the block lengths."""
     passes: int
-    """Batched target passes it took."""
+    """Batched target passes."""
     seconds: float
-    """Wall-clock time it took."""
+    """Wall-clock time."""
     answers: int
-    """Prefixes that were asked about."""
+    """Number of prefixes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Everything about a run that fits on a page."""
+    """The description of a run."""
 
     title: str
     """A line for lists; may be empty."""
     prompt: str
-    """As the user gave it."""
+    """As the user entered it."""
     prompt_ids: tuple[int, ...]
-    """As the models saw it."""
     settings: Settings
-    """What decided the tokens."""
     provenance: Provenance
     """Models, device, versions, time."""
     rounds: int
-    """How many there are."""
+    """Number of rounds."""
     tokens: int
-    """Emitted ones."""
+    """Number of emitted tokens."""
     dial_map: MapFacts | None
-    """None for a run without one."""
     files: Mapping[str, Stamp]
-    """The tables."""
+    """Table files."""
     tags: tuple[str, ...] = ()
-    """Words to find it by, in order; the file leaves them out where there are none."""
+    """In order; omitted from the file if empty."""
     history: History = NO_HISTORY
-    """The messages before the prompt; the file leaves out an empty one."""
+    """Messages before the prompt; omitted from the file if empty."""
 
     @property
     def tau(self) -> float:
@@ -101,17 +94,17 @@ class Manifest:
 
     @property
     def heading(self) -> str:
-        """The title, or the start of the prompt where there is none."""
+        """The title, or the start of the prompt if there is none."""
         line = " ".join((self.title or self.prompt).split()) or "Untitled"
         return line if len(line) <= 60 else line[:59] + "…"
 
 
 def to_json(manifest: Manifest) -> bytes:
-    """The file. Raises BadInput where a value has no place in JSON: NaN, or half of a surrogate pair."""
+    """Return the file. Raises BadInput for values without JSON equivalent: NaN, or half of a surrogate pair."""
     facts = asdict(manifest)
     for name, empty in (("tags", ()), ("history", NO_HISTORY)):
         if getattr(manifest, name) == empty:
-            del facts[name]  # and versions that know of none read it
+            del facts[name]  # so that older versions can read it
     try:
         text = json.dumps({"format": FORMAT, "schema": SCHEMA} | facts, allow_nan=False, ensure_ascii=False, indent=1)
         return text.encode()
@@ -122,11 +115,11 @@ def to_json(manifest: Manifest) -> bytes:
 
 
 def from_json(data: bytes) -> Manifest:
-    """The manifest. Raises BadInput for anything else, a newer schema included."""
-    found = strict_json(data, "manifest.json")
-    if not isinstance(found, dict) or found.pop("format", None) != FORMAT:
+    """Return the manifest. Raises BadInput for anything else, including newer schemas."""
+    fields = strict_json(data, "manifest.json")
+    if not isinstance(fields, dict) or fields.pop("format", None) != FORMAT:
         raise RunFileError("manifest.json is not that of a run. Choose a folder written by MARS Viz.")
-    schema = found.pop("schema", None)
+    schema = fields.pop("schema", None)
     if isinstance(schema, int) and not isinstance(schema, bool) and schema > SCHEMA:
         raise RunFileError(f"It was made by a newer MARS Viz (schema {schema}, this one reads {SCHEMA}); update.")
     if isinstance(schema, int) and not isinstance(schema, bool) and 0 < schema < SCHEMA:
@@ -138,7 +131,7 @@ def from_json(data: bytes) -> Manifest:
             f"manifest.json has the schema {bounds.shortened(schema)}; this MARS Viz reads {SCHEMA}. "
             "Record the run again."
         )
-    manifest = parsed(Manifest, found, "manifest.json")
+    manifest = parsed(Manifest, fields, "manifest.json")
     bounds.check(manifest, "manifest.json")
     dial = manifest.settings.dial
     if rule_named(manifest.settings.rule).checked_dial(dial) != dial:
@@ -156,7 +149,7 @@ def from_json(data: bytes) -> Manifest:
 
 
 def _check_tags(tags: tuple[str, ...]) -> None:
-    """They are as `checked_tags` leaves them."""
+    """Raise BadInput unless `checked_tags` leaves the tags unchanged."""
     try:
         plausible = checked_tags(tags) == tags
     except BadInput as error:
@@ -166,8 +159,8 @@ def _check_tags(tags: tuple[str, ...]) -> None:
 
 
 def _check_map(facts: MapFacts, settings: Settings) -> None:
-    """The map covers a part of the rule's dial and no longer blocks than were drafted, or a part of a controller's
-    threshold by drafts that nothing cut."""
+    """Check that the map covers part of the rule's dial with block lengths up to γ, or part of a controller's threshold
+    with uncut drafts."""
     span = facts.span
     try:
         if span.over:
@@ -190,28 +183,27 @@ def _refused(constant: str) -> NoReturn:
 
 
 def strict_json(data: bytes, name: str) -> Any:
-    """What the JSON says. Raises BadInput where it is none, holds what has no place in it, or is far too large; that is
-    found before it is read."""
+    """Parse JSON. Raises BadInput if it is invalid or far too large; size is checked before parsing."""
     if len(data) > LARGEST or data.count(b"[") + data.count(b"{") > MOST_BRACKETS:
         raise RunFileError(f"{name} is far too large. Take a fresh copy, or record the run again.")
     try:
-        found = json.loads(data.decode(), parse_constant=_refused, parse_float=_finite)
-        if b"\\u" in data:  # UTF-8 itself has no half pairs, but an escape may be one
-            _check_texts(found)
+        value = json.loads(data.decode(), parse_constant=_refused, parse_float=_finite)
+        if b"\\u" in data:  # UTF-8 cannot contain half pairs, but escapes can
+            _check_texts(value)
     except (ValueError, RecursionError) as error:
         raise RunFileError(f"{name} is damaged or no JSON. Take a fresh copy, or record the run again.") from error
-    return found
+    return value
 
 
 def _finite(text: str) -> float:
-    """The number; 1e999 is none."""
+    """Parse a finite number; 1e999 is rejected."""
     if not math.isfinite(value := float(text)):
         raise ValueError(f"{text} is no number")
     return value
 
 
 def _check_texts(value: Any) -> None:
-    """Raise ValueError for half a surrogate pair, which no file holds."""
+    """Raise ValueError for half a surrogate pair, which cannot be written as UTF-8."""
     if isinstance(value, str):
         value.encode()
     elif isinstance(value, dict):
@@ -228,18 +220,17 @@ _hints = cache(get_type_hints)
 
 @cache
 def _names(cls: type) -> frozenset[str]:
-    """Of a dataclass's fields."""
     return frozenset(field.name for field in fields(cls))
 
 
 @cache
 def _parts(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:
-    """Of an annotation its origin and arguments, and whether it is a dataclass: asked for every value of every file."""
+    """Return origin, arguments and whether it is a dataclass; cached because it runs for every value."""
     return get_origin(hint), get_args(hint), is_dataclass(hint)
 
 
 def parsed(cls: type[T], value: object, where: str) -> T:
-    """A dataclass from what JSON says. Raises BadInput where fields are missing, unknown or of another kind."""
+    """Build a dataclass from parsed JSON. Raises BadInput if fields are missing, unknown or of another type."""
     hints, names = _hints(cls), _names(cls)  # type: ignore[arg-type]
     if isinstance(value, dict):
         names = names - (_ADDED.get(cls.__name__, frozenset()) - set(value))
@@ -251,8 +242,8 @@ def parsed(cls: type[T], value: object, where: str) -> T:
 
 
 def _typed(hint: Any, value: object, where: str) -> Any:
-    """`value`, parsed from JSON, as the annotated type; lists become tuples, whole numbers floats."""
-    if type(value) is hint:  # a text or a number: most there is
+    """Convert parsed JSON to the annotated type; lists become tuples, and integers floats."""
+    if type(value) is hint:  # strings and numbers, the most common case
         return value
     origin, arguments, is_record = _parts(hint)
     if is_record:
@@ -262,7 +253,7 @@ def _typed(hint: Any, value: object, where: str) -> Any:
         return None if value is None else _typed(inner, value, where)
     if origin is tuple and isinstance(value, list):
         if arguments[0] in (int, float) and set(map(type, value)) == {arguments[0]}:
-            return tuple(value)  # as below, at once: a prompt may be long
+            return tuple(value)  # fast path for long prompts
         return tuple(_typed(arguments[0], item, where) for item in value)
     if isinstance(hint, type) and issubclass(hint, Enum) and value in [each.value for each in hint]:
         return hint(value)

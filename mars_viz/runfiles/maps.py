@@ -1,7 +1,6 @@
-"""A dial map to and from columns: the answers at every prefix, and nothing that follows from them.
+"""A dial map to and from tables: only the answers at every prefix are stored.
 
-Knows how the map's tables hang together; knows no files. Its segments are walked when they are first asked for, not
-when a run is opened.
+Segments are computed on first access, not when a run is opened.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from mars_viz.walk import Answer
 Answers: TypeAlias = dict[tuple[int, ...], Answer]
 
 ANSWERS = SpeculationTables("map_nodes", "map_rows", "map_answers", "answer")
-"""Where a map's speculations are stored."""
+"""Tables of a map's speculations."""
 
 
 def to_tables(dial_map: DialMap) -> dict[str, Table]:
-    """The columns of the map's tables, the prefixes sorted. Raises BadInput where an array's length is wrong."""
+    """Return the columns of the map's tables, sorted by prefix. Raises BadInput if an array has a wrong length."""
     prefixes = sorted(dial_map.answers)
     answers = [dial_map.answers[prefix] for prefix in prefixes]
     prompt = len(dial_map.frame.prompt_ids)
@@ -44,7 +43,7 @@ def to_tables(dial_map: DialMap) -> dict[str, Table]:
 
 
 def from_tables(tables: Mapping[str, Table], run: Run, facts: MapFacts) -> DialMap:
-    """The map of this run. Raises BadInput where the tables contradict each other, the manifest or the run."""
+    """Return the map of this run. Raises BadInput if the tables contradict each other, the manifest or the run."""
     answers = _answers(tables, run.prompt_ids)
     if len(answers) != facts.answers:
         raise contradiction("map_answers", "does not hold as many prefixes as manifest.json says")
@@ -74,7 +73,7 @@ def _answers(tables: Mapping[str, Table], prompt: tuple[int, ...]) -> Answers:
 
 
 def _agree(one: Answer, other: Answer) -> bool:
-    """True if the shorter draft is what the longer one holds of it."""
+    """True if the shorter draft is a part of the longer one."""
     length = min(len(one.speculation), len(other.speculation))
     ours, theirs = shortened(one.speculation, length), shortened(other.speculation, length)
     return np.array_equal(ours.tokens, theirs.tokens) and np.array_equal(ours.parents, theirs.parents)

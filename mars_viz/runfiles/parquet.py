@@ -1,7 +1,7 @@
-"""One table to and from the bytes of a Parquet file. Knows `TABLES` and pyarrow; knows no folders and no records.
+"""Read and write one table as a Parquet file.
 
-A file may come from a stranger: its size is read from its own directory and limited before anything is unpacked, its
-columns must be the ones described, and every failure is a BadInput that names the file.
+Files may be untrusted. Size is read from the footer and limited before unpacking, columns must match `TABLES`, and
+every failure is a BadInput that names the file.
 """
 
 from __future__ import annotations
@@ -23,25 +23,24 @@ from mars_viz.runfiles.columns import EVIDENCE_TABLES, MOST_EXTRAS, TABLES, File
 from mars_viz.runfiles.directory import END, Chunk, chunks_of
 
 Table: TypeAlias = dict[str, np.ndarray]
-"""Columns by name: [lines] or, for lists of one length, [lines, length]; other lists and bytes as objects."""
+"""Columns by name: [rows], or [rows, length] for lists of one length; other lists and bytes as objects."""
 
 MAX_VALUES = 50_000_000
-"""In one column; far above any run, far below what would fill a machine's memory."""
+"""Values per column; far above any run, and far below the memory of a machine."""
 MAX_BYTES = 1 << 30
-"""Of one unpacked table."""
+"""Size of an unpacked table."""
 MAX_DIRECTORY = 1 << 20
-"""Bytes of a file's own directory; that of a long run has some thousands."""
+"""Bytes of a footer; a long run has a few thousand."""
 _NAME = re.compile("[a-z][a-z0-9_]{0,39}")
-"""What a column that this version does not know may be called."""
+"""Names that unknown columns may have."""
 _PLAIN = {0, 3}
-"""Encodings, plain and run length, the second for lengths and truth values: no others, so that a table's size is what
-its file says."""
+"""Allowed encodings: plain, and run length for lengths and booleans. Others could hide a table's size."""
 _UNREADABLE = (pa.ArrowException, OSError, MemoryError, ValueError, TypeError, KeyError, IndexError, OverflowError)
-"""What pyarrow raises on damaged bytes, depending on where the damage lies."""
+"""Errors that pyarrow raises on damaged bytes, depending on the location of the damage."""
 
 
 def to_bytes(name: str, columns: Table) -> bytes:
-    """The Parquet file of the table called `name`. Raises BadInput where a column is not as described."""
+    """Return the Parquet file of a table. Raises BadInput for a column that does not match its description."""
     described = _described(name, {key: _type(values) for key, values in columns.items()})
     arrays = [_to_arrow(f"{name}.{key}", column, columns[key]) for key, column in described.items()]
     schema = pa.schema(
@@ -56,24 +55,23 @@ def to_bytes(name: str, columns: Table) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class UnreadTable:
-    """A table that is not read yet: what its file says about itself is known, and lies within bounds."""
+    """A table before reading; its size is known and within bounds."""
 
     name: str
-    """Of the table."""
     described: Mapping[str, FileColumn]
-    """The columns that it has."""
+    """The columns in the file."""
     lines: int
-    """How many there are."""
+    """Number of rows."""
     values: Mapping[str, int]
-    """How many there are in each column."""
+    """Number of values in each column."""
     _file: pq.ParquetFile
 
     def read(self) -> Table:
-        """The columns. Raises BadInput where they are not what the file says, or hold what is impossible."""
+        """Return the columns. Raises BadInput if they contradict the footer or contain invalid values."""
         return {key: self._column(key, column) for key, column in self.described.items()}
 
     def _column(self, key: str, column: FileColumn) -> np.ndarray:
-        """One at a time: what it is made from is let go before the next."""
+        """Read one column at a time, to release its buffers before the next."""
         with _damaged(self.name):
             table = self._file.read(columns=[key], use_threads=False)
             table.validate(full=True)
@@ -83,7 +81,7 @@ class UnreadTable:
             flat = _flat(column, values)
             if flat.size > self.values[key]:
                 raise ValueError("more values")
-        with np.errstate(invalid="ignore"):  # at the comparison of a NaN that signals
+        with np.errstate(invalid="ignore"):  # comparing a signalling NaN
             holds = column.holds(flat).all()
         if not holds:
             raise RunFileError(
@@ -93,9 +91,9 @@ class UnreadTable:
 
 
 def opened(name: str, data: bytes) -> UnreadTable:
-    """The table called `name`, of optional and unknown columns those that are there; nothing of it is unpacked yet.
+    """Open a table with its present optional and unknown columns, without unpacking.
 
-    Raises BadInput where `data` is not that table, or far larger than any run's.
+    Raises BadInput if `data` is not that table, or is far larger than any run's.
     """
     file = f"{name}.parquet"
     if len(data) < END or int.from_bytes(data[-END:][:4], "little") > min(len(data), MAX_DIRECTORY):
@@ -117,10 +115,7 @@ def opened(name: str, data: bytes) -> UnreadTable:
 
 
 def from_bytes(name: str, data: bytes) -> Table:
-    """The columns of the table called `name`, of optional and unknown ones those that are there.
-
-    Raises BadInput where `data` is not that table, whole and plausible.
-    """
+    """Return the columns of a table. Raises BadInput if `data` is not that table, complete and valid."""
     return opened(name, data).read()
 
 
@@ -135,7 +130,7 @@ def _damaged(name: str) -> Iterator[None]:
 
 
 def objects(values: Iterable[Any]) -> np.ndarray:
-    """object [lines]; one value a line, whatever it is."""
+    """Return object [rows] with one value per row."""
     listed = list(values)
     array = np.empty(len(listed), object)
     array[:] = listed
@@ -143,15 +138,15 @@ def objects(values: Iterable[Any]) -> np.ndarray:
 
 
 def _described(name: str, types: Mapping[str, pa.DataType]) -> dict[str, FileColumn]:
-    """The columns of the table called `name` that are there, in the order of their description, with those of evidence
-    that this version does not know behind them. Raises BadInput for a column too few, and for one that none can be."""
-    file, known = f"{name}.parquet", TABLES[name]
-    lacking = next((key for key, column in known.items() if not column.optional and key not in types), None)
+    """Return the present columns in their documented order, followed by unknown evidence columns. Raises BadInput for a
+    missing column, and for one that cannot be evidence."""
+    file, columns = f"{name}.parquet", TABLES[name]
+    lacking = next((key for key, column in columns.items() if not column.optional and key not in types), None)
     if lacking is not None:
         raise RunFileError(f"{file} lacks the column {lacking}. Take a fresh copy, or record the run again.")
-    described = {key: column for key, column in known.items() if key in types}
-    unknown = [key for key in types if key not in known]
-    extras = {key: found for key in unknown if (found := _extra(name, key, types[key])) is not None}
+    described = {key: column for key, column in columns.items() if key in types}
+    unknown = [key for key in types if key not in columns]
+    extras = {key: evidence for key in unknown if (evidence := _extra(name, key, types[key])) is not None}
     strange = next((key for key in unknown if key not in extras), None)
     if strange is not None or len(extras) > MOST_EXTRAS:
         what = f"more than {MOST_EXTRAS} unknown columns" if strange is None else f"the column {shortened(strange)}"
@@ -162,13 +157,13 @@ def _described(name: str, types: Mapping[str, pa.DataType]) -> dict[str, FileCol
 
 
 def _extra(name: str, key: str, type_: pa.DataType) -> FileColumn | None:
-    """An unknown column of the table called `name`; None if it holds no evidence, or another table's goes by that."""
+    """Return an unknown column; None if it cannot be evidence, or if another table has a column of that name."""
     free = all(key not in TABLES[other] for other in EVIDENCE_TABLES)
     return extra(type_) if name in EVIDENCE_TABLES and free and _NAME.fullmatch(key) else None
 
 
 def _type(values: np.ndarray) -> pa.DataType:
-    """Of an array that is to be written; of what is known already it is not asked."""
+    """Return the Arrow type of an array; unused for known columns."""
     each = pa.null() if values.dtype == object else pa.from_numpy_dtype(values.dtype)
     return each if values.ndim == 1 else pa.list_(each, values.shape[1])
 
@@ -214,7 +209,7 @@ def _from_arrow(column: FileColumn, chunks: pa.ChunkedArray) -> np.ndarray:
 
 
 def _to_numpy(flat: pa.Array) -> np.ndarray:
-    """What `to_numpy` gives, without pandas, which it would import first: a third of a second before a run is shown."""
+    """Convert as `to_numpy` does, but without importing pandas, which takes a third of a second."""
     if pa.types.is_boolean(flat.type):
         return np.from_dlpack(flat.cast(pa.uint8())).astype(bool)
     if pa.types.is_primitive(flat.type):
@@ -223,7 +218,8 @@ def _to_numpy(flat: pa.Array) -> np.ndarray:
 
 
 def _counted(file: str, lines: int, chunks: Sequence[Chunk]) -> dict[str, int]:
-    """How many values each column holds. Raises BadInput for far too many, or an encoding that hides how many."""
+    """Return the number of values per column. Raises BadInput for far too many, or an encoding that could hide the
+    number."""
     values = max((lines, *(chunk.values for chunk in chunks)))
     if values > MAX_VALUES or sum(chunk.bytes for chunk in chunks) > MAX_BYTES:
         raise RunFileError(f"{file} is far larger than any run. Choose a folder written by MARS Viz.")
@@ -238,15 +234,15 @@ def _counted(file: str, lines: int, chunks: Sequence[Chunk]) -> dict[str, int]:
 
 def _check_schema(file: str, described: Mapping[str, FileColumn], schema: pa.Schema) -> None:
     for key, column in described.items():
-        found = schema.field(key).type
-        if not _fits(column, found):
-            wanted = {
+        type_ = schema.field(key).type
+        if not _fits(column, type_):
+            expected = {
                 ValueShape.ONE: "{}",
                 ValueShape.WIDE: "equally long lists of {}",
                 ValueShape.MANY: "lists of {}",
             }[column.shape]
             raise RunFileError(
-                f"{file} holds {found} in the column {key}; a run holds {wanted.format(column.type)} there."
+                f"{file} holds {type_} in the column {key}; a run holds {expected.format(column.type)} there."
             )
 
 

@@ -1,7 +1,4 @@
-"""A trace to and from its tables, and the checks that let everyone else rely on them.
-
-Knows how the run's tables hang together; knows no files.
-"""
+"""A trace to and from its tables, with the consistency checks that other modules rely on."""
 
 from __future__ import annotations
 
@@ -21,11 +18,11 @@ from mars_viz.runfiles.speculations import to_tables as tables_of
 from mars_viz.trace import Settled, Trace
 
 ROUNDS = SpeculationTables("nodes", "rows", "rounds", "round")
-"""Where a run's own speculations are stored."""
+"""Tables of a run's own speculations."""
 
 
 def to_tables(trace: Trace) -> dict[str, Table]:
-    """The columns of the tables `nodes`, `rows` and `rounds`. Raises BadInput where an array's length is wrong."""
+    """Return the columns of `nodes`, `rows` and `rounds`. Raises BadInput if an array has a wrong length."""
     tables, verdicts, recorded = tables_of(trace.speculations, ROUNDS), trace.verdicts, trace.recorded
     tables["nodes"] |= {name: getattr(verdicts, name) for name in NODE_VERDICTS}
     if verdicts.gap_from is not None:
@@ -43,8 +40,9 @@ def to_tables(trace: Trace) -> dict[str, Table]:
 
 
 def from_tables(tables: Mapping[str, Table], settings: Settings, prompt_length: int) -> Trace:
-    """The rounds. Raises BadInput where the tables contradict each other, or no walk by the settings' rule at their
-    dial could have made them."""
+    """Return the rounds. Raises BadInput if the tables contradict each other or the rule's decisions at the run's dial
+    value.
+    """
     nodes, rows, rounds = (tables[name] for name in ("nodes", "rows", "rounds"))
     speculations = speculations_of(tables, ROUNDS)
     _check_emissions(rows)
@@ -72,7 +70,7 @@ def from_tables(tables: Mapping[str, Table], settings: Settings, prompt_length: 
 
 
 def _check_emissions(rows: Table) -> None:
-    """What a row emits is among its candidates."""
+    """Check that emitted tokens are among their row's candidates."""
     others = [rows[name][:, None] for name in EMITTED if name in rows]
     candidates = np.concatenate([rows["emissions"], *others], axis=1)
     for name in ("emit_below", "emit_above"):
@@ -81,7 +79,7 @@ def _check_emissions(rows: Table) -> None:
 
 
 def _check_text(trace: Trace) -> None:
-    """The text is what the decisions come to: of every block all of it, of the last one at least a token."""
+    """Check that the text equals the decisions: whole blocks, except that the last may be cut to at least one token."""
     if not len(trace):
         return
     decided, lengths = trace.decided(trace.recorded), trace.text_lengths

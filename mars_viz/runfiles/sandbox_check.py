@@ -1,7 +1,4 @@
-"""What a process does that reads an upload first: it tries, with little memory, and says how that ended.
-
-Knows processes; what is tried is an argument.
-"""
+"""Decode an upload in a process of its own with limited memory, and report the result as exit code."""
 
 from __future__ import annotations
 
@@ -10,18 +7,18 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-import pyarrow.compute  # noqa: F401  which reading would load once the memory is limited
+import pyarrow.compute  # noqa: F401  imported before the memory is limited
 
 from mars_viz.errors import BadInput, RunFileError
 
 SMALL = 160 << 20
-"""Bytes in memory that whatever is uploaded may take; a run of 100,000 tokens takes some 130 MiB."""
+"""Memory in bytes allowed for any upload; a run of 100,000 tokens takes about 130 MiB."""
 GROWTH = 5
-"""Bytes that each byte of a larger upload may take: tables of measured logits take up to 3, and objects of Python."""
+"""Memory allowed per byte of a larger upload; tables of measured logits and Python objects take up to 3."""
 _BESIDE = 128 << 20
-"""Bytes for reading, beside twice what is read."""
+"""Bytes for reading, in addition to twice the size of the result."""
 _ANY = 4 << 30
-"""Bytes of address space where a process cannot say how much it has."""
+"""Address space in bytes to assume if the system does not report it."""
 
 Files = Mapping[str, bytes]
 
@@ -32,9 +29,9 @@ def vetted(
     room: Callable[[Files], int],
     decode: Callable[[Files], object],
 ) -> int:
-    """Try this on the bytes of standard input: 0 where it succeeds, 2 with a sentence where it raises BadInput.
+    """Decode the bytes of standard input; return 0 on success, and 2 with a sentence on BadInput.
 
-    `room` is what the files say that they take; with more than that they are not read.
+    `room` estimates the memory from the files' own metadata. Files that need too much are not decoded.
     """
     data = sys.stdin.buffer.read()
     try:
@@ -55,19 +52,19 @@ def vetted(
 
 
 def _limit_memory(taken: int) -> None:
-    """To what this process has by now, and twice what is taken, where the system can limit it."""
+    """Limit the process to its current memory plus twice the estimate, if the system supports it."""
     with suppress(ImportError, OSError, ValueError):
         import resource
 
         most = resource.getrlimit(resource.RLIMIT_AS)[1]
-        wanted = _address_space() + 2 * taken + _BESIDE
-        limit = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+        needed = _address_space() + 2 * taken + _BESIDE
+        limit = needed if most == resource.RLIM_INFINITY else min(needed, most)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_AS, (limit, most))
 
 
 def _address_space() -> int:
-    """Bytes that this process has now."""
+    """Return the current address space of this process in bytes."""
     import resource
 
     try:
