@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def swept(sweep: SweepLoop | GridSweep, title: str, where: str) -> None:
-    """Sweep with a progress bar on standard error. An interruption prints the number of prompts kept `where` and exits."""
+    """Sweep with a progress bar on standard error; an interruption prints the number of prompts kept `where`."""
     now, bars = sweep.progress, decoding.progress_bar()
     try:
         with bars(desc=title, total=now.prompts, initial=now.finished, unit=" prompts") as bar:

@@ -1,7 +1,4 @@
-"""Prompt sets: what to decode, and how to tell whether the text is right.
-
-Knows texts, answers and files; knows no models, no rules and no browser.
-"""
+"""Prompt sets: prompts to decode, with answers and graders."""
 
 from mars_viz.chat import Exchange, History
 from mars_viz.prompts.builtin import BUILTIN, builtin_prompts, kinds_named, kinds_of, per_task, recognised

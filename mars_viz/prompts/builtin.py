@@ -1,7 +1,6 @@
-"""The built-in graded tasks: as a prompt set, and known again by their prompt, so that any run of one can be graded.
+"""The built-in graded tasks: as a prompt set, and recognised by prompt text, so that any run of one can be graded.
 
-Knows the tasks' forms; knows no models. It works the answer out, whatever seed an exercise came from and whoever typed
-it.
+Answers are computed from the prompt text, so prompts typed by hand work too.
 """
 
 from __future__ import annotations
@@ -24,35 +23,35 @@ _QUESTION = re.compile(r"Story: ([^\n]+)\nQuestion: ([^\n]+)")
 
 
 def recognised(prompt: str) -> PromptItem | None:
-    """The exercise that a prompt is, with its answer; None for any other prompt. Blanks at its end do not count."""
-    asked = prompt.rstrip()
+    """Return the exercise with this prompt and its answer; None for other prompts. Trailing whitespace is ignored."""
+    text = prompt.rstrip()
     for task, solve in _SOLVERS.items():
-        if answer := solve(asked):
+        if answer := solve(text):
             return PromptItem(f"{task.value}-recognised", task.value, prompt, answer, grader="final-line")
     return None
 
 
 def _addition(asked: str) -> str:
-    found = _ADDITION.fullmatch(asked)
-    return str(int(found[1]) + int(found[2])) if found else ""
+    match = _ADDITION.fullmatch(asked)
+    return str(int(match[1]) + int(match[2])) if match else ""
 
 
 def _sorting(asked: str) -> str:
-    found = _SORTING.fullmatch(asked)
-    return ", ".join(sorted(found[1].split(", "))) if found else ""
+    match = _SORTING.fullmatch(asked)
+    return ", ".join(sorted(match[1].split(", "))) if match else ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Fact:
-    """What one sentence of a story says."""
+    """A sentence of a story."""
 
     clause: str
-    """Without its place."""
+    """Without the place."""
     who: str
     thing: str
     place: str
     verb: str
-    """In its past form."""
+    """In the past tense."""
 
 
 def _any(words: Iterator[str]) -> str:
@@ -67,32 +66,34 @@ _SENTENCE = re.compile(rf"(?P<clause>.+?) (?P<place>{_PLACE})\. ?")
 
 
 def _facts(story: str) -> tuple[_Fact, ...]:
-    """What a story tells; nothing where it tells anything else besides."""
+    """Return the facts of a story; empty if any sentence has another form."""
     facts, at = [], 0
     while at < len(story):
         sentence = _SENTENCE.match(story, at)
-        said = sentence and (_ACTIVE.fullmatch(sentence["clause"]) or _PASSIVE.fullmatch(sentence["clause"]))
-        if not sentence or not said:
+        match = sentence and (_ACTIVE.fullmatch(sentence["clause"]) or _PASSIVE.fullmatch(sentence["clause"]))
+        if not sentence or not match:
             return ()
-        facts.append(_Fact(sentence["clause"], said["who"], said["thing"], sentence["place"], _PAST[said["verb"]].past))
+        facts.append(
+            _Fact(sentence["clause"], match["who"], match["thing"], sentence["place"], _PAST[match["verb"]].past)
+        )
         at = sentence.end()
     return tuple(facts)
 
 
 def _question(asked: str) -> str:
-    found = _QUESTION.fullmatch(asked)
-    facts = _facts(found[1]) if found else ()
+    match = _QUESTION.fullmatch(asked)
+    facts = _facts(match[1]) if match else ()
     answers = {
         f"{fact.clause} {fact.place}." if question.startswith("Where") else f"{fact.clause}."
         for fact in facts
         for question in _questions(fact)
-        if found and question == found[2]
+        if match and question == match[2]
     }
     return answers.pop() if len(answers) == 1 else ""
 
 
 def _questions(fact: _Fact) -> tuple[str, str, str]:
-    """What can be asked of it."""
+    """Return the possible questions about a fact."""
     plain = _PAST[fact.verb].plain
     return f"Where is the {fact.thing}?", f"Who {fact.verb} the {fact.thing}?", f"What did {fact.who} {plain}?"
 
@@ -108,13 +109,13 @@ _SOLVERS = {
 
 
 BUILTIN = "built-in tasks"
-"""The name of the set of all kinds; of fewer, the kinds' names stand behind it."""
+"""Name of the set of all kinds; for fewer, the kinds' names are appended."""
 
 
 def builtin_prompts(per_task: int = 100, *, seed: int = 0, kinds: Iterable[Task] = tuple(Task)) -> PromptSet:
-    """Held-out exercises that the built-in pair never saw in training, `per_task` of each kind, no prompt twice.
+    """Return held-out exercises that the built-in pair never saw in training, `per_task` of each kind.
 
-    Kinds are taken in turn, so the first ones are the same whatever `per_task` is. Raises PromptError for fewer than
+    Prompts are distinct, and kinds alternate, so a larger `per_task` extends the set. Raises PromptError for fewer than
     one, and without a kind.
     """
     chosen = set(kinds)
@@ -122,30 +123,30 @@ def builtin_prompts(per_task: int = 100, *, seed: int = 0, kinds: Iterable[Task]
     if per_task < 1 or not kinds:
         raise PromptError(f"{per_task} exercises of {len(kinds)} kinds make no set. Ask for at least 1 of at least 1.")
     items = [item for kind in kinds for item in islice(_items(kind, seed), per_task)]
-    some = "" if len(kinds) == len(Task) else f": {', '.join(kind.value for kind in kinds)}"
-    return PromptSet(name=f"{BUILTIN}{some}", items=tuple(items)).mixed()
+    suffix = "" if len(kinds) == len(Task) else f": {', '.join(kind.value for kind in kinds)}"
+    return PromptSet(name=f"{BUILTIN}{suffix}", items=tuple(items)).mixed()
 
 
 def kinds_named(names: str) -> tuple[Task, ...]:
-    """The kinds of which the names stand here, separated by commas; all for none. Raises PromptError."""
-    asked = [name.strip() for name in names.split(",")] if names.strip() else [kind.value for kind in Task]
-    known = {kind.value: kind for kind in Task}
-    if unknown := [name for name in asked if name not in known]:
-        raise PromptError(f"There is no built-in task {unknown[0]!r}. Choose from {', '.join(known)}.")
-    return tuple(known[name] for name in dict.fromkeys(asked))
+    """Parse comma-separated names of kinds; all if empty. Raises PromptError."""
+    wanted_names = [name.strip() for name in names.split(",")] if names.strip() else [kind.value for kind in Task]
+    by_name = {kind.value: kind for kind in Task}
+    if unknown := [name for name in wanted_names if name not in by_name]:
+        raise PromptError(f"There is no built-in task {unknown[0]!r}. Choose from {', '.join(by_name)}.")
+    return tuple(by_name[name] for name in dict.fromkeys(wanted_names))
 
 
 def kinds_of(set_name: str) -> tuple[Task, ...]:
-    """The kinds of a set that `builtin_prompts` made, by its name; none of any other set."""
+    """Return the kinds of a set that `builtin_prompts` made, by its name; empty for other sets."""
     name, _, kinds = set_name.partition(": ")
     try:
         return kinds_named(kinds) if name == BUILTIN else ()
-    except PromptError:  # a file that is called so
+    except PromptError:  # a file with such a name
         return ()
 
 
 def per_task(prompts: int, kinds: int) -> int:
-    """How many of each of so many kinds make so many prompts, or a few more."""
+    """Return the number of prompts per kind that yields at least `prompts`."""
     return -(-prompts // kinds)
 
 

@@ -1,7 +1,6 @@
-"""Prompt sets from files, told apart by their contents: JSONL, a JSON list, or text with a prompt in each line; each of
-them as it is or gzipped. Entries are read one at a time.
+"""Read prompt sets from files: JSONL, a JSON list, or text with a prompt per line, optionally gzipped.
 
-Knows files; what an entry asks is known by `forms`.
+The format is detected from the contents, and entries are read one at a time. `forms` interprets an entry.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ from mars_viz.prompts.items import PromptItem, PromptSet, SkippedLine, Turns
 from mars_viz.runfiles.manifest import LARGEST, MOST_BRACKETS
 
 MAX_LINE = LARGEST
-"""Bytes; no prompt is longer, and a file without line breaks must not fill the memory."""
+"""Bytes per line, so that a file without line breaks cannot fill the memory."""
 MOST_PROMPTS = 100_000
-"""Of a file, with the lines that are none; ten times the largest test set of exercises."""
+"""Entries per file, including invalid ones; ten times the largest test set of exercises."""
 MOST_UNPACKED = 64 << 20
-"""Bytes that are read of a gzipped file."""
+"""Bytes to read from a gzipped file."""
 MOST_BLANK = 1_000_000
-"""Blank lines of a file."""
+"""Blank lines per file."""
 _PIECE = 1 << 20
 _LOOKED_AT = 10
-"""Lines by which JSONL and text are told apart."""
+"""Lines used to distinguish JSONL from text."""
 _GZIP = b"\x1f\x8b"
 _PACKED = {
     _GZIP: "gzip within gzip",
@@ -47,29 +46,29 @@ _TABLES = {b"PAR1": "a Parquet", b"ARROW1": "an Arrow"}
 _JSON_BEGINS = re.compile(r"\s*(\{\s*([\"'}]|$)|\[\s*([\[{\"\]]|$))")
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
 Entry = tuple[str, int, Any]
-"""What is numbered ('line' or 'entry'), its number, and a JSON value, a text, or the BadEntry that it is."""
+"""Unit ('line' or 'entry'), its number, and its value: JSON, a text, or a BadEntry."""
 
 
 def read_prompts(
     path: str | PathLike[str], *, grader: str | None = None, turns: Turns = Turns.ALL, own: bool = False
 ) -> Iterator[tuple[PromptItem, ...] | SkippedLine]:
-    """Yield the turns of each entry of the file, or what is wrong with it; blank lines are passed over.
+    """Yield the turns of each entry of the file, or a SkippedLine; blank lines are ignored.
 
-    `grader` is used for every entry that has an answer and names none itself; entries without an answer are not
-    graded. Raises BadInput for a file that cannot be read or is not UTF-8, for an unknown grader, and where entries
-    have answers but no grader is named.
+    `grader` applies to entries with an answer and without a grader of their own. Entries without an answer are not
+    graded. Raises BadInput for a file that cannot be read or is not UTF-8, for an unknown grader, and for answers
+    without a grader.
     """
     if grader is not None:
         checked_grader(grader, own)
     path, seen = Path(path), dict[str, str]()
     try:
         with path.open("rb") as file:
-            for unit, number, found in _entries(_pieces(file)):
+            for unit, number, value in _entries(_pieces(file)):
                 try:
-                    if isinstance(found, BadEntry):
-                        raise found
+                    if isinstance(value, BadEntry):
+                        raise value
                     try:
-                        items = items_of(found, f"{unit}-{number}", grader, turns, own)
+                        items = items_of(value, f"{unit}-{number}", grader, turns, own)
                     except PromptError as error:
                         raise PromptError(f"{unit} {number} {error}") from error
                     names = {items[0].unit, *(item.id for item in items)}
@@ -96,13 +95,13 @@ def load_prompts(
     turns: Turns = Turns.ALL,
     own: bool = False,
 ) -> PromptSet:
-    """The file as a set, its tasks in turn (`PromptSet.mixed`); `limit` takes the first so many prompts of that order,
-    conversations whole and counted once. A file that MARS Viz wrote itself (`own`) keeps its order, and it alone may
-    say that a harness's task grades a line, since a task may run code.
+    """Return the file as a set, its tasks alternating (`PromptSet.mixed`).
 
-    A line that is no prompt raises BadInput with its number, unless `skip_bad` is set: then it is left out and listed
-    in `skipped`. Raises BadInput as `read_prompts` does, for a set without prompts, and where a grader is named but no
-    line has an answer.
+    `limit` keeps the first prompts in that order; a conversation counts once. A file written by MARS Viz (`own`) keeps
+    its order, and only such a file may name a harness task as grader, because a task may run code.
+
+    An invalid line raises BadInput with its number, or is listed in `skipped` if `skip_bad` is set. Raises BadInput as
+    `read_prompts` does, for a set without prompts, and if a grader is named but no line has an answer.
     """
     if limit is not None and limit < 1:
         raise PromptError(f"A set of {limit} prompts is none. Ask for at least 1.")
@@ -111,7 +110,7 @@ def load_prompts(
     for read in read_prompts(path, grader=grader, turns=turns, own=own):
         if len(items) + len(skipped) >= MOST_PROMPTS:
             if limit is not None:
-                break  # the first so many lines are mixed, and the limit is taken of them
+                break  # the limit applies to the mixed prompts read so far
             raise PromptError(
                 f"{path} holds more than {MOST_PROMPTS:,} prompts. Split it, or limit how many are taken."
             )
@@ -132,13 +131,13 @@ def load_prompts(
         raise PromptError(f"{path} holds no prompt{': ' + why if why else ''}. {WANTED}")
     if grader not in (None, "none") and not any(item.graded for item in items):
         raise PromptError(f"{path} holds no answers to grade with {grader!r}. Leave the grader out, or add 'answer'.")
-    found = PromptSet(Path(path).name, tuple(items), tuple(skipped))
-    found = found if own else found.mixed()
-    return found if limit is None else found.limited(limit)
+    prompts = PromptSet(Path(path).name, tuple(items), tuple(skipped))
+    prompts = prompts if own else prompts.mixed()
+    return prompts if limit is None else prompts.limited(limit)
 
 
 def to_jsonl(prompts: PromptSet) -> bytes:
-    """The set as a file that `load_prompts` reads back, prompt for prompt; a conversation is a line."""
+    """Return the set as a file that `load_prompts` reads back identically; a conversation is one line."""
     lines = [json.dumps(_line(tuple(turns))) for _, turns in groupby(prompts.items, key=lambda item: item.unit)]
     return "".join(f"{line}\n" for line in lines).encode()
 
@@ -148,15 +147,15 @@ def _line(turns: Sequence[PromptItem]) -> dict[str, Any]:
     named = {"question_id": first.unit, "category": first.category}
     named |= {"system": first.system} if first.system else {}
     if not first.question:
-        found = named | {"prompt": first.prompt, "grader": first.grader}
-        return found | ({} if first.answer is None else {"answer": first.answer})
+        entry = named | {"prompt": first.prompt, "grader": first.grader}
+        return entry | ({} if first.answer is None else {"answer": first.answer})
     grader = next((item.grader for item in turns if item.graded), "none")
-    said, answers = [item.prompt for item in turns], [item.answer for item in turns]
-    return named | {"turns": said, "reference": answers, "grader": grader}
+    texts, answers = [item.prompt for item in turns], [item.answer for item in turns]
+    return named | {"turns": texts, "reference": answers, "grader": grader}
 
 
 def _pieces(file: BinaryIO) -> Iterator[bytes]:
-    """The file's lines, long ones in pieces; unpacked, and without a byte order mark."""
+    """Yield the file's lines, unpacked and without a byte order mark; long lines are split."""
     source: Any = file
     packed = source.peek(len(_GZIP)).startswith(_GZIP)
     if packed:
@@ -182,7 +181,7 @@ def _pieces(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _entries(pieces: Iterator[bytes]) -> Iterator[Entry]:
-    """Each entry that is not blank."""
+    """Yield each entry that is not blank."""
     blank = 0
     for first in pieces:
         if first.strip():
@@ -213,7 +212,7 @@ def _entries(pieces: Iterator[bytes]) -> Iterator[Entry]:
 
 
 def _begins_as_json(text: str) -> bool:
-    """Whether a text that is cut off somewhere is JSON rather than words in brackets."""
+    """True if a truncated text is JSON rather than words in brackets."""
     try:
         _, end = json.JSONDecoder().raw_decode(text.strip())
     except (ValueError, RecursionError):
@@ -222,7 +221,7 @@ def _begins_as_json(text: str) -> bool:
 
 
 def _refuse_table(header: str) -> None:
-    """Raise PromptError for the first line of a CSV or TSV file."""
+    """Raise PromptError for the header of a CSV or TSV file."""
     cells = [cell.strip().strip('"').lower() for cell in re.split("[,;\t]", header)]
     if len(cells) > 1 and any(cell in KEYS for cell in cells) and all(re.fullmatch(r"\w{1,40}", c) for c in cells):
         raise PromptError(
@@ -232,7 +231,7 @@ def _refuse_table(header: str) -> None:
 
 
 def _lines(pieces: Iterable[bytes], blank: int) -> Iterator[tuple[int, bytes | None]]:
-    """Each line that is not blank with its number; None in place of one that is too long."""
+    """Yield number and bytes of each line that is not blank; None for a line that is too long."""
     number, parts, size = blank + 1, list[bytes](), 0
     for piece in chain(pieces, [b""]):
         size += len(piece)
@@ -261,7 +260,7 @@ def _text(data: bytes | None, line: int) -> str | BadEntry:
 
 
 def _parsed(data: bytes | None, line: int) -> Any:
-    """The line's JSON value, or what is wrong with it."""
+    """Return the line's JSON value, or a BadEntry."""
     if data is None:
         return _too_long()
     text = _decoded(data, line)
@@ -283,12 +282,12 @@ def _is_object(data: bytes | None) -> bool:
 
 
 def _values(pieces: Iterator[bytes]) -> Iterator[Entry]:
-    """The values of a JSON list, or values one after another. Raises PromptError where they are no JSON, since nothing
-    tells where the next one begins."""
+    """Yield the values of a JSON list, or of concatenated JSON. Raises PromptError for invalid JSON, where reading
+    cannot resume."""
     decoder, scan = codecs.getincrementaldecoder("utf-8")(), json.JSONDecoder().raw_decode
     text, at, number, listed = "", 0, 0, False
     while True:
-        at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]  # it matches nothing, too
+        at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]  # it also matches the empty string
         if number == 0 and not listed and text.startswith("[", at):
             at, listed = at + 1, True
             continue
@@ -301,16 +300,16 @@ def _values(pieces: Iterator[bytes]) -> Iterator[Entry]:
         except (ValueError, RecursionError) as error:
             left = len(text) - at
             brackets = text.count("[", at) + text.count("{", at)
-            whole = left >= MAX_LINE or brackets > MOST_BRACKETS
-            more = b"" if whole else _joined(pieces, max(_PIECE, left))
+            exhausted = left >= MAX_LINE or brackets > MOST_BRACKETS
+            more = b"" if exhausted else _joined(pieces, max(_PIECE, left))
             try:
-                text, at = text[at:] + decoder.decode(more, final=not (more or whole)), 0
+                text, at = text[at:] + decoder.decode(more, final=not (more or exhausted)), 0
             except UnicodeDecodeError as bad:
                 raise PromptError(f"entry {number + 1} is not UTF-8 text. Save the file as UTF-8.") from bad
             if not more and not text and not listed:
                 return
             if not more:
-                reason = f"none within {MAX_LINE >> 20} MiB" if whole else _reason(error)
+                reason = f"none within {MAX_LINE >> 20} MiB" if exhausted else _reason(error)
                 raise PromptError(
                     f"entry {number + 1} is no JSON ({reason}). Mend it, or write every prompt as a JSON "
                     "object on a line of its own."
@@ -321,16 +320,16 @@ def _values(pieces: Iterator[bytes]) -> Iterator[Entry]:
 
 
 def _joined(pieces: Iterator[bytes], wanted: int) -> bytes:
-    """So many of the next bytes, or a few more."""
-    found, size = [], 0
+    """Return at least `wanted` of the next bytes."""
+    parts, size = [], 0
     while size < wanted and (piece := next(pieces, b"")):
-        found.append(piece)
+        parts.append(piece)
         size += len(piece)
-    return b"".join(found)
+    return b"".join(parts)
 
 
 def _checked(value: Any) -> Any:
-    """The value; a BadEntry in place of one with half a surrogate pair."""
+    """Return the value, or a BadEntry if it contains half a surrogate pair."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):

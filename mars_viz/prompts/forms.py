@@ -1,7 +1,4 @@
-"""The forms in which public data sets write prompts: an entry of a file in, its prompts, answers and names out.
-
-Knows entries; knows no files and no models.
-"""
+"""Parse the prompt formats of public data sets: one entry in, its prompts, answers and names out."""
 
 from __future__ import annotations
 
@@ -26,12 +23,12 @@ KEYS = (
     "input",
     "text",
 )
-"""Fields that hold a prompt; the first one counts."""
+"""Fields for prompts, by priority."""
 WANTED = f"Give one prompt a line, as text or as a JSON object with {', '.join(map(repr, KEYS[:-1]))} or 'text'."
 MOST_TURNS = 1000
-"""Of a conversation."""
+"""Per conversation."""
 _GRADED = ("turns", "prompt", "question")
-"""Fields whose `answer` must have a grader; the answers of other forms are used only if a grader is named."""
+"""Fields whose `answer` needs a grader; answers of other formats are used only if a grader is named."""
 _NAMES = ("question_id", "id", "custom_id")
 _SYSTEM = ("system", "system_prompt", "instructions")
 _ROLES = {
@@ -43,40 +40,42 @@ _NUMERIC = re.compile(rf"\s*\$?{NUMBER.pattern}\$?\s*")
 
 
 class BadEntry(Exception):
-    """What is wrong with an entry, and the remedy, without a full stop."""
+    """An invalid entry; the message has problem and remedy, without a full stop."""
 
 
 def items_of(found: Any, name: str, grader: str | None, turns: Turns, own: bool) -> tuple[PromptItem, ...]:
-    """Return an entry's prompt, or the turns of its conversation; an entry without an id gets this name.
+    """Return an entry's prompt, or the turns of its conversation; `name` is used if the entry has no id.
 
-    Raises BadEntry for an entry that is no prompt, and PromptError for one that has an answer and no grader.
+    Raises BadEntry for an entry without a valid prompt, and PromptError for an answer without a grader.
     """
     if isinstance(found, str):
         found = {"text": found}
     if not isinstance(found, dict):
         raise BadEntry("it is no JSON object; write every prompt as an object")
     key, system, every = _asked(_unwrapped(found), turns)
-    asked = every if turns is Turns.ALL else every[:1]
+    kept_turns = every if turns is Turns.ALL else every[:1]
     named = _text(found, "grader") or grader
-    answers = _answers(found, key, named, len(asked))
+    answers = _answers(found, key, named, len(kept_turns))
     if named is None and any(answer is not None for answer in answers):
         raise PromptError("has an answer, but no grader was named. Choose one; 'none' grades nothing.")
     for answer in answers:
         if named is not None and answer is not None:
             _check_answer(answer, named, own)
-    name = next((said for each in _NAMES if (said := _name(found, each))), name)
+    name = next((identifier for each in _NAMES if (identifier := _name(found, each))), name)
     category = _text(found, "category") or "general"
     graders = ["none" if named is None or answer is None else named for answer in answers]
-    if len(asked) == 1:
+    if len(kept_turns) == 1:
         later = len(every) - 1
-        return (PromptItem(name, category, asked[0], answers[0], graders[0], later, system=system),)
-    each = zip(asked, answers, graders, strict=True)
+        return (PromptItem(name, category, kept_turns[0], answers[0], graders[0], later, system=system),)
+    each = zip(kept_turns, answers, graders, strict=True)
     return tuple(PromptItem(f"{name}/{n}", category, *one, 0, name, n, system) for n, one in enumerate(each, start=1))
 
 
 def history_of(found: Any) -> History:
-    """Return the conversation that a list of messages, or an entry with one, contains. Raises PromptError, also if it
-    does not end with an answer."""
+    """Return the conversation of a list of messages, or of an entry that contains one.
+
+    Raises PromptError if it is invalid or does not end with an answer.
+    """
     entry = found if isinstance(found, dict) else {"messages": found}
     given: list[Any] = next((entry[key] for key in KEYS if isinstance(entry.get(key), list)), [])
     try:
@@ -85,24 +84,24 @@ def history_of(found: Any) -> History:
     except BadEntry as error:
         raise PromptError(f"The history cannot be used: {error}.") from error
     system = "\n\n".join(text for role, text in messages if role == "system")
-    said = [(role, text) for role, text in messages if role != "system"]
-    if [role for role, _ in said] != ["user", "assistant"] * (len(said) // 2):
+    turns = [(role, text) for role, text in messages if role != "system"]
+    if [role for role, _ in turns] != ["user", "assistant"] * (len(turns) // 2):
         raise PromptError(
             "The history must begin with a user's message and end with an answer; give the next question as the prompt."
         )
-    pairs = zip(said[::2], said[1::2], strict=True)
+    pairs = zip(turns[::2], turns[1::2], strict=True)
     return History(system, tuple(Exchange(prompt, answer) for (_, prompt), (_, answer) in pairs))
 
 
 def checked_grader(named: str, own: bool) -> Grader:
-    """Raises PromptError for one that does not exist, or that this file may not name."""
+    """Return the grader. Raises PromptError if it does not exist, or if this file may not name it."""
     if harness.task_of(named) and not own:
         raise PromptError("A task of lm-evaluation-harness is named by --task, by no file and by no --grader.")
     return grader_named(named)
 
 
 def _unwrapped(found: dict[str, Any]) -> dict[str, Any]:
-    """The request in a line of an OpenAI or Anthropic batch file; other entries as they are."""
+    """Return the request of an OpenAI or Anthropic batch line; other entries unchanged."""
     if str(found.get("url")).endswith("/embeddings"):
         raise BadEntry("it asks for an embedding and not for a text; leave it out")
     inner = (found[key] for key in ("body", "params", "input") if isinstance(found.get(key), dict))
@@ -110,33 +109,33 @@ def _unwrapped(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _asked(found: dict[str, Any], turns: Turns) -> tuple[str, str, list[str]]:
-    """The field that holds the prompts, the system message, empty for none, and the user's turns."""
-    there = [key for key in KEYS if found.get(key) is not None]
-    if not there:
+    """Return the field with the prompts, the system message (may be empty), and the user's turns."""
+    present = [key for key in KEYS if found.get(key) is not None]
+    if not present:
         keys = ", ".join(shortened(key) for key in list(found)[:8]) or "none"
         raise BadEntry(f"its keys are {keys}; rename the one that holds the prompt to one of {', '.join(KEYS)}")
-    key = next((key for key in there if found[key] != ""), there[0])
+    key = next((key for key in present if found[key] != ""), present[0])
     given, system = found[key], [_words(found[each]) for each in _SYSTEM if found.get(each)]
     if isinstance(given, list) and any(isinstance(each, dict) for each in given):
-        said, asked = _conversation(given)
-        system += said
+        messages, user_turns = _conversation(given)
+        system += messages
     elif key == "turns":
         if not (isinstance(given, list) and given and isinstance(given[0], str)):
             raise BadEntry("'turns' is no list of texts; write a list with the prompt first")
-        asked = given
+        user_turns = given
     else:
-        asked = [_prompt(found, key)]
-    if len(asked) > MOST_TURNS:
+        user_turns = [_prompt(found, key)]
+    if len(user_turns) > MOST_TURNS:
         raise BadEntry(f"it has more than {MOST_TURNS:,} turns; split the conversation")
-    if not asked[0].strip():
+    if not user_turns[0].strip():
         raise BadEntry("its prompt is blank; write at least one word")
-    if turns is Turns.ALL and not all(isinstance(each, str) and each.strip() for each in asked[1:]):
+    if turns is Turns.ALL and not all(isinstance(each, str) and each.strip() for each in user_turns[1:]):
         raise BadEntry(f"a later turn of {key!r} is blank or no text; mend it, or take first turns alone")
-    return key, "\n\n".join(filter(str.strip, system)), asked
+    return key, "\n\n".join(filter(str.strip, system)), user_turns
 
 
 def _prompt(found: dict[str, Any], key: str) -> str:
-    """A prompt that is one text; of Alpaca's and Dolly's form with the input that it is about."""
+    """Return a single prompt, with its input in the format of Alpaca and Dolly."""
     given = found[key]
     if isinstance(given, list):
         if len(given) != 1:
@@ -149,37 +148,37 @@ def _prompt(found: dict[str, Any], key: str) -> str:
 
 
 def _conversation(given: list[Any]) -> tuple[list[str], list[str]]:
-    """System messages and the user's turns. Recorded answers are left out, since the target gives its own."""
+    """Return system messages and the user's turns, without recorded answers, which the target replaces."""
     messages = _messages(given)
-    system, asked = ([text for role, text in messages if role == wanted] for wanted in ("system", "user"))
-    return system, asked
+    system, questions = ([text for role, text in messages if role == wanted] for wanted in ("system", "user"))
+    return system, questions
 
 
 def _messages(given: list[Any], *, answers: bool = False) -> list[tuple[str, str]]:
-    """Role and text of each message, several in a row of one role together; an answer's text only if `answers`."""
-    found: list[tuple[str, str]] = []
+    """Return role and text of each message, merging consecutive ones of a role; answers are empty unless `answers`."""
+    messages: list[tuple[str, str]] = []
     for message in given:
         if not isinstance(message, dict):
             raise BadEntry("one of its messages is no object; write each with 'role' and 'content'")
-        said = message.get("role") or message.get("from")
-        role = _ROLES.get(said.lower()) if isinstance(said, str) else None
+        name = message.get("role") or message.get("from")
+        role = _ROLES.get(name.lower()) if isinstance(name, str) else None
         if role is None:
-            wanted = "system, user and assistant; mend the message, or leave the conversation out"
-            raise BadEntry(f"the role of one of its messages is {shortened(said)}, which is none of {wanted}")
-        if role == "system" and any(role == "user" for role, _ in found):
+            expected = "system, user and assistant; mend the message, or leave the conversation out"
+            raise BadEntry(f"the role of one of its messages is {shortened(name)}, which is none of {expected}")
+        if role == "system" and any(role == "user" for role, _ in messages):
             raise BadEntry("a system message follows a turn; write it first, or leave the conversation out")
         left_out = role == "assistant" and not answers
         text = "" if left_out else _words(_first(message, "content", "value", "text"))
-        if found and found[-1][0] == role != "system":
-            text = f"{found.pop()[1]}\n\n{text}"
-        found.append((role, text))
-    if not any(role == "user" for role, _ in found):
+        if messages and messages[-1][0] == role != "system":
+            text = f"{messages.pop()[1]}\n\n{text}"
+        messages.append((role, text))
+    if not any(role == "user" for role, _ in messages):
         raise BadEntry("none of its messages is a user's; write one, or leave the conversation out")
-    return found
+    return messages
 
 
 def _words(content: Any) -> str:
-    """A message's text, of a list of parts theirs, a line each."""
+    """Return a message's text; parts of a list are joined by line breaks."""
     if isinstance(content, list):
         return "\n".join(map(_part, content))
     if not isinstance(content, str):
@@ -196,7 +195,7 @@ def _part(part: Any) -> str:
 
 
 def _answers(found: dict[str, Any], key: str, named: str | None, count: int) -> list[str | None]:
-    """`answer`, of the first turn; else the entries of `reference`, only if a grader is named."""
+    """Return `answer` for the first turn, or the entries of `reference` if a grader is named."""
     if named == "none" or (named is None and key not in _GRADED):
         return [None] * count
     answer = found.get("answer")
@@ -211,7 +210,7 @@ def _answers(found: dict[str, Any], key: str, named: str | None, count: int) -> 
 
 
 def _answer(given: Any) -> str | None:
-    """A text, or a number as one."""
+    """Return the answer as text; numbers are converted."""
     if isinstance(given, int | float) and not isinstance(given, bool):
         return str(given)
     if given is not None and not isinstance(given, str):

@@ -1,8 +1,7 @@
-"""lm-evaluation-harness (`lm_eval`) as a grader: a task of its is loaded by name or from a YAML file, and grades a text
-with its own filters and metrics.
+"""Load tasks of lm-evaluation-harness (`lm_eval`) and grade texts with their filters and metrics.
 
-Knows texts and the harness, an extra that is imported when a task is first asked for and never before; knows no prompt
-sets and no models. A task may run Python code of its own: whoever names one trusts it.
+The harness is an optional dependency, imported on first use of a task. A task may run Python code: users must trust the
+tasks that they name.
 """
 
 from __future__ import annotations
@@ -27,17 +26,16 @@ import numpy as np
 from mars_viz.errors import PromptError
 
 PREFIX = "lm-eval:"
-"""What the name of a grader begins with that is a task's; the task follows, and after a last colon what decides."""
+"""Prefix of graders that are tasks; the task and, after the last colon, the deciding score follow."""
 REMEDY = "Run: pip install mars-viz[eval]"
-"""How the harness is installed."""
 FEWSHOT_SEED = 1234
-"""The harness's default; the examples in front of each prompt hang on it."""
+"""The harness's default; it determines the few-shot examples."""
 RANDOM_SEED, NUMPY_SEED = 0, 1234
-"""Its defaults too, in force while it loads a task."""
+"""The harness's defaults for loading tasks."""
 _SCORE = re.compile(r"[\w@.:/+ ()-]+,[\w@.:/+ ()-]+")
 _SUFFIXES = (".yaml", ".yml")
 _ONE_AT_A_TIME = RLock()
-"""Held by whoever loads a task or has it write its prompts: tasks and their random generators are shared."""
+"""Held while a task is loaded or writes prompts, because tasks and random generators are shared."""
 _log = logging.getLogger(__name__)
 
 
@@ -47,28 +45,27 @@ def installed() -> bool:
 
 
 def names_file(task: str) -> bool:
-    """True if this names a YAML file rather than a task that the harness has."""
+    """True if this names a YAML file rather than one of the harness's tasks."""
     return task.lower().endswith(_SUFFIXES) or bool(set(task) & set("/\\"))
 
 
 def grader_name(task: str, score: str) -> str:
-    """How the grader is called that calls a text right where this score of the task is 1."""
+    """Return the name of the grader that accepts texts for which this score of the task is 1."""
     return f"{PREFIX}{task}:{score}"
 
 
 def names_score(name: str) -> bool:
-    """True if a score may be called so: its metric, a comma, and its filter, in plain letters that mean nothing in a
-    page or a terminal."""
+    """True for a valid score name: metric, comma and filter, without characters special to pages or terminals."""
     return len(name) <= 100 and _SCORE.fullmatch(name) is not None
 
 
 def task_of(grader: str) -> str:
-    """The task in the name of a grader; empty for a grader that is none."""
+    """Return the task in the name of a grader; empty for other graders."""
     return grader.removeprefix(PREFIX).rpartition(":")[0] if grader.startswith(PREFIX) else ""
 
 
 def usable(answer: str) -> bool:
-    """True if this is a document of a task, as `document` writes it; the harness is not asked."""
+    """True if this is a document of a task, as written by `document`; does not need the harness."""
     try:
         return isinstance(json.loads(answer), dict)
     except (ValueError, RecursionError):
@@ -76,8 +73,10 @@ def usable(answer: str) -> bool:
 
 
 def document(doc: Any) -> str:
-    """A task's document as a prompt's answer, from which it is graded later. Raises PromptError for one that cannot be
-    written as JSON and read back."""
+    """Return a task's document as the answer of a prompt, for later grading.
+
+    Raises PromptError if it cannot be written as JSON and read back.
+    """
     try:
         written = json.dumps(doc, ensure_ascii=False)
         if isinstance(doc, dict) and json.loads(written) == doc:
@@ -88,55 +87,59 @@ def document(doc: Any) -> str:
 
 
 def right(grader: str, answer: str, text: str) -> bool:
-    """True if the score that the grader's name says is 1 for this text. Raises PromptError where it is neither 0 nor
-    1, and as `scores` does."""
+    """True if the score in the grader's name is 1 for this text. Raises PromptError if it is not 0 or 1, and as
+    `scores`.
+    """
     name = grader.rpartition(":")[2]
-    found = scores(grader, answer, text).get(name, nan)
-    if found not in (0, 1):
+    score = scores(grader, answer, text).get(name, nan)
+    if score not in (0, 1):
         raise PromptError(
-            f"{task_of(grader)} gives a text the score {name} = {found:g}, but right is 1 and wrong is 0. Choose a "
+            f"{task_of(grader)} gives a text the score {name} = {score:g}, but right is 1 and wrong is 0. Choose a "
             "score that is one of them (--metric)."
         )
-    return bool(found)
+    return bool(score)
 
 
-@lru_cache(maxsize=64)  # the score that decides and the others are asked for one after the other
+@lru_cache(maxsize=64)  # the deciding score and the others are requested in turn
 def scores(grader: str, answer: str, text: str) -> Mapping[str, float]:
-    """What the task gives this text: each metric after each of its filters, by name, such as
-    'exact_match,strict-match'; a score that is no number is left out. Raises PromptError where the task cannot be
-    loaded, or its own code fails."""
+    """Return the task's scores of this text by metric and filter, such as 'exact_match,strict-match'.
+
+    Scores that are not numbers are omitted. Raises PromptError if the task cannot be loaded or its code fails.
+    """
     task, doc = loaded(task_of(grader)), json.loads(answer)
     from lm_eval.api.instance import Instance
 
-    asked = Instance("generate_until", doc, ("", {}), 0, (task.config.task, 0, 1), [cut(text, stop_strings(task))])
-    found: dict[str, float] = {}
+    instance = Instance("generate_until", doc, ("", {}), 0, (task.config.task, 0, 1), [cut(text, stop_strings(task))])
+    values: dict[str, float] = {}
     try:
         for each in task._filters:
-            each.apply([asked])
-            for metric, score in task.process_results(doc, [asked.filtered_resps[each.name]]).items():
+            each.apply([instance])
+            for metric, score in task.process_results(doc, [instance.filtered_resps[each.name]]).items():
                 if isinstance(score, Real | np.bool_):
-                    found[f"{metric},{each.name}"] = float(score)
+                    values[f"{metric},{each.name}"] = float(score)
     except Exception as error:  # the task's own code
         raise PromptError(f"{task_of(grader)} cannot grade a text: {reason(error)} Mend the task.") from error
-    return found
+    return values
 
 
 def cut(text: str, stop: Sequence[str]) -> str:
-    """The text before its first stop string, as the harness hands it to a task."""
+    """Return the text before its first stop string, as the harness passes it to a task."""
     for each in filter(None, stop):
         text = text.partition(each)[0]
     return text
 
 
 def stop_strings(task: Any) -> tuple[str, ...]:
-    """The task's own (`until`); empty ones, which end nothing, are left out."""
+    """Return the task's own stop strings (`until`) that are not empty."""
     until = (task.config.generation_kwargs or {}).get("until") or []
     return tuple(filter(None, [until] if isinstance(until, str) else until))
 
 
 def loaded(task: str) -> Any:
-    """The harness's task of this name, or of this YAML file; the same object until the file changes. Raises PromptError
-    where the harness is not installed, and for what is no task that a text can be written for."""
+    """Return the harness's task of this name or YAML file; cached until the file changes.
+
+    Raises PromptError if the harness is not installed, and for tasks that do not grade generated texts.
+    """
     if not installed():
         raise PromptError(f"The task {task} needs lm-evaluation-harness, which is not installed. {REMEDY}")
     if not names_file(task):
@@ -151,41 +154,41 @@ def loaded(task: str) -> Any:
 
 @lru_cache(maxsize=4)
 def _loaded(task: str, changed: int) -> Any:
-    """`changed` says when the file was."""
+    """Load a task; `changed` is the file's modification time, as a cache key."""
     try:
         with quiet(), _seeded():
             manager = _index(own=not names_file(task))
             _check(task, _configured(manager, task))
-            (found,) = manager.load(task)["tasks"].values()
+            (loaded_task,) = manager.load(task)["tasks"].values()
     except PromptError:
         raise
-    except Exception as error:  # files, data sets and code of strangers
+    except Exception as error:  # third-party files, data sets and code
         _log.info("%s cannot be loaded", task, exc_info=True)
         raise PromptError(
             f"The task {task} cannot be loaded: {reason(error)} Mend the task, or see that its data is there."
         ) from error
-    if found.OUTPUT_TYPE != "generate_until":
-        raise PromptError(_no_text(task, found.OUTPUT_TYPE))
-    return found
+    if loaded_task.OUTPUT_TYPE != "generate_until":
+        raise PromptError(_no_text(task, loaded_task.OUTPUT_TYPE))
+    return loaded_task
 
 
-@lru_cache(maxsize=2)  # reading some ten thousand files takes it a while
+@lru_cache(maxsize=2)  # slow: it reads about ten thousand files
 def _index(own: bool) -> Any:
-    """The harness's list of the tasks that it has itself, or an empty one."""
+    """Return the harness's index of its tasks, or an empty one."""
     from lm_eval.tasks import TaskManager
 
     return TaskManager(include_defaults=own)
 
 
 def _configured(manager: Any, task: str) -> dict[str, Any]:
-    """What the task's YAML says, before any of its code is run or its data is fetched."""
+    """Return the task's YAML, before running its code or downloading its data."""
     from lm_eval.tasks._yaml_loader import load_yaml
 
     if names_file(task):
-        found: dict[str, Any] = load_yaml(task, resolve_func=False)
-        if "task" not in found and "group" not in found:
+        config: dict[str, Any] = load_yaml(task, resolve_func=False)
+        if "task" not in config and "group" not in config:
             raise PromptError(f"{task} has no 'task'. Give the YAML file of a task.")
-        return found
+        return config
     entry = manager.task_index.get(task)
     if entry is None:
         raise PromptError(
@@ -196,7 +199,7 @@ def _configured(manager: Any, task: str) -> dict[str, Any]:
 
 
 def _check(task: str, config: Mapping[str, Any]) -> None:
-    """Raise PromptError for what is no task that one text after one prompt answers."""
+    """Raise PromptError unless one text answers one prompt of the task."""
     if "group" in config or isinstance(config.get("task"), list):
         raise PromptError(f"{task} is a group of tasks, and a sweep grades one. Name one of its tasks.")
     kind = config.get("output_type", "generate_until")
@@ -221,7 +224,7 @@ def _no_text(task: str, kind: str) -> str:
 
 
 def reason(error: Exception) -> str:
-    """An exception of the harness, or of a task, as a sentence of one line."""
+    """Format an exception of the harness or a task as one line."""
     words = " ".join(str(error.args[0] if isinstance(error, KeyError) and error.args else error).split())
     words = words if len(words) <= 300 else f"{words[:299]}…"
     return f"{type(error).__name__}{f': {words}' if words else ''}".rstrip(".…") + "."
@@ -229,7 +232,7 @@ def reason(error: Exception) -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without the harness's progress bars and remarks, which nobody can do anything about here, and alone with it."""
+    """Hide the harness's progress bars and log messages, and hold the lock on it."""
     loggers = [logging.getLogger(name) for name in ("lm_eval", "datasets")]
     levels = [each.level for each in loggers]
     for each in loggers:
@@ -244,7 +247,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def _seeded() -> Iterator[None]:
-    """With the random generators as the harness sets them before it loads a task, and afterwards as they were."""
+    """Seed the random generators as the harness does for loading, and restore them afterwards."""
     python, numpy = random.getstate(), np.random.get_state()
     random.seed(RANDOM_SEED)
     np.random.seed(NUMPY_SEED)

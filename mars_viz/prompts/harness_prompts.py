@@ -1,8 +1,4 @@
-"""A task of lm-evaluation-harness as a prompt set: its own prompts, few-shot examples included, its stop strings and
-its length limit.
-
-Knows prompt sets and, once a task is asked for, the harness; knows no models.
-"""
+"""A task of lm-evaluation-harness as a prompt set, with few-shot examples, stop strings and length limit."""
 
 from __future__ import annotations
 
@@ -18,31 +14,32 @@ from mars_viz.run import Settings
 from mars_viz.words import counted
 
 LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
-"""What tasks call their length limit, the first one counts."""
+"""Names of the length limit in tasks, by priority."""
 LENGTH = 256
-"""Tokens at most where a task says nothing: the harness's default."""
+"""The harness's default length limit in tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class HarnessTask:
-    """A task that can be swept."""
+    """A task as prompts and generation settings."""
 
     prompts: PromptSet
-    """Its prompts; the answer of each is the document that it was made of."""
+    """The answer of each prompt is its document."""
     stop: tuple[str, ...]
-    """What ends a text; a text is graded without it."""
+    """Strings that end a text; removed before grading."""
     max_new_tokens: int
-    """Its length limit."""
     temperature: float
-    """At which the task wants texts drawn; 0 is greedy."""
+    """The task's temperature; 0 is greedy."""
 
     def settings(self, settings: Settings, max_new_tokens: int | None = None) -> Settings:
-        """How the task's prompts are decoded; its own length limit where nobody asks for another. Raises BadInput for
-        more or longer stop strings than decoding takes."""
+        """Return the settings with the task's stop strings, and its length limit by default.
+
+        Raises BadInput for more or longer stop strings than supported.
+        """
         return replace(settings, stop=self.stop, max_new_tokens=max_new_tokens or self.max_new_tokens)
 
     def remark(self, settings: Settings) -> str:
-        """What is decoded otherwise than the task says, as a sentence; empty where nothing is."""
+        """Return a sentence if decoding deviates from the task, otherwise an empty string."""
         if settings.temperature == self.temperature:
             return ""
         return f"The task asks for temperature {self.temperature:g}; this is decoded at {settings.temperature:g}."
@@ -51,33 +48,33 @@ class HarnessTask:
 def load_task(
     task: str, *, fewshot: int | None = None, metric: str | None = None, limit: int | None = None
 ) -> HarnessTask:
-    """The task as the harness itself would ask it, the first `limit` of its documents.
+    """Return the first `limit` documents of a task, with prompts as the harness itself writes them.
 
-    `task` is a name that the harness has, or a YAML file. `fewshot` examples stand before each prompt (None: the
-    task's own number). `metric` is what decides whether a text is right, 'exact_match' after the task's first filter or
-    'exact_match,flexible-extract' (None: the first that is better the higher it is). Raises PromptError for what cannot
-    be done, and as `harness.loaded`.
+    `task` is a name known to the harness, or a YAML file. `fewshot` is the number of examples before each prompt (None:
+    the task's own). `metric` decides whether a text is right: 'exact_match' after the task's first filter, or
+    'exact_match,flexible-extract' (None: the first metric for which higher is better). Raises PromptError if that is
+    not possible, and as `harness.loaded`.
     """
     if limit is not None and limit < 1:
         raise PromptError(f"A set of {limit} prompts is none. Ask for at least 1.")
     task = os.path.abspath(os.path.expanduser(task)) if harness.names_file(task) else task
-    found = harness.loaded(task)
-    names = score_names(found)
-    score = _deciding(task, found, names, metric)
-    shots = _shots(task, found, fewshot)
-    asked = _asked(task, found, shots, limit)
-    about = found.config.generation_kwargs or {}
+    loaded_task = harness.loaded(task)
+    names = score_names(loaded_task)
+    score = _deciding(task, loaded_task, names, metric)
+    shots = _shots(task, loaded_task, fewshot)
+    requests = _asked(task, loaded_task, shots, limit)
+    about = loaded_task.config.generation_kwargs or {}
     grader = harness.grader_name(task, score)
-    items = tuple(_item(found.config.task, grader, each) for each in asked)
-    name = f"{found.config.task}, {counted(shots, 'example')} in front, {score}, lm_eval {_version()}"
+    items = tuple(_item(loaded_task.config.task, grader, each) for each in requests)
+    name = f"{loaded_task.config.task}, {counted(shots, 'example')} in front, {score}, lm_eval {_version()}"
     length = next((int(about[each]) for each in LENGTHS if about.get(each) is not None), LENGTH)
     drawn = float(about.get("temperature") or 0) if about.get("do_sample", True) else 0.0
     others = tuple(each for each in names if each != score)
-    return HarnessTask(PromptSet(name, items, scores=others), harness.stop_strings(found), length, drawn)
+    return HarnessTask(PromptSet(name, items, scores=others), harness.stop_strings(loaded_task), length, drawn)
 
 
 def score_names(task: Any) -> tuple[str, ...]:
-    """What the task gives each text for itself: its metrics that are a mean over texts, each after each filter."""
+    """Return the task's scores of single texts: metrics that are averaged over texts, after each filter."""
     from lm_eval.api.metrics import mean
 
     metrics = [metric for metric, of in task.aggregation().items() if of is mean]
@@ -97,33 +94,33 @@ def _deciding(task: str, found: Any, names: Sequence[str], metric: str | None) -
 
 
 def _shots(task: str, found: Any, fewshot: int | None) -> int:
-    own = found.config.num_fewshot
+    default = found.config.num_fewshot
     if fewshot is not None and fewshot < 0:
         raise PromptError(f"{fewshot} examples before a prompt are none. Ask for 0 or more.")
-    if fewshot and own == 0:
+    if fewshot and default == 0:
         raise PromptError(f"{task} says that no examples stand before its prompts (num_fewshot: 0). Leave them out.")
-    return (own or 0) if fewshot is None else fewshot
+    return (default or 0) if fewshot is None else fewshot
 
 
 def _asked(task: str, found: Any, shots: int, limit: int | None) -> list[Any]:
-    """The harness's own requests, an `Instance` a document."""
-    own = found.config.num_fewshot
+    """Return the harness's requests, one `Instance` per document."""
+    default = found.config.num_fewshot
     try:
         with harness.quiet():
             found.set_config("num_fewshot", shots)
             found.set_fewshot_seed(harness.FEWSHOT_SEED)
             try:
                 found.build_all_requests(limit=limit)
-                asked = list(found.instances)
+                requests = list(found.instances)
             finally:
-                found.set_config("num_fewshot", own)
-    except Exception as error:  # the task's own code and data
+                found.set_config("num_fewshot", default)
+    except Exception as error:  # code and data of the task
         raise PromptError(f"{task} cannot write its prompts: {harness.reason(error)} Mend the task.") from error
-    if any(each.request_type != "generate_until" for each in asked) or len({each.doc_id for each in asked}) < len(
-        asked
+    if any(each.request_type != "generate_until" for each in requests) or len({each.doc_id for each in requests}) < len(
+        requests
     ):
         raise PromptError(f"{task} asks more than one text of a document, and a sweep grades one. Choose another task.")
-    return asked
+    return requests
 
 
 def _item(task: str, grader: str, asked: Any) -> PromptItem:

@@ -1,7 +1,6 @@
-"""Speculations to and from columns, and the checks that let everyone else rely on them.
+"""Speculations to and from tables, with the consistency checks that other modules rely on.
 
-Knows how the lines of two tables make a speculation; knows neither verdicts nor whose speculations they are. A table
-lists its owners' lines one after another.
+A table contains the rows of all owners (rounds or map answers), one owner after another.
 """
 
 from __future__ import annotations
@@ -18,32 +17,32 @@ from mars_viz.runfiles.parquet import Table
 from mars_viz.trace import Speculations
 
 _OTHERS = frozenset().union(*(TABLES[name] for name in EVIDENCE_TABLES)) - COLUMNS.keys()
-"""Columns of the tables that hold evidence which are none."""
+"""Columns of evidence tables that are not evidence."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpeculationTables:
-    """Where speculations are stored."""
+    """The tables that store speculations."""
 
     nodes: str
-    """The table of their drafted tokens."""
+    """Table of drafted tokens."""
     rows: str
-    """The table of the target's laws."""
+    """Table of target distributions."""
     owners: str
-    """The table with a line for each of them."""
+    """Table with a row per speculation."""
     owner: str
-    """What each belongs to, 'round': the column of `nodes` and `rows` that says to which."""
+    """Kind of owner, such as 'round': the column of `nodes` and `rows` with the owner's index."""
 
 
 def to_tables(speculations: Speculations, place: SpeculationTables) -> dict[str, Table]:
-    """Their columns in the three tables. Raises BadInput where an array's length is wrong."""
+    """Return the columns of the three tables. Raises BadInput if an array has a wrong length."""
     lengths, index = speculations.lengths, np.arange(len(speculations), dtype=np.int32)
-    known = [name for name in COLUMNS if name in speculations.columns]
+    names = [name for name in COLUMNS if name in speculations.columns]
     extras = [name for name in speculations.columns if name not in COLUMNS]
-    columns = {name: speculations.columns[name] for name in (*known, *extras)}
+    columns = {name: speculations.columns[name] for name in (*names, *extras)}
     nodes = {name: column for name, column in columns.items() if len(column) == speculations.total}
     rows = {name: column for name, column in columns.items() if name not in nodes}
-    if not len(speculations):  # all are equally long
+    if not len(speculations):  # all columns have length 0
         nodes, rows = ({name: columns[name] for name in fields} for fields in (NODE_FIELDS, ROW_FIELDS))
     return {
         place.nodes: {place.owner: np.repeat(index, lengths)} | nodes,
@@ -57,8 +56,10 @@ def to_tables(speculations: Speculations, place: SpeculationTables) -> dict[str,
 
 
 def from_tables(tables: Mapping[str, Table], place: SpeculationTables) -> Speculations:
-    """The speculations of all owners, in order. Raises BadInput where the tables contradict each other, make none, or
-    lack what rules decide by."""
+    """Return the speculations of all owners, in order.
+
+    Raises BadInput if the tables contradict each other or lack columns that rules need.
+    """
     nodes, rows, owners = (tables[name] for name in (place.nodes, place.rows, place.owners))
     count = len(owners["start"])
     lengths = _lengths(tables, place.nodes, place, count)
@@ -78,12 +79,12 @@ def from_tables(tables: Mapping[str, Table], place: SpeculationTables) -> Specul
 
 
 def contradiction(table: str, what: str) -> BadInput:
-    """The error for a table that does not fit."""
+    """Return the error for an inconsistent table."""
     return RunFileError(f"{table}.parquet {what}. Take a fresh copy, or record the run again.")
 
 
 def _lengths(tables: Mapping[str, Table], table: str, place: SpeculationTables, count: int) -> np.ndarray:
-    """int64 [owners]; how many lines of this table are each one's."""
+    """Return int64 [owners]; number of rows of this table per owner."""
     owners = tables[table][place.owner]
     if (np.diff(owners) < 0).any() or (owners >= count).any():
         raise contradiction(table, f"names {place.owner}s that do not exist or stand out of order")
@@ -91,7 +92,7 @@ def _lengths(tables: Mapping[str, Table], table: str, place: SpeculationTables, 
 
 
 def _check_nodes(nodes: Table, firsts: np.ndarray, place: SpeculationTables, width: int) -> None:
-    """Parents come before their children and are one level above them; `width` tokens of the target's are listed."""
+    """Check that parents precede their children, one level above. `width` is the number of listed target tokens."""
     parents, depths = nodes["parents"], nodes["depths"]
     first = firsts[nodes[place.owner]]
     if (parents >= np.arange(len(parents)) - first).any():
@@ -108,10 +109,10 @@ def _check_nodes(nodes: Table, firsts: np.ndarray, place: SpeculationTables, wid
 
 
 def _check_trees(nodes: Table, first: np.ndarray, place: SpeculationTables) -> None:
-    """Siblings are counted in their order; the smaller trees that a tree holds are trees. `first` [N] is the place of
-    the first token of each one's draft."""
+    """Check the numbering of siblings, and that nodes within any budget form a tree. `first` [N] is the index of the
+    first token of each node's draft."""
     parents, siblings, owners = nodes["parents"], nodes["siblings"], nodes[place.owner]
-    order = np.lexsort((parents, owners))  # stable: of siblings those that stand before come first
+    order = np.lexsort((parents, owners))  # stable, so siblings stay in their order
     begins = np.append(True, (np.diff(parents[order]) != 0) | (np.diff(owners[order]) != 0))[: len(order)]
     run = np.arange(len(order)) - np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
     if (siblings[order] != run).any():
@@ -130,7 +131,7 @@ def _check_trees(nodes: Table, first: np.ndarray, place: SpeculationTables) -> N
 
 
 def _check_rows(rows: Table, place: SpeculationTables) -> None:
-    """The best tokens are sorted, at least two and led by a finite logit; a row has its candidates for emission."""
+    """Check that at least two best tokens are sorted by finite logits, and the number of emission candidates."""
     logits = rows["top_logits"]
     if rows["top_ids"].shape != logits.shape or logits.shape[1] < 2:
         raise contradiction(place.rows, "lacks the ids and logits of the target's two best tokens")

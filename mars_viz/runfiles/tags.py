@@ -1,4 +1,4 @@
-"""A run's tags: short words that people put to runs, to find them again. Knows texts alone."""
+"""Tags of a run: short words that users attach to find it again."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from mars_viz.errors import StorageError
 from mars_viz.escapes import JOINERS, steers
 
 MOST_TAGS = 20
-"""Of a run."""
+"""Per run."""
 LONGEST_TAG = 40
-"""Characters of one."""
+"""Characters per tag."""
 
 
 def checked_tag(tag: str) -> str:
-    """The tag, with single blanks inside and none around. Raises BadInput for none, a long one, one with a comma (which
-    stands between tags) and one with control characters."""
+    """Return the tag with normalized whitespace.
+
+    Raises BadInput if it is empty, too long, or contains control characters or commas, which separate tags.
+    """
     if any(map(steers, tag)):
         raise StorageError(f"The tag {shortened(tag)} holds a control character, such as a line break. Remove it.")
     tag = " ".join(unicodedata.normalize("NFC", tag).split())
@@ -31,16 +33,16 @@ def checked_tag(tag: str) -> str:
 
 
 def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
-    """The tags in order, each once, whatever its capitals. Raises BadInput as `checked_tag`, and for too many."""
-    found: dict[str, str] = {}
+    """Return the sorted tags without case-insensitive duplicates. Raises BadInput as `checked_tag`, and for too many."""
+    by_key: dict[str, str] = {}
     for tag in map(checked_tag, tags):
-        found.setdefault(tag.casefold(), tag)
-    if len(found) > MOST_TAGS:
-        raise StorageError(f"These are {len(found)} tags, and a run has at most {MOST_TAGS}. Leave some out.")
-    return tuple(found[key] for key in sorted(found))
+        by_key.setdefault(tag.casefold(), tag)
+    if len(by_key) > MOST_TAGS:
+        raise StorageError(f"These are {len(by_key)} tags, and a run has at most {MOST_TAGS}. Leave some out.")
+    return tuple(by_key[key] for key in sorted(by_key))
 
 
 def retagged(tags: Iterable[str], add: Iterable[str] = (), remove: Iterable[str] = ()) -> tuple[str, ...]:
-    """The tags with some more and without others, whatever their capitals. Raises BadInput as `checked_tags`."""
+    """Return the tags after adding and removing some, ignoring case. Raises BadInput as `checked_tags`."""
     gone = {checked_tag(tag).casefold() for tag in remove}
     return checked_tags([*(tag for tag in tags if tag.casefold() not in gone), *add])

@@ -1,6 +1,6 @@
-"""Runs as zip files, for download and upload, and what holds of other uploads too: they come from a stranger.
+"""Read and write runs as zip files, with checks for untrusted uploads.
 
-Knows what a zip may contain before and while it is unpacked; whether the contents are a run is `codec`'s to say.
+Other kinds of uploads use the same checks. `codec` decides whether the contents are a run.
 """
 
 from __future__ import annotations
@@ -27,31 +27,30 @@ from mars_viz.runfiles.folders import check_free, write_folder
 MAX_ZIP = 50 << 20
 """Bytes of an upload."""
 MAX_UNPACKED = 64 << 20
-"""Bytes that come out of it, counted while unpacking; tables are compressed already, so a run comes out barely
-larger."""
+"""Unpacked bytes, counted while unpacking. Tables are compressed already, so a run hardly grows."""
 MAX_RATIO = 50
-"""Bytes out for each byte in: those of a small run, whose manifest is the most of it, are some 5."""
+"""Unpacked bytes per byte of the zip; small runs, which are mostly manifest, reach about 5."""
 MAX_ENTRIES = 32
-"""Entries, folders and what a Mac adds included."""
+"""Entries, including folders and macOS metadata."""
 
 TIMEOUT = 30
 """Seconds for reading an upload."""
 VETTING = (sys.executable, "-m", __package__)
-"""The process that reads it first."""
+"""Command of the sandbox process."""
 SPARING = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}
-"""Its environment: libraries take no more address space than they use, so that it can be limited."""
+"""Its environment: allocators reserve no extra address space, so that it can be limited."""
 
 
 @dataclass(frozen=True, slots=True)
 class ZipLayout:
-    """What a zip may hold: these files, in one folder or none."""
+    """The files that a zip may contain, in one folder or none."""
 
     noun: str
-    """What they make up."""
+    """Name of the contents in messages."""
     names: frozenset[str]
     """Paths of the files, with slashes."""
     entries: int
-    """Most entries, folders and what a Mac adds included."""
+    """Maximum number of entries, including folders and macOS metadata."""
 
     @property
     def depth(self) -> int:
@@ -59,7 +58,7 @@ class ZipLayout:
         return max(len(PurePosixPath(name).parts) for name in self.names)
 
     def place(self, path: PurePosixPath) -> str:
-        """Which of the files a path of the zip is; empty for none."""
+        """Return the layout's name of a path in the zip; empty for other files."""
         ends = ("/".join(path.parts[-parts:]) for parts in range(self.depth, 0, -1))
         return next((end for end in ends if end in self.names), "")
 
@@ -67,22 +66,21 @@ class ZipLayout:
 RUN = ZipLayout("run", frozenset((*NAMES, *MAP_NAMES)), MAX_ENTRIES)
 
 MAX_COMMENT = 1024
-"""Bytes of a zip's own comment, which nobody needs."""
+"""Bytes of a zip's comment."""
 
 _ENTRY, _END = b"PK\x01\x02", b"PK\x05\x06"
-"""What each entry of a zip's directory, and what follows the last of them, begins with."""
+"""Signatures of a directory entry and of the end record."""
 _HEADER = struct.Struct("<4s5H3L2H")
-"""What lies before each entry's name and data: among others its flags, how it is compressed, and how long its name and
-what follows that are."""
+"""Local file header: includes flags, compression, and lengths of name and extra field."""
 _CLOSING = struct.Struct("<4s4H2LH")
-"""What follows the directory: among others how many entries it has, and how long the comment is that ends the file."""
+"""End record: includes the number of entries and the length of the comment at the end of the file."""
 _CHUNK = 1 << 16
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, struct.error)
-"""What zipfile raises on damaged bytes, depending on where the damage lies."""
+"""Errors that zipfile raises on damaged bytes, depending on the location of the damage."""
 
 
 def write_zip(run: Run) -> bytes:
-    """The run's folder, named `run`, as a zip: the same bytes for the same run."""
+    """Return the run's folder, named `run`, as a zip. The bytes are reproducible."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in encode(run).items():
@@ -95,8 +93,8 @@ def write_zip(run: Run) -> bytes:
 def read_zip(data: bytes | BinaryIO, into: Path) -> Run:
     """Unpack the zip of a run's folder into the new or empty folder `into`, and return the run.
 
-    Raises BadInput, and leaves nothing behind, for anything but a run: the known files, in one folder or none, within
-    limits that are counted and not believed.
+    Raises BadInput, and leaves nothing behind, unless the zip contains exactly the known files, in one folder or none,
+    within limits that are enforced while unpacking.
     """
     is_empty = into.is_dir() and not any(into.iterdir())
     if not is_empty:
@@ -116,7 +114,7 @@ def read_zip(data: bytes | BinaryIO, into: Path) -> Run:
 
 
 def vet(data: bytes, command: Sequence[str], noun: str = "run") -> None:
-    """Have another process read the zip first; see `__main__`. Raises BadInput where it does not end well."""
+    """Read the zip in a sandbox process first; see `__main__`. Raises BadInput if that fails."""
     try:
         done = subprocess.run(
             command,
@@ -137,7 +135,7 @@ def vet(data: bytes, command: Sequence[str], noun: str = "run") -> None:
 
 
 def unpacked(data: bytes, layout: ZipLayout = RUN) -> dict[str, bytes]:
-    """The files in the zip, by name. Raises BadInput for a zip that holds anything else, or far too much."""
+    """Return the files in the zip by name. Raises BadInput for a zip with other files, or one that is too large."""
     noun = layout.noun
     if len(data) > MAX_ZIP:
         raise RunFileError(f"it is larger than {MAX_ZIP >> 20} MB. Put the {noun}'s folder beside the others instead.")
@@ -154,8 +152,8 @@ def unpacked(data: bytes, layout: ZipLayout = RUN) -> dict[str, bytes]:
 
 
 def _members(infos: list[zipfile.ZipInfo], layout: ZipLayout) -> dict[str, zipfile.ZipInfo]:
-    """The files by their names in the layout. Nothing of them has been read yet."""
-    found: dict[str, zipfile.ZipInfo] = {}
+    """Return the entries by their names in the layout, before reading any."""
+    members: dict[str, zipfile.ZipInfo] = {}
     folders: set[str] = set()
     noun = layout.noun
     for info in infos:
@@ -165,20 +163,20 @@ def _members(infos: list[zipfile.ZipInfo], layout: ZipLayout) -> dict[str, zipfi
             raise RunFileError(f"it holds a name with a NUL in it. Zip the {noun}'s folder again.")
         path = PurePosixPath(info.filename)
         if path.parts[:1] == ("__MACOSX",) or path.name == ".DS_Store":
-            continue  # what a Mac adds; never unpacked
+            continue  # macOS metadata, never unpacked
         _check_entry(info, path, layout)
         if info.is_dir():
             continue
         name = layout.place(path)
-        if not name or name in found:
+        if not name or name in members:
             raise RunFileError(
                 f"it holds {shortened(info.filename)}, which is no part of a {noun}. Choose the zip of a single {noun}."
             )
-        found[name] = info
+        members[name] = info
         folders.add(str(path).removesuffix(name))
     if len(folders) > 1:
         raise RunFileError(f"it holds more than one folder. Choose the zip of a single {noun}.")
-    return found
+    return members
 
 
 def _check_entry(info: zipfile.ZipInfo, path: PurePosixPath, layout: ZipLayout) -> None:
@@ -199,9 +197,8 @@ def _check_entry(info: zipfile.ZipInfo, path: PurePosixPath, layout: ZipLayout) 
 
 
 def _check_directory(data: bytes, archive: zipfile.ZipFile, infos: list[zipfile.ZipInfo]) -> None:
-    """Every program that reads the zip finds the same in it: its directory is the only one and counts its entries, each
-    entry says of itself what the directory says, and they lie one after the other from the first byte on. Raises
-    BadZipFile."""
+    """Check that every unzip program sees the same files. Raises BadZipFile. There must be only one directory with the
+    right count, entries must match it, and must follow each other without overlap from the first byte on."""
     at = data.rfind(_END)
     _, _, _, _, count, _, _, comment = _CLOSING.unpack_from(data, at)
     if at + _CLOSING.size + comment != len(data) or comment > MAX_COMMENT or count != len(infos):
@@ -220,7 +217,7 @@ def _check_directory(data: bytes, archive: zipfile.ZipFile, infos: list[zipfile.
 
 
 def _contents(archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], limit: int, noun: str) -> dict[str, bytes]:
-    """What comes out, read in small pieces so that a bomb is noticed while it is small."""
+    """Read the contents in small chunks, to stop early at a zip bomb."""
     files: dict[str, bytes] = {}
     total = 0
     if sum(info.file_size for info in members.values()) > limit:

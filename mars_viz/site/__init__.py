@@ -1,7 +1,6 @@
-"""A static site of runs: a gallery, every run with its live dial, comparisons and lessons, without a server.
+"""A static site of runs: gallery, runs with live dials, comparisons and lessons, without a server.
 
-Knows what the pages of the app show, and how it becomes files; knows no models and calls nothing of Streamlit. Any web
-host serves such a site, and it opens from a folder as well.
+Any web host can serve the site, and it also opens from a folder.
 """
 
 from mars_viz.site.files import check_site_place, write_site

@@ -1,7 +1,7 @@
-"""The scripts and styles of a site, each once for all of its pages.
+"""The scripts and styles of a site, shared by its pages.
 
-A browser loads no modules from a folder, so what the app sends as a module becomes a plain script here: the same code,
-in a function of its own. Knows files and their order; nothing of what is in them.
+Browsers do not load modules from file URLs, so each module of the app is wrapped in a function and loaded as a plain
+script.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _EXPORTED = re.compile(r"^export (?:default )?(?=(?:async )?(?:function|const|le
 
 
 def classic(script: str) -> str:
-    """A module without imports as a script that a plain tag loads; what it exports nobody outside it needs."""
+    """Wrap a module without imports as a plain script, dropping its exports."""
     return f'(() => {{\n"use strict";\n{_EXPORTED.sub("", script)}\n}})();\n'
 
 
 def bundles() -> Iterator[SiteFile]:
-    """All scripts and styles."""
+    """Yield all scripts and style sheets."""
     page = text_of("unpacking.js"), text_of("place.js"), _ours("address.js")
     read = joined(["explorer/run"]), *page
     figures = text_of("pace.js"), text_of("figures.js")
