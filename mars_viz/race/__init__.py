@@ -1,6 +1,6 @@
-"""The race: one prompt decoded by the target alone, strictly and relaxed, one after the other, each by its own clock.
+"""Races: one prompt decoded by the target alone, strictly and relaxed, one after the other, with timings.
 
-Recorded races are replayed without models; only `making` loads them, when it is asked to.
+Recorded races are replayed without models. Only `making` loads them.
 """
 
 from mars_viz.race.files import RaceEntry, list_races, load_race, save_race

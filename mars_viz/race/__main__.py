@@ -1,4 +1,4 @@
-"""A process that reads the zip of a race from standard input, as `runfiles.__main__` reads that of a run, and why."""
+"""Sandbox process for the zip of a race; see `runfiles.__main__`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Races on disk: a folder with race.json and the run folders `strict` and `relaxed`, each a run that opens by itself.
-
-Knows files, and what a zip of a race may hold; the runs' own files are `runfiles`' to read, and so is how a stranger's
-zip is opened. A race gets its name in one step, when it is whole.
-"""
+"""Races on disk: a folder with race.json and the run folders `strict` and `relaxed`, written atomically."""
 
 from __future__ import annotations
 
@@ -32,47 +28,44 @@ ABOUT = "race.json"
 FORMAT = "mars-viz-race"
 SCHEMA = 2
 ONE_TURN = 1
-"""The schema of races before that: each lane was decoded by the clock once."""
+"""Older schema, in which each lane was timed once."""
 
 _RUNS = (RaceLane.STRICT.value, RaceLane.RELAXED.value)
 
 
 @dataclass(frozen=True, slots=True)
 class RaceManifest:
-    """What race.json holds."""
+    """The contents of race.json."""
 
     title: str
-    """A line for lists."""
     target: str
-    """Of both runs, for lists."""
+    """The target of both runs, for lists."""
     device: str
-    """Likewise, in words."""
+    """In words, for lists."""
     seconds: Mapping[str, float]
-    """Measured wall clock by lane, likewise."""
+    """Measured wall clock by lane, for lists."""
     alone: Solo
-    """The autoregressive lane."""
     turns: tuple[tuple[float, ...], ...]
-    """Seconds of each turn by lane; empty where there was one."""
+    """Seconds of each turn by lane; empty for a single turn."""
     manifests: Mapping[str, Stamp]
-    """The manifest of each run's folder, which in turn vouches for its tables."""
+    """Checksum of each run's manifest, which contains those of its tables."""
 
 
 @dataclass(frozen=True, slots=True)
 class RaceEntry:
-    """A folder that holds a race, or should."""
+    """A folder with a race, possibly broken."""
 
     path: Path
-    """The folder."""
     title: str
-    """The race's title, or the folder's name where it is broken."""
+    """The race's title, or the folder's name if it is broken."""
     manifest: RaceManifest | None = None
-    """None where it is broken."""
+    """None if the race is broken."""
     error: str = ""
-    """What is wrong with it, and the remedy."""
+    """Problem and remedy."""
 
 
 def save_race(race: Race, path: str | PathLike[str]) -> Path:
-    """Write the race to a new folder and return its path. Raises BadInput where that cannot be."""
+    """Write the race to a new folder and return its path. Raises BadInput if that fails."""
     path = Path(path)
     check_free(path)
     runs = {RaceLane.STRICT.value: encode(race.strict), RaceLane.RELAXED.value: encode(race.relaxed)}
@@ -92,7 +85,7 @@ def save_race(race: Race, path: str | PathLike[str]) -> Path:
 
 
 def decode_race(files: Mapping[str, bytes]) -> Race:
-    """The race of these files, by their paths in its folder. Raises BadInput for anything that is not a whole race."""
+    """Return the race of these files, by path in its folder. Raises BadInput unless it is complete."""
     about, runs = _described(files), {}
     for name, lane in _lanes(files):
         with _naming(name):
@@ -103,7 +96,7 @@ def decode_race(files: Mapping[str, bytes]) -> Race:
 
 
 def room(files: Mapping[str, bytes]) -> int:
-    """Bytes of memory, about, that the race of these files takes; see `runfiles.codec.room`."""
+    """Estimate the memory in bytes that the race needs; see `runfiles.codec.room`."""
     _described(files)
     taken = 0
     for name, lane in _lanes(files):
@@ -119,7 +112,7 @@ def _described(files: Mapping[str, bytes]) -> RaceManifest:
 
 
 def _lanes(files: Mapping[str, bytes]) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """The files of each run, by the name of its folder."""
+    """Yield each run folder's name and files."""
     for name in _RUNS:
         yield name, {file.removeprefix(f"{name}/"): data for file, data in files.items() if file.startswith(f"{name}/")}
 
@@ -133,7 +126,7 @@ def _naming(name: str) -> Iterator[None]:
 
 
 def load_race(path: str | PathLike[str]) -> Race:
-    """Read the race in a folder. Raises BadInput, with the remedy, for anything that is not a whole race."""
+    """Read the race in a folder. Raises BadInput, with the remedy, unless it is complete."""
     path = Path(path)
     about = _about(path)
     strict, relaxed = (_run(path / name, about.manifests[name]) for name in _RUNS)
@@ -144,7 +137,7 @@ def load_race(path: str | PathLike[str]) -> Race:
 
 
 def list_races(folder: str | PathLike[str]) -> list[RaceEntry]:
-    """The races in a folder by name, broken ones with their error; none where there is no such folder."""
+    """Return the races in a folder by name, broken ones with their error; empty if the folder does not exist."""
     try:
         paths = sorted(
             path for path in to_read(Path(folder)).iterdir() if not path.name.startswith(".") and path.is_dir()
@@ -164,18 +157,18 @@ def _entry(path: Path) -> RaceEntry:
 
 
 def _parsed(data: bytes) -> RaceManifest:
-    found = strict_json(data, ABOUT)
-    if not isinstance(found, dict) or found.pop("format", None) != FORMAT:
+    fields = strict_json(data, ABOUT)
+    if not isinstance(fields, dict) or fields.pop("format", None) != FORMAT:
         raise RunFileError(f"{ABOUT} is not that of a race. Choose a folder written by MARS Viz.")
-    schema = found.pop("schema", None)
+    schema = fields.pop("schema", None)
     if schema not in (ONE_TURN, SCHEMA) or isinstance(schema, bool):
         raise RunFileError(
             f"It has the schema {bounds.shortened(schema)}; this MARS Viz reads {SCHEMA} and below. "
             "Update, or record it again."
         )
     if schema == ONE_TURN:
-        found["turns"] = []
-    about = parsed(RaceManifest, found, ABOUT)
+        fields["turns"] = []
+    about = parsed(RaceManifest, fields, ABOUT)
     bounds.check(about, ABOUT)
     if set(about.manifests) != set(_RUNS) or set(about.seconds) != {lane.value for lane in RaceLane}:
         raise RunFileError(f"{ABOUT} does not name the lanes of a race. Take a fresh copy.")
@@ -193,7 +186,7 @@ def _about(path: Path) -> RaceManifest:
 
 
 def _run(path: Path, expected: Stamp) -> Run:
-    run = load_run(path)  # checks every table against the manifest
+    run = load_run(path)  # checks all tables against the manifest
     _check_lane(to_read(path, MANIFEST).read_bytes(), expected, str(path))
     return run
 
@@ -207,13 +200,12 @@ _LANES = (RaceLane.STRICT.value, RaceLane.RELAXED.value)
 RACE = ZipLayout(
     "race", frozenset((ABOUT, *(f"{lane}/{name}" for lane in _LANES for name in (*NAMES, *MAP_NAMES)))), 64
 )
-"""What the zip of a race may hold."""
 VETTING = (sys.executable, "-m", __package__)
-"""The process that reads an upload first."""
+"""Command of the sandbox process."""
 
 
 def write_zip(path: Path) -> bytes:
-    """The race in a folder as a zip. Raises BadInput where it cannot be read."""
+    """Return the race in a folder as a zip. Raises BadInput if it cannot be read."""
     buffer = io.BytesIO()
     try:
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -226,9 +218,9 @@ def write_zip(path: Path) -> bytes:
 
 
 def read_zip(data: bytes, into: Path) -> None:
-    """Unpack the zip of a race into the new folder `into`, after another process has read it.
+    """Unpack the zip of a race into the new folder `into`, after a sandbox process has read it.
 
-    Raises BadInput, and leaves nothing behind, for anything but a whole race.
+    Raises BadInput, and leaves nothing behind, unless it is a complete race.
     """
     check_free(into)
     try:

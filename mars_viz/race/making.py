@@ -1,8 +1,7 @@
-"""Running a race: the target alone, strict and relaxed, really decoded one after the other on one device.
+"""Run a race: decode with the target alone, strictly and relaxed, one after the other on one device.
 
-Each lane is decoded once without the clock, which warms up and records what every round decided, and then in several
-turns by the clock, the lanes one after the other in each, computing no more than the rule needs. The record gets the
-times of the lane's middle turn. Knows backends and clocks; loads the model libraries when asked to race.
+Each lane is first decoded without timing, to warm up and to record all decisions. Several timed turns follow, with the
+lanes in sequence and no more computation than the rule needs. The race contains the times of each lane's middle turn.
 """
 
 from __future__ import annotations
@@ -26,40 +25,39 @@ if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
 
 TURNS = 5
-"""Of each lane by the clock, where nothing else is asked for."""
+"""Default number of timed turns."""
 SEVERAL_TEXTS = "This device did not decode the same text twice, so the race cannot be shown. Take the dtype float32."
 RECORDED = 0
-"""The turn without the clock."""
+"""The turn without timing."""
 
 
 @dataclass(frozen=True, slots=True)
 class RaceStep:
-    """Where a race in the making stands."""
+    """Progress of a race."""
 
     lane: RaceLane
-    """Which lane is decoded."""
     tokens: int
-    """Of it so far."""
+    """Tokens of the lane so far."""
     turn: int
-    """Which one by the clock, from 1; `RECORDED` while its decisions are recorded."""
+    """Timed turn from 1, or `RECORDED`."""
     turns: int = TURNS
-    """All by the clock."""
+    """Number of timed turns."""
 
 
 @dataclass(frozen=True, slots=True)
 class RaceTexts:
-    """What there is of a race in the making: the lanes' texts, as far as they go."""
+    """The texts of a race in progress."""
 
     alone: tuple[str, ...] = ()
-    """Pieces of the target's own."""
+    """Pieces of the target's own text."""
     strict: Run | None = None
     """None before its first round."""
     relaxed: Run | None = None
-    """Likewise."""
+    """None before its first round."""
 
 
 class Racing:
-    """A race in the making: iterate it to the end, or stop whenever, and take the race."""
+    """A race in progress: iterate to the end, or stop at any time, and take the race."""
 
     def __init__(
         self,
@@ -72,8 +70,8 @@ class Racing:
         title: str = "",
         turns: int = TURNS,
     ):
-        """`settings` are the relaxed lane's. Raises BadInput for a rule without a dial, a draft-length controller, an
-        even number of turns, which has no middle one, or what `Recording` refuses."""
+        """`settings` are those of the relaxed lane. Raises BadInput for a rule without a dial, a draft-length
+        controller, an even number of turns, which has no middle turn, and as `Recording` does."""
         rule = rule_named(settings.rule)
         if rule.dial is None:
             raise SettingError(f"{rule.title} has no dial, so there is nothing relaxed to race; choose another rule.")
@@ -98,7 +96,7 @@ class Racing:
         self._rounds: dict[RaceLane, list[list[Round]]] = {lane: [] for lane in self._recordings}
 
     def __iter__(self) -> Iterator[RaceStep]:
-        """Race to the end, a token or a round at a time."""
+        """Race to the end, one token or round at a time."""
         self._written, self._alone = [], []
         for token, _ in self._single():
             self._written.append(token)
@@ -111,7 +109,7 @@ class Racing:
             yield from self._turn(turn)
 
     def _turn(self, turn: int) -> Iterator[RaceStep]:
-        """All lanes by the clock."""
+        """Decode all lanes with timing."""
         ids, clock = [], []
         for token, seconds in self._single():
             ids.append(token)
@@ -125,7 +123,7 @@ class Racing:
                 yield RaceStep(lane, len(emitted(turns[-1])), turn, self._turns)
 
     def texts(self) -> RaceTexts:
-        """The lanes' texts so far."""
+        """Return the lanes' texts so far."""
         pieces = self._backend.pieces_of(self._written)
         begun = {lane: each.run() if each.token_ids else None for lane, each in self._recordings.items()}
         return RaceTexts(
@@ -139,7 +137,7 @@ class Racing:
         return self.race()
 
     def race(self) -> Race:
-        """The race. Raises BadInput where it was not run to its end, and for lanes that wrote several texts."""
+        """Return the race. Raises BadInput if it is not finished, or if a lane's texts differ between turns."""
         if min(len(self._alone), *map(len, self._rounds.values())) < self._turns or not self._alone:
             raise SettingError("The race is not over yet; let it run to its end.")
         recorded = {lane: each.run() for lane, each in self._recordings.items()}
@@ -172,7 +170,7 @@ class Racing:
 
 
 def timed(run: Run, rounds: Sequence[Round]) -> Run:
-    """The recorded run with the times of these rounds. Raises BadInput where they are not the same decode."""
+    """Return the run with the timings of these rounds. Raises BadInput if their texts differ."""
     if [round_.token_ids for round_ in run.rounds] != [round_.token_ids for round_ in rounds]:
         raise SettingError(SEVERAL_TEXTS)
     clocked = tuple(replace(mine, timing=theirs.timing) for mine, theirs in zip(run.rounds, rounds, strict=True))

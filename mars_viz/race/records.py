@@ -1,4 +1,4 @@
-"""What a race was: three texts after one prompt, and when each token was there. Knows runs; knows no models."""
+"""The record of a race: three texts for one prompt, with timings."""
 
 from __future__ import annotations
 
@@ -20,31 +20,30 @@ BY_THE_CLOCK = (
     "A race is by the clock, and the models draft all γ tokens whatever a draft-length controller leaves of them; race "
     "without one."
 )
-"""Why settings with a controller are not raced."""
+"""Message for settings with a controller."""
 
 
 class RaceLane(Enum):
     """The three ways to decode."""
 
     ALONE = "alone"
-    """The target by itself, one token a pass."""
+    """The target alone, one token per pass."""
     STRICT = "strict"
-    """Speculative, keeping only what the target itself would have written."""
+    """Speculative and lossless."""
     RELAXED = "relaxed"
-    """Speculative, by the chosen rule."""
+    """Speculative, with the chosen rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class Solo:
-    """What the target wrote by itself."""
+    """The text of the target alone."""
 
     token_ids: tuple[int, ...]
-    """The emitted tokens."""
     clock: tuple[float, ...]
-    """Seconds after the start at which each was there, the prompt's own pass excluded."""
+    """Seconds from the start to each token, without the prompt's pass."""
 
     def __post_init__(self) -> None:
-        """Raise BadInput for a clock that goes backwards or does not fit the text."""
+        """Raise BadInput if the clock decreases or does not match the text."""
         times = np.array([0.0, *self.clock])
         if not self.token_ids or len(self.token_ids) != len(self.clock):
             raise RunFileError("The autoregressive lane needs a time for each token. Record the race again.")
@@ -54,23 +53,22 @@ class Solo:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Three decodes of one prompt on one device. The rounds' timings are the clock of the two speculative lanes:
-    measured while nothing but what the rule needs was computed."""
+    """Three decodes of one prompt on one device.
+
+    The rounds' timings are those of the speculative lanes, measured while computing only what the rule needs.
+    """
 
     title: str
-    """A line for lists."""
     alone: Solo
-    """The autoregressive lane; the text of its tokens is among the strict run's pieces."""
+    """The autoregressive lane; its pieces are in the strict run."""
     strict: Run
-    """The strict lane."""
     relaxed: Run
-    """The relaxed lane."""
     turns: tuple[tuple[float, ...], ...] = ()
-    """Seconds of each turn by lane, in the order in which the lanes stand; the clocks of `alone` and of the runs are
-    those of the lane's middle turn. Empty for a race of one turn, as in files of before."""
+    """Seconds of each turn by lane, in the order of `RaceLane`. Clocks of `alone` and the runs are those of the lane's
+    middle turn. Empty for a single turn, as in older files."""
 
     def __post_init__(self) -> None:
-        """Raise BadInput where the lanes do not belong together."""
+        """Raise BadInput if the lanes do not belong together."""
         one, other = self.strict, self.relaxed
         same_models = (
             all(
@@ -78,7 +76,7 @@ class Race:
                 for name in ("target", "drafter", "dtype", "eos_ids")
             )
             and len({run.provenance.device.partition(",")[0] for run in (one, other)}) == 1
-        )  # what follows may change
+        )  # details after the comma may differ
         if one.prompt_ids != other.prompt_ids or not same_models:
             raise RunFileError("The lanes of a race have one prompt, one pair and one device. Record the race again.")
         for run in (one, other):
@@ -93,33 +91,34 @@ class Race:
 
     @property
     def taken(self) -> dict[RaceLane, np.ndarray]:
-        """float64 [turns]; seconds of every turn of each lane, the prompt's own pass excluded."""
+        """float64 [turns]; seconds of every turn of each lane, without the prompt's pass."""
         turns = np.array(self.turns or [tuple(self.seconds.values())], np.float64)
         return {lane: turns[:, place] for place, lane in enumerate(RaceLane)}
 
     def over(self, lane: RaceLane, other: RaceLane) -> Factor:
-        """How many times as many tokens a second, measured: the median of the turns, each turn's lanes compared with
-        each other, and their range; NaN for its ends where there was one turn. Over the target alone the range ends at
-        τ, which nothing exceeds."""
-        found = self.taken[other] / self.taken[lane] * len(self.token_ids[lane]) / len(self.token_ids[other])
-        estimate = float(np.median(found))
-        if len(found) == 1:
+        """Return the measured ratio of tokens per second: median and range over turns, compared within each turn.
+
+        The range is NaN for a single turn. Over the target alone it is capped at τ, the theoretical maximum.
+        """
+        ratios = self.taken[other] / self.taken[lane] * len(self.token_ids[lane]) / len(self.token_ids[other])
+        estimate = float(np.median(ratios))
+        if len(ratios) == 1:
             return Factor(estimate, np.nan, np.nan)
         run = self.runs[lane]
         most = run.tau if run is not None and other is RaceLane.ALONE else np.inf
-        return Factor(estimate, float(found.min()), max(estimate, min(float(found.max()), most)))
+        return Factor(estimate, float(ratios.min()), max(estimate, min(float(ratios.max()), most)))
 
     @property
     def objection(self) -> str:
-        """Why its speed-ups cannot be, in a sentence; empty where they can."""
+        """Why its speed-ups are impossible, as a sentence; empty if they are possible."""
         for lane, run in self.runs.items():
-            if run is not None and (found := self.over(lane, RaceLane.ALONE).estimate) > run.tau:
-                return too_fast(found, run.tau, "race again")
+            if run is not None and (speed_up := self.over(lane, RaceLane.ALONE).estimate) > run.tau:
+                return too_fast(speed_up, run.tau, "race again")
         return ""
 
     @property
     def seconds(self) -> dict[RaceLane, float]:
-        """Measured wall clock of each lane's middle turn, the prompt's own pass excluded."""
+        """Measured wall clock of each lane's middle turn, without the prompt's pass."""
         return {
             RaceLane.ALONE: self.alone.clock[-1],
             RaceLane.STRICT: float(round_clock(self.strict)[-1]),
@@ -128,17 +127,17 @@ class Race:
 
     @property
     def pace(self) -> dict[RaceLane, float]:
-        """Tokens a second of each lane's middle turn, measured; their texts may differ in length."""
+        """Measured tokens per second of each lane's middle turn; texts may differ in length."""
         return {lane: len(token_ids) / self.seconds[lane] for lane, token_ids in self.token_ids.items()}
 
     @property
     def runs(self) -> dict[RaceLane, Run | None]:
-        """What was decoded speculatively; None for the target alone."""
+        """Runs of the speculative lanes; None for the target alone."""
         return {RaceLane.ALONE: None, RaceLane.STRICT: self.strict, RaceLane.RELAXED: self.relaxed}
 
     @property
     def figures(self) -> dict[RaceLane, Figures]:
-        """What each lane took."""
+        """Results of each lane."""
         texts, seconds, pace, taken = self.token_ids, self.seconds, self.pace, self.taken
         return {
             lane: Figures(
@@ -157,7 +156,7 @@ class Race:
 
     @property
     def token_ids(self) -> dict[RaceLane, tuple[int, ...]]:
-        """The text of each lane."""
+        """Text of each lane."""
         return {
             RaceLane.ALONE: self.alone.token_ids,
             RaceLane.STRICT: self.strict.token_ids,
@@ -167,44 +166,46 @@ class Race:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a lane took, for the end board."""
+    """Results of a lane."""
 
     seconds: float
-    """Wall clock of the middle turn, measured, the prompt's own pass excluded."""
+    """Measured wall clock of the middle turn, without the prompt's pass."""
     least: float
-    """Of the fastest turn."""
+    """Seconds of the fastest turn."""
     most: float
-    """Of the slowest."""
+    """Seconds of the slowest turn."""
     pace: float
-    """Tokens a second of the middle turn, measured."""
+    """Measured tokens per second of the middle turn."""
     over_alone: Factor
-    """Its pace over that of the target alone, the median of the turns and their range."""
+    """Pace over that of the target alone: median and range of the turns."""
     tokens: int
-    """Emitted; exact."""
+    """Emitted tokens; exact."""
     passes: int
-    """Of the target, the prompt's own excluded; exact."""
+    """Target passes without the prompt's; exact."""
     rolled_back: int
-    """Drafted tokens that were thrown away; exact."""
+    """Rolled-back drafted tokens; exact."""
     as_alone: bool
-    """True if its text is, token for token, that of the target alone."""
+    """True if the text equals that of the target alone."""
 
     @property
     def tau(self) -> float:
-        """Tokens a pass of the target; exact."""
+        """Tokens per target pass; exact."""
         return self.tokens / self.passes
 
 
 def round_clock(run: Run) -> np.ndarray:
-    """float64 [R]; seconds after the start at which each round was settled."""
+    """float64 [R]; seconds from the start to the end of each round."""
     return np.cumsum([round_.timing.total for round_ in run.rounds], dtype=np.float64)
 
 
 def race_frame(race: Race) -> pd.DataFrame:
-    """A row a lane: seconds and tokens a second measured on the race's device, in so many turns; the counts exact. No
-    speed-up where it cannot be."""
-    import pandas as pd  # which takes a while, and few ask for the table
+    """Return a row per lane: measured seconds and tokens per second, and exact counts.
 
-    known = not race.objection
+    Impossible speed-ups are omitted.
+    """
+    import pandas as pd  # slow import, rarely needed
+
+    possible = not race.objection
     rows = [
         {
             "lane": lane.value,
@@ -212,19 +213,19 @@ def race_frame(race: Race) -> pd.DataFrame:
             "dial": None if run is None else run.settings.dial,
             "draft": "" if run is None else run.settings.draft,
             "turns": len(race.taken[lane]),
-            "seconds_measured": found.seconds,
-            "seconds_least": found.least,
-            "seconds_most": found.most,
-            "tokens_per_second_measured": found.pace,
-            "over_autoregressive_measured": found.over_alone.estimate if known else None,
-            "over_autoregressive_low": found.over_alone.low if known else None,
-            "over_autoregressive_high": found.over_alone.high if known else None,
-            "tokens": found.tokens,
-            "target_passes": found.passes,
-            "tau": found.tau,
-            "rolled_back": found.rolled_back,
-            "same_text": found.as_alone,
+            "seconds_measured": figures.seconds,
+            "seconds_least": figures.least,
+            "seconds_most": figures.most,
+            "tokens_per_second_measured": figures.pace,
+            "over_autoregressive_measured": figures.over_alone.estimate if possible else None,
+            "over_autoregressive_low": figures.over_alone.low if possible else None,
+            "over_autoregressive_high": figures.over_alone.high if possible else None,
+            "tokens": figures.tokens,
+            "target_passes": figures.passes,
+            "tau": figures.tau,
+            "rolled_back": figures.rolled_back,
+            "same_text": figures.as_alone,
         }
-        for (lane, found), run in zip(race.figures.items(), race.runs.values(), strict=True)
+        for (lane, figures), run in zip(race.figures.items(), race.runs.values(), strict=True)
     ]
     return pd.DataFrame(rows)

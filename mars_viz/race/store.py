@@ -1,6 +1,4 @@
-"""The folder of races: how one comes in from a zip, gets another title, goes and comes back, each in one step as runs
-do.
-"""
+"""The folder of races: import, save, rename, delete and restore, each atomically."""
 
 from __future__ import annotations
 
@@ -23,11 +21,11 @@ GONE = "There is no race of that name here any more; choose another from the lis
 
 
 class RaceStore:
-    """Keeps races in one folder, which several servers may share."""
+    """Stores races in a folder that several servers may share."""
 
     def __init__(self, folder: str | PathLike[str], taken: Collection[str] = ()) -> None:
-        """The folder need not exist yet; `taken` are names that other races bear. What a crash left unfinished is
-        undone or removed."""
+        """Open the store, and undo or remove whatever a crash left unfinished. The folder need not exist yet. `taken`
+        are names of other races."""
         self.folder = Path(folder)
         self.makers = Makers(self.folder)
         self._taken = frozenset(taken)
@@ -39,18 +37,20 @@ class RaceStore:
         self.makers.forget(lambda name: any((home / name).exists() for home in (self.folder, self._bin.folder)))
 
     def seen_by(self, sees: Sees | None) -> RaceStore:
-        """The same store for somebody who sees only some of it, as `RunStore.seen_by`."""
+        """Return the store for a visitor who may see only some races, as `RunStore.seen_by`."""
         seen = copy.copy(self)
         seen.makers = self.makers.seen_by(sees)
         return seen
 
     def list(self) -> list[RaceEntry]:
-        """What is kept, the newest last."""
+        """Return the visible races, the newest last."""
         return [entry for entry in list_races(self.folder) if self.makers.shows(entry.path.name)]
 
     def bring(self, data: bytes, name: str) -> str:
-        """Keep the race in a zip, under that name where it is free and one, and return the name. Raises BadInput for
-        anything but a race, and keeps nothing then."""
+        """Save the race of a zip and return its name, which is new if `name` is taken or invalid.
+
+        Raises BadInput unless it is a complete race, and then saves nothing.
+        """
         try:
             name = self._free(name).name
         except BadInput:
@@ -61,8 +61,7 @@ class RaceStore:
         return name
 
     def save(self, race: Race, name: str, maker: str = "") -> str:
-        """Keep a race under that name, which it returns, made by the browser of that mark. Raises BadInput where that
-        cannot be."""
+        """Save a race under this name, which is returned; `maker` identifies the browser. Raises BadInput on failure."""
         with disk_refusals(name, "saved", "Check that you may write there, and try again."):
             self._check()
         self.makers.note(name, maker)
@@ -73,13 +72,15 @@ class RaceStore:
             raise
 
     def deleted(self) -> tuple[RaceEntry, ...]:
-        """What is in the bin, the newest last."""
-        there = list_races(self._bin.folder) if self._is_ours() and self._bin.is_there() else []
-        return tuple(entry for entry in there if self.makers.shows(entry.path.name))
+        """Return the visible races in the bin, the newest last."""
+        entries = list_races(self._bin.folder) if self._is_ours() and self._bin.is_there() else []
+        return tuple(entry for entry in entries if self.makers.shows(entry.path.name))
 
     def rename(self, name: str, title: str, seen: str | None = None) -> str:
-        """Give a race another title, which it returns; its name, and so its links, stay. Raises BadInput for what is no
-        title, and where the race's is not the one that was `seen` any more; None takes any."""
+        """Change a race's title and return it; its name and links stay.
+
+        Raises BadInput for an invalid title, and if the current title is no longer `seen`; None skips that check.
+        """
         title = checked_title(title)
         with changing(self.folder, name, "renamed"):
             entry = self._entry(name)
@@ -90,13 +91,13 @@ class RaceStore:
         return title
 
     def delete(self, name: str) -> None:
-        """Move a race to the bin, at once for everyone who lists. Raises BadInput where there is none."""
+        """Move a race to the bin, atomically. Raises BadInput if it does not exist."""
         with changing(self.folder, name, "deleted"):
             self._bin.take(self._entry(name).path)
         self._bin.expire()
 
     def restore(self, name: str) -> None:
-        """Bring a race back from the bin under its name. Raises BadInput where it is not there any more."""
+        """Restore a race from the bin under its name. Raises BadInput if it is no longer there."""
         with changing(self.folder, name, "restored"):
             self._check()
             if not self.makers.shows(name):
@@ -104,7 +105,7 @@ class RaceStore:
             self._bin.give_back(self._bin.folder / checked_name(name, "race"))
 
     def _check(self) -> None:
-        """Raise OSError where the folder, which lies among runs, is a link that another user made."""
+        """Raise OSError if the folder is a link made by another user."""
         with suppress(FileNotFoundError):
             to_read(self.folder)
 
@@ -115,10 +116,10 @@ class RaceStore:
         return False
 
     def _entry(self, name: str) -> RaceEntry:
-        found = next((entry for entry in self.list() if entry.path.name == name), None)
-        if found is None:
+        match = next((entry for entry in self.list() if entry.path.name == name), None)
+        if match is None:
             raise RunFileError(GONE)
-        return found
+        return match
 
     def _free(self, name: str) -> Path:
         name = checked_name(name, "race")

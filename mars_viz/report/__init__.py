@@ -1,7 +1,4 @@
-"""Reports: a run as one HTML file that opens anywhere, with the explorer and the figures of the app.
-
-Knows runs, figures and the explorer's payload and script; knows no models, no Streamlit and no server.
-"""
+"""Reports: a run as one HTML file with the explorer and the figures of the app."""
 
 from mars_viz.report.citations import bibtex
 from mars_viz.report.files import check_place, write_report

@@ -1,6 +1,6 @@
-"""What to cite for a run, as BibTeX: MARS, what its rule stands on, and MARS Viz. Knows rules and papers.
+"""BibTeX entries for a run: MARS, the sources of its rule, and MARS Viz.
 
-A rule's `source` names papers by their arXiv numbers; of papers that are not known here the entry has the number alone.
+A rule's `source` contains arXiv numbers. Papers missing from `PAPERS` are cited by number only.
 """
 
 from __future__ import annotations
@@ -18,11 +18,9 @@ class Paper:
     """A paper on arXiv."""
 
     key: str
-    """Its BibTeX key."""
     title: str
-    """As published."""
     authors: str
-    """As BibTeX wants them."""
+    """In BibTeX format."""
 
 
 MARS = "2601.15498"
@@ -126,18 +124,18 @@ PAPERS = {
         " Zhang, Ruqi and Jiang, Nan and Song, Qifan",
     ),
 }
-"""By arXiv number."""
+"""Papers by arXiv number."""
 
 _NUMBER = re.compile(r"(?<!\d)\d{4}\.\d{5}(?!\d)")
 
 
 def bibtex(*rule_names: str) -> str:
-    """BibTeX for what these rules show: MARS, each rule's own sources, MARS Viz; every entry once."""
+    """Return BibTeX for MARS, each rule's sources and MARS Viz, without duplicates."""
     sources = {MARS: ""}
     for source in (rule_named(name).source for name in rule_names):
-        for found in _NUMBER.findall(source):
-            sources.setdefault(found, source)
-    return "\n\n".join([*(_entry(found, source) for found, source in sources.items()), _software()]) + "\n"
+        for number in _NUMBER.findall(source):
+            sources.setdefault(number, source)
+    return "\n\n".join([*(_entry(number, source) for number, source in sources.items()), _software()]) + "\n"
 
 
 def _entry(number: str, source: str) -> str:
@@ -163,5 +161,5 @@ def _lines(fields: dict[str, str]) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """Free text in a field: braces and backslashes would end or steer it."""
+    """Escape free text for a field; braces and backslashes are removed."""
     return re.sub(r"([_&%#$])", r"\\\1", re.sub(r"[{}\\]", "", text))

@@ -1,7 +1,4 @@
-"""What a page says of a run besides what it shows: its heading, what decided its tokens and what made them.
-
-Knows runs and HTML; all text that is not ours is escaped.
-"""
+"""A run's heading and list of facts as HTML: settings, models and provenance. External text is escaped."""
 
 from __future__ import annotations
 
@@ -13,38 +10,40 @@ from mars_viz.words import counted, number, setting, short_device
 
 
 def heading(run: Run) -> str:
-    """What a run is called, in a line of at most 200 characters; not escaped."""
+    """Return the run's name in at most 200 characters; not escaped."""
     return " ".join((run.title or run.prompt or "A run").split())[:200]
 
 
 def run_facts(run: Run, gamma: int) -> Html:
-    """What decided the run's tokens and what made them, as a list."""
-    asked, made = run.settings, run.provenance
-    rule = rule_named(asked.rule)
-    dial = "none" if rule.dial is None else setting(rule.dial.symbol, rule.dial.checked(asked.dial))
-    sampling = f"{asked.temperature:g}" if asked.temperature else "0, greedy"
-    if asked.top_p < 1 or asked.top_k:
-        sampling += f", top-p {asked.top_p:g}, top-k {asked.top_k or 'off'}"
+    """Return settings and provenance as a list."""
+    settings, provenance = run.settings, run.provenance
+    rule = rule_named(settings.rule)
+    dial = "none" if rule.dial is None else setting(rule.dial.symbol, rule.dial.checked(settings.dial))
+    sampling = f"{settings.temperature:g}" if settings.temperature else "0, greedy"
+    if settings.top_p < 1 or settings.top_k:
+        sampling += f", top-p {settings.top_p:g}, top-k {settings.top_k or 'off'}"
     facts = {
-        "Target": _model(made.target, made.target_revision),
-        "Drafter": _model(made.drafter, made.drafter_revision),
+        "Target": _model(provenance.target, provenance.target_revision),
+        "Drafter": _model(provenance.drafter, provenance.drafter_revision),
         "Rule": rule.title,
         "Recorded at": dial,
-        "Drafts": "" if asked.tree == CHAIN else f"trees, {asked.tree}",
-        length_name(asked.tree): str(gamma) if gamma == asked.gamma else f"{gamma} (recorded with {asked.gamma})",
+        "Drafts": "" if settings.tree == CHAIN else f"trees, {settings.tree}",
+        length_name(settings.tree): str(gamma)
+        if gamma == settings.gamma
+        else f"{gamma} (recorded with {settings.gamma})",
         "Temperature": sampling,
-        "Seed": str(asked.seed),
-        "Stop strings": stop_words(asked.stop),
-        "Chat template": "applied" if made.chat else "",
+        "Seed": str(settings.seed),
+        "Stop strings": stop_words(settings.stop),
+        "Chat template": "applied" if provenance.chat else "",
         "System prompt": run.history.system,
         "Earlier turns": str(len(run.history.turns) or ""),
         "Recorded text": f"{counted(len(run.token_ids), 'token')} in {counted(len(run.rounds), 'round')},"
         f" τ = {number(run.tau)}",
-        "Device": ", ".join(filter(None, [short_device(made.device), made.dtype])),
-        "Versions": ", ".join(f"{name} {version}" for name, version in made.versions.items()),
-        "Date": made.created,
+        "Device": ", ".join(filter(None, [short_device(provenance.device), provenance.dtype])),
+        "Versions": ", ".join(f"{name} {version}" for name, version in provenance.versions.items()),
+        "Date": provenance.created,
     }
-    hovers = {"Device": Html(f' title="{html(made.device)}"')}
+    hovers = {"Device": Html(f' title="{html(provenance.device)}"')}
     lines = (
         Html(f"<div{html(hovers.get(name, Html()))}><dt>{html(name)}</dt><dd><bdi>{html(text)}</bdi></dd></div>")
         for name, text in facts.items()

@@ -1,4 +1,4 @@
-"""A report on disk, and what it may replace; tables as bytes, for spreadsheets and data frames. Knows formats."""
+"""Write a report to disk, and convert tables to CSV and Parquet."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from mars_viz.writer import write_file
 if TYPE_CHECKING:
     import pandas as pd
 
-_HEAD = 400  # bytes within which a report names what made it
+_HEAD = 400  # bytes at the start of a report that contain its mark
 
 
 def check_place(path: str | PathLike[str], *, force: bool = False) -> Path:
-    """The place for a report. Raises BadInput where one cannot be put, or where a file is that is no report.
+    """Return the path for a report, which may replace an earlier report, and other files only with `force`.
 
-    A report replaces an earlier one; any other file only with `force`.
+    Raises BadInput if it cannot be written there.
     """
     path = Path(path)
     try:
@@ -40,8 +40,7 @@ def check_place(path: str | PathLike[str], *, force: bool = False) -> Path:
 
 
 def write_report(html: str, path: str | PathLike[str], *, force: bool = False) -> Path:
-    """Write the report; at any moment there is the old file or the new one. Raises BadInput as `check_place` does, and
-    where the disk refuses."""
+    """Write the report atomically. Raises BadInput as `check_place` does, and on disk errors."""
     path = check_place(path, force=force)
     with disk_refusals(path, remedy="Choose another place, or make room."):
         write_file(path, html.encode())
@@ -56,15 +55,15 @@ def _is_report(path: Path) -> bool:
 
 
 def csv_table(frame: pd.DataFrame) -> bytes:
-    """UTF-8 CSV with a line of names; see `strict_formats` for text that could be a formula."""
+    """Return UTF-8 CSV with a header; see `strict_formats` for text that could be a formula."""
     columns = (frame.iloc[:, place] for place in range(frame.shape[1]))
     cells = ([None if gone else cell for cell, gone in zip(c.to_numpy(), c.isna(), strict=True)] for c in columns)
     return csv_of(frame.columns, zip(*cells, strict=True)).encode("utf-8")
 
 
 def parquet_table(frame: pd.DataFrame) -> bytes:
-    """Parquet, with the types of the columns; one that holds numbers and words is words."""
-    import pandas as pd  # which takes a while, and few save a table
+    """Return Parquet with the columns' types; mixed columns become text."""
+    import pandas as pd  # slow import, rarely needed
 
     plain = frame.copy()
     for place, name in enumerate(plain.columns):

@@ -33,7 +33,7 @@ def checked_tag(tag: str) -> str:
 
 
 def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
-    """Return the sorted tags without case-insensitive duplicates. Raises BadInput as `checked_tag`, and for too many."""
+    """Return the sorted tags without case-insensitive duplicates. Raises BadInput as `checked_tag`, or for too many."""
     by_key: dict[str, str] = {}
     for tag in map(checked_tag, tags):
         by_key.setdefault(tag.casefold(), tag)

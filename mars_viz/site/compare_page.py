@@ -1,7 +1,6 @@
-"""Any two runs of a site side by side: the page, and for each run what it has in common with every other.
+"""The page of a site that compares any two runs, and the data of each run's pairs.
 
-Knows what the app's Compare page says of two runs. What both texts share is found here; the runs themselves are those
-that their own pages load, so what is sent of a pair is small.
+Alignments are precomputed here. The runs are loaded from their own pages' data, so the data of a pair is small.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from mars_viz.ui.compare.compare_view import Across, Choice
 from mars_viz.ui.library import told_apart
 
 HELD = ("reference", "shown")
-"""What a link calls the two runs, as the app's links do."""
+"""Parameters of a link for the two runs, as in the app."""
 
 
 def compared(runs: Sequence[SiteRun]) -> tuple[Candidate, ...]:
-    """The runs as the app compares them."""
+    """Return the runs as candidates of the app's Compare page."""
     labels = told_apart({one.name: heading(one.run) for one in runs})
     return tuple(
         Candidate(Choice(one.name), one.run, one.run.unmapped, labels[one.name], right_answer(one.run)) for one in runs
@@ -35,17 +34,17 @@ def compared(runs: Sequence[SiteRun]) -> tuple[Candidate, ...]:
 
 
 def pairs_file(reference: Candidate, candidates: Sequence[Candidate]) -> SiteFile:
-    """What a run has in common with every other, as the reference."""
+    """Return the alignments of a run, as the reference, with every other run."""
     others = [one for one in candidates if one is not reference]
     return data_file(f"{reference.choice.run}.pairs", sent(_pairs(reference, others)))
 
 
 def _pairs(reference: Candidate, others: Sequence[Candidate]) -> Payload:
-    found = [align_runs(reference.run, one.run) for one in (reference, *others)]
+    alignments = [align_runs(reference.run, one.run) for one in (reference, *others)]
     names = compare_words.lane_names(reference, others[0], (reference, *others))
     lanes = [
         lane_payload(StripLane(one.choice.key, name, one.run, alignment.right, one.right))
-        for one, name, alignment in zip((reference, *others), names, found, strict=True)
+        for one, name, alignment in zip((reference, *others), names, alignments, strict=True)
     ]
     return {
         "lanes": lanes,
@@ -54,14 +53,14 @@ def _pairs(reference: Candidate, others: Sequence[Candidate]) -> Payload:
 
 
 def _pair(left: Candidate, right: Candidate) -> Payload:
-    found, names = align_runs(left.run, right.run), compare_words.named(left, right)
+    alignment, names = align_runs(left.run, right.run), compare_words.named(left, right)
     ours, theirs = (
         Pane(one.choice.key, visible(name), visible(compare_words.detail(one, ruled=names.ruled)), one.run)
         for one, name in ((left, names.left), (right, names.right))
     )
     return {
-        **pair_payload(ours, theirs, found, (None, None)),
-        "sentence": visible(compare_words.finding(left, right, found, names, Across.RUNS)),
+        **pair_payload(ours, theirs, alignment, (None, None)),
+        "sentence": visible(compare_words.finding(left, right, alignment, names, Across.RUNS)),
         "rows": _rows(left, right),
         "beside": compare_words.short_names(names),
         "footnote": visible(compare_words.footnote(left, right)),
@@ -69,7 +68,7 @@ def _pair(left: Candidate, right: Candidate) -> Payload:
 
 
 def _rows(left: Candidate, right: Candidate) -> list[dict[str, Any]]:
-    """Both in numbers, written out."""
+    """Return the numbers of both runs as text."""
     rows = differences(left.run, right.run, timed=left.recorded and right.recorded)
     return [
         {
@@ -86,7 +85,7 @@ def _rows(left: Candidate, right: Candidate) -> list[dict[str, Any]]:
 
 
 def compare_page(candidates: Sequence[Candidate]) -> SitePage:
-    """The page; it says what to do where there is one run alone."""
+    """Return the page; with a single run, it only has a note."""
     if len(candidates) < 2:
         line = Html('<p class="note">This site holds one run alone, and nothing to compare it with.</p>')
         return SitePage("compare.html", "Compare", Html(f"{html(_HEAD)}<main>{html(line)}</main>\n"))

@@ -1,4 +1,4 @@
-"""A site on disk: what may be replaced, and all of its files, whole or not there. Knows files and folders."""
+"""Write a site to disk atomically, and check what it may replace."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from mars_viz.strict_formats import json_of
 from mars_viz.writer import replacing_folder, write_file
 
 LISTED = "mars-viz-site.json"
-"""The file that tells a site from other folders: it lists all others."""
-_MOST = 1 << 24  # bytes of that list which are read
+"""The file that marks a folder as a site and lists its other files."""
+_MOST = 1 << 24  # most bytes of that list to read
 
 Told = Callable[[str], None]
-"""Hears a line for every part of the work."""
+"""Callback for progress lines."""
 
 
 def write_site(
@@ -36,11 +36,11 @@ def write_site(
     force: bool = False,
     told: Told = lambda line: None,
 ) -> Path:
-    """Write a static site of these runs and return its folder; open its index.html, or let any web host serve it.
+    """Write a static site of these runs and return its folder, for a browser or any web host.
 
-    Of a mapping the names become part of addresses, else the runs' titles. `told` hears how far it is. An earlier site
-    there is replaced once the new one is whole; at any moment there is the old one or the new one. Raises BadInput for
-    no runs or too many, as `check_site_place` does, and where the disk refuses.
+    Names in addresses are the keys of a mapping, or else the runs' titles. An earlier site in the folder is replaced
+    atomically. `told` receives progress lines. Raises BadInput for no runs or too many, as `check_site_place` does, and
+    on disk errors.
     """
     folder, named = check_site_place(folder, force=force), named_runs(runs)
     with disk_refusals(folder, remedy="Choose another place, or make room."), replacing_folder(folder) as unfinished:
@@ -69,8 +69,11 @@ def _all_files(runs: tuple[SiteRun, ...], told: Told) -> Iterator[SiteFile]:
 
 
 def check_site_place(folder: str | PathLike[str], *, force: bool = False) -> Path:
-    """The folder for a site. Raises StorageError where one cannot be put: over a file, over a folder that is no site or
-    holds files that are none of the site's, unless `force`, and never over a folder that this command works in."""
+    """Return the folder for a site.
+
+    Raises StorageError for a file, for a folder with files that are not part of a site (unless `force`), and always for
+    the working directory, the home folder and their parents.
+    """
     folder = Path(folder)
     try:
         if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
@@ -79,15 +82,15 @@ def check_site_place(folder: str | PathLike[str], *, force: bool = False) -> Pat
             _check_replaceable(folder, force)
     except OSError as error:
         raise StorageError(f"{folder} cannot be looked at ({error.strerror}). Choose another place.") from error
-    there = next(parent for parent in folder.absolute().parents if parent.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        raise StorageError(f"Nothing can be written to {there}. Choose another place.")
+    ancestor = next(parent for parent in folder.absolute().parents if parent.exists())
+    if not ancestor.is_dir() or not os.access(ancestor, os.W_OK):
+        raise StorageError(f"Nothing can be written to {ancestor}. Choose another place.")
     return folder
 
 
 def _check_replaceable(folder: Path, force: bool) -> None:
-    whole = folder.resolve()
-    if any(whole == each or whole in each.parents for each in (Path.cwd(), Path.home())):
+    resolved = folder.resolve()
+    if any(resolved == each or resolved in each.parents for each in (Path.cwd(), Path.home())):
         raise StorageError(f"{folder} holds the folder that you work in or your home. Name a folder of its own.")
     if force or not any(folder.iterdir()):
         return
@@ -104,11 +107,11 @@ def _check_replaceable(folder: Path, force: bool) -> None:
 
 
 def _listed(folder: Path) -> set[str] | None:
-    """The files of the site in a folder; None where there is none."""
+    """Return the files of the site in a folder; None if it contains no site."""
     try:
         with (folder / LISTED).open("rb") as file:
-            found = json.loads(file.read(_MOST))
-        files = found["files"]
+            listing = json.loads(file.read(_MOST))
+        files = listing["files"]
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
     return {LISTED, *files} if isinstance(files, list) and all(isinstance(each, str) for each in files) else None

@@ -1,5 +1,4 @@
-"""The first page of a site: what it is about, and a card for each run and lesson. Knows cards as the app's start page
-has them."""
+"""The start page of a site, with a card for each run and lesson."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ KEY = "◆ kept only because the rule is relaxed, × rejected, ↺ correction by
 
 
 def gallery_page(runs: Iterable[SiteRun], lessons: Iterable[Card]) -> SitePage:
-    """The page; a lesson's card is named by its number."""
+    """Return the page. Lesson cards are named by number."""
     runs = tuple(runs)
     of_runs = (
         (f"runs/{one.name}.html", run_card(one.name, heading(one.run), one.run, RunFacts.of(one.run).line))
@@ -45,5 +44,5 @@ def _cards(cards: Iterable[tuple[str, Card]]) -> Html:
 
 def _items(cards: Iterable[tuple[str, Card]]) -> Iterator[Html]:
     for to, card in cards:
-        label = f"{card.title}: {card.line}"  # an article in a link is no name of it
+        label = f"{card.title}: {card.line}"  # an <article> does not name the link around it
         yield Html(f'<li><a href="{html(to)}" aria-label="{html(label)}">{html(card.html)}</a></li>\n')

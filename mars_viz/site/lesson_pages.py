@@ -1,6 +1,6 @@
-"""The lessons on pages of their own, each on a run of the site that serves it.
+"""The pages of lessons, each on a run of the site.
 
-Knows what the app's lessons show where nothing is measured or decoded anew.
+Only lessons that need no new measurement or decoding are included.
 """
 
 from __future__ import annotations
@@ -27,22 +27,21 @@ from mars_viz.ui.lessons.pictures import LessonAside, LessonPicture
 
 @dataclass(frozen=True, slots=True)
 class TaughtLesson:
-    """A lesson, on the run that it is shown on."""
+    """A lesson and the run that it shows."""
 
     number: int
-    """From 1 on, as in the app."""
+    """From 1, as in the app."""
     lesson: Lesson
-    """Its words and what it draws."""
     shown_on: SiteRun
-    """A run that it lacks nothing of."""
+    """A run with everything that the lesson needs."""
     picture: LessonPicture | None
-    """Its figure; None where the explorer is."""
+    """Its figure; None if it shows the explorer."""
     aside: LessonAside | None
-    """The figure beside it."""
+    """A second figure."""
 
     @property
     def name(self) -> str:
-        """Of its data."""
+        """Name of its data."""
         return f"lesson-{self.number}"
 
     @property
@@ -53,8 +52,11 @@ class TaughtLesson:
 
 
 def taught(runs: Sequence[SiteRun]) -> tuple[TaughtLesson, ...]:
-    """The lessons that a run of the site serves: the sample that a lesson was written for, else the first that does."""
-    found, sampled = [], [one.run for one in runs if (samples.RUNS / one.name).is_dir()]  # which a figure calls so
+    """Return the lessons that some run supports, preferably the sample that the lesson was written for."""
+    lessons, sampled = (
+        [],
+        [one.run for one in runs if (samples.RUNS / one.name).is_dir()],
+    )  # figures label these as samples
     for number, lesson in enumerate(LESSONS, 1):
         first = sorted(runs, key=lambda one: one.name != lesson.sample)
         served = next((one for one in first if not lesson.lacks(one.run)), None)
@@ -64,12 +66,12 @@ def taught(runs: Sequence[SiteRun]) -> tuple[TaughtLesson, ...]:
         if picture is None and lesson.picture is not None:
             continue
         aside = None if lesson.aside is None else lesson.aside(served.run, LIGHT)
-        found.append(TaughtLesson(number, lesson, served, picture, aside))
-    return tuple(found)
+        lessons.append(TaughtLesson(number, lesson, served, picture, aside))
+    return tuple(lessons)
 
 
 def lesson_files(lessons: Sequence[TaughtLesson]) -> Iterator[SiteFile]:
-    """Their pages and data."""
+    """Yield pages and data of the lessons."""
     for place, one in enumerate(lessons):
         yield _page(one, lessons[place - 1 : place], lessons[place + 1 : place + 2]).file(lessons=True)
         if one.picture is not None:
@@ -115,8 +117,8 @@ def _page(one: TaughtLesson, before: Sequence[TaughtLesson], after: Sequence[Tau
 def _figure(one: TaughtLesson) -> Html:
     if one.picture is None:
         return explorer_place(one.shown_on, look="lean", overlay="ratio")
-    told = "" if one.lesson.told is None else one.lesson.told(one.shown_on.run)
-    below = Html(f'<p class="finding">{html(told)}</p>\n' if told else "")
+    finding = "" if one.lesson.told is None else one.lesson.told(one.shown_on.run)
+    below = Html(f'<p class="finding">{html(finding)}</p>\n' if finding else "")
     return Html(
         f'<div id="lesson" aria-busy="true" data-name="{html(one.name)}">'
         f'<p class="quiet">Loading the lesson …</p></div>\n{html(below)}'
@@ -124,8 +126,8 @@ def _figure(one: TaughtLesson) -> Html:
 
 
 def _caution(one: TaughtLesson) -> Html:
-    said = "" if one.lesson.caution is None else one.lesson.caution(one.shown_on.run)
-    return Html(f'<p class="note">{html(said)}</p>\n' if said else "")
+    text = "" if one.lesson.caution is None else one.lesson.caution(one.shown_on.run)
+    return Html(f'<p class="note">{html(text)}</p>\n' if text else "")
 
 
 def _aside(one: TaughtLesson) -> Html:

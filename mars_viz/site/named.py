@@ -1,4 +1,4 @@
-"""The runs of a site: where they are read from, and the name of each in addresses and files. Knows run files."""
+"""Read the runs of a site, and give each a name for addresses and files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mars_viz.run import Run
 from mars_viz.runfiles import list_runs, load_run, read_zip
 
 MOST_RUNS = 200
-"""Of a site; each is compared with all others."""
+"""Runs per site; each is compared with all others."""
 _LONGEST = 60  # characters of a name
 
 
@@ -22,25 +22,26 @@ class SiteRun:
     """A run of a site."""
 
     name: str
-    """In addresses: small letters, digits and hyphens, no other run's."""
+    """Unique, for addresses: lower-case letters, digits and hyphens."""
     run: Run
-    """The run."""
 
 
 def named_runs(runs: Mapping[str, Run] | Iterable[Run]) -> tuple[SiteRun, ...]:
-    """Each run with a name of its own: of what it is called in a mapping, else of its title or prompt. Raises
-    RunFileError for no runs and for more than `MOST_RUNS`."""
+    """Return the runs with unique names, from the mapping's keys or else from titles or prompts.
+
+    Raises RunFileError for no runs and for more than `MOST_RUNS`.
+    """
     called = runs.items() if isinstance(runs, Mapping) else ((file_name(run), run) for run in runs)
-    taken, found = set[str](), []
-    for wanted, run in called:
-        name = _free(_plain(wanted), taken)
+    taken, site_runs = set[str](), []
+    for label, run in called:
+        name = _free(_plain(label), taken)
         taken.add(name)
-        found.append(SiteRun(name, run))
-    if not found:
+        site_runs.append(SiteRun(name, run))
+    if not site_runs:
         raise RunFileError("There are no runs to make a site of. Name run folders, zips, or a folder of runs.")
-    if len(found) > MOST_RUNS:
-        raise RunFileError(f"These are {len(found)} runs; a site holds at most {MOST_RUNS}. Choose some of them.")
-    return tuple(found)
+    if len(site_runs) > MOST_RUNS:
+        raise RunFileError(f"These are {len(site_runs)} runs; a site holds at most {MOST_RUNS}. Choose some of them.")
+    return tuple(site_runs)
 
 
 def _plain(wanted: str) -> str:
@@ -53,14 +54,16 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def runs_in(paths: Iterable[Path], unpacked: Path) -> dict[str, Run]:
-    """The runs in these places by what each is called there: a run's folder, its zip, or a folder of runs. Zips are
-    unpacked into the folder `unpacked`, which has to last as long as the runs. Raises RunFileError, and says why, for
-    the first place that is none of these or holds a run that cannot be read."""
-    found: dict[str, Run] = {}
+    """Return the runs at these paths by name: run folders, zips, or folders of runs.
+
+    Zips are unpacked into the folder `unpacked`, which must exist as long as the runs are used. Raises RunFileError for
+    the first path without a readable run.
+    """
+    runs: dict[str, Run] = {}
     for place in paths:
-        for name, run in _read(place, unpacked / str(len(found))):
-            found[name if name not in found else f"{name}-{len(found)}"] = run
-    return found
+        for name, run in _read(place, unpacked / str(len(runs))):
+            runs[name if name not in runs else f"{name}-{len(runs)}"] = run
+    return runs
 
 
 def _read(place: Path, unpacked: Path) -> Iterator[tuple[str, Run]]:

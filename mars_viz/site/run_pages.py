@@ -1,7 +1,7 @@
-"""A run on a page of its own: the explorer with its dial, the figures that follow it, and what to cite.
+"""The page of a run: the explorer with its dial, figures that follow it, and citations.
 
-Knows the explorer's payload and figures. What is sent of a run at one draft length is one script; another length's is
-loaded when it is chosen, and so is the evidence of a long run, a window of rounds at a time.
+The run's data at its own draft length is one script. Other draft lengths, and windows of evidence of a long run, load
+on demand.
 """
 
 from __future__ import annotations
@@ -25,38 +25,37 @@ from mars_viz.site.shell import FAILED, NEEDS_SCRIPTS, SiteFile, SitePage, data_
 from mars_viz.site.steps import STEPPER, steps_file, steps_place
 
 WHOLE = 5_000
-"""Slots of a run that is sent with all its evidence, a megabyte of it; a longer one is sent without."""
+"""Most slots of a run sent with all its evidence, about a megabyte."""
 MOST_STEPS = 10
-"""Steps of the dial that figures are drawn for, besides every segment: they are seen outside the map."""
+"""Number of dial values at which figures are prerendered, in addition to each segment; they show outside the map."""
 
 
 def run_files(one: SiteRun) -> Iterator[SiteFile]:
-    """The scripts with the data of a run."""
-    own = one.run.settings.gamma
+    """Yield the data scripts of a run."""
+    run_gamma = one.run.settings.gamma
     yield steps_file(one.name, one.run)
     for gamma in (*draft_lengths(one.run), *((None,) if whole_controller_map(one.run) else ())):
         payload, more = sent_at(one, gamma)
         yield data_file(_part(one, gamma), sent(payload))
         yield from more
-        if gamma == own:
-            drawn = prerendered_figures(one.run, own, payload["rows"], MOST_STEPS)
+        if gamma == run_gamma:
+            drawn = prerendered_figures(one.run, run_gamma, payload["rows"], MOST_STEPS)
             yield data_file(f"{one.name}.figures", sent(drawn))
 
 
 def draft_lengths(run: Run) -> tuple[int, ...]:
-    """The draft lengths that can be chosen, the run's own among them."""
+    """Return the draft lengths to choose from, including the run's own."""
     mapped = () if run.dial_map is None else run.dial_map.span.gammas
     return tuple(sorted({run.settings.gamma, *mapped}))
 
 
 def _part(one: SiteRun, gamma: int | None) -> str:
-    """The name of a run's data at a draft length; None for where a controller's threshold is the dial."""
+    """Return the name of a run's data at a draft length, or over a controller's threshold for None."""
     return f"{one.name}.cuts" if gamma is None else f"{one.name}.g{gamma}"
 
 
 def sent_at(one: SiteRun, gamma: int | None) -> tuple[Payload, Iterator[SiteFile]]:
-    """What is sent of a run at a draft length, or over its controller's threshold for None; and for a long run the
-    windows of its evidence."""
+    """Return the payload at a draft length, or over the controller's threshold for None, and the windows of evidence."""
     index = cut_index(one.run) if gamma is None else round_index(one.run, gamma)
     long = index.slots > WHOLE
     windows = range(-(-len(index.rounds) // WINDOW) if long else 0)
@@ -64,13 +63,13 @@ def sent_at(one: SiteRun, gamma: int | None) -> tuple[Payload, Iterator[SiteFile
         data_file(f"{_part(one, gamma)}.w{number}", sent(window(one.run, gamma, index, number))) for number in windows
     )
     payload = payload_of(one.run, gamma, index, evidence=not long)
-    if long and one.run.settings.drafts_trees:  # which Compare unfolds without a window
+    if long and one.run.settings.drafts_trees:  # Compare shows trees without windows of evidence
         payload["nodes"] |= {"q": index.rounds.speculations.whole.q}
     return identified(payload), more
 
 
 def explorer_place(one: SiteRun, *, look: str = "", overlay: str = "") -> Html:
-    """The element that the explorer's script fills."""
+    """Return the element that the explorer's script fills."""
     lengths = " ".join(map(str, draft_lengths(one.run)))
     return Html(
         f'<div id="explorer" aria-busy="true" data-run="{html(one.name)}" data-gamma="{one.run.settings.gamma:d}" '
@@ -80,17 +79,17 @@ def explorer_place(one: SiteRun, *, look: str = "", overlay: str = "") -> Html:
 
 
 def run_scripts(one: SiteRun) -> tuple[str, ...]:
-    """What a page with the explorer loads."""
+    """Return the scripts of a page with the explorer."""
     return f"data/{one.name}.g{one.run.settings.gamma}", "assets/explorer"
 
 
 def dial_choice(run: Run) -> Html:
-    """Which dial is turned, where there are two: the rule's, and a controller's threshold."""
-    made, dial = whole_controller_map(run), rule_named(run.settings.rule).dial
-    if made is None or made.span.controller is None:
+    """Return buttons to choose between the rule's dial and a controller's threshold, if there are both."""
+    controller_map, dial = whole_controller_map(run), rule_named(run.settings.rule).dial
+    if controller_map is None or controller_map.span.controller is None:
         return Html()
     rule = "the rule" if dial is None else f"{dial.symbol} of the rule"
-    other = f"{made.dial.symbol} of the controller {made.span.controller.title}"
+    other = f"{controller_map.dial.symbol} of the controller {controller_map.span.controller.title}"
     return Html(
         '<p class="dials" role="group" aria-label="The dial to turn">'
         f'<button type="button" data-cuts="" aria-pressed="true">Turn {html(rule)}</button>'
@@ -108,7 +107,7 @@ _FIGURES = Html(
 
 
 def run_page(one: SiteRun) -> SitePage:
-    """A run's page."""
+    """Return a run's page."""
     run, title = one.run, heading(one.run)
     main = Html(
         f"<header><h1><bdi>{html(title)}</bdi></h1>\n{html(run_facts(run, run.settings.gamma))}</header>\n"

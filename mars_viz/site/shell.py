@@ -1,8 +1,7 @@
-"""What all pages of a site share: their frame, what they may load, and the scripts that hold data.
+"""The frame of a site's pages, their content security policy, and data scripts.
 
-Knows HTML; all text that is not ours is escaped. A content security policy lets a page load what lies in the site and
-nothing else; no script is written into a page. `file:` is said besides, since some browsers take a folder's files for
-strangers to one another; a page that a host serves can load none of those.
+External text is escaped. The policy allows only files of the site and no inline scripts. It includes `file:` because
+some browsers treat the files of a folder as different origins; hosted pages cannot load such files.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ class SiteFile:
     path: str
     """In the site, with slashes."""
     data: bytes
-    """All of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +32,16 @@ class SitePage:
     """A page of a site."""
 
     path: str
-    """In the site: 'index.html', 'runs/story.html'."""
+    """In the site, such as 'index.html' or 'runs/story.html'."""
     title: str
-    """Of the browser's tab; not escaped."""
+    """Title of the browser tab; not escaped."""
     main: Html
-    """What stands between the links to the other pages and the foot."""
+    """Content between navigation and footer."""
     scripts: tuple[str, ...] = ()
-    """What it loads at once, by paths in the site without their ending."""
+    """Scripts to load, as paths in the site without extension."""
 
     def file(self, *, lessons: bool) -> SiteFile:
-        """The page, written out; in a site with `lessons` it links to these."""
+        """Return the complete page; with `lessons`, it links to them."""
         return SiteFile(self.path, "".join(_parts(self, lessons)).encode())
 
 
@@ -76,9 +74,9 @@ NEEDS_SCRIPTS = Html(
     '<p class="note">Allow scripts for this page to see all of it.</p></noscript>\n'
 )
 FAILED = Html('<p class="note" id="failed" role="alert" hidden></p>\n')
-"""Where a page says why it shows nothing."""
+"""Place for the message if a page cannot be shown."""
 
 
 def data_file(name: str, text: str) -> SiteFile:
-    """A script that hands the loader a text under a name: letters, digits, hyphens and points."""
+    """Return a script that passes a text to the loader. Names consist of letters, digits, hyphens and dots."""
     return SiteFile(f"data/{name}.js", f"marsViz.take({json.dumps(name)}, {json.dumps(text)});\n".encode())

@@ -1,4 +1,4 @@
-"""A run frame by frame on a page of a site: where the stepper opens, and its data. Knows the stepper's playback."""
+"""The stepper on a page of a site, and its data."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from mars_viz.run import Run
 from mars_viz.site.shell import SiteFile, data_file
 
 STEPPER = "assets/stepper"
-"""The script of a page with such a place."""
+"""Script of pages with the stepper."""
 
 
 def steps_file(name: str, run: Run) -> SiteFile:
-    """A run frame by frame, under a name."""
+    """Return the playback of a run as a data file."""
     return data_file(f"{name}.steps", sent(playback_payload(playback(run))))
 
 
 def steps_place(name: str, own: bool = True) -> Html:
-    """Where the stepper opens when it is asked for: on the run itself, or on its strict text."""
+    """Return the collapsed stepper, for the run itself or for its strict text."""
     words = "Watch this run step by step" if own else "Watch the strict text step by step"
     return Html(
         f'<details id="steps"><summary>{html(words)}</summary>'

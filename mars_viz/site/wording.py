@@ -1,6 +1,6 @@
-"""The lessons' words as HTML. They are written in a little Markdown: bold, italics, code, links, and formulas in TeX.
+"""Convert the lessons' Markdown to HTML: bold, italics, code, links, and simple TeX formulas.
 
-Knows that little and no more; what is said in a lesson is ours alone, and is escaped all the same.
+Other Markdown is not supported. All text is escaped.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _SIGNS = {"\\alpha": "α", "\\gamma": "γ", "-": " − ", "+": " + "}
 
 
 def worded(text: str) -> Html:
-    """A paragraph without its tags."""
+    """Return a paragraph's HTML without the enclosing tags."""
     return joined(_parts(text))
 
 
 def _parts(text: str) -> Iterator[Html]:
     at = 0
-    for found in _MARKED.finditer(text):
-        yield html(text[at : found.start()])
-        yield _marked(found)
-        at = found.end()
+    for match in _MARKED.finditer(text):
+        yield html(text[at : match.start()])
+        yield _marked(match)
+        at = match.end()
     yield html(text[at:])
 
 
@@ -48,7 +48,7 @@ def _marked(found: re.Match[str]) -> Html:
 
 
 def _formula(tex: str) -> Iterator[Html]:
-    """In a line: a fraction as a quotient."""
+    """Yield a formula as one line; fractions become quotients."""
     line = _FRACTION.sub(lambda found: f"({found[1]}) / ({found[2]})", tex)
     for name, sign in _SIGNS.items():
         line = line.replace(name, sign)
