@@ -1,7 +1,7 @@
-"""How large what a file says may be: every number and text of a manifest, the ids, counts and floats of its tables.
+"""Limits of numbers and texts in files: manifests and the ids, counts and floats of tables.
 
-Files come from strangers. The bounds lie above every real run, and far enough below what breaks arithmetic or fills a
-memory that nobody behind them needs to ask again. Knows names of records and their fields; knows no files.
+Files are untrusted. The limits are above all real runs, and low enough that arithmetic and memory stay safe without
+further checks.
 """
 
 from __future__ import annotations
@@ -15,46 +15,46 @@ from typing import Any
 from mars_viz.errors import RunFileError
 
 VOCABULARY = 1 << 20
-"""Token ids lie below: the largest vocabularies in use have some 260,000 entries, one of translation models 900,000."""
+"""Upper limit of token ids; the largest vocabularies have about 260,000 entries, and one of translation models 900,000.
+"""
 TOKENS = 10_000_000
-"""Of a prompt, or of a text: the longest context that any model announces."""
+"""Tokens of a prompt or a text; the longest context that any model claims."""
 LONGEST_DRAFT = 64
-"""γ."""
+"""Largest γ."""
 LONGEST_PIECE = 4096
 """Bytes of a vocabulary entry."""
 WIDEST = 256
-"""Candidates that are listed for one position."""
+"""Listed candidates per position."""
 HUGE = 1e30
-"""Logits, entropies and divergences lie within: their squares overflow no double, their sums no float32."""
+"""Limit of logits, entropies and divergences; squares do not overflow a double, nor sums a float32."""
 SECONDS = 1e9
 """Thirty years."""
 COUNT = 10**9
-"""Of prompts, passes or measurements."""
+"""Prompts, passes or measurements."""
 LONGEST_TEXT = 10_000
 """Characters of a name, a title or a device."""
 MOST_NAMES = 200
-"""Names in a table such as that of library versions."""
+"""Names in a mapping, such as library versions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a number may be."""
+    """The range of a number."""
 
     kind: type
     """Integral or Real."""
     low: float
-    """Smallest value."""
     high: float
-    """Largest value; NaN lies outside, and so does what is infinite."""
+    """Largest value; NaN and infinity are always outside."""
     words: str
-    """The same for people."""
+    """For messages."""
 
     def holds(self, value: object) -> bool:
-        """True for a number of that kind within the bounds; truth values are none."""
+        """True for a number of that kind within the bounds; booleans are rejected."""
         return isinstance(value, self.kind) and not isinstance(value, bool) and bool(self.low <= value <= self.high)  # type: ignore[operator]
 
     def plain(self, value: Any) -> float:
-        """The number as Python's own: NumPy has kinds of its own."""
+        """Convert NumPy numbers to Python's types."""
         return int(value) if self.kind is Integral else float(value)
 
 
@@ -110,28 +110,27 @@ NUMBERS: Mapping[str, Mapping[str, Bounds]] = {
     },
     "Cost": {"seconds": _COST, "low": _COST, "high": _COST},
 }
-"""Of every number by its record and field; of lists and tables each number of them."""
+"""Bounds by record and field; they apply to each number of a list or mapping."""
 
 OWN_LENGTHS = {
     *(("Manifest", "prompt"), ("History", "system"), ("Exchange", "prompt"), ("Exchange", "answer")),
     ("Settings", "stop"),
 }
-"""Texts that have a bound elsewhere: a conversation is as long as its file allows, `Settings` checks stop strings."""
+"""Texts with limits elsewhere: conversations by file size, stop strings in `Settings`."""
 
 
 def check(record: Any, where: str) -> None:
-    """Raise BadInput where a number or text of a record, or of one within it, lies outside its bounds; `where` is the
-    file, for the message."""
+    """Raise BadInput if a number or text of a record, or of a nested record, is out of bounds; `where` names the file."""
     for name, bounds, longest in _of_fields(type(record)):  # type: ignore[arg-type]
         _check(getattr(record, name), bounds, longest, where, name)
 
 
 @cache
 def _of_fields(kind: type) -> tuple[tuple[str, Bounds | None, int | None], ...]:
-    """Of a record's fields: each one's name, its numbers' bounds and the length of its texts."""
-    known, named = NUMBERS.get(kind.__name__, {}), [field.name for field in fields(kind)]
+    """Return name, bounds of numbers and longest text of each field."""
+    bounds_by_name, named = NUMBERS.get(kind.__name__, {}), [field.name for field in fields(kind)]
     lengths = (None if (kind.__name__, name) in OWN_LENGTHS else LONGEST_TEXT for name in named)
-    return tuple((name, known.get(name), longest) for name, longest in zip(named, lengths, strict=True))
+    return tuple((name, bounds_by_name.get(name), longest) for name, longest in zip(named, lengths, strict=True))
 
 
 def _check(value: Any, bounds: Bounds | None, longest: int | None, where: str, name: str) -> None:
@@ -155,18 +154,18 @@ def _check(value: Any, bounds: Bounds | None, longest: int | None, where: str, n
             and bounds.holds(min(value))
             and bounds.holds(max(value))
         ):
-            return  # at once: a prompt may be long
+            return  # fast path for long prompts
         for item in value:
             _check(item, bounds, longest, where, name)
     elif isinstance(value, Real) and not isinstance(value, bool) and not (bounds is not None and bounds.holds(value)):
-        wanted = "no number" if bounds is None else bounds.words
-        raise RunFileError(f"{where} says that {name} is {shortened(value)}; it must be {wanted}.")
+        expected = "no number" if bounds is None else bounds.words
+        raise RunFileError(f"{where} says that {name} is {shortened(value)}; it must be {expected}.")
 
 
 def shortened(value: object) -> str:
-    """A value as it is written in a message, however many digits or letters it has."""
+    """Return a value's repr for messages, cut to 40 characters."""
     try:
         text = repr(value)
-    except ValueError:  # a number of more digits than Python writes
+    except ValueError:  # more digits than Python converts
         return "a number of thousands of digits"
     return text if len(text) <= 40 else f"{text[:39]}…"

@@ -1,7 +1,4 @@
-"""A server for one class, as settings of the environment say: whether it is one, and what it lets each browser ask for.
-
-Knows the environment; knows no visitors.
-"""
+"""Settings of a classroom server from environment variables: whether it is one, and limits per browser."""
 
 from __future__ import annotations
 
@@ -12,23 +9,23 @@ from mars_viz.errors import SettingError
 from mars_viz.words import whole_in
 
 CLASSROOM = "MARS_VIZ_CLASSROOM"
-"""1 for a server for a class."""
+"""1 for a classroom server."""
 TOKENS = "MARS_VIZ_CLASS_TOKENS"
-"""New tokens that one decode of a browser that is not the teacher's may ask for."""
+"""Most new tokens per decode for browsers other than the teacher's."""
 QUEUE = "MARS_VIZ_CLASS_QUEUE"
-"""Jobs of such a browser that may wait or run at once, over all of its tabs."""
+"""Most waiting or running jobs of such a browser, over all its tabs."""
 _MOST_TOKENS = 100_000
 _MOST_JOBS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class ClassLimits:
-    """What a browser that is not the teacher's may ask for. Raises SettingError for what is no such limit."""
+    """Limits for browsers other than the teacher's. Raises SettingError for invalid limits."""
 
     tokens: int = 256
-    """New tokens of one decode."""
+    """New tokens per decode."""
     jobs: int = 2
-    """Decodes, races, maps, walks and measurements that wait or run at once."""
+    """Decodes, races, maps, walks and measurements, waiting or running."""
 
     def __post_init__(self) -> None:
         _check(self.tokens, _MOST_TOKENS, TOKENS, "mars-viz app --class-tokens")
@@ -36,24 +33,26 @@ class ClassLimits:
 
 
 def class_limits() -> ClassLimits | None:
-    """The limits that the environment sets; None where the server is no classroom. Raises SettingError for a value that
-    is none."""
-    said = os.environ.get(CLASSROOM, "")
-    if said in ("", "0"):
+    """Return the limits from the environment; None if the server is not a classroom.
+
+    Raises SettingError for an invalid value.
+    """
+    value = os.environ.get(CLASSROOM, "")
+    if value in ("", "0"):
         return None
-    if said != "1":
-        raise SettingError(f"{CLASSROOM} is “{said}”; set it to 1 for a classroom, to 0 or to nothing for none.")
+    if value != "1":
+        raise SettingError(f"{CLASSROOM} is “{value}”; set it to 1 for a classroom, to 0 or to nothing for none.")
     default = ClassLimits()
     return ClassLimits(_whole(TOKENS, default.tokens), _whole(QUEUE, default.jobs))
 
 
 def _whole(variable: str, otherwise: int) -> int:
-    said = os.environ.get(variable, "")
-    if not said:
+    text = os.environ.get(variable, "")
+    if not text:
         return otherwise
-    if (value := whole_in(said)) is None:
+    if (value := whole_in(text)) is None:
         raise SettingError(
-            f"{variable} is “{said}”, which is no whole number from 1 on. Set one, and start the server again."
+            f"{variable} is “{text}”, which is no whole number from 1 on. Set one, and start the server again."
         )
     return value
 

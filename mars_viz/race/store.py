@@ -61,7 +61,7 @@ class RaceStore:
         return name
 
     def save(self, race: Race, name: str, maker: str = "") -> str:
-        """Save a race under this name, which is returned; `maker` identifies the browser. Raises BadInput on failure."""
+        """Save a race under this name and return it; `maker` identifies the browser. Raises BadInput on failure."""
         with disk_refusals(name, "saved", "Check that you may write there, and try again."):
             self._check()
         self.makers.note(name, maker)

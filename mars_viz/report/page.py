@@ -1,8 +1,7 @@
-"""A run as one HTML file that needs nothing else: the explorer and the figures of the app, and what made the run.
+"""Build the self-contained HTML report of a run, with the explorer and the figures of the app.
 
-Knows the parts and how they are put together. All that a model wrote travels compressed and becomes text nodes in the
-page; what stands in the HTML itself is escaped. A content security policy lets the page run the scripts that were put
-into it here, known by their digests, and load nothing at all.
+Text from models is sent compressed and inserted as text nodes; text in the HTML is escaped. A content security policy
+allows only the embedded scripts, identified by their digests, and no network access.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from mars_viz.run_with_map import checked_gamma
 from mars_viz.words import exactly
 
 MAX_BYTES = 3_000_000
-"""Of a report; where a run says more, the texts beside the recorded one are told in less detail."""
+"""Largest report; above it, texts other than the recorded one have less evidence."""
 MARK = '<meta name="generator" content="MARS Viz'
-"""By which a file is known to be a report."""
+"""Marks a file as a report."""
 
 
 def report_html(
@@ -42,11 +41,11 @@ def report_html(
     overlay: str = "outcome",
     most_steps: int = MOST_STEPS,
 ) -> str:
-    """The run as HTML that opens from disk without a network.
+    """Return the run as HTML that opens from disk without a network.
 
-    It begins at `dial` and shows the texts of block length `gamma`; None takes the run's own. `most_steps` figures are
-    drawn for steps of the dial, besides those for every segment of its map. Raises BadInput for a dial value that the
-    rule does not have, and for a block length that the run's map does not hold.
+    It starts at `dial` with the texts of block length `gamma`; None is the run's own value. Figures are drawn for each
+    segment of the map and for `most_steps` further dial values. Raises BadInput for a dial value out of range, and for
+    a block length that the run's map does not contain.
     """
     gamma = checked_gamma(run, gamma)
     at = rule_named(run.settings.rule).checked_dial(run.settings.dial if dial is None else dial)
@@ -66,8 +65,9 @@ def report_html(
 
 
 def file_name(run: Run, dial: float | None = None, gamma: int | None = None) -> str:
-    """A plain name for files made from a run at a setting: letters, digits and hyphens, with the very dial value and,
-    where it is not the run's own, the draft length. None takes the run's own.
+    """Return a name for files of a run at a setting: letters, digits and hyphens.
+
+    It contains the exact dial value, and the draft length unless it is the run's own. None is the run's own value.
 
     >>> file_name(run, 0.9853, 4)  # of 'A story, MARS at θ = 0.9, greedy'
     'a-story-mars-greedy-at-0-9853-gamma-4'
@@ -78,7 +78,7 @@ def file_name(run: Run, dial: float | None = None, gamma: int | None = None) -> 
 
 
 def file_stem(run: Run) -> str:
-    """Of its title without the recorded setting, or of its prompt."""
+    """Return a file name from the title without the recorded setting, or from the prompt."""
     dial = rule_named(run.settings.rule).dial
     title = re.sub(rf"\s(at )?{re.escape(dial.symbol)} = [\d.]*\d", "", run.title) if dial else run.title
     words = "".join(char if char.isascii() and char.isalnum() else " " for char in (title or run.prompt).lower())
@@ -121,28 +121,27 @@ def _digest(code: str) -> str:
 
 
 def _opening() -> str:
-    """What says so where nothing can be shown."""
+    """Return the script that reports if the page cannot be shown."""
     return text_of("opening.js")
 
 
 @cache
 def _code() -> str:
-    """The explorer's script and style and the page around it, as one module."""
+    """Return explorer script, style and page script as one module."""
     return "\n".join([run_view_script(), text_of("host.js")])
 
 
 @cache
 def _plotly() -> bytes:
-    """Plotly's script, gzipped."""
     return PLOTLY.read_bytes()
 
 
 HEIGHT = 1250
-"""Pixels of the frame."""
+"""Height of the frame in pixels."""
 
 
 def framed(run: Run) -> str:
-    """The report as an iframe that can do nothing to the notebook around it; figures for the map's segments only."""
+    """Return the report as a sandboxed iframe for notebooks, with figures for the map's segments only."""
     html = escape(report_html(run, most_steps=0), quote=True)
     return (
         f'<iframe srcdoc="{html}" sandbox="allow-scripts allow-downloads" title="MARS Viz" '

@@ -1,8 +1,7 @@
-"""The figures of a run at every setting that a report can show, made by `figures` as the JSON that Plotly draws.
+"""Prerender the figures of a run as Plotly JSON, because a report cannot call Python.
 
-Knows figures and dial maps; knows no HTML. A report cannot ask Python for a figure, so it gets them beforehand: for
-the recorded dial value, for each segment of the map, and for the steps of the dial. Whatever two of them share is
-sent once.
+Figures are drawn for the recorded dial value, each segment of the map, and steps of the dial. Parts shared by several
+figures are stored once.
 """
 
 from __future__ import annotations
@@ -28,32 +27,32 @@ from mars_viz.run import Run
 from mars_viz.run_with_map import shown
 
 MOST_STEPS = 50
-"""Steps of the dial that are drawn, besides the segments; every so manieth where there are more."""
+"""Number of dial values to draw besides the segments, evenly subsampled."""
 CLOUD = 8
-"""Marks from which on they are told as rows of the payload."""
+"""Number of marks from which a trace refers to rows of the payload."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A dial value that figures are drawn at, and for which values they may stand."""
+    """A dial value with figures, and the range of values that they represent."""
 
     dial: float | None
     """The value; None for a rule without a dial."""
     low: float
-    """Smallest value of its segment; -inf outside the map."""
+    """Lower end of its segment; -inf outside the map."""
     high: float
-    """Where the next segment begins; inf outside the map."""
+    """Start of the next segment; inf outside the map."""
 
 
 def settings(run: Run, gamma: int, most: int = MOST_STEPS) -> list[Setting]:
-    """What is drawn: the recorded value, every segment's least, and the dial's steps, at most `most`; ascending."""
+    """Return the settings to draw, ascending: the recorded value, starts of segments, and up to `most` steps."""
     dial = rule_named(run.settings.rule).dial
     if dial is None:
         return [Setting(None, -np.inf, np.inf)]
-    made = run.dial_map
-    known = made.segments_for(gamma) if made is not None and gamma in made.span.gammas else ()
-    values = {dial.checked(run.settings.dial), *_steps(dial, most), *(segment.low for segment in known)}
-    return [_setting(value, made, known) for value in sorted(values)]
+    dial_map = run.dial_map
+    segments = dial_map.segments_for(gamma) if dial_map is not None and gamma in dial_map.span.gammas else ()
+    values = {dial.checked(run.settings.dial), *_steps(dial, most), *(segment.low for segment in segments)}
+    return [_setting(value, dial_map, segments) for value in sorted(values)]
 
 
 def _steps(dial: Dial, most: int) -> list[float]:
@@ -72,10 +71,10 @@ def _setting(value: float, made: DialMap | None, known: tuple[Segment, ...]) -> 
 
 
 def prerendered_figures(run: Run, gamma: int, rows: Columns, most: int = MOST_STEPS) -> dict[str, Any]:
-    """Everything that the page needs to draw, as JSON; colours as in the light theme.
+    """Return all figures as JSON, in the colours of the light theme.
 
-    `rows` are those of the explorer's payload: figures along the dial mark the same tokens at many settings, and of
-    tokens whose two best logits the page has, only the rows are sent.
+    `rows` are those of the explorer's payload. Figures mark the same tokens at many settings, so tokens with two best
+    logits in `rows` are stored as row indices.
     """
     shared, lines, before = _SharedParts(rows), [], None
     for setting in settings(run, gamma, most):
@@ -94,7 +93,7 @@ def prerendered_figures(run: Run, gamma: int, rows: Columns, most: int = MOST_ST
 
 
 def told_figures(made: Iterable[go.Figure]) -> dict[str, Any]:
-    """Figures in the light theme's colours that follow no dial, as JSON: `specs` in their order."""
+    """Return figures without a dial as JSON, in the colours of the light theme; `specs` are in order."""
     shared = _SharedParts({"top": 0})
     for figure in made:
         shared.put(figure)
@@ -102,35 +101,36 @@ def told_figures(made: Iterable[go.Figure]) -> dict[str, Any]:
 
 
 def _positions(run: Run, setting: Setting, gamma: int, before: tuple[Setting, Positions] | None) -> Positions:
-    """The drafted positions at a setting; those of the setting before where both stand in one segment."""
+    """Return the drafted positions at a setting, reusing those of the previous one in the same segment."""
     if before is not None and np.isfinite(setting.low) and before[0].low == setting.low:
         return replace(before[1], dial=setting.dial)
     return positions(*shown(run, setting.dial, gamma))
 
 
 def _maps(run: Run, gamma: int, shared: _SharedParts) -> list[dict[str, Any]]:
-    """The map of all settings by each quantity; its marks named `DIAL_MARK` are moved by the page."""
+    """Return the heat map of each quantity; the page moves marks named `DIAL_MARK`."""
     if run.dial_map is None:
         return []
     grid, dial = map_grid(run.dial_map), run.settings.dial
-    made = (heat_map(grid, run, quantity, figures.LIGHT, dial=dial, gamma=gamma) for quantity in QUANTITIES)
+    heat_maps = (heat_map(grid, run, quantity, figures.LIGHT, dial=dial, gamma=gamma) for quantity in QUANTITIES)
     return [
-        {"label": quantity.label, "spec": shared.put(figure)} for quantity, figure in zip(QUANTITIES, made, strict=True)
+        {"label": quantity.label, "spec": shared.put(figure)}
+        for quantity, figure in zip(QUANTITIES, heat_maps, strict=True)
     ]
 
 
 class _SharedParts:
-    """Figures as Plotly's JSON, and their traces, each once; the template, which is the same for all, apart."""
+    """Distinct figures and traces as Plotly JSON, and their common template."""
 
     def __init__(self, rows: Columns) -> None:
         self._rows = _row_by_logits(rows)
         self.specs: list[dict[str, Any]] = []
         self.traces: list[dict[str, Any]] = []
         self.template: Any = {}
-        self._known: dict[str, int] = {}
+        self._index_by_key: dict[str, int] = {}
 
     def put(self, figure: go.Figure) -> int:
-        """The index of this figure, whose `data` are indices of its traces."""
+        """Return the index of this figure, whose `data` are indices of traces."""
         layout = figure.layout.to_plotly_json()
         self.template = layout.pop("template", self.template)
         data = [self._index(self._trace(trace.to_plotly_json()), self.traces) for trace in figure.data]
@@ -138,36 +138,36 @@ class _SharedParts:
 
     @property
     def told(self) -> dict[str, Any]:
-        """All of them as JSON, with the dark theme's colour for each of the light one's."""
+        """All parts as JSON, with a map from light to dark colours."""
         colours = dict(zip(astuple(figures.LIGHT), astuple(figures.DARK), strict=True))
         return {"specs": self.specs, "traces": self.traces, "template": self.template, "colours": colours}
 
     def _index(self, value: dict[str, Any], kept: list[dict[str, Any]]) -> int:
         key = json.dumps(value, default=_listed)
-        if key not in self._known:
-            self._known[key] = len(kept)
+        if key not in self._index_by_key:
+            self._index_by_key[key] = len(kept)
             kept.append(json.loads(key))
-        return self._known[key]
+        return self._index_by_key[key]
 
     def _trace(self, trace: dict[str, Any]) -> dict[str, Any]:
-        """A trace that the small bundle of Plotly draws; marks whose logits the page has by their rows and rounds."""
+        """Convert a trace for Plotly's basic bundle; known marks become indices of rows and rounds."""
         if trace["type"] == "scattergl":
             trace["type"] = "scatter"
         more = np.asarray(trace.get("customdata", ()))
         if trace.get("mode") != "markers" or more.shape[1:] != (2,) or len(more) < CLOUD:
             return trace
-        found = [self._rows.get(pair) for pair in zip(trace["x"].tolist(), trace["y"].tolist(), strict=True)]
-        if None in found:
+        indices = [self._rows.get(pair) for pair in zip(trace["x"].tolist(), trace["y"].tolist(), strict=True)]
+        if None in indices:
             return trace
-        cloud = {"rows": np.array(found), "rounds": more[:, 0]}
-        rest = {name: part for name, part in trace.items() if name not in ("x", "y", "customdata")}
-        return rest | {
+        cloud = {"rows": np.array(indices), "rounds": more[:, 0]}
+        others = {name: part for name, part in trace.items() if name not in ("x", "y", "customdata")}
+        return others | {
             "cloud": {name: np.diff(np.asarray(part), prepend=0).astype(int) for name, part in cloud.items()}
         }
 
 
 def _row_by_logits(rows: Columns) -> dict[tuple[float, float], int]:
-    """A row of the payload for every pair of best logits; none where it was made without candidates."""
+    """Map pairs of best logits to rows of the payload; empty if it has no candidates."""
     width = rows["top"]
     if width < 2 or "top_logit" not in rows:
         return {}
@@ -176,7 +176,7 @@ def _row_by_logits(rows: Columns) -> dict[tuple[float, float], int]:
 
 
 def _listed(array: np.ndarray) -> list[Any]:
-    """An array as JSON, with more digits than can be seen; NaN, of which nothing is drawn, as null."""
+    """Convert an array to JSON with six significant digits; NaN becomes null."""
     if array.ndim > 1:
         return [_listed(line) for line in array]
     if array.dtype.kind != "f":

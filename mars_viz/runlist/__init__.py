@@ -1,7 +1,4 @@
-"""Many runs at once: the line that says what made each, which of them a search finds, and how one is made again.
-
-Knows manifests, runs and the folders that they lie in; opens no table, and knows no models and no browser.
-"""
+"""Lists of runs from their manifests: one-line summaries, search, and commands to reproduce a run."""
 
 from mars_viz.runlist.facts import RunFacts, labels_of
 from mars_viz.runlist.listed import ListedRun, RunOrigin, listed_runs

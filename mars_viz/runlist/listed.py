@@ -1,7 +1,4 @@
-"""The runs that can be listed: samples, kept ones, those under way and those that were cut short.
-
-Knows the folders and what their manifests say; opens no table.
-"""
+"""The runs of a list: samples, saved runs, and growing or interrupted ones."""
 
 from __future__ import annotations
 
@@ -17,57 +14,55 @@ from mars_viz.runstore import KeptRun, RunStatus, started, whole
 
 
 class RunOrigin(Enum):
-    """Where a run comes from."""
+    """The origin of a run."""
 
     SAMPLE = "sample"
-    """It comes with the product, and stays as it is."""
+    """A sample; read-only."""
     SAVED = "saved"
-    """It was decoded here, or put into the folder."""
+    """Decoded here, or copied to the folder."""
     TAB = "tab"
-    """It is in one browser tab's memory alone."""
+    """Only in the memory of a browser tab."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedRun:
-    """A run in the list."""
+    """A run of a list."""
 
     name: str
-    """Its id, which links say; no other's."""
+    """Its unique id, as in links."""
     origin: RunOrigin
-    """Where it comes from."""
     standing: RunStatus
-    """What there is of it."""
     facts: RunFacts | None
-    """What made it; None where it cannot be read."""
+    """None if it is unreadable."""
     path: Path | None = None
-    """Its folder, or its journal; None of a run in a tab's memory."""
+    """Its folder or journal; None for a run in a tab's memory."""
     error: str = ""
-    """What is wrong with it, and the remedy; empty where nothing is."""
+    """Problem and remedy; empty if there is none."""
 
     @property
     def heading(self) -> str:
-        """A line: the title, the start of the prompt, or the id."""
+        """The title, the start of the prompt, or the id; one line."""
         return self.name if self.facts is None else self.facts.heading
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """In order."""
+        """Tags in order."""
         return () if self.facts is None else self.facts.tags
 
     @property
     def line(self) -> str:
-        """What made it, or what is wrong."""
-        said = self.error if self.facts is None or self.error else self.facts.line
-        return said if self.standing in (RunStatus.WHOLE, RunStatus.BROKEN) else f"{said} · {self.standing.value}"
+        """The summary, or the error."""
+        text = self.error if self.facts is None or self.error else self.facts.line
+        return text if self.standing in (RunStatus.WHOLE, RunStatus.BROKEN) else f"{text} · {self.standing.value}"
 
     @property
     def opens(self) -> bool:
-        """True where it can be opened."""
+        """True if it can be opened."""
         return not self.error and self.standing in (RunStatus.WHOLE, RunStatus.INTERRUPTED)
 
 
 def of_kept(kept: KeptRun, origin: RunOrigin = RunOrigin.SAVED) -> ListedRun:
-    """The line of a kept run."""
+    """Convert a saved run."""
     about = kept.manifest
     cut = kept.standing in (RunStatus.GROWING, RunStatus.INTERRUPTED)
     facts = None if about is None else RunFacts.of(about, kept.tokens if cut else None)
@@ -75,25 +70,27 @@ def of_kept(kept: KeptRun, origin: RunOrigin = RunOrigin.SAVED) -> ListedRun:
 
 
 def of_tab(name: str, run: Run) -> ListedRun:
-    """The line of a run in a tab's memory."""
+    """Convert a run in a tab's memory."""
     return ListedRun(name, RunOrigin.TAB, RunStatus.WHOLE, RunFacts.of(run))
 
 
 def listed_runs(folder: Path, shipped: Path | None = None) -> list[ListedRun]:
-    """The samples in the folder `shipped`, then all of a store's runs in the order of their names. An id that both have
-    is a sample's. Raises BadInput where a folder cannot be listed."""
-    there = list_runs(folder)
-    given = [] if shipped is None else list_runs(shipped)
-    return merged(given, there, started(folder))
+    """Return the samples in the folder `shipped`, then the saved runs by name.
+
+    If both have an id, the sample is listed. Raises BadInput if a folder cannot be listed.
+    """
+    saved = list_runs(folder)
+    samples = [] if shipped is None else list_runs(shipped)
+    return merged(samples, saved, started(folder))
 
 
 def merged(given: Iterable[RunEntry], there: Iterable[RunEntry], begun: Iterable[KeptRun]) -> list[ListedRun]:
-    """One list of samples, whole runs, and runs under way or cut short; of one id the first."""
-    found: dict[str, ListedRun] = {}
+    """Merge samples, complete runs, and growing or interrupted runs; the first of each id is kept."""
+    by_id: dict[str, ListedRun] = {}
     for entry in given:
-        found.setdefault(entry.path.name, of_kept(whole(entry), RunOrigin.SAMPLE))
+        by_id.setdefault(entry.path.name, of_kept(whole(entry), RunOrigin.SAMPLE))
     for entry in there:
-        found.setdefault(entry.path.name, of_kept(whole(entry)))
+        by_id.setdefault(entry.path.name, of_kept(whole(entry)))
     for kept in begun:
-        found.setdefault(kept.name, of_kept(kept))
-    return list(found.values())
+        by_id.setdefault(kept.name, of_kept(kept))
+    return list(by_id.values())

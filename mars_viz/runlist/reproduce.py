@@ -1,7 +1,6 @@
-"""How a run is made again: the command and the lines of Python, or why there are none.
+"""Build the command and the Python code that reproduce a run.
 
-Knows what a run says of itself; knows no models. What a run does not keep (where a model's folder lay, a server's
-address) is named in the lines as what to fill in, and said in a sentence.
+Facts missing from the run, such as a model's folder or a server's address, become placeholders with a note.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from mars_viz.speculators.names import DTYPES
 from mars_viz.words import exactly
 
 LONGEST_ARGUMENT = 100_000
-"""Bytes of a prompt that a command takes as an argument: Linux has a bound of 131,072."""
+"""Most bytes of a prompt as command-line argument; Linux's limit is 131,072."""
 FOLDER, ADDRESS, PROMPT_FILE, HISTORY_FILE = "FOLDER", "http://HOST:PORT", "prompt.txt", "history.json"
-"""What stands in the lines for what the run does not say."""
+"""Placeholders."""
 _DEFAULT = Settings()
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIGEST = re.compile(r"[0-9a-f]{12}")
@@ -36,21 +35,21 @@ _ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a run is made again."""
+    """Instructions to reproduce a run."""
 
     command: str = ""
-    """A line for a shell; empty where there is none."""
+    """A shell command; may be empty."""
     python: str = ""
-    """Lines of Python; empty where there are none."""
+    """Python code; may be empty."""
     refused: str = ""
-    """Why it cannot be made again, as a sentence; empty where it can."""
+    """Why it cannot be reproduced; empty if it can."""
     cautions: tuple[str, ...] = ()
-    """What has to be filled in, or may come out otherwise, a sentence each."""
+    """Sentences on placeholders and possible differences."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Models:
-    """The options that name the models; what is at its default is None."""
+    """The options for the models; None for defaults."""
 
     target: str | None
     drafter: str | None
@@ -59,7 +58,7 @@ class _Models:
 
 
 def recipe(run: Run, name: str) -> Recipe:
-    """How the run of that id is made again."""
+    """Return the instructions to reproduce the run with that id."""
     if refused := _refused(run):
         return Recipe(refused=refused)
     cautions: list[str] = []
@@ -70,10 +69,10 @@ def recipe(run: Run, name: str) -> Recipe:
 
 
 def _refused(run: Run) -> str:
-    made = run.provenance
-    if not made.target or not made.drafter:
+    provenance = run.provenance
+    if not provenance.target or not provenance.drafter:
         return "This run does not name its models, so nothing here can make it again. Record the prompt with a pair."
-    if not made.drafter_revision:
+    if not provenance.drafter_revision:
         return (
             "This run does not say which weights drafted, as one that was read from an engine's log does not, so "
             "nothing here can make it again. Record its prompt with models of yours."
@@ -82,27 +81,31 @@ def _refused(run: Run) -> str:
 
 
 def _models(run: Run, cautions: list[str]) -> _Models:
-    """The options for the models; what has to be filled in goes to the cautions."""
-    made = run.provenance
-    device = _device(made.device)
-    dtype = made.dtype if made.dtype in DTYPES and (made.dtype != "float32" or device is not None) else None
-    own_target = not demo.is_built_in(made.target)
-    if made.target_revision.startswith("vLLM"):
-        cautions.append(f"The target, {made.target}, was served by vLLM; put its address in place of {ADDRESS}.")
+    """Return the options for the models; notes on placeholders are added to `cautions`."""
+    provenance = run.provenance
+    device = _device(provenance.device)
+    dtype = (
+        provenance.dtype
+        if provenance.dtype in DTYPES and (provenance.dtype != "float32" or device is not None)
+        else None
+    )
+    custom_target = not demo.is_built_in(provenance.target)
+    if provenance.target_revision.startswith("vLLM"):
+        cautions.append(f"The target, {provenance.target}, was served by vLLM; put its address in place of {ADDRESS}.")
         target: str | None = ADDRESS
     else:
-        target = _named(made.target, made.target_revision, "target", cautions) if own_target else None
-    if demo.is_built_in(made.drafter):
-        drafter = str(made.drafter) if own_target else None
+        target = _named(provenance.target, provenance.target_revision, "target", cautions) if custom_target else None
+    if demo.is_built_in(provenance.drafter):
+        drafter = str(provenance.drafter) if custom_target else None
         if drafter is not None:
-            cautions.append(f"The built-in drafter drafted; put its folder in place of {made.drafter}.")
+            cautions.append(f"The built-in drafter drafted; put its folder in place of {provenance.drafter}.")
     else:
-        drafter = _drafter(made.drafter, made.drafter_revision, cautions)
+        drafter = _drafter(provenance.drafter, provenance.drafter_revision, cautions)
     return _Models(target, drafter, device, dtype)
 
 
 def _named(name: str, revision: str, what: str, cautions: list[str]) -> str:
-    """A model's hub id, or a place in a folder that is to be filled in."""
+    """Return a model's hub id, or a placeholder folder."""
     if _DIGEST.fullmatch(revision) and name != SMOLLM2:
         cautions.append(
             f"The {what} was in a folder called “{name}”, whose place is not kept; put it in place of {FOLDER}/{name}."
@@ -114,24 +117,30 @@ def _named(name: str, revision: str, what: str, cautions: list[str]) -> str:
 
 
 def _drafter(name: str, revision: str, cautions: list[str]) -> str:
-    found: NamedDrafter | None = drafter_told(name)
-    if found is None:
+    drafter: NamedDrafter | None = drafter_told(name)
+    if drafter is None:
         return _named(name, revision, "drafter", cautions)
-    read = found.text if isinstance(found, ReadsText | Trimmed) else found.head if isinstance(found, Eagle3) else ""
-    if read and not (isinstance(found, Eagle3) and "/" in read):
-        cautions.append(f"The drafter was made from “{read}”, whose place is not kept; write it with its folder.")
+    source = (
+        drafter.text
+        if isinstance(drafter, ReadsText | Trimmed)
+        else drafter.head
+        if isinstance(drafter, Eagle3)
+        else ""
+    )
+    if source and not (isinstance(drafter, Eagle3) and "/" in source):
+        cautions.append(f"The drafter was made from “{source}”, whose place is not kept; write it with its folder.")
     return name
 
 
 def _device(words: str) -> str | None:
-    """The device to ask for; None for the CPU, which `auto` takes where there is no other."""
+    """Return the device option; None for the CPU, the default of `auto` without an accelerator."""
     if words.endswith("(mps)"):
         return "mps"
     return None if re.search(r"\d+ threads?\b", words) or not words else "cuda"
 
 
 def _chat(run: Run, cautions: list[str]) -> bool:
-    """True if the prompt went through a chat template. An older run shows it by tokens beyond its prompt's."""
+    """True if the prompt used a chat template; older runs show it by additional prompt tokens."""
     if run.provenance.chat is not None:
         return run.provenance.chat
     read = joined(run.pieces[token] for token in run.prompt_ids if token in run.pieces)
@@ -143,10 +152,10 @@ def _chat(run: Run, cautions: list[str]) -> bool:
 
 
 def _cautioned(run: Run, cautions: list[str]) -> None:
-    made = run.provenance
-    if made.device:
+    provenance = run.provenance
+    if provenance.device:
         cautions.append(
-            f"It was made on {made.device}{f' in {made.dtype}' if made.dtype else ''}. Another device may round "
+            f"It was made on {provenance.device}{f' in {provenance.dtype}' if provenance.dtype else ''}. Another device may round "
             "otherwise, and so write another token where two are nearly equal."
         )
     span = run.dial_map or run.controller_map
@@ -157,19 +166,19 @@ def _cautioned(run: Run, cautions: list[str]) -> None:
 
 
 def _options(run: Run) -> list[tuple[str, object]]:
-    """The settings that are not at their defaults, in the order of the command's help, as Python names them."""
+    """Return the settings that differ from defaults, by Python name, in the order of the command's help."""
     settings = run.settings
     dial = rule_named(settings.rule).checked_dial(settings.dial)
-    found: list[tuple[str, object]] = [("rule", settings.rule)]
-    found += [("dial", dial)] * (dial is not None)
+    options: list[tuple[str, object]] = [("rule", settings.rule)]
+    options += [("dial", dial)] * (dial is not None)
     if settings.drafts_trees:
-        found.append(("tree", with_nodes(settings.tree, settings.gamma)))
+        options.append(("tree", with_nodes(settings.tree, settings.gamma)))
     elif settings.gamma != _DEFAULT.gamma:
-        found.append(("gamma", settings.gamma))
+        options.append(("gamma", settings.gamma))
     for name in ("controller", "temperature", "top_p", "top_k", "seed", "max_new_tokens"):
         value = getattr(settings, name)
-        found += [(name, value)] * (value != getattr(_DEFAULT, name))
-    return found
+        options += [(name, value)] * (value != getattr(_DEFAULT, name))
+    return options
 
 
 def _command(run: Run, name: str, models: _Models, cautions: list[str], *, chat: bool) -> str:
@@ -178,11 +187,11 @@ def _command(run: Run, name: str, models: _Models, cautions: list[str], *, chat:
         words.append(f"--prompt-file {PROMPT_FILE}")
         cautions.append(f"The prompt is none that a command takes; save it as {PROMPT_FILE} first.")
     else:
-        words.append(f"--prompt={_quoted(run.prompt)}")  # with '=', for it may begin with a dash
+        words.append(f"--prompt={_quoted(run.prompt)}")  # with '=', because it may start with a dash
     named = ((option, getattr(models, option)) for option in ("target", "drafter", "device", "dtype"))
     for option, value in (*((option, value) for option, value in named if value is not None), *_options(run)):
-        said = exactly(value) if isinstance(value, float) else str(value)
-        words.append(f"--{option.replace('_', '-')} {_quoted(said)}")
+        text = exactly(value) if isinstance(value, float) else str(value)
+        words.append(f"--{option.replace('_', '-')} {_quoted(text)}")
     words += [f"--stop={_quoted(stop)}" for stop in run.settings.stop]
     words += [f"--system={_quoted(run.history.system)}"] * bool(run.history.system)
     if run.history.turns:
@@ -208,19 +217,19 @@ def _python(run: Run, models: _Models, *, chat: bool) -> str:
         imported = "from mars_viz import Exchange, History\n"
     elif history.system:
         options.append(("system", history.system))
-    made = _called("mars_viz.record", [_literal(run.prompt), "backend=backend"], options)
-    return f"import mars_viz\n{imported}\nbackend = {backend}\nrun = {made}\nprint(run.text)"
+    record_call = _called("mars_viz.record", [_literal(run.prompt), "backend=backend"], options)
+    return f"import mars_viz\n{imported}\nbackend = {backend}\nrun = {record_call}\nprint(run.text)"
 
 
 def _called(function: str, given: Iterable[str], options: Iterable[tuple[str, object]]) -> str:
-    """A call, on a line if it is short, else an argument a line."""
+    """Format a call on one line if it is short, otherwise one argument per line."""
     arguments = [*given, *(f"{name}={_literal(value)}" for name, value in options)]
     line = f"{function}({', '.join(arguments)})"
     return line if len(line) <= 100 else "".join([f"{function}(\n", *(f"    {each},\n" for each in arguments), ")"])
 
 
 def _literal(value: object) -> str:
-    """As Python writes it, with double quotes where that needs no escape."""
+    """Return the Python literal, with double quotes if that needs no escapes."""
     written = repr(value)
     if isinstance(value, str) and written.startswith("'") and '"' not in written:
         return f'"{written[1:-1]}"'
@@ -228,8 +237,8 @@ def _literal(value: object) -> str:
 
 
 def _quoted(text: str) -> str:
-    """An argument for a POSIX shell. What nobody sees, and a terminal might act on, is written as escapes in $'…',
-    which bash, zsh and ksh read; as are lines of blanks alone, which pages drop."""
+    """Quote an argument for a POSIX shell. Invisible characters and whitespace-only lines are escaped in $'…', for
+    bash, zsh and ksh: terminals may act on the former, and pages drop the latter."""
     if not (any(unseen(sign) and sign != "\n" for sign in text) or _BLANK_LINE.search(text)):
         return shlex.quote(text)
     return "$'" + "".join(_ESCAPES.get(sign) or (_escaped(sign) if unseen(sign) else sign) for sign in text) + "'"

@@ -1,4 +1,4 @@
-"""Which runs a search finds, and in what order. Pure functions of what a list knows of runs."""
+"""Search and sort listed runs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,14 @@ from mars_viz.runlist.facts import RunFacts
 from mars_viz.runlist.listed import ListedRun, RunOrigin
 
 CHAINS, TREES = "chains", "trees"
-"""Shapes of drafts that are asked for together; besides, the name of one tree."""
+"""Groups of draft shapes to search for, besides the names of trees."""
 
 
 class Order(Enum):
-    """How a list is sorted; of equal ones the newest come first, and what cannot be read comes last."""
+    """Sort order; ties list the newest first, and unreadable runs come last."""
 
     NEWEST = "newest"
-    """By when it was made."""
     OLDEST = "oldest"
-    """The other way round."""
     TITLE = "title"
     """By title, or the start of the prompt."""
     TAU = "tau"
@@ -35,36 +33,32 @@ class Order(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is looked for; each of these that is set must hold."""
+    """Search criteria; all that are set must match."""
 
     words: str = ""
-    """Each of its words stands in title, prompt, tags or id, whatever its capitals."""
+    """Each word must occur in title, prompt, tags or id, ignoring case."""
     rule: str = ""
-    """Name of the rule; of a family, such as 'tensorrt-llm', its variants as well."""
+    """Name of the rule; the name of a family, such as 'tensorrt-llm', includes its variants."""
     drafter: str = ""
-    """Name of the drafter."""
     target: str = ""
-    """Name of the target."""
     tree: str = ""
     """'chains', 'trees', or the name of a shape."""
     temperature: float | None = None
-    """The very value."""
     tags: tuple[str, ...] = ()
-    """All of them, whatever their capitals."""
+    """All must match, ignoring case."""
     origin: RunOrigin | None = None
-    """Where it comes from."""
 
     @property
     def is_empty(self) -> bool:
-        """True where every run is found."""
+        """True if every run matches."""
         return self == Query()
 
     def finds(self, run: ListedRun) -> bool:
-        """True of a run that is looked for."""
+        """True if the run matches."""
         facts = run.facts
         if self.origin not in (None, run.origin) or not _has_words(run, self.words):
             return False
-        if facts is None:  # of what cannot be read its name alone is known
+        if facts is None:  # only the name of an unreadable run is known
             return not (self.rule or self.drafter or self.target or self.tree or self.tags) and self.temperature is None
         settings, provenance = facts.settings, facts.provenance
         return (
@@ -78,59 +72,59 @@ class Query:
 
 
 def found(runs: Iterable[ListedRun], query: Query, order: Order = Order.NEWEST) -> list[ListedRun]:
-    """The runs that are looked for, sorted."""
+    """Return the matching runs, sorted."""
     newest = sorted(filter(query.finds, runs), key=_when, reverse=True)
     if order is Order.NEWEST:
         return newest
     if order is Order.OLDEST:
         newest.reverse()
     key = _KEYS.get(order)
-    known = [run for run in newest if run.facts is not None]
+    readable = [run for run in newest if run.facts is not None]
     if key is not None:
-        known.sort(key=lambda run: key(_facts(run)))
-    return known + [run for run in newest if run.facts is None]
+        readable.sort(key=lambda run: key(_facts(run)))
+    return readable + [run for run in newest if run.facts is None]
 
 
 def shapes_among(runs: Iterable[ListedRun]) -> list[str]:
-    """The shapes of drafts that runs have: what `Query.tree` may be."""
+    """Return the values of `Query.tree` for these runs."""
     trees = sorted({run.facts.settings.tree for run in runs if run.facts and run.facts.settings.drafts_trees})
     return [CHAINS, TREES, *trees] if trees else [CHAINS]
 
 
 def rules_among(runs: Iterable[ListedRun]) -> list[str]:
-    """Names of the rules that made them, each variant by its own."""
+    """Return the names of the runs' rules, including variants."""
     return _among(runs, lambda facts: facts.settings.rule)
 
 
 def drafters_among(runs: Iterable[ListedRun]) -> list[str]:
-    """Names of their drafters."""
+    """Return the names of the runs' drafters."""
     return _among(runs, lambda facts: facts.provenance.drafter)
 
 
 def _among(runs: Iterable[ListedRun], of: Callable[[RunFacts], str]) -> list[str]:
-    """The different values that readable runs have of something, sorted."""
+    """Return the distinct values of readable runs, sorted."""
     return sorted({value for run in runs if run.facts is not None and (value := of(run.facts))})
 
 
 def temperatures_among(runs: Iterable[ListedRun]) -> list[float]:
-    """Likewise."""
+    """Return the distinct temperatures, sorted."""
     return sorted({run.facts.settings.temperature for run in runs if run.facts is not None})
 
 
 def tags_among(runs: Iterable[ListedRun]) -> list[str]:
-    """Every tag, once whatever its capitals, sorted."""
-    found = {tag.casefold(): tag for run in runs for tag in run.tags}
-    return [found[key] for key in sorted(found)]
+    """Return the tags without case-insensitive duplicates, sorted."""
+    by_key = {tag.casefold(): tag for run in runs for tag in run.tags}
+    return [by_key[key] for key in sorted(by_key)]
 
 
 def _has_words(run: ListedRun, words: str) -> bool:
-    wanted = words.casefold().split()
-    if not wanted:
+    terms = words.casefold().split()
+    if not terms:
         return True
     facts = run.facts
     texts = (run.name,) if facts is None else (facts.title, facts.prompt, *facts.tags, run.name)
     within = "\n".join(texts).casefold()
-    return all(word in within for word in wanted)
+    return all(word in within for word in terms)
 
 
 def _when(run: ListedRun) -> tuple[str, str]:

@@ -1,7 +1,4 @@
-"""A folder that keeps live runs: whole ones under their names, and what an interrupted decode had made.
-
-Knows runs, their files and the disk; knows no models and no browser.
-"""
+"""A folder of saved runs, including the rounds of interrupted decodes."""
 
 from mars_viz.runstore.journal import Journal
 from mars_viz.runstore.makers import Makers, Sees

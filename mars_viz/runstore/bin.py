@@ -1,6 +1,6 @@
-"""Deleted runs, for a while: a folder beside the others, so that each goes there, and comes back, in one step.
+"""The bin for deleted runs: a subfolder, so that runs move in and out atomically.
 
-Knows folders and the disk; knows nothing of what is in them. Whoever takes or gives back holds the folder's lock.
+Callers of `take` and `give_back` must hold the folder's lock.
 """
 
 from __future__ import annotations
@@ -16,45 +16,43 @@ from mars_viz.runfiles import check_free
 from mars_viz.writer import beside, make_folder, remove, to_read
 
 DAYS = 30
-"""That a deleted folder is kept."""
+"""Days until deleted folders are removed."""
 BYTES = 1 << 30
-"""Of all deleted ones together; beyond that those that were deleted longest ago go. The last one stays in any case."""
+"""Total size beyond which the oldest are removed; the last deleted one always stays."""
 
 
 class Bin:
-    """The deleted folders beside some others."""
+    """Deleted folders of a home folder."""
 
     def __init__(self, home: Path) -> None:
-        """`home` is where they were deleted from; nothing is made before the first one is."""
+        """`home` is the folder of the runs. Nothing is created before the first deletion."""
         self._home = home
         self.folder = home / ".bin"
 
     def take(self, path: Path) -> None:
-        """Move a folder in, in the place of one that was deleted under the same name before. Raises OSError where the
-        disk refuses."""
+        """Move a folder in, replacing an earlier one of that name. Raises OSError on disk errors."""
         make_folder(self.folder)
-        os.utime(path, follow_symlinks=os.utime not in os.supports_follow_symlinks)  # from now on it counts
-        there = self.folder / path.name
-        if there.exists():
-            remove(put_away(there, self._home))
-        path.rename(there)
+        os.utime(path, follow_symlinks=os.utime not in os.supports_follow_symlinks)  # start of its time in the bin
+        target = self.folder / path.name
+        if target.exists():
+            remove(put_away(target, self._home))
+        path.rename(target)
 
     def give_back(self, path: Path) -> None:
-        """Move a folder back to where it was. Raises BadInput where it is not here any more, or another is there
-        by now; OSError where the disk refuses."""
+        """Move a folder back. Raises BadInput if it is gone or its name is taken, and OSError on disk errors."""
         if not (self.is_there() and os.path.lexists(path)):
             raise StorageError("It is not in the bin any more: it was brought back meanwhile, or its time is over.")
         check_free(self._home / path.name)
         path.rename(self._home / path.name)
 
     def is_there(self) -> bool:
-        """False where nothing was deleted yet, and of a link that another user made."""
+        """False if nothing was deleted yet, or if the folder is a link made by another user."""
         with suppress(OSError):
             return to_read(self.folder).is_dir()
         return False
 
     def expire(self) -> None:
-        """Remove for good what was here for long enough."""
+        """Remove folders whose time is over."""
         if self._overdue():
             with suppress(OSError, BadInput), alone_in(self._home):
                 for path in self._overdue():
@@ -62,19 +60,19 @@ class Bin:
 
     def _overdue(self) -> list[Path]:
         try:
-            there = sorted(to_read(self.folder).iterdir(), key=_when, reverse=True)
+            newest_first = sorted(to_read(self.folder).iterdir(), key=_when, reverse=True)
         except OSError:
             return []
-        found, total = [], 0
-        for place, path in enumerate(there):
+        overdue, total = [], 0
+        for place, path in enumerate(newest_first):
             total += 0 if path.is_symlink() else sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
             if time.time() - _when(path) > DAYS * 86_400 or (place and total > BYTES):
-                found.append(path)
-        return found
+                overdue.append(path)
+        return overdue
 
 
 def put_away(path: Path, home: Path) -> Path:
-    """Take a folder out of every list in one step; where it lies now, to be removed."""
+    """Hide a folder from all lists atomically, and return its new path for removal."""
     gone = beside(home / path.name.lstrip("."))
     gone = gone.with_name(f"{gone.name}.gone")
     path.rename(gone)

@@ -1,7 +1,6 @@
-"""A run while it is being made: its rounds go to disk a few at a time, so that a process that dies leaves what it had.
+"""Save a growing run in segments, so that an interrupted decode keeps its rounds.
 
-Each segment is a small run of its own, in one zip: the text before it is its prompt. It gets its name in one step, so a
-segment is there whole or not at all. Knows runs and their files; knows no models.
+A segment is a small run in a zip, whose prompt is all text before it. Segments are written atomically.
 """
 
 from __future__ import annotations
@@ -32,21 +31,21 @@ class Journal:
     """Writes a growing run to a folder of its own."""
 
     def __init__(self, folder: Path) -> None:
-        """Make the folder, and hold it for as long as this process lives. Raises BadInput where the disk refuses."""
+        """Create the folder, and lock it while this process lives. Raises BadInput on disk errors."""
         self.folder = folder
         self._segments = 0
         self._rounds = 0
         unnamed = beside(folder.with_name(self.name))
         with disk_refusals(folder, remedy=_REMEDY):
             unnamed.mkdir(parents=True)
-            if sys.platform == "win32":  # which renames no folder with an open file in it, and knows no such locks
+            if sys.platform == "win32":  # Windows cannot rename a folder with an open file, and lacks such locks
                 unnamed.rename(folder)
                 unnamed = folder
             self._held: IO[bytes] = new_file(unnamed / _LOCK)
             locks.hold(self._held)
             try:
                 if unnamed != folder:
-                    unnamed.rename(folder)  # held from the first moment that anyone can see it
+                    unnamed.rename(folder)  # locked before it becomes visible
             except OSError:
                 self._held.close()
                 shutil.rmtree(unnamed, ignore_errors=True)
@@ -54,11 +53,11 @@ class Journal:
 
     @property
     def name(self) -> str:
-        """The run's."""
+        """The run's name."""
         return self.folder.name[1 : -len(SUFFIX)]
 
     def write(self, run: Run) -> None:
-        """Keep what this run has beyond the one that was written last. Raises BadInput where the disk refuses."""
+        """Save the rounds since the last call. Raises BadInput on disk errors."""
         if len(run.rounds) <= self._rounds:
             return
         data = write_zip(segment(run, self._rounds))
@@ -69,19 +68,19 @@ class Journal:
         self._rounds = len(run.rounds)
 
     def leave(self) -> None:
-        """Let go of the folder, and leave it behind as that of an interrupted run, unless nothing was written."""
+        """Release the folder and keep it as an interrupted run, unless it is empty."""
         self._held.close()
         if not self._segments:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def remove(self) -> None:
-        """Let go of the folder and remove it: the run is kept elsewhere, or nothing of it is wanted."""
+        """Release and remove the folder."""
         self._held.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def segment(run: Run, first: int) -> Run:
-    """The rounds from `first` on as a run whose prompt is all that stands before them."""
+    """Return the rounds from `first` on as a run whose prompt includes the text before them."""
     before = tuple(token for round_ in run.rounds[:first] for token in round_.token_ids)
     prompt, rounds = run.prompt_ids + before, run.rounds[first:]
     ids = set(prompt)
@@ -99,7 +98,7 @@ def is_held(folder: Path) -> bool:
 
 
 def about(folder: Path) -> tuple[Manifest, int]:
-    """The manifest of the first segment, and how many tokens there are in all. Raises BadInput where there is none."""
+    """Return the manifest of the first segment and the total number of tokens. Raises BadInput if there is none."""
     paths = _paths(folder)
     first = _manifest(paths[0])
     last = _manifest(paths[-1])
@@ -107,32 +106,28 @@ def about(folder: Path) -> tuple[Manifest, int]:
 
 
 def recovered(folder: Path) -> Run:
-    """The rounds that were written, as one run. Raises BadInput where there are none.
-
-    A damaged segment ends the run before it.
-    """
-    made: Run | None = None
+    """Return the saved rounds as one run, up to a damaged segment. Raises BadInput if there are none."""
+    run: Run | None = None
     for path in _paths(folder):
         try:
             part = decode(_files(path))
         except BadInput:
-            if made is None:
+            if run is None:
                 raise
             break
-        if made is None:
-            made = part
-        elif part.prompt_ids == made.prompt_ids + made.token_ids:
-            pieces = {**made.pieces, **part.pieces}
-            made = replace(made, rounds=(*made.rounds, *part.rounds), pieces=pieces, provenance=part.provenance)
+        if run is None:
+            run = part
+        elif part.prompt_ids == run.prompt_ids + run.token_ids:
+            pieces = {**run.pieces, **part.pieces}
+            run = replace(run, rounds=(*run.rounds, *part.rounds), pieces=pieces, provenance=part.provenance)
         else:
             break
-    assert made is not None
-    return made
+    assert run is not None
+    return run
 
 
 def redescribe(folder: Path, changes: Mapping[str, object]) -> None:
-    """Give an interrupted run another title, or other tags. Raises BadInput where there is nothing of it, OSError where
-    the disk refuses."""
+    """Change title or tags of an interrupted run. Raises BadInput if it has no segment, OSError on disk errors."""
     first = _paths(folder)[0]
     write_file(first, write_zip(replace(decode(_files(first)), **changes)))  # type: ignore[arg-type]
 

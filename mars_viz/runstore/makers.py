@@ -1,6 +1,6 @@
-"""Which browser made what is kept, and whether it may rename and delete it.
+"""Record which browser made each saved run, and decide whether it may rename and delete it.
 
-Knows a browser by a mark alone, which lies beside the runs and never in one, so it leaves the server with none.
+A browser is identified by a mark in a separate folder, so that marks are never part of downloads.
 """
 
 from __future__ import annotations
@@ -16,32 +16,31 @@ from mars_viz.permissions import DELETE, MayDelete, who_may_delete
 from mars_viz.writer import make_folder, to_read, write_file
 
 Sees = Callable[[str, str], bool]
-"""Whether somebody sees what has this name and was made by the browser of this mark, empty where nobody knows it."""
+"""Takes a name and the maker's mark (empty if unknown); returns whether the visitor may see it."""
 
-_STALE = 30 * 86_400.0  # seconds for which the note of a run that is not there is kept: it may still be decoded
+_STALE = 30 * 86_400.0  # seconds to keep the note of a missing run, which may still be decoding
 
 
 class Makers:
-    """Who made what lies in a folder."""
+    """Makers of the entries of a folder."""
 
     def __init__(self, home: Path) -> None:
-        """Nothing is made before the first note is."""
+        """Nothing is created before the first note."""
         self._folder = home / ".makers"
         self._sees: Sees | None = None
 
     def seen_by(self, sees: Sees | None) -> Makers:
-        """The same for somebody who sees only some of what lies there; None for somebody who sees all."""
+        """Return a copy for a visitor with limited access; None gives full access."""
         seen = copy.copy(self)
         seen._sees = sees
         return seen
 
     def shows(self, name: str) -> bool:
-        """True if whoever looks sees what has this name."""
+        """True if the visitor may see this entry."""
         return self._sees is None or self._sees(name, self.of(name))
 
     def note(self, name: str, mark: str) -> None:
-        """From now on, what has this name was made by the browser of this mark. A disk that refuses, or a browser
-        without a mark, leaves it to nobody."""
+        """Record the maker of an entry. Without a mark, or on disk errors, the maker stays unknown."""
         if mark:
             with suppress(OSError):
                 self._folder.parent.mkdir(parents=True, exist_ok=True)
@@ -49,19 +48,19 @@ class Makers:
                 write_file(self._folder / name, mark.encode())
 
     def drop(self, name: str) -> None:
-        """Forget who made what has this name: it came to nothing."""
+        """Delete the note of an entry that was not saved."""
         with suppress(OSError):
             (to_read(self._folder) / name).unlink()
 
     def of(self, name: str) -> str:
-        """The mark of who made it; empty where that is not known."""
+        """Return the maker's mark; empty if unknown."""
         with suppress(OSError, ValueError):
             if Path(name).name == name:
                 return to_read(self._folder, name).read_text("utf-8")
         return ""
 
     def refusal(self, name: str, mark: str) -> str:
-        """Why the browser of this mark may not rename and delete what has this name; empty where it may."""
+        """Return why this browser may not rename or delete the entry; empty if it may."""
         try:
             who = who_may_delete()
         except BadInput as error:
@@ -78,12 +77,12 @@ class Makers:
         return f"It is not known which browser made it, so only a server with {DELETE}=everybody changes it."
 
     def check(self, name: str, mark: str) -> None:
-        """Raise BadInput where the browser of this mark may not rename and delete what has this name."""
+        """Raise BadInput if this browser may not rename or delete the entry."""
         if refused := self.refusal(name, mark):
             raise StorageError(refused)
 
     def forget(self, is_there: Callable[[str], bool]) -> None:
-        """Drop old notes of names for which this is False."""
+        """Delete old notes of names for which `is_there` is False."""
         with suppress(OSError):
             for path in to_read(self._folder).iterdir():
                 if time.time() - path.lstat().st_mtime > _STALE and not is_there(path.name):

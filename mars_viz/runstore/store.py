@@ -1,9 +1,9 @@
-"""The folder of live runs: what is in it, and how a run comes in, gets another title, is replaced, goes and comes back.
+"""The store of saved runs: list, save, rename, tag, replace, delete and restore.
 
-A run is one folder in it, named once it is whole; the name stays, since links say it. What starts with a dot is no run:
-`.name.journal` is a decode's journal, `.bin` holds deleted runs, `.makers` who made which, `.name.….next` and `.….gone`
-are steps of replacing and deleting that a crash may leave behind. A name is one part of a path, so nothing outside of
-the folder can be reached through it.
+A run is a subfolder, written atomically. Its name never changes, because links contain it. Entries that start with a
+dot are not runs: `.name.journal` is a decode's journal, `.bin` contains deleted runs, and `.makers` their makers.
+`.name.….next` and `.….gone` are intermediate steps that a crash may leave behind. A name is a single path component, so
+that it cannot refer to other folders.
 """
 
 from __future__ import annotations
@@ -39,59 +39,57 @@ from mars_viz.writer import STALE, beside, remove, to_read, write_file
 
 
 class RunStatus(Enum):
-    """What there is of a kept run."""
+    """The state of a saved run."""
 
     WHOLE = "whole"
-    """All of it."""
+    """Complete."""
     GROWING = "growing"
-    """It is being decoded."""
+    """Being decoded."""
     INTERRUPTED = "interrupted"
-    """The decode ended with its process; the rounds so far are there."""
+    """The decoding process ended early; its rounds so far are saved."""
     BROKEN = "broken"
-    """It cannot be read."""
+    """Unreadable."""
     DELETED = "deleted"
-    """It is in the bin, whatever there is of it."""
+    """In the bin, complete or not."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptRun:
-    """A run in the folder."""
+    """A saved run."""
 
     name: str
-    """Of its folder; unique."""
+    """Name of its folder; unique."""
     path: Path
-    """What `read` takes."""
+    """Argument of `read`."""
     standing: RunStatus
-    """What there is of it."""
     title: str
-    """A line for lists."""
     tokens: int = 0
-    """Emitted ones."""
+    """Number of emitted tokens."""
     manifest: Manifest | None = None
-    """What the run is; None where that cannot be read."""
+    """None if it is unreadable."""
     error: str = ""
-    """What is wrong with it, and the remedy; empty where nothing is."""
+    """Problem and remedy; empty if there is none."""
 
 
 def read(path: Path) -> Run:
-    """The run of a kept entry, an interrupted one included. Raises BadInput where it cannot be read."""
+    """Load a saved run, also an interrupted one. Raises BadInput if it is unreadable."""
     return recovered(path) if path.name.endswith(SUFFIX) else load_run(path)
 
 
 def started(folder: Path) -> list[KeptRun]:
-    """What of a folder's runs is under way or was cut short."""
+    """Return the growing and interrupted runs of a folder."""
     return [_started(path) for path in sorted(folder.glob(f".*{SUFFIX}"))]
 
 
 def listed(folder: Path) -> list[KeptRun]:
-    """All of it, the newest first. Raises BadInput where the folder cannot be listed."""
-    there = [whole(entry) for entry in list_runs(folder)]
-    names = {kept.name for kept in there}
-    return by_age([*there, *(kept for kept in started(folder) if kept.name not in names)])
+    """Return all runs of a folder, the newest first. Raises BadInput if it cannot be listed."""
+    saved = [whole(entry) for entry in list_runs(folder)]
+    names = {kept.name for kept in saved}
+    return by_age([*saved, *(kept for kept in started(folder) if kept.name not in names)])
 
 
 def whole(entry: RunEntry) -> KeptRun:
-    """A folder of `list_runs`, as a kept run: a whole or a broken one."""
+    """Convert an entry of `list_runs`, which may be broken."""
     name, about = entry.path.name, entry.manifest
     if about is None:
         return KeptRun(name, entry.path, RunStatus.BROKEN, name, error=entry.error or "")
@@ -99,7 +97,7 @@ def whole(entry: RunEntry) -> KeptRun:
 
 
 def by_age(runs: Iterable[KeptRun]) -> list[KeptRun]:
-    """The newest first."""
+    """Sort runs, the newest first."""
     return sorted(runs, key=_age)[::-1]
 
 
@@ -123,12 +121,12 @@ LONGEST_NAME = 80
 
 _NAME = re.compile(r"\w[\w .,+=()-]*")
 _RESERVED = re.compile(r"races|(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
-"""What Windows takes for devices, and the folder of races beside the runs."""
+"""Device names of Windows, and the folder of races."""
 _LEFT = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{32}(?P<what>\.next|\.old|\.gone|)")
 
 
 def checked_name(name: str, noun: str = "run") -> str:
-    """The name, without blanks around it. Raises BadInput for one that is no plain name of a folder."""
+    """Return the name without surrounding whitespace. Raises BadInput unless it is a plain folder name."""
     name = unicodedata.normalize("NFC", name).strip()
     if not name or len(name.encode()) > LONGEST_NAME:
         raise StorageError(f"A {noun}'s name has 1 to {LONGEST_NAME} letters; choose another.")
@@ -140,15 +138,15 @@ def checked_name(name: str, noun: str = "run") -> str:
 
 
 def new_name(kind: str = "live") -> str:
-    """A name that nothing has yet: when, and a little luck."""
+    """Return a new unique name from the time and a random suffix."""
     return f"{kind}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid4().hex[:6]}"
 
 
 class RunStore:
-    """Keeps runs in one folder. Several servers may share it: steps that belong together are taken under a lock."""
+    """Stores runs in a folder that several servers may share; compound steps take a lock."""
 
     def __init__(self, folder: str | PathLike[str]) -> None:
-        """The folder need not exist yet. Steps that a crash left unfinished are undone or removed."""
+        """Open the store, and undo or remove steps that a crash left unfinished. The folder need not exist."""
         self.folder = Path(folder)
         self.makers = Makers(self.folder)
         self._bin = Bin(self.folder)
@@ -157,23 +155,22 @@ class RunStore:
         self.makers.forget(self._is_anywhere)
 
     def seen_by(self, sees: Sees | None) -> RunStore:
-        """The same store for somebody who sees only some of it: what they do not see is not there for them. None for
-        somebody who sees all."""
+        """Return a copy for a visitor with limited access, from whom other runs are hidden; None gives full access."""
         seen = copy.copy(self)
         seen.makers = self.makers.seen_by(sees)
         return seen
 
     def list(self) -> list[KeptRun]:
-        """What is kept, the newest first. Raises BadInput where the folder cannot be listed."""
+        """Return the visible runs, the newest first. Raises BadInput if the folder cannot be listed."""
         return [kept for kept in listed(self.folder) if self.makers.shows(kept.name)]
 
     def deleted(self) -> tuple[KeptRun, ...]:
-        """What is in the bin, the newest first. Raises BadInput where it cannot be listed."""
-        there = listed(self._bin.folder) if self._bin.is_there() else ()
-        return tuple(replace(kept, standing=RunStatus.DELETED) for kept in there if self.makers.shows(kept.name))
+        """Return the visible runs in the bin, the newest first. Raises BadInput if it cannot be listed."""
+        entries = listed(self._bin.folder) if self._bin.is_there() else ()
+        return tuple(replace(kept, standing=RunStatus.DELETED) for kept in entries if self.makers.shows(kept.name))
 
     def find(self, name: str) -> KeptRun:
-        """The entry of that name. Raises BadInput where there is none."""
+        """Return the run of that name. Raises BadInput if there is none."""
         if Path(name).name == name and self.makers.shows(name):
             if (entry := run_in(self.folder / name)) is not None:
                 return whole(entry)
@@ -182,35 +179,39 @@ class RunStore:
         raise RunFileError(GONE)
 
     def begin(self, name: str = "", maker: str = "") -> Journal:
-        """A journal for a run that is about to be made, under that name or a new one, by the browser of that mark."""
+        """Create a journal for a new run, under that name or a new one; `maker` is the browser's mark."""
         name = name or new_name()
         journal = Journal(self._journal(name))
         self.makers.note(name, maker)
         return journal
 
     def finish(self, journal: Journal, run: Run) -> str:
-        """Keep the run under its journal's name, which it returns, and remove the journal."""
+        """Save the run under its journal's name, remove the journal, and return the name."""
         save_run(run, self.folder / journal.name)
         journal.remove()
         return journal.name
 
     def keep(self, run: Run, maker: str = "") -> str:
-        """Keep a run that is whole under a new name, which it returns, as made by the browser of that mark. Raises
-        BadInput where the disk refuses."""
+        """Save a complete run under a new name and return it; `maker` is the browser's mark.
+
+        Raises BadInput on disk errors.
+        """
         name = new_name("kept")
         save_run(run, self._path(name))
         self.makers.note(name, maker)
         return name
 
     def leave(self, journal: Journal) -> None:
-        """Let go of a journal: its run is an interrupted one from now on, or none, where nothing was written."""
+        """Release a journal; its run becomes interrupted, or is dropped if nothing was written."""
         journal.leave()
         if not journal.folder.exists():
             self.makers.drop(journal.name)
 
     def replace(self, name: str, run: Run) -> None:
-        """Keep another version of a run under its name and with the title and the tags that it has by now; at any
-        moment one of the two is there, or comes back. Raises BadInput where there is none any more."""
+        """Save a new version of a run atomically, keeping its current title and tags.
+
+        Raises BadInput if the run no longer exists.
+        """
         path = self._path(name)
         step = beside(path)
         fresh, old = (step.with_name(f"{step.name}.{what}") for what in ("next", "old"))
@@ -228,8 +229,9 @@ class RunStore:
         shutil.rmtree(old, ignore_errors=True)
 
     def rename(self, name: str, title: str, seen: str | None = None) -> str:
-        """Give a run another title, which it returns; its name, and so its links, stay. `seen` is the title for which
-        it is meant to be another, None for any. Raises BadInput where it has another by now, or for what is no title.
+        """Change a run's title and return it; its name and links stay.
+
+        Raises BadInput for an invalid title, and if the current title is no longer `seen`; None skips that check.
         """
         title = checked_title(title)
         with changing(self.folder, name, "renamed"):
@@ -239,8 +241,10 @@ class RunStore:
         return title
 
     def tag(self, name: str, add: Iterable[str] = (), remove: Iterable[str] = ()) -> tuple[str, ...]:
-        """Put tags to a run and take others away; those that it has then, in order. Its name, and so its links, stay.
-        Raises BadInput for what is no tag, and where the run cannot be changed."""
+        """Add and remove tags; return the new tags in order. Name and links stay.
+
+        Raises BadInput for an invalid tag, and if the run cannot be changed.
+        """
         with changing(self.folder, name, "tagged"):
             kept = self._readable(name)
             assert kept.manifest is not None
@@ -250,14 +254,13 @@ class RunStore:
         return tags
 
     def delete(self, name: str) -> None:
-        """Move a run to the bin, at once for everyone who lists. Raises BadInput where there is none, or it is being
-        made."""
+        """Move a run to the bin, atomically. Raises BadInput if it does not exist or is being decoded."""
         with changing(self.folder, name, "deleted"):
             self._bin.take(self._settled(name).path)
         self._bin.expire()
 
     def restore(self, name: str) -> None:
-        """Bring a run back from the bin under its name. Raises BadInput where it is not there any more."""
+        """Restore a run from the bin under its name. Raises BadInput if it is no longer there."""
         with changing(self.folder, name, "restored"):
             if not self.makers.shows(name):
                 raise RunFileError(GONE)
@@ -265,7 +268,7 @@ class RunStore:
             self._bin.give_back(path if path.exists() else self._bin.folder / self._journal(name).name)
 
     def zipped(self, name: str) -> bytes:
-        """The run's folder as a zip."""
+        """Return the run's folder as a zip."""
         return write_zip(read(self.find(name).path))
 
     def _readable(self, name: str) -> KeptRun:
@@ -287,7 +290,7 @@ class RunStore:
         return kept
 
     def _is_anywhere(self, name: str) -> bool:
-        """Whether there is anything of that name, in the bin as well."""
+        """True if a run of that name exists, in the bin or elsewhere."""
         homes = (self.folder, self._bin.folder)
         return any((home / path).exists() for home in homes for path in (name, f".{name}{SUFFIX}"))
 
@@ -300,30 +303,28 @@ class RunStore:
 
 @contextmanager
 def changing(folder: Path, name: str, deed: str) -> Iterator[None]:
-    """While something in the folder is changed, alone. Raises BadInput where somebody else does not come to an end, and
-    with what the disk refuses to do to that name."""
+    """Lock the folder during a change. Raises BadInput if the lock is not released in time, and on disk errors."""
     with alone_in(folder), disk_refusals(name, deed, "Check that you may write there, and try again."):
         yield
 
 
 def _changed_since(path: Path, run: Run) -> dict[str, object]:
-    """Of title and tags of the run in a folder those that another version does not have; none where it cannot be
-    read."""
+    """Return title and tags of the saved run that differ from another version; empty if unreadable."""
     with suppress(OSError, BadInput):
-        there = manifest.from_json(to_read(path, MANIFEST).read_bytes())
-        found: dict[str, object] = {"title": there.title, "tags": there.tags}
-        return {name: value for name, value in found.items() if value != getattr(run, name)}
+        saved = manifest.from_json(to_read(path, MANIFEST).read_bytes())
+        fields: dict[str, object] = {"title": saved.title, "tags": saved.tags}
+        return {name: value for name, value in fields.items() if value != getattr(run, name)}
     return {}
 
 
 def tidy(folder: Path) -> None:
-    """Bring back what was about to be replaced, and remove what nobody will finish."""
+    """Undo unfinished replacements, and remove leftovers."""
     with suppress(OSError, BadInput), alone_in(folder):
         for path in list(folder.glob(".*")):
             left = _LEFT.fullmatch(path.name)
             if left is None:
                 if path.name.endswith(SUFFIX) and (folder / path.name[1 : -len(SUFFIX)]).exists():
-                    shutil.rmtree(path, ignore_errors=True)  # its run is whole already
+                    shutil.rmtree(path, ignore_errors=True)  # its run is complete
                 continue
             what, home = left["what"], folder / left["name"]
             if what == ".old" and not home.exists():
@@ -333,13 +334,13 @@ def tidy(folder: Path) -> None:
 
 
 LONGEST_TITLE = 80
-"""Characters."""
 UNREADABLE = "It cannot be read, so it has no title or tags to change. Delete it, or take a fresh copy."
 
 
 def checked_title(title: str) -> str:
-    """The title, without blanks around it. Raises BadInput for none, a very long one, and one with control
-    characters."""
+    """Return the title without surrounding whitespace. Raises BadInput if it is empty, too long, or has control
+    characters.
+    """
     title = unicodedata.normalize("NFC", title).strip()
     if not title.strip(JOINERS):
         raise StorageError("The title is empty. Write one.")
@@ -351,15 +352,14 @@ def checked_title(title: str) -> str:
 
 
 def check_seen(title: str, seen: str | None) -> None:
-    """Raise BadInput where a title is not the one that was seen by whoever wants to change it; None takes any."""
+    """Raise BadInput if the title is no longer `seen`; None accepts any."""
     if seen not in (None, title):
         raise StorageError(f"It was renamed to “{title}” meanwhile. Press Rename again to change that title.")
 
 
 def redescribe(about: Path, changes: Mapping[str, object]) -> None:
-    """Write a title, or tags, into the JSON file that describes a folder, in one step; no tags are none written. Raises
-    OSError where the disk refuses."""
-    found = strict_json(to_read(about).read_bytes(), about.name) | changes
-    if not found.get("tags", True):
-        del found["tags"]
-    write_file(about, json.dumps(found, allow_nan=False, ensure_ascii=False, indent=1).encode())
+    """Change title or tags in a folder's JSON file atomically; empty tags are omitted. Raises OSError on disk errors."""
+    fields = strict_json(to_read(about).read_bytes(), about.name) | changes
+    if not fields.get("tags", True):
+        del fields["tags"]
+    write_file(about, json.dumps(fields, allow_nan=False, ensure_ascii=False, indent=1).encode())

@@ -55,7 +55,7 @@ def _part(one: SiteRun, gamma: int | None) -> str:
 
 
 def sent_at(one: SiteRun, gamma: int | None) -> tuple[Payload, Iterator[SiteFile]]:
-    """Return the payload at a draft length, or over the controller's threshold for None, and the windows of evidence."""
+    """Return the payload at a draft length (None: over the controller's threshold) and the windows of evidence."""
     index = cut_index(one.run) if gamma is None else round_index(one.run, gamma)
     long = index.slots > WHOLE
     windows = range(-(-len(index.rounds) // WINDOW) if long else 0)
