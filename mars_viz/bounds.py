@@ -120,7 +120,7 @@ OWN_LENGTHS = {
 
 
 def check(record: Any, where: str) -> None:
-    """Raise BadInput if a number or text of a record, or of a nested record, is out of bounds; `where` names the file."""
+    """Raise BadInput if a number or text of a record, or of a nested one, is out of bounds; `where` names the file."""
     for name, bounds, longest in _of_fields(type(record)):  # type: ignore[arg-type]
         _check(getattr(record, name), bounds, longest, where, name)
 

@@ -1,7 +1,7 @@
-"""The command `mars-viz`: arguments in, text or JSON out, one line for an error.
+"""The command line `mars-viz`: parse arguments, print text or JSON, and print errors on one line.
 
-Knows argparse and terminals; decoding, judging and files are done elsewhere, and the model libraries are loaded only
-by `record`, `map` and `sweep`. Exit codes: 0, 2 for bad input, 1 for a fault, 130 when interrupted.
+Model libraries are imported only by commands that decode. Exit codes: 0, 2 for bad input, 1 for a fault, 130 when
+interrupted.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from mars_viz.terminal import say, shown_streams
 from mars_viz.words import number
 
 DEBUG_VARIABLE = "MARS_VIZ_DEBUG"
-"""Set to anything to see tracebacks."""
+"""Set to anything to print tracebacks."""
 APP = Path(__file__).parents[1] / "app.py"
-"""The Streamlit app, which lies beside the package in the repository."""
+"""The Streamlit app, next to the package in the repository."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code; whatever it prints, control characters are shown."""
+    """Run the command and return its exit code. Control characters in its output are escaped."""
     with shown_streams():
         return _main(arguments)
 
@@ -47,7 +47,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     except SystemExit as stop:  # argparse, after --help or an error
         return int(stop.code or 0)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader, such as head, closed the pipe
     except KeyboardInterrupt:
         return _failed(130, "Interrupted; nothing was saved.")
     except MarsVizError as error:
@@ -67,17 +67,17 @@ def _failed(code: int, message: str) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """One line for an error, as everywhere else, and the help of the command that was meant."""
+    """Prints errors on one line, with the help of the given subcommand."""
 
     def parse_known_args(self, *arguments: Any, **options: Any) -> Any:
-        """Refuse what is left over here: argparse hands it up to the parser of all commands, whose help lacks it."""
-        found, unknown = super().parse_known_args(*arguments, **options)
+        """Reject unknown arguments here: argparse reports them from the main parser, whose help lacks them."""
+        namespace, unknown = super().parse_known_args(*arguments, **options)
         if unknown:
             self.error(f"{self.prog} does not know {' '.join(unknown)}")
-        return found, unknown
+        return namespace, unknown
 
     def error(self, message: str) -> NoReturn:
-        """Print it and exit with 2."""
+        """Print the message and exit with 2."""
         sys.exit(_failed(2, f"{message}. See {self.prog} --help."))
 
 
@@ -155,9 +155,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _record(options: argparse.Namespace) -> None:
-    """Decode, save and say what came of it."""
-    wish = decoding.wish(options)
-    run = decoding.decoded(decoding.opened_backend(options), wish, options)
+    request = decoding.wish(options)
+    run = decoding.decoded(decoding.opened_backend(options), request, options)
     path = save_run(run, options.out)
     tell(run, path, options.json)
     if not options.json:
@@ -212,7 +211,7 @@ def _show(options: argparse.Namespace) -> None:
 
 
 def _report(options: argparse.Namespace) -> None:
-    """Refuse what can be refused before the work; then read, write and tell."""
+    """Check the target first; then read the run, write the report and print its size."""
     check_place(options.out, force=options.force)
     html = report_html(load_run(options.path), dial=options.dial, gamma=options.gamma)
     path = write_report(html, options.out, force=options.force)
@@ -220,7 +219,7 @@ def _report(options: argparse.Namespace) -> None:
 
 
 def _set_up_class(options: argparse.Namespace) -> None:
-    """Tell the app whether it is a classroom. Raises SettingError for limits that are none, and for limits alone."""
+    """Set the app's classroom variables. Raises SettingError for invalid limits, or limits without --classroom."""
     given = {classroom.TOKENS: options.class_tokens, classroom.QUEUE: options.class_queue}
     if options.classroom:
         os.environ[classroom.CLASSROOM] = "1"
@@ -248,4 +247,4 @@ def _app(options: argparse.Namespace) -> None:
     command += ["--server.address", options.address]
     if options.no_browser:
         command += ["--server.headless", "true"]
-    os.execv(sys.executable, command)  # its signals and its exit code are then ours
+    os.execv(sys.executable, command)  # signals and exit code pass through

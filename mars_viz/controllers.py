@@ -1,18 +1,17 @@
-"""Draft-length controllers: when a drafter stops before its γ tokens, as a threshold on what it thinks of them.
+"""Draft-length controllers: stop drafting before γ tokens by a threshold on the drafter's confidence.
 
-A controller looks at a draft that was made to full length and says up to where it would have drafted; what it would not
-have drafted is cut away before anything is judged. So each token has one breakpoint: the threshold at which it leaves
-the draft. Knows speculations; knows no models and no rules' arithmetic.
+A controller inspects a full-length draft and cuts it where drafting would have stopped, before verification. So each
+token has one breakpoint: the threshold at which it leaves the draft.
 
-What it looks at is one draft. A length that hangs on how the rounds before went, as transformers' heuristic schedule
-has it, is none of these: a run, its map and the walks of all rules keep one answer for each prefix, whichever way led
-there.
+A controller sees one draft only. Schedules that depend on earlier rounds, such as transformers' heuristic one, are not
+supported: runs, maps and walks of all rules share one answer per prefix, independent of the path to it.
 
-A lossless rule stays lossless: whether a token is drafted hangs on tokens before it and on the drafter's laws up to its
-own, never on the token itself nor on anything after it. Given these, a token that is drafted still follows the
-drafter's law, which is all that the proofs of rejection sampling and block verification ask for, token by token from
-the last to the first; where the draft ends, the target's own sample follows. A cut that drops the very token it looks
-at would not do: of those that are left, the likely ones are too many. So what stops before a token looks at its law.
+Lossless rules stay lossless. Whether a token is drafted depends on earlier tokens and on the drafter's distributions up
+to its own, never on the token itself or later ones. Given these, a drafted token still follows the drafter's
+distribution, as the proofs of rejection sampling and block verification require, token by token from last to first.
+After the draft, the target's own sample follows. Dropping the very token that a controller inspects would be wrong:
+likely tokens would be overrepresented among the kept ones. Controllers that stop before a token therefore inspect its
+distribution.
 """
 
 from __future__ import annotations
@@ -31,57 +30,57 @@ from mars_viz.rules import Dial
 from mars_viz.rules.base import just_above
 
 NONE = "none"
-"""The name of no controller: γ tokens are drafted in every round."""
+"""Name for no controller: γ tokens are drafted in every round."""
 EXAMPLE = "confidence:0.4"
-"""How a controller at a threshold is written."""
+"""A controller with a threshold."""
 SVIP_SLOPE = 0.15
-"""Of √(.15 H) in SVIP's released code."""
+"""From √(.15 H) in SVIP's released code."""
 ADAEDL_SLOPE = 0.2
 """γ_c, AdaEDL's own γ."""
 
 Measure = Callable[[Speculation], np.ndarray]
-"""float64 [N]; of each token what a controller compares with its threshold, from what was drafted up to it alone."""
+"""Returns float64 [N]; the quantity of each token to compare with the threshold, from the draft up to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """When drafting stops: at the first token whose measure is beyond the threshold."""
+    """Stops drafting at the first token whose measure is beyond the threshold."""
 
     name: str
-    """On the command line and in run files: 'svip'."""
+    """On the command line and in run files, such as 'svip'."""
     title: str
-    """For people."""
+    """For display."""
     summary: str
     """One plain sentence."""
     formula: str
-    """When drafting stops; λ is the threshold, q the drafter's law, H its entropy in nats, x a drafted token."""
+    """Condition to stop; λ is the threshold, q the drafter's distribution, H its entropy in nats, x a drafted token."""
     source: str
     """Paper or file, and how well it was read."""
     dial: Dial
-    """Its threshold; where `strict_is_high`, a higher one drafts less and drafting stops where the measure is below
-    it, else where it is above it."""
+    """The threshold. With `strict_is_high`, drafting stops if the measure is below it, and higher values draft less;
+    otherwise drafting stops if the measure is above it."""
     measure: Measure
-    """What is compared with the threshold."""
     needs: tuple[str, ...]
     """Columns of `Speculation` that it reads."""
     keeps_last: bool
-    """True if the token at which drafting stops is drafted still, False if it is not."""
+    """True if the token at which drafting stops is still drafted."""
 
     @property
     def shorter_is_high(self) -> bool:
-        """True where a higher threshold drafts less."""
+        """True if a higher threshold drafts less."""
         return self.dial.strict_is_high
 
     @property
     def longest(self) -> float:
-        """The end of the dial at which most is drafted."""
+        """The end of the dial with the longest drafts."""
         return self.dial.low if self.shorter_is_high else self.dial.high
 
     def breakpoints(self, speculation: Speculation) -> np.ndarray:
-        """float64 [N]; of each token of a chain where it leaves the draft: it is drafted below its breakpoint where a
-        higher threshold drafts less, else from its breakpoint on. Infinite for a token that is always drafted.
+        """Return float64 [N]; the threshold at which each token of a chain leaves the draft.
 
-        Raises EvidenceError for trees, and where a column that it reads was not recorded.
+        A token is drafted below its breakpoint if higher thresholds draft less, otherwise from its breakpoint on.
+        Infinite for a token that is always drafted. Raises EvidenceError for trees, and if a needed column was not
+        recorded.
         """
         if speculation.is_tree:
             raise EvidenceError(f"{self.title} cuts chains, and this draft is a tree; draft chains (--tree chain).")
@@ -97,12 +96,11 @@ class Controller:
         return np.append(always, stops)[: len(stops)] if self.keeps_last else stops
 
     def drafted(self, breakpoints: np.ndarray, threshold: float) -> int:
-        """How many tokens of the draft with these breakpoints are drafted at this threshold."""
+        """Return the number of drafted tokens at this threshold."""
         return int((threshold < breakpoints if self.shorter_is_high else threshold >= breakpoints).sum())
 
     def steps(self, drafted: int, gamma: int) -> int:
-        """Drafter passes of a round that drafts so many of γ tokens: one more where it takes a pass to see that the
-        next token is not to be drafted."""
+        """Return the number of drafter passes; a pass may be needed to see that the next token is not drafted."""
         return drafted if self.keeps_last else min(drafted + 1, gamma)
 
 
@@ -111,23 +109,21 @@ class Control:
     """A controller at one threshold."""
 
     controller: Controller
-    """Which."""
     threshold: float
     """λ."""
 
     @property
     def name(self) -> str:
-        """As it is written: 'svip:0.3'; the threshold to its last digit."""
+        """The name with the exact threshold, such as 'svip:0.3'."""
         return f"{self.controller.name}:{repr(self.threshold).removesuffix('.0')}"
 
     @property
     def words(self) -> str:
-        """For people: 'SVIP at λ = 0.3'."""
+        """For display, such as 'SVIP at λ = 0.3'."""
         return f"{self.controller.title} at {self.controller.dial.symbol} = {self.threshold:.6g}"
 
     def length(self, speculation: Speculation) -> int:
-        """How many tokens of a chain that was made to full length would have been drafted. Raises EvidenceError as
-        `Controller.breakpoints` does."""
+        """Return the number of tokens to keep of a full draft. Raises EvidenceError as `Controller.breakpoints`."""
         return self.controller.drafted(self.controller.breakpoints(speculation), self.threshold)
 
 
@@ -216,32 +212,33 @@ CONTROLLERS: Mapping[str, Controller] = {
         ),
     )
 }
-"""Every controller by its name."""
 
 
 def controller_named(name: str) -> Controller:
-    """The controller of that name. Raises SettingError with the remedy."""
+    """Return the controller of that name. Raises SettingError with the remedy."""
     if not isinstance(name, str) or name not in CONTROLLERS:
-        known = ", ".join((NONE, *CONTROLLERS))
-        raise SettingError(f"There is no draft-length controller {shortened(name)}. Choose one of {known}.")
+        names = ", ".join((NONE, *CONTROLLERS))
+        raise SettingError(f"There is no draft-length controller {shortened(name)}. Choose one of {names}.")
     return CONTROLLERS[name]
 
 
 @lru_cache(maxsize=1024)
 def control_named(name: str) -> Control | None:
-    """What 'svip:0.3' names, or 'svip' at its default threshold; None for 'none'. Raises SettingError with the
-    remedy."""
+    """Return the controller and threshold of a name such as 'svip:0.3', or 'svip' for its default; None for 'none'.
+
+    Raises SettingError with the remedy.
+    """
     if name == NONE:
         return None
-    family, colon, said = name.partition(":") if isinstance(name, str) else (name, "", "")
+    family, colon, text = name.partition(":") if isinstance(name, str) else (name, "", "")
     controller = controller_named(family)
     if not colon:
         return Control(controller, controller.dial.default)
     try:
-        value = float(said)
+        value = float(text)
     except ValueError:
         raise SettingError(
-            f"{shortened(said)} is no threshold of {controller.title}; write {controller.name}:"
+            f"{shortened(text)} is no threshold of {controller.title}; write {controller.name}:"
             f"{controller.dial.default:g}, for instance."
         ) from None
     return Control(controller, controller.dial.checked(value))

@@ -1,4 +1,4 @@
-"""Where runs, races and sweeps are kept: where the environment says, or in folders of the user's own. Knows paths."""
+"""Default folders of runs, races and sweeps, from environment variables or in the user's home."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 
 RUNS = "MARS_VIZ_RUNS"
-"""Names the folder of live runs."""
+"""Environment variable with the folder of saved runs."""
 SWEEPS = "MARS_VIZ_SWEEPS"
-"""Names another folder for sweeps' results."""
+"""Environment variable with the folder of sweeps."""
 
 
 def runs() -> Path:
-    """The folder that the variable names, or one for programs' data in the user's home."""
+    """Return the folder in the variable, or a data folder in the user's home."""
     named = os.environ.get(RUNS)
     if named:
         return Path(named)
@@ -21,10 +21,10 @@ def runs() -> Path:
 
 
 def races() -> Path:
-    """Beside the runs."""
+    """Return the folder of races, inside the folder of runs."""
     return runs() / "races"
 
 
 def sweeps() -> Path:
-    """The folder that the variable names, or one in the user's home."""
+    """Return the folder in the variable, or one in the user's home."""
     return Path(os.environ.get(SWEEPS) or Path.home() / "mars-viz" / "sweeps").absolute()

@@ -1,7 +1,7 @@
-"""The error tree. Every message says what happened and what to do about it; it knows nothing else of the package.
+"""The exception hierarchy. Every message has the problem and a remedy.
 
-Files come from strangers, and no check foresees everything: `contained` keeps whatever goes wrong with one of them in
-its place, so that nothing else falls with it.
+Files are untrusted, and checks may miss something: `contained` turns any error into a BadInput about one item, so that
+other items are not affected.
 """
 
 from __future__ import annotations
@@ -15,69 +15,69 @@ _log = logging.getLogger(__name__)
 
 
 class MarsVizError(Exception):
-    """Anything the product raises on purpose; its message is written for the person who reads it."""
+    """Base class of deliberate errors; messages are for users."""
 
     exit_code = 1
 
 
 class BadInput(MarsVizError):
-    """What was asked for cannot be done as asked: a wrong argument, a missing file, an unreadable run."""
+    """The request cannot be fulfilled: a wrong argument, a missing file, an unreadable run."""
 
     exit_code = 2
 
 
 class SettingError(BadInput):
-    """A rule, a dial, an option or another argument has a value that it cannot have."""
+    """Invalid value of a rule, a dial, an option or another argument."""
 
 
 class PromptError(BadInput):
-    """A prompt, or a set of prompts, cannot be read or does not fit."""
+    """Invalid prompt or set of prompts."""
 
 
 class ModelError(BadInput):
-    """A target or a drafter cannot be loaded, does not fit the other, or gives what are no logits."""
+    """A target or drafter cannot be loaded, does not fit the other, or returns invalid logits."""
 
 
 class EvidenceError(BadInput):
-    """A run or a map does not hold what is asked of it: a column, a prefix, a setting."""
+    """A run or map lacks a requested column, prefix or setting."""
 
 
 class RunFileError(BadInput):
-    """A saved run, map, race, sweep or measurement is missing, damaged, newer, or contradicts itself."""
+    """A saved run, map, race, sweep or measurement is missing, damaged, newer, or inconsistent."""
 
 
 class StorageError(BadInput):
-    """Nothing can be written, renamed or deleted there: a name that is taken, a full disk, somebody else at work."""
+    """Writing, renaming or deleting failed: the name is taken, the disk is full, or another process is at work."""
 
 
 class Disturbed(BadInput):
-    """What a clock measured varies too much to say anything, or cannot be: other work ran beside it."""
+    """A measured time is impossible or varies too much, because other processes were running."""
 
 
 class DeviceLost(MarsVizError):
-    """The device that the models are on does not answer any more."""
+    """The models' device no longer responds."""
 
 
 class TooLarge(BadInput):
-    """What was asked for needs more memory than there is."""
+    """The request needs more memory than available."""
 
     def __init__(self, message: str, need: int, free: int | None) -> None:
-        """`need` and `free` in bytes; None where nobody says what is free."""
+        """`need` and `free` are in bytes; `free` is None if unknown."""
         super().__init__(message)
         self.need, self.free = need, free
 
 
 @contextmanager
 def contained(what: str, remedy: str = "Choose another one.") -> Iterator[None]:
-    """Let whatever goes wrong in the block be a BadInput about `what`; the product's own errors pass as they are.
+    """Convert any exception in the block to a BadInput about `what`; the product's own errors pass through.
 
-    What was not foreseen is a fault of the product, also where the file is to blame: the log has its traceback.
+    Unexpected exceptions are bugs, even if a file causes them; the log contains the traceback.
     """
     try:
         yield
     except MarsVizError:
         raise
-    except Exception as error:  # MemoryError and RecursionError too
+    except Exception as error:  # including MemoryError and RecursionError
         _log.exception("%s: %s was contained", what, type(error).__name__)
         words = f"{what} cannot be shown ({type(error).__name__}; the server's log says where). {remedy}"
         raise BadInput(words) from error
@@ -87,7 +87,7 @@ def contained(what: str, remedy: str = "Choose another one.") -> Iterator[None]:
 def disk_refusals(
     place: object, deed: str = "written", remedy: str = "Make room or choose another place."
 ) -> Iterator[None]:
-    """Make a sentence of what the disk refuses in the block: that the place cannot be `deed`, why, and the remedy."""
+    """Convert OSErrors in the block to a StorageError with the place, the failed action, the reason and the remedy."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,6 @@
-"""Text that came from a file, a prompt, a model or a link, escaped for the place that shows it. The only way there.
+"""Escape untrusted text for HTML, Plotly, Markdown and SVG. All output of untrusted text uses these functions.
 
-Everywhere, characters that cannot be seen and could steer what is around them (controls, marks of direction) are shown
-by their code points. Knows no page and no figure.
+Invisible characters that affect surrounding text (controls, directional marks) are replaced by their code points.
 """
 
 from __future__ import annotations
@@ -12,47 +11,47 @@ from collections.abc import Iterable
 from html import escape
 
 JOINERS = "\u200c\u200d"
-"""Format characters that words and emoji are written with."""
+"""Format characters used in words and emoji."""
 _ISOLATED = re.compile("(\u2068)([^\u2066-\u2069]*)(\u2069)")
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-_WORD_JOINER = "\u2060"  # no width, and no line is broken at it
+_WORD_JOINER = "\u2060"  # zero width, prevents line breaks
 
 
 class Html(str):
-    """Markup of our own, in which all other text went through `html`."""
+    """Trusted markup, in which all other text was passed through `html`."""
 
     __slots__ = ()
 
 
 def codepoint(char: str) -> str:
-    """'U+202E'."""
+    """Return the code point, such as 'U+202E'."""
     return f"U+{ord(char):04X}"
 
 
 def visible(text: str) -> str:
-    """The text, with what would act unseen spelled out; line breaks, tabs, joiners, and isolates that are closed stay.
+    """Replace invisible control characters by code points; line breaks, tabs, joiners and closed isolates stay.
 
     >>> visible("a\\u202eb\\x1b[2J")
     'aU+202EbU+001B[2J'
     """
     if text.replace("\n", "").replace("\t", "").isprintable():
         return text
-    parts = _ISOLATED.split(text)  # text, then opening, inside, closing and text again
+    parts = _ISOLATED.split(text)  # text, then opening, content, closing and text again
     return "".join(part if place % 4 in (1, 3) else "".join(map(_seen, part)) for place, part in enumerate(parts))
 
 
 def unseen(char: str) -> bool:
-    """True of a character that nobody sees: one that steers, or a joiner."""
+    """True for an invisible character: control or joiner."""
     return unicodedata.category(char) in _UNSEEN
 
 
 def undrawn(char: str) -> bool:
-    """True of what no font draws: unseen, private, or no character at all, which XML does not hold."""
+    """True for characters without a glyph: invisible, private-use, unassigned, or invalid in XML."""
     return unseen(char) or unicodedata.category(char).startswith("C")
 
 
 def steers(char: str) -> bool:
-    """True of a character that is not seen and acts: a control, a line's end, a mark of direction; not of a joiner."""
+    """True for an invisible character with an effect: control, line separator or directional mark, but not a joiner."""
     return unseen(char) and char not in JOINERS
 
 
@@ -61,39 +60,41 @@ def _seen(char: str) -> str:
 
 
 def isolated(text: str) -> str:
-    """The text for the midst of a sentence: letters that run from right to left do not reorder the words around it."""
+    """Return the text for use inside a sentence; right-to-left letters do not reorder surrounding words."""
     return f"\u2068{''.join(map(_seen, text))}\u2069"
 
 
 def html(text: str) -> Html:
-    """For HTML and SVG, between tags and in quoted attributes. What is `Html` already stays as it is."""
+    """Escape for HTML and SVG text and quoted attributes; `Html` is returned unchanged."""
     return text if isinstance(text, Html) else Html(escape(visible(text)))
 
 
 def joined(parts: Iterable[Html]) -> Html:
-    """Markup one after the other."""
+    """Concatenate markup."""
     return Html("".join(map(html, parts)))
 
 
 def figure(text: str) -> str:
-    """For titles, labels and hovers of Plotly, which knows a few tags and fewer entities, and fills in '%{…}'."""
+    """Escape for Plotly's titles, labels and hovers, which interpret some tags and entities and '%{…}'."""
     return escape(visible(text), quote=False).replace("%{", f"%{_WORD_JOINER}{{")
 
 
-# What begins something in Markdown: wherever it stands, or where a line begins.
+# Markdown syntax: anywhere, or at the start of a line.
 _MARKS = re.compile(r"[\\`*_\[\]<>~$|&]|^[-+](?=[\s-]|$)|^[#=]|^\d+(?=[.)](?:\s|$))")
-_DRAWN = re.compile(r"(?<=[-<>=~])(?=[-<>=])")  # arrows and signs that Streamlit draws anew
-_LINKED = re.compile(r":(?=[^\s\d])|@|www(?=\.)", re.IGNORECASE)  # addresses, icons and coloured text
+_DRAWN = re.compile(r"(?<=[-<>=~])(?=[-<>=])")  # arrows and signs that Streamlit replaces
+_LINKED = re.compile(r":(?=[^\s\d])|@|www(?=\.)", re.IGNORECASE)  # URLs, icons and coloured text
 
 
 def commonmark(text: str) -> str:
-    """For Markdown files: one paragraph, or a cell of a table, shown as it is written."""
+    """Escape for Markdown files, as one paragraph or table cell."""
     return _marked(" ".join(visible(text).split()))
 
 
 def markdown(text: str) -> str:
-    """For whatever Streamlit reads as Markdown: captions, labels, help, errors. As `commonmark`, and what Streamlit
-    looks for in the text besides (addresses, `:icons:`, arrows) is broken by a character without width."""
+    """Escape for Streamlit's Markdown: captions, labels, help, errors.
+
+    As `commonmark`, with zero-width characters inside Streamlit's own syntax (URLs, `:icons:`, arrows).
+    """
     broken = _LINKED.sub(lambda found: found[0] + _WORD_JOINER, visible(text))
     return _marked(re.sub(r"[ \t\n]+", " ", _DRAWN.sub(_WORD_JOINER, broken)).strip(" "))
 

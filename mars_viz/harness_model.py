@@ -1,9 +1,8 @@
-"""The decoding of MARS Viz as a model of lm-evaluation-harness, registered there as `mars-viz`: any rule, at any dial,
-answers any generate_until task.
+"""MARS Viz as a model of lm-evaluation-harness, named `mars-viz`, for any generate_until task.
 
-Knows the harness, which it imports, and recordings; nothing imports it before the harness is wanted. The harness finds
-no models of other packages by itself, so `mars-viz eval` imports this and then runs its command line; from Python,
-`import mars_viz.harness_model` does the same for `lm_eval.simple_evaluate(model="mars-viz")`.
+Importing this module registers the model, because the harness does not discover other packages. `mars-viz eval` imports
+it before running the harness's command line; in Python, `import mars_viz.harness_model` enables
+`lm_eval.simple_evaluate(model="mars-viz")`.
 """
 
 from __future__ import annotations
@@ -37,36 +36,36 @@ if TYPE_CHECKING:
 
 _HONOURED = ("until", "max_gen_toks", "do_sample", "temperature", "top_p", "top_k")
 UNSAID_DEVICE = "cuda:0"
-"""What the harness's --device says where nobody says anything, on a machine without a GPU too."""
-_log = logging.getLogger("lm_eval.mars_viz")  # whose level the harness sets
+"""The default of the harness's --device, also on machines without a GPU."""
+_log = logging.getLogger("lm_eval.mars_viz")  # the harness sets its level
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedTotals:
-    """What has been decoded so far."""
+    """Totals of decoding so far."""
 
     prompts: int = 0
-    """How many."""
+    """Number of prompts."""
     tokens: int = 0
-    """Emitted."""
+    """Emitted tokens."""
     rounds: int = 0
-    """Draft-verify cycles, the prompts' own passes excluded."""
+    """Draft-verify cycles, without prefill."""
     seconds: float = 0.0
-    """Wall-clock time of decoding, prefill excluded."""
+    """Wall-clock time of decoding, without prefill."""
 
     def with_run(self, run: Run) -> DecodedTotals:
-        """With one more."""
+        """Return the totals including this run."""
         rounds, seconds = self.rounds + len(run.rounds), self.seconds + run.provenance.seconds
         return DecodedTotals(self.prompts + 1, self.tokens + len(run.token_ids), rounds, seconds)
 
     @property
     def tau(self) -> float:
-        """Acceptance length, tokens a round; NaN before the first."""
+        """Acceptance length in tokens per round; NaN before the first."""
         return self.tokens / self.rounds if self.rounds else float("nan")
 
     @property
     def tokens_per_second(self) -> float:
-        """NaN before anything was timed."""
+        """NaN without timings."""
         return self.tokens / self.seconds if self.seconds else float("nan")
 
 
@@ -95,14 +94,14 @@ class MarsVizLM(LM):  # type: ignore[misc]
         max_batch_size: int | None = None,
         **others: Any,
     ):
-        """Load the models, named as in `mars_viz.record`. `max_new_tokens` is the length limit where a task says none.
-        What is given of `temperature`, `top_p` and `top_k` replaces what a task says. `batch_size` prompts are decoded
-        together (None, 1 and 'auto': as many as the models say). Raises BadInput."""
+        """Load the models, with the arguments of `mars_viz.record`. Raises BadInput. `max_new_tokens` applies to tasks
+        without a limit. Given values of `temperature`, `top_p` and `top_k` override the task's. `batch_size` prompts
+        are decoded together (None, 1 and 'auto': the models' default)."""
         super().__init__()
         if others:
-            known = "target, drafter, rule, dial, gamma, tree, controller, temperature, top_p, top_k, seed, "
-            known += "max_new_tokens, device, dtype and chat"
-            raise SettingError(f"--model_args has no {next(iter(others))}. There are {known}.")
+            allowed = "target, drafter, rule, dial, gamma, tree, controller, temperature, top_p, top_k, seed, "
+            allowed += "max_new_tokens, device, dtype and chat"
+            raise SettingError(f"--model_args has no {next(iter(others))}. There are {allowed}.")
         if chat is not None and not isinstance(chat, bool):
             raise SettingError(f"chat is {chat!r}; it must be True or False.")
         drawing = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
@@ -118,7 +117,7 @@ class MarsVizLM(LM):  # type: ignore[misc]
     def create_from_arg_obj(
         cls, arg_dict: dict[str, Any], additional_config: dict[str, Any] | None = None
     ) -> MarsVizLM:
-        """From --model_args, and what the harness's other options say where they say nothing."""
+        """Create from --model_args, with the harness's other options as defaults."""
         more = {name: value for name, value in (additional_config or {}).items() if value is not None}
         if more.get("device") == UNSAID_DEVICE:
             del more["device"]
@@ -126,11 +125,11 @@ class MarsVizLM(LM):  # type: ignore[misc]
 
     @classmethod
     def create_from_arg_string(cls, arg_string: str, additional_config: dict[str, Any] | None = None) -> MarsVizLM:
-        """The same from one text."""
+        """Create from --model_args as text."""
         return cls.create_from_arg_obj(simple_parse_args_string(arg_string), additional_config)
 
     def _loaded(self, target: str | None, drafter: str | None, device: str, dtype: str) -> Backend:
-        """Refuse what can be refused before the models are loaded."""
+        """Load the models after checking all options."""
         check_trees(self._settings, target, drafter)
         check_controller(self._settings, target, drafter)
         check_names(target, drafter, device=device, dtype=dtype)
@@ -139,12 +138,14 @@ class MarsVizLM(LM):  # type: ignore[misc]
         return load_backend(target, drafter, device=device, dtype=dtype)
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        """The text after each prompt, up to its stop string. Raises BadInput for a request that cannot be done."""
-        asked = [(request.args[0], self._asked(request.args[1])) for request in requests]
-        bar = tqdm(total=len(asked), desc="Decoding", unit=" prompts", disable=disable_tqdm or not sys.stderr.isatty())
+        """Return the text for each prompt up to its stop string. Raises BadInput for an unsupported request."""
+        requested = [(request.args[0], self._asked(request.args[1])) for request in requests]
+        bar = tqdm(
+            total=len(requested), desc="Decoding", unit=" prompts", disable=disable_tqdm or not sys.stderr.isatty()
+        )
         texts = []
         with bar:
-            for request, run in zip(requests, self._runs(asked), strict=True):
+            for request, run in zip(requests, self._runs(requested), strict=True):
                 self._totals = self._totals.with_run(run)
                 texts.append(cut(run.text, run.settings.stop))
                 self.cache_hook.add_partial("generate_until", request.args, texts[-1])
@@ -153,27 +154,27 @@ class MarsVizLM(LM):  # type: ignore[misc]
         return texts
 
     def _runs(self, asked: Sequence[tuple[str, Settings]]) -> Iterator[Run]:
-        """Neighbours that are decoded alike go together."""
+        """Decode consecutive prompts with equal settings together."""
         for settings, alike in groupby(asked, key=lambda each: each[1]):
             prompts = [prompt for prompt, _ in alike]
             yield from record_all(self._backend, prompts, settings, chat=self._chat, batch=self._batch)
 
     def _asked(self, about: Mapping[str, Any]) -> Settings:
-        """How a request is decoded."""
-        wanted = dict(normalize_gen_kwargs(dict(about), default_max_gen_toks=self._settings.max_new_tokens))
-        if foreign := sorted(wanted.keys() - set(_HONOURED)):
+        """Return the settings of a request."""
+        options = dict(normalize_gen_kwargs(dict(about), default_max_gen_toks=self._settings.max_new_tokens))
+        if foreign := sorted(options.keys() - set(_HONOURED)):
             raise SettingError(
                 f"The task, or --gen_kwargs, asks for {foreign[0]}, which is not done here. Leave it out; there are "
                 f"{', '.join(_HONOURED)}."
             )
-        sampled = {name: wanted[name] for name in ("temperature", "top_p", "top_k") if wanted.get(name) is not None}
-        drawing = sampled if wanted["do_sample"] else {}
-        until = tuple(filter(None, stops(wanted["until"])))
-        return replace(self._settings, stop=until, max_new_tokens=wanted["max_gen_toks"], **drawing | self._drawing)
+        sampled = {name: options[name] for name in ("temperature", "top_p", "top_k") if options.get(name) is not None}
+        drawing = sampled if options["do_sample"] else {}
+        until = tuple(filter(None, stops(options["until"])))
+        return replace(self._settings, stop=until, max_new_tokens=options["max_gen_toks"], **drawing | self._drawing)
 
     @property
     def told(self) -> str:
-        """What was decoded so far, in a sentence."""
+        """A sentence on decoding so far."""
         totals, rule = self._totals, rule_named(self._settings.rule)
         at = "" if rule.dial is None else f" at {rule.dial.symbol} = {self._settings.dial:g}"
         done = f"{counted(totals.tokens, 'token')} in {counted(totals.rounds, 'round')}"
@@ -181,27 +182,27 @@ class MarsVizLM(LM):  # type: ignore[misc]
         return f"{rule.title}{at}: {done} after {counted(totals.prompts, 'prompt')}, {pace}."
 
     def get_model_info(self) -> dict[str, Any]:
-        """What stands in the harness's results under `config`: settings, models, and what decoding came to."""
+        """Return entries for `config` in the harness's results: settings, models and totals."""
         totals = self._totals
         pace = {"tau": totals.tau, "tokens_per_second": totals.tokens_per_second}
         facts = {"settings": asdict(self._settings), "provenance": asdict(self._backend.provenance(chat=self._chat))}
         return {"mars_viz": facts | {"decoded": asdict(totals) | pace}}
 
     def loglikelihood(self, requests: list[Instance]) -> NoReturn:
-        """Refused."""
+        """Raise SettingError."""
         raise SettingError(_NO_TEXT)
 
     def loglikelihood_rolling(self, requests: list[Instance]) -> NoReturn:
-        """Refused."""
+        """Raise SettingError."""
         raise SettingError(_NO_TEXT)
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> NoReturn:
-        """Refused: the tokenizer's own template is applied where the prompt becomes tokens."""
+        """Raise SettingError: the tokenizer's template is applied when the prompt is encoded."""
         raise SettingError("Leave --apply_chat_template out; --model_args chat=True makes a turn of each prompt.")
 
     @property
     def tokenizer_name(self) -> str:
-        """The target's."""
+        """The target's name."""
         return self._backend.target.name
 
 

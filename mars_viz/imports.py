@@ -1,6 +1,6 @@
-"""From what an engine logged to a Run: its rounds are walked again over its own drafts, and must come to its text.
+"""Convert an engine's log to a Run, by walking its drafts again; the walk must reproduce the engine's text.
 
-Knows logs, targets and walks; loads the model libraries only when asked to import.
+Model libraries are imported only when importing a log.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
 
 TOLERANCE = 1e-3
-"""Logits: where two tokens are as near as that, the engine's choice is taken."""
+"""Logits; between tokens this close, the engine's choice is followed."""
 
 
 _OF_THE_DRAFTER = frozenset(
@@ -30,17 +30,17 @@ _OF_THE_DRAFTER = frozenset(
         *("total_variation", "js", "kl_pq", "kl_qp", "block_mass"),
     }
 )
-"""Columns that hang on the drafter's law, which no log tells."""
+"""Columns that need the drafter's distribution, which logs lack."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedRun:
-    """A run that an engine made."""
+    """A run of an engine."""
 
     run: Run
-    """With the rule at its strict end, and no times: when the engine did what is not told."""
+    """With the rule at its strict end, and without timings."""
     ties: int
-    """Places at which two tokens were nearly the same, and the engine's choice was taken."""
+    """Number of near ties at which the engine's choice was followed."""
 
 
 def import_run(
@@ -51,11 +51,11 @@ def import_run(
     tolerance: float = TOLERANCE,
     tell: Callable[[int], None] = lambda rounds: None,
 ) -> ImportedRun:
-    """The run. Its target's rows are those of the log; or else `backend`'s target is asked, a pass a round.
+    """Return the run, with the target's rows from the log, or from `backend`'s target at one pass per round.
 
-    `rule` is the one whose verdicts are shown beside what the engine did, which is matching of the target's best token;
-    `tell` hears how many rounds are done. Raises BadInput, with the remedy, where the log lacks rows and there is no
-    backend, where the engine wrote what the target does not prefer, and for a rule that needs more than there is.
+    The engine is assumed to match the target's best token; `rule` adds its verdicts for comparison. `tell` receives the
+    number of completed rounds. Raises BadInput, with the remedy, if the log lacks rows and there is no backend, if the
+    engine's tokens differ from the target's best, and for a rule that needs missing evidence.
     """
     from mars_viz.speculators.logged import AgreeingTarget, LoggedDrafter, LoggedTarget
     from mars_viz.speculators.speculator import DraftAndScore, Limits
@@ -71,26 +71,26 @@ def import_run(
     agreeing = AgreeingTarget(target, text, tolerance)
     speculator = DraftAndScore(agreeing, LoggedDrafter(text, target.device), limits, settings)
     ending, rounds = Ending(frozenset(), settings.max_new_tokens), list[Round]()
-    for number, (made, logged) in enumerate(
+    for number, (walked, logged) in enumerate(
         zip(walk(speculator, chosen, dial, text.prompt_ids, ending), text.rounds, strict=False), 1
     ):
-        known = without_drafter(made.speculation)
-        if lacking := chosen.lacks(known):
+        speculation = without_drafter(walked.speculation)
+        if lacking := chosen.lacks(speculation):
             raise EvidenceError(f"{lacking} Take another rule, such as --rule mars.")
-        if made.token_ids != logged.emitted or len(made.decision.kept) != logged.accepted:
+        if walked.token_ids != logged.emitted or len(walked.decision.kept) != logged.accepted:
             raise RunFileError(
                 f"{text.name}: of round {number} the engine accepted {logged.accepted} drafted tokens, and matching "
-                f"the target's best tokens accepts {len(made.decision.kept)}. It verifies or counts otherwise."
+                f"the target's best tokens accepts {len(walked.decision.kept)}. It verifies or counts otherwise."
             )
-        rounds.append(Round(known, made.verdicts, made.decision, made.token_ids))
+        rounds.append(Round(speculation, walked.verdicts, walked.decision, walked.token_ids))
         tell(number)
     return ImportedRun(_framed(text, settings, rounds, backend), agreeing.ties)
 
 
 def without_drafter(speculation: Speculation) -> Speculation:
-    """The same without what a drafter's law would say."""
-    told = {name: column for name, column in speculation.columns.items() if name not in _OF_THE_DRAFTER}
-    return replace(speculation, columns=told)
+    """Return the speculation without columns that need the drafter's distribution."""
+    columns = {name: column for name, column in speculation.columns.items() if name not in _OF_THE_DRAFTER}
+    return replace(speculation, columns=columns)
 
 
 def _framed(text: LoggedText, settings: Settings, rounds: list[Round], backend: Backend | None) -> Run:
@@ -110,12 +110,12 @@ def _framed(text: LoggedText, settings: Settings, rounds: list[Round], backend: 
 
 
 def _pieces(text: LoggedText, ids: set[int]) -> dict[int, Piece]:
-    """What tokens read, their numbers where that is not told."""
+    """Return the tokens' texts, or their ids if unknown."""
     return {token: Piece(text.texts.get(token, f"[{token}]").encode()) for token in sorted(ids)}
 
 
 def _provenance(text: LoggedText, backend: Backend | None, above: int) -> Provenance:
-    """Where the run was made; what is not told is empty."""
+    """Return the run's provenance; unknown fields are empty."""
     engine, drafter = text.engine or "an engine", text.drafter or "told by the engine"
     if backend is None:
         created = datetime.now(UTC).isoformat(timespec="seconds")
@@ -128,6 +128,6 @@ def _provenance(text: LoggedText, backend: Backend | None, above: int) -> Proven
 
 
 def check_tolerance(value: float) -> None:
-    """Raise SettingError for what is no distance of logits."""
+    """Raise SettingError unless the tolerance is valid."""
     if not 0 <= value <= 10:
         raise SettingError(f"A tolerance of {value:g} logits is none; give 0 to 10, such as {TOLERANCE:g}.")

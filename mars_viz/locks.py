@@ -1,7 +1,7 @@
-"""Locks on files and folders, and who works in a folder: one process at a time. Knows files and processes.
+"""File and folder locks, so that only one process at a time works in a folder.
 
-The system itself holds a lock (flock), so it ends with the process, however that ends: a file that a kill leaves behind
-holds nobody off. Where the system has no such locks, nobody is held off either.
+The operating system holds the locks (flock) and releases them when the process ends, so files left by a killed process
+do not block others. On systems without such locks, nothing is locked.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from mars_viz.errors import StorageError, disk_refusals
 from mars_viz.writer import open_lock
 
 PATIENCE = 10.0
-"""Seconds to wait for somebody else's step; each takes milliseconds."""
+"""Seconds to wait for another process; its steps take milliseconds."""
 _LOOK = 0.3
-"""Seconds: somebody who only looks whether a folder is held holds it for a moment."""
+"""Seconds to retry, because checking whether a folder is locked locks it briefly."""
 _PAUSE = 0.01
 _NAME = ".lock"
 
 
 def try_lock(descriptor: int, *, shared: bool = False) -> bool:
-    """Lock an open file until it is closed: False while somebody else holds it, True where nobody counts locks."""
+    """Lock an open file until it is closed; return False if another process holds it, True without lock support."""
     try:
         import fcntl
 
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except (ImportError, OSError):  # a system or a disk that knows no locks
+    except (ImportError, OSError):  # no lock support
         return True
     return True
 
 
 def hold(file: IO[bytes]) -> None:
-    """Hold an open file for as long as it is open."""
+    """Lock a file while it is open."""
     _waited_for(file.fileno())
 
 
 def is_held(path: Path) -> bool:
-    """True while somebody holds that file."""
+    """True while a process holds that file."""
     with suppress(OSError), open_lock(path, make=False) as file:
         return not try_lock(file.fileno(), shared=True)
     return False
@@ -55,9 +55,9 @@ def is_held(path: Path) -> bool:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """While a few steps in the folder belong together: no other server, and no other thread, takes one in between.
+    """Lock the folder for a few steps, against other servers and threads.
 
-    Raises BadInput where another does not come to an end. Without a folder there is nobody to wait for.
+    Raises BadInput if the lock is not released in time. A missing folder needs no lock.
     """
     descriptor = None
     with suppress(OSError):
@@ -70,11 +70,11 @@ def alone_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         if descriptor is not None:
-            os.close(descriptor)  # and with it the lock
+            os.close(descriptor)  # releases the lock
 
 
 def _waited_for(descriptor: int) -> bool:
-    """False where somebody else holds it for too long. One who only asks whether it is held does so for an instant."""
+    """Lock the file; return False after a timeout. Checks by other processes hold it only briefly."""
     end = time.monotonic() + PATIENCE
     while not try_lock(descriptor):
         if time.monotonic() > end:
@@ -85,18 +85,17 @@ def _waited_for(descriptor: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LockHolder:
-    """Who holds a folder."""
+    """The process that holds a folder."""
 
     process: int = 0
-    """Its number on its machine; 0 where it is not known."""
+    """Process id on its machine; 0 if unknown."""
     machine: str = ""
-    """The machine's name."""
     since: str = ""
-    """When it began, ISO 8601 in UTC."""
+    """Start time, ISO 8601 in UTC."""
 
     @property
     def words(self) -> str:
-        """'process 4711 on this machine has been sweeping into it since 10:32 UTC'."""
+        """A phrase such as 'process 4711 on this machine has been sweeping into it since 10:32 UTC'."""
         if not self.process:
             return "another process is sweeping into it"
         where = "this machine" if self.machine == socket.gethostname() else self.machine
@@ -112,7 +111,7 @@ class LockHolder:
 
 
 def holder(folder: Path) -> LockHolder | None:
-    """Who sweeps into the folder now; None where nobody does."""
+    """Return the process that sweeps into the folder; None if there is none."""
     try:
         with open_lock(folder / _NAME, make=False) as file:
             return None if try_lock(file.fileno(), shared=True) else _read(file)
@@ -121,22 +120,21 @@ def holder(folder: Path) -> LockHolder | None:
 
 
 def check_nobody(folder: Path) -> None:
-    """Raise BadInput while somebody sweeps into the folder."""
-    if (found := holder(folder)) is not None:
-        raise StorageError(_refusal(folder, found))
+    """Raise BadInput while a process sweeps into the folder."""
+    if (lock_holder := holder(folder)) is not None:
+        raise StorageError(_refusal(folder, lock_holder))
 
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Hold the folder, which is there. Raises BadInput while somebody else does, in this process or another, and where
-    the disk refuses."""
+    """Hold the existing folder. Raises BadInput while any process holds it, and on disk errors."""
     with disk_refusals(folder):
         file = _taken(folder)
     try:
         yield
     finally:
         with suppress(OSError):
-            (folder / _NAME).unlink(missing_ok=True)  # still held, so nobody else's
+            (folder / _NAME).unlink(missing_ok=True)  # still locked, so it is this process's file
         file.close()
 
 
@@ -147,12 +145,12 @@ def _taken(folder: Path) -> IO[bytes]:
         locked = try_lock(file.fileno())
         if locked and _is_there(file, folder):
             break
-        found = None if locked else _read(file)
+        other = None if locked else _read(file)
         file.close()
-        if found is not None and time.monotonic() > end:
-            raise StorageError(_refusal(folder, found))
+        if other is not None and time.monotonic() > end:
+            raise StorageError(_refusal(folder, other))
         time.sleep(_PAUSE)
-    with suppress(OSError):  # a full disk: held all the same, only nobody can read by whom
+    with suppress(OSError):  # if the disk is full, the lock holds without a description
         file.truncate(0)
         now = datetime.now(UTC).isoformat(timespec="seconds")
         file.write(json.dumps(asdict(LockHolder(os.getpid(), socket.gethostname(), now))).encode())
@@ -160,7 +158,7 @@ def _taken(folder: Path) -> IO[bytes]:
 
 
 def _is_there(file: IO[bytes], folder: Path) -> bool:
-    """False if whoever held it before has removed it in between."""
+    """False if the previous holder has removed the file in the meantime."""
     with suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(file.fileno()), (folder / _NAME).stat())
     return False
@@ -169,8 +167,8 @@ def _is_there(file: IO[bytes], folder: Path) -> bool:
 def _read(file: IO[bytes]) -> LockHolder:
     try:
         file.seek(0)
-        found = json.loads(file.read(4096))
-        return LockHolder(int(found["process"]), str(found["machine"])[:100], str(found["since"])[:40])
+        fields = json.loads(file.read(4096))
+        return LockHolder(int(fields["process"]), str(fields["machine"])[:100], str(fields["since"])[:40])
     except (OSError, ValueError, KeyError, TypeError):
         return LockHolder()
 

@@ -1,7 +1,7 @@
-"""Several rules walked from one prompt, side by side: every prefix is asked about once, whoever comes by it.
+"""Walk several rules from one prompt, sharing the speculation of each prefix.
 
-A speculation does not depend on the rule, so the walks share their answers, and what several of them ask next goes out
-as one batch. Each walk is the one that `walk` would make alone. Knows walks and rules; knows no models and no views.
+Speculations do not depend on the rule, so walks share answers, and their next prefixes are speculated in one batch.
+Each walk equals the one that `walk` produces alone.
 """
 
 from __future__ import annotations
@@ -20,52 +20,49 @@ Prefix = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """A rule at one value of its dial."""
+    """A rule at one dial value."""
 
     rule: Rule
-    """Which."""
     dial: float | None
-    """Where; None for a rule without a dial."""
+    """None for a rule without a dial."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RuleWalk:
-    """A rule's walk, as far as it has come."""
+    """The walk of a rule so far."""
 
     stand: Stand
-    """Who walks."""
     prefix: Prefix
-    """The prompt and the text so far."""
+    """Prompt and text so far."""
     rounds: tuple[Round, ...] = ()
-    """Every draft-verify cycle so far."""
     finished: bool = False
     """True if the text is complete."""
     lacks: str = ""
-    """Why the walk cannot go on to the next speculation, as a sentence; empty where it can."""
+    """Why the walk cannot continue; empty if it can."""
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """The emitted tokens, prompt excluded."""
+        """Emitted tokens, without the prompt."""
         return emitted(self.rounds)
 
     @property
     def going(self) -> bool:
-        """True if another round would follow."""
+        """True if another round follows."""
         return not self.finished and not self.lacks
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Together:
-    """All walks at one moment."""
+    """The state of all walks."""
 
     walks: tuple[RuleWalk, ...]
-    """One for each rule and dial value that was asked for, in that order."""
+    """One per requested rule and dial value, in order."""
     passes: int
     """Batched target passes so far."""
 
     @property
     def finished(self) -> int:
-        """Walks that go on no further."""
+        """Number of walks that have ended."""
         return sum(not one.going for one in self.walks)
 
 
@@ -76,9 +73,9 @@ def walk_together(
     ending: Ending,
     answers: dict[Prefix, Answer],
 ) -> Iterator[Together]:
-    """Walk every rule after `prompt` to its end; what is asked on the way goes into `answers`, a batch at a time.
+    """Walk every rule after `prompt` to its end, adding new answers to `answers`.
 
-    Walks go ahead as far as the answers lead; the first state comes before anything is asked.
+    The first state, before any pass, has advanced as far as the given answers allow.
     """
     walks = tuple(ahead(RuleWalk(stand, prompt), answers, len(prompt), ending) for stand in dict.fromkeys(stands))
     passes = 0
@@ -91,7 +88,7 @@ def walk_together(
 
 
 def ahead(one: RuleWalk, answers: Mapping[Prefix, Answer], prompt: int, ending: Ending) -> RuleWalk:
-    """The walk as far as the answers lead, after a prompt of that many tokens."""
+    """Advance the walk as far as the answers allow; `prompt` is the prompt's length."""
     while one.going and one.prefix in answers:
         answer = answers[one.prefix]
         try:
@@ -106,7 +103,7 @@ def ahead(one: RuleWalk, answers: Mapping[Prefix, Answer], prompt: int, ending: 
 
 
 def answers_along(walks: Iterable[RuleWalk], prompt: Prefix) -> dict[Prefix, Answer]:
-    """What these walks were answered at each prefix they passed through."""
+    """Return the answers at all prefixes of these walks."""
     answers: dict[Prefix, Answer] = {}
     for one in walks:
         answers |= answers_through(prompt, one.rounds)

@@ -1,5 +1,4 @@
-"""What visitors of the app may do, as settings of the server's environment say. Knows the environment; knows no
-visitors."""
+"""Permissions of the app's visitors, from environment variables of the server."""
 
 from __future__ import annotations
 
@@ -11,61 +10,57 @@ from typing import TypeVar
 from mars_viz.errors import SettingError
 
 DELETE = "MARS_VIZ_DELETE"
-"""Says who may rename and delete what is kept."""
+"""Environment variable for `MayDelete`."""
 PATHS = "MARS_VIZ_PATHS"
-"""Says who may name folders of the server's machine, for results and as models, and sees where things lie there."""
+"""Environment variable for `MayNamePaths`; visitors with the permission also see paths of results and models."""
 
 
 class MayDelete(Enum):
-    """Who may rename and delete what is kept."""
+    """Visitors who may rename and delete saved items."""
 
     MAKER = "maker"
-    """The browser that made it."""
+    """The browser that made the item."""
     EVERYBODY = "everybody"
-    """Whoever can open the page."""
     NOBODY = "nobody"
-    """No visitor."""
 
 
 class MayNamePaths(Enum):
-    """Who may name folders of the server's machine."""
+    """Visitors who may enter folders of the server's machine."""
 
     LOCAL = "local"
-    """A browser on this machine that asks the server itself, where that listens to this machine alone."""
+    """Browsers on this machine that connect directly, if the server listens on this machine only."""
     EVERYBODY = "everybody"
-    """Whoever can open the page."""
     NOBODY = "nobody"
-    """No visitor."""
 
 
 _Who = TypeVar("_Who", bound=Enum)
 
 
 def who_may_delete() -> MayDelete:
-    """What the environment says, or else the maker alone. Raises BadInput where it says something else."""
-    return _said(DELETE, MayDelete.MAKER, "rename or delete what is saved here")
+    """Return the permission, by default the maker's. Raises BadInput for another value."""
+    return _from_environment(DELETE, MayDelete.MAKER, "rename or delete what is saved here")
 
 
 def who_may_name_paths() -> MayNamePaths:
-    """What the environment says, or else browsers on this machine. Raises BadInput where it says something else."""
-    return _said(PATHS, MayNamePaths.LOCAL, "name folders of the server's machine")
+    """Return the permission, by default of browsers on this machine. Raises BadInput for another value."""
+    return _from_environment(PATHS, MayNamePaths.LOCAL, "name folders of the server's machine")
 
 
-def _said(variable: str, otherwise: _Who, what: str) -> _Who:
+def _from_environment(variable: str, otherwise: _Who, what: str) -> _Who:
     named = os.environ.get(variable) or otherwise.value
     kinds = type(otherwise)
     try:
         return kinds(named)
     except ValueError:
-        known = ", ".join(each.value for each in kinds)
+        names = ", ".join(each.value for each in kinds)
         raise SettingError(
-            f"{variable} is “{named}”, which is none of {known}; until it is, nobody may {what}. Set it, and start the "
+            f"{variable} is “{named}”, which is none of {names}; until it is, nobody may {what}. Set it, and start the "
             "server again."
         ) from None
 
 
 def is_this_machine(host: str) -> bool:
-    """True of a name or address at which a machine reaches itself alone."""
+    """True for a loopback name or address."""
     host = host.strip("[]").lower()
     try:
         return ip_address(host).is_loopback
@@ -74,8 +69,10 @@ def is_this_machine(host: str) -> bool:
 
 
 def about_paths(address: str) -> str:
-    """Who may name folders of a server that listens at this address (empty: at all of them), in a sentence; empty where
-    its own machine may, as by default. Raises BadInput as `who_may_name_paths`."""
+    """Return a sentence on who may enter folders if the server listens at this address (empty: all addresses).
+
+    Empty if this machine's browsers may, as by default. Raises BadInput as `who_may_name_paths`.
+    """
     who, option = who_may_name_paths(), "`mars-viz app --paths`"
     if who is MayNamePaths.EVERYBODY:
         return f"Every visitor may name folders of this machine, for results and as models ({PATHS}=everybody)."

@@ -1,7 +1,7 @@
-"""Uniforms looked up by what they are for, never drawn in sequence. Knows no models and no rules.
+"""Uniform random numbers keyed by use, never drawn in sequence.
 
-Two rules, two dial positions or two machines that ask for the same coin get the same coin. The generator is
-Philox4x64-10 (Salmon et al. 2011), whose counter is the key: nothing is consumed and no state is kept.
+Two rules, dial values or machines that request the same coin get the same coin. The generator is Philox4x64-10 (Salmon
+et al. 2011) with the key as counter, so no state is kept.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from mars_viz.trees import depths_of, path_keys, siblings_of
 
 
 class Purpose(IntEnum):
-    """What a uniform decides; part of its key."""
+    """The use of a uniform; part of its key."""
 
     DRAFT = 0
-    """Which token the drafter draws."""
+    """Draws the drafter's token."""
     COIN = 1
-    """Whether a rejection-sampling rule keeps it."""
+    """Accepts or rejects in rejection sampling."""
     RESIDUAL = 2
-    """Which token of the residual law replaces a rejected one."""
+    """Draws from the residual distribution after a rejection."""
     SAMPLE = 3
-    """Which token of its own law the target draws at a position."""
+    """Draws from the target's own distribution at a position."""
 
 
 def round_uniforms(seed: int, start: int, purpose: Purpose, count: int, sibling: int = 0) -> np.ndarray:
-    """Uniforms of a round for depths 1, 2, … `count`.
+    """Return float64 [count] in [0, 1); uniforms of a round for depths 1, 2, … `count`.
 
-    Keyed by (seed, first position of the round, depth, sibling rank, purpose): asking for a longer block does not
-    change the shorter one's. Returns float64 [count] in [0, 1).
+    Keyed by (seed, first position of the round, depth, sibling rank, purpose), so a longer block does not change a
+    shorter one's values.
     """
     return _philox(seed, (0, start, sibling, purpose), count)
 
@@ -40,10 +40,10 @@ def round_uniforms(seed: int, start: int, purpose: Purpose, count: int, sibling:
 def tree_uniforms(
     seed: int, start: int, purpose: Purpose, parents: Sequence[int], *, after: bool = False
 ) -> np.ndarray:
-    """float64 [N] in [0, 1); a uniform of each node of a tree, or `after` it, of what is decided at the row below.
+    """float64 [N] in [0, 1); a uniform for each node of a tree, or with `after` for the row below it.
 
-    Keyed by (seed, first position of the round, path of sibling ranks, purpose): along the first path they are those of
-    a chain, and no node's hangs on what else the tree has.
+    Keyed by (seed, first position of the round, path of sibling ranks, purpose). The first path has the values of a
+    chain, and no node's value depends on other branches.
     """
     depths, keys = depths_of(parents), path_keys(parents, siblings_of(parents))
     places = depths if after else depths - 1
@@ -53,17 +53,16 @@ def tree_uniforms(
 
 
 def position_uniforms(seed: int, start: int, count: int) -> np.ndarray:
-    """Uniforms for the target's own sample at absolute positions start, start + 1, …
+    """Return float64 [count] in [0, 1); uniforms for the target's own samples at positions start, start + 1, …
 
-    Keyed by (seed, absolute position) alone, so any walk that passes a position sees the same. Returns float64
-    [count] in [0, 1).
+    Keyed by (seed, absolute position) only, so all walks share them.
     """
     skipped = start % 4  # a Philox counter yields four words
     return _philox(seed, (start // 4, 0, 0, Purpose.SAMPLE), skipped + count)[skipped:]
 
 
 class _Generators(threading.local):
-    """One generator a thread, set to its counter before each use: making a new one takes ten times as long."""
+    """One generator per thread, reset before each use, since creating one takes ten times as long."""
 
     def __init__(self) -> None:
         self.bits = np.random.Philox(key=0)
@@ -79,7 +78,7 @@ def _philox(seed: int, counter: tuple[int, int, int, int], count: int) -> np.nda
         "bit_generator": "Philox",
         "state": {"counter": np.array(counter, np.uint64), "key": key},
         "buffer": np.zeros(4, np.uint64),
-        "buffer_pos": 4,  # nothing is left in it
+        "buffer_pos": 4,  # the buffer is empty
         "has_uint32": 0,
         "uinteger": 0,
     }

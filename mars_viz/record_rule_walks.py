@@ -1,4 +1,4 @@
-"""From a run to what every rule makes of its prompt. Knows how to bring a backend, a run and the walks together."""
+"""Walk all rules from the prompt of a run, with a backend."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class Walking:
-    """Several rules' walks from a run's prompt, with its seed and settings; stop whenever."""
+    """Walks of several rules from a run's prompt with its seed and settings; iteration can stop at any time."""
 
     def __init__(self, backend: Backend, run: Run, stands: Sequence[Stand]):
-        """Raises BadInput where the models are not those that made the run: one text would be of two models."""
+        """Raises BadInput unless the backend's models made the run: a text must not mix models."""
         if not backend.has_made(run.provenance):
             raise EvidenceError(
                 "This run was made with other weights than those at hand, or in another dtype, so what other rules "
@@ -27,9 +27,9 @@ class Walking:
         self._backend, self._run, self._stands = backend, run, stands
 
     def __iter__(self) -> Iterator[Together]:
-        """Walk to the end, a batched pass at a time. Raises BadInput when the device runs out of memory."""
+        """Walk to the end, one batched pass at a time. Raises BadInput if the device runs out of memory."""
         run = self._run
         speculator = self._backend.speculator(run.settings)
         speculator.prefill(run.prompt_ids)
-        ending = self._backend.ending(run.settings)  # the run's own pieces lack what only other rules write
+        ending = self._backend.ending(run.settings)  # the run's own pieces lack tokens of other rules
         yield from walk_together(speculator, self._stands, run.prompt_ids, ending, known_answers(run))

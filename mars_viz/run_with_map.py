@@ -1,4 +1,4 @@
-"""A run together with its dial map. Knows both, and that they say the same of what both hold; knows no files."""
+"""Combine a run with its dial map, consistently."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from mars_viz.walk import Answer
 
 
 def mapped(run: Run, dial_map: DialMap) -> Run:
-    """The run, carrying this map of its prompt and no other: of the rule's dial or of a controller's threshold. Raises
-    BadInput for a map that was made with other settings.
+    """Return the run with this map of its rule's dial or of a controller's threshold, replacing earlier maps.
 
-    At a prefix of the run the map gets the answer that the run was given, so that the run is what the map says of its
-    dial value; elsewhere it keeps as much of each answer as its walks look at.
+    At prefixes of the run, the map takes the run's answers, so that both agree at the run's dial value. Other answers
+    are shortened to the length that its walks need. Raises BadInput for a map made with other settings.
     """
     ours, theirs = run.settings, dial_map.frame.settings
     if not dial_map.span.over:
@@ -26,63 +25,69 @@ def mapped(run: Run, dial_map: DialMap) -> Run:
             "The map is not one of this run: prompt or settings differ. Map the run's own prompt and settings."
         )
     run = replace(run.unmapped, pieces={**dial_map.frame.pieces, **run.pieces})
-    dial_map = replace(dial_map, frame=run.without_rounds, answers=_looked_at(dial_map) | answers_of(run))
+    dial_map = replace(dial_map, frame=run.without_rounds, answers=_shortened_answers(dial_map) | answers_of(run))
     return replace(run, controller_map=dial_map) if dial_map.span.over else replace(run, dial_map=dial_map)
 
 
 def checked_gamma(run: Run, gamma: int | None) -> int:
-    """The block length to show: None takes the run's own. Raises BadInput for one that neither run nor map holds."""
-    own, made = run.settings.gamma, run.dial_map
-    if gamma is None or gamma == own or (made is not None and gamma in made.span.gammas):
-        return own if gamma is None else gamma
+    """Return the block length to show, by default the run's own. Raises BadInput if neither run nor map contains it."""
+    run_gamma, dial_map = run.settings.gamma, run.dial_map
+    if gamma is None or gamma == run_gamma or (dial_map is not None and gamma in dial_map.span.gammas):
+        return run_gamma if gamma is None else gamma
     raise EvidenceError(
         f"{run.settings.draft_of(gamma)} is not on the run's map; leave it out, or map the run with --gammas."
     )
 
 
 def shown(run: Run, dial: float | None, gamma: int) -> tuple[Run, float | None]:
-    """The run that this setting really makes, where the map knows it to its end, else the one to be judged: the
-    recorded one, or at another block length what the map knows of that one's dial.
+    """Return the exact run at this setting if the map contains it to its end, otherwise a run to judge at the dial
+    value.
 
-    Each carries the map, so that what compares it with the strict end finds the strict end's own text there.
+    The latter is the recorded run, or at another block length the map's segment at the recorded dial value. Both carry
+    the map, so that comparisons with the strict end find strict's own text.
     """
-    made, own = run.dial_map, run.settings
-    if made is None or dial is None or gamma not in made.span.gammas:
+    dial_map, settings = run.dial_map, run.settings
+    if dial_map is None or dial is None or gamma not in dial_map.span.gammas:
         return run, dial
-    if made.span.low <= dial <= made.span.high and made.segment(dial, gamma).complete:
-        return replace(made.at(dial, gamma), dial_map=made), dial
-    if gamma == own.gamma or own.dial is None:
+    if dial_map.span.low <= dial <= dial_map.span.high and dial_map.segment(dial, gamma).complete:
+        return replace(dial_map.at(dial, gamma), dial_map=dial_map), dial
+    if gamma == settings.gamma or settings.dial is None:
         return run, dial
-    return replace(run, settings=replace(own, gamma=gamma), rounds=made.segment(own.dial, gamma).rounds), dial
+    return replace(
+        run, settings=replace(settings, gamma=gamma), rounds=dial_map.segment(settings.dial, gamma).rounds
+    ), dial
 
 
 def whole_controller_map(run: Run) -> DialMap | None:
-    """The run's map of a controller's threshold, where it knows every text of its span to the end and reaches to where
-    drafts have full length, which others are compared with; else None."""
-    made = run.controller_map
-    controller = None if made is None else made.span.controller
-    if made is None or controller is None or not made.span.low <= controller.longest <= made.span.high:
+    """Return the run's controller map if it is complete and includes full-length drafts, otherwise None."""
+    controller_map = run.controller_map
+    controller = None if controller_map is None else controller_map.span.controller
+    if (
+        controller_map is None
+        or controller is None
+        or not controller_map.span.low <= controller.longest <= controller_map.span.high
+    ):
         return None
-    return made if made.complete else None
+    return controller_map if controller_map.complete else None
 
 
 def known_answers(run: Run) -> dict[Prefix, Answer]:
-    """What is known of the prefixes that the run and its map lead to, where blocks as long as the run's were drafted.
+    """Return the answers that run and map contain for blocks of the run's length.
 
-    A map of shorter blocks too holds shorter answers elsewhere; a walk of the run's settings must not go by those.
+    Answers of shorter blocks are excluded, because walks with the run's settings must not use them.
     """
-    known = answers_of(run)
-    made, gamma = run.dial_map, run.settings.gamma
-    if made is not None and gamma in made.span.gammas:
-        for segment in made.segments_for(gamma):
-            known |= answers_through(run.prompt_ids, segment.rounds)
+    answers = answers_of(run)
+    dial_map, gamma = run.dial_map, run.settings.gamma
+    if dial_map is not None and gamma in dial_map.span.gammas:
+        for segment in dial_map.segments_for(gamma):
+            answers |= answers_through(run.prompt_ids, segment.rounds)
     if run.controller_map is not None and run.controller_map.span.gammas == (gamma,):
-        known = {**run.controller_map.answers, **known}
-    return known
+        answers = {**run.controller_map.answers, **answers}
+    return answers
 
 
-def _looked_at(dial_map: DialMap) -> dict[Prefix, Answer]:
-    """The map's answers, each as short as the longest block that a walk looks at there."""
+def _shortened_answers(dial_map: DialMap) -> dict[Prefix, Answer]:
+    """Return the map's answers, shortened to the longest block that its walks use at each prefix."""
     lengths: dict[Prefix, int] = {}
     for gamma in dial_map.span.gammas:
         for segment in dial_map.segments_for(gamma):

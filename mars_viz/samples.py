@@ -1,8 +1,4 @@
-"""The samples that come with the product: where recorded runs, races and sweeps lie, whether they are wanted, and what
-the lessons measure and grade on request, done once.
-
-Knows paths, costs and steps; measures nothing.
-"""
+"""Sample runs, races, sweeps and measurements that ship with the product."""
 
 from __future__ import annotations
 
@@ -21,25 +17,25 @@ from mars_viz.runfiles.manifest import strict_json
 
 _ROOT = Path(__file__).parents[1]
 RUNS = _ROOT / "sample_runs"
-"""A folder a run."""
+"""A folder per run."""
 MEASURED = _ROOT / "sample_measurements"
-"""What the lessons measure, measured once."""
+"""Recorded measurements of the lessons."""
 RACES = _ROOT / "sample_races"
-"""A folder a race."""
+"""A folder per race."""
 SWEEPS = _ROOT / "sample_sweeps"
-"""A folder a sweep."""
+"""A folder per sweep."""
 VARIABLE = "MARS_VIZ_SAMPLES"
-"""Of the environment; "off" leaves the samples out, a folder's name puts the runs in it in their place."""
+"""Environment variable: "off" disables the samples, a folder replaces the sample runs."""
 _OURS = ("", "on")
 
 
 def wanted() -> bool:
-    """False where the environment leaves them out, or puts others in their place."""
+    """False if the environment disables or replaces the samples."""
     return os.environ.get(VARIABLE, "") in _OURS
 
 
 def runs_folder() -> Path | None:
-    """Where the sample runs lie; None where there are none. Raises BadInput where the variable names no folder."""
+    """Return the folder of sample runs, or None. Raises BadInput if the variable is not a folder."""
     named = os.environ.get(VARIABLE, "")
     if named == "off":
         return None
@@ -50,29 +46,29 @@ def runs_folder() -> Path | None:
 
 
 def is_sample_sweep(folder: Path) -> bool:
-    """True of the folder of a sweep that comes with the product, into which nothing is written."""
+    """True for the read-only folder of a shipped sweep."""
     return folder.parent == SWEEPS
 
 
 COSTS = "costs.json"
-"""Of the built-in pair's passes."""
+"""Costs of the built-in pair's passes."""
 GRADED = "graded.json"
-"""Exercises of the built-in pair that are right, along θ."""
+"""Correct exercises of the built-in pair by θ."""
 _AGAIN = "Grade them again: python benchmarks/lessons.py."
 
 
 @dataclass(frozen=True, slots=True)
 class GradedExercises:
-    """So many exercises, graded at every θ."""
+    """Exercises graded at every θ."""
 
     exercises: int
-    """How many."""
+    """Number of exercises."""
     right: Steps
-    """How many of them are right, along θ; whole numbers [S]."""
+    """Number of correct ones by θ; integers [S]."""
 
 
 def recorded_costs() -> Costs | None:
-    """The passes; None where there are none that can be read and believed, for the lesson can do without."""
+    """Return the recorded costs; None if they are unreadable or implausible."""
     try:
         costs = costs_from(_read(MEASURED / COSTS))
     except BadInput:
@@ -81,7 +77,7 @@ def recorded_costs() -> Costs | None:
 
 
 def recorded_grades() -> GradedExercises | None:
-    """The exercises; None likewise."""
+    """Return the graded exercises; None if they are unreadable."""
     try:
         return graded_from(_read(MEASURED / GRADED))
     except BadInput:
@@ -89,13 +85,13 @@ def recorded_grades() -> GradedExercises | None:
 
 
 def as_json(graded: GradedExercises) -> dict[str, Any]:
-    """What `graded_from` reads."""
+    """Return the JSON that `graded_from` reads."""
     right = graded.right.simplified()
     return {"exercises": graded.exercises, "edges": right.edges.tolist(), "right": right.values.tolist()}
 
 
 def graded_from(found: Any) -> GradedExercises:
-    """Graded exercises from what JSON made of `as_json`. Raises BadInput for anything else."""
+    """Return graded exercises from the JSON of `as_json`. Raises BadInput for anything else."""
     try:
         exercises = found["exercises"]
         right = np.array(found["right"], np.float64)

@@ -1,11 +1,8 @@
-"""Values as JSON that every reader takes, and tables as CSV whose texts no spreadsheet takes for formulas.
+"""Strict JSON without NaN or infinity, and CSV safe from formula injection.
 
-Knows nothing else of the package.
-
-JSON has no NaN and no infinity. A spreadsheet runs a cell that begins with one of =, +, −, @, a tab or a line's end,
-also behind quotes, and shows one that begins with an apostrophe as the text behind it. Such a cell that is no number
-gets an apostrophe in front, as OWASP advises, and so does one that begins with apostrophes before such a sign: what
-stands behind the first apostrophe of a cell like that is always the text itself.
+Spreadsheets run a cell that starts with =, +, −, @, a tab or a line break, even if quoted, and hide a leading
+apostrophe. Such cells that are not numbers get an apostrophe in front, as OWASP advises. So do cells with apostrophes
+before such a character: the text after the first apostrophe is then always the original.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from typing import Any
 
 
 def plain(value: Any) -> Any:
-    """The value in JSON's terms: null for NaN and infinity, an Enum's value, lists for tuples, texts for keys."""
+    """Convert to JSON types: null for NaN and infinity, an Enum's value, lists for tuples, strings for keys."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -31,7 +28,7 @@ def plain(value: Any) -> Any:
 
 
 def json_of(value: object, *, indent: int = 2, escaped: bool = True) -> str:
-    """The value as a JSON text; `escaped` is for terminals, which other signs than ASCII could steer or upset."""
+    """Return the value as JSON text; `escaped` limits it to ASCII, for terminals."""
     return json.dumps(plain(value), ensure_ascii=escaped, allow_nan=False, indent=indent)
 
 
@@ -42,12 +39,12 @@ _QUOTED = re.compile('[",\r\n]')
 
 
 def csv_of(heads: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
-    """A line of names and a line a row, comma-separated, each ended by a line feed; None and NaN are empty."""
+    """Return a header line and a line per row, comma-separated and ended by line feeds; None and NaN are empty."""
     return "".join(f"{_line(row)}\n" for row in [heads, *rows])
 
 
 def _line(row: Iterable[object]) -> str:
-    return ",".join(map(_cell, row)) or '""'  # an empty line would be no row
+    return ",".join(map(_cell, row)) or '""'  # an empty line would not be a row
 
 
 def _cell(value: object) -> str:

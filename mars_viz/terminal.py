@@ -1,7 +1,4 @@
-"""Text for a terminal or a log: control characters, which could steer it, are shown and not sent.
-
-Text of models, prompts and files is others'. Knows streams and log records; which characters act unseen is `escapes`'.
-"""
+"""Print untrusted text to terminals and logs, with control characters escaped."""
 
 from __future__ import annotations
 
@@ -16,8 +13,10 @@ from mars_viz.escapes import unseen
 
 
 def printable(text: str, but: str = "\n\t") -> str:
-    """The text with escapes in place of what nobody sees, `but` for these: joiners too, for terminals differ in how
-    wide they draw what is joined. Spelled as shells and Python do (\\x1b, \\u202e), to be typed; pages name points.
+    """Return the text with invisible characters escaped, except those in `but`.
+
+    Joiners are escaped too, because terminals differ in the width of joined characters. Escapes are those of shells and
+    Python (\\x1b, \\u202e); pages use code points.
     """
     if text.isprintable():
         return text
@@ -29,33 +28,32 @@ def _escaped(sign: str) -> str:
 
 
 class Shown:
-    """A text stream on which control characters are shown, `but` for these: line feeds and tabs."""
+    """A text stream that escapes control characters, except those in `but`."""
 
     def __init__(self, stream: TextIO, but: str = "\n\t"):
         self.stream, self._but = stream, but
 
     def write(self, text: str) -> int:
-        """Write it, shown; return how much of it was written: all."""
+        """Write the escaped text; return the length of the original."""
         self.stream.write(printable(text, self._but))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write each."""
+        """Write each line."""
         for line in lines:
             self.write(line)
 
     def __getattr__(self, name: str) -> Any:
-        """All else is the stream's."""
         return getattr(self.stream, name)
 
 
 @contextmanager
 def shown_streams() -> Iterator[None]:
-    """Standard output and standard error are `Shown` meanwhile, whoever writes to them."""
+    """Replace standard output and error by `Shown` streams in this context."""
     before = sys.stdout, sys.stderr
     for stream in before:
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that lacks θ still gets the rest
+            stream.reconfigure(errors="backslashreplace")  # terminals without θ still print the rest
     sys.stdout, sys.stderr = (Shown(stream) for stream in before)
     try:
         yield
@@ -64,18 +62,18 @@ def shown_streams() -> Iterator[None]:
 
 
 def raw(stream: Any) -> Any:
-    """The stream itself, for a progress bar, which returns to the line's start and writes none but our own words."""
+    """Return the unwrapped stream, for progress bars, which need carriage returns and print only trusted text."""
     return stream.stream if isinstance(stream, Shown) else stream
 
 
 def say(*lines: str, error: bool = False) -> None:
-    """Print lines on standard output, or on standard error. A line's end within one is another's text, and is shown."""
+    """Print lines on standard output or standard error; line breaks within a line are escaped."""
     for line in lines:
         print(printable(line, but=""), file=sys.stderr if error else sys.stdout)
 
 
 class _Record(logging.LogRecord):
-    """One whose message and traceback show control characters."""
+    """A log record whose message and traceback are escaped."""
 
     def __init__(self, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)
@@ -83,10 +81,10 @@ class _Record(logging.LogRecord):
             self.exc_text = printable("".join(traceback.format_exception(*self.exc_info)).rstrip("\n"))
 
     def getMessage(self) -> str:
-        """Its template with its arguments."""
+        """Return the escaped message."""
         return printable(super().getMessage())
 
 
 def shown_logs() -> None:
-    """From now on, whatever this process logs shows control characters."""
+    """Escape control characters in all further log output of this process."""
     logging.setLogRecordFactory(_Record)

@@ -1,8 +1,7 @@
-"""What follows from the parents of a tree's nodes: depths, siblings, paths, and who sees whom.
+"""Properties of trees given as parent arrays: depths, siblings, paths and visibility.
 
-Knows arrays alone. A tree of N nodes is numbered in depth-first preorder, siblings in the order in which they are
-tried: parents come before their children, and the first path stands at the start, as a chain does. What a round asks
-for several times, and the next ones where the tree is always the same, is kept; these arrays are not to be written to.
+A tree of N nodes is numbered in depth-first preorder, siblings in the order of verification: parents precede children,
+and the first path comes first, like a chain. Results are cached, and must not be modified.
 """
 
 from __future__ import annotations
@@ -13,19 +12,19 @@ from functools import lru_cache, wraps
 import numpy as np
 
 KEPT = 256
-"""Trees of which is kept what follows from their parents."""
+"""Cached trees per function."""
 
 
 def _kept(made: Callable[[tuple[int, ...]], np.ndarray]) -> Callable[[Sequence[int]], np.ndarray]:
-    """The function with its last results at hand, for reading only."""
+    """Cache the function's results as read-only arrays."""
 
     @lru_cache(maxsize=KEPT)
-    def found(parents: tuple[int, ...]) -> np.ndarray:
+    def cached(parents: tuple[int, ...]) -> np.ndarray:
         array = made(parents)
         array.setflags(write=False)
         return array
 
-    return wraps(made)(lambda parents: found(tuple(parents)))
+    return wraps(made)(lambda parents: cached(tuple(parents)))
 
 
 @_kept
@@ -49,12 +48,12 @@ def siblings_of(parents: tuple[int, ...]) -> np.ndarray:
 
 
 def first_path(parents: Sequence[int]) -> int:
-    """How many nodes at the start are a chain: the first path, down to its leaf."""
+    """Return the number of nodes on the first path, which starts the tree like a chain."""
     return next((i for i, parent in enumerate(parents) if parent != i - 1), len(parents))
 
 
 def sees(parents: Sequence[int]) -> list[bytes]:
-    """Of each of N nodes a byte for each: 1 for those that it sees, which are those it follows, and itself; else 0."""
+    """Return a row of bytes per node: 1 for its ancestors and itself, otherwise 0."""
     seen: list[bytes] = []
     for node, parent in enumerate(parents):
         seen.append(also_itself(seen[parent] if parent >= 0 else b"", node))
@@ -62,17 +61,17 @@ def sees(parents: Sequence[int]) -> list[bytes]:
 
 
 def also_itself(above: bytes, node: int) -> bytes:
-    """What a node sees whose parent sees so much: that, and itself."""
+    """Return a node's visible nodes, given its parent's: those and itself."""
     return above.ljust(node, b"\0") + b"\1"
 
 
 def leaves(parents: Sequence[int]) -> list[int]:
-    """The nodes that nothing was drafted after, in order."""
+    """Return the nodes without children, in order."""
     return sorted(set(range(len(parents))).difference(parents))
 
 
 def path_to(parents: Sequence[int], node: int) -> list[int]:
-    """The nodes from the prefix down to this one."""
+    """Return the nodes from the prefix to this one."""
     path: list[int] = []
     while node >= 0:
         path.append(node)
@@ -81,8 +80,10 @@ def path_to(parents: Sequence[int], node: int) -> list[int]:
 
 
 def path_keys(parents: Sequence[int], siblings: np.ndarray) -> list[int]:
-    """Of each node a number from 0 to 2^64 - 1 that tells its path of sibling ranks from every other of its length, but
-    for one in 2^64; 0 where all are 0, as in a chain."""
+    """Return a key per node, from 0 to 2^64 - 1, that identifies its path of sibling ranks among paths of its length.
+
+    Collisions have a chance of 2^-64. The key is 0 if all ranks are 0, as in a chain.
+    """
     keys: list[int] = []
     for parent, sibling in zip(parents, siblings.tolist(), strict=True):
         above = keys[parent] if parent >= 0 else 0
@@ -91,7 +92,7 @@ def path_keys(parents: Sequence[int], siblings: np.ndarray) -> list[int]:
 
 
 def _mixed(key: int) -> int:
-    """SplitMix64's finaliser (Steele et al. 2014), never 0."""
+    """Apply SplitMix64's finaliser (Steele et al. 2014); never 0."""
     key &= (1 << 64) - 1
     key = ((key ^ (key >> 30)) * 0xBF58476D1CE4E5B9) & ((1 << 64) - 1)
     key = ((key ^ (key >> 27)) * 0x94D049BB133111EB) & ((1 << 64) - 1)

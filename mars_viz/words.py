@@ -1,4 +1,4 @@
-"""Numbers, counts, tokens and devices in words, the same in every figure and sentence. Text is data: escaped."""
+"""Format numbers, counts, tokens and devices for figures and sentences. Untrusted text is escaped."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from collections.abc import Callable, Sequence
 from mars_viz.escapes import codepoint, figure, undrawn
 
 THIN_SPACE = "\u202f"
-"""Between thousands, and between a number and its unit: a thin space that no line is broken at."""
+"""Narrow no-break space, between thousands and before units."""
 
 
 def number(value: float, decimals: int = 3) -> str:
-    """Three significant digits of a fraction, with at most so many `decimals` behind its first digit that is no 0;
-    every digit of a whole number, thin spaces in thousands."""
+    """Format three significant digits of a fraction and all digits of an integer, with thin spaces between thousands.
+
+    `decimals` limits the decimals of numbers with leading zeros from the first nonzero digit on.
+    """
     if not math.isfinite(value):
         return "–"
     size = abs(value)
@@ -26,7 +28,7 @@ def number(value: float, decimals: int = 3) -> str:
 
 
 def times(value: float, decimals: int = 3) -> str:
-    """A ratio to say '×' after; a digit more where it is so near 1 that three would hide on which side: 1.004."""
+    """Format a ratio before '×'; near 1 with a digit more, so that the direction stays visible: 1.004."""
     return f"{value:.3f}" if 0.0005 <= abs(value - 1) < 0.0095 and decimals >= 3 else number(value, decimals)
 
 
@@ -39,28 +41,33 @@ def decimals_within(low: float, high: float) -> int:
 def ranged(
     values: Sequence[float], unit: str = "", *, words: Callable[[float, int], str] = number, signed: bool = False
 ) -> str:
-    """Return '12.3 points (10.1 to 14.0)' of an estimate and the ends of its interval, with the decimals that the
-    interval supports; the estimate alone without one. `signed` marks values above 0."""
+    """Format an estimate and its interval as '12.3 points (10.1 to 14.0)', with the decimals that the interval
+    supports.
+
+    The estimate alone without an interval. `signed` marks positive values.
+    """
     decimals = decimals_within(*values[1:])
     estimate, low, high = ("+" * (signed and value > 0) + words(value, decimals) for value in values)
     return estimate + unit + ("" if math.isnan(values[1] + values[2]) else f" ({low} to {high})")
 
 
 def counted(count: int, noun: str) -> str:
-    """'1 round', '3 rounds'."""
+    """Format a count, such as '1 round' or '3 rounds'."""
     return f"{number(count)} {noun}" if count == 1 else f"{number(count)} {noun}s"
 
 
 def exactly(value: float) -> str:
-    """'0.9', '0.98765': the shortest text that reads back as this very number, since rounding could carry a dial value
-    over a boundary, to another text than the one spoken of."""
+    """Return the shortest text that reads back as this number: '0.9', '0.98765'.
+
+    Rounding could move a dial value across a breakpoint, to another text.
+    """
     text = f"{value:.4g}"
     text = text if float(text) == value else repr(float(value))
     return text.removesuffix(".0")
 
 
 def number_in(text: str) -> float | None:
-    """The finite number that a text says, or None."""
+    """Parse a finite number; None if it is invalid."""
     try:
         value = float(text)
     except ValueError:
@@ -69,20 +76,20 @@ def number_in(text: str) -> float | None:
 
 
 def whole_in(text: str, below: int = 10**9) -> int | None:
-    """The whole number below that bound which a parameter says, or None."""
+    """Parse a nonnegative integer below the bound; None if it is invalid."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < len(str(below)) else None
 
 
 def exact_setting(symbol: str, value: float) -> str:
-    """'θ = 0.90', 'θ = 0.98765': the very value, with at least two decimals."""
+    """Format the exact value with at least two decimals: 'θ = 0.90', 'θ = 0.98765'."""
     return setting(symbol, value) if round(value, 4) == value else f"{symbol} = {exactly(value)}"
 
 
 def setting(symbol: str, value: float) -> str:
-    """'θ = 0.90': two decimals, more only where they are needed."""
+    """Format with two decimals, and up to four if needed: 'θ = 0.90'."""
     text = f"{value:.4f}".rstrip("0")
-    whole, _, decimals = text.partition(".")
-    return f"{symbol} = {whole}.{decimals.ljust(2, '0')}"
+    integer, _, decimals = text.partition(".")
+    return f"{symbol} = {integer}.{decimals.ljust(2, '0')}"
 
 
 _VISIBLE = {" ": "·", "\n": "⏎", "\t": "⇥"}
@@ -91,12 +98,12 @@ LONGEST = 14
 
 
 def token_label(text: str, longest: int = LONGEST) -> str:
-    """`shown_token`, escaped for a figure."""
+    """Return `shown_token`, escaped for a figure."""
     return figure(shown_token(text, longest))
 
 
 def shown_token(text: str, longest: int = LONGEST) -> str:
-    """The text with whitespace as marks and control characters as code points, and cut."""
+    """Return the text with marks for whitespace and code points for control characters, truncated."""
     cut = text if len(text) <= longest else text[: longest - 1] + "…"
     return "".join(map(_seen, cut)) or "(empty)"
 
@@ -109,15 +116,17 @@ def _seen(char: str) -> str:
 
 _NOISE = re.compile(
     r"\((?:R|TM|C)\)|[®™©]"  # marks
-    r"|@ *\d+(?:\.\d+)? *[GM]Hz"  # the clock at rest, which says nothing of its pace
+    r"|@ *\d+(?:\.\d+)? *[GM]Hz"  # the base clock, which does not indicate speed
     r"|\b(?:CPU|Processor|\d+-Core)\b",
     re.IGNORECASE,
 )
 
 
 def short_device(name: str) -> str:
-    """'Intel Xeon, 2 threads' for 'Intel(R) Xeon(R) Processor @ 2.00GHz, 2 threads'. What follows a comma, and a name
-    that would be left empty, stay as they are; the full one belongs in the tooltip."""
+    """Return 'Intel Xeon, 2 threads' for 'Intel(R) Xeon(R) Processor @ 2.00GHz, 2 threads'.
+
+    Text after a comma, and a name that would become empty, are unchanged. Show the full name in a tooltip.
+    """
     device, comma, more = name.partition(",")
     plain = " ".join(_NOISE.sub(" ", device).split())
     return f"{plain}{comma}{more}" if plain else name

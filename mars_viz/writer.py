@@ -1,11 +1,11 @@
-"""The one writer of files and folders: each gets its name in one step, once it is whole; and what may be read there.
-Knows paths and bytes alone.
+"""Write files and folders atomically, and read them safely.
 
-Until then it lies beside its place under a random name, which is made anew and through no link, so nobody can guess it
-and put a link there. What a kill leaves under such a name goes when the same file is written again.
+Until it is complete, a file has a random new name in the same folder, created without following links, so that it
+cannot be predicted and replaced by a link. Leftovers of killed processes are removed when the same file is written
+again.
 
-Folders of runs, races and sweeps may be writable for several users of a machine. Whoever names such a folder is
-trusted; of what lies in it, no link is followed, to read or to write, that neither this user nor root made.
+Folders of runs, races and sweeps may be writable by several users of a machine. The folder itself is trusted. Links
+inside it are followed, for reading or writing, only if this user or root made them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import BinaryIO, cast
 from uuid import uuid4
 
 STALE = 3600.0
-"""Seconds after which nobody is still writing what lies under a random name."""
+"""Seconds after which a file with a random name is abandoned."""
 _LONGEST = 180
-"""Bytes of a name that its random name repeats: with the rest it stays below the 255 that disks take."""
+"""Bytes of a name that its random name repeats; the total stays below the 255 of file systems."""
 _RANDOM = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{32}", re.DOTALL)
 _ALWAYS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _ALWAYS
@@ -33,16 +33,18 @@ _KEPT_OPEN = os.O_CREAT | os.O_APPEND | os.O_RDWR
 
 
 def write_file(path: Path, data: bytes, *, synced: bool = False, looks: bool = True) -> None:
-    """Write a file, in the place of one that is there; `synced` waits until the disk has it. Without `looks` what a
-    kill left of it stays: who writes many files into a folder looks through all of it once. Raises OSError, and leaves
-    what was there as it was."""
+    """Write a file, replacing an existing one; `synced` waits for the disk.
+
+    Without `looks`, leftovers are kept; use it for many files in a folder, because each check scans the folder. Raises
+    OSError, and leaves the existing file unchanged.
+    """
     with replacing(path, synced=synced, looks=looks) as file:
         file.write(data)
 
 
 @contextmanager
 def replacing(path: Path, *, synced: bool = False, looks: bool = True) -> Iterator[BinaryIO]:
-    """The same for whoever writes in several steps: the file to write to."""
+    """Yield the file to write to, for writing in several steps; as `write_file`."""
     if looks:
         remove_leftovers(path.parent, path.name)
     unfinished = beside(path)
@@ -60,7 +62,7 @@ def replacing(path: Path, *, synced: bool = False, looks: bool = True) -> Iterat
 
 
 def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
-    """Write a new folder of files, by their names in it, `folder/file` included. Raises OSError, and leaves nothing."""
+    """Write a new folder of files by name, including `folder/file`. Raises OSError, and leaves nothing behind."""
     unfinished = beside(path)
     try:
         unfinished.mkdir(parents=True)
@@ -76,8 +78,10 @@ def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
 
 @contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
-    """A folder to write files into, which takes the place of one that is there once the block has ended. Whatever ends
-    the block early leaves what was there as it was. Raises OSError."""
+    """Yield a folder to write files into, which replaces an existing one when the block ends.
+
+    If the block fails, the existing folder stays unchanged. Raises OSError.
+    """
     unfinished, before = beside(path), beside(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -98,13 +102,15 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 
 
 def new_file(path: Path) -> BinaryIO:
-    """A file that was not there before. Raises OSError."""
+    """Create a file that must not exist. Raises OSError."""
     return cast(BinaryIO, os.fdopen(os.open(path, _NEW, 0o666), "wb"))
 
 
 def open_lock(path: Path, *, make: bool = True) -> BinaryIO:
-    """A file to be locked, which says who holds it: to be read and written at its end, unbuffered; without `make` to be
-    read alone, where it is there. Raises OSError, also where a link or no plain file has its name."""
+    """Open a lock file, which describes its holder, for reading and appending, unbuffered.
+
+    Without `make`, open an existing file for reading. Raises OSError, also for a link or a special file.
+    """
     flags = (_KEPT_OPEN if make else os.O_RDONLY) | _ALWAYS | getattr(os, "O_NONBLOCK", 0)
     try:
         descriptor = os.open(path, flags, 0o666)
@@ -119,16 +125,20 @@ def open_lock(path: Path, *, make: bool = True) -> BinaryIO:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder of the product's own in one that others may write to, where it is not there. Raises OSError, also
-    where it is a link that somebody else made."""
+    """Create a folder of the product, if it does not exist, inside one that others may write to.
+
+    Raises OSError, also if it is a link made by another user.
+    """
     path.mkdir(exist_ok=True)
     if not is_ours(path):
         raise _linked(path)
 
 
 def to_read(folder: Path, name: str = "") -> Path:
-    """The file or folder of that name in a folder, `folder/file` included, or the folder itself, for whoever reads it.
-    Raises OSError where one of them is a link that somebody else made, or no plain file, which might never end."""
+    """Return the path in a folder, including `folder/file`, or the folder itself, for reading.
+
+    Raises OSError if a component is a link made by another user, or if it is a special file, which might block forever.
+    """
     path = folder
     for part in ("", *Path(name).parts):
         path /= part
@@ -144,13 +154,13 @@ def _linked(path: Path) -> OSError:
 
 
 def is_ours(path: Path) -> bool:
-    """False of a link that neither this user nor root made: it may lead anywhere."""
-    there = path.lstat()
-    return not stat.S_ISLNK(there.st_mode) or not hasattr(os, "geteuid") or there.st_uid in (os.geteuid(), 0)
+    """False for a link that neither this user nor root made."""
+    status = path.lstat()
+    return not stat.S_ISLNK(status.st_mode) or not hasattr(os, "geteuid") or status.st_uid in (os.geteuid(), 0)
 
 
 def beside(path: Path) -> Path:
-    """A random name in the same folder, for what will be called that."""
+    """Return a random name in the same folder, for use until the path is complete."""
     return path.parent / f".{_clipped(path.name)}.{uuid4().hex}"
 
 
@@ -159,12 +169,14 @@ def _clipped(name: str) -> str:
 
 
 def remove_leftovers(folder: Path, name: str = "", age: float = STALE) -> None:
-    """Remove what was being written there when a kill came, at least `age` seconds ago: of what is called `name`, or of
-    everything. What cannot be removed stays."""
-    with suppress(OSError), os.scandir(folder) as there:
-        for entry in there:
-            found = _RANDOM.fullmatch(entry.name)
-            if found is None or (name and found["name"] != _clipped(name)):
+    """Remove unfinished files at least `age` seconds old: those of `name`, or all.
+
+    Files that cannot be removed stay.
+    """
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            match = _RANDOM.fullmatch(entry.name)
+            if match is None or (name and match["name"] != _clipped(name)):
                 continue
             with suppress(OSError):
                 if time.time() - entry.stat(follow_symlinks=False).st_mtime >= age:
@@ -172,7 +184,7 @@ def remove_leftovers(folder: Path, name: str = "", age: float = STALE) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a folder with all that is in it, or a link but not what it leads to. Raises OSError."""
+    """Remove a file, a folder with its contents, or a link itself. Raises OSError."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

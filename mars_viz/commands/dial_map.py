@@ -194,7 +194,7 @@ def _table(made: DialMap, gamma: int) -> Iterator[str]:
 
 
 def _difference(frame: Run, segment: Segment, reference: Segment) -> str:
-    """Return where the segment's text differs from the strictest, and the words from there."""
+    """Return the first position at which the segment's text differs from the strictest, and its words from there."""
     place = differs_at(segment, reference)
     cut = "" if segment.complete else " (cut short)"
     if place is None:

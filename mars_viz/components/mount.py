@@ -23,7 +23,7 @@ class Element:
     name: str
     """Name under which Streamlit registers it."""
     scripts: tuple[str, ...]
-    """JavaScript files, such as 'explorer/run', in the order in which they are joined; the last is the entry point."""
+    """JavaScript files, such as 'explorer/run', in loading order; the last is the entry point."""
     styles: tuple[str, ...] = ()
     """Style sheets, in order."""
     rules: str = ""

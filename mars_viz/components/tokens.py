@@ -35,7 +35,7 @@ class Ratios:
     nodes: list[float | None]
     """Per drafted token, at its judging row."""
     emission: float | None
-    """At the row where the walk stopped."""
+    """At the last row of the walk."""
 
 
 def ratios(round_: Round) -> Ratios:

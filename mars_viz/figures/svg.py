@@ -180,7 +180,7 @@ def token_bars(run: Run, *, width: int = 320, height: int = 44, most: int = 96) 
 
 
 def token_strip(run: Run, dial: float | None = None, gamma: int | None = None) -> str:
-    """Return the text at a setting, every token with its outcome, as a stand-alone SVG on white.
+    """Return the text at a setting, every token with its outcome, as a standalone SVG on white.
 
     None is the run's own dial value or block length. If the dial map does not contain the setting, the recorded blocks
     are judged at it, and the caption is marked block-local. Raises BadInput for a dial value out of range, and for a

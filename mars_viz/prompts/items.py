@@ -93,9 +93,9 @@ class PromptSet:
     scores: tuple[str, ...] = ()
     """Names of further scores of a harness task."""
     rest: tuple[PromptItem, ...] = field(default=(), compare=False)
-    """Prompts beyond the limit, in order; stored so that a sweep can be extended."""
+    """Prompts beyond the limit, to extend a sweep."""
     system: str = field(default="", compare=False)
-    """The system prompt set for all prompts; empty if each has its own or none."""
+    """System prompt set for all; empty if each has its own."""
 
     def __post_init__(self) -> None:
         """Raise BadInput if a later turn does not follow its predecessor."""
@@ -210,7 +210,7 @@ class Grader:
     usable: Callable[[str], bool]
     """Takes an expected answer; False if no text could ever be right."""
     scores: Callable[[str, str], Mapping[str, float]] | None = None
-    """Takes expected answer and text; returns all scores by name. None if there are no scores."""
+    """Returns all scores by name."""
 
 
 def exact_match(answer: str, text: str) -> bool:

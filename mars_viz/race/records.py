@@ -55,7 +55,7 @@ class Solo:
 class Race:
     """Three decodes of one prompt on one device.
 
-    The rounds' timings are those of the speculative lanes, measured while computing only what the rule needs.
+    The rounds' timings are those of the speculative lanes, measured with the minimal evidence.
     """
 
     title: str

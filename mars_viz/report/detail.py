@@ -30,7 +30,7 @@ class Detail:
 
     @property
     def words(self) -> str:
-        """A sentence on what is omitted; empty if nothing is."""
+        """A sentence on the omissions; empty if there are none."""
         kept = [f"the {whose} {count} best candidates" for count, whose in self._candidates if 0 < count < TOP]
         gone = [f"the {whose} candidates" for count, whose in self._candidates if not count]
         if not self.rules:

@@ -27,7 +27,7 @@ from mars_viz.run import Run
 from mars_viz.run_with_map import shown
 
 MOST_STEPS = 50
-"""Number of dial values to draw besides the segments, evenly subsampled."""
+"""Number of dial values to draw in addition to the segments, evenly subsampled."""
 CLOUD = 8
 """Number of marks from which a trace refers to rows of the payload."""
 

@@ -152,10 +152,10 @@ def _chat(run: Run, cautions: list[str]) -> bool:
 
 
 def _cautioned(run: Run, cautions: list[str]) -> None:
-    provenance = run.provenance
-    if provenance.device:
+    info = run.provenance
+    if info.device:
         cautions.append(
-            f"It was made on {provenance.device}{f' in {provenance.dtype}' if provenance.dtype else ''}. Another device may round "
+            f"It was made on {info.device}{f' in {info.dtype}' if info.dtype else ''}. Another device may round "
             "otherwise, and so write another token where two are nearly equal."
         )
     span = run.dial_map or run.controller_map

@@ -13,7 +13,7 @@ from mars_viz.runlist.facts import RunFacts
 from mars_viz.runlist.listed import ListedRun, RunOrigin
 
 CHAINS, TREES = "chains", "trees"
-"""Groups of draft shapes to search for, besides the names of trees."""
+"""Groups of draft shapes to search for, in addition to the names of trees."""
 
 
 class Order(Enum):

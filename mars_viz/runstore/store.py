@@ -358,7 +358,7 @@ def check_seen(title: str, seen: str | None) -> None:
 
 
 def redescribe(about: Path, changes: Mapping[str, object]) -> None:
-    """Change title or tags in a folder's JSON file atomically; empty tags are omitted. Raises OSError on disk errors."""
+    """Change title or tags in a folder's JSON file atomically, omitting empty tags. Raises OSError on disk errors."""
     fields = strict_json(to_read(about).read_bytes(), about.name) | changes
     if not fields.get("tags", True):
         del fields["tags"]

@@ -1,4 +1,4 @@
-"""Write a site to disk atomically, and check what it may replace."""
+"""Write a site to disk atomically, and check which folders it may replace."""
 
 from __future__ import annotations
 

@@ -27,9 +27,9 @@ class RoundIndex:
     rounds: Trace
     """Each round once; those of the recorded path first, in order."""
     limits: tuple[int, ...]
-    """Number of tokens that each round may add before the length limit; `ENDLESS` if there is none."""
+    """Tokens that each round may add before the length limit; `ENDLESS` if there is none."""
     stops: np.ndarray | None
-    """uint8 [P]; 1 for a node whose path completes a stop string; None if there are no stop strings."""
+    """uint8 [P]; 1 if the node's path completes a stop string; None without stop strings."""
     recorded: tuple[int, ...]
     """Round indices of the recorded path."""
     segments: tuple[Segment, ...]
@@ -39,7 +39,7 @@ class RoundIndex:
     lengths: np.ndarray
     """int32 [R]; number of nodes of each round."""
     over: Span | None = None
-    """Span of the controller's threshold that the segments cover, with the rule fixed; None for the rule's dial."""
+    """Span of the controller's threshold that the segments cover; None for the rule's dial."""
 
     @property
     def slots(self) -> int:
