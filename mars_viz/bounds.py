@@ -17,37 +17,25 @@ from mars_viz.errors import RunFileError
 VOCABULARY = 1 << 20
 """Upper limit of token ids; the largest vocabularies have about 260,000 entries, and one of translation models 900,000.
 """
-TOKENS = 10_000_000
-"""Tokens of a prompt or a text; the longest context that any model claims."""
-LONGEST_DRAFT = 64
-"""Largest γ."""
-LONGEST_PIECE = 4096
-"""Bytes of a vocabulary entry."""
-WIDEST = 256
-"""Listed candidates per position."""
-HUGE = 1e30
-"""Limit of logits, entropies and divergences; squares do not overflow a double, nor sums a float32."""
-SECONDS = 1e9
-"""Thirty years."""
-COUNT = 10**9
-"""Prompts, passes or measurements."""
-LONGEST_TEXT = 10_000
-"""Characters of a name, a title or a device."""
-MOST_NAMES = 200
-"""Names in a mapping, such as library versions."""
+TOKENS = 10_000_000  # tokens of a prompt or a text; the longest context that any model claims
+LONGEST_DRAFT = 64  # largest γ
+LONGEST_PIECE = 4096  # bytes of a vocabulary entry
+WIDEST = 256  # listed candidates per position
+HUGE = 1e30  # limit of logits, entropies and divergences; squares do not overflow a double, nor sums a float32
+SECONDS = 1e9  # thirty years
+COUNT = 10**9  # prompts, passes or measurements
+LONGEST_TEXT = 10_000  # characters of a name, a title or a device
+MOST_NAMES = 200  # names in a mapping, such as library versions
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """The range of a number."""
 
-    kind: type
-    """Integral or Real."""
+    kind: type  # Integral or Real
     low: float
-    high: float
-    """Largest value; NaN and infinity are always outside."""
-    words: str
-    """For messages."""
+    high: float  # largest value; NaN and infinity are always outside
+    words: str  # for messages
 
     def holds(self, value: object) -> bool:
         """True for a number of that kind within the bounds; booleans are rejected."""

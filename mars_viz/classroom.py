@@ -8,12 +8,9 @@ from dataclasses import dataclass
 from mars_viz.errors import SettingError
 from mars_viz.words import whole_in
 
-CLASSROOM = "MARS_VIZ_CLASSROOM"
-"""1 for a classroom server."""
-TOKENS = "MARS_VIZ_CLASS_TOKENS"
-"""Most new tokens per decode for browsers other than the teacher's."""
-QUEUE = "MARS_VIZ_CLASS_QUEUE"
-"""Most waiting or running jobs of such a browser, over all its tabs."""
+CLASSROOM = "MARS_VIZ_CLASSROOM"  # 1 for a classroom server
+TOKENS = "MARS_VIZ_CLASS_TOKENS"  # most new tokens per decode for browsers other than the teacher's
+QUEUE = "MARS_VIZ_CLASS_QUEUE"  # most waiting or running jobs of such a browser, over all its tabs
 _MOST_TOKENS = 100_000
 _MOST_JOBS = 100
 
@@ -22,10 +19,8 @@ _MOST_JOBS = 100
 class ClassLimits:
     """Limits for browsers other than the teacher's. Raises SettingError for invalid limits."""
 
-    tokens: int = 256
-    """New tokens per decode."""
-    jobs: int = 2
-    """Decodes, races, maps, walks and measurements, waiting or running."""
+    tokens: int = 256  # new tokens per decode
+    jobs: int = 2  # decodes, races, maps, walks and measurements, waiting or running
 
     def __post_init__(self) -> None:
         _check(self.tokens, _MOST_TOKENS, TOKENS, "mars-viz app --class-tokens")
@@ -33,10 +28,7 @@ class ClassLimits:
 
 
 def class_limits() -> ClassLimits | None:
-    """Return the limits from the environment; None if the server is not a classroom.
-
-    Raises SettingError for an invalid value.
-    """
+    """Return the environment's limits; None if the server is no classroom. Raises SettingError for invalid values."""
     value = os.environ.get(CLASSROOM, "")
     if value in ("", "0"):
         return None

@@ -27,10 +27,8 @@ from mars_viz.strict_formats import json_of
 from mars_viz.terminal import say, shown_streams
 from mars_viz.words import number
 
-DEBUG_VARIABLE = "MARS_VIZ_DEBUG"
-"""Set to anything to print tracebacks."""
-APP = Path(__file__).parents[1] / "app.py"
-"""The Streamlit app, next to the package in the repository."""
+DEBUG_VARIABLE = "MARS_VIZ_DEBUG"  # set to anything to print tracebacks
+APP = Path(__file__).parents[1] / "app.py"  # the Streamlit app, next to the package in the repository
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -29,14 +29,10 @@ from mars_viz.records import Speculation
 from mars_viz.rules import Dial
 from mars_viz.rules.base import just_above
 
-NONE = "none"
-"""Name for no controller: γ tokens are drafted in every round."""
-EXAMPLE = "confidence:0.4"
-"""A controller with a threshold."""
-SVIP_SLOPE = 0.15
-"""From √(.15 H) in SVIP's released code."""
-ADAEDL_SLOPE = 0.2
-"""γ_c, AdaEDL's own γ."""
+NONE = "none"  # name for no controller: γ tokens are drafted in every round
+EXAMPLE = "confidence:0.4"  # a controller with a threshold
+SVIP_SLOPE = 0.15  # from √(.15 H) in SVIP's released code
+ADAEDL_SLOPE = 0.2  # γ_c, AdaEDL's own γ
 
 Measure = Callable[[Speculation], np.ndarray]
 """Returns float64 [N]; the quantity of each token to compare with the threshold, from the draft up to it."""
@@ -109,8 +105,7 @@ class Control:
     """A controller at one threshold."""
 
     controller: Controller
-    threshold: float
-    """λ."""
+    threshold: float  # λ
 
     @property
     def name(self) -> str:

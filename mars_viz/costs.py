@@ -19,16 +19,11 @@ from mars_viz import bounds
 from mars_viz.errors import BadInput, RunFileError
 from mars_viz.shapes import CHAIN, draft_words, shape_named
 
-LEAST = 26
-"""Repeats from which each half bounds the lower quartile: the least of 13 is below it with 97.6 %."""
-FEWEST = 6
-"""Repeats whose range contains their median with 95 %; fewer are rejected."""
-WANTED = 0.05
-"""Half-width of each cost's interval, relative to the cost, at which measuring stops."""
-MOST = 0.10
-"""Relative half-width above which nothing is modelled."""
-BUSY = 0.25
-"""Cores used by other processes from which a warning is shown."""
+LEAST = 26  # repeats from which each half bounds the lower quartile: the least of 13 is below it with 97.6 %
+FEWEST = 6  # repeats whose range contains their median with 95 %; fewer are rejected
+WANTED = 0.05  # half-width of each cost's interval, relative to the cost, at which measuring stops
+MOST = 0.10  # relative half-width above which nothing is modelled
+BUSY = 0.25  # cores used by other processes from which a warning is shown
 SLACK = 1.25
 """Tolerated ratio of a shorter pass to a longer one, because kernels differ between row counts by some percent."""
 _QUARTILE, _TAIL = 0.25, 0.025
@@ -38,12 +33,9 @@ _QUARTILE, _TAIL = 0.25, 0.025
 class Cost:
     """A duration with its 95 % interval, in seconds."""
 
-    seconds: float
-    """The lower quartile of the repeats, since disturbances only add time; the median in older files."""
-    low: float
-    """Lower end of the interval; the minimum if repeats are too few, as in older files."""
-    high: float
-    """Upper end of the interval, or the maximum."""
+    seconds: float  # the lower quartile of the repeats, since disturbances only add time; the median in older files
+    low: float  # lower end of the interval; the minimum if repeats are too few, as in older files
+    high: float  # upper end of the interval, or the maximum
 
     @classmethod
     def of(cls, times: Sequence[float]) -> Cost:
@@ -244,9 +236,7 @@ def length_costs(costs: Costs, steps: Sequence[int]) -> np.ndarray:
 
 
 def at_ends(costs: Costs) -> Iterator[tuple[Costs, Costs]]:
-    """Yield the costs with one of them at the low and at the high end of its interval, each in turn; `rest` counts as
-    one.
-    """
+    """Yield the costs with each in turn at the low and at the high end of its interval; `rest` counts as one."""
     kinds: list[tuple[str, slice]] = [("target_pass", slice(i, i + 1)) for i in range(len(costs.target_pass))]
     kinds += [("rest", slice(None)), ("drafting", slice(None))]
     for end_of, part in kinds:
@@ -274,10 +264,7 @@ def ratio(one: Cost, other: Cost) -> Factor:
 
 
 def per_token(costs: Costs, gamma: int) -> Factor:
-    """Return the target's single-position pass over a round, at most 1; τ times this is the speed-up.
-
-    Raises BadInput as `round_cost`.
-    """
+    """Return the target's single-token pass over a round (speed-up = τ times this). Raises BadInput as `round_cost`."""
     factor = ratio(costs.passes[0], round_cost(costs, gamma))
     return Factor(factor.estimate, factor.low, min(factor.high, 1.0))
 

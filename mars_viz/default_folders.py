@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-RUNS = "MARS_VIZ_RUNS"
-"""Environment variable with the folder of saved runs."""
-SWEEPS = "MARS_VIZ_SWEEPS"
-"""Environment variable with the folder of sweeps."""
+RUNS = "MARS_VIZ_RUNS"  # environment variable with the folder of saved runs
+SWEEPS = "MARS_VIZ_SWEEPS"  # environment variable with the folder of sweeps
 
 
 def runs() -> Path:

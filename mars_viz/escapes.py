@@ -10,8 +10,7 @@ import unicodedata
 from collections.abc import Iterable
 from html import escape
 
-JOINERS = "\u200c\u200d"
-"""Format characters used in words and emoji."""
+JOINERS = "\u200c\u200d"  # format characters used in words and emoji
 _ISOLATED = re.compile("(\u2068)([^\u2066-\u2069]*)(\u2069)")
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _WORD_JOINER = "\u2060"  # zero width, prevents line breaks

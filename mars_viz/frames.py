@@ -106,7 +106,6 @@ def _joined(name: str, drafted: Table, emitted: Table) -> np.ndarray:
 
 
 def _drafted(trace: Trace) -> Table:
-    """Return the columns of drafted positions, by round and depth."""
     drafts, text = trace.speculations.whole, trace.recorded_text
     reached, starts = trace.in_text(text), np.repeat(trace.speculations.starts, trace.lengths)
     nodes = np.lexsort((drafts.depths, trace.round_index))
@@ -133,7 +132,6 @@ def _drafted(trace: Trace) -> Table:
 
 
 def _emitted(trace: Trace) -> Table:
-    """Return the columns of corrections and bonuses."""
     speculations, text = trace.speculations.whole, trace.recorded_text
     rounds = np.flatnonzero(trace.emits(text))
     local, tokens = text.settled.rows[rounds], text.settled.emitted[rounds]
@@ -158,7 +156,6 @@ def _emitted(trace: Trace) -> Table:
 
 
 def _laws(trace: Trace, rows: np.ndarray) -> Table:
-    """Return the columns of the target at these rows."""
     speculations = trace.speculations.whole
     columns = {
         "z1": speculations.z1,

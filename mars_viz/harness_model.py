@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
 
 _HONOURED = ("until", "max_gen_toks", "do_sample", "temperature", "top_p", "top_k")
-UNSAID_DEVICE = "cuda:0"
-"""The default of the harness's --device, also on machines without a GPU."""
+UNSAID_DEVICE = "cuda:0"  # the default of the harness's --device, also on machines without a GPU
 _log = logging.getLogger("lm_eval.mars_viz")  # the harness sets its level
 
 
@@ -44,14 +43,10 @@ _log = logging.getLogger("lm_eval.mars_viz")  # the harness sets its level
 class DecodedTotals:
     """Totals of decoding so far."""
 
-    prompts: int = 0
-    """Number of prompts."""
-    tokens: int = 0
-    """Emitted tokens."""
-    rounds: int = 0
-    """Draft-verify cycles, without prefill."""
-    seconds: float = 0.0
-    """Wall-clock time of decoding, without prefill."""
+    prompts: int = 0  # number of prompts
+    tokens: int = 0  # emitted tokens
+    rounds: int = 0  # draft-verify cycles, without prefill
+    seconds: float = 0.0  # wall-clock time of decoding, without prefill
 
     def with_run(self, run: Run) -> DecodedTotals:
         """Return the totals including this run."""
@@ -129,7 +124,6 @@ class MarsVizLM(LM):  # type: ignore[misc]
         return cls.create_from_arg_obj(simple_parse_args_string(arg_string), additional_config)
 
     def _loaded(self, target: str | None, drafter: str | None, device: str, dtype: str) -> Backend:
-        """Load the models after checking all options."""
         check_trees(self._settings, target, drafter)
         check_controller(self._settings, target, drafter)
         check_names(target, drafter, device=device, dtype=dtype)
@@ -160,7 +154,6 @@ class MarsVizLM(LM):  # type: ignore[misc]
             yield from record_all(self._backend, prompts, settings, chat=self._chat, batch=self._batch)
 
     def _asked(self, about: Mapping[str, Any]) -> Settings:
-        """Return the settings of a request."""
         options = dict(normalize_gen_kwargs(dict(about), default_max_gen_toks=self._settings.max_new_tokens))
         if foreign := sorted(options.keys() - set(_HONOURED)):
             raise SettingError(

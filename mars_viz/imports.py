@@ -20,8 +20,7 @@ from mars_viz.walk import Ending, walk
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
 
-TOLERANCE = 1e-3
-"""Logits; between tokens this close, the engine's choice is followed."""
+TOLERANCE = 1e-3  # logits; between tokens this close, the engine's choice is followed
 
 
 _OF_THE_DRAFTER = frozenset(
@@ -37,10 +36,8 @@ _OF_THE_DRAFTER = frozenset(
 class ImportedRun:
     """A run of an engine."""
 
-    run: Run
-    """With the rule at its strict end, and without timings."""
-    ties: int
-    """Number of near ties at which the engine's choice was followed."""
+    run: Run  # with the rule at its strict end, and without timings
+    ties: int  # number of near ties at which the engine's choice was followed
 
 
 def import_run(
@@ -110,12 +107,10 @@ def _framed(text: LoggedText, settings: Settings, rounds: list[Round], backend: 
 
 
 def _pieces(text: LoggedText, ids: set[int]) -> dict[int, Piece]:
-    """Return the tokens' texts, or their ids if unknown."""
     return {token: Piece(text.texts.get(token, f"[{token}]").encode()) for token in sorted(ids)}
 
 
 def _provenance(text: LoggedText, backend: Backend | None, above: int) -> Provenance:
-    """Return the run's provenance; unknown fields are empty."""
     engine, drafter = text.engine or "an engine", text.drafter or "told by the engine"
     if backend is None:
         created = datetime.now(UTC).isoformat(timespec="seconds")

@@ -20,10 +20,8 @@ from typing import IO
 from mars_viz.errors import StorageError, disk_refusals
 from mars_viz.writer import open_lock
 
-PATIENCE = 10.0
-"""Seconds to wait for another process; its steps take milliseconds."""
-_LOOK = 0.3
-"""Seconds to retry, because checking whether a folder is locked locks it briefly."""
+PATIENCE = 10.0  # seconds to wait for another process; its steps take milliseconds
+_LOOK = 0.3  # seconds to retry, because checking whether a folder is locked locks it briefly
 _PAUSE = 0.01
 _NAME = ".lock"
 
@@ -87,11 +85,9 @@ def _waited_for(descriptor: int) -> bool:
 class LockHolder:
     """The process that holds a folder."""
 
-    process: int = 0
-    """Process id on its machine; 0 if unknown."""
+    process: int = 0  # process id on its machine; 0 if unknown
     machine: str = ""
-    since: str = ""
-    """Start time, ISO 8601 in UTC."""
+    since: str = ""  # start time, ISO 8601 in UTC
 
     @property
     def words(self) -> str:

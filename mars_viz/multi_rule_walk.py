@@ -23,8 +23,7 @@ class Stand:
     """A rule at one dial value."""
 
     rule: Rule
-    dial: float | None
-    """None for a rule without a dial."""
+    dial: float | None  # None for a rule without a dial
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,13 +31,10 @@ class RuleWalk:
     """The walk of a rule so far."""
 
     stand: Stand
-    prefix: Prefix
-    """Prompt and text so far."""
+    prefix: Prefix  # prompt and text so far
     rounds: tuple[Round, ...] = ()
-    finished: bool = False
-    """True if the text is complete."""
-    lacks: str = ""
-    """Why the walk cannot continue; empty if it can."""
+    finished: bool = False  # True if the text is complete
+    lacks: str = ""  # why the walk cannot continue; empty if it can
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -55,10 +51,8 @@ class RuleWalk:
 class Together:
     """The state of all walks."""
 
-    walks: tuple[RuleWalk, ...]
-    """One per requested rule and dial value, in order."""
-    passes: int
-    """Batched target passes so far."""
+    walks: tuple[RuleWalk, ...]  # one per requested rule and dial value, in order
+    passes: int  # batched target passes so far
 
     @property
     def finished(self) -> int:

@@ -9,8 +9,7 @@ from typing import TypeVar
 
 from mars_viz.errors import SettingError
 
-DELETE = "MARS_VIZ_DELETE"
-"""Environment variable for `MayDelete`."""
+DELETE = "MARS_VIZ_DELETE"  # environment variable for `MayDelete`
 PATHS = "MARS_VIZ_PATHS"
 """Environment variable for `MayNamePaths`; visitors with the permission also see paths of results and models."""
 
@@ -18,8 +17,7 @@ PATHS = "MARS_VIZ_PATHS"
 class MayDelete(Enum):
     """Visitors who may rename and delete saved items."""
 
-    MAKER = "maker"
-    """The browser that made the item."""
+    MAKER = "maker"  # the browser that made the item
     EVERYBODY = "everybody"
     NOBODY = "nobody"
 
@@ -27,8 +25,7 @@ class MayDelete(Enum):
 class MayNamePaths(Enum):
     """Visitors who may enter folders of the server's machine."""
 
-    LOCAL = "local"
-    """Browsers on this machine that connect directly, if the server listens on this machine only."""
+    LOCAL = "local"  # browsers on this machine that connect directly, if the server listens on this machine only
     EVERYBODY = "everybody"
     NOBODY = "nobody"
 

@@ -18,14 +18,10 @@ from mars_viz.trees import depths_of, path_keys, siblings_of
 class Purpose(IntEnum):
     """The use of a uniform; part of its key."""
 
-    DRAFT = 0
-    """Draws the drafter's token."""
-    COIN = 1
-    """Accepts or rejects in rejection sampling."""
-    RESIDUAL = 2
-    """Draws from the residual distribution after a rejection."""
-    SAMPLE = 3
-    """Draws from the target's own distribution at a position."""
+    DRAFT = 0  # draws the drafter's token
+    COIN = 1  # accepts or rejects in rejection sampling
+    RESIDUAL = 2  # draws from the residual distribution after a rejection
+    SAMPLE = 3  # draws from the target's own distribution at a position
 
 
 def round_uniforms(seed: int, start: int, purpose: Purpose, count: int, sibling: int = 0) -> np.ndarray:

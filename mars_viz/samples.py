@@ -16,16 +16,11 @@ from mars_viz.errors import BadInput, RunFileError
 from mars_viz.runfiles.manifest import strict_json
 
 _ROOT = Path(__file__).parents[1]
-RUNS = _ROOT / "sample_runs"
-"""A folder per run."""
-MEASURED = _ROOT / "sample_measurements"
-"""Recorded measurements of the lessons."""
-RACES = _ROOT / "sample_races"
-"""A folder per race."""
-SWEEPS = _ROOT / "sample_sweeps"
-"""A folder per sweep."""
-VARIABLE = "MARS_VIZ_SAMPLES"
-"""Environment variable: "off" disables the samples, a folder replaces the sample runs."""
+RUNS = _ROOT / "sample_runs"  # a folder per run
+MEASURED = _ROOT / "sample_measurements"  # recorded measurements of the lessons
+RACES = _ROOT / "sample_races"  # a folder per race
+SWEEPS = _ROOT / "sample_sweeps"  # a folder per sweep
+VARIABLE = "MARS_VIZ_SAMPLES"  # environment variable: "off" disables the samples, a folder replaces the sample runs
 _OURS = ("", "on")
 
 
@@ -50,10 +45,8 @@ def is_sample_sweep(folder: Path) -> bool:
     return folder.parent == SWEEPS
 
 
-COSTS = "costs.json"
-"""Costs of the built-in pair's passes."""
-GRADED = "graded.json"
-"""Correct exercises of the built-in pair by θ."""
+COSTS = "costs.json"  # costs of the built-in pair's passes
+GRADED = "graded.json"  # correct exercises of the built-in pair by θ
 _AGAIN = "Grade them again: python benchmarks/lessons.py."
 
 
@@ -61,10 +54,8 @@ _AGAIN = "Grade them again: python benchmarks/lessons.py."
 class GradedExercises:
     """Exercises graded at every θ."""
 
-    exercises: int
-    """Number of exercises."""
-    right: Steps
-    """Number of correct ones by θ; integers [S]."""
+    exercises: int  # number of exercises
+    right: Steps  # number of correct ones by θ; integers [S]
 
 
 def recorded_costs() -> Costs | None:

@@ -12,21 +12,14 @@ from mars_viz.bounds import LONGEST_DRAFT, shortened
 from mars_viz.errors import SettingError
 from mars_viz.rules.fixed import Fixed, values_in
 
-CHAIN = "chain"
-"""Name of the shape with one path."""
-DYNAMIC = "dynamic"
-"""Name of EAGLE-2's tree: the likeliest paths, found while drafting."""
-STATIC = "static"
-"""Name of Sequoia's tree: the best tree for given acceptance chances of first, second, … children."""
-IID = "iid"
-"""Name of a tree of paths drawn independently from the drafter's distribution."""
-DELAYED = "delayed"
-"""Name of a tree with one drawn path as trunk and several drawn paths after it."""
-MOST_CHILDREN = 16
-"""Per node."""
+CHAIN = "chain"  # name of the shape with one path
+DYNAMIC = "dynamic"  # name of EAGLE-2's tree: the likeliest paths, found while drafting
+STATIC = "static"  # name of Sequoia's tree: the best tree for given acceptance chances of first, second, … children
+IID = "iid"  # name of a tree of paths drawn independently from the drafter's distribution
+DELAYED = "delayed"  # name of a tree with one drawn path as trunk and several drawn paths after it
+MOST_CHILDREN = 16  # per node
 DEPTH = Fixed("depth", "depth", "depth", 1, 32, 6, "tokens of the longest path")
-LONGEST_PATH = int(DEPTH.high)
-"""Longest possible accepted path."""
+LONGEST_PATH = int(DEPTH.high)  # longest possible accepted path
 TOP_K = Fixed(
     "topk", "k", "branching", 1, MOST_CHILDREN, 4, "children of a node, and nodes of a level that are gone on with"
 )
@@ -34,12 +27,9 @@ NODES = Fixed("nodes", "nodes", "nodes", 1, LONGEST_DRAFT, 16, "drafted tokens o
 PATHS = Fixed("paths", "K", "paths", 1, MOST_CHILDREN, 3, "paths that are drawn, each by itself")
 DRAWN_DEPTH = Fixed("depth", "depth", "depth", 1, LONGEST_PATH, 4, "tokens of each path, after the trunk if it has one")
 TRUNK = Fixed("trunk", "trunk", "trunk", 1, LONGEST_PATH - 1, 2, "tokens of the one path that the others begin with")
-_GAMMA = 6
-"""Default γ of a chain."""
-EXAMPLE = "dynamic:depth=6,topk=4,nodes=16"
-"""A tree."""
-DRAWN_EXAMPLE = "iid:paths=3,depth=4"
-"""A tree of drawn paths."""
+_GAMMA = 6  # default γ of a chain
+EXAMPLE = "dynamic:depth=6,topk=4,nodes=16"  # a tree
+DRAWN_EXAMPLE = "iid:paths=3,depth=4"  # a tree of drawn paths
 BUILT_IN_CHANCES = (0.8, 0.12, 0.02)
 """Approximate chances that the built-in drafter's first, second and third choices match the target in greedy stories.
 """
@@ -55,16 +45,11 @@ class Shape:
     trunk (arXiv 2602.16994).
     """
 
-    depth: int = 0
-    """Tokens of the longest path; 0 for a chain of any length."""
-    children: int = 1
-    """Most children per node; in dynamic trees also the expanded nodes per level."""
-    accept: tuple[float, ...] = ()
-    """Of static trees, nonincreasing acceptance chances of first, second, … children."""
-    trunk: int = 0
-    """For drawn trees, length of the path shared by all paths."""
-    drawn: bool = False
-    """True if tokens are drawn from the drafter's distribution, in `children` paths."""
+    depth: int = 0  # tokens of the longest path; 0 for a chain of any length
+    children: int = 1  # most children per node; in dynamic trees also the expanded nodes per level
+    accept: tuple[float, ...] = ()  # of static trees, nonincreasing acceptance chances of first, second, … children
+    trunk: int = 0  # for drawn trees, length of the path shared by all paths
+    drawn: bool = False  # True if tokens are drawn from the drafter's distribution, in `children` paths
 
     @property
     def is_chain(self) -> bool:

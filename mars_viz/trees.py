@@ -11,8 +11,7 @@ from functools import lru_cache, wraps
 
 import numpy as np
 
-KEPT = 256
-"""Cached trees per function."""
+KEPT = 256  # cached trees per function
 
 
 def _kept(made: Callable[[tuple[int, ...]], np.ndarray]) -> Callable[[Sequence[int]], np.ndarray]:

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 
 from mars_viz.escapes import codepoint, figure, undrawn
 
-THIN_SPACE = "\u202f"
-"""Narrow no-break space, between thousands and before units."""
+THIN_SPACE = "\u202f"  # narrow no-break space, between thousands and before units
 
 
 def number(value: float, decimals: int = 3) -> str:
@@ -93,8 +92,7 @@ def setting(symbol: str, value: float) -> str:
 
 
 _VISIBLE = {" ": "·", "\n": "⏎", "\t": "⇥"}
-LONGEST = 14
-"""Characters of a label."""
+LONGEST = 14  # characters of a label
 
 
 def token_label(text: str, longest: int = LONGEST) -> str:

@@ -22,10 +22,8 @@ from pathlib import Path
 from typing import BinaryIO, cast
 from uuid import uuid4
 
-STALE = 3600.0
-"""Seconds after which a file with a random name is abandoned."""
-_LONGEST = 180
-"""Bytes of a name that its random name repeats; the total stays below the 255 of file systems."""
+STALE = 3600.0  # seconds after which a file with a random name is abandoned
+_LONGEST = 180  # bytes of a name that its random name repeats; the total stays below the 255 of file systems
 _RANDOM = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{32}", re.DOTALL)
 _ALWAYS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _ALWAYS
@@ -169,10 +167,7 @@ def _clipped(name: str) -> str:
 
 
 def remove_leftovers(folder: Path, name: str = "", age: float = STALE) -> None:
-    """Remove unfinished files at least `age` seconds old: those of `name`, or all.
-
-    Files that cannot be removed stay.
-    """
+    """Remove unfinished files at least `age` seconds old, of `name` or all, ignoring errors."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             match = _RANDOM.fullmatch(entry.name)

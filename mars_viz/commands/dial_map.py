@@ -24,8 +24,7 @@ from mars_viz.strict_formats import json_of
 from mars_viz.terminal import printable, say
 from mars_viz.words import counted, number, setting
 
-WIDTH = 48
-"""Characters of text per table row."""
+WIDTH = 48  # characters of text per table row
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,10 +11,8 @@ from mars_viz.errors import MarsVizError, ModelError, PromptError, SettingError
 from mars_viz.prompts import harness
 from mars_viz.terminal import Shown, raw
 
-MODEL = "mars-viz"
-"""The harness's name for this package's decoding."""
-NO_PREFIX = "\0"
-"""An option prefix that no argument starts with, so that all are passed on, --help too."""
+MODEL = "mars-viz"  # the harness's name for this package's decoding
+NO_PREFIX = "\0"  # an option prefix that no argument starts with, so that all are passed on, --help too
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -27,10 +27,8 @@ from mars_viz.words import counted, number
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
 
-BUILTIN = "built-in"
-"""The value of --target for the built-in target; without the option, no target is used."""
-_LARGEST = 200 << 20
-"""Largest file in bytes."""
+BUILTIN = "built-in"  # the value of --target for the built-in target; without the option, no target is used
+_LARGEST = 200 << 20  # largest file in bytes
 _DIALS = {True: (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98), False: (0.25, 0.5, 1.0, 2.0, 4.0)}
 
 
@@ -120,7 +118,6 @@ def _words(options: argparse.Namespace) -> Callable[[int], str] | None:
 
 
 def _runs(found: EngineFile, options: argparse.Namespace) -> list[ImportedRun]:
-    """Build the runs of the file's texts."""
     if not found.texts:
         if options.out is not None:
             raise RunFileError(
@@ -174,7 +171,6 @@ def _within(interval: Any) -> str:
 
 
 def _bound_lines(bound: RejectionBound, served: Sequence[ServedRounds]) -> list[str]:
-    """Return the bound on avoidable rejections, line by line."""
     tokens, rounds = sum(len(each.texts) for each in served), sum(each.counts.steps for each in served)
     symbol, above = ("θ", "z2/z1 is above") if bound.by_ratio else ("m", "z1 - z2 is below")
     lines = [
@@ -231,7 +227,6 @@ def _counts_of(request: EngineRequest) -> dict[str, Any]:
 
 
 def _rounds_of(served: ServedRounds) -> dict[str, Any]:
-    """Return per token its round, and margin and ratio of the target's two best logits."""
     return {
         "name": served.name,
         "model": served.model,

@@ -12,10 +12,8 @@ from mars_viz.errors import SettingError
 from mars_viz.prompts import Turns, builtin_prompts, kinds_named, load_prompts
 from mars_viz.sweep.plan import set_notes
 
-BUILTIN = "builtin"
-"""The value of --set for the built-in tasks."""
-OF_EACH_TASK = 5
-"""Default number of built-in prompts per task for a check."""
+BUILTIN = "builtin"  # the value of --set for the built-in tasks
+OF_EACH_TASK = 5  # default number of built-in prompts per task for a check
 
 
 def arguments(parser: argparse.ArgumentParser, default: str, limit: str) -> None:
@@ -45,10 +43,7 @@ def builtin_kinds(named: str | None) -> tuple[Task, ...] | None:
 
 
 def first_turns(options: argparse.Namespace) -> list[EncodedPrompt]:
-    """Return the first turns of the set's prompts, or stories without a set. Raises BadInput.
-
-    Notes about skipped prompts go to standard error.
-    """
+    """Return the first turns of the set, by default of the stories, and print notes. Raises BadInput."""
     if options.limit is not None and options.limit < 1:
         raise SettingError(f"A limit of {options.limit} leaves no prompt; give at least 1.")
     if options.set is None:

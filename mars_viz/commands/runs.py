@@ -126,7 +126,6 @@ def _deleted(options: argparse.Namespace) -> list[ListedRun]:
 
 
 def _found(options: argparse.Namespace, name: str) -> ListedRun:
-    """Return the run with that id. Raises BadInput if there is none."""
     one = next((each for each in _listed(options) if each.name == name), None)
     if one is None:
         raise RunFileError(f"There is no run {name} here. `mars-viz runs` lists their ids.")

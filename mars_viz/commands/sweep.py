@@ -155,7 +155,6 @@ def _reported_value(options: argparse.Namespace, asked: Settings) -> float | Non
 
 
 def _check(options: argparse.Namespace, span: Span) -> None:
-    """Raise BadInput for options that are known to fail."""
     harness_task.check(options)
     terms_of(options)
     if span.controller is not None and options.grid is not None:

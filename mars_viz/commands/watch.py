@@ -45,9 +45,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Send the prompts one by one and print each result, then the summary. Raises BadInput, after printing the results
-    so far.
-    """
+    """Send the prompts, printing each result and then the summary. Raises BadInput, after printing results so far."""
     address, prompts = server_named(options.server), prompt_sets.first_turns(options)
     if not address:
         raise ModelError(f"{options.server} is no server's address; give one as http://HOST:PORT.")
@@ -109,7 +107,6 @@ def _rounds(accepted: Sequence[int] | None, gamma: int, marked: int | None) -> s
 
 
 def _with_bar(watching: WatchingServer, shown: bool) -> Iterator[WatchedPrompt]:
-    """Iterate with a progress bar on standard error if `shown`."""
     if not shown:
         yield from watching
         return

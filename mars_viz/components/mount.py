@@ -12,22 +12,17 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-Heard = Callable[[], None]
-"""Callback that runs when the browser answers, before the rerun."""
+Heard = Callable[[], None]  # callback that runs when the browser answers, before the rerun
 
 
 @dataclass(frozen=True, slots=True)
 class Element:
     """The files of a browser element."""
 
-    name: str
-    """Name under which Streamlit registers it."""
-    scripts: tuple[str, ...]
-    """JavaScript files, such as 'explorer/run', in loading order; the last is the entry point."""
-    styles: tuple[str, ...] = ()
-    """Style sheets, in order."""
-    rules: str = ""
-    """CSS rules to insert before the style sheets."""
+    name: str  # name under which Streamlit registers it
+    scripts: tuple[str, ...]  # JavaScript files, such as 'explorer/run', in loading order; the last is the entry point
+    styles: tuple[str, ...] = ()  # style sheets, in order
+    rules: str = ""  # CSS rules to insert before the style sheets
 
     @property
     def script(self) -> str:
@@ -68,8 +63,7 @@ def _nothing() -> None:
     """No-op callback, so that an answer has a value before the first one."""
 
 
-PATIENCE = 4.0
-"""Seconds after which the browser reports the element as painted even if it is not."""
+PATIENCE = 4.0  # seconds after which the browser reports the element as painted even if it is not
 FIRST_PAINT = Element("mars_viz_first_paint", ("first_paint",))
 
 

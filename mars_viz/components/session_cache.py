@@ -19,14 +19,10 @@ P = TypeVar("P")
 class PositionSync(Generic[P]):
     """The positions of one element."""
 
-    asked: P
-    """The page's last request."""
-    sent: P
-    """The position last sent to the browser."""
-    stands: P
-    """The browser's current position, as last reported."""
-    turn: int = 0
-    """Number of positions sent; a report from an earlier turn is out of date."""
+    asked: P  # the page's last request
+    sent: P  # the position last sent to the browser
+    stands: P  # the browser's current position, as last reported
+    turn: int = 0  # number of positions sent; a report from an earlier turn is out of date
 
     @classmethod
     def begin(cls, position: P) -> PositionSync[P]:
@@ -74,21 +70,17 @@ def _parts(position: object) -> list[tuple[str, object]]:
 
 
 C = TypeVar("C")
-MOST = 2
-"""Memories per kind that hold runs; switching between two runs sends nothing again."""
+MOST = 2  # memories per kind that hold runs; switching between two runs sends nothing again
 
 
 @dataclass(slots=True)
 class Memory(Generic[C, P]):
     """The data that one element was last sent."""
 
-    id: str
-    """Id of its contents."""
-    contents: C
-    """The contents needed again later."""
+    id: str  # id of its contents
+    contents: C  # the contents needed again later
     where: PositionSync[P]
-    number: int
-    """Counts the memories of a tab, so that revisions are unique even if the browser remembers the first."""
+    number: int  # counts the memories of a tab, so that revisions are unique even if the browser remembers the first
 
     @property
     def revision(self) -> str:

@@ -8,8 +8,7 @@ import numpy as np
 
 from mars_viz.records import Round
 
-DIGITS = 6
-"""Significant digits of a ratio in a payload; three are displayed."""
+DIGITS = 6  # significant digits of a ratio in a payload; three are displayed
 
 
 class Pieces:
@@ -32,10 +31,8 @@ class Pieces:
 class Ratios:
     """z2 / z1 at the rows of a round's tokens; None if z1 is 0."""
 
-    nodes: list[float | None]
-    """Per drafted token, at its judging row."""
-    emission: float | None
-    """At the last row of the walk."""
+    nodes: list[float | None]  # per drafted token, at its judging row
+    emission: float | None  # at the last row of the walk
 
 
 def ratios(round_: Round) -> Ratios:

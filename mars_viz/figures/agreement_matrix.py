@@ -16,12 +16,9 @@ from mars_viz.figures.style import Entry, Theme, made, plain_layout, say_empty
 from mars_viz.run import Piece
 from mars_viz.words import counted, number, setting, token_label
 
-ROW = 19
-"""Height of a rule's row in pixels."""
-NAMED = 90
-"""Most positions for which each tick shows a token; with more, ticks show round numbers."""
-TICKS = 30
-"""Most round numbers on the axis."""
+ROW = 19  # height of a rule's row in pixels
+NAMED = 90  # most positions for which each tick shows a token; with more, ticks show round numbers
+TICKS = 30  # most round numbers on the axis
 OPACITIES = {Say.KEEPS: (0.6, 0.2), Say.RELAXES: (1.0, 0.3), Say.REJECTS: (0.5, 0.14)}
 """Opacity of a verdict that the rule's own walk reaches, and of one that it does not reach."""
 
@@ -89,7 +86,6 @@ def agreement_matrix(
 
 
 def _flips(disputed: np.ndarray, theme: Theme) -> dict[str, Any]:
-    """Return a mark above each position on which rules disagree."""
     return {
         "type": "scatter",
         "x": [f"{index}" for index in np.flatnonzero(disputed)],

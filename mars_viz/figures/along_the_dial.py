@@ -88,8 +88,7 @@ def _title(positions: Positions, rejected: np.ndarray) -> str:
     return f"{number(among)} of {counted(count, 'rejection')} {where} where z2/z1 is above 0.90"
 
 
-MOST_BARS = 120
-"""Rounds beyond which a bar is the mean of several."""
+MOST_BARS = 120  # rounds beyond which a bar is the mean of several
 
 
 def round_bars(positions: Positions, theme: Theme) -> go.Figure:
@@ -140,23 +139,18 @@ def _rounds_title(positions: Positions, drafted: np.ndarray, kept: np.ndarray) -
     return f"{ours}; {number(full)} of {counted(positions.rounds, 'round')} kept all"
 
 
-MOST_POINTS = 2_000
-"""Rounds beyond which a line is subsampled; the last point is always drawn."""
+MOST_POINTS = 2_000  # rounds beyond which a line is subsampled; the last point is always drawn
 
-ROOM = 0.12
-"""Margin above the highest and below the lowest negative point, as a share of the axis."""
+ROOM = 0.12  # margin above the highest and below the lowest negative point, as a share of the axis
 
 
 @dataclass(frozen=True, slots=True)
 class _StepLine:
     """A step function that starts at (0, 0)."""
 
-    x: np.ndarray
-    """int64 [N]; ascending."""
-    total: np.ndarray
-    """int64 [N]; tokens spared so far."""
-    shape: str
-    """Plotly's line shape: position of the step between two points."""
+    x: np.ndarray  # int64 [N]; ascending
+    total: np.ndarray  # int64 [N]; tokens spared so far
+    shape: str  # Plotly's line shape: position of the step between two points
     across: str
     up: str
 

@@ -11,20 +11,16 @@ from mars_viz.analysis.branching import Branching
 from mars_viz.figures.style import HEIGHT, Entry, Theme, add_note, blank, key_words, set_wide_title
 from mars_viz.words import number
 
-NAMED = "recursive, distinct"
-"""The rule in the title; used for the default trees."""
-LINE = 17
-"""Height of a line of the key in pixels."""
-TITLE_WIDTH = 56
-"""Characters per title line that fit on a phone."""
+NAMED = "recursive, distinct"  # the rule in the title; used for the default trees
+LINE = 17  # height of a line of the key in pixels
+TITLE_WIDTH = 56  # characters per title line that fit on a phone
 COUNTS = {2: "Two", 3: "Three", 4: "Four"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
     mark: str
-    symbol: str
-    """Plotly's name."""
+    symbol: str  # Plotly's name
     dash: str
     colour: str
 

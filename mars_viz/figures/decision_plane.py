@@ -19,23 +19,18 @@ from mars_viz.figures.style import HEIGHT, UNBROKEN, Entry, Theme, made, plain_l
 from mars_viz.figures.two_logits import CELLS, MANY, TOO_MANY
 from mars_viz.words import counted, number, setting
 
-SMALLEST = 1e-5
-"""Smaller shares are hidden, and counted in the axis title."""
+SMALLEST = 1e-5  # smaller shares are hidden, and counted in the axis title
 DASHES = ("dash", "dot", "dashdot", "longdash", "longdashdot")
 """Line styles of the rules to compare with the chosen one."""
-FLAG = 17
-"""Height of a line of labels above the plot in pixels."""
-CLOSE = 0.08
-"""Share of the plot's height within which labels of horizontal lines alternate."""
-TITLE_WIDTH = 56
-"""Characters per title line that fit on a phone."""
+FLAG = 17  # height of a line of labels above the plot in pixels
+CLOSE = 0.08  # share of the plot's height within which labels of horizontal lines alternate
+TITLE_WIDTH = 56  # characters per title line that fit on a phone
 
 
 class Upward(Enum):
     """The quantity on the vertical axis."""
 
-    SHARE = "p(x)/p1"
-    """The drafted token's probability over the best token's."""
+    SHARE = "p(x)/p1"  # the drafted token's probability over the best token's
     RATIO = "z2/z1"
 
     def of(self, drafted: FlatPositions) -> np.ndarray:
@@ -62,25 +57,17 @@ class _PlaneLine:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """Ranges of the axes."""
-
-    right: float
-    """Largest margin."""
-    low: float
-    """Bottom; the exponent on a logarithmic axis."""
-    high: float
-    """Top, in the same unit."""
+    right: float  # largest margin
+    low: float  # bottom; the exponent on a logarithmic axis
+    high: float  # top, in the same unit
     log: bool
-    beyond: int
-    """Number of drafts to the right of the plot."""
+    beyond: int  # number of drafts to the right of the plot
 
 
 @dataclass(frozen=True, slots=True)
 class _Drawing:
-    notes: list[dict[str, Any]]
-    """Plotly annotations."""
-    shapes: list[dict[str, Any]]
-    """Plotly lines."""
+    notes: list[dict[str, Any]]  # Plotly annotations
+    shapes: list[dict[str, Any]]  # Plotly lines
 
 
 def decision_plane(

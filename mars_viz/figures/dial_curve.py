@@ -14,32 +14,22 @@ from mars_viz.escapes import figure as escaped
 from mars_viz.figures.style import Entry, Theme, add_dial_line, blank, say_empty
 from mars_viz.words import counted, decimals_within, exact_setting, number, ranged
 
-MOST = 2_000
-"""Steps to draw; more are subsampled evenly."""
+MOST = 2_000  # steps to draw; more are subsampled evenly
 
 
 @dataclass(frozen=True, slots=True)
 class DialCurve:
     """A curve over all settings."""
 
-    title: str
-    """The quantity, with its unit."""
-    symbol: str
-    """The dial's symbol."""
-    steps: Steps
-    """One row; exact."""
-    dials: np.ndarray
-    """float64 [D]; dial values of the interval."""
-    band: Band
-    """Shape [D], or [1] if independent of the dial."""
-    strict: float
-    """The dial value to compare with."""
-    percent: bool = False
-    """True for a share, shown in per cent."""
-    modelled: bool = False
-    """True if computed from measured costs of passes, not from texts alone."""
-    against: str = "strict"
-    """Name of the comparison."""
+    title: str  # the quantity, with its unit
+    symbol: str  # the dial's symbol
+    steps: Steps  # one row; exact
+    dials: np.ndarray  # float64 [D]; dial values of the interval
+    band: Band  # shape [D], or [1] if independent of the dial
+    strict: float  # the dial value to compare with
+    percent: bool = False  # True for a share, shown in per cent
+    modelled: bool = False  # True if computed from measured costs of passes, not from texts alone
+    against: str = "strict"  # name of the comparison
 
     @property
     def scale(self) -> float:

@@ -13,45 +13,32 @@ from mars_viz.escapes import figure as escaped
 from mars_viz.figures.style import DARK, DIAL_MARK, Entry, Theme, add_key, blank, say_empty, set_wide_title
 from mars_viz.words import decimals_within, exact_setting, number, ranged, times
 
-WIDTHS = (270, 680, 1160)
-"""Widths in pixels of a plot on phone, tablet and desktop; labels must fit on all of them."""
-_LETTER, _LINE = 0.53, 1.25
-"""Relative to the font size: mean width of a character, and height of a line."""
-_LEVELS = 6
-"""Label positions to try above and below a point."""
-_MARK = 9
-"""Pixels around a point to keep free of labels."""
+WIDTHS = (270, 680, 1160)  # widths in pixels of a plot on phone, tablet and desktop; labels must fit on all of them
+_LETTER, _LINE = 0.53, 1.25  # relative to the font size: mean width of a character, and height of a line
+_LEVELS = 6  # label positions to try above and below a point
+_MARK = 9  # pixels around a point to keep free of labels
 
-Box = tuple[float, float, float, float]
-"""Left, right, bottom and top, in pixels from the plot's lower left corner."""
+Box = tuple[float, float, float, float]  # left, right, bottom and top, in pixels from the plot's lower left corner
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
     """A label and its point."""
 
-    text: str
-    """Without markup."""
-    x: float
-    """Position of the point from the plot's left, 0 to 1."""
-    y: float
-    """Position from the bottom, 0 to 1."""
-    size: int = 12
-    """Font size in pixels."""
+    text: str  # without markup
+    x: float  # position of the point from the plot's left, 0 to 1
+    y: float  # position from the bottom, 0 to 1
+    size: int = 12  # font size in pixels
 
 
 @dataclass(frozen=True, slots=True)
 class Spot:
     """The position of a label, as in Plotly's annotations."""
 
-    xanchor: str
-    """'left' is to the right of the point, 'right' to its left."""
-    yanchor: str
-    """'bottom' is above the point, 'top' below it."""
-    xshift: int
-    """Pixels to the right."""
-    yshift: int
-    """Pixels upwards."""
+    xanchor: str  # 'left' is to the right of the point, 'right' to its left
+    yanchor: str  # 'bottom' is above the point, 'top' below it
+    xshift: int  # pixels to the right
+    yshift: int  # pixels upwards
 
 
 def spots(labels: Sequence[Label], height: float, taken: Sequence[Label] = ()) -> list[Spot]:
@@ -72,7 +59,6 @@ def spots(labels: Sequence[Label], height: float, taken: Sequence[Label] = ()) -
 
 
 def _candidates(label: Label) -> Iterator[Spot]:
-    """Yield spots, the nearest first."""
     step = round(_LINE * label.size)
     for level in range(_LEVELS):
         for yanchor, yshift in (("bottom", 3 + step * level), ("top", -3 - step * level)):
@@ -111,10 +97,8 @@ def _overlap(one: Box, other: Box) -> float:
     return max(0.0, wide) * max(0.0, high)
 
 
-TALL = 430
-"""Height in pixels."""
-TITLE_WIDTH = 46
-"""Characters per title line that fit on a phone."""
+TALL = 430  # height in pixels
+TITLE_WIDTH = 46  # characters per title line that fit on a phone
 COLOURS_ON_LIGHT = ("#007A5A", "#A03C78", "#B34700", "#5B55C0", "#8A6A00")
 """Colours of paths, in order; from the Okabe-Ito palette, dark enough for text."""
 COLOURS_ON_DARK = ("#2FC79B", "#E39CC3", "#F28A5B", "#A7A2F2", "#F0D35A")
@@ -125,17 +109,12 @@ DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 class RulePath:
     """The path of one rule."""
 
-    name: str
-    """For display: the rule's title, with a suffix if two sweeps share a rule."""
-    symbol: str
-    """The dial's symbol."""
+    name: str  # for display: the rule's title, with a suffix if two sweeps share a rule
+    symbol: str  # the dial's symbol
     path: Frontier
-    strict: float
-    """The dial value of the strict end."""
-    loosest: float
-    """The dial value of the other end."""
-    marked: float
-    """The dial value to mark: the chosen setting, or the best one within the allowed loss."""
+    strict: float  # the dial value of the strict end
+    loosest: float  # the dial value of the other end
+    marked: float  # the dial value to mark: the chosen setting, or the best one within the allowed loss
 
 
 def frontier_figure(paths: Sequence[RulePath], theme: Theme, limit: float | None = None) -> go.Figure:
@@ -255,8 +234,6 @@ def _add_mark(figure: go.Figure, each: RulePath, colour: str, *, chosen: bool) -
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """The loose end of a path, with its label."""
-
     each: RulePath
     colour: str
 
@@ -292,13 +269,11 @@ def _add_names(figure: go.Figure, ends: Sequence[_End], theme: Theme, limit: flo
 
 
 def _point(each: RulePath, dial: float) -> tuple[float, float]:
-    """Return the coordinates of a dial value in the axes' units."""
     place = each.path.near(dial)
     return float(100 * each.path.accuracy.estimate[place]), float(each.path.speed_up.estimate[place])
 
 
 def _part(ends: Sequence[float], value: float) -> float:
-    """Return the relative position on an axis, 0 to 1."""
     return (value - ends[0]) / (ends[1] - ends[0])
 
 

@@ -11,8 +11,7 @@ from mars_viz.analysis.intervals import Interval
 from mars_viz.figures.style import Entry, Theme, blank
 from mars_viz.words import number
 
-_APART = 0.05
-"""Horizontal offset of the two marks of a depth, so that their intervals do not overlap."""
+_APART = 0.05  # horizontal offset of the two marks of a depth, so that their intervals do not overlap
 
 
 def head_agreement(check: HeadCheck, theme: Theme) -> go.Figure:
@@ -57,7 +56,6 @@ def _words(share: Interval) -> str:
 
 
 def _sure(share: Interval) -> bool:
-    """True if the interval is finite."""
     return math.isfinite(share.low) and math.isfinite(share.high)
 
 

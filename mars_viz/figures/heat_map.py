@@ -19,18 +19,14 @@ from mars_viz.words import number, ranged, setting
 class Quantity:
     """A quantity to compare settings by."""
 
-    label: str
-    """On the control that chooses it."""
-    name: str
-    """In words, as in 'Most tokens per round (τ)'."""
-    read: Callable[[MapGrid, Run, Costs | None], np.ndarray]
-    """float64 [G, S]; the value of every cell."""
+    label: str  # on the control that chooses it
+    name: str  # in words, as in 'Most tokens per round (τ)'
+    read: Callable[[MapGrid, Run, Costs | None], np.ndarray]  # float64 [G, S]; the value of every cell
     least_is_best: bool
     basis: str
 
 
-CELL = 0.94
-"""Height of a cell; rows of γ are 1 apart."""
+CELL = 0.94  # height of a cell; rows of γ are 1 apart
 
 QUANTITIES = (
     Quantity("τ", "tokens per round (τ)", lambda grid, *_: grid.tau, least_is_best=False, basis="exact"),

@@ -13,8 +13,7 @@ from mars_viz.analysis.served_rounds import RejectionBound, ServedRounds
 from mars_viz.figures.style import Entry, Theme, blank, say_empty, whole_ticks
 from mars_viz.words import counted, number, token_label
 
-DIAL = {True: 0.9, False: 2.0}
-"""Dial values in titles, the defaults of θ and m."""
+DIAL = {True: 0.9, False: 2.0}  # dial values in titles, the defaults of θ and m
 _LOWEST = 0.5  # lowest θ in the figure: below it all rules are equally good
 
 

@@ -17,16 +17,11 @@ import plotly.graph_objects as go
 from mars_viz.escapes import figure as escaped
 from mars_viz.words import setting
 
-HEIGHT = 340
-"""Height of every figure in pixels."""
-UNBROKEN = "\u00a0=\u00a0"
-"""An equals sign at which titles do not break."""
-LEFT = 50
-"""Left margin in pixels."""
-DIAL_MARK = "dial"
-"""Name of every mark at the dial's value."""
-TITLE_WIDTH = 40
-"""Characters per title line; three lines fit."""
+HEIGHT = 340  # height of every figure in pixels
+UNBROKEN = "\u00a0=\u00a0"  # an equals sign at which titles do not break
+LEFT = 50  # left margin in pixels
+DIAL_MARK = "dial"  # name of every mark at the dial's value
+TITLE_WIDTH = 40  # characters per title line; three lines fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +29,13 @@ class Theme:
     """Colours for a page theme."""
 
     ink: str
-    muted: str
-    """Axis names and ticks."""
+    muted: str  # axis names and ticks
     grid: str
-    quiet: str
-    """Marks without emphasis: matched tokens."""
-    relaxed: str
-    """Tokens accepted only because the rule is relaxed."""
-    rejected: str
-    """Rejected tokens."""
-    discarded: str
-    """Tokens rolled back after a rejection."""
-    dial: str
-    """Lines at the dial's value."""
+    quiet: str  # marks without emphasis: matched tokens
+    relaxed: str  # tokens accepted only because the rule is relaxed
+    rejected: str  # rejected tokens
+    discarded: str  # tokens rolled back after a rejection
+    dial: str  # lines at the dial's value
 
 
 LIGHT = Theme("#1F2937", "#4B5563", "#E5E7EB", "#94A3B8", "#C77700", "#C2410C", "#CBD5E1", "#0072B2")
@@ -57,8 +46,7 @@ DARK = Theme("#E5E7EB", "#9CA3AF", "#2B333E", "#8796AC", "#FFC04D", "#F28A5B", "
 class Entry:
     """An entry of a key."""
 
-    symbol: str
-    """A character that looks like the mark."""
+    symbol: str  # a character that looks like the mark
     colour: str
     words: str
 

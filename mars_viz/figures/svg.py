@@ -22,8 +22,7 @@ from mars_viz.run_with_map import checked_gamma, shown
 from mars_viz.shapes import length_name
 from mars_viz.words import setting, shown_token
 
-_WIDE, _HIGH = 320.0, 44.0
-"""View box in SVG units; the picture is stretched to its box."""
+_WIDE, _HIGH = 320.0, 44.0  # view box in SVG units; the picture is stretched to its box
 QUIET, BLUE, AMBER, RED = "#94A3B8", "#0072B2", "#E69F00", "#D55E00"
 """Colours without emphasis, of the reader or target, of relaxed tokens, and of losses."""
 
@@ -32,8 +31,7 @@ QUIET, BLUE, AMBER, RED = "#94A3B8", "#0072B2", "#E69F00", "#D55E00"
 class BarPart:
     """A part of a bar."""
 
-    size: float
-    """In the unit of the whole picture."""
+    size: float  # in the unit of the whole picture
     colour: str
 
 
@@ -41,13 +39,10 @@ class BarPart:
 class Line:
     """A line of a picture."""
 
-    x: np.ndarray
-    """[N]; ascending."""
-    y: np.ndarray
-    """[N]; NaN interrupts the line."""
+    x: np.ndarray  # [N]; ascending
+    y: np.ndarray  # [N]; NaN interrupts the line
     colour: str
-    dashed: bool = False
-    """True for the reference line."""
+    dashed: bool = False  # True for the reference line
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +116,9 @@ def _svg(parts: Sequence[str]) -> str:
 
 
 FONT = "ui-monospace, 'Source Code Pro', 'DejaVu Sans Mono', monospace"
-WIDTH = 720
-"""Width of the strip in SVG units, pixels on a screen."""
-CELL, SIZE, LINE = 7.8, 13, 26
-"""Character width, font size and line distance."""
-LONGEST = 24
-"""Displayed characters per token."""
+WIDTH = 720  # width of the strip in SVG units, pixels on a screen
+CELL, SIZE, LINE = 7.8, 13, 26  # character width, font size and line distance
+LONGEST = 24  # displayed characters per token
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +126,9 @@ class _TokenLook:
     ink: str
     ground: str | None
     mark: str
-    line: str
-    """SVG's text-decoration."""
+    line: str  # SVG's text-decoration
     bar: str
-    height: float
-    """Height of a bar as a share of the space above the line, or below it if negative."""
+    height: float  # height of a bar as a share of the space above the line, or below it if negative
 
 
 LOOKS = {
@@ -156,8 +146,7 @@ LOOKS = {
 class _Token:
     text: str
     outcome: Outcome
-    first: bool
-    """True at the start of a round."""
+    first: bool  # True at the start of a round
 
 
 def token_bars(run: Run, *, width: int = 320, height: int = 44, most: int = 96) -> str:
@@ -226,7 +215,6 @@ def _counted(tokens: Sequence[_Token]) -> str:
 
 
 def _laid_out(tokens: Sequence[_Token]) -> tuple[str, int]:
-    """Return the tokens on lines of WIDTH, and the total height."""
     parts, x, y = [], 6.0, LINE
     for token in tokens:
         look = LOOKS[token.outcome]

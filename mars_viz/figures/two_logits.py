@@ -15,15 +15,11 @@ from mars_viz.records import Outcome
 from mars_viz.rules import Scale
 from mars_viz.words import counted, number, setting
 
-MANY = 3_000
-"""Points above which a trace is drawn by WebGL."""
-TOO_MANY = 20_000
-"""Points above which they are binned."""
-CELLS = 120
-"""Bins along each axis."""
+MANY = 3_000  # points above which a trace is drawn by WebGL
+TOO_MANY = 20_000  # points above which they are binned
+CELLS = 120  # bins along each axis
 
-Marker: TypeAlias = dict[str, Any]
-"""Plotly's marker dict."""
+Marker: TypeAlias = dict[str, Any]  # Plotly's marker dict
 
 
 def two_logits(positions: Positions, theme: Theme) -> go.Figure:
@@ -56,14 +52,10 @@ def two_logits(positions: Positions, theme: Theme) -> go.Figure:
 class _DialLine:
     """z2 = slope * z1 - offset."""
 
-    slope: float
-    """1 for a difference."""
-    offset: float
-    """0 for a ratio."""
-    least: float
-    """Smallest z1 at which the rule relaxes."""
-    words: str
-    """The formula."""
+    slope: float  # 1 for a difference
+    offset: float  # 0 for a ratio
+    least: float  # smallest z1 at which the rule relaxes
+    words: str  # the formula
 
     @classmethod
     def of(cls, scale: Scale, dial: float) -> _DialLine:

@@ -43,15 +43,11 @@ def _sorting(asked: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Fact:
-    """A sentence of a story."""
-
-    clause: str
-    """Without the place."""
+    clause: str  # without the place
     who: str
     thing: str
     place: str
-    verb: str
-    """In the past tense."""
+    verb: str  # in the past tense
 
 
 def _any(words: Iterator[str]) -> str:
@@ -93,7 +89,6 @@ def _question(asked: str) -> str:
 
 
 def _questions(fact: _Fact) -> tuple[str, str, str]:
-    """Return the possible questions about a fact."""
     plain = _PAST[fact.verb].plain
     return f"Where is the {fact.thing}?", f"Who {fact.verb} the {fact.thing}?", f"What did {fact.who} {plain}?"
 
@@ -108,8 +103,7 @@ _SOLVERS = {
 }
 
 
-BUILTIN = "built-in tasks"
-"""Name of the set of all kinds; for fewer, the kinds' names are appended."""
+BUILTIN = "built-in tasks"  # name of the set of all kinds; for fewer, the kinds' names are appended
 
 
 def builtin_prompts(per_task: int = 100, *, seed: int = 0, kinds: Iterable[Task] = tuple(Task)) -> PromptSet:

@@ -22,17 +22,12 @@ from mars_viz.prompts.forms import KEYS, WANTED, BadEntry, checked_grader, items
 from mars_viz.prompts.items import PromptItem, PromptSet, SkippedLine, Turns
 from mars_viz.runfiles.manifest import LARGEST, MOST_BRACKETS
 
-MAX_LINE = LARGEST
-"""Bytes per line, so that a file without line breaks cannot fill the memory."""
-MOST_PROMPTS = 100_000
-"""Entries per file, including invalid ones; ten times the largest test set of exercises."""
-MOST_UNPACKED = 64 << 20
-"""Bytes to read from a gzipped file."""
-MOST_BLANK = 1_000_000
-"""Blank lines per file."""
+MAX_LINE = LARGEST  # bytes per line, so that a file without line breaks cannot fill the memory
+MOST_PROMPTS = 100_000  # entries per file, including invalid ones; ten times the largest test set of exercises
+MOST_UNPACKED = 64 << 20  # bytes to read from a gzipped file
+MOST_BLANK = 1_000_000  # blank lines per file
 _PIECE = 1 << 20
-_LOOKED_AT = 10
-"""Lines used to distinguish JSONL from text."""
+_LOOKED_AT = 10  # lines used to distinguish JSONL from text
 _GZIP = b"\x1f\x8b"
 _PACKED = {
     _GZIP: "gzip within gzip",
@@ -45,8 +40,7 @@ _PACKED = {
 _TABLES = {b"PAR1": "a Parquet", b"ARROW1": "an Arrow"}
 _JSON_BEGINS = re.compile(r"\s*(\{\s*([\"'}]|$)|\[\s*([\[{\"\]]|$))")
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
-Entry = tuple[str, int, Any]
-"""Unit ('line' or 'entry'), its number, and its value: JSON, a text, or a BadEntry."""
+Entry = tuple[str, int, Any]  # unit ('line' or 'entry'), its number, and its value: JSON, a text, or a BadEntry
 
 
 def read_prompts(
@@ -181,7 +175,6 @@ def _pieces(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _entries(pieces: Iterator[bytes]) -> Iterator[Entry]:
-    """Yield each entry that is not blank."""
     blank = 0
     for first in pieces:
         if first.strip():
@@ -260,7 +253,6 @@ def _text(data: bytes | None, line: int) -> str | BadEntry:
 
 
 def _parsed(data: bytes | None, line: int) -> Any:
-    """Return the line's JSON value, or a BadEntry."""
     if data is None:
         return _too_long()
     text = _decoded(data, line)
@@ -282,8 +274,7 @@ def _is_object(data: bytes | None) -> bool:
 
 
 def _values(pieces: Iterator[bytes]) -> Iterator[Entry]:
-    """Yield the values of a JSON list, or of concatenated JSON. Raises PromptError for invalid JSON, where reading
-    cannot resume."""
+    """Yield the values of a JSON list or of concatenated JSON. Raises PromptError at the first invalid one."""
     decoder, scan = codecs.getincrementaldecoder("utf-8")(), json.JSONDecoder().raw_decode
     text, at, number, listed = "", 0, 0, False
     while True:
@@ -320,7 +311,6 @@ def _values(pieces: Iterator[bytes]) -> Iterator[Entry]:
 
 
 def _joined(pieces: Iterator[bytes], wanted: int) -> bytes:
-    """Return at least `wanted` of the next bytes."""
     parts, size = [], 0
     while size < wanted and (piece := next(pieces, b"")):
         parts.append(piece)

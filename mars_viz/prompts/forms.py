@@ -25,8 +25,7 @@ KEYS = (
 )
 """Fields for prompts, by priority."""
 WANTED = f"Give one prompt a line, as text or as a JSON object with {', '.join(map(repr, KEYS[:-1]))} or 'text'."
-MOST_TURNS = 1000
-"""Per conversation."""
+MOST_TURNS = 1000  # per conversation
 _GRADED = ("turns", "prompt", "question")
 """Fields whose `answer` needs a grader; answers of other formats are used only if a grader is named."""
 _NAMES = ("question_id", "id", "custom_id")
@@ -210,7 +209,6 @@ def _answers(found: dict[str, Any], key: str, named: str | None, count: int) -> 
 
 
 def _answer(given: Any) -> str | None:
-    """Return the answer as text; numbers are converted."""
     if isinstance(given, int | float) and not isinstance(given, bool):
         return str(given)
     if given is not None and not isinstance(given, str):

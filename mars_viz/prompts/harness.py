@@ -25,13 +25,10 @@ import numpy as np
 
 from mars_viz.errors import PromptError
 
-PREFIX = "lm-eval:"
-"""Prefix of graders that are tasks; the task and, after the last colon, the deciding score follow."""
+PREFIX = "lm-eval:"  # prefix of graders that are tasks; the task and, after the last colon, the deciding score follow
 REMEDY = "Run: pip install mars-viz[eval]"
-FEWSHOT_SEED = 1234
-"""The harness's default; it determines the few-shot examples."""
-RANDOM_SEED, NUMPY_SEED = 0, 1234
-"""The harness's defaults for loading tasks."""
+FEWSHOT_SEED = 1234  # the harness's default; it determines the few-shot examples
+RANDOM_SEED, NUMPY_SEED = 0, 1234  # the harness's defaults for loading tasks
 _SCORE = re.compile(r"[\w@.:/+ ()-]+,[\w@.:/+ ()-]+")
 _SUFFIXES = (".yaml", ".yml")
 _ONE_AT_A_TIME = RLock()
@@ -73,10 +70,7 @@ def usable(answer: str) -> bool:
 
 
 def document(doc: Any) -> str:
-    """Return a task's document as the answer of a prompt, for later grading.
-
-    Raises PromptError if it cannot be written as JSON and read back.
-    """
+    """Return a task's document as a prompt's answer. Raises PromptError if JSON cannot represent it."""
     try:
         written = json.dumps(doc, ensure_ascii=False)
         if isinstance(doc, dict) and json.loads(written) == doc:
@@ -87,9 +81,7 @@ def document(doc: Any) -> str:
 
 
 def right(grader: str, answer: str, text: str) -> bool:
-    """True if the score in the grader's name is 1 for this text. Raises PromptError if it is not 0 or 1, and as
-    `scores`.
-    """
+    """True if the score in the grader's name is 1. Raises PromptError unless it is 0 or 1, and as `scores`."""
     name = grader.rpartition(":")[2]
     score = scores(grader, answer, text).get(name, nan)
     if score not in (0, 1):
@@ -174,7 +166,6 @@ def _loaded(task: str, changed: int) -> Any:
 
 @lru_cache(maxsize=2)  # slow: it reads about ten thousand files
 def _index(own: bool) -> Any:
-    """Return the harness's index of its tasks, or an empty one."""
     from lm_eval.tasks import TaskManager
 
     return TaskManager(include_defaults=own)

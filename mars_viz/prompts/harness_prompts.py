@@ -15,21 +15,17 @@ from mars_viz.words import counted
 
 LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 """Names of the length limit in tasks, by priority."""
-LENGTH = 256
-"""The harness's default length limit in tokens."""
+LENGTH = 256  # the harness's default length limit in tokens
 
 
 @dataclass(frozen=True, slots=True)
 class HarnessTask:
     """A task as prompts and generation settings."""
 
-    prompts: PromptSet
-    """The answer of each prompt is its document."""
-    stop: tuple[str, ...]
-    """Strings that end a text; removed before grading."""
+    prompts: PromptSet  # the answer of each prompt is its document
+    stop: tuple[str, ...]  # strings that end a text; removed before grading
     max_new_tokens: int
-    temperature: float
-    """The task's temperature; 0 is greedy."""
+    temperature: float  # the task's temperature; 0 is greedy
 
     def settings(self, settings: Settings, max_new_tokens: int | None = None) -> Settings:
         """Return the settings with the task's stop strings, and its length limit by default.

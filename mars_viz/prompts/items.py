@@ -20,34 +20,23 @@ from mars_viz.prompts import harness
 class Turns(StrEnum):
     """The turns of conversations to decode."""
 
-    FIRST = "first"
-    """Only the first; later ones are counted and skipped."""
-    ALL = "all"
-    """All; later turns follow the target's own answers to earlier ones."""
+    FIRST = "first"  # only the first; later ones are counted and skipped
+    ALL = "all"  # all; later turns follow the target's own answers to earlier ones
 
 
 @dataclass(frozen=True, slots=True)
 class PromptItem:
     """A prompt and how to grade its text."""
 
-    id: str
-    """Unique in its set; results are stored under it."""
-    category: str
-    """Its task, such as 'math'; results are reported by task, and tasks alternate."""
-    prompt: str
-    """Never blank."""
-    answer: str | None = None
-    """The expected answer; None if not graded."""
-    grader: str = "none"
-    """Name in `GRADERS`, or a harness task as 'lm-eval:TASK:SCORE'."""
-    later_turns: int = field(default=0, compare=False)
-    """Number of skipped later turns of its conversation in the file."""
-    question: str = ""
-    """Id of its conversation; empty for a single prompt."""
-    turn: int = 1
-    """Index in its conversation, from 1; turns of a conversation are consecutive in a set."""
-    system: str = ""
-    """The system message of its conversation; may be empty."""
+    id: str  # unique in its set; results are stored under it
+    category: str  # its task, such as 'math'; results are reported by task, and tasks alternate
+    prompt: str  # never blank
+    answer: str | None = None  # the expected answer; None if not graded
+    grader: str = "none"  # name in `GRADERS`, or a harness task as 'lm-eval:TASK:SCORE'
+    later_turns: int = field(default=0, compare=False)  # number of skipped later turns of its conversation in the file
+    question: str = ""  # id of its conversation; empty for a single prompt
+    turn: int = 1  # index in its conversation, from 1; turns of a conversation are consecutive in a set
+    system: str = ""  # the system message of its conversation; may be empty
 
     @property
     def graded(self) -> bool:
@@ -69,12 +58,9 @@ class PromptItem:
 class SkippedLine:
     """A line of a file, or an entry of a JSON list, without a usable prompt."""
 
-    line: int
-    """Its number, from 1."""
-    reason: str
-    """Problem and remedy."""
-    unit: str = "line"
-    """'line' or 'entry'."""
+    line: int  # its number, from 1
+    reason: str  # problem and remedy
+    unit: str = "line"  # 'line' or 'entry'
 
     def __str__(self) -> str:
         return f"{self.unit.capitalize()} {self.line} is left out: {self.reason}."
@@ -84,18 +70,12 @@ class SkippedLine:
 class PromptSet:
     """Prompts in order."""
 
-    name: str
-    """For display: the file's name, or 'built-in tasks'."""
-    items: tuple[PromptItem, ...]
-    """At least one."""
-    skipped: tuple[SkippedLine, ...] = ()
-    """Invalid lines, if the user chose to skip them."""
-    scores: tuple[str, ...] = ()
-    """Names of further scores of a harness task."""
-    rest: tuple[PromptItem, ...] = field(default=(), compare=False)
-    """Prompts beyond the limit, to extend a sweep."""
-    system: str = field(default="", compare=False)
-    """System prompt set for all; empty if each has its own."""
+    name: str  # for display: the file's name, or 'built-in tasks'
+    items: tuple[PromptItem, ...]  # at least one
+    skipped: tuple[SkippedLine, ...] = ()  # invalid lines, if the user chose to skip them
+    scores: tuple[str, ...] = ()  # names of further scores of a harness task
+    rest: tuple[PromptItem, ...] = field(default=(), compare=False)  # prompts beyond the limit, to extend a sweep
+    system: str = field(default="", compare=False)  # system prompt set for all; empty if each has its own
 
     def __post_init__(self) -> None:
         """Raise BadInput if a later turn does not follow its predecessor."""
@@ -144,7 +124,6 @@ class PromptSet:
         return replace(self, items=tuple(item for turns in units for item in turns))
 
     def _units(self) -> list[tuple[PromptItem, ...]]:
-        """Return single prompts and whole conversations, in order."""
         return [tuple(turns) for _, turns in groupby(self.items, key=lambda item: item.unit)]
 
     def with_more(self, offered: PromptSet, graded: int | None = None) -> PromptSet:
@@ -203,14 +182,10 @@ class Grader:
     """A way to decide whether a text is right."""
 
     name: str
-    summary: str
-    """One plain sentence."""
-    grade: Callable[[str, str], bool]
-    """Takes expected answer and text; True if right."""
-    usable: Callable[[str], bool]
-    """Takes an expected answer; False if no text could ever be right."""
-    scores: Callable[[str, str], Mapping[str, float]] | None = None
-    """Returns all scores by name."""
+    summary: str  # one plain sentence
+    grade: Callable[[str, str], bool]  # takes expected answer and text; True if right
+    usable: Callable[[str], bool]  # takes an expected answer; False if no text could ever be right
+    scores: Callable[[str, str], Mapping[str, float]] | None = None  # returns all scores by name
 
 
 def exact_match(answer: str, text: str) -> bool:

@@ -27,8 +27,7 @@ from mars_viz.writer import to_read
 ABOUT = "race.json"
 FORMAT = "mars-viz-race"
 SCHEMA = 2
-ONE_TURN = 1
-"""Older schema, in which each lane was timed once."""
+ONE_TURN = 1  # older schema, in which each lane was timed once
 
 _RUNS = (RaceLane.STRICT.value, RaceLane.RELAXED.value)
 
@@ -38,17 +37,12 @@ class RaceManifest:
     """The contents of race.json."""
 
     title: str
-    target: str
-    """The target of both runs, for lists."""
-    device: str
-    """In words, for lists."""
-    seconds: Mapping[str, float]
-    """Measured wall clock by lane, for lists."""
+    target: str  # the target of both runs, for lists
+    device: str  # in words, for lists
+    seconds: Mapping[str, float]  # measured wall clock by lane, for lists
     alone: Solo
-    turns: tuple[tuple[float, ...], ...]
-    """Seconds of each turn by lane; empty for a single turn."""
-    manifests: Mapping[str, Stamp]
-    """Checksum of each run's manifest, which contains those of its tables."""
+    turns: tuple[tuple[float, ...], ...]  # seconds of each turn by lane; empty for a single turn
+    manifests: Mapping[str, Stamp]  # checksum of each run's manifest, which contains those of its tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +50,9 @@ class RaceEntry:
     """A folder with a race, possibly broken."""
 
     path: Path
-    title: str
-    """The race's title, or the folder's name if it is broken."""
-    manifest: RaceManifest | None = None
-    """None if the race is broken."""
-    error: str = ""
-    """Problem and remedy."""
+    title: str  # the race's title, or the folder's name if it is broken
+    manifest: RaceManifest | None = None  # None if the race is broken
+    error: str = ""  # problem and remedy
 
 
 def save_race(race: Race, path: str | PathLike[str]) -> Path:
@@ -112,7 +103,6 @@ def _described(files: Mapping[str, bytes]) -> RaceManifest:
 
 
 def _lanes(files: Mapping[str, bytes]) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Yield each run folder's name and files."""
     for name in _RUNS:
         yield name, {file.removeprefix(f"{name}/"): data for file, data in files.items() if file.startswith(f"{name}/")}
 
@@ -200,8 +190,7 @@ _LANES = (RaceLane.STRICT.value, RaceLane.RELAXED.value)
 RACE = ZipLayout(
     "race", frozenset((ABOUT, *(f"{lane}/{name}" for lane in _LANES for name in (*NAMES, *MAP_NAMES)))), 64
 )
-VETTING = (sys.executable, "-m", __package__)
-"""Command of the sandbox process."""
+VETTING = (sys.executable, "-m", __package__)  # command of the sandbox process
 
 
 def write_zip(path: Path) -> bytes:

@@ -24,11 +24,9 @@ from mars_viz.walk import walk
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
 
-TURNS = 5
-"""Default number of timed turns."""
+TURNS = 5  # default number of timed turns
 SEVERAL_TEXTS = "This device did not decode the same text twice, so the race cannot be shown. Take the dtype float32."
-RECORDED = 0
-"""The turn without timing."""
+RECORDED = 0  # the turn without timing
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,24 +34,18 @@ class RaceStep:
     """Progress of a race."""
 
     lane: RaceLane
-    tokens: int
-    """Tokens of the lane so far."""
-    turn: int
-    """Timed turn from 1, or `RECORDED`."""
-    turns: int = TURNS
-    """Number of timed turns."""
+    tokens: int  # tokens of the lane so far
+    turn: int  # timed turn from 1, or `RECORDED`
+    turns: int = TURNS  # number of timed turns
 
 
 @dataclass(frozen=True, slots=True)
 class RaceTexts:
     """The texts of a race in progress."""
 
-    alone: tuple[str, ...] = ()
-    """Pieces of the target's own text."""
-    strict: Run | None = None
-    """None before its first round."""
-    relaxed: Run | None = None
-    """None before its first round."""
+    alone: tuple[str, ...] = ()  # pieces of the target's own text
+    strict: Run | None = None  # None before its first round
+    relaxed: Run | None = None  # None before its first round
 
 
 class Racing:
@@ -96,7 +88,6 @@ class Racing:
         self._rounds: dict[RaceLane, list[list[Round]]] = {lane: [] for lane in self._recordings}
 
     def __iter__(self) -> Iterator[RaceStep]:
-        """Race to the end, one token or round at a time."""
         self._written, self._alone = [], []
         for token, _ in self._single():
             self._written.append(token)
@@ -109,7 +100,6 @@ class Racing:
             yield from self._turn(turn)
 
     def _turn(self, turn: int) -> Iterator[RaceStep]:
-        """Decode all lanes with timing."""
         ids, clock = [], []
         for token, seconds in self._single():
             ids.append(token)

@@ -26,12 +26,9 @@ BY_THE_CLOCK = (
 class RaceLane(Enum):
     """The three ways to decode."""
 
-    ALONE = "alone"
-    """The target alone, one token per pass."""
-    STRICT = "strict"
-    """Speculative and lossless."""
-    RELAXED = "relaxed"
-    """Speculative, with the chosen rule."""
+    ALONE = "alone"  # the target alone, one token per pass
+    STRICT = "strict"  # speculative and lossless
+    RELAXED = "relaxed"  # speculative, with the chosen rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +36,7 @@ class Solo:
     """The text of the target alone."""
 
     token_ids: tuple[int, ...]
-    clock: tuple[float, ...]
-    """Seconds from the start to each token, without the prompt's pass."""
+    clock: tuple[float, ...]  # seconds from the start to each token, without the prompt's pass
 
     def __post_init__(self) -> None:
         """Raise BadInput if the clock decreases or does not match the text."""
@@ -168,24 +164,15 @@ class Race:
 class Figures:
     """Results of a lane."""
 
-    seconds: float
-    """Measured wall clock of the middle turn, without the prompt's pass."""
-    least: float
-    """Seconds of the fastest turn."""
-    most: float
-    """Seconds of the slowest turn."""
-    pace: float
-    """Measured tokens per second of the middle turn."""
-    over_alone: Factor
-    """Pace over that of the target alone: median and range of the turns."""
-    tokens: int
-    """Emitted tokens; exact."""
-    passes: int
-    """Target passes without the prompt's; exact."""
-    rolled_back: int
-    """Rolled-back drafted tokens; exact."""
-    as_alone: bool
-    """True if the text equals that of the target alone."""
+    seconds: float  # measured wall clock of the middle turn, without the prompt's pass
+    least: float  # seconds of the fastest turn
+    most: float  # seconds of the slowest turn
+    pace: float  # measured tokens per second of the middle turn
+    over_alone: Factor  # pace over that of the target alone: median and range of the turns
+    tokens: int  # emitted tokens; exact
+    passes: int  # target passes without the prompt's; exact
+    rolled_back: int  # rolled-back drafted tokens; exact
+    as_alone: bool  # True if the text equals that of the target alone
 
     @property
     def tau(self) -> float:
@@ -199,10 +186,7 @@ def round_clock(run: Run) -> np.ndarray:
 
 
 def race_frame(race: Race) -> pd.DataFrame:
-    """Return a row per lane: measured seconds and tokens per second, and exact counts.
-
-    Impossible speed-ups are omitted.
-    """
+    """Return a row per lane with measured times and exact counts, without impossible speed-ups."""
     import pandas as pd  # slow import, rarely needed
 
     possible = not race.objection

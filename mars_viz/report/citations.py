@@ -19,8 +19,7 @@ class Paper:
 
     key: str
     title: str
-    authors: str
-    """In BibTeX format."""
+    authors: str  # in BibTeX format
 
 
 MARS = "2601.15498"

@@ -13,20 +13,16 @@ import numpy as np
 from mars_viz.components.explorer.columns import TOP, Columns
 from mars_viz.components.explorer.payload import Payload
 
-UNSAID = 8
-"""Bit of a rule's `keep` for nodes without that rule's verdict."""
+UNSAID = 8  # bit of a rule's `keep` for nodes without that rule's verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Detail:
     """The evidence to keep for texts other than the first."""
 
-    target: int = TOP
-    """Target candidates per row."""
-    drafter: int = TOP
-    """Drafter candidates per node."""
-    rules: bool = True
-    """True for the verdicts of all rules; False for the run's rule only."""
+    target: int = TOP  # target candidates per row
+    drafter: int = TOP  # drafter candidates per node
+    rules: bool = True  # True for the verdicts of all rules; False for the run's rule only
 
     @property
     def words(self) -> str:

@@ -27,10 +27,8 @@ from mars_viz.run import Run
 from mars_viz.run_with_map import checked_gamma
 from mars_viz.words import exactly
 
-MAX_BYTES = 3_000_000
-"""Largest report; above it, texts other than the recorded one have less evidence."""
-MARK = '<meta name="generator" content="MARS Viz'
-"""Marks a file as a report."""
+MAX_BYTES = 3_000_000  # largest report; above it, texts other than the recorded one have less evidence
+MARK = '<meta name="generator" content="MARS Viz'  # marks a file as a report
 
 
 def report_html(
@@ -127,7 +125,6 @@ def _opening() -> str:
 
 @cache
 def _code() -> str:
-    """Return explorer script, style and page script as one module."""
     return "\n".join([run_view_script(), text_of("host.js")])
 
 
@@ -136,8 +133,7 @@ def _plotly() -> bytes:
     return PLOTLY.read_bytes()
 
 
-HEIGHT = 1250
-"""Height of the frame in pixels."""
+HEIGHT = 1250  # height of the frame in pixels
 
 
 def framed(run: Run) -> str:

@@ -26,22 +26,17 @@ from mars_viz.rules import Dial, rule_named
 from mars_viz.run import Run
 from mars_viz.run_with_map import shown
 
-MOST_STEPS = 50
-"""Number of dial values to draw in addition to the segments, evenly subsampled."""
-CLOUD = 8
-"""Number of marks from which a trace refers to rows of the payload."""
+MOST_STEPS = 50  # number of dial values to draw in addition to the segments, evenly subsampled
+CLOUD = 8  # number of marks from which a trace refers to rows of the payload
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
     """A dial value with figures, and the range of values that they represent."""
 
-    dial: float | None
-    """The value; None for a rule without a dial."""
-    low: float
-    """Lower end of its segment; -inf outside the map."""
-    high: float
-    """Start of the next segment; inf outside the map."""
+    dial: float | None  # the value; None for a rule without a dial
+    low: float  # lower end of its segment; -inf outside the map
+    high: float  # start of the next segment; inf outside the map
 
 
 def settings(run: Run, gamma: int, most: int = MOST_STEPS) -> list[Setting]:

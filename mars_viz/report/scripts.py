@@ -10,7 +10,6 @@ from mars_viz.components.explorer.files import ELEMENT
 from mars_viz.components.mount import joined
 
 PLOTLY = files(__package__) / "vendor" / "plotly-basic.min.js.gz"
-"""Gzipped."""
 RUN_VIEW = ("unpacking.js", "place.js", "pace.js", "figures.js", "run_view.js")
 
 

@@ -25,17 +25,12 @@ from mars_viz.runfiles.speculations import contradiction
 from mars_viz.runfiles.tags import checked_tags
 
 MANIFEST = "manifest.json"
-NAMES = (MANIFEST, *(f"{table}.parquet" for table in RUN_TABLES))
-"""The files of every run, in writing order."""
-MAP_NAMES = tuple(f"{table}.parquet" for table in MAP_TABLES)
-"""Additional files of a run with a dial map."""
+NAMES = (MANIFEST, *(f"{table}.parquet" for table in RUN_TABLES))  # the files of every run, in writing order
+MAP_NAMES = tuple(f"{table}.parquet" for table in MAP_TABLES)  # additional files of a run with a dial map
 
-_POINTER, _OBJECT = 8, 40
-"""Bytes of a token in a tuple, and of a token as a Python object."""
-_OBJECTS = {"rounds": 1000, "map_answers": 1000, "pieces": 300}
-"""Approximate bytes of Python objects per table row."""
-_SPARE = 1 << 16
-"""Allowed number of pieces for tokens that occur nowhere, such as a whole small vocabulary."""
+_POINTER, _OBJECT = 8, 40  # bytes of a token in a tuple, and of a token as a Python object
+_OBJECTS = {"rounds": 1000, "map_answers": 1000, "pieces": 300}  # approximate bytes of Python objects per table row
+_SPARE = 1 << 16  # allowed number of pieces for tokens that occur nowhere, such as a whole small vocabulary
 _TOKEN_COLUMNS = {
     "nodes": ("tokens", "draft_ids"),
     "rows": ("top_ids", "emissions", *EMITTED),

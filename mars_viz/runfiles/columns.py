@@ -20,20 +20,16 @@ class ValueShape(Enum):
     """Number of values of a column per row."""
 
     ONE = "one"
-    WIDE = "wide"
-    """A list of the same length in every row."""
-    MANY = "many"
-    """A list of any length."""
+    WIDE = "wide"  # a list of the same length in every row
+    MANY = "many"  # a list of any length
 
 
 @dataclass(frozen=True, slots=True)
 class FileColumn:
     """Type, shape and valid values of a column."""
 
-    type: pa.DataType
-    """Type of a single value."""
-    holds: Check
-    """True for each valid value."""
+    type: pa.DataType  # type of a single value
+    holds: Check  # True for each valid value
     shape: ValueShape = ValueShape.ONE
     optional: bool = False
 
@@ -70,7 +66,6 @@ def _columns(names: str, type_: pa.DataType, holds: Check, shape: ValueShape = V
 
 
 def _evidence(per: Per) -> dict[str, FileColumn]:
-    """Return the arrays of `Speculation` with a value per node or per row."""
     return {
         name: FileColumn(
             pa.from_numpy_dtype(column.dtype),
@@ -92,16 +87,13 @@ def extra(type_: pa.DataType) -> FileColumn | None:
     return FileColumn(each, _anything, ValueShape.WIDE if wide else ValueShape.ONE)
 
 
-MOST_EXTRAS = 32
-"""Maximum number of unknown columns in a table."""
+MOST_EXTRAS = 32  # maximum number of unknown columns in a table
 
 _BOOL, _INT, _LONG, _DOUBLE = pa.bool_(), pa.int32(), pa.int64(), pa.float64()
 
-NODE_FIELDS = _evidence(Per.NODE)
-"""Arrays of `Speculation` with a value per drafted token."""
+NODE_FIELDS = _evidence(Per.NODE)  # arrays of `Speculation` with a value per drafted token
 
-ROW_FIELDS = _evidence(Per.ROW)
-"""Arrays of `Speculation` with a value per row."""
+ROW_FIELDS = _evidence(Per.ROW)  # arrays of `Speculation` with a value per row
 
 NODE_VERDICTS: dict[str, FileColumn] = {
     **_columns("breakpoints", _DOUBLE, _anything),
@@ -162,7 +154,6 @@ MAP_TABLES: dict[str, dict[str, FileColumn]] = {
 """Tables of a dial map. `map_nodes` and `map_rows` are as above; a row of `map_answers` is a prefix without the prompt.
 """
 
-EVIDENCE_TABLES = ("nodes", "rows", "map_nodes", "map_rows")
-"""Tables that may have columns unknown to this version."""
+EVIDENCE_TABLES = ("nodes", "rows", "map_nodes", "map_rows")  # tables that may have columns unknown to this version
 
 TABLES = RUN_TABLES | MAP_TABLES

@@ -9,27 +9,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-END = 8
-"""Bytes after the footer: its length and the magic number."""
+END = 8  # bytes after the footer: its length and the magic number
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT, _UUID = range(1, 14)
 _NUMBERS = (_I16, _I32, _I64)
 _FIXED = {_TRUE: 0, _FALSE: 0, _BYTE: 1, _DOUBLE: 8, _UUID: 16}
-_LONGEST = 10
-"""Most bytes of a varint."""
+_LONGEST = 10  # most bytes of a varint
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """A column chunk of a row group."""
 
-    path: tuple[str, ...]
-    """The column's name, followed by names of nested fields."""
-    encodings: frozenset[int]
-    """Encodings of its pages, as numbered by the format."""
-    values: int
-    """Number of values."""
-    bytes: int
-    """Unpacked size."""
+    path: tuple[str, ...]  # the column's name, followed by names of nested fields
+    encodings: frozenset[int]  # encodings of its pages, as numbered by the format
+    values: int  # number of values
+    bytes: int  # unpacked size
 
 
 def chunks_of(data: bytes) -> list[Chunk]:
@@ -47,8 +41,6 @@ def chunks_of(data: bytes) -> list[Chunk]:
 
 @dataclass(slots=True)
 class _DirectoryReader:
-    """Reads the bytes in one pass."""
-
     data: bytes
     at: int = 0
 
@@ -99,7 +91,6 @@ class _DirectoryReader:
         return self.data[self.at - length : self.at]
 
     def _list(self) -> tuple[int, int]:
-        """Read the size and element type of a list."""
         head = self._byte()
         return self._varint() if head >> 4 == 15 else head >> 4, head & 15
 

@@ -21,11 +21,9 @@ from mars_viz.run import Provenance, Settings
 from mars_viz.runfiles.tags import checked_tags
 
 FORMAT = "mars-viz-run"
-SCHEMA = 5
-"""Incremented on every change that breaks reading in either direction."""
+SCHEMA = 5  # incremented on every change that breaks reading in either direction
 
-LARGEST = 8 << 20
-"""Bytes of a JSON file; a prompt token takes about 9, so hundreds of thousands fit."""
+LARGEST = 8 << 20  # bytes of a JSON file; a prompt token takes about 9, so hundreds of thousands fit
 MOST_BRACKETS = 500_000
 """Opening brackets in a file, including those in strings; each list or dict takes 20 times its size as text."""
 
@@ -45,47 +43,34 @@ class Stamp:
     """Size and checksum of a table's file when it was written."""
 
     bytes: int
-    sha256: str
-    """Hexadecimal."""
+    sha256: str  # hexadecimal
 
 
 @dataclass(frozen=True, slots=True)
 class MapFacts:
     """The range of a run's map, over its rule's dial or a controller's threshold."""
 
-    span: Span
-    """The dial range and the block lengths."""
-    passes: int
-    """Batched target passes."""
-    seconds: float
-    """Wall-clock time."""
-    answers: int
-    """Number of prefixes."""
+    span: Span  # the dial range and the block lengths
+    passes: int  # batched target passes
+    seconds: float  # wall-clock time
+    answers: int  # number of prefixes
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """The description of a run."""
 
-    title: str
-    """A line for lists; may be empty."""
-    prompt: str
-    """As the user entered it."""
+    title: str  # a line for lists; may be empty
+    prompt: str  # as the user entered it
     prompt_ids: tuple[int, ...]
     settings: Settings
-    provenance: Provenance
-    """Models, device, versions, time."""
-    rounds: int
-    """Number of rounds."""
-    tokens: int
-    """Number of emitted tokens."""
+    provenance: Provenance  # models, device, versions, time
+    rounds: int  # number of rounds
+    tokens: int  # number of emitted tokens
     dial_map: MapFacts | None
-    files: Mapping[str, Stamp]
-    """Table files."""
-    tags: tuple[str, ...] = ()
-    """In order; omitted from the file if empty."""
-    history: History = NO_HISTORY
-    """Messages before the prompt; omitted from the file if empty."""
+    files: Mapping[str, Stamp]  # table files
+    tags: tuple[str, ...] = ()  # in order; omitted from the file if empty
+    history: History = NO_HISTORY  # messages before the prompt; omitted from the file if empty
 
     @property
     def tau(self) -> float:
@@ -159,8 +144,7 @@ def _check_tags(tags: tuple[str, ...]) -> None:
 
 
 def _check_map(facts: MapFacts, settings: Settings) -> None:
-    """Check that the map covers part of the rule's dial with block lengths up to γ, or part of a controller's threshold
-    with uncut drafts."""
+    """Check that the map's range is valid for the run's rule and γ, or for a controller of uncut chains."""
     span = facts.span
     try:
         if span.over:
@@ -196,7 +180,6 @@ def strict_json(data: bytes, name: str) -> Any:
 
 
 def _finite(text: str) -> float:
-    """Parse a finite number; 1e999 is rejected."""
     if not math.isfinite(value := float(text)):
         raise ValueError(f"{text} is no number")
     return value

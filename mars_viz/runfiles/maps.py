@@ -26,8 +26,7 @@ from mars_viz.walk import Answer
 
 Answers: TypeAlias = dict[tuple[int, ...], Answer]
 
-ANSWERS = SpeculationTables("map_nodes", "map_rows", "map_answers", "answer")
-"""Tables of a map's speculations."""
+ANSWERS = SpeculationTables("map_nodes", "map_rows", "map_answers", "answer")  # tables of a map's speculations
 
 
 def to_tables(dial_map: DialMap) -> dict[str, Table]:

@@ -25,16 +25,11 @@ from mars_viz.runfiles.directory import END, Chunk, chunks_of
 Table: TypeAlias = dict[str, np.ndarray]
 """Columns by name: [rows], or [rows, length] for lists of one length; other lists and bytes as objects."""
 
-MAX_VALUES = 50_000_000
-"""Values per column; far above any run, and far below the memory of a machine."""
-MAX_BYTES = 1 << 30
-"""Size of an unpacked table."""
-MAX_DIRECTORY = 1 << 20
-"""Bytes of a footer; a long run has a few thousand."""
-_NAME = re.compile("[a-z][a-z0-9_]{0,39}")
-"""Names that unknown columns may have."""
-_PLAIN = {0, 3}
-"""Allowed encodings: plain, and run length for lengths and booleans. Others could hide a table's size."""
+MAX_VALUES = 50_000_000  # values per column; far above any run, and far below the memory of a machine
+MAX_BYTES = 1 << 30  # size of an unpacked table
+MAX_DIRECTORY = 1 << 20  # bytes of a footer; a long run has a few thousand
+_NAME = re.compile("[a-z][a-z0-9_]{0,39}")  # names that unknown columns may have
+_PLAIN = {0, 3}  # allowed encodings: plain, and run length for lengths and booleans. Others could hide a table's size.
 _UNREADABLE = (pa.ArrowException, OSError, MemoryError, ValueError, TypeError, KeyError, IndexError, OverflowError)
 """Errors that pyarrow raises on damaged bytes, depending on the location of the damage."""
 
@@ -58,12 +53,9 @@ class UnreadTable:
     """A table before reading; its size is known and within bounds."""
 
     name: str
-    described: Mapping[str, FileColumn]
-    """The columns in the file."""
-    lines: int
-    """Number of rows."""
-    values: Mapping[str, int]
-    """Number of values in each column."""
+    described: Mapping[str, FileColumn]  # the columns in the file
+    lines: int  # number of rows
+    values: Mapping[str, int]  # number of values in each column
     _file: pq.ParquetFile
 
     def read(self) -> Table:
@@ -163,7 +155,6 @@ def _extra(name: str, key: str, type_: pa.DataType) -> FileColumn | None:
 
 
 def _type(values: np.ndarray) -> pa.DataType:
-    """Return the Arrow type of an array; unused for known columns."""
     each = pa.null() if values.dtype == object else pa.from_numpy_dtype(values.dtype)
     return each if values.ndim == 1 else pa.list_(each, values.shape[1])
 
@@ -218,8 +209,7 @@ def _to_numpy(flat: pa.Array) -> np.ndarray:
 
 
 def _counted(file: str, lines: int, chunks: Sequence[Chunk]) -> dict[str, int]:
-    """Return the number of values per column. Raises BadInput for far too many, or an encoding that could hide the
-    number."""
+    """Return the number of values per column. Raises BadInput for too many, or encodings that could hide it."""
     values = max((lines, *(chunk.values for chunk in chunks)))
     if values > MAX_VALUES or sum(chunk.bytes for chunk in chunks) > MAX_BYTES:
         raise RunFileError(f"{file} is far larger than any run. Choose a folder written by MARS Viz.")

@@ -17,8 +17,7 @@ from mars_viz.runfiles.speculations import from_tables as speculations_of
 from mars_viz.runfiles.speculations import to_tables as tables_of
 from mars_viz.trace import Settled, Trace
 
-ROUNDS = SpeculationTables("nodes", "rows", "rounds", "round")
-"""Tables of a run's own speculations."""
+ROUNDS = SpeculationTables("nodes", "rows", "rounds", "round")  # tables of a run's own speculations
 
 
 def to_tables(trace: Trace) -> dict[str, Table]:
@@ -40,9 +39,7 @@ def to_tables(trace: Trace) -> dict[str, Table]:
 
 
 def from_tables(tables: Mapping[str, Table], settings: Settings, prompt_length: int) -> Trace:
-    """Return the rounds. Raises BadInput if the tables contradict each other or the rule's decisions at the run's dial
-    value.
-    """
+    """Return the rounds. Raises BadInput if the tables contradict each other or the rule's decisions at the dial value."""
     nodes, rows, rounds = (tables[name] for name in ("nodes", "rows", "rounds"))
     speculations = speculations_of(tables, ROUNDS)
     _check_emissions(rows)

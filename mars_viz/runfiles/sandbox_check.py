@@ -11,14 +11,10 @@ import pyarrow.compute  # noqa: F401  imported before the memory is limited
 
 from mars_viz.errors import BadInput, RunFileError
 
-SMALL = 160 << 20
-"""Memory in bytes allowed for any upload; a run of 100,000 tokens takes about 130 MiB."""
-GROWTH = 5
-"""Memory allowed per byte of a larger upload; tables of measured logits and Python objects take up to 3."""
-_BESIDE = 128 << 20
-"""Bytes for reading, in addition to twice the size of the result."""
-_ANY = 4 << 30
-"""Address space in bytes to assume if the system does not report it."""
+SMALL = 160 << 20  # memory in bytes allowed for any upload; a run of 100,000 tokens takes about 130 MiB
+GROWTH = 5  # memory allowed per byte of a larger upload; tables of measured logits and Python objects take up to 3
+_BESIDE = 128 << 20  # bytes for reading, in addition to twice the size of the result
+_ANY = 4 << 30  # address space in bytes to assume if the system does not report it
 
 Files = Mapping[str, bytes]
 
@@ -64,7 +60,6 @@ def _limit_memory(taken: int) -> None:
 
 
 def _address_space() -> int:
-    """Return the current address space of this process in bytes."""
     import resource
 
     try:

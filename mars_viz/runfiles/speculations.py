@@ -24,14 +24,10 @@ _OTHERS = frozenset().union(*(TABLES[name] for name in EVIDENCE_TABLES)) - COLUM
 class SpeculationTables:
     """The tables that store speculations."""
 
-    nodes: str
-    """Table of drafted tokens."""
-    rows: str
-    """Table of target distributions."""
-    owners: str
-    """Table with a row per speculation."""
-    owner: str
-    """Kind of owner, such as 'round': the column of `nodes` and `rows` with the owner's index."""
+    nodes: str  # table of drafted tokens
+    rows: str  # table of target distributions
+    owners: str  # table with a row per speculation
+    owner: str  # kind of owner, such as 'round': the column of `nodes` and `rows` with the owner's index
 
 
 def to_tables(speculations: Speculations, place: SpeculationTables) -> dict[str, Table]:
@@ -56,10 +52,7 @@ def to_tables(speculations: Speculations, place: SpeculationTables) -> dict[str,
 
 
 def from_tables(tables: Mapping[str, Table], place: SpeculationTables) -> Speculations:
-    """Return the speculations of all owners, in order.
-
-    Raises BadInput if the tables contradict each other or lack columns that rules need.
-    """
+    """Return the speculations in order. Raises BadInput if tables are inconsistent or lack columns for rules."""
     nodes, rows, owners = (tables[name] for name in (place.nodes, place.rows, place.owners))
     count = len(owners["start"])
     lengths = _lengths(tables, place.nodes, place, count)

@@ -9,10 +9,8 @@ from mars_viz.bounds import shortened
 from mars_viz.errors import StorageError
 from mars_viz.escapes import JOINERS, steers
 
-MOST_TAGS = 20
-"""Per run."""
-LONGEST_TAG = 40
-"""Characters per tag."""
+MOST_TAGS = 20  # per run
+LONGEST_TAG = 40  # characters per tag
 
 
 def checked_tag(tag: str) -> str:

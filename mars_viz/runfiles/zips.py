@@ -24,19 +24,14 @@ from mars_viz.run import Run
 from mars_viz.runfiles.codec import MAP_NAMES, NAMES, decode, encode
 from mars_viz.runfiles.folders import check_free, write_folder
 
-MAX_ZIP = 50 << 20
-"""Bytes of an upload."""
+MAX_ZIP = 50 << 20  # bytes of an upload
 MAX_UNPACKED = 64 << 20
 """Unpacked bytes, counted while unpacking. Tables are compressed already, so a run hardly grows."""
-MAX_RATIO = 50
-"""Unpacked bytes per byte of the zip; small runs, which are mostly manifest, reach about 5."""
-MAX_ENTRIES = 32
-"""Entries, including folders and macOS metadata."""
+MAX_RATIO = 50  # unpacked bytes per byte of the zip; small runs, which are mostly manifest, reach about 5
+MAX_ENTRIES = 32  # entries, including folders and macOS metadata
 
-TIMEOUT = 30
-"""Seconds for reading an upload."""
-VETTING = (sys.executable, "-m", __package__)
-"""Command of the sandbox process."""
+TIMEOUT = 30  # seconds for reading an upload
+VETTING = (sys.executable, "-m", __package__)  # command of the sandbox process
 SPARING = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}
 """Its environment: allocators reserve no extra address space, so that it can be limited."""
 
@@ -45,12 +40,9 @@ SPARING = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}
 class ZipLayout:
     """The files that a zip may contain, in one folder or none."""
 
-    noun: str
-    """Name of the contents in messages."""
-    names: frozenset[str]
-    """Paths of the files, with slashes."""
-    entries: int
-    """Maximum number of entries, including folders and macOS metadata."""
+    noun: str  # name of the contents in messages
+    names: frozenset[str]  # paths of the files, with slashes
+    entries: int  # maximum number of entries, including folders and macOS metadata
 
     @property
     def depth(self) -> int:
@@ -65,11 +57,9 @@ class ZipLayout:
 
 RUN = ZipLayout("run", frozenset((*NAMES, *MAP_NAMES)), MAX_ENTRIES)
 
-MAX_COMMENT = 1024
-"""Bytes of a zip's comment."""
+MAX_COMMENT = 1024  # bytes of a zip's comment
 
-_ENTRY, _END = b"PK\x01\x02", b"PK\x05\x06"
-"""Signatures of a directory entry and of the end record."""
+_ENTRY, _END = b"PK\x01\x02", b"PK\x05\x06"  # signatures of a directory entry and of the end record
 _HEADER = struct.Struct("<4s5H3L2H")
 """Local file header: includes flags, compression, and lengths of name and extra field."""
 _CLOSING = struct.Struct("<4s4H2LH")

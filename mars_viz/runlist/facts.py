@@ -19,10 +19,8 @@ from mars_viz.runfiles import Manifest
 from mars_viz.shapes import shape_named
 from mars_viz.words import counted, exactly, number, short_device
 
-BETWEEN = " · "
-"""Separates the parts of the line."""
-CORE = ("rule", "temperature", "draft")
-"""Parts that follow the start of the prompt in the label of a run without title."""
+BETWEEN = " · "  # separates the parts of the line
+CORE = ("rule", "temperature", "draft")  # parts that follow the start of the prompt in the label of a run without title
 _DEFAULT = Settings()
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _PAIR = (f"{demo.BUILT_IN}/target", f"{demo.BUILT_IN}/drafter")
@@ -34,20 +32,14 @@ _LONGEST_PLACE = 60  # longest device or model name in the line
 class RunFacts:
     """The facts of a run available without reading its tables."""
 
-    title: str
-    """May be empty."""
-    prompt: str
-    """As the user entered it."""
+    title: str  # may be empty
+    prompt: str  # as the user entered it
     tags: tuple[str, ...]
     settings: Settings
-    provenance: Provenance
-    """Models, device, versions, time."""
-    rounds: int
-    """Number of rounds."""
-    tokens: int
-    """Number of emitted tokens."""
-    mapped: bool
-    """True if it has a dial map."""
+    provenance: Provenance  # models, device, versions, time
+    rounds: int  # number of rounds
+    tokens: int  # number of emitted tokens
+    mapped: bool  # True if it has a dial map
 
     @classmethod
     def of(cls, about: Manifest | Run, tokens: int | None = None) -> RunFacts:
@@ -179,7 +171,6 @@ def _called(facts: RunFacts | str) -> str:
 
 
 def _groups(labels: Mapping[str, str]) -> list[list[str]]:
-    """Return the groups of ids with equal labels."""
     names_by_label: dict[str, list[str]] = {}
     for name, label in labels.items():
         names_by_label.setdefault(label, []).append(name)
@@ -187,6 +178,5 @@ def _groups(labels: Mapping[str, str]) -> list[list[str]]:
 
 
 def _differing_parts(known: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Return the parts in which runs differ, in order."""
     order = dict.fromkeys(part for parts in known.values() for part in parts)
     return [part for part in order if len({parts.get(part) for parts in known.values()}) > 1]

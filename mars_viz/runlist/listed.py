@@ -16,28 +16,21 @@ from mars_viz.runstore import KeptRun, RunStatus, started, whole
 class RunOrigin(Enum):
     """The origin of a run."""
 
-    SAMPLE = "sample"
-    """A sample; read-only."""
-    SAVED = "saved"
-    """Decoded here, or copied to the folder."""
-    TAB = "tab"
-    """Only in the memory of a browser tab."""
+    SAMPLE = "sample"  # a sample; read-only
+    SAVED = "saved"  # decoded here, or copied to the folder
+    TAB = "tab"  # only in the memory of a browser tab
 
 
 @dataclass(frozen=True, slots=True)
 class ListedRun:
     """A run of a list."""
 
-    name: str
-    """Its unique id, as in links."""
+    name: str  # its unique id, as in links
     origin: RunOrigin
     standing: RunStatus
-    facts: RunFacts | None
-    """None if it is unreadable."""
-    path: Path | None = None
-    """Its folder or journal; None for a run in a tab's memory."""
-    error: str = ""
-    """Problem and remedy; empty if there is none."""
+    facts: RunFacts | None  # None if it is unreadable
+    path: Path | None = None  # its folder or journal; None for a run in a tab's memory
+    error: str = ""  # problem and remedy; empty if there is none
 
     @property
     def heading(self) -> str:
@@ -75,9 +68,9 @@ def of_tab(name: str, run: Run) -> ListedRun:
 
 
 def listed_runs(folder: Path, shipped: Path | None = None) -> list[ListedRun]:
-    """Return the samples in the folder `shipped`, then the saved runs by name.
+    """Return the samples in `shipped`, then the saved runs by name; samples win if an id occurs twice.
 
-    If both have an id, the sample is listed. Raises BadInput if a folder cannot be listed.
+    Raises BadInput if a folder cannot be listed.
     """
     saved = list_runs(folder)
     samples = [] if shipped is None else list_runs(shipped)

@@ -22,10 +22,8 @@ from mars_viz.speculators.drafter_names import Eagle3, NamedDrafter, ReadsText, 
 from mars_viz.speculators.names import DTYPES
 from mars_viz.words import exactly
 
-LONGEST_ARGUMENT = 100_000
-"""Most bytes of a prompt as command-line argument; Linux's limit is 131,072."""
-FOLDER, ADDRESS, PROMPT_FILE, HISTORY_FILE = "FOLDER", "http://HOST:PORT", "prompt.txt", "history.json"
-"""Placeholders."""
+LONGEST_ARGUMENT = 100_000  # most bytes of a prompt as command-line argument; Linux's limit is 131,072
+FOLDER, ADDRESS, PROMPT_FILE, HISTORY_FILE = "FOLDER", "http://HOST:PORT", "prompt.txt", "history.json"  # placeholders
 _DEFAULT = Settings()
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIGEST = re.compile(r"[0-9a-f]{12}")
@@ -37,14 +35,10 @@ _ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 class Recipe:
     """Instructions to reproduce a run."""
 
-    command: str = ""
-    """A shell command; may be empty."""
-    python: str = ""
-    """Python code; may be empty."""
-    refused: str = ""
-    """Why it cannot be reproduced; empty if it can."""
-    cautions: tuple[str, ...] = ()
-    """Sentences on placeholders and possible differences."""
+    command: str = ""  # a shell command; may be empty
+    python: str = ""  # Python code; may be empty
+    refused: str = ""  # why it cannot be reproduced; empty if it can
+    cautions: tuple[str, ...] = ()  # sentences on placeholders and possible differences
 
 
 @dataclass(frozen=True, slots=True)

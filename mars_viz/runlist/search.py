@@ -12,8 +12,7 @@ from mars_viz.rules import rule_named
 from mars_viz.runlist.facts import RunFacts
 from mars_viz.runlist.listed import ListedRun, RunOrigin
 
-CHAINS, TREES = "chains", "trees"
-"""Groups of draft shapes to search for, in addition to the names of trees."""
+CHAINS, TREES = "chains", "trees"  # groups of draft shapes to search for, in addition to the names of trees
 
 
 class Order(Enum):
@@ -21,31 +20,23 @@ class Order(Enum):
 
     NEWEST = "newest"
     OLDEST = "oldest"
-    TITLE = "title"
-    """By title, or the start of the prompt."""
-    TAU = "tau"
-    """The largest τ first."""
-    TOKENS = "tokens"
-    """The longest first."""
-    RULE = "rule"
-    """By rule and dial."""
+    TITLE = "title"  # by title, or the start of the prompt
+    TAU = "tau"  # the largest τ first
+    TOKENS = "tokens"  # the longest first
+    RULE = "rule"  # by rule and dial
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
     """Search criteria; all that are set must match."""
 
-    words: str = ""
-    """Each word must occur in title, prompt, tags or id, ignoring case."""
-    rule: str = ""
-    """Name of the rule; the name of a family, such as 'tensorrt-llm', includes its variants."""
+    words: str = ""  # each word must occur in title, prompt, tags or id, ignoring case
+    rule: str = ""  # name of the rule; the name of a family, such as 'tensorrt-llm', includes its variants
     drafter: str = ""
     target: str = ""
-    tree: str = ""
-    """'chains', 'trees', or the name of a shape."""
+    tree: str = ""  # 'chains', 'trees', or the name of a shape
     temperature: float | None = None
-    tags: tuple[str, ...] = ()
-    """All must match, ignoring case."""
+    tags: tuple[str, ...] = ()  # all must match, ignoring case
     origin: RunOrigin | None = None
 
     @property
@@ -102,7 +93,6 @@ def drafters_among(runs: Iterable[ListedRun]) -> list[str]:
 
 
 def _among(runs: Iterable[ListedRun], of: Callable[[RunFacts], str]) -> list[str]:
-    """Return the distinct values of readable runs, sorted."""
     return sorted({value for run in runs if run.facts is not None and (value := of(run.facts))})
 
 

@@ -15,10 +15,8 @@ from mars_viz.locks import alone_in
 from mars_viz.runfiles import check_free
 from mars_viz.writer import beside, make_folder, remove, to_read
 
-DAYS = 30
-"""Days until deleted folders are removed."""
-BYTES = 1 << 30
-"""Total size beyond which the oldest are removed; the last deleted one always stays."""
+DAYS = 30  # days until deleted folders are removed
+BYTES = 1 << 30  # total size beyond which the oldest are removed; the last deleted one always stays
 
 
 class Bin:

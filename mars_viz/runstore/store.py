@@ -41,34 +41,24 @@ from mars_viz.writer import STALE, beside, remove, to_read, write_file
 class RunStatus(Enum):
     """The state of a saved run."""
 
-    WHOLE = "whole"
-    """Complete."""
-    GROWING = "growing"
-    """Being decoded."""
-    INTERRUPTED = "interrupted"
-    """The decoding process ended early; its rounds so far are saved."""
-    BROKEN = "broken"
-    """Unreadable."""
-    DELETED = "deleted"
-    """In the bin, complete or not."""
+    WHOLE = "whole"  # complete
+    GROWING = "growing"  # being decoded
+    INTERRUPTED = "interrupted"  # the decoding process ended early; its rounds so far are saved
+    BROKEN = "broken"  # unreadable
+    DELETED = "deleted"  # in the bin, complete or not
 
 
 @dataclass(frozen=True, slots=True)
 class KeptRun:
     """A saved run."""
 
-    name: str
-    """Name of its folder; unique."""
-    path: Path
-    """Argument of `read`."""
+    name: str  # name of its folder; unique
+    path: Path  # argument of `read`
     standing: RunStatus
     title: str
-    tokens: int = 0
-    """Number of emitted tokens."""
-    manifest: Manifest | None = None
-    """None if it is unreadable."""
-    error: str = ""
-    """Problem and remedy; empty if there is none."""
+    tokens: int = 0  # number of emitted tokens
+    manifest: Manifest | None = None  # None if it is unreadable
+    error: str = ""  # problem and remedy; empty if there is none
 
 
 def read(path: Path) -> Run:
@@ -192,10 +182,7 @@ class RunStore:
         return journal.name
 
     def keep(self, run: Run, maker: str = "") -> str:
-        """Save a complete run under a new name and return it; `maker` is the browser's mark.
-
-        Raises BadInput on disk errors.
-        """
+        """Save a complete run by the browser `maker`, and return its new name. Raises BadInput on disk errors."""
         name = new_name("kept")
         save_run(run, self._path(name))
         self.makers.note(name, maker)
@@ -208,10 +195,7 @@ class RunStore:
             self.makers.drop(journal.name)
 
     def replace(self, name: str, run: Run) -> None:
-        """Save a new version of a run atomically, keeping its current title and tags.
-
-        Raises BadInput if the run no longer exists.
-        """
+        """Replace a run atomically, keeping its current title and tags. Raises BadInput if it no longer exists."""
         path = self._path(name)
         step = beside(path)
         fresh, old = (step.with_name(f"{step.name}.{what}") for what in ("next", "old"))
@@ -290,7 +274,6 @@ class RunStore:
         return kept
 
     def _is_anywhere(self, name: str) -> bool:
-        """True if a run of that name exists, in the bin or elsewhere."""
         homes = (self.folder, self._bin.folder)
         return any((home / path).exists() for home in homes for path in (name, f".{name}{SUFFIX}"))
 
@@ -338,9 +321,7 @@ UNREADABLE = "It cannot be read, so it has no title or tags to change. Delete it
 
 
 def checked_title(title: str) -> str:
-    """Return the title without surrounding whitespace. Raises BadInput if it is empty, too long, or has control
-    characters.
-    """
+    """Return the stripped title. Raises BadInput if it is empty, too long, or has control characters."""
     title = unicodedata.normalize("NFC", title).strip()
     if not title.strip(JOINERS):
         raise StorageError("The title is empty. Write one.")

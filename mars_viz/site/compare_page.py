@@ -21,8 +21,7 @@ from mars_viz.ui.compare.candidates import Candidate, right_answer
 from mars_viz.ui.compare.compare_view import Across, Choice
 from mars_viz.ui.library import told_apart
 
-HELD = ("reference", "shown")
-"""Parameters of a link for the two runs, as in the app."""
+HELD = ("reference", "shown")  # parameters of a link for the two runs, as in the app
 
 
 def compared(runs: Sequence[SiteRun]) -> tuple[Candidate, ...]:
@@ -68,7 +67,6 @@ def _pair(left: Candidate, right: Candidate) -> Payload:
 
 
 def _rows(left: Candidate, right: Candidate) -> list[dict[str, Any]]:
-    """Return the numbers of both runs as text."""
     rows = differences(left.run, right.run, timed=left.recorded and right.recorded)
     return [
         {

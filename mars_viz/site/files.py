@@ -21,12 +21,10 @@ from mars_viz.site.shell import SiteFile
 from mars_viz.strict_formats import json_of
 from mars_viz.writer import replacing_folder, write_file
 
-LISTED = "mars-viz-site.json"
-"""The file that marks a folder as a site and lists its other files."""
+LISTED = "mars-viz-site.json"  # the file that marks a folder as a site and lists its other files
 _MOST = 1 << 24  # most bytes of that list to read
 
-Told = Callable[[str], None]
-"""Callback for progress lines."""
+Told = Callable[[str], None]  # callback for progress lines
 
 
 def write_site(

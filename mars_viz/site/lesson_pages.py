@@ -29,15 +29,11 @@ from mars_viz.ui.lessons.pictures import LessonAside, LessonPicture
 class TaughtLesson:
     """A lesson and the run that it shows."""
 
-    number: int
-    """From 1, as in the app."""
+    number: int  # from 1, as in the app
     lesson: Lesson
-    shown_on: SiteRun
-    """A run with everything that the lesson needs."""
-    picture: LessonPicture | None
-    """Its figure; None if it shows the explorer."""
-    aside: LessonAside | None
-    """A second figure."""
+    shown_on: SiteRun  # a run with everything that the lesson needs
+    picture: LessonPicture | None  # its figure; None if it shows the explorer
+    aside: LessonAside | None  # a second figure
 
     @property
     def name(self) -> str:

@@ -12,8 +12,7 @@ from mars_viz.report import file_name
 from mars_viz.run import Run
 from mars_viz.runfiles import list_runs, load_run, read_zip
 
-MOST_RUNS = 200
-"""Runs per site; each is compared with all others."""
+MOST_RUNS = 200  # runs per site; each is compared with all others
 _LONGEST = 60  # characters of a name
 
 
@@ -21,8 +20,7 @@ _LONGEST = 60  # characters of a name
 class SiteRun:
     """A run of a site."""
 
-    name: str
-    """Unique, for addresses: lower-case letters, digits and hyphens."""
+    name: str  # unique, for addresses: lower-case letters, digits and hyphens
     run: Run
 
 

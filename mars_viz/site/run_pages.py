@@ -24,8 +24,7 @@ from mars_viz.site.named import SiteRun
 from mars_viz.site.shell import FAILED, NEEDS_SCRIPTS, SiteFile, SitePage, data_file
 from mars_viz.site.steps import STEPPER, steps_file, steps_place
 
-WHOLE = 5_000
-"""Most slots of a run sent with all its evidence, about a megabyte."""
+WHOLE = 5_000  # most slots of a run sent with all its evidence, about a megabyte
 MOST_STEPS = 10
 """Number of dial values at which figures are prerendered, in addition to each segment; they show outside the map."""
 

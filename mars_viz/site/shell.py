@@ -22,8 +22,7 @@ POLICY = (
 class SiteFile:
     """A file of a site."""
 
-    path: str
-    """In the site, with slashes."""
+    path: str  # in the site, with slashes
     data: bytes
 
 
@@ -31,14 +30,10 @@ class SiteFile:
 class SitePage:
     """A page of a site."""
 
-    path: str
-    """In the site, such as 'index.html' or 'runs/story.html'."""
-    title: str
-    """Title of the browser tab; not escaped."""
-    main: Html
-    """Content between navigation and footer."""
-    scripts: tuple[str, ...] = ()
-    """Scripts to load, as paths in the site without extension."""
+    path: str  # in the site, such as 'index.html' or 'runs/story.html'
+    title: str  # title of the browser tab; not escaped
+    main: Html  # content between navigation and footer
+    scripts: tuple[str, ...] = ()  # scripts to load, as paths in the site without extension
 
     def file(self, *, lessons: bool) -> SiteFile:
         """Return the complete page; with `lessons`, it links to them."""

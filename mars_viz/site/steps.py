@@ -8,8 +8,7 @@ from mars_viz.report.sending import sent
 from mars_viz.run import Run
 from mars_viz.site.shell import SiteFile, data_file
 
-STEPPER = "assets/stepper"
-"""Script of pages with the stepper."""
+STEPPER = "assets/stepper"  # script of pages with the stepper
 
 
 def steps_file(name: str, run: Run) -> SiteFile:

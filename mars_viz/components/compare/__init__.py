@@ -49,14 +49,10 @@ ELEMENT = Element("mars_viz_compare", (*SHARED, *OWN), ("explorer/explorer", "co
 class Ask(Enum):
     """A kind of request."""
 
-    SHOW = "show"
-    """Compare a text with the reference."""
-    PIN = "pin"
-    """Make a text the reference."""
-    TOKEN = "token"
-    """Select a token."""
-    COLOUR = "colour"
-    """Colour the tokens by something else."""
+    SHOW = "show"  # compare a text with the reference
+    PIN = "pin"  # make a text the reference
+    TOKEN = "token"  # select a token
+    COLOUR = "colour"  # colour the tokens by something else
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +60,7 @@ class Asked:
     """A request of the reader."""
 
     what: Ask
-    value: str
-    """The key of a text, or the name of a colouring; not validated."""
+    value: str  # the key of a text, or the name of a colouring; not validated
 
 
 def compare(payload: Payload, *, key: str, on_ask: Callable[[Asked], None]) -> None:
@@ -81,7 +76,6 @@ def compare(payload: Payload, *, key: str, on_ask: Callable[[Asked], None]) -> N
 
 
 def _read(value: object) -> Asked | None:
-    """Parse a value from the browser; None if it is not a request."""
     if not isinstance(value, Mapping) or value.get("what") not in {each.value for each in Ask}:
         return None
     return Asked(Ask(value["what"]), str(value.get("value", "")))
@@ -99,12 +93,9 @@ class TextPane:
     """One of two texts to compare."""
 
     name: str
-    detail: str
-    """A one-line summary."""
-    text: Written
-    """The tokens and their text pieces."""
-    side: Side
-    """The parts that both texts have in common."""
+    detail: str  # a one-line summary
+    text: Written  # the tokens and their text pieces
+    side: Side  # the parts that both texts have in common
 
 
 def two_texts(payload: Payload, *, key: str) -> None:

@@ -18,8 +18,7 @@ from mars_viz.components.explorer.payload import run_payload
 from mars_viz.records import Outcome
 from mars_viz.run import Run
 
-Payload = dict[str, Any]
-"""JSON-compatible."""
+Payload = dict[str, Any]  # JSON-compatible
 OUTCOMES = (Outcome.MATCHED, Outcome.RELAXED, Outcome.CORRECTED, Outcome.BONUS)
 """Outcomes of a token, in the order of the codes in bars."""
 
@@ -28,27 +27,21 @@ OUTCOMES = (Outcome.MATCHED, Outcome.RELAXED, Outcome.CORRECTED, Outcome.BONUS)
 class Pane:
     """One of the two runs to compare."""
 
-    key: str
-    """The key of its choice."""
+    key: str  # the key of its choice
     name: str
-    detail: str
-    """A one-line summary."""
-    run: Run
-    """The run at its setting, without a dial map."""
+    detail: str  # a one-line summary
+    run: Run  # the run at its setting, without a dial map
 
 
 @dataclass(frozen=True, slots=True)
 class StripLane:
     """A text of the strip."""
 
-    key: str
-    """The key of its choice."""
+    key: str  # the key of its choice
     name: str
     run: Run
-    common: Side
-    """The parts that it shares with the reference."""
-    right: bool | None
-    """Whether its answer is correct; None if unknown."""
+    common: Side  # the parts that it shares with the reference
+    right: bool | None  # whether its answer is correct; None if unknown
 
 
 def run_pane(run: Run) -> Payload:

@@ -14,11 +14,9 @@ import numpy as np
 from mars_viz.records import Verdicts
 from mars_viz.trace import Trace
 
-TOP = 10
-"""Candidates per row that the inspector shows."""
+TOP = 10  # candidates per row that the inspector shows
 
-Columns = dict[str, Any]
-"""Arrays and their descriptions by name."""
+Columns = dict[str, Any]  # arrays and their descriptions by name
 
 
 class Rounds:

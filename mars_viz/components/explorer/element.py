@@ -28,8 +28,7 @@ from mars_viz.components.session_cache import Memory, PositionSync, begun, recal
 from mars_viz.errors import BadInput, contained
 from mars_viz.run import Run
 
-WHOLE = 40_000
-"""Largest number of slots for which a run is sent with all its evidence, about five megabytes."""
+WHOLE = 40_000  # largest number of slots for which a run is sent with all its evidence, about five megabytes
 _KEPT = 8  # cached payloads, so that a new tab need not wait
 _WINDOWS = 16  # cached windows of evidence, over all runs
 
@@ -39,10 +38,8 @@ class PackedPayload:
     """A payload ready to send."""
 
     id: str
-    head: Any
-    """The payload without its arrays, as returned by `packed`."""
-    columns: pa.Table
-    """The arrays, as one column of bytes."""
+    head: Any  # the payload without its arrays, as returned by `packed`
+    columns: pa.Table  # the arrays, as one column of bytes
 
     @classmethod
     def of(cls, payload: Payload) -> PackedPayload:
@@ -56,13 +53,10 @@ class RunPayload:
     """The data of a run at one block length."""
 
     run: Run
-    gamma: int | None
-    """The block length; None for the run's own."""
+    gamma: int | None  # the block length; None for the run's own
     index: RoundIndex
-    whole: PackedPayload
-    """The part that is sent at once."""
-    windows: int
-    """Number of windows of evidence to send on demand; 0 if the evidence is in `whole`."""
+    whole: PackedPayload  # the part that is sent at once
+    windows: int  # number of windows of evidence to send on demand; 0 if the evidence is in `whole`
 
     @classmethod
     def of(cls, run: Run, gamma: int | None, cuts: bool = False) -> RunPayload:
@@ -106,20 +100,16 @@ def _window(_sent: RunPayload, payload_id: str, number: int) -> PackedPayload:
 
 
 NOTHING_PINNED = Pins()
-KIND = "explorer"
-"""Kind of element, for the session's cache."""
+KIND = "explorer"  # kind of element, for the session's cache
 
 
 class Look(Enum):
     """The parts of the explorer to show; values are CSS classes."""
 
     WHOLE = ""
-    LEAN = "lean"
-    """Sentence, dial, text and the target's distribution: no row of numbers, no choice of colours."""
-    LARGE = "lean large"
-    """As `LEAN`, in large type for projection."""
-    HERO = "lean hero"
-    """As `LEAN`, to fit the first screen of the start page."""
+    LEAN = "lean"  # sentence, dial, text and the target's distribution: no row of numbers, no choice of colours
+    LARGE = "lean large"  # as `LEAN`, in large type for projection
+    HERO = "lean hero"  # as `LEAN`, to fit the first screen of the start page
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,14 +237,12 @@ def _evidence(sent: RunPayload, key: str) -> None:
 
 
 def _pressed(setting: Mapping[str, Any] | None, lengths: Sequence[int]) -> tuple[float, int] | None:
-    """Return the setting at which the button was pressed, or None if it is invalid."""
     if setting is None or setting.get("dial") is None or setting.get("gamma") not in lengths:
         return None
     return float(setting["dial"]), int(setting["gamma"])
 
 
 def _reported(position: Mapping[str, Any] | None, lengths: Sequence[int]) -> _Position | None:
-    """Return the position reported by the browser, or None if it is invalid."""
     if position is None:
         return None
     dial, selected, gamma = position.get("dial"), position.get("selected"), position.get("gamma")

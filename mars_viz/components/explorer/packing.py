@@ -21,10 +21,8 @@ _ALIGNED = 8
 class Packed:
     """A value as JSON and bytes."""
 
-    head: Any
-    """JSON; an array is `{"type": numpy dtype, "at": first byte, "length": count}`."""
-    data: np.ndarray
-    """uint8; the arrays in little-endian order, each aligned to eight bytes."""
+    head: Any  # JSON; an array is `{"type": numpy dtype, "at": first byte, "length": count}`
+    data: np.ndarray  # uint8; the arrays in little-endian order, each aligned to eight bytes
 
     @property
     def digest(self) -> str:

@@ -35,10 +35,8 @@ from mars_viz.shapes import CHAIN
 from mars_viz.trace import Trace
 from mars_viz.words import short_device
 
-Payload = dict[str, Any]
-"""JSON-compatible except for NumPy arrays; `id` is a digest of the rest."""
-WINDOW = 64
-"""Number of rounds per window of evidence."""
+Payload = dict[str, Any]  # JSON-compatible except for NumPy arrays; `id` is a digest of the rest
+WINDOW = 64  # number of rounds per window of evidence
 
 
 def run_payload(

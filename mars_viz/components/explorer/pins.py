@@ -9,16 +9,14 @@ from typing import Any, TypeGuard
 
 from mars_viz.words import exactly, number_in, whole_in
 
-BETWEEN = "~"
-"""Separates the parts of a pin in a link."""
+BETWEEN = "~"  # separates the parts of a pin in a link
 
 
 @dataclass(frozen=True, slots=True)
 class PinnedSetting:
     """A dial value and a draft length of one run."""
 
-    dial: float | None
-    """The dial's value; None for a rule without a dial."""
+    dial: float | None  # the dial's value; None for a rule without a dial
     gamma: int
 
     @property
@@ -59,10 +57,8 @@ class PinnedSetting:
 class PinnedToken:
     """A token of one run at a setting."""
 
-    slot: int
-    """Slot among the rounds of its draft length; see `locate`."""
-    at: PinnedSetting
-    """The setting when the token was pinned."""
+    slot: int  # slot among the rounds of its draft length; see `locate`
+    at: PinnedSetting  # the setting when the token was pinned
 
     @property
     def key(self) -> str:
@@ -117,12 +113,9 @@ class Pins:
 class PinnedRun:
     """A second run to compare with the displayed one, with its own dials."""
 
-    run: str
-    """The run's id."""
-    dial: float | None = None
-    """The dial's value; None for the run's own."""
-    gamma: int | None = None
-    """Tokens per block; None for the run's own."""
+    run: str  # the run's id
+    dial: float | None = None  # the dial's value; None for the run's own
+    gamma: int | None = None  # tokens per block; None for the run's own
 
     @property
     def key(self) -> str:

@@ -24,22 +24,14 @@ from mars_viz.trace import Trace
 class RoundIndex:
     """Distinct rounds and the paths through them."""
 
-    rounds: Trace
-    """Each round once; those of the recorded path first, in order."""
-    limits: tuple[int, ...]
-    """Tokens that each round may add before the length limit; `ENDLESS` if there is none."""
-    stops: np.ndarray | None
-    """uint8 [P]; 1 if the node's path completes a stop string; None without stop strings."""
-    recorded: tuple[int, ...]
-    """Round indices of the recorded path."""
-    segments: tuple[Segment, ...]
-    """Segments of the run's map; empty without a map."""
-    paths: tuple[tuple[int, ...], ...]
-    """Round indices of each segment's path."""
-    lengths: np.ndarray
-    """int32 [R]; number of nodes of each round."""
-    over: Span | None = None
-    """Span of the controller's threshold that the segments cover; None for the rule's dial."""
+    rounds: Trace  # each round once; those of the recorded path first, in order
+    limits: tuple[int, ...]  # tokens that each round may add before the length limit; `ENDLESS` if there is none
+    stops: np.ndarray | None  # uint8 [P]; 1 if the node's path completes a stop string; None without stop strings
+    recorded: tuple[int, ...]  # round indices of the recorded path
+    segments: tuple[Segment, ...]  # segments of the run's map; empty without a map
+    paths: tuple[tuple[int, ...], ...]  # round indices of each segment's path
+    lengths: np.ndarray  # int32 [R]; number of nodes of each round
+    over: Span | None = None  # span of the controller's threshold that the segments cover; None for the rule's dial
 
     @property
     def slots(self) -> int:
@@ -47,15 +39,11 @@ class RoundIndex:
         return int(self.lengths.sum()) + len(self.rounds)
 
 
-ENDLESS = 2**31 - 1
-"""More tokens than any text can have."""
+ENDLESS = 2**31 - 1  # more tokens than any text can have
 
 
 def cut_index(run: Run) -> RoundIndex:
-    """Return the index of a run with a map of a controller's threshold.
-
-    Raises BadInput if there is no such map, or if it is incomplete.
-    """
+    """Return the index of a run with a controller's map. Raises BadInput without a complete map."""
     controller_map, dial = whole_controller_map(run), run.settings.dial
     if controller_map is None:
         raise EvidenceError(

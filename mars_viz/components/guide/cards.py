@@ -9,16 +9,11 @@ from dataclasses import dataclass
 class Action:
     """The action that completes a card. Selectors refer to the explorer or the page around it."""
 
-    words: str
-    """One imperative sentence."""
-    select: str = ""
-    """Done when a token that matches this selector is selected."""
-    press: str = ""
-    """Done when an element that matches this selector is pressed."""
-    turn: tuple[float, float] | None = None
-    """Done when the reader turns the dial to a value in this range."""
-    shows: str = ""
-    """With `turn`: selector that the text must then contain."""
+    words: str  # one imperative sentence
+    select: str = ""  # done when a token that matches this selector is selected
+    press: str = ""  # done when an element that matches this selector is pressed
+    turn: tuple[float, float] | None = None  # done when the reader turns the dial to a value in this range
+    shows: str = ""  # with `turn`: selector that the text must then contain
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +23,9 @@ class GuideCard:
     id: str
     title: str
     text: str
-    highlight: str
-    """Selector of the highlighted element."""
+    highlight: str  # selector of the highlighted element
     action: Action
-    lesson: int = 0
-    """Number of the lesson on the topic; 0 for none."""
+    lesson: int = 0  # number of the lesson on the topic; 0 for none
 
 
 DIAL = ".control .track"

@@ -19,10 +19,8 @@ from mars_viz.figures.style import DARK, LIGHT, Theme
 
 __all__ = ["Kind", "Knob", "lesson_figure"]
 
-KIND = "lesson"
-"""Kind of element, for the session's cache."""
-MOST = 64
-"""Elements to remember per tab; each stores only a position."""
+KIND = "lesson"  # kind of element, for the session's cache
+MOST = 64  # elements to remember per tab; each stores only a position
 
 
 def _marks(theme: Theme) -> str:
@@ -43,45 +41,29 @@ ELEMENT = Element(
 class Kind(Enum):
     """The figure to draw; each kind is a JavaScript file of that name, which documents its data."""
 
-    DRAFTING = "drafting"
-    """Speed-up over α: knobs `alpha`, `block`, `cost`."""
-    ROLLBACK = "rollback"
-    """Accepted and rolled-back drafts: knob `drafted`."""
-    LOSSLESS = "lossless"
-    """Two distributions and samples of them: knob `draws`."""
-    SHIFT = "shift"
-    """Ratios under an added constant: knob `shift`."""
-    CHOOSING = "choosing"
-    """Speed-up and text at a dial value: knob `dial`."""
-    BRANCHING = "branching"
-    """Speed-up of trees and chains by number of nodes: knobs `alpha`, `second`, `wider`."""
-    SETTING = "setting"
-    """Key figures of a sweep at a setting, marked in a figure of the page: knob `dial`."""
+    DRAFTING = "drafting"  # speed-up over α: knobs `alpha`, `block`, `cost`
+    ROLLBACK = "rollback"  # accepted and rolled-back drafts: knob `drafted`
+    LOSSLESS = "lossless"  # two distributions and samples of them: knob `draws`
+    SHIFT = "shift"  # ratios under an added constant: knob `shift`
+    CHOOSING = "choosing"  # speed-up and text at a dial value: knob `dial`
+    BRANCHING = "branching"  # speed-up of trees and chains by number of nodes: knobs `alpha`, `second`, `wider`
+    SETTING = "setting"  # key figures of a sweep at a setting, marked in a figure of the page: knob `dial`
 
 
 @dataclass(frozen=True, slots=True)
 class Knob:
     """A control of a lesson."""
 
-    name: str
-    """Name in the figure's script and in the page's address."""
+    name: str  # name in the figure's script and in the page's address
     label: str
-    start: float
-    """Initial value; a double click restores it."""
-    low: float = 0.0
-    """Left end; ignored if there are stops."""
-    high: float = 1.0
-    """Right end; ignored if there are stops."""
-    step: float = 1.0
-    """Smallest move; ignored if there are stops."""
-    digits: int = 0
-    """Number of displayed decimals."""
-    stops: tuple[float, ...] | None = None
-    """The only possible values, ascending; None for the whole range."""
-    help: str = ""
-    """Tooltip."""
-    exact: bool = False
-    """True to keep requested values between two steps; the pointer still moves by steps."""
+    start: float  # initial value; a double click restores it
+    low: float = 0.0  # left end; ignored if there are stops
+    high: float = 1.0  # right end; ignored if there are stops
+    step: float = 1.0  # smallest move; ignored if there are stops
+    digits: int = 0  # number of displayed decimals
+    stops: tuple[float, ...] | None = None  # the only possible values, ascending; None for the whole range
+    help: str = ""  # tooltip
+    exact: bool = False  # True to keep requested values between two steps; the pointer still moves by steps
 
     def settled(self, value: float | None) -> float:
         """Return a valid value: rounded to the step inside the range, or the start if outside or not a stop.

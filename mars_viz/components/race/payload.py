@@ -63,13 +63,11 @@ def racing_payload(texts: RaceTexts, prompt: str, settings: Settings, job: str) 
 
 
 def _payload(lanes: list[Payload], pieces: Pieces, prompt: str, run: Run | None, *, live: bool) -> Payload:
-    """Return a payload without id and results table."""
     payload = {"live": live, "lanes": lanes, "pieces": pieces.texts, "looks": LOOKS, "prompt": prompt, "board": None}
     return payload | {"chat": run is not None and run.provenance.chat is True}
 
 
 def _lanes(alone: list[Payload], strict: list[Payload], relaxed: list[Payload], settings: Settings) -> list[Payload]:
-    """Return the three ways to decode with their rounds."""
     rule, draft = settings_words(settings), settings.draft
     return [
         {"title": "Autoregressive", "note": "The target alone, one token per pass", "judged": False, "rounds": alone},
@@ -79,7 +77,6 @@ def _lanes(alone: list[Payload], strict: list[Payload], relaxed: list[Payload], 
 
 
 def _alone(written: Sequence[str], clock: Sequence[float], pieces: Pieces) -> list[Payload]:
-    """Return one round per token."""
     return [
         {"drafted": at, "settled": at, "tokens": [], "emission": [pieces.place(text), _quiet(), None]}
         for text, at in zip(written, clock, strict=True)

@@ -19,10 +19,8 @@ from mars_viz.components.tokens import Pieces, ratios
 from mars_viz.records import Outcome, Round
 from mars_viz.run import Run
 
-Payload = dict[str, Any]
-"""JSON-compatible; `id` is a digest of the rest."""
-PROMPT = 1200
-"""Characters shown from the end of the prompt."""
+Payload = dict[str, Any]  # JSON-compatible; `id` is a digest of the rest
+PROMPT = 1200  # characters shown from the end of the prompt
 
 
 def playback_payload(played: Playback) -> Payload:
@@ -42,8 +40,6 @@ def playback_payload(played: Playback) -> Payload:
 
 
 class _Tokens(Pieces):
-    """Pieces of a run's tokens, by id."""
-
     def __init__(self, run: Run) -> None:
         super().__init__()
         self._run = run
@@ -53,7 +49,6 @@ class _Tokens(Pieces):
 
 
 def _round(round_: Round, pieces: _Tokens) -> Payload:
-    """Return the drafted tokens and the tokens that reached the text, with outcomes and ratios."""
     kept, decided = round_.decision.kept[: round_.kept], ratios(round_)
     outcomes = [round_.outcomes[node].value for node in kept]
     decided_at = [decided.nodes[node] for node in kept]
@@ -90,8 +85,7 @@ def _words(words: Words, pieces: _Tokens) -> list[str | Payload]:
 
 __all__ = ["playback", "stepper"]
 
-KIND = "stepper"
-"""Kind of element, for the session's cache."""
+KIND = "stepper"  # kind of element, for the session's cache
 SHARED = ("mount", "explorer/elements", "explorer/numbers", "race/listed")
 OWN = ("stepper/stage", "stepper/controls", "stepper/stepper")
 ELEMENT = Element("mars_viz_stepper", (*SHARED, *OWN), ("explorer/explorer", "stepper/stepper"))

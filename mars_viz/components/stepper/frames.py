@@ -27,8 +27,7 @@ from mars_viz.run import Run
 from mars_viz.speculators.drafter_names import has_no_model
 from mars_viz.trees import first_path
 
-MOST_ROUNDS = 400
-"""Rounds in a playback; each has up to γ + 4 frames."""
+MOST_ROUNDS = 400  # rounds in a playback; each has up to γ + 4 frames
 
 
 class Stage(Enum):
@@ -36,44 +35,31 @@ class Stage(Enum):
 
     START = "start"
     DRAFT = "draft"
-    VERIFY = "verify"
-    """The target reads the block in one pass."""
-    JUDGE = "judge"
-    """The rule decides on one drafted token."""
-    ROLL_BACK = "roll back"
-    """Rejected drafts are discarded, and the caches shrink."""
-    COMMIT = "commit"
-    """Accepted drafts and one token of the target join the text."""
+    VERIFY = "verify"  # the target reads the block in one pass
+    JUDGE = "judge"  # the rule decides on one drafted token
+    ROLL_BACK = "roll back"  # rejected drafts are discarded, and the caches shrink
+    COMMIT = "commit"  # accepted drafts and one token of the target join the text
     END = "end"
 
 
 class Mark(IntEnum):
     """The state of a drafted token in a frame."""
 
-    DRAFTED = 0
-    """Proposed, not yet read by the target."""
-    READ = 1
-    """Read by the target, not yet decided."""
-    MATCHED = 2
-    """Accepted, as at the rule's strict end."""
-    RELAXED = 3
-    """Accepted only because the rule is relaxed."""
+    DRAFTED = 0  # proposed, not yet read by the target
+    READ = 1  # read by the target, not yet decided
+    MATCHED = 2  # accepted, as at the rule's strict end
+    RELAXED = 3  # accepted only because the rule is relaxed
     REJECTED = 4
-    DISCARDED = 5
-    """Discarded without a verdict, or because a sibling was chosen."""
+    DISCARDED = 5  # discarded without a verdict, or because a sibling was chosen
 
 
 class Jump(Enum):
     """Kinds of frames to jump to."""
 
-    REJECTION = "rejection"
-    """A token is rejected."""
-    RELAXED = "relaxed"
-    """A token is accepted only because the rule is relaxed."""
-    DIVERGENCE = "divergence"
-    """The rule's strict end would decide differently for the first time in the round."""
-    ROUND = "round"
-    """A round begins."""
+    REJECTION = "rejection"  # a token is rejected
+    RELAXED = "relaxed"  # a token is accepted only because the rule is relaxed
+    DIVERGENCE = "divergence"  # the rule's strict end would decide differently for the first time in the round
+    ROUND = "round"  # a round begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,26 +67,16 @@ class Frame:
     """A step of a playback."""
 
     stage: Stage
-    round: int
-    """Index of the round; the first in the start frame, the last in the end frame."""
-    words: Words
-    """The step in one or two sentences."""
-    certain: int
-    """n; certain tokens when the round began."""
-    written: int
-    """Certain tokens of the text by the end of this frame, without the prompt."""
-    target_cache: int
-    """Positions in the target's cache."""
-    drafter_cache: int | None
-    """Positions in the drafter's cache; None if it has no cache."""
-    marks: tuple[Mark, ...] = ()
-    """State of each drafted token of the round; empty before the draft."""
-    judged: int | None = None
-    """The node to decide on, in a judging frame."""
-    emission: Outcome | None = None
-    """Correction or bonus, in the frame that commits it."""
-    diverges: bool = False
-    """True if the strict end decides differently for the first time in the round."""
+    round: int  # index of the round; the first in the start frame, the last in the end frame
+    words: Words  # the step in one or two sentences
+    certain: int  # n; certain tokens when the round began
+    written: int  # certain tokens of the text by the end of this frame, without the prompt
+    target_cache: int  # positions in the target's cache
+    drafter_cache: int | None  # positions in the drafter's cache; None if it has no cache
+    marks: tuple[Mark, ...] = ()  # state of each drafted token of the round; empty before the draft
+    judged: int | None = None  # the node to decide on, in a judging frame
+    emission: Outcome | None = None  # correction or bonus, in the frame that commits it
+    diverges: bool = False  # True if the strict end decides differently for the first time in the round
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +85,7 @@ class Playback:
 
     run: Run
     frames: tuple[Frame, ...]
-    rounds: int
-    """Number of rounds in the frames, at most `MOST_ROUNDS`."""
+    rounds: int  # number of rounds in the frames, at most `MOST_ROUNDS`
 
     @property
     def whole(self) -> bool:

@@ -24,8 +24,7 @@ class Quoted:
     token: int
 
 
-Words: TypeAlias = tuple[str | Quoted, ...]
-"""The parts of a sentence, in order."""
+Words: TypeAlias = tuple[str | Quoted, ...]  # the parts of a sentence, in order
 
 
 def start(run: Run, both: bool) -> Words:
@@ -124,7 +123,6 @@ def _why_relaxed(run: Run, rule: Rule, spec: Speculation, row: int) -> Words:
 
 
 def _instead(spec: Speculation, row: int, kept: bool, strict: Decision | None) -> Words:
-    """Return the strict decision if it differs."""
     if strict is None:
         return ()
     if not kept and strict.row != row:
@@ -165,10 +163,7 @@ def roll_back(round_: Round, both: bool | None) -> Words:
 
 
 def tree_rolled_back(round_: Round, again: int) -> Words:
-    """Return the sentence for the nodes off a tree's path.
-
-    `again` is the number of tokens on the path that left the target's cache too.
-    """
+    """Return the sentence for nodes off a tree's path; `again` counts path tokens to read again."""
     one = round_.rolled_back == 1
     off = f"the {'one token' if one else f'{number(round_.rolled_back)} tokens'} off its path {'is' if one else 'are'}"
     cache = "The target's cache keeps the path."
