@@ -218,11 +218,11 @@ def _report(options: argparse.Namespace) -> None:
 
 def _set_up_class(options: argparse.Namespace) -> None:
     """Set the app's classroom variables. Raises SettingError for invalid limits, or limits without --classroom."""
-    given = {classroom.TOKENS: options.class_tokens, classroom.QUEUE: options.class_queue}
+    limits = {classroom.TOKENS: options.class_tokens, classroom.QUEUE: options.class_queue}
     if options.classroom:
         os.environ[classroom.CLASSROOM] = "1"
-    os.environ.update({variable: str(value) for variable, value in given.items() if value is not None})
-    if classroom.class_limits() is None and any(value is not None for value in given.values()):
+    os.environ.update({variable: str(value) for variable, value in limits.items() if value is not None})
+    if classroom.class_limits() is None and any(value is not None for value in limits.values()):
         raise SettingError("--class-tokens and --class-queue are for a classroom. Add --classroom, or leave them out.")
 
 

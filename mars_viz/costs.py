@@ -137,11 +137,11 @@ def objection(costs: Costs | None) -> str:
         return "What a pass costs is not known."
     if costs.repeats < FEWEST:
         return f"What a pass costs was measured {costs.repeats} times only, too few to tell how sure it is."
-    for (short, one), (long, other) in combinations(enumerate(costs.target_pass, 1), 2):
-        if other.high * SLACK < one.low:
+    for (short, shorter), (long, longer) in combinations(enumerate(costs.target_pass, 1), 2):
+        if longer.high * SLACK < shorter.low:
             return (
-                f"The costs contradict themselves: a pass over {long} positions took at most {_ms(other.high)}, one "
-                f"over {short} at least {_ms(one.low)}."
+                f"The costs contradict themselves: a pass over {long} positions took at most {_ms(longer.high)}, one "
+                f"over {short} at least {_ms(shorter.low)}."
             )
     alone = costs.target_pass[0].seconds
     for gamma in range(1, costs.gamma + 1):
@@ -223,7 +223,8 @@ def drafts_seconds(costs: Costs, drafted: Sequence[int], steps: Sequence[float])
     kinds = Counter(zip(drafted, steps, strict=True))  # rounds of one kind have equal costs
     passes = costs.passes
     return sum(
-        count * max(passes[tokens].seconds, _parts(costs, tokens, taken)[0]) for (tokens, taken), count in kinds.items()
+        count * max(passes[tokens].seconds, _parts(costs, tokens, step_count)[0])
+        for (tokens, step_count), count in kinds.items()
     )
 
 
@@ -232,7 +233,7 @@ def length_costs(costs: Costs, steps: Sequence[int]) -> np.ndarray:
 
     Raises BadInput as `drafts_seconds`.
     """
-    return np.array([drafts_seconds(costs, [count], [taken]) for count, taken in enumerate(steps)])
+    return np.array([drafts_seconds(costs, [count], [step_count]) for count, step_count in enumerate(steps)])
 
 
 def at_ends(costs: Costs) -> Iterator[tuple[Costs, Costs]]:

@@ -149,8 +149,8 @@ class MarsVizLM(LM):  # type: ignore[misc]
 
     def _runs(self, asked: Sequence[tuple[str, Settings]]) -> Iterator[Run]:
         """Decode consecutive prompts with equal settings together."""
-        for settings, alike in groupby(asked, key=lambda each: each[1]):
-            prompts = [prompt for prompt, _ in alike]
+        for settings, group in groupby(asked, key=lambda each: each[1]):
+            prompts = [prompt for prompt, _ in group]
             yield from record_all(self._backend, prompts, settings, chat=self._chat, batch=self._batch)
 
     def _asked(self, about: Mapping[str, Any]) -> Settings:

@@ -57,7 +57,7 @@ class Together:
     @property
     def finished(self) -> int:
         """Number of walks that have ended."""
-        return sum(not one.going for one in self.walks)
+        return sum(not walk.going for walk in self.walks)
 
 
 def walk_together(
@@ -74,9 +74,9 @@ def walk_together(
     walks = tuple(ahead(RuleWalk(stand, prompt), answers, len(prompt), ending) for stand in dict.fromkeys(stands))
     passes = 0
     yield Together(walks, passes)
-    while missing := list(dict.fromkeys(one.prefix for one in walks if one.going)):
+    while missing := list(dict.fromkeys(each.prefix for each in walks if each.going)):
         answers.update(zip(missing, speculator.speculate(missing), strict=True))
-        walks = tuple(ahead(one, answers, len(prompt), ending) for one in walks)
+        walks = tuple(ahead(each, answers, len(prompt), ending) for each in walks)
         passes += 1
         yield Together(walks, passes)
 
@@ -99,6 +99,6 @@ def ahead(one: RuleWalk, answers: Mapping[Prefix, Answer], prompt: int, ending: 
 def answers_along(walks: Iterable[RuleWalk], prompt: Prefix) -> dict[Prefix, Answer]:
     """Return the answers at all prefixes of these walks."""
     answers: dict[Prefix, Answer] = {}
-    for one in walks:
-        answers |= answers_through(prompt, one.rounds)
+    for each in walks:
+        answers |= answers_through(prompt, each.rounds)
     return answers

@@ -159,7 +159,7 @@ def _accept(said: str) -> tuple[float, ...]:
         accept = tuple(float(each) for each in match[1].split("-")) if match else ()
     except ValueError:
         accept = ()
-    falling = all(one >= other for one, other in itertools.pairwise((1.0, *accept, 0.0)))
+    falling = all(higher >= other for higher, other in itertools.pairwise((1.0, *accept, 0.0)))
     if not 0 < len(accept) <= MOST_CHILDREN or not falling or accept[-1] <= 0:  # NaN fails `falling`
         raise SettingError(
             "A static tree is made of how often a node's first, second, … child is kept; give at most "

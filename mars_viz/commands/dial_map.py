@@ -58,8 +58,8 @@ def run(options: argparse.Namespace) -> None:
     alone = decoding.decoded(pair, request, options)
     from mars_viz.record_map import Mapping
 
-    how = {"chat": options.chat, "history": request.history, "title": options.title, "budget": budget}
-    mapping = Mapping(pair, request.prompt, request.settings, span, run=alone, **how)
+    keywords = {"chat": options.chat, "history": request.history, "title": options.title, "budget": budget}
+    mapping = Mapping(pair, request.prompt, request.settings, span, run=alone, **keywords)
     with decoding.progress_bar()(desc="Mapping", unit=" passes") as bar:
         for progress in mapping:
             bar.update(progress.passes - bar.n)

@@ -24,10 +24,10 @@ def run(options: argparse.Namespace) -> None:
     """Pass the arguments on. Raises BadInput if the harness is not installed or refuses them."""
     if not harness.installed():
         raise ModelError(f"mars-viz eval needs lm-evaluation-harness, which is not installed. {harness.REMEDY}")
-    given = list(options.arguments)
-    if not any(each.partition("=")[0] in ("--model", "-M", "--config", "-C") for each in given):
-        given = ["--model", MODEL, *given]
-    before, sys.argv = sys.argv, ["mars-viz eval", "run", *given]
+    passed_on = list(options.arguments)
+    if not any(each.partition("=")[0] in ("--model", "-M", "--config", "-C") for each in passed_on):
+        passed_on = ["--model", MODEL, *passed_on]
+    before, sys.argv = sys.argv, ["mars-viz eval", "run", *passed_on]
     try:
         _evaluate()
     except MarsVizError:

@@ -121,9 +121,9 @@ def checked(options: argparse.Namespace) -> Grid | None:
         raise SettingError(f"The grid says the controller's thresholds, and so does its name; {remedy}.")
     grid = grid_of(rule_named(options.rule), options.grid, None if control is None else control.controller)
     if options.wall_clock:
-        one = f"--rule {grid.rules[-1].name} --out {grid.folders(out)[-1]} --resume"
+        example = f"--rule {grid.rules[-1].name} --out {grid.folders(out)[-1]} --resume"
         raise SettingError(
-            f"The wall-clock check times one sweep. Leave out --grid and name one of them, such as {one}."
+            f"The wall-clock check times one sweep. Leave out --grid and name one of them, such as {example}."
         )
     if store.holds_sweep(out):
         raise SettingError(f"{out} holds a sweep itself. Choose another folder for the grid.")
@@ -145,8 +145,8 @@ def begun(grid: Grid | None, out: Path) -> list[Path]:
 
 def gone_on_with(options: argparse.Namespace, grid: Grid | None) -> Plan | None:
     """Return the plan to resume, for a grid that of its first sweep; None for a new sweep. Raises BadInput."""
-    there = begun(grid, Path(options.out)) if options.resume else []
-    return store.open_store(there[0]).plan if there else None
+    folders = begun(grid, Path(options.out)) if options.resume else []
+    return store.open_store(folders[0]).plan if folders else None
 
 
 _ON_THE_CPU = re.compile(r", \d+ threads?$")
@@ -176,7 +176,7 @@ def run(
     for each in sweep.too_long:
         note(f"{each.id} will have no results: {each.reason}")
     swept(sweep, f"Sweeping {counted(len(sweep.sweeps), 'variant')}", "for every variant")
-    results = [one.result() for one in sweep.sweeps]
+    results = [each.result() for each in sweep.sweeps]
     if not len(results[0]):
         raise SettingError(f"None of the {results[0].finished} prompts could be swept. {results[0].failures[0].reason}")
     terms = terms_of(options)
@@ -197,8 +197,8 @@ def _begun(
     options: argparse.Namespace, pair: Backend, grid: Grid, settings: Settings, span: Span, prompts: PromptSet
 ) -> GridSweep:
     each = grid.settings(settings)
-    how = {"chat": options.chat, "resume": options.resume, "batch": options.batch}
-    return sweep_grid(pair, prompts, each, grid.folders(Path(options.out)), span, **how)
+    keywords = {"chat": options.chat, "resume": options.resume, "batch": options.batch}
+    return sweep_grid(pair, prompts, each, grid.folders(Path(options.out)), span, **keywords)
 
 
 def _print(table: GridTable | None, best: Advised, dial: float, options: argparse.Namespace) -> None:

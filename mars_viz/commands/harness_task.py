@@ -46,9 +46,9 @@ def check(options: argparse.Namespace) -> None:
                     f"--{name} is for a task of lm-evaluation-harness. Name one (--task), or leave it out."
                 )
         return
-    for name, what in _REPLACED.items():
+    for name, part in _REPLACED.items():
         if getattr(options, name):
-            raise SettingError(f"A task has {what} of its own. Leave --{name.replace('_', '-')} or --task out.")
+            raise SettingError(f"A task has {part} of its own. Leave --{name.replace('_', '-')} or --task out.")
 
 
 def task_of(options: argparse.Namespace, settings: Settings) -> HarnessTask | None:

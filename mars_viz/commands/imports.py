@@ -133,8 +133,8 @@ def _runs(found: EngineFile, options: argparse.Namespace) -> list[ImportedRun]:
     runs, total = [], sum(len(each.rounds) for each in found.texts)
     with progress_bar()(desc="Reading", total=total, unit=" rounds") as bar:
         for text in found.texts:
-            how: dict[str, Any] = {"rule": options.rule, "tolerance": options.tolerance}
-            runs.append(import_run(text, backend, tell=lambda _: bar.update(), **how))
+            keywords: dict[str, Any] = {"rule": options.rule, "tolerance": options.tolerance}
+            runs.append(import_run(text, backend, tell=lambda _: bar.update(), **keywords))
     return runs
 
 

@@ -51,8 +51,8 @@ def first_turns(options: argparse.Namespace) -> list[EncodedPrompt]:
     if (kinds := builtin_kinds(options.set)) is not None:
         prompts = builtin_prompts(OF_EACH_TASK if options.limit is None else options.limit, kinds=kinds)
     else:
-        how = {"skip_bad": options.skip_bad, "limit": options.limit}
-        prompts = load_prompts(options.set, grader="none", turns=Turns.FIRST, **how)
+        keywords = {"skip_bad": options.skip_bad, "limit": options.limit}
+        prompts = load_prompts(options.set, grader="none", turns=Turns.FIRST, **keywords)
     for sentence in set_notes(prompts):
         note(sentence)
     return [EncodedPrompt(item.prompt, item.opening) for item in prompts.items]

@@ -126,10 +126,10 @@ def _deleted(options: argparse.Namespace) -> list[ListedRun]:
 
 
 def _found(options: argparse.Namespace, name: str) -> ListedRun:
-    one = next((each for each in _listed(options) if each.name == name), None)
-    if one is None:
+    match = next((each for each in _listed(options) if each.name == name), None)
+    if match is None:
         raise RunFileError(f"There is no run {name} here. `mars-viz runs` lists their ids.")
-    return one
+    return match
 
 
 def _store_of(options: argparse.Namespace, names: list[str]) -> RunStore:
@@ -144,16 +144,16 @@ def _store_of(options: argparse.Namespace, names: list[str]) -> RunStore:
 
 
 def _show(options: argparse.Namespace) -> None:
-    one = _found(options, options.id)
-    if one.facts is None or one.path is None or not one.opens:
-        raise RunFileError(one.error or f"{one.name} is being decoded; wait for its end.")
-    opened = read(one.path)
-    again = recipe(opened, one.name)
+    listed = _found(options, options.id)
+    if listed.facts is None or listed.path is None or not listed.opens:
+        raise RunFileError(listed.error or f"{listed.name} is being decoded; wait for its end.")
+    opened = read(listed.path)
+    again = recipe(opened, listed.name)
     if options.json:
-        print(json_of(told(one) | facts(opened, one.path) | {"again": asdict(again)}))
+        print(json_of(told(listed) | facts(opened, listed.path) | {"again": asdict(again)}))
         return
-    say(f"{one.heading}{''.join(f' #{tag}' for tag in one.tags)}", one.line, "", sentence(opened), "")
-    for title, record in (("Settings", one.facts.settings), ("Where it comes from", one.facts.provenance)):
+    say(f"{listed.heading}{''.join(f' #{tag}' for tag in listed.tags)}", listed.line, "", sentence(opened), "")
+    for title, record in (("Settings", listed.facts.settings), ("Where it comes from", listed.facts.provenance)):
         say(title, *(f"    {name.replace('_', ' ')}: {_written(value)}" for name, value in asdict(record).items()), "")
     _say_again(again)
 

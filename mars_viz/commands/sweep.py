@@ -120,13 +120,13 @@ def run(options: argparse.Namespace) -> None:
         grid.run(options, variants, settings, span, prompts)
         return
     begun, pair = grid.dtype_of(grid.gone_on_with(options, variants)), None
-    how = {"chat": options.chat, "resume": options.resume, "batch": options.batch}
+    keywords = {"chat": options.chat, "resume": options.resume, "batch": options.batch}
     with on_ray.workers(asked_ray, options, settings, begun) as pool:
         if pool is None:
             pair = decoding.opened_backend(options, begun)
-            sweep: SweepLoop = sweep_prompts(pair, prompts, settings, span, options.out, **how)
+            sweep: SweepLoop = sweep_prompts(pair, prompts, settings, span, options.out, **keywords)
         else:
-            sweep = sweep_on_ray(pool, prompts, settings, span, options.out, **how)
+            sweep = sweep_on_ray(pool, prompts, settings, span, options.out, **keywords)
         for each in sweep.too_long:
             note(f"{each.id} will have no results: {each.reason}")
         swept(sweep, "Sweeping", f"in {sweep.folder}")
@@ -184,8 +184,8 @@ def _offered(options: argparse.Namespace, variants: Grid | None, swept: PromptSe
     if kinds is None:
         several = swept is not None and (options.limit or 0) > 0
         limit = MOST_PROMPTS if several else options.limit  # the resumed sweep applies the limit itself
-        how = {"grader": options.grader, "skip_bad": options.skip_bad, "limit": limit}
-        return load_prompts(options.set, turns=_turns(options, variants), **how)
+        keywords = {"grader": options.grader, "skip_bad": options.skip_bad, "limit": limit}
+        return load_prompts(options.set, turns=_turns(options, variants), **keywords)
     if options.turns is not None:
         raise SettingError("The built-in tasks are no conversations. Leave --turns out, or name a file.")
     if options.grader not in (None, "none"):
@@ -200,9 +200,9 @@ def _offered(options: argparse.Namespace, variants: Grid | None, swept: PromptSe
 
 def _swept(options: argparse.Namespace, variants: Grid | None) -> PromptSet | None:
     """Return the prompts of the sweep to resume; None if there is none or its folder lacks them."""
-    there = grid.begun(variants, Path(options.out)) if options.resume else []
+    folders = grid.begun(variants, Path(options.out)) if options.resume else []
     with suppress(BadInput):
-        return store.open_store(there[0]).prompts() if there else None
+        return store.open_store(folders[0]).prompts() if folders else None
     return None
 
 

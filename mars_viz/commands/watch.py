@@ -55,24 +55,24 @@ def run(options: argparse.Namespace) -> None:
     server = Server.at(address, SPECULATING)
     speculated(server)  # fail before models are loaded
     backend = None if options.drafter is None else opened_backend(options)
-    how = {"tokens": options.tokens, "gamma": options.gamma, "chat": options.chat}
-    watching = WatchingServer(server, backend, prompts, **how)
+    keywords = {"tokens": options.tokens, "gamma": options.gamma, "chat": options.chat}
+    watching = WatchingServer(server, backend, prompts, **keywords)
     for sentence in () if backend is None else backend.notes:
         note(sentence)
-    came = 0
+    received = 0
     try:
         for watched in _with_bar(watching, options.json):
-            came += 1
+            received += 1
             if not options.json:
                 say(*lines_of(watched, len(watching)))
                 sys.stdout.flush()
     except KeyboardInterrupt:
-        if came:
+        if received:
             _print(watching.result(), options.json)
-        note(f"Interrupted after {came} of {len(watching)} prompts.")
+        note(f"Interrupted after {received} of {len(watching)} prompts.")
         sys.exit(130)
     except MarsVizError:
-        if came:
+        if received:
             _print(watching.result(), options.json)
         raise
     _print(watching.result(), options.json)
@@ -137,9 +137,9 @@ def table(served: ServedAcceptance, here: ServedAcceptance | None) -> list[str]:
     """Return both sides' numbers with their intervals over prompts, if there are enough prompts for one."""
     rows = [("τ", _plain(served.tau), "" if here is None else _plain(here.tau))]
     rows.append(("acceptance rate", _share(served.rate), "" if here is None else _share(here.rate)))
-    ours = () if here is None else here.positions
+    positions_here = () if here is None else here.positions
     for at, its in enumerate(served.positions):
-        rows.append((f"position {at + 1}", _share(its), _share(ours[at]) if at < len(ours) else ""))
+        rows.append((f"position {at + 1}", _share(its), _share(positions_here[at]) if at < len(positions_here) else ""))
     heads = [] if here is None else [f"{'':<17}{'server':<26}here"]
     return [*heads, *(f"{name:<17}{its:<26}{mine}".rstrip() for name, its, mine in rows)]
 

@@ -35,7 +35,7 @@ def agreement_matrix(
     chosen: Ruling | None = None,
 ) -> go.Figure:
     """Return the verdicts on the positions `shown` (int64 indices in order), with the chosen rule highlighted."""
-    says, reached = agreed.says[:, shown], agreed.reached[:, shown]
+    verdicts, reached = agreed.says[:, shown], agreed.reached[:, shown]
     empty = not shown.size or not agreed.rulings
     height = 190 if empty else 150 + ROW * max(6, len(agreed.rulings))
     plain = plain_layout(theme, _key(theme))
@@ -56,14 +56,14 @@ def agreement_matrix(
         "type": "heatmap",
         "x": [f"{index}" for index in range(len(shown))],
         "y": [_name(ruling, theme, chosen) for ruling in agreed.rulings],
-        "z": 2 * says + ~reached,
+        "z": 2 * verdicts + ~reached,
         "zmin": -0.5,
         "zmax": 5.5,
         "colorscale": _scale(theme),
         "showscale": False,
         "xgap": 1 if len(shown) <= 2 * NAMED else 0,
         "ygap": 1,
-        "text": np.array([_MARKS[say] for say in Say])[says] if named else None,
+        "text": np.array([_MARKS[say] for say in Say])[verdicts] if named else None,
         "texttemplate": "%{text}" if named else None,
         "customdata": _hover(agreed, drafted, pieces, shown),
         "hovertemplate": "%{customdata[0]} by <b>%{y}</b><br>%{customdata[1]}<extra></extra>",

@@ -66,8 +66,8 @@ def _title(found: Branching) -> str:
     most = int(gains.argmax())
     if gains[most] < 0.0005:
         return f"{count} children keep nothing more than one at any depth (modelled)"
-    several, one = (number(float(each[most])) for each in (found.acceptance[NAMED], found.alone))
+    several, single = (number(float(each[most])) for each in (found.acceptance[NAMED], found.alone))
     return (
         f"{count} distinct children pay most at depth {found.depths[most]}: one is kept with a chance of {several}, a "
-        f"single child with {one} (modelled)"
+        f"single child with {single} (modelled)"
     )

@@ -92,16 +92,22 @@ def decision_plane(
     if not drawn.any():
         layout = {**axes, **_headed(title, 0), "annotations": [{**key, "yshift": 6}]}
         return say_empty(made(plain, layout), "No drafted token to show yet.", theme)
-    says, fixed = _says(chosen, len(drafted)), _fixed(chosen, len(drafted))
+    verdicts, fixed = _says(chosen, len(drafted)), _fixed(chosen, len(drafted))
     marks = []
     for entry, say, symbol, size in groups:
         marker = {"color": entry.colour, "symbol": symbol, "size": size}
-        alike = (says == Say.REJECTS) & fixed if say is None else (says == say) & ~(fixed & (says == Say.REJECTS))
-        marks.append(_points(drafted, up, np.flatnonzero(drawn & alike), marker, entry.words, upward.value))
+        selected = (
+            (verdicts == Say.REJECTS) & fixed
+            if say is None
+            else (verdicts == say) & ~(fixed & (verdicts == Say.REJECTS))
+        )
+        marks.append(_points(drafted, up, np.flatnonzero(drawn & selected), marker, entry.words, upward.value))
     dashes = iter(DASHES * (1 + len(boundaries)))
     lines = [
-        _PlaneLine(one, theme.dial, "solid") if one.ruling is chosen else _PlaneLine(one, theme.ink, next(dashes))
-        for one in boundaries
+        _PlaneLine(boundary, theme.dial, "solid")
+        if boundary.ruling is chosen
+        else _PlaneLine(boundary, theme.ink, next(dashes))
+        for boundary in boundaries
     ]
     upright = [line for line in lines if line.boundary.side is LooseSide.LEFT]
     level = [line for line in lines if line.boundary.side is LooseSide.ABOVE]

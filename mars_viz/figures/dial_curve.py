@@ -89,10 +89,10 @@ def _add_band(figure: go.Figure, curve: DialCurve, theme: Theme) -> None:
 
 
 def _title(curve: DialCurve, dial: float) -> str:
-    here, strict = (float(curve.steps.at(value)) for value in (dial, curve.strict))
-    at = f"At {exact_setting(curve.symbol, dial)}: {curve.words(here, dial)}"
+    value, strict = (float(curve.steps.at(value)) for value in (dial, curve.strict))
+    at = f"At {exact_setting(curve.symbol, dial)}: {curve.words(value, dial)}"
     against = curve.against
-    return f"{at}, the same as {against}" if here == strict else f"{at}, {against} {curve.words(strict, dial)}"
+    return f"{at}, the same as {against}" if value == strict else f"{at}, {against} {curve.words(strict, dial)}"
 
 
 def share_bars(

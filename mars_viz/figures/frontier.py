@@ -74,7 +74,7 @@ def _covered(
     area = 0.0
     for width in WIDTHS:
         box = _box(label, spot, width, height)
-        others = [_box(each, there, width, height) for each, there in placed]
+        others = [_box(each, placed_spot, width, height) for each, placed_spot in placed]
         for each in points:
             x, y = each.x * width, each.y * height
             others.append((x - _MARK, x + _MARK, y - _MARK, y + _MARK))
@@ -171,8 +171,8 @@ def _rings(path: Frontier) -> Iterator[np.ndarray]:
     corners = finite[:, [[0, 2], [1, 2], [1, 3], [0, 3]]]  # [D, 4, 2]
     if len(corners) == 1:
         yield corners[0]
-    for one, other in zip(corners[:-1], corners[1:], strict=True):
-        yield _hull(np.concatenate([one, other]))
+    for box, other in zip(corners[:-1], corners[1:], strict=True):
+        yield _hull(np.concatenate([box, other]))
 
 
 def _hull(points: np.ndarray) -> np.ndarray:
@@ -244,17 +244,17 @@ def _add_names(figure: go.Figure, ends: Sequence[_End], theme: Theme, limit: flo
     points = [_point(chosen, chosen.marked), *(_point(end.each, end.each.loosest) for end in ends)]
     texts = [exact_setting(chosen.symbol, chosen.marked)]
     texts += [f"{end.each.name}, {exact_setting(end.each.symbol, end.each.loosest)}" for end in ends]
-    taken = []
+    limit_labels = []
     if limit is not None:
         limit_text = f"{number(limit)} lost"
         _add_limit(figure, limit, limit_text, theme)
-        taken = [Label(limit_text, _part(figure.layout.xaxis.range, -limit), 0.0)]
+        limit_labels = [Label(limit_text, _part(figure.layout.xaxis.range, -limit), 0.0)]
     labels = [
         Label(text, _part(figure.layout.xaxis.range, x), _part(figure.layout.yaxis.range, y), 13 if not place else 12)
         for place, (text, (x, y)) in enumerate(zip(texts, points, strict=True))
     ]
     margin = figure.layout.margin
-    positions = spots(labels, TALL - margin.t - margin.b, taken)
+    positions = spots(labels, TALL - margin.t - margin.b, limit_labels)
     for place, (text, (x, y), spot) in enumerate(zip(texts, points, positions, strict=True)):
         words = escaped(text)
         figure.add_annotation(

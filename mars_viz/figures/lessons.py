@@ -21,11 +21,11 @@ def accuracy_curve(right: Steps, exercises: int, symbol: str, dial: float, theme
     `right` are counts, which the title contains because two counts may round to one percentage. The dial's high end is
     strict.
     """
-    here, strict = (int(right.at(at)) for at in (dial, right.high))
-    sure = wilson(here, exercises)
+    correct, strict = (int(right.at(at)) for at in (dial, right.high))
+    sure = wilson(correct, exercises)
     low, high = round(100 * sure.low), round(100 * sure.high)
     title = (
-        f"{number(here)} of {counted(exercises, 'exercise')} {'is' if here == 1 else 'are'} right at "
+        f"{number(correct)} of {counted(exercises, 'exercise')} {'is' if correct == 1 else 'are'} right at "
         f"{setting(symbol, dial)}, strict {number(strict)} (exact); 95 % interval {low} to {high} %"
     )
     figure = blank(title, theme, symbol, "right answers, %")

@@ -75,10 +75,10 @@ def _hover(served: ServedRounds, places: np.ndarray) -> Sequence[Sequence[str]]:
 
 
 def _title(served: ServedRounds) -> str:
-    there = served.corrected
-    if not there.any():
+    corrected = served.corrected
+    if not corrected.any():
         return "No drafted token was rejected"
-    values = (served.ratio if served.raw else served.margin)[there]
+    values = (served.ratio if served.raw else served.margin)[corrected]
     close = int(np.count_nonzero(values > DIAL[True] if served.raw else values < DIAL[False]))
     where = f"z2/z1 was above {DIAL[True]:g}" if served.raw else f"z1 − z2 was below {DIAL[False]:g}"
-    return f"At {number(close)} of {counted(int(there.sum()), 'rejection')} {where}"
+    return f"At {number(close)} of {counted(int(corrected.sum()), 'rejection')} {where}"

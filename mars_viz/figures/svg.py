@@ -178,11 +178,11 @@ def token_strip(run: Run, dial: float | None = None, gamma: int | None = None) -
     rule = rule_named(run.settings.rule)
     gamma = checked_gamma(run, gamma)
     at = rule.checked_dial(run.settings.dial if dial is None else dial)
-    there, _ = shown(run, at, gamma)
-    tokens = [token for round_ in judged_rounds(there, at) for token in _tokens(run, round_)]
+    at_setting, _ = shown(run, at, gamma)
+    tokens = [token for round_ in judged_rounds(at_setting, at) for token in _tokens(run, round_)]
     body, height = _laid_out(tokens)
     name = rule.title if rule.dial is None or at is None else f"{rule.title}, {setting(rule.dial.symbol, at)}"
-    exact = there is not run or at == rule.checked_dial(run.settings.dial)
+    exact = at_setting is not run or at == rule.checked_dial(run.settings.dial)
     length = f"{length_name(run.settings.tree)} = {gamma if exact else run.settings.gamma}"
     caption = f"{name}, {length}{'' if exact else ' (block-local)'}"
     legend = "".join(

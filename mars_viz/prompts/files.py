@@ -66,8 +66,8 @@ def read_prompts(
                     except PromptError as error:
                         raise PromptError(f"{unit} {number} {error}") from error
                     names = {items[0].unit, *(item.id for item in items)}
-                    if taken := sorted(names & seen.keys()):
-                        raise BadEntry(f"the id {taken[0]!r} is that of {seen[taken[0]]}; give it another")
+                    if repeated := sorted(names & seen.keys()):
+                        raise BadEntry(f"the id {repeated[0]!r} is that of {seen[repeated[0]]}; give it another")
                     seen |= dict.fromkeys(names, f"{unit} {number}")
                     yield items
                 except BadEntry as error:

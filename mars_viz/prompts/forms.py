@@ -67,7 +67,9 @@ def items_of(found: Any, name: str, grader: str | None, turns: Turns, own: bool)
         later = len(every) - 1
         return (PromptItem(name, category, kept_turns[0], answers[0], graders[0], later, system=system),)
     each = zip(kept_turns, answers, graders, strict=True)
-    return tuple(PromptItem(f"{name}/{n}", category, *one, 0, name, n, system) for n, one in enumerate(each, start=1))
+    return tuple(
+        PromptItem(f"{name}/{n}", category, *parts, 0, name, n, system) for n, parts in enumerate(each, start=1)
+    )
 
 
 def history_of(found: Any) -> History:
@@ -76,10 +78,10 @@ def history_of(found: Any) -> History:
     Raises PromptError if it is invalid or does not end with an answer.
     """
     entry = found if isinstance(found, dict) else {"messages": found}
-    given: list[Any] = next((entry[key] for key in KEYS if isinstance(entry.get(key), list)), [])
+    listed: list[Any] = next((entry[key] for key in KEYS if isinstance(entry.get(key), list)), [])
     try:
         messages = [("system", _words(entry[each])) for each in _SYSTEM if entry.get(each)]
-        messages += _messages(given, answers=True)
+        messages += _messages(listed, answers=True)
     except BadEntry as error:
         raise PromptError(f"The history cannot be used: {error}.") from error
     system = "\n\n".join(text for role, text in messages if role == "system")
@@ -114,14 +116,14 @@ def _asked(found: dict[str, Any], turns: Turns) -> tuple[str, str, list[str]]:
         keys = ", ".join(shortened(key) for key in list(found)[:8]) or "none"
         raise BadEntry(f"its keys are {keys}; rename the one that holds the prompt to one of {', '.join(KEYS)}")
     key = next((key for key in present if found[key] != ""), present[0])
-    given, system = found[key], [_words(found[each]) for each in _SYSTEM if found.get(each)]
-    if isinstance(given, list) and any(isinstance(each, dict) for each in given):
-        messages, user_turns = _conversation(given)
+    value, system = found[key], [_words(found[each]) for each in _SYSTEM if found.get(each)]
+    if isinstance(value, list) and any(isinstance(each, dict) for each in value):
+        messages, user_turns = _conversation(value)
         system += messages
     elif key == "turns":
-        if not (isinstance(given, list) and given and isinstance(given[0], str)):
+        if not (isinstance(value, list) and value and isinstance(value[0], str)):
             raise BadEntry("'turns' is no list of texts; write a list with the prompt first")
-        user_turns = given
+        user_turns = value
     else:
         user_turns = [_prompt(found, key)]
     if len(user_turns) > MOST_TURNS:
@@ -135,15 +137,15 @@ def _asked(found: dict[str, Any], turns: Turns) -> tuple[str, str, list[str]]:
 
 def _prompt(found: dict[str, Any], key: str) -> str:
     """Return a single prompt, with its input in the format of Alpaca and Dolly."""
-    given = found[key]
-    if isinstance(given, list):
-        if len(given) != 1:
-            raise BadEntry(f"{key!r} is a list of {len(given)} values; write each prompt in an entry of its own")
-        given = given[0]
-    if not isinstance(given, str):
+    value = found[key]
+    if isinstance(value, list):
+        if len(value) != 1:
+            raise BadEntry(f"{key!r} is a list of {len(value)} values; write each prompt in an entry of its own")
+        value = value[0]
+    if not isinstance(value, str):
         raise BadEntry(f"{key!r} is no text; write it in quotes")
     about = (found.get("input") or found.get("context")) if key == "instruction" else None
-    return f"{given}\n\n{about}" if isinstance(about, str) and about.strip() else given
+    return f"{value}\n\n{about}" if isinstance(about, str) and about.strip() else value
 
 
 def _conversation(given: list[Any]) -> tuple[list[str], list[str]]:
@@ -198,11 +200,11 @@ def _answers(found: dict[str, Any], key: str, named: str | None, count: int) -> 
     if named == "none" or (named is None and key not in _GRADED):
         return [None] * count
     answer = found.get("answer")
-    given = [answer]
+    values = [answer]
     if answer is None and named is not None:
         reference = found.get("reference")
-        given = reference if isinstance(reference, list) else [reference]
-    answers = [_answer(each) for each in [*given, *[None] * count][:count]]
+        values = reference if isinstance(reference, list) else [reference]
+    answers = [_answer(each) for each in [*values, *[None] * count][:count]]
     if key == "problem" and named == "last-number":  # the last number of a formula is not its value
         answers = [each if each and _NUMERIC.fullmatch(each) else None for each in answers]
     return answers

@@ -136,9 +136,9 @@ class PromptSet:
             offered = offered.with_system(self.items[0].system)
         offered_items = {item.id: item for item in offered.items}
         if (other := next((item for item in self.items if offered_items.get(item.id) != item), None)) is not None:
-            what = "reads otherwise there" if other.id in offered_items else "is not among them"
+            problem = "reads otherwise there" if other.id in offered_items else "is not among them"
             raise PromptError(
-                f"{offered.name} is not the set that was swept: {other.id} {what}. Give the same prompts."
+                f"{offered.name} is not the set that was swept: {other.id} {problem}. Give the same prompts."
             )
         units = {item.unit for item in self.items}
         graded_units = {item.unit for item in self.items if item.graded}

@@ -89,11 +89,11 @@ def decode_race(files: Mapping[str, bytes]) -> Race:
 def room(files: Mapping[str, bytes]) -> int:
     """Estimate the memory in bytes that the race needs; see `runfiles.codec.room`."""
     _described(files)
-    taken = 0
+    needed = 0
     for name, lane in _lanes(files):
         with _naming(name):
-            taken += room_of_run(lane)
-    return taken
+            needed += room_of_run(lane)
+    return needed
 
 
 def _described(files: Mapping[str, bytes]) -> RaceManifest:

@@ -134,15 +134,17 @@ class Racing:
         runs = {lane: [timed(run, rounds) for rounds in self._rounds[lane]] for lane, run in recorded.items()}
         if {each.token_ids for each in self._alone} != {tuple(self._written)}:
             raise SettingError(SEVERAL_TEXTS)
-        taken = {RaceLane.ALONE: [each.clock[-1] for each in self._alone]} | {
+        seconds_by_lane = {RaceLane.ALONE: [each.clock[-1] for each in self._alone]} | {
             lane: [each.provenance.seconds for each in turns] for lane, turns in runs.items()
         }
-        middle = {lane: int(np.argsort(seconds, kind="stable")[self._turns // 2]) for lane, seconds in taken.items()}
+        middle = {
+            lane: int(np.argsort(seconds, kind="stable")[self._turns // 2]) for lane, seconds in seconds_by_lane.items()
+        }
         strict, relaxed = (turns[middle[lane]] for lane, turns in runs.items())
         pieces = {**self._backend.pieces_of(self._written), **strict.pieces}
         line = " ".join(self._title.split())
         title = line if len(line) <= 60 else f"{line[:59]}…"
-        turns = tuple(zip(*(taken[lane] for lane in RaceLane), strict=True))
+        turns = tuple(zip(*(seconds_by_lane[lane] for lane in RaceLane), strict=True))
         return Race(title, self._alone[middle[RaceLane.ALONE]], replace(strict, pieces=pieces), relaxed, turns)
 
     def _single(self) -> Iterator[tuple[int, float]]:

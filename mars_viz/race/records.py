@@ -134,12 +134,12 @@ class Race:
     @property
     def figures(self) -> dict[RaceLane, Figures]:
         """Results of each lane."""
-        texts, seconds, pace, taken = self.token_ids, self.seconds, self.pace, self.taken
+        texts, seconds, pace, turns = self.token_ids, self.seconds, self.pace, self.taken
         return {
             lane: Figures(
                 seconds=seconds[lane],
-                least=float(taken[lane].min()),
-                most=float(taken[lane].max()),
+                least=float(turns[lane].min()),
+                most=float(turns[lane].max()),
                 pace=pace[lane],
                 over_alone=self.over(lane, RaceLane.ALONE),
                 tokens=len(texts[lane]),

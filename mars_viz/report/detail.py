@@ -28,10 +28,12 @@ class Detail:
     def words(self) -> str:
         """A sentence on the omissions; empty if there are none."""
         kept = [f"the {whose} {count} best candidates" for count, whose in self._candidates if 0 < count < TOP]
-        gone = [f"the {whose} candidates" for count, whose in self._candidates if not count]
+        omitted = [f"the {whose} candidates" for count, whose in self._candidates if not count]
         if not self.rules:
-            gone.append("the other rules' verdicts")
-        parts = [f"has only {' and '.join(kept)}"] * bool(kept) + [f"leaves out {' and '.join(gone)}"] * bool(gone)
+            omitted.append("the other rules' verdicts")
+        parts = [f"has only {' and '.join(kept)}"] * bool(kept) + [f"leaves out {' and '.join(omitted)}"] * bool(
+            omitted
+        )
         omissions = " and ".join(parts)
         return f"To stay small, away from the recorded text this report {omissions}." if omissions else ""
 

@@ -57,7 +57,7 @@ def _is_report(path: Path) -> bool:
 def csv_table(frame: pd.DataFrame) -> bytes:
     """Return UTF-8 CSV with a header; see `strict_formats` for text that could be a formula."""
     columns = (frame.iloc[:, place] for place in range(frame.shape[1]))
-    cells = ([None if gone else cell for cell, gone in zip(c.to_numpy(), c.isna(), strict=True)] for c in columns)
+    cells = ([None if missing else cell for cell, missing in zip(c.to_numpy(), c.isna(), strict=True)] for c in columns)
     return csv_of(frame.columns, zip(*cells, strict=True)).encode("utf-8")
 
 

@@ -213,23 +213,23 @@ def _check(run: Run, about: Manifest, tables: Mapping[str, Table]) -> None:
     """Check the manifest's counts, that every token is in the vocabulary, and that it has a piece."""
     if about.tokens != len(run.token_ids):
         raise RunFileError(f"{MANIFEST} counts other rounds or tokens than the tables hold. Take a fresh copy.")
-    held = [
+    token_columns = [
         table[column]
         for name, columns in _TOKEN_COLUMNS.items()
         for table in [tables.get(name, {})]
         for column in columns
         if column in table
     ]
-    held += [np.array(run.prompt_ids, np.int64)]
+    token_columns += [np.array(run.prompt_ids, np.int64)]
     if "map_answers" in tables:
-        held += [np.fromiter(chain.from_iterable(tables["map_answers"]["prefix"]), np.int64)]
+        token_columns += [np.fromiter(chain.from_iterable(tables["map_answers"]["prefix"]), np.int64)]
     has_piece = np.zeros(max(run.pieces, default=-1) + 2, bool)  # the last entry represents all higher ids
     has_piece[list(run.pieces)] = True
-    lacking = [int(ids[~has].min()) for ids in held if not (has := has_piece.take(ids, mode="clip")).all()]
+    lacking = [int(ids[~has].min()) for ids in token_columns if not (has := has_piece.take(ids, mode="clip")).all()]
     if lacking:
         raise EvidenceError(
             f"pieces.parquet lacks the token {min(lacking)}. Take a fresh copy, or record the run again."
         )
     size = about.provenance.vocabulary_size or VOCABULARY
-    if any(ids.size and ids.max() >= size for ids in held):
+    if any(ids.size and ids.max() >= size for ids in token_columns):
         raise RunFileError(f"A table holds tokens beyond the models' vocabulary of {size:,}. Record the run again.")

@@ -141,9 +141,9 @@ def _described(name: str, types: Mapping[str, pa.DataType]) -> dict[str, FileCol
     extras = {key: evidence for key in unknown if (evidence := _extra(name, key, types[key])) is not None}
     strange = next((key for key in unknown if key not in extras), None)
     if strange is not None or len(extras) > MOST_EXTRAS:
-        what = f"more than {MOST_EXTRAS} unknown columns" if strange is None else f"the column {shortened(strange)}"
+        problem = f"more than {MOST_EXTRAS} unknown columns" if strange is None else f"the column {shortened(strange)}"
         raise RunFileError(
-            f"{file} has {what}, and evidence cannot be that. Take it out, or choose a folder written by MARS Viz."
+            f"{file} has {problem}, and evidence cannot be that. Take it out, or choose a folder written by MARS Viz."
         )
     return described | extras
 

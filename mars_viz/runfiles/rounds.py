@@ -39,7 +39,7 @@ def to_tables(trace: Trace) -> dict[str, Table]:
 
 
 def from_tables(tables: Mapping[str, Table], settings: Settings, prompt_length: int) -> Trace:
-    """Return the rounds. Raises BadInput if the tables contradict each other or the rule's decisions at the dial value."""
+    """Return the rounds. Raises BadInput if tables contradict each other or the rule's decisions at the dial value."""
     nodes, rows, rounds = (tables[name] for name in ("nodes", "rows", "rounds"))
     speculations = speculations_of(tables, ROUNDS)
     _check_emissions(rows)

@@ -33,10 +33,10 @@ def vetted(
     try:
         files = unpacked(data)
         _limit_memory(0)
-        taken = room(files)
-        if taken > max(SMALL, GROWTH * len(data)):
+        needed = room(files)
+        if needed > max(SMALL, GROWTH * len(data)):
             raise RunFileError(f"it unpacks to far more than a {noun}. Choose the zip of a single {noun}.")
-        _limit_memory(taken)
+        _limit_memory(needed)
         decode(files)
     except BadInput as error:
         sys.stderr.buffer.write(str(error).encode())

@@ -42,5 +42,5 @@ def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
 
 def retagged(tags: Iterable[str], add: Iterable[str] = (), remove: Iterable[str] = ()) -> tuple[str, ...]:
     """Return the tags after adding and removing some, ignoring case. Raises BadInput as `checked_tags`."""
-    gone = {checked_tag(tag).casefold() for tag in remove}
-    return checked_tags([*(tag for tag in tags if tag.casefold() not in gone), *add])
+    removed = {checked_tag(tag).casefold() for tag in remove}
+    return checked_tags([*(tag for tag in tags if tag.casefold() not in removed), *add])

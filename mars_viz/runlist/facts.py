@@ -149,16 +149,16 @@ def labels_of(runs: Mapping[str, RunFacts | str]) -> dict[str, str]:
     label.
     """
     labels = {name: visible(_called(facts)) for name, facts in runs.items()}
-    for alike in _groups(labels):
-        parts_of = {name: facts.parts for name in alike if isinstance(facts := runs[name], RunFacts)}
+    for same_label in _groups(labels):
+        parts_of = {name: facts.parts for name in same_label if isinstance(facts := runs[name], RunFacts)}
         telling = _differing_parts(parts_of)
         for name, parts in parts_of.items():
             shown = () if isinstance(facts := runs[name], RunFacts) and facts.is_titled else CORE
             more = [parts[part] for part in telling if part in parts and part not in shown]
             labels[name] = visible(BETWEEN.join([labels[name], *more]))
     while groups := _groups(labels):  # repeated because a title may equal another label with id
-        for alike in groups:
-            labels |= {name: f"{labels[name]}{BETWEEN}{visible(name)}" for name in alike}
+        for same_label in groups:
+            labels |= {name: f"{labels[name]}{BETWEEN}{visible(name)}" for name in same_label}
     return labels
 
 

@@ -71,10 +71,10 @@ class Bin:
 
 def put_away(path: Path, home: Path) -> Path:
     """Hide a folder from all lists atomically, and return its new path for removal."""
-    gone = beside(home / path.name.lstrip("."))
-    gone = gone.with_name(f"{gone.name}.gone")
-    path.rename(gone)
-    return gone
+    hidden = beside(home / path.name.lstrip("."))
+    hidden = hidden.with_name(f"{hidden.name}.gone")
+    path.rename(hidden)
+    return hidden
 
 
 def _when(path: Path) -> float:

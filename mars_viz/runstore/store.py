@@ -198,7 +198,7 @@ class RunStore:
         """Replace a run atomically, keeping its current title and tags. Raises BadInput if it no longer exists."""
         path = self._path(name)
         step = beside(path)
-        fresh, old = (step.with_name(f"{step.name}.{what}") for what in ("next", "old"))
+        fresh, old = (step.with_name(f"{step.name}.{suffix}") for suffix in ("next", "old"))
         save_run(run, fresh)
         try:
             with changing(self.folder, name, "replaced"):
@@ -309,10 +309,10 @@ def tidy(folder: Path) -> None:
                 if path.name.endswith(SUFFIX) and (folder / path.name[1 : -len(SUFFIX)]).exists():
                     shutil.rmtree(path, ignore_errors=True)  # its run is complete
                 continue
-            what, home = left["what"], folder / left["name"]
-            if what == ".old" and not home.exists():
+            suffix, home = left["what"], folder / left["name"]
+            if suffix == ".old" and not home.exists():
                 path.rename(home)
-            elif what in (".old", ".gone") or time.time() - path.lstat().st_mtime > STALE:
+            elif suffix in (".old", ".gone") or time.time() - path.lstat().st_mtime > STALE:
                 remove(path)
 
 

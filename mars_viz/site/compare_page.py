@@ -26,36 +26,48 @@ HELD = ("reference", "shown")  # parameters of a link for the two runs, as in th
 
 def compared(runs: Sequence[SiteRun]) -> tuple[Candidate, ...]:
     """Return the runs as candidates of the app's Compare page."""
-    labels = told_apart({one.name: heading(one.run) for one in runs})
+    labels = told_apart({site_run.name: heading(site_run.run) for site_run in runs})
     return tuple(
-        Candidate(Choice(one.name), one.run, one.run.unmapped, labels[one.name], right_answer(one.run)) for one in runs
+        Candidate(
+            Choice(site_run.name),
+            site_run.run,
+            site_run.run.unmapped,
+            labels[site_run.name],
+            right_answer(site_run.run),
+        )
+        for site_run in runs
     )
 
 
 def pairs_file(reference: Candidate, candidates: Sequence[Candidate]) -> SiteFile:
     """Return the alignments of a run, as the reference, with every other run."""
-    others = [one for one in candidates if one is not reference]
+    others = [candidate for candidate in candidates if candidate is not reference]
     return data_file(f"{reference.choice.run}.pairs", sent(_pairs(reference, others)))
 
 
 def _pairs(reference: Candidate, others: Sequence[Candidate]) -> Payload:
-    alignments = [align_runs(reference.run, one.run) for one in (reference, *others)]
+    alignments = [align_runs(reference.run, candidate.run) for candidate in (reference, *others)]
     names = compare_words.lane_names(reference, others[0], (reference, *others))
     lanes = [
-        lane_payload(StripLane(one.choice.key, name, one.run, alignment.right, one.right))
-        for one, name, alignment in zip((reference, *others), names, alignments, strict=True)
+        lane_payload(StripLane(candidate.choice.key, name, candidate.run, alignment.right, candidate.right))
+        for candidate, name, alignment in zip((reference, *others), names, alignments, strict=True)
     ]
     return {
         "lanes": lanes,
-        "pairs": {one.choice.key: _pair(reference, one) for one in others},
+        "pairs": {candidate.choice.key: _pair(reference, candidate) for candidate in others},
     }
 
 
 def _pair(left: Candidate, right: Candidate) -> Payload:
     alignment, names = align_runs(left.run, right.run), compare_words.named(left, right)
     ours, theirs = (
-        Pane(one.choice.key, visible(name), visible(compare_words.detail(one, ruled=names.ruled)), one.run)
-        for one, name in ((left, names.left), (right, names.right))
+        Pane(
+            candidate.choice.key,
+            visible(name),
+            visible(compare_words.detail(candidate, ruled=names.ruled)),
+            candidate.run,
+        )
+        for candidate, name in ((left, names.left), (right, names.right))
     )
     return {
         **pair_payload(ours, theirs, alignment, (None, None)),
@@ -87,8 +99,8 @@ def compare_page(candidates: Sequence[Candidate]) -> SitePage:
     if len(candidates) < 2:
         line = Html('<p class="note">This site holds one run alone, and nothing to compare it with.</p>')
         return SitePage("compare.html", "Compare", Html(f"{html(_HEAD)}<main>{html(line)}</main>\n"))
-    lengths = " ".join(str(one.run.settings.gamma) for one in candidates)
-    names = " ".join(one.choice.run for one in candidates)
+    lengths = " ".join(str(candidate.run.settings.gamma) for candidate in candidates)
+    names = " ".join(candidate.choice.run for candidate in candidates)
     main = Html(
         f"{html(_HEAD)}<main>\n{html(FAILED)}{html(NEEDS_SCRIPTS)}"
         f'<p class="pick">{joined(_pickers(candidates))}</p>\n<p class="finding" id="finding" role="status"></p>\n'
@@ -104,6 +116,9 @@ _HEAD = Html("<header><h1>Compare</h1><p>Where do two texts diverge, and what is
 
 
 def _pickers(candidates: Sequence[Candidate]) -> Iterator[Html]:
-    options = joined(Html(f'<option value="{html(one.choice.run)}">{html(one.label)}</option>') for one in candidates)
+    options = joined(
+        Html(f'<option value="{html(candidate.choice.run)}">{html(candidate.label)}</option>')
+        for candidate in candidates
+    )
     for name, words in zip(HELD, ("Reference", "Beside it"), strict=True):
         yield Html(f'<label>{html(words)} <select id="{html(name)}">{html(options)}</select></label> ')

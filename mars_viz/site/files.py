@@ -54,16 +54,16 @@ def write_site(
 
 def _all_files(runs: tuple[SiteRun, ...], told: Told) -> Iterator[SiteFile]:
     yield from bundles()
-    for count, one in enumerate(runs, 1):
-        told(f"Run {count} of {len(runs)}: {heading(one.run)}")
-        yield from run_files(one)
+    for count, item in enumerate(runs, 1):
+        told(f"Run {count} of {len(runs)}: {heading(item.run)}")
+        yield from run_files(item)
     lessons, candidates = taught(runs), compared(runs)
     yield from lesson_files(lessons)
-    pages = (gallery_page(runs, (one.card for one in lessons)), compare_page(candidates), *map(run_page, runs))
+    pages = (gallery_page(runs, (item.card for item in lessons)), compare_page(candidates), *map(run_page, runs))
     yield from (page.file(lessons=bool(lessons)) for page in pages)
     if len(runs) > 1:
         told(f"Comparing {len(runs)} runs with one another")
-        yield from (pairs_file(one, candidates) for one in candidates)
+        yield from (pairs_file(item, candidates) for item in candidates)
 
 
 def check_site_place(folder: str | PathLike[str], *, force: bool = False) -> Path:
@@ -92,13 +92,13 @@ def _check_replaceable(folder: Path, force: bool) -> None:
         raise StorageError(f"{folder} holds the folder that you work in or your home. Name a folder of its own.")
     if force or not any(folder.iterdir()):
         return
-    ours = _listed(folder)
-    if ours is None:
+    site_files = _listed(folder)
+    if site_files is None:
         raise StorageError(f"{folder} exists and is no site. Choose another name, or replace it with --force.")
     for place, _, names in os.walk(folder):
         for name in names:
             path = (Path(place) / name).relative_to(folder).as_posix()
-            if path not in ours:
+            if path not in site_files:
                 raise StorageError(
                     f"{folder} holds {path}, which is no part of the site. Move it away, or replace all with --force."
                 )

@@ -22,8 +22,11 @@ def gallery_page(runs: Iterable[SiteRun], lessons: Iterable[Card]) -> SitePage:
     """Return the page. Lesson cards are named by number."""
     runs = tuple(runs)
     of_runs = (
-        (f"runs/{one.name}.html", run_card(one.name, heading(one.run), one.run, RunFacts.of(one.run).line))
-        for one in runs
+        (
+            f"runs/{site_run.name}.html",
+            run_card(site_run.name, heading(site_run.run), site_run.run, RunFacts.of(site_run.run).line),
+        )
+        for site_run in runs
     )
     of_lessons = tuple((f"lessons/{card.name}.html", card) for card in lessons)
     taught = Html()

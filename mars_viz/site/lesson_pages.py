@@ -68,12 +68,12 @@ def taught(runs: Sequence[SiteRun]) -> tuple[TaughtLesson, ...]:
 
 def lesson_files(lessons: Sequence[TaughtLesson]) -> Iterator[SiteFile]:
     """Yield pages and data of the lessons."""
-    for place, one in enumerate(lessons):
-        yield _page(one, lessons[place - 1 : place], lessons[place + 1 : place + 2]).file(lessons=True)
-        if one.picture is not None:
-            yield data_file(one.name, sent(_data(one.picture, one.aside)))
-        if (played := _played(one)) is not one.shown_on.run:
-            yield steps_file(one.name, played)
+    for place, taught_lesson in enumerate(lessons):
+        yield _page(taught_lesson, lessons[place - 1 : place], lessons[place + 1 : place + 2]).file(lessons=True)
+        if taught_lesson.picture is not None:
+            yield data_file(taught_lesson.name, sent(_data(taught_lesson.picture, taught_lesson.aside)))
+        if (played := _played(taught_lesson)) is not taught_lesson.shown_on.run:
+            yield steps_file(taught_lesson.name, played)
 
 
 def _played(one: TaughtLesson) -> Run:

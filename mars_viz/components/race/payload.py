@@ -151,11 +151,11 @@ def _sentence(race: Race) -> str:
         return race.objection
     turns = len(race.taken[RaceLane.ALONE])
     alone, strict = (_times(race.over(RaceLane.RELAXED, other)) for other in (RaceLane.ALONE, RaceLane.STRICT))
-    how = "measured once, so without an interval," if turns == 1 else f"measured over {turns} turns"
+    basis = "measured once, so without an interval," if turns == 1 else f"measured over {turns} turns"
     device = visible(short_device(race.strict.provenance.device) or "an unnamed device")
     return (
         f"{rule_words(race.relaxed)} was {alone} times as fast as the target alone and {strict} times as fast as "
-        f"strict, {how} on {device}."
+        f"strict, {basis} on {device}."
     )
 
 

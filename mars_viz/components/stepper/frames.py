@@ -115,8 +115,8 @@ def _is_place(frame: Frame, jump: Jump) -> bool:
 def _frames(run: Run, shown: int) -> Iterator[Frame]:
     rule = rule_named(run.settings.rule)
     certain = len(run.prompt_ids)
-    held, both = max(0, certain - 1), not has_no_model(run.provenance.drafter)
-    frame = Frame(Stage.START, 0, narration.start(run, both), certain, 0, held, held if both else None)
+    cached, both = max(0, certain - 1), not has_no_model(run.provenance.drafter)
+    frame = Frame(Stage.START, 0, narration.start(run, both), certain, 0, cached, cached if both else None)
     yield frame
     for index, round_ in enumerate(run.rounds[:shown]):
         certain = len(run.prompt_ids) + frame.written
@@ -133,8 +133,8 @@ def _round_frames(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator
     fed = np.unique(round_.speculation.parents)  # the last certain token, and nodes with drafted children
     if drafted:
         words = narration.draft(frame.round, round_.speculation, looked_up=frame.drafter_cache is None)
-        held, marks = _held(frame, n - 1 + len(fed)), (Mark.DRAFTED,) * drafted
-        frame = replace(frame, stage=Stage.DRAFT, words=words, marks=marks, drafter_cache=held)
+        cached, marks = _held(frame, n - 1 + len(fed)), (Mark.DRAFTED,) * drafted
+        frame = replace(frame, stage=Stage.DRAFT, words=words, marks=marks, drafter_cache=cached)
         yield frame
     words, marks = narration.verify(frame.round, drafted), (Mark.READ,) * drafted
     frame = replace(frame, stage=Stage.VERIFY, words=words, marks=marks, target_cache=n + drafted)

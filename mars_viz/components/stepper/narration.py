@@ -39,8 +39,8 @@ def draft(index: int, speculation: Speculation, *, looked_up: bool) -> Words:
     if speculation.is_tree:
         tree = f"a tree of {counted(drafted, 'token')}, {number(depth)} deep"
         return (f"Round {number(index + 1)}: the drafter proposes {tree}, level by level.",)
-    how = ", one after the other" if drafted > 1 and not looked_up else ""
-    return (f"Round {number(index + 1)}: the drafter proposes {counted(drafted, 'token')}{how}.",)
+    order = ", one after the other" if drafted > 1 and not looked_up else ""
+    return (f"Round {number(index + 1)}: the drafter proposes {counted(drafted, 'token')}{order}.",)
 
 
 def verify(index: int, drafted: int) -> Words:
