@@ -9,7 +9,7 @@ supported: runs, maps and walks of all rules share one answer per prefix, indepe
 Lossless rules stay lossless. Whether a token is drafted depends on earlier tokens and on the drafter's distributions up
 to its own, never on the token itself or later ones. Given these, a drafted token still follows the drafter's
 distribution, as the proofs of rejection sampling and block verification require, token by token from last to first.
-After the draft, the target's own sample follows. Dropping the very token that a controller inspects would be wrong:
+After the draft, the target's own sample follows. Dropping the token that a controller inspects would be wrong:
 likely tokens would be overrepresented among the kept ones. Controllers that stop before a token therefore inspect its
 distribution.
 """

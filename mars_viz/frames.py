@@ -1,4 +1,8 @@
-"""Convert a run to a tidy data frame."""
+"""A run as one tidy table, for notebooks and for everything that likes data frames.
+
+Knows traces and pandas; knows no rules' arithmetic, no files and no browser. Nothing here decides anything: it only
+lays out what the records hold.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from mars_viz.run import Run
 from mars_viz.trace import OUTCOMES, Trace
 
 Table = dict[str, np.ndarray]
+"""Columns by name."""
 
 _TYPES = {
     "round": "int64",
@@ -45,45 +50,45 @@ _TYPES = {
 """The columns in order."""
 
 _DIVERGENCES = ("q_max", "q_entropy", "total_variation", "kl_pq", "kl_qp", "js")
-"""Columns with the name of a speculation's array."""
+"""Columns that are a speculation's arrays by the same name."""
 
 
 def run_frame(run: Run) -> pd.DataFrame:
-    """Return one row per drafted position and one per correction or bonus, in order.
+    """One row for each drafted position and one for each correction or bonus, in order.
 
-    Within a round, drafted positions come first, by depth, then the correction or bonus, unless the end of the text cut
-    it off. Values of the target belong to the distribution that judged or emitted the token. Logits are raw fp32,
-    before temperature, top-k and top-p.
+    Within a round the drafted positions come first, by depth, then the correction or bonus; a round that the end of
+    the text cut off before it has none. What is said of the target is said of the law that judged the token, or that
+    emitted it: logits raw fp32, before temperature, top-k and top-p.
 
     | column | meaning |
     |---|---|
     | round | draft-verify cycle, from 0 |
-    | depth | place within the block, from 1; that of a correction or bonus is one below the last accepted token |
+    | depth | place within the block, from 1; a correction or bonus stands one below the last kept token |
     | token_id | vocabulary entry |
     | text | its text; the bytes of a partial character as \\xf0 |
     | outcome | MATCHED, RELAXED, REJECTED, DISCARDED, CORRECTED or BONUS |
     | z1, z2 | the target's two largest logits |
-    | ratio | z2 / z1; NaN if z1 is 0 |
+    | ratio | z2 / z1; NaN where z1 is 0 |
     | margin | z1 - z2, in logits |
     | z_x | the target's logit of the token |
     | rank | the target's rank of the token, from 1; the lower id first among equals |
     | p_x | the target's probability of the token, after temperature, top-k and top-p (plain softmax at temperature 0) |
-    | q_x | the drafter's probability of the token, after the same steps; NaN unless drafted |
+    | q_x | the drafter's probability of the token, likewise; NaN unless drafted |
     | logsumexp | of the target's raw logits over the whole vocabulary, in nats |
     | entropy | of the target's plain softmax, in nats |
     | coin | acceptance coin, in [0, 1); NaN unless drafted |
-    | breakpoint | dial value at which the verdict flips; NaN if it never does, and unless drafted |
-    | gap_from | dial value from which the verdict is reject up to the breakpoint; NaN if there is no such gap |
-    | position | absolute position of the token, the prompt included, from 0; <NA> if it was rolled back |
+    | breakpoint | dial value at which the verdict flips; NaN where it never does, and unless drafted |
+    | gap_from | dial value from which the verdict is reject up to the breakpoint; NaN where there is no such gap |
+    | position | absolute position of the token, the prompt included, from 0; <NA> where it was rolled back |
     | node | the drafted token's number in its round, from 0; <NA> unless drafted |
     | parent | the node before it; -1 right after the prefix |
     | sibling | order among the nodes after the same parent, from 0; <NA> unless drafted |
-    | tie | True if z1 equals z2 |
-    | q_max, q_entropy | largest probability and entropy (nats) of the drafter's distribution; NaN unless drafted |
-    | total_variation | half the L1 distance of the two distributions, 0 to 1; NaN unless drafted |
+    | tie | True where z1 equals z2 |
+    | q_max, q_entropy | largest probability and entropy (nats) of the drafter's law; NaN unless drafted |
+    | total_variation | half the L1 distance of the two laws, 0 to 1; NaN unless drafted |
     | kl_pq, kl_qp, js | KL(p || q), KL(q || p) and Jensen-Shannon divergence, in nats; NaN unless drafted |
 
-    Columns of evidence unknown to this version follow, with their names in the run's file.
+    Behind them stands evidence that the run's file holds and this version does not know, by its name there.
     """
     trace = run.trace
     drafted, emitted = _drafted(trace), _emitted(trace)
@@ -99,47 +104,49 @@ def run_frame(run: Run) -> pd.DataFrame:
 
 
 def _joined(name: str, drafted: Table, emitted: Table) -> np.ndarray:
-    """Return the column of both; NaN for corrections and bonuses if it applies to drafts only."""
+    """The column of both; NaN for corrections and bonuses where it says nothing of them."""
     if name in emitted:
         return np.concatenate([drafted[name], emitted[name]])
     return np.concatenate([drafted[name], np.full(len(emitted["round"]), np.nan)])
 
 
 def _drafted(trace: Trace) -> Table:
-    drafts, text = trace.speculations.whole, trace.recorded_text
+    """Of every drafted position, by round and depth."""
+    known, text = trace.speculations.whole, trace.recorded_text
     reached, starts = trace.in_text(text), np.repeat(trace.speculations.starts, trace.lengths)
-    nodes = np.lexsort((drafts.depths, trace.round_index))
+    nodes = np.lexsort((known.depths, trace.round_index))
     columns = {
         "round": trace.round_index,
         "outcome": np.array([outcome.name for outcome in OUTCOMES], object)[trace.outcomes(text)],
-        "depth": drafts.depths,
-        "token_id": drafts.tokens,
-        "z_x": drafts.z,
-        "rank": drafts.ranks,
-        "p_x": drafts.p,
-        "q_x": drafts.q,
-        "coin": drafts.coins,
+        "depth": known.depths,
+        "token_id": known.tokens,
+        "z_x": known.z,
+        "rank": known.ranks,
+        "p_x": known.p,
+        "q_x": known.q,
+        "coin": known.coins,
         "breakpoint": trace.verdicts.breakpoints,
         "gap_from": trace.verdicts.gaps,
-        "position": np.where(reached, starts + drafts.depths - 1.0, np.nan),
+        "position": np.where(reached, starts + known.depths - 1.0, np.nan),
         "node": np.arange(len(nodes)) - np.repeat(trace.firsts, trace.lengths),
         "parent": trace.parents,
-        "sibling": drafts.siblings,
-        **{name: getattr(drafts, name) for name in _DIVERGENCES},
-        **{name: column for name, column in drafts.extras.items() if len(column) == len(nodes)},
+        "sibling": known.siblings,
+        **{name: getattr(known, name) for name in _DIVERGENCES},
+        **{name: column for name, column in known.extras.items() if len(column) == len(nodes)},
     }
     return {name: values[nodes] for name, values in columns.items()} | _laws(trace, trace.judging_rows[nodes])
 
 
 def _emitted(trace: Trace) -> Table:
-    speculations, text = trace.speculations.whole, trace.recorded_text
+    """Of every correction and bonus."""
+    known, text = trace.speculations.whole, trace.recorded_text
     rounds = np.flatnonzero(trace.emits(text))
     local, tokens = text.settled.rows[rounds], text.settled.emitted[rounds]
     rows = trace.firsts[rounds] + rounds + local
     judged = np.isin(rows, trace.judging_rows)
-    hits = speculations.emissions[rows] == tokens[:, None]
+    hits = known.emissions[rows] == tokens[:, None]
     candidate, listed = hits.argmax(axis=1), hits.any(axis=1)
-    every = np.zeros(len(speculations.top_ids), tokens.dtype)
+    every = np.zeros(len(known.top_ids), tokens.dtype)
     every[rows] = tokens
     depth = np.bincount(trace.round_index[text.settled.kept], minlength=len(trace))[rounds] + 1
     return _laws(trace, rows) | {
@@ -147,24 +154,25 @@ def _emitted(trace: Trace) -> Table:
         "outcome": np.where(judged, Outcome.CORRECTED.name, Outcome.BONUS.name).astype(object),
         "depth": depth,
         "token_id": tokens,
-        "z_x": np.where(listed, speculations.emission_z[rows, candidate], np.nan),
-        "rank": np.where(listed, speculations.emission_ranks[rows, candidate], 0),
-        "p_x": speculations.emitted_chances(every)[rows],
+        "z_x": np.where(listed, known.emission_z[rows, candidate], np.nan),
+        "rank": np.where(listed, known.emission_ranks[rows, candidate], 0),
+        "p_x": known.emitted_chances(every)[rows],
         "position": trace.speculations.starts[rounds] + depth - 1.0,
         "parent": local - 1,
     }
 
 
 def _laws(trace: Trace, rows: np.ndarray) -> Table:
-    speculations = trace.speculations.whole
+    """What the columns say of the target at these rows."""
+    known = trace.speculations.whole
     columns = {
-        "z1": speculations.z1,
-        "z2": speculations.z2,
-        "ratio": speculations.ratio,
-        "margin": speculations.margin,
-        "tie": speculations.z1 == speculations.z2,
-        "logsumexp": speculations.logsumexp,
-        "entropy": speculations.entropy,
-        **{name: column for name, column in speculations.extras.items() if len(column) == len(speculations.top_ids)},
+        "z1": known.z1,
+        "z2": known.z2,
+        "ratio": known.ratio,
+        "margin": known.margin,
+        "tie": known.z1 == known.z2,
+        "logsumexp": known.logsumexp,
+        "entropy": known.entropy,
+        **{name: column for name, column in known.extras.items() if len(column) == len(known.top_ids)},
     }
     return {name: values[rows] for name, values in columns.items()}

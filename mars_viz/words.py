@@ -14,7 +14,7 @@ THIN_SPACE = "\u202f"  # narrow no-break space, between thousands and before uni
 def number(value: float, decimals: int = 3) -> str:
     """Format three significant digits of a fraction and all digits of an integer, with thin spaces between thousands.
 
-    `decimals` limits the decimals of numbers with leading zeros from the first nonzero digit on.
+    At most `decimals` decimals, or up to three to reach the first nonzero digit.
     """
     if not math.isfinite(value):
         return "–"

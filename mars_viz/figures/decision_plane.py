@@ -197,8 +197,8 @@ def _field(
 
 
 def _add_flags(drawing: _Drawing, upright: Sequence[_PlaneLine], width: float, plot: float) -> None:
-    """Add vertical lines with labels above the plot, higher towards the centre, so that no line crosses a label. Labels
-    on the left half of `width` are to the right of their line, others to the left. `plot` is its height in pixels."""
+    """Add vertical lines with labels above the plot, higher the farther out, so that no line crosses a label. Labels on
+    the left half of `width` are to the right of their line, others to the left. `plot` is its height in pixels."""
     half = width / 2
     left = sorted((line for line in upright if line.boundary.value <= half), key=lambda line: -line.boundary.value)
     right = sorted((line for line in upright if line.boundary.value > half), key=lambda line: line.boundary.value)

@@ -133,11 +133,12 @@ def _plotly() -> bytes:
     return PLOTLY.read_bytes()
 
 
-HEIGHT = 1250  # height of the frame in pixels
+HEIGHT = 1250
+"""Pixels of the frame."""
 
 
 def framed(run: Run) -> str:
-    """Return the report as a sandboxed iframe for notebooks, with figures for the map's segments only."""
+    """The report as an iframe that can do nothing to the notebook around it; figures for the map's segments only."""
     html = escape(report_html(run, most_steps=0), quote=True)
     return (
         f'<iframe srcdoc="{html}" sandbox="allow-scripts allow-downloads" title="MARS Viz" '

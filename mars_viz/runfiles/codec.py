@@ -186,7 +186,7 @@ def _taken(source: UnreadTable) -> int:
 
 
 def _check_counts(about: Manifest, sources: Mapping[str, UnreadTable]) -> None:
-    """Check, before reading, that table sizes match the manifest and are possible for so many rounds."""
+    """Check, before reading, that table sizes match the manifest and are possible for this number of rounds."""
     lines = {name: source.lines for name, source in sources.items()}
     if (about.rounds, about.tokens) != (lines["rounds"], sources["rounds"].values["token_ids"]):
         raise RunFileError(f"{MANIFEST} counts other rounds or tokens than the tables hold. Take a fresh copy.")
