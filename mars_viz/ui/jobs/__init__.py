@@ -1,1 +1,1 @@
-"""The server's one worker, the process that has its models, and each kind of job."""
+"""The server's background worker, the model process and the job classes."""

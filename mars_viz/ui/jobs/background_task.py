@@ -1,4 +1,4 @@
-"""Something to find out with a pair, besides decoding a prompt, as a job; what it is, is an argument."""
+"""Jobs that run a function on a loaded pair without decoding a prompt."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from mars_viz.ui.jobs.models import Models
 
 @dataclass(frozen=True, slots=True)
 class Report(Progress):
-    """What is known of it at one moment."""
+    """Snapshot of a background task's progress."""
 
     share: float = 0.0
-    """Of the work that is done, from 0 to 1."""
+    """Finished share of the work, from 0 to 1."""
     result: Any = None
-    """What was found so far; None before anything was."""
+    """Latest result; None before the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskStep:
-    """A step of it."""
+    """One step of a background task."""
 
     share: float
-    """Of the work that is done, from 0 to 1."""
+    """Finished share of the work, from 0 to 1."""
     result: Any = None
-    """What was found so far."""
+    """Latest result."""
 
 
 class BackgroundTask(Job[Report]):
-    """One thing to find out; stopped on the way, it keeps what it has found so far."""
+    """Job that runs a function step by step. A cancelled job keeps its latest result."""
 
     private: ClassVar[bool] = True
 
     def __init__(self, find: Callable[[Any], Iterator[TaskStep]], choice: BackendChoice = BUILT_IN) -> None:
-        """`find` takes the loaded pair and yields what it has found so far; the last finding is the result."""
+        """`find` takes the loaded pair and yields steps; the last step has the final result."""
         super().__init__(Report(JobState.QUEUED))
         self.choice = choice
         self._find = find
 
     def work(self, models: Models[Any]) -> None:
-        """Find it out, a step at a time."""
+        """Run the function until it ends or the job is cancelled."""
         pair = models.pair(self.choice, lambda: self.stopping)
         self.tell(state=JobState.DECODING)
-        for finding in () if self.stopping else self._find(pair):
-            self.tell(share=finding.share, result=finding.result)
+        for step in () if self.stopping else self._find(pair):
+            self.tell(share=step.share, result=step.result)
             if self.stopping:
                 break
         if not self.stopping:
@@ -56,11 +56,11 @@ class BackgroundTask(Job[Report]):
         self.tell(state=JobState.CANCELLED if self.stopping else JobState.DONE)
 
     def found(self, models: Models[Any]) -> None:
-        """It has found all: a kind that has something to do with that says so here."""
+        """Hook for subclasses, called after the last step."""
 
 
 class CostsJob(BackgroundTask):
-    """Measures what the pair's passes cost, for the panel that everyone sees."""
+    """Job that measures the cost of the pair's passes. All sessions share the result."""
 
     private: ClassVar[bool] = False
 
@@ -70,12 +70,12 @@ class CostsJob(BackgroundTask):
         choice: BackendChoice = BUILT_IN,
         keep: Callable[[Costs], object] | None = None,
     ) -> None:
-        """`keep` writes what `measure` found, and may raise BadInput."""
+        """`keep` stores the costs, and may raise BadInput."""
         super().__init__(measure, choice)
         self._keep = keep
 
     def found(self, models: Models[Any]) -> None:
-        """Leave it with the models."""
+        """Store the costs with the models, and pass them to `keep`."""
         models.measured(self.progress.result)
         if self._keep is not None:
             self._keep(self.progress.result)

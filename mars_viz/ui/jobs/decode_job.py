@@ -1,6 +1,6 @@
-"""A decode as a job: a prompt to its end, round by round, and then the map of its dial where one is wanted.
+"""Job that decodes one prompt and then maps the run's dial, if requested.
 
-Knows settings, and recordings as something to iterate; how to record and to map are arguments.
+The functions that record and map are arguments.
 """
 
 from __future__ import annotations
@@ -25,53 +25,51 @@ from mars_viz.ui.jobs.job import Job, JobState, Progress, Rank, Throttle
 from mars_viz.ui.jobs.models import Models
 
 MAPPING_SECONDS = 120.0
-"""Of its own work, after which a map behind a run stops where it is, for others' sweeps wait. It goes on as often as
-somebody asks."""
+"""Working time after which the job stops a map, because sweeps wait behind it. A map may be resumed any number of
+times."""
 TURN = 0.25
-"""Seconds of mapping, after which whoever waits for a text goes first."""
+"""Seconds of mapping after which waiting decodes run first."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded(Progress):
-    """What is known of a decode at one moment."""
+    """Snapshot of a decode's progress."""
 
     tokens: int = 0
-    """Emitted so far."""
     rounds: int = 0
-    """Draft-verify cycles so far."""
     so_far: Run | None = None
-    """The rounds so far; it may lag behind `rounds` by a moment."""
+    """The rounds so far, updated less often than `rounds`."""
     complete: bool = False
-    """True once no more rounds will come."""
+    """True after the last round."""
     saved: str = ""
-    """The run's name in the store, once it is there."""
+    """The run's name in the store; empty until it is saved."""
     unsaved: str = ""
-    """Why it could not be saved, in a sentence; empty where nothing went wrong."""
+    """Why the run could not be saved, in a sentence; empty if there was no error."""
     exact: float = 0.0
-    """Share of the dial's range, all draft lengths together, whose text is known."""
+    """Share of the dial's range with a known text, over all draft lengths."""
     open: int = 0
-    """Texts of other settings that are being followed."""
+    """Number of texts of other settings still being decoded."""
 
     @property
     def run(self) -> Run | None:
-        """What was decoded, once the text is complete or was cut short; None if it came to nothing."""
+        """The run, after it has ended or was cancelled; None if no round was decoded."""
         return self.so_far if self.complete else None
 
     @property
     def tau(self) -> float:
-        """Tokens per round so far; NaN before the first."""
+        """Tokens per round so far; NaN before the first round."""
         return self.tokens / self.rounds if self.rounds else math.nan
 
     @property
     def text(self) -> str:
-        """The text so far; it may lag behind `tokens` by a moment."""
+        """The text so far, updated less often than `tokens`."""
         return "" if self.so_far is None else self.so_far.text
 
 
 def since(known: Run | None, run: Run) -> Run:
-    """What of a growing run is new to somebody who has `known` of it."""
+    """Return `run` with only the rounds and pieces that `known` lacks."""
     if known is None:
         return run
     pieces = {token: piece for token, piece in run.pieces.items() if token not in known.pieces}
@@ -79,73 +77,72 @@ def since(known: Run | None, run: Run) -> Run:
 
 
 def grown(known: Run | None, more: Run) -> Run:
-    """The run, of what is known of it and what is new."""
+    """Return `known` extended by the rounds and pieces of `more`."""
     if known is None:
         return more
     return replace(more, rounds=(*known.rounds, *more.rounds), pieces={**known.pieces, **more.pieces})
 
 
 class Recorder(Protocol):
-    """A decode in progress, such as `mars_viz.recording.Recording`."""
+    """Decode in progress, such as `mars_viz.recording.Recording`."""
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """What has been emitted so far."""
+        """The emitted tokens."""
         ...
 
     def __iter__(self) -> Iterator[Round]:
-        """Decode; each step makes one round."""
+        """Decode; each step is one round."""
         ...
 
     def run(self) -> Run:
-        """The rounds so far."""
+        """Return the rounds so far."""
         ...
 
 
 class Mapper(Protocol):
-    """A dial map in the making, such as `mars_viz.record_map.Mapping`."""
+    """Dial map in progress, such as `mars_viz.record_map.Mapping`."""
 
     def __iter__(self) -> Iterator[Mapped]:
-        """Map; each step is a batched pass."""
+        """Map; each step is one batched pass."""
         ...
 
     def map(self) -> DialMap:
-        """The map so far."""
+        """Return the map so far."""
         ...
 
 
 def unmapped(pair: Any, run: Run) -> None:
-    """For decodes whose dial nobody wants mapped."""
+    """Return None: `chart` for decodes without a map."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """How decoding is done."""
+    """How a decode job records, maps and saves."""
 
     record: Callable[..., Recorder]
-    """Make a recorder of a pair, a prompt and settings, by keyword also of `chat`."""
+    """Makes a recorder from a pair, a prompt and settings; accepts `chat` as a keyword."""
     chart: Callable[[Any, Run], Mapper | None] = unmapped
-    """Makes what maps the dial of a finished run, or None where there is nothing to map."""
+    """Makes the mapper for a finished run; returns None if there is nothing to map."""
     store: RunStore | None = None
-    """Keeps the run, from its first round on; None where nobody wants it kept."""
+    """Store that saves the run from its first round on; None to save nothing."""
     name: str = ""
-    """Under which it is kept; empty for a new one."""
+    """Name of the saved run; empty for a new name."""
     maker: str = ""
-    """The mark of the browser that asked for it, noted where it is kept."""
+    """Mark of the browser that started the run, saved with it."""
     over: str = ""
-    """The controller whose threshold is mapped, by name; empty for the rule's dial."""
+    """Name of the controller whose threshold is mapped; empty to map the rule's dial."""
 
 
 class Growing:
-    """A map on its way, of a run that is complete: what a job holds of it between two turns of others."""
+    """Unfinished map of a finished run, kept between a job's turns."""
 
     def __init__(self, run: Run, mapper: Mapper):
-        """Nothing is asked yet."""
         self._run, self._mapper, self._steps = run, mapper, iter(mapper)
         self._spent = 0.0
 
     def turn(self, wanted: Callable[[], bool]) -> Iterator[Mapped]:
-        """Go on for a moment, as long as it is `wanted`; each step is a batched pass."""
+        """Map for up to TURN seconds while `wanted()` is true; each step is a batched pass."""
         began, spent = time.monotonic(), 0.0
         while wanted() and (step := next(self._steps, None)) is not None:
             yield step
@@ -157,21 +154,21 @@ class Growing:
 
     @property
     def within(self) -> bool:
-        """True until it is complete, or has taken as long as one map may."""
+        """False once the map is complete or has used MAPPING_SECONDS."""
         return self._spent < MAPPING_SECONDS
 
     def run(self) -> Run:
-        """The run with the map so far."""
+        """Return the run with the map so far."""
         return mapped(self._run, self._mapper.map())
 
 
 class DecodeJob(Job[Decoded]):
-    """One prompt to decode, for one asker, and the map of its run's dial, which lets other decodes go first."""
+    """Decodes one prompt, then maps the run's dial. Waiting decodes run before the map."""
 
     private: ClassVar[bool] = True
 
     def __init__(self, prompt: str, settings: Settings, ways: Ways, choice: BackendChoice = BUILT_IN) -> None:
-        """`choice` says with which models."""
+        """`choice` selects the models."""
         super().__init__(Decoded(JobState.QUEUED))
         self.prompt, self.settings, self.choice = prompt, settings, choice
         self._ways = ways
@@ -179,33 +176,34 @@ class DecodeJob(Job[Decoded]):
 
     @classmethod
     def mapping(cls, run: Run, saved: str, ways: Ways, choice: BackendChoice = BUILT_IN) -> DecodeJob:
-        """Of a run that is decoded: its map goes on from where it stopped. `saved` is its name in the store, if any."""
+        """Return a job that only maps `run`, resuming its map. `saved` is the run's name in the store, if it has
+        one."""
         job = cls(run.prompt, run.settings, ways, choice)
         job._progress = replace(job.progress, so_far=run, complete=True, saved=saved)
         return job
 
     @property
     def over(self) -> str:
-        """The controller whose threshold it maps, by name; empty for the rule's dial."""
+        """Name of the controller whose threshold is mapped; empty for the rule's dial."""
         return self._ways.over
 
     @property
     def new_tokens(self) -> int:
-        """Of its settings."""
+        """Token limit from the settings."""
         return self.settings.max_new_tokens
 
     @property
     def maker(self) -> str:
-        """The mark of the browser that asked for it."""
+        """Mark of the browser that started the run."""
         return self._ways.maker
 
     @property
     def rank(self) -> Rank:
-        """Once the text is there, whoever waits for one goes first."""
+        """SHORT while decoding, MAP afterwards."""
         return Rank.SHORT if self.progress.run is None else Rank.MAP
 
     def work(self, models: Models[Any]) -> None:
-        """Decode, then map, a moment at a time."""
+        """Decode and start the map, or continue it for one turn."""
         run = self.progress.run
         if run is None or self._growing is None:
             pair = models.pair(self.choice, lambda: self.stopping)
@@ -220,13 +218,13 @@ class DecodeJob(Job[Decoded]):
         self._map(self._growing)
 
     def after(self, news: Mapping[str, Any]) -> Decoded:
-        """Told as `more`, a run is its new rounds alone."""
+        """Append the new rounds, sent as `more`."""
         if "more" in news:
             news = {**news, "so_far": grown(self.progress.so_far, news["more"])}
         return super().after({name: value for name, value in news.items() if name != "more"})
 
     def let_go(self) -> None:
-        """The map's caches above all."""
+        """Drop the map and its caches."""
         super().let_go()
         self._growing = None
 
@@ -243,15 +241,15 @@ class DecodeJob(Job[Decoded]):
             self.tell(state=JobState.DONE)
 
     def fail(self, error: str) -> None:
-        """What had been decoded is there in any case."""
+        """End the job as FAILED, but keep the decoded rounds."""
         try:
             self.tell(complete=True)
-        except Exception:  # which may be the very thing that failed before
+        except Exception:  # the first error may have been in this very update
             _log.exception("What had been decoded could not be told.")
         super().fail(error)
 
     def _decode(self, recorder: Recorder, keeping: Keeping) -> Run | None:
-        """Decode to the end of the text; None where it was stopped before."""
+        """Decode to the end of the text; return None if cancelled."""
         self.tell(state=JobState.DECODING)
         rounds, looks, writes = 0, Throttle(), Throttle()
         for rounds, _ in enumerate(() if self.stopping else recorder, start=1):
@@ -275,8 +273,7 @@ class DecodeJob(Job[Decoded]):
         return run
 
     def _map(self, growing: Growing) -> None:
-        """Map the run's dial for a moment; once it is done, stopped, or fails, keep what there is. The run itself is
-        there in any case."""
+        """Map for one turn. If the map ends, is cancelled or fails, keep the run with the map so far."""
         try:
             for progress in growing.turn(lambda: not self.stopping):
                 self.tell(exact=progress.exact, open=progress.open)
@@ -287,52 +284,52 @@ class DecodeJob(Job[Decoded]):
         except MarsVizError as error:
             self.tell(state=JobState.DONE, error=str(error))
 
-    def _keep(self, charted: Run) -> None:
-        """A map goes where its run is kept, to be opened from there; only where it is not, it is told."""
+    def _keep(self, mapped_run: Run) -> None:
+        """Save the mapped run to the store, or send it as progress if the run is not stored."""
         if self._ways.store is None or not self.progress.saved:
-            self.tell(so_far=charted)
+            self.tell(so_far=mapped_run)
             return
         try:
-            self._ways.store.replace(self.progress.saved, charted)
+            self._ways.store.replace(self.progress.saved, mapped_run)
         except MarsVizError:
-            self.tell(so_far=charted)
+            self.tell(so_far=mapped_run)
             raise
 
 
 class Keeping:
-    """A run on its way into a store. A disk that refuses ends the keeping and not the decode."""
+    """Saves a growing run to a store. A disk error ends the saving but not the decode."""
 
     def __init__(self, store: RunStore | None, name: str = "", maker: str = "") -> None:
-        """Begin a journal, where there is a store, under that name or a new one, of the browser of that mark."""
+        """Begin a journal under `name`, or under a new name if it is empty. No-op if `store` is None."""
         self.name = ""
-        """In the store, once the run is there."""
+        """The run's name in the store; empty until it is saved."""
         self.error = ""
-        """Why it is not kept."""
+        """Why the run is not saved."""
         self._store = store
         self._journal: Journal | None = None
         if store is not None:
-            with self._noting():
+            with self._recording_error():
                 self._journal = store.begin(name, maker)
 
     def write(self, run: Run) -> None:
-        """Keep the rounds so far."""
+        """Save the rounds so far."""
         if self._journal is not None and not self.error:
-            with self._noting():
+            with self._recording_error():
                 self._journal.write(run)
 
     def finish(self, run: Run) -> None:
-        """Keep the whole run."""
+        """Save the finished run."""
         if self._store is not None and self._journal is not None:
-            with self._noting():
+            with self._recording_error():
                 self.name = self._store.finish(self._journal, run)
 
     def leave(self) -> None:
-        """Let go: what is not finished by now stays as an interrupted run, unless there is nothing of it."""
+        """Close the journal. An unfinished run stays in the store as interrupted, unless it has no rounds."""
         if self._store is not None and self._journal is not None and not self.name:
             self._store.leave(self._journal)
 
     @contextmanager
-    def _noting(self) -> Iterator[None]:
+    def _recording_error(self) -> Iterator[None]:
         try:
             yield
         except BadInput as error:

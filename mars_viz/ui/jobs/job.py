@@ -1,8 +1,7 @@
-"""What a job is: one thing to do with models for one asker, and what is known of it meanwhile.
+"""Base classes of jobs and their progress snapshots.
 
-A job may be done in another process than the one where it was asked for: it travels there as it is, what it `tell`s
-there is told here, and `cancel` here reaches it there. Knows models as something to ask for a
-pair; knows no queue and no Streamlit.
+A job may run in another process: it is pickled and sent there. Each `tell` there updates the snapshot here, and
+`cancel` here reaches the other process.
 """
 
 from __future__ import annotations
@@ -22,95 +21,93 @@ from mars_viz.ui.jobs.models import Interrupted, Models
 FAULT = "It stopped because of a fault in the program; try again, and see the server's log if it comes back."
 
 LOOK_EVERY = 0.25
-"""Seconds between two looks at what is under way, or two of its writings, at the least."""
+"""Minimum seconds between two updates of a snapshot, or two writes to disk."""
 
 _log = logging.getLogger(__name__)
 
 
 class JobState(Enum):
-    """How far a job is."""
+    """State of a job."""
 
     QUEUED = "queued"
-    """Waiting for others' jobs."""
+    """Waiting for other jobs."""
     LOADING = "loading"
-    """The models are being loaded, once for all jobs that want the same."""
+    """Loading the models."""
     DECODING = "decoding"
-    """What was asked for is being made."""
+    """Decoding, or doing the job's own work."""
     MAPPING = "mapping"
-    """The text is complete, and what other dial values make of the prompt is being found out."""
+    """The text is complete; texts at other dial values are being decoded."""
     DONE = "done"
-    """All that was asked for is there."""
     CANCELLED = "cancelled"
-    """Stopped on request; what was made is kept."""
+    """Stopped on request; partial results are kept."""
     FAILED = "failed"
-    """Stopped by an error; `error` says which."""
+    """Stopped by an error, which `error` describes."""
 
     @property
     def finished(self) -> bool:
-        """True if nothing more will happen."""
+        """True in a final state."""
         return self in (JobState.DONE, JobState.CANCELLED, JobState.FAILED)
 
     @property
     def readable(self) -> bool:
-        """True if the text will not grow any more."""
+        """True once the text is complete."""
         return self.finished or self is JobState.MAPPING
 
 
 class Rank(IntEnum):
-    """Who goes first among the jobs that wait; among equals, who asked first."""
+    """Priority of a waiting job; jobs of equal rank run in order of submission."""
 
     SHORT = 0
-    """Somebody waits for it."""
+    """A user waits for the result."""
     MAP = 1
-    """The map of a run that its asker reads already; it takes seconds, or minutes."""
+    """The map of a complete run; takes seconds or minutes."""
     LONG = 2
     """May take hours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What is known of a job at one moment; each kind of job adds its own."""
+    """Snapshot of a job; each class of jobs adds its own fields."""
 
     state: JobState
-    """How far it is."""
     error: str = ""
-    """A sentence for the person who asked, where it failed."""
+    """Error message for the user, if the job failed."""
     abandoned: bool = False
-    """True where it was stopped because nobody was there any more who had asked for it."""
+    """True if the job was stopped because its browser session had ended."""
 
 
 P = TypeVar("P", bound=Progress)
 
 
 class Job(ABC, Generic[P]):
-    """One thing to do for one asker. A kind of job says in `work` what; `Worker.submit` takes it.
+    """One unit of work that uses models, run by a `Worker`.
 
-    What it holds besides its progress must be such that it can be pickled: where it is done may be another process.
+    Subclasses implement `work`. Must be picklable: jobs run in the model process.
     """
 
     private: ClassVar[bool] = False
-    """True if what it makes is of use to its asker's tab alone, so that it stops when that has been closed for a while.
-    Others go on: what they make is for everyone, or is found again by a tab that is opened later."""
+    """True if only the session that submitted the job uses the result: the job is then cancelled soon after that
+    session ends. Other jobs continue, because any tab can find them."""
     remembered: ClassVar[bool] = False
-    """True if it is found by its names when it is over, too: a tab that is opened later is told what became of it."""
+    """True if tabs can still find the job by name after it has ended."""
 
     def __init__(self, progress: P) -> None:
-        """A job that waits; `progress` is its first snapshot."""
+        """`progress` is the first snapshot."""
         self._progress = progress
         self.number = 0
-        """Counts those who asked the same worker; 0 until it is submitted."""
+        """Order of submission to the worker; 0 before that."""
         self._begin()
 
     def _begin(self) -> None:
         self._stop = threading.Event()
         self._lock = threading.Lock()
-        self._told: Callable[[Mapping[str, object]], None] = _to_nobody
-        self._cancelled: Callable[[], None] = _to_nobody
+        self._on_news: Callable[[Mapping[str, object]], None] = _ignore
+        self._on_cancel: Callable[[], None] = _ignore
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels: everything but what ties it to this process."""
-        mine = ("_stop", "_lock", "_told", "_cancelled")
-        return {name: value for name, value in vars(self).items() if name not in mine}
+        """Return the state without the fields that belong to this process."""
+        local = ("_stop", "_lock", "_on_news", "_on_cancel")
+        return {name: value for name, value in vars(self).items() if name not in local}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         vars(self).update(state)
@@ -118,22 +115,21 @@ class Job(ABC, Generic[P]):
 
     @property
     def rank(self) -> Rank:
-        """Its place among those that wait. Any but SHORT may return from `work` unfinished, to be asked again once
-        those that go before it are done."""
+        """Priority in the queue. Jobs of any rank but SHORT may return from `work` unfinished; they run again after
+        jobs with a higher priority."""
         return Rank.SHORT
 
     @property
     def new_tokens(self) -> int:
-        """The most tokens that it decodes for each text that it makes, as its asker set that; 0 where it decodes none
-        or a number of its own."""
+        """Maximum number of tokens per text that the user requested; 0 if there is no such setting."""
         return 0
 
     @abstractmethod
     def work(self, models: Models[Any]) -> None:
-        """Do it, and end in a finished state; where the models are, in the state LOADING.
+        """Do the work, starting in the state LOADING and ending in a final state.
 
-        Ask `models` for a pair, `stopping` between any two steps whether to go on, and `tell` what is new. What it
-        raises ends the job as FAILED: a MarsVizError in its own words.
+        Get a pair from `models`, check `stopping` between steps and report progress with `tell`. An exception ends the
+        job as FAILED, with the message of a MarsVizError.
         """
 
     @property
@@ -143,39 +139,39 @@ class Job(ABC, Generic[P]):
 
     @property
     def stopping(self) -> bool:
-        """True once somebody has cancelled it."""
+        """True after `cancel`."""
         return self._stop.is_set()
 
     def cancel(self) -> None:
-        """Stop it: at once where it still waits, else after the step that is being made."""
+        """Stop the job: at once if it is queued, otherwise after the current step."""
         self._stop.set()
         with self._lock:
             if self._progress.state is JobState.QUEUED:
                 self._progress = replace(self._progress, state=JobState.CANCELLED)
-        self._cancelled()
+        self._on_cancel()
 
     def abandon(self) -> None:
-        """Stop it as `cancel` does, since its asker has gone."""
+        """Cancel the job because its browser session has ended."""
         self.tell(abandoned=True)
         self.cancel()
 
     def tell(self, **news: object) -> None:
-        """Replace fields of the snapshot."""
+        """Update fields of the snapshot."""
         with self._lock:
             self._progress = self.after(news)
-        self._told(news)
+        self._on_news(news)
 
     def after(self, news: Mapping[str, Any]) -> P:
-        """The snapshot with these news. What is told goes from one process to another: a kind of job with something
-        that grows says here how what is new of it is put to what is known."""
+        """Return the snapshot with `news` applied. Subclasses override it to append partial updates to growing
+        fields."""
         return replace(self._progress, **news)
 
     def fail(self, error: str) -> None:
-        """End it as FAILED, for this reason; a kind of job that has something to show all the same says so here."""
+        """End the job as FAILED with this message."""
         self.tell(state=JobState.FAILED, error=error)
 
     def begin(self) -> bool:
-        """Leave the queue. False where it was cancelled there."""
+        """Leave the queue; return False if the job was cancelled there."""
         with self._lock:
             if self._progress.state is JobState.QUEUED:
                 self._progress = replace(self._progress, state=JobState.LOADING)
@@ -184,8 +180,10 @@ class Job(ABC, Generic[P]):
         return not self._progress.state.finished
 
     def run(self, models: Models[Any]) -> None:
-        """Work, unless it was cancelled in the queue. Nothing escapes, for the thread serves others too, but a lost
-        device: whoever used it can use nothing any more."""
+        """Do the work, unless the job was cancelled in the queue.
+
+        Exceptions end the job and are not raised, except DeviceLost: the process cannot use its device again.
+        """
         if not self.begin():
             return
         try:
@@ -204,43 +202,44 @@ class Job(ABC, Generic[P]):
                 self.let_go()
 
     def report_to(self, told: Callable[[Mapping[str, object]], None]) -> None:
-        """Where it is done: let the one who asked hear all that it tells."""
-        self._told = told
+        """Set the function that receives each update, in the process that runs the job."""
+        self._on_news = told
 
     def entrust(self, cancelled: Callable[[], None]) -> None:
-        """Where it was asked for: somebody else does it, and must hear of it when it is `cancelled`."""
-        self._cancelled = cancelled
+        """Set the function that passes `cancel` on to the process that runs the job."""
+        self._on_cancel = cancelled
 
     def let_go(self) -> None:
-        """It is over: drop what only `work` needs. A kind of job with much of that says so here."""
-        self._cancelled = _to_nobody
+        """Drop references that only `work` needs."""
+        self._on_cancel = _ignore
 
 
-def _to_nobody(*news: object) -> None:
-    """Nobody is to hear of it."""
+def _ignore(*news: object) -> None:
+    """No-op callback."""
 
 
 class LongJob(Job[P]):
-    """A kind of job says in `steps` what it does. It goes on when the tab that asked for it is closed: what takes hours
-    is meant to survive that, and whoever opens the page later finds it and can stop it."""
+    """Job that may take hours and runs in steps, with other jobs in between.
+
+    It continues when its tab is closed; any session can find and stop it.
+    """
 
     @property
     def rank(self) -> Rank:
-        """Behind all others."""
+        """LONG, behind all other jobs."""
         return Rank.LONG
 
     def __init__(self, progress: P) -> None:
-        """A job that waits; `progress` is its first snapshot."""
+        """`progress` is the first snapshot."""
         super().__init__(progress)
         self._left: Iterator[None] | None = None
 
     @abstractmethod
     def steps(self, models: Models[Any]) -> Iterator[None]:
-        """Do it; each time it yields, others may come in between, so it asks for its pair as its `holder`. Raises what
-        is wrong."""
+        """Do the work. Other jobs may run after each yield, so get the pair from `models` with this job as `holder`."""
 
     def work(self, models: Models[Any]) -> None:
-        """Take a step, or end."""
+        """Run one step, or end the job."""
         if self._left is None:
             self._left = self.steps(models)
         ended = None
@@ -250,34 +249,33 @@ class LongJob(Job[P]):
             elif next(self._left, True):
                 ended = JobState.DONE
         except BaseException:
-            self._let_go(models)
+            self._close_steps(models)
             raise
         if ended is not None:
-            self._let_go(models)
+            self._close_steps(models)
             self.tell(state=ended)
 
-    def _let_go(self, models: Models[Any]) -> None:
-        left, self._left = self._left, None  # and with it all that its steps held
+    def _close_steps(self, models: Models[Any]) -> None:
+        left, self._left = self._left, None  # dropping the generator drops the objects that it holds
         if left is not None and hasattr(left, "close"):
             left.close()
         models.given_back(self)
 
 
 class Throttle:
-    """Something done between rounds: not too often, and never for more than a tenth of the time."""
+    """Limits how often something is done between rounds, and to a tenth of the time."""
 
     def __init__(self) -> None:
-        """Due at once."""
-        self._after = self._began = 0.0
+        self._next_time = self._began = 0.0
 
     @property
     def due(self) -> bool:
-        """True if it is time again."""
-        return time.monotonic() >= self._after
+        """True if enough time has passed."""
+        return time.monotonic() >= self._next_time
 
     def __enter__(self) -> None:
         self._began = time.monotonic()
 
     def __exit__(self, *problem: object) -> None:
         now = time.monotonic()
-        self._after = now + max(LOOK_EVERY, 10 * (now - self._began))
+        self._next_time = now + max(LOOK_EVERY, 10 * (now - self._began))

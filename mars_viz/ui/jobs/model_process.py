@@ -1,9 +1,8 @@
-"""Models in a process of their own, and jobs done there: pages never wait for a decode's turn at the interpreter, and
-what kills the models' process leaves the server as it was.
+"""Runs jobs and their models in a separate process.
 
-Knows jobs and what is said between the two processes; knows no models and no Streamlit. The other end is
-`model_process_main`. Not `multiprocessing`'s own processes: theirs begin with the parent's main module, which under
-Streamlit is the page.
+Pages don't compete with a decode for the interpreter, and the server survives if the process is killed. The process
+runs `model_process_main`. `multiprocessing` is not used: its children import the parent's main module, which is the
+page under Streamlit.
 """
 
 from __future__ import annotations
@@ -31,87 +30,84 @@ from mars_viz.ui.jobs.job import FAULT, Job
 from mars_viz.ui.jobs.models import Models, Status
 
 PROGRAM = "mars_viz.ui.jobs.model_process_main"
-"""The module that the process runs."""
+"""Module that the process runs."""
 GIVEN_UP = (
     "The process that runs the models could not ask their device any more, and has ended. Try again: it is started "
     "anew. If it comes back, look after the device and its driver, or decode on the CPU."
 )
 PATIENCE = 5.0
-"""Seconds that a process gets to end by itself."""
+"""Seconds that the process has to end by itself before it is killed."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class GetReady:
-    """Asked: do what any job needs first. Nothing is answered."""
+    """Request to import the model libraries; has no answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Do:
-    """Asked: do this job, or a step of a long one."""
+    """Request to run a job, or the first step of a long one."""
 
     number: int
-    """Tells it from the others."""
+    """Identifies the job."""
     job: Job[Any]
-    """As it was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoOn:
-    """Asked: take another step of a long job."""
+    """Request to run another step of a long job."""
 
     number: int
-    """Which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Asked: cancel a job, at once."""
+    """Request to cancel a job at once."""
 
     number: int
-    """Which; it may be over."""
+    """Number of the job, which may have ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Answered: what the job tells."""
+    """Answer with changed fields of a job's snapshot."""
 
     news: dict[str, object]
-    """Fields of its snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holds:
-    """Answered: what is held of models and what is being loaded, whenever it has changed."""
+    """Answer with the models' status, sent after each change."""
 
     status: Status
     """The latest snapshot."""
     recent: tuple[BackendChoice, ...]
-    """What was loaded, the latest first."""
+    """Recently loaded models, newest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """Answered: that job, or that step, is done."""
+    """Answer at the end of a job or step."""
 
     last: bool = False
-    """True where this process can do no more, since its device is lost to it."""
+    """True if the process has lost its device and ends."""
 
 
 class Wire:
-    """One end of a pair of pipes, which carry pickles one after the other. Any thread may put; one takes.
+    """One end of a pair of pipes that carry pickles. Any thread may send; one thread receives.
 
-    Only for processes that trust one another, as a parent and its child do: who can write to it can run anything.
+    Only for trusted processes: unpickling runs arbitrary code.
     """
 
     def __init__(self, incoming: IO[bytes], outgoing: IO[bytes]) -> None:
-        """Binary, buffered streams."""
+        """The streams must be binary and buffered."""
         self._incoming, self._outgoing = incoming, outgoing
         self._lock = threading.Lock()
 
     def put(self, message: object) -> None:
-        """Send. Raises OSError where nobody listens any more, and what pickling raises, having sent nothing."""
+        """Send a message. Raises OSError if the other end is closed. If pickling fails, nothing has been sent."""
         written = BytesIO()
         _Pickler(written, pickle.HIGHEST_PROTOCOL).dump(message)
         with self._lock:
@@ -119,7 +115,7 @@ class Wire:
             self._outgoing.flush()
 
     def take(self) -> Any:
-        """Wait for the next message. Raises EOFError where none will come."""
+        """Wait for the next message. Raises EOFError if the other end is closed."""
         try:
             return pickle.load(self._incoming)
         except pickle.UnpicklingError as error:  # cut off in the middle
@@ -127,8 +123,7 @@ class Wire:
 
 
 class _Pickler(pickle.Pickler):
-    """Sends records by their fields alone: not what a run has worked out meanwhile, nor the columns that a record of a
-    file is cut from."""
+    """Pickles records by their fields, without cached properties or shared columns."""
 
     def reducer_override(self, thing: object) -> Any:
         kind = next((kind for kind in (Run, Round, Speculation) if isinstance(thing, kind)), None)
@@ -136,31 +131,31 @@ class _Pickler(pickle.Pickler):
 
 
 class ModelProcess:
-    """Does jobs in another process, which is started with the first and again whenever it has ended."""
+    """Runs jobs in another process, which is started at the first job and restarted whenever it has ended."""
 
     def __init__(self, make: Callable[[], Models[Any]]) -> None:
-        """`make` makes the models there; it must be such that it can be pickled, a function of a module."""
+        """`make` creates the models in the other process; it must be picklable, such as a module's function."""
         self._make = make
         self._numbers = itertools.count()
         self._process: _Process | None = None
-        self._asked: WeakKeyDictionary[Job[Any], int] = WeakKeyDictionary()
+        self._numbers_by_job: WeakKeyDictionary[Job[Any], int] = WeakKeyDictionary()
         self._status = Status()
         self.recent: tuple[BackendChoice, ...] = ()
-        """What was loaded, the latest first; a few."""
+        """Recently loaded models, newest first."""
 
     @property
     def status(self) -> Status:
-        """The latest snapshot of what is held there and what is being loaded."""
+        """The latest snapshot of loaded and loading models."""
         return self._status
 
     def get_ready(self) -> None:
-        """Somebody is about to ask for a job: start the process, where there is none, and have it import its libraries.
-        Raises OSError where it does not start."""
+        """Start the process, if it is not running, and have it import its libraries. Raises OSError if it does not
+        start."""
         if self._wire() is None:
             self._start().put(GetReady())
 
     def serve(self, job: Job[Any]) -> None:
-        """Have the job done, or a step of a long one; what it tells there is told here."""
+        """Run a job, or a step of a long one, and apply its updates to `job` here."""
         if not job.begin():
             return
         trouble = ""
@@ -180,22 +175,22 @@ class ModelProcess:
             job.let_go()
 
     def rest(self) -> None:
-        """Let the process go, and with it all memory that models take."""
+        """End the process, which frees the memory of its models."""
         process, self._process = self._process, None
-        self._asked.clear()
+        self._numbers_by_job.clear()
         self._status = Status()
         if process is not None:
             process.end()
 
     def _serve(self, job: Job[Any]) -> bool:
-        """False where the process has ended after it."""
+        """Return False if the process ends afterwards."""
         wire = self._wire() or self._start()
-        number = self._asked.get(job)
+        number = self._numbers_by_job.get(job)
         if number is None:
-            number = self._asked[job] = next(self._numbers)
+            number = self._numbers_by_job[job] = next(self._numbers)
             wire.put(Do(number, job))
             job.entrust(lambda: _stop(wire, number))
-            if job.stopping:  # before anybody there knew of it
+            if job.stopping:  # cancelled before the process knew the job
                 _stop(wire, number)
         else:
             wire.put(GoOn(number))
@@ -209,18 +204,18 @@ class ModelProcess:
                     return not last
 
     def _wire(self) -> Wire | None:
-        """To the process; None where there is none, or it ended while nobody needed it."""
+        """Return the wire to the process, or None if it is not running."""
         return None if self._process is None or self._process.is_gone else self._process.wire
 
     def _start(self) -> Wire:
-        """To a new process, in place of one that has ended."""
+        """Start a new process in place of the old one."""
         self.rest()
         self._process = _Process()
         self._process.wire.put(self._make)
         return self._process.wire
 
     def _ended(self, error: EOFError | OSError) -> str:
-        """The process has ended in the middle of a job, or was never there: why, in a sentence with the remedy."""
+        """Clean up after the process has ended unexpectedly; return a sentence with the reason and the remedy."""
         if self._process is None:
             return f"The process that runs the models could not be started ({error}). Free some memory, and try again."
         code = self._process.end()
@@ -233,39 +228,35 @@ class ModelProcess:
 
 
 class _Process:
-    """One process and the wire to it."""
-
     def __init__(self) -> None:
         package = Path(__file__).resolve().parents[3]
         paths = filter(None, [str(package), *sys.path, os.environ.get("PYTHONPATH")])
-        self._running = subprocess.Popen(
+        self._popen = subprocess.Popen(
             [sys.executable, "-m", PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "PYTHONSAFEPATH": "1"},
         )
-        assert self._running.stdin is not None and self._running.stdout is not None
-        self.wire = Wire(self._running.stdout, self._running.stdin)
+        assert self._popen.stdin is not None and self._popen.stdout is not None
+        self.wire = Wire(self._popen.stdout, self._popen.stdin)
 
     @property
     def is_gone(self) -> bool:
-        """True where it has ended."""
-        return self._running.poll() is not None
+        return self._popen.poll() is not None
 
     def end(self) -> int:
-        """Close the wire, which ends it, and say how it ended."""
-        for stream in (self._running.stdin, self._running.stdout):
+        """Close the pipes, which ends the process, and return its exit code."""
+        for stream in (self._popen.stdin, self._popen.stdout):
             assert stream is not None
-            with suppress(OSError):  # what was on its way to a process that is gone
+            with suppress(OSError):  # flushing to a process that has ended
                 stream.close()
         try:
-            return self._running.wait(PATIENCE)
+            return self._popen.wait(PATIENCE)
         except subprocess.TimeoutExpired:
-            self._running.kill()
-            return self._running.wait()
+            self._popen.kill()
+            return self._popen.wait()
 
 
 def _stop(wire: Wire, number: int) -> None:
-    """Pass a cancel on."""
-    with suppress(OSError, ValueError):  # where it has ended, and the job with it
+    with suppress(OSError, ValueError):  # the process and the job have ended
         wire.put(Stop(number))

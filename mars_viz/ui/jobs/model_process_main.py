@@ -1,10 +1,8 @@
-"""The process that owns the models: it does one job after the other, as `model_process` asks, and tells what the jobs
-tell.
+"""Main module of the model process: runs the jobs that `model_process` sends, one at a time.
 
-    python -m mars_viz.ui.jobs.model_process_main
+Usage: python -m mars_viz.ui.jobs.model_process_main
 
-It ends when nobody is at the other end of its standard input any more, whatever it is doing. Knows jobs, models as
-something that a function makes, and the wire; knows no Streamlit, and no torch until a pair is loaded.
+It exits as soon as its standard input is closed. It imports no Streamlit, and no torch until a pair is loaded.
 """
 
 from __future__ import annotations
@@ -25,13 +23,13 @@ from mars_viz.ui.jobs.model_process import Do, GetReady, GoOn, Holds, Over, Stop
 from mars_viz.ui.jobs.models import Models
 
 MODEST = 5
-"""How far it stands back where processors are scarce: who waits for a page feels it more than a slower decode."""
+"""Niceness of the model process, so that pages stay responsive."""
 EXPENDABLE = 500
-"""How much sooner than others Linux ends it where memory runs out: the server, and what it has of runs, should stay."""
+"""Linux's oom_score_adj of this process: it is killed before the server when memory runs out."""
 
 
 def main() -> None:
-    """Serve the parent until it goes."""
+    """Serve the parent process until it closes the pipe."""
     shown_logs()
     with shown_streams():
         _serve(_wire())
@@ -41,11 +39,11 @@ def _serve(wire: Wire) -> None:
     make: Callable[[], Models[Any]] = wire.take()
     models = make()
     models.report_to(lambda status, recent: wire.put(Holds(status, recent)))
-    asked: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+    requests: queue.SimpleQueue[int | None] = queue.SimpleQueue()
     jobs: dict[int, Job[Any]] = {}
-    threading.Thread(target=_listen, args=(wire, asked, jobs), daemon=True).start()
+    threading.Thread(target=_listen, args=(wire, requests, jobs), daemon=True).start()
     while True:
-        number = asked.get()
+        number = requests.get()
         if number is None:
             models.get_ready()
             continue
@@ -54,7 +52,7 @@ def _serve(wire: Wire) -> None:
         last = False
         try:
             models.serve(job)
-        except Exception:  # of a device that does not answer; the next process may find it well again
+        except Exception:  # the device does not respond; a new process may be able to use it
             sys.excepthook(*sys.exc_info())
             last = True
         if job.progress.state.finished:
@@ -62,33 +60,33 @@ def _serve(wire: Wire) -> None:
         del job
         wire.put(Over(last))
         if last:
-            os._exit(1)  # without asking the device to tidy up
+            os._exit(1)  # skip cleanup on the device
 
 
 def _wire() -> Wire:
-    """Over the standard streams, which are then nobody else's: what a library prints goes where errors go."""
+    """Return a wire over the standard streams. Printed output goes to standard error instead."""
     incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the parent that is interrupted, and this ends with it
-    _stand_back()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the parent, which ends this process
+    _lower_priority()
     return Wire(incoming, outgoing)
 
 
-def _stand_back() -> None:
-    """Leave processors and memory to the server first, where the system knows of such things."""
+def _lower_priority() -> None:
+    """Lower the process's priority for processors and memory, if the system supports it."""
     with suppress(AttributeError, OSError):
         os.nice(MODEST)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(EXPENDABLE), "ascii")
 
 
-def _listen(wire: Wire, asked: queue.SimpleQueue[int | None], jobs: dict[int, Job[Any]]) -> None:
-    """Hear what is asked while a job is done."""
+def _listen(wire: Wire, requests: queue.SimpleQueue[int | None], jobs: dict[int, Job[Any]]) -> None:
+    """Receive requests while jobs run."""
     try:
         while True:
-            _hear(wire.take(), asked, jobs)
+            _handle(wire.take(), requests, jobs)
     except EOFError:
         os._exit(0)
     except BaseException:
@@ -96,22 +94,22 @@ def _listen(wire: Wire, asked: queue.SimpleQueue[int | None], jobs: dict[int, Jo
         os._exit(1)
 
 
-def _hear(
-    message: GetReady | Do | GoOn | Stop, asked: queue.SimpleQueue[int | None], jobs: dict[int, Job[Any]]
+def _handle(
+    message: GetReady | Do | GoOn | Stop, requests: queue.SimpleQueue[int | None], jobs: dict[int, Job[Any]]
 ) -> None:
-    """Nothing of the message is kept here: a job goes with its end."""
+    """Handle one message. A separate function, so that no local variable keeps the job alive."""
     match message:
         case GetReady():
-            asked.put(None)
+            requests.put(None)
         case Do(number, job):
             jobs[number] = job
-            asked.put(number)
+            requests.put(number)
         case GoOn(number):
-            asked.put(number)
+            requests.put(number)
         case Stop(number):
-            stopped = jobs.get(number)  # in one step: it may be ending
-            if stopped is not None:
-                stopped.cancel()
+            job_to_stop = jobs.get(number)  # a single lookup, because the job may end at any time
+            if job_to_stop is not None:
+                job_to_stop.cancel()
 
 
 if __name__ == "__main__":

