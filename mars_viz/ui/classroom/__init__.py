@@ -1,1 +1,1 @@
-"""A server for one class: who is the teacher, what the class is shown, and what a student may see and ask for."""
+"""Server for one class: the teacher, the shown run, and the students' rights and limits."""

@@ -1,6 +1,6 @@
-"""How much of the server's one worker a student may have: jobs at once, over all tabs of a browser, and tokens of each.
+"""Limits students' jobs: the number per browser at once, and the tokens of each.
 
-Knows jobs and who asks for one; the worker asks here for each job that is submitted, whatever form or link it is of.
+The worker calls `why_not` for each submitted job.
 """
 
 from __future__ import annotations
@@ -17,25 +17,24 @@ from mars_viz.words import counted
 
 
 class StudentJobs:
-    """The jobs of each browser that were admitted, for as long as somebody holds them."""
+    """Counts the admitted, unfinished jobs of each browser."""
 
     def __init__(self) -> None:
-        """None yet."""
-        self._of: WeakKeyDictionary[Job[Any], str] = WeakKeyDictionary()
+        self._marks: WeakKeyDictionary[Job[Any], str] = WeakKeyDictionary()
         self._lock = Lock()
 
     def why_not(self, job: Job[Any], mark: str, limits: ClassLimits) -> str:
-        """Why the browser of this mark may not have the job done now, in a sentence; empty where it may, and the job is
-        one of its jobs then. One that was told to stop counts no more."""
+        """Return why the browser may not run the job now, in a sentence; empty if the job is admitted. Cancelled jobs
+        don't count."""
         if job.new_tokens > limits.tokens:
             return rights.too_many_tokens(job.new_tokens, limits)
         with self._lock:
-            held = sum(
+            unfinished = sum(
                 mark == whose and not (other.progress.state.finished or other.stopping)
-                for other, whose in self._of.items()
+                for other, whose in self._marks.items()
             )
-            if held < limits.jobs:
-                self._of[job] = mark
+            if unfinished < limits.jobs:
+                self._marks[job] = mark
                 return ""
         if not mark:
             return (
@@ -52,6 +51,6 @@ _jobs = StudentJobs()
 
 
 def why_not(job: Job[Any]) -> str:
-    """Why the browser whose script is running may not have the job done now; empty where it may."""
+    """Return why the running script's browser may not run the job now; empty if it may."""
     limits = rights.limits()
     return "" if limits is None else _jobs.why_not(job, visitors.mark(), limits)

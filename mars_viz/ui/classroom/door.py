@@ -1,8 +1,5 @@
-"""The teacher's link: around the app, as Starlette's middleware. Whoever opens it is a teacher, and the key leaves the
-address at once, before the page is there.
-
-Knows requests and the server's class; draws no page but the sentence about a key that is none.
-"""
+"""Starlette middleware for the teacher's link: makes the browser a teacher's and redirects to the address without the
+key."""
 
 from __future__ import annotations
 
@@ -26,38 +23,43 @@ WRONG = (
     "server: it has another one each time it is started. Open the link that it printed when it was started, or "
     "<a href='./'>open the app as a student</a>."
 )
-_QUIETLY = {"cache-control": "no-store", "referrer-policy": "no-referrer"}
+_PRIVATE_HEADERS = {"cache-control": "no-store", "referrer-policy": "no-referrer"}
 
 
 class LetsTeachersIn:
-    """Makes teachers of the browsers that open the teacher's link."""
+    """Makes a browser a teacher's when it opens the teacher's link."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on what was asked, unless it brings a key."""
-        its = server_class() if scope["type"] == "http" and scope["method"] == "GET" else None
-        asked = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True) if its is not None else []
-        if its is None or all(name != PARAMETER for name, _ in asked):
+        """Pass the request on, unless it has a key."""
+        classroom = server_class() if scope["type"] == "http" and scope["method"] == "GET" else None
+        parameters = (
+            parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True) if classroom is not None else []
+        )
+        if classroom is None or all(name != PARAMETER for name, _ in parameters):
             await self._app(scope, receive, send)
             return
-        await answer(its, asked, scope)(scope, receive, send)
+        await answer(classroom, parameters, scope)(scope, receive, send)
 
 
-def answer(its: ServerClass, asked: list[tuple[str, str]], scope: Scope) -> Response:
-    """What a browser gets that brings a key: with the right one its cookie, and the same address without the key."""
-    if not all(its.fits(key) for name, key in asked if name == PARAMETER):
-        return HTMLResponse(WRONG, 403, _QUIETLY)
+def answer(classroom: ServerClass, parameters: list[tuple[str, str]], scope: Scope) -> Response:
+    """Return the response to a request with a key. The right key sets a cookie and redirects to the same address
+    without it."""
+    if not all(classroom.fits(key) for name, key in parameters if name == PARAMETER):
+        return HTMLResponse(WRONG, 403, _PRIVATE_HEADERS)
     headers = Headers(scope=scope)
     is_secure = headers.get("x-forwarded-proto", scope["scheme"]) == "https"
     cookie = visitors.set_cookie(headers.get("cookie", ""), is_secure)
-    its.let_in(visitors.mark_of(visitors.secret_of(cookie)))
-    rest = urlencode([(name, value) for name, value in asked if name != PARAMETER])
-    place = f"./{quote(scope['path'].rsplit('/', 1)[-1])}"  # beside itself, whatever a proxy has before it
-    return Response(None, 303, {**_QUIETLY, "location": f"{place}?{rest}" if rest else place, "set-cookie": cookie})
+    classroom.let_in(visitors.mark_of(visitors.secret_of(cookie)))
+    rest = urlencode([(name, value) for name, value in parameters if name != PARAMETER])
+    path = f"./{quote(scope['path'].rsplit('/', 1)[-1])}"  # relative, because a proxy may add a prefix
+    return Response(
+        None, 303, {**_PRIVATE_HEADERS, "location": f"{path}?{rest}" if rest else path, "set-cookie": cookie}
+    )
 
 
-def link(address: str, its: ServerClass) -> str:
-    """The teacher's link, of an app at this address."""
-    return f"{address}?{urlencode({PARAMETER: its.key})}"
+def link(address: str, classroom: ServerClass) -> str:
+    """Return the teacher's link for the app at this address."""
+    return f"{address}?{urlencode({PARAMETER: classroom.key})}"

@@ -1,6 +1,7 @@
-"""The class on Explore: the teacher's buttons, a student's switch, and the element that keeps the explorers together.
+"""Classroom controls on Explore: the teacher's buttons, the students' switch, and the element that synchronizes
+explorers.
 
-Knows the tab's memory, the server's class and the explorer's key; where there is no class it draws nothing.
+Draws nothing if the server is not a classroom.
 """
 
 from __future__ import annotations
@@ -33,81 +34,81 @@ IN_STEP = "The class sees this run, and its dial moves as yours does."
 
 @dataclass(slots=True)
 class Following:
-    """What a student's tab remembers of the class."""
+    """State of a student's tab."""
 
     on: bool = True
-    """True where the page goes where the teacher's is."""
+    """True if the page follows the teacher's page."""
     run: str | None = None
-    """Id of the run that was shown when the page was drawn last, empty for none; None before the first time."""
+    """Id of the shown run when the page was last drawn, empty if no run was shown; None before the first draw."""
     said: str = ""
-    """Why it was switched off by itself; empty where it was not."""
+    """Why following was switched off automatically; empty if it was not."""
     due: bool = False
-    """True where the page has to be drawn anew: the server shows something else."""
+    """True if the page must be redrawn because the shown run has changed."""
 
     def settle(self, session: Session, shown: ShownRun | None) -> None:
-        """Go where the class is, or take note that this tab is on its own: by a link, or since it chose another run."""
+        """Go to the class's run, or stop following if a link or the user opened another run."""
         run = "" if shown is None else shown.view.run
-        before, self.run = self.run, run
+        previous, self.run = self.run, run
         if shown is None:
             return
-        if before is None:
+        if previous is None:
             self.on = session.view.run in ("", run)
-        elif before == run and self.on and session.view.run not in ("", run):
+        elif previous == run and self.on and session.view.run not in ("", run):
             self.on, self.said = False, OPENED
-        if self.on and (before != run or session.view.cuts != shown.view.cuts):
+        if self.on and (previous != run or session.view.cuts != shown.view.cuts):
             session.view = replace(shown.view, pin_run=session.view.pin_run)
             session.notices.clear()
 
     def switch(self, on: bool) -> None:
-        """Follow from now on, or no more, as the switch says."""
+        """Start or stop following."""
         self.on, self.said = on, ""
         if on:
             self.run, self.due = "", True
 
     def leave(self) -> None:
-        """The hand has moved the dial."""
+        """Stop following, because the user moved the dial."""
         self.on, self.said = False, MOVED
 
     def renew(self) -> None:
-        """The server shows something else than this page knows."""
+        """Request a redraw, because the shown run has changed."""
         self.due = True
 
 
 def following() -> Following:
-    """This tab's memory."""
+    """Return this tab's state."""
     return remembered("mars_viz_following", Following)
 
 
-def shown_in(its: ServerClass, shelf: RunCatalogue) -> ShownRun | None:
-    """What the class is shown; None where that is not there any more."""
-    shown = its.board.shown
-    return shown if shown is not None and shelf.has(shown.view.run) else None
+def shown_in(classroom: ServerClass, catalog: RunCatalogue) -> ShownRun | None:
+    """Return the shown run, or None if it is no longer in the catalog."""
+    shown = classroom.board.shown
+    return shown if shown is not None and catalog.has(shown.view.run) else None
 
 
-def arrive(session: Session, shelf: RunCatalogue) -> None:
-    """Before a run is chosen: a student who follows looks at what the class is shown."""
-    its = server_class()
-    if its is not None and rights.is_student():
-        following().settle(session, shown_in(its, shelf))
+def arrive(session: Session, catalog: RunCatalogue) -> None:
+    """Open the shown run for a student who follows. Called before a run is chosen."""
+    classroom = server_class()
+    if classroom is not None and rights.is_student():
+        following().settle(session, shown_in(classroom, catalog))
 
 
-def draw(place: DeltaGenerator, session: Session, run: Run, shelf: RunCatalogue, store: RunStore) -> None:
-    """In that place what the class sees, and the buttons or the switch; then the element. `store` keeps a run of this
-    tab that is to be shown."""
-    its = server_class()
-    if its is None:
+def draw(place: DeltaGenerator, session: Session, run: Run, catalog: RunCatalogue, store: RunStore) -> None:
+    """Draw the classroom's controls in `place`, and the synchronizing element. `store` saves a run of this tab before
+    it is shown."""
+    classroom = server_class()
+    if classroom is None:
         return
-    memory, shown = following(), shown_in(its, shelf)
+    memory, shown = following(), shown_in(classroom, catalog)
     if memory.due:
         memory.due = False
         st.rerun()
     view, teaches = session.view, rights.is_teacher()
     here = shown is not None and shown.view.run == view.run
     if teaches and here:
-        its.board.renew(run, view.cuts)
+        classroom.board.renew(run, view.cuts)
     row = place.container(horizontal=True, vertical_alignment="center", key="class-bar")
     if teaches:
-        _teach(row, its, shown, here, partial(_show, its, session, run, shelf, store))
+        _teach(row, classroom, shown, here, partial(_show, classroom, session, run, catalog, store))
     elif shown is not None:
         _follow(row, memory, shown)
     class_view(
@@ -121,20 +122,22 @@ def draw(place: DeltaGenerator, session: Session, run: Run, shelf: RunCatalogue,
     )
 
 
-def _teach(row: DeltaGenerator, its: ServerClass, shown: ShownRun | None, here: bool, show: Callable[[], None]) -> None:
-    """The teacher's buttons, and what the class sees now."""
+def _teach(
+    row: DeltaGenerator, classroom: ServerClass, shown: ShownRun | None, here: bool, show: Callable[[], None]
+) -> None:
+    """Draw the teacher's buttons and the caption."""
     if not here:
         row.button("Show to the class", key="class-show", on_click=show, help="Every student who follows sees this run")
     if shown is not None:
-        row.button("Stop showing", key="class-stop", on_click=its.board.stop, help="The class is shown nothing")
+        row.button("Stop showing", key="class-stop", on_click=classroom.board.stop, help="The class is shown nothing")
     other = f"The class sees “{shown.title}”." if shown is not None else NOTHING_SHOWN
     row.caption(markdown(IN_STEP if here else other))
 
 
-def _show(its: ServerClass, session: Session, run: Run, shelf: RunCatalogue, store: RunStore) -> None:
-    """Put the run before the class; one that this tab alone has is kept first."""
+def _show(classroom: ServerClass, session: Session, run: Run, catalog: RunCatalogue, store: RunStore) -> None:
+    """Show the run to the class. A run that is only in this tab is saved first."""
     run_id = session.view.run
-    title = shelf.labels.get(run_id, run_id)
+    title = catalog.labels.get(run_id, run_id)
     try:
         if run_id in session.runs:
             run_id = store.keep(run, visitors.mark())
@@ -142,12 +145,12 @@ def _show(its: ServerClass, session: Session, run: Run, shelf: RunCatalogue, sto
     except BadInput as error:
         session.notices[:] = [str(error)]
     else:
-        its.board.show(run, title, session.view)
+        classroom.board.show(run, title, session.view)
     following().renew()
 
 
 def _follow(row: DeltaGenerator, memory: Following, shown: ShownRun) -> None:
-    """A student's switch, and what it means now."""
+    """Draw the student's switch and its caption."""
     st.session_state[SWITCH] = memory.on
     row.toggle(
         "Follow the teacher",
@@ -155,5 +158,5 @@ def _follow(row: DeltaGenerator, memory: Following, shown: ShownRun) -> None:
         on_change=lambda: memory.switch(bool(st.session_state[SWITCH])),
         help="The run, its dial and the selected token are where the teacher's are",
     )
-    seen = f"You see what the teacher shows: “{shown.title}”."
-    row.caption(markdown(seen if memory.on else memory.said or f"The teacher shows “{shown.title}”."))
+    caption = f"You see what the teacher shows: “{shown.title}”."
+    row.caption(markdown(caption if memory.on else memory.said or f"The teacher shows “{shown.title}”."))

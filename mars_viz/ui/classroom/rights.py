@@ -1,7 +1,4 @@
-"""What the browser whose script is running may see and do on this server: everything where it is no classroom.
-
-Knows the server's class and Streamlit's cookie; draws nothing.
-"""
+"""Rights of the browser whose script is running; without a classroom it may do everything."""
 
 from __future__ import annotations
 
@@ -22,73 +19,73 @@ UNSEEN = (
 
 
 def in_class() -> bool:
-    """True on a server for one class."""
+    """Return True if the server is a classroom."""
     return server_class() is not None
 
 
 def is_student() -> bool:
-    """True in a classroom of every browser but the teacher's."""
-    its = server_class()
-    return its is not None and not its.is_teacher(visitors.mark())
+    """Return True if the browser is in a classroom and not a teacher's."""
+    classroom = server_class()
+    return classroom is not None and not classroom.is_teacher(visitors.mark())
 
 
 def is_teacher() -> bool:
-    """True in a classroom of the teacher's browsers."""
-    its = server_class()
-    return its is not None and its.is_teacher(visitors.mark())
+    """Return True if the browser is a teacher's."""
+    classroom = server_class()
+    return classroom is not None and classroom.is_teacher(visitors.mark())
 
 
 def sees() -> Sees | None:
-    """Which runs and races the browser sees; None where it sees all. It may be asked later, from any thread."""
-    its = server_class()
-    return None if its is None else partial(its.sees, visitors.mark())
+    """Return a function that decides which runs and races the browser sees; None if it sees all. Any thread may call
+    it."""
+    classroom = server_class()
+    return None if classroom is None else partial(classroom.sees, visitors.mark())
 
 
 def owns(maker: str) -> bool:
-    """Whether the browser may take up, and stop, a job that the browser of the mark `maker` asked for, and add to what
-    that one keeps."""
+    """Return True if the browser may join, stop and extend a job started by the browser with the mark `maker`."""
     return not is_student() or (bool(maker) and maker == visitors.mark())
 
 
 def apart() -> tuple[str, ...]:
-    """What is added to the name of a job that students find again by what it is about, so that each finds their own."""
+    """Return the suffix for names of jobs that are found by content, so that students don't share them."""
     return (visitors.mark(),) if is_student() else ()
 
 
 def limits() -> ClassLimits | None:
-    """What the browser may ask for; None for what it likes."""
-    its = server_class()
-    return its.limits if its is not None and is_student() else None
+    """Return the limits of the browser; None if there are none."""
+    classroom = server_class()
+    return classroom.limits if classroom is not None and is_student() else None
 
 
 def who_sees() -> str:
-    """Who sees what the browser has kept here, to end a sentence with."""
+    """Return who sees this browser's runs, as the end of a sentence."""
     if server_class() is None:
         return "everyone who opens the app"
     return "this browser and the teacher" if is_student() else "the teacher's browsers alone, until you show it"
 
 
 def why_no_sweeps() -> str:
-    """Why the browser begins no sweep, in a sentence; empty where it may."""
+    """Return why the browser may not begin a sweep, in a sentence; empty if it may."""
     return SWEEPS if is_student() else ""
 
 
 def check_sweeps() -> None:
-    """Raise SettingError where the browser begins no sweeps."""
+    """Raise SettingError if the browser may not begin sweeps."""
     if why := why_no_sweeps():
         raise SettingError(why)
 
 
-def too_many_tokens(asked: int, limits: ClassLimits) -> str:
-    """That a decode asks for more tokens than a student may have, in a sentence."""
+def too_many_tokens(tokens: int, limits: ClassLimits) -> str:
+    """Return the error message for too many new tokens."""
     return (
-        f"This asks for {number(asked)} new tokens, and in this classroom a decode may ask for "
+        f"This asks for {number(tokens)} new tokens, and in this classroom a decode may ask for "
         f"{number(limits.tokens)} at most. Set a lower limit in the settings."
     )
 
 
-def check_tokens(asked: int) -> None:
-    """Raise SettingError where the browser may not ask for so many new tokens in one decode."""
-    its = limits()
-    if its is not None and asked > its.tokens:
-        raise SettingError(too_many_tokens(asked, its))
+def check_tokens(tokens: int) -> None:
+    """Raise SettingError if the browser may not request this many new tokens in one decode."""
+    classroom = limits()
+    if classroom is not None and tokens > classroom.tokens:
+        raise SettingError(too_many_tokens(tokens, classroom))

@@ -1,7 +1,6 @@
-"""Where browsers ask what the class is shown, and the teacher's tells: one small route of the server, beside the pages.
+"""Server route that browsers poll for the shown run, and that the teacher's browser updates.
 
-A student's browser asks some times a second, so nothing here runs a script, reads a file or waits. Knows requests and
-the server's class.
+Students' browsers poll several times a second, so the handler runs no script, reads no file and never waits.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from mars_viz.ui.links import OVERLAYS, View
 
 PATH = "classroom/shown"
 LARGEST = 1024
-"""Bytes of a message."""
+"""Maximum size of a message in bytes."""
 _FIELDS = frozenset(("run", "cuts", "dial", "gamma", "overlay", "selected"))
-_QUIETLY = {"cache-control": "no-store"}
+_NO_STORE = {"cache-control": "no-store"}
 
 
 def routes() -> list[Route]:
-    """The class's route; none where the server is no classroom."""
+    """Return the classroom's route; empty if the server is not a classroom."""
     if server_class() is None:
         return []
     base = str(st.get_option("server.baseUrlPath") or "").strip("/")
@@ -37,23 +36,23 @@ def routes() -> list[Route]:
 
 
 async def shown(request: Request) -> Response:
-    """GET: what is shown, as JSON with its version; nothing (204) where that is still the one that was read last.
-    POST, of a teacher: where the explorer stands now."""
-    its = server_class()
+    """GET returns the shown position and its version as JSON, or 204 if the version is unchanged. POST, from a teacher,
+    updates the position."""
+    classroom = server_class()
     mark = visitors.mark_of(request.cookies.get(visitors.COOKIE, ""))
-    if its is None or not mark:
+    if classroom is None or not mark:
         return _refused(
             403, "This browser sends no cookie of this server. Allow cookies here, and load the page again."
         )
     if request.method == "POST":
-        return await _moved(its, mark, request)
-    if request.query_params.get("since") == its.board.version:
-        return Response(None, 204, _QUIETLY)
-    return JSONResponse(its.board.read(), 200, _QUIETLY)
+        return await _moved(classroom, mark, request)
+    if request.query_params.get("since") == classroom.board.version:
+        return Response(None, 204, _NO_STORE)
+    return JSONResponse(classroom.board.read(), 200, _NO_STORE)
 
 
-async def _moved(its: ServerClass, mark: str, request: Request) -> Response:
-    if not its.is_teacher(mark):
+async def _moved(classroom: ServerClass, mark: str, request: Request) -> Response:
+    if not classroom.is_teacher(mark):
         return _refused(403, "The teacher alone moves what the class is shown. Open the teacher's link first.")
     if not from_own_page(request.headers):
         return _refused(403, "This message comes from a page of another site. Open the app itself.")
@@ -63,14 +62,14 @@ async def _moved(its: ServerClass, mark: str, request: Request) -> Response:
         if len(body) > LARGEST:
             return _refused(413, f"This message has more than {LARGEST} bytes. Load the page again.")
     try:
-        its.board.move(view_in(body))
+        classroom.board.move(view_in(body))
     except BadInput as error:
         return _refused(400, str(error))
-    return Response(None, 204, _QUIETLY)
+    return Response(None, 204, _NO_STORE)
 
 
 def from_own_page(headers: Any) -> bool:
-    """True of a request that a page of this server sent, as browsers say of each; a mapping of its headers."""
+    """Return True if a page of this server sent the request, judging by its headers."""
     if site := headers.get("sec-fetch-site"):
         return bool(site == "same-origin")
     origin, host = headers.get("origin", ""), headers.get("host", "")
@@ -78,33 +77,33 @@ def from_own_page(headers: Any) -> bool:
 
 
 def view_in(body: bytes) -> View:
-    """The view that a message tells. Raises SettingError for anything else."""
+    """Return the view in a message. Raises SettingError if the message is invalid."""
     try:
-        said = json.loads(body.decode())
+        message = json.loads(body.decode())
     except (ValueError, RecursionError) as error:
         raise SettingError("This message is no JSON. Load the page again.") from error
-    if not isinstance(said, dict) or set(said) != _FIELDS:
+    if not isinstance(message, dict) or set(message) != _FIELDS:
         raise SettingError(f"This message needs {', '.join(sorted(_FIELDS))}, and no more. Load the page again.")
-    right = (
-        isinstance(said["run"], str)
-        and isinstance(said["cuts"], bool)
-        and said["overlay"] in OVERLAYS
-        and (said["dial"] is None or (_is_number(said["dial"]) and math.isfinite(said["dial"])))
-        and all(said[name] is None or _is_whole(said[name]) for name in ("gamma", "selected"))
+    is_valid = (
+        isinstance(message["run"], str)
+        and isinstance(message["cuts"], bool)
+        and message["overlay"] in OVERLAYS
+        and (message["dial"] is None or (_is_number(message["dial"]) and math.isfinite(message["dial"])))
+        and all(message[name] is None or _is_natural(message[name]) for name in ("gamma", "selected"))
     )
-    if not right:
+    if not is_valid:
         raise SettingError("This message names a place that there cannot be. Load the page again.")
-    dial = None if said["dial"] is None else float(said["dial"])
-    return View(said["run"], dial, said["overlay"], said["selected"], said["gamma"], said["cuts"])
+    dial = None if message["dial"] is None else float(message["dial"])
+    return View(message["run"], dial, message["overlay"], message["selected"], message["gamma"], message["cuts"])
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, float) or _is_whole(value)
+    return isinstance(value, float) or _is_natural(value)
 
 
-def _is_whole(value: object) -> bool:
+def _is_natural(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9
 
 
 def _refused(status: int, why: str) -> Response:
-    return JSONResponse({"error": why}, status, _QUIETLY)
+    return JSONResponse({"error": why}, status, _NO_STORE)

@@ -1,7 +1,4 @@
-"""The server's class: its limits, its teacher's key and browsers, and what it is shown. One a server, in its memory.
-
-Knows browsers by their marks; knows no pages and no requests.
-"""
+"""The server's class: its limits, the teacher's key and browsers, and the shown run. Held in memory, one per server."""
 
 from __future__ import annotations
 
@@ -18,40 +15,39 @@ _BYTES = 24  # of a key
 
 
 class ServerClass:
-    """One class for as long as the server runs."""
+    """One class, from the start of the server to its end."""
 
     def __init__(self, limits: ClassLimits) -> None:
-        """Nobody is the teacher yet, and nothing is shown."""
         self.limits = limits
         self.key = secrets.token_urlsafe(_BYTES)
-        """Whoever opens a link with it is a teacher."""
+        """Secret in the teacher's link."""
         self.board = ShownBoard()
         self._teachers: frozenset[str] = frozenset()
         self._lock = Lock()
 
     def fits(self, key: str) -> bool:
-        """True of the teacher's key; it takes as long whatever is wrong with another."""
+        """Return True for the teacher's key, in constant time."""
         return secrets.compare_digest(key.encode("utf-8", "replace"), self.key.encode())
 
     def let_in(self, mark: str) -> None:
-        """The browser of this mark is a teacher's from now on."""
+        """Make the browser with this mark a teacher's."""
         with self._lock:
             self._teachers |= {mark} - {""}
 
     def is_teacher(self, mark: str) -> bool:
-        """True of a browser that has opened the teacher's link since the server started."""
+        """Return True if the browser has opened the teacher's link since the server started."""
         return mark in self._teachers
 
     def sees(self, mark: str, name: str, maker: str) -> bool:
-        """Whether the browser of this mark sees the run or race of this name, made by the browser of the mark `maker`:
-        its own, what the class is shown, and if it is a teacher all."""
+        """Return True if the browser with this mark sees the run or race: it made it, the class is shown it, or it is a
+        teacher's."""
         return (bool(mark) and maker == mark) or name == self.board.run_id or self.is_teacher(mark)
 
 
 @cache
 def server_class() -> ServerClass | None:
-    """The server's; None where it is no classroom. Settings that are none give the careful limits: what is wrong with
-    them is said at the start."""
+    """Return the server's class, or None without a classroom. Invalid settings give the default limits; the command
+    line reports them at the start."""
     try:
         limits = class_limits()
     except BadInput:
@@ -60,8 +56,7 @@ def server_class() -> ServerClass | None:
 
 
 def class_view(run_id: str | None = None) -> View | None:
-    """What the class is shown now; None for nothing, where that is another run than one of this id, and where there is
-    no class."""
-    its = server_class()
-    shown = None if its is None else its.board.shown
+    """Return the shown view. None if nothing is shown, if it is a run other than `run_id`, or without a classroom."""
+    classroom = server_class()
+    shown = None if classroom is None else classroom.board.shown
     return None if shown is None or run_id not in (None, shown.view.run) else shown.view

@@ -1,7 +1,4 @@
-"""What a class is shown: a run, and where the teacher's explorer stands in it, under a version that each move changes.
-
-Knows runs and views; knows no browsers and no requests. Any thread may ask.
-"""
+"""The run that a class is shown, with the teacher's position in it. Each change gives a new version. Thread-safe."""
 
 from __future__ import annotations
 
@@ -18,18 +15,18 @@ from mars_viz.ui.links import View, fitted
 
 @dataclass(frozen=True, slots=True)
 class ShownRun:
-    """A run before the class, and where it stands."""
+    """Shown run and position."""
 
     run: Run
-    """The run, with its map."""
+    """With its map."""
     title: str
-    """Its line in lists."""
+    """Title in lists."""
     view: View
-    """Its id, and where the teacher's dial, draft length, overlay and selected token are."""
+    """The run's id, and the teacher's dial, draft length, overlay and selected token."""
 
     @property
     def position(self) -> dict[str, Any]:
-        """The same for browsers, in JSON's types: nothing is left to a default."""
+        """The position in JSON types, without defaults."""
         view, settings = self.view, self.run.settings
         return {
             "run": view.run,
@@ -42,60 +39,60 @@ class ShownRun:
 
 
 def place_in(view: View) -> View:
-    """What of a view the class is shown: nothing that its owner has pinned."""
+    """Return the view without the teacher's pins."""
     return View(view.run, view.dial, view.overlay, view.selected, view.gamma, view.cuts)
 
 
 class ShownBoard:
-    """What is shown now; nothing at first."""
+    """Holds the shown run, if any."""
 
     def __init__(self) -> None:
-        """Versions of two servers are never the same."""
+        """Draw a random prefix for the versions, so that those of two servers differ."""
         self._epoch, self._count = secrets.token_hex(4), 0
         self._shown: ShownRun | None = None
         self._lock = Lock()
 
     @property
     def shown(self) -> ShownRun | None:
-        """What the class sees; None for nothing."""
+        """The shown run, if any."""
         return self._shown
 
     @property
     def run_id(self) -> str:
-        """The run's id; empty where nothing is shown."""
+        """The run's id; empty if nothing is shown."""
         shown = self._shown
         return "" if shown is None else shown.view.run
 
     @property
     def version(self) -> str:
-        """Another one after each change."""
+        """Changes with each update."""
         return f"{self._epoch}.{self._count}"
 
     def read(self) -> dict[str, Any]:
-        """The version and, where something is shown, its position, of one moment."""
+        """Return the version and the position at one moment."""
         with self._lock:
             position = {"run": None} if self._shown is None else self._shown.position
             return {"version": self.version, **position}
 
     def show(self, run: Run, title: str, view: View) -> None:
-        """Put a run before the class, where this view stands in it."""
-        self._put(ShownRun(run, title, fitted(place_in(view), run).view))
+        """Show a run at the position of this view."""
+        self._set(ShownRun(run, title, fitted(place_in(view), run).view))
 
     def stop(self) -> None:
         """Show nothing."""
-        self._put(None)
+        self._set(None)
 
     def renew(self, run: Run, cuts: bool) -> None:
-        """The run that is shown has grown a map, or its slider turns another threshold now."""
+        """Update the shown run after it gained a map or its slider was switched to another threshold."""
         shown = self._shown
         if shown is None or (shown.run is run and shown.view.cuts == cuts):
             return
         dial = shown.view.dial if shown.view.cuts == cuts else None
-        self._put(replace(shown, run=run, view=fitted(replace(shown.view, cuts=cuts, dial=dial), run).view))
+        self._set(replace(shown, run=run, view=fitted(replace(shown.view, cuts=cuts, dial=dial), run).view))
 
     def move(self, view: View) -> None:
-        """The teacher's explorer stands there now. Raises SettingError where that is another run than the one that is
-        shown, or the run has no such place."""
+        """Move to the teacher's new position. Raises SettingError if the view has another run or an invalid
+        position."""
         shown = self._shown
         if shown is None or (view.run, view.cuts) != (shown.view.run, shown.view.cuts):
             raise SettingError("The class is shown another run by now. Load the page again.")
@@ -103,8 +100,8 @@ class ShownBoard:
         if opened.complaints:
             raise SettingError(" ".join(opened.complaints))
         if opened.view != shown.view:
-            self._put(replace(shown, view=opened.view))
+            self._set(replace(shown, view=opened.view))
 
-    def _put(self, shown: ShownRun | None) -> None:
+    def _set(self, shown: ShownRun | None) -> None:
         with self._lock:
             self._shown, self._count = shown, self._count + 1

@@ -1,1 +1,1 @@
-"""What the Rules page is wired from."""
+"""Parts of the Rules page."""

@@ -1,7 +1,4 @@
-"""Decoding every rule on one prompt for this tab: the job, what it says on the way, and what becomes of it.
-
-The models are in a process of their own; nothing here imports their libraries.
-"""
+"""Decodes one prompt with every rule for a tab: starts the job, describes its progress and keeps its results."""
 
 from __future__ import annotations
 
@@ -22,67 +19,67 @@ from mars_viz.ui.session import Session
 from mars_viz.words import counted, number
 
 
-def start(bench: RulesPageState, session: Session, run: Run, stands: Sequence[Stand]) -> None:
-    """Ask the worker to walk these rules from the run that this tab looks at, instead of what it may be walking."""
-    if bench.walking is not None:
-        bench.walking.job.cancel()
-    bench.notices.clear()
+def start(page_state: RulesPageState, session: Session, run: Run, stands: Sequence[Stand]) -> None:
+    """Start walking these rules from the tab's run, in place of the tab's previous walks."""
+    if page_state.walking is not None:
+        page_state.walking.job.cancel()
+    page_state.notices.clear()
     path = library.shelf(session).path_of(session.view.run)
     job = WalkJob(run, stands, walk, path, tab_jobs.models_for(session, run) or BUILT_IN)
-    bench.walking = PendingWalks(session.view.run, job)
+    page_state.walking = PendingWalks(session.view.run, job)
     tab_jobs.shared_worker().submit(job)
 
 
-def settle(bench: RulesPageState) -> None:
-    """If this tab's walks have ended, keep what they were answered, and say how they ended."""
-    if bench.walking is None or not bench.walking.job.progress.state.finished:
+def settle(page_state: RulesPageState) -> None:
+    """When the tab's walks have ended, keep their answers and report how they ended."""
+    if page_state.walking is None or not page_state.walking.job.progress.state.finished:
         return
-    run_id, job = bench.walking.run_id, bench.walking.job
-    bench.walking = None
+    run_id, job = page_state.walking.run_id, page_state.walking.job
+    page_state.walking = None
     progress = job.progress
     if progress.together is not None:
-        bench.learn(run_id, job.asked, answers_along(progress.together.walks, job.asked.prompt_ids))
-    bench.notices[:] = filter(None, [how_it_ended(progress)])
+        page_state.learn(run_id, job.asked, answers_along(progress.together.walks, job.asked.prompt_ids))
+    page_state.notices[:] = filter(None, [how_it_ended(progress)])
 
 
 def how_it_ended(progress: Walked) -> str:
-    """A sentence about finished walks; empty where the table speaks for itself."""
+    """Return a sentence about ended walks; empty if they are complete."""
     if progress.state is JobState.FAILED:
         return progress.error
     if progress.state is JobState.CANCELLED:
-        ended = LEFT if progress.abandoned else "You stopped the walks"
-        return f"{ended}; rules whose text was complete have exact rows."
+        reason = LEFT if progress.abandoned else "You stopped the walks"
+        return f"{reason}; rules whose text was complete have exact rows."
     return ""
 
 
 def share(progress: Walked) -> float:
-    """How much of it is done, from 0 to 1: the walks that have come to their end."""
-    found = progress.together
-    return found.finished / len(found.walks) if found is not None and found.walks else 0.0
+    """Return the share of finished walks, from 0 to 1."""
+    together = progress.together
+    return together.finished / len(together.walks) if together is not None and together.walks else 0.0
 
 
 def what_goes_on(progress: Walked, ahead: int, stopping: bool) -> str:
-    """A sentence about walks that are under way."""
+    """Return a sentence about the progress of the walks."""
     if stopping:
         return "Stopping after this pass …"
     if progress.state is JobState.QUEUED:
         return f"Waiting for {counted(ahead, 'other job')} on this server …"
     if progress.together is None:
         return "Loading the models; only the first decode with them waits for this …"
-    found = progress.together
+    together = progress.together
     return (
-        f"Decoding every rule, and the strict end of each: {number(found.finished)} of "
-        f"{counted(len(found.walks), 'text')} complete after {counted(found.passes, 'batched step')}"
+        f"Decoding every rule, and the strict end of each: {number(together.finished)} of "
+        f"{counted(len(together.walks), 'text')} complete after {counted(together.passes, 'batched step')}"
     )
 
 
 def what_is_exact(rows: Iterable[RuleRow]) -> str:
-    """The basis of the rows of the table, in a sentence."""
-    found = list(rows)
-    exact = sum(row.basis is Basis.EXACT for row in found)
-    if exact == len(found):
+    """Return a sentence about the basis of the table's rows."""
+    bases = list(rows)
+    exact = sum(row.basis is Basis.EXACT for row in bases)
+    if exact == len(bases):
         return "Every row is exact: counted on the rule's own text after this prompt."
     local = "block-local (grey): judged round by round on the recorded text"
     if not exact:
         return f"Every row is {local}."
-    return f"{number(exact)} of {number(len(found))} rows exact; the others {local}."
+    return f"{number(exact)} of {number(len(bases))} rows exact; the others {local}."

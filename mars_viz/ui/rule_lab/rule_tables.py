@@ -1,4 +1,4 @@
-"""How the rules page shows a rule and the table of all rules. All text is escaped."""
+"""Draws a rule and the table of all rules. All text is escaped."""
 
 from __future__ import annotations
 
@@ -60,37 +60,37 @@ _HELP = {
 
 
 def style() -> None:
-    """The page's own style, beside that of `theme.title`."""
+    """Draw the page's style sheet."""
     light, dark = (st.get_option(f"theme.{kind}.backgroundColor") for kind in ("light", "dark"))
-    ground = f"light-dark({light}, {dark})"  # at once, before the script draws for a new theme
+    ground = f"light-dark({light}, {dark})"  # CSS follows a change of the theme before the script runs again
     theme.show(Html(f"<style>{_STYLE}.mv-rules {{ --mv-ground: {html(ground)}; }}</style>"))
 
 
 def lead(sentence: str, basis: Basis) -> None:
-    """The finding, and its basis."""
+    """Draw the main result with its basis."""
     tag = Html(f'<span class="mv-tag" title="{html(basis.words)}">{html(basis.value)}</span>')
     theme.show(Html(f'<p class="mv-lead">{html(sentence)} {html(tag)}</p>'))
 
 
 def sentence(words: str) -> None:
-    """A sentence as it is."""
+    """Draw a sentence."""
     theme.show(Html(f'<p class="mv-rule">{html(words)}</p>'))
 
 
 def card(rule: Rule) -> None:
-    """A rule in a line, its formula; folded below it what it does, what it declares and its source."""
-    said = joined(Html(f"<li>{html(sentence)}</li>") for sentence in declarations(rule))
+    """Draw a rule's title and formula, with its summary, declarations and source in a fold."""
+    items = joined(Html(f"<li>{html(sentence)}</li>") for sentence in declarations(rule))
     theme.show(
         Html(
             f'<p class="mv-rule">{html(rule.title)} keeps a drafted token x where <code>{html(rule.formula)}</code></p>'
-            f'<details class="mv-rule"><summary>About this rule</summary><ul><li>{html(rule.summary)}</li>{html(said)}'
+            f'<details class="mv-rule"><summary>About this rule</summary><ul><li>{html(rule.summary)}</li>{html(items)}'
             f"<li>Source: {html(rule.source)}.</li></ul></details>"
         )
     )
 
 
 def rule_frame(panel: AllRules, names: Sequence[str], dials: Mapping[str, float | None]) -> pd.DataFrame:
-    """A row for each rule named; empty where the rule cannot judge the run, with the reason."""
+    """Return a table with a row per rule. Rules that cannot judge the run have a reason in place of numbers."""
     table = pd.DataFrame([_line(panel, name, dials) for name in names], index=list(names))
     return table if table["reason"].any() else table.drop(columns="reason")
 
@@ -117,7 +117,7 @@ def _line(panel: AllRules, name: str, dials: Mapping[str, float | None]) -> dict
 def likeness_frame(
     dials: Mapping[str, float | None], matched: Mapping[str, Equivalent], shifted: Mapping[str, Shifted]
 ) -> pd.DataFrame:
-    """How the rules' verdicts on the recorded positions compare: a row for each rule that can judge them."""
+    """Return a table that compares the rules' verdicts on the recorded positions."""
     lines = [
         {
             "rule": rule_named(name).title,
@@ -131,15 +131,20 @@ def likeness_frame(
     return pd.DataFrame(lines, index=list(shifted))
 
 
-def branch_frame(found: Branching) -> pd.DataFrame:
-    """What k children of a node do: a row for each depth."""
-    known = {"depth": found.depths, "children": found.children, "reached": found.reached, "one child": found.alone}
-    return pd.DataFrame({**known, **found.acceptance})
+def branch_frame(branching: Branching) -> pd.DataFrame:
+    """Return a table of the effect of k children, with a row per depth."""
+    columns = {
+        "depth": branching.depths,
+        "children": branching.children,
+        "reached": branching.reached,
+        "one child": branching.alone,
+    }
+    return pd.DataFrame({**columns, **branching.acceptance})
 
 
 def table(frame: pd.DataFrame, chosen: str, spoken: str) -> None:
-    """A frame with the chosen rule marked; rows that are not exact are grey, as are those of rules that cannot judge
-    the run, which say why in place of figures."""
+    """Draw a table with the chosen rule marked. Rows that are not exact are grey. Rules that cannot judge the run show
+    the reason."""
     columns = [name for name in frame if name != "reason"]
     heads = joined(
         Html(f'<th scope="col" class="{html(_kind(name))}" title="{html(_HELP.get(name, ""))}">{html(name)}</th>')
@@ -148,7 +153,7 @@ def table(frame: pd.DataFrame, chosen: str, spoken: str) -> None:
     lines: list[Html] = []
     for rule, row in zip(frame.index, frame.to_dict("records"), strict=True):
         cells = joined(
-            Html(f'<td class="{html(_kind(name))}">{html(_written(name, row[name]))}</td>') for name in columns[1:]
+            Html(f'<td class="{html(_kind(name))}">{html(_cell_text(name, row[name]))}</td>') for name in columns[1:]
         )
         if lacks := row.get("reason"):
             cells = Html(
@@ -172,15 +177,15 @@ _FORMATS = {
     "τ": ".2f",
     "least p(x)/p1 kept": ".3g",
 }
-"""Of the columns that hold numbers."""
+"""Number formats by column."""
 
 
 def _kind(column: str) -> str:
     return "number" if column in _FORMATS else column
 
 
-def _written(column: str, value: object) -> str:
-    """A cell's text: a dash for a number that there is not."""
+def _cell_text(column: str, value: object) -> str:
+    """Return the text of a cell: a dash for a missing number."""
     if column not in _FORMATS:
         return str(value) if isinstance(value, str) else ""
     return format(value, _FORMATS[column]) if isinstance(value, Real) and not math.isnan(value) else "–"

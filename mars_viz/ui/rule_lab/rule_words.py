@@ -1,4 +1,4 @@
-"""Rules, and what they come to on a run, in sentences. Plain text: whoever shows it escapes it. Knows no Streamlit."""
+"""Sentences about rules and their results on a run, as plain text that the caller escapes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EMITTED = {
     Emission.LOWERED: "a sample from p with the drafted token's probability lowered by its q",
     Emission.BLOCK: "a sample from the residual norm((w·p − q)₊), with w the block's weight so far",
 }
-"""What a row emits, in words."""
+"""Emitted token after a rejection, in words."""
 BRANCHES = (
     "Every rule here is lossless. Naive: the target's own sample is among the children. Recursive: children are tried "
     "in turn, p becoming the residual after each refusal. k-SEQ: SpecTr's. Best possible: what no rule for i.i.d. "
@@ -29,70 +29,75 @@ BRANCHES = (
     "rejection sampling gets there; a branch pays most where that chance times what is kept more is largest. For the "
     "built-in pair the means came out at most .03 below those of the whole laws."
 )
-"""What the rules that verify siblings are."""
+"""Explains the rules for several children."""
 NEAREST = 3
-"""Equivalents that a sentence names."""
+"""Maximum number of equivalents in a sentence."""
 
 
 def standing(rule: Rule, dial: float | None) -> str:
-    """'MARS at θ = 0.90'."""
+    """Return a rule and its dial, like 'MARS at θ = 0.90'."""
     return rule.title if rule.dial is None or dial is None else f"{rule.title} at {setting(rule.dial.symbol, dial)}"
 
 
 def emitted(rule: Rule) -> str:
-    """What a rule emits on rejection, in words."""
+    """Return what a rule emits on rejection, in words."""
     of_trees = "; in a tree of drawn paths from what it has left of p there" * (rule.on_trees is OnTrees.DRAWN)
     return EMITTED[rule.on_rejection] + of_trees
 
 
 def declarations(rule: Rule) -> tuple[str, ...]:
-    """What a rule says of itself, a plain sentence each."""
-    said = [f"On rejection it emits {emitted(rule)}."]
+    """Return sentences about a rule's properties."""
+    sentences = [f"On rejection it emits {emitted(rule)}."]
     if rule.lossless:
-        said.append("Lossless: the text follows the target's distribution.")
+        sentences.append("Lossless: the text follows the target's distribution.")
     if rule.dial is None:
-        said.append("It has no dial.")
+        sentences.append("It has no dial.")
     else:
-        said.append(f"Strict at {setting(rule.dial.symbol, rule.dial.strict)}.")
-    said += [f"{each.at(rule.values[each.key])}: {each.meaning} ({_range(each)})." for each in rule.fixed]
+        sentences.append(f"Strict at {setting(rule.dial.symbol, rule.dial.strict)}.")
+    sentences += [f"{each.at(rule.values[each.key])}: {each.meaning} ({_range(each)})." for each in rule.fixed]
     if rule.spans_positions:
-        said.append("A verdict depends on other tokens of the block, and holds where all before it are kept.")
+        sentences.append("A verdict depends on other tokens of the block, and holds where all before it are kept.")
     if rule.emission_follows_dial:
-        said.append("What it emits on rejection depends on the dial.")
+        sentences.append("What it emits on rejection depends on the dial.")
     if not rule.monotone:
-        said.append("Not monotone: a looser dial may keep less.")
-    return tuple(said)
+        sentences.append("Not monotone: a looser dial may keep less.")
+    return tuple(sentences)
 
 
 def _range(setting: Fixed) -> str:
-    """'fixed, 1 to 16, default 10', of one that stays as it is while the dial moves."""
+    """Return the range of a fixed setting, like 'fixed, 1 to 16, default 10'."""
     return f"fixed, {setting.low:g} to {setting.high:g}, default {setting.written(setting.default)}"
 
 
-def lead(found: AgainstStrict) -> str:
-    """'MARS at θ = 0.90: 28 target passes (strict 37), τ = 4.57 (strict 3.46), …': of the rule's own text beside that
-    of its strict end, or of both on the recorded text."""
-    row, strict = found.row, found.strict
-    tau = f"τ = {number(row.tau)}{_strictly(row.tau, strict.tau)}"
-    if not found.walked:
+def lead(comparison: AgainstStrict) -> str:
+    """Compare a rule with its strict end, like 'MARS at θ = 0.90: 28 target passes (strict 37), τ = 4.57 (strict 3.46),
+    …'. The figures are from the texts of both if these were decoded, otherwise from the recorded text."""
+    row, strict = comparison.row, comparison.strict
+    tau = f"τ = {number(row.tau)}{_strict_note(row.tau, strict.tau)}"
+    if not comparison.walked:
         kept = f"{number(row.kept)} of {counted(row.kept + row.rolled_back, 'drafted token')} kept"
-        return f"{standing(row.rule, row.dial)} on the recorded text: {tau}, {kept}{_strictly(row.kept, strict.kept)}."
-    said = [f"{number(row.rounds)} target pass{'es' * (row.rounds != 1)}{_strictly(row.rounds, strict.rounds)}", tau]
+        return (
+            f"{standing(row.rule, row.dial)} on the recorded text: {tau}, {kept}{_strict_note(row.kept, strict.kept)}."
+        )
+    parts = [
+        f"{number(row.rounds)} target pass{'es' * (row.rounds != 1)}{_strict_note(row.rounds, strict.rounds)}",
+        tau,
+    ]
     back = f"{counted(row.rolled_back, 'drafted token')} rolled back"
-    said.append(back + _strictly(row.rolled_back, strict.rolled_back))
+    parts.append(back + _strict_note(row.rolled_back, strict.rolled_back))
     if row.dial != strict.dial:
         place = row.first_difference
         same = "the same text as strict"
-        said.append(same if place is None else f"first difference from strict at token {number(place + 1)}")
-    return f"{standing(row.rule, row.dial)}: {', '.join(said)}."
+        parts.append(same if place is None else f"first difference from strict at token {number(place + 1)}")
+    return f"{standing(row.rule, row.dial)}: {', '.join(parts)}."
 
 
-def _strictly(ours: float, theirs: float) -> str:
-    return "" if number(ours) == number(theirs) else f" (strict {number(theirs)})"
+def _strict_note(value: float, strict: float) -> str:
+    return "" if number(value) == number(strict) else f" (strict {number(strict)})"
 
 
 def across_positions() -> str:
-    """How the verdicts of rules that look further than one token are to be read, wherever verdicts are compared."""
+    """Return how to read verdicts of rules that look at more than one token."""
     across = _listed([rule.title for rule in RULES.values() if rule.spans_positions])
     writing = _listed([rule.title for rule in RULES.values() if rule.emission_follows_dial])
     return (
@@ -101,19 +106,19 @@ def across_positions() -> str:
     )
 
 
-def nearest_settings(rule: Rule, dial: float | None, found: Mapping[str, Equivalent]) -> str:
-    """The settings of other rules that keep nearly the same positions, the nearest first."""
-    dialled = [one for one in found.values() if one.dial is not None]
+def nearest_settings(rule: Rule, dial: float | None, equivalents: Mapping[str, Equivalent]) -> str:
+    """Return the settings of other rules with the most similar verdicts, the closest first."""
+    dialled = [one for one in equivalents.values() if one.dial is not None]
     nearest = sorted(dialled, key=lambda one: one.differing)[:NEAREST]
     if not nearest:
         return ""
-    parts = [f"{standing(one.rule, one.dial)} ({_apart(one)})" for one in nearest]
+    parts = [f"{standing(one.rule, one.dial)} ({_difference(one)})" for one in nearest]
     return f"Closest to {standing(rule, dial)}: {_listed(parts)}."
 
 
-def shift_words(c: float, found: Iterable[Shifted]) -> str:
-    """What adding `c` to every logit does to the rules' verdicts."""
-    changed = sorted((one for one in found if one.count), key=lambda one: -one.count)
+def shift_words(c: float, shifts: Iterable[Shifted]) -> str:
+    """Return the effect of adding `c` to every logit on the rules' verdicts."""
+    changed = sorted((one for one in shifts if one.count), key=lambda one: -one.count)
     amount = f"{number(abs(c))} {'to' if c >= 0 else 'from'}"
     begin = f"{'Adding' if c >= 0 else 'Subtracting'} {amount} every logit changes no probability"
     if not changed:
@@ -123,12 +128,12 @@ def shift_words(c: float, found: Iterable[Shifted]) -> str:
 
 
 def undrawn(rulings: Sequence[Ruling], lines: Sequence[Boundary | None]) -> str:
-    """Which rules have no boundary in the plane, and why; empty where all have one."""
+    """Return which rules have no boundary in the plane, and why; empty if all have one."""
     without = [ruling for ruling, line in zip(rulings, lines, strict=True) if line is None]
-    return f"No line for {_listed([_undivided(ruling) for ruling in without])}." if without else ""
+    return f"No line for {_listed([_why_undrawn(ruling) for ruling in without])}." if without else ""
 
 
-def _undivided(ruling: Ruling) -> str:
+def _why_undrawn(ruling: Ruling) -> str:
     decided = ~np.isnan(ruling.opinion.verdicts.breakpoints)
     if not decided.any():
         return f"{ruling.rule.title} (no verdict depends on a dial)"
@@ -136,7 +141,7 @@ def _undivided(ruling: Ruling) -> str:
     return f"{standing(ruling.rule, ruling.dial)} (keeps {which} of the {number(int(decided.sum()))} its dial decides)"
 
 
-def _apart(one: Equivalent) -> str:
+def _difference(one: Equivalent) -> str:
     if not one.differing:
         return "the same verdicts"
     return f"{number(one.differing)} of {counted(one.positions, 'verdict')} differ"
@@ -146,11 +151,11 @@ def _listed(parts: list[str]) -> str:
     return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
 
 
-def modelled_on(found: Branching) -> str:
-    """What the figure of branches stands on."""
-    target, drafter = round(100 * found.left_p), round(100 * found.left_q)
+def modelled_on(branching: Branching) -> str:
+    """Return the basis of the figure of branches."""
+    target, drafter = round(100 * branching.left_p), round(100 * branching.left_q)
     return (
-        f"Modelled from {counted(found.nodes, 'drafted position')} and the recorded best tokens of both laws: "
+        f"Modelled from {counted(branching.nodes, 'drafted position')} and the recorded best tokens of both laws: "
         f"{target} % of the target's mass and {drafter} % of the drafter's lie on others, put together so that one "
         "child's acceptance is the recorded one."
     )

@@ -1,1 +1,1 @@
-"""Of the Runs page."""
+"""Parts of the Runs page."""

@@ -1,5 +1,4 @@
-"""What is looked for among the runs: words that are searched as they are typed, filters, and the order. Knows Streamlit
-and the tab's memory of the page."""
+"""Search field, filters and sort order of the list of runs."""
 
 from __future__ import annotations
 
@@ -40,12 +39,12 @@ _KEYS = ("search", "sort", "rule", "drafter", "tree", "temperature", "tags", "wh
 
 
 def typing(state: RunsPageState) -> bool:
-    """True while somebody types what to look for, and waits for the list at every letter."""
+    """Return True while the user types in the search field."""
     return bool(st.session_state.get("runs-search", state.view.words) != state.view.words)
 
 
 def finder(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
-    """The row above the table; what it says is the view from then on."""
+    """Draw the row above the table, and update the view from it."""
     left, middle, right = st.columns([6, 2.2, 2.6], vertical_alignment="bottom")
     view = state.view
     with left:
@@ -55,22 +54,22 @@ def finder(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
             label_visibility="collapsed",
         )  # fmt: skip
     with middle.popover("Filter", width="stretch", key="runs-filter"):
-        found = replace(_filters(view, runs), words=words)
-        st.button("Clear all", key="runs-clear", on_click=clear, args=(state,), disabled=found == _cleared(found))
+        filtered = replace(_filters(view, runs), words=words)
+        st.button("Clear all", key="runs-clear", on_click=clear, args=(state,), disabled=filtered == _cleared(filtered))
     with right:
         order = _choice("Sort", "sort", list(Order), view.order, ORDERS.__getitem__, hidden=True)
-    state.view = replace(found, order=order)
+    state.view = replace(filtered, order=order)
 
 
 def _filters(view: RunsView, runs: Sequence[ListedRun]) -> RunsView:
-    """The filters; each offers what there is."""
+    """Draw the filters, with the values that occur in the runs."""
     whose = _choice("From", "whose", list(Whose), view.whose, WHOSE.__getitem__)
     rule = _choice("Rule", "rule", ["", *rules_among(runs)], view.rule, _rule)
     drafter = _choice("Drafter", "drafter", ["", *drafters_among(runs)], view.drafter, lambda name: name or ANY)
     tree = _choice("Draft", "tree", ["", *shapes_among(runs)], view.tree, _shape)
     temperatures = ["", *map(exactly, temperatures_among(runs))]
-    asked = "" if view.temperature is None else exactly(view.temperature)
-    temperature = _choice("Temperature", "temperature", temperatures, asked, lambda said: said or ANY)
+    current = "" if view.temperature is None else exactly(view.temperature)
+    temperature = _choice("Temperature", "temperature", temperatures, current, lambda name: name or ANY)
     tags = list(dict.fromkeys([*tags_among(runs), *view.tags]))
     st.session_state.setdefault("runs-tags", list(view.tags))
     chosen = st.multiselect("Tags", tags, key="runs-tags", format_func=visible, placeholder="Any")
@@ -82,7 +81,8 @@ def _filters(view: RunsView, runs: Sequence[ListedRun]) -> RunsView:
 def _choice(
     label: str, name: str, options: Sequence[T], value: T, words: Callable[[T], str], *, hidden: bool = False
 ) -> T:
-    """A list to choose from, which stands on `value` when it is first drawn: the link may say what no run has."""
+    """Draw a select box. `value` is added to the options if it is missing, because a link may have a value that no run
+    has."""
     key = f"runs-{name}"
     offered = options if value in options else [*options, value]
     if st.session_state.get(key, value) not in offered:
@@ -100,7 +100,7 @@ def _cleared(view: RunsView) -> RunsView:
 
 
 def clear(state: RunsPageState) -> None:
-    """Look for everything again."""
+    """Reset the search and all filters."""
     state.look()
     state.view = _cleared(state.view)
     for name in _KEYS:

@@ -1,5 +1,4 @@
-"""What the Runs page remembers of one browser tab, and how its link says it: what is looked for, and which run's
-details are shown."""
+"""State of the Runs page in one tab, and its link: the search, and the run whose details are shown."""
 
 from __future__ import annotations
 
@@ -14,16 +13,15 @@ from mars_viz.ui.session import PageState, Session, remembered
 
 
 class Whose(Enum):
-    """Which runs are listed."""
+    """Filter by origin."""
 
     ALL = "all"
-    """All there are."""
     SAMPLES = "sample"
-    """Those that come with the product."""
+    """Included with the product."""
     SAVED = "saved"
-    """Those that were decoded here by anybody, or put into the folder."""
+    """Decoded on this server, or copied into the folder."""
     MINE = "mine"
-    """Those that this browser made, and those that are open in this tab."""
+    """Made by this browser, or open in this tab."""
 
 
 ORIGINS = {Whose.SAMPLES: RunOrigin.SAMPLE, Whose.SAVED: RunOrigin.SAVED}
@@ -35,30 +33,27 @@ def _tags(text: str) -> tuple[str, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class RunsView:
-    """What the page shows."""
+    """Search and details shown on the page."""
 
     run: str = links.text("run")
     """Id of the run whose details are shown; empty for the list."""
     words: str = links.text("search")
-    """Words that are looked for."""
+    """Searched words."""
     rule: str = links.text("rule")
-    """Name of a rule; empty for any, as all that follow."""
+    """Name of a rule; empty for any, as in the next fields."""
     drafter: str = links.text("drafter")
-    """Name of a drafter."""
     tree: str = links.text("tree")
     """'chains', 'trees' or a shape."""
     temperature: float | None = links.number("temperature", "The link's temperature {} is no number; any is listed.")
-    """The very value."""
+    """Exact value."""
     tags: tuple[str, ...] = links.said("tag", _tags, ",".join, ())
-    """All of these."""
+    """Runs must have all of these."""
     whose: Whose = links.chosen("from", Whose.ALL, "There are no runs from {}; all are listed.")
-    """Where they come from."""
     order: Order = links.chosen("sort", Order.NEWEST, "There is no order {}; the newest come first.")
-    """How they are sorted."""
 
     @property
     def query(self) -> Query:
-        """What is looked for; what this browser made is not among it."""
+        """The search, except for `Whose.MINE`."""
         return Query(
             words=self.words,
             rule=self.rule,
@@ -71,42 +66,41 @@ class RunsView:
 
     @property
     def filters(self) -> int:
-        """How many are set, the words not counted."""
+        """Number of filters set, without the words."""
         chosen = (self.rule, self.drafter, self.tree, self.tags, self.whose is not Whose.ALL)
         return sum(map(bool, chosen)) + (self.temperature is not None)
 
 
 @dataclass(slots=True)
 class RunsPageState(PageState):
-    """The memory of one tab's Runs page."""
+    """State of one tab's Runs page."""
 
     view: RunsView = field(default_factory=RunsView)
-    """What it shows."""
     listed: list[ListedRun] | None = None
-    """The runs of the folders as they were read last."""
+    """Runs at the last reading of the folders."""
     deleted: set[str] = field(default_factory=set)
-    """What was deleted here, by `Item.key`: it can be brought back above the list."""
+    """Runs deleted in this tab, by `Item.key`; can be restored above the list."""
     refused: dict[str, str] = field(default_factory=dict)
-    """By `Item.key`, why what was last asked of a run cannot be."""
+    """Why the last change of an item was refused, by `Item.key`."""
 
     def arrive(self, session: Session, parameters: Mapping[str, str]) -> None:
-        """Open what the link asks for, when it is this page that opens the tab; see `Session.arrive`."""
+        """Open the link if this page is the first of the tab; see `Session.arrive`."""
         if session.arrives():
             self.open_link(links.from_parameters(RunsView, parameters))
 
     def look(self, **changes: object) -> None:
-        """Show something else."""
+        """Change the view, and clear notices."""
         self.notices.clear()
         self.refused.clear()
         self.view = replace(self.view, **changes)  # type: ignore[arg-type]
 
     def forget(self, name: str) -> None:
-        """A run is deleted: its details are not shown any more, nor does Live show it."""
+        """Stop showing a deleted run, here and on Live."""
         current_desk().forget(name)
         if name == self.view.run:
             self.view = replace(self.view, run="")
 
 
 def current_runs() -> RunsPageState:
-    """This tab's memory of the page."""
+    """Return this tab's state."""
     return remembered("mars_viz_runs", RunsPageState)

@@ -1,4 +1,4 @@
-"""All about one run: what made it, its numbers, how it is made again, its title and tags, and the ways on."""
+"""Details of one run: numbers, provenance, how to reproduce it, title and tags, and links."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ STYLE = """
 
 @faults.drawn
 def shown(session: Session, state: RunsPageState, run: ListedRun, runs: Iterable[ListedRun]) -> None:
-    """All of it; of a run that cannot be read what is wrong, and what can be done."""
+    """Draw the details. If the run cannot be read, show the reason and the remedy."""
     theme.show(Html(f"<style>{STYLE}</style>"))
     theme.section(run.heading)
     if run.facts is not None and not run.error:
         theme.small(run.line)
-    shelf = library.shelf(session)
-    opened, problem = shelf.tried(run.name) if run.opens else (None, run.error or several.GROWING)
+    catalog = library.shelf(session)
+    opened, problem = catalog.tried(run.name) if run.opens else (None, run.error or several.GROWING)
     ways(session, state, run, opened)
     if opened is None:
         theme.note(problem)
@@ -61,7 +61,7 @@ def shown(session: Session, state: RunsPageState, run: ListedRun, runs: Iterable
 
 
 def ways(session: Session, state: RunsPageState, run: ListedRun, opened: Run | None) -> None:
-    """Back to the list, on to Explore, and the run's folder as a zip."""
+    """Draw buttons for the list, Explore, the download and deletion."""
     with st.container(horizontal=True, gap="xsmall"):
         st.button("Show all runs", key="runs-back", on_click=lambda: state.look(run=""))
         if st.button("Open in Explore", key="runs-open", type="primary", disabled=opened is None):
@@ -79,7 +79,7 @@ def ways(session: Session, state: RunsPageState, run: ListedRun, opened: Run | N
 
 
 def numbers(run: Run) -> None:
-    """What came of it, and how long it took."""
+    """Draw the run's results and timings."""
     pace = speed(run)
     theme.numbers(
         [
@@ -96,22 +96,22 @@ def _seconds(value: float) -> str:
 
 
 def _share(value: float) -> str:
-    return "–" if value != value else f"{number(100 * value)}\u202f%"  # NaN where rounds were not timed
+    return "–" if value != value else f"{number(100 * value)}\u202f%"  # NaN if rounds were not timed
 
 
 def naming(state: RunsPageState, run: ListedRun, runs: Iterable[ListedRun]) -> None:
-    """Title and tags, to be changed by whoever may; for others the tags, and why."""
+    """Draw the form for title and tags, or the tags and why this browser may not change them."""
     if run.facts is None:
         return
-    each = several.item(run)
+    item = several.item(run)
     if refused := several.refusal(run):
         theme.small(f"Tags: {visible(', '.join(run.tags))}. {refused}" if run.tags else refused)
         return
     key = f"{run.name}-{len(run.tags)}-{run.facts.title}"
     with st.container(key="run-naming"):
         first, second, third = st.columns([5, 5, 2], vertical_alignment="bottom")
-        title = (each.title or run.heading)[:LONGEST_TITLE]
-        first.text_input("Title", title, key=f"title-{each.key}", max_chars=LONGEST_TITLE)
+        title = (item.title or run.heading)[:LONGEST_TITLE]
+        first.text_input("Title", title, key=f"title-{item.key}", max_chars=LONGEST_TITLE)
         options = list(dict.fromkeys([*run.tags, *tags_among(runs)]))
         second.multiselect(
             "Tags", options, list(run.tags), key=f"run-tags-{key}", accept_new_options=True, format_func=visible,
@@ -121,43 +121,43 @@ def naming(state: RunsPageState, run: ListedRun, runs: Iterable[ListedRun]) -> N
             "Save", key="run-save", on_click=save, args=(state, run, f"run-tags-{key}"), width="stretch",
             help="Saves title and tags; links stay as they are",
         )  # fmt: skip
-    if said := state.refused.get(each.key):
-        theme.note(said)
+    if refusal := state.refused.get(item.key):
+        theme.note(refusal)
 
 
 def save(state: RunsPageState, run: ListedRun, tags_key: str) -> None:
-    """Give it the title and the tags that are written."""
-    each, store = several.item(run), tab_jobs.run_store()
-    title, tags = str(st.session_state[f"title-{each.key}"]), list(st.session_state[tags_key])
+    """Save the title and the tags."""
+    item, store = several.item(run), tab_jobs.run_store()
+    title, tags = str(st.session_state[f"title-{item.key}"]), list(st.session_state[tags_key])
 
-    def deed() -> None:
-        checked_tags(tags)  # so that a title is not written where the tags beside it are refused
-        if title.strip() != (each.title or run.heading):
+    def apply() -> None:
+        checked_tags(tags)  # before the title is written, in case the tags are refused
+        if title.strip() != (item.title or run.heading):
             store.rename(run.name, title, run.heading)
         store.tag(run.name, tags, [tag for tag in run.tags if tag not in tags])
 
-    changing.attempt(state, each, deed)
+    changing.attempt(state, item, apply)
 
 
 def provenance(run: Run) -> None:
-    """Settings, models, versions, and the prompt."""
-    made, settings = run.provenance, run.settings
+    """Draw settings, models, versions and the prompt."""
+    provenance, settings = run.provenance, run.settings
     theme.section("Settings")
     facts_list(settings_of(settings) | {"Text": ending(run)})
     theme.section("Where it comes from")
     facts_list(
         {
-            "Target": _revised(made.target, made.target_revision),
-            "Drafter": _revised(made.drafter, made.drafter_revision),
-            "Device": made.device,
-            "Dtype": made.dtype,
-            "Made, UTC": made.created.replace("T", " ").removesuffix("+00:00"),
-            "Versions": ", ".join(f"{name} {version}" for name, version in made.versions.items()),
-            "Vocabulary": number(made.vocabulary_size),
+            "Target": _revised(provenance.target, provenance.target_revision),
+            "Drafter": _revised(provenance.drafter, provenance.drafter_revision),
+            "Device": provenance.device,
+            "Dtype": provenance.dtype,
+            "Made, UTC": provenance.created.replace("T", " ").removesuffix("+00:00"),
+            "Versions": ", ".join(f"{name} {version}" for name, version in provenance.versions.items()),
+            "Vocabulary": number(provenance.vocabulary_size),
             "Prompt": f"{number(len(run.prompt_ids))} tokens",
-            "Chat template": {None: "", True: "applied", False: "left out"}[made.chat],
+            "Chat template": {None: "", True: "applied", False: "left out"}[provenance.chat],
             "System prompt": run.history.system or "none",
-            "Batching": made.batching,
+            "Batching": provenance.batching,
         }
     )
     if run.history.turns:
@@ -169,7 +169,7 @@ def provenance(run: Run) -> None:
 
 
 def settings_of(settings: Settings) -> dict[str, str]:
-    """In words."""
+    """Return the settings in words."""
     rule = rule_named(settings.rule)
     dial = rule.checked_dial(settings.dial)
     named = "" if rule.dial is None or dial is None else f"{rule.dial.symbol} = {exactly(dial)}, {rule.dial.name}"
@@ -187,23 +187,23 @@ def _revised(name: str, revision: str) -> str:
 
 
 def facts_list(facts: Mapping[str, str]) -> None:
-    """Names and what they are; what is not told is a dash."""
-    cells = (Html(f"<dt>{html(name)}</dt><dd>{html(said or '–')}</dd>") for name, said in facts.items())
+    """Draw names with their values; missing values are a dash."""
+    cells = (Html(f"<dt>{html(name)}</dt><dd>{html(value or '–')}</dd>") for name, value in facts.items())
     theme.show(Html(f'<dl class="mv-facts">{joined(cells)}</dl>'))
 
 
 def again(listed: ListedRun, run: Run) -> None:
-    """How it is made again, and the link that opens it; each is copied by its button."""
+    """Draw the command line and Python code that reproduce the run, and its link."""
     theme.section("Make it again")
-    made = recipe(run, listed.name)
-    if made.refused:
-        theme.note(made.refused)
+    reproduction = recipe(run, listed.name)
+    if reproduction.refused:
+        theme.note(reproduction.refused)
     else:
         st.caption("On the command line")
-        st.code(made.command, language=None, wrap_lines=True)
+        st.code(reproduction.command, language=None, wrap_lines=True)
         st.caption("In Python")
-        st.code(made.python, language=None, wrap_lines=True)
-        for caution in made.cautions:
+        st.code(reproduction.python, language=None, wrap_lines=True)
+        for caution in reproduction.cautions:
             theme.small(caution)
     theme.section("Link to it in Explore")
     if listed.origin is RunOrigin.TAB:
@@ -213,8 +213,8 @@ def again(listed: ListedRun, run: Run) -> None:
 
 
 def link_to(name: str) -> str:
-    """The address of Explore at a run, on this server as the browser reaches it."""
+    """Return Explore's address for a run on this server, as the browser reaches it."""
     parts = urlsplit(str(st.context.url or ""))
-    place = f"{parts.scheme}://{parts.netloc}" if parts.netloc else ""
+    origin = f"{parts.scheme}://{parts.netloc}" if parts.netloc else ""
     folder = parts.path.rstrip("/").rpartition("/")[0] if parts.path.rstrip("/").endswith("/runs") else ""
-    return f"{place}{folder}/explore?run={quote(name, safe='')}"
+    return f"{origin}{folder}/explore?run={quote(name, safe='')}"

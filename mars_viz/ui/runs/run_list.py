@@ -1,4 +1,4 @@
-"""The list of runs: what is found, what can be done with those that are selected, and what was deleted."""
+"""The list of runs: search results, actions on selected runs, and deleted runs."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ HINT = "Tick rows to open, compare, tag, download or delete their runs."
 
 @faults.drawn
 def listed(session: Session, state: RunsPageState, runs: Sequence[ListedRun]) -> None:
-    """All of it."""
-    items = in_bin()
-    here = [each for each in items if each.key in state.deleted]
-    changing.lost(state, "run", items)
-    deleted_here(state, here)
+    """Draw the list."""
+    deleted_items = in_bin()
+    deleted_in_tab = [each for each in deleted_items if each.key in state.deleted]
+    changing.lost(state, "run", deleted_items)
+    deleted_here(state, deleted_in_tab)
     if not runs:
         theme.note(NOTHING)
     else:
         finder.finder(state, runs)
-        shown = found(runs, state.view.query, state.view.order)
+        matches = found(runs, state.view.query, state.view.order)
         if state.view.whose is Whose.MINE:
-            shown = several.made_here(shown)
+            matches = several.made_here(matches)
         filters = f", {counted(state.view.filters, 'filter')} set" if state.view.filters else ""
-        st.caption(markdown(f"{number(len(shown))} of {counted(len(runs), 'run')}{filters}. {HINT}"))
-        deeds = st.container(horizontal=True, gap="xsmall", key="runs-deeds")
-        picked = selected(shown) if shown else []
-        if not shown:
+        st.caption(markdown(f"{number(len(matches))} of {counted(len(runs), 'run')}{filters}. {HINT}"))
+        actions = st.container(horizontal=True, gap="xsmall", key="runs-deeds")
+        selection = selected(matches) if matches else []
+        if not matches:
             theme.note(NONE_FOUND)
-        with deeds:
-            offer(session, state, picked, tags_among(runs))
-    changing.bin_of(state, [each for each in items if here != [each]])
+        with actions:
+            offer(session, state, selection, tags_among(runs))
+    changing.bin_of(state, [each for each in deleted_items if deleted_in_tab != [each]])
     store = tab_jobs.run_store()
     st.caption(markdown(live_words.whose(store.folder if visitors.may_name_paths() else None)))
 
 
 def offer(session: Session, state: RunsPageState, picked: Sequence[ListedRun], tags: Sequence[str]) -> None:
-    """The buttons for what is selected; they stay where they are, whatever that is."""
+    """Draw the action buttons for the selected runs."""
     one = picked[0] if len(picked) == 1 else None
     st.button(
         "Show details", key="runs-details", disabled=one is None, on_click=details, args=(state, picked),
@@ -79,12 +79,12 @@ def offer(session: Session, state: RunsPageState, picked: Sequence[ListedRun], t
 
 
 def details(state: RunsPageState, picked: Sequence[ListedRun]) -> None:
-    """Show all about the one that is selected."""
+    """Show the selected run's details."""
     state.look(run=picked[0].name)
 
 
 def compare(session: Session, picked: Sequence[ListedRun]) -> None:
-    """Put both side by side on Compare."""
+    """Open both runs side by side on Compare."""
     left, right = (run.name for run in picked)
     session.land(left)
     memory = current_comparison()
@@ -94,23 +94,23 @@ def compare(session: Session, picked: Sequence[ListedRun]) -> None:
 
 
 def tag_form(state: RunsPageState, runs: Sequence[ListedRun], tags: Sequence[str]) -> None:
-    """Which tags they get, and which they lose."""
+    """Draw the form that adds and removes tags."""
     st.session_state.setdefault("runs-add", [])
     st.session_state.setdefault("runs-remove", [])
     st.multiselect(
         "Add", list(dict.fromkeys([*tags, *st.session_state["runs-add"]])), key="runs-add", format_func=visible,
         accept_new_options=True, placeholder="Choose or write tags",
     )  # fmt: skip
-    theirs = tags_among(runs)
-    st.session_state["runs-remove"] = [tag for tag in st.session_state["runs-remove"] if tag in theirs]
+    current = tags_among(runs)
+    st.session_state["runs-remove"] = [tag for tag in st.session_state["runs-remove"] if tag in current]
     st.multiselect(
-        "Remove", theirs, key="runs-remove", format_func=visible, placeholder="Choose tags", disabled=not theirs
+        "Remove", current, key="runs-remove", format_func=visible, placeholder="Choose tags", disabled=not current
     )
     st.button(f"Tag {counted(len(runs), 'run')}", key="runs-tag-now", on_click=tag, args=(state, runs), width="stretch")
 
 
 def tag(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
-    """Put and take away the tags that are chosen, and close the form."""
+    """Apply the chosen tags, and close the form."""
     add, remove = st.session_state["runs-add"], st.session_state["runs-remove"]
     if not (add or remove):
         state.notices[:] = ["No tag was chosen. Choose or write one under Tag."]
@@ -122,20 +122,20 @@ def tag(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
 
 
 def download(session: Session, picked: Sequence[ListedRun]) -> None:
-    """The zip of what is selected."""
+    """Draw the download button for the selected runs."""
     unread = not picked or not all(run.opens for run in picked)
     large = not unread and several.too_large(picked)
-    said = f"They take more than {several.MOST_BYTES >> 20} MB together; select fewer." if large else ""
+    problem = f"They take more than {several.MOST_BYTES >> 20} MB together; select fewer." if large else ""
     name = f"{picked[0].name}.zip" if len(picked) == 1 else "runs.zip"
-    shelf = RunCatalogue({}, {}) if unread or large else library.shelf(session)
+    catalog = RunCatalogue({}, {}) if unread or large else library.shelf(session)
     st.download_button(
-        "Download", lambda: several.zipped(picked, shelf), name, "application/zip", on_click="ignore",
-        key="runs-zip", disabled=unread or large, help=markdown(said) or None,
+        "Download", lambda: several.zipped(picked, catalog), name, "application/zip", on_click="ignore",
+        key="runs-zip", disabled=unread or large, help=markdown(problem) or None,
     )  # fmt: skip
 
 
 def in_bin() -> list[changing.Item]:
-    """What is in the bin, the newest first; a sentence in its place where that cannot be listed."""
+    """Return deleted runs, newest first. If the bin cannot be read, show the error."""
     try:
         return [several.item(of_kept(kept)) for kept in tab_jobs.run_store().deleted()]
     except BadInput as error:
@@ -144,7 +144,7 @@ def in_bin() -> list[changing.Item]:
 
 
 def deleted_here(state: RunsPageState, here: Sequence[changing.Item]) -> None:
-    """What was deleted in this tab, with a way back; several come back together, or one by one from the bin."""
+    """Draw the runs deleted in this tab, with an undo button for all of them."""
     if len(here) == 1:
         changing.deleted(state, here[0])
     if len(here) < 2:

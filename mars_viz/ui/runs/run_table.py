@@ -1,4 +1,4 @@
-"""The table of runs: a row a run, whose boxes select it. Knows what a list says of runs; texts in it are data."""
+"""Selectable table of runs. All text is escaped."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mars_viz.runstore import RunStatus
 from mars_viz.ui import visitors
 
 ROWS = 12
-"""That are seen at once."""
+"""Number of visible rows."""
 ROW = 35
-"""Pixels of one."""
+"""Height of a row in pixels."""
 LONGEST = 200
-"""Characters of a text in a cell."""
+"""Maximum number of characters in a cell."""
 _COLUMNS = {
     "rule": "rule and dial",
     "temperature": "sampling",
@@ -32,15 +32,15 @@ _FROM = {RunOrigin.SAMPLE: "sample", RunOrigin.SAVED: "saved", RunOrigin.TAB: "t
 
 
 def frame(runs: Sequence[ListedRun]) -> pd.DataFrame:
-    """A row a run, in their order. What is not known of one is empty; NaN where it is a number."""
+    """Return a table with a row per run. Unknown values are empty, or NaN in columns of numbers."""
     return pd.DataFrame([_row(run) for run in runs])
 
 
 def _row(run: ListedRun) -> dict[str, object]:
     facts, parts = run.facts, {} if run.facts is None else run.facts.parts
-    whole = run.standing is RunStatus.WHOLE
-    said = {name: _cell(parts.get(part, "")) for part, name in _COLUMNS.items()}
-    first = {name: said.pop(name) for name in ("rule and dial", "sampling", "draft", "models")}
+    is_complete = run.standing is RunStatus.WHOLE
+    cells = {name: _cell(parts.get(part, "")) for part, name in _COLUMNS.items()}
+    first = {name: cells.pop(name) for name in ("rule and dial", "sampling", "draft", "models")}
     return {
         "title": _cell(run.heading),
         "tags": _cell(", ".join(run.tags)),
@@ -48,10 +48,10 @@ def _row(run: ListedRun) -> dict[str, object]:
         "tokens": math.nan if facts is None else facts.tokens,
         "τ": math.nan if facts is None else facts.tau,
         "made, UTC": "" if facts is None or not facts.date else _cell(facts.provenance.created[:16].replace("T", " ")),
-        "from": _FROM[run.origin] if whole else run.standing.value,
+        "from": _FROM[run.origin] if is_complete else run.standing.value,
         "seed": math.nan if facts is None else facts.settings.seed,
         "limit": math.nan if facts is None else facts.settings.max_new_tokens,
-        **said,
+        **cells,
         "prompt": _cell(visitors.told(run.error) if facts is None else " ".join(facts.prompt[: 2 * LONGEST].split())),
         "id": _cell(run.name),
     }
@@ -62,8 +62,8 @@ def _cell(text: str) -> str:
 
 
 def selected(runs: Sequence[ListedRun]) -> list[ListedRun]:
-    """Draw the table; the runs whose rows are selected. Another list is another table, in which nothing is selected
-    yet: the browser keeps the places of selected rows, and these would be other runs'."""
+    """Draw the table and return the runs in selected rows. The key depends on the runs, because the browser stores
+    selected rows by position."""
     names = sha256("\0".join(run.name for run in runs).encode()).hexdigest()[:12]
     state = st.dataframe(
         frame(runs),

@@ -1,7 +1,4 @@
-"""What is done with one or several runs of the list: who may change them, tags, the bin and back, one zip.
-
-Knows the list's runs, the store and the browser's mark; draws nothing.
-"""
+"""Operations on one or several runs of the list: permissions, tags, bin and zip files. Draws nothing."""
 
 from __future__ import annotations
 
@@ -21,27 +18,27 @@ from mars_viz.ui.runs.page_state import RunsPageState
 from mars_viz.words import counted
 
 MOST_BYTES = 256 << 20
-"""Of all runs in one zip, which is made in the server's memory."""
+"""Maximum size of all runs in one zip, which is created in memory."""
 SAMPLE = "It comes with MARS Viz, and stays as it is."
 OF_TAB = "It is in this tab alone, where it was opened; it goes with the tab."
 GROWING = "It is being decoded; cancel it first, or wait for its end."
 
 
 def item(run: ListedRun) -> Item:
-    """The run, as something to rename, to delete and to bring back."""
+    """Return the run as an item that can be renamed, deleted and restored."""
     title = "" if run.facts is None else " ".join(run.facts.title.split())
     return Item(tab_jobs.run_store(), run.name, run.heading, title, readable=run.facts is not None and not run.error)
 
 
 def refusal(run: ListedRun) -> str:
-    """Why this browser may not change the run now; empty where it may."""
+    """Return why this browser may not change the run now; empty if it may."""
     if run.origin is not RunOrigin.SAVED:
         return SAMPLE if run.origin is RunOrigin.SAMPLE else OF_TAB
     return GROWING if run.standing is RunStatus.GROWING else item(run).refusal
 
 
 def made_here(runs: Iterable[ListedRun]) -> list[ListedRun]:
-    """Those that this browser made, and those that are open in this tab."""
+    """Return the runs that this browser made or that are open in this tab."""
     makers, mark = tab_jobs.run_store().makers, visitors.mark()
     return [
         run
@@ -51,33 +48,33 @@ def made_here(runs: Iterable[ListedRun]) -> list[ListedRun]:
 
 
 def changeable(runs: Iterable[ListedRun]) -> tuple[list[ListedRun], str]:
-    """Those that this browser may change, and a sentence about the others; empty without any."""
-    refused = {run.name: said for run in runs if (said := refusal(run))}
-    free = [run for run in runs if run.name not in refused]
+    """Return the runs that this browser may change, and a sentence about the others, empty if there are none."""
+    refused = {run.name: reason for run in runs if (reason := refusal(run))}
+    allowed = [run for run in runs if run.name not in refused]
     if not refused:
-        return free, ""
+        return allowed, ""
     first = next(iter(refused.values()))
-    return free, first if not free else f"{counted(len(refused), 'selected run')} cannot be changed. {first}"
+    return allowed, first if not allowed else f"{counted(len(refused), 'selected run')} cannot be changed. {first}"
 
 
 def delete(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
-    """Move them to the bin; what is refused is noted, and the others go."""
+    """Move the runs to the bin. Refused runs stay, with a notice."""
 
-    def gone(run: ListedRun) -> None:
+    def delete_run(run: ListedRun) -> None:
         tab_jobs.run_store().delete(run.name)
         state.forget(run.name)
         state.deleted.add(item(run).key)
 
-    _each(state, runs, gone, "deleted")
+    _each(state, runs, delete_run, "deleted")
 
 
 def tag(state: RunsPageState, runs: Sequence[ListedRun], add: Sequence[str], remove: Sequence[str]) -> None:
-    """Put tags to them and take others away; what is refused is noted."""
+    """Add and remove tags. Refused runs give a notice."""
     _each(state, runs, lambda run: tab_jobs.run_store().tag(run.name, add, remove), "tagged")
 
 
 def restore(state: RunsPageState, items: Sequence[Item]) -> None:
-    """Bring back what was deleted here."""
+    """Restore runs that were deleted in this tab."""
     state.notices.clear()
     state.refused.clear()
     for each in items:
@@ -90,15 +87,15 @@ def restore(state: RunsPageState, items: Sequence[Item]) -> None:
             state.deleted.discard(each.key)
 
 
-def _each(state: RunsPageState, runs: Sequence[ListedRun], deed: Callable[[ListedRun], object], done: str) -> None:
+def _each(state: RunsPageState, runs: Sequence[ListedRun], change: Callable[[ListedRun], object], done: str) -> None:
     state.notices.clear()
     state.refused.clear()
     refused: dict[str, str] = {}
     for run in runs:
         try:
-            if said := refusal(run):
-                raise StorageError(said)
-            deed(run)
+            if reason := refusal(run):
+                raise StorageError(reason)
+            change(run)
         except BadInput as error:
             refused[run.heading] = str(error)
     if refused:
@@ -108,7 +105,7 @@ def _each(state: RunsPageState, runs: Sequence[ListedRun], deed: Callable[[Liste
 
 
 def too_large(runs: Iterable[ListedRun]) -> bool:
-    """True where these runs make no zip that the server's memory is there for."""
+    """Return True if the runs are too large for one zip."""
     total = 0
     for run in runs:
         if run.path is not None:
@@ -117,13 +114,13 @@ def too_large(runs: Iterable[ListedRun]) -> bool:
     return total > MOST_BYTES
 
 
-def zipped(runs: Sequence[ListedRun], shelf: RunCatalogue) -> bytes:
-    """The zip of one run's folder, as Explore opens it; of several a zip that holds one such zip for each. Raises
-    BadInput where one cannot be read."""
+def zipped(runs: Sequence[ListedRun], catalog: RunCatalogue) -> bytes:
+    """Return the zip of one run's folder, or a zip that contains one such zip per run. Raises BadInput if a run cannot
+    be read."""
     if len(runs) == 1:
-        return write_zip(shelf.opened(runs[0].name))
+        return write_zip(catalog.opened(runs[0].name))
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for run in runs:
-            archive.writestr(f"{run.name}.zip", write_zip(shelf.opened(run.name)))
+            archive.writestr(f"{run.name}.zip", write_zip(catalog.opened(run.name)))
     return buffer.getvalue()
