@@ -1,1 +1,1 @@
-"""What the Live page is wired from."""
+"""Parts of the Live page."""

@@ -1,7 +1,6 @@
-"""Renaming, deleting and bringing back what is kept, runs and races alike.
+"""Renames, deletes and restores saved runs and races.
 
-Knows what a page remembers of it, and of what is kept its names and its store. A race is changed in a popover of its
-own, whose key is the race's: it closes once that is done, and can never be open on another.
+The form is in a popover with a key per item, so it closes after a change and never shows another item.
 """
 
 from __future__ import annotations
@@ -21,42 +20,41 @@ from mars_viz.ui import theme, visitors
 from mars_viz.ui.live import live_words
 
 COLUMNS = (6.0, 1.2, 1.2, 1.7)
-"""Of a line: words, and three buttons."""
+"""Relative widths of a line's words and three buttons."""
 
 
 class ChangesOf(Protocol):
-    """What a page remembers of what was changed there."""
+    """State of a page on which items are changed."""
 
     notices: list[str]
-    """Sentences to show."""
     deleted: set[str]
-    """What was deleted here, by `Item.key`."""
+    """Items deleted in this tab, by `Item.key`."""
     refused: dict[str, str]
-    """By `Item.key`, why what was asked for last cannot be."""
+    """Why the last change of an item was refused, by `Item.key`."""
 
     def forget(self, name: str) -> None:
-        """What has this name is deleted."""
+        """Stop showing a deleted item."""
         ...
 
 
 class Store(Protocol):
-    """Where it is kept."""
+    """Store of runs or races."""
 
     @property
     def makers(self) -> Makers:
-        """Who made what."""
+        """The makers of all items."""
         ...
 
     def rename(self, name: str, title: str, seen: str | None = None) -> str:
-        """Give it another title."""
+        """Change the title."""
         ...
 
     def delete(self, name: str) -> None:
-        """Move it to the bin."""
+        """Move to the bin."""
         ...
 
     def restore(self, name: str) -> None:
-        """Bring it back."""
+        """Restore from the bin."""
         ...
 
 
@@ -65,31 +63,30 @@ class Item:
     """A run or a race."""
 
     store: Store
-    """Where it is kept."""
     name: str
-    """Of its folder."""
+    """Name of the folder."""
     heading: str
-    """As it is listed."""
+    """Title in lists."""
     title: str = ""
-    """The whole of it; empty where it has none."""
+    """Full title; empty if it has none."""
     kind: str = "run"
-    """Or "race", which may have a run's name."""
+    """"run" or "race". A race may have the same name as a run."""
     readable: bool = True
-    """False where it has no title that could be changed."""
+    """False if the title cannot be changed."""
 
     @property
     def key(self) -> str:
-        """No other item's."""
+        """Unique among all items."""
         return f"{self.kind}-{self.name}"
 
     @property
     def refusal(self) -> str:
-        """Why this browser may not change it; empty where it may."""
+        """Why this browser may not change the item; empty if it may."""
         return self.store.makers.refusal(self.name, visitors.mark())
 
 
-def popover(place: DeltaGenerator, desk: ChangesOf, item: Item) -> None:
-    """Draw the button that opens the form in which the item is renamed or deleted."""
+def popover(place: DeltaGenerator, page_state: ChangesOf, item: Item) -> None:
+    """Draw the button and the form that renames or deletes the item."""
     refused = item.refusal
     with place.popover(
         "Rename or delete", disabled=bool(refused), help=markdown(refused) or None,
@@ -97,83 +94,83 @@ def popover(place: DeltaGenerator, desk: ChangesOf, item: Item) -> None:
     ):  # fmt: skip
         title = (item.title or item.heading)[:LONGEST_TITLE]
         st.text_input("Title", title, key=f"title-{item.key}", max_chars=LONGEST_TITLE)
-        if item.key in desk.refused:
-            theme.note(desk.refused[item.key])
+        if item.key in page_state.refused:
+            theme.note(page_state.refused[item.key])
         left, right = st.columns(2)
         left.button(
-            "Rename", key=f"rename-{item.key}", on_click=rename, args=(desk, item), width="stretch",
+            "Rename", key=f"rename-{item.key}", on_click=rename, args=(page_state, item), width="stretch",
             disabled=not item.readable, help="Changes the title; links stay as they are",
         )  # fmt: skip
         right.button(
-            "Delete", key=f"delete-{item.key}", on_click=delete, args=(desk, item), width="stretch",
+            "Delete", key=f"delete-{item.key}", on_click=delete, args=(page_state, item), width="stretch",
             help=live_words.BIN,
         )  # fmt: skip
 
 
-def deleted(desk: ChangesOf, item: Item) -> None:
-    """A line where it stood, or in the bin."""
+def deleted(page_state: ChangesOf, item: Item) -> None:
+    """Draw a deleted item with a button that restores it."""
     with st.container(key=f"deleted-{item.key}"):
         words, button = st.columns(COLUMNS, vertical_alignment="center")[::3]
         with words:
-            theme.line(f"Deleted: {item.heading}", desk.refused.get(item.key) or f"{item.name}. {live_words.BIN}")
+            theme.line(f"Deleted: {item.heading}", page_state.refused.get(item.key) or f"{item.name}. {live_words.BIN}")
         refused = item.refusal
         button.button(
-            "Undo", key=f"undo-{item.key}", on_click=undo, args=(desk, item), width="stretch",
+            "Undo", key=f"undo-{item.key}", on_click=undo, args=(page_state, item), width="stretch",
             disabled=bool(refused), help=markdown(refused) or "Brings it back; its links open it again",
         )  # fmt: skip
 
 
-def bin_of(desk: ChangesOf, items: list[Item]) -> None:
-    """What was deleted in another tab, or before this one was opened, of what this browser may bring back."""
-    mine = [item for item in items if not item.refusal]
-    if mine:
-        with st.expander(f"Bin ({len(mine)})"):
-            for item in mine:
-                deleted(desk, item)
+def bin_of(page_state: ChangesOf, items: list[Item]) -> None:
+    """Draw the bin with the items that this browser may restore."""
+    restorable = [item for item in items if not item.refusal]
+    if restorable:
+        with st.expander(f"Bin ({len(restorable)})"):
+            for item in restorable:
+                deleted(page_state, item)
 
 
-def lost(desk: ChangesOf, kind: str, items: list[Item]) -> None:
-    """What was refused of something that is not among these any more."""
-    for key in desk.refused.keys() - {item.key for item in items}:
+def lost(page_state: ChangesOf, kind: str, items: list[Item]) -> None:
+    """Draw the refused changes of items that no longer exist."""
+    for key in page_state.refused.keys() - {item.key for item in items}:
         if key.startswith(f"{kind}-"):
-            theme.note(desk.refused[key])
+            theme.note(page_state.refused[key])
 
 
-def rename(desk: ChangesOf, item: Item) -> None:
-    """Give it the title that is written beside it."""
+def rename(page_state: ChangesOf, item: Item) -> None:
+    """Apply the title in the item's form."""
     title = str(st.session_state[f"title-{item.key}"])
-    attempt(desk, item, lambda: item.store.rename(item.name, title, item.heading))
+    attempt(page_state, item, lambda: item.store.rename(item.name, title, item.heading))
 
 
-def delete(desk: ChangesOf, item: Item) -> None:
-    """Move it to the bin."""
+def delete(page_state: ChangesOf, item: Item) -> None:
+    """Move the item to the bin."""
 
-    def gone() -> None:
+    def delete_item() -> None:
         item.store.delete(item.name)
-        desk.forget(item.name)
-        desk.deleted.add(item.key)
+        page_state.forget(item.name)
+        page_state.deleted.add(item.key)
 
-    attempt(desk, item, gone)
+    attempt(page_state, item, delete_item)
 
 
-def undo(desk: ChangesOf, item: Item) -> None:
-    """Bring it back from the bin."""
+def undo(page_state: ChangesOf, item: Item) -> None:
+    """Restore the item from the bin."""
 
-    def back() -> None:
+    def restore_item() -> None:
         item.store.restore(item.name)
-        desk.deleted.discard(item.key)
+        page_state.deleted.discard(item.key)
 
-    attempt(desk, item, back)
+    attempt(page_state, item, restore_item)
 
 
-def attempt(desk: ChangesOf, item: Item, deed: Callable[[], object]) -> None:
-    """Change it, if this browser may, and close its popover; what is wrong stands beside it, and leaves that open."""
-    desk.notices.clear()
-    desk.refused.clear()
+def attempt(page_state: ChangesOf, item: Item, change: Callable[[], object]) -> None:
+    """Apply a change if this browser may, and close the popover. An error is shown in the popover, which stays open."""
+    page_state.notices.clear()
+    page_state.refused.clear()
     try:
         item.store.makers.check(item.name, visitors.mark())
-        deed()
+        change()
     except BadInput as error:
-        desk.refused[item.key] = str(error)
+        page_state.refused[item.key] = str(error)
     else:
         st.session_state[f"change-{item.key}"] = False

@@ -1,7 +1,4 @@
-"""The check of an EAGLE-3 head on the Live page: the button, how far it is, and what it found.
-
-Knows the tab's memory of the page and what a check tells; how one is done is `jobs.tasks`' to know.
-"""
+"""Check of an EAGLE-3 head on the Live page: the button, the progress and the results."""
 
 from __future__ import annotations
 
@@ -30,12 +27,12 @@ from mars_viz.words import THIN_SPACE, counted, number
 WHAT = "Is an EAGLE-3 head accepted less than hoped? A check says at which depth, and why."
 
 
-def area(desk: LivePageState, settings: Callable[[], Settings], wanted: Wanted) -> None:
-    """Of the head that is chosen; where none is, how to choose one."""
+def area(page_state: LivePageState, settings: Callable[[], Settings], wanted: Wanted) -> None:
+    """Draw the check of the chosen head, or how to choose one."""
     choice = _chosen(wanted)
-    job = desk.checking
+    job = page_state.checking
     if job is not None and not job.progress.state.finished:
-        faults.fragment(_under_way, run_every=tab_jobs.pace())(desk)
+        faults.fragment(_under_way, run_every=tab_jobs.pace())(page_state)
         return
     if choice is None:
         built_in = in_words(OTHER_DRAFTERS["its EAGLE-3 head"])
@@ -53,24 +50,24 @@ def area(desk: LivePageState, settings: Callable[[], Settings], wanted: Wanted) 
         help="Drafts after every token of twelve texts of the target's own; some seconds with the built-in pair",
         width="stretch",
     ):
-        desk.check_head(settings, wanted)
+        page_state.check_head(settings, wanted)
         st.rerun()
     if done is not None:
-        _over(done)
+        _ended(done)
 
 
 def _chosen(wanted: Wanted) -> BackendChoice | None:
-    """The models, where a head drafts."""
+    """Return the chosen models if an EAGLE-3 head drafts, otherwise None."""
     choice = wanted.choice
     try:
         drafting = drafter_for(choice.target or None, choice.drafter or None)
-    except BadInput:  # which the buttons above tell
+    except BadInput:  # the buttons above report it
         return None
     return choice if isinstance(drafting, Eagle3) else None
 
 
-def _under_way(desk: LivePageState) -> None:
-    job = desk.checking
+def _under_way(page_state: LivePageState) -> None:
+    job = page_state.checking
     if job is None or job.progress.state.finished:
         st.rerun(scope="app")
     progress, worker = job.progress, tab_jobs.shared_worker()
@@ -82,25 +79,24 @@ def _under_way(desk: LivePageState) -> None:
         words = live_words.waiting(progress, worker.models.status, worker.ahead(job))
     progress_bar(job, progress.share, words, "Stop", keeps="Keeps what the texts so far tell", key="stop-check")
     if progress.result is not None:
-        _found(progress.result)
+        _results(progress.result)
 
 
-def _over(job: BackgroundTask) -> None:
-    """How it ended, and what it found."""
+def _ended(job: BackgroundTask) -> None:
     progress = job.progress
     if progress.error:
         theme.note(progress.error)
     elif progress.state is JobState.CANCELLED and progress.result is None:
         theme.note("You stopped the check before it could tell anything; three texts are the least.")
     if progress.result is not None:
-        _found(progress.result)
+        _results(progress.result)
 
 
-def _found(check: HeadCheck) -> None:
-    drawn, said = st.columns([6, 4], vertical_alignment="center")
-    with drawn:
+def _results(check: HeadCheck) -> None:
+    left, right = st.columns([6, 4], vertical_alignment="center")
+    with left:
         theme.chart(head_agreement(check, theme.figure_theme()), "head-agreement")
-    with said:
+    with right:
         for sentence in check.findings:
             theme.small(sentence) if sentence == NOTHING else theme.note(sentence)
         for trial in check.tried:
@@ -118,7 +114,7 @@ def _found(check: HeadCheck) -> None:
         )
 
 
-def share(found: Interval) -> str:
-    """'98.2 % (97.0 to 98.7)'."""
-    low, high = number(100 * found.low), number(100 * found.high)
-    return f"{number(100 * found.estimate)}{THIN_SPACE}% ({low} to {high})"
+def share(interval: Interval) -> str:
+    """Return a percentage with its interval, like '98.2 % (97.0 to 98.7)'."""
+    low, high = number(100 * interval.low), number(100 * interval.high)
+    return f"{number(100 * interval.estimate)}{THIN_SPACE}% ({low} to {high})"

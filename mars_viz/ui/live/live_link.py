@@ -1,7 +1,4 @@
-"""What the Live page shows and how it would decode, as query parameters, so that a link opens it again.
-
-Knows settings, rules and the limits of the form; draws nothing.
-"""
+"""Query parameters of the Live page: what it shows and the settings of the next decode."""
 
 from __future__ import annotations
 
@@ -21,22 +18,20 @@ from mars_viz.ui.links import clipped
 from mars_viz.words import exactly, number_in
 
 NAMES = {"max_new_tokens": "tokens"}
-"""Of a setting in the link, where that is another than the field's."""
+"""Names of settings in the link, if they differ from the field's."""
 _DEFAULT = Settings()
 _WHOLE = ("gamma", "seed", "max_new_tokens", "top_k")
 
 
 SAVED = "saved"
-"""What links said of the kept runs, which have a page of their own."""
+"""View of saved runs in old links; these now have their own page."""
 
 
 class Show(Enum):
-    """The views."""
+    """Views of the page."""
 
     DECODE = "decode"
-    """A decode, under way or over."""
     RACE = "race"
-    """A race."""
 
 
 def _settings(parameters: Mapping[str, str], complaints: list[str]) -> Settings:
@@ -46,58 +41,58 @@ def _settings(parameters: Mapping[str, str], complaints: list[str]) -> Settings:
     except BadInput:
         complaints.append(f"There is no rule “{clipped(rule)}”, so the default is chosen; see the list in Settings.")
         chosen = rule_named(_DEFAULT.rule)
-    found: dict[str, Any] = {"rule": chosen.name}
+    values: dict[str, Any] = {"rule": chosen.name}
     dial = chosen.dial
-    if asked := parameters.get("dial", ""):
-        value = number_in(asked)
+    if given := parameters.get("dial", ""):
+        value = number_in(given)
         if dial is not None and value is not None and dial.low <= value <= dial.high:
-            found["dial"] = value
+            values["dial"] = value
         else:
-            complaints.append(f"{chosen.title} takes no dial “{clipped(asked)}”; it stands at its default.")
+            complaints.append(f"{chosen.title} takes no dial “{clipped(given)}”; it stands at its default.")
     for name, (low, high) in LIMITS.items():
-        asked = parameters.get(NAMES.get(name, name), "")
-        value = number_in(asked)
+        given = parameters.get(NAMES.get(name, name), "")
+        value = number_in(given)
         if value is not None and low <= value <= high and (name not in _WHOLE or value == int(value)):
-            found[name] = type(low)(value)
-        elif asked:
+            values[name] = type(low)(value)
+        elif given:
             kind = "whole number" if name in _WHOLE else "number"
-            said = f"The link's {NAMES.get(name, name)} “{clipped(asked)}” is no {kind} from {low} to {high}"
-            complaints.append(f"{said}; the default is set.")
-    found |= _draft(parameters, found.get("gamma"), complaints)
-    found |= _controller(parameters, found.get("tree", CHAIN), complaints)
-    return replace(_DEFAULT, **found, stop=_stop(parameters.get("stop", ""), complaints))
+            complaint = f"The link's {NAMES.get(name, name)} “{clipped(given)}” is no {kind} from {low} to {high}"
+            complaints.append(f"{complaint}; the default is set.")
+    values |= _draft(parameters, values.get("gamma"), complaints)
+    values |= _controller(parameters, values.get("tree", CHAIN), complaints)
+    return replace(_DEFAULT, **values, stop=_stop(parameters.get("stop", ""), complaints))
 
 
 def _draft(parameters: Mapping[str, str], gamma: int | None, complaints: list[str]) -> dict[str, Any]:
-    """The tree that the link says, if any; where it says no number of nodes, γ or what is usual."""
-    asked = parameters.get("tree", "")
-    if asked in ("", CHAIN):
+    """Return the link's tree, if any. Its number of nodes defaults to γ or the usual number."""
+    name = parameters.get("tree", "")
+    if name in ("", CHAIN):
         return {}
     try:
-        drafted = shape_named(asked).nodes or drafted_tokens(gamma, asked)
-        made = Settings(tree=with_nodes(asked, drafted))
+        drafted = shape_named(name).nodes or drafted_tokens(gamma, name)
+        settings = Settings(tree=with_nodes(name, drafted))
     except BadInput as error:
-        complaints.append(f"The link's tree “{clipped(asked)}” cannot be drafted, so chains are set. {error}")
+        complaints.append(f"The link's tree “{clipped(name)}” cannot be drafted, so chains are set. {error}")
         return {}
-    return {"tree": made.tree, "gamma": made.gamma}
+    return {"tree": settings.tree, "gamma": settings.gamma}
 
 
 def _controller(parameters: Mapping[str, str], tree: str, complaints: list[str]) -> dict[str, str]:
-    """The controller at its threshold that the link says, if any."""
-    asked = parameters.get("controller", "")
-    if asked in ("", NONE):
+    """Return the link's controller and threshold, if any."""
+    name = parameters.get("controller", "")
+    if name in ("", NONE):
         return {}
     try:
-        return {"controller": Settings(tree=tree, controller=asked).controller}
+        return {"controller": Settings(tree=tree, controller=name).controller}
     except BadInput as error:
-        complaints.append(f"The link's controller “{clipped(asked)}” cannot be had, so none is set. {error}")
+        complaints.append(f"The link's controller “{clipped(name)}” cannot be had, so none is set. {error}")
         return {}
 
 
 def _stop(text: str, complaints: list[str]) -> tuple[str, ...]:
-    """The link's stop strings, one on each line as in the form; none where they are not what the form takes."""
+    """Return the link's stop strings, one per line as in the form; empty if they are invalid."""
     try:
-        if len(text) > LONGEST_STOPS or "\r" in text:  # a browser's form makes another line break of that one
+        if len(text) > LONGEST_STOPS or "\r" in text:  # a form would turn it into a line break
             raise SettingError(f"They have more than {LONGEST_STOPS} characters, or a carriage return.")
         return Settings(stop=stop_lines(text)).stop
     except BadInput as error:
@@ -128,20 +123,19 @@ def _is_default(settings: Settings) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LiveView:
-    """What a link says."""
+    """State in a link."""
 
     show: Show = links.chosen(
         "view", Show.DECODE, f"There is no view {{}}; choose one of {', '.join(each.value for each in Show)}."
     )
-    """Which view."""
     run: str = links.text("run")
-    """Name of the decode that is watched, or was; empty for none."""
+    """Name of the shown decode; empty for none."""
     race: str = links.text("race")
-    """Name of the race that is shown; empty for the recorded example."""
+    """Name of the shown race; empty for the recorded example."""
     settings: Settings = links.part(_settings, _written, default_factory=Settings)
-    """How the next decode is to be made."""
+    """Settings of the next decode."""
     chat: bool = links.switch("chat")
-    """False if the prompt is not to go through the target's chat template."""
+    """False to skip the target's chat template."""
     system: str = links.said(
         "system",
         lambda asked: asked if len(asked) <= LONGEST_SYSTEM else None,
@@ -149,4 +143,4 @@ class LiveView:
         "",
         f"The link's system prompt {{}} has more than {LONGEST_SYSTEM} characters, so there is none.",
     )
-    """The system prompt; empty for none."""
+    """System prompt; empty for none."""

@@ -1,4 +1,4 @@
-"""What the Live page says of jobs, runs and devices. Draws nothing."""
+"""Texts about jobs, runs and devices on the Live page. Draws nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mars_viz.ui.theme import Tile
 from mars_viz.words import THIN_SPACE, counted, number, short_device
 
 BIN = f"It stays in the bin for {DAYS} days, or until the bin holds more than {BYTES >> 30} GB."
-"""Of a run that is deleted."""
+"""Help text for deletion."""
 LANES = {RaceLane.ALONE: "the target alone", RaceLane.STRICT: "strict", RaceLane.RELAXED: "relaxed"}
 
 WHO = {
@@ -32,14 +32,14 @@ WHO = {
 
 
 def waiting(progress: Progress, status: Status, ahead: int) -> str:
-    """A sentence about a job that has not begun."""
+    """Return a sentence about a job that has not begun."""
     if progress.state is JobState.QUEUED:
         return f"Waiting for {counted(ahead, 'other job')} on this server …"
     return f"{status.doing or 'Loading the models'} …"
 
 
 def decoding(progress: Decoded, limit: int, stopping: bool) -> str:
-    """A sentence about a decode."""
+    """Return a sentence about a decode."""
     if stopping and not progress.state.finished:
         return "Stopping after this round …"
     if progress.state is JobState.DECODING:
@@ -54,12 +54,12 @@ def decoding(progress: Decoded, limit: int, stopping: bool) -> str:
 
 
 def kept(run: Run) -> str:
-    """A sentence about a run that was decoded before this tab was opened."""
+    """Return a sentence about a run decoded before this tab was opened."""
     return f"Decoded earlier: {counted(len(run.token_ids), 'token')} in {counted(len(run.rounds), 'round')}."
 
 
 def whose(folder: Path | None) -> str:
-    """Where runs are kept, for those who may know, who sees them, and who may change them."""
+    """Return where runs are saved, and who sees and may change them. `folder` is None if the path must not be shown."""
     try:
         who = WHO[who_may_delete()]
     except BadInput as error:
@@ -72,7 +72,7 @@ def whose(folder: Path | None) -> str:
 
 
 def racing(progress: Raced, stopping: bool) -> str:
-    """A sentence about a race."""
+    """Return a sentence about a race."""
     if stopping:
         return "Stopping after this pass …"
     if progress.step is None:
@@ -83,7 +83,7 @@ def racing(progress: Raced, stopping: bool) -> str:
 
 
 def raced(progress: Raced) -> float:
-    """How much of a race is done, from 0 to 1, by turns and lanes."""
+    """Return the finished share of a race, from 0 to 1, by turns and lanes."""
     step = progress.step
     if step is None:
         return 0.0
@@ -91,13 +91,13 @@ def raced(progress: Raced) -> float:
 
 
 def tiles(run: Run | None) -> list[Tile]:
-    """The running numbers of a decode."""
+    """Return tiles with the current numbers of a decode."""
     rounds = () if run is None else run.rounds
     tokens = 0 if run is None else len(run.token_ids)
     drafted = sum(len(round_.speculation) for round_ in rounds)
-    kept = sum(round_.kept for round_ in rounds)
+    accepted = sum(round_.kept for round_ in rounds)
     seconds = 0.0 if run is None else run.provenance.seconds
-    whole = "" if run is None or run.settings.control is None else ", all γ tokens drafted in every round"
+    note = "" if run is None or run.settings.control is None else ", all γ tokens drafted in every round"
     dash = "–"
     return [
         Tile("Tokens", number(tokens), "Emitted so far; exact"),
@@ -105,19 +105,19 @@ def tiles(run: Run | None) -> list[Tile]:
         Tile(
             "Tokens/s, measured",
             number(tokens / seconds) if seconds else dash,
-            f"Over the wall clock of the decode, without the prompt's pass and with recording{whole}",
+            f"Over the wall clock of the decode, without the prompt's pass and with recording{note}",
         ),
         Tile(
             "Accepted",
-            f"{number(100 * kept / drafted)}{THIN_SPACE}%" if drafted else dash,
+            f"{number(100 * accepted / drafted)}{THIN_SPACE}%" if drafted else dash,
             "Drafted tokens that were kept, of all drafted; exact",
         ),
-        Tile("Rolled back", number(drafted - kept), "Drafted tokens that were not kept; exact"),
+        Tile("Rolled back", number(drafted - accepted), "Drafted tokens that were not kept; exact"),
     ]
 
 
 def device_tiles(device: Device) -> list[Tile]:
-    """Where the models run."""
+    """Return tiles about the device."""
     return [
         Tile("Device", short_device(device.name), f"The models run on {device.name}"),
         Tile("Dtype", device.dtype, "Of weights and computation"),
@@ -127,7 +127,7 @@ def device_tiles(device: Device) -> list[Tile]:
 
 
 def cost_tiles(costs: Costs, gamma: int) -> list[Tile]:
-    """What passes cost there."""
+    """Return tiles with the costs of passes."""
     gamma = min(gamma, costs.gamma)
     if costs.drafting:
         verifying = (f"Target, {counted(gamma, 'node')}", costs.passes[gamma], "A verifying pass over a tree; measured")
@@ -136,7 +136,7 @@ def cost_tiles(costs: Costs, gamma: int) -> list[Tile]:
         verifying = (f"Target, {gamma + 1} tokens", costs.passes[gamma], "A verifying pass; measured")
         passes = "" if costs.passes_per_token == 1 else f", {number(costs.passes_per_token)} passes of the drafter"
         drafting = ("Drafter, 1 token", costs.drafter_step, f"One drafted token{passes}; measured")
-    shown = [
+    costs_shown = [
         ("Target, 1 token", costs.passes[0], "A pass of the target over one position; measured"),
         verifying,
         drafting,
@@ -146,20 +146,19 @@ def cost_tiles(costs: Costs, gamma: int) -> list[Tile]:
             "Drafting, verifying and the rest; from these costs",
         ),
     ]
-    found = [
+    tiles = [
         Tile(name, f"{number(1000 * cost.seconds)}{THIN_SPACE}ms", f"{help}; {_between(cost)}")
-        for name, cost, help in shown
+        for name, cost, help in costs_shown
     ]
     factor = per_token(costs, gamma)
     words = (
         "Tokens per round from which speculation is faster than the target alone; modelled from measured costs, "
         f"{number(1 / factor.high)} to {number(1 / factor.low)}"
     )
-    return [*found, Tile("Break-even τ, modelled", number(1 / factor.estimate), words)]
+    return [*tiles, Tile("Break-even τ, modelled", number(1 / factor.estimate), words)]
 
 
 def _between(cost: Cost) -> str:
-    """A cost's interval."""
     return f"95 % interval {number(1000 * cost.low)} to {number(1000 * cost.high)}{THIN_SPACE}ms"
 
 

@@ -1,5 +1,4 @@
-"""What the Live page remembers of one browser tab: its decode, its race, what it measures and checks, and
-sentences to show."""
+"""State of the Live page in one tab: its decode, race, measurement and check, and notices."""
 
 from __future__ import annotations
 
@@ -31,82 +30,79 @@ from mars_viz.ui.live.races import race_store
 from mars_viz.ui.session import Session, remembered
 
 TEXT, RACES = "Live text", "Races"
-"""What the page can show; the buttons that make it are named for what they do."""
+"""Labels of the page's views."""
 NEXT = "live-next"
-"""Under which name the session keeps what the page is to show next."""
+"""Key under which the session stores the next view."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a decode or a race is to be made with."""
+    """Options of a decode or a race, besides its settings."""
 
     choice: BackendChoice
-    """The models."""
     chat: bool | None
-    """False if the prompt does not go through the target's chat template; None if it does if there is one."""
+    """False to skip the target's chat template; None to use it if there is one."""
     history: History = NO_HISTORY
-    """What comes before the prompt in its conversation."""
+    """Earlier turns of the conversation."""
 
 
 @dataclass(slots=True)
 class LivePageState:
-    """The memory of one tab's Live page."""
+    """State of one tab's Live page."""
 
     job: DecodeJob | None = None
-    """The last decode, under way or over."""
+    """The last decode."""
     run: str = ""
-    """The name under which that decode is kept, which tells it from the one before; or that of a kept run that a link
-    asks for."""
+    """Name of that decode, which identifies it, or of a saved run from the link."""
     recalled: Run | None = None
-    """That kept run, where no job made it in this tab."""
+    """The saved run from the link, if no job of this tab made it."""
     race: RaceJob | None = None
-    """The race that this tab waits for."""
+    """The unfinished race, if any."""
     racing: str = ""
-    """The name under which that race will be kept; what is `shown` stays, for a race may come to nothing."""
+    """Name of the unfinished race. `shown` stays, because a race may fail."""
     measuring: CostsJob | None = None
-    """The measurement that this tab waits for."""
+    """The unfinished measurement, if any."""
     checking: BackgroundTask | None = None
-    """The last check of a head that this tab asked for, under way or over."""
+    """The last check of a head."""
     measured: bool = False
-    """True once this tab has asked for one."""
+    """True after the first measurement."""
     shown: str = ""
-    """The race that was chosen or run last, by its folder's name; empty for the recorded example."""
+    """Folder name of the chosen or last race; empty for the recorded example."""
     link: LiveView = field(default_factory=LiveView)
-    """What the forms say, at first what the link asked for that opened the tab: they begin there on every visit, since
-    Streamlit forgets them while another page is shown."""
+    """Values of the forms, initially from the link. The forms are filled from it on each visit, because Streamlit drops
+    their values while another page is open."""
     opening: str = decode_form.EXAMPLE
-    """The prompt that the form begins with: what was written last, at first that of the link's run, where there is
-    one."""
+    """Initial prompt of the form: the last one written, initially that of the link's run, if any."""
     uploaded: str = ""
-    """The uploader's id of the last upload that was read, so that a rerun does not read it again."""
+    """Uploader's id of the last upload that was read, so that a rerun does not read it again."""
     deleted: set[str] = field(default_factory=set)
-    """What was deleted here, by `Item.key`: it is shown where it stood."""
+    """Items deleted in this tab, by `Item.key`."""
     refused: dict[str, str] = field(default_factory=dict)
-    """By `Item.key`, why what was last asked of a kept run or race cannot be."""
+    """Why the last change of a saved run or race was refused, by `Item.key`."""
     notices: list[str] = field(default_factory=list)
-    """Sentences to show until the next thing is asked for."""
+    """Sentences shown until the next action."""
 
     @property
     def waits_for(self) -> Job[Any] | None:
-        """The job that this tab waits for."""
+        """The unfinished job of this tab, if any."""
         jobs = (self.job, self.race, self.measuring, self.checking)
         return next((job for job in jobs if job is not None and not job.progress.state.finished), None)
 
     def arrive(self, session: Session, parameters: Mapping[str, str]) -> bool:
-        """Open what the link asks for, when it is this page that opens the tab; see `Session.arrive`.
+        """Open the link if this page is the first of the tab; see `Session.arrive`.
 
-        A job of that name that is still this server's is waited for again. True where there was a link to read.
+        If the link's job is still running, the tab joins it. Returns True if there was a link to read.
         """
         if not session.arrives() or not parameters:
             return False
         opened = links.from_parameters(LiveView, parameters)
         self.link = opened.view
-        self.notices[:] = [said for said in opened.complaints if said not in session.models_notices]
+        self.notices[:] = [complaint for complaint in opened.complaints if complaint not in session.models_notices]
         self.run, self.shown = opened.view.run, opened.view.race
         if self.run:
             self._pick_up()
-        if (made := self.job or self.recalled) is not None:
-            self.opening = made.prompt
+        if (shown_decode := self.job or self.recalled) is not None:
+            self.opening = shown_decode.prompt
         racing = tab_jobs.shared_worker().find(self.shown)
         if isinstance(racing, RaceJob) and rights.owns(racing.maker) and not racing.progress.state.finished:
             self.race, self.racing, self.shown = racing, self.shown, ""
@@ -114,57 +110,57 @@ class LivePageState:
         return True
 
     def _pick_up(self) -> None:
-        """The decode of the link: the job itself, or else what it left behind."""
+        """Join the link's decode job, or open its saved run."""
         job = tab_jobs.shared_worker().find(self.run)
         if isinstance(job, DecodeJob) and rights.owns(job.maker):
             self.job = job
             tab_jobs.shared_worker().join(job)
             return
         try:
-            kept = tab_jobs.run_store().find(self.run)
-            if kept.standing is RunStatus.GROWING:
+            saved = tab_jobs.run_store().find(self.run)
+            if saved.standing is RunStatus.GROWING:
                 raise SettingError(
                     "The link's run is being decoded by another server; load this page again when it is done."
                 )
-            self.recalled = read(kept.path)
+            self.recalled = read(saved.path)
         except BadInput as error:
             self.notices.append(str(error))
             self.run = ""
 
     @property
     def has_decode(self) -> bool:
-        """True if there is a decode to show, under way or over."""
+        """True if there is a decode to show."""
         return self.job is not None or self.recalled is not None
 
     @property
     def decoded(self) -> Run | None:
-        """The run that the page shows: the last decode once it is over, or a kept one."""
+        """The shown run: the last decode after its end, or a saved run."""
         return self.recalled if self.job is None else self.job.progress.run
 
     @property
     def address(self) -> str:
-        """The name of the decode that a link can open: none that came to nothing, or could not be kept."""
+        """Name of the decode for a link; empty if it has ended without being saved."""
         lost = self.job is not None and self.job.progress.state.finished and not self.job.progress.saved
         return "" if lost else self.run
 
     def address_of(self, show: Show) -> LiveView:
-        """What a link says of the tab in a view: what is shown there, and in every view what is under way, since a tab
-        that is loaded anew finds its job by the link alone. Names the view only if there is another one."""
+        """Return the link of a view: what it shows, and any unfinished job, because a reloaded tab finds its job by the
+        link. The view is named only if there is another one."""
         decodes = self.job is not None and not self.job.progress.state.finished
         run = self.address if decodes or show is Show.DECODE else ""
-        shown = self.shown if show is Show.RACE else ""
-        race = self.racing if self.race is not None else shown
+        shown_race = self.shown if show is Show.RACE else ""
+        race = self.racing if self.race is not None else shown_race
         return replace(self.link, show=show if self.has_decode else Show.DECODE, run=run, race=race)
 
     def remember(self, prompt: str, settings: Callable[[], Settings], wanted: Wanted) -> None:
-        """Take note of what the forms say; of those that cannot be read, what they said before stays."""
+        """Store the forms' values. Settings that cannot be read stay as they were."""
         self.opening = prompt
         with suppress(BadInput):
             self.link = replace(self.link, settings=settings())
         self.link = replace(self.link, chat=wanted.chat is None, system=wanted.history.system)
 
     def forget(self, name: str) -> None:
-        """A kept run or race is deleted: no link opens it."""
+        """Drop a deleted run or race from the link."""
         tab_jobs.shared_worker().forget(name)
         if name == self.run:
             self.run = ""
@@ -172,10 +168,10 @@ class LivePageState:
             self.shown = ""
 
     def decode(self, prompt: str, settings: Callable[[], Settings], wanted: Wanted) -> None:
-        """Ask the worker to decode; what is wrong with the wish becomes a notice."""
-        asked = self._asked(prompt, settings, wanted)
-        if asked is not None:
-            chosen, models = asked
+        """Submit a decode. Invalid values give a notice."""
+        checked = self._checked(prompt, settings, wanted)
+        if checked is not None:
+            chosen, models = checked
             self.run, self.recalled = new_name(), None
             self.job = DecodeJob(
                 prompt, chosen, tab_jobs.streamed(models.chat, models.history, self.run), models.choice
@@ -183,10 +179,10 @@ class LivePageState:
             tab_jobs.shared_worker().submit(self.job, self.run)
 
     def run_race(self, prompt: str, settings: Callable[[], Settings], wanted: Wanted) -> None:
-        """Ask the worker to race; what is wrong with the wish becomes a notice."""
-        asked = self._asked(prompt, settings, wanted)
-        if asked is not None:
-            chosen, models = asked
+        """Submit a race. Invalid values give a notice."""
+        checked = self._checked(prompt, settings, wanted)
+        if checked is not None:
+            chosen, models = checked
             if rule_named(chosen.rule).dial is None:
                 self.notices.append("That rule has no dial, so it has no relaxed lane; choose another in Settings.")
                 return
@@ -195,29 +191,29 @@ class LivePageState:
                 return
             make = partial(tasks.race, prompt, chosen, models.chat, models.history)
             self.racing = new_name("race")
-            place = (default_folders.races(), self.racing, visitors.mark())
-            self.race = RaceJob(make, prompt, chosen, models.choice, *place)
+            destination = (default_folders.races(), self.racing, visitors.mark())
+            self.race = RaceJob(make, prompt, chosen, models.choice, *destination)
             tab_jobs.shared_worker().submit(self.race, self.racing)
 
     def measure(self, settings: Callable[[], Settings], wanted: Wanted) -> None:
-        """Ask the worker to measure what a pass costs."""
-        asked = self._asked("any", settings, wanted)
-        if asked is not None:
+        """Submit a measurement of the passes' costs."""
+        checked = self._checked("any", settings, wanted)
+        if checked is not None:
             self.measured = True
-            self.measuring = CostsJob(partial(tasks.measure, asked[0]), asked[1].choice)
+            self.measuring = CostsJob(partial(tasks.measure, checked[0]), checked[1].choice)
             tab_jobs.shared_worker().submit(self.measuring)
 
     def check_head(self, settings: Callable[[], Settings], wanted: Wanted) -> None:
-        """Ask the worker to check the head that is chosen."""
-        asked = self._asked("any", settings, wanted)
-        if asked is not None:
-            self.checking = BackgroundTask(tasks.check_head, asked[1].choice)
+        """Submit a check of the chosen head."""
+        checked = self._checked("any", settings, wanted)
+        if checked is not None:
+            self.checking = BackgroundTask(tasks.check_head, checked[1].choice)
             tab_jobs.shared_worker().submit(self.checking)
 
     def bring_race(self, upload: str, data: bytes, name: str) -> bool:
-        """Keep and show the race of an uploaded zip, or note what is wrong. False if this `upload` was read last.
+        """Save and show the race of an uploaded zip, or give a notice. Returns False if this `upload` was already read.
 
-        The same zip in another upload is brought in again: what it held may be gone by then, or had failed.
+        A new upload of the same zip is read again, because the first may have failed or been deleted since.
         """
         if upload == self.uploaded:
             return False
@@ -232,7 +228,7 @@ class LivePageState:
         return True
 
     def settle(self) -> None:
-        """Take note of what has ended."""
+        """Handle ended jobs."""
         if self.race is not None and self.race.progress.state.finished:
             over, self.race = self.race.progress, None
             self.shown = over.saved or self.shown
@@ -245,7 +241,7 @@ class LivePageState:
             over_too, self.measuring = self.measuring.progress, None
             self.notices.extend(filter(None, [over_too.error]))
 
-    def _asked(self, prompt: str, settings: Callable[[], Settings], wanted: Wanted) -> tuple[Settings, Wanted] | None:
+    def _checked(self, prompt: str, settings: Callable[[], Settings], wanted: Wanted) -> tuple[Settings, Wanted] | None:
         chosen = decode_form.checked(self.notices, prompt, settings, under_way=self.waits_for is not None)
         if chosen is None:
             return None
@@ -260,5 +256,5 @@ class LivePageState:
 
 
 def current_desk() -> LivePageState:
-    """This tab's memory of the page."""
+    """Return this tab's state."""
     return remembered("mars_viz_live", LivePageState)

@@ -1,4 +1,4 @@
-"""The races that a tab can replay: those that this server ran, and the recorded ones that come with the product."""
+"""Races that a tab can replay: those of this server, and the recorded samples."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from mars_viz.words import short_device
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What can be replayed at one moment."""
+    """Races that can be replayed."""
 
     entries: dict[str, RaceEntry]
-    """By name: the server's own, the newest first, then the recorded ones."""
+    """By name: the server's races, newest first, then the samples."""
 
     def label(self, name: str) -> str:
-        """A line for a list, and no other's."""
+        """Return a unique line for a list."""
         return told_apart({other: self._line(other) for other in self.entries})[name]
 
     def _line(self, name: str) -> str:
@@ -35,12 +35,12 @@ class Replay:
         return f"{entry.title} · {entry.manifest.target} on {short_device(entry.manifest.device)}"
 
     def landed(self, name: str) -> str:
-        """Return that name, or else the recorded example, or else any race; empty if there is none."""
+        """Return `name` if it exists, otherwise a sample, otherwise any race; empty if there is none."""
         recorded = (other for other in self.entries if not self.own(other))
         return name if name in self.entries else next(recorded, next(iter(self.entries), ""))
 
     def opened(self, name: str) -> Race:
-        """The race. Raises BadInput where it cannot be read."""
+        """Return the race. Raises BadInput if it cannot be read."""
         entry = self.entries[name]
         if entry.manifest is None:
             raise RunFileError(entry.error)
@@ -48,22 +48,22 @@ class Replay:
             return _loaded(entry.path, (entry.path / ABOUT).stat().st_mtime_ns)
 
     def zipped(self, name: str) -> bytes:
-        """The race's folder as a zip, which this page opens again, here or elsewhere."""
+        """Return the race's folder as a zip, which this page can open."""
         return write_zip(self.entries[name].path)
 
     def own(self, name: str) -> bool:
-        """True of a race in this server's folder; the recorded ones stay as they are."""
+        """Return True if the race is in this server's folder and not a sample."""
         return self.entries[name].path.parent == default_folders.races()
 
 
 def course() -> Replay:
-    """What can be replayed now."""
-    own = reversed(race_store().list())
-    return Replay({entry.path.name: entry for entry in (*own, *list_races(samples.RACES))})
+    """Return the races that can be replayed now."""
+    server_races = reversed(race_store().list())
+    return Replay({entry.path.name: entry for entry in (*server_races, *list_races(samples.RACES))})
 
 
 def race_store() -> RaceStore:
-    """The server's store of races, as far as the browser whose script is running sees it."""
+    """Return the server's store of races, restricted to what this browser may see."""
     return _store(default_folders.races()).seen_by(rights.sees())
 
 
@@ -74,5 +74,5 @@ def _store(folder: Path) -> RaceStore:
 
 @st.cache_resource(max_entries=8, show_spinner=False)
 def _loaded(path: Path, changed: int) -> Race:
-    """`changed` is part of the key, so a folder written anew is read anew."""
+    """`changed` is part of the cache key, so that a changed folder is read again."""
     return load_race(path)

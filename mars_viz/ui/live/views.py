@@ -1,5 +1,4 @@
-"""What the Live page shows: its decode, its races, each with what can be done with it, and the models that are
-loaded. Knows the tab's memory of the page, the stores and the worker."""
+"""Draws the Live page: the decode, the races and the measurements of the models."""
 
 from __future__ import annotations
 
@@ -27,12 +26,13 @@ from mars_viz.ui.under_way import progress_bar, stop_button
 EXAMPLE = "**A recorded example**: one prompt, decoded three ways. *Race now* does the same with yours."
 
 
-def stream(desk: LivePageState, busy: bool) -> None:
-    """The decode: its numbers, its text, and a way to stop it; `busy` where the page was drawn while one went on."""
-    job = desk.job
+def stream(page_state: LivePageState, busy: bool) -> None:
+    """Draw the decode with its numbers, text and cancel button. `busy` is True if a job was running when the page was
+    drawn."""
+    job = page_state.job
     if job is None:
-        if desk.recalled is not None:
-            recalled(desk, desk.recalled)
+        if page_state.recalled is not None:
+            recalled(page_state, page_state.recalled)
         return
     progress = job.progress
     state = progress.state
@@ -43,82 +43,84 @@ def stream(desk: LivePageState, busy: bool) -> None:
         words.progress(worker.models.status.share if state is JobState.LOADING else 0.0, markdown(sentence))
     else:
         sentence = live_words.decoding(progress, job.settings.max_new_tokens, job.stopping)
-        done = state is JobState.DONE  # which a text may be before its limit
-        words.progress(1.0 if done else min(1.0, progress.tokens / job.settings.max_new_tokens), markdown(sentence))
+        is_done = state is JobState.DONE  # the text may end before the limit
+        words.progress(1.0 if is_done else min(1.0, progress.tokens / job.settings.max_new_tokens), markdown(sentence))
     if not state.finished:
         stop_button(button, "Cancel", job, keeps="Saves the rounds so far")
     elif progress.run is not None and button.button("Explore", width="stretch", help="Open this run in Explore"):
-        explore(progress.saved and desk.run, progress.run)
+        explore(progress.saved and page_state.run, progress.run)
     for problem in filter(None, [progress.error, progress.unsaved]):
         theme.note(problem)
     run = progress.so_far
     if run is not None or not state.finished:
         theme.numbers(live_words.tiles(run))
-        growing(run, job.prompt, job=desk.run, key="live-stream")
+        growing(run, job.prompt, job=page_state.run, key="live-stream")
     if progress.run is not None:
-        follow_up(desk, progress.run)
-    released(desk, busy)
+        follow_up(page_state, progress.run)
+    released(page_state, busy)
 
 
-def follow_up(desk: LivePageState, run: Run) -> None:
-    """The next turn of the run's conversation."""
+def follow_up(page_state: LivePageState, run: Run) -> None:
+    """Decode the next turn of the run's conversation, if the user wrote one."""
     text, models = tab_jobs.follow_up(current_session(), run)
     if text:
-        desk.decode(text, lambda: run.settings, Wanted(models, run.provenance.chat, run.conversation))
+        page_state.decode(text, lambda: run.settings, Wanted(models, run.provenance.chat, run.conversation))
         st.rerun(scope="app")
 
 
-def recalled(desk: LivePageState, run: Run) -> None:
-    """A kept run that the link names, as the decode that it was."""
+def recalled(page_state: LivePageState, run: Run) -> None:
+    """Draw a saved run from the link."""
     words, button = st.columns([6, 1], vertical_alignment="center")
     words.caption(markdown(live_words.kept(run)))
     if button.button("Explore", width="stretch", help="Open this run in Explore"):
-        explore(desk.run, run)
+        explore(page_state.run, run)
     theme.numbers(live_words.tiles(run))
-    growing(run, run.prompt, job=desk.run, key="live-stream")
-    follow_up(desk, run)
+    growing(run, run.prompt, job=page_state.run, key="live-stream")
+    follow_up(page_state, run)
 
 
-def released(desk: LivePageState, busy: bool) -> None:
-    """Draws the page anew once nothing is waited for any more: what ended is told, and nothing polls."""
-    if busy and desk.waits_for is None:
+def released(page_state: LivePageState, busy: bool) -> None:
+    """Rerun the page after its last job has ended, which also stops polling."""
+    if busy and page_state.waits_for is None:
         st.rerun(scope="app")
 
 
 def explore(name: str, run: Run) -> None:
-    """Go to Explore with a run: the kept one of that name, or else this one."""
+    """Open Explore with the saved run of that name, or with `run` if the name is empty."""
     session = current_session()
     session.land(name or session.keep(run, "live"))
     navigation.leave_for("pages/explore.py")
 
 
-def race(desk: LivePageState) -> None:
-    """A race under way, or a recorded one."""
-    if desk.race is not None:
-        faults.fragment(racing, run_every=tab_jobs.pace())(desk)
+def race(page_state: LivePageState) -> None:
+    """Draw the unfinished race, or a recorded one."""
+    if page_state.race is not None:
+        faults.fragment(racing, run_every=tab_jobs.pace())(page_state)
         return
     course = races.course()
-    name = course.landed(desk.shown)
-    if desk.shown and name != desk.shown:
+    name = course.landed(page_state.shown)
+    if page_state.shown and name != page_state.shown:
         theme.note("There is no race of that name here; " + ("another is shown." if name else "run one first."))
-        desk.shown = ""
-    if name and not desk.shown:
+        page_state.shown = ""
+    if name and not page_state.shown:
         st.caption(EXAMPLE)
     above = st.container()
     left, right = st.columns([5.3, 4.7], vertical_alignment="center")
-    deeds = right.container(horizontal=True, horizontal_alignment="right", gap="xsmall")  # one row, on a phone as well
-    with deeds.popover("Open"):
-        open_race(desk)
-    gone(desk)
+    actions = right.container(
+        horizontal=True, horizontal_alignment="right", gap="xsmall"
+    )  # in one row, also on a phone
+    with actions.popover("Open"):
+        open_race(page_state)
+    gone(page_state)
     if not name:
         theme.note("No race was run here yet. Choose a relaxed rule in Settings and press Race now.")
         return
     st.session_state["race"] = name
     if course.own(name):
-        changing.popover(deeds, desk, race_item(course.entries[name]))
+        changing.popover(actions, page_state, race_item(course.entries[name]))
     left.selectbox(
         "Race", list(course.entries), key="race", format_func=course.label, label_visibility="collapsed",
-        on_change=lambda: setattr(desk, "shown", st.session_state["race"]),
+        on_change=lambda: setattr(page_state, "shown", st.session_state["race"]),
     )  # fmt: skip
     with above:
         try:
@@ -126,12 +128,12 @@ def race(desk: LivePageState) -> None:
         except BadInput as error:
             theme.note(str(error))
             return
-        raced(opened, name, deeds, course, play=not desk.shown)
+        raced(opened, name, actions, course, play=not page_state.shown)
 
 
 @faults.drawn
 def raced(opened: Race, name: str, deeds: DeltaGenerator, course: races.Replay, *, play: bool) -> None:
-    """A recorded race, and what can be done with it."""
+    """Draw a recorded race with its actions."""
     deeds.download_button("Download", lambda: course.zipped(name), f"{name}.zip", "application/zip", on_click="ignore")
     if deeds.button("Explore", help="Open the relaxed lane in Explore"):
         explore("", opened.relaxed)
@@ -140,33 +142,35 @@ def raced(opened: Race, name: str, deeds: DeltaGenerator, course: races.Replay, 
     share.tables([board], [run.settings.rule for run in (opened.strict, opened.relaxed)], "race-board")
 
 
-def open_race(desk: LivePageState) -> None:
-    """Bring in the zip of a race, from this page of another server or of this one."""
+def open_race(page_state: LivePageState) -> None:
+    """Draw the upload field for a race's zip."""
     upload = st.file_uploader("Open a race's zip", type="zip", max_upload_size=MAX_ZIP >> 20, key="race-zip")
-    if upload is not None and desk.bring_race(upload.file_id, upload.getvalue(), upload.name.removesuffix(".zip")):
+    if upload is not None and page_state.bring_race(
+        upload.file_id, upload.getvalue(), upload.name.removesuffix(".zip")
+    ):
         st.rerun()
 
 
 def race_item(entry: RaceEntry) -> changing.Item:
-    """A race, as something to rename and to delete."""
+    """Return the race as an item that can be renamed and deleted."""
     title = "" if entry.manifest is None else " ".join(entry.manifest.title.split())
     return changing.Item(races.race_store(), entry.path.name, entry.title, title, "race", entry.manifest is not None)
 
 
-def gone(desk: LivePageState) -> None:
-    """The races that were deleted here, and the bin."""
+def gone(page_state: LivePageState) -> None:
+    """Draw deleted races and the bin."""
     store = races.race_store()
     items = [race_item(entry) for entry in reversed(store.deleted())]
-    changing.lost(desk, "race", [*items, *(race_item(entry) for entry in store.list())])
-    here = [each for each in items if each.key in desk.deleted]
-    for each in here:
-        changing.deleted(desk, each)
-    changing.bin_of(desk, [each for each in items if each not in here])
+    changing.lost(page_state, "race", [*items, *(race_item(entry) for entry in store.list())])
+    deleted_in_tab = [each for each in items if each.key in page_state.deleted]
+    for each in deleted_in_tab:
+        changing.deleted(page_state, each)
+    changing.bin_of(page_state, [each for each in items if each not in deleted_in_tab])
 
 
-def racing(desk: LivePageState) -> None:
-    """How far a race is, and a way to stop it."""
-    job = desk.race
+def racing(page_state: LivePageState) -> None:
+    """Draw the progress of a race and its cancel button."""
+    job = page_state.race
     if job is None or job.progress.state.finished:
         st.rerun(scope="app")
     progress, worker = job.progress, tab_jobs.shared_worker()
@@ -176,33 +180,33 @@ def racing(desk: LivePageState) -> None:
         status = worker.models.status
         share, words = status.share, live_words.waiting(progress, status, worker.ahead(job))
     progress_bar(job, share, words, key="cancel-race")
-    lanes_so_far(progress.texts, job.prompt, job.settings, job=desk.racing, key="race-lanes")
+    lanes_so_far(progress.texts, job.prompt, job.settings, job=page_state.racing, key="race-lanes")
 
 
-def device(desk: LivePageState, settings: Callable[[], Settings], wanted: Wanted) -> None:
-    """What passes cost with the models, and the check of a head."""
+def device(page_state: LivePageState, settings: Callable[[], Settings], wanted: Wanted) -> None:
+    """Draw the costs of passes, and the check of a head."""
     status = tab_jobs.shared_worker().models.status
     with st.expander("Measure these models", expanded=status.device is not None):
         if status.costs is not None:
             theme.numbers(live_words.cost_tiles(status.costs, status.costs.gamma))
-            if said := disturbance(status.costs):
-                theme.note(said)
-        again = status.costs is not None or desk.measured
+            if warning := disturbance(status.costs):
+                theme.note(warning)
+        again = status.costs is not None or page_state.measured
         if st.button(
             "Measure again" if again else "Measure passes",
             help="Times the passes of the models here; takes a few seconds",
             key="measure-passes",
         ):
-            desk.measure(settings, wanted)
+            page_state.measure(settings, wanted)
             st.rerun()
-        if desk.measuring is not None:
-            faults.fragment(measuring, run_every=tab_jobs.pace())(desk)
-        head_check.area(desk, settings, wanted)
+        if page_state.measuring is not None:
+            faults.fragment(measuring, run_every=tab_jobs.pace())(page_state)
+        head_check.area(page_state, settings, wanted)
 
 
-def measuring(desk: LivePageState) -> None:
-    """Waits for a measurement."""
-    if desk.measuring is None or desk.measuring.progress.state.finished:
+def measuring(page_state: LivePageState) -> None:
+    """Draw the progress of a measurement."""
+    if page_state.measuring is None or page_state.measuring.progress.state.finished:
         st.rerun(scope="app")
-    job, words = desk.measuring, "Measuring what a pass costs, until its interval is small …"
+    job, words = page_state.measuring, "Measuring what a pass costs, until its interval is small …"
     progress_bar(job, job.progress.share, words, "Stop", key="stop-measuring")
