@@ -1,1 +1,1 @@
-"""What the pages are wired from: the decode worker, the shelves of runs, links, theme and uploads."""
+"""Parts of the Streamlit pages: jobs, the catalog of runs, links, forms, theme and uploads."""

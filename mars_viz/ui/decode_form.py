@@ -1,4 +1,4 @@
-"""The widgets in which a person says what to decode, and how."""
+"""Form fields for prompts, models and decoding settings."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ LIMITS = {
     "top_p": (0.01, 1.0),
     "top_k": (0, 1_000_000),
 }
-"""What the form takes, by the name in `Settings`."""
+"""Accepted ranges by field of `Settings`."""
 LONGEST_SYSTEM = 4000
-"""Letters of a system prompt."""
+"""Maximum length of a system prompt."""
 LONGEST_STOPS = 4000
-"""Letters of all stop strings together, one on each line."""
+"""Maximum length of all stop strings together."""
 
 
 def prompt_box(*, pair: str = "", start: str = EXAMPLE, follows: bool = False) -> str:
-    """The prompt; what is typed is used as it is, line breaks and all. `pair` names the models where they are not the
-    built-in ones. A box that `follows` shows each new `start` until somebody types in it."""
+    """Draw the prompt field and return its exact text. `pair` names the models if they are not built in. With
+    `follows`, the field shows each new `start` until the user types."""
     if follows and st.session_state.get("prompt") == st.session_state.get("prompt-put"):
         st.session_state["prompt"] = st.session_state["prompt-put"] = start
     return st.text_area(
         "Prompt",
-        "" if follows else start,  # which the session has set
+        "" if follows else start,  # the session state has the value
         key="prompt",
         height=68,
         label_visibility="collapsed",
@@ -61,9 +61,10 @@ def prompt_box(*, pair: str = "", start: str = EXAMPLE, follows: bool = False) -
 
 
 def chat_fields(template: bool | None, on: bool = True, system: str = "", prefix: str = "") -> tuple[bool | None, str]:
-    """The switch of the chat template and the system prompt, of a target with a `template` or None if that is unknown.
+    """Draw the chat template switch and the system prompt. `template` is None if it is unknown whether the target has
+    one.
 
-    Returns None, which applies the template if there is one, or False; and the system prompt, empty for none.
+    Returns (chat, system prompt). `chat` is None to apply the template if there is one, or False.
     """
     if template is False:
         return None, ""
@@ -83,17 +84,19 @@ def chat_fields(template: bool | None, on: bool = True, system: str = "", prefix
 
 
 def settings_fields(start: Settings = START, shown: Run | None = None) -> Callable[[], Settings]:
-    """The settings, which begin at `start`; static trees may follow from the run that is `shown`. Returns what makes
-    `Settings` of them, which raises BadInput for a value out of range."""
-    begun = rule_named(start.rule)
-    family = st.selectbox("Rule", list(RULES), list(RULES).index(begun.family), format_func=_title, key="rule")
-    words = st.empty()  # above the fields that its numbers follow
-    rule = fixed_inputs(RULES[str(family)], "fixed", start=begun)
+    """Draw the settings, initially `start`. Static trees may use the chances of the run `shown`. Returns a function
+    that builds the Settings and raises BadInput for values out of range."""
+    initial_rule = rule_named(start.rule)
+    family = st.selectbox("Rule", list(RULES), list(RULES).index(initial_rule.family), format_func=_title, key="rule")
+    words = st.empty()  # above the fields that determine it
+    rule = fixed_inputs(RULES[str(family)], "fixed", start=initial_rule)
     words.caption(markdown(f"{rule.summary} Keeps a draft x where {rule.formula}."))
-    dial = dial_slider(rule, f"dial-{rule.family}", start=start.dial if rule.family == begun.family else None)
+    dial = dial_slider(rule, f"dial-{rule.family}", start=start.dial if rule.family == initial_rule.family else None)
     tree = draft_fields.tree_name("", start, shown)
     if tree != CHAIN:
-        policy = draft_fields.among_siblings([rule], "", begun.policy if begun.family == rule.family else None)
+        policy = draft_fields.among_siblings(
+            [rule], "", initial_rule.policy if initial_rule.family == rule.family else None
+        )
         rule = draft_fields.choosing(rule, policy)
     controller = draft_fields.controller_name(tree, "", start)
     left, right = st.columns(2)
@@ -111,14 +114,14 @@ def settings_fields(start: Settings = START, shown: Run | None = None) -> Callab
     with right:
         least, most = LIMITS["max_new_tokens"]
         most = most if (limits := rights.limits()) is None else limits.tokens
-        said = "" if limits is None else f"; in this classroom at most {most}"
+        note = "" if limits is None else f"; in this classroom at most {most}"
         limit = st.number_input(
             "Max new tokens",
             least,
             most,
             min(start.max_new_tokens, most),
             key="limit",
-            help=markdown(f"Length limit of the text, the prompt not counted{said}"),
+            help=markdown(f"Length limit of the text, the prompt not counted{note}"),
         )
         top_p = st.number_input("Top-p", *LIMITS["top_p"], start.top_p, 0.05, key="top_p", help="1 is off")
         top_k = st.number_input("Top-k", *LIMITS["top_k"], start.top_k, key="top_k", help="0 is off")
@@ -140,14 +143,14 @@ def settings_fields(start: Settings = START, shown: Run | None = None) -> Callab
 
 
 def stop_lines(text: str) -> tuple[str, ...]:
-    """The stop strings of a text that has one on each line."""
+    """Return the stop strings of a text with one per line."""
     return tuple(line for line in text.split("\n") if line)
 
 
 def checked(notices: list[str], prompt: str, settings: Callable[[], Settings], *, under_way: bool) -> Settings | None:
-    """What is asked for, where it can be had now. What is wrong takes the place of the tab's `notices`.
+    """Return valid settings, or None after replacing the tab's `notices` with the problem.
 
-    The form stays open while something is under way: the page that would open it again may be lost on a busy server.
+    The form stays enabled while a job runs, because on a busy server the rerun that would enable it may be lost.
     """
     notices.clear()
     if under_way:
@@ -167,7 +170,7 @@ def checked(notices: list[str], prompt: str, settings: Callable[[], Settings], *
 
 
 def drafting(start: Settings, tree: str) -> Settings:
-    """The settings with drafts of that shape in place of their own, where that is another."""
+    """Return the settings with drafts of another shape, unless they already have it."""
     shape = shape_named(tree)
     if shape.shape.name == start.tree or (tree == CHAIN and not start.drafts_trees):
         return start
@@ -175,16 +178,16 @@ def drafting(start: Settings, tree: str) -> Settings:
 
 
 def keep_shape(settings: Callable[[], Settings]) -> None:
-    """The other forms draft in the shape of this one from now on; of one that cannot be read, as before."""
+    """Use this form's draft shape as the default of the other forms, if its settings are valid."""
     with suppress(BadInput):
-        said, session = settings(), current_session()
-        tree = with_nodes(said.tree, said.gamma) if said.drafts_trees else CHAIN
+        values, session = settings(), current_session()
+        tree = with_nodes(values.tree, values.gamma) if values.drafts_trees else CHAIN
         session.models = replace(session.models, tree=tree)
 
 
 def named_models(target: str, drafter: str, device: str = "auto", dtype: str = "auto") -> BackendChoice:
-    """Return the models of these names; an empty one is the default. Raises BadInput for names that visitors
-    may not give."""
+    """Return the models with these names; an empty name means the default. Raises BadInput for names that visitors may
+    not use."""
     drafting = drafter_for(target.strip() or None, drafter.strip() or None)
     models = models_named(target.strip() or None, drafter.strip() or None)
     server = server_named(target.strip())
@@ -198,33 +201,33 @@ def named_models(target: str, drafter: str, device: str = "auto", dtype: str = "
 
 
 def fixed_inputs(rule: Rule, key: str, start: Rule | None = None) -> Rule:
-    """The rule with its fixed settings as a person sets them, beginning at those of `start` if that is of its family;
-    itself where it has none."""
-    begun = start if start is not None and start.family == rule.family else rule
-    values = {each.key: _fixed_input(each, begun.values[each.key], f"{key}-{rule.family}") for each in rule.fixed}
+    """Draw the rule's fixed settings, initially those of `start` if it is of the same family, and return the rule with
+    them."""
+    initial = start if start is not None and start.family == rule.family else rule
+    values = {each.key: _fixed_input(each, initial.values[each.key], f"{key}-{rule.family}") for each in rule.fixed}
     return rule.varied(values) if values else rule
 
 
-def _fixed_input(each: Fixed, start: float, key: str) -> float:
-    kind = int if each.whole else float
+def _fixed_input(setting: Fixed, start: float, key: str) -> float:
+    kind = int if setting.whole else float
     value = st.number_input(
-        markdown(f"{each.name[0].upper()}{each.name[1:]} {each.symbol}"),
-        kind(each.low),
-        kind(each.high),
+        markdown(f"{setting.name[0].upper()}{setting.name[1:]} {setting.symbol}"),
+        kind(setting.low),
+        kind(setting.high),
         kind(start),
-        kind(each.step),
-        format="%d" if each.whole else "%.3g",
-        key=f"{key}-{each.key}",
+        kind(setting.step),
+        format="%d" if setting.whole else "%.3g",
+        key=f"{key}-{setting.key}",
         help=markdown(
-            f"{each.meaning[0].upper()}{each.meaning[1:]}. {each.written(each.default)} unless said; fixed while the "
-            "dial moves."
+            f"{setting.meaning[0].upper()}{setting.meaning[1:]}. {setting.written(setting.default)} unless said; "
+            "fixed while the dial moves."
         ),
     )
     return float(value)
 
 
 def dial_slider(rule: Rule, key: str, disabled: bool = False, start: float | None = None) -> float | None:
-    """The rule's dial, at `start` or its default at first; None for a rule without one."""
+    """Draw the rule's dial, initially at `start` or its default. Returns None if the rule has no dial."""
     dial = rule.dial
     if dial is None:
         return None

@@ -1,5 +1,4 @@
-"""The widgets in which a person says what shape drafts have, what cuts them short, and what is done with a tree's
-siblings."""
+"""Form fields for the shape of drafts, draft-length controllers, and the choice among a tree's siblings."""
 
 from __future__ import annotations
 
@@ -42,19 +41,18 @@ LIKELIEST, PLANNED, DRAWN, AFTER_TRUNK = "Likeliest", "Static", "Drawn", "After 
 _FAMILIES = {LIKELIEST: DYNAMIC, PLANNED: STATIC, DRAWN: IID, AFTER_TRUNK: DELAYED}
 _AT_ZERO = (LIKELIEST, PLANNED)
 _LONGEST_CHANCES = 200
-"""Letters of the chances of a static tree."""
+"""Maximum length of the text with a static tree's chances."""
 POLICIES = {
     Policy.STRICT_FIRST: "Strict first",
     Policy.DRAFT_ORDER: "Draft order",
     Policy.LONGEST: "Longest",
 }
-"""What each choice among kept siblings is called."""
+"""Labels of the policies for several accepted siblings."""
 
 
 def tree_name(prefix: str, start: Settings, shown: Run | None = None) -> str:
-    """Chain or tree, and how a tree's paths are found and how long and many they are, which begin as `start` says; the
-    chances that a static tree is made of, else as in the run that is `shown`. The name of the shape, without its number
-    of nodes, which `Settings` checks. Keys begin with the prefix."""
+    """Draw the fields for the draft's shape, initially as in `start`, and return the shape's name without the number of
+    nodes. A static tree's default chances are those of the run `shown`. Keys begin with `prefix`."""
     chosen = st.segmented_control(
         DRAFT,
         [CHAINS, TREES],
@@ -66,30 +64,30 @@ def tree_name(prefix: str, start: Settings, shown: Run | None = None) -> str:
     )
     if chosen != TREES:
         return CHAIN
-    begun = shape_named(start.tree if start.drafts_trees else DYNAMIC).shape
-    family = _family(prefix, begun, start.temperature)
+    initial = shape_named(start.tree if start.drafts_trees else DYNAMIC).shape
+    family = _family(prefix, initial, start.temperature)
     if family in (IID, DELAYED):
-        return _drawn_name(family, prefix, begun if begun.drawn else shape_named(family).shape)
-    begun = shape_named(DYNAMIC).shape if begun.drawn else begun
+        return _drawn_name(family, prefix, initial if initial.drawn else shape_named(family).shape)
+    initial = shape_named(DYNAMIC).shape if initial.drawn else initial
     left, right = st.columns(2)
-    depth = _whole(left, DEPTH, "Depth", begun.depth, f"{prefix}depth", "Tokens of the longest path.")
+    depth = _integer_field(left, DEPTH, "Depth", initial.depth, f"{prefix}depth", "Tokens of the longest path.")
     if family == STATIC:
-        return _static_name(right, prefix, depth, begun.accept, shown)
-    children = _whole(
+        return _static_name(right, prefix, depth, initial.accept, shown)
+    children = _integer_field(
         right,
         TOP_K,
         "Branching k",
-        int(TOP_K.default) if begun.accept else begun.children,
+        int(TOP_K.default) if initial.accept else initial.children,
         f"{prefix}branching",
         "Children that a node may have, and nodes of a level that something is drafted after.",
     )
     return f"dynamic:depth={depth},topk={children}"
 
 
-def _family(prefix: str, begun: Shape, temperature: float) -> str:
-    """How a tree's paths are found; drawn ones are offered above temperature 0."""
+def _family(prefix: str, initial: Shape, temperature: float) -> str:
+    """Draw the choice of a tree's family and return it. Drawn paths need a temperature above 0."""
     greedy = st.session_state.get(f"{prefix}temperature", temperature) == 0
-    first = AFTER_TRUNK if begun.trunk else DRAWN if begun.drawn else PLANNED if begun.accept else LIKELIEST
+    first = AFTER_TRUNK if initial.trunk else DRAWN if initial.drawn else PLANNED if initial.accept else LIKELIEST
     key = f"{prefix}family"
     now = st.session_state.get(key, first)
     chosen = st.segmented_control(
@@ -108,34 +106,34 @@ def _family(prefix: str, begun: Shape, temperature: float) -> str:
     return _FAMILIES[str(chosen)]
 
 
-def _static_name(place: DeltaGenerator, prefix: str, depth: int, begun: tuple[float, ...], shown: Run | None) -> str:
-    """The name of a static tree, of the chances that are written, else as the run has them that is shown, else as the
-    built-in pair has them, about."""
-    found = None if shown is None else child_chances(shown)
-    measured = found.accept if found is not None else ()
-    said = place.text_input(
+def _static_name(place: DeltaGenerator, prefix: str, depth: int, initial: tuple[float, ...], shown: Run | None) -> str:
+    """Return the name of a static tree from the chances in the field, from the run `shown`, or from typical ones of the
+    built-in pair, in this order."""
+    chances = None if shown is None else child_chances(shown)
+    measured = chances.accept if chances is not None else ()
+    written = place.text_input(
         "Chance of each child",
-        ", ".join(f"{chance:g}" for chance in begun),
+        ", ".join(f"{chance:g}" for chance in initial),
         key=f"{prefix}chances",
         max_chars=_LONGEST_CHANCES,
         placeholder=", ".join(f"{chance:g}" for chance in measured or BUILT_IN_CHANCES),
         help="How often a node's first, second, … child is kept, each from 0 to 1 and none above the one before it. "
         "The tree has the places that are kept most often if that holds everywhere. Empty for the numbers in grey.",
     )
-    name = static_name(said if said.strip() else measured or BUILT_IN_CHANCES, depth)
+    name = static_name(written if written.strip() else measured or BUILT_IN_CHANCES, depth)
     try:
         shape_named(name)
-    except SettingError as error:  # which is also what asking for such a tree says
+    except SettingError as error:  # a request for such a tree gives the same error
         st.caption(markdown(str(error)))
         return name
-    if said.strip():
+    if written.strip():
         st.caption("The chances that are written here.")
-    elif found is not None and measured:
+    elif chances is not None and measured:
         shares = ", ".join(f"{100 * chance:.3g}" for chance in measured)
         st.caption(
             markdown(
                 f"As in the run that is shown: its drafter's first, second, … choice was the target's token at {shares}"
-                f" % of {counted(found.places, 'place')} (exact)."
+                f" % of {counted(chances.places, 'place')} (exact)."
             )
         )
     else:
@@ -143,28 +141,30 @@ def _static_name(place: DeltaGenerator, prefix: str, depth: int, begun: tuple[fl
     return name
 
 
-def _drawn_name(family: str, prefix: str, begun: Shape) -> str:
-    """The name of a tree of drawn paths, whose numbers begin as in `begun`."""
+def _drawn_name(family: str, prefix: str, initial: Shape) -> str:
+    """Draw the fields of a tree of drawn paths and return its name."""
     left, right = st.columns(2)
     meaning = "Paths drawn from the drafter's law, each by itself; where two begin alike they are one."
-    paths = _whole(left, PATHS, "Paths K", begun.children, f"{prefix}paths", meaning)
-    said = "Tokens of each path, after the trunk if it has one."
-    depth = _whole(right, DRAWN_DEPTH, "Depth of each", begun.depth - begun.trunk, f"{prefix}drawn-depth", said)
+    paths = _integer_field(left, PATHS, "Paths K", initial.children, f"{prefix}paths", meaning)
+    depth_help = "Tokens of each path, after the trunk if it has one."
+    depth = _integer_field(
+        right, DRAWN_DEPTH, "Depth of each", initial.depth - initial.trunk, f"{prefix}drawn-depth", depth_help
+    )
     if family == IID:
         name = f"{IID}:paths={paths},depth={depth}"
     else:
-        first = begun.trunk or int(TRUNK.default)
-        trunk = _whole(left, TRUNK, "Trunk", first, f"{prefix}trunk", "Tokens of the path that all begin with.")
+        first = initial.trunk or int(TRUNK.default)
+        trunk = _integer_field(left, TRUNK, "Trunk", first, f"{prefix}trunk", "Tokens of the path that all begin with.")
         name = f"{DELAYED}:trunk={trunk},paths={paths},depth={depth}"
     try:
         st.caption(markdown(f"Up to {shape_named(name).nodes} nodes."))
-    except SettingError as error:  # which is also what asking for such a tree says
+    except SettingError as error:  # a request for such a tree gives the same error
         st.caption(markdown(str(error)))
     return name
 
 
 def drafted(place: DeltaGenerator, tree: str, prefix: str, start: Settings) -> int:
-    """How many tokens are drafted: γ, or the nodes of a tree."""
+    """Draw the field for the number of drafted tokens and return it: γ, or the nodes of a tree."""
     if tree == CHAIN:
         gamma = start.gamma if not start.drafts_trees else Settings().gamma
         return int(
@@ -173,22 +173,22 @@ def drafted(place: DeltaGenerator, tree: str, prefix: str, start: Settings) -> i
             )
         )
     if tree.startswith((IID, DELAYED)):
-        return LONGEST_DRAFT  # at most; the name alone says how many
+        return LONGEST_DRAFT  # an upper bound; the name has the number
     nodes = start.gamma if start.drafts_trees else int(NODES.default)
-    return _whole(place, NODES, "Nodes", nodes, f"{prefix}nodes", "Tokens of a tree, drafted per round.")
+    return _integer_field(place, NODES, "Nodes", nodes, f"{prefix}nodes", "Tokens of a tree, drafted per round.")
 
 
 def controller_name(tree: str, prefix: str, start: Settings) -> str:
-    """What stops a chain before its γ tokens, and at which threshold, as `Settings` takes it; of a tree nothing. It
-    begins as `start` says."""
+    """Draw the fields of the draft-length controller, initially as in `start`. Returns its name with the threshold;
+    always NONE for trees."""
     if tree != CHAIN:
         st.caption("Trees are drafted whole: draft-length controllers cut chains.")
         return NONE
-    begun = start.control
+    initial = start.control
     chosen = st.selectbox(
         LENGTH,
         [NONE, *CONTROLLERS],
-        0 if begun is None else 1 + list(CONTROLLERS).index(begun.controller.name),
+        0 if initial is None else 1 + list(CONTROLLERS).index(initial.controller.name),
         format_func=lambda name: FIXED if name == NONE else CONTROLLERS[name].title,
         key=f"{prefix}controller",
         help="γ tokens in every round, or fewer where a controller stops the drafter",
@@ -197,13 +197,13 @@ def controller_name(tree: str, prefix: str, start: Settings) -> str:
         return NONE
     controller = CONTROLLERS[chosen]
     st.caption(markdown(about(controller)))
-    own = begun is not None and begun.controller is controller
+    is_initial = initial is not None and initial.controller is controller
     dial = controller.dial
     threshold = st.number_input(
         markdown(f"{dial.name.capitalize()} {dial.symbol}"),
         float(dial.low),
         float(dial.high),
-        begun.threshold if own and begun is not None else dial.default,
+        initial.threshold if is_initial and initial is not None else dial.default,
         dial.step,
         format="%.4g",
         key=f"{prefix}threshold-{chosen}",
@@ -213,26 +213,26 @@ def controller_name(tree: str, prefix: str, start: Settings) -> str:
 
 
 def about(controller: Controller) -> str:
-    """When it stops, in a sentence and as a formula."""
+    """Return when the controller stops, as a sentence with the formula."""
     return f"{controller.summary} Stops where {controller.formula}."
 
 
 def sized(tree: str, count: int) -> str:
-    """The name of the shape as `Settings` checks it: a tree says its number of nodes."""
+    """Return the shape's full name, which for trees includes the number of nodes."""
     return tree if tree == CHAIN else with_nodes(tree, count)
 
 
 def among_siblings(rules: Sequence[Rule], prefix: str, start: Policy | None = None) -> Policy | None:
-    """Which of several kept siblings a walk goes on with, where one of the rules leaves a choice; else None."""
+    """Draw the choice among several accepted siblings. Returns None if no rule has a choice."""
     free = [rule.policies for rule in rules if len(rule.policies) > 1]
     choices = [policy for policy in POLICIES if any(policy in each for each in free)]
     if not choices:
         return None
-    begun = start if start in choices else choices[0]
+    initial = start if start in choices else choices[0]
     return st.selectbox(
         "Among kept siblings",
         choices,
-        choices.index(begun),
+        choices.index(initial),
         format_func=POLICIES.__getitem__,
         key=f"{prefix}siblings",
         help="Of several kept children of one node: one that strict keeps too, the first drafted, or the one with the "
@@ -241,12 +241,12 @@ def among_siblings(rules: Sequence[Rule], prefix: str, start: Policy | None = No
 
 
 def choosing(rule: Rule, policy: Policy | None) -> Rule:
-    """The rule with this choice among kept siblings; itself where it has none. Raises BadInput for a choice that it
-    does not have."""
+    """Return the rule with this policy, or unchanged if it has only one. Raises BadInput for a policy that it does not
+    have."""
     return rule if policy is None or len(rule.policies) == 1 else rule.choosing(policy)
 
 
-def _whole(place: DeltaGenerator, setting: Fixed, label: str, start: int, key: str, meaning: str) -> int:
+def _integer_field(place: DeltaGenerator, setting: Fixed, label: str, start: int, key: str, meaning: str) -> int:
     return int(
         place.number_input(
             markdown(label), int(setting.low), int(setting.high), int(start), key=key, help=markdown(meaning)

@@ -1,6 +1,6 @@
-"""What goes wrong while a run is drawn stays where it is drawn: a sentence there, the traceback in the log.
+"""Confines errors to the part of a page that raised them: shows a sentence there and logs the traceback.
 
-Knows Streamlit; what is drawn is an argument. Every page, and every fragment of one, is drawn this way.
+All pages and fragments are drawn this way.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ REMEDY = "Choose another run or sweep, or open the page anew."
 
 
 def drawn(draw: Callable[P, object]) -> Callable[P, None]:
-    """What this draws, or a sentence in its place. Streamlit's own ways to end a script or to run it again, which are
-    no exceptions to Python, pass."""
+    """Wrap a drawing function so that an error is shown as a sentence in its place. Streamlit's exceptions that stop or
+    rerun a script pass through."""
 
     @wraps(draw)
-    def safely(*args: P.args, **kwargs: P.kwargs) -> None:
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             with contained("This part of the page", REMEDY):
                 draw(*args, **kwargs)
         except BadInput as error:
             theme.note(str(error))
 
-    return safely
+    return wrapper
 
 
 @overload
@@ -38,7 +38,7 @@ def fragment(draw: Callable[P, object], *, run_every: float | None = None) -> Ca
 @overload
 def fragment(*, run_every: float) -> Callable[[Callable[P, object]], Callable[P, None]]: ...
 def fragment(draw: Callable[..., object] | None = None, *, run_every: float | None = None) -> Callable[..., Any]:
-    """Streamlit's fragment, drawn so; likewise as a decorator."""
+    """Return a Streamlit fragment that is drawn with `drawn`; also a decorator."""
     if draw is None:
         return lambda given: fragment(given, run_every=run_every)
     return st.fragment(drawn(draw), run_every=run_every)

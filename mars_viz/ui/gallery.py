@@ -1,7 +1,5 @@
-"""What the start page shows: the sentence that says what this is, and cards, each made from the data that it leads to.
-
-Knows runs, races and lessons; the layout is the page's. What cannot be read becomes a card that says so.
-"""
+"""Contents of the start page: its headline, and a card per run, lesson and race, made from its data. Unreadable items
+become a card with the error."""
 
 from __future__ import annotations
 
@@ -34,21 +32,19 @@ from mars_viz.words import counted, number
 HERO = "A small model drafts the next tokens, a large one verifies them. See every decision."
 UNSERVED = "No sample run here fits it."
 LOOSE = 0.8
-"""The value of θ to which the start page's dial plays."""
+"""The value of θ to which the animated dial on the start page goes."""
 MOST = 6
-"""Cards of runs that are no samples, until all are asked for: each has to be read."""
+"""Maximum number of cards for runs that are not samples, until the user asks for all. Each has to be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """A page of the app."""
+    """Link to another page of the app."""
 
     page: str
-    """Its file."""
+    """File of the page."""
     name: str
-    """In the navigation."""
     line: str
-    """What is to be found there."""
 
 
 ELSEWHERE = (
@@ -64,34 +60,34 @@ ELSEWHERE = (
         f"{len(RULES)} verification rules on one run: what each keeps, and at which threshold.",
     ),
 )
-"""Those that no card leads to."""
+"""Pages without a card."""
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """Something to open, at a glance."""
+    """Card for something that can be opened."""
 
     name: str
-    """By which it is opened; for a run its id."""
+    """Key for opening; the id of a run."""
     title: str
-    """A line; data where it is a run's."""
     line: str
-    """What is to be seen there, or what is wrong with it."""
+    """What it shows, or its error."""
     fact: str
-    """What made it, or a number in words; empty where there is neither."""
+    """Provenance or a number in words; may be empty."""
     picture: str
-    """Made from its own data, an SVG; empty where it cannot be opened."""
+    """SVG made from the item's data; empty if it cannot be opened."""
 
     @property
     def opens(self) -> bool:
-        """True if there is something to be opened."""
+        """True if the item can be opened."""
         return bool(self.picture)
 
     @property
     def html(self) -> Html:
-        """The card without its button; everything in it is escaped. The picture says nothing that the words do not."""
+        """The escaped HTML of the card without its button. The image repeats information from the text, so it has no
+        alternative text."""
         picture = Html()
-        if self.picture:  # as an image, since Streamlit lets no SVG into its HTML
+        if self.picture:  # as an image, because Streamlit removes SVG from HTML
             data = base64.b64encode(self.picture.encode()).decode("ascii")
             picture = Html(f'<img alt="" src="data:image/svg+xml;base64,{html(data)}">')
         fact = Html(f'<span class="fact">{html(self.fact)}</span>' if self.fact else "")
@@ -102,21 +98,21 @@ class Card:
         )
 
 
-def nothing_yet(shelf: RunCatalogue) -> str:
-    """What to do where no sample is to be seen; a run is found where the app looks for runs, and nowhere else."""
-    if shelf.kept:
+def nothing_yet(catalog: RunCatalogue) -> str:
+    """Return what to do if there are no samples."""
+    if catalog.kept:
         return f"{library.NO_SAMPLES} Open one of the runs below, or write a prompt on Explore and press Decode."
     return (
         "There is no recorded run here yet. Write a prompt on Explore and press Decode, or record one: "
-        f'mars-viz map --prompt "Once upon a time" --out {_for_a_shell()}'
+        f'mars-viz map --prompt "Once upon a time" --out {_shell_folder()}'
     )
 
 
-def _for_a_shell() -> str:
-    """A folder in the folder of runs, as whoever runs the app may write it: from the home folder, or from the variable
-    that names it. Every visitor reads this, and the server's paths are none of their business."""
+def _shell_folder() -> str:
+    """Return a folder for runs as a shell argument: relative to the home folder, or with the variable that names it.
+    All visitors see it, so it must not contain a server path."""
     folder = default_folders.runs().absolute()
-    home = Path(os.path.expanduser("~"))  # '~' itself where there is none, which holds nothing
+    home = Path(os.path.expanduser("~"))  # '~' if there is none, which contains nothing
     if home != home.parent and folder.is_relative_to(home):
         return f"~/{shlex.quote((folder.relative_to(home) / 'mine').as_posix())}"
     if os.environ.get(default_folders.RUNS):
@@ -124,18 +120,18 @@ def _for_a_shell() -> str:
     return '"$XDG_DATA_HOME/mars-viz/runs/mine"'
 
 
-def shown_first(shelf: RunCatalogue) -> str:
-    """The id of the run that the start page shows: the first sample whose dial map over θ has several texts; empty for
-    none."""
-    return library.suited(shelf, lambda run: lacking(run, (THETA_DIAL, TEXTS)))
+def shown_first(catalog: RunCatalogue) -> str:
+    """Return the id of the start page's run: the first sample whose dial map over θ has several texts. Empty if there
+    is none."""
+    return library.suited(catalog, lambda run: lacking(run, (THETA_DIAL, TEXTS)))
 
 
 def played_values(run: Run) -> tuple[float, float, float]:
-    """The dial values of `shown_first`'s run between which its dial plays: strict, loose, and the rule's default.
+    """Return the dial values that the start page's animation visits: strict, loose and the rule's default.
 
-    Loose is 0.8, or the highest value at which the text differs from the strict one if that is lower.
+    Loose is 0.8, or the highest value with a text that differs from the strict one, if that is lower.
     """
-    assert run.dial_map is not None  # shown_first asks for one
+    assert run.dial_map is not None  # guaranteed by shown_first
     segments = run.dial_map.segments_for(mapped_gamma(run))
     differing = [segment for segment in segments if segment.token_ids != segments[-1].token_ids]
     loose = LOOSE
@@ -145,47 +141,47 @@ def played_values(run: Run) -> tuple[float, float, float]:
     return THETA.strict, loose, THETA.default
 
 
-def run_cards(shelf: RunCatalogue, run_ids: Iterable[str], most: int | None = None) -> Iterator[Card]:
-    """One for each of these recorded runs, at most so many; made one by one, since each has to be read."""
-    return (_run_card(shelf, run_id) for run_id in islice(run_ids, most))
+def run_cards(catalog: RunCatalogue, run_ids: Iterable[str], most: int | None = None) -> Iterator[Card]:
+    """Yield cards of recorded runs, at most `most`. Lazy, because each run has to be read."""
+    return (_run_card(catalog, run_id) for run_id in islice(run_ids, most))
 
 
-def _run_card(shelf: RunCatalogue, run_id: str) -> Card:
-    title = shelf.recorded[run_id].title
+def _run_card(catalog: RunCatalogue, run_id: str) -> Card:
+    title = catalog.recorded[run_id].title
     try:
         with contained("This run"):
-            return run_card(run_id, title, shelf.opened(run_id), shelf.line(run_id))
+            return run_card(run_id, title, catalog.opened(run_id), catalog.line(run_id))
     except BadInput as error:
         return Card(run_id, title, visitors.told(str(error)), "", "")
 
 
 def run_card(name: str, title: str, run: Run, made: str) -> Card:
-    """The card of a run that could be read, with the line of what `made` it."""
+    """Return the card of a readable run, with the description `made` of its provenance."""
     if not run.rounds:
         return Card(name, title, "This run has no tokens: nothing was decoded.", "", token_bars(run))
     return Card(name, title, to_be_seen(run), made, token_bars(run))
 
 
 def to_be_seen(run: Run) -> str:
-    """A sentence about what the rule did in this run."""
+    """Return a sentence about the rule's effect in this run."""
     numbers = summary(run)
-    kept = f"{number(numbers.kept)} of {counted(numbers.drafted, 'drafted token')} kept"
+    accepted = f"{number(numbers.kept)} of {counted(numbers.drafted, 'drafted token')} kept"
     if numbers.relaxed:
-        return f"{kept}, {number(numbers.relaxed)} only because the rule is relaxed."
+        return f"{accepted}, {number(numbers.relaxed)} only because the rule is relaxed."
     if is_lossless(run):
-        return f"{kept}. Lossless: the text follows the target's distribution."
-    return f"{kept}, none of them only because the rule is relaxed."
+        return f"{accepted}. Lossless: the text follows the target's distribution."
+    return f"{accepted}, none of them only because the rule is relaxed."
 
 
-def lesson_cards(shelf: RunCatalogue) -> Iterator[Card]:
-    """One for each lesson, its picture made of the run that it is shown on."""
+def lesson_cards(catalog: RunCatalogue) -> Iterator[Card]:
+    """Yield a card per lesson, with a picture of the lesson's run."""
     for lesson_number, lesson in enumerate(LESSONS, 1):
         title = f"{lesson_number} · {lesson.title}"
-        run_id = library.suited(shelf, lesson.lacks, lesson.sample)
+        run_id = library.suited(catalog, lesson.lacks, lesson.sample)
         picture, fact = "", UNSERVED
         try:
             with contained("This lesson's sample"):
-                picture = lesson.thumbnail(shelf.opened(run_id)) if run_id else ""
+                picture = lesson.thumbnail(catalog.opened(run_id)) if run_id else ""
                 fact = "" if picture else UNSERVED
         except BadInput as error:
             fact = str(error)
@@ -193,7 +189,8 @@ def lesson_cards(shelf: RunCatalogue) -> Iterator[Card]:
 
 
 def race_card(course: Replay) -> Card | None:
-    """The first race that can be read: three lanes, as long as they took. None where there is none."""
+    """Return a card of the first readable race, with three lanes in proportion to their times; None if there is
+    none."""
     for name in course.entries:
         with suppress(BadInput), contained("A race"):
             if not (race := course.opened(name)).objection:

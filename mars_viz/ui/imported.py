@@ -1,7 +1,7 @@
-"""What an engine's file tells, on Explore: counts under every definition, the text by rounds, and the bound.
+"""Shows an engine's file on Explore: counts under each engine's definition, the text by rounds, and the bound on
+accepted rejections.
 
-Knows the page's look and the tab's memory; reading the file is `analysis`' business. Everything that it shows is the
-file's own: what that does not tell is said to be unknown.
+Everything shown is from the file; missing information is marked as unknown.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from mars_viz.ui.tune import tables
 from mars_viz.words import counted, number
 
 KEY = "engine-file"
-"""Of the file in the tab's memory."""
+"""Session key of the opened file."""
 READ = "engine-file-read"
-"""Of the digest of the one that was read last, so that a rerun does not read it again."""
+"""Session key of the digest of the last file read, so that a rerun does not read it again."""
 LONGEST = 4_000
-"""Tokens of a text that are shown."""
+"""Maximum number of tokens shown."""
 BOUND = (
     "Bound: the engine does not tell which tokens it rejected. MARS forgives none but the target's runner-up, and that "
     "only where the two best logits are close; so this is the most that a threshold could have forgiven."
@@ -37,17 +37,16 @@ BOUND = (
 
 @dataclass(frozen=True, slots=True)
 class OpenedFile:
-    """A file that a tab looks at."""
+    """Opened file of a tab."""
 
     digest: str
-    """Of its bytes."""
+    """SHA-256 of its bytes."""
     file: EngineFile
-    """What it tells."""
 
 
 def add_file(session: Session, data: bytes) -> bool:
-    """Look at an engine's file, or open the run that a log of whole rounds comes to; what is wrong with it becomes a
-    notice. False if it is the one read last."""
+    """Open an engine's file, or the runs in a log of complete rounds. Errors become a notice. Returns False if it is
+    the last file read."""
     digest = sha256(data).hexdigest()
     if digest == st.session_state.get(READ):
         return False
@@ -56,8 +55,8 @@ def add_file(session: Session, data: bytes) -> bool:
     try:
         text = data.decode("utf-8-sig")
         with contained("The file"):
-            found = read_file(text)
-            runs = [import_run(each).run for each in found.texts]
+            engine_file = read_file(text)
+            runs = [import_run(each).run for each in engine_file.texts]
     except UnicodeDecodeError:
         session.notices.append("The file is not UTF-8 text. Save it as UTF-8.")
     except BadInput as error:
@@ -65,46 +64,46 @@ def add_file(session: Session, data: bytes) -> bool:
     else:
         for run in runs:
             session.open(session.keep(run, "upload"))
-        st.session_state[KEY] = None if runs else OpenedFile(digest, found)
+        st.session_state[KEY] = None if runs else OpenedFile(digest, engine_file)
     return True
 
 
 def forget() -> None:
-    """No file is uploaded any more, so the same one may come again."""
+    """Forget the last file read, so that it can be uploaded again."""
     st.session_state[READ] = ""
 
 
 def opened() -> OpenedFile | None:
-    """The file that this tab looks at."""
-    found: OpenedFile | None = st.session_state.get(KEY)
-    return found
+    """Return this tab's opened file, if any."""
+    opened_file: OpenedFile | None = st.session_state.get(KEY)
+    return opened_file
 
 
 def close() -> None:
-    """Look at runs again."""
+    """Close the file and show runs again."""
     st.session_state[KEY] = None
 
 
-def draw(looked_at: OpenedFile) -> None:
-    """All that the file tells."""
-    found = looked_at.file
+def draw(opened_file: OpenedFile) -> None:
+    """Draw the opened file."""
+    engine_file = opened_file.file
     words, button = st.columns([6, 1], vertical_alignment="center")
     with words:
-        theme.note(found.summary)
+        theme.note(engine_file.summary)
     button.button("Close", key="close-engine-file", on_click=close, width="stretch", help="Back to the runs")
-    if found.served:
-        _rounds(looked_at)
+    if engine_file.served:
+        _rounds(opened_file)
     else:
-        theme.small(f"No rounds, so no margins. {found.unread}")
-    draw_counts(found)
+        theme.small(f"No rounds, so no margins. {engine_file.unread}")
+    draw_counts(engine_file)
 
 
-def _rounds(looked_at: OpenedFile) -> None:
-    served = looked_at.file.served
+def _rounds(opened_file: OpenedFile) -> None:
+    served = opened_file.file.served
     names = [f"{place}. {each.name}" for place, each in enumerate(served, 1)]
     chosen = served[0]
     if len(served) > 1:
-        key = f"request-{looked_at.digest[:8]}"
+        key = f"request-{opened_file.digest[:8]}"
         chosen = served[st.selectbox("Request", range(len(served)), key=key, format_func=names.__getitem__)]
     theme.small(_sentence(chosen))
     theme.show(_text(chosen))
@@ -139,7 +138,7 @@ def _sentence(served: ServedRounds) -> str:
 
 
 def _text(served: ServedRounds) -> Html:
-    """Its tokens, every other round on a ground, what was written in place of a rejected one underlined."""
+    """Return the text with alternate rounds shaded, and tokens that replace a rejected one underlined."""
     cells = (_token(served, place) for place in range(min(len(served.texts), LONGEST)))
     more = len(served.texts) - LONGEST
     rest = [Html(f"<p>… and {html(number(more))} tokens more.</p>")] if more > 0 else []
@@ -152,12 +151,14 @@ def _text(served: ServedRounds) -> Html:
 
 
 def _token(served: ServedRounds, place: int) -> Html:
-    own = not served.drafted[place]
-    kind = "corrected" if served.corrected[place] else "bonus" if own else "kept"
+    is_target_token = not served.drafted[place]
+    kind = "corrected" if served.corrected[place] else "bonus" if is_target_token else "kept"
     value = served.ratio[place] if served.raw else served.margin[place]
-    told = f"{'z2/z1' if served.raw else 'z1 − z2'} = {number(float(value))}" if value == value else "logits not told"
+    logits_text = (
+        f"{'z2/z1' if served.raw else 'z1 − z2'} = {number(float(value))}" if value == value else "logits not told"
+    )
     round_ = int(served.round_index[place])
-    title = f"token {place + 1}, {f'round {round_}' if round_ else 'by the prefill'}: {_WORDS[kind]}; {told}"
+    title = f"token {place + 1}, {f'round {round_}' if round_ else 'by the prefill'}: {_WORDS[kind]}; {logits_text}"
     ground = " odd" if round_ % 2 else ""
     mark = {"corrected": "↺", "bonus": "+"}.get(kind, "")
     text = mark + (served.texts[place] or "(empty)")
@@ -167,9 +168,9 @@ def _token(served: ServedRounds, place: int) -> Html:
 _WORDS = {"kept": "drafted and accepted", "corrected": "in place of a rejected token", "bonus": "the target's own"}
 
 
-def draw_counts(found: EngineFile) -> None:
-    """The table of definitions, and acceptance by position if it is known."""
-    rows = acceptance_table([each.counts for each in found.requests])
+def draw_counts(engine_file: EngineFile) -> None:
+    """Draw the table of acceptance under each engine's definition, and acceptance by position if it is known."""
+    rows = acceptance_table([each.counts for each in engine_file.requests])
     theme.section("Acceptance under every engine's definition")
     theme.small("Measured. What the engine does not report is left open.")
     tables.table(tables.engines(rows), "engine-file-acceptance", "Acceptance of the file under every definition")

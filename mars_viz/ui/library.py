@@ -1,7 +1,4 @@
-"""The runs that a tab can open: recorded ones from a folder on the server, and its own, decoded or uploaded.
-
-Knows folders, zips and Streamlit's cache; knows no models.
-"""
+"""Catalog of the runs that a tab can open: recorded runs on the server, and the tab's own decoded or uploaded runs."""
 
 from __future__ import annotations
 
@@ -39,40 +36,38 @@ NOTHING_YET = "There is no run here yet. Write a prompt above and press Decode, 
 NO_RUN = "There is no run here yet. Decode a prompt on Explore first."
 NO_SAMPLES = f"This server shows no sample runs ({samples.VARIABLE})."
 NONE_CHOSEN = f"{NO_SAMPLES} Choose a run from the list, or decode a prompt on Explore."
-_OWN = re.compile(r"(live|upload)-[0-9a-f]{8}")  # how a tab names its own runs
+_OWN = re.compile(r"(live|upload)-[0-9a-f]{8}")  # ids of a tab's own runs
 
 
 @dataclass(frozen=True, slots=True)
 class RunCatalogue:
-    """What a tab can choose from at one moment."""
+    """Runs that a tab can open at one moment."""
 
     own: Mapping[str, Run]
-    """Decoded or uploaded in this tab, by id, oldest first."""
+    """Runs decoded or uploaded in this tab, by id, oldest first."""
     recorded: Mapping[str, RunEntry]
-    """Recorded runs on the server by id, which is a name and never a path: the samples, then those that were decoded or
-    put there."""
+    """Recorded runs on the server by id, which is a name and not a path: the samples, then saved runs."""
     error: str = ""
     """Why the recorded runs cannot be listed; empty if they can."""
     samples: frozenset[str] = frozenset()
-    """Ids of those recorded runs that come with the server: what a page shows where nobody has chosen a run."""
+    """Ids of the samples, which are shown when no run was chosen."""
     shown: View | None = None
-    """What the class is shown in a classroom: this goes before a sample where nobody has chosen a run."""
+    """The run that a class is shown; it takes precedence over samples when no run was chosen."""
     missing: str = "There is no run of the link's name here; choose another from the list."
-    """What is said of a link to a run that is not here."""
+    """Message for a link to a missing run."""
     kept_title: str = "Runs recorded on this server"
-    """Whose runs those are that are no samples, as a heading."""
+    """Heading for saved runs."""
 
     @property
     def labels(self) -> dict[str, str]:
-        """A line for each run by its id, no two alike: the tab's own, the newest first, then the recorded ones. It says
-        what tells runs apart; `line` has the rest."""
-        own = {run_id: _facts_of(run_id, run) for run_id, run in reversed(list(self.own.items()))}
+        """Unique label of each run by id: the tab's own runs, newest first, then the recorded ones."""
+        tab_runs = {run_id: _facts_of(run_id, run) for run_id, run in reversed(list(self.own.items()))}
         recorded = {run_id: _facts(entry) for run_id, entry in self.recorded.items()}
-        labels = labels_of(own | recorded)
-        return told_apart(labels | {run_id: f"{_source(run_id)}: {labels[run_id]}" for run_id in own})
+        labels = labels_of(tab_runs | recorded)
+        return told_apart(labels | {run_id: f"{_source(run_id)}: {labels[run_id]}" for run_id in tab_runs})
 
     def line(self, run_id: str) -> str:
-        """What made the run of that id, all of it; empty where that is not known."""
+        """Return a full description of a run's provenance; empty if it is unknown."""
         if run_id in self.own:
             facts = _facts_of(run_id, self.own[run_id])
         else:
@@ -81,32 +76,32 @@ class RunCatalogue:
 
     @property
     def kept(self) -> dict[str, RunEntry]:
-        """Recorded runs that are no samples: decoded here by anybody, or put there."""
+        """Recorded runs that are not samples."""
         return {run_id: entry for run_id, entry in self.recorded.items() if run_id not in self.samples}
 
     @property
     def default(self) -> str:
-        """Where nobody has chosen a run: what the class is shown, else the first readable sample, else this tab's
-        newest run, never somebody else's; empty where there is none of these."""
+        """Id of the run shown when none was chosen: the class's run, the first readable sample, or this tab's newest
+        run, in this order. Empty if there is none."""
         if self.shown is not None and self.has(self.shown.run):
             return self.shown.run
         readable = (run_id for run_id in self.recorded if run_id in self.samples and not self.recorded[run_id].error)
         return next(readable, next(reversed(list(self.own)), ""))
 
     def described(self, run_id: str) -> str:
-        """Which run it is, and whose: a sample, one of this tab's own, or one that was recorded here by anybody."""
+        """Return the run's label with its origin."""
         if run_id in self.own:
             return f"Your run, {self.labels[run_id]}"
         whose = "Sample run" if run_id in self.samples else "Run recorded on this server"
         return f"{whose}: {self.labels[run_id]}"
 
     def has(self, run_id: str) -> bool:
-        """True if there is a run of that id, readable or not."""
+        """Return True if there is a run with that id, readable or not."""
         return run_id in self.own or run_id in self.recorded
 
     def landed(self, view: View) -> tuple[View, str]:
-        """The view, on a run that there is, and a sentence where it asked for one that there is not. Of no run where
-        none was asked for and there is no default."""
+        """Return the view with an existing run, and a message if the requested run is missing. The view has no run if
+        none was requested and there is no default."""
         if self.has(view.run):
             return view, ""
         default = self.shown if self.shown is not None and self.shown.run == self.default else View(self.default)
@@ -115,7 +110,7 @@ class RunCatalogue:
         return replace(default, overlay=view.overlay), self.lost(view.run)
 
     def lost(self, run_id: str) -> str:
-        """That there is no run of that id, as a sentence about the link that asked for it."""
+        """Return the message about a link to a missing run."""
         if _OWN.fullmatch(run_id):
             lost = "The link's run was opened in a tab that is gone, and is not kept here; open its zip again."
         else:
@@ -123,11 +118,11 @@ class RunCatalogue:
         return lost + (" A sample is shown instead." if self.default in self.samples else "")
 
     def path_of(self, run_id: str) -> Path | None:
-        """Where a run is kept that was recorded; None for the tab's own."""
+        """Return the folder of a recorded run; None for a tab's own run."""
         return None if run_id in self.own or run_id not in self.recorded else self.recorded[run_id].path
 
     def opened(self, run_id: str) -> Run:
-        """The run of that id. Raises BadInput where it cannot be read, or where there is none."""
+        """Return the run. Raises BadInput if it is missing or cannot be read."""
         if not self.labels:
             raise RunFileError(NOTHING_YET)
         if not run_id:
@@ -149,7 +144,7 @@ class RunCatalogue:
             return _cache().opened(entry.path, changed)
 
     def tried(self, run_id: str, fit: Callable[[Run], object] = lambda run: None) -> tuple[Run | None, str]:
-        """The run of that id, fitted to what a page asks of it; None, and why, where it cannot be read."""
+        """Return (run, "") after calling `fit`, or (None, error message)."""
         try:
             run = self.opened(run_id)
             with contained(f"The run {run_id}"):
@@ -160,20 +155,20 @@ class RunCatalogue:
 
 
 def shelf(session: Session) -> RunCatalogue:
-    """What this tab can choose from."""
+    """Return the catalog of this tab."""
     folder = default_folders.runs()
     try:
-        there = list_runs(folder)
+        entries = list_runs(folder)
         if not os.environ.get(default_folders.RUNS):
-            there.reverse()  # nobody has put them in an order, so the newest come first
+            entries.reverse()  # without a chosen folder, list the newest first
         makers = Makers(folder).seen_by(rights.sees())
-        found = {entry.path.name: entry for entry in there} | interrupted(folder)
-        kept = {name: entry for name, entry in found.items() if makers.shows(name)}
-        lie_in = samples.runs_folder()
-        shipped = {} if lie_in is None else {entry.path.name: entry for entry in list_runs(lie_in)}
+        by_name = {entry.path.name: entry for entry in entries} | interrupted(folder)
+        visible = {name: entry for name, entry in by_name.items() if makers.shows(name)}
+        sample_folder = samples.runs_folder()
+        shipped = {} if sample_folder is None else {entry.path.name: entry for entry in list_runs(sample_folder)}
     except BadInput as error:
         return RunCatalogue(session.runs, {}, str(error))
-    recorded = shipped | {name: kept[name] for name in kept if name not in shipped}
+    recorded = shipped | {name: visible[name] for name in visible if name not in shipped}
     catalogue = RunCatalogue(session.runs, recorded, samples=frozenset(shipped), shown=class_view())
     if rights.is_student():
         return replace(catalogue, missing=rights.UNSEEN, kept_title="Your runs, and what the teacher shows")
@@ -181,62 +176,62 @@ def shelf(session: Session) -> RunCatalogue:
 
 
 def runs_in_folders() -> list[ListedRun]:
-    """The samples, and all that is kept here, whatever there is of it. Raises BadInput where it cannot be listed."""
+    """Return the samples and all saved runs. Raises BadInput if the folder cannot be listed."""
     return listed_runs(default_folders.runs(), samples.runs_folder())
 
 
 def all_runs(session: Session, listed: Sequence[ListedRun]) -> list[ListedRun]:
-    """Every run that this tab can see: its own, the newest first, and what it may see of those in folders."""
+    """Return all runs that this tab may see: its own, newest first, and those in folders."""
     makers = Makers(default_folders.runs()).seen_by(rights.sees())
-    kept = [run for run in listed if run.origin is RunOrigin.SAMPLE or makers.shows(run.name)]
-    return [*(of_tab(name, run) for name, run in reversed(list(session.runs.items()))), *kept]
+    visible_runs = [run for run in listed if run.origin is RunOrigin.SAMPLE or makers.shows(run.name)]
+    return [*(of_tab(name, run) for name, run in reversed(list(session.runs.items()))), *visible_runs]
 
 
 def in_view(
     session: Session, notices: list[str], fit: Callable[[Run], object] = lambda run: None
 ) -> tuple[RunCatalogue, Run | None, str]:
-    """What this tab can choose from, the run that it looks at, fitted to what a page asks of it, and where there is
-    none to be shown, why. `notices` gets what the tab's link asked for in vain."""
-    on = shelf(session)
-    session.view, lost = on.landed(session.view)
+    """Return the tab's catalog, the viewed run after `fit`, and the reason if there is no run. A message about a
+    missing run is added to `notices`."""
+    catalog = shelf(session)
+    session.view, lost = catalog.landed(session.view)
     notices.extend(filter(None, [lost]))
-    run, problem = on.tried(session.view.run, fit)
-    return on, run, problem if on.labels or not problem else NO_RUN
+    run, problem = catalog.tried(session.view.run, fit)
+    return catalog, run, problem if catalog.labels or not problem else NO_RUN
 
 
 def interrupted(folder: Path) -> dict[str, RunEntry]:
-    """The runs in a store that were cut short by the end of their process, as far as they got."""
+    """Return runs in a store that were interrupted by the end of their process."""
     return {
-        kept.name: RunEntry(kept.path, f"{kept.title} (interrupted)", kept.manifest)
-        for kept in started(folder)
-        if kept.standing is RunStatus.INTERRUPTED and not kept.error and not (folder / kept.name).exists()
+        run.name: RunEntry(run.path, f"{run.title} (interrupted)", run.manifest)
+        for run in started(folder)
+        if run.standing is RunStatus.INTERRUPTED and not run.error and not (folder / run.name).exists()
     }
 
 
-def samples_of(on: RunCatalogue) -> Iterator[Run]:
-    """Every sample that can be read, in order; of very many, the first."""
-    for run_id in islice((name for name in on.recorded if name in on.samples), MOST):
+def samples_of(catalog: RunCatalogue) -> Iterator[Run]:
+    """Yield the readable samples in order, up to the size of the cache."""
+    for run_id in islice((name for name in catalog.recorded if name in catalog.samples), MOST):
         with suppress(BadInput):
-            yield on.opened(run_id)
+            yield catalog.opened(run_id)
 
 
-def suited(on: RunCatalogue, lacks: Callable[[Run], str], first: str = "") -> str:
-    """The id of the sample `first` if it serves, else of the first sample that does, else of this tab's newest run that
-    does; empty where none does. `lacks` says what a run lacks, and is an empty string for one that serves."""
-    able = (name for name in (first, *on.recorded) if name in on.samples)
-    return next((name for name in (*able, *reversed(list(on.own))) if _able(on, name, lacks)), "")
+def suited(catalog: RunCatalogue, lacks: Callable[[Run], str], first: str = "") -> str:
+    """Return the id of a suitable run: the sample `first`, another sample, or this tab's newest run, in this order.
+    Empty if there is none. `lacks` returns an empty string for suitable runs."""
+    samples_in_order = (name for name in (first, *catalog.recorded) if name in catalog.samples)
+    return next((name for name in (*samples_in_order, *reversed(list(catalog.own))) if _able(catalog, name, lacks)), "")
 
 
-def _able(on: RunCatalogue, run_id: str, lacks: Callable[[Run], str]) -> bool:
+def _able(catalog: RunCatalogue, run_id: str, lacks: Callable[[Run], str]) -> bool:
     try:
         with contained(f"The run {run_id}"):
-            return not lacks(on.opened(run_id))
+            return not lacks(catalog.opened(run_id))
     except BadInput:
         return False
 
 
 def add_upload(session: Session, data: bytes) -> bool:
-    """Open the zip of a run's folder; what is wrong with it becomes a notice. False if it is the one read last."""
+    """Open the zip of a run's folder. Errors become a notice. Returns False if it is the last upload read."""
     digest = sha256(data).hexdigest()
     if digest == session.uploaded:
         return False
@@ -253,7 +248,8 @@ def add_upload(session: Session, data: bytes) -> bool:
 
 
 def picker(place: DeltaGenerator, labels: Mapping[str, str], chosen: Callable[[], None], *, disabled: bool) -> None:
-    """The choice of a run, under the key 'run', which the page sets first; `chosen` is called when it changes."""
+    """Draw the select box for runs with the key 'run', whose value the page sets first. `chosen` is called after a
+    change."""
     place.selectbox(
         "Run",
         list(labels),
@@ -267,14 +263,14 @@ def picker(place: DeltaGenerator, labels: Mapping[str, str], chosen: Callable[[]
 
 
 def told_apart(labels: Mapping[str, str]) -> dict[str, str]:
-    """Lines by id; where several read alike, each with its id besides: a picker knows its choices by what they read."""
+    """Return unique labels by id. Equal labels get their id, because a picker identifies its options by label."""
     labels = {name: visible(label) for name, label in labels.items()}
-    often = Counter(labels.values())
-    return {name: label if often[label] == 1 else f"{label} · {name}" for name, label in labels.items()}
+    counts = Counter(labels.values())
+    return {name: label if counts[label] == 1 else f"{label} · {name}" for name, label in labels.items()}
 
 
 def _facts(entry: RunEntry) -> RunFacts | str:
-    """What is known of a recorded run; a line in its place where that cannot be read."""
+    """Return the facts about a recorded run, or a label if it cannot be read."""
     if entry.manifest is None or entry.error is not None:
         return f"{entry.title} (cannot be read)"
     facts = RunFacts.of(entry.manifest)
@@ -282,7 +278,7 @@ def _facts(entry: RunEntry) -> RunFacts | str:
 
 
 def _facts_of(run_id: str, run: Run) -> RunFacts | str:
-    """Likewise of a run of this tab."""
+    """Return the facts about a run of this tab, or a label if it cannot be described."""
     try:
         with contained(f"The run {run_id}"):
             facts = RunFacts.of(run)
@@ -293,19 +289,17 @@ def _facts_of(run_id: str, run: Run) -> RunFacts | str:
 
 
 def _source(run_id: str) -> str:
-    """Where a run of this tab comes from."""
     return "Uploaded" if run_id.startswith("upload") else "Decoded"
 
 
-def second_line(on: RunCatalogue, run_id: str) -> None:
-    """What made the run that is shown, in small type: below a picker, whose lines say what tells runs apart;
-    on a phone the text goes first."""
-    if line := on.line(run_id):
+def second_line(catalog: RunCatalogue, run_id: str) -> None:
+    """Draw the run's provenance in small type below the picker. Hidden on phones."""
+    if line := catalog.line(run_id):
         with st.container(key="what-made"):
             theme.small(line)
 
 
 @st.cache_resource(show_spinner=False)
 def _cache() -> RunCache:
-    """The server's; a folder written anew is read anew."""
+    """The server's cache. Changed folders are read again."""
     return RunCache(read)

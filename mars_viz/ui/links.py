@@ -1,8 +1,7 @@
-"""What a page looks at as query parameters, so that a link opens it again.
+"""Reads and writes the query parameters of pages.
 
-A page's view is a frozen dataclass whose fields say how a link writes them: `text`, `number`, `whole`, `flag`,
-`chosen`, `said` for another kind, `part` for one that takes several parameters. One codec reads and writes all views.
-Knows rules and runs; knows no Streamlit.
+A page's view is a frozen dataclass. The functions `text`, `number`, `whole`, `flag`, `chosen`, `said` and `part` create
+its fields together with their encoding.
 """
 
 from __future__ import annotations
@@ -22,44 +21,44 @@ from mars_viz.words import exactly, number_in, whole_in
 V = TypeVar("V")
 
 OVERLAYS = ("outcome", "ratio", "margin", "p", "entropy")
-"""What the tokens can be coloured by, the default first."""
+"""Token colourings, the default first."""
 _LINK = "link"
 
 
 @dataclass(frozen=True, slots=True)
 class Opened(Generic[V]):
-    """A link, read."""
+    """Result of reading a link."""
 
     view: V
-    """What of it can be shown."""
+    """The valid part of the view."""
     complaints: tuple[str, ...] = ()
-    """A sentence for each part that cannot."""
+    """A sentence for each invalid part."""
 
 
 @dataclass(frozen=True, slots=True)
 class InLink:
-    """How a field of a view is written in a link."""
+    """Encoding of a view's field in a link."""
 
     read: Callable[[Mapping[str, str], list[str]], Any]
-    """Its value, of all parameters; None for its default. What is wrong with them goes to the list of complaints."""
+    """Returns the value from all parameters, or None for the default. Appends complaints to the list."""
     write: Callable[[Any], Mapping[str, str]]
-    """Its parameters, of a value that is not the default; empty ones are left out."""
+    """Returns the parameters of a value that is not the default; empty ones are left out."""
 
 
 def part(
     read: Callable[[Mapping[str, str], list[str]], Any], write: Callable[[Any], Mapping[str, str]], **how: Any
 ) -> Any:
-    """A field of its own kind; `how` is for `dataclasses.field`."""
+    """Return a dataclass field with custom encoding; `how` is passed to `dataclasses.field`."""
     return field(metadata={_LINK: InLink(read, write)}, **how)
 
 
 def said(
     name: str, read: Callable[[str], Any], write: Callable[[Any], str], default: Any = None, wrong: str = ""
 ) -> Any:
-    """A field that one parameter says. `read` gives None, or raises SettingError with a complaint, for what means
-    nothing; `wrong` is then the complaint, with {} for what was said."""
+    """Return a field with one parameter. For invalid text, `read` returns None or raises SettingError with the
+    complaint. `wrong` is the complaint for None, with {} for the text."""
 
-    def found(parameters: Mapping[str, str], complaints: list[str]) -> Any:
+    def read_value(parameters: Mapping[str, str], complaints: list[str]) -> Any:
         text = parameters.get(name, "")
         try:
             value = read(text) if text else None
@@ -70,64 +69,64 @@ def said(
             complaints.append(wrong.format(f"“{clipped(text)}”"))
         return value
 
-    return part(found, lambda value: {name: write(value)}, default=default)
+    return part(read_value, lambda value: {name: write(value)}, default=default)
 
 
 def text(name: str) -> Any:
-    """A field that is a name, which may be nobody's; empty where the link says none."""
+    """Return a field for a name, which may not exist; empty by default."""
     return said(name, str, str, "")
 
 
 def number(name: str, wrong: str) -> Any:
-    """A field that is a finite number, or None."""
+    """Return a field for a finite number or None."""
     return said(name, number_in, exactly, None, wrong)
 
 
 def whole(name: str, wrong: str, *, below: int = 10**9, default: int | None = None) -> Any:
-    """A field that is a whole number from 0 on."""
+    """Return a field for a non-negative integer."""
     return said(name, lambda asked: whole_in(asked, below), str, default, wrong)
 
 
 def flag(name: str, on: str = "1") -> Any:
-    """A field that is True where the parameter says so."""
+    """Return a field that is True if the parameter equals `on`."""
     return said(name, lambda asked: asked == on or None, lambda value: on, False)
 
 
 def switch(name: str) -> Any:
-    """A field that is True unless the parameter is 0."""
+    """Return a field that is True unless the parameter is 0."""
     return said(name, {"0": False, "1": True}.get, lambda value: str(int(value)), True)
 
 
 def chosen(name: str, default: Enum, wrong: str) -> Any:
-    """A field that is a member of an Enum, by its value."""
-    known = {each.value: each for each in type(default)}
-    return said(name, known.get, lambda value: str(value.value), default, wrong)
+    """Return a field for a member of an Enum, by its value."""
+    members = {each.value: each for each in type(default)}
+    return said(name, members.get, lambda value: str(value.value), default, wrong)
 
 
 def to_parameters(view: Any, **also: str) -> dict[str, str]:
-    """The query parameters of a view, beside others; what is at its default is left out."""
+    """Return the query parameters of a view and the extra ones in `also`, without defaults."""
     written = also
     for each in fields(view):
         value = getattr(view, each.name)
         if _LINK in each.metadata and (each.default is MISSING or value != each.default):
             written |= each.metadata[_LINK].write(value)
-    return {name: said for name, said in written.items() if said}
+    return {name: text for name, text in written.items() if text}
 
 
 def from_parameters(kind: type[V], parameters: Mapping[str, str]) -> Opened[V]:
-    """The view of this kind that a link asks for; parts that cannot be read take their default, with a complaint."""
+    """Return the view of this class in a link. Invalid parts take their default and add a complaint."""
     complaints: list[str] = []
-    found = {
+    values = {
         each.name: each.metadata[_LINK].read(parameters, complaints)
         for each in fields(kind)  # type: ignore[arg-type]
         if _LINK in each.metadata
     }
-    view = kind(**{name: value for name, value in found.items() if value is not None})
+    view = kind(**{name: value for name, value in values.items() if value is not None})
     return Opened(view, tuple(complaints))
 
 
 def clipped(text: str, most: int = 20) -> str:
-    """A parameter, short enough to be quoted."""
+    """Shorten a text for quotation."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
@@ -143,12 +142,12 @@ def _pin(name: str, kind: Any, what: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What is being looked at on Explore."""
+    """State of Explore."""
 
     run: str = text("run")
-    """Id of the run; empty for the first there is."""
+    """Id of the run; empty for the default run."""
     dial: float | None = number("dial", "The link's dial {} is no number, so it stands where the run was made.")
-    """The dial's value; None for the run's own."""
+    """Value of the dial; None for the run's own."""
     overlay: str = said(
         "overlay",
         lambda asked: asked if asked in OVERLAYS else None,
@@ -158,27 +157,26 @@ class View:
     )
     """One of `OVERLAYS`."""
     selected: int | None = whole("selected", "The link's token {} is no whole number, so no token is selected.")
-    """The selected token; None for none."""
     gamma: int | None = whole("gamma", "The link's γ {} is no whole number, so the run's own is shown.")
-    """Tokens per block, on a run with a dial map; None for the run's own."""
+    """Tokens per block, if the run has a dial map; None for the run's own."""
     cuts: bool = flag("cuts")
-    """True where the dial is the threshold of a draft-length controller, on a run with a map of that."""
+    """True if the dial is a draft-length controller's threshold, on a run with a map of it."""
     pin_token: PinnedToken | None = _pin("pin_token", PinnedToken, "token")
-    """The token that the selected one is held against; None for none."""
+    """Token to compare with the selected one."""
     pin_dial: PinnedSetting | None = _pin("pin_dial", PinnedSetting, "setting")
-    """The setting that the one shown is held against; None for none."""
+    """Setting to compare with the current one."""
     pin_run: PinnedRun | None = _pin("pin_run", PinnedRun, "run")
-    """The run that stands beside this one; None for none."""
+    """Run shown next to this one."""
 
 
 def asks_for_a_view(parameters: Mapping[str, str]) -> bool:
-    """True of a link to a view, wherever it points: Explore once was the page that the bare address opens."""
+    """Return True if the link has parameters of Explore, which once was the start page."""
     return any(each.name in parameters for each in fields(View))
 
 
 def misplaced(rule: Rule, dial: float | None, whose: str, instead: str) -> str:
-    """Why a rule has no such value of its dial, as a sentence that says what is shown `instead`; empty where it has.
-    `whose` names the rule."""
+    """Return a sentence if a rule has no such dial value, otherwise an empty text. `whose` names the rule, and
+    `instead` describes the fallback."""
     if dial is None:
         return ""
     if rule.dial is None:
@@ -190,23 +188,28 @@ def misplaced(rule: Rule, dial: float | None, whose: str, instead: str) -> str:
 
 
 def misplaced_on(run: Run, dial: float | None) -> str:
-    """Likewise of the rule that a run was made with."""
+    """Return `misplaced` for the rule of a run."""
     rule = rule_named(run.settings.rule)
     whose = f"the rule of this run, {rule.title},"
     return misplaced(rule, dial, whose, "the dial stands where the run was made")
 
 
 def fitted(view: View, run: Run) -> Opened[View]:
-    """The view with what this run does not have set back to the default, and a complaint for each."""
+    """Return the view with invalid parts set to the default, and a complaint for each."""
     complaints: list[str] = []
-    dial, selected, cuts, made = view.dial, view.selected, view.cuts, whole_controller_map(run)
-    if cuts and made is None:
+    dial, selected, cuts, threshold_map = view.dial, view.selected, view.cuts, whole_controller_map(run)
+    if cuts and threshold_map is None:
         complaints.append("The link turns a controller's threshold, but this run has no whole map of one.")
         dial, cuts = None, False
-    if cuts and made is not None and dial is not None and not made.span.low <= dial <= made.span.high:
+    if (
+        cuts
+        and threshold_map is not None
+        and dial is not None
+        and not threshold_map.span.low <= dial <= threshold_map.span.high
+    ):
         complaints.append(
-            f"The link's {made.dial.symbol} = {exactly(dial)} lies outside {made.span.low:g} to {made.span.high:g}, so "
-            "drafts have full length."
+            f"The link's {threshold_map.dial.symbol} = {exactly(dial)} lies outside {threshold_map.span.low:g} to "
+            f"{threshold_map.span.high:g}, so drafts have full length."
         )
         dial = None
     if not cuts and (wrong := misplaced_on(run, dial)):
@@ -227,8 +230,8 @@ def fitted(view: View, run: Run) -> Opened[View]:
 
 
 def _fitted_pins(view: View, run: Run, slots: int) -> Opened[View]:
-    """Without the pins of a token and of a setting that this run does not have, and a complaint for each; `slots` are
-    those of its own rounds."""
+    """Remove pins of tokens and settings that the run does not have, with a complaint for each. `slots` is the number
+    of tokens of its own rounds."""
     complaints: list[str] = []
     token, setting = view.pin_token, view.pin_dial
     if setting is not None and (wrong := _unpinned(setting, run, view.cuts)):
@@ -244,14 +247,14 @@ def _fitted_pins(view: View, run: Run, slots: int) -> Opened[View]:
 
 
 def _unpinned(at: PinnedSetting, run: Run, cuts: bool) -> str:
-    """Why a run has no such setting, as half a sentence; empty where it has."""
+    """Return why the run has no such setting, as half a sentence; empty if it has."""
     lengths = {run.settings.gamma} | (set() if cuts or run.dial_map is None else set(run.dial_map.span.gammas))
     if at.gamma not in lengths:
         return f"it has no rounds with {run.settings.draft_of(at.gamma)}"
-    made, dial = whole_controller_map(run), rule_named(run.settings.rule).dial
+    threshold_map, dial = whole_controller_map(run), rule_named(run.settings.rule).dial
     symbol, bounds = "", None
-    if cuts and made is not None:
-        symbol, bounds = made.dial.symbol, (made.span.low, made.span.high)
+    if cuts and threshold_map is not None:
+        symbol, bounds = threshold_map.dial.symbol, (threshold_map.span.low, threshold_map.span.high)
     elif dial is not None:
         symbol, bounds = dial.symbol, (dial.low, dial.high)
     if at.dial is None:

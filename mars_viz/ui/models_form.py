@@ -1,5 +1,5 @@
-"""The one choice of models, which all pages share, at the top of each: what is chosen, what is loaded and what that
-takes, with the buttons that load and unload. Knows the tab's session and the worker; loads nothing itself."""
+"""The choice of models at the top of every page, with the loaded models, their memory use and buttons that load and
+unload."""
 
 from __future__ import annotations
 
@@ -31,25 +31,27 @@ AUTO = (
 OTHER = "Another pair …"
 DRAFTER = "a smaller model, or ngram:n=3, suffix, trigram, layers:exit=4, eagle3:HEADDIR"
 OPEN = "models-open"
-"""Key of what opens for another choice."""
+"""Session key of the popover."""
 LONGEST = 44
-"""Letters of the choice beside the button."""
+"""Maximum length of the label next to the button."""
 
 
 def draw() -> None:
-    """What every page has above itself; a tab that is opened begins with the models of its link, else the server's."""
+    """Draw the choice. A new tab begins with the models of its link, or with the server's default."""
     session = current_session()
     _arrive(session)
     _write(session)
     with st.container(key="models", horizontal=True, vertical_alignment="center", gap="small"):
-        theme.small(links.clipped(in_words(session.models), LONGEST))  # no label: a popover of another label is closed
+        theme.small(
+            links.clipped(in_words(session.models), LONGEST)
+        )  # not the button's label, because a popover closes when its label changes
         area = st.popover("Models", key=OPEN, on_change="rerun")
     if area.open:
         session.models_notices.clear()
         with area:
             if not rights.is_student():
                 _choose(session)
-            faults.fragment(_loaded, run_every=tab_jobs.pace() if _waits(session) else None)(session)
+            faults.fragment(_loaded, run_every=tab_jobs.pace() if _is_loading(session) else None)(session)
     for sentence in session.models_notices:
         theme.note(sentence)
 
@@ -59,41 +61,41 @@ def _arrive(session: Session) -> None:
         return
     session.chose = True
     try:
-        begun = first_choice()
+        initial = first_choice()
     except BadInput as error:
         session.models_notices.append(visitors.told(str(error)))
-        begun = BUILT_IN
-    session.begun = session.models = begun
+        initial = BUILT_IN
+    session.begun = session.models = initial
     if not rights.is_student():
-        session.models = models_link.read(st.query_params.to_dict(), begun, session.models_notices)
+        session.models = models_link.read(st.query_params.to_dict(), initial, session.models_notices)
 
 
 def _write(session: Session) -> None:
-    """Let the address name the models, on pages too that write nothing else."""
-    said = models_link.written(session.models, session.begun)
+    """Write the models to the address, also on pages that write nothing else."""
+    parameters = models_link.written(session.models, session.begun)
     for name in ("target", "drafter", "device", "dtype"):
-        if st.query_params.get(name) != said.get(name):
+        if st.query_params.get(name) != parameters.get(name):
             st.query_params.pop(name, None)
-            if name in said:
-                st.query_params[name] = said[name]
+            if name in parameters:
+                st.query_params[name] = parameters[name]
 
 
 def _choose(session: Session) -> None:
-    """The fields; what they say is chosen at once where it can be, and loaded when it is needed."""
+    """Draw the fields. A valid choice takes effect at once; the models are loaded when needed."""
     worker, paths = tab_jobs.shared_worker(), visitors.may_name_paths()
     now = session.models
     recent = [choice for choice in recent_models.known(worker.models.recent) if paths or not choice.folders]
     pairs = (session.begun, BUILT_IN, CHAT, *OTHER_DRAFTERS.values(), now, *recent)
-    known = {in_words(each): each for each in pairs}
-    named = str(
-        st.selectbox("Pair", [*known, OTHER], list(known).index(in_words(now)), key="pair", persist_state="page")
+    choices = {in_words(each): each for each in pairs}
+    selected = str(
+        st.selectbox("Pair", [*choices, OTHER], list(choices).index(in_words(now)), key="pair", persist_state="page")
     )
-    begun = known.get(named, BUILT_IN)
-    target, drafter, folders = begun.target, begun.drafter, begun.folders
-    if named == OTHER:
-        places = ", a folder or GGUF file of the server, or http://HOST:PORT of vLLM"
-        where = "org/name or org/name:FILE.gguf on Hugging Face" + places * paths
-        target = st.text_input("Target", key="target", placeholder=where, persist_state="page").strip()
+    preset = choices.get(selected, BUILT_IN)
+    target, drafter, folders = preset.target, preset.drafter, preset.folders
+    if selected == OTHER:
+        other_sources = ", a folder or GGUF file of the server, or http://HOST:PORT of vLLM"
+        placeholder = "org/name or org/name:FILE.gguf on Hugging Face" + other_sources * paths
+        target = st.text_input("Target", key="target", placeholder=placeholder, persist_state="page").strip()
         drafter = st.text_input("Drafter", key="drafter", placeholder=DRAFTER, persist_state="page").strip()
         st.caption(
             "Safetensors and GGUF files, which are dequantised; no code from a model's repository is run. A drafter "
@@ -105,7 +107,7 @@ def _choose(session: Session) -> None:
     )
     dtype = right.selectbox("Dtype", DTYPES, DTYPES.index(now.dtype), key="dtype", help=AUTO)
     try:
-        chosen = _checked(target, drafter, str(device), str(dtype), now.tree, named, folders)
+        chosen = _checked(target, drafter, str(device), str(dtype), now.tree, selected, folders)
     except BadInput as error:
         theme.note(visitors.told(str(error)))
         return
@@ -117,18 +119,18 @@ def _choose(session: Session) -> None:
 def _checked(target: str, drafter: str, device: str, dtype: str, tree: str, named: str, folders: bool) -> BackendChoice:
     if named == OTHER and not target and drafter_named(drafter) is None:
         raise SettingError("Name a target, and its drafter if it is to have one, or choose the built-in pair.")
-    if folders:  # which were named by somebody who may, and are known here
+    if folders:  # already known to the server, and named by a user with permission
         return BackendChoice(target, drafter, device, dtype, True, tree)
     chosen = replace(named_models(target, drafter, device, dtype), tree=tree)
     return checked_choice(chosen) if chosen.folders else chosen
 
 
-def _waits(session: Session) -> bool:
+def _is_loading(session: Session) -> bool:
     return session.models_job is not None and not session.models_job.progress.state.finished
 
 
 def _loaded(session: Session) -> None:
-    """What is held of models, how far a loading is, and the buttons."""
+    """Draw the status of the models, the progress of loading, and the buttons."""
     worker = tab_jobs.shared_worker()
     job, status = session.models_job, worker.models.status
     if job is not None and not job.progress.state.finished:
@@ -140,7 +142,7 @@ def _loaded(session: Session) -> None:
         st.rerun(scope="app")
     if session.models_error:
         theme.note(visitors.told(session.models_error))
-    _held(session, status)
+    _status(session, status)
     if rights.is_student():
         st.caption("In a class the models are the server's: other ones would be loaded in place of everybody's.")
         return
@@ -184,20 +186,20 @@ def _under_way(job: Job[Any], status: Status, ahead: int) -> None:
     progress_bar(job, status.share, words, "Stop", key="stop-loading")
 
 
-def _held(session: Session, status: Status) -> None:
-    """What is loaded, where it runs, what it takes, and whether that is what this tab has chosen."""
+def _status(session: Session, status: Status) -> None:
+    """Draw the loaded models, their device and memory, and whether they are this tab's choice."""
     if status.choice is None or status.device is None:
         st.caption("No models are loaded; the first decode loads them.")
         return
-    ours = status.choice == session.models.models
-    theme.small(f"Loaded: {in_words(status.choice)}." + ("" if ours else " Yours are loaded by your next decode."))
+    is_chosen = status.choice == session.models.models
+    theme.small(f"Loaded: {in_words(status.choice)}." + ("" if is_chosen else " Yours are loaded by your next decode."))
     theme.numbers(live_words.device_tiles(status.device))
     for sentence in status.device.notes:
         theme.note(sentence)
 
 
 def in_words(choice: BackendChoice) -> str:
-    """A line for the models of a choice."""
+    """Return a label for the models of a choice."""
     if not choice.target and not choice.drafter:
         return "Built-in pair"
     if choice.names == CHAT.names:
@@ -208,5 +210,5 @@ def in_words(choice: BackendChoice) -> str:
 
 
 def not_built_in(choice: BackendChoice) -> str:
-    """The models in words for a sentence; empty for the built-in pair."""
+    """Return a label for the models; empty for the built-in pair."""
     return "" if choice.names == BUILT_IN.names else in_words(choice)

@@ -1,4 +1,4 @@
-"""The choice of models in a link. Knows names and parameters; loads nothing."""
+"""The choice of models in a link."""
 
 from __future__ import annotations
 
@@ -16,42 +16,43 @@ from mars_viz.ui.decode_form import named_models
 from mars_viz.ui.links import clipped
 
 LONGEST = 300
-"""Letters of a model's name in a link."""
+"""Maximum length of a model's name in a link."""
 
 
 def written(choice: BackendChoice, begun: BackendChoice) -> dict[str, str]:
-    """What a link says of a choice: where it is another than the one that tabs of this server begin with; a folder of
-    this machine and a server's address stay out of links."""
-    said = {name: getattr(choice, name) for name in ("device", "dtype", "tree")}
-    said = {name: value for name, value in said.items() if value != getattr(begun, name)}
+    """Return the parameters of a choice, as far as it differs from the server's default `begun`. Folders and server
+    addresses are never written."""
+    parameters = {name: getattr(choice, name) for name in ("device", "dtype", "tree")}
+    parameters = {name: value for name, value in parameters.items() if value != getattr(begun, name)}
     hidden = choice.folders and choice.in_short != choice.names or bool(_server(choice.target))
     if hidden or choice.names == begun.names:
-        return said
-    unsaid = demo.BUILT_IN if begun.target or not choice.drafter else ""
-    named = {"target": choice.target or unsaid, "drafter": choice.drafter}
-    return {name: value for name, value in named.items() if value} | said
+        return parameters
+    default_target = demo.BUILT_IN if begun.target or not choice.drafter else ""
+    names = {"target": choice.target or default_target, "drafter": choice.drafter}
+    return {name: value for name, value in names.items() if value} | parameters
 
 
 def read(parameters: Mapping[str, str], begun: BackendChoice, complaints: list[str]) -> BackendChoice:
-    """The choice that a link makes, beside the one that tabs of this server begin with; what is wrong with it goes to
-    the complaints."""
+    """Return the choice in a link, based on the server's default `begun`. Problems are added to `complaints`."""
     names = parameters.get("target", "").strip(), parameters.get("drafter", "").strip()
     models = _models(*names, complaints) if any(names) else None
     choice = begun
     if models is not None:
         choice = replace(begun, target=models.target, drafter=models.drafter, folders=models.folders)
-    for name, known in (("device", DEVICES), ("dtype", DTYPES)):
-        asked = parameters.get(name, "")
-        if asked in known:
-            choice = replace(choice, **{name: asked})  # type: ignore[arg-type]
-        elif asked:
-            complaints.append(f"There is no {name} “{clipped(asked)}”; choose one of {', '.join(known)} under Models.")
+    for name, allowed in (("device", DEVICES), ("dtype", DTYPES)):
+        value = parameters.get(name, "")
+        if value in allowed:
+            choice = replace(choice, **{name: value})  # type: ignore[arg-type]
+        elif value:
+            complaints.append(
+                f"There is no {name} “{clipped(value)}”; choose one of {', '.join(allowed)} under Models."
+            )
     return _with_shape(choice, parameters.get("tree", ""), complaints)
 
 
 def _models(target: str, drafter: str, complaints: list[str]) -> BackendChoice | None:
     target = "" if target == demo.BUILT_IN else target
-    if not _can_be(target, drafter):
+    if not _is_valid(target, drafter):
         complaints.append("The link does not name a target and its drafter, so the models stay as they were.")
         return None
     if _server(target):
@@ -67,7 +68,7 @@ def _models(target: str, drafter: str, complaints: list[str]) -> BackendChoice |
         return None
     drafting = drafter_for(target or None, drafter or None)
     models = set(models_named(target or None, drafter or None)) - {SMOLLM2}
-    if models or (isinstance(drafting, Eagle3) and drafting.head):  # which may be on the hub
+    if models or (isinstance(drafting, Eagle3) and drafting.head):  # possibly on the hub
         complaints.append(
             f"The link chooses the models {' and '.join(filter(None, choice.names))}. Decode would fetch what is not "
             "here yet from the hub; choose others under Models if you do not want that."
@@ -75,8 +76,8 @@ def _models(target: str, drafter: str, complaints: list[str]) -> BackendChoice |
     return choice
 
 
-def _can_be(target: str, drafter: str) -> bool:
-    """True for what Decode may be asked for."""
+def _is_valid(target: str, drafter: str) -> bool:
+    """Return True if the names are a valid choice."""
     if any(len(name) > LONGEST or not name.isprintable() for name in (target, drafter)):
         return False
     try:

@@ -1,6 +1,4 @@
-"""The run that is pinned on Explore: it stands beside whatever run is opened next, with its own dials.
-
-Knows the tab's view, its runs and the explorer; knows no models."""
+"""The pinned run on Explore, which is shown next to the opened run with its own dials."""
 
 from __future__ import annotations
 
@@ -23,16 +21,14 @@ from mars_viz.ui.session import Session
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """The run that stands beside the one that is looked at."""
+    """Run shown next to the opened one."""
 
     run: Run
-    """It itself."""
     label: str
-    """What the list of runs calls it."""
 
 
 def offer(place: DeltaGenerator, session: Session) -> None:
-    """The button that pins the run that is looked at, or unpins it."""
+    """Draw the button that pins or unpins the opened run."""
     view = session.view
     pinned = view.pin_run is not None and view.pin_run.run == view.run
     place.button(
@@ -53,20 +49,20 @@ def _pin(session: Session) -> None:
 
 
 def unpin(session: Session) -> None:
-    """Let no run stand beside the one that is looked at."""
+    """Unpin the run."""
     session.view = replace(session.view, pin_run=None)
 
 
-def beside(session: Session, on: RunCatalogue) -> Beside | None:
-    """The pinned run, where another one is looked at. One that cannot be shown is unpinned, with a notice."""
+def beside(session: Session, catalog: RunCatalogue) -> Beside | None:
+    """Return the pinned run if another run is open. A run that cannot be shown is unpinned, with a notice."""
     pinned = session.view.pin_run
     if pinned is None or pinned.run == session.view.run:
         return None
-    if not on.has(pinned.run):
+    if not catalog.has(pinned.run):
         session.notices.append("The pinned run is not here any more, so it is unpinned; pin another one.")
         unpin(session)
         return None
-    run, problem = on.tried(pinned.run)
+    run, problem = catalog.tried(pinned.run)
     if run is None:
         session.notices.append(f"The pinned run is unpinned, for it cannot be read: {problem}")
         unpin(session)
@@ -74,11 +70,11 @@ def beside(session: Session, on: RunCatalogue) -> Beside | None:
     fitting = links.fitted(links.View(pinned.run, pinned.dial, gamma=pinned.gamma), run)
     session.notices.extend(f"Of the pinned run: {complaint}" for complaint in fitting.complaints)
     session.view = replace(session.view, pin_run=PinnedRun(pinned.run, fitting.view.dial, fitting.view.gamma))
-    return Beside(run, on.labels[pinned.run])
+    return Beside(run, catalog.labels[pinned.run])
 
 
 def columns(session: Session, pair: Beside) -> tuple[DeltaGenerator, DeltaGenerator]:
-    """A row with the pinned run's name and what can be done about it, and below it the places of both runs."""
+    """Draw a row with the pinned run's name and buttons; return the columns for both runs."""
     row = st.container(horizontal=True, vertical_alignment="center", key="pinned-head")
     row.markdown(f"Pinned beside it: **{markdown(pair.label)}**", width="content")
     if row.button("Compare the texts", key="pinned-compare", help="Opens both texts on Compare, with every difference"):
@@ -92,7 +88,7 @@ def columns(session: Session, pair: Beside) -> tuple[DeltaGenerator, DeltaGenera
 
 @faults.drawn
 def draw(session: Session, pair: Beside) -> None:
-    """The pinned run with its own dials, coloured as the other one."""
+    """Draw the pinned run with its own dials and the overlay of the opened run."""
     pinned = session.view.pin_run
     if pinned is None:
         return
@@ -112,7 +108,7 @@ def draw(session: Session, pair: Beside) -> None:
 
 
 def _compare(session: Session) -> None:
-    """Open both texts, as their dials stand, on Compare."""
+    """Open both texts at their current dials on Compare."""
     view, pinned, memory = session.view, session.view.pin_run, current_comparison()
     if pinned is None:
         return

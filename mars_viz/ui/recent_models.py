@@ -1,4 +1,4 @@
-"""The models that were loaded last, by this server and earlier ones: a small file beside the runs. Knows the file."""
+"""Recently loaded models of this and earlier servers, stored in a small file in the folder of runs."""
 
 from __future__ import annotations
 
@@ -19,25 +19,26 @@ from mars_viz.writer import make_folder, write_file
 
 NAME = ".recent-models.json"
 LONGEST = 4096
-"""Letters of a name; a file that says more was not written here."""
+"""Maximum length of a name; longer names are not from this program."""
 
 
 def known(loaded: Sequence[BackendChoice]) -> tuple[BackendChoice, ...]:
-    """What was loaded, the latest first: by this server, whose news are kept, then by earlier ones."""
+    """Return recently loaded models, newest first: those of this server, then those of earlier ones. Updates the
+    file."""
     remembered = _remembered(default_folders.runs() / NAME)
-    usual = (BUILT_IN, CHAT, *OTHER_DRAFTERS.values())
-    fresh = tuple(choice for choice in loaded if choice not in usual)
+    listed_anyway = (BUILT_IN, CHAT, *OTHER_DRAFTERS.values())
+    fresh = tuple(choice for choice in loaded if choice not in listed_anyway)
     every = (*fresh, *(choice for choice in remembered.choices if choice not in fresh))[:RECENT]
     if every != remembered.choices:
         remembered.choices = every
-        with suppress(OSError, BadInput):  # a disk that takes nothing: this server remembers them all the same
+        with suppress(OSError, BadInput):  # without a writable disk, only this server remembers them
             make_folder(remembered.path.parent)
             write_file(remembered.path, json.dumps([asdict(choice) for choice in every]).encode())
     return every
 
 
 class _Memory:
-    """What the file says, read once."""
+    """Contents of the file, read once."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.choices = path, read(path)
@@ -49,25 +50,25 @@ def _remembered(path: Path) -> _Memory:
 
 
 def read(path: Path) -> tuple[BackendChoice, ...]:
-    """What the file says; nothing of what is no choice, and nothing where there is no such file."""
+    """Return the valid choices in the file; empty if there is no such file."""
     try:
-        said = json.loads(path.read_text("utf-8"))
+        values = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
         return ()
-    found = (_choice(each) for each in said[:RECENT]) if isinstance(said, list) else ()
-    return tuple(choice for choice in found if choice is not None)
+    choices = (_choice(each) for each in values[:RECENT]) if isinstance(values, list) else ()
+    return tuple(choice for choice in choices if choice is not None)
 
 
-def _choice(said: object) -> BackendChoice | None:
-    if not isinstance(said, dict) or set(said) != set(asdict(BUILT_IN)):
+def _choice(fields: object) -> BackendChoice | None:
+    if not isinstance(fields, dict) or set(fields) != set(asdict(BUILT_IN)):
         return None
-    folders = said.pop("folders")
-    texts = all(isinstance(each, str) and each.isprintable() and len(each) <= LONGEST for each in said.values())
+    folders = fields.pop("folders")
+    texts = all(isinstance(each, str) and each.isprintable() and len(each) <= LONGEST for each in fields.values())
     if not texts or not isinstance(folders, bool):
         return None
-    if said["device"] not in DEVICES or said["dtype"] not in DTYPES:
+    if fields["device"] not in DEVICES or fields["dtype"] not in DTYPES:
         return None
     with suppress(BadInput):
-        checked_tree(said["tree"])
-        return BackendChoice(**said, folders=folders)
+        checked_tree(fields["tree"])
+        return BackendChoice(**fields, folders=folders)
     return None

@@ -1,8 +1,5 @@
-"""Recorded runs in the server's memory: each is read once for all tabs, and all that are kept here take no more than so
-much together. A run that was let go but that somebody still holds is not read again.
-
-Knows runs and how many bytes they take; how one is read is an argument. Knows no Streamlit.
-"""
+"""Memory cache of recorded runs for all tabs, with a limit on their total size. A run that was evicted but is still
+referenced is not read again."""
 
 from __future__ import annotations
 
@@ -16,12 +13,12 @@ from weakref import WeakValueDictionary
 from mars_viz.run import Run
 
 BUDGET = 256 << 20
-"""Bytes of all runs together; the one that was asked for last stays in any case. Two runs of 100,000 tokens fit. A run
-with a map that was looked at takes up to twice what `bytes_of` says, since its segments are walked then."""
+"""Maximum size in bytes of all runs together. The last requested run always stays. Two runs of 100,000 tokens fit. A
+viewed run with a map takes up to twice the size that `bytes_of` returns, because its segments are walked then."""
 MOST = 32
-"""Runs; more than the lanes of Compare, or each rerun would read them all anew."""
+"""Maximum number of runs. Must exceed the number of runs on Compare, or each rerun would read them all again."""
 OBJECTS = 3000
-"""Bytes that a round takes besides its arrays, about: some thirty Python objects."""
+"""Approximate bytes per round besides its arrays, for about thirty Python objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +28,9 @@ class _Version:
 
 
 class RunCache:
-    """The runs that were asked for last."""
+    """Least recently used cache of runs."""
 
     def __init__(self, read: Callable[[Path], Run], budget: int = BUDGET, most: int = MOST) -> None:
-        """Nothing is read yet."""
         self._read, self._budget, self._most = read, budget, most
         self._lock = threading.Lock()
         self._reading: dict[_Version, Future[Run]] = {}
@@ -42,27 +38,26 @@ class RunCache:
         self._alive: WeakValueDictionary[_Version, Run] = WeakValueDictionary()
 
     def opened(self, path: Path, changed: int) -> Run:
-        """The run in that folder; one with another `changed` is read anew. Several that ask at once wait for one
-        reading. Raises what reading raises, and then keeps nothing."""
+        """Return the run in that folder; a different `changed` reads it again. Concurrent requests share one reading.
+        Raises its errors, which are not cached."""
         version = _Version(path, changed)
         with self._lock:
             future = self._reading.pop(version, None)
             is_new = future is None
             future = future or Future()
-            self._reading[version] = future  # at the end: it was asked for last
+            self._reading[version] = future  # moves it to the end of the order
         if is_new:
             self._fill(version, future)
         return future.result()
 
     def __len__(self) -> int:
-        """How many are kept."""
         return len(self._reading)
 
     def _fill(self, version: _Version, future: Future[Run]) -> None:
         try:
             run = self._alive.get(version) or self._read(version.path)
             size = bytes_of(run)
-        except BaseException as error:  # who waits for it hears the same
+        except BaseException as error:  # waiting threads get the same error
             with self._lock:
                 self._reading.pop(version, None)
             future.set_exception(error)
@@ -71,19 +66,19 @@ class RunCache:
         with self._lock:
             self._alive[version] = run
             self._sizes[version] = size
-            self._make_room()
+            self._evict()
 
-    def _make_room(self) -> None:
-        """Forget what was asked for longest ago, until the rest fits."""
+    def _evict(self) -> None:
+        """Evict the least recently used runs until the rest fits."""
         for version in list(self._reading)[:-1]:
             if len(self._reading) <= self._most and sum(self._sizes.values()) <= self._budget:
                 return
-            if version in self._sizes:  # else it is still being read
+            if version in self._sizes:  # otherwise it is still being read
                 del self._reading[version], self._sizes[version]
 
 
 def bytes_of(run: Run) -> int:
-    """What a run takes in memory, its map included, about: the arrays of a block of it stand for those of all."""
+    """Estimate the memory of a run with its map, by the arrays of one block."""
     answers = [] if run.dial_map is None else [answer.speculation for answer in run.dial_map.answers.values()]
     count = len(run.rounds) + len(answers)
     if not count:

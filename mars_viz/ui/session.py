@@ -1,4 +1,4 @@
-"""What one browser tab remembers between reruns: its own runs, its decode, what it looks at. Nobody else sees it."""
+"""State of one browser tab between reruns: its runs, its decode and its view."""
 
 from __future__ import annotations
 
@@ -17,67 +17,65 @@ from mars_viz.ui.links import Opened, View, clipped, fitted, from_parameters
 
 M = TypeVar("M")
 KEY = "mars_viz"
-"""Of the memory in Streamlit's state of a tab."""
+"""Key of the session in `st.session_state`."""
 MOST = 24
-"""Runs of its own that a tab may hold in the server's memory; what is kept on disk does not count."""
+"""Maximum number of a tab's own runs in memory; saved runs don't count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """A run of this tab whose dial map is being made."""
+    """Run of this tab whose dial map is being made."""
 
     run_id: str
-    """The run's."""
     job: DecodeJob
-    """Of which the text is complete."""
+    """Job whose text is complete."""
     then: View | None = None
-    """What is looked at once the map is whole, unless the tab looks at another run by then; None to leave that."""
+    """View to open when the map is complete, if the tab still shows this run; None to keep the current view."""
 
 
 @dataclass(slots=True)
 class Session:
-    """The memory of one tab."""
+    """State of one tab."""
 
     runs: dict[str, Run] = field(default_factory=dict)
-    """Decoded or uploaded here, by id, oldest first."""
+    """Runs decoded or uploaded in this tab, by id, oldest first."""
     job: DecodeJob | None = None
-    """The decode that this tab waits for."""
+    """The unfinished decode, if any."""
     then: View | None = None
-    """What is looked at of the run that is decoded once its map is whole; None to leave it as it is opened."""
+    """View of the decoded run to open when its map is complete, if any."""
     filling: Filling | None = None
-    """The dial map that fills in behind a run that is open already."""
+    """The unfinished dial map of an opened run, if any."""
     view: View = field(default_factory=View)
-    """What is being looked at."""
     arrived: bool = False
-    """True once the link that opened the tab has been read."""
+    """True after the first link of the tab was read."""
     notices: list[str] = field(default_factory=list)
-    """Sentences to show until the next thing is asked for."""
+    """Sentences shown until the next action."""
     asked: int = 0
-    """How often a prompt or a map was asked for here: what opens for the next one is new, so that a browser that had
-    not heard yet that it closes cannot open it again."""
+    """Number of requested decodes and maps. It is part of a popover's key, so that a browser that has not yet closed
+    the old popover cannot reopen it."""
     closed: list[str] = field(default_factory=list)
-    """Sentences about runs that made room, for when the next one is opened."""
+    """Sentences about closed runs, shown when the next run is opened."""
     uploaded: str = ""
-    """The last upload that was read, so that a rerun does not read it again."""
+    """The last upload read, so that a rerun does not read it again."""
     models: BackendChoice = BUILT_IN
-    """What every page of this tab decodes with."""
+    """Models of all pages of this tab."""
     begun: BackendChoice = BUILT_IN
-    """What tabs of this server begin with."""
+    """Default models of this server."""
     chose: bool = False
-    """True once the link that opened the tab has said which models."""
+    """True after the models of the tab's first link were read."""
     models_job: Job[Any] | None = None
-    """The loading or unloading that this tab waits for."""
+    """The unfinished loading or unloading, if any."""
     models_error: str = ""
-    """Why the last loading came to nothing; empty where it did not."""
+    """Error of the last loading, if any."""
     models_notices: list[str] = field(default_factory=list)
-    """Sentences about the link's models, until the choice is opened."""
+    """Sentences about the link's models, shown until the choice of models is opened."""
     shows_text: bool = False
-    """True once the browser has shown a run's text; until then its figures wait."""
+    """True after the browser has shown a run's text; the figures wait for it."""
 
     def arrive(self, parameters: Mapping[str, str]) -> None:
-        """Open what the link asks for, when the tab opens. Later the tab writes the link and never reads it.
+        """Read the link when the tab opens. Later links are written and not read.
 
-        A rerun may carry parameters from before the last ones that were written; reading them would move the dial back.
+        A rerun may carry outdated parameters, which would move the dial back.
         """
         if not self.arrives():
             return
@@ -86,56 +84,56 @@ class Session:
         self.notices[:] = opened.complaints
 
     def arrives(self) -> bool:
-        """True the one time that a page asks first, and so is the page whose link opened the tab."""
+        """Return True on the first call, which the first page of the tab makes."""
         first, self.arrived = not self.arrived, True
         return first
 
     def arrives_at_run(self, parameters: Mapping[str, str]) -> bool:
-        """`arrives`, of a page that writes its own link but for the run, which is taken over."""
+        """Return `arrives`, and take the run from the link on the first call."""
         if first := self.arrives():
             self.view = View(run=parameters.get("run", ""))
         return first
 
     def fit(self, run: Run) -> tuple[str, ...]:
-        """Set back what of the view this run does not have, and return a complaint for each."""
+        """Reset invalid parts of the view, and return a complaint for each."""
         opened = fitted(self.view, run)
         self.view = opened.view
         return opened.complaints
 
     def keep(self, run: Run, kind: str) -> str:
-        """Remember a run, and return its id. Ids are random: another tab's link must not open this tab's run.
+        """Store a run and return its id. Ids are random, so that links of other tabs cannot open it.
 
-        Of more than a tab may hold the oldest goes, and the next run that is opened comes with a sentence about it.
+        If the tab has too many runs, the oldest is closed, with a notice when the next run is opened.
         """
-        known = next((run_id for run_id, kept in self.runs.items() if kept is run), "")
-        run_id = known or f"{kind}-{uuid4().hex[:8]}"
+        existing = next((run_id for run_id, kept in self.runs.items() if kept is run), "")
+        run_id = existing or f"{kind}-{uuid4().hex[:8]}"
         self.runs[run_id] = run
         while len(self.runs) > MOST:
-            gone = self.runs.pop(next(other for other in self.runs if other not in (run_id, self.view.run)))
-            name = clipped(gone.title or gone.prompt)
+            closed_run = self.runs.pop(next(other for other in self.runs if other not in (run_id, self.view.run)))
+            name = clipped(closed_run.title or closed_run.prompt)
             self.closed.append(f"A tab holds {MOST} runs of its own, so the oldest, “{name}”, is closed.")
         return run_id
 
     def open(self, run_id: str) -> None:
-        """Look at another run, from its own dial value."""
+        """Open another run at its own dial value."""
         self.notices[:], self.closed = self.closed, []
         if run_id != self.view.run and (self.view.pin_token or self.view.pin_dial):
             self.notices.append("What was pinned was of another run, so it is unpinned. A pinned run stays.")
         self.view = View(run=run_id, overlay=self.view.overlay, pin_run=self.view.pin_run)
 
     def land(self, run_id: str) -> None:
-        """Open a run from another page, on Explore, which the tab may not have seen yet."""
+        """Open a run on Explore from another page."""
         self.arrived = True
         self.open(run_id)
 
 
 def current_session() -> Session:
-    """This tab's memory."""
+    """Return this tab's session."""
     return remembered(KEY, Session)
 
 
 def remembered(key: str, begin: Callable[[], M]) -> M:
-    """What this tab remembers under that key, which begins as `begin` makes it."""
+    """Return this tab's object under `key`, created by `begin` if it is missing."""
     if key not in st.session_state:
         st.session_state[key] = begin()
     memory: M = st.session_state[key]
@@ -144,19 +142,19 @@ def remembered(key: str, begin: Callable[[], M]) -> M:
 
 @dataclass(slots=True)
 class PageState:
-    """The memory of one tab's page: what it looks at, and sentences about that."""
+    """State of one page in a tab."""
 
     view: Any
-    """What is looked at, as its link says it; each page has a kind of its own."""
+    """View of the page's own class."""
     notices: list[str] = field(default_factory=list)
-    """Sentences to show until another thing is asked for."""
+    """Sentences shown until the next action."""
 
     def open_link(self, opened: Opened[Any]) -> None:
-        """Look at what a link asks for."""
+        """Show the view of a link."""
         self.view = opened.view
         self.notices[:] = opened.complaints
 
     def settle_on(self, opened: Opened[Any]) -> None:
-        """Look at what there is of the view, and note what there is not."""
+        """Show the valid part of a view, and add the complaints to the notices."""
         self.view = opened.view
         self.notices.extend(opened.complaints)

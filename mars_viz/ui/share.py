@@ -1,7 +1,5 @@
-"""What a reader can take away from a page: its tables, what to cite, and from Explore a report and pictures as well.
-
-Knows Streamlit and what makes each; everything is made when its button is pressed, not before.
-"""
+"""Downloads and citations for pages: tables, and on Explore also a report and pictures. Each file is created when its
+button is pressed."""
 
 from __future__ import annotations
 
@@ -36,51 +34,49 @@ class _Download:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table that a page shows."""
+    """Table shown on a page."""
 
     title: str
-    """For people: 'Every rule on this run'."""
+    """Title for users."""
     name: str
-    """The file's, without ending: letters, digits and hyphens."""
+    """File name without extension: letters, digits and hyphens."""
     make: Callable[[], pd.DataFrame]
-    """The numbers themselves; called when a button is pressed."""
+    """Returns the numbers; called when a button is pressed."""
 
 
 def tables(shown: Sequence[Table], rules: Iterable[str], key: str) -> None:
-    """The popover of a page that shows tables: each as CSV and Parquet, and BibTeX for the rules in view.
-
-    `key` tells the popovers of a page apart.
-    """
+    """Draw the popover with downloads of tables as CSV and Parquet, and BibTeX entries of the rules. `key` is unique on
+    the page."""
     with st.popover("Share", help="Take these tables away, and what to cite"):
         for table in shown:
             st.caption(markdown(table.title))
             with st.container(horizontal=True):
-                for one in _formats(table):
-                    _button(one, table.name, f"{key}-{table.name}")
+                for download in _formats(table):
+                    _button(download, table.name, f"{key}-{table.name}")
         _to_cite(rules)
 
 
 def _formats(table: Table) -> tuple[_Download, ...]:
     return (
-        _Download("CSV", "csv", "text/csv", partial(_made, csv_table, table), "For a spreadsheet."),
-        _Download("Parquet", "parquet", PARQUET, partial(_made, parquet_table, table), "With the columns' types."),
+        _Download("CSV", "csv", "text/csv", partial(_contents, csv_table, table), "For a spreadsheet."),
+        _Download("Parquet", "parquet", PARQUET, partial(_contents, parquet_table, table), "With the columns' types."),
     )
 
 
-def _made(write: Callable[[pd.DataFrame], bytes], table: Table) -> bytes:
+def _contents(write: Callable[[pd.DataFrame], bytes], table: Table) -> bytes:
     return write(table.make())
 
 
-def _button(one: _Download, name: str, key: str) -> None:
-    file = f"{name}.{one.ending}"
+def _button(download: _Download, name: str, key: str) -> None:
+    file = f"{name}.{download.ending}"
     st.download_button(
-        markdown(one.label),
-        one.make,
+        markdown(download.label),
+        download.make,
         file,
-        one.mime,
+        download.mime,
         on_click="ignore",
-        help=markdown(one.says),
-        key=f"{key}-{one.ending}",
+        help=markdown(download.says),
+        key=f"{key}-{download.ending}",
     )
 
 
@@ -93,12 +89,12 @@ PARQUET = "application/vnd.apache.parquet"
 
 
 def offer(run: Run, dial: float | None, gamma: int | None, overlay: str) -> None:
-    """The popover; all of it is of the run as it is looked at, and says so."""
+    """Draw Explore's popover. All files are of the run at its current setting."""
     name = file_name(run, dial, gamma)
     with st.popover("Share"):
         st.caption(markdown(_setting(run, dial, gamma)))
-        for one in _downloads(run, dial, gamma, overlay):
-            _button(one, name, "share")
+        for download in _downloads(run, dial, gamma, overlay):
+            _button(download, name, "share")
         st.segmented_control(
             "A figure's camera button saves",
             FORMATS,
@@ -112,23 +108,23 @@ def offer(run: Run, dial: float | None, gamma: int | None, overlay: str) -> None
 
 
 def token_table(run: Run, dial: float | None, gamma: int | None) -> pd.DataFrame:
-    """`Run.to_frame` at a setting, which its first columns tell, with what the rows stand on; None takes the run's own.
+    """Return `Run.to_frame` at a setting, with columns for the setting and its basis. None means the run's own value.
 
-    Where the run's map does not hold the setting, its recorded blocks are judged at it.
+    If the run's map lacks the setting, the recorded blocks are judged at it.
     """
     gamma = checked_gamma(run, gamma)
-    made, at = shown(
+    run_at, dial_at = shown(
         run, rule_named(run.settings.rule).checked_dial(run.settings.dial if dial is None else dial), gamma
     )
-    frame = replace(made, rounds=judged_rounds(made, at)).to_frame()
-    frame.insert(0, "dial", math.nan if at is None else at)
+    frame = replace(run_at, rounds=judged_rounds(run_at, dial_at)).to_frame()
+    frame.insert(0, "dial", math.nan if dial_at is None else dial_at)
     frame.insert(1, "gamma", gamma)
-    frame.insert(2, "basis", basis(made.trace, made.trace.settled(at)).value)
+    frame.insert(2, "basis", basis(run_at.trace, run_at.trace.settled(dial_at)).value)
     return frame
 
 
 def _setting(run: Run, dial: float | None, gamma: int | None) -> str:
-    """Which setting the files are of."""
+    """Return a sentence with the files' setting."""
     rule = rule_named(run.settings.rule)
     at = rule.checked_dial(run.settings.dial if dial is None else dial)
     parts = [] if rule.dial is None or at is None else [exact_setting(rule.dial.symbol, at)]

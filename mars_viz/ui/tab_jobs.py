@@ -1,7 +1,6 @@
-"""Decoding for this tab with its models: the server's one worker, and what becomes of a job when it ends.
+"""Decoding for a tab: the server's worker, job submission and the handling of finished jobs.
 
-The models live in a process of their own, which the first decode starts, or the form for it; nothing here imports their
-libraries.
+The models are in another process, so this module imports no model libraries.
 """
 
 from __future__ import annotations
@@ -39,21 +38,21 @@ from mars_viz.ui.session import Filling, Session
 from mars_viz.words import counted, number
 
 OFTEN = 0.3
-"""Seconds between two looks at a job, at the least."""
+"""Minimum seconds between two polls of a job."""
 LOOKS = 10.0
-"""Looks a second, of all tabs together."""
+"""Maximum polls per second of all tabs together."""
 
 
 @st.cache_resource(show_spinner=False)
 def shared_worker() -> Worker:
-    """The server's worker, whose engine has the models once they are loaded."""
+    """Return the server's worker."""
     return Worker(ModelProcess(tasks.models), asker=asker, admit=admission.why_not)
 
 
 def asker() -> Wanted:
-    """What says whether the tab whose script is running is still connected.
+    """Return a function that checks whether the script's session is connected.
 
-    A tab that lost its connection comes back as the same session, if it does so within Streamlit's two minutes.
+    After a lost connection a tab can rejoin its session within two minutes, by Streamlit's default.
     """
     from streamlit.runtime.scriptrunner import get_script_run_ctx
 
@@ -65,24 +64,23 @@ def asker() -> Wanted:
 
 
 def pace() -> float:
-    """Seconds between two looks of a tab at its job: the more wait, the longer, so that looking does not keep the
-    server from what is looked at."""
+    """Return the polling interval in seconds, which grows with the number of jobs to limit the load."""
     return max(OFTEN, shared_worker().jobs / LOOKS)
 
 
 def explored() -> Ways:
-    """How Explore decodes: with the map of the dial behind it, and every run is kept."""
+    """Return how Explore decodes: every run is saved, and its dial is mapped."""
     return Ways(tasks.record, tasks.chart, _store(default_folders.runs()), new_name(), visitors.mark())
 
 
 def mapped_over(over: str) -> Ways:
-    """The same with the map of the threshold of the controller of that name; of the dial where none is named."""
+    """Return `explored` with the map of the named controller's threshold, or of the dial if `over` is empty."""
     ways = explored()
     return replace(ways, chart=partial(tasks.chart_threshold, over), over=over) if over else ways
 
 
 def streamed(chat: bool | None, history: History, name: str) -> Ways:
-    """How Live decodes: every run is kept, under that name, and nothing is mapped, for others wait.
+    """Return how Live decodes: every run is saved under `name`, and nothing is mapped, to keep the queue short.
 
     `chat` and `history` are as in `mars_viz.record`.
     """
@@ -91,7 +89,7 @@ def streamed(chat: bool | None, history: History, name: str) -> Ways:
 
 
 def run_store() -> RunStore:
-    """The server's store of live runs, as far as the browser whose script is running sees it."""
+    """Return the server's store of runs, restricted to what this browser may see."""
     return _store(default_folders.runs()).seen_by(rights.sees())
 
 
@@ -111,11 +109,13 @@ def start(
     chat: bool | None = None,
     history: History = NO_HISTORY,
 ) -> None:
-    """Ask the worker to decode for this tab, with the models of `choice`, and to map what `mapped_over` says; a bad
-    wish, or a second one at a time, becomes a notice. `then` is looked at once the map is whole. `chat` and
-    `history` as in `mars_viz.record`."""
-    waits = session.job is not None and not session.job.progress.state.readable
-    chosen = decode_form.checked(session.notices, prompt, settings, under_way=waits)
+    """Submit a decode with the models of `choice`, mapped as in `mapped_over`. Invalid settings or a second decode give
+    a notice.
+
+    `then` is the view to open when the map is complete. `chat` and `history` are as in `mars_viz.record`.
+    """
+    is_decoding = session.job is not None and not session.job.progress.state.readable
+    chosen = decode_form.checked(session.notices, prompt, settings, under_way=is_decoding)
     if chosen is None:
         return
     try:
@@ -133,39 +133,39 @@ def start(
 
 
 def models_for(session: Session, run: Run) -> BackendChoice | None:
-    """The models with which a run's prompt can be decoded anew: those that this tab has chosen, where they made the
-    run, or built-in ones; None where they are neither."""
+    """Return models that can decode a run's prompt again: this tab's choice or built-in models, if they made the run,
+    otherwise None."""
     return models_that_made(run.provenance, session.models, shared_worker().models.status)
 
 
 def has_template(choice: BackendChoice) -> bool | None:
-    """Whether the target has a chat template; None if that is not known before it is loaded."""
+    """Return whether the target has a chat template; None if unknown before loading."""
     status = shared_worker().models.status
     if status.device is not None and status.choice == choice.models and status.device.template is not None:
         return status.device.template
-    known = choice.folders or choice.target in ("", SMOLLM2)  # others may name no folder here
-    return names.has_template(choice.target) if known else None
+    may_read = choice.folders or choice.target in ("", SMOLLM2)  # other targets must not name a folder here
+    return names.has_template(choice.target) if may_read else None
 
 
 def follow_up(session: Session, run: Run) -> tuple[str, BackendChoice]:
-    """Draw the field for the next turn of the run's conversation, if it is one that can go on here. Returns what was
-    written, or an empty text, and the models to decode it with."""
+    """Draw the field for the next turn of the run's conversation, if possible. Returns the written text, which may be
+    empty, and the models for it."""
     models = models_for(session, run)
     if models is None or not run.provenance.chat or not run.prompt or not run.rounds:
         return "", BUILT_IN
-    place = st.container()  # else Streamlit pins the field to the window
+    place = st.container()  # otherwise Streamlit pins the field to the window
     if not run.ended:
         place.caption(CUT_OFF)
     return place.chat_input("Continue the conversation", key="follow-up") or "", models
 
 
 def map_of(run_id: str) -> tuple[str, ...]:
-    """The name of the job that makes a run's map: a tab that is opened or reloaded meanwhile finds it."""
+    """Return the name of the job that maps a run, by which other tabs find it."""
     return "map", run_id, *rights.apart()
 
 
 def find_map(session: Session) -> None:
-    """Let this tab wait for the map of the run that it shows, if somebody has one made."""
+    """Join the job that maps the shown run, if there is one."""
     run_id = session.view.run
     job = shared_worker().find(map_of(run_id))
     if not isinstance(job, DecodeJob) or job.progress.state.finished:
@@ -177,12 +177,16 @@ def find_map(session: Session) -> None:
 
 
 def why_not_mapped(session: Session, run: Run) -> str:
-    """Why the run's map is not whole, in a sentence; empty where it is, or where it cannot be made here."""
+    """Return why the run's map is incomplete, in a sentence; empty if it is complete or cannot be made here."""
     if not run.rounds or why_not_again(session, run):
         return ""
-    if run.controller_map is not None:  # which a map of the rule's dial would take the place of
-        made = run.controller_map
-        return "" if made.complete else f"{_share(made.known, made.dial.symbol)} Its slider waits for all of it."
+    if run.controller_map is not None:  # a map of the rule's dial would replace it
+        threshold_map = run.controller_map
+        return (
+            ""
+            if threshold_map.complete
+            else f"{_share(threshold_map.known, threshold_map.dial.symbol)} Its slider waits for all of it."
+        )
     if rule_named(run.settings.rule).dial is None:
         return ""
     if run.dial_map is None:
@@ -196,11 +200,11 @@ def why_not_mapped(session: Session, run: Run) -> str:
 
 
 def go_on_mapping(session: Session, run: Run, over: str = "") -> None:
-    """Have the map of the run that this tab shows made, of its dial or of the threshold of the controller that `over`
-    names, or go on with it."""
+    """Submit a job that makes or resumes the map of the shown run: of the named controller's threshold, or of the dial
+    if `over` is empty."""
     run_id, store = session.view.run, run_store()
-    kept = run_id not in session.runs and (store.folder / run_id).is_dir()
-    saved = run_id if kept and rights.owns(store.makers.of(run_id)) else ""
+    is_saved = run_id not in session.runs and (store.folder / run_id).is_dir()
+    saved = run_id if is_saved and rights.owns(store.makers.of(run_id)) else ""
     over = over if run.controller_map is None else run.controller_map.span.over
     job = DecodeJob.mapping(run, saved, mapped_over(over), models_for(session, run) or BUILT_IN)
     session.filling = Filling(run_id, job, View(run_id, cuts=True) if over else None)
@@ -208,7 +212,7 @@ def go_on_mapping(session: Session, run: Run, over: str = "") -> None:
 
 
 def why_no_threshold(session: Session, run: Run) -> str:
-    """Why no controller's threshold can be mapped here around this run, in a sentence; empty where one can."""
+    """Return why no controller's threshold can be mapped for this run, in a sentence; empty if it can."""
     if run.settings.drafts_trees:
         return "This run drafts trees, and draft-length controllers cut chains."
     if not run.rounds:
@@ -220,14 +224,14 @@ def why_no_threshold(session: Session, run: Run) -> str:
 
 
 def threshold_in_place(run: Run) -> bool:
-    """True where the run itself gets the map of a controller's threshold: one that no controller cuts, and that has no
-    map, of which a file holds one. Else its prompt is decoded once more, and that run gets it."""
+    """Return True if the run itself can get a threshold map: it has no controller and no map. Otherwise its prompt is
+    decoded again."""
     return run.settings.control is None and run.dial_map is None and run.controller_map is None
 
 
 def map_threshold(session: Session, run: Run, name: str) -> None:
-    """Have the threshold of the controller of that name mapped, from drafts of full length; where this run may not have
-    that map, of its prompt decoded once more. Where that cannot be, say why."""
+    """Map the named controller's threshold with drafts of full length, decoding the prompt again if necessary. If that
+    is impossible, give a notice."""
     if reason := why_no_threshold(session, run):
         session.notices[:] = [reason]
         return
@@ -235,30 +239,30 @@ def map_threshold(session: Session, run: Run, name: str) -> None:
         go_on_mapping(session, run, name)
         return
     control, settings = run.settings.control, replace(run.settings, controller=NONE)
-    own = control is not None and control.controller.name == name
-    then = View(dial=control.threshold if own and control is not None else None, cuts=True)
-    how: dict[str, Any] = {"chat": bool(run.provenance.chat), "history": run.history}
-    start(session, run.prompt, lambda: settings, models_for(session, run) or BUILT_IN, over=name, then=then, **how)
+    is_same = control is not None and control.controller.name == name
+    then = View(dial=control.threshold if is_same and control is not None else None, cuts=True)
+    options: dict[str, Any] = {"chat": bool(run.provenance.chat), "history": run.history}
+    start(session, run.prompt, lambda: settings, models_for(session, run) or BUILT_IN, over=name, then=then, **options)
 
 
 def start_again(session: Session, run: Run, dial: float | None, gamma: int | None, *, cuts: bool = False) -> None:
-    """Decode the run's prompt anew at this dial value and draft length, None for its own, with its other settings;
-    where it `cuts`, at this threshold of the controller that its map is over. Where that cannot be, say why."""
+    """Decode the run's prompt again at this dial value and draft length; None means the run's own. With `cuts`, `dial`
+    is the threshold of the mapped controller. If that is impossible, give a notice."""
     reason = why_not_again(session, run)
     if reason:
         session.notices[:] = [reason]
         return
-    made = run.controller_map
-    if cuts and made is not None and dial is not None:
-        chosen = replace(run.settings, controller=f"{made.span.over}:{dial!r}")
+    threshold_map = run.controller_map
+    if cuts and threshold_map is not None and dial is not None:
+        chosen = replace(run.settings, controller=f"{threshold_map.span.over}:{dial!r}")
     else:
         chosen = replace(run.settings, dial=dial, gamma=run.settings.gamma if gamma is None else gamma)
-    how: dict[str, Any] = {"chat": bool(run.provenance.chat), "history": run.history}
-    start(session, run.prompt, lambda: chosen, models_for(session, run) or BUILT_IN, **how)
+    options: dict[str, Any] = {"chat": bool(run.provenance.chat), "history": run.history}
+    start(session, run.prompt, lambda: chosen, models_for(session, run) or BUILT_IN, **options)
 
 
 def why_not_again(session: Session, run: Run) -> str:
-    """Why the run's prompt cannot be decoded anew here; empty if it can."""
+    """Return why the run's prompt cannot be decoded again here; empty if it can."""
     made_with = run.provenance
     if models_for(session, run) is not None:
         return "" if run.prompt else "This run does not say what its prompt was, so it cannot be decoded anew."
@@ -270,7 +274,8 @@ def why_not_again(session: Session, run: Run) -> str:
 
 
 def settle(session: Session) -> None:
-    """If the text of this tab's job is complete, open it and say how it ended; its dial map may fill in behind it."""
+    """Open the text of this tab's job when it is complete, and report how it ended. Its map may still be in
+    progress."""
     fill_in(session)
     if session.job is None or not session.job.progress.state.readable:
         return
@@ -290,22 +295,22 @@ def settle(session: Session) -> None:
 
 
 def fill_in(session: Session) -> None:
-    """If a dial map is finished, give it to its run."""
+    """Add a finished dial map to its run."""
     if session.filling is None or not session.filling.job.progress.state.finished:
         return
     run_id, job, then = session.filling.run_id, session.filling.job, session.filling.then
     progress, session.filling = job.progress, None
-    made = progress.run if progress.state is JobState.DONE else None
-    if made is not None and (progress.error or not progress.saved):  # else it is read where it is kept
-        session.runs[run_id] = made
-    whole = progress.state is JobState.DONE and not (progress.error or progress.open or job.stopping)
-    if then is not None and whole and session.view.run == run_id:
+    mapped_run = progress.run if progress.state is JobState.DONE else None
+    if mapped_run is not None and (progress.error or not progress.saved):  # otherwise it is read from the store
+        session.runs[run_id] = mapped_run
+    is_complete = progress.state is JobState.DONE and not (progress.error or progress.open or job.stopping)
+    if then is not None and is_complete and session.view.run == run_id:
         session.view = replace(then, overlay=session.view.overlay)
     session.notices.extend(filter(None, [progress.error]))
 
 
 def how_it_ended(progress: Decoded) -> str:
-    """A sentence about a finished job; empty where the result speaks for itself."""
+    """Return a sentence about an ended job; empty if it succeeded."""
     if progress.state is JobState.FAILED:
         return f"{progress.error} What was decoded before is shown below." if progress.run else progress.error
     if progress.state is JobState.CANCELLED:
@@ -315,7 +320,7 @@ def how_it_ended(progress: Decoded) -> str:
 
 
 def what_goes_on(progress: Decoded, limit: int, ahead: int, stopping: bool) -> str:
-    """A sentence about a job that is under way."""
+    """Return a sentence about an unfinished decode."""
     if stopping:
         return "Stopping after this round …"
     if progress.state is JobState.QUEUED:
@@ -327,8 +332,7 @@ def what_goes_on(progress: Decoded, limit: int, ahead: int, stopping: bool) -> s
 
 
 def what_is_mapped(progress: Decoded, stopping: bool, ahead: int = 0, over: str = "") -> str:
-    """A sentence about a dial map that is under way, or about one of the threshold of the controller that `over`
-    names."""
+    """Return a sentence about an unfinished map of the dial, or of the threshold of the controller `over`."""
     if stopping:
         return "Stopping the map after this pass …"
     if progress.state is JobState.QUEUED and ahead:
@@ -339,6 +343,6 @@ def what_is_mapped(progress: Decoded, stopping: bool, ahead: int = 0, over: str 
     return f"{_share(progress.exact)}{still} Elsewhere blocks are judged on the recorded text."
 
 
-def _share(known: float, symbol: str = "") -> str:
-    what = f"Map of {symbol}" if symbol else "Dial map"
-    return f"{what}: {number(100 * known)} % of all settings known."
+def _share(share: float, symbol: str = "") -> str:
+    label = f"Map of {symbol}" if symbol else "Dial map"
+    return f"{label}: {number(100 * share)} % of all settings known."

@@ -1,5 +1,4 @@
-"""The page's own look: notes as plain sentences, a small header, and figures, which are read aloud by their title and
-have a button that saves them. All text is escaped."""
+"""Page style and common elements: notes, numbers, headings and figures. All text is escaped."""
 
 from __future__ import annotations
 
@@ -20,18 +19,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One number."""
+    """Number with a label."""
 
     name: str
-    """What it is of."""
     value: str
     """With its unit."""
     help: str
-    """What it stands on, in a sentence."""
+    """Explanation in a sentence."""
 
 
 WIDE_FIGURE = "wide-figure"
-"""Key of a container whose figure keeps its width on a phone and is pushed sideways."""
+"""Key of a container whose figure scrolls sideways on a phone."""
 
 _STYLE = """
 .stAppHeader { height: 3.25rem; min-height: 0; } /* opaque: what scrolls below it must not be read through its links */
@@ -81,38 +79,38 @@ dl.mv-numbers.mv-numbers { display: flex; flex-wrap: wrap; gap: .2rem 0; margin:
 
 
 def figure_theme() -> Theme:
-    """Colours for figures on the page as the browser shows it; light until the browser has said."""
+    """Return the colours of figures for the browser's theme; light until the browser has reported it."""
     return DARK if st.context.theme.type == "dark" else LIGHT
 
 
 def show(markup: Html) -> None:
-    """Markup of our own, as it is. No other way leads HTML to a page."""
+    """Draw HTML. All HTML on the pages goes through here."""
     st.html(markup)
 
 
 def title(name: str, line: str) -> None:
-    """The page's style, its title, and one line that says what it answers."""
+    """Draw the page's style sheet, its title and one line about its purpose."""
     show(Html(f"<style>{_STYLE}</style>"))
     show(Html(f'<div class="mv-head"><h1>{html(name)}</h1><p>{html(line)}</p></div>'))
 
 
 def section(question: str) -> None:
-    """A heading of a part of the page, in plain words."""
+    """Draw a heading."""
     show(Html(f'<h2 class="mv-section">{html(question)}</h2>'))
 
 
 def note(sentence: str) -> None:
-    """A sentence that a person should read."""
+    """Draw a sentence that needs attention."""
     show(Html(f'<p class="mv-note" role="status">{html(visitors.told(sentence))}</p>'))
 
 
 def live_text(prompt: str, text: str) -> None:
-    """A prompt and what has been written after it so far."""
+    """Draw a prompt and its continuation so far."""
     show(Html(f'<p class="mv-live" dir="auto"><bdi class="prompt">{html(prompt)}</bdi>{html(text)}</p>'))
 
 
 def numbers(tiles: Iterable[Tile]) -> None:
-    """A few numbers in a row, each with its name and what it stands on."""
+    """Draw tiles in a row."""
     cells = (
         Html(f'<div title="{html(tile.help)}"><dt>{html(tile.name)}</dt><dd>{html(tile.value)}</dd></div>')
         for tile in tiles
@@ -121,25 +119,25 @@ def numbers(tiles: Iterable[Tile]) -> None:
 
 
 def line(heading: str, facts: str) -> None:
-    """A line of a list: what it is, and small facts below."""
+    """Draw a line of a list, with small facts below."""
     show(Html(f'<p class="mv-line">{html(heading)}<small>{html(visitors.told(facts))}</small></p>'))
 
 
 def small(words: str, more: str = "") -> None:
-    """A sentence in small type, and what is said of it on hover."""
+    """Draw a sentence in small type, with `more` as a tooltip."""
     hover = Html(f' title="{html(more)}"' if more else "")
     show(Html(f'<p class="mv-small"{html(hover)}>{html(visitors.told(words))}</p>'))
 
 
 FORMATS = ("SVG", "PNG")
-"""What the button saves, the default first."""
+"""Formats of the save button, the default first."""
 FORMAT = "figure-format"
-"""Under which name the session keeps which of them."""
+"""Session key of the format."""
 
 
 def chart(figure: Figure, key: str, *, of: str = "", alt: str = "", saves: bool = True) -> None:
-    """Draw it. Its file is named for the `key`, after what it is `of`; `alt` is read aloud in place of its title. No
-    button `saves` a figure whose finding stands beside it on the page: the file would lack it."""
+    """Draw a figure. The saved file is named after `of` and `key`; `alt` replaces the title as alternative text.
+    Figures whose result is in the page's text have `saves` False, because the file would lack that text."""
     kind = str(st.session_state.get(FORMAT) or FORMATS[0]).lower()
     saved = {"format": kind, "filename": f"{of}-{key}" if of else key, "scale": 2 if kind == "png" else 1}
     button: dict[str, object] = {"displayModeBar": False}
@@ -150,7 +148,7 @@ def chart(figure: Figure, key: str, *, of: str = "", alt: str = "", saves: bool 
 
 
 def _by_finger() -> bool:
-    """True on a telephone or tablet: a finger that moves over a figure means the page, which Plotly would hold to zoom.
-    As far as a browser says so: an iPad's calls itself a Macintosh."""
+    """Return True on a phone or tablet, where dragging over a figure must scroll the page instead of zooming. An iPad
+    that identifies as a Macintosh is not recognized."""
     agent = st.context.headers.get("User-Agent", "")
     return any(name in agent for name in ("Mobi", "Android", "iPad"))

@@ -1,5 +1,4 @@
-"""Jobs that go on behind a page: how far one is, and a way to stop it; measuring what a pass costs, which several pages
-ask for. Knows sessions and jobs' progress; how costs are measured is `jobs.tasks`' to know."""
+"""Progress and stop buttons of running jobs, and the measurement of passes' costs, which several pages offer."""
 
 from __future__ import annotations
 
@@ -23,21 +22,21 @@ from mars_viz.ui.session import Session
 from mars_viz.words import counted
 
 POLL = 0.5
-"""Seconds between looks at a measurement under way."""
+"""Seconds between polls of a measurement."""
 
 
 def stop_button(place: DeltaGenerator, words: str, job: Job[Any], *, keeps: str = "", key: str | None = None) -> None:
-    """Draw the button that stops a job in that place; `keeps` says what of the job is kept.
+    """Draw the button that stops a job; `keeps` describes the results that are kept.
 
-    It does not keep the job: Streamlit never forgets a widget that a tab has shown, nor what its callback holds, and a
-    job holds all that it made.
+    The button holds only a weak reference: Streamlit never forgets a widget's callback, and a job holds all its
+    results.
     """
-    known = ref(job)
+    reference = ref(job)
 
     def stop() -> None:
-        found = known()
-        if found is not None:
-            found.cancel()
+        running = reference()
+        if running is not None:
+            running.cancel()
 
     place.button(
         markdown(words),
@@ -52,14 +51,14 @@ def stop_button(place: DeltaGenerator, words: str, job: Job[Any], *, keeps: str 
 def progress_bar(
     job: Job[Any], share: float, sentence: str, stop: str = "Cancel", *, keeps: str = "", key: str | None = None
 ) -> None:
-    """How far a job is, from 0 to 1 and in a sentence, beside the button that stops it."""
+    """Draw the progress of a job, from 0 to 1, with a sentence and a stop button."""
     bar, button = st.columns([6, 1], vertical_alignment="center")
     bar.progress(min(1.0, share), markdown(sentence))
     stop_button(button, stop, job, keeps=keeps, key=key)
 
 
 def decoding(session: Session) -> None:
-    """A decode under way: how far it is, a way to stop it, and the text so far."""
+    """Draw the progress of this tab's decode, with its text."""
     faults.fragment(_decoding, run_every=tab_jobs.pace())(session)
 
 
@@ -76,8 +75,8 @@ def _decoding(session: Session) -> None:
 def measure_again(
     key: str, why: str, settings: Settings, choice: BackendChoice, keep: Callable[[Costs], object] | None = None
 ) -> None:
-    """Why costs are wanted, in a sentence, and the button that measures them with these models in blocks of these
-    settings; `keep` writes them. `key` tells one place from another."""
+    """Draw the reason for measuring costs and the button that starts it with these models and settings. `keep` stores
+    the costs. `key` is unique on the page."""
     name = f"costs-job-{key}"
     job: CostsJob | None = st.session_state.get(name)
     if job is not None and not job.progress.state.finished:
@@ -85,9 +84,9 @@ def measure_again(
         return
 
     def start() -> None:
-        asked = CostsJob(partial(tasks.measure, settings), choice, keep)
-        st.session_state[name] = asked
-        tab_jobs.shared_worker().submit(asked)
+        new_job = CostsJob(partial(tasks.measure, settings), choice, keep)
+        st.session_state[name] = new_job
+        tab_jobs.shared_worker().submit(new_job)
 
     words, button = st.columns([6, 1.4], vertical_alignment="center")
     with words:

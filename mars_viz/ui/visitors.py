@@ -1,8 +1,7 @@
-"""Tells browsers apart, so that what one made can be left to it: by a random cookie that it gets with its first page;
-and those of the server's own machine from others, which may name none of its folders.
+"""Identifies browsers by a random cookie, so that each can manage its own runs, and recognizes browsers on the server's
+machine, which may name its folders.
 
-Knows Starlette and Streamlit's context; knows nothing of what is kept. Scripts cannot read the cookie, and what the
-server keeps of it is a mark from which it cannot be found.
+Scripts cannot read the cookie. The server stores only a hash of it, the mark.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ if TYPE_CHECKING:
 COOKIE = "mars_viz_browser"
 _BYTES = 32
 _SECRET = re.compile(r"[\w-]{43}", re.ASCII)
-_SECONDS = 400 * 86_400  # browsers keep none for longer; each page that is loaded begins it anew
+_SECONDS = 400 * 86_400  # maximum age that browsers accept; renewed with each page
 
 
 _PASSED_ON = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via")
-"""Headers of proxies: whoever asks sits elsewhere."""
+"""Headers that proxies add, so that the request is not local."""
 
 
 def may_name_paths() -> bool:
-    """True where the browser whose script is running may name folders of this machine, and see where things lie."""
+    """Return True if the script's browser may name folders of this machine and see its paths."""
     try:
         who = permissions.who_may_name_paths()
     except BadInput:
@@ -50,23 +49,22 @@ def may_name_paths() -> bool:
 
 
 def told(sentence: str) -> str:
-    """A sentence for the browser whose script is running: of where on this machine things lie it has their names alone,
-    unless it may know."""
+    """Return the sentence with server paths removed, unless the browser may see them."""
     if os.sep not in sentence or may_name_paths():
         return sentence
-    known = (default_folders.runs(), default_folders.sweeps(), samples.RUNS.parent, Path(tempfile.gettempdir()))
-    for folder in sorted((str(folder.absolute()) for folder in known), key=len, reverse=True):
+    folders = (default_folders.runs(), default_folders.sweeps(), samples.RUNS.parent, Path(tempfile.gettempdir()))
+    for folder in sorted((str(folder.absolute()) for folder in folders), key=len, reverse=True):
         sentence = sentence.replace(f"{folder}{os.sep}", "").replace(folder, "the server's folder")
     return sentence
 
 
 def address() -> str:
-    """Where the server listens; empty for everywhere."""
+    """Return the address that the server listens on; empty for all addresses."""
     return str(st.get_option("server.address") or "")
 
 
 def _asks_itself(headers: Mapping[str, str]) -> bool:
-    """True of a request to the server by a name of its own machine, which nobody has passed on."""
+    """Return True for a request to a local host name without a proxy."""
     named = {name.lower(): value for name, value in headers.items()}
     try:
         host = urlsplit(f"//{named.get('host', '')}").hostname or ""
@@ -76,7 +74,7 @@ def _asks_itself(headers: Mapping[str, str]) -> bool:
 
 
 def mark() -> str:
-    """Of the browser whose script is running; empty where it sends no cookie, and where no script is running."""
+    """Return the mark of the script's browser; empty without a cookie or a running script."""
     from streamlit.runtime.scriptrunner import get_script_run_ctx
 
     if get_script_run_ctx(suppress_warning=True) is None:
@@ -85,49 +83,49 @@ def mark() -> str:
 
 
 def mark_of(secret: str) -> str:
-    """Of the browser that has this cookie; empty where that is none of ours."""
+    """Return the mark of a cookie; empty if the cookie is invalid."""
     return sha256(f"{COOKIE} {secret}".encode()).hexdigest() if _SECRET.fullmatch(secret) else ""
 
 
 def secret_of(cookies: str) -> str:
-    """What a header says our cookie is; empty where it has none of ours."""
+    """Return the cookie in a header; empty if it is missing or invalid."""
     try:
-        found = SimpleCookie(cookies).get(COOKIE)
+        morsel = SimpleCookie(cookies).get(COOKIE)
     except CookieError:
-        found = None
-    return found.value if found is not None and _SECRET.fullmatch(found.value) else ""
+        morsel = None
+    return morsel.value if morsel is not None and _SECRET.fullmatch(morsel.value) else ""
 
 
 class KnowsBrowsers:
-    """Around the app, as Starlette's middleware: gives each browser that loads a page its cookie."""
+    """Starlette middleware that gives each browser a cookie when it loads a page."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on what was asked, and send the cookie with the page."""
-        asked = Headers(scope=scope) if scope["type"] == "http" and scope["method"] == "GET" else Headers()
-        if "text/html" not in asked.get("accept", ""):
+        """Pass the request on, and set the cookie on HTML pages."""
+        request = Headers(scope=scope) if scope["type"] == "http" and scope["method"] == "GET" else Headers()
+        if "text/html" not in request.get("accept", ""):
             await self._app(scope, receive, send)
             return
-        cookie = set_cookie(asked.get("cookie", ""), asked.get("x-forwarded-proto", scope["scheme"]) == "https")
+        cookie = set_cookie(request.get("cookie", ""), request.get("x-forwarded-proto", scope["scheme"]) == "https")
 
-        async def sending(message: Message) -> None:
+        async def send_with_cookie(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.append("set-cookie", cookie)
-                headers["cache-control"] = "private, no-cache"  # no proxy gives one browser's to another
+                headers["cache-control"] = "private, no-cache"  # a proxy must not share the cookie between browsers
             await send(message)
 
-        await self._app(scope, receive, sending)
+        await self._app(scope, receive, send_with_cookie)
 
 
 def set_cookie(sent: str, is_secure: bool) -> str:
-    """The header that lets a browser keep the cookie that it `sent`, or a new one.
+    """Return a Set-Cookie header for the cookie in `sent`, or for a new one.
 
-    Over TLS it is also sent inside a page of another site, as on Spaces, but each such site has one of its own.
+    Over TLS, the cookie also works in a frame on another site, such as Spaces, but each such site has its own.
     """
     secret = secret_of(sent) or secrets.token_urlsafe(_BYTES)
     base = str(st.get_option("server.baseUrlPath") or "").strip("/")
-    where = "SameSite=None; Secure; Partitioned" if is_secure else "SameSite=Lax"
-    return f"{COOKIE}={secret}; Path=/{base}; Max-Age={_SECONDS}; HttpOnly; {where}"
+    policy = "SameSite=None; Secure; Partitioned" if is_secure else "SameSite=Lax"
+    return f"{COOKIE}={secret}; Path=/{base}; Max-Age={_SECONDS}; HttpOnly; {policy}"

@@ -1,9 +1,5 @@
-"""What the server does before a tab: it gets ready what the tab will need, while a browser is on its way.
-
-Knows Streamlit's server and the pages' parts. From the server's start until a browser asks for a page, and from there
-until it has loaded Streamlit's own scripts and asks for what is on the page, seconds go by in which the server has
-little to do.
-"""
+"""Prepares the server before a tab needs it: imports libraries at the start, and reads a link's run while the browser
+loads Streamlit's scripts."""
 
 from __future__ import annotations
 
@@ -33,53 +29,53 @@ if TYPE_CHECKING:
     from mars_viz.ui.links import View
 
 EVERYWHERE = ("0.0.0.0", "::")
-"""Addresses to serve at that are none to go to."""
+"""Listening addresses that are not addresses to open."""
 EXPLORE = "explore"
-"""The page to which a link to a run leads; so does the bare address."""
+"""Path of the page that shows runs, as does the bare address."""
 
 
 @asynccontextmanager
 async def warmed_up(_: App) -> AsyncIterator[None]:
-    """For `st.App`, around the server's life."""
+    """Lifespan of `st.App`: start the warm-up and print the server's settings."""
     navigation.know_app()
     _warm_up().start()
-    _say_who()
-    _say_class()
-    if not st.get_option("server.headless"):  # Streamlit opens a browser for a script, but not for an App
+    _print_permissions()
+    _print_classroom()
+    if not st.get_option("server.headless"):  # Streamlit does not open a browser for an App
         webbrowser.open(address())
     yield
 
 
-def _say_who() -> None:
-    """In the server's terminal, who may name folders of this machine, where that is not what one expects."""
+def _print_permissions() -> None:
+    """Print who may name folders of this machine, if that is not the default."""
     try:
-        said = permissions.about_paths(visitors.address())
+        message = permissions.about_paths(visitors.address())
     except BadInput as error:
-        said = str(error)
-    if said:
-        print(said, file=sys.stderr, flush=True)
+        message = str(error)
+    if message:
+        print(message, file=sys.stderr, flush=True)
 
 
-def _say_class() -> None:
-    """In the server's terminal, the teacher's link of a classroom, and what is wrong with its settings."""
-    its = server_class()
-    if its is None:
+def _print_classroom() -> None:
+    """Print the teacher's link of a classroom, and errors in its settings."""
+    classroom = server_class()
+    if classroom is None:
         return
     try:
         class_limits()
     except BadInput as error:
         print(error, file=sys.stderr)
-    limits = its.limits
+    limits = classroom.limits
     print(
         f"Classroom: a student's browser has {counted(limits.jobs, 'job')} at once, {limits.tokens} new tokens each. "
-        f"This link makes a teacher of whoever opens it, so keep it to yourself:\n{door.link(address(), its)}",
+        f"This link makes a teacher of whoever opens it, so keep it to yourself:\n{door.link(address(), classroom)}",
         file=sys.stderr,
         flush=True,
     )
 
 
 def address() -> str:
-    """Where the app is to be found on this machine."""
+    """Return the app's address on this machine."""
     host, path = st.get_option("server.address"), st.get_option("server.baseUrlPath").strip("/")
     scheme = "https" if st.get_option("server.sslCertFile") else "http"
     host = "localhost" if not host or host in EVERYWHERE else f"[{host}]" if ":" in host else host
@@ -87,26 +83,27 @@ def address() -> str:
 
 
 def wait_for_imports() -> None:
-    """Return once the warm-up has imported what it will: modules imported by two threads crosswise may be seen half."""
+    """Wait until the warm-up has finished its imports. Two threads that import modules in different orders may see
+    incomplete modules."""
     if _warm_up.cache_info().currsize:
         _warm_up().imported.wait()
 
 
 class WarmUp(Thread):
-    """Imports what the pages need, then gets the run ready that Explore opens by itself."""
+    """Imports the pages' libraries, then prepares the default run of Explore."""
 
     def __init__(self) -> None:
         super().__init__(name="warm-up", daemon=True)
         self.imported = Event()
 
     def run(self) -> None:
-        """An import that fails lets go of the tab, which meets it again."""
+        """Import and prepare. If an import fails, tabs no longer wait and get the same error."""
         try:
-            import pandas  # noqa: F401  Streamlit wants it as soon as it is given a table
+            import pandas  # noqa: F401  Streamlit needs it for the first table
             import pyarrow
 
-            pyarrow.set_memory_pool(pyarrow.system_memory_pool())  # Arrow's own takes twice as long to read a long run
-            from mars_viz.ui import library, links, share, tab_jobs  # noqa: F401  and with them nearly all that pages need
+            pyarrow.set_memory_pool(pyarrow.system_memory_pool())  # Arrow's own pool is half as fast for long runs
+            from mars_viz.ui import library, links, share, tab_jobs  # noqa: F401  they import most of the other modules
         finally:
             self.imported.set()
         from mars_viz.ui.links import View
@@ -115,19 +112,19 @@ class WarmUp(Thread):
 
 
 class ReadAhead:
-    """Around the app, as Starlette's middleware: where a browser asks for the page of a link, it reads the link's run
-    and gets it ready to be sent. One at a time: a run whose turn it is not is read when its tab asks for it."""
+    """Starlette middleware that reads a link's run when a browser requests the page. It reads one run at a time; other
+    runs are read by their tab."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app, self._turn = app, Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on what was asked, and look at it."""
+        """Pass the request on, and begin reading its run."""
         link = asked_for(scope)
         if "run" in link and self._turn.acquire(blocking=False):
             try:
                 Thread(target=self._read, args=(link,), name="read-ahead", daemon=True).start()
-            except RuntimeError:  # no thread can be had now; nobody needs this one
+            except RuntimeError:  # no thread is available, and this one is optional
                 self._turn.release()
         await self._app(scope, receive, send)
 
@@ -142,7 +139,7 @@ class ReadAhead:
 
 
 def asked_for(scope: Scope) -> dict[str, str]:
-    """The link of a page that shows runs, as its query parameters; empty where a request is for anything else."""
+    """Return the query parameters if the request is for a page that shows runs, otherwise an empty dict."""
     if scope["type"] != "http" or scope["method"] != "GET":
         return {}
     base = str(st.get_option("server.baseUrlPath") or "").strip("/")
@@ -152,18 +149,16 @@ def asked_for(scope: Scope) -> dict[str, str]:
 
 
 def get_ready(view: View) -> None:
-    """Read the run that Explore opens for this view, and make what is sent of it.
-
-    What is wrong with it is not told here: the page meets it again, and says it.
-    """
+    """Read the run that Explore opens for this view, and prepare its data. Errors are ignored, because the page reports
+    them."""
     from mars_viz.components.explorer import element
     from mars_viz.ui import library, links
     from mars_viz.ui.session import Session
 
     with suppress(BadInput), contained("The run of a link"):
-        shelf = library.shelf(Session())
-        view, _ = shelf.landed(view)
-        run = shelf.opened(view.run)
+        catalog = library.shelf(Session())
+        view, _ = catalog.landed(view)
+        run = catalog.opened(view.run)
         view = links.fitted(view, run).view
         element.get_ready(run, view.gamma, view.cuts)
 

@@ -138,7 +138,7 @@ class LiveView:
     """False to skip the target's chat template."""
     system: str = links.said(
         "system",
-        lambda asked: asked if len(asked) <= LONGEST_SYSTEM else None,
+        lambda text: text if len(text) <= LONGEST_SYSTEM else None,
         str,
         "",
         f"The link's system prompt {{}} has more than {LONGEST_SYSTEM} characters, so there is none.",
