@@ -1,1 +1,1 @@
-"""What the Compare page is wired from."""
+"""Parts of the Compare page."""

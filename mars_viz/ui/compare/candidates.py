@@ -1,7 +1,4 @@
-"""The texts that can stand side by side: which there are to leaf through, and the exact run of each.
-
-Knows shelves and dial maps; knows no figures and no page.
-"""
+"""The texts that can be compared, and the exact run of each."""
 
 from __future__ import annotations
 
@@ -20,22 +17,22 @@ from mars_viz.ui.library import RunCatalogue
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A text to compare."""
+    """Text to compare."""
 
     choice: Choice
-    """Which text it is, in the simplest form: what is the run's own goes unsaid."""
+    """Identifies the text; the run's own values are None."""
     source: Run
-    """The run that it comes from."""
+    """The run that it is from."""
     run: Run
-    """The run of exactly this setting, without a dial map."""
+    """The run at exactly this setting, without a dial map."""
     label: str
-    """The line of its source in lists."""
+    """Label of its source in lists."""
     right: bool | None
-    """Whether its answer is right, by the built-in tasks; None where the prompt is none of theirs."""
+    """Whether its answer is right by the built-in tasks; None for other prompts."""
 
     @property
     def recorded(self) -> bool:
-        """True if it was really decoded at this setting; else it was found on the map, and has no clock."""
+        """True if it was decoded at this setting. Otherwise it is from the map and has no timings."""
         return self.run.rounds is self.source.rounds
 
     @property
@@ -45,31 +42,30 @@ class Candidate:
 
     @property
     def dial(self) -> float | None:
-        """Where its dial stands; None for a rule without one."""
+        """Value of its dial; None if the rule has none."""
         return None if self.rule.dial is None else self.rule.dial.checked(self.run.settings.dial)
 
 
-def source_of(choice: Choice, shelf: RunCatalogue) -> Run:
-    """The run that a choice comes from. Raises BadInput where it is not there, or cannot be read."""
-    if choice.run not in shelf.own and choice.run not in shelf.recorded:
+def source_of(choice: Choice, catalog: RunCatalogue) -> Run:
+    """Return the run of a choice. Raises BadInput if it is missing or cannot be read."""
+    if choice.run not in catalog.own and choice.run not in catalog.recorded:
         raise RunFileError("There is no run of that name here; choose another from the list.")
-    return shelf.opened(choice.run)
+    return catalog.opened(choice.run)
 
 
-def contender(choice: Choice, shelf: RunCatalogue) -> Candidate:
-    """The exact run of a choice, and the choice in its simplest form: a link may say what is the run's own. Raises
-    BadInput as `source_of` does, and for a setting nobody mapped."""
-    source = source_of(choice, shelf)
+def contender(choice: Choice, catalog: RunCatalogue) -> Candidate:
+    """Return the exact run of a choice. Raises BadInput as `source_of` does, and if the setting was not mapped."""
+    source = source_of(choice, catalog)
     run = _at(source, choice).unmapped
-    return Candidate(simplest(choice, source), source, run, shelf.labels[choice.run], right_answer(run))
+    return Candidate(simplest(choice, source), source, run, catalog.labels[choice.run], right_answer(run))
 
 
 def _at(source: Run, choice: Choice) -> Run:
     settings, rule = source.settings, rule_named(source.settings.rule)
     gamma = choice.gamma or settings.gamma
-    own = dial_of(Choice(choice.run), source)
-    dial = own if choice.dial is None else rule.checked_dial(choice.dial)
-    if (dial, gamma) == (own, settings.gamma):
+    own_dial = dial_of(Choice(choice.run), source)
+    dial = own_dial if choice.dial is None else rule.checked_dial(choice.dial)
+    if (dial, gamma) == (own_dial, settings.gamma):
         return source
     if source.dial_map is None or dial is None:
         raise EvidenceError(
@@ -79,44 +75,45 @@ def _at(source: Run, choice: Choice) -> Run:
 
 
 def right_answer(run: Run) -> bool | None:
-    """Whether a run's answer is right, by the built-in tasks; None where its prompt is none of theirs."""
+    """Return whether a run's answer is right by the built-in tasks; None for other prompts."""
     item = recognised(run.prompt)
     if item is None or item.answer is None:
         return None
     return grader_named(item.grader).grade(item.answer, run.text)
 
 
-def field(across: Across, run_id: str, run: Run, gamma: int | None, shelf: RunCatalogue) -> tuple[Choice, ...]:
-    """The choices to leaf through, without asking for the run of each."""
+def field(across: Across, run_id: str, run: Run, gamma: int | None, catalog: RunCatalogue) -> tuple[Choice, ...]:
+    """Return the choices to browse, without reading their runs."""
     if across is Across.SETTINGS:
         return settings_of(run_id, run, gamma)
-    entries = {name: entry.manifest for name, entry in shelf.recorded.items() if entry.manifest is not None}
+    entries = {name: entry.manifest for name, entry in catalog.recorded.items() if entry.manifest is not None}
     if across is Across.RUNS:
-        return tuple(map(Choice, (*reversed(list(shelf.own)), *entries)))
-    own = [name for name, each in reversed(list(shelf.own.items())) if same_prompt(run, each)]
-    return tuple(map(Choice, (*own, *(n for n, e in entries.items() if same_prompt(run, e)))))
+        return tuple(map(Choice, (*reversed(list(catalog.own)), *entries)))
+    tab_runs = [name for name, each in reversed(list(catalog.own.items())) if same_prompt(run, each)]
+    return tuple(map(Choice, (*tab_runs, *(n for n, e in entries.items() if same_prompt(run, e)))))
 
 
 def same_prompt(run: Run, other: Run | Manifest) -> bool:
-    """True if the words of prompt and history are the same, whatever the tokenizer; without words, the ids."""
+    """Return True if the texts of prompt and history are equal. Without texts, compare token ids."""
     if run.prompt and other.prompt:
         return (run.prompt, run.history) == (other.prompt, other.history)
     return run.prompt_ids == other.prompt_ids
 
 
 def settings_of(run_id: str, run: Run, gamma: int | None = None) -> tuple[Choice, ...]:
-    """A choice for every distinct text of the run's dial map at this γ, by rising dial; its own alone without a map."""
-    made, rule = run.dial_map, rule_named(run.settings.rule)
+    """Return a choice for every distinct text of the run's dial map at this γ, by increasing dial; without a map only
+    its own."""
+    dial_map, rule = run.dial_map, rule_named(run.settings.rule)
     length = gamma or run.settings.gamma
-    if made is None or rule.dial is None or length not in made.span.gammas:
+    if dial_map is None or rule.dial is None or length not in dial_map.span.gammas:
         return (Choice(run_id),)
     named = (rule.dial.strict, rule.dial.checked(run.settings.dial), rule.dial.default)
     choices = []
-    for segment in made.segments_for(length):
+    for segment in dial_map.segments_for(length):
         if not segment.complete:
             continue
         inside = [
-            dial for dial in named if segment.low <= dial < segment.high or dial == segment.high == made.span.high
+            dial for dial in named if segment.low <= dial < segment.high or dial == segment.high == dial_map.span.high
         ]
         dial = inside[0] if inside else roundest(segment.low, segment.high)
         choices.append(simplest(Choice(run_id, dial, gamma), run))
@@ -124,14 +121,14 @@ def settings_of(run_id: str, run: Run, gamma: int | None = None) -> tuple[Choice
 
 
 def simplest(choice: Choice, run: Run) -> Choice:
-    """The same text without saying what is the run's own."""
+    """Return the choice with the run's own values as None."""
     gamma = None if choice.gamma == run.settings.gamma else choice.gamma
-    own = choice.dial == dial_of(Choice(choice.run), run)
-    return Choice(choice.run, None if own else choice.dial, gamma)
+    is_own = choice.dial == dial_of(Choice(choice.run), run)
+    return Choice(choice.run, None if is_own else choice.dial, gamma)
 
 
 def roundest(low: float, high: float) -> float:
-    """The value with the fewest decimals in low <= value < high; `low` where nothing lies between."""
+    """Return the value with the fewest decimals in low <= value < high; `low` if there is none."""
     for decimals in range(17):
         value = math.ceil(low * 10**decimals) / 10**decimals
         if low <= value < high:
@@ -140,33 +137,33 @@ def roundest(low: float, high: float) -> float:
 
 
 def first_pair(run_id: str, run: Run) -> tuple[Choice, Choice]:
-    """What to show at first of a run: the strict end of its map as the reference, and its own setting; where that is
-    the strict end, the rule's default. Its own alone, twice, where there is no map."""
-    dial, made, own = rule_named(run.settings.rule).dial, run.dial_map, Choice(run_id)
-    if dial is None or made is None:
-        return own, own
+    """Return the initial reference and text of a run: the strict end of its map and its own setting, or the rule's
+    default if they are equal. Without a map, both are the run's own."""
+    dial, dial_map, own_choice = rule_named(run.settings.rule).dial, run.dial_map, Choice(run_id)
+    if dial is None or dial_map is None:
+        return own_choice, own_choice
     strict, default = (_reachable(Choice(run_id, value), run) for value in (dial.strict, dial.default))
-    known = settings_of(run_id, run)
-    reference = strict or known[0]
+    mapped = settings_of(run_id, run)
+    reference = strict or mapped[0]
     return reference, next(
-        (each for each in (own, default, *known) if each is not None and each != reference), reference
+        (each for each in (own_choice, default, *mapped) if each is not None and each != reference), reference
     )
 
 
 def _reachable(choice: Choice, run: Run) -> Choice | None:
-    """The choice in its simplest form; None where the map does not know its text to the end."""
-    made, dial = run.dial_map, choice.dial
+    """Return the simplest choice; None if the map lacks its complete text."""
+    dial_map, dial = run.dial_map, choice.dial
     plain = simplest(choice, run)
     if plain == Choice(choice.run):
         return plain
-    if made is None or dial is None or not made.span.low <= dial <= made.span.high:
+    if dial_map is None or dial is None or not dial_map.span.low <= dial <= dial_map.span.high:
         return None
     gamma = choice.gamma or run.settings.gamma
-    return plain if gamma in made.span.gammas and made.segment(dial, gamma).complete else None
+    return plain if gamma in dial_map.span.gammas and dial_map.segment(dial, gamma).complete else None
 
 
 def dial_of(choice: Choice, run: Run) -> float | None:
-    """Where a choice puts the run's dial; None for a rule without one."""
+    """Return the dial's value of a choice; None if the rule has none."""
     rule = rule_named(run.settings.rule)
     if rule.dial is None:
         return None
@@ -174,6 +171,6 @@ def dial_of(choice: Choice, run: Run) -> float | None:
 
 
 def window(choices: Sequence[Choice], at: int, most: int) -> range:
-    """The part of a long list around a place that is shown at once."""
+    """Return the indices of the visible part of a long list around a position."""
     first = max(0, min(at - most // 2, len(choices) - most))
     return range(first, min(first + most, len(choices)))

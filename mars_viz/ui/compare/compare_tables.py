@@ -1,4 +1,4 @@
-"""How the compare page shows its finding and its table. All text is escaped."""
+"""Draws the result and the tables of the Compare page. All text is escaped."""
 
 from __future__ import annotations
 
@@ -48,22 +48,22 @@ _STYLE = """
 
 
 def style() -> None:
-    """The page's own style, beside that of `theme.title`."""
+    """Draw the page's style sheet."""
     theme.show(Html(f"<style>{_STYLE}</style>"))
 
 
 def tag(stands: str) -> Html:
-    """What a number stands on, as HTML."""
+    """Return the basis of a number as HTML."""
     return Html(f'<span class="mv-tag" title="{html(MEANING[stands])}">{html(stands)}</span>')
 
 
 def lead(sentence: str, stands: str = "exact") -> None:
-    """The finding, and what it stands on."""
+    """Draw the main result and its basis."""
     theme.show(Html(f'<p class="mv-lead" role="status">{html(sentence)} {html(tag(stands))}</p>'))
 
 
 def table(rows: Sequence[Difference], names: Names) -> None:
-    """Both texts in numbers."""
+    """Draw the numbers of both texts."""
     _table(
         "Both texts in numbers",
         names,
@@ -82,7 +82,7 @@ def table(rows: Sequence[Difference], names: Names) -> None:
 
 
 def frame(rows: Sequence[Difference], names: Names) -> pd.DataFrame:
-    """The same numbers for a file, shares as shares."""
+    """Return the same numbers for a file; shares are fractions."""
     return pd.DataFrame(
         [
             {
@@ -98,7 +98,7 @@ def frame(rows: Sequence[Difference], names: Names) -> pd.DataFrame:
 
 
 def sweep_table(rows: Sequence[SweepRow], names: Names) -> None:
-    """Both dial values in numbers, with intervals."""
+    """Draw the numbers of both dial values with intervals."""
     _table(
         "Both dial values over all prompts",
         names,
@@ -119,8 +119,6 @@ def sweep_table(rows: Sequence[SweepRow], names: Names) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _TableLine:
-    """A line of a table, written out."""
-
     name: str
     meaning: str
     left: str

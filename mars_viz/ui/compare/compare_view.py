@@ -1,4 +1,4 @@
-"""What is being compared, as query parameters, so that a link opens it again. Knows no Streamlit and no runs."""
+"""Query parameters of the Compare page."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from mars_viz.words import exactly, number_in
 
 
 class Across(Enum):
-    """What the texts to compare differ in."""
+    """Dimension in which the compared texts differ."""
 
     SETTINGS = "settings"
     """Dial values and block lengths of one run's dial map."""
     RULES = "rules"
-    """Whatever was decoded after one prompt."""
+    """Runs of the same prompt."""
     RUNS = "runs"
-    """All runs there are, whatever their models."""
+    """All runs, with any models."""
     SWEEP = "sweep"
     """Many prompts: two dial values of a saved sweep, or two sweeps."""
 
 
 class Colour(Enum):
-    """What the tokens are coloured by."""
+    """Colouring of tokens."""
 
     DIFFERENCE = "difference"
-    """Whether the other text says the same."""
+    """Whether the other text has the same token."""
     OUTCOME = "outcome"
-    """What became of each in its own run; rolled-back drafts are shown too."""
+    """Outcome of each token in its own run; includes rolled-back drafts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One text: a run, at its own setting or at another one of its dial map."""
+    """Identifies a text: a run, at its own setting or another one of its dial map."""
 
     run: str
-    """Its id."""
+    """Id of the run."""
     dial: float | None = None
-    """The dial's value; None for the run's own."""
+    """Value of the dial; None for the run's own."""
     gamma: int | None = None
     """Tokens per block; None for the run's own."""
 
     @property
     def key(self) -> str:
-        """In a link: the id, and where one of them is set the dial and γ, each after a tilde."""
+        """Text in a link: the id, and if the dial or γ is set, both after tildes."""
         if self.dial is None and self.gamma is None and "~" not in self.run:
             return self.run
         dial = "" if self.dial is None else exactly(self.dial)
@@ -54,7 +54,7 @@ class Choice:
 
     @classmethod
     def read(cls, key: str) -> Choice | None:
-        """What a key says; None where it is none."""
+        """Parse a key; None if it is invalid."""
         run, *rest = key.rsplit("~", 2)
         if not rest:
             return cls(run) if run else None
@@ -66,7 +66,7 @@ class Choice:
 
 
 def is_token(text: str) -> bool:
-    """True for what `CompareView.token` may say."""
+    """Return True for a valid `CompareView.token`."""
     return re.fullmatch("(left|right)-[0-9]{1,7}", text) is not None
 
 
@@ -82,42 +82,40 @@ def _choice(name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class CompareView:
-    """What the page shows."""
+    """State of the Compare page."""
 
     across: Across = links.chosen("across", Across.SETTINGS, _unread("across", "settings of one run are compared"))
-    """What the texts differ in."""
     gamma: int | None = links.whole("gamma", _unread("gamma", "the run's own is shown"), below=1000)
-    """Block length of the settings to leaf through; None for the run's own."""
+    """Block length of the settings to browse; None for the run's own."""
     reference: Choice | None = _choice("reference")
-    """The pinned text; None for the page's default."""
+    """The reference text; None for the default."""
     shown: Choice | None = _choice("shown")
-    """The one beside it; likewise."""
+    """The compared text; None for the default."""
     colour: Colour = links.chosen(
         "colour", Colour.DIFFERENCE, _unread("colour", "tokens are coloured by their difference")
     )
-    """What the tokens are coloured by."""
     token: str = links.said(
         "token", lambda text: text if is_token(text) else None, str, "", _unread("token", "none is selected")
     )
-    """The selected token: 'left-' or 'right-' and its slot, as the explorer numbers them; empty for none."""
+    """The selected token: 'left-' or 'right-' with its slot, numbered as in the explorer; empty for none."""
     sweep: str = links.text("sweep")
-    """Id of the sweep; empty for the first there is."""
+    """Id of the sweep; empty for the first."""
     beside: str = links.text("beside")
-    """Id of the sweep beside it, at a value of its own dial; empty for the same sweep."""
+    """Id of the other sweep, with its own dial value; empty to compare one sweep with itself."""
     from_dial: float | None = links.number("from", _unread("from", "it stands at its default"))
-    """The sweep's reference; None for its strict end or drafts of full length, or beside another sweep for its dial's
-    default."""
+    """Dial value of the reference; None for the strict end or drafts of full length, or with another sweep for the
+    dial's default."""
     to_dial: float | None = links.number("to", _unread("to", "it stands at its default"))
-    """The dial value beside it; None for the default."""
+    """Dial value of the other side; None for the default."""
     prompt: str = links.text("prompt")
-    """Name of the prompt whose texts are read; empty for the first of those that change."""
+    """Name of the prompt whose texts are shown; empty for the first that changes."""
 
 
 OF_SWEEPS = ("sweep", "beside", "from", "to", "prompt")
-"""What a link says of sweeps alone; all else but `across` is said of texts alone."""
+"""Parameters of sweeps. All others except `across` are for texts."""
 
 
 def to_parameters(run_id: str, view: CompareView) -> dict[str, str]:
-    """The query parameters of a view; what is at its default is left out."""
+    """Return the query parameters of a view, without defaults."""
     written, of_sweeps = links.to_parameters(view, run=run_id), view.across is Across.SWEEP
-    return {name: said for name, said in written.items() if name == "across" or (name in OF_SWEEPS) == of_sweeps}
+    return {name: text for name, text in written.items() if name == "across" or (name in OF_SWEEPS) == of_sweeps}

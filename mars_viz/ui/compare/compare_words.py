@@ -1,4 +1,4 @@
-"""What a comparison comes to, in sentences. Plain text: whoever shows it escapes it. Knows no Streamlit."""
+"""Sentences about a comparison, as plain text that the caller escapes."""
 
 from __future__ import annotations
 
@@ -18,27 +18,25 @@ from mars_viz.ui.compare.compare_view import Across
 from mars_viz.words import THIN_SPACE, counted, number, setting, shown_token
 
 QUOTED = 24
-"""Characters of a token in a sentence."""
+"""Maximum number of characters of a token in a sentence."""
 MODEL = 48
-"""Characters of a model's name."""
+"""Maximum number of characters of a model's name."""
 MOST_IDS = 12
-"""Prompts named in a line."""
+"""Maximum number of prompts named in a line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What two contenders are called beside each other."""
+    """Names of two compared texts."""
 
     left: str
-    """The reference."""
     right: str
-    """The other."""
     ruled: bool = field(default=False, kw_only=True)
-    """True if both say rule and dial, which need not be said again."""
+    """True if both names contain rule and dial."""
 
 
 SIDES = Names("reference", "compared")
-"""What they are called where there is no room for more."""
+"""Names for narrow spaces."""
 
 
 MEANING = {
@@ -46,19 +44,19 @@ MEANING = {
     "measured": "Measured: wall clock of the recorded decoding, on its device.",
     "modelled": "Modelled: counted passes times their measured costs on one device; not wall clock.",
 }
-"""What numbers stand on, by the word beside them."""
+"""Explanation of each basis of a number."""
 LONG = 24
-"""Characters of a name that is not said with every number on a narrow screen."""
+"""Maximum length of a name that is repeated with every number on a narrow screen."""
 
 
 def short_names(names: Names) -> tuple[str, str]:
-    """What they are called beside each number, where there is no room for columns."""
+    """Return names for use at each number, if there is no room for columns."""
     short = SIDES if max(len(names.left), len(names.right)) > LONG else names
     return short.left, short.right
 
 
 def named(left: Candidate, right: Candidate) -> Names:
-    """As short as tells them apart: by dial, by rule, by models, by the line of their runs."""
+    """Return the shortest distinct names: by dial, by rule, by models or by the runs' labels."""
     if left.choice == right.choice:
         return Names(_by_rule(left), _by_rule(left), ruled=True)
     for names in _ways(left, right):
@@ -69,30 +67,32 @@ def named(left: Candidate, right: Candidate) -> Names:
 
 
 def _ways(left: Candidate, right: Candidate) -> Iterator[Names]:
-    """Names that say what differs, the shortest first; of texts that differ in their prompts their lines alone."""
-    ours, theirs = left.run, right.run
-    if candidates.same_prompt(ours, theirs):
-        if _models(ours) != _models(theirs):
+    """Yield pairs of names, the shortest first. Texts with different prompts are named by their runs' labels."""
+    left_run, right_run = left.run, right.run
+    if candidates.same_prompt(left_run, right_run):
+        if _models(left_run) != _models(right_run):
             yield _by_models(left, right)
         else:
-            if _alike(ours, theirs):
-                yield Names(_by_dial(left), _by_dial(right), ruled=left.dial is None)  # rules without one say their own
+            if _same_but_dial(left_run, right_run):
+                yield Names(
+                    _by_dial(left), _by_dial(right), ruled=left.dial is None
+                )  # a rule without a dial is named itself
             yield Names(_by_rule(left), _by_rule(right), ruled=True)
-            yield Names(ours.settings.draft, theirs.settings.draft)
+            yield Names(left_run.settings.draft, right_run.settings.draft)
     yield _by_lines(left, right)
 
 
 def lane_names(left: Candidate, right: Candidate, lanes: Sequence[Candidate]) -> list[str]:
-    """What the texts of the strip are called: the pair as its panes are, the others beside the reference; those that
-    would be called alike get the line of their runs besides, and where that repeats the key of their choice."""
+    """Return the names of the texts in the strip: the pair's names for the pair, the others relative to the reference.
+    Equal names are extended by the runs' labels, and if necessary by the choices' keys."""
     pair = named(left, right)
-    known = {left.choice: pair.left, right.choice: pair.right}
-    names = [known.get(one.choice) or named(left, one).right for one in lanes]
+    pair_names = {left.choice: pair.left, right.choice: pair.right}
+    names = [pair_names.get(lane.choice) or named(left, lane).right for lane in lanes]
     for more in (_with_line, _with_key):
-        often = Counter(names)
+        counts = Counter(names)
         names = [
-            name if often[name] == 1 or one.choice in known else more(one, name)
-            for one, name in zip(lanes, names, strict=True)
+            name if counts[name] == 1 or lane.choice in pair_names else more(lane, name)
+            for lane, name in zip(lanes, names, strict=True)
         ]
     return names
 
@@ -103,7 +103,7 @@ def _with_line(one: Candidate, name: str) -> str:
 
 
 def _with_key(one: Candidate, name: str) -> str:
-    """A key is never cut: its end may be all that differs."""
+    """Append the key, which is never shortened because only its end may differ."""
     key = one.choice.key
     return f"{name} ({_isolated(key, len(key))})"
 
@@ -112,22 +112,22 @@ def _models(run: Run) -> tuple[str, str]:
     return run.provenance.target, run.provenance.drafter
 
 
-def _alike(one: Run, other: Run) -> bool:
-    """True if nothing but dial and γ tells their settings apart."""
-    ours, theirs = one.settings, other.settings
+def _same_but_dial(one: Run, other: Run) -> bool:
+    """Return True if the settings differ at most in dial and γ."""
+    first_settings, other_settings = one.settings, other.settings
     fields = ("rule", "temperature", "top_p", "top_k", "seed", "max_new_tokens", "stop", "tree")
-    return all(getattr(ours, name) == getattr(theirs, name) for name in fields)
+    return all(getattr(first_settings, name) == getattr(other_settings, name) for name in fields)
 
 
 def _by_dial(one: Candidate) -> str:
-    """'strict', 'θ = 0.90'; with γ where that is not its source's own."""
+    """Return the dial, like 'strict' or 'θ = 0.90', with γ if it differs from the source's own."""
     alike = one.run.settings.drafts_like(one.source.settings)
     block = "" if alike else f", {one.run.settings.draft}"
     return setting_words(one) + block
 
 
 def setting_words(one: Candidate) -> str:
-    """Where its dial stands."""
+    """Return the dial's value in words."""
     dial = one.rule.dial
     if dial is None or one.dial is None:
         return one.rule.title
@@ -141,28 +141,28 @@ def _by_rule(one: Candidate) -> str:
 
 
 def _by_models(left: Candidate, right: Candidate) -> Names:
-    """By those of their models that differ, and by the rule where that differs too."""
+    """Return names by the models that differ, and by the rule if it differs too."""
     targets, drafters = zip(_models(left.run), _models(right.run), strict=True)
     parts = []
     if targets[0] != targets[1]:
-        parts.append(_told_apart(*targets, "an unnamed target"))
+        parts.append(_distinct_models(*targets, "an unnamed target"))
     if drafters[0] != drafters[1]:
-        drawn = _told_apart(*drafters, "an unnamed drafter")
-        parts.append(Names(f"drafted by {drawn.left}", f"drafted by {drawn.right}"))
+        distinct = _distinct_models(*drafters, "an unnamed drafter")
+        parts.append(Names(f"drafted by {distinct.left}", f"drafted by {distinct.right}"))
     if _by_rule(left) != _by_rule(right):
         parts.append(Names(_by_rule(left), _by_rule(right), ruled=True))
-    said = [", ".join(names) for names in ([each.left for each in parts], [each.right for each in parts])]
-    return Names(*said, ruled=parts[-1].ruled)
+    joined_names = [", ".join(names) for names in ([each.left for each in parts], [each.right for each in parts])]
+    return Names(*joined_names, ruled=parts[-1].ruled)
 
 
-def _told_apart(left: str, right: str, unnamed: str) -> Names:
-    """Models by the last part of their names where that tells them apart."""
+def _distinct_models(left: str, right: str, unnamed: str) -> Names:
+    """Return the last parts of the models' names if they differ, otherwise the full names."""
     short = [
         f"the built-in {last}" if first == BUILT_IN else last
         for first, _, last in (name.rstrip("/").rpartition("/") for name in (left, right))
     ]
-    shown = short if short[0] != short[1] else [left, right]
-    return Names(*(_isolated(name, MODEL) if name else unnamed for name in shown))
+    model_names = short if short[0] != short[1] else [left, right]
+    return Names(*(_isolated(name, MODEL) if name else unnamed for name in model_names))
 
 
 def _by_lines(left: Candidate, right: Candidate) -> Names:
@@ -172,23 +172,25 @@ def _by_lines(left: Candidate, right: Candidate) -> Names:
 def _by_line(one: Candidate) -> str:
     if not one.label:
         return _by_rule(one)
-    own = one.choice.dial is None and one.choice.gamma is None
-    return f"“{_isolated(one.label.replace(' · ', ', '))}”" + ("" if own else f" at {setting_words(one)}")
+    is_own = one.choice.dial is None and one.choice.gamma is None
+    return f"“{_isolated(one.label.replace(' · ', ', '))}”" + ("" if is_own else f" at {setting_words(one)}")
 
 
-def finding(left: Candidate, right: Candidate, found: Alignment, names: Names, across: Across) -> str:
-    """The sentence first: what both write, where they part, and what that is worth; of a text that stands alone, in
-    which other view there is more than in this one."""
+def finding(left: Candidate, right: Candidate, alignment: Alignment, names: Names, across: Across) -> str:
+    """Return the main result: the common text, the first difference and the acceptance lengths. For a single text,
+    return which view has more to compare."""
     if left.choice == right.choice:
         return f"Nothing else here to compare {names.left} with. {_ELSEWHERE[across]}"
     parts = [
         parting(
-            found, names, *(_piece(each.run, side.parts) for each, side in ((left, found.left), (right, found.right)))
+            alignment,
+            names,
+            *(_piece(each.run, side.parts) for each, side in ((left, alignment.left), (right, alignment.right))),
         )
     ]
     if left.run.prompt_ids != right.run.prompt_ids and not candidates.same_prompt(left.run, right.run):
         parts.insert(0, "They continue different prompts.")
-    if found.unit is Unit.CHARACTERS:
+    if alignment.unit is Unit.CHARACTERS:
         parts.append(
             "Their tokenizers differ, so they are compared by characters, and τ counts tokens of different lengths."
         )
@@ -204,54 +206,57 @@ _ELSEWHERE = {
     Across.RULES: f"{_DECODE} here; {_OTHERS}",
     Across.RUNS: f"{_DECODE} {_RULES_VIEW}.",
 }
-"""Where there is more to compare a text with than in the view itself."""
+"""Where to find more texts to compare, by view."""
 
 
-def parting(found: Alignment, names: Names, left: Piece | None, right: Piece | None) -> str:
-    """Where both part: `left` and `right` are what each says there, None where its text is over."""
-    shared = counted(found.prefix, found.unit.value)
-    if found.identical and not found.prefix:
+def parting(alignment: Alignment, names: Names, left: Piece | None, right: Piece | None) -> str:
+    """Return a sentence about the first difference. `left` and `right` are the tokens there; None at the end of a
+    text."""
+    shared = counted(alignment.prefix, alignment.unit.value)
+    if alignment.identical and not alignment.prefix:
         return "Both write nothing."
-    if found.identical:
+    if alignment.identical:
         return f"{_capital(names.right)} and {names.left} write the same text ({shared})."
     begin = (
         f"Same first {shared.removeprefix('1 ')}; then "
-        if found.prefix
-        else f"They differ from the first {found.unit.value} on: "
+        if alignment.prefix
+        else f"They differ from the first {alignment.unit.value} on: "
     )
-    if not found.prefix and (left is None or right is None):
-        silent, other, said = (names.right, names.left, left) if right is None else (names.left, names.right, right)
-        return f"{_capital(silent)} writes nothing, {other} begins with {_said(said)}."
+    if not alignment.prefix and (left is None or right is None):
+        silent, other, first_token = (
+            (names.right, names.left, left) if right is None else (names.left, names.right, right)
+        )
+        return f"{_capital(silent)} writes nothing, {other} begins with {_quoted_token(first_token)}."
     if right is None:
-        return f"{begin}{names.right} ends, and {names.left} goes on with {_said(left)}."
+        return f"{begin}{names.right} ends, and {names.left} goes on with {_quoted_token(left)}."
     if left is None:
-        return f"{begin}{names.left} ends, and {names.right} goes on with {_said(right)}."
-    return f"{begin}{names.right} writes {_said(right)}, {names.left} writes {_said(left)}."
+        return f"{begin}{names.left} ends, and {names.right} goes on with {_quoted_token(right)}."
+    return f"{begin}{names.right} writes {_quoted_token(right)}, {names.left} writes {_quoted_token(left)}."
 
 
 def _piece(run: Run, index: int | None) -> Piece | None:
-    """The token at an index of the text; None where the text is over."""
+    """Return the token at an index of the text; None at its end."""
     return None if index is None or index >= len(run.token_ids) else run.pieces[run.token_ids[index]]
 
 
-def _said(piece: Piece | None) -> str:
-    """A token in quotation marks."""
+def _quoted_token(piece: Piece | None) -> str:
+    """Return a token in quotation marks."""
     return "the end of the text" if piece is None or piece.special else f"“{quoted(piece)}”"
 
 
 def quoted(piece: Piece) -> str:
-    """A token for a sentence: without the blanks around a word, what cannot be seen spelled out, isolated from what
-    stands around it."""
+    """Return a token for a sentence: without surrounding blanks, with invisible characters spelled out, and isolated
+    from the text direction around it."""
     return _isolated(piece.text.strip() or piece.text)
 
 
 def _isolated(text: str, most: int = 0) -> str:
-    shown = shown_token(text, most or (QUOTED if len(text.split()) == 1 else 60))
-    return isolated(shown.replace("·", " ") if text.strip() else shown)
+    visible_text = shown_token(text, most or (QUOTED if len(text.split()) == 1 else 60))
+    return isolated(visible_text.replace("·", " ") if text.strip() else visible_text)
 
 
 def graded(left: bool | None, right: bool | None, names: Names) -> list[str]:
-    """Which of them has the answer right, where that is known of both."""
+    """Return a sentence about which answers are right, if both are known."""
     if left is None or right is None:
         return []
     if left == right:
@@ -265,14 +270,14 @@ def _capital(name: str) -> str:
 
 
 def written(value: float, scale: NumberFormat) -> str:
-    """A number of the table."""
+    """Format a number of the table."""
     return (
         f"{number(100 * value)}{THIN_SPACE}%" if scale is NumberFormat.SHARE and math.isfinite(value) else number(value)
     )
 
 
 def change(row: Difference) -> str:
-    """Its difference, with a sign; shares in percentage points."""
+    """Format the difference with a sign; shares in percentage points."""
     if not math.isfinite(row.change):
         return "–"
     value = 100 * row.change if row.scale is NumberFormat.SHARE else row.change
@@ -281,20 +286,20 @@ def change(row: Difference) -> str:
 
 
 def detail(one: Candidate, *, ruled: bool) -> str:
-    """What a contender is and came to, in a line; `ruled` where its name says rule and dial."""
+    """Return a line about a text. `ruled` is True if its name contains rule and dial."""
     run = one.run
-    made = run.settings.draft if ruled else f"{_by_rule(one)}, {run.settings.draft}"
-    said = f"τ {number(run.tau)}, {counted(len(run.token_ids), 'token')}, {counted(len(run.rounds), 'round')}"
-    return f"{made}: {said}{answer(one.right)}"
+    setting = run.settings.draft if ruled else f"{_by_rule(one)}, {run.settings.draft}"
+    numbers = f"τ {number(run.tau)}, {counted(len(run.token_ids), 'token')}, {counted(len(run.rounds), 'round')}"
+    return f"{setting}: {numbers}{answer(one.right)}"
 
 
 def answer(right: bool | None) -> str:
-    """Whether an answer is right, after a comma; empty where that is not known."""
+    """Return whether an answer is right, after a comma; empty if unknown."""
     return {True: ", answer right", False: ", answer wrong", None: ""}[right]
 
 
 def footnote(left: Candidate, right: Candidate) -> str:
-    """What the table's numbers stand on, and what they cannot say."""
+    """Return the basis and the limits of the table's numbers."""
     if not (left.recorded and right.recorded):
         clock = " No speeds: at least one of these settings comes from the dial map and was not timed."
     else:
@@ -312,16 +317,16 @@ def footnote(left: Candidate, right: Candidate) -> str:
 def sweep_footnote(
     confidence: float, worse: Sequence[str], better: Sequence[str], *, turns: bool = False, costs: str = ""
 ) -> str:
-    """What the intervals are, and which prompts turned; `turns` where prompts are turns of questions, `costs` a
-    sentence on what modelled figures stand on."""
+    """Return a footnote about the intervals and the prompts whose answers changed. `turns` is True if prompts are turns
+    of questions; `costs` is a sentence on the basis of modelled figures."""
     drawn = "questions, each with all of its turns" if turns else "prompts"
-    said = (
+    sentence = (
         f"Exact unless called modelled. In brackets: {number(100 * confidence)} % intervals, paired bootstrap over "
         f"{drawn}."
     )
-    said += f" {costs}" if costs else ""
+    sentence += f" {costs}" if costs else ""
     for ids, turn in ((worse, "wrong"), (better, "right")):
         if ids:
             more = f" and {number(len(ids) - MOST_IDS)} more" if len(ids) > MOST_IDS else ""
-            said += f" Became {turn}: {', '.join(ids[:MOST_IDS])}{more}."
-    return said
+            sentence += f" Became {turn}: {', '.join(ids[:MOST_IDS])}{more}."
+    return sentence

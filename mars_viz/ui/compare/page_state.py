@@ -1,4 +1,4 @@
-"""What the compare page remembers of one browser tab: the pinned text, the one beside it, and what it looked up."""
+"""State of the Compare page in one tab: the reference, the other text, and cached data."""
 
 from __future__ import annotations
 
@@ -27,111 +27,110 @@ from mars_viz.ui.links import View
 from mars_viz.ui.session import PageState, Session, remembered
 
 MOST_LANES = 24
-"""Texts of the strip at once; more are leafed through in parts."""
+"""Maximum number of texts in the strip."""
 
 
 @dataclass(slots=True)
 class Comparison(PageState):
-    """The memory of one tab's compare page."""
+    """State of one tab's Compare page."""
 
     view: CompareView = field(default_factory=CompareView)
-    """What is compared."""
     run: str = ""
-    """Id of the run that the view was chosen for; empty before the first."""
+    """Id of the run that the view belongs to; empty at first."""
     turned: bool = False
-    """True where another tab was chosen: the reference stays, and the text beside it where the new tab has it too."""
+    """True after a change of `across`: the reference stays, and so does the other text if it is still a choice."""
     known: dict[Choice, Candidate] = field(default_factory=dict)
-    """Those that are shown, by their choice in its simplest form; each holds its run."""
+    """Shown texts by their simplest choice; each holds its run."""
     alignments: dict[tuple[Choice, Choice], Alignment] = field(default_factory=dict)
-    """Of pairs of them."""
+    """Alignments of pairs of shown texts."""
     payloads: dict[Choice, Payload] = field(default_factory=dict)
-    """Of those that were side by side."""
+    """Data for the browser of displayed texts."""
 
     def arrive(self, session: Session, parameters: Mapping[str, str]) -> None:
-        """Open what the link asks for, when it is this page that opens the tab; see `Session.arrive`."""
+        """Open the link if this page is the first of the tab; see `Session.arrive`."""
         if session.arrives_at_run(parameters):
             self.open_link(links.from_parameters(CompareView, parameters))
 
     def follow(self, run_id: str) -> None:
-        """Start anew where the tab looks at another run by now, on whichever page it chose that."""
+        """Reset the view if the tab has opened another run on any page."""
         if self.run and self.run != run_id:
             self.look(reference=None, shown=None, gamma=None)
         self.run = run_id
 
     def begin_at(self, shown: View | None, run: Run) -> None:
-        """Where nobody has chosen a text, the setting of the run at which the class is `shown` it stands beside the
-        reference, if that can be had."""
+        """Compare the setting that a class is shown with the reference, if the user has chosen nothing and it is
+        available."""
         chosen = (self.view.reference, self.view.shown) != (None, None) or self.view.across is not Across.SETTINGS
         if shown is None or shown.cuts or shown.dial is None or chosen or run.dial_map is None:
             return
         self.view = replace(self.view, shown=Choice(shown.run, shown.dial, shown.gamma))
 
     def look(self, **changes: object) -> None:
-        """Compare something else; a token that was selected belongs to what was shown before."""
+        """Change the view, and deselect the token."""
         self.notices.clear()
         self.view = replace(self.view, **{"token": "", **changes})  # type: ignore[arg-type]
 
-    def contender(self, choice: Choice, shelf: RunCatalogue) -> Candidate:
-        """The exact run of a choice. Raises BadInput as `candidates.contender` does."""
+    def contender(self, choice: Choice, catalog: RunCatalogue) -> Candidate:
+        """Return the exact run of a choice. Raises BadInput as `candidates.contender` does."""
         with contained(f"The run {choice.run}"):
-            return self._contender(choice, shelf)
+            return self._contender(choice, catalog)
 
-    def _contender(self, choice: Choice, shelf: RunCatalogue) -> Candidate:
-        source = candidates.source_of(choice, shelf)
+    def _contender(self, choice: Choice, catalog: RunCatalogue) -> Candidate:
+        source = candidates.source_of(choice, catalog)
         plain = candidates.simplest(choice, source)
-        found = self.known.get(plain)
-        if found is None or found.source is not source:
+        candidate = self.known.get(plain)
+        if candidate is None or candidate.source is not source:
             self.forget(plain)
-            found = self.known[plain] = candidates.contender(plain, shelf)
-        return found
+            candidate = self.known[plain] = candidates.contender(plain, catalog)
+        return candidate
 
     def forget(self, choice: Choice) -> None:
-        """Drop what was remembered of a choice, since its run is another one now."""
+        """Drop the cached data of a choice, because its run has changed."""
         if self.known.pop(choice, None) is not None:
             self._keep(set(self.known))
 
     def keep(self, shown: Lineup) -> None:
-        """Drop what is not shown any more: a run may be large, and there may be many to leaf through."""
-        kept = {one.choice for one in (shown.left, shown.right, *shown.lanes)}
-        self.known = {choice: one for choice, one in self.known.items() if choice in kept}
-        self._keep(kept)
+        """Drop cached data of texts that are no longer shown, which may be large."""
+        choices = {one.choice for one in (shown.left, shown.right, *shown.lanes)}
+        self.known = {choice: one for choice, one in self.known.items() if choice in choices}
+        self._keep(choices)
 
-    def _keep(self, kept: set[Choice]) -> None:
-        self.payloads = {choice: made for choice, made in self.payloads.items() if choice in kept}
-        self.alignments = {pair: found for pair, found in self.alignments.items() if kept.issuperset(pair)}
+    def _keep(self, choices: set[Choice]) -> None:
+        self.payloads = {choice: data for choice, data in self.payloads.items() if choice in choices}
+        self.alignments = {pair: alignment for pair, alignment in self.alignments.items() if choices.issuperset(pair)}
 
     def alignment(self, left: Candidate, right: Candidate) -> Alignment:
-        """The two texts side by side."""
+        """Return the alignment of two texts."""
         pair = left.choice, right.choice
         if pair not in self.alignments:
             self.alignments[pair] = align_runs(left.run, right.run)
         return self.alignments[pair]
 
     def payload(self, one: Candidate) -> Payload:
-        """Its run for the browser."""
+        """Return a text's data for the browser."""
         if one.choice not in self.payloads:
             self.payloads[one.choice] = run_pane(one.run)
         return self.payloads[one.choice]
 
     def pinned(self, reference: Choice, shown: Choice) -> CompareView:
-        """The view with both texts named, so that its link shows the same whatever the defaults are by then; a text
-        that stands alone is named once."""
+        """Return the view with both texts named, so that a link does not depend on defaults. A single text is named
+        once."""
         return replace(self.view, reference=reference, shown=None if shown == reference else shown)
 
-    def answer(self, asked: Asked, reference: Choice, shown: Choice) -> None:
-        """Do what the reader asked for; what is no choice, colour or token is not heeded."""
-        if asked.what is Ask.COLOUR:
-            if asked.value in {each.value for each in Colour}:
-                self.look(colour=Colour(asked.value), token=self.view.token)
+    def answer(self, action: Asked, reference: Choice, shown: Choice) -> None:
+        """Apply the user's action in the component; invalid values are ignored."""
+        if action.what is Ask.COLOUR:
+            if action.value in {each.value for each in Colour}:
+                self.look(colour=Colour(action.value), token=self.view.token)
             return
-        if asked.what is Ask.TOKEN:
-            if is_token(asked.value):
-                self.view = replace(self.view, token=asked.value)
+        if action.what is Ask.TOKEN:
+            if is_token(action.value):
+                self.view = replace(self.view, token=action.value)
             return
-        choice = Choice.read(asked.value)
+        choice = Choice.read(action.value)
         if choice is None:
             return
-        if asked.what is Ask.PIN:
+        if action.what is Ask.PIN:
             self.look(reference=choice, shown=reference if choice == shown else shown)
         else:
             self.look(reference=reference, shown=choice)
@@ -139,51 +138,50 @@ class Comparison(PageState):
 
 @dataclass(frozen=True, slots=True)
 class Lineup:
-    """What the page shows at one moment."""
+    """Texts shown on the page."""
 
     left: Candidate
-    """The pinned reference."""
+    """The reference."""
     right: Candidate
-    """The text beside it."""
+    """The compared text."""
     order: tuple[Choice, ...]
-    """What can be leafed through: all choices but the reference."""
+    """All choices to browse, without the reference."""
     lanes: tuple[Candidate, ...]
-    """Those of them that the strip shows, the reference first."""
+    """Texts in the strip, the reference first."""
     unread: tuple[str, ...]
-    """Why some are not in the strip, a sentence each."""
+    """Why some texts are missing from the strip, a sentence each."""
 
 
-def line_up(memory: Comparison, run_id: str, run: Run, shelf: RunCatalogue) -> Lineup:
-    """Settle what stands side by side. Raises BadInput where there is no reference, or nothing beside it that can be
-    read, though there are others."""
+def line_up(memory: Comparison, run_id: str, run: Run, catalog: RunCatalogue) -> Lineup:
+    """Choose the texts to show. Raises BadInput if the reference or all other texts cannot be read."""
     view = memory.view
-    choices = candidates.field(view.across, run_id, run, view.gamma, shelf)
+    choices = candidates.field(view.across, run_id, run, view.gamma, catalog)
     if memory.turned and view.shown not in choices:
         view = memory.view = replace(view, shown=None)
     memory.turned = False
-    reference, shown = _defaults(view, run_id, run, choices)
-    left = _asked(memory, view.reference, shelf, "reference") or memory.contender(reference, shelf)
+    reference, default_shown = _defaults(view, run_id, run, choices)
+    left = _requested(memory, view.reference, catalog, "reference") or memory.contender(reference, catalog)
     unread: list[str] = []
-    right = _asked(memory, view.shown, shelf, "text")
-    others = [choice for choice in dict.fromkeys((shown, reference, *choices)) if choice != left.choice]
+    right = _requested(memory, view.shown, catalog, "text")
+    others = [choice for choice in dict.fromkeys((default_shown, reference, *choices)) if choice != left.choice]
     if others and right is not None and right.choice == left.choice:
         memory.notices.append("The text of the link is the reference itself; another one is shown beside it.")
     if right is None or right.choice == left.choice:
-        right = _readable(memory, others, shelf, unread) if others else left
-    order = _without(memory, left, right, choices, view.across)
+        right = _readable(memory, others, catalog, unread) if others else left
+    order = _browsable(memory, left, right, choices, view.across)
     at = order.index(right.choice) if right.choice in order else 0
     lanes = [left]
     for place in candidates.window(order, at, MOST_LANES):
         try:
-            one = memory.contender(order[place], shelf)
+            one = memory.contender(order[place], catalog)
             with contained(f"The run {one.choice.run}"):
                 memory.alignment(left, one)
             lanes.append(one)
         except BadInput as error:
             unread.append(str(error))
-    shown_now = Lineup(left, right, order, tuple(lanes), tuple(dict.fromkeys(unread)))
-    memory.keep(shown_now)
-    return shown_now
+    lineup = Lineup(left, right, order, tuple(lanes), tuple(dict.fromkeys(unread)))
+    memory.keep(lineup)
+    return lineup
 
 
 def _defaults(view: CompareView, run_id: str, run: Run, choices: Sequence[Choice]) -> tuple[Choice, Choice]:
@@ -193,42 +191,42 @@ def _defaults(view: CompareView, run_id: str, run: Run, choices: Sequence[Choice
     return reference, next((choice for choice in choices if choice != reference), reference)
 
 
-def _asked(memory: Comparison, wanted: Choice | None, shelf: RunCatalogue, noun: str) -> Candidate | None:
-    """The contender asked for; None where none is, and with a notice where it is not to be had."""
-    if wanted is not None:
+def _requested(memory: Comparison, choice: Choice | None, catalog: RunCatalogue, noun: str) -> Candidate | None:
+    """Return the requested text; None if there is no request, or with a notice if it cannot be read."""
+    if choice is not None:
         try:
-            return memory.contender(wanted, shelf)
+            return memory.contender(choice, catalog)
         except BadInput as error:
             memory.notices.append(f"The {noun} of the link cannot be shown: {error} Another one is shown instead.")
     return None
 
 
-def _readable(memory: Comparison, choices: Sequence[Choice], shelf: RunCatalogue, unread: list[str]) -> Candidate:
-    """The first that can be read; `unread` gets why those before it cannot. Raises BadInput, and says all of that,
-    where none can."""
+def _readable(memory: Comparison, choices: Sequence[Choice], catalog: RunCatalogue, unread: list[str]) -> Candidate:
+    """Return the first readable text, and add the errors of those before to `unread`. Raises BadInput with all errors
+    if there is none."""
     for choice in choices:
         try:
-            return memory.contender(choice, shelf)
+            return memory.contender(choice, catalog)
         except BadInput as error:
             unread.append(str(error))
     raise RunFileError(" ".join(dict.fromkeys(unread)))
 
 
-def _without(
+def _browsable(
     memory: Comparison, left: Candidate, right: Candidate, choices: Sequence[Choice], across: Across
 ) -> tuple[Choice, ...]:
-    """What is leafed through: not the reference, and of settings with one text the one that is asked for."""
+    """Return the choices to browse: without the reference, and with the requested setting in place of an equal text."""
     order = list(choices)
     for one in (left, right):
         if across is not Across.SETTINGS or one.choice in order or one.source.dial_map is None:
             continue
-        made, gamma = one.source.dial_map, one.run.settings.gamma
+        dial_map, gamma = one.source.dial_map, one.run.settings.gamma
         for place, choice in enumerate(order):
-            theirs = choice.gamma or one.source.settings.gamma
-            if choice.run != one.choice.run or theirs != gamma or one.dial is None:
+            choice_gamma = choice.gamma or one.source.settings.gamma
+            if choice.run != one.choice.run or choice_gamma != gamma or one.dial is None:
                 continue
             dial = candidates.dial_of(choice, one.source)
-            if dial is not None and made.segment(dial, gamma) is made.segment(one.dial, gamma):
+            if dial is not None and dial_map.segment(dial, gamma) is dial_map.segment(one.dial, gamma):
                 order[place] = one.choice
     if right.choice not in order:
         order.insert(0, right.choice)
@@ -236,9 +234,9 @@ def _without(
 
 
 def payload(memory: Comparison, shown: Lineup) -> Payload:
-    """All that the browser needs."""
+    """Return all data for the browser."""
     left, right = shown.left, shown.right
-    names, called = compare_words.named(left, right), compare_words.lane_names(left, right, shown.lanes)
+    names, lane_names = compare_words.named(left, right), compare_words.lane_names(left, right, shown.lanes)
     panes = (
         Pane(left.choice.key, names.left, compare_words.detail(left, ruled=names.ruled), left.run),
         Pane(right.choice.key, names.right, compare_words.detail(right, ruled=names.ruled), right.run),
@@ -254,7 +252,7 @@ def payload(memory: Comparison, shown: Lineup) -> Payload:
                 one.right,
             )
         )
-        for one, name in zip(shown.lanes, called, strict=True)
+        for one, name in zip(shown.lanes, lane_names, strict=True)
     ]
     order = [choice.key for choice in shown.order]
     return whole_payload(
@@ -263,16 +261,16 @@ def payload(memory: Comparison, shown: Lineup) -> Payload:
 
 
 def settle_decode(session: Session, memory: Comparison) -> None:
-    """If this tab's decode is finished, put its text beside the reference; the run in view stays."""
-    before, waiting = session.view, session.job
+    """When this tab's decode has ended, compare its text with the reference. The opened run stays the same."""
+    previous_view, waiting = session.view, session.job
     tab_jobs.settle(session)
     memory.notices.extend(session.notices)
     session.notices.clear()
-    if waiting is not None and session.job is None and session.view.run != before.run:
+    if waiting is not None and session.job is None and session.view.run != previous_view.run:
         memory.look(shown=Choice(session.view.run))
-        session.view = before
+        session.view = previous_view
 
 
 def current_comparison() -> Comparison:
-    """This tab's memory of the page."""
+    """Return this tab's state."""
     return remembered("mars_viz_compare", Comparison)

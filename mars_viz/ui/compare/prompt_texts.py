@@ -1,7 +1,4 @@
-"""The two texts of one prompt of a sweep, or of two: which prompt, what both write, and where they part.
-
-Knows Streamlit and the tab's memory; the texts are `sweep.two_texts`'.
-"""
+"""The two texts of one prompt of a sweep, or of two sweeps."""
 
 from __future__ import annotations
 
@@ -27,30 +24,30 @@ from mars_viz.ui.compare.page_state import Comparison
 from mars_viz.words import counted, number
 
 LABEL_LENGTH = 60
-"""Characters of a prompt in the list."""
-_LOOKED_AT = 8 * LABEL_LENGTH  # blanks among them
+"""Maximum number of characters of a prompt in the list."""
+_LOOKED_AT = 8 * LABEL_LENGTH  # may include blanks
 
 
 def read(memory: Comparison, both: Pairing, names: Names, state: str) -> None:
-    """Choose a prompt, and read what both settings write after it; `state` tells sweeps and their states apart."""
+    """Draw the choice of a prompt and its two texts. `state` identifies the sweeps and their versions."""
     theme.section("Both texts of one prompt")
     state = sweep_pair.settings_key(both, state)
     entries = _entries(both, state)
     theme.small(summary(entries))
     entry = _chosen(memory, both, entries)
     try:
-        kept = _kept(both, state, entry.place)
+        texts = _kept(both, state, entry.place)
     except BadInput as error:
         theme.note(str(error))
         return
-    if kept.both is None:
-        theme.note(missing(both, kept))
+    if texts.both is None:
+        theme.note(missing(both, texts))
         return
-    compare_tables.lead(finding(kept.both, names, _grades(both, entry.place)))
-    details, found = _details(both, entry.place), kept.both.found
-    left = TextPane(names.left, details[0], kept.both.left, found.left)
-    right = TextPane(names.right, details[1], kept.both.right, found.right)
-    show(texts_payload(both.texts[entry.place], left, right, found.unit), key="compare-texts")
+    compare_tables.lead(finding(texts.both, names, _grades(both, entry.place)))
+    details, alignment = _details(both, entry.place), texts.both.found
+    left = TextPane(names.left, details[0], texts.both.left, alignment.left)
+    right = TextPane(names.right, details[1], texts.both.right, alignment.right)
+    show(texts_payload(both.texts[entry.place], left, right, alignment.unit), key="compare-texts")
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)
@@ -70,37 +67,37 @@ _COUNTED = {
     Change.PERHAPS: ("may differ", "may differ"),
     Change.SAME: ("is identical", "are identical"),
 }
-"""What is said of one such prompt, and of several."""
+"""Verbs for each kind of change, singular and plural."""
 
 
 def summary(entries: tuple[PromptEntry, ...]) -> str:
-    """How many prompts of each kind there are, in a sentence."""
+    """Return a sentence with the number of prompts of each kind."""
     counts = {kind: sum(entry.change is kind for entry in entries) for kind in Change}
-    said = [f"{number(count)} {_COUNTED[kind][count > 1]}" for kind, count in counts.items() if count]
-    return f"Of {counted(len(entries), 'prompt')}, changed ones first: {', '.join(said)}."
+    parts = [f"{number(count)} {_COUNTED[kind][count > 1]}" for kind, count in counts.items() if count]
+    return f"Of {counted(len(entries), 'prompt')}, changed ones first: {', '.join(parts)}."
 
 
 def _chosen(memory: Comparison, both: Pairing, entries: tuple[PromptEntry, ...]) -> PromptEntry:
-    """The picker of prompts, and the one that it stands on."""
-    known = {entry.id: entry for entry in entries}
-    wanted = memory.view.prompt
-    if wanted and wanted not in known:
-        theme.note(f"The prompt “{clipped(wanted)}” is not among those compared; another one is shown instead.")
+    """Draw the picker of prompts and return the chosen one."""
+    by_id = {entry.id: entry for entry in entries}
+    requested = memory.view.prompt
+    if requested and requested not in by_id:
+        theme.note(f"The prompt “{clipped(requested)}” is not among those compared; another one is shown instead.")
         memory.view = replace(memory.view, prompt="")
         navigation.write_link(compare_view.to_parameters("", memory.view))
-    chosen = wanted if wanted in known else entries[0].id
+    chosen = requested if requested in by_id else entries[0].id
     st.session_state["compare-prompt"] = chosen
 
-    labels = {name: _label(entry, both.texts[entry.place]) for name, entry in known.items()}  # outlive the page
+    labels = {name: _label(entry, both.texts[entry.place]) for name, entry in by_id.items()}  # outlive the page
     st.selectbox(
         "Prompt",
-        list(known),
+        list(by_id),
         key="compare-prompt",
         format_func=labels.__getitem__,
         on_change=lambda: memory.look(prompt=st.session_state["compare-prompt"]),
         help="Those whose answer changes come first; type to search",
     )
-    return known[chosen]
+    return by_id[chosen]
 
 
 def _label(entry: PromptEntry, text: str) -> str:
@@ -108,25 +105,25 @@ def _label(entry: PromptEntry, text: str) -> str:
 
 
 def clipped(text: str) -> str:
-    """The end of a prompt, which is what it asks, on one line."""
-    end = text.rstrip()[-_LOOKED_AT:]  # a prompt may be long, and there may be thousands of them
+    """Return the end of a prompt, which usually contains the question, on one line."""
+    end = text.rstrip()[-_LOOKED_AT:]  # prompts may be long, and there may be thousands
     line = " ".join(end.split())
-    whole = len(line) <= LABEL_LENGTH and len(end) < _LOOKED_AT
-    return line if whole else f"…{line[-LABEL_LENGTH + 1 :]}"
+    is_complete = len(line) <= LABEL_LENGTH and len(end) < _LOOKED_AT
+    return line if is_complete else f"…{line[-LABEL_LENGTH + 1 :]}"
 
 
 def finding(both: TwoTexts, names: Names, grades: tuple[bool | None, bool | None]) -> str:
-    """The sentence first: where both part, and which of them is right."""
-    said = compare_words.parting(
+    """Return a sentence about the first difference and the grades."""
+    sentence = compare_words.parting(
         both.found, names, _next(both.left, both.found.left), _next(both.right, both.found.right)
     )
     if both.found.unit is Unit.CHARACTERS:
-        said += " Their tokenizers differ, so they are compared by characters."
-    return " ".join([said, *compare_words.graded(*grades, names)])
+        sentence += " Their tokenizers differ, so they are compared by characters."
+    return " ".join([sentence, *compare_words.graded(*grades, names)])
 
 
 def _next(text: Written, side: Side) -> Piece | None:
-    """What a text says where it parts; None where it is over."""
+    """Return the token at the first difference; None at the end of the text."""
     return None if side.parts is None else text.pieces[side.parts]
 
 
@@ -140,7 +137,7 @@ def _grade(value: int) -> bool | None:
 
 
 def _details(both: Pairing, place: int) -> list[str]:
-    """What either text came to, in a line."""
+    """Return a line about each text."""
     lengths, passes, grades = both.at("tokens"), both.at("rounds"), _grades(both, place)
     return [_detail(int(lengths[side][place]), int(passes[side][place]), grades[side]) for side in (0, 1)]
 
@@ -151,7 +148,7 @@ def _detail(tokens: int, rounds: int, right: bool | None) -> str:
 
 
 def missing(both: Pairing, kept: KeptTexts) -> str:
-    """Which sweep kept no text of a prompt, and the remedy."""
+    """Return which sweep has no text of a prompt, and the remedy."""
     if both.one_sweep:
         whose = "This sweep"
     elif kept.left is None:

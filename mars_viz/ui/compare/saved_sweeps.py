@@ -1,7 +1,4 @@
-"""Saved sweeps side by side, as the Compare page shows them: two settings of one sweep, or two sweeps in pairs.
-
-Knows Streamlit and the tab's memory; the numbers and words are `sweep_pair`'s.
-"""
+"""Comparison of saved sweeps on the Compare page: two settings of one sweep, or two sweeps paired by prompt."""
 
 from __future__ import annotations
 
@@ -30,14 +27,14 @@ _HUNDREDTHS = st.column_config.NumberColumn(format="%.2f")
 
 @faults.fragment
 def over_a_sweep(memory: Comparison) -> None:
-    """Two settings over many prompts."""
-    listed = shelf(default_folders.sweeps())
-    found = {name: entry.path for name, entry in listed.entries.items()}
-    for sentence in filter(None, [listed.error, *memory.notices]):
+    """Draw the comparison of two settings over many prompts."""
+    catalog = shelf(default_folders.sweeps())
+    paths = {name: entry.path for name, entry in catalog.entries.items()}
+    for sentence in filter(None, [catalog.error, *memory.notices]):
         theme.note(sentence)
-    if listed.error:
+    if catalog.error:
         return
-    if not found:
+    if not paths:
         theme.note(
             "There is no saved sweep here yet. Make one on Tune, or with mars-viz sweep --out FOLDER; the variable "
             f"{default_folders.SWEEPS} names the folder that holds it."
@@ -45,18 +42,18 @@ def over_a_sweep(memory: Comparison) -> None:
         return
     try:
         left, right = st.columns(2, gap="medium")
-        path, result = chosen_sweep(memory, left, found, listed.labels)
-        beside = chosen_beside(memory, right, found, listed.labels, sweep_pair.id_of(path))
-        if beside is None:
+        path, result = chosen_sweep(memory, left, paths, catalog.labels)
+        other_sweep = chosen_beside(memory, right, paths, catalog.labels, sweep_pair.id_of(path))
+        if other_sweep is None:
             over_one_sweep(memory, path, result)
         else:
-            over_two_sweeps(memory, (path, result), beside)
+            over_two_sweeps(memory, (path, result), other_sweep)
     except BadInput as error:
         theme.note(str(error))
 
 
 def over_one_sweep(memory: Comparison, path: Path, result: SweepResult) -> None:
-    """Two dial values of one sweep."""
+    """Draw the comparison of two dial values of one sweep."""
     left, right = st.columns(2, gap="medium")
     reference = dial_input(memory, left, result, "from_dial", result.plan.strict, compare_words.SIDES.left)
     dial = dial_input(memory, right, result, "to_dial", result.plan.dial.default, compare_words.SIDES.right)
@@ -65,29 +62,29 @@ def over_one_sweep(memory: Comparison, path: Path, result: SweepResult) -> None:
 
 
 def over_two_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tuple[Path, SweepResult]) -> None:
-    """Two sweeps in pairs, each at its own dial."""
-    columns, found = st.columns(2, gap="medium"), []
+    """Draw the comparison of two sweeps, each with its own dial."""
+    columns, chosen_settings = st.columns(2, gap="medium"), []
     sides = compare_words.SIDES.left, compare_words.SIDES.right
     for column, name, words, (_, result) in zip(columns, ("from_dial", "to_dial"), sides, (one, other), strict=True):
         at = dial_input(memory, column, result, name, result.plan.dial.default, f"{words}: {result.plan.title}")
-        found.append(SweepSetting(result, at))
-    left, right = found
-    ours, theirs = (sweep_pair.id_of(path) for path, _ in (one, other))
-    memory.view = replace(memory.view, sweep=ours, beside=theirs, from_dial=left.dial, to_dial=right.dial)
+        chosen_settings.append(SweepSetting(result, at))
+    left, right = chosen_settings
+    sweep_id, other_id = (sweep_pair.id_of(path) for path, _ in (one, other))
+    memory.view = replace(memory.view, sweep=sweep_id, beside=other_id, from_dial=left.dial, to_dial=right.dial)
     over_both(memory, left, right, "&".join(sweep_pair.place(*each) for each in (one, other)))
 
 
 def over_both(memory: Comparison, left: SweepSetting, right: SweepSetting, state: str) -> None:
-    """Both settings in figures and after one prompt; of two sweeps prompt by prompt too. `state` tells sweeps and their
-    states apart."""
+    """Draw the figures of both settings and the texts of one prompt; for two sweeps also a table of prompts. `state`
+    identifies the sweeps and their versions."""
     navigation.write_link(compare_view.to_parameters("", memory.view))
     both = sweep_pair.paired(left, right, state)
     with st.spinner("Computing the intervals"):
         rows = sweep_pair.rows(both, sweep_pair.settings_key(both, state))
     names, turned = sweep_pair.names(both), sweep_pair.turned(both)
     compare_tables.lead(sweep_pair.finding(both, rows, turned, names))
-    for said in filter(None, [sweep_pair.stands(both), "" if both.one_sweep else both.coverage]):
-        theme.small(said)
+    for sentence in filter(None, [sweep_pair.stands(both), "" if both.one_sweep else both.coverage]):
+        theme.small(sentence)
     compare_tables.sweep_table(rows, names)
     confidence, turns, costs = rows[0].change.confidence, both.units is not None, sweep_pair.costs(both)
     st.caption(
@@ -100,15 +97,15 @@ def over_both(memory: Comparison, left: SweepSetting, right: SweepSetting, state
         share.tables([numbers], [left.result.plan.rule.name], "compare-sweep")
         return
     prompts = prompt_by_prompt(both)
-    shown = [
+    shared_tables = [
         share.Table("Both sweeps in numbers", "sweeps-compared", figures),
         share.Table("Prompt by prompt", "sweeps-by-prompt", lambda: prompts),
     ]
-    share.tables(shown, [side.result.plan.rule.name for side in (left, right)], "compare-sweeps")
+    share.tables(shared_tables, [side.result.plan.rule.name for side in (left, right)], "compare-sweeps")
 
 
 def prompt_by_prompt(both: Pairing) -> pd.DataFrame:
-    """Shows the table of the shared prompts, and hands it out."""
+    """Draw and return the table of shared prompts."""
     parted = divergence(both)
     prompts = sweep_pair.prompts(both, parted)
     theme.section("Prompt by prompt")
@@ -125,27 +122,27 @@ def prompt_by_prompt(both: Pairing) -> pd.DataFrame:
 
 
 def chosen_sweep(
-    memory: Comparison, column: DeltaGenerator, found: Mapping[str, Path], labels: Mapping[str, str]
+    memory: Comparison, column: DeltaGenerator, paths: Mapping[str, Path], labels: Mapping[str, str]
 ) -> tuple[Path, SweepResult]:
-    """The picker of sweeps, and the one that it stands on. Raises BadInput where it cannot be read."""
-    if memory.view.sweep and memory.view.sweep not in found:
+    """Draw the picker of sweeps and return the chosen one. Raises BadInput if it cannot be read."""
+    if memory.view.sweep and memory.view.sweep not in paths:
         theme.note("There is no sweep of the link's name here; the newest is shown.")
-    name = memory.view.sweep if memory.view.sweep in found else next(iter(found))
+    name = memory.view.sweep if memory.view.sweep in paths else next(iter(paths))
     st.session_state["compare-sweep"] = name
 
     def choose() -> None:
         memory.look(sweep=st.session_state["compare-sweep"], beside="", from_dial=None, to_dial=None, prompt="")
 
-    column.selectbox("Sweep", list(found), key="compare-sweep", format_func=labels.__getitem__, on_change=choose)
-    return found[name], sweep_pair.opened(found[name])
+    column.selectbox("Sweep", list(paths), key="compare-sweep", format_func=labels.__getitem__, on_change=choose)
+    return paths[name], sweep_pair.opened(paths[name])
 
 
 def chosen_beside(
-    memory: Comparison, column: DeltaGenerator, found: Mapping[str, Path], labels: Mapping[str, str], own: str
+    memory: Comparison, column: DeltaGenerator, paths: Mapping[str, Path], labels: Mapping[str, str], sweep_id: str
 ) -> tuple[Path, SweepResult] | None:
-    """The sweep to compare it with; None for itself at another dial value, and with a sentence where the other cannot
+    """Draw the picker of the other sweep and return it; None for the same sweep, or with an error message if it cannot
     be read."""
-    others = [name for name in found if name != own]
+    others = [name for name in paths if name != sweep_id]
     if memory.view.beside and memory.view.beside not in others:
         theme.note("There is no other sweep of the link's second name here; two settings of one are shown instead.")
     chosen = memory.view.beside if memory.view.beside in others else ""
@@ -164,7 +161,7 @@ def chosen_beside(
         help="Another rule, controller, drafter or target over the same prompts, paired prompt by prompt",
     )
     try:
-        return (found[chosen], sweep_pair.opened(found[chosen])) if chosen else None
+        return (paths[chosen], sweep_pair.opened(paths[chosen])) if chosen else None
     except BadInput as error:
         theme.note(f"{error} Two settings of one sweep are shown instead.")
         return None
@@ -173,7 +170,7 @@ def chosen_beside(
 def dial_input(
     memory: Comparison, column: DeltaGenerator, result: SweepResult, name: str, default: float, words: str
 ) -> float:
-    """A dial value, within what was swept; `name` is the view's."""
+    """Draw the input for a dial value within the sweep's range; `name` is the view's field."""
     plan, value = result.plan, getattr(memory.view, name)
     dial = plan.dial
     key = f"compare-{name}"

@@ -1,8 +1,5 @@
-"""Two settings over the prompts of a saved sweep, or of two: every figure of both, and their paired difference with
-intervals, in words and tables.
-
-Knows sweeps in pairs and Streamlit's cache; knows no models and no page.
-"""
+"""Two settings over the prompts of one or two saved sweeps: figures and paired differences with intervals, in words and
+tables."""
 
 from __future__ import annotations
 
@@ -36,9 +33,9 @@ COMPARED = (
     "tokens",
     "same",
 )
-"""Figures of the table, those that a sweep has of them, in order."""
+"""Figures of the table in order, as far as a sweep has them."""
 PROMPT_LENGTH = 80
-"""Characters of a prompt in the table."""
+"""Maximum number of characters of a prompt in the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,51 +43,51 @@ class SweepRow:
     """One figure at two settings."""
 
     name: str
-    """Its measure's."""
+    """Name of the measure."""
     title: str
-    """For people."""
+    """For display."""
     reference: Interval
-    """At the first."""
+    """At the first setting."""
     other: Interval
-    """At the second."""
+    """At the second setting."""
     change: Interval
-    """Second less first, paired over prompts."""
+    """Second minus first, paired by prompt."""
     modelled: bool
-    """True if it stands on measured costs in place of the clock."""
+    """True if it is based on measured costs and not on wall-clock time."""
     percent: bool = False
-    """True if it is a share, which is told in per cent, and its change in percentage points."""
+    """True if it is a share, shown in per cent and its change in percentage points."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """What the second setting made of answers."""
+    """Changes of answers at the second setting."""
 
     graded: int
-    """Prompts that are right or wrong."""
+    """Number of graded prompts."""
     worse: tuple[str, ...]
-    """Ids of those that the first has right and the second wrong."""
+    """Ids of prompts that only the first has right."""
     better: tuple[str, ...]
-    """The other way round."""
+    """Ids of prompts that only the second has right."""
 
 
 def id_of(path: Path) -> str:
-    """What a link calls the sweep that lies there."""
+    """Return a sweep's id in links."""
     return path.relative_to(default_folders.sweeps()).as_posix()
 
 
 def opened(path: Path) -> SweepResult:
-    """The sweep in a folder, read again where it has grown. Raises BadInput where it cannot be read."""
+    """Return the sweep in a folder, read again if it has grown. Raises BadInput if it cannot be read."""
     with contained(f"The sweep {path.name}"):
         return _loaded(path, _changed(path))
 
 
 def place(path: Path, result: SweepResult) -> str:
-    """Tells sweeps and their states apart. Raises BadInput where the sweep is gone."""
+    """Return a key of the sweep and its version. Raises BadInput if the sweep is gone."""
     return f"{path}@{result.plan.provenance.created}@{result.finished}@{_changed(path)}"
 
 
 def _changed(path: Path) -> int:
-    """When anything in a sweep's folder was last written, in nanoseconds."""
+    """Return the time of the last write in a sweep's folder, in nanoseconds."""
     try:
         return max(part.stat().st_mtime_ns for part in [path, *path.rglob("*")])
     except OSError as error:
@@ -98,13 +95,13 @@ def _changed(path: Path) -> int:
 
 
 def paired(left: SweepSetting, right: SweepSetting, state: str) -> Pairing:
-    """The prompts that both settings have results of; `state` tells sweeps and their states apart. Prompts are read and
-    matched once, whatever the dial values. Raises BadInput as `pair` does."""
+    """Return the prompts with results at both settings. `state` identifies the sweeps and their versions; prompts are
+    read and matched once for all dial values. Raises BadInput as `pair` does."""
     return at_settings(_paired(left, right, state), left, right)
 
 
 def settings_key(both: Pairing, state: str) -> str:
-    """Tells the dial values apart besides."""
+    """Return a key of the sweeps and the dial values."""
     return f"{state}&{both.left.dial!r}&{both.right.dial!r}"
 
 
@@ -120,40 +117,48 @@ def _loaded(path: Path, changed: int) -> SweepResult:
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def rows(_both: Pairing, settings: str) -> tuple[SweepRow, ...]:
-    """Every figure of both; `settings` is their `settings_key`."""
+    """Return every figure of both; `settings` is their `settings_key`."""
     return tuple(map(_row, pairing.compared(_both, COMPARED)))
 
 
-def _row(found: Paired) -> SweepRow:
-    measure = found.measure
+def _row(comparison: Paired) -> SweepRow:
+    measure = comparison.measure
     return SweepRow(
-        measure.name, measure.title, found.left, found.right, found.change, measure.modelled, measure.name in PERCENT
+        measure.name,
+        measure.title,
+        comparison.left,
+        comparison.right,
+        comparison.change,
+        measure.modelled,
+        measure.name in PERCENT,
     )
 
 
 def names(both: Pairing) -> Names:
-    """As short as tells them apart: of one sweep by the dial; else by rule or controller and dial, by what is drafted,
-    by drafter or target, then by folder."""
+    """Return the shortest distinct names: for one sweep by dial; otherwise by rule or controller and dial, draft,
+    drafter or target, and folder."""
     settings = (both.left, both.right)
     if both.one_sweep:
         return Names(*map(_by_dial, settings))
     makers = [(s.result.plan.provenance.target, s.result.plan.provenance.drafter) for s in settings]
-    said = [_by_rule(each, alone=_one_judge(both)) for each in settings]
+    labels = [_by_rule(each, alone=_same_rule(both)) for each in settings]
     drafts = [each.result.plan.settings.draft for each in settings]
     if drafts[0] != drafts[1]:
-        said = [f"{name} with {draft}" for name, draft in zip(said, drafts, strict=True)]
+        labels = [f"{name} with {draft}" for name, draft in zip(labels, drafts, strict=True)]
     if makers[0] != makers[1]:
         which = 1 if makers[0][0] == makers[1][0] else 0
-        said = [
-            f"{name} with {visible(made[which] or 'an unnamed model')}" for name, made in zip(said, makers, strict=True)
+        labels = [
+            f"{name} with {visible(models[which] or 'an unnamed model')}"
+            for name, models in zip(labels, makers, strict=True)
         ]
-    if said[0] == said[1]:
-        said = [f"{name}, {visible(each.result.folder.name)}" for name, each in zip(said, settings, strict=True)]
-    return Names(*said)
+    if labels[0] == labels[1]:
+        labels = [f"{name}, {visible(each.result.folder.name)}" for name, each in zip(labels, settings, strict=True)]
+    return Names(*labels)
 
 
 def _by_rule(one: SweepSetting, *, alone: bool) -> str:
-    """'MARS at θ = 0.90'; of a controller 'SVIP at λ = 0.30, MARS at θ = 0.9', `alone` without what judges."""
+    """Return 'MARS at θ = 0.90', or for a controller 'SVIP at λ = 0.30, MARS at θ = 0.9'. With `alone`, the rule is
+    left out."""
     plan = one.result.plan
     if plan.controller is None:
         return f"{plan.rule.title} at {setting(plan.symbol, one.dial)}"
@@ -162,83 +167,85 @@ def _by_rule(one: SweepSetting, *, alone: bool) -> str:
 
 
 def _by_dial(one: SweepSetting) -> str:
-    """'strict', or of drafts of full length 'fixed γ'; else 'θ = 0.90'."""
+    """Return 'strict', for drafts of full length 'fixed γ', otherwise 'θ = 0.90'."""
     plan = one.result.plan
     return plan.against if one.dial == plan.strict else setting(plan.symbol, one.dial)
 
 
-def _one_judge(both: Pairing) -> bool:
-    """True where thresholds of controllers are compared, of drafts that one rule judges where its dial stands."""
+def _same_rule(both: Pairing) -> bool:
+    """Return True if thresholds of controllers are compared under the same rule and dial."""
     plans = [each.result.plan for each in (both.left, both.right)]
     return all(plan.controller is not None for plan in plans) and plans[0].judged == plans[1].judged
 
 
 def stands(both: Pairing) -> str:
-    """What else decides these settings, where a draft-length controller cuts drafts, in a sentence or two: when it
-    stops, and what judges; empty where none cuts."""
-    said: dict[str, None] = {}
+    """Return sentences about the controllers and the rules that verify their drafts; empty without a controller."""
+    sentences: dict[str, None] = {}
     for side in (both.left, both.right):
         plan = side.result.plan
         if plan.controller is not None:
-            said[f"{plan.controller.title} stops where {plan.controller.formula}."] = None
+            sentences[f"{plan.controller.title} stops where {plan.controller.formula}."] = None
         elif plan.settings.control is not None:
-            said[f"{plan.rule.title} judges {plan.settings.draft}."] = None
+            sentences[f"{plan.rule.title} judges {plan.settings.draft}."] = None
     for side in (both.left, both.right):
         plan = side.result.plan
         if plan.controller is not None:
-            said[f"{plan.judged} judges, of drafts of γ = {plan.settings.gamma} at most."] = None
-    return " ".join(said)
+            sentences[f"{plan.judged} judges, of drafts of γ = {plan.settings.gamma} at most."] = None
+    return " ".join(sentences)
 
 
 def turned(both: Pairing) -> Turned:
-    """Which graded prompts turn."""
+    """Return the changes of graded answers."""
     worse, better = pairing.turned(both)
     ids = np.array(both.ids, object)
     return Turned(int(both.graded.sum()), tuple(map(str, ids[worse])), tuple(map(str, ids[better])))
 
 
 def words(interval: Interval, *, signed: bool = False, percent: bool = False) -> str:
-    """'a (b to c)'; the number alone where nothing can be said of its range. `signed` marks what is above 0, as of a
-    difference, and that of a share is in percentage points."""
+    """Format an interval as 'a (b to c)', or only the estimate if the range is unknown. `signed` adds a plus sign to
+    positive values and shows shares in percentage points, as for differences."""
     unit = f"{THIN_SPACE}{'points' if signed else '%'}" if percent and np.isfinite(interval.estimate) else ""
     return ranged(interval.scaled(100 if percent else 1), unit, signed=signed)
 
 
-def finding(both: Pairing, table: tuple[SweepRow, ...], found: Turned, called: Names) -> str:
-    """The sentence first."""
+def finding(both: Pairing, table: tuple[SweepRow, ...], answers: Turned, called: Names) -> str:
+    """Return the main result."""
     tau, over = table[0], counted(len(both.ids), "prompt" if both.one_sweep else "shared prompt")
     if both.one_setting:
         return (
             f"Both are at {called.right}, so nothing differs: τ {number(tau.other.estimate)} over {over}. "
             "Choose another value for one of them."
         )
-    said = (
+    sentence = (
         f"τ (tokens per target pass) over {over}: {number(tau.other.estimate)} ({called.right}) against "
         f"{number(tau.reference.estimate)} ({called.left}), difference {words(tau.change, signed=True)}."
     )
     if (drafted := next((row for row in table if row.name == DRAFTED.name), None)) is not None:
         ends = (number(side.estimate) for side in (drafted.other, drafted.reference))
-        said += (
+        sentence += (
             f" Drafted tokens per prompt: {' against '.join(ends)}, difference {words(drafted.change, signed=True)}."
         )
-    if not found.graded:
-        return said
-    said += f" Of {counted(found.graded, 'graded answer')}, {number(len(found.worse))} "
+    if not answers.graded:
+        return sentence
+    sentence += f" Of {counted(answers.graded, 'graded answer')}, {number(len(answers.worse))} "
     if both.one_sweep:
-        return f"{said}{'becomes' if len(found.worse) == 1 else 'become'} wrong and {number(len(found.better))} right."
+        return (
+            f"{sentence}{'becomes' if len(answers.worse) == 1 else 'become'} wrong and "
+            f"{number(len(answers.better))} right."
+        )
     return (
-        f"{said}{'is' if len(found.worse) == 1 else 'are'} wrong only with {called.right}, and "
-        f"{number(len(found.better))} only with {called.left}."
+        f"{sentence}{'is' if len(answers.worse) == 1 else 'are'} wrong only with {called.right}, and "
+        f"{number(len(answers.better))} only with {called.left}."
     )
 
 
 def costs(both: Pairing) -> str:
-    """Whose measured costs the speed-up over the target alone stands on, in a sentence; empty where that is plain."""
-    own, used = (both.left.result.costs, both.right.result.costs), both.costs
-    if None in own or own[0] == own[1]:
+    """Return a sentence about which sweep's costs the modelled speed-ups use; empty if both have the same."""
+    own_costs, used_costs = (both.left.result.costs, both.right.result.costs), both.costs
+    if None in own_costs or own_costs[0] == own_costs[1]:
         return ""
-    if used[0] == used[1]:
-        whose = "reference" if used[0] is own[0] else "other sweep"
+    if used_costs[0] == used_costs[1]:
+        whose = "reference" if used_costs[0] is own_costs[0] else "other sweep"
         return f"Both speed-ups over the target alone are modelled with the costs of passes that the {whose} measured."
     return (
         "The speed-ups over the target alone are modelled with the costs of passes that each sweep measured for "
@@ -246,29 +253,31 @@ def costs(both: Pairing) -> str:
     )
 
 
-def parting(both: Pairing, found: Divergence | None) -> str:
-    """What is known of where the texts part, in a sentence."""
-    of = {each.result.plan.against for each in (both.left, both.right)}
-    if found is None:
-        own = "strict text" if of == {"strict"} else f"sweep's text at {' or '.join(sorted(of))}"
+def parting(both: Pairing, differences: Divergence | None) -> str:
+    """Return a sentence about where the texts differ first."""
+    references = {each.result.plan.against for each in (both.left, both.right)}
+    if differences is None:
+        reference_text = (
+            "strict text" if references == {"strict"} else f"sweep's text at {' or '.join(sorted(references))}"
+        )
         return (
             "Where the texts diverge is known of one prompt at a time: a sweep's figures say where each text diverges "
-            f"from its own {own}, and these two differ in that."
+            f"from its own {reference_text}, and these two differ in that."
         )
-    same = int((found.first < 0).sum())
-    unsure = int((~found.exact).sum())
-    said = f"{counted(same, 'text')} of {len(both.ids)} {'is' if same == 1 else 'are'} identical token for token."
+    same = int((differences.first < 0).sum())
+    unsure = int((~differences.exact).sum())
+    sentence = f"{counted(same, 'text')} of {len(both.ids)} {'is' if same == 1 else 'are'} identical token for token."
     if unsure:
-        said += (
-            f" {counted(unsure, 'text')} {'diverges' if unsure == 1 else 'diverge'} from {' or '.join(sorted(of))} at "
-            "the same token in "
+        sentence += (
+            f" {counted(unsure, 'text')} {'diverges' if unsure == 1 else 'diverge'} from "
+            f"{' or '.join(sorted(references))} at the same token in "
         )
-        said += "both sweeps; they differ from there or later, or not at all."
-    return said
+        sentence += "both sweeps; they differ from there or later, or not at all."
+    return sentence
 
 
 def prompts(both: Pairing, found: Divergence | None) -> pd.DataFrame:
-    """A row a shared prompt; `found` says where their texts part."""
+    """Return a table with a row per shared prompt; `found` has the first differences of their texts."""
     named = {SIDES.left: 0, SIDES.right: 1}
     frame = pd.DataFrame({"prompt": both.ids, "text": [text[:PROMPT_LENGTH] for text in both.texts]})
     grades, tokens, passes = (both.at(column) for column in ("right", "tokens", "rounds"))
@@ -292,17 +301,17 @@ def prompts(both: Pairing, found: Divergence | None) -> pd.DataFrame:
 
 
 def figures(table: tuple[SweepRow, ...], called: Names) -> pd.DataFrame:
-    """The table of figures for a file: each number with both ends of its interval."""
+    """Return the table of figures for a file, with both ends of each interval."""
     sides = {called.left: "reference", called.right: "other", "difference": "change"}
-    return pd.DataFrame([_told(row, sides) for row in table])
+    return pd.DataFrame([_file_row(row, sides) for row in table])
 
 
-def _told(row: SweepRow, sides: dict[str, str]) -> dict[str, float | str]:
-    told: dict[str, float | str] = {"figure": row.title, "stands on": "modelled" if row.modelled else "exact"}
+def _file_row(row: SweepRow, sides: dict[str, str]) -> dict[str, float | str]:
+    cells: dict[str, float | str] = {"figure": row.title, "stands on": "modelled" if row.modelled else "exact"}
     for name, attribute in sides.items():
-        found: Interval = getattr(row, attribute)
-        told |= {name: found.estimate, f"{name}, from": found.low, f"{name}, to": found.high}
-    return told
+        interval: Interval = getattr(row, attribute)
+        cells |= {name: interval.estimate, f"{name}, from": interval.low, f"{name}, to": interval.high}
+    return cells
 
 
 _GRADES = {UNGRADED: "", WRONG: "wrong", RIGHT: "right"}

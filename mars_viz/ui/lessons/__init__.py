@@ -1,4 +1,4 @@
-"""The lessons of the teaching page, in order."""
+"""The lessons of the Learn page, in order."""
 
 from mars_viz.ui.lessons import lossless, margins, ratio, rollback, theta, trees, why
 from mars_viz.ui.lessons.base import Lesson, LessonContext

@@ -1,5 +1,5 @@
-"""What the lessons share: what a lesson is, how the page looks, figures and what there is to move on them, and asking
-the server's worker for what a lesson needs. All text that is not ours is escaped."""
+"""Common parts of the lessons: the Lesson class, page elements, figures with controls, and background tasks. Foreign
+text is escaped."""
 
 from __future__ import annotations
 
@@ -33,94 +33,89 @@ from mars_viz.words import counted
 
 @dataclass(frozen=True, slots=True)
 class LessonContext:
-    """Where a lesson is given: the run in view and who looks at it."""
+    """Everything that a lesson's functions need to draw it."""
 
     run: Run
-    """The recorded run that the lesson is about."""
     run_id: str
-    """The run's id."""
     large: bool
-    """True for type that the back row can read."""
+    """True for type that is readable from the back row."""
     steps_first: bool
-    """True where the stepper comes before the picture: a link asked for a step of it, in front of a class."""
+    """True if the stepper precedes the picture, because a link opened one of its steps in teacher mode."""
     session: Session
-    """The tab."""
     desk: LessonPageState
-    """The tab's memory of the teaching page."""
+    """State of this tab's Learn page."""
     theme: Theme
-    """Colours of figures."""
     samples: Callable[[], Iterator[Run]]
-    """The sample runs that can be read; read when asked for."""
+    """Yields the readable sample runs when called."""
 
     @property
     def outdated(self) -> bool:
-        """True once the tab looks at another run, or in another size."""
+        """True after the tab has opened another run or changed the size."""
         return (self.desk.run, self.desk.view.teach) != (self.run_id, self.large)
 
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """A part of the page that is shown on request."""
+    """Part of the page in an expander."""
 
     words: str
-    """What it holds."""
+    """Label of the expander."""
     show: Callable[[LessonContext], None]
-    """Shows it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """One screen."""
+    """One lesson of the Learn page."""
 
     name: str
-    """A word or two, for the choice of lessons."""
+    """Short name, for the list of lessons."""
     title: str
-    """A few words."""
+    """Title of a few words."""
     point: str
-    """What to take home, in a sentence."""
+    """Main message in a sentence."""
     text: tuple[str, ...]
-    """What to know beside the picture, a paragraph each. Markdown, ours alone."""
+    """Paragraphs next to the picture. Trusted Markdown."""
     question: str
-    """One to think about."""
+    """Question for the reader."""
     answer: str
-    """Its answer. Markdown, ours alone."""
+    """Trusted Markdown."""
     sample: str
-    """Id of the sample run that it is shown on."""
+    """Id of the lesson's sample run."""
     needs: tuple[Need, ...]
-    """What another run must have to serve as well."""
+    """Requirements for other runs."""
     show: Callable[[LessonContext], None]
-    """The picture and the one thing to move."""
+    """Draws the picture and its control."""
     thumbnail: Callable[[Run], str]
-    """The picture at a glance, as SVG, of a run that lacks nothing."""
+    """Returns a small SVG picture of a run without lacks."""
     beside: Callable[[LessonContext], None] | None = None
-    """What more stands below the words."""
+    """Draws the content below the text."""
     steps: Fold | None = None
-    """What is folded below all, in the page's width; None for the run's stepper."""
+    """Expander at the bottom, in full width; None for the run's stepper."""
     whole_width: bool = False
-    """True if the picture needs the page's width; the words then stand above it."""
+    """True if the picture needs the full width, with the text above it."""
     picture: Callable[[Run, Iterable[Run]], LessonPicture | None] | None = None
-    """Its figure where nobody chooses anything but its knobs, of a run that lacks nothing and all runs beside it; None
-    of a run that it cannot be drawn of. None for a lesson that is shown by the explorer."""
+    """Returns the figure of a suitable run, given all other runs, for use without a server; None if it cannot be drawn.
+    None for a lesson shown by the explorer."""
     told: Callable[[Run], str] | None = None
-    """What that figure says of the run, as a sentence."""
+    """Returns the figure's result for a run, as a sentence."""
     aside: Callable[[Run, Theme], LessonAside | None] | None = None
-    """What stands beside it where nothing can be measured or graded anew."""
+    """Returns a figure next to it, for use without a server."""
     played: Callable[[Run], Run | None] | None = None
-    """The run that its stepper plays; None for the run itself."""
+    """Returns the run that the stepper plays; None for the run itself."""
     caution: Callable[[Run], str] | None = None
-    """What has to be said of a run that serves, as a sentence; empty where nothing has."""
+    """Returns a warning about a suitable run, as a sentence; may be empty."""
 
     def lacks(self, run: Run) -> str:
-        """Why this run cannot serve, as a sentence; empty where it can."""
+        """Return why this run is unsuitable, as a sentence; empty if it is suitable."""
         return lacking(run, self.needs)
 
     def rules_out(self, facts: Facts) -> bool:
-        """True where a run's manifest says already that it cannot serve."""
+        """Return True if a run's manifest alone shows that it is unsuitable."""
         return ruled_out(facts, self.needs)
 
     @property
     def wanted(self) -> str:
-        """What a run must have, in words."""
+        """Requirements for a run, in words."""
         return ", ".join(need.words for need in self.needs)
 
 
@@ -144,69 +139,76 @@ _TEACHER = """
 
 
 def style(*, large: bool) -> None:
-    """The page's own style, beside that of `theme.title`."""
+    """Draw the page's style sheet."""
     theme.show(Html(f"<style>{_STYLE}{_TEACHER if large else ''}</style>"))
 
 
-def heading(number: int, lesson: Lesson, told: str) -> None:
-    """A lesson's title and its point, and on which run it is shown, where the page's own title has no room for that."""
-    on = Html(f'<p class="run"><bdi>{html(told)}</bdi></p>' if told else "")
+def heading(number: int, lesson: Lesson, source: str) -> None:
+    """Draw a lesson's title, its point and the run, which is hidden if the page's title shows it."""
+    source_html = Html(f'<p class="run"><bdi>{html(source)}</bdi></p>' if source else "")
     point = lesson.point.replace(" > ", "\u00a0>\u00a0")
     theme.show(
-        Html(f'<div class="mv-lesson"><h2>{number:d} · {html(lesson.title)}</h2><p>{html(point)}</p>{html(on)}</div>')
+        Html(
+            f'<div class="mv-lesson"><h2>{number:d} · {html(lesson.title)}</h2><p>{html(point)}</p>'
+            f"{html(source_html)}</div>"
+        )
     )
 
 
 def finding(sentence: str) -> None:
-    """A sentence with numbers, large enough to be read aloud."""
+    """Draw a result in large type."""
     theme.show(Html(f'<p class="mv-big" role="status">{html(sentence)}</p>'))
 
 
 def caption(finding: str) -> None:
-    """A figure's title: it wraps where the page does."""
+    """Draw a figure's title, which may wrap."""
     unbroken = finding.replace(" = ", UNBROKEN).replace(" %", "\u00a0%")
     theme.show(Html(f'<h3 class="mv-caption">{html(unbroken)}</h3>'))
 
 
 def question(lesson: Lesson, key: str) -> None:
-    """The question, with its answer folded."""
+    """Draw the question, with its answer in an expander."""
     with st.expander(f"**{markdown(lesson.question)}**", key=key):
         st.markdown(lesson.answer)
 
 
 def link(address: str | None, parameters: Mapping[str, str]) -> str:
-    """The page's address with these parameters."""
+    """Return the page's address with these parameters."""
     return f"{(address or '').split('?')[0]}?{urlencode(parameters)}"
 
 
 LARGER = 1.45
-"""How much larger type is in teacher mode."""
+"""Scale of figures in teacher mode."""
 HEIGHT = 196
-"""Pixels of a figure, so that a lesson fits a screen; its title stands above it."""
+"""Height of a figure in pixels, without its title; a lesson should fit on a screen."""
 TOP = 10
 """Pixels above the plot."""
 KEY = 20
-"""Pixels more where a key stands there."""
+"""Additional pixels for a legend above the plot."""
 
 
 def forget(key: str, choices: Sequence[object]) -> None:
-    """Let a control that chose among another run's things begin anew."""
+    """Reset a control whose value is not among the choices of the current run."""
     if key in st.session_state and st.session_state[key] not in choices:
         del st.session_state[key]
 
 
-def draw(room: LessonContext, figure: Figure, key: str) -> None:
-    """A figure; its title says the finding, stands above it as a heading, and is what a screen reader says."""
+def draw(context: LessonContext, figure: Figure, key: str) -> None:
+    """Draw a figure with its title as a heading above it, which is also its alternative text."""
     alt = figures.spoken_title(figure)
     caption(alt)
-    grown, by = figure.layout, LARGER if room.large else 1.0
+    layout, scale = figure.layout, LARGER if context.large else 1.0
     figure.update_layout(
         title_text="",
-        height=by * HEIGHT,
-        font_size=by * grown.font.size,
-        margin={"l": by * grown.margin.l, "t": by * (TOP + KEY * _has_key(figure)), "b": by * grown.margin.b},
+        height=scale * HEIGHT,
+        font_size=scale * layout.font.size,
+        margin={
+            "l": scale * layout.margin.l,
+            "t": scale * (TOP + KEY * _has_key(figure)),
+            "b": scale * layout.margin.b,
+        },
     )
-    if room.large:
+    if context.large:
         figure.update_xaxes(title_font_size=17)
         figure.update_yaxes(title_font_size=17)
         figure.update_annotations(font_size=17)
@@ -214,48 +216,50 @@ def draw(room: LessonContext, figure: Figure, key: str) -> None:
 
 
 def _has_key(figure: Figure) -> bool:
-    """True if words stand above the plot; the dial's name stands in it."""
+    """Return True if there is text above the plot, not counting the dial's name inside it."""
     return any((words.yref, words.y, words.yanchor) == ("paper", 1, "bottom") for words in figure.layout.annotations)
 
 
-def moving(room: LessonContext, shown: LessonPicture) -> dict[str, float]:
-    """Show the figure, and return where its knobs rest; what was moved becomes part of the address."""
-    known = room.desk.view.knobs
-    key = f"lesson-{shown.kind.value}-{room.run_id}"
-    stands = lesson_figure(shown.kind, shown.knobs, shown.figure, known, key=key, label=shown.label, large=room.large)
-    moved = {knob.name: stands[knob.name] for knob in shown.knobs if stands[knob.name] != knob.start}
-    if moved != known:
-        room.desk.change(knobs=moved)
-    write_address(room.desk)
-    return stands
+def moving(context: LessonContext, shown: LessonPicture) -> dict[str, float]:
+    """Draw the figure, write the values of moved controls to the address, and return all values."""
+    knobs = context.desk.view.knobs
+    key = f"lesson-{shown.kind.value}-{context.run_id}"
+    values = lesson_figure(
+        shown.kind, shown.knobs, shown.figure, knobs, key=key, label=shown.label, large=context.large
+    )
+    moved = {knob.name: values[knob.name] for knob in shown.knobs if values[knob.name] != knob.start}
+    if moved != knobs:
+        context.desk.change(knobs=moved)
+    write_address(context.desk)
+    return values
 
 
-def whose(room: LessonContext, name: str) -> str:
-    """The models of the tab's task of that name, in words that begin a sentence; those that come with the product where
-    there is none."""
-    task = room.desk.tasks.get(name)
+def whose(context: LessonContext, name: str) -> str:
+    """Return the models of the tab's named task as the beginning of a sentence; the built-in pair if there is no
+    task."""
+    task = context.desk.tasks.get(name)
     models = "" if task is None else not_built_in(task.choice)
     return models or BUILT_IN_PAIR
 
 
 POLL = 0.5
-"""Seconds between looks at a task under way."""
+"""Seconds between polls of a task."""
 
 
-def asked(room: LessonContext, name: str, words: str, doing: str, find: Callable[[Any], Iterator[TaskStep]]) -> Any:
-    """The result of the tab's task of that name, None before there is one; with the button that asks for it.
+def asked(context: LessonContext, name: str, words: str, doing: str, find: Callable[[Any], Iterator[TaskStep]]) -> Any:
+    """Draw the button that starts the tab's named task, or its progress. Return the task's latest result, or None.
 
-    `words` are on the button, `doing` says what goes on meanwhile.
+    `words` is the button's label; `doing` is shown during the task.
     """
-    task = room.desk.tasks.get(name)
+    task = context.desk.tasks.get(name)
     if task is not None and not task.progress.state.finished:
-        _waiting(room.desk, name, doing)
+        _waiting(context.desk, name, doing)
         return task.progress.result
     report = None if task is None else task.progress
 
     def start() -> None:
-        room.desk.tasks[name] = BackgroundTask(find, current_session().models)
-        tab_jobs.shared_worker().submit(room.desk.tasks[name])
+        context.desk.tasks[name] = BackgroundTask(find, current_session().models)
+        tab_jobs.shared_worker().submit(context.desk.tasks[name])
 
     st.button(markdown(words if report is None else f"{words} again"), on_click=start, key=f"ask-{name}")
     if report is not None and report.state is JobState.FAILED:
@@ -266,8 +270,8 @@ def asked(room: LessonContext, name: str, words: str, doing: str, find: Callable
 
 
 @faults.fragment(run_every=POLL)
-def _waiting(desk: LessonPageState, name: str, doing: str) -> None:
-    task = desk.tasks[name]
+def _waiting(page_state: LessonPageState, name: str, doing: str) -> None:
+    task = page_state.tasks[name]
     report = task.progress
     if report.state.finished:
         st.rerun()

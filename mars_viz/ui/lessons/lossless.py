@@ -20,29 +20,31 @@ from mars_viz.words import number, setting, shown_token
 
 DRAWS = tuple(10 ** (step // 3) * (1, 2, 5)[step % 3] for step in range(3, 16))  # 10, 20, 50, … 100 000
 SHOWN = tuple(sorted({*DRAWS, *np.geomspace(DRAWS[0], DRAWS[-1], 180).round().astype(int).tolist()}))
-"""Trials after which is seen what was written, while they run."""
+"""Numbers of trials at which the animation shows a result."""
 MOST = 40
-"""Positions to choose from."""
+"""Maximum number of positions to choose from."""
 
 
-def show(room: LessonContext) -> None:
-    """The position to move, both distributions there, and the simulation."""
-    found = places(room.run)[:MOST]
-    labels = [_label(room.run, place) for place in found]
+def show(context: LessonContext) -> None:
+    """Draw the choice of a position, its distributions and the simulation."""
+    positions = places(context.run)[:MOST]
+    labels = [_label(context.run, place) for place in positions]
     forget("place", labels)
-    chosen = st.selectbox("Drafted token", labels, found.index(telling(room.run)), key="place", bind="query-params")
-    laws = overlap(room.run, found[labels.index(chosen)])
-    moving(room, _pictured(room.run, laws))
+    chosen = st.selectbox(
+        "Drafted token", labels, positions.index(telling(context.run)), key="place", bind="query-params"
+    )
+    laws = overlap(context.run, positions[labels.index(chosen)])
+    moving(context, _pictured(context.run, laws))
     base.finding(finding(laws))
 
 
 def telling(run: Run) -> Place:
-    """The position at which most can be seen."""
+    """Return the most instructive position."""
     return max(places(run)[:MOST], key=lambda place: overlap(run, place).telling)
 
 
-def picture(run: Run, beside: Iterable[Run]) -> LessonPicture:
-    """Both distributions where most can be seen of them."""
+def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
+    """Return the figure of the most instructive position."""
     return _pictured(run, overlap(run, telling(run)))
 
 
@@ -53,7 +55,7 @@ def _pictured(run: Run, laws: Overlap) -> LessonPicture:
 
 
 def finding(laws: Overlap) -> str:
-    """What becomes of drafts there."""
+    """Return a sentence about drafts at this position."""
     apart = 1 - laws.acceptance
     return (
         f"A draft is kept with probability {number(laws.acceptance)} (grey), rejected with {number(apart)} (orange); "
@@ -62,14 +64,14 @@ def finding(laws: Overlap) -> str:
 
 
 def finding_where(run: Run) -> str:
-    """The same, and at which position."""
+    """Return `finding` of the most instructive position, with the position's label."""
     place = telling(run)
     return f"At {_label(run, place)}. {finding(overlap(run, place))}"
 
 
 def told(laws: Overlap, names: list[str]) -> dict[str, Any]:
-    """Both laws, the share of drafts that is `kept`, how often each group is `written` in so many `draws`, and how far
-    that is `apart` from the target's law."""
+    """Return the figure's data: both distributions, the acceptance rate `kept`, the counts `written` after each number
+    of `draws`, and their total variation distance `apart` from the target's distribution."""
     counts = trials(laws, SHOWN)
     apart = total_variation(counts / np.array(SHOWN)[:, None], laws.p)
     return {
@@ -95,7 +97,7 @@ def _label(run: Run, place: Place) -> str:
 
 
 def caution(run: Run) -> str:
-    """That the text of a lossy run is no sample of the target, where it is not."""
+    """Return a warning if the run's text is not a sample of the target's distribution."""
     if is_lossless(run):
         return ""
     rule = rule_named(run.settings.rule)

@@ -1,4 +1,4 @@
-"""Lesson 4: the MARS rule, on the text itself."""
+"""Lesson 4: the MARS rule, shown on a text."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from mars_viz.ui.lessons.needs import GREEDY, RUNNER_UP, THETA_DIAL
 from mars_viz.ui.lessons.page_state import write_address
 
 
-def show(room: LessonContext) -> None:
-    """The explorer, coloured by the ratio, with its live dial."""
-    key, look = f"learn-explorer-{room.run_id}", Look.LARGE if room.large else Look.LEAN
-    state = explorer(room.run, dial=room.desk.view.dial, overlay="ratio", selected=None, key=key, look=look)
-    moved = None if state.dial == room.run.settings.dial else state.dial
-    if moved != room.desk.view.dial:
-        room.desk.change(dial=moved, frame=None)
-    write_address(room.desk)
+def show(context: LessonContext) -> None:
+    """Draw the explorer with the ratio overlay and its dial."""
+    key, look = f"learn-explorer-{context.run_id}", Look.LARGE if context.large else Look.LEAN
+    state = explorer(context.run, dial=context.desk.view.dial, overlay="ratio", selected=None, key=key, look=look)
+    moved = None if state.dial == context.run.settings.dial else state.dial
+    if moved != context.desk.view.dial:
+        context.desk.change(dial=moved, frame=None)
+    write_address(context.desk)
 
 
 LESSON = Lesson(

@@ -1,7 +1,5 @@
-"""What lessons need of a run, each with the reason as a sentence. Knows runs and rules; knows no lessons.
-
-What the manifest says is asked of a run before its records are read.
-"""
+"""Requirements of lessons for a run, each with an error sentence. Requirements on the manifest are checked before the
+records are read."""
 
 from __future__ import annotations
 
@@ -21,37 +19,40 @@ from mars_viz.run import Run
 from mars_viz.runfiles import Manifest
 
 Facts: TypeAlias = Run | Manifest
-"""What says a run's settings, and whether it has rounds and a dial map."""
+"""Provides a run's settings, and whether it has rounds and a dial map."""
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Something that a run must have."""
+    """Requirement for a run."""
 
     words: str
-    """What, in a list after 'a run with'."""
+    """The requirement, as part of a list after 'a run with'."""
     missing: str
-    """Why a run without it cannot serve, as a sentence."""
+    """Why a run without it is unsuitable, as a sentence."""
     of_facts: Callable[[Facts], bool] = lambda facts: True
-    """True of a run that may have it, as far as its manifest tells."""
+    """Checks the manifest; True if the run may be suitable."""
     of_records: Callable[[Run], bool] = lambda run: True
-    """True of a run that has it, as far as its records tell."""
+    """Checks the records."""
 
 
 def lacking(run: Run, needs: tuple[Need, ...]) -> str:
-    """Why a run cannot serve, as a sentence; empty where it can."""
+    """Return why a run is unsuitable, as a sentence; empty if it is suitable."""
     return next((need.missing for need in needs if not (need.of_facts(run) and need.of_records(run))), "")
 
 
 def ruled_out(facts: Facts, needs: tuple[Need, ...]) -> bool:
-    """True where the manifest alone says that the run cannot serve."""
+    """Return True if the manifest alone shows that the run is unsuitable."""
     return not all(need.of_facts(facts) for need in needs)
 
 
 def is_lossless(facts: Facts) -> bool:
-    """True if the text follows the target's distribution: by a lossless rule, or at the strict end of one that is
-    lossless there. Greedy decoding is at every strict end; above temperature 0 what is emitted on a rejection decides,
-    which the best token and the released MARS code's residual get wrong."""
+    """Return True if the text follows the target's distribution: the rule is lossless, or it is lossless at its strict
+    end and the dial is there.
+
+    At temperature 0 every rule is lossless at its strict end. Above it, this depends on the token that is emitted after
+    a rejection: the target's best token and the residual of the released MARS code are not exact.
+    """
     rule, settings = rule_named(facts.settings.rule), facts.settings
     if rule.lossless or rule.dial is None:
         return rule.lossless
@@ -70,12 +71,12 @@ def _strict_known(facts: Facts) -> bool:
 
 
 def _has_texts(run: Run) -> bool:
-    made = run.dial_map
-    return made is not None and len(made.segments_for(mapped_gamma(run))) > 1
+    dial_map = run.dial_map
+    return dial_map is not None and len(dial_map.segments_for(mapped_gamma(run))) > 1
 
 
 def mapped_gamma(run: Run) -> int:
-    """The run's own block length where its map has it, else the map's longest."""
+    """Return the run's own block length if its map has it, otherwise the map's longest."""
     assert run.dial_map is not None
     gammas = run.dial_map.span.gammas
     return run.settings.gamma if run.settings.gamma in gammas else max(gammas)

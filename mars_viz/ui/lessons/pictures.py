@@ -1,4 +1,4 @@
-"""What a lesson draws of a run: its own figure with the knobs that move it, and one beside it. Knows no page."""
+"""Figures of a lesson: the main figure with its controls, and an additional one."""
 
 from __future__ import annotations
 
@@ -11,28 +11,27 @@ from plotly.graph_objects import Figure
 from mars_viz.components.lesson import Kind, Knob
 
 BUILT_IN_PAIR = "The built-in pair"
-"""Whose passes and graded exercises come with the product, in words that begin a sentence."""
+"""Name of the models for measurements and grades that are included with the product, at the beginning of a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class LessonPicture:
-    """A lesson's figure and its knobs, as the browser draws them."""
+    """A lesson's interactive figure."""
 
     kind: Kind
-    """Which figure."""
     knobs: tuple[Knob, ...]
-    """What there is to move."""
+    """Controls of the figure."""
     figure: Mapping[str, Any]
-    """All that is drawn wherever they stand; JSON."""
+    """JSON data for all positions of the controls."""
     label: str
-    """What a screen reader calls it."""
+    """Accessible name."""
 
 
 @dataclass(frozen=True, slots=True)
 class LessonAside:
-    """A figure beside a lesson's own that nothing moves."""
+    """Static figure next to the lesson's main figure."""
 
     figure: Figure
-    """The figure; its title says the finding."""
+    """Its title is the result."""
     words: str
-    """What it stands on, in a sentence."""
+    """Basis of the figure, in a sentence."""

@@ -1,4 +1,4 @@
-"""Lesson 5: what the ratio of two logits does not say."""
+"""Lesson 5: limits of the ratio of two logits."""
 
 from __future__ import annotations
 
@@ -22,76 +22,78 @@ from mars_viz.ui.lessons.pictures import LessonPicture
 from mars_viz.words import setting
 
 REACH = 40
-"""Largest constant, either way."""
+"""Range of the constant, in both directions."""
 COMPARED = ("mars", "mars-margin", "mars-odds")
-"""The same idea by ratio, by difference, and by probability."""
+"""The same idea by ratio, by difference and by probability."""
 DRAWN = 12
-"""Runner-ups whose ratios are drawn, the closest first."""
+"""Maximum number of curves, the closest runner-ups first."""
 STEEP = np.array([0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1, 1.5, 2])
-"""Points of a curve, from its beginning."""
+"""Points of a curve, relative to its start."""
 
 
-def show(room: LessonContext) -> None:
-    """The constant to move, the ratios under it, and whose verdicts change."""
-    known = st.session_state.get("learn-shift")
-    if known is None or known[0] is not room.run:  # worked out once for a run
-        known = st.session_state["learn-shift"] = (room.run, picture(room.run, ()))
-    moving(room, known[1])
+def show(context: LessonContext) -> None:
+    """Draw the control for the constant, the ratios and the changed verdicts."""
+    cached = st.session_state.get("learn-shift")
+    if cached is None or cached[0] is not context.run:  # computed once per run
+        cached = st.session_state["learn-shift"] = (context.run, picture(context.run, ()))
+    moving(context, cached[1])
 
 
-def picture(run: Run, beside: Iterable[Run]) -> LessonPicture:
-    """Everything that is drawn."""
-    calls, own = close_calls(run), own_dial(run, RULES["mars"])
-    theta = THETA.default if own is None else own
+def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
+    """Return the figure."""
+    calls, run_theta = close_calls(run), own_dial(run, RULES["mars"])
+    theta = THETA.default if run_theta is None else run_theta
     figure = curves(calls, theta) | verdicts(run, calls) | {"theta": theta, "reach": REACH}
     knob = Knob("shift", "c, added to every logit", -8.0, low=-REACH, high=REACH)
     return LessonPicture(Kind.SHIFT, (knob,), figure, "What a constant added to every logit changes")
 
 
 def verdicts(run: Run, calls: RunnerUps) -> dict[str, Any]:
-    """What the rules say at each constant from -REACH to REACH: `above`, how many runner-ups MARS keeps, and for each
-    compared rule, at the run's dial or its own default, its name and how many verdicts change."""
-    asked = [ruling(opinion(RULES[name], run), own_dial(run, RULES[name])) for name in COMPARED]
+    """Return the rules' verdicts at each constant from -REACH to REACH: `above` is the number of runner-ups that MARS
+    keeps. `rules` has the name of each compared rule, at the run's dial or its own default, and the numbers of
+    changed verdicts."""
+    rulings = [ruling(opinion(RULES[name], run), own_dial(run, RULES[name])) for name in COMPARED]
     above, changes = [], []
     for c in map(float, range(-REACH, REACH + 1)):
         after = moved(run, c)
-        mars, *others = [compared(said, c, after) for said in asked]
+        mars, *others = [compared(each_ruling, c, after) for each_ruling in rulings]
         above.append(int(np.count_nonzero(mars.keeps[calls.positions])))
         changes.append([each.count for each in (mars, *others)])
     rules = [
-        {"name": _named(said), "changes": list(counts)}
-        for said, counts in zip(asked, zip(*changes, strict=True), strict=True)
+        {"name": _named(each_ruling), "changes": list(counts)}
+        for each_ruling, counts in zip(rulings, zip(*changes, strict=True), strict=True)
     ]
     return {"runnerUps": len(calls), "above": above, "rules": rules}
 
 
-def _named(said: Ruling) -> str:
-    assert said.rule.dial is not None and said.dial is not None
-    return f"{said.rule.title} at {setting(said.rule.dial.symbol, said.dial)}"
+def _named(given: Ruling) -> str:
+    assert given.rule.dial is not None and given.dial is not None
+    return f"{given.rule.title} at {setting(given.rule.dial.symbol, given.dial)}"
 
 
 def curves(calls: RunnerUps, theta: float) -> dict[str, Any]:
-    """The closest runner-ups' ratios over the constant; and one `told` in words, which θ decides most narrowly."""
+    """Return the ratios of the closest runner-ups over the constant, and in `told` the one whose ratio is closest
+    to θ."""
     near = int(np.nanargmin(np.abs(np.nan_to_num(calls.ratio(0.0), nan=np.inf) - theta)))
-    told = {"z1": float(calls.z1[near]), "z2": float(calls.z2[near])}
-    return {"curves": [_curve(calls, i) for i in range(len(calls))[:DRAWN]], "told": told | _curve(calls, near)}
+    logits = {"z1": float(calls.z1[near]), "z2": float(calls.z2[near])}
+    return {"curves": [_curve(calls, i) for i in range(len(calls))[:DRAWN]], "told": logits | _curve(calls, near)}
 
 
 def _curve(calls: RunnerUps, i: int) -> dict[str, Any]:
-    """One runner-up's `ratios` at each constant from -REACH to REACH; closely where they are `steep`, from 0 on; and
-    p2/p1, the `odds`."""
+    """Return one runner-up's `ratios` at each constant from -REACH to REACH, its `steep` part at finer steps, and its
+    `odds` p2/p1."""
     start = float(np.ceil(1000 * max(-calls.z2[i], -REACH)) / 1000)
     x = (start + STEEP).round(3)
     steep = calls.ratio(x)[:, i].tolist()
     return {
-        "ratios": [_known(ratio) for ratio in calls.ratio(np.arange(-REACH, REACH + 1.0))[:, i].tolist()],
-        "steep": [(at, _known(ratio)) for at, ratio in zip(x.tolist(), steep, strict=True)],
+        "ratios": [_rounded(ratio) for ratio in calls.ratio(np.arange(-REACH, REACH + 1.0))[:, i].tolist()],
+        "steep": [(at, _rounded(ratio)) for at, ratio in zip(x.tolist(), steep, strict=True)],
         "odds": float(calls.odds[i]),
     }
 
 
-def _known(ratio: float) -> float | None:
-    """As it is sent: four significant digits, None where it means nothing."""
+def _rounded(ratio: float) -> float | None:
+    """Round for JSON to four significant digits; None if the ratio is undefined."""
     return float(f"{ratio:.4g}") if np.isfinite(ratio) else None
 
 

@@ -1,4 +1,4 @@
-"""Lesson 2: strict verification, and the price of a rollback."""
+"""Lesson 2: strict verification, and the cost of a rollback."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from mars_viz.ui.lessons.watch import watch
 from mars_viz.words import counted, number
 
 
-def show(room: LessonContext) -> None:
-    """The block length to move, and its price."""
-    shown = _pictured(room.run, _prices(room.run))
-    if shown is None:
+def show(context: LessonContext) -> None:
+    """Draw the control for the block length, and the cost."""
+    lesson_picture = _pictured(context.run, _prices(context.run))
+    if lesson_picture is None:
         theme.note("The dial map of this run was cut short before its strict text. Choose another run.")
         return
-    moving(room, shown)
+    moving(context, lesson_picture)
 
 
-def picture(run: Run, beside: Iterable[Run]) -> LessonPicture | None:
-    """The price of every known block length."""
+def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture | None:
+    """Return the figure with the cost of every mapped block length."""
     return _pictured(run, prices(run))
 
 
-def _pictured(run: Run, known: tuple[Price, ...]) -> LessonPicture | None:
-    if not known:
+def _pictured(run: Run, price_list: tuple[Price, ...]) -> LessonPicture | None:
+    if not price_list:
         return None
-    prices_told = [
+    price_data = [
         {
             "gamma": price.gamma,
             "kept": price.kept,
@@ -45,33 +45,35 @@ def _pictured(run: Run, known: tuple[Price, ...]) -> LessonPicture | None:
             "title": heading(price),
             "words": words(price, run),
         }
-        for price in known
+        for price in price_list
     ]
-    gammas = tuple(price.gamma for price in known)
+    gammas = tuple(price.gamma for price in price_list)
     knob = Knob("drafted", "γ, draft length", _own(run, gammas), stops=gammas)
     return LessonPicture(
-        Kind.ROLLBACK, (knob,), {"prices": prices_told}, "What strict verification keeps and rolls back"
+        Kind.ROLLBACK, (knob,), {"prices": price_data}, "What strict verification keeps and rolls back"
     )
 
 
-def strict_steps(room: LessonContext) -> None:
-    """The strict text step by step, at the block length that was chosen."""
-    gammas = tuple(price.gamma for price in _prices(room.run))
+def strict_steps(context: LessonContext) -> None:
+    """Draw the stepper of the strict text at the chosen block length."""
+    gammas = tuple(price.gamma for price in _prices(context.run))
     if gammas:
-        asked = room.desk.view.knobs.get("drafted")
-        gamma = int(asked) if asked in gammas else _own(room.run, gammas)
-        watch(room, _strict(room, gamma), f"strict-{room.run_id}-{gamma}")
+        drafted = context.desk.view.knobs.get("drafted")
+        gamma = int(drafted) if drafted in gammas else _own(context.run, gammas)
+        watch(context, _strict(context, gamma), f"strict-{context.run_id}-{gamma}")
 
 
 def strict_text(run: Run) -> Run | None:
-    """The strict text at the run's own block length; None where nobody knows it at any."""
+    """Return the strict run at the run's own block length; None if no strict text is known."""
     gammas = tuple(price.gamma for price in prices(run))
     return strict_run(run, _own(run, gammas)) if gammas else None
 
 
 def heading(price: Price) -> str:
-    """The finding at one block length."""
-    share = number(round(100 * price.wasted, 9)) if price.kept + price.rolled_back else "0"  # 9: of 7 %, not 7.00 %
+    """Return the result at one block length."""
+    share = (
+        number(round(100 * price.wasted, 9)) if price.kept + price.rolled_back else "0"
+    )  # nine decimals, so that 7 % is not written 7.00 %
     return (
         f"γ = {price.gamma}: {number(price.passes)} target {'pass' if price.passes == 1 else 'passes'} for "
         f"{counted(price.tokens, 'token')}, {share} % of drafted tokens rolled back (exact)"
@@ -79,11 +81,11 @@ def heading(price: Price) -> str:
 
 
 def words(price: Price, run: Run) -> str:
-    """The price in a sentence."""
-    found, time = gain(run), ""
-    if found.timed:
+    """Return a sentence about the cost."""
+    gains, time = gain(run), ""
+    if gains.timed:
         time = (
-            f": {number(1000 * price.rolled_back * found.draft_step)} ms of drafting (modelled: measured step × count)"
+            f": {number(1000 * price.rolled_back * gains.draft_step)} ms of drafting (modelled: measured step × count)"
         )
     return (
         f"{counted(price.rolled_back, 'drafted token')} rolled back{time}. A target pass yields "
@@ -92,25 +94,25 @@ def words(price: Price, run: Run) -> str:
 
 
 def _own(run: Run, gammas: tuple[int, ...]) -> int:
-    """The run's own block length, or the longest that is known."""
+    """Return the run's own block length, or the longest known one."""
     return run.settings.gamma if run.settings.gamma in gammas else gammas[-1]
 
 
 def _prices(run: Run) -> tuple[Price, ...]:
-    known = st.session_state.get("learn-prices")
-    if known is None or known[0] is not run:
-        known = st.session_state["learn-prices"] = (run, prices(run))
-    found: tuple[Price, ...] = known[1]
-    return found
+    cached = st.session_state.get("learn-prices")
+    if cached is None or cached[0] is not run:
+        cached = st.session_state["learn-prices"] = (run, prices(run))
+    run_prices: tuple[Price, ...] = cached[1]
+    return run_prices
 
 
-def _strict(room: LessonContext, gamma: int) -> Run:
-    """The strict text, one and the same object as long as nothing changes: what is played would be made again."""
-    known = st.session_state.setdefault("learn-strict", {})
-    key = (id(room.run), gamma)
-    if key not in known:
-        known[key] = (room.run, strict_run(room.run, gamma))
-    return known[key][1]
+def _strict(context: LessonContext, gamma: int) -> Run:
+    """Return the strict run, cached so that the stepper's data need not be computed again."""
+    cache = st.session_state.setdefault("learn-strict", {})
+    key = (id(context.run), gamma)
+    if key not in cache:
+        cache[key] = (context.run, strict_run(context.run, gamma))
+    return cache[key][1]
 
 
 LESSON = Lesson(

@@ -1,4 +1,4 @@
-"""Lesson 6: how to choose θ, and what too loose looks like."""
+"""Lesson 6: how to choose θ, and the effects of a loose θ."""
 
 from __future__ import annotations
 
@@ -26,56 +26,62 @@ from mars_viz.ui.lessons.page_state import write_address
 from mars_viz.ui.lessons.pictures import BUILT_IN_PAIR, LessonAside, LessonPicture
 
 
-def show(room: LessonContext) -> None:
-    """The dial to move, what it buys, and what it writes."""
-    made, view, shown = room.run.dial_map, room.desk.view, picture(room.run, ())
-    assert made is not None  # the lesson needs it
-    asked = {} if view.dial is None else {"dial": _inside(made, view.dial)}
-    key = f"lesson-choosing-{room.run_id}"
-    at = lesson_figure(shown.kind, shown.knobs, shown.figure, asked, key=key, label=shown.label, large=room.large)[
-        "dial"
-    ]
-    if at != _standing(room, made):
-        room.desk.change(dial=at, frame=None)
-    write_address(room.desk)
+def show(context: LessonContext) -> None:
+    """Draw the dial with the speed-up and the text at each value."""
+    dial_map, view, lesson_picture = context.run.dial_map, context.desk.view, picture(context.run, ())
+    assert dial_map is not None  # required by the lesson
+    position = {} if view.dial is None else {"dial": _inside(dial_map, view.dial)}
+    key = f"lesson-choosing-{context.run_id}"
+    at = lesson_figure(
+        lesson_picture.kind,
+        lesson_picture.knobs,
+        lesson_picture.figure,
+        position,
+        key=key,
+        label=lesson_picture.label,
+        large=context.large,
+    )["dial"]
+    if at != _standing(context, dial_map):
+        context.desk.change(dial=at, frame=None)
+    write_address(context.desk)
 
 
-def picture(run: Run, beside: Iterable[Run]) -> LessonPicture:
-    """Every text of the map, and what it yields."""
-    made = run.dial_map
-    assert made is not None and made.rule.dial is not None  # the lesson needs it
-    dial = made.rule.dial
-    exercise, strict = recognised(run.prompt), made.segment(_strict(made), mapped_gamma(run))
+def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
+    """Return the figure with every text of the map."""
+    dial_map = run.dial_map
+    assert dial_map is not None and dial_map.rule.dial is not None  # required by the lesson
+    dial = dial_map.rule.dial
+    exercise, strict = recognised(run.prompt), dial_map.segment(_strict(dial_map), mapped_gamma(run))
     answer = exercise.answer if exercise else None
     figure = {
         "symbol": dial.symbol,
         "strictTau": strict.tau if strict.complete else None,
         "graded": answer is not None,
         "prompt": run.prompt,
-        "segments": [written(run, each, strict, answer) for each in made.segments_for(mapped_gamma(run))],
+        "segments": [written(run, each, strict, answer) for each in dial_map.segments_for(mapped_gamma(run))],
     }
     label = f"{dial.name.capitalize()} {dial.symbol}; {dial.strict:g} is strict"
-    own = _inside(made, dial.checked(run.settings.dial))
-    knob = Knob("dial", label, own, made.span.low, made.span.high, dial.step, digits=3, exact=True)
+    initial = _inside(dial_map, dial.checked(run.settings.dial))
+    knob = Knob("dial", label, initial, dial_map.span.low, dial_map.span.high, dial.step, digits=3, exact=True)
     return LessonPicture(Kind.CHOOSING, (knob,), figure, "What every setting of the dial writes")
 
 
-def accuracy(room: LessonContext) -> None:
-    """What the dial costs in right answers: as it comes with the product, or found out on request."""
-    made = room.run.dial_map
-    assert made is not None and made.rule.dial is not None
-    if made.rule.name != Mars.name:  # another rule's verdicts at the same θ are others
-        theme.small(f"The exercises are graded with {Mars.title} only, which says nothing of {made.rule.title}.")
+def accuracy(context: LessonContext) -> None:
+    """Draw the accuracy over θ, from the included grades or graded on request."""
+    dial_map = context.run.dial_map
+    assert dial_map is not None and dial_map.rule.dial is not None
+    if dial_map.rule.name != Mars.name:  # other rules decide differently at the same θ
+        theme.small(f"The exercises are graded with {Mars.title} only, which says nothing of {dial_map.rule.title}.")
         return
     place = st.container()
     words = f"Grade {len(FREE_WORDING) * PER_TASK} exercises here"
-    here = asked(room, "graded", words, "Decoding held-out exercises …", grade)
-    graded, at = here if isinstance(here, GradedExercises) else recorded_grades(), _standing(room, made)
+    here = asked(context, "graded", words, "Decoding held-out exercises …", grade)
+    graded, at = here if isinstance(here, GradedExercises) else recorded_grades(), _standing(context, dial_map)
     if graded is not None and graded.right.low <= at <= graded.right.high:
-        figure = accuracy_curve(graded.right, graded.exercises, made.rule.dial.symbol, at, room.theme)
+        figure = accuracy_curve(graded.right, graded.exercises, dial_map.rule.dial.symbol, at, context.theme)
         with place:
-            draw(room, figure, "theta-accuracy")
-            theme.small(_stands_on(whose(room, "graded")))
+            draw(context, figure, "theta-accuracy")
+            theme.small(_stands_on(whose(context, "graded")))
 
 
 def _stands_on(graded: str) -> str:
@@ -83,31 +89,31 @@ def _stands_on(graded: str) -> str:
 
 
 def recorded_accuracy(run: Run, colours: Theme) -> LessonAside | None:
-    """What the run's own setting costs in right answers, as it comes with the product."""
-    made, graded = run.dial_map, recorded_grades()
-    assert made is not None and made.rule.dial is not None  # the lesson needs it
-    at = _inside(made, made.rule.dial.checked(run.settings.dial))
-    if graded is None or made.rule.name != Mars.name or not graded.right.low <= at <= graded.right.high:
+    """Return the figure of the accuracy at the run's own setting, from the included grades."""
+    dial_map, graded = run.dial_map, recorded_grades()
+    assert dial_map is not None and dial_map.rule.dial is not None  # required by the lesson
+    at = _inside(dial_map, dial_map.rule.dial.checked(run.settings.dial))
+    if graded is None or dial_map.rule.name != Mars.name or not graded.right.low <= at <= graded.right.high:
         return None
-    figure = accuracy_curve(graded.right, graded.exercises, made.rule.dial.symbol, at, colours)
+    figure = accuracy_curve(graded.right, graded.exercises, dial_map.rule.dial.symbol, at, colours)
     return LessonAside(figure, _stands_on(BUILT_IN_PAIR))
 
 
-def _standing(room: LessonContext, made: DialMap) -> float:
-    """Where the dial stands, inside the map."""
-    dial, own = made.rule.dial, room.desk.view.dial
+def _standing(context: LessonContext, dial_map: DialMap) -> float:
+    """Return the dial's value, clipped to the map's range."""
+    dial, chosen = dial_map.rule.dial, context.desk.view.dial
     assert dial is not None
-    return _inside(made, dial.checked(room.run.settings.dial if own is None else own))
+    return _inside(dial_map, dial.checked(context.run.settings.dial if chosen is None else chosen))
 
 
-def _inside(made: DialMap, value: float) -> float:
-    return min(max(value, made.span.low), made.span.high)
+def _inside(dial_map: DialMap, value: float) -> float:
+    return min(max(value, dial_map.span.low), dial_map.span.high)
 
 
 def written(run: Run, segment: Segment, strict: Segment, answer: str | None) -> dict[str, Any]:
-    """A segment's text, cut where it first differs from the strict one, and whether its answer is right; `right` is
-    None where that is not known. From a strict text that was cut short only a text that differs before the cut
-    is known to differ."""
+    """Return the data of a segment: its text, cut at the first difference from the strict text, and in `right` whether
+    its answer is correct, or None if unknown. If the strict text was cut short, a text without an earlier difference
+    counts as unknown."""
     tokens = segment.token_ids
     first = first_difference(tokens, strict.token_ids)
     same = len(tokens) if first is None else first
@@ -132,13 +138,13 @@ def written(run: Run, segment: Segment, strict: Segment, answer: str | None) -> 
 
 
 def _thumbnail(run: Run) -> str:
-    assert run.dial_map is not None  # the lesson needs it
+    assert run.dial_map is not None  # required by the lesson
     return thumbs.tau_and_damage(run, mapped_gamma(run))
 
 
-def _strict(made: DialMap) -> float:
-    """The strictest value of the map."""
-    return made.span.high if made.rule.strict_is_high else made.span.low
+def _strict(dial_map: DialMap) -> float:
+    """Return the strictest value of the map."""
+    return dial_map.span.high if dial_map.rule.strict_is_high else dial_map.span.low
 
 
 LESSON = Lesson(

@@ -19,30 +19,30 @@ from mars_viz.ui.lessons.pictures import LessonPicture
 from mars_viz.words import counted, number
 
 MOST = 32
-"""Nodes of a draft."""
+"""Maximum number of nodes in a draft."""
 ALPHAS = tuple(round(0.05 * step, 2) for step in range(1, 20))
 SECONDS = tuple(round(0.1 * step, 1) for step in range(11))
 WIDEST = 0.2
-"""Of a target pass over one position, what a further position costs at most."""
+"""Maximum cost of an additional position, in target passes over one position."""
 
 
-def show(room: LessonContext) -> None:
-    """How much faster a tree and a chain of each number of nodes are, where three dials stand."""
-    moving(room, picture(room.run, ()))
+def show(context: LessonContext) -> None:
+    """Draw the speed-up of trees and chains by number of nodes, with three controls."""
+    moving(context, picture(context.run, ()))
 
 
-def picture(run: Run, beside: Iterable[Run]) -> LessonPicture:
-    """The formula, with what the run says of its drafter."""
-    found = choices(run)
-    figure = {**theory(), "widest": WIDEST, "own": words(found)}
-    return LessonPicture(Kind.BRANCHING, dials(found), figure, "Speed-up of trees and of chains")
+def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
+    """Return the figure, with the run's own values as initial ones."""
+    drafter_choices = choices(run)
+    figure = {**theory(), "widest": WIDEST, "own": words(drafter_choices)}
+    return LessonPicture(Kind.BRANCHING, dials(drafter_choices), figure, "Speed-up of trees and of chains")
 
 
 @cache
 def theory() -> dict[str, list[object]]:
-    """Tokens per target pass for every α: of `chains` of 1, 2, … nodes, and of the best `trees` of as many for every
-    chance of a second choice; and what a pass over them `costs` where a further position costs nothing, and as much as
-    the dial can say, between which it is linear."""
+    """Return tokens per target pass for every α: `chains` by number of nodes, and the best `trees` by chance of the
+    second choice and number of nodes. `costs` has the cost of a pass at zero and at maximum cost per position; it is
+    linear in between."""
     return {
         "alphas": list(ALPHAS),
         "seconds": list(SECONDS),
@@ -52,11 +52,11 @@ def theory() -> dict[str, list[object]]:
     }
 
 
-def dials(found: Choices) -> tuple[Knob, ...]:
-    """α and the second choice begin where this run has them, as far as the dials' steps tell."""
+def dials(drafter_choices: Choices) -> tuple[Knob, ...]:
+    """Return the controls; α and the second choice start at the run's values, rounded to the steps."""
     return (
-        Knob("alpha", "α, first choice is right", _nearest(found.alpha, ALPHAS), stops=ALPHAS, digits=2),
-        Knob("second", "b, else the second is", _nearest(found.rescued, SECONDS), stops=SECONDS, digits=1),
+        Knob("alpha", "α, first choice is right", _nearest(drafter_choices.alpha, ALPHAS), stops=ALPHAS, digits=2),
+        Knob("second", "b, else the second is", _nearest(drafter_choices.rescued, SECONDS), stops=SECONDS, digits=1),
         Knob(
             "wider", "v, cost of a further node", measured(), high=WIDEST, step=0.005, digits=3,
             help="In target passes over one position",
@@ -66,22 +66,22 @@ def dials(found: Choices) -> tuple[Knob, ...]:
 
 @cache
 def measured() -> float:
-    """v of the passes that come with the product; 0.02 without these."""
+    """Return v from the included measurements; 0.02 without them."""
     costs = recorded_costs()
     if costs is None or len(costs.passes) < 2:
         return 0.02
-    grown = (costs.passes[-1].seconds / costs.passes[0].seconds - 1) / (len(costs.passes) - 1)
-    return min(WIDEST, max(0.0, round(grown, 3)))
+    increase = (costs.passes[-1].seconds / costs.passes[0].seconds - 1) / (len(costs.passes) - 1)
+    return min(WIDEST, max(0.0, round(increase, 3)))
 
 
-def words(found: Choices) -> str:
-    """What the run says of its drafter's choices."""
-    missed = found.places - found.first
-    said = (
-        f"In this run the drafter's first choice was the target's token at {number(found.first)} of "
-        f"{counted(found.places, 'place')}"
+def words(drafter_choices: Choices) -> str:
+    """Return a sentence about the drafter's choices in the run."""
+    missed = drafter_choices.places - drafter_choices.first
+    sentence = (
+        f"In this run the drafter's first choice was the target's token at {number(drafter_choices.first)} of "
+        f"{counted(drafter_choices.places, 'place')}"
     )
-    return f"{said}, its second at {number(found.second)} of the other {number(missed)} (exact)."
+    return f"{sentence}, its second at {number(drafter_choices.second)} of the other {number(missed)} (exact)."
 
 
 def _short(values: list[float]) -> list[float]:
@@ -93,7 +93,7 @@ def _nearest(value: float, stops: tuple[float, ...]) -> float:
 
 
 def caution(run: Run) -> str:
-    """That few places say little, where they are few."""
+    """Return a warning if the run has few positions."""
     places = choices(run).places
     return f"Only {counted(places, 'place')} of this run say how good its drafter is." if places < 20 else ""
 

@@ -1,4 +1,4 @@
-"""The stepper on the run that a setting really makes: the page's own screen, and a part of every lesson."""
+"""The stepper, alone and as a part of every lesson."""
 
 from __future__ import annotations
 
@@ -20,32 +20,33 @@ KEYS = (
 )
 
 
-def watch(room: LessonContext, run: Run, key: str) -> None:
-    """Play a run; where it stands becomes part of the address."""
-    frame = stepper(run, frame=room.desk.view.frame or 0, key=f"stepper-{key}", large=room.large)
-    if frame or room.desk.view.frame is not None:
-        room.desk.change(frame=frame)
-    write_address(room.desk)
+def watch(context: LessonContext, run: Run, key: str) -> None:
+    """Play a run, and write the stepper's frame to the address."""
+    frame = stepper(run, frame=context.desk.view.frame or 0, key=f"stepper-{key}", large=context.large)
+    if frame or context.desk.view.frame is not None:
+        context.desk.change(frame=frame)
+    write_address(context.desk)
 
 
-def at_dial(room: LessonContext) -> tuple[Run, str]:
-    """The run as the page's dial makes it; where that text is not known the recorded one, and a sentence about it."""
-    run, dial = room.run, room.desk.view.dial
+def at_dial(context: LessonContext) -> tuple[Run, str]:
+    """Return the run at the page's dial and no message. If that text is unknown, return the recorded run and a
+    message."""
+    run, dial = context.run, context.desk.view.dial
     if dial is None or dial == run.settings.dial:
         return run, ""
-    made, _ = shown(run, dial, run.settings.gamma)
-    if made is run:
-        symbol = rule_named(run.settings.rule).dial.symbol  # type: ignore[union-attr]  # `fitted` saw to it
+    run_at_dial, _ = shown(run, dial, run.settings.gamma)
+    if run_at_dial is run:
+        symbol = rule_named(run.settings.rule).dial.symbol  # type: ignore[union-attr]  # ensured by `fitted`
         return (
             run,
             f"The text at {setting(symbol, dial)} is not known here, so the recorded text is played.",
         )
-    return made, ""
+    return run_at_dial, ""
 
 
-def caption(room: LessonContext) -> None:
-    """What run it is, with the keys as its help."""
-    run, _ = cached(room)
+def caption(context: LessonContext) -> None:
+    """Draw a caption about the run, with the keys as its tooltip."""
+    run, _ = cached(context)
     rule, settings = rule_named(run.settings.rule), run.settings
     at = "" if rule.dial is None or settings.dial is None else f" at {setting(rule.dial.symbol, settings.dial)}"
     drafts = settings.draft if settings.drafts_trees else f"blocks of {settings.gamma} tokens"
@@ -53,23 +54,23 @@ def caption(room: LessonContext) -> None:
     st.caption(markdown(words), help=KEYS)
 
 
-def show(room: LessonContext) -> None:
-    """The stepper on the run as the page's dial makes it."""
-    run, complaint = cached(room)
+def show(context: LessonContext) -> None:
+    """Draw the stepper of the run at the page's dial."""
+    run, complaint = cached(context)
     if complaint:
         theme.note(complaint)
-    watch(room, run, room.run_id)
+    watch(context, run, context.run_id)
 
 
 STEPS = Fold("Watch this run step by step", show)
 """The stepper, below a lesson."""
 
 
-def cached(room: LessonContext) -> tuple[Run, str]:
-    """`at_dial`, the same object as long as nothing changed: what is played would else be worked out again."""
-    wanted = (room.run_id, room.desk.view.dial)
-    known = st.session_state.get("learn-played")
-    if known is None or known[0] != wanted or known[1] is not room.run:
-        known = wanted, room.run, at_dial(room)
-        st.session_state["learn-played"] = known
-    return known[2]
+def cached(context: LessonContext) -> tuple[Run, str]:
+    """Return the result of `at_dial`, cached so that the stepper's data need not be computed again."""
+    key = (context.run_id, context.desk.view.dial)
+    cache = st.session_state.get("learn-played")
+    if cache is None or cache[0] != key or cache[1] is not context.run:
+        cache = key, context.run, at_dial(context)
+        st.session_state["learn-played"] = cache
+    return cache[2]

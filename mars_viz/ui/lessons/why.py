@@ -25,22 +25,23 @@ from mars_viz.ui.lessons.pictures import BUILT_IN_PAIR, LessonAside, LessonPictu
 from mars_viz.words import number, short_device
 
 LONGEST = 16
-"""γ of the dial."""
+"""Maximum γ of the control."""
 STEPS = 100
-"""Steps of α's dial."""
+"""Number of steps of α's control."""
 MEASURED = 8
 """γ of the measured passes."""
 
 
-def show(room: LessonContext) -> None:
-    """The formula with three dials, and what the samples measured: other runs' clocks may have been disturbed."""
-    moving(room, picture(room.run, room.samples()))
+def show(context: LessonContext) -> None:
+    """Draw the formula with three controls, and the measurements of the samples. Timings of other runs may have been
+    disturbed."""
+    moving(context, picture(context.run, context.samples()))
 
 
-def picture(run: Run, beside: Iterable[Run]) -> LessonPicture:
-    """The formula, with the gain of each run."""
-    found = gain(run)
-    runs = {each.title or each.prompt[:40]: gain(each) for each in beside}
+def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
+    """Return the figure with the formula and the gain of each run."""
+    gains = gain(run)
+    runs = {each.title or each.prompt[:40]: gain(each) for each in other_runs}
     figure = {
         "runs": [
             {"name": name, "alpha": each.alpha, "gamma": each.gamma, "c": each.c, "speedUp": each.speed_up}
@@ -48,15 +49,15 @@ def picture(run: Run, beside: Iterable[Run]) -> LessonPicture:
             if each.timed and math.isfinite(each.alpha)
         ],
         "theory": theory(),
-        "own": f"This run: τ = {number(found.tau)} with α = {number(found.alpha)} and γ = {found.gamma} (exact).",
+        "own": f"This run: τ = {number(gains.tau)} with α = {number(gains.alpha)} and γ = {gains.gamma} (exact).",
     }
-    return LessonPicture(Kind.DRAFTING, dials(found), figure, "Speed-up by the formula, and of the sample runs")
+    return LessonPicture(Kind.DRAFTING, dials(gains), figure, "Speed-up by the formula, and of the sample runs")
 
 
 @cache
 def theory() -> dict[str, list[list[float]]]:
-    """What the formula says wherever the dials can stand, for each γ: `tokens` per target pass over α from 0 to 1, and
-    the `cost` of a round in target passes at c = 0 and c = 1, between which it is linear."""
+    """Return the formula's values for each γ: `tokens` per target pass over α from 0 to 1, and the `cost` of a round in
+    target passes at c = 0 and c = 1; it is linear in between."""
     alphas, lengths = np.linspace(0, 1, STEPS + 1), range(1, LONGEST + 1)
     return {
         "tokens": [[float(f"{each:.6g}") for each in expected_tokens(alphas, gamma)] for gamma in lengths],
@@ -64,11 +65,11 @@ def theory() -> dict[str, list[list[float]]]:
     }
 
 
-def passes(room: LessonContext) -> None:
-    """What a pass costs: measured here and now, or as it comes with the product, or by the run's own clock."""
+def passes(context: LessonContext) -> None:
+    """Draw the costs of passes: measured now, included with the product, or from the run's own timings."""
     place = st.container()
     here = asked(
-        room,
+        context,
         "costs",
         "Measure the passes on this device",
         "Timing passes of both models …",
@@ -77,15 +78,16 @@ def passes(room: LessonContext) -> None:
     costs = here if isinstance(here, Costs) else recorded_costs()
     with place:
         if costs is None:
-            _own_times(room)
+            _own_times(context)
             return
-        draw(room, pass_costs(costs, room.theme), "why-passes")
+        draw(context, pass_costs(costs, context.theme), "why-passes")
         more = f"{costs.device}, {costs.dtype}, caches of {costs.cache_length} positions"
         theme.small(
-            _stands_on(costs, f"{whose(room, 'costs')}, measured here" if costs is here else whose(room, "")), more
+            _stands_on(costs, f"{whose(context, 'costs')}, measured here" if costs is here else whose(context, "")),
+            more,
         )
-        if said := disturbance(costs):
-            theme.note(said)
+        if warning := disturbance(costs):
+            theme.note(warning)
 
 
 def _stands_on(costs: Costs, measured: str) -> str:
@@ -93,27 +95,27 @@ def _stands_on(costs: Costs, measured: str) -> str:
 
 
 def recorded_passes(run: Run, colours: Theme) -> LessonAside | None:
-    """What a pass costs, as it comes with the product."""
+    """Return the figure of the included costs of passes."""
     costs = recorded_costs()
     return None if costs is None else LessonAside(pass_costs(costs, colours), _stands_on(costs, BUILT_IN_PAIR))
 
 
-def _own_times(room: LessonContext) -> None:
-    """A drafter's step and the target's pass over a block, by the run's own clock."""
-    found, device = gain(room.run), room.run.provenance.device
-    draw(room, run_times(found, room.theme), "why-passes")
-    if found.timed:
-        where = short_device(device) or "a device it does not name"
-        theme.small(f"Measured when the run was made, on {where}.", device)
+def _own_times(context: LessonContext) -> None:
+    """Draw the times of a drafter's step and of the target's pass over a block, from the run's own timings."""
+    gains, device = gain(context.run), context.run.provenance.device
+    draw(context, run_times(gains, context.theme), "why-passes")
+    if gains.timed:
+        device_name = short_device(device) or "a device it does not name"
+        theme.small(f"Measured when the run was made, on {device_name}.", device)
 
 
-def dials(found: Gain) -> tuple[Knob, ...]:
-    """α, γ and c; they begin where this run measured them."""
-    known = min(1.0, round(found.c, 2)) if found.timed else 0.1
+def dials(gains: Gain) -> tuple[Knob, ...]:
+    """Return the controls of α, γ and c, initially at the run's values."""
+    initial_cost = min(1.0, round(gains.c, 2)) if gains.timed else 0.1
     return (
-        Knob("alpha", "α, acceptance rate", round(found.alpha, 2), step=1 / STEPS, digits=2),
-        Knob("block", "γ, draft length", min(found.gamma, LONGEST), low=1, high=LONGEST),
-        Knob("cost", "c, cost of a draft step", known, step=0.01, digits=2, help="In target passes"),
+        Knob("alpha", "α, acceptance rate", round(gains.alpha, 2), step=1 / STEPS, digits=2),
+        Knob("block", "γ, draft length", min(gains.gamma, LONGEST), low=1, high=LONGEST),
+        Knob("cost", "c, cost of a draft step", initial_cost, step=0.01, digits=2, help="In target passes"),
     )
 
 
