@@ -1,4 +1,4 @@
-"""Compare: where do two texts part, and what is that worth? Layout and wiring; the work is done elsewhere."""
+"""Compare page: where two texts diverge, and the effects. Only layout."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ LABELS = {
 
 @faults.drawn
 def page() -> None:
-    """The whole page: a run of guards, then the comparison."""
+    """Draw the page."""
     navigation.through_app()
     session, memory = current_session(), current_comparison()
     memory.arrive(session, st.query_params.to_dict())
     page_state.settle_decode(session, memory)
-    shelf, run, problem = library.in_view(session, memory.notices)
+    catalog, run, problem = library.in_view(session, memory.notices)
     memory.follow(session.view.run)
-    head(session, memory, shelf.labels)
+    head(session, memory, catalog.labels)
     if memory.view.across is Across.SWEEP:
         saved_sweeps.over_a_sweep(memory)
         st.stop()
-    library.second_line(shelf, session.view.run)
-    for sentence in filter(None, [shelf.error, problem]):
+    library.second_line(catalog, session.view.run)
+    for sentence in filter(None, [catalog.error, problem]):
         theme.note(sentence)
     if session.job is not None:
         under_way.decoding(session)
@@ -52,18 +52,18 @@ def page() -> None:
     if run is None:
         st.stop()
     memory.begin_at(class_view(session.view.run), run)
-    look(session, memory, run, shelf)
+    look(session, memory, run, catalog)
 
 
 def head(session: Session, memory: Comparison, labels: Mapping[str, str]) -> None:
-    """The title, the run that the texts come from, and what they differ in."""
+    """Draw the title, the picker of runs and the choice of `across`."""
     st.session_state["run"] = session.view.run or None
     left, right = st.columns([6.4, 5.3], vertical_alignment="center")
     with left:
         theme.title("Compare", "Where do two texts diverge, and what is that worth?")
         compare_tables.style()
 
-    if memory.view.across is not Across.SWEEP:  # sweeps are no runs
+    if memory.view.across is not Across.SWEEP:  # sweeps are independent of the run
         library.picker(right, labels, lambda: session.open(st.session_state["run"]), disabled=session.job is not None)
     st.session_state["across"] = memory.view.across
 
@@ -84,19 +84,19 @@ def head(session: Session, memory: Comparison, labels: Mapping[str, str]) -> Non
 
 
 @faults.fragment
-def look(session: Session, memory: Comparison, run: Run, shelf: RunCatalogue) -> None:
-    """The texts side by side, and what follows from them."""
+def look(session: Session, memory: Comparison, run: Run, catalog: RunCatalogue) -> None:
+    """Draw the texts side by side with their numbers."""
     if session.job is not None:
-        st.rerun()  # a decode was asked for: the whole page waits for it
+        st.rerun()  # a decode was started; the whole page shows it
     controls(session, memory, run)
     try:
-        shown = line_up(memory, session.view.run, run, shelf)
+        lineup = line_up(memory, session.view.run, run, catalog)
     except BadInput as error:
         theme.note(str(error))
         return
-    for sentence in (*memory.notices, *session.notices, *shown.unread):
+    for sentence in (*memory.notices, *session.notices, *lineup.unread):
         theme.note(sentence)
-    left, right = shown.left, shown.right
+    left, right = lineup.left, lineup.right
     memory.view = memory.pinned(left.choice, right.choice)
     navigation.write_link(compare_view.to_parameters(session.view.run, memory.view))
     names = compare_words.named(left, right)
@@ -105,8 +105,10 @@ def look(session: Session, memory: Comparison, run: Run, shelf: RunCatalogue) ->
         theme.note(sentence)
         return
     compare_tables.lead(sentence)
-    answer = partial(memory.answer, reference=left.choice, shown=right.choice)  # Streamlit keeps it for ever
-    compare(page_state.payload(memory, shown), key="compare", on_ask=answer)
+    answer = partial(
+        memory.answer, reference=left.choice, shown=right.choice
+    )  # holds no run, because Streamlit keeps it forever
+    compare(page_state.payload(memory, lineup), key="compare", on_ask=answer)
     rows = differences(left.run, right.run, timed=left.recorded and right.recorded)
     compare_tables.table(rows, names)
     st.caption(markdown(compare_words.footnote(left, right)))
@@ -115,21 +117,21 @@ def look(session: Session, memory: Comparison, run: Run, shelf: RunCatalogue) ->
 
 
 def controls(session: Session, memory: Comparison, run: Run) -> None:
-    """The block length of the settings to leaf through; another rule for the same prompt."""
-    made, own = run.dial_map, run.settings.gamma
+    """Draw the choice of the block length, or of another rule for the same prompt."""
+    dial_map, own_gamma = run.dial_map, run.settings.gamma
     if memory.view.across is Across.RULES:
         another_rule(session, run)
-    if memory.view.across is not Across.SETTINGS or made is None or len(made.span.gammas) < 2:
+    if memory.view.across is not Across.SETTINGS or dial_map is None or len(dial_map.span.gammas) < 2:
         return
-    st.session_state["compare-gamma"] = memory.view.gamma or own
+    st.session_state["compare-gamma"] = memory.view.gamma or own_gamma
 
     def turn() -> None:
         chosen = st.session_state["compare-gamma"]
-        memory.look(gamma=None if chosen == own else chosen, shown=None)
+        memory.look(gamma=None if chosen == own_gamma else chosen, shown=None)
 
     st.segmented_control(
         "Nodes" if run.settings.drafts_trees else "Draft length γ",
-        made.span.gammas,
+        dial_map.span.gammas,
         key="compare-gamma",
         format_func=lambda gamma: f"{gamma:d}",
         required=True,
@@ -139,9 +141,9 @@ def controls(session: Session, memory: Comparison, run: Run) -> None:
 
 
 def another_rule(session: Session, run: Run) -> None:
-    """Decode the prompt with a rule of which there is no run yet."""
+    """Draw the controls that decode the prompt with another rule."""
     reason = tab_jobs.why_not_again(session, run)
-    prompt, settings = run.prompt, run.settings  # a button is to hold no run
+    prompt, settings = run.prompt, run.settings  # the button must not hold the run
     chat, history = bool(run.provenance.chat), run.history
     left, middle, right = st.columns([3.6, 5.8, 2.6], vertical_alignment="bottom", gap="medium")
     rule = RULES[

@@ -1,4 +1,4 @@
-"""Explore: what did the rule decide, and what was it worth? Layout and wiring; the work is done elsewhere."""
+"""Explore page: the decisions of the rule, and their effects. Only layout."""
 
 from __future__ import annotations
 
@@ -45,55 +45,55 @@ from mars_viz.ui.session import Session, current_session
 from mars_viz.ui.theme import chart
 from mars_viz.ui.under_way import measure_again, stop_button
 
-NARROWEST = 270  # pixels of a figure, below which fewer stand on a row
+NARROWEST = 270  # minimum width of a figure in pixels; a narrower page has fewer per row
 
 
 @faults.drawn
 def page() -> None:
-    """The whole page: a run of guards, then the run."""
+    """Draw the page."""
     navigation.through_app()
     session = current_session()
     tab_jobs.settle(session)
     session.arrive(st.query_params.to_dict())
-    shelf = library.shelf(session)
-    explore_bar.arrive(session, shelf)
-    session.view, lost = shelf.landed(session.view)
+    catalog = library.shelf(session)
+    explore_bar.arrive(session, catalog)
+    session.view, lost = catalog.landed(session.view)
     session.notices.extend(filter(None, [lost]))
-    asking, saving = head(session, shelf.labels)
-    library.second_line(shelf, session.view.run)
-    # a long run is read while the browser draws what is above it
-    run, problem = shelf.tried(session.view.run, lambda found: session.notices.extend(session.fit(found)))
+    asking, saving = head(session, catalog.labels)
+    library.second_line(catalog, session.view.run)
+    # a long run is read while the browser draws the part above
+    run, problem = catalog.tried(session.view.run, lambda opened_run: session.notices.extend(session.fit(opened_run)))
     if run is not None:
         offer_zip(saving, session.view.run, run)
         pinned_run.offer(saving, session)
-    pair = None if run is None else pinned_run.beside(session, shelf)
+    pair = None if run is None else pinned_run.beside(session, catalog)
     with asking:
         prompt(session, run)
-    for sentence in filter(None, [shelf.error, *session.notices]):
+    for sentence in filter(None, [catalog.error, *session.notices]):
         theme.note(sentence)
     if session.job is not None:
         imported.close()
         under_way.decoding(session)
         st.stop()
-    if (looked_at := imported.opened()) is not None:
-        imported.draw(looked_at)
+    if (engine_file := imported.opened()) is not None:
+        imported.draw(engine_file)
         st.stop()
     if run is None:
         theme.note(problem)
         st.stop()
     mapping(session, run)
-    look(session, run, pair, shelf)
+    look(session, run, pair, catalog)
 
 
 def head(session: Session, labels: Mapping[str, str]) -> tuple[DeltaGenerator, DeltaGenerator]:
-    """Draw the row with the title and the picker of runs; return its popovers for a new prompt and for zips."""
+    """Draw the title and the picker of runs; return the popovers for a new prompt and for zips."""
     st.session_state["run"] = session.view.run or None
     row = st.container(horizontal=True, vertical_alignment="center", key="explore-head")
     with row.container(width="content"):
         theme.title("Explore", "")
     library.picker(row, labels, lambda: chosen(session), disabled=session.job is not None)
     ready = tab_jobs.shared_worker().expect
-    asking = row.popover("New prompt", key=f"new-prompt-{session.asked}", on_change=ready)  # a new one is closed
+    asking = row.popover("New prompt", key=f"new-prompt-{session.asked}", on_change=ready)  # a new key closes it
     zips = row.popover("Open or save")
     upload = zips.file_uploader(
         "Open the zip of a run's folder, or an engine's responses or metrics",
@@ -111,13 +111,13 @@ def head(session: Session, labels: Mapping[str, str]) -> tuple[DeltaGenerator, D
 
 
 def chosen(session: Session) -> None:
-    """Look at the run that was picked."""
+    """Open the picked run."""
     imported.close()
     session.open(st.session_state["run"])
 
 
 def offer_zip(place: DeltaGenerator, run_id: str, run: Run) -> None:
-    """The button that saves a run's folder."""
+    """Draw the button that downloads the run's folder."""
     place.download_button(
         "Save this run as a zip",
         lambda: write_zip(run),
@@ -129,7 +129,7 @@ def offer_zip(place: DeltaGenerator, run_id: str, run: Run) -> None:
 
 
 def prompt(session: Session, run: Run | None) -> None:
-    """The prompt, which begins as that of the run that is shown, its settings, and the button."""
+    """Draw the prompt, initially that of the shown run, with its settings and the button."""
     models = session.models
     start = (run.prompt if run else "") or decode_form.EXAMPLE
     text = decode_form.prompt_box(pair=models_form.not_built_in(models), start=start, follows=True)
@@ -152,17 +152,17 @@ def prompt(session: Session, run: Run | None) -> None:
 
 
 def threshold(session: Session, run: Run) -> None:
-    """Which controller's threshold is to be mapped, and the button."""
+    """Draw the choice of the controller whose threshold is mapped, and the button."""
     if reason := tab_jobs.why_no_threshold(session, run):
         st.caption(markdown(reason))
         return
     control = run.settings.control
-    begun = 0 if control is None else list(CONTROLLERS).index(control.controller.name)
+    initial = 0 if control is None else list(CONTROLLERS).index(control.controller.name)
     chosen = CONTROLLERS[
         st.selectbox(
             "Controller",
             list(CONTROLLERS),
-            begun,
+            initial,
             key=f"map-controller-{session.view.run}",
             format_func=lambda name: CONTROLLERS[name].title,
             help="What stops a draft before its γ tokens",
@@ -190,13 +190,13 @@ def _close(session: Session) -> None:
 
 @faults.drawn
 def mapping(session: Session, run: Run) -> None:
-    """The run's dial map where it is not whole: how far it is, and a way to stop it, or to have it go on."""
+    """Draw the progress of the run's incomplete dial map, with buttons to stop or continue it."""
     tab_jobs.find_map(session)
     if session.filling is not None and session.filling.run_id == session.view.run:
         faults.fragment(filling, run_every=tab_jobs.pace())(session)
-    elif said := tab_jobs.why_not_mapped(session, run):
+    elif reason := tab_jobs.why_not_mapped(session, run):
         words, button = st.columns([6, 1], vertical_alignment="center")
-        words.caption(markdown(said))
+        words.caption(markdown(reason))
         if button.button(
             "Continue" if run.dial_map or run.controller_map else "Map the dial",
             width="stretch",
@@ -208,7 +208,7 @@ def mapping(session: Session, run: Run) -> None:
 
 
 def filling(session: Session) -> None:
-    """A dial map that fills in behind the run: how far it is, and a way to stop it."""
+    """Draw the progress of a running dial map, with a stop button."""
     if session.filling is None or session.filling.job.progress.state.finished:
         st.rerun()
     job = session.filling.job
@@ -219,8 +219,8 @@ def filling(session: Session) -> None:
 
 
 @faults.fragment
-def look(session: Session, run: Run, pair: Beside | None, shelf: library.RunCatalogue) -> None:
-    """The run itself, the pinned run beside it, and the figures that follow its dials."""
+def look(session: Session, run: Run, pair: Beside | None, catalog: library.RunCatalogue) -> None:
+    """Draw the run, the pinned run next to it, and the figures for its dials."""
     place = st.container()
     if pair is None:
         state = followed(session, run)
@@ -230,15 +230,15 @@ def look(session: Session, run: Run, pair: Beside | None, shelf: library.RunCata
             state = followed(session, run)
         with right:
             pinned_run.draw(session, pair)
-    explore_bar.draw(place, session, run, shelf, tab_jobs.run_store())
+    explore_bar.draw(place, session, run, catalog, tab_jobs.run_store())
     view = session.view
     navigation.write_link(links.to_parameters(view))
     if state.decode is not None:
         tab_jobs.start_again(session, run, *state.decode, cuts=view.cuts)
         st.rerun()
-    recorded, dial, gamma, made = run, state.dial, state.gamma, whole_controller_map(run)
-    if view.cuts and dial is not None and made is not None:
-        run, dial, gamma = made.at(dial), run.settings.dial, None
+    recorded, dial, gamma, threshold_map = run, state.dial, state.gamma, whole_controller_map(run)
+    if view.cuts and dial is not None and threshold_map is not None:
+        run, dial, gamma = threshold_map.at(dial), run.settings.dial, None
     on_screen, _ = shown(run, dial, gamma or run.settings.gamma)
     text, models = tab_jobs.follow_up(session, on_screen)
     if text:
@@ -257,7 +257,7 @@ def look(session: Session, run: Run, pair: Beside | None, shelf: library.RunCata
 
 
 def followed(session: Session, run: Run) -> ExplorerState:
-    """The run's explorer; what the reader has set in it becomes the tab's view."""
+    """Draw the run's explorer and store its state in the tab's view."""
     which_dial(session, run)
     view = session.view
     state = explorer(
@@ -284,13 +284,13 @@ def followed(session: Session, run: Run) -> ExplorerState:
 
 
 def which_dial(session: Session, run: Run) -> None:
-    """What the slider turns, where the run has a map of a controller's threshold: that, or the rule's dial."""
-    made, own = whole_controller_map(run), rule_named(run.settings.rule).dial
-    if made is None or made.span.controller is None:
+    """Draw the choice of the slider's dial, if the run has a map of a controller's threshold."""
+    threshold_map, rule_dial = whole_controller_map(run), rule_named(run.settings.rule).dial
+    if threshold_map is None or threshold_map.span.controller is None:
         return
     turned = {
-        False: "Rule" if own is None else f"Rule: {own.symbol}",
-        True: f"Draft length: {made.dial.symbol} of {made.span.controller.title}",
+        False: "Rule" if rule_dial is None else f"Rule: {rule_dial.symbol}",
+        True: f"Draft length: {threshold_map.dial.symbol} of {threshold_map.span.controller.title}",
     }
     cuts = st.segmented_control(
         "The slider turns",
@@ -309,7 +309,7 @@ def which_dial(session: Session, run: Run) -> None:
 
 @faults.fragment
 def after_the_text(session: Session, run: Run, dial: float | None, gamma: int) -> None:
-    """The figures, in a tab that has just been opened once its browser shows the text: see `first_painted`."""
+    """Draw the figures. In a new tab they wait until the browser shows the text; see `first_painted`."""
     if run.rounds and not session.shows_text:
         session.shows_text = first_painted(".explorer .t", key="text-painted")
     if session.shows_text or not run.rounds:
@@ -317,7 +317,7 @@ def after_the_text(session: Session, run: Run, dial: float | None, gamma: int) -
 
 
 def draw(run: Run, dial: float | None, gamma: int) -> None:
-    """The figures at this dial value, as many on a row as fit, and the map of all settings."""
+    """Draw the figures at this dial value, and the map of all settings."""
     at, colours, name = positions(*shown(run, dial, gamma)), theme.figure_theme(), file_name(run, dial, gamma)
     st.caption(markdown(at.words))
     with st.grid(4, min_column_width=NARROWEST, key="figure-row"):
@@ -346,10 +346,10 @@ def draw(run: Run, dial: float | None, gamma: int) -> None:
         )
         chart(figure, "heat-map", of=name)
         if choices[chosen].basis == "modelled" and (models := tab_jobs.models_for(current_session(), run)):
-            known = tab_jobs.shared_worker().models.status.costs
-            if known is not None and run.settings.drafts_trees and known.tree != run.settings.tree:
-                known = None
-            why = disturbance(known) if known is not None else "Modelled from this run's own timings."
+            costs = tab_jobs.shared_worker().models.status.costs
+            if costs is not None and run.settings.drafts_trees and costs.tree != run.settings.tree:
+                costs = None
+            why = disturbance(costs) if costs is not None else "Modelled from this run's own timings."
             if why:
                 measure_again("explore", why, replace(run.settings, gamma=max(run.dial_map.span.gammas)), models)
 

@@ -1,4 +1,4 @@
-"""Gallery, the start page: what is this, where does one begin, and what is there to be seen? Layout and wiring."""
+"""Gallery, the start page: an introduction, and cards of everything that can be opened. Only layout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mars_viz.ui.live.page_state import NEXT, RACES
 from mars_viz.ui.live.page_state import current_desk as live_desk
 from mars_viz.ui.session import Session, current_session
 
-NARROWEST = 300  # pixels of a card, below which fewer stand on a row
+NARROWEST = 300  # minimum width of a card in pixels; a narrower page has fewer per row
 STYLE = """
 .stApp .mv-head p { display: block; }
 @media (min-width: 641px) { /* a closed guide leaves its column to the run, and a row above it is enough */
@@ -44,48 +44,48 @@ STYLE = """
 
 @faults.drawn
 def page() -> None:
-    """What this is, where to begin, then cards: runs, lessons, the race, the other pages."""
+    """Draw the introduction and the cards of runs, lessons, the race and other pages."""
     navigation.through_app()
-    session, asked = current_session(), st.query_params.to_dict()
-    if links.asks_for_a_view(asked) and not session.arrived:  # a step back in the browser's history ends here
-        session.arrive(asked)
+    session, parameters = current_session(), st.query_params.to_dict()
+    if links.asks_for_a_view(parameters) and not session.arrived:  # the browser's Back also leads here
+        session.arrive(parameters)
         st.switch_page("pages/explore.py")
     theme.title("MARS Viz", gallery.HERO)
     theme.show(Html(f"<style>{STYLE}</style>"))
-    shelf = library.shelf(session)
-    hero(session, shelf)
-    if shelf.error:
-        theme.note(shelf.error)
-    elif not shelf.samples:
-        theme.note(gallery.nothing_yet(shelf))
-    runs(session, shelf)
+    catalog = library.shelf(session)
+    hero(session, catalog)
+    if catalog.error:
+        theme.note(catalog.error)
+    elif not catalog.samples:
+        theme.note(gallery.nothing_yet(catalog))
+    runs(session, catalog)
     theme.section("Seven lessons, each with one thing to move")
-    in_cards("lessons", gallery.lesson_cards(shelf), "Open the lesson", lambda name: teach(session, int(name)))
+    in_cards("lessons", gallery.lesson_cards(catalog), "Open the lesson", lambda name: teach(session, int(name)))
     more()
 
 
-def hero(session: Session, shelf: RunCatalogue) -> None:
-    """A recorded run with its dial, and the guide to it; without one, the way to decode a prompt."""
-    run_id = gallery.shown_first(shelf)
+def hero(session: Session, catalog: RunCatalogue) -> None:
+    """Draw a recorded run with its dial and the guide; without samples a button to Explore."""
+    run_id = gallery.shown_first(catalog)
     if run_id:
         with st.container(key="first-minute"):
-            first_minute(session, shelf, run_id)
+            first_minute(session, catalog, run_id)
     elif st.button("Decode a prompt on Explore", type="primary", key="begin"):
         st.switch_page("pages/explore.py")
 
 
 @faults.fragment
-def first_minute(session: Session, shelf: RunCatalogue, run_id: str) -> None:
-    """The run's explorer, the guide, and the button that opens Explore where the reader has left the dial."""
-    run = shelf.opened(run_id)
-    seen, told = st.columns([8.4, 3.6])
+def first_minute(session: Session, catalog: RunCatalogue, run_id: str) -> None:
+    """Draw the run's explorer, the guide, and the button that opens Explore at the current dial."""
+    run = catalog.opened(run_id)
+    left, right = st.columns([8.4, 3.6])
     key = f"first-{run_id}"
-    with seen:
+    with left:
         state = explorer(run, dial=None, overlay="outcome", selected=None, key=key, look=Look.HERO)
-    with told:
+    with right:
         lesson = guide(key, gallery.played_values(run), key="guide")
         opens = st.button("Open this run in Explore", type="primary", key="begin")
-        theme.small(shelf.line(run_id))
+        theme.small(catalog.line(run_id))
     if lesson is not None:
         teach(session, lesson)
     if opens:
@@ -94,27 +94,27 @@ def first_minute(session: Session, shelf: RunCatalogue, run_id: str) -> None:
         st.switch_page("pages/explore.py")
 
 
-def runs(session: Session, shelf: RunCatalogue) -> None:
-    """The samples, then what else was recorded here; of very many the first, until all are asked for."""
+def runs(session: Session, catalog: RunCatalogue) -> None:
+    """Draw the samples, then the saved runs: only the first ones until all are requested."""
 
     def row(kind: str, title: str, cards: Iterable[gallery.Card]) -> None:
         theme.section(title)
         in_cards(kind, cards, "Open", lambda name: see(session, name))
 
-    if shelf.samples:
-        row("runs", "Sample runs", gallery.run_cards(shelf, filter(shelf.samples.__contains__, shelf.recorded)))
-    kept = shelf.kept
-    if not kept:
+    if catalog.samples:
+        row("runs", "Sample runs", gallery.run_cards(catalog, filter(catalog.samples.__contains__, catalog.recorded)))
+    saved = catalog.kept
+    if not saved:
         return
     every = st.session_state.get("all-runs", False)
-    row("kept", shelf.kept_title, gallery.run_cards(shelf, kept, None if every else gallery.MOST))
-    if len(kept) > gallery.MOST and not every:
+    row("kept", catalog.kept_title, gallery.run_cards(catalog, saved, None if every else gallery.MOST))
+    if len(saved) > gallery.MOST and not every:
         show_all = {"all-runs": True}
-        st.button(f"Show all {len(kept)} runs", on_click=lambda: st.session_state.update(show_all), key="every-run")
+        st.button(f"Show all {len(saved)} runs", on_click=lambda: st.session_state.update(show_all), key="every-run")
 
 
 def in_cards(kind: str, cards: Iterable[gallery.Card], verb: str, opened: Callable[[str], None]) -> None:
-    """Cards in as many columns as fit, each with its button."""
+    """Draw cards in columns, each with a button."""
     with st.grid(3, min_column_width=NARROWEST, key=f"grid-of-{kind}"):
         for card in cards:
             with st.container(border=True):
@@ -131,7 +131,7 @@ def see(session: Session, run_id: str) -> None:
 
 def teach(session: Session, lesson: int) -> None:
     """Open a lesson."""
-    session.arrives()  # the tab has a page now that says what it shows
+    session.arrives()  # the tab's first link is handled
     current_desk().turn_to(lesson)
     st.switch_page("pages/learn.py")
 
@@ -144,7 +144,7 @@ def watch_race(name: str) -> None:
 
 
 def more() -> None:
-    """The race, and the pages that no card leads to."""
+    """Draw the race and links to the pages without cards."""
     theme.section("Other pages")
     left, right = st.columns([4, 8], gap="large")
     card = gallery.race_card(races.course())

@@ -1,4 +1,4 @@
-"""Learn: speculative decoding for the back row, step by step and in seven lessons. Layout and wiring only."""
+"""Learn page: speculative decoding step by step and in seven lessons. Only layout."""
 
 from __future__ import annotations
 
@@ -16,48 +16,48 @@ from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.session import Session, current_session
 
 WATCH = "Watch a run"
-NARROWEST = 240  # pixels of a lesson's card
+NARROWEST = 240  # minimum width of a lesson's card in pixels
 
 
 @faults.drawn
 def page() -> None:
-    """The whole page: a run of guards, then the lesson."""
+    """Draw the page."""
     navigation.through_app()
-    session, desk = current_session(), current_desk()
-    desk.arrive(session, st.query_params.to_dict(), len(LESSONS))
-    shelf = library.shelf(session)
-    lesson = LESSONS[desk.view.lesson - 1] if desk.view.lesson else None
-    land(session, desk, shelf, lesson)
-    run, problem = shelf.tried(desk.run, desk.fit)
-    if problem and not shelf.labels:
+    session, page_state = current_session(), current_desk()
+    page_state.arrive(session, st.query_params.to_dict(), len(LESSONS))
+    catalog = library.shelf(session)
+    lesson = LESSONS[page_state.view.lesson - 1] if page_state.view.lesson else None
+    land(session, page_state, catalog, lesson)
+    run, problem = catalog.tried(page_state.run, page_state.fit)
+    if problem and not catalog.labels:
         problem = "There is no run here yet. Decode a prompt on Explore first."
-    elif problem and lesson is not None and not desk.run:
+    elif problem and lesson is not None and not page_state.run:
         problem = unserved(lesson)
-    told = "" if run is None else shelf.described(desk.run)
-    head(session, desk, labels(shelf, lesson, desk.run), lesson, told)
-    for sentence in filter(None, [shelf.error, *desk.notices, problem]):
+    source = "" if run is None else catalog.described(page_state.run)
+    head(session, page_state, labels(catalog, lesson, page_state.run), lesson, source)
+    for sentence in filter(None, [catalog.error, *page_state.notices, problem]):
         theme.note(sentence)
     if run is None:
-        if not desk.view.teach:
-            name(desk, lesson, told)
+        if not page_state.view.teach:
+            name(page_state, lesson, source)
         st.stop()
-    teach = desk.view.teach
-    room = LessonContext(
+    teach = page_state.view.teach
+    context = LessonContext(
         run=run,
-        run_id=desk.run,
+        run_id=page_state.run,
         large=teach,
-        steps_first=teach and desk.view.frame is not None,
+        steps_first=teach and page_state.view.frame is not None,
         session=session,
-        desk=desk,
+        desk=page_state,
         theme=theme.figure_theme(),
-        samples=lambda: library.samples_of(shelf),
+        samples=lambda: library.samples_of(catalog),
     )
-    look(room, lesson, shelf, told)
+    look(context, lesson, catalog, source)
     if lesson is None and not teach:
-        contents(desk)
+        contents(page_state)
 
 
-def contents(desk: LessonPageState) -> None:
+def contents(page_state: LessonPageState) -> None:
     """Draw every lesson with its point and the button that opens it."""
     theme.section("Seven lessons, each with one thing to move")
     with st.grid(4, min_column_width=NARROWEST, key="lessons"):
@@ -67,201 +67,203 @@ def contents(desk: LessonPageState) -> None:
                     markdown(f"{number} · {lesson.title}"),
                     key=f"lesson-{number}",
                     type="tertiary",
-                    on_click=desk.turn_to,
+                    on_click=page_state.turn_to,
                     args=(number,),
                 )
                 st.caption(markdown(lesson.point))
 
 
-def land(session: Session, desk: LessonPageState, shelf: RunCatalogue, lesson: Lesson | None) -> None:
-    """Find the run to look at: the one that the tab looks at elsewhere; in a lesson its sample, unless somebody chose
-    another run for it."""
+def land(session: Session, page_state: LessonPageState, catalog: RunCatalogue, lesson: Lesson | None) -> None:
+    """Choose the run: the tab's current run, or in a lesson its sample or the run chosen for it."""
     if lesson is None:
-        session.view, lost = shelf.landed(session.view)
-        desk.run = session.view.run
+        session.view, lost = catalog.landed(session.view)
+        page_state.run = session.view.run
     else:
-        asked = desk.chosen.get(desk.view.lesson, "")
-        lost = "" if shelf.has(asked) or not asked else shelf.lost(asked)
-        desk.run = asked if shelf.has(asked) else library.suited(shelf, lesson.lacks, lesson.sample)
-        desk.chosen[desk.view.lesson] = "" if lost else asked
-    desk.notices.extend(filter(None, [lost]))
+        chosen = page_state.chosen.get(page_state.view.lesson, "")
+        lost = "" if catalog.has(chosen) or not chosen else catalog.lost(chosen)
+        page_state.run = chosen if catalog.has(chosen) else library.suited(catalog, lesson.lacks, lesson.sample)
+        page_state.chosen[page_state.view.lesson] = "" if lost else chosen
+    page_state.notices.extend(filter(None, [lost]))
 
 
 def unserved(lesson: Lesson) -> str:
-    """What to do where no sample fits the lesson."""
+    """Return what to do if no sample suits the lesson."""
     return (
         f"{library.NO_SAMPLES} This lesson needs a run with {lesson.wanted}. Choose one from the list, or decode one "
         "on Explore."
     )
 
 
-def labels(shelf: RunCatalogue, lesson: Lesson | None, shown: str) -> Mapping[str, str]:
-    """The runs to choose from: those that may serve the lesson, by their manifests, and the one that is shown."""
+def labels(catalog: RunCatalogue, lesson: Lesson | None, shown: str) -> Mapping[str, str]:
+    """Return the labels of the runs that may suit the lesson by their manifests, and of the shown run."""
     if lesson is None:
-        return shelf.labels
-    facts = {run_id: entry.manifest for run_id, entry in shelf.recorded.items()} | dict(shelf.own)
+        return catalog.labels
+    facts = {run_id: entry.manifest for run_id, entry in catalog.recorded.items()} | dict(catalog.own)
 
     def serves(run_id: str) -> bool:
-        known = facts[run_id]
-        return run_id == shown or (known is not None and not lesson.rules_out(known))
+        run_facts = facts[run_id]
+        return run_id == shown or (run_facts is not None and not lesson.rules_out(run_facts))
 
-    return {run_id: label for run_id, label in shelf.labels.items() if serves(run_id)}
+    return {run_id: label for run_id, label in catalog.labels.items() if serves(run_id)}
 
 
-def head(session: Session, desk: LessonPageState, labels: Mapping[str, str], lesson: Lesson | None, told: str) -> None:
-    """The title, the choice of lesson and run; in teacher mode what is taught, and the way on."""
-    if desk.view.teach:
+def head(
+    session: Session, page_state: LessonPageState, labels: Mapping[str, str], lesson: Lesson | None, source: str
+) -> None:
+    """Draw the title with the choices of lesson and run; in teacher mode the lesson's title and navigation."""
+    if page_state.view.teach:
         theme.title("Learn", "")
         base.style(large=True)
         left, right = st.columns([8.9, 2.1])
         with left:
-            name(desk, lesson, told)
+            name(page_state, lesson, source)
         with right:
-            teacher_bar(desk)
+            teacher_bar(page_state)
         return
     left, right = st.columns([6.9, 4.8], vertical_alignment="center")
     with left:
-        theme.title("Learn", told or "Speculative decoding, for everybody")
+        theme.title("Learn", source or "Speculative decoding, for everybody")
         base.style(large=False)
-    st.session_state["run"] = desk.run or None
+    st.session_state["run"] = page_state.run or None
 
     def open_run() -> None:
         if lesson is None:
-            desk.notices.clear()
-            desk.change(frame=None, dial=None)
+            page_state.notices.clear()
+            page_state.change(frame=None, dial=None)
             session.open(st.session_state["run"])
         else:
-            desk.choose(st.session_state["run"])
+            page_state.choose(st.session_state["run"])
 
     library.picker(right, labels, open_run, disabled=False)
     names = [WATCH, *(f"{number} · {lesson.name}" for number, lesson in enumerate(LESSONS, 1))]
-    st.session_state["learn-lesson"] = desk.view.lesson
+    st.session_state["learn-lesson"] = page_state.view.lesson
     st.segmented_control(
         "Lesson",
         range(len(names)),
         key="learn-lesson",
         format_func=lambda number: markdown(names[number]),
         required=True,
-        on_change=lambda: desk.turn_to(st.session_state["learn-lesson"]),
+        on_change=lambda: page_state.turn_to(st.session_state["learn-lesson"]),
         label_visibility="collapsed",
     )
 
 
-def teaching(desk: LessonPageState) -> None:
-    """What a teacher needs: large type, and a link to what is shown."""
-    st.button("Large type, no controls", key="learn-teach", on_click=lambda: desk.change(teach=True), width="stretch")
+def teaching(page_state: LessonPageState) -> None:
+    """Draw the button for teacher mode, and a link to the current state."""
+    st.button(
+        "Large type, no controls", key="learn-teach", on_click=lambda: page_state.change(teach=True), width="stretch"
+    )
     st.caption("A link for the class: it opens this screen with its run, step and settings.")
-    bound = st.query_params.to_dict() | links.to_parameters(desk.view, run=desk.run) | {"teach": "1"}
-    st.code(base.link(st.context.url, bound), language=None, wrap_lines=True)
+    parameters = st.query_params.to_dict() | links.to_parameters(page_state.view, run=page_state.run) | {"teach": "1"}
+    st.code(base.link(st.context.url, parameters), language=None, wrap_lines=True)
 
 
-def teacher_bar(desk: LessonPageState) -> None:
-    """From lesson to lesson, and out."""
-    now, last = desk.view.lesson, len(LESSONS)
+def teacher_bar(page_state: LessonPageState) -> None:
+    """Draw the navigation in teacher mode."""
+    now, last = page_state.view.lesson, len(LESSONS)
     with st.container(horizontal=True, horizontal_alignment="right", gap="xxsmall"):
-        st.button("‹", help="Lesson before", disabled=now == 0, on_click=lambda: desk.turn_to(now - 1))
-        st.button("›", help="Next lesson", disabled=now == last, on_click=lambda: desk.turn_to(now + 1))
-        st.button("Exit", help="Show the controls again", on_click=lambda: desk.change(teach=False))
+        st.button("‹", help="Lesson before", disabled=now == 0, on_click=lambda: page_state.turn_to(now - 1))
+        st.button("›", help="Next lesson", disabled=now == last, on_click=lambda: page_state.turn_to(now + 1))
+        st.button("Exit", help="Show the controls again", on_click=lambda: page_state.change(teach=False))
 
 
-def name(desk: LessonPageState, lesson: Lesson | None, told: str) -> None:
-    """What is shown: the lesson's title and point, and the run as it is `told`."""
+def name(page_state: LessonPageState, lesson: Lesson | None, source: str) -> None:
+    """Draw the lesson's title and point, with the description `source` of the run."""
     if lesson is None:
         base.finding(WATCH)
     else:
-        base.heading(desk.view.lesson, lesson, told)
+        base.heading(page_state.view.lesson, lesson, source)
 
 
 @faults.fragment
-def look(room: LessonContext, lesson: Lesson | None, shelf: RunCatalogue, told: str) -> None:
-    """The lesson on the run."""
-    if room.outdated:
-        st.rerun()  # all of the page, not this part alone
-    write_address(room.desk)
+def look(context: LessonContext, lesson: Lesson | None, catalog: RunCatalogue, source: str) -> None:
+    """Draw the lesson on the run."""
+    if context.outdated:
+        st.rerun()  # the whole page, not only this fragment
+    write_address(context.desk)
     corner = None
-    if not room.large:
+    if not context.large:
         corner = st.container(horizontal=True, vertical_alignment="top")
         with corner.container():
             if lesson is None:
-                watch.caption(room)
+                watch.caption(context)
             else:
-                name(room.desk, lesson, told)
+                name(context.desk, lesson, source)
     if lesson is None:
-        watch.show(room)
+        watch.show(context)
     else:
-        give(room, lesson, shelf)
-    if corner is not None:  # last, so that the link says what the lesson's knobs say
+        give(context, lesson, catalog)
+    if corner is not None:  # last, so that the link has the values of the lesson's controls
         with corner.popover("Teach"):
-            teaching(room.desk)
+            teaching(context.desk)
 
 
-def give(room: LessonContext, lesson: Lesson, shelf: RunCatalogue) -> None:
-    """The lesson's picture, words and question; or why this run cannot serve, and one that can."""
-    number, lacks = room.desk.view.lesson, lesson.lacks(room.run)
-    if doubt := lacks or (lesson.caution(room.run) if lesson.caution else ""):
-        offer_sample(room, lesson, shelf, doubt)
+def give(context: LessonContext, lesson: Lesson, catalog: RunCatalogue) -> None:
+    """Draw the lesson's picture, text and question; for an unsuitable run the reason and a sample."""
+    number, lacks = context.desk.view.lesson, lesson.lacks(context.run)
+    if warning := lacks or (lesson.caution(context.run) if lesson.caution else ""):
+        offer_sample(context, lesson, catalog, warning)
     if lacks:
         return
-    if room.steps_first:
-        step_by_step(room, lesson)
-    place = places(room, lesson)
+    if context.steps_first:
+        step_by_step(context, lesson)
+    place = places(context, lesson)
     with place.picture:
-        lesson.show(room)
+        lesson.show(context)
     with place.words:
-        for paragraph in () if room.large else lesson.text:
+        for paragraph in () if context.large else lesson.text:
             st.markdown(paragraph)
     with place.question:
         base.question(lesson, f"answer-{number}")
         if lesson.beside is not None:
-            lesson.beside(room)
-    if not room.steps_first:
-        step_by_step(room, lesson)
+            lesson.beside(context)
+    if not context.steps_first:
+        step_by_step(context, lesson)
 
 
-def offer_sample(room: LessonContext, lesson: Lesson, shelf: RunCatalogue, doubt: str) -> None:
-    """What is wrong with this run, and the lesson's sample in its place."""
-    told, button = st.columns([7.8, 4.2], vertical_alignment="center")
-    with told:
-        theme.note(doubt)
-    other = library.suited(shelf, lesson.lacks, lesson.sample)
-    if other and other != room.run_id:
-        words = f"Open “{shelf.labels[other]}”"
-        button.button(markdown(words), key="learn-open", on_click=lambda: room.desk.choose(other), width="stretch")
+def offer_sample(context: LessonContext, lesson: Lesson, catalog: RunCatalogue, warning: str) -> None:
+    """Draw a problem of this run, and a button that opens the lesson's sample."""
+    left, button = st.columns([7.8, 4.2], vertical_alignment="center")
+    with left:
+        theme.note(warning)
+    other = library.suited(catalog, lesson.lacks, lesson.sample)
+    if other and other != context.run_id:
+        words = f"Open “{catalog.labels[other]}”"
+        button.button(markdown(words), key="learn-open", on_click=lambda: context.desk.choose(other), width="stretch")
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the parts of a lesson stand."""
+    """Containers for the parts of a lesson."""
 
     picture: DeltaGenerator
-    """And the one thing to move."""
+    """Includes the control."""
     words: DeltaGenerator
-    """What to know."""
     question: DeltaGenerator
-    """And what more there is."""
+    """Includes the additional content."""
 
 
-def places(room: LessonContext, lesson: Lesson) -> Places:
-    """On the page. The picture has its width where it needs that, and in front of a class, who read no words."""
-    if not lesson.whole_width and (not room.large or lesson.beside is not None):
+def places(context: LessonContext, lesson: Lesson) -> Places:
+    """Return the layout. The picture has the full width if it needs it, and in teacher mode, which has no text."""
+    if not lesson.whole_width and (not context.large or lesson.beside is not None):
         picture, words = st.columns([7.8, 4.2], gap="large")
         return Places(picture, words, words)
-    if room.large:
+    if context.large:
         picture, below = st.container(), st.container()
         return Places(picture, below, below)
     words, question = st.columns([7.8, 4.2], gap="large")
     return Places(st.container(), words, question)
 
 
-def step_by_step(room: LessonContext, lesson: Lesson) -> None:
-    """The run itself, folded below the lesson; open where the link asks for a step of it."""
-    asked_for = room.desk.view.frame is not None
-    key = f"watch-{room.desk.view.lesson}"
+def step_by_step(context: LessonContext, lesson: Lesson) -> None:
+    """Draw the stepper in an expander, which is open if the link has a step."""
+    asked_for = context.desk.view.frame is not None
+    key = f"watch-{context.desk.view.lesson}"
     steps = lesson.steps or watch.STEPS
     folded = st.expander(markdown(steps.words), expanded=asked_for, key=key, on_change="rerun")
     if folded.open:
         with folded:
-            steps.show(room)
+            steps.show(context)
 
 
 page()

@@ -1,4 +1,4 @@
-"""Live: decode now, watch every round, race three ways to decode. Layout and wiring only."""
+"""Live page: decode, watch every round, and race three ways of decoding. Only layout."""
 
 from __future__ import annotations
 
@@ -18,63 +18,63 @@ from mars_viz.ui.session import current_session
 
 @faults.drawn
 def page() -> None:
-    """The whole page."""
+    """Draw the page."""
     navigation.through_app()
-    desk = current_desk()
+    page_state = current_desk()
     if st.query_params.get("view") == SAVED and current_session().arrives():
         st.switch_page("pages/runs.py")
-    if desk.arrive(current_session(), st.query_params.to_dict()):
-        st.session_state["live-view"] = TEXT if desk.link.show is Show.DECODE else RACES
-    desk.settle()
+    if page_state.arrive(current_session(), st.query_params.to_dict()):
+        st.session_state["live-view"] = TEXT if page_state.link.show is Show.DECODE else RACES
+    page_state.settle()
     theme.title("Live", "Decode now, and see each round as it is verified")
-    busy = desk.waits_for is not None
-    settings, wanted = ask(desk)
-    for sentence in desk.notices:
+    busy = page_state.waits_for is not None
+    settings, wanted = ask(page_state)
+    for sentence in page_state.notices:
         theme.note(sentence)
-    show = Show.DECODE if view(desk) == TEXT else Show.RACE
+    show = Show.DECODE if view(page_state) == TEXT else Show.RACE
     if show is Show.DECODE:
-        faults.fragment(stream, run_every=tab_jobs.pace() if busy else None)(desk, busy)
+        faults.fragment(stream, run_every=tab_jobs.pace() if busy else None)(page_state, busy)
     else:
         if busy:
-            faults.fragment(released, run_every=tab_jobs.pace())(desk, busy)
-        race(desk)
-    device(desk, settings, wanted)
-    navigation.write_link(to_parameters(desk.address_of(show)))
+            faults.fragment(released, run_every=tab_jobs.pace())(page_state, busy)
+        race(page_state)
+    device(page_state, settings, wanted)
+    navigation.write_link(to_parameters(page_state.address_of(show)))
 
 
-def view(desk: LivePageState) -> str:
-    """Draw the switch between the decode and the races, and return the choice; without a decode there is none."""
-    if not desk.has_decode:
+def view(page_state: LivePageState) -> str:
+    """Draw the switch between the decode and the races, and return the choice; without a decode there is no switch."""
+    if not page_state.has_decode:
         return RACES
     st.session_state.setdefault("live-view", TEXT)
     choice = st.segmented_control("Show", [TEXT, RACES], key="live-view", required=True, label_visibility="collapsed")
     return choice or TEXT
 
 
-def ask(desk: LivePageState) -> tuple[Callable[[], Settings], Wanted]:
-    """The prompt, its folded settings, and the two buttons.
+def ask(page_state: LivePageState) -> tuple[Callable[[], Settings], Wanted]:
+    """Draw the prompt, its settings and the two buttons.
 
-    All stay open while something is under way: the page that would open them again may be lost on a busy server.
+    They stay enabled while a job runs, because on a busy server the rerun that would enable them may be lost.
     """
     models = current_session().models
     left, middle, right = st.columns([6.6, 1.8, 2.0], vertical_alignment="center")
     with left:
-        text = decode_form.prompt_box(pair=models_form.not_built_in(models), start=desk.opening)
+        text = decode_form.prompt_box(pair=models_form.not_built_in(models), start=page_state.opening)
         template = tab_jobs.has_template(models)
-        chat, system = decode_form.chat_fields(template, desk.link.chat, desk.link.system)
+        chat, system = decode_form.chat_fields(template, page_state.link.chat, page_state.link.system)
     with middle, st.popover("Settings", width="stretch"):
-        start = decode_form.drafting(desk.link.settings, models.tree)
-        settings = decode_form.settings_fields(start, desk.decoded)
+        start = decode_form.drafting(page_state.link.settings, models.tree)
+        settings = decode_form.settings_fields(start, page_state.decoded)
         decode_form.keep_shape(settings)
     wanted = Wanted(models, chat, History(system))
-    desk.remember(text, settings, wanted)
+    page_state.remember(text, settings, wanted)
     with right:
         if st.button("Decode now", type="primary", width="stretch", help="Shows each round as soon as it is verified"):
-            desk.decode(text, settings, wanted)
+            page_state.decode(text, settings, wanted)
             st.session_state[NEXT] = TEXT
             st.rerun()
         if st.button("Race now", width="stretch", help="Times the target alone, strict and relaxed on the same prompt"):
-            desk.run_race(text, settings, wanted)
+            page_state.run_race(text, settings, wanted)
             st.session_state[NEXT] = RACES
             st.rerun()
     following = st.session_state.pop(NEXT, None)

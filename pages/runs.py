@@ -1,4 +1,4 @@
-"""Runs: every run that is here; which of them, what made it, and how is it made again? Layout and wiring only."""
+"""Runs page: the list of all runs, and the details of one. Only layout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mars_viz.ui.session import current_session
 
 @faults.drawn
 def page() -> None:
-    """The list, or all about one run."""
+    """Draw the list, or the details of one run."""
     navigation.through_app()
     session, state = current_session(), current_runs()
     state.arrive(session, st.query_params.to_dict())
@@ -30,16 +30,16 @@ def page() -> None:
         theme.note(str(error))
         st.stop()
     runs = library.all_runs(session, state.listed)
-    one = next((run for run in runs if run.name == state.view.run), None)
-    if state.view.run and one is None:
+    selected_run = next((run for run in runs if run.name == state.view.run), None)
+    if state.view.run and selected_run is None:
         state.view = replace(state.view, run="")
         state.notices = state.notices or ["There is no run of that name here; choose another from the list."]
     for sentence in state.notices:
         theme.note(sentence)
-    if one is None:
+    if selected_run is None:
         listed(session, state, runs)
     else:
-        shown(session, state, one, runs)
+        shown(session, state, selected_run, runs)
     navigation.write_link(to_parameters(state.view))
 
 

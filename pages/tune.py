@@ -1,4 +1,4 @@
-"""Tune: which setting is safe, and what does it buy? Layout and wiring; the work is done elsewhere."""
+"""Tune page: which settings are safe, and their speed-up. Only layout."""
 
 from __future__ import annotations
 
@@ -35,65 +35,67 @@ from mars_viz.ui.tune.page_state import (
 from mars_viz.ui.under_way import measure_again, progress_bar
 from mars_viz.words import counted
 
-POLL = 0.5  # seconds between looks at a sweep under way; a docstring here would be shown on the page
+POLL = 0.5  # seconds between polls of a running sweep; Streamlit would draw a docstring here on the page
 
 
 @faults.drawn
 def page() -> None:
-    """The whole page: a run of guards, then the sweep."""
+    """Draw the page."""
     navigation.through_app()
     began = time.monotonic()
-    bench = current_tuning()
-    bench.arrive(current_session(), st.query_params.to_dict())
-    found = shelf(bench.folder)
-    bench.view, lost = found.landed(bench.view)
-    bench.notices.extend(filter(None, [lost]))
-    job = found.jobs.get(bench.view.sweep)
-    finished = 0 if job is None else job.progress.finished  # before it is read: what finishes meanwhile is drawn later
-    study, problem = opened(bench, found)
-    if study is not None:
-        finished = study.result.finished
-    bench.drawn = ShownResults(bench.view.sweep, finished, began, time.monotonic())
-    head(bench, found)
+    page_state = current_tuning()
+    page_state.arrive(current_session(), st.query_params.to_dict())
+    catalog = shelf(page_state.folder)
+    page_state.view, lost = catalog.landed(page_state.view)
+    page_state.notices.extend(filter(None, [lost]))
+    job = catalog.jobs.get(page_state.view.sweep)
+    finished = (
+        0 if job is None else job.progress.finished
+    )  # read first, so that prompts that finish meanwhile are drawn later
+    sweep, problem = opened(page_state, catalog)
+    if sweep is not None:
+        finished = sweep.result.finished
+    page_state.drawn = ShownResults(page_state.view.sweep, finished, began, time.monotonic())
+    head(page_state, catalog)
     ending = "" if job is None else job.progress.error
-    for sentence in filter(None, [found.error, *bench.notices, ending, problem]):
+    for sentence in filter(None, [catalog.error, *page_state.notices, ending, problem]):
         theme.note(sentence)
-    if not found.labels and not rights.why_no_sweeps():
-        first_visit(bench)
-    if (running := found.running(bench.view.sweep)) is not None:
-        under_way(bench, running)
-    elif bench.view.sweep in found.entries:
-        unfinished(bench, found)
-    navigation.write_link(to_parameters(bench.view))
-    if study is not None:
-        if study.shipped:
+    if not catalog.labels and not rights.why_no_sweeps():
+        first_visit(page_state)
+    if (running := catalog.running(page_state.view.sweep)) is not None:
+        under_way(page_state, running)
+    elif page_state.view.sweep in catalog.entries:
+        unfinished(page_state, catalog)
+    navigation.write_link(to_parameters(page_state.view))
+    if sweep is not None:
+        if sweep.shipped:
             theme.small(
                 "A sample, recorded on another machine; nothing is added to it. New sweep begins one of your own."
             )
-        look(bench, found, study)
+        look(page_state, catalog, sweep)
     detail.imported()
-    bench.drawn = replace(bench.drawn, ended=time.monotonic())
+    page_state.drawn = replace(page_state.drawn, ended=time.monotonic())
 
 
-def opened(bench: TunePageState, found: SweepCatalogue) -> tuple[CachedSweep | None, str]:
-    """The sweep in view and, where it cannot be read, why."""
+def opened(page_state: TunePageState, catalog: SweepCatalogue) -> tuple[CachedSweep | None, str]:
+    """Return the viewed sweep, and the error if it cannot be read."""
     try:
         with st.spinner("Reading the sweep"):
-            study = found.opened(bench.view.sweep)
+            sweep = catalog.opened(page_state.view.sweep)
     except BadInput as error:
         return None, str(error)
-    if study is not None and not len(study.result):
-        return None, f"No prompt of this sweep has results. The first one: {study.result.failures[0].reason}"
-    if study is not None:
-        bench.fit(study.plan)
-        study = study.by(bench.view.terms.how)
-    return study, ""
+    if sweep is not None and not len(sweep.result):
+        return None, f"No prompt of this sweep has results. The first one: {sweep.result.failures[0].reason}"
+    if sweep is not None:
+        page_state.fit(sweep.plan)
+        sweep = sweep.by(page_state.view.terms.how)
+    return sweep, ""
 
 
-def head(bench: TunePageState, found: SweepCatalogue) -> None:
-    """The title, the picker of sweeps, and the form for a new one."""
-    labels = found.labels
-    st.session_state["sweep"] = bench.view.sweep if labels else None
+def head(page_state: TunePageState, catalog: SweepCatalogue) -> None:
+    """Draw the title, the picker of sweeps, and the form for a new one."""
+    labels = catalog.labels
+    st.session_state["sweep"] = page_state.view.sweep if labels else None
     left, middle, right = st.columns([4.8, 4.8, 2.1], vertical_alignment="center")
     with left:
         theme.title("Tune", "Which setting is safe, and what does it buy?")
@@ -104,55 +106,55 @@ def head(bench: TunePageState, found: SweepCatalogue) -> None:
         key="sweep",
         format_func=lambda name: labels.get(name, name),
         disabled=not labels,
-        on_change=lambda: bench.open(st.session_state["sweep"]),
+        on_change=lambda: page_state.open(st.session_state["sweep"]),
         placeholder="No sweep yet",
         label_visibility="collapsed",
     )
-    with right.popover("New sweep", width="stretch", key=f"new-sweep-{bench.begun}"):  # a new one is closed
-        new_sweep(bench)
+    with right.popover("New sweep", width="stretch", key=f"new-sweep-{page_state.begun}"):  # a new key closes it
+        new_sweep(page_state)
 
 
-def new_sweep(bench: TunePageState) -> None:
-    """The form, and what is wrong with it."""
+def new_sweep(page_state: TunePageState) -> None:
+    """Draw the form, and its errors."""
     if why := rights.why_no_sweeps():
         theme.note(why)
         return
-    wish, folder = form.form(bench.folder)
+    make_request, folder = form.form(page_state.folder)
     if not st.button("Sweep", key="sweep-begin", width="stretch", help="Runs on the server, also when this tab closes"):
         return
     try:
-        asked, (into, bench.folder) = wish(), sweep_requests.checked_folder(folder())
-        bench.open(sweep_requests.begin(asked, bench.folder, into)[0])
-        bench.begun += 1
+        sweep_request, (into, page_state.folder) = make_request(), sweep_requests.checked_folder(folder())
+        page_state.open(sweep_requests.begin(sweep_request, page_state.folder, into)[0])
+        page_state.begun += 1
     except BadInput as error:
         theme.note(str(error))
         return
-    bench.notices.extend(set_notes(asked.prompts, listed=10))
+    page_state.notices.extend(set_notes(sweep_request.prompts, listed=10))
     st.rerun()
 
 
-def first_visit(bench: TunePageState) -> None:
-    """One button; everything else can wait."""
-    wish = sweep_requests.first_wish()
-    seconds = sweep_requests.estimate(len(wish.prompts), builtin=True, rules=1)
+def first_visit(page_state: TunePageState) -> None:
+    """Draw a button that starts a first sweep."""
+    sweep_request = sweep_requests.first_wish()
+    seconds = sweep_requests.estimate(len(sweep_request.prompts), builtin=True, rules=1)
     tables.line(
         "A sweep decodes a prompt set and finds the exact text at every value of a rule's dial, without a grid. It "
         "shows how far the rule can be relaxed before accuracy drops, and the speed-up. There is no sweep here yet."
     )
-    if st.button(f"Sweep {len(wish.prompts)} built-in exercises with MARS", key="sweep-first", type="primary"):
-        bench.open(sweep_requests.begin(wish, bench.folder)[0])
+    if st.button(f"Sweep {len(sweep_request.prompts)} built-in exercises with MARS", key="sweep-first", type="primary"):
+        page_state.open(sweep_requests.begin(sweep_request, page_state.folder)[0])
         st.rerun()
     theme.small(
         f"About {words.duration(seconds)} on two processor cores. It goes on when this tab is closed, can be stopped, "
-        f"and keeps its results {f'in {bench.folder}' if visitors.may_name_paths() else 'on the server'}."
+        f"and keeps its results {f'in {page_state.folder}' if visitors.may_name_paths() else 'on the server'}."
     )
 
 
 @faults.fragment(run_every=POLL)
-def under_way(bench: TunePageState, job: SweepJob) -> None:
-    """A sweep under way: how far it is, and a way to stop it. The results below it are drawn anew as prompts finish."""
+def under_way(page_state: TunePageState, job: SweepJob) -> None:
+    """Draw the progress of a sweep, with a stop button. The page is redrawn as prompts finish."""
     now = job.progress
-    if now.state.finished or bench.drawn.outdated(bench.view.sweep, now.finished, time.monotonic()):
+    if now.state.finished or page_state.drawn.outdated(page_state.view.sweep, now.finished, time.monotonic()):
         st.rerun()
     sentence = words.going(now, shared_worker().ahead(job), job.stopping)
     progress_bar(job, now.part, sentence, "Stop", keeps="Keeps finished prompts")
@@ -162,12 +164,12 @@ def under_way(bench: TunePageState, job: SweepJob) -> None:
         theme.small(sentence)
 
 
-def unfinished(bench: TunePageState, found: SweepCatalogue) -> None:
-    """A sweep that nobody works on and that is not at its end."""
-    entry = found.entries[bench.view.sweep]
+def unfinished(page_state: TunePageState, catalog: SweepCatalogue) -> None:
+    """Draw an unfinished sweep that is not running."""
+    entry = catalog.entries[page_state.view.sweep]
     if entry.plan is None or entry.complete:
         return
-    beside = found.left_beside(bench.view.sweep)
+    beside = catalog.left_beside(page_state.view.sweep)
     left, right = st.columns([6, 1], vertical_alignment="center")
     with left:
         done = f"This sweep is not finished: {entry.finished} of {entry.plan.prompts} prompts are done."
@@ -183,86 +185,89 @@ def unfinished(bench: TunePageState, found: SweepCatalogue) -> None:
         try:
             sweep_requests.go_on(entry, beside)
         except BadInput as error:
-            bench.notices[:] = [str(error)]
+            page_state.notices[:] = [str(error)]
         st.rerun()
 
 
 @faults.fragment
-def look(bench: TunePageState, found: SweepCatalogue, study: CachedSweep) -> None:
-    """The sweep itself: what follows the chosen setting."""
-    study = study.by(bench.view.terms.how)
-    sentence = st.container()  # it stands first, and says what the dial below it has come to
-    turn(bench, study)
-    view = bench.view
+def look(page_state: TunePageState, catalog: SweepCatalogue, sweep: CachedSweep) -> None:
+    """Draw the sweep at the chosen setting."""
+    sweep = sweep.by(page_state.view.terms.how)
+    sentence = st.container()  # above the dial, but drawn after it because it has the dial's result
+    turn(page_state, sweep)
+    view = page_state.view
     dial, advised = (
-        study.dial(view.dial, view.points, view.confidence),
-        study.recommendation(view.points, view.confidence),
+        sweep.dial(view.dial, view.points, view.confidence),
+        sweep.recommendation(view.points, view.confidence),
     )
     with sentence:
-        tables.lead(words.lead(study, dial), words.advice(study, advised, dial, view.terms))
-        terms.terms(bench, study)
-        more_prompts.offer(bench, found, study, advised)
+        tables.lead(words.lead(sweep, dial), words.advice(sweep, advised, dial, view.terms))
+        terms.terms(page_state, sweep)
+        more_prompts.offer(page_state, catalog, sweep, advised)
     navigation.write_link(to_parameters(view))
     left, right = st.columns([8.6, 3.1], vertical_alignment="center", gap="medium")
-    if study.graded:
+    if sweep.graded:
         with left:
-            detail.choice_of_pairs(study.plan.against)
+            detail.choice_of_pairs(sweep.plan.against)
     with right.popover("Overlay other sweeps", width="stretch"):
-        lay_over(bench, found.beside(view.sweep) if study.graded else {})
-    others = beside(found, study, view)
-    detail.hero(view, study, dial, others)
-    theme.small(words.coverage(study), study.plan.provenance.device)
-    costs(study)
-    detail.folded(view, study, dial, advised, variants(found, study, view))
-    shown = [
+        lay_over(page_state, catalog.beside(view.sweep) if sweep.graded else {})
+    others = beside(catalog, sweep, view)
+    detail.hero(view, sweep, dial, others)
+    theme.small(words.coverage(sweep), sweep.plan.provenance.device)
+    costs(sweep)
+    detail.folded(view, sweep, dial, advised, variants(catalog, sweep, view))
+    shared_tables = [
         share.Table(
-            "All figures at strict, this setting and the loosest", "figures", lambda: tables.figures(study, dial)
+            "All figures at strict, this setting and the loosest", "figures", lambda: tables.figures(sweep, dial)
         ),
-        share.Table("Prompt by prompt", "prompts", lambda: tables.prompts(study.result, dial)),
-        share.Table("Acceptance as each engine defines it", "engines", lambda: tables.engines(study.engines(dial))),
-        share.Table("Acceptance by position", "positions", lambda: tables.by_position(study.engines(dial))),
+        share.Table("Prompt by prompt", "prompts", lambda: tables.prompts(sweep.result, dial)),
+        share.Table("Acceptance as each engine defines it", "engines", lambda: tables.engines(sweep.engines(dial))),
+        share.Table("Acceptance by position", "positions", lambda: tables.by_position(sweep.engines(dial))),
     ]
-    rules = [each.plan.rule.name for each in (study, *others.values())]
-    share.tables([replace(table, name=f"{study.result.folder.name}-{table.name}") for table in shown], rules, "tune")
+    rules = [each.plan.rule.name for each in (sweep, *others.values())]
+    share.tables(
+        [replace(table, name=f"{sweep.result.folder.name}-{table.name}") for table in shared_tables], rules, "tune"
+    )
 
 
-def costs(study: CachedSweep) -> None:
-    """Why there is no speed-up over the target alone, or what disturbed it, and a way to measure its costs again."""
-    result = study.result
+def costs(sweep: CachedSweep) -> None:
+    """Draw why there is no speed-up over the target alone, or what disturbed it, with a button that measures the costs
+    again."""
+    result = sweep.result
     why = objection(result.costs) or ("" if result.costs is None else disturbance(result.costs))
-    if why and not study.shipped:
+    if why and not sweep.shipped:
         measure_again(
             f"tune-{result.folder.name}",
-            f"No {'modelled speed-up' if study.plan.cut_by else 'speed-up over the target alone'}: {why}"
+            f"No {'modelled speed-up' if sweep.plan.cut_by else 'speed-up over the target alone'}: {why}"
             if objection(result.costs)
             else why,
-            study.plan.settings,
-            sweep_requests.models_of(result.folder, study.plan),
+            sweep.plan.settings,
+            sweep_requests.models_of(result.folder, sweep.plan),
             partial(keep_costs, result.folder),
         )
 
 
-def turn(bench: TunePageState, study: CachedSweep) -> None:
-    """The dial, which follows the hand; where it rests becomes the view's."""
-    view = bench.view
-    home = study.dial(None, view.points, view.confidence)
+def turn(page_state: TunePageState, sweep: CachedSweep) -> None:
+    """Draw the dial, and store its value in the view."""
+    view = page_state.view
+    home = sweep.dial(None, view.points, view.confidence)
     dial = home if view.dial is None else view.dial
-    rests = turned(study, dial, home, view.sweep, paired=detail.shows_pairs())
+    rests = turned(sweep, dial, home, view.sweep, paired=detail.shows_pairs())
     if rests != dial:
-        bench.turn(rests)
+        page_state.turn(rests)
 
 
-def beside(found: SweepCatalogue, study: CachedSweep, view: TuneView) -> dict[str, CachedSweep]:
-    """The sweeps to lay over it, of those that a link names the ones that can be: graded, of the same prompts."""
+def beside(catalog: SweepCatalogue, sweep: CachedSweep, view: TuneView) -> dict[str, CachedSweep]:
+    """Return the sweeps to overlay: those of the link that are graded and have the same prompts."""
     others: dict[str, CachedSweep] = {}
-    able = found.beside(view.sweep) if study.graded else {}
+    able = catalog.beside(view.sweep) if sweep.graded else {}
     for name in view.others:
         if name not in able:
             theme.note(f"{name} is not overlaid: it is unfinished, cannot be read, or has other prompts or models.")
             continue
         try:
-            if (other := found.opened(name)) is not None and other.graded:
-                others[name] = other.by(study.how)
+            if (other := catalog.opened(name)) is not None and other.graded:
+                others[name] = other.by(sweep.how)
             elif other is not None:
                 theme.note(f"{name} is not overlaid: it has no speed-up, since what its passes cost is not known.")
         except BadInput as error:
@@ -270,18 +275,18 @@ def beside(found: SweepCatalogue, study: CachedSweep, view: TuneView) -> dict[st
     return others
 
 
-def variants(found: SweepCatalogue, study: CachedSweep, view: TuneView) -> Variants | None:
-    """The sweeps that make a grid with this one; None where there are none."""
-    names = tuple(found.variants(view.sweep))
-    return Variants(found, study, names, view.points, view.confidence) if names else None
+def variants(catalog: SweepCatalogue, sweep: CachedSweep, view: TuneView) -> Variants | None:
+    """Return the sweeps that form a grid with this one; None if there are none."""
+    names = tuple(catalog.variants(view.sweep))
+    return Variants(catalog, sweep, names, view.points, view.confidence) if names else None
 
 
-def lay_over(bench: TunePageState, beside: Mapping[str, str]) -> None:
-    """Which of the sweeps that can be compared are, by name and label."""
-    st.session_state["tune-others"] = [name for name in bench.view.others if name in beside]
+def lay_over(page_state: TunePageState, beside: Mapping[str, str]) -> None:
+    """Draw the choice of sweeps to overlay, given the possible ones by name and label."""
+    st.session_state["tune-others"] = [name for name in page_state.view.others if name in beside]
 
     def compare() -> None:
-        bench.view = replace(bench.view, others=tuple(st.session_state["tune-others"]))
+        page_state.view = replace(page_state.view, others=tuple(st.session_state["tune-others"]))
 
     st.multiselect(
         "Overlay",

@@ -1,1 +1,1 @@
-"""The Tune page's parts: sweeps as jobs, the list of sweeps, what a tab remembers, words, tables and forms."""
+"""Parts of the Tune page: sweep jobs, the catalog of sweeps, page state, texts, tables and forms."""

@@ -1,7 +1,4 @@
-"""The sweeps that a tab can open: those in the folder of results, those that are just beginning, and the samples.
-
-Knows folders, jobs and Streamlit's cache; knows no models.
-"""
+"""Catalog of the sweeps that a tab can open: those in the results folder, those just started, and the samples."""
 
 from __future__ import annotations
 
@@ -29,19 +26,19 @@ from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.ui.tune.page_state import TuneView
 from mars_viz.words import number
 
-_KEPT = 6  # sweeps in memory
-_SAMPLE = "sample:"  # before the id of one that comes with the product
+_KEPT = 6  # maximum number of sweeps in memory
+_SAMPLE = "sample:"  # prefix of the ids of included samples
 
 
 def jobs_in(results: Path) -> dict[str, SweepJob]:
-    """Jobs on sweeps in this folder of results or one level below it, by the sweep's id, the newest last."""
+    """Return the jobs of sweeps in this results folder or one level below, by the sweep's id, newest last."""
     named = tab_jobs.shared_worker().names().items()
     sweeps = ((path, job) for path, job in named if isinstance(path, Path) and isinstance(job, SweepJob))
     return {path.relative_to(results).as_posix(): job for path, job in sweeps if results in tuple(path.parents)[:2]}
 
 
 def new_folder(results: Path, rule: str, now: datetime | None = None) -> Path:
-    """A folder for a new sweep, named by when and what; nothing is there yet, and no job is on it."""
+    """Return a new, unused folder for a sweep, named by time and rule."""
     now = now or datetime.now(UTC)
     name = f"{now:%Y%m%d-%H%M%S}-{rule}"
     taken = jobs_in(results)
@@ -51,19 +48,19 @@ def new_folder(results: Path, rule: str, now: datetime | None = None) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class SweepCatalogue:
-    """What a tab can choose from at one moment."""
+    """Sweeps that a tab can open at one moment."""
 
     entries: Mapping[str, SweepEntry]
-    """Sweeps on disk by id, which is the folder's name, behind its parent's where it lies one level further down; only
-    looked up, never opened as a path. The newest first."""
+    """Sweeps on disk by id, newest first. The id is the folder's name, with the parent's if it is one level down. Ids
+    are only looked up and never opened as paths."""
     jobs: Mapping[str, SweepJob]
-    """Jobs by the same ids: under way, or ended since the server started."""
+    """Jobs by the same ids: unfinished, or ended since the server started."""
     error: str = ""
     """Why the folder cannot be listed; empty if it can."""
 
     @property
     def labels(self) -> dict[str, str]:
-        """A line for each sweep by its id, those that are just beginning first."""
+        """Unique label of each sweep by id, new jobs first."""
         fresh = {
             name: f"{_named(job, name)} ({'failed' if job.progress.error else 'beginning'})"
             for name, job in self.jobs.items()
@@ -73,29 +70,29 @@ class SweepCatalogue:
 
     @property
     def _beginning(self) -> set[str]:
-        """Jobs that have no folder yet. One that failed stays, with its reason; one that was cancelled is gone."""
+        """Jobs without a folder. Failed ones stay with their error; cancelled ones are left out."""
         gone = {name for name, job in self.jobs.items() if job.progress.state.finished and not job.progress.error}
         return set(self.jobs) - set(self.entries) - gone
 
     def running(self, name: str) -> SweepJob | None:
-        """The job on this sweep, if it is under way."""
+        """Return the unfinished job of this sweep, if any."""
         job = self.jobs.get(name)
         return None if job is None or job.progress.state.finished else job
 
     def landed(self, view: TuneView) -> tuple[TuneView, str]:
-        """The view, on a sweep that there is, and a sentence where it asked for one that there is not."""
+        """Return the view with an existing sweep, and a sentence if the requested sweep is missing."""
         labels = self.labels
         if view.sweep in labels:
             gone = [clipped(each) for each in view.others if each not in self.entries]
             lost = f"Not here any more, so not overlaid: {', '.join(gone)}." if gone else ""
             return replace(view, others=tuple(each for each in view.others if each in self.entries)), lost
         first = next(iter(labels), "")
-        shown = "; the newest is shown" if first else ""
-        lost = f"There is no sweep “{clipped(view.sweep)}” in the folder for results{shown}." if view.sweep else ""
+        fallback = "; the newest is shown" if first else ""
+        lost = f"There is no sweep “{clipped(view.sweep)}” in the folder for results{fallback}." if view.sweep else ""
         return replace(TuneView(sweep=first), points=view.points, confidence=view.confidence), lost
 
     def opened(self, name: str) -> CachedSweep | None:
-        """The sweep's figures; None where nothing of it is finished yet. Raises BadInput where it cannot be read."""
+        """Return the sweep's figures; None if no prompt has finished. Raises BadInput if it cannot be read."""
         entry = self.entries.get(name)
         if entry is None or (not entry.error and not entry.finished):
             return None
@@ -108,63 +105,69 @@ class SweepCatalogue:
                 f"The sweep {entry.path.name} cannot be read ({error.strerror}). Choose another."
             ) from error
         with contained(f"The sweep {entry.path.name}"):
-            return _study(entry.path, entry.finished, changed)
+            return _opened(entry.path, entry.finished, changed)
 
     def beside(self, name: str) -> dict[str, str]:
-        """Finished sweeps that can be compared with this one, with their labels."""
-        own = self.entries[name].plan
+        """Return the finished sweeps that can be compared with this one, with their labels."""
+        own_plan = self.entries[name].plan
         return told_apart(
             {
-                other: _short_label(entry.plan, own)
+                other: _short_label(entry.plan, own_plan)
                 for other, entry in self.entries.items()
-                if other != name and entry.complete and own and entry.plan and _beside(own, entry.plan)
+                if other != name
+                and entry.complete
+                and own_plan
+                and entry.plan
+                and _same_reference(own_plan, entry.plan)
             }
         )
 
     def left_beside(self, name: str) -> tuple[SweepEntry, ...]:
-        """Unfinished sweeps that can go on together with this one: its rule's other variants, begun alike, that nobody
-        works on; of each variant the newest."""
-        own = self.entries[name]
-        found: dict[str, SweepEntry] = {}
+        """Return the unfinished sweeps that can continue together with this one: the newest of each other variant of
+        its rule with the same settings that nothing is running."""
+        own_entry = self.entries[name]
+        newest: dict[str, SweepEntry] = {}
         for other, entry in self.entries.items():
-            if entry.path.parent == own.path.parent and not self.running(other) and _together(own, entry):
-                assert entry.plan is not None  # or it went on with none
-                found.setdefault(entry.plan.settings.rule, entry)
-        return tuple(each for each in found.values() if locks.holder(each.path) is None)[: MOST - 1]
+            if entry.path.parent == own_entry.path.parent and not self.running(other) and _same_grid(own_entry, entry):
+                assert entry.plan is not None  # checked by _same_grid
+                newest.setdefault(entry.plan.settings.rule, entry)
+        return tuple(each for each in newest.values() if locks.holder(each.path) is None)[: MOST - 1]
 
     def variants(self, name: str) -> dict[str, str]:
-        """Finished sweeps that make a grid with this one, with their labels: those of its rule that differ from it in
-        one fixed setting, for each value the newest."""
+        """Return the finished sweeps that form a grid with this one, with their labels: variants that differ in one
+        fixed setting, the newest for each value."""
         entry = self.entries.get(name)
         if entry is None or entry.plan is None or not entry.complete:
             return {}
-        own, labels = entry.plan, self.beside(name)
-        if own.cut_by is not None:
-            return self._at_thresholds(name, own)
-        found: dict[str, dict[float, str]] = {each.key: {} for each in own.rule.fixed}
+        own_plan, labels = entry.plan, self.beside(name)
+        if own_plan.cut_by is not None:
+            return self._at_thresholds(name, own_plan)
+        by_setting: dict[str, dict[float, str]] = {each.key: {} for each in own_plan.rule.fixed}
         for other in labels:
             plan = self.entries[other].plan
-            assert plan is not None  # or it could not be compared
+            assert plan is not None  # otherwise it could not be compared
             differ = [
-                each.key for each in own.rule.fixed if plan.rule.values.get(each.key) != own.rule.values[each.key]
+                each.key
+                for each in own_plan.rule.fixed
+                if plan.rule.values.get(each.key) != own_plan.rule.values[each.key]
             ]
-            alike = plan.rule.family == own.rule.family and plan.settings.drafts_like(own.settings)
-            if alike and plan.rule.policy is own.rule.policy and len(differ) == 1:
-                found[differ[0]].setdefault(plan.rule.values[differ[0]], other)
-        most = max(found.values(), key=len, default={})
+            alike = plan.rule.family == own_plan.rule.family and plan.settings.drafts_like(own_plan.settings)
+            if alike and plan.rule.policy is own_plan.rule.policy and len(differ) == 1:
+                by_setting[differ[0]].setdefault(plan.rule.values[differ[0]], other)
+        most = max(by_setting.values(), key=len, default={})
         return {other: labels[other] for other in most.values()}
 
-    def _at_thresholds(self, name: str, own: Plan) -> dict[str, str]:
-        """Those of its rule by drafts that its controller cuts at other thresholds, for each the newest."""
-        found: dict[float, str] = {}
+    def _at_thresholds(self, name: str, own_plan: Plan) -> dict[str, str]:
+        """Return the newest sweep of the same rule for each other threshold of its controller."""
+        by_threshold: dict[float, str] = {}
         for other, entry in self.entries.items():
             plan = entry.plan
-            if other == name or plan is None or not entry.complete or not _of_a_grid(own, plan):
+            if other == name or plan is None or not entry.complete or not _of_a_grid(own_plan, plan):
                 continue
             assert plan.settings.control is not None
-            found.setdefault(plan.settings.control.threshold, other)
-        plans = {other: self.entries[other].plan for other in found.values()}
-        return {other: _short_label(plan, own) for other, plan in plans.items() if plan is not None}
+            by_threshold.setdefault(plan.settings.control.threshold, other)
+        plans = {other: self.entries[other].plan for other in by_threshold.values()}
+        return {other: _short_label(plan, own_plan) for other, plan in plans.items() if plan is not None}
 
     def _label(self, entry: SweepEntry) -> str:
         if entry.plan is None:
@@ -175,42 +178,46 @@ class SweepCatalogue:
         return f"{sweep_label(entry.plan)} · {_when(entry.plan)}{share}"
 
 
-def _beside(own: Plan, other: Plan) -> bool:
-    """Whether what both compare their settings with is alike: strict by drafts of one length, or of controllers'
-    thresholds the same drafts of full length by the same rule."""
-    if own.controller is None or other.controller is None:
-        alike = own.over == other.over and own.settings.controller == other.settings.controller
+def _same_reference(own_plan: Plan, other: Plan) -> bool:
+    """Return True if both have the same reference: strict with drafts of one length, or for thresholds of controllers
+    the same drafts of full length and the same rule."""
+    if own_plan.controller is None or other.controller is None:
+        alike = own_plan.over == other.over and own_plan.settings.controller == other.settings.controller
     else:
-        alike = own.settings == other.settings
-    return alike and comparable(own, other)
+        alike = own_plan.settings == other.settings
+    return alike and comparable(own_plan, other)
 
 
-def _of_a_grid(own: Plan, other: Plan) -> bool:
-    """Whether two sweeps of a rule's dial differ in the threshold at which their controller cuts drafts alone."""
-    controls = own.settings.control, other.settings.control
-    if None in controls or own.cut_by is not other.cut_by or own.settings.controller == other.settings.controller:
+def _of_a_grid(own_plan: Plan, other: Plan) -> bool:
+    """Return True if two sweeps of a rule's dial differ only in their controller's threshold."""
+    controls = own_plan.settings.control, other.settings.control
+    if (
+        None in controls
+        or own_plan.cut_by is not other.cut_by
+        or own_plan.settings.controller == other.settings.controller
+    ):
         return False
-    alike = replace(own.settings, controller=NONE) == replace(other.settings, controller=NONE)
-    return alike and own.span == other.span and comparable(own, other)
+    alike = replace(own_plan.settings, controller=NONE) == replace(other.settings, controller=NONE)
+    return alike and own_plan.span == other.span and comparable(own_plan, other)
 
 
-def _together(own: SweepEntry, other: SweepEntry) -> bool:
-    """Whether two unfinished sweeps differ in their rule's fixed settings alone."""
-    if own.plan is None or other.plan is None or own.complete or other.complete:
+def _same_grid(own_entry: SweepEntry, other: SweepEntry) -> bool:
+    """Return True if two unfinished sweeps differ only in their rule's fixed settings."""
+    if own_entry.plan is None or other.plan is None or own_entry.complete or other.complete:
         return False
-    rules = (own.plan.rule, other.plan.rule)
-    alike = rules[0].family == rules[1].family and own.plan.span == other.plan.span
-    alike = alike and own.plan.settings.drafts_like(other.plan.settings) and rules[0].policy is rules[1].policy
-    return alike and rules[0].name != rules[1].name and comparable(own.plan, other.plan)
+    rules = (own_entry.plan.rule, other.plan.rule)
+    alike = rules[0].family == rules[1].family and own_entry.plan.span == other.plan.span
+    alike = alike and own_entry.plan.settings.drafts_like(other.plan.settings) and rules[0].policy is rules[1].policy
+    return alike and rules[0].name != rules[1].name and comparable(own_entry.plan, other.plan)
 
 
 def _named(job: SweepJob, name: str) -> str:
-    wanted = PurePosixPath(name).name
-    return next((label for folder, label in job.labels.items() if folder.name == wanted), job.label)
+    folder_name = PurePosixPath(name).name
+    return next((label for folder, label in job.labels.items() if folder.name == folder_name), job.label)
 
 
 def shelf(results: Path) -> SweepCatalogue:
-    """What is in this folder of results now, and the samples after it; for a student the samples alone."""
+    """Return the catalog of this results folder with the samples; for a student only the samples."""
     shipped = sample_sweeps() if samples.wanted() else {}
     if rights.is_student():
         return SweepCatalogue(shipped, {})
@@ -219,26 +226,26 @@ def shelf(results: Path) -> SweepCatalogue:
         entries = list_sweeps(results)
     except BadInput as error:
         return SweepCatalogue(shipped, jobs, str(error))
-    own = {entry.path.relative_to(results).as_posix(): entry for entry in entries}
-    return SweepCatalogue(own | shipped, jobs)
+    by_id = {entry.path.relative_to(results).as_posix(): entry for entry in entries}
+    return SweepCatalogue(by_id | shipped, jobs)
 
 
 @cache
 def sample_sweeps() -> dict[str, SweepEntry]:
-    """By id, in the order of their folders' names."""
+    """Return the samples by id, in the order of their folders' names."""
     entries = sorted(list_sweeps(samples.SWEEPS), key=lambda entry: entry.path.name)
     return {f"{_SAMPLE}{entry.path.name}": entry for entry in entries}
 
 
 def sweep_label(plan: Plan) -> str:
-    """'MARS · built-in tasks, 300 prompts'."""
+    """Return a label like 'MARS · built-in tasks, 300 prompts'."""
     tree = "" if plan.settings.drafts_plainly else f", {plan.settings.draft}"
     return f"{plan.title}{tree} · {_short(plan.prompt_set)}, {number(plan.prompts)} prompts"
 
 
-def _short_label(plan: Plan, own: Plan) -> str:
-    """Of a sweep that shares its prompts with another: 'MARS, γ = 4 · 22 Nov 15:17'."""
-    draft = "" if plan.settings.drafts_like(own.settings) else f", {plan.settings.draft}"
+def _short_label(plan: Plan, own_plan: Plan) -> str:
+    """Return the label of a sweep with the same prompts, like 'MARS, γ = 4 · 22 Nov 15:17'."""
+    draft = "" if plan.settings.drafts_like(own_plan.settings) else f", {plan.settings.draft}"
     return f"{plan.title}{draft} · {_when(plan)}"
 
 
@@ -254,6 +261,7 @@ def _short(text: str) -> str:
 
 
 @st.cache_resource(max_entries=_KEPT, show_spinner=False)
-def _study(path: Path, finished: int, changed: int) -> CachedSweep:
-    """A sweep read; what was read of it before it went on is another."""
+def _opened(path: Path, finished: int, changed: int) -> CachedSweep:
+    """Return the figures of a sweep. The other arguments are part of the cache key, so that a grown sweep is read
+    again."""
     return CachedSweep(load_sweep(path))

@@ -1,4 +1,4 @@
-"""What the Tune page shows of a sweep: the frontier, and everything that is folded until it is asked for."""
+"""Draws a sweep on the Tune page: the frontier, and details in expanders."""
 
 from __future__ import annotations
 
@@ -35,34 +35,35 @@ from mars_viz.ui.tune.page_state import TuneView
 from mars_viz.ui.under_way import progress_bar
 
 POLL = 0.3
-"""Seconds between looks at a check under way."""
+"""Seconds between polls of a running check."""
 PAIRED, ALONE = "against strict", "absolute"
 COUNTS_ONLY = (
     "These metrics hold counts only. Margins, ratios and other thresholds need the logits: sweep the prompts here, or "
     "record them on Explore."
 )
 MOST_UPLOADED = 16
-"""Megabytes of metrics, some thousand requests' with every step: reading them takes several times that."""
+"""Maximum size of uploaded metrics in megabytes, enough for some thousand requests with every step. Reading takes
+several times the memory."""
 
 
-def hero(view: TuneView, study: CachedSweep, dial: float, others: Mapping[str, CachedSweep]) -> None:
-    """The frontier; without grades, the speed-up along the dial."""
-    if not study.graded:
-        chart(dial_curve(study.curve(study.pace), dial, theme.figure_theme()), "pace")
+def hero(view: TuneView, sweep: CachedSweep, dial: float, others: Mapping[str, CachedSweep]) -> None:
+    """Draw the frontier, or without grades the speed over the dial."""
+    if not sweep.graded:
+        chart(dial_curve(sweep.curve(sweep.pace), dial, theme.figure_theme()), "pace")
         return
-    paths = frontier(study, dial, others, view.points)
+    paths = frontier(sweep, dial, others, view.points)
     chart(frontier_figure(paths, theme.figure_theme(), view.points), "frontier")
     if len(paths) > 1:
         tables.line(words.trade(paths, view.points), "modelled")
 
 
 def shows_pairs() -> bool:
-    """Whether settings are compared with strict on the same prompts; asked before the choice itself is drawn."""
+    """Return True if settings are compared with strict on the same prompts. Called before the choice is drawn."""
     return st.session_state.get("paired", PAIRED) == PAIRED
 
 
 def choice_of_pairs(against: str) -> None:
-    """How speed and accuracy are shown; `against` is what settings are compared with, for people."""
+    """Draw the choice between paired and absolute figures; `against` is the reference for display."""
     st.segmented_control(
         "Speed and accuracy",
         [PAIRED, ALONE],
@@ -75,24 +76,24 @@ def choice_of_pairs(against: str) -> None:
     )
 
 
-def frontier(study: CachedSweep, dial: float, others: Mapping[str, CachedSweep], points: float) -> list[RulePath]:
-    """A path a sweep, the chosen one's first; the others with their fastest setting that loses at most `points`."""
+def frontier(sweep: CachedSweep, dial: float, others: Mapping[str, CachedSweep], points: float) -> list[RulePath]:
+    """Return a path per sweep, this one first. Other sweeps mark their fastest setting that loses at most `points`."""
     paired = shows_pairs()
-    names = _names([study, *others.values()])
-    paths = [_path(study, dial, paired, names[0])]
+    names = _names([sweep, *others.values()])
+    paths = [_path(sweep, dial, paired, names[0])]
     for other, name in zip(others.values(), names[1:], strict=True):
-        whole = _path(other, other.plan.strict, paired, name)
-        best = float(whole.path.dials[whole.path.best_within(whole.strict, points)])
-        paths.append(replace(whole, marked=best))
+        other_path = _path(other, other.plan.strict, paired, name)
+        best = float(other_path.path.dials[other_path.path.best_within(other_path.strict, points)])
+        paths.append(replace(other_path, marked=best))
     return paths
 
 
-def _names(studies: Sequence[CachedSweep]) -> list[str]:
-    """Of sweeps beside one another, for people: what tells them apart, in a grid the setting alone."""
-    if any(each.plan.controller is not None for each in studies):
-        return [each.plan.title for each in studies]
-    rules = [each.plan.rule for each in studies]
-    drafts = [each.plan.settings.draft for each in studies]
+def _names(sweeps: Sequence[CachedSweep]) -> list[str]:
+    """Return distinct names of overlaid sweeps; in a grid only the varied setting."""
+    if any(each.plan.controller is not None for each in sweeps):
+        return [each.plan.title for each in sweeps]
+    rules = [each.plan.rule for each in sweeps]
+    drafts = [each.plan.settings.draft for each in sweeps]
     several = len(set(drafts)) > 1
     varied = [each for each in rules[0].fixed if len({rule.values.get(each.key) for rule in rules}) == len(rules)]
     if len(rules) > 1 and varied and len({rule.family for rule in rules}) == 1:
@@ -102,32 +103,32 @@ def _names(studies: Sequence[CachedSweep]) -> list[str]:
     return [f"{name}, {draft}" if several else name for name, draft in zip(names, drafts, strict=True)]
 
 
-def _path(study: CachedSweep, marked: float, paired: bool, name: str) -> RulePath:
-    plan = study.plan
-    path = study.path(marked, paired=paired)
+def _path(sweep: CachedSweep, marked: float, paired: bool, name: str) -> RulePath:
+    plan = sweep.plan
+    path = sweep.path(marked, paired=paired)
     return RulePath(name, plan.symbol, path, plan.strict, plan.loosest, marked)
 
 
 def folded(
-    view: TuneView, study: CachedSweep, dial: float, found: Recommendation | None, beside: Variants | None
+    view: TuneView, sweep: CachedSweep, dial: float, advice: Recommendation | None, beside: Variants | None
 ) -> None:
-    """Everything else; what is closed computes nothing. `beside` are the sweeps that make a grid with this one,
-    where there are any."""
-    if study.several_tasks:
+    """Draw the expanders. Closed ones compute nothing. `beside` has the sweeps that form a grid with this one, if
+    any."""
+    if sweep.several_tasks:
         tasks = st.expander("Results by task", expanded=True, key="tune-tasks", on_change="rerun")
         if tasks.open:
             with tasks:
-                by_task(study, dial)
+                by_task(sweep, dial)
     sections: dict[str, Callable[[], None]] = {
-        "All figures along the dial": partial(every_figure, study, dial),
-        "Relaxed tokens by rank and probability": partial(relaxed, study, dial),
-        "Prompt by prompt": partial(by_prompt, study, dial),
-        f"Wall-clock check: {study.plan.against} and this setting in turn": partial(clock, study, dial),
-        "Acceptance as each engine defines it": partial(engines, study, dial),
-        "Evidence pack and engine settings": partial(evidence, study, dial, found, view, beside),
+        "All figures along the dial": partial(every_figure, sweep, dial),
+        "Relaxed tokens by rank and probability": partial(relaxed, sweep, dial),
+        "Prompt by prompt": partial(by_prompt, sweep, dial),
+        f"Wall-clock check: {sweep.plan.against} and this setting in turn": partial(clock, sweep, dial),
+        "Acceptance as each engine defines it": partial(engines, sweep, dial),
+        "Evidence pack and engine settings": partial(evidence, sweep, dial, advice, view, beside),
     }
     if beside is not None:
-        sections["Grid of this rule's settings"] = partial(grid.grid, study, dial, beside)
+        sections["Grid of this rule's settings"] = partial(grid.grid, sweep, dial, beside)
     for place, (title, show) in enumerate(sections.items()):
         section = st.expander(markdown(title), key=f"tune-section-{place}", on_change="rerun")
         if section.open:
@@ -135,24 +136,24 @@ def folded(
                 show()
 
 
-def by_task(study: CachedSweep, dial: float) -> None:
-    """A row a task, and one for all together."""
-    tables.line(f"Each task at {study.plan.against} and at this setting.", "exact")
-    tables.table(tables.tasks(study, dial), "tasks", "Results by task and together")
+def by_task(sweep: CachedSweep, dial: float) -> None:
+    """Draw a table with a row per task and one for all."""
+    tables.line(f"Each task at {sweep.plan.against} and at this setting.", "exact")
+    tables.table(tables.tasks(sweep, dial), "tasks", "Results by task and together")
 
 
-def every_figure(study: CachedSweep, dial: float) -> None:
-    """A curve of choice, and the table of all."""
-    titles = {name: measure.title for name, measure in study.measures.items()}  # all that the widget is to hold
+def every_figure(sweep: CachedSweep, dial: float) -> None:
+    """Draw a curve of the chosen figure, and the table of all figures."""
+    titles = {name: measure.title for name, measure in sweep.measures.items()}  # the widget must hold nothing else
     names = list(titles)
     name = st.selectbox("Figure", names, names.index("tau"), key="tune-figure", format_func=titles.__getitem__)
-    chart(dial_curve(study.curve(name), dial, theme.figure_theme()), "curve")
-    tables.table(tables.figures(study, dial), "all-figures", "All figures at strict, this setting and the loosest")
+    chart(dial_curve(sweep.curve(name), dial, theme.figure_theme()), "curve")
+    tables.table(tables.figures(sweep, dial), "all-figures", "All figures at strict, this setting and the loosest")
 
 
-def relaxed(study: CachedSweep, dial: float) -> None:
-    """Relaxed tokens by the target's rank and by p(x)/p1."""
-    counts, bands, colours = relaxed_at(study.result, dial), study.relaxed(dial), theme.figure_theme()
+def relaxed(sweep: CachedSweep, dial: float) -> None:
+    """Draw the relaxed tokens by the target's rank and by p(x)/p1."""
+    counts, bands, colours = relaxed_at(sweep.result, dial), sweep.relaxed(dial), theme.figure_theme()
     left, right = st.columns(2)
     make = partial(share_bars, theme=colours, noun="relaxed token")
     with left:
@@ -162,23 +163,23 @@ def relaxed(study: CachedSweep, dial: float) -> None:
     tables.line("Shares of all relaxed tokens at this setting.", "exact")
 
 
-def by_prompt(study: CachedSweep, dial: float) -> None:
-    """A row a prompt."""
-    frame = tables.prompts(study.result, dial)
+def by_prompt(sweep: CachedSweep, dial: float) -> None:
+    """Draw a table with a row per prompt."""
+    frame = tables.prompts(sweep.result, dial)
     tables.line("Which prompts change, where, and by how much.", "exact")
     tables.table(frame, "prompts", "Every prompt at strict and at this setting", height=min(420, 38 + 32 * len(frame)))
-    for failure in study.result.failures[:10]:
+    for failure in sweep.result.failures[:10]:
         theme.small(f"{failure.id} has no results: {failure.reason}")
 
 
-def clock(study: CachedSweep, dial: float) -> None:
-    """The wall-clock check of this setting."""
-    plan = study.plan
-    job = _check(study, dial)
+def clock(sweep: CachedSweep, dial: float) -> None:
+    """Draw the wall-clock check of this setting."""
+    plan = sweep.plan
+    job = _check(sweep, dial)
     if job is not None and not job.progress.state.finished:
         timing(job)
         return
-    checks = all_checks(study, dial)
+    checks = all_checks(sweep, dial)
     if job is not None and (job.progress.error or job.progress.check is None):
         theme.note(job.progress.error or "You stopped the check; it has no result.")
     for problem in checks.problems:
@@ -197,30 +198,30 @@ def clock(study: CachedSweep, dial: float) -> None:
     repetitions = middle.number_input("Repetitions", 1, 100, 3, key="clock-repetitions", help="Of each prompt")
     if right.button(markdown(f"Measure {plan.against} and this setting"), key="clock-begin"):
         try:
-            sweep_requests.check_clock(study.result, dial, int(count), int(repetitions))
+            sweep_requests.check_clock(sweep.result, dial, int(count), int(repetitions))
         except BadInput as error:
             theme.note(str(error))
         else:
             st.rerun()
 
 
-def _check(study: CachedSweep, dial: float) -> ClockJob | None:
-    """The wall-clock check of this setting that this server made or makes, if any."""
-    job = tab_jobs.shared_worker().find((study.result.folder, dial))
+def _check(sweep: CachedSweep, dial: float) -> ClockJob | None:
+    """Return this server's wall-clock check of this setting, if any."""
+    job = tab_jobs.shared_worker().find((sweep.result.folder, dial))
     return job if isinstance(job, ClockJob) else None
 
 
-def all_checks(study: CachedSweep, dial: float) -> Checks:
-    """Those beside the sweep, and one that could not be written there, as beside a sample."""
-    kept, job = kept_checks(study.result.folder, study.plan), _check(study, dial)
-    if job is not None and job.progress.check is not None and (job.progress.error or study.shipped):
-        kept = replace(kept, found=(*kept.found, job.progress.check))
-    return replace(kept, found=tuple(replace(check, how=study.how) for check in kept.found))
+def all_checks(sweep: CachedSweep, dial: float) -> Checks:
+    """Return the checks saved with the sweep, and one that could not be saved, as for a sample."""
+    saved, job = kept_checks(sweep.result.folder, sweep.plan), _check(sweep, dial)
+    if job is not None and job.progress.check is not None and (job.progress.error or sweep.shipped):
+        saved = replace(saved, found=(*saved.found, job.progress.check))
+    return replace(saved, found=tuple(replace(check, how=sweep.how) for check in saved.found))
 
 
 @faults.fragment(run_every=POLL)
 def timing(job: ClockJob) -> None:
-    """A check under way: how far it is, and a way to stop it."""
+    """Draw the progress of a check, with a stop button."""
     now = job.progress
     if now.state.finished:
         st.rerun()
@@ -228,61 +229,61 @@ def timing(job: ClockJob) -> None:
     progress_bar(job, share, words.timing(now, tab_jobs.shared_worker().ahead(job), job.stopping), key="clock-stop")
 
 
-def engines(study: CachedSweep, dial: float) -> None:
-    """The table of definitions, and vLLM's metrics to take away."""
-    rows = study.engines(dial)
+def engines(sweep: CachedSweep, dial: float) -> None:
+    """Draw the table of definitions, and the download of vLLM's metrics."""
+    rows = sweep.engines(dial)
     tables.line("The same texts, counted by each engine's definition.", "exact")
     tables.table(tables.engines(rows), "engines", "Acceptance length and rate under every engine's definition")
     tables.table(tables.by_position(rows), "positions", "Acceptance by position in the block")
     st.download_button(
         "Save as vLLM's per-request metrics",
-        lambda: exported(study, dial),
-        f"{study.result.folder.name}-vllm-metrics.json",
+        lambda: exported(sweep, dial),
+        f"{sweep.result.folder.name}-vllm-metrics.json",
         "application/json",
         key="vllm-export",
         on_click="ignore",
     )
 
 
-def exported(study: CachedSweep, dial: float) -> str:
-    """Every prompt's counts as a response of vLLM holds them."""
-    found = [
+def exported(sweep: CachedSweep, dial: float) -> str:
+    """Return every prompt's counts in the format of vLLM's responses."""
+    responses = [
         {
             "id": each.name,
             "usage": {"completion_tokens": each.completion_tokens},
             "metrics": {"speculative_decoding": vllm_metrics(each)},
         }
-        for each in study.result.acceptance(dial)
+        for each in sweep.result.acceptance(dial)
     ]
-    return json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1)
+    return json.dumps(responses, ensure_ascii=False, allow_nan=False, indent=1)
 
 
 def evidence(
-    study: CachedSweep, dial: float, found: Recommendation | None, view: TuneView, beside: Variants | None = None
+    sweep: CachedSweep, dial: float, advice: Recommendation | None, view: TuneView, beside: Variants | None = None
 ) -> None:
-    """The pack to download, and what to set in engines."""
-    checks = all_checks(study, dial)
+    """Draw the evidence pack's download and the settings for engines."""
+    checks = all_checks(sweep, dial)
 
     def packed() -> bytes:
-        variants = [Variant(study, found)] if beside is None else beside.opened()
-        own, *others = (each.advised for each in variants)
-        best = grid.pair([own, *others]) if others and study.plan.cut_by is not None else None
-        said = best or own.found
+        variants = [Variant(sweep, advice)] if beside is None else beside.opened()
+        own_variant, *others = (each.advised for each in variants)
+        best = grid.pair([own_variant, *others]) if others and sweep.plan.cut_by is not None else None
+        recommendation = best or own_variant.found
         return evidence_zip(
-            study.result,
+            sweep.result,
             dial=dial,
-            recommendation=said,
+            recommendation=recommendation,
             checks=checks.found,
             beside=others,
             terms=view.terms,
             by_hand=view.dial is not None,
-            references=bibtex(study.plan.rule.name),
+            references=bibtex(sweep.plan.rule.name),
         )
 
     st.download_button(
         "Download the evidence pack",
         packed,
-        f"{study.result.folder.name}-evidence.zip",
+        f"{sweep.result.folder.name}-evidence.zip",
         "application/zip",
         key="evidence-pack",
         on_click="ignore",
@@ -297,13 +298,17 @@ def evidence(
         f"A zip of Markdown, CSV and JSON for this setting, {measured}{more}: the command that makes it again, results "
         "by task, costs with their spread, and every stretch of the dial."
     )
-    for each in engine_settings(study.plan.settings, judged_at(study.plan, dial)):
+    for each in engine_settings(sweep.plan.settings, judged_at(sweep.plan, dial)):
         tables.line(f"{each.engine}. {each.note}")
         if each.text:
             st.code(each.text, language=None, wrap_lines=True)
-    made = synthetic_settings(study.result.paths(dial))
-    theme.note(f"Synthetic acceptance. {made.warning}")
-    for engine, text in (("vLLM", made.vllm), ("SGLang", made.sglang), ("TensorRT-LLM", made.tensorrt_llm)):
+    synthetic = synthetic_settings(sweep.result.paths(dial))
+    theme.note(f"Synthetic acceptance. {synthetic.warning}")
+    for engine, text in (
+        ("vLLM", synthetic.vllm),
+        ("SGLang", synthetic.sglang),
+        ("TensorRT-LLM", synthetic.tensorrt_llm),
+    ):
         tables.line(engine)
         st.code(text, language=None, wrap_lines=True)
 
@@ -322,13 +327,13 @@ def imported() -> None:
         if upload is None:
             return
         try:
-            found = read_file(upload.getvalue().decode("utf-8-sig"))
+            engine_file = read_file(upload.getvalue().decode("utf-8-sig"))
         except UnicodeDecodeError:
             theme.note("The file is not UTF-8 text. Save it as UTF-8.")
         except BadInput as error:
             theme.note(str(error))
         else:
-            theme.note(COUNTS_ONLY if found.requests else "This is a log of whole rounds. Open it on Explore.")
-            if found.requests:
-                tables.line(found.summary, "measured")
-                draw_counts(found)
+            theme.note(COUNTS_ONLY if engine_file.requests else "This is a log of whole rounds. Open it on Explore.")
+            if engine_file.requests:
+                tables.line(engine_file.summary, "measured")
+                draw_counts(engine_file)

@@ -1,7 +1,8 @@
-"""Tune's dial, and what it says in the browser while it is held: the key figures for every stretch of it, in words.
+"""The dial of the Tune page. The browser shows the key figures while it is dragged.
 
-All of it is computed before the hand moves, at the settings where texts change; of very many, at evenly chosen ones and
-at the one that the sweep speaks for, and then the browser says which one it reads."""
+They are computed in advance, at the settings where texts change. If there are too many, evenly spaced ones and the
+recommended setting are used, and the browser shows which one it reads.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +17,24 @@ from mars_viz.sweep.figure_words import cell, told
 from mars_viz.ui.tune.cached_sweep import BANDS, KEY, CachedSweep
 
 LARGEST_DIGITS = 3
-"""Decimals of a dial that moves in steps smaller than 1."""
+"""Maximum number of decimals of a dial with steps smaller than 1."""
 
 
-def turned(study: CachedSweep, dial: float, home: float, sweep: str, *, paired: bool) -> float:
-    """Show the dial at this value, with the key figures under it, and return where it rests.
+def turned(cached: CachedSweep, dial: float, home: float, sweep: str, *, paired: bool) -> float:
+    """Draw the dial at this value with the key figures below, and return its new value.
 
-    `home` is where a double click leads: the setting that the sweep speaks for. `paired` says which frontier is shown.
+    `home` is the recommended setting, reached by a double click. `paired` selects the frontier.
     """
-    told = study.kept(("readings", home, paired), lambda: readings(study, home, paired=paired))
+    data = cached.kept(("readings", home, paired), lambda: readings(cached, home, paired=paired))
     label = "Key figures at the dial and at strict"
-    stands = lesson_figure(
-        Kind.SETTING, [_knob(study, home)], told, {"dial": dial}, key=f"tune-dial-{sweep}", label=label
+    values = lesson_figure(
+        Kind.SETTING, [_knob(cached, home)], data, {"dial": dial}, key=f"tune-dial-{sweep}", label=label
     )
-    return stands["dial"]
+    return values["dial"]
 
 
-def _knob(study: CachedSweep, home: float) -> Knob:
-    plan = study.plan
+def _knob(cached: CachedSweep, home: float) -> Knob:
+    plan = cached.plan
     dial = plan.dial
     ends = ("looser", "strict") if plan.controller is None else ("shorter drafts", "full drafts")
     ends = ends if plan.span.refers_high(plan.rule) else ends[::-1]
@@ -50,23 +51,23 @@ def _knob(study: CachedSweep, home: float) -> Knob:
     )
 
 
-def readings(study: CachedSweep, home: float, *, paired: bool) -> dict[str, Any]:
-    """Plain JSON for the component's figure of a setting: `rows`, a key figure each, and `places`, a stretch each.
+def readings(cached: CachedSweep, home: float, *, paired: bool) -> dict[str, Any]:
+    """Return JSON data for the component: `rows` with a key figure each, and `places` with an interval of the dial
+    each.
 
-    Where there are too many of those, one is from `home` on, the setting that the sweep speaks for.
-
-    `x` and `y` are where the setting's mark stands on the frontier, None where the figure has the dial itself across.
+    If there are too many intervals, one starts at `home`, the recommended setting. `x` and `y` are the mark's position
+    on the frontier, None if the figure's axis is the dial.
     """
-    names = [name for name in KEY if name in study.measures]
-    curves = {name: study.curve(name) for name in names}
+    names = [name for name in KEY if name in cached.measures]
+    curves = {name: cached.curve(name) for name in names}
     dials = curves[names[0]].dials
-    thinned = len(study.result.edges) > BANDS
-    marks = _marks(study, dials, study.plan.strict, paired) if study.graded else [(None, None)] * len(dials)
+    thinned = len(cached.result.edges) > BANDS
+    marks = _marks(cached, dials, cached.plan.strict, paired) if cached.graded else [(None, None)] * len(dials)
     rows = [
         {
-            "title": study.measures[name].title,
-            "kind": "modelled" if study.measures[name].modelled else "exact",
-            "strict": cell(study.measures[name], study.value(name, study.plan.strict)),
+            "title": cached.measures[name].title,
+            "kind": "modelled" if cached.measures[name].modelled else "exact",
+            "strict": cell(cached.measures[name], cached.value(name, cached.plan.strict)),
         }
         for name in names
     ]
@@ -75,18 +76,18 @@ def readings(study: CachedSweep, home: float, *, paired: bool) -> dict[str, Any]
         for place, (low, mark) in enumerate(zip(dials.tolist(), marks, strict=True))
     ]
     if thinned and home not in dials:
-        cells = [cell(study.measures[name], study.value(name, home)) for name in names]
-        (mark,) = _marks(study, np.array([home]), home, paired) if study.graded else [(None, None)]
+        cells = [cell(cached.measures[name], cached.value(name, home)) for name in names]
+        (mark,) = _marks(cached, np.array([home]), home, paired) if cached.graded else [(None, None)]
         places.insert(int(np.searchsorted(dials, home)), _place(home, cells, mark))
-    if study.plan.strict == study.plan.low < study.plan.high:
-        # beside strict its own texts are an estimate again, which at strict they are not
-        beside = float(np.nextafter(study.plan.low, np.inf))
-        cells = [cell(study.measures[name], study.value(name, beside)) for name in names]
-        places.insert(1, _place(beside, cells, marks[0]))
+    if cached.plan.strict == cached.plan.low < cached.plan.high:
+        # the texts at strict are exact, but an estimate right next to it
+        next_to_strict = float(np.nextafter(cached.plan.low, np.inf))
+        cells = [cell(cached.measures[name], cached.value(name, next_to_strict)) for name in names]
+        places.insert(1, _place(next_to_strict, cells, marks[0]))
     return {
-        "symbol": study.plan.symbol,
-        "against": study.plan.against,
-        "chart": "frontier" if study.graded else "pace",
+        "symbol": cached.plan.symbol,
+        "against": cached.plan.against,
+        "chart": "frontier" if cached.graded else "pace",
         "mark": DIAL_MARK,
         "thinned": thinned,
         "rows": rows,
@@ -99,20 +100,20 @@ def _place(low: float, cells: list[str], mark: tuple[float | None, float | None]
 
 
 def _at(band: Band, place: int) -> list[float]:
-    """Estimate, low and high end at one place; those of the only one there is where no dial moves them."""
+    """Return estimate and both ends at one index; without a dial there is only one."""
     return [float(ends[min(place, len(ends) - 1)]) for ends in (band.estimate, band.low, band.high)]
 
 
 def _marks(
-    study: CachedSweep, dials: np.ndarray, through: float, paired: bool
+    cached: CachedSweep, dials: np.ndarray, through: float, paired: bool
 ) -> list[tuple[float | None, float | None]]:
-    """Where the mark on the frontier `through` a setting stands at each dial value: accuracy in per cent or points, and
-    the speed-up."""
-    path = study.path(through, paired=paired)
+    """Return the position of the mark on the frontier `through` a setting at each dial value: accuracy in per cent or
+    points, and speed-up."""
+    path = cached.path(through, paired=paired)
     across, up = 100 * path.accuracy.estimate, path.speed_up.estimate
     near = [min(int(np.searchsorted(path.dials, low)), len(path.dials) - 1) for low in dials.tolist()]
-    return [(_known(across[place]), _known(up[place])) for place in near]
+    return [(_finite(across[place]), _finite(up[place])) for place in near]
 
 
-def _known(value: float) -> float | None:
+def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None

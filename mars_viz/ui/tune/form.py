@@ -1,4 +1,4 @@
-"""The widgets in which a person says what to sweep."""
+"""Form for a new sweep."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ DIALS = "Rule's dial"
 
 
 def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
-    """All of it, where the results are in this folder. Returns what makes a wish of it, which raises BadInput, and what
-    reads where to put the results."""
+    """Draw the form. Returns a function that makes the request and raises BadInput, and a function that returns the
+    results folder as written. `results` is the current folder."""
     models = current_session().models
     prompts = _prompts()
     rules = st.multiselect(
@@ -60,30 +60,32 @@ def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
     )
     variants = [_variants(RULES[name]) for name in rules if RULES[name].fixed]
     with st.expander("Dial range, settings and folder"):
-        ranges = st.container()  # above the settings, one of which says what is swept
+        ranges = st.container()  # above the settings, one of which determines what is swept
         settings, policy, over, thresholds = _settings(rules)
         with ranges:
-            loosest, at = ({}, _stands(rules)) if over else (_loosest(rules), {})
+            loosest, at = ({}, _fixed_dials(rules)) if over else (_loosest(rules), {})
         theme.small(f"By the models that are chosen at the top: {in_words(models)}.")
         chat, system = decode_form.chat_fields(tab_jobs.has_template(models), prefix="sweep-")
         cluster = _cluster()
         folder = _folder(results)
 
     def wish() -> SweepRequest:
-        asked = {rule.family: names for each in variants for rule, names in [each()]}
-        named = [rule_named(name) for family in rules for name in asked.get(family, (family,))]
-        wanted = tuple(draft_fields.choosing(rule, policy).name for rule in named)
-        how, given = settings(), prompts()
-        if isinstance(given, HarnessTask):
-            how, given = given.settings(how), given.prompts
-        given = given.with_system(system)
-        return SweepRequest(given, wanted, how, models, chat, loosest, over, thresholds(), cluster.strip(), at)
+        variant_names = {rule.family: names for each in variants for rule, names in [each()]}
+        named = [rule_named(name) for family in rules for name in variant_names.get(family, (family,))]
+        rule_names = tuple(draft_fields.choosing(rule, policy).name for rule in named)
+        chosen_settings, prompt_set = settings(), prompts()
+        if isinstance(prompt_set, HarnessTask):
+            chosen_settings, prompt_set = prompt_set.settings(chosen_settings), prompt_set.prompts
+        prompt_set = prompt_set.with_system(system)
+        return SweepRequest(
+            prompt_set, rule_names, chosen_settings, models, chat, loosest, over, thresholds(), cluster.strip(), at
+        )
 
     return wish, lambda: folder
 
 
 def _cluster() -> str:
-    """The Ray cluster that is to map the prompts; of nobody asked who may not name one, and where Ray is not there."""
+    """Draw the field for a Ray cluster; empty if the visitor may not name one or Ray is not installed."""
     if importlib.util.find_spec("ray") is None or not visitors.may_name_paths():
         return ""
     return st.text_input(
@@ -97,7 +99,7 @@ def _cluster() -> str:
 
 
 def _folder(results: Path) -> str:
-    """Where the results are to go: a name in the server's folder for them, or a path, from whoever may name one."""
+    """Draw the field for the results folder: a name in the server's folder, or a path if the visitor may name one."""
     paths = visitors.may_name_paths()
     return st.text_input(
         "Folder for results",
@@ -112,8 +114,8 @@ def _folder(results: Path) -> str:
 
 
 def _variants(rule: Rule) -> Callable[[], tuple[Rule, tuple[str, ...]]]:
-    """The fields for a rule's fixed settings. Returns what says its variants, the chosen one first, which raises
-    BadInput for a list that is none."""
+    """Draw the fields of a rule's fixed settings. Returns a function that returns the names of its variants, the chosen
+    one first, and raises BadInput for an invalid list."""
     theme.small(f"{rule.title}:")
     left, right = st.columns(2)
     with left:
@@ -121,7 +123,7 @@ def _variants(rule: Rule) -> Callable[[], tuple[Rule, tuple[str, ...]]]:
     listed = {
         each.key: right.text_input(
             f"Also with {markdown(each.symbol)} =",
-            key=_also(rule, each),
+            key=_variants_key(rule, each),
             placeholder=", ".join(each.written(value) for value in neighbours(each)),
             help=markdown(
                 f"More values of {each.symbol}, separated by commas: one sweep each on the same prompts, and a grid "
@@ -144,23 +146,25 @@ def _variants(rule: Rule) -> Callable[[], tuple[Rule, tuple[str, ...]]]:
     return names
 
 
-def _also(rule: Rule, setting: Fixed) -> str:
-    """The key of the field for more values."""
+def _variants_key(rule: Rule, setting: Fixed) -> str:
+    """Return the key of the field for more values."""
     return f"sweep-also-{rule.family}-{setting.key}"
 
 
 def _sweeps(rules: Sequence[str]) -> int:
-    """About how many sweeps are asked for; what is no list yet counts by its commas."""
-    texts = [st.session_state.get(_also(RULES[name], each)) or "" for name in rules for each in RULES[name].fixed]
+    """Estimate the number of requested sweeps; unfinished lists count by their commas."""
+    texts = [
+        st.session_state.get(_variants_key(RULES[name], each)) or "" for name in rules for each in RULES[name].fixed
+    ]
     return max(1, len(rules)) + sum(bool(part.strip()) for text in texts for part in text.split(","))
 
 
 def _loosest(rules: Sequence[str]) -> dict[str, float]:
-    """How far each rule's dial goes. Its strict end is no choice, since every setting is compared with it."""
-    found = {}
+    """Draw the range of each rule's dial. The strict end is fixed, because every setting is compared with it."""
+    ends_by_rule = {}
     for name in rules:
         rule, dial = RULES[name], RULES[name].dial
-        assert dial is not None  # of DIALLED
+        assert dial is not None  # all in DIALLED have a dial
         ends = []
         labels = (f"{rule.title}: {dial.symbol} from", "to")
         for column, label, value in zip(st.columns(2), labels, (dial.low, dial.high), strict=True):
@@ -179,18 +183,18 @@ def _loosest(rules: Sequence[str]) -> dict[str, float]:
                 else markdown(f"Loosest {dial.name} swept. The rule's default is {exactly(dial.default)}."),
             )
             ends.append(float(end))
-        found[name] = ends[0] if rule.strict_is_high else ends[1]
-    return found
+        ends_by_rule[name] = ends[0] if rule.strict_is_high else ends[1]
+    return ends_by_rule
 
 
-def _stands(rules: Sequence[str]) -> dict[str, float]:
-    """Where each rule's dial stands while a controller's threshold is swept."""
-    found = {}
+def _fixed_dials(rules: Sequence[str]) -> dict[str, float]:
+    """Draw each rule's dial for a sweep of a controller's threshold."""
+    values = {}
     for name in rules:
-        stands = dial_slider(RULES[name], f"sweep-stands-{name}")
-        assert stands is not None  # of DIALLED
-        found[name] = stands
-    return found
+        value = dial_slider(RULES[name], f"sweep-stands-{name}")
+        assert value is not None  # all in DIALLED have a dial
+        values[name] = value
+    return values
 
 
 def _prompts() -> Callable[[], PromptSet | HarnessTask]:
@@ -216,7 +220,9 @@ def _prompts() -> Callable[[], PromptSet | HarnessTask]:
             "so that a relaxed rule has something to gain; additions, sorted lists and questions have one wording.",
         )
         count = int(st.number_input("Prompts of each task", 1, PER_TASK_MOST, FIRST_PER_TASK, key="sweep-count"))
-        st.caption(markdown(_told(len(kinds) * count, builtin=True)) if kinds else "Choose at least one task.")
+        st.caption(
+            markdown(_duration_words(len(kinds) * count, builtin=True)) if kinds else "Choose at least one task."
+        )
         return lambda: builtin_prompts(count, kinds=kinds)
     return _file()
 
@@ -258,13 +264,13 @@ def _file() -> Callable[[], PromptSet]:
     if upload is None:
         return _no_file
     data = Upload(upload.name, upload.getvalue())
-    st.caption(markdown(_told(_count(upload.file_id, data, int(limit) or None, turns), builtin=False)))
+    st.caption(markdown(_duration_words(_count(upload.file_id, data, int(limit) or None, turns), builtin=False)))
     return lambda: uploaded_prompts(data, None if grader == BY_LINE else grader, skip, int(limit) or None, turns)
 
 
 @st.cache_data(max_entries=8, show_spinner=False)
 def _count(file_id: str, _data: Upload, limit: int | None, turns: Turns) -> int:
-    """Prompts that the file comes to, for an estimate: the lines as they are where they make no set."""
+    """Return the number of prompts in the file for an estimate; the number of lines if it cannot be read."""
     try:
         return len(uploaded_prompts(_data, "none", skip_bad=True, limit=limit, turns=turns))
     except BadInput:
@@ -276,8 +282,8 @@ def _no_file() -> PromptSet:
     raise SettingError("Choose a file of prompts first, or sweep the built-in tasks.")
 
 
-def _told(prompts: int, *, builtin: bool) -> str:
-    """How long it will take."""
+def _duration_words(prompts: int, *, builtin: bool) -> str:
+    """Return the estimated duration."""
     rules = _sweeps(st.session_state.get("sweep-rules", ["mars"]))
     seconds = estimate(prompts, builtin, rules)
     most = "" if builtin else "at most "
@@ -287,18 +293,18 @@ def _told(prompts: int, *, builtin: bool) -> str:
 
 
 Thresholds = Callable[[], tuple[float, ...]]
-"""Reads at which more thresholds drafts are cut; raises BadInput for a list that is none."""
+"""Returns additional thresholds that cut drafts; raises BadInput for an invalid list."""
 
 
 def _settings(rules: Sequence[str]) -> tuple[Callable[[], Settings], Policy | None, str, Thresholds]:
-    """The fields, which of several kept siblings these rules are to go on with, where drafts are trees, the controller
-    whose threshold is to be swept, empty for the rules' dials, and the thresholds at which drafts are cut then."""
+    """Draw the settings. Returns them, the policy for several accepted siblings if drafts are trees, the name of the
+    controller whose threshold is swept (empty for the rules' dials), and the additional thresholds."""
     start = drafting(START, current_session().models.tree)
     tree = draft_fields.tree_name("sweep-", start)
     policy = None if tree == CHAIN else draft_fields.among_siblings([RULES[name] for name in rules], "sweep-")
     controller = draft_fields.controller_name(tree, "sweep-", start)
     over, thresholds = _over(controller)
-    left, middle, right = st.columns(3)  # and three more below them, so that a narrow page keeps the order
+    left, middle, right = st.columns(3)  # two rows of three, which keep their order on a narrow page
     count = draft_fields.drafted(left, tree, "sweep-", start)
     limit = middle.number_input("Max new tokens", 1, 100_000, 128, key="sweep-tokens", help="Length limit of a text")
     temperature = right.number_input("Temperature", 0.0, 5.0, 0.0, 0.1, key="sweep-temperature", help="0 is greedy")
@@ -324,8 +330,8 @@ def _settings(rules: Sequence[str]) -> tuple[Callable[[], Settings], Policy | No
 
 
 def _over(controller: str) -> tuple[str, Thresholds]:
-    """Whether the rules' dials or the threshold of the controller that is chosen is swept: that one's name, or nothing;
-    and at which more thresholds the dials are. Where no controller is chosen, there is no choice."""
+    """Draw the choice between the rules' dials and the controller's threshold. Returns the controller's name or an
+    empty text, and a function for additional thresholds. Without a controller there is no choice."""
     control = control_named(controller)
     if control is None:
         return "", tuple

@@ -1,5 +1,5 @@
-"""A sweep beside those of the same rule with another fixed setting, or of drafts that its controller cuts at another
-threshold: the grid on the Tune page."""
+"""The grid on the Tune page: sweeps of a rule with different fixed settings, or of drafts cut at different
+thresholds."""
 
 from __future__ import annotations
 
@@ -28,53 +28,56 @@ from mars_viz.words import exact_setting
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A sweep of a grid."""
+    """Sweep of a grid."""
 
     study: CachedSweep
-    """Its figures."""
     found: Recommendation | None
-    """What is recommended of it."""
 
     @property
     def advised(self) -> Advised:
-        """Both, as the evidence takes them."""
+        """The result and its recommendation, for the evidence pack."""
         return Advised(self.study.result, self.found)
 
 
 @dataclass(frozen=True, slots=True)
 class Variants:
-    """The sweeps of a grid, which are opened when they are looked at."""
+    """The sweeps of a grid, opened on use."""
 
     shelf: SweepCatalogue
-    """Where they are."""
     study: CachedSweep
-    """The page's own."""
+    """This page's sweep."""
     names: tuple[str, ...]
-    """Of the others."""
+    """Names of the other sweeps."""
     points: float
-    """Loss of accuracy that is allowed."""
+    """Tolerated loss of accuracy in percentage points."""
     confidence: float
-    """That the one chosen of them keeps to it; of all intervals, like the page's own."""
+    """Confidence of the joint choice and of all intervals."""
 
     def opened(self) -> list[Variant]:
-        """The page's own first; each tested as one of so many. Raises BadInput where one cannot be read."""
-        others = [found.by(self.study.how) for name in self.names if (found := self.shelf.opened(name)) is not None]
-        studies = [self.study, *(each for each in others if each is not self.study)]
-        return [Variant(each, each.recommendation(self.points, self.confidence, len(studies))) for each in studies]
+        """Return the variants, this page's sweep first, each tested as one of several. Raises BadInput if a sweep
+        cannot be read."""
+        others = [
+            opened_sweep.by(self.study.how)
+            for name in self.names
+            if (opened_sweep := self.shelf.opened(name)) is not None
+        ]
+        sweeps = [self.study, *(each for each in others if each is not self.study)]
+        return [Variant(each, each.recommendation(self.points, self.confidence, len(sweeps))) for each in sweeps]
 
 
-def grid(study: CachedSweep, dial: float, beside: Variants) -> None:
-    """A table of one figure: rows are values of the setting, columns dial values; and how far each can go."""
+def grid(sweep: CachedSweep, dial: float, beside: Variants) -> None:
+    """Draw a table of one figure, with values of the setting as rows and of the dial as columns, and each row's loosest
+    safe value."""
     try:
         variants = beside.opened()
-        table = grid_table([each.advised for each in variants], dial_grid(study.result, dial))
+        table = grid_table([each.advised for each in variants], dial_grid(sweep.result, dial))
     except BadInput as error:
         theme.note(str(error))
         return
     setting, dials = table.setting, table.dials.tolist()
     variants.sort(key=lambda each: value_in(each.study.plan, setting))
     names = [name for name in VARIED if all(name in each.study.measures for each in variants)]
-    titles = {name: study.measures[name].title for name in names}  # all that the widget is to hold
+    titles = {name: sweep.measures[name].title for name in names}  # the widget must hold nothing else
     name = st.segmented_control(
         "Figure",
         names,
@@ -84,40 +87,40 @@ def grid(study: CachedSweep, dial: float, beside: Variants) -> None:
         format_func=lambda name: markdown(titles[name]),
         label_visibility="collapsed",
     )
-    known = study.measures[name or names[0]]
+    measure = sweep.measures[name or names[0]]
     tables.line(
-        f"{known.title[0].upper()}{known.title[1:]}, by {setting.symbol} and {study.plan.symbol}. {_sentence(setting)} "
-        f"{left_out(study.plan.symbol, dials, dial)}".rstrip(),
-        "modelled" if known.modelled else "exact",
+        f"{measure.title[0].upper()}{measure.title[1:]}, by {setting.symbol} and {sweep.plan.symbol}. "
+        f"{_sentence(setting)} {left_out(sweep.plan.symbol, dials, dial)}".rstrip(),
+        "modelled" if measure.modelled else "exact",
     )
-    tables.table(_table(variants, setting, known.name, few_dials(dials, (dial,))), "grid", known.title)
+    tables.table(_table(variants, setting, measure.name, few_dials(dials, (dial,))), "grid", measure.title)
     if setting.key == THRESHOLD and (best := pair([each.advised for each in variants])) is not None:
         tables.line(best.sentence, "modelled")
-    if study.graded:
+    if sweep.graded:
         lines = [_advice(each, setting) for each in variants]
         tables.line(together(beside.confidence, len(variants)))
         tables.table(
-            pd.DataFrame(lines), "grid-advice", f"How far {study.plan.symbol} can go for each {setting.symbol}"
+            pd.DataFrame(lines), "grid-advice", f"How far {sweep.plan.symbol} can go for each {setting.symbol}"
         )
 
 
 def pair(advised: Sequence[Advised]) -> Recommendation | None:
-    """What is recommended of thresholds and dial values together; None where nothing is."""
-    found = with_pair(best_of(advised), advised)
-    return None if found is None or found.dial is None else found
+    """Return the joint recommendation of threshold and dial; None if there is none."""
+    recommendation = with_pair(best_of(advised), advised)
+    return None if recommendation is None or recommendation.dial is None else recommendation
 
 
 def _advice(each: Variant, setting: Fixed) -> dict[str, str]:
-    """How far a variant's dial can go within the loss that is allowed, and what that buys."""
-    found, symbol = each.found, each.study.plan.symbol
-    dial, needed = (None, None) if found is None else (found.dial, found.prompts_needed)
+    """Return the row of a variant's loosest safe dial and its speed."""
+    recommendation, symbol = each.found, each.study.plan.symbol
+    dial, needed = (None, None) if recommendation is None else (recommendation.dial, recommendation.prompts_needed)
     pace = each.study.measures[each.study.pace]
-    asked = "prompts" if each.study.result.units is None else "questions"
+    unit = "prompts" if each.study.result.units is None else "questions"
     return {
         setting.symbol: _at(each, setting),
         "loosest within the loss": "not enough prompts" if dial is None else exact_setting(symbol, dial),
         pace.title: "–" if dial is None else cell(pace, each.study.value(pace.name, dial)),
-        f"{asked} to test the next": "–" if needed is None else f"about {about(needed)}",
+        f"{unit} to test the next": "–" if needed is None else f"about {about(needed)}",
     }
 
 

@@ -1,6 +1,6 @@
-"""Sweeps and wall-clock checks as jobs for the worker.
+"""Jobs for sweeps and wall-clock checks.
 
-Knows sweeps as something to iterate; how to make one from a pair is an argument. Knows no models and no Streamlit.
+The functions that make these from a pair are arguments.
 """
 
 from __future__ import annotations
@@ -23,44 +23,44 @@ from mars_viz.ui.jobs.job import Job, JobState, LongJob, Progress
 from mars_viz.ui.jobs.models import Models
 
 Begin = Callable[[Any], Sweep | GridSweep | ClusterSweep]
-"""Begins or continues a sweep, or those of a grid, with a pair; on a Ray cluster with none."""
+"""Begins or resumes one sweep or the sweeps of a grid with a pair, which is None on a Ray cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sweeping(Progress):
-    """What is known of a sweep under way."""
+    """Snapshot of a sweep's progress."""
 
     finished: int = 0
-    """Prompts that are written, those of earlier sittings included."""
+    """Prompts with results, including those from before this job."""
     before: int = 0
-    """How many of them are of earlier sittings."""
+    """Prompts finished before this job."""
     prompts: int = 0
-    """All of them; 0 until the models are there."""
+    """Number of prompts; 0 until the models are loaded."""
     failed: int = 0
-    """Prompts of this sitting that have no results."""
+    """Prompts without results in this job."""
     share: float = 0.0
-    """Of the prompt that is being mapped, the part of the dial whose text is complete."""
+    """Finished part of the current prompt's dial."""
     seconds: float = 0.0
-    """That this sitting has spent on its prompts; what others did in between does not count."""
+    """Time that this job spent on prompts, without other jobs in between."""
     too_long: tuple[str, ...] = ()
-    """A sentence for each prompt that will have no results."""
+    """A sentence for each prompt that is too long."""
     workers: tuple[int, ...] = ()
-    """Prompts that each worker of a Ray cluster has mapped; empty where this server's models do."""
+    """Number of prompts mapped by each worker of a Ray cluster; empty without a cluster."""
 
     @property
     def part(self) -> float:
-        """How much is done, 0 to 1."""
+        """Finished share, from 0 to 1."""
         return 0.0 if not self.prompts else min(1.0, (self.finished + self.share) / self.prompts)
 
     @property
     def left(self) -> float:
-        """Seconds to go at the pace so far; NaN before the first prompt of this sitting is done."""
+        """Estimated remaining seconds; NaN until this job has finished a prompt."""
         done = self.finished - self.before
         return math.nan if done < 1 else (self.prompts - self.finished) * self.seconds / done
 
 
 class SweepJob(LongJob[Sweeping]):
-    """A sweep to its end, or those of a grid, named by their folders; what is finished is on disk whatever happens."""
+    """Runs one sweep or the sweeps of a grid. Named by their folders. Finished prompts are saved at once."""
 
     remembered: ClassVar[bool] = True
 
@@ -74,74 +74,72 @@ class SweepJob(LongJob[Sweeping]):
         *,
         elsewhere: bool = False,
     ) -> None:
-        """`folder` is where the results are, or will be; `make` begins or continues the sweep with a pair, or where it
-        is made `elsewhere` without one. `beside` are the folders of the other sweeps that it makes, with their
-        labels."""
+        """`folder` is the results' folder. `make` begins or resumes the sweep with a pair, or without one if
+        `elsewhere`. `beside` has the folders of the grid's other sweeps with their labels."""
         super().__init__(Sweeping(JobState.QUEUED))
         self.folder, self.label, self.choice = folder, label, choice
         self.labels: Mapping[Path, str] = {folder: label, **(beside or {})}
-        """Of every sweep that it makes, by folder."""
+        """Labels of all sweeps of this job by folder."""
         self._make: Begin | None = make
         self._elsewhere = elsewhere
 
     def let_go(self) -> None:
-        """The worker remembers the job, and nobody needs the prompts any more."""
+        """Drop the prompts, because the worker keeps the job."""
         super().let_go()
         self._make = None
 
     def steps(self, models: Models[Any]) -> Iterator[None]:
-        """A batched pass of the models each."""
+        """Run the sweep; each step is one batched pass."""
         pair = None if self._elsewhere else models.pair(self.choice, lambda: self.stopping, holder=self)
-        assert self._make is not None  # until it is over
+        assert self._make is not None  # set until the job ends
         sweep = self._make(pair)
         now = sweep.progress
         too_long = tuple(f"{each.id}: {each.reason}" for each in sweep.too_long)
-        known = {"finished": now.finished, "before": now.finished, "prompts": now.prompts}
-        self.tell(state=JobState.DECODING, too_long=too_long, **known)
+        counts = {"finished": now.finished, "before": now.finished, "prompts": now.prompts}
+        self.tell(state=JobState.DECODING, too_long=too_long, **counts)
         spent, began = 0.0, time.perf_counter()
         for now in sweep:
             spent += time.perf_counter() - began
-            told = {"finished": now.finished, "failed": now.failed, "share": now.share, "workers": now.workers}
-            self.tell(**told, seconds=spent)
+            updates = {"finished": now.finished, "failed": now.failed, "share": now.share, "workers": now.workers}
+            self.tell(**updates, seconds=spent)
             yield
             began = time.perf_counter()
 
 
 @dataclass(frozen=True, slots=True)
 class Clocking(Progress):
-    """What is known of a wall-clock check."""
+    """Snapshot of a wall-clock check's progress."""
 
     done: int = 0
-    """Decodes so far."""
+    """Number of finished decodes."""
     decodes: int = 0
-    """All of them; 0 until the models are there."""
+    """Number of decodes; 0 until the models are loaded."""
     check: TimingCheck | None = None
-    """What it found, at its end; `error` then says where it could not be kept."""
+    """The result; `error` then is the reason if it could not be saved."""
 
 
 class ClockJob(Job[Clocking]):
-    """A wall-clock check, without anything in between that would spoil it. Its name is the sweep's folder with the
-    setting."""
+    """Runs a wall-clock check without interruption by other jobs. Named by the sweep's folder and the setting."""
 
     remembered: ClassVar[bool] = True
 
     def __init__(
         self, make: Callable[[Any], WallClock], keep: Callable[[TimingCheck], object], choice: BackendChoice = BUILT_IN
     ) -> None:
-        """`make` prepares the check with a pair, `keep` writes what it found and may raise BadInput."""
+        """`make` prepares the check with a pair. `keep` saves its result and may raise BadInput."""
         super().__init__(Clocking(JobState.QUEUED))
         self._make: Callable[[Any], WallClock] | None = make
         self._keep, self._choice = keep, choice
 
     def let_go(self) -> None:
-        """The worker remembers the job, and nobody needs the prompts any more."""
+        """Drop the prompts, because the worker keeps the job."""
         super().let_go()
         self._make = None
 
     def work(self, models: Models[Any]) -> None:
-        """Decode to the end."""
+        """Run the check to its end."""
         pair = models.pair(self._choice, lambda: self.stopping)
-        assert self._make is not None  # until it is over
+        assert self._make is not None  # set until the job ends
         clock = self._make(pair)
         self.tell(state=JobState.DECODING, decodes=clock.progress.decodes)
         for now in clock:

@@ -1,6 +1,6 @@
-"""A number and a button that add prompts to a finished sweep: as many as would tell, unless somebody says otherwise.
+"""Adds prompts to a finished sweep: by default as many as are needed to test the next setting.
 
-Knows Streamlit and the set that was swept; the sweep that goes on is a job as any, and asks nothing again.
+The sweep continues as a normal job and decodes nothing again.
 """
 
 from __future__ import annotations
@@ -32,68 +32,70 @@ _KEPT = (
 
 @dataclass(frozen=True, slots=True)
 class Further:
-    """What the swept set has besides what was swept."""
+    """Prompts that can be added to a sweep."""
 
     count: int
-    """Prompts, conversations counted once."""
+    """Number of prompts; a conversation counts as one."""
     step: int
-    """They are added in multiples of so many."""
+    """Prompts are added in multiples of this number."""
     grown: Callable[[int], PromptSet]
-    """From how many to the swept prompts with so many more behind them. Raises BadInput where they cannot be read."""
+    """Returns the swept prompts with this many more behind them. Raises BadInput if they cannot be read."""
 
 
-def offer(bench: TunePageState, found: SweepCatalogue, study: CachedSweep, advised: Recommendation | None) -> None:
-    """Both, where the sweep is finished, is no sample and nobody works on it."""
-    name, result = bench.view.sweep, study.result
-    if not result.complete or found.running(name) is not None or study.shipped:
+def offer(
+    page_state: TunePageState, catalog: SweepCatalogue, sweep: CachedSweep, advised: Recommendation | None
+) -> None:
+    """Draw the fields if the sweep is finished, not a sample, and not running."""
+    name, result = page_state.view.sweep, sweep.result
+    if not result.complete or catalog.running(name) is not None or sweep.shipped:
         return
-    entry = found.entries[name]
-    beside = [found.entries[each] for each in found.variants(name) if found.running(each) is None]
-    wanted = None if advised is None else advised.more
-    further = study.kept(("further prompts",), lambda: _further(study))
+    entry = catalog.entries[name]
+    beside = [catalog.entries[each] for each in catalog.variants(name) if catalog.running(each) is None]
+    needed = None if advised is None else advised.more
+    further = sweep.kept(("further prompts",), lambda: _further(sweep))
     if further.count:
-        _button(bench, entry, beside, further, wanted)
-    if wanted is not None and wanted > further.count:
-        theme.small(_too_few(study, further, wanted))
-    if not kinds_of(study.plan.prompt_set) and not study.plan.scores and (wanted or 0) > further.count:
-        with st.popover("Add prompts from a file", help=_KEPT, key=f"more-prompts-{name}-{study.plan.prompts}"):
-            _file(bench, entry, beside, wanted or 0)
+        _button(page_state, entry, beside, further, needed)
+    if needed is not None and needed > further.count:
+        theme.small(_too_few(sweep, further, needed))
+    if not kinds_of(sweep.plan.prompt_set) and not sweep.plan.scores and (needed or 0) > further.count:
+        with st.popover("Add prompts from a file", help=_KEPT, key=f"more-prompts-{name}-{sweep.plan.prompts}"):
+            _file(page_state, entry, beside, needed or 0)
 
 
-def _further(study: CachedSweep) -> Further:
-    """Of the built-in tasks up to what they have; of a file what a limit left out of it."""
-    plan = study.plan
+def _further(sweep: CachedSweep) -> Further:
+    """Return the remaining prompts of the built-in tasks, or those that a limit left out of a file."""
+    plan = sweep.plan
     if kinds := kinds_of(plan.prompt_set):
         most = len(kinds) * PER_TASK_MOST
 
         def of_each(count: int) -> PromptSet:
             more = builtin_prompts(per_task(plan.prompts + count, len(kinds)), kinds=kinds)
-            return open_store(study.result.folder).prompts().with_more(more)
+            return open_store(sweep.result.folder).prompts().with_more(more)
 
         return Further(max(0, most - plan.prompts), len(kinds), of_each)
 
     def of_file(count: int) -> PromptSet:
-        store = open_store(study.result.folder)
+        store = open_store(sweep.result.folder)
         swept = store.prompts()
-        whole = replace(swept, items=(*swept.items, *store.rest()))
-        return whole.limited(len({item.unit for item in swept.items}) + count)
+        all_prompts = replace(swept, items=(*swept.items, *store.rest()))
+        return all_prompts.limited(len({item.unit for item in swept.items}) + count)
 
     try:
-        left = open_store(study.result.folder).rest()
-    except BadInput:  # damaged: then there are none to add
+        left = open_store(sweep.result.folder).rest()
+    except BadInput:  # a damaged folder, which offers nothing to add
         left = ()
     return Further(len({item.unit for item in left}), 1, of_file)
 
 
 def _button(
-    bench: TunePageState, entry: SweepEntry, beside: Sequence[SweepEntry], further: Further, wanted: int | None
+    page_state: TunePageState, entry: SweepEntry, beside: Sequence[SweepEntry], further: Further, wanted: int | None
 ) -> None:
-    """The number, as many as would tell or else as there are, and the button."""
+    """Draw the number of prompts and the button. The default is the needed number, or as many as the sweep has."""
     plan = entry.plan
-    assert plan is not None  # or there were no figures
+    assert plan is not None  # otherwise there were no figures
     suggested = min(further.count, plan.prompts if wanted is None else two_digits(wanted))
     left, right, _ = st.columns([2.2, 3, 6.5], vertical_alignment="bottom")
-    asked = left.number_input(
+    chosen = left.number_input(
         "Prompts to add",
         min(further.step, further.count),
         further.count,
@@ -101,26 +103,26 @@ def _button(
         further.step,
         key=f"add-count-{entry.path.name}-{plan.prompts}-{suggested}",
     )
-    more = min(further.count, _rounded(plan.prompts, int(asked), further))
+    more = min(further.count, _rounded(plan.prompts, int(chosen), further))
     builtin = bool(kinds_of(plan.prompt_set))
     seconds = sweep_requests.estimate(more, builtin=builtin, rules=1 + len(beside))
-    said = f"About {duration(seconds)} with the built-in pair. {_variants(beside)}{_KEPT}"
-    if right.button(f"Add {counted(more, 'prompt')}", key="add-prompts", help=markdown(said), width="stretch"):
-        _begin(bench, entry, beside, lambda: further.grown(more))
+    help_text = f"About {duration(seconds)} with the built-in pair. {_variants(beside)}{_KEPT}"
+    if right.button(f"Add {counted(more, 'prompt')}", key="add-prompts", help=markdown(help_text), width="stretch"):
+        _begin(page_state, entry, beside, lambda: further.grown(more))
 
 
-def _rounded(there: int, more: int, further: Further) -> int:
-    """So many more, or a few besides, that all together are a multiple of the step."""
-    return further.step * per_task(there + more, further.step) - there
+def _rounded(present: int, more: int, further: Further) -> int:
+    """Round `more` up so that the total is a multiple of the step."""
+    return further.step * per_task(present + more, further.step) - present
 
 
-def _too_few(study: CachedSweep, further: Further, wanted: int) -> str:
-    """Where the set lacks what would tell: how many it has, and what to do."""
-    plan = study.plan
+def _too_few(sweep: CachedSweep, further: Further, wanted: int) -> str:
+    """Return a sentence that the set has too few prompts, and the remedy."""
+    plan = sweep.plan
     if kinds_of(plan.prompt_set):
-        whole = number(plan.prompts + further.count)
+        total = number(plan.prompts + further.count)
         return (
-            f"The built-in tasks have {whole} prompts, and about {about(wanted)} more would tell. Tolerate a larger "
+            f"The built-in tasks have {total} prompts, and about {about(wanted)} more would tell. Tolerate a larger "
             "loss, or sweep a set of your own."
         )
     if plan.scores:
@@ -132,10 +134,10 @@ def _too_few(study: CachedSweep, further: Further, wanted: int) -> str:
     return f"{plan.prompt_set} {has} those that were swept; about {about(wanted)} more would tell. Add a longer file."
 
 
-def _file(bench: TunePageState, entry: SweepEntry, beside: Sequence[SweepEntry], wanted: int) -> None:
-    """More from a file that holds what was swept."""
+def _file(page_state: TunePageState, entry: SweepEntry, beside: Sequence[SweepEntry], wanted: int) -> None:
+    """Draw the upload of a longer file that contains the swept prompts."""
     plan = entry.plan
-    assert plan is not None  # or there were no recommendation
+    assert plan is not None  # otherwise there was no recommendation
     upload = st.file_uploader(
         f"{markdown(plan.prompt_set)} with more prompts than the {number(plan.prompts)} that were swept",
         key=f"more-file-{entry.path.name}",
@@ -152,8 +154,8 @@ def _file(bench: TunePageState, entry: SweepEntry, beside: Sequence[SweepEntry],
             Upload(upload.name, upload.getvalue()), grader, True, None, plan.turns
         )
         needed = len({item.unit for item in swept.items if item.graded}) + wanted
-        grown, whole = swept.with_more(offered, needed), swept.with_more(offered)
-        grown = replace(grown, rest=whole.items[len(grown) :])
+        grown, everything = swept.with_more(offered, needed), swept.with_more(offered)
+        grown = replace(grown, rest=everything.items[len(grown) :])
     except BadInput as error:
         theme.note(str(error))
         return
@@ -162,16 +164,16 @@ def _file(bench: TunePageState, entry: SweepEntry, beside: Sequence[SweepEntry],
         theme.small(f"{upload.name} has {number(graded)} that are graded; about {about(needed)} would tell.")
     label = f"Add {counted(more, 'prompt')} of the file"
     if st.button(markdown(label), key="add-file-prompts", disabled=more < 1, help=markdown(_variants(beside))):
-        _begin(bench, entry, beside, lambda: grown)
+        _begin(page_state, entry, beside, lambda: grown)
 
 
 def _begin(
-    bench: TunePageState, entry: SweepEntry, beside: Sequence[SweepEntry], grown: Callable[[], PromptSet]
+    page_state: TunePageState, entry: SweepEntry, beside: Sequence[SweepEntry], grown: Callable[[], PromptSet]
 ) -> None:
     try:
         sweep_requests.go_on(entry, beside, grown())
     except BadInput as error:
-        bench.notices[:] = [str(error)]
+        page_state.notices[:] = [str(error)]
     st.rerun()
 
 

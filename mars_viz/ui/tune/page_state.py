@@ -1,4 +1,4 @@
-"""What the Tune page looks at, and remembers of one browser tab. Sweeps themselves are on disk and with the worker."""
+"""State of the Tune page in one tab. The sweeps are on disk and in the worker."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from mars_viz.words import exactly, number_in
 
 POINTS, CONFIDENCE, BCA = 1.0, 0.95, "bca"
 LEAST_POINTS, MOST_CONFIDENCE = 0.001, 0.9999
-"""What the page's fields take; beyond that no set of prompts can tell."""
+"""Limits of the page's fields; no prompt set is large enough beyond these."""
 MOST_COMPARED = 4
-"""Other sweeps on the frontier at a time."""
+"""Maximum number of other sweeps on the frontier."""
 REFRESH = 2.0
-"""Seconds between two drawings of a sweep that grows, at the least."""
+"""Minimum seconds between two redraws of a growing sweep."""
 RESTS = 5.0
-"""Times as long as a drawing took that the next one waits: the more there is to draw, the less often."""
+"""Minimum pause between two redraws, as a multiple of the time that the last one took."""
 
 
 def _points(text: str) -> float | None:
@@ -54,7 +54,7 @@ _LEFT = "is no number, so it is left at its default."
 
 @dataclass(frozen=True, slots=True)
 class TuneView:
-    """What is being looked at."""
+    """State of the Tune page."""
 
     sweep: str = links.text("sweep")
     """Name of the sweep's folder; empty for the newest."""
@@ -63,11 +63,11 @@ class TuneView:
     others: tuple[str, ...] = links.said("with", _others, ",".join, ())
     """Names of sweeps to compare with."""
     points: float = links.said("loss", _points, "{:.10g}".format, POINTS, f"The link's loss {{}} {_LEFT}")
-    """Accuracy loss to allow, percentage points."""
+    """Tolerated loss of accuracy in percentage points."""
     confidence: float = links.said(
         "confidence", _confidence, "{:.10g}".format, CONFIDENCE, f"The link's confidence {{}} {_LEFT}"
     )
-    """Of the recommendation and of all intervals."""
+    """Confidence of the recommendation and of all intervals."""
     intervals: str = links.said(
         "intervals",
         _method,
@@ -75,66 +75,64 @@ class TuneView:
         BCA,
         f"The link's intervals {{}} are none of {' and '.join(METHODS)}; {BCA} is taken.",
     )
-    """How intervals are made, a name in `METHODS`."""
+    """Name in `METHODS`."""
 
     @property
     def terms(self) -> Terms:
-        """What of it a sweep is judged by."""
+        """The terms of the recommendation."""
         return Terms(self.points, Bootstrap(self.confidence, METHODS[self.intervals]))
 
 
 def fitted(view: TuneView, plan: Plan) -> Opened[TuneView]:
-    """The view with a dial value that was not swept set back, and a complaint about it."""
+    """Return the view with a dial value outside the sweep reset, and a complaint."""
     if view.dial is None or plan.low <= view.dial <= plan.high:
         return Opened(view)
     swept = f"what was swept, {plan.low:g} to {plan.high:g}"
-    said = f"The link's {plan.symbol} = {exactly(view.dial)} lies outside {swept}, so the default is shown."
-    return Opened(replace(view, dial=None), (said,))
+    complaint = f"The link's {plan.symbol} = {exactly(view.dial)} lies outside {swept}, so the default is shown."
+    return Opened(replace(view, dial=None), (complaint,))
 
 
 @dataclass(frozen=True, slots=True)
 class ShownResults:
-    """The results that a tab shows."""
+    """Results that a tab shows."""
 
     sweep: str
-    """Of which sweep."""
     finished: int
-    """Prompts that they stand on; where there is nothing to show, those that were finished all the same."""
+    """Number of finished prompts when they were drawn, also if nothing could be shown."""
     began: float
-    """When the page began to draw them, monotonic seconds."""
+    """Start of the drawing, monotonic seconds."""
     ended: float
-    """When it had."""
+    """End of the drawing."""
 
     def outdated(self, sweep: str, finished: int, now: float) -> bool:
-        """True if more prompts have finished, and drawing them keeps the server from little."""
+        """Return True if more prompts have finished and a redraw would not slow the server down."""
         waits = max(REFRESH, RESTS * (self.ended - self.began))
         return self.sweep == sweep and finished > self.finished and now - self.ended >= waits
 
 
 @dataclass(slots=True)
 class TunePageState(PageState):
-    """The memory of one tab's Tune page."""
+    """State of one tab's Tune page."""
 
     view: TuneView = field(default_factory=TuneView)
-    """The sweep, the setting, what it is compared with."""
     folder: Path = field(default_factory=default_folders.sweeps)
-    """Where results are."""
+    """Folder of the results."""
     drawn: ShownResults = ShownResults("", 0, 0.0, 0.0)
-    """What the page drew last."""
+    """The last drawn results."""
     begun: int = 0
-    """Sweeps that were begun in its form, which then closes."""
+    """Number of sweeps started with the form, which closes the form."""
 
     def arrive(self, session: Session, parameters: Mapping[str, str]) -> None:
-        """Open what the link asks for, when it is this page that opens the tab; see `Session.arrive`."""
+        """Open the link if this page is the first of the tab; see `Session.arrive`."""
         if session.arrives():
             self.open_link(links.from_parameters(TuneView, parameters))
 
     def fit(self, plan: Plan) -> None:
-        """Set back what of the view this sweep does not have, and note it."""
+        """Reset parts of the view that the sweep does not have, with a notice."""
         self.settle_on(fitted(self.view, plan))
 
     def open(self, sweep: str) -> None:
-        """Look at another sweep, at the setting that it speaks for."""
+        """Open another sweep at its recommended setting."""
         self.notices.clear()
         self.view = replace(self.view, sweep=sweep, dial=None, others=())
 
@@ -145,5 +143,5 @@ class TunePageState(PageState):
 
 
 def current_tuning() -> TunePageState:
-    """This tab's memory of the page."""
+    """Return this tab's state."""
     return remembered("mars_viz_tune", TunePageState)

@@ -1,4 +1,4 @@
-"""What a person asks to be swept, checked, and put before the worker. The model libraries are the worker's to load."""
+"""Checks requests for sweeps and submits them to the worker."""
 
 from __future__ import annotations
 
@@ -40,75 +40,71 @@ from mars_viz.writer import write_file
 DIALLED = tuple(name for name, rule in RULES.items() if rule.dial is not None)
 """Rules that can be swept."""
 FIRST_PER_TASK = 50
-"""Prompts of each built-in task in a first sweep: enough to tell of a loss of one point, done in about a minute."""
+"""Prompts per built-in task in the first sweep: enough to detect a loss of one point, in about a minute."""
 PER_TASK_MOST = 2_000
 _SECONDS = {True: 0.13, False: 2.5}
-"""A prompt of the built-in tasks, measured with the built-in pair on two processor cores, and one of another set, whose
-texts are longer: a guess on the high side. A sweep under way tells its own pace."""
+"""Seconds per prompt with the built-in pair on two processor cores: of a built-in task, and a high estimate for longer
+texts. A running sweep estimates its own speed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A file from the browser."""
+    """Uploaded file."""
 
     name: str
-    """As the browser says; a stranger chose it."""
+    """Name sent by the browser, which is not trustworthy."""
     data: bytes
-    """Its contents."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepRequest:
-    """Sweeps to begin, one a rule; those of variants of one rule go on together."""
+    """Sweeps to begin, one per rule. Variants of a rule run as one job."""
 
     prompts: PromptSet
-    """What is decoded."""
     rules: tuple[str, ...]
-    """Names of rules that have a dial, variants among them."""
+    """Names of rules with a dial, including variants."""
     settings: Settings
-    """But for the rule."""
+    """Settings without the rule."""
     choice: BackendChoice = BackendChoice()
-    """With which models."""
+    """The models."""
     chat: bool | None = None
-    """False if prompts do not go through the target's chat template; None if they do if there is one."""
+    """False to skip the target's chat template; None to use it if there is one."""
     loosest: Mapping[str, float] = field(default_factory=dict)
-    """How far from strict the dial of a rule and its variants goes, by the rule's name; to its end where nothing is
-    said."""
+    """The end of the dial's range, by rule; missing rules use the full range."""
     over: str = ""
-    """The controller whose threshold is swept in place of the rules' dials, by name."""
+    """Name of the controller whose threshold is swept in place of the rules' dials; empty for none."""
     thresholds: tuple[float, ...] = ()
-    """Of the settings' controller: rules' dials are swept by drafts that it cuts at each of them."""
+    """Thresholds of the settings' controller; the rules' dials are swept with drafts cut at each of them."""
     ray: str = ""
-    """The Ray cluster whose workers map the prompts, as `RayRequest.address`; empty for this server's models."""
+    """Address of the Ray cluster, as in `RayRequest.address`; empty for this server's models."""
     at: Mapping[str, float] = field(default_factory=dict)
-    """Where a rule's dial stands while a controller's threshold is swept, by the rule's name; at its default where
-    nothing is said."""
+    """The dial's value by rule while a controller's threshold is swept; missing rules use the default."""
 
 
 def first_wish() -> SweepRequest:
-    """A small sweep of the built-in tasks."""
+    """Return a small sweep of the built-in tasks."""
     return SweepRequest(builtin_prompts(FIRST_PER_TASK), ("mars",), Settings(max_new_tokens=128))
 
 
 def uploaded_prompts(
     upload: Upload, grader: str | None, skip_bad: bool, limit: int | None, turns: Turns = Turns.ALL
 ) -> PromptSet:
-    """The file as a set. Raises BadInput as `load_prompts` does, in the name that the file has for its owner."""
+    """Return the file as a prompt set. Raises BadInput as `load_prompts` does, with the file's original name."""
     name = PurePosixPath(upload.name.replace("\\", "/")).name.lstrip(".")[-100:]
     name = "".join(letter for letter in name if letter.isprintable()) or "prompts.jsonl"
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "prompts.jsonl"  # whatever its owner calls it
+        path = Path(folder) / "prompts.jsonl"  # independent of the uploaded name
         write_file(path, upload.data)
         try:
-            found = load_prompts(path, grader=grader, skip_bad=skip_bad, limit=limit, turns=turns)
+            prompt_set = load_prompts(path, grader=grader, skip_bad=skip_bad, limit=limit, turns=turns)
         except BadInput as error:
             raise PromptError(str(error).replace(f"{path}", name)) from error
-    return replace(found, name=name)
+    return replace(prompt_set, name=name)
 
 
 def task_prompts(task: str, fewshot: int | None, metric: str | None, limit: int | None) -> HarnessTask:
-    """A task of lm-evaluation-harness. Raises BadInput as `load_task` does, and for a file where the visitor may name
-    none."""
+    """Return a task of lm-evaluation-harness. Raises BadInput as `load_task` does, and if the visitor may not name
+    files."""
     if not (task := task.strip()):
         raise SettingError("Name a task of lm-evaluation-harness first, or sweep the built-in tasks.")
     _check_file(task)
@@ -116,7 +112,7 @@ def task_prompts(task: str, fewshot: int | None, metric: str | None, limit: int 
 
 
 def _check_file(task: str) -> None:
-    """Raise BadInput for a task's file, which may run code, where the visitor may name no paths."""
+    """Raise SettingError for a task's file, which may run code, if the visitor may not name paths."""
     if harness.names_file(task) and not visitors.may_name_paths():
         raise SettingError(
             "Name a task that lm-evaluation-harness has itself. Files of tasks are taken by `mars-viz sweep --task`, "
@@ -125,13 +121,13 @@ def _check_file(task: str) -> None:
 
 
 def estimate(prompts: int, builtin: bool, rules: int) -> float:
-    """Seconds that sweeps will take with the built-in pair, roughly."""
+    """Estimate the seconds that sweeps take with the built-in pair."""
     return 8 + prompts * rules * _SECONDS[builtin]
 
 
 def checked_folder(text: str) -> tuple[Path, Path]:
-    """Where a person wants new sweeps, and the folder of results that this is or lies in: a name lies in the server's,
-    and only those who may name paths can ask for another. Raises BadInput where it cannot be one."""
+    """Return the folder for new sweeps and the results folder that contains it. A name is in the server's folder; only
+    some visitors may give a path. Raises BadInput for invalid folders."""
     text, results = text.strip(), default_folders.sweeps()
     if not text:
         return results, results
@@ -141,7 +137,7 @@ def checked_folder(text: str) -> tuple[Path, Path]:
                 "Name a folder for results without a path: it will lie in the server's own. Paths are taken by "
                 f"`mars-viz sweep --out`, and where the server lets its visitors name them ({PATHS})."
             )
-        folder = _at(text)
+        folder = _absolute_folder(text)
         return folder, folder
     into = results / checked_name(text, "folder")
     if holds_sweep(into) or (into.exists() and not into.is_dir()):
@@ -149,56 +145,56 @@ def checked_folder(text: str) -> tuple[Path, Path]:
     return into, results
 
 
-def _at(text: str) -> Path:
-    """The folder of that path. Raises BadInput where there is none and none can be."""
+def _absolute_folder(text: str) -> Path:
+    """Return the folder of a path. Raises BadInput if it does not exist and cannot be created."""
     try:
         path = Path(text).expanduser()
         if not path.is_absolute() or not text.isprintable():
             raise SettingError("Name the folder for results by its whole path, such as /home/me/sweeps.")
         if path.exists() and not path.is_dir():
             raise StorageError(f"{path} is a file. Choose another folder for results.")
-    except (OSError, RuntimeError) as error:  # no such user's home
+    except (OSError, RuntimeError) as error:  # an unknown user's home
         raise RunFileError(f"{text} cannot be looked at ({error}). Choose another folder for results.") from error
     return path
 
 
-def begin(wish: SweepRequest, results: Path, into: Path | None = None) -> list[str]:
-    """Put the sweeps before the worker; their ids in the folder of `results`, where they lie, or in the folder `into`
-    in there. Raises BadInput for what cannot be swept."""
+def begin(request: SweepRequest, results: Path, into: Path | None = None) -> list[str]:
+    """Submit the sweeps and return their ids relative to `results`. They are saved in `results`, or in its subfolder
+    `into`. Raises BadInput for invalid requests."""
     rights.check_sweeps()
-    if not wish.rules:
+    if not request.rules:
         raise SettingError("Choose at least one rule to sweep.")
     families: dict[str, list[str]] = {}
-    for name in wish.rules:
+    for name in request.rules:
         families.setdefault(rule_named(name).family, []).append(name)
-    gamma = wish.settings.gamma
-    spans = {family: span_to(family, wish.loosest.get(family), gamma) for family in families if not wish.over}
-    if wish.over:
-        if wish.settings.drafts_trees:
+    gamma = request.settings.gamma
+    spans = {family: span_to(family, request.loosest.get(family), gamma) for family in families if not request.over}
+    if request.over:
+        if request.settings.drafts_trees:
             raise SettingError("Draft-length controllers cut chains; choose Draft: Chain.")
-        spans = dict.fromkeys(families, controller_span(controller_named(wish.over), None, None, (gamma,)))
-    if max(map(len, families.values())) * len(_cut(wish)) > MOST:
+        spans = dict.fromkeys(families, controller_span(controller_named(request.over), None, None, (gamma,)))
+    if max(map(len, families.values())) * len(_cut_settings(request)) > MOST:
         raise SettingError(f"A grid has at most {MOST} sweeps; list fewer values.")
-    if wish.ray:
-        _check_cluster(wish, families)
-    for name in wish.rules:
-        models = wish.choice.target or None, wish.choice.drafter or None
-        check_trees(replace(wish.settings, rule=name), *models)
-        check_controller(replace(wish.settings, controller=wish.over or wish.settings.controller), *models)
+    if request.ray:
+        _check_cluster(request, families)
+    for name in request.rules:
+        models = request.choice.target or None, request.choice.drafter or None
+        check_trees(replace(request.settings, rule=name), *models)
+        check_controller(replace(request.settings, controller=request.over or request.settings.controller), *models)
     into = into or results
     if into != results:
-        check_listed(into, len(wish.rules) * len(_cut(wish)))
-    folders = [each for family, names in families.items() for each in _begin(wish, names, spans[family], into)]
+        check_listed(into, len(request.rules) * len(_cut_settings(request)))
+    folders = [each for family, names in families.items() for each in _begin(request, names, spans[family], into)]
     return [folder.relative_to(results).as_posix() for folder in folders]
 
 
-def _check_cluster(wish: SweepRequest, families: Mapping[str, Sequence[str]]) -> None:
-    """Raise BadInput where the sweeps cannot be made by a Ray cluster's workers."""
+def _check_cluster(request: SweepRequest, families: Mapping[str, Sequence[str]]) -> None:
+    """Raise BadInput if a Ray cluster's workers cannot run the sweeps."""
     if not visitors.may_name_paths():
         raise SettingError(f"A Ray cluster is for those who may name folders of this machine here ({PATHS}).")
     check_ray()
-    RayRequest(wish.ray)
-    if max(map(len, families.values())) * len(_cut(wish)) > 1:
+    RayRequest(request.ray)
+    if max(map(len, families.values())) * len(_cut_settings(request)) > 1:
         raise SettingError(
             "Variants of a rule share what the models answer, in one process. Leave the Ray cluster out, or list one "
             "value each."
@@ -206,61 +202,60 @@ def _check_cluster(wish: SweepRequest, families: Mapping[str, Sequence[str]]) ->
 
 
 def span_to(rule: str, loosest: float | None, gamma: int) -> Span:
-    """From a rule's strict end to this value, or to the dial's other end. Raises BadInput where the dial does not reach
-    that far, and where nothing is left but strict."""
-    found = rule_named(rule)
-    low, high = (loosest, None) if found.strict_is_high else (None, loosest)
-    span = span_of(found, low, high, (gamma,))
+    """Return the span from a rule's strict end to `loosest`, or to the dial's other end. Raises BadInput if the dial's
+    range is too small, or only strict is left."""
+    named_rule = rule_named(rule)
+    low, high = (loosest, None) if named_rule.strict_is_high else (None, loosest)
+    span = span_of(named_rule, low, high, (gamma,))
     if span.low == span.high:
-        assert found.dial is not None  # or it had no span
-        at = exact_setting(found.dial.symbol, span.low)
+        assert named_rule.dial is not None  # span_of requires a dial
+        at = exact_setting(named_rule.dial.symbol, span.low)
         raise SettingError(
-            f"{found.title}: {at} is strict itself, so there is nothing to sweep. Let its dial go further."
+            f"{named_rule.title}: {at} is strict itself, so there is nothing to sweep. Let its dial go further."
         )
     return span
 
 
-def _begin(wish: SweepRequest, names: Sequence[str], span: Span, results: Path) -> list[Path]:
-    """A rule and its variants as one job, so that the models are asked about nothing twice."""
+def _begin(request: SweepRequest, names: Sequence[str], span: Span, results: Path) -> list[Path]:
+    """Submit a rule and its variants as one job, so that they share the models' answers."""
     rules = [rule_named(name) for name in names]
-    over = wish.over and f"{wish.over.strip('+')}-"
-    dial = wish.at.get(rules[0].family) if wish.over else None
-    settings = [replace(each, rule=rule.name, dial=dial) for rule in rules for each in _cut(wish)]
+    over = request.over and f"{request.over.strip('+')}-"
+    dial = request.at.get(rules[0].family) if request.over else None
+    settings = [replace(each, rule=rule.name, dial=dial) for rule in rules for each in _cut_settings(request)]
     rules = [rule_named(each.rule) for each in settings]
-    cuts = [each.controller.replace("+", "").replace(":", "") if wish.thresholds else "" for each in settings]
+    cuts = [each.controller.replace("+", "").replace(":", "") if request.thresholds else "" for each in settings]
     slugs = [f"{over}{rule.slug}{cut and f'-{cut}'}" for rule, cut in zip(rules, cuts, strict=True)]
     folders = [new_folder(results, slug) for slug in slugs]
-    swept = f"{CONTROLLERS[wish.over].title} with " if wish.over else ""
+    swept = f"{CONTROLLERS[request.over].title} with " if request.over else ""
     drafts = ["" if each.drafts_plainly else f", {each.draft}" for each in settings]
     labels = [
-        f"{swept}{rule.title}{draft} · {wish.prompts.name}, {len(wish.prompts)} prompts"
+        f"{swept}{rule.title}{draft} · {request.prompts.name}, {len(request.prompts)} prompts"
         for rule, draft in zip(rules, drafts, strict=True)
     ]
-    make: Begin = partial(tasks.sweep, wish.prompts, settings[0], span, folders[0], wish.chat)
+    make: Begin = partial(tasks.sweep, request.prompts, settings[0], span, folders[0], request.chat)
     if len(settings) > 1:
-        make = partial(tasks.grid, wish.prompts, settings, span, folders, wish.chat)
-    elif wish.ray:
-        how = (wish.chat, RayRequest(wish.ray), wish.choice)
-        make = partial(tasks.sweep_on_ray, wish.prompts, settings[0], span, folders[0], *how)
+        make = partial(tasks.grid, request.prompts, settings, span, folders, request.chat)
+    elif request.ray:
+        how = (request.chat, RayRequest(request.ray), request.choice)
+        make = partial(tasks.sweep_on_ray, request.prompts, settings[0], span, folders[0], *how)
     others = dict(zip(folders[1:], labels[1:], strict=True))
-    job = SweepJob(folders[0], make, labels[0], wish.choice, others, elsewhere=bool(wish.ray))
+    job = SweepJob(folders[0], make, labels[0], request.choice, others, elsewhere=bool(request.ray))
     tab_jobs.shared_worker().begin(job, *job.labels)
     return folders
 
 
-def _cut(wish: SweepRequest) -> list[Settings]:
-    """The settings at each threshold that is asked for, drafts of full length among them; as they are for none."""
-    control = wish.settings.control
-    if control is None or not wish.thresholds or wish.over:
-        return [wish.settings]
-    wanted = sorted({*wish.thresholds, control.threshold, control.controller.longest})
-    return [replace(wish.settings, controller=Control(control.controller, each).name) for each in wanted]
+def _cut_settings(request: SweepRequest) -> list[Settings]:
+    """Return the settings at each requested threshold and with drafts of full length; unchanged without thresholds."""
+    control = request.settings.control
+    if control is None or not request.thresholds or request.over:
+        return [request.settings]
+    all_thresholds = sorted({*request.thresholds, control.threshold, control.controller.longest})
+    return [replace(request.settings, controller=Control(control.controller, each).name) for each in all_thresholds]
 
 
 def go_on(entry: SweepEntry, beside: Sequence[SweepEntry] = (), prompts: PromptSet | None = None) -> None:
-    """Continue a sweep, and those of its rule's variants `beside` it as one job; with `prompts` those that it has and
-    more after them. Raises BadInput where the folder no longer says what was swept, and while somebody else sweeps into
-    one of them."""
+    """Resume a sweep and the variants in `beside` as one job. `prompts` are the current prompts and more after them.
+    Raises BadInput if the folder is damaged, or another process sweeps into one of them."""
     rights.check_sweeps()
     plans = {each.path: each.plan for each in (entry, *beside) if each.plan is not None}
     for folder in plans:
@@ -278,31 +273,31 @@ def go_on(entry: SweepEntry, beside: Sequence[SweepEntry] = (), prompts: PromptS
 
 
 def check_clock(result: SweepResult, dial: float, count: int, repetitions: int) -> None:
-    """Time strict, or drafts of full length, and this setting. Raises BadInput where the folder no longer holds its
-    prompts."""
+    """Submit a check that times the reference and this setting. Raises BadInput if the folder has lost its prompts."""
     rights.check_sweeps()
-    asked = to_time(result, open_store(result.folder).prompts(), count)
+    timed_prompts = to_time(result, open_store(result.folder).prompts(), count)
     plan = result.plan
     fixed = plan.controller is not None
-    make = partial(tasks.clock, asked, plan.at(dial), repetitions, plan.chat, result.costs, fixed)
+    make = partial(tasks.clock, timed_prompts, plan.at(dial), repetitions, plan.chat, result.costs, fixed)
     keep = keep_nowhere if is_sample_sweep(result.folder) else partial(keep_check, result.folder)
     job = ClockJob(make, keep, models_of(result.folder, plan))
     tab_jobs.shared_worker().begin(job, (result.folder, dial))
 
 
 def keep_nowhere(check: TimingCheck) -> None:
-    """Of a sample, whose checks the server remembers alone. A function with a name, since it travels with its job."""
+    """No-op for checks of samples, which are not saved. A named function, so that it can be pickled with its job."""
 
 
 def models_of(folder: Path, plan: Plan) -> BackendChoice:
-    """As they were asked for where this server swept, since a plan knows a local folder's name alone."""
-    known = jobs_in(folder.parent).get(folder.name)
-    return choice_of(plan) if known is None else known.choice
+    """Return the models of a sweep: those of its job if this server ran it, because a plan only has a local folder's
+    name."""
+    job = jobs_in(folder.parent).get(folder.name)
+    return choice_of(plan) if job is None else job.choice
 
 
 def choice_of(plan: Plan) -> BackendChoice:
-    """The models of a sweep, to have them again."""
-    made = plan.provenance
-    return models_that_made(made, current_session().models) or BackendChoice(
-        made.target, made.drafter, dtype=made.dtype, folders=visitors.may_name_paths()
+    """Return the models that made a sweep."""
+    made_with = plan.provenance
+    return models_that_made(made_with, current_session().models) or BackendChoice(
+        made_with.target, made_with.drafter, dtype=made_with.dtype, folders=visitors.may_name_paths()
     )

@@ -1,4 +1,4 @@
-"""How the Tune page shows sentences and tables. All text is escaped, or stands in a table, where it is text."""
+"""Draws sentences and tables of the Tune page. HTML text is escaped."""
 
 from __future__ import annotations
 
@@ -34,33 +34,36 @@ _TAGS = {
     "measured": "Measured: wall clock, on this device, in turn.",
 }
 ROW = 32
-"""Pixels of a row."""
+"""Height of a row in pixels."""
 
 
 def style() -> None:
-    """The page's own style, beside that of `theme.title`."""
+    """Draw the page's style sheet."""
     theme.show(Html(f"<style>{_STYLE}</style>"))
 
 
 def tag(kind: str) -> Html:
-    """What a number is, as HTML."""
+    """Return the basis of a number as HTML."""
     return Html(f'<span class="mv-tag" title="{html(_TAGS[kind])}">{html(kind)}</span>')
 
 
 def lead(parts: Iterable[Clause], more: str) -> None:
-    """The finding with its tags, and the recommendation under it."""
-    said = joined(Html(f"{html(part.words)} {html(tag(part.tag))}") if part.tag else html(part.words) for part in parts)
-    theme.show(Html(f'<p class="mv-lead">{html(said)}<br><small>{html(more)}</small></p>'))
+    """Draw the main result with its tags, and the recommendation below."""
+    clauses = joined(
+        Html(f"{html(part.words)} {html(tag(part.tag))}") if part.tag else html(part.words) for part in parts
+    )
+    theme.show(Html(f'<p class="mv-lead">{html(clauses)}<br><small>{html(more)}</small></p>'))
 
 
 def line(words: str, kind: str = "") -> None:
-    """A sentence as it is, and what its numbers are."""
+    """Draw a sentence with the basis of its numbers."""
     theme.show(Html(f'<p class="mv-line">{html(words)} {html(tag(kind)) if kind else ""}</p>'))
 
 
-def tasks(study: CachedSweep, dial: float) -> pd.DataFrame:
-    """A row a task and one for all together; what compares the setting with strict stands once, the rest at both."""
-    rows, against = study.tasks(dial), study.plan.against
+def tasks(sweep: CachedSweep, dial: float) -> pd.DataFrame:
+    """Return a table with a row per task and one for all. Comparisons with strict have one column, other figures
+    two."""
+    rows, against = sweep.tasks(dial), sweep.plan.against
     titles = {
         "accuracy_change": f"accuracy vs {against}",
         "accuracy": "accuracy",
@@ -70,40 +73,40 @@ def tasks(study: CachedSweep, dial: float) -> pd.DataFrame:
     }
     names = [name for name in titles if name in rows[-1].chosen]
     alone = ("accuracy_change", "speed_up_strict")
-    heads = {"strict": against, "chosen": exact_setting(study.plan.symbol, dial)}
+    heads = {"strict": against, "chosen": exact_setting(sweep.plan.symbol, dial)}
     sides = ("strict", "chosen")
     columns = [(side, name) for name in names for side in sides if side == "chosen" or name not in alone]
 
     def line(row: TaskResults) -> dict[str, str]:
-        found = {"task": row.task, "prompts": number(row.prompts)}
+        cells = {"task": row.task, "prompts": number(row.prompts)}
         for side, name in columns:
-            told = getattr(row, side)
+            figures_at = getattr(row, side)
             head = titles[name] if name in alone else f"{titles[name]}, {heads[side]}"
-            found[head] = cell(study.measures[name], told[name]) if name in told else "not graded"
-        return found
+            cells[head] = cell(sweep.measures[name], figures_at[name]) if name in figures_at else "not graded"
+        return cells
 
     return pd.DataFrame([line(row) for row in rows])
 
 
-def figures(study: CachedSweep, dial: float) -> pd.DataFrame:
-    """A row a figure, at strict, at the chosen setting and at the loosest."""
+def figures(sweep: CachedSweep, dial: float) -> pd.DataFrame:
+    """Return a table with a row per figure, at strict, at the chosen setting and at the loosest."""
     rows = []
-    for name, measure in study.measures.items():
+    for name, measure in sweep.measures.items():
         row = {"figure": measure.title}
-        for label, at in settings_of(study.result, dial).items():
-            row[_head(study, label, at)] = cell(measure, study.value(name, at))
+        for label, at in settings_of(sweep.result, dial).items():
+            row[_head(sweep, label, at)] = cell(measure, sweep.value(name, at))
         rows.append(row | {"is": "modelled" if measure.modelled else "exact"})
     return pd.DataFrame(rows)
 
 
-def _head(study: CachedSweep, label: str, at: float) -> str:
-    plan = study.plan
+def _head(sweep: CachedSweep, label: str, at: float) -> str:
+    plan = sweep.plan
     names = {"strict": plan.against, "loosest": "loosest" if plan.controller is None else "shortest drafts"}
     return f"{names.get(label, label)}, {exact_setting(plan.symbol, at)}"
 
 
 def prompts(result: SweepResult, dial: float) -> pd.DataFrame:
-    """A row a prompt, at this setting and at strict."""
+    """Return a table with a row per prompt, at this setting and at strict."""
     now, strict = (result.rows(np.array([at]))[:, 0] for at in (dial, result.plan.strict))
     lines = result.lines
     first = lines["first_divergence"][now]
@@ -128,14 +131,14 @@ _GRADES = {RIGHT: "right", UNGRADED: "–", 0: "wrong"}
 
 
 def engines(rows: Sequence[EngineRow]) -> pd.DataFrame:
-    """A row a definition."""
+    """Return a table with a row per definition."""
     return pd.DataFrame(
         [
             {
                 "engine": row.definition.engine,
-                "length": _sure(row.length, row.length_within),
+                "length": _with_interval(row.length, row.length_within),
                 "length is": row.definition.length_formula or "not reported",
-                "rate": _sure(row.rate, row.rate_within),
+                "rate": _with_interval(row.rate, row.rate_within),
                 "rate is": row.definition.rate_formula or "not reported",
                 "bonus": row.definition.bonus.value,
                 "requests": row.definition.pooling.value,
@@ -147,15 +150,15 @@ def engines(rows: Sequence[EngineRow]) -> pd.DataFrame:
     )
 
 
-def _sure(value: float, within: Within) -> str:
-    """'2.40 (2.31 to 2.50)', or why it has no interval."""
+def _with_interval(value: float, within: Within) -> str:
+    """Return a text like '2.40 (2.31 to 2.50)', or why it has no interval."""
     if within.interval is None:
         return f"{number(value)} (no interval: {within.why})" if within.why else number(value)
     return ranged((value, within.interval.low, within.interval.high))
 
 
-def checks(found: Sequence[TimingCheck], symbol: str, against: str) -> pd.DataFrame:
-    """A row a wall-clock check; `against` is what settings are held against, for people."""
+def checks(all_checks: Sequence[TimingCheck], symbol: str, against: str) -> pd.DataFrame:
+    """Return a table with a row per wall-clock check; `against` is the reference for display."""
     return pd.DataFrame(
         [
             {
@@ -168,13 +171,13 @@ def checks(found: Sequence[TimingCheck], symbol: str, against: str) -> pd.DataFr
                 "repetitions": check.chosen.seconds.shape[1],
                 "device": check.device,
             }
-            for check in found
+            for check in all_checks
         ]
     )
 
 
 def by_position(rows: Sequence[EngineRow]) -> pd.DataFrame:
-    """Acceptance at each place of the block."""
+    """Return the acceptance at each position of the block."""
     plain = next(row.unconditional for row in rows if row.unconditional is not None)
     both = next(row for row in rows if row.conditional is not None and row.joint is not None)
     assert both.conditional is not None and both.joint is not None
@@ -185,5 +188,5 @@ def by_position(rows: Sequence[EngineRow]) -> pd.DataFrame:
 
 
 def table(frame: pd.DataFrame, key: str, alt: str, height: int | str = "content") -> None:
-    """A frame as it is."""
+    """Draw a table."""
     st.dataframe(frame, hide_index=True, height=height, row_height=ROW, key=key, placeholder="", alt=alt)  # type: ignore[arg-type]

@@ -1,7 +1,4 @@
-"""The fields for a task of lm-evaluation-harness in place of a prompt set.
-
-Knows Streamlit; what the task says and refuses is `prompts`' and `sweep_requests`' to find out.
-"""
+"""Form fields for a task of lm-evaluation-harness."""
 
 from __future__ import annotations
 
@@ -19,11 +16,11 @@ _AS_THE_TASK = -1
 
 
 def fields() -> Callable[[], HarnessTask]:
-    """All of them. Returns what loads the task, which raises BadInput."""
+    """Draw the fields. Returns a function that loads the task and raises BadInput."""
     if not harness.installed():
-        said = f"Tasks need lm-evaluation-harness, which is not installed. {harness.REMEDY}"
-        theme.note(said)
-        return lambda: _refused(said)
+        problem = f"Tasks need lm-evaluation-harness, which is not installed. {harness.REMEDY}"
+        theme.note(problem)
+        return lambda: _refused(problem)
     paths = visitors.may_name_paths()
     task = st.text_input(
         "Task",
@@ -54,5 +51,5 @@ def fields() -> Callable[[], HarnessTask]:
     return lambda: task_prompts(task, fewshot, metric.strip() or None, int(limit) or None)
 
 
-def _refused(said: str) -> HarnessTask:
-    raise SettingError(said)
+def _refused(problem: str) -> HarnessTask:
+    raise SettingError(problem)

@@ -1,7 +1,4 @@
-"""The one place of the Tune page that says on what terms a sweep is judged, and where they are changed.
-
-Knows Streamlit and the page's memory; what the terms are and how they are worded is `sweep.terms`'.
-"""
+"""The terms on which the Tune page judges a sweep, and the form that changes them."""
 
 from __future__ import annotations
 
@@ -19,30 +16,30 @@ from mars_viz.ui.tune.page_state import LEAST_POINTS, MOST_CONFIDENCE, TunePageS
 _WORDS = {Method.BCA: "BCa", Method.PERCENTILE: "Percentile"}
 
 
-def terms(bench: TunePageState, study: CachedSweep) -> None:
-    """The terms in words, and the button that changes them."""
-    said = bench.view.terms
-    brackets = said.brackets(drawn(study.result), study.result.questions)
+def terms(page_state: TunePageState, sweep: CachedSweep) -> None:
+    """Draw the terms in words, and the button that opens the form."""
+    current = page_state.view.terms
+    brackets = current.brackets(drawn(sweep.result), sweep.result.questions)
     left, right = st.columns([8.6, 3.1], vertical_alignment="center", gap="medium")
     with left:
-        theme.small(f"{said.safe} {brackets}" if study.accuracy_known else brackets)
+        theme.small(f"{current.safe} {brackets}" if sweep.accuracy_known else brackets)
     with right.popover("Change these terms", width="stretch"):
-        _fields(bench)
+        _fields(page_state)
 
 
-def _fields(bench: TunePageState) -> None:
-    view, most = bench.view, 100 * MOST_CONFIDENCE
+def _fields(page_state: TunePageState) -> None:
+    view, most = page_state.view, 100 * MOST_CONFIDENCE
     st.session_state["tune-points"] = view.points
     st.session_state["tune-confidence"] = min(most, 100 * view.confidence)
     st.session_state["tune-intervals"] = view.intervals
 
     def change() -> None:
-        kept = st.session_state
-        bench.view = replace(
-            bench.view,
-            points=kept["tune-points"],
-            confidence=kept["tune-confidence"] / 100,
-            intervals=kept["tune-intervals"],
+        values = st.session_state
+        page_state.view = replace(
+            page_state.view,
+            points=values["tune-points"],
+            confidence=values["tune-confidence"] / 100,
+            intervals=values["tune-intervals"],
         )
 
     st.number_input(
@@ -74,4 +71,4 @@ def _fields(bench: TunePageState) -> None:
         help="BCa corrects the percentile interval for bias and skew",
     )
     if view.dial is not None:
-        st.button("Go to the recommended setting", on_click=lambda: bench.open(view.sweep))
+        st.button("Go to the recommended setting", on_click=lambda: page_state.open(view.sweep))

@@ -1,4 +1,4 @@
-"""A sweep in sentences. Plain text: whoever shows it escapes it. Knows no Streamlit."""
+"""Sentences about a sweep, as plain text that the caller escapes."""
 
 from __future__ import annotations
 
@@ -22,92 +22,93 @@ from mars_viz.words import counted, decimals_within, exact_setting, number, rang
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """A piece of a sentence, and what its numbers are."""
+    """Part of a sentence, with the basis of its numbers."""
 
     words: str
-    """Text."""
     tag: str = ""
-    """'exact', 'modelled' or 'measured'; empty where nothing needs to be said."""
+    """'exact', 'modelled' or 'measured'; empty for none."""
 
 
-def lead(study: CachedSweep, dial: float) -> tuple[Clause, ...]:
-    """What the chosen setting comes to, against strict or fixed γ."""
-    if study.plan.controller is not None:
-        return _shortened(study, dial)
-    plan = study.plan
+def lead(sweep: CachedSweep, dial: float) -> tuple[Clause, ...]:
+    """Return the results of the chosen setting compared with strict or with fixed γ."""
+    if sweep.plan.controller is not None:
+        return _shortened(sweep, dial)
+    plan = sweep.plan
     at = f"{plan.rule.title} at {exact_setting(plan.symbol, dial)}"
     if dial == plan.strict:
-        tau = study.value("tau", dial)
+        tau = sweep.value("tau", dial)
         return (
             Clause(f"{at} is strict: {number(tau.estimate)} tokens per target pass. Move the dial to relax.", "exact"),
         )
-    if study.value("same", dial).estimate == 1:
-        moved = _moved(study, dial) if study.graded else "."
+    if sweep.value("same", dial).estimate == 1:
+        moved = _accuracy_change(sweep, dial) if sweep.graded else "."
         words = "writes the same text as strict on every prompt"
         return (Clause(f"{at} {words}{moved}", "exact"),)
-    speed, passes, before = study.value("speed_up_strict", dial), *_passes(study, dial)
+    speed, passes, strict_passes = sweep.value("speed_up_strict", dial), *_passes(sweep, dial)
     parts = [
         Clause(f"{at} is {spread(speed)} as fast as strict", "modelled"),
-        Clause(f": {number(passes)} target passes per prompt, strict {number(before)}", "exact"),
+        Clause(f": {number(passes)} target passes per prompt, strict {number(strict_passes)}", "exact"),
     ]
-    if not study.graded:
-        same = study.value("same", dial)
+    if not sweep.graded:
+        same = sweep.value("same", dial)
         return (*parts, Clause(f"; {ranged(same.scaled(100), ' %')} of texts are identical to strict.", "exact"))
-    return (*parts, Clause(_moved(study, dial), "exact"))
+    return (*parts, Clause(_accuracy_change(sweep, dial), "exact"))
 
 
-def _shortened(study: CachedSweep, dial: float) -> tuple[Clause, ...]:
-    """What a controller's threshold comes to, against drafts of full length."""
-    plan, controller = study.plan, study.plan.controller
-    assert controller is not None  # or the rule's dial were swept
-    tau, drafted = (study.value(name, dial).estimate for name in ("tau", "drafted"))
+def _shortened(sweep: CachedSweep, dial: float) -> tuple[Clause, ...]:
+    """Return the results of a controller's threshold compared with drafts of full length."""
+    plan, controller = sweep.plan, sweep.plan.controller
+    assert controller is not None  # otherwise the rule's dial was swept
+    tau, drafted = (sweep.value(name, dial).estimate for name in ("tau", "drafted"))
     counts = f"{number(drafted)} drafted tokens per prompt, {number(tau)} tokens per target pass"
     if dial == plan.strict:
         return (Clause(f"At {exact_setting(plan.symbol, dial)} nothing is cut: {counts}.", "exact"),)
     where = f"Stopping where {stopping(controller, dial)}"
-    known, before = "speed_up_strict" in study.measures, study.value("drafted", plan.strict).estimate
-    pace = f" is {spread(study.value('speed_up_strict', dial))} as fast as {plan.against}" if known else ""
+    has_speed, full_drafted = "speed_up_strict" in sweep.measures, sweep.value("drafted", plan.strict).estimate
+    pace = f" is {spread(sweep.value('speed_up_strict', dial))} as fast as {plan.against}" if has_speed else ""
     parts = [
-        Clause(f"{where}{pace}", "modelled" if known else ""),
-        Clause(f": {counts}; {plan.against} drafts {number(before)}{'' if study.graded else '.'}", "exact"),
+        Clause(f"{where}{pace}", "modelled" if has_speed else ""),
+        Clause(f": {counts}; {plan.against} drafts {number(full_drafted)}{'' if sweep.graded else '.'}", "exact"),
     ]
-    return (*parts, Clause(_moved(study, dial), "exact")) if study.graded else tuple(parts)
+    return (*parts, Clause(_accuracy_change(sweep, dial), "exact")) if sweep.graded else tuple(parts)
 
 
-def _moved(study: CachedSweep, dial: float) -> str:
-    """What becomes of accuracy, as the end of a sentence."""
-    change, accuracy = (study.value(name, dial).scaled(100) for name in ("accuracy_change", "accuracy"))
+def _accuracy_change(sweep: CachedSweep, dial: float) -> str:
+    """Return the change of accuracy as the end of a sentence."""
+    change, accuracy = (sweep.value(name, dial).scaled(100) for name in ("accuracy_change", "accuracy"))
     is_now = f"; accuracy is {number(accuracy[0], decimals_within(*accuracy[1:]))} %"
-    if study.regraded(dial):
-        return f"{is_now}, {ranged(change, ' points', signed=True)} vs {study.plan.against}."
+    if sweep.regraded(dial):
+        return f"{is_now}, {ranged(change, ' points', signed=True)} vs {sweep.plan.against}."
     low, high = (number(end, decimals_within(*change[1:])) for end in change[1:])
     return f"{is_now}, and no prompt's grade changes ({low} to {high} points)."
 
 
-def _passes(study: CachedSweep, dial: float) -> tuple[float, float]:
-    return study.value("passes", dial).estimate, study.value("passes", study.plan.strict).estimate
+def _passes(sweep: CachedSweep, dial: float) -> tuple[float, float]:
+    return sweep.value("passes", dial).estimate, sweep.value("passes", sweep.plan.strict).estimate
 
 
-def advice(study: CachedSweep, found: Recommendation | None, dial: float, terms: Terms) -> str:
-    """The recommendation, what would tell more, and which tasks lose too much by themselves at this setting."""
-    if found is None:
+def advice(sweep: CachedSweep, recommendation: Recommendation | None, dial: float, terms: Terms) -> str:
+    """Return the recommendation, the next step, and the tasks that lose too much at this setting."""
+    if recommendation is None:
         return "No prompt of this set is graded, so nothing can be recommended. Sweep a set with answers and a grader."
-    tasks = losing(study.tasks(dial), terms, study.plan.against)
-    said = f"{so_far(study)}{found.sentence} {found.next_step}".rstrip()
-    return f"{said} At {exact_setting(study.plan.symbol, dial)}: {tasks[0].lower()}{tasks[1:]}" if tasks else said
+    tasks = losing(sweep.tasks(dial), terms, sweep.plan.against)
+    sentence = f"{so_far(sweep)}{recommendation.sentence} {recommendation.next_step}".rstrip()
+    return (
+        f"{sentence} At {exact_setting(sweep.plan.symbol, dial)}: {tasks[0].lower()}{tasks[1:]}" if tasks else sentence
+    )
 
 
-def so_far(study: CachedSweep) -> str:
-    """What a sweep that is not at its end speaks of; empty where it is."""
-    result = study.result
+def so_far(sweep: CachedSweep) -> str:
+    """Return the beginning of a sentence about an unfinished sweep; empty if it is finished."""
+    result = sweep.result
     if result.complete:
         return ""
-    return f"So far, from the first {number(result.finished)} of {number(study.plan.prompts)} prompts: "
+    return f"So far, from the first {number(result.finished)} of {number(sweep.plan.prompts)} prompts: "
 
 
-def coverage(study: CachedSweep) -> str:
-    """What it all rests on."""
-    result, plan = study.result, study.plan
+def coverage(sweep: CachedSweep) -> str:
+    """Return the basis of all figures."""
+    result, plan = sweep.result, sweep.plan
     left = f", {counted(len(result.failures), 'prompt')} without results" if result.failures else ""
     if not result.complete:
         left += f", {number(plan.prompts - result.finished)} not done yet"
@@ -128,7 +129,7 @@ def coverage(study: CachedSweep) -> str:
 
 
 def trade(paths: Sequence[RulePath], points: float) -> str:
-    """Which rule buys most speed for the accuracy that may be lost."""
+    """Return the fastest rule for the tolerated loss of accuracy."""
     ranked = sorted(paths, key=lambda each: -_best(each, points).speed)
     parts = [f"{each.name} {times(_best(each, points).speed)}× at {_best(each, points).at}" for each in ranked]
     allowed = f"{number(points)} {'point' if points == 1 else 'points'}"
@@ -150,7 +151,7 @@ def _best(each: RulePath, points: float) -> _Best:
 
 
 def going(now: Sweeping, ahead: int, stopping: bool) -> str:
-    """A sentence about a sweep that is under way."""
+    """Return a sentence about a running sweep."""
     if stopping:
         return "Stopping after this pass; finished prompts are kept …"
     if now.state is JobState.QUEUED:
@@ -166,7 +167,7 @@ def going(now: Sweeping, ahead: int, stopping: bool) -> str:
 
 
 def timing(now: Clocking, ahead: int, stopping: bool) -> str:
-    """A sentence about a wall-clock check that is under way."""
+    """Return a sentence about a running wall-clock check."""
     if stopping:
         return "Stopping after this decode …"
     if now.state is JobState.QUEUED:
@@ -175,7 +176,7 @@ def timing(now: Clocking, ahead: int, stopping: bool) -> str:
 
 
 def timed(check: TimingCheck) -> tuple[str, ...]:
-    """What a wall-clock check found, measured beside modelled."""
+    """Return the results of a wall-clock check, measured and modelled."""
     prompts, repetitions = check.chosen.seconds.shape
     modelled = "" if math.isnan(check.modelled_over_target) else f" (modelled {spread(check.modelled)})"
     alone = f", and {spread(check.over_target)} as fast as the target alone{modelled}"
@@ -188,9 +189,9 @@ def timed(check: TimingCheck) -> tuple[str, ...]:
         )
     )
     over = check.modelled_over_strict
-    told = "" if math.isnan(over) else f" (modelled {times(over)}×)"
+    modelled_over = "" if math.isnan(over) else f" (modelled {times(over)}×)"
     return (
-        f"Measured {spread(check.over_strict)} as fast as {check.against}{told}"
+        f"Measured {spread(check.over_strict)} as fast as {check.against}{modelled_over}"
         f"{f'. {check.objection}' if check.objection else f'{alone}.'}",
         f"Tokens a second: {paces}. {counted(prompts, 'prompt')}, {counted(repetitions, 'repetition')} in turn, on "
         f"{short_device(check.device)}.",
@@ -198,7 +199,7 @@ def timed(check: TimingCheck) -> tuple[str, ...]:
 
 
 def duration(seconds: float) -> str:
-    """'40 seconds', '6 minutes', '2.5 hours'."""
+    """Return a duration like '40 seconds', '6 minutes' or '2.5 hours'."""
     if seconds < 90:
         return counted(max(1, round(seconds)), "second")
     if seconds < 5400:
