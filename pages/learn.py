@@ -236,11 +236,9 @@ def offer_sample(context: LessonContext, lesson: Lesson, catalog: RunCatalogue, 
 class Places:
     """Containers for the parts of a lesson."""
 
-    picture: DeltaGenerator
-    """Includes the control."""
+    picture: DeltaGenerator  # includes the control
     words: DeltaGenerator
-    question: DeltaGenerator
-    """Includes the additional content."""
+    question: DeltaGenerator  # includes the additional content
 
 
 def places(context: LessonContext, lesson: Lesson) -> Places:

@@ -36,10 +36,8 @@ LIMITS = {
     "top_k": (0, 1_000_000),
 }
 """Accepted ranges by field of `Settings`."""
-LONGEST_SYSTEM = 4000
-"""Maximum length of a system prompt."""
-LONGEST_STOPS = 4000
-"""Maximum length of all stop strings together."""
+LONGEST_SYSTEM = 4000  # maximum length of a system prompt
+LONGEST_STOPS = 4000  # maximum length of all stop strings together
 
 
 def prompt_box(*, pair: str = "", start: str = EXAMPLE, follows: bool = False) -> str:

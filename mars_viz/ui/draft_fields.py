@@ -40,8 +40,7 @@ CHAINS, TREES = "Chain", "Tree"
 LIKELIEST, PLANNED, DRAWN, AFTER_TRUNK = "Likeliest", "Static", "Drawn", "After a trunk"
 _FAMILIES = {LIKELIEST: DYNAMIC, PLANNED: STATIC, DRAWN: IID, AFTER_TRUNK: DELAYED}
 _AT_ZERO = (LIKELIEST, PLANNED)
-_LONGEST_CHANCES = 200
-"""Maximum length of the text with a static tree's chances."""
+_LONGEST_CHANCES = 200  # maximum length of the text with a static tree's chances
 POLICIES = {
     Policy.STRICT_FIRST: "Strict first",
     Policy.DRAFT_ORDER: "Draft order",

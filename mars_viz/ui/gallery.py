@@ -31,10 +31,8 @@ from mars_viz.words import counted, number
 
 HERO = "A small model drafts the next tokens, a large one verifies them. See every decision."
 UNSERVED = "No sample run here fits it."
-LOOSE = 0.8
-"""The value of θ to which the animated dial on the start page goes."""
-MOST = 6
-"""Maximum number of cards for runs that are not samples, until the user asks for all. Each has to be read."""
+LOOSE = 0.8  # the value of θ to which the animated dial on the start page goes
+MOST = 6  # Maximum number of cards for runs that are not samples, until the user asks for all. Each has to be read.
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +40,6 @@ class Elsewhere:
     """Link to another page of the app."""
 
     page: str
-    """File of the page."""
     name: str
     line: str
 
@@ -67,15 +64,11 @@ ELSEWHERE = (
 class Card:
     """Card for something that can be opened."""
 
-    name: str
-    """Key for opening; the id of a run."""
+    name: str  # key for opening; the id of a run
     title: str
-    line: str
-    """What it shows, or its error."""
-    fact: str
-    """Provenance or a number in words; may be empty."""
-    picture: str
-    """SVG made from the item's data; empty if it cannot be opened."""
+    line: str  # what it shows, or its error
+    fact: str  # provenance or a number in words; may be empty
+    picture: str  # SVG made from the item's data; empty if it cannot be opened
 
     @property
     def opens(self) -> bool:

@@ -23,12 +23,9 @@ from mars_viz.ui.session import Session
 from mars_viz.ui.tune import tables
 from mars_viz.words import counted, number
 
-KEY = "engine-file"
-"""Session key of the opened file."""
-READ = "engine-file-read"
-"""Session key of the digest of the last file read, so that a rerun does not read it again."""
-LONGEST = 4_000
-"""Maximum number of tokens shown."""
+KEY = "engine-file"  # session key of the opened file
+READ = "engine-file-read"  # session key of the digest of the last file read, so that a rerun does not read it again
+LONGEST = 4_000  # maximum number of tokens shown
 BOUND = (
     "Bound: the engine does not tell which tokens it rejected. MARS forgives none but the target's runner-up, and that "
     "only where the two best logits are close; so this is the most that a threshold could have forgiven."
@@ -39,8 +36,7 @@ BOUND = (
 class OpenedFile:
     """Opened file of a tab."""
 
-    digest: str
-    """SHA-256 of its bytes."""
+    digest: str  # SHA-256 of its bytes
     file: EngineFile
 
 

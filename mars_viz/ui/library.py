@@ -43,20 +43,15 @@ _OWN = re.compile(r"(live|upload)-[0-9a-f]{8}")  # ids of a tab's own runs
 class RunCatalogue:
     """Runs that a tab can open at one moment."""
 
-    own: Mapping[str, Run]
-    """Runs decoded or uploaded in this tab, by id, oldest first."""
+    own: Mapping[str, Run]  # runs decoded or uploaded in this tab, by id, oldest first
     recorded: Mapping[str, RunEntry]
     """Recorded runs on the server by id, which is a name and not a path: the samples, then saved runs."""
-    error: str = ""
-    """Why the recorded runs cannot be listed; empty if they can."""
-    samples: frozenset[str] = frozenset()
-    """Ids of the samples, which are shown when no run was chosen."""
-    shown: View | None = None
-    """The run that a class is shown; it takes precedence over samples when no run was chosen."""
+    error: str = ""  # why the recorded runs cannot be listed; empty if they can
+    samples: frozenset[str] = frozenset()  # ids of the samples, which are shown when no run was chosen
+    shown: View | None = None  # the run that a class is shown; it takes precedence over samples when no run was chosen
     missing: str = "There is no run of the link's name here; choose another from the list."
     """Message for a link to a missing run."""
-    kept_title: str = "Runs recorded on this server"
-    """Heading for saved runs."""
+    kept_title: str = "Runs recorded on this server"  # heading for saved runs
 
     @property
     def labels(self) -> dict[str, str]:

@@ -20,8 +20,7 @@ from mars_viz.words import exactly, number_in, whole_in
 
 V = TypeVar("V")
 
-OVERLAYS = ("outcome", "ratio", "margin", "p", "entropy")
-"""Token colourings, the default first."""
+OVERLAYS = ("outcome", "ratio", "margin", "p", "entropy")  # token colourings, the default first
 _LINK = "link"
 
 
@@ -29,10 +28,8 @@ _LINK = "link"
 class Opened(Generic[V]):
     """Result of reading a link."""
 
-    view: V
-    """The valid part of the view."""
-    complaints: tuple[str, ...] = ()
-    """A sentence for each invalid part."""
+    view: V  # the valid part of the view
+    complaints: tuple[str, ...] = ()  # a sentence for each invalid part
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +141,7 @@ def _pin(name: str, kind: Any, what: str) -> Any:
 class View:
     """State of Explore."""
 
-    run: str = text("run")
-    """Id of the run; empty for the default run."""
+    run: str = text("run")  # id of the run; empty for the default run
     dial: float | None = number("dial", "The link's dial {} is no number, so it stands where the run was made.")
     """Value of the dial; None for the run's own."""
     overlay: str = said(
@@ -155,18 +151,14 @@ class View:
         OVERLAYS[0],
         f"There is no overlay {{}}; choose one of {', '.join(OVERLAYS)}.",
     )
-    """One of `OVERLAYS`."""
     selected: int | None = whole("selected", "The link's token {} is no whole number, so no token is selected.")
     gamma: int | None = whole("gamma", "The link's γ {} is no whole number, so the run's own is shown.")
     """Tokens per block, if the run has a dial map; None for the run's own."""
-    cuts: bool = flag("cuts")
-    """True if the dial is a draft-length controller's threshold, on a run with a map of it."""
-    pin_token: PinnedToken | None = _pin("pin_token", PinnedToken, "token")
-    """Token to compare with the selected one."""
+    cuts: bool = flag("cuts")  # True if the dial is a draft-length controller's threshold, on a run with a map of it
+    pin_token: PinnedToken | None = _pin("pin_token", PinnedToken, "token")  # token to compare with the selected one
     pin_dial: PinnedSetting | None = _pin("pin_dial", PinnedSetting, "setting")
     """Setting to compare with the current one."""
-    pin_run: PinnedRun | None = _pin("pin_run", PinnedRun, "run")
-    """Run shown next to this one."""
+    pin_run: PinnedRun | None = _pin("pin_run", PinnedRun, "run")  # run shown next to this one
 
 
 def asks_for_a_view(parameters: Mapping[str, str]) -> bool:

@@ -31,9 +31,7 @@ AUTO = (
 OTHER = "Another pair …"
 DRAFTER = "a smaller model, or ngram:n=3, suffix, trigram, layers:exit=4, eagle3:HEADDIR"
 OPEN = "models-open"
-"""Session key of the popover."""
-LONGEST = 44
-"""Maximum length of the label next to the button."""
+LONGEST = 44  # maximum length of the label next to the button
 
 
 def draw() -> None:

@@ -15,8 +15,7 @@ from mars_viz.speculators.names import DEVICES, DTYPES, drafter_for, models_name
 from mars_viz.ui.decode_form import named_models
 from mars_viz.ui.links import clipped
 
-LONGEST = 300
-"""Maximum length of a model's name in a link."""
+LONGEST = 300  # maximum length of a model's name in a link
 
 
 def written(choice: BackendChoice, begun: BackendChoice) -> dict[str, str]:

@@ -108,7 +108,6 @@ def draw(session: Session, pair: Beside) -> None:
 
 
 def _compare(session: Session) -> None:
-    """Open both texts at their current dials on Compare."""
     view, pinned, memory = session.view, session.view.pin_run, current_comparison()
     if pinned is None:
         return

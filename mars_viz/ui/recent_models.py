@@ -18,8 +18,7 @@ from mars_viz.ui.jobs.models import CHAT, OTHER_DRAFTERS, RECENT
 from mars_viz.writer import make_folder, write_file
 
 NAME = ".recent-models.json"
-LONGEST = 4096
-"""Maximum length of a name; longer names are not from this program."""
+LONGEST = 4096  # maximum length of a name; longer names are not from this program
 
 
 def known(loaded: Sequence[BackendChoice]) -> tuple[BackendChoice, ...]:
@@ -38,8 +37,6 @@ def known(loaded: Sequence[BackendChoice]) -> tuple[BackendChoice, ...]:
 
 
 class _Memory:
-    """Contents of the file, read once."""
-
     def __init__(self, path: Path) -> None:
         self.path, self.choices = path, read(path)
 

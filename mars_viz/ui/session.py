@@ -16,10 +16,8 @@ from mars_viz.ui.jobs.job import Job
 from mars_viz.ui.links import Opened, View, clipped, fitted, from_parameters
 
 M = TypeVar("M")
-KEY = "mars_viz"
-"""Key of the session in `st.session_state`."""
-MOST = 24
-"""Maximum number of a tab's own runs in memory; saved runs don't count."""
+KEY = "mars_viz"  # key of the session in `st.session_state`
+MOST = 24  # maximum number of a tab's own runs in memory; saved runs don't count
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +25,7 @@ class Filling:
     """Run of this tab whose dial map is being made."""
 
     run_id: str
-    job: DecodeJob
-    """Job whose text is complete."""
+    job: DecodeJob  # job whose text is complete
     then: View | None = None
     """View to open when the map is complete, if the tab still shows this run; None to keep the current view."""
 
@@ -37,40 +34,26 @@ class Filling:
 class Session:
     """State of one tab."""
 
-    runs: dict[str, Run] = field(default_factory=dict)
-    """Runs decoded or uploaded in this tab, by id, oldest first."""
+    runs: dict[str, Run] = field(default_factory=dict)  # runs decoded or uploaded in this tab, by id, oldest first
     job: DecodeJob | None = None
-    """The unfinished decode, if any."""
-    then: View | None = None
-    """View of the decoded run to open when its map is complete, if any."""
+    then: View | None = None  # view of the decoded run to open when its map is complete, if any
     filling: Filling | None = None
-    """The unfinished dial map of an opened run, if any."""
     view: View = field(default_factory=View)
-    arrived: bool = False
-    """True after the first link of the tab was read."""
-    notices: list[str] = field(default_factory=list)
-    """Sentences shown until the next action."""
+    arrived: bool = False  # True after the first link of the tab was read
+    notices: list[str] = field(default_factory=list)  # sentences shown until the next action
     asked: int = 0
     """Number of requested decodes and maps. It is part of a popover's key, so that a browser that has not yet closed
     the old popover cannot reopen it."""
-    closed: list[str] = field(default_factory=list)
-    """Sentences about closed runs, shown when the next run is opened."""
-    uploaded: str = ""
-    """The last upload read, so that a rerun does not read it again."""
-    models: BackendChoice = BUILT_IN
-    """Models of all pages of this tab."""
-    begun: BackendChoice = BUILT_IN
-    """Default models of this server."""
-    chose: bool = False
-    """True after the models of the tab's first link were read."""
+    closed: list[str] = field(default_factory=list)  # sentences about closed runs, shown when the next run is opened
+    uploaded: str = ""  # the last upload read, so that a rerun does not read it again
+    models: BackendChoice = BUILT_IN  # models of all pages of this tab
+    begun: BackendChoice = BUILT_IN  # default models of this server
+    chose: bool = False  # True after the models of the tab's first link were read
     models_job: Job[Any] | None = None
-    """The unfinished loading or unloading, if any."""
-    models_error: str = ""
-    """Error of the last loading, if any."""
+    models_error: str = ""  # error of the last loading, if any
     models_notices: list[str] = field(default_factory=list)
     """Sentences about the link's models, shown until the choice of models is opened."""
-    shows_text: bool = False
-    """True after the browser has shown a run's text; the figures wait for it."""
+    shows_text: bool = False  # True after the browser has shown a run's text; the figures wait for it
 
     def arrive(self, parameters: Mapping[str, str]) -> None:
         """Read the link when the tab opens. Later links are written and not read.
@@ -144,10 +127,8 @@ def remembered(key: str, begin: Callable[[], M]) -> M:
 class PageState:
     """State of one page in a tab."""
 
-    view: Any
-    """View of the page's own class."""
-    notices: list[str] = field(default_factory=list)
-    """Sentences shown until the next action."""
+    view: Any  # view of the page's own class
+    notices: list[str] = field(default_factory=list)  # sentences shown until the next action
 
     def open_link(self, opened: Opened[Any]) -> None:
         """Show the view of a link."""

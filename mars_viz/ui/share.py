@@ -37,11 +37,8 @@ class Table:
     """Table shown on a page."""
 
     title: str
-    """Title for users."""
-    name: str
-    """File name without extension: letters, digits and hyphens."""
-    make: Callable[[], pd.DataFrame]
-    """Returns the numbers; called when a button is pressed."""
+    name: str  # file name without extension: letters, digits and hyphens
+    make: Callable[[], pd.DataFrame]  # returns the numbers; called when a button is pressed
 
 
 def tables(shown: Sequence[Table], rules: Iterable[str], key: str) -> None:

@@ -37,10 +37,8 @@ from mars_viz.ui.links import View
 from mars_viz.ui.session import Filling, Session
 from mars_viz.words import counted, number
 
-OFTEN = 0.3
-"""Minimum seconds between two polls of a job."""
-LOOKS = 10.0
-"""Maximum polls per second of all tabs together."""
+OFTEN = 0.3  # minimum seconds between two polls of a job
+LOOKS = 10.0  # maximum polls per second of all tabs together
 
 
 @st.cache_resource(show_spinner=False)

@@ -23,13 +23,10 @@ class Tile:
 
     name: str
     value: str
-    """With its unit."""
     help: str
-    """Explanation in a sentence."""
 
 
-WIDE_FIGURE = "wide-figure"
-"""Key of a container whose figure scrolls sideways on a phone."""
+WIDE_FIGURE = "wide-figure"  # key of a container whose figure scrolls sideways on a phone
 
 _STYLE = """
 .stAppHeader { height: 3.25rem; min-height: 0; } /* opaque: what scrolls below it must not be read through its links */
@@ -129,10 +126,8 @@ def small(words: str, more: str = "") -> None:
     show(Html(f'<p class="mv-small"{html(hover)}>{html(visitors.told(words))}</p>'))
 
 
-FORMATS = ("SVG", "PNG")
-"""Formats of the save button, the default first."""
-FORMAT = "figure-format"
-"""Session key of the format."""
+FORMATS = ("SVG", "PNG")  # formats of the save button, the default first
+FORMAT = "figure-format"  # session key of the format
 
 
 def chart(figure: Figure, key: str, *, of: str = "", alt: str = "", saves: bool = True) -> None:

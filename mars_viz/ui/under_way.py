@@ -21,8 +21,7 @@ from mars_viz.ui.jobs.job import Job, JobState
 from mars_viz.ui.session import Session
 from mars_viz.words import counted
 
-POLL = 0.5
-"""Seconds between polls of a measurement."""
+POLL = 0.5  # seconds between polls of a measurement
 
 
 def stop_button(place: DeltaGenerator, words: str, job: Job[Any], *, keeps: str = "", key: str | None = None) -> None:

@@ -28,10 +28,8 @@ if TYPE_CHECKING:
 
     from mars_viz.ui.links import View
 
-EVERYWHERE = ("0.0.0.0", "::")
-"""Listening addresses that are not addresses to open."""
-EXPLORE = "explore"
-"""Path of the page that shows runs, as does the bare address."""
+EVERYWHERE = ("0.0.0.0", "::")  # listening addresses that are not addresses to open
+EXPLORE = "explore"  # path of the page that shows runs, as does the bare address
 
 
 @asynccontextmanager

@@ -36,14 +36,11 @@ IN_STEP = "The class sees this run, and its dial moves as yours does."
 class Following:
     """State of a student's tab."""
 
-    on: bool = True
-    """True if the page follows the teacher's page."""
+    on: bool = True  # True if the page follows the teacher's page
     run: str | None = None
     """Id of the shown run when the page was last drawn, empty if no run was shown; None before the first draw."""
-    said: str = ""
-    """Why following was switched off automatically; empty if it was not."""
-    due: bool = False
-    """True if the page must be redrawn because the shown run has changed."""
+    said: str = ""  # why following was switched off automatically; empty if it was not
+    due: bool = False  # True if the page must be redrawn because the shown run has changed
 
     def settle(self, session: Session, shown: ShownRun | None) -> None:
         """Go to the class's run, or stop following if a link or the user opened another run."""
@@ -125,7 +122,6 @@ def draw(place: DeltaGenerator, session: Session, run: Run, catalog: RunCatalogu
 def _teach(
     row: DeltaGenerator, classroom: ServerClass, shown: ShownRun | None, here: bool, show: Callable[[], None]
 ) -> None:
-    """Draw the teacher's buttons and the caption."""
     if not here:
         row.button("Show to the class", key="class-show", on_click=show, help="Every student who follows sees this run")
     if shown is not None:
@@ -150,7 +146,6 @@ def _show(classroom: ServerClass, session: Session, run: Run, catalog: RunCatalo
 
 
 def _follow(row: DeltaGenerator, memory: Following, shown: ShownRun) -> None:
-    """Draw the student's switch and its caption."""
     st.session_state[SWITCH] = memory.on
     row.toggle(
         "Follow the teacher",

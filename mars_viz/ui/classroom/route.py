@@ -21,8 +21,7 @@ from mars_viz.ui.classroom.server_class import ServerClass, server_class
 from mars_viz.ui.links import OVERLAYS, View
 
 PATH = "classroom/shown"
-LARGEST = 1024
-"""Maximum size of a message in bytes."""
+LARGEST = 1024  # maximum size of a message in bytes
 _FIELDS = frozenset(("run", "cuts", "dial", "gamma", "overlay", "selected"))
 _NO_STORE = {"cache-control": "no-store"}
 

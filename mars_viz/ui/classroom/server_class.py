@@ -19,8 +19,7 @@ class ServerClass:
 
     def __init__(self, limits: ClassLimits) -> None:
         self.limits = limits
-        self.key = secrets.token_urlsafe(_BYTES)
-        """Secret in the teacher's link."""
+        self.key = secrets.token_urlsafe(_BYTES)  # secret in the teacher's link
         self.board = ShownBoard()
         self._teachers: frozenset[str] = frozenset()
         self._lock = Lock()

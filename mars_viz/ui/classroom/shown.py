@@ -18,11 +18,8 @@ class ShownRun:
     """Shown run and position."""
 
     run: Run
-    """With its map."""
     title: str
-    """Title in lists."""
-    view: View
-    """The run's id, and the teacher's dial, draft length, overlay and selected token."""
+    view: View  # the run's id, and the teacher's dial, draft length, overlay and selected token
 
     @property
     def position(self) -> dict[str, Any]:

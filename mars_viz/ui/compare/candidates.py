@@ -19,16 +19,11 @@ from mars_viz.ui.library import RunCatalogue
 class Candidate:
     """Text to compare."""
 
-    choice: Choice
-    """Identifies the text; the run's own values are None."""
+    choice: Choice  # identifies the text; the run's own values are None
     source: Run
-    """The run that it is from."""
-    run: Run
-    """The run at exactly this setting, without a dial map."""
-    label: str
-    """Label of its source in lists."""
-    right: bool | None
-    """Whether its answer is right by the built-in tasks; None for other prompts."""
+    run: Run  # the run at exactly this setting, without a dial map
+    label: str  # label of its source in lists
+    right: bool | None  # whether its answer is right by the built-in tasks; None for other prompts
 
     @property
     def recorded(self) -> bool:

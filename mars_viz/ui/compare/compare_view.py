@@ -14,23 +14,17 @@ from mars_viz.words import exactly, number_in
 class Across(Enum):
     """Dimension in which the compared texts differ."""
 
-    SETTINGS = "settings"
-    """Dial values and block lengths of one run's dial map."""
+    SETTINGS = "settings"  # dial values and block lengths of one run's dial map
     RULES = "rules"
-    """Runs of the same prompt."""
     RUNS = "runs"
-    """All runs, with any models."""
-    SWEEP = "sweep"
-    """Many prompts: two dial values of a saved sweep, or two sweeps."""
+    SWEEP = "sweep"  # many prompts: two dial values of a saved sweep, or two sweeps
 
 
 class Colour(Enum):
     """Colouring of tokens."""
 
-    DIFFERENCE = "difference"
-    """Whether the other text has the same token."""
-    OUTCOME = "outcome"
-    """Outcome of each token in its own run; includes rolled-back drafts."""
+    DIFFERENCE = "difference"  # whether the other text has the same token
+    OUTCOME = "outcome"  # outcome of each token in its own run; includes rolled-back drafts
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +32,8 @@ class Choice:
     """Identifies a text: a run, at its own setting or another one of its dial map."""
 
     run: str
-    """Id of the run."""
-    dial: float | None = None
-    """Value of the dial; None for the run's own."""
-    gamma: int | None = None
-    """Tokens per block; None for the run's own."""
+    dial: float | None = None  # value of the dial; None for the run's own
+    gamma: int | None = None  # tokens per block; None for the run's own
 
     @property
     def key(self) -> str:
@@ -87,10 +78,8 @@ class CompareView:
     across: Across = links.chosen("across", Across.SETTINGS, _unread("across", "settings of one run are compared"))
     gamma: int | None = links.whole("gamma", _unread("gamma", "the run's own is shown"), below=1000)
     """Block length of the settings to browse; None for the run's own."""
-    reference: Choice | None = _choice("reference")
-    """The reference text; None for the default."""
-    shown: Choice | None = _choice("shown")
-    """The compared text; None for the default."""
+    reference: Choice | None = _choice("reference")  # the reference text; None for the default
+    shown: Choice | None = _choice("shown")  # the compared text; None for the default
     colour: Colour = links.chosen(
         "colour", Colour.DIFFERENCE, _unread("colour", "tokens are coloured by their difference")
     )
@@ -98,8 +87,7 @@ class CompareView:
         "token", lambda text: text if is_token(text) else None, str, "", _unread("token", "none is selected")
     )
     """The selected token: 'left-' or 'right-' with its slot, numbered as in the explorer; empty for none."""
-    sweep: str = links.text("sweep")
-    """Id of the sweep; empty for the first."""
+    sweep: str = links.text("sweep")  # id of the sweep; empty for the first
     beside: str = links.text("beside")
     """Id of the other sweep, with its own dial value; empty to compare one sweep with itself."""
     from_dial: float | None = links.number("from", _unread("from", "it stands at its default"))
@@ -107,8 +95,7 @@ class CompareView:
     dial's default."""
     to_dial: float | None = links.number("to", _unread("to", "it stands at its default"))
     """Dial value of the other side; None for the default."""
-    prompt: str = links.text("prompt")
-    """Name of the prompt whose texts are shown; empty for the first that changes."""
+    prompt: str = links.text("prompt")  # name of the prompt whose texts are shown; empty for the first that changes
 
 
 OF_SWEEPS = ("sweep", "beside", "from", "to", "prompt")

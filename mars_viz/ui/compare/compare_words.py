@@ -17,12 +17,9 @@ from mars_viz.ui.compare.candidates import Candidate
 from mars_viz.ui.compare.compare_view import Across
 from mars_viz.words import THIN_SPACE, counted, number, setting, shown_token
 
-QUOTED = 24
-"""Maximum number of characters of a token in a sentence."""
-MODEL = 48
-"""Maximum number of characters of a model's name."""
-MOST_IDS = 12
-"""Maximum number of prompts named in a line."""
+QUOTED = 24  # maximum number of characters of a token in a sentence
+MODEL = 48  # maximum number of characters of a model's name
+MOST_IDS = 12  # maximum number of prompts named in a line
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +28,10 @@ class Names:
 
     left: str
     right: str
-    ruled: bool = field(default=False, kw_only=True)
-    """True if both names contain rule and dial."""
+    ruled: bool = field(default=False, kw_only=True)  # True if both names contain rule and dial
 
 
 SIDES = Names("reference", "compared")
-"""Names for narrow spaces."""
 
 
 MEANING = {
@@ -45,8 +40,7 @@ MEANING = {
     "modelled": "Modelled: counted passes times their measured costs on one device; not wall clock.",
 }
 """Explanation of each basis of a number."""
-LONG = 24
-"""Maximum length of a name that is repeated with every number on a narrow screen."""
+LONG = 24  # maximum length of a name that is repeated with every number on a narrow screen
 
 
 def short_names(names: Names) -> tuple[str, str]:
@@ -240,7 +234,6 @@ def _piece(run: Run, index: int | None) -> Piece | None:
 
 
 def _quoted_token(piece: Piece | None) -> str:
-    """Return a token in quotation marks."""
     return "the end of the text" if piece is None or piece.special else f"“{quoted(piece)}”"
 
 

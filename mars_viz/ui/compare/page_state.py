@@ -26,8 +26,7 @@ from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.links import View
 from mars_viz.ui.session import PageState, Session, remembered
 
-MOST_LANES = 24
-"""Maximum number of texts in the strip."""
+MOST_LANES = 24  # maximum number of texts in the strip
 
 
 @dataclass(slots=True)
@@ -35,16 +34,13 @@ class Comparison(PageState):
     """State of one tab's Compare page."""
 
     view: CompareView = field(default_factory=CompareView)
-    run: str = ""
-    """Id of the run that the view belongs to; empty at first."""
+    run: str = ""  # id of the run that the view belongs to; empty at first
     turned: bool = False
     """True after a change of `across`: the reference stays, and so does the other text if it is still a choice."""
     known: dict[Choice, Candidate] = field(default_factory=dict)
     """Shown texts by their simplest choice; each holds its run."""
     alignments: dict[tuple[Choice, Choice], Alignment] = field(default_factory=dict)
-    """Alignments of pairs of shown texts."""
     payloads: dict[Choice, Payload] = field(default_factory=dict)
-    """Data for the browser of displayed texts."""
 
     def arrive(self, session: Session, parameters: Mapping[str, str]) -> None:
         """Open the link if this page is the first of the tab; see `Session.arrive`."""
@@ -141,15 +137,10 @@ class Lineup:
     """Texts shown on the page."""
 
     left: Candidate
-    """The reference."""
     right: Candidate
-    """The compared text."""
-    order: tuple[Choice, ...]
-    """All choices to browse, without the reference."""
-    lanes: tuple[Candidate, ...]
-    """Texts in the strip, the reference first."""
-    unread: tuple[str, ...]
-    """Why some texts are missing from the strip, a sentence each."""
+    order: tuple[Choice, ...]  # all choices to browse, without the reference
+    lanes: tuple[Candidate, ...]  # texts in the strip, the reference first
+    unread: tuple[str, ...]  # why some texts are missing from the strip, a sentence each
 
 
 def line_up(memory: Comparison, run_id: str, run: Run, catalog: RunCatalogue) -> Lineup:

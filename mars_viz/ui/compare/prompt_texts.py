@@ -23,8 +23,7 @@ from mars_viz.ui.compare.compare_words import Names
 from mars_viz.ui.compare.page_state import Comparison
 from mars_viz.words import counted, number
 
-LABEL_LENGTH = 60
-"""Maximum number of characters of a prompt in the list."""
+LABEL_LENGTH = 60  # maximum number of characters of a prompt in the list
 _LOOKED_AT = 8 * LABEL_LENGTH  # may include blanks
 
 
@@ -137,7 +136,6 @@ def _grade(value: int) -> bool | None:
 
 
 def _details(both: Pairing, place: int) -> list[str]:
-    """Return a line about each text."""
     lengths, passes, grades = both.at("tokens"), both.at("rounds"), _grades(both, place)
     return [_detail(int(lengths[side][place]), int(passes[side][place]), grades[side]) for side in (0, 1)]
 

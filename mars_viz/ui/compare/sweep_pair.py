@@ -34,8 +34,7 @@ COMPARED = (
     "same",
 )
 """Figures of the table in order, as far as a sweep has them."""
-PROMPT_LENGTH = 80
-"""Maximum number of characters of a prompt in the table."""
+PROMPT_LENGTH = 80  # maximum number of characters of a prompt in the table
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +42,12 @@ class SweepRow:
     """One figure at two settings."""
 
     name: str
-    """Name of the measure."""
     title: str
-    """For display."""
-    reference: Interval
-    """At the first setting."""
-    other: Interval
-    """At the second setting."""
-    change: Interval
-    """Second minus first, paired by prompt."""
-    modelled: bool
-    """True if it is based on measured costs and not on wall-clock time."""
-    percent: bool = False
-    """True if it is a share, shown in per cent and its change in percentage points."""
+    reference: Interval  # at the first setting
+    other: Interval  # at the second setting
+    change: Interval  # second minus first, paired by prompt
+    modelled: bool  # True if it is based on measured costs and not on wall-clock time
+    percent: bool = False  # True if it is a share, shown in per cent and its change in percentage points
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +55,8 @@ class Turned:
     """Changes of answers at the second setting."""
 
     graded: int
-    """Number of graded prompts."""
-    worse: tuple[str, ...]
-    """Ids of prompts that only the first has right."""
-    better: tuple[str, ...]
-    """Ids of prompts that only the second has right."""
+    worse: tuple[str, ...]  # ids of prompts that only the first has right
+    better: tuple[str, ...]  # ids of prompts that only the second has right
 
 
 def id_of(path: Path) -> str:

@@ -16,20 +16,16 @@ from mars_viz.ui.jobs.models import Models
 class Report(Progress):
     """Snapshot of a background task's progress."""
 
-    share: float = 0.0
-    """Finished share of the work, from 0 to 1."""
-    result: Any = None
-    """Latest result; None before the first."""
+    share: float = 0.0  # finished share of the work, from 0 to 1
+    result: Any = None  # latest result; None before the first
 
 
 @dataclass(frozen=True, slots=True)
 class TaskStep:
     """One step of a background task."""
 
-    share: float
-    """Finished share of the work, from 0 to 1."""
-    result: Any = None
-    """Latest result."""
+    share: float  # finished share of the work, from 0 to 1
+    result: Any = None  # latest result
 
 
 class BackgroundTask(Job[Report]):

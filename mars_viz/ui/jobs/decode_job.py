@@ -27,8 +27,7 @@ from mars_viz.ui.jobs.models import Models
 MAPPING_SECONDS = 120.0
 """Working time after which the job stops a map, because sweeps wait behind it. A map may be resumed any number of
 times."""
-TURN = 0.25
-"""Seconds of mapping after which waiting decodes run first."""
+TURN = 0.25  # seconds of mapping after which waiting decodes run first
 
 _log = logging.getLogger(__name__)
 
@@ -39,18 +38,12 @@ class Decoded(Progress):
 
     tokens: int = 0
     rounds: int = 0
-    so_far: Run | None = None
-    """The rounds so far, updated less often than `rounds`."""
-    complete: bool = False
-    """True after the last round."""
-    saved: str = ""
-    """The run's name in the store; empty until it is saved."""
-    unsaved: str = ""
-    """Why the run could not be saved, in a sentence; empty if there was no error."""
-    exact: float = 0.0
-    """Share of the dial's range with a known text, over all draft lengths."""
-    open: int = 0
-    """Number of texts of other settings still being decoded."""
+    so_far: Run | None = None  # the rounds so far, updated less often than `rounds`
+    complete: bool = False  # True after the last round
+    saved: str = ""  # the run's name in the store; empty until it is saved
+    unsaved: str = ""  # why the run could not be saved, in a sentence; empty if there was no error
+    exact: float = 0.0  # share of the dial's range with a known text, over all draft lengths
+    open: int = 0  # number of texts of other settings still being decoded
 
     @property
     def run(self) -> Run | None:
@@ -89,15 +82,12 @@ class Recorder(Protocol):
     @property
     def token_ids(self) -> tuple[int, ...]:
         """The emitted tokens."""
-        ...
 
     def __iter__(self) -> Iterator[Round]:
         """Decode; each step is one round."""
-        ...
 
     def run(self) -> Run:
         """Return the rounds so far."""
-        ...
 
 
 class Mapper(Protocol):
@@ -105,11 +95,9 @@ class Mapper(Protocol):
 
     def __iter__(self) -> Iterator[Mapped]:
         """Map; each step is one batched pass."""
-        ...
 
     def map(self) -> DialMap:
         """Return the map so far."""
-        ...
 
 
 def unmapped(pair: Any, run: Run) -> None:
@@ -120,18 +108,13 @@ def unmapped(pair: Any, run: Run) -> None:
 class Ways:
     """How a decode job records, maps and saves."""
 
-    record: Callable[..., Recorder]
-    """Makes a recorder from a pair, a prompt and settings; accepts `chat` as a keyword."""
+    record: Callable[..., Recorder]  # makes a recorder from a pair, a prompt and settings; accepts `chat` as a keyword
     chart: Callable[[Any, Run], Mapper | None] = unmapped
     """Makes the mapper for a finished run; returns None if there is nothing to map."""
-    store: RunStore | None = None
-    """Store that saves the run from its first round on; None to save nothing."""
-    name: str = ""
-    """Name of the saved run; empty for a new name."""
-    maker: str = ""
-    """Mark of the browser that started the run, saved with it."""
-    over: str = ""
-    """Name of the controller whose threshold is mapped; empty to map the rule's dial."""
+    store: RunStore | None = None  # store that saves the run from its first round on; None to save nothing
+    name: str = ""  # name of the saved run; empty for a new name
+    maker: str = ""  # mark of the browser that started the run, saved with it
+    over: str = ""  # name of the controller whose threshold is mapped; empty to map the rule's dial
 
 
 class Growing:
@@ -301,10 +284,8 @@ class Keeping:
 
     def __init__(self, store: RunStore | None, name: str = "", maker: str = "") -> None:
         """Begin a journal under `name`, or under a new name if it is empty. No-op if `store` is None."""
-        self.name = ""
-        """The run's name in the store; empty until it is saved."""
+        self.name = ""  # the run's name in the store; empty until it is saved
         self.error = ""
-        """Why the run is not saved."""
         self._store = store
         self._journal: Journal | None = None
         if store is not None:

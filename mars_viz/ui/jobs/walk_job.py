@@ -25,8 +25,7 @@ Walk = Callable[[Any, Run, Sequence[Stand]], Iterable[Together]]
 class Walked(Progress):
     """Snapshot of the walks' progress."""
 
-    together: Together | None = None
-    """The walks so far; None before the first pass."""
+    together: Together | None = None  # the walks so far; None before the first pass
 
 
 class WalkJob(Job[Walked]):

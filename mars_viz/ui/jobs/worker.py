@@ -20,22 +20,18 @@ from mars_viz.backend_choice import BackendChoice
 from mars_viz.ui.jobs.job import Job, JobState, Progress, Rank
 from mars_viz.ui.jobs.models import Models, Status
 
-IDLE = 900.0
-"""Seconds without a job after which the models are dropped."""
+IDLE = 900.0  # seconds without a job after which the models are dropped
 
-Wanted = Callable[[], bool]
-"""True while the session that submitted the job is connected; called from any thread."""
+Wanted = Callable[[], bool]  # True while the session that submitted the job is connected; called from any thread
 
-Admit = Callable[[Job[Any]], str]
-"""Returns why the job is refused, in a sentence; empty if it may run."""
+Admit = Callable[[Job[Any]], str]  # returns why the job is refused, in a sentence; empty if it may run
 
 GRACE = 60.0
 """Seconds that a session may be disconnected before its jobs are cancelled. A page that is reloaded in this time keeps
 its session."""
 LEFT = "This page was away for more than a minute, so its job was stopped"
 """Message for a session that returns after its job was cancelled."""
-LOOKS = 12
-"""Number of attendance checks per grace period."""
+LOOKS = 12  # number of attendance checks per grace period
 
 _log = logging.getLogger(__name__)
 
@@ -46,24 +42,19 @@ class Host(Protocol):
     @property
     def status(self) -> Status:
         """The latest snapshot of loaded and loading models."""
-        ...
 
     @property
     def recent(self) -> tuple[BackendChoice, ...]:
         """Recently loaded models, newest first."""
-        ...
 
     def get_ready(self) -> None:
         """Prepare for a job."""
-        ...
 
     def serve(self, job: Job[Any]) -> None:
         """Run a job, or a step of a long one."""
-        ...
 
     def rest(self) -> None:
         """Free the models after a time without jobs."""
-        ...
 
 
 class UnloadJob(Job[Progress]):

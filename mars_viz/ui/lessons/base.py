@@ -37,16 +37,13 @@ class LessonContext:
 
     run: Run
     run_id: str
-    large: bool
-    """True for type that is readable from the back row."""
+    large: bool  # True for type that is readable from the back row
     steps_first: bool
     """True if the stepper precedes the picture, because a link opened one of its steps in teacher mode."""
     session: Session
     desk: LessonPageState
-    """State of this tab's Learn page."""
     theme: Theme
-    samples: Callable[[], Iterator[Run]]
-    """Yields the readable sample runs when called."""
+    samples: Callable[[], Iterator[Run]]  # yields the readable sample runs when called
 
     @property
     def outdated(self) -> bool:
@@ -59,7 +56,6 @@ class Fold:
     """Part of the page in an expander."""
 
     words: str
-    """Label of the expander."""
     show: Callable[[LessonContext], None]
 
 
@@ -68,42 +64,26 @@ class Lesson:
     """One lesson of the Learn page."""
 
     name: str
-    """Short name, for the list of lessons."""
     title: str
-    """Title of a few words."""
     point: str
-    """Main message in a sentence."""
-    text: tuple[str, ...]
-    """Paragraphs next to the picture. Trusted Markdown."""
+    text: tuple[str, ...]  # Paragraphs next to the picture. Trusted Markdown.
     question: str
-    """Question for the reader."""
-    answer: str
-    """Trusted Markdown."""
-    sample: str
-    """Id of the lesson's sample run."""
-    needs: tuple[Need, ...]
-    """Requirements for other runs."""
-    show: Callable[[LessonContext], None]
-    """Draws the picture and its control."""
-    thumbnail: Callable[[Run], str]
-    """Returns a small SVG picture of a run without lacks."""
-    beside: Callable[[LessonContext], None] | None = None
-    """Draws the content below the text."""
-    steps: Fold | None = None
-    """Expander at the bottom, in full width; None for the run's stepper."""
-    whole_width: bool = False
-    """True if the picture needs the full width, with the text above it."""
+    answer: str  # trusted Markdown
+    sample: str  # id of the lesson's sample run
+    needs: tuple[Need, ...]  # requirements for other runs
+    show: Callable[[LessonContext], None]  # draws the picture and its control
+    thumbnail: Callable[[Run], str]  # returns a small SVG picture of a run without lacks
+    beside: Callable[[LessonContext], None] | None = None  # draws the content below the text
+    steps: Fold | None = None  # expander at the bottom, in full width; None for the run's stepper
+    whole_width: bool = False  # True if the picture needs the full width, with the text above it
     picture: Callable[[Run, Iterable[Run]], LessonPicture | None] | None = None
     """Returns the figure of a suitable run, given all other runs, for use without a server; None if it cannot be drawn.
     None for a lesson shown by the explorer."""
-    told: Callable[[Run], str] | None = None
-    """Returns the figure's result for a run, as a sentence."""
+    told: Callable[[Run], str] | None = None  # returns the figure's result for a run, as a sentence
     aside: Callable[[Run, Theme], LessonAside | None] | None = None
     """Returns a figure next to it, for use without a server."""
-    played: Callable[[Run], Run | None] | None = None
-    """Returns the run that the stepper plays; None for the run itself."""
-    caution: Callable[[Run], str] | None = None
-    """Returns a warning about a suitable run, as a sentence; may be empty."""
+    played: Callable[[Run], Run | None] | None = None  # returns the run that the stepper plays; None for the run itself
+    caution: Callable[[Run], str] | None = None  # returns a warning about a suitable run, as a sentence; may be empty
 
     def lacks(self, run: Run) -> str:
         """Return why this run is unsuitable, as a sentence; empty if it is suitable."""
@@ -177,14 +157,10 @@ def link(address: str | None, parameters: Mapping[str, str]) -> str:
     return f"{(address or '').split('?')[0]}?{urlencode(parameters)}"
 
 
-LARGER = 1.45
-"""Scale of figures in teacher mode."""
-HEIGHT = 196
-"""Height of a figure in pixels, without its title; a lesson should fit on a screen."""
-TOP = 10
-"""Pixels above the plot."""
-KEY = 20
-"""Additional pixels for a legend above the plot."""
+LARGER = 1.45  # scale of figures in teacher mode
+HEIGHT = 196  # height of a figure in pixels, without its title; a lesson should fit on a screen
+TOP = 10  # pixels above the plot
+KEY = 20  # additional pixels for a legend above the plot
 
 
 def forget(key: str, choices: Sequence[object]) -> None:
@@ -242,8 +218,7 @@ def whose(context: LessonContext, name: str) -> str:
     return models or BUILT_IN_PAIR
 
 
-POLL = 0.5
-"""Seconds between polls of a task."""
+POLL = 0.5  # seconds between polls of a task
 
 
 def asked(context: LessonContext, name: str, words: str, doing: str, find: Callable[[Any], Iterator[TaskStep]]) -> Any:

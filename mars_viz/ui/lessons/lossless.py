@@ -21,8 +21,7 @@ from mars_viz.words import number, setting, shown_token
 DRAWS = tuple(10 ** (step // 3) * (1, 2, 5)[step % 3] for step in range(3, 16))  # 10, 20, 50, … 100 000
 SHOWN = tuple(sorted({*DRAWS, *np.geomspace(DRAWS[0], DRAWS[-1], 180).round().astype(int).tolist()}))
 """Numbers of trials at which the animation shows a result."""
-MOST = 40
-"""Maximum number of positions to choose from."""
+MOST = 40  # maximum number of positions to choose from
 
 
 def show(context: LessonContext) -> None:

@@ -18,22 +18,17 @@ from mars_viz.rules.mars_code import MarsCode
 from mars_viz.run import Run
 from mars_viz.runfiles import Manifest
 
-Facts: TypeAlias = Run | Manifest
-"""Provides a run's settings, and whether it has rounds and a dial map."""
+Facts: TypeAlias = Run | Manifest  # provides a run's settings, and whether it has rounds and a dial map
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
     """Requirement for a run."""
 
-    words: str
-    """The requirement, as part of a list after 'a run with'."""
-    missing: str
-    """Why a run without it is unsuitable, as a sentence."""
-    of_facts: Callable[[Facts], bool] = lambda facts: True
-    """Checks the manifest; True if the run may be suitable."""
-    of_records: Callable[[Run], bool] = lambda run: True
-    """Checks the records."""
+    words: str  # the requirement, as part of a list after 'a run with'
+    missing: str  # why a run without it is unsuitable, as a sentence
+    of_facts: Callable[[Facts], bool] = lambda facts: True  # checks the manifest; True if the run may be suitable
+    of_records: Callable[[Run], bool] = lambda run: True  # checks the records
 
 
 def lacking(run: Run, needs: tuple[Need, ...]) -> str:

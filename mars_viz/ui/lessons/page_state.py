@@ -16,8 +16,7 @@ from mars_viz.words import number_in, whole_in
 
 KNOBS = ("alpha", "block", "cost", "drafted", "draws", "shift", "second", "wider")
 """Names of the lessons' controls, besides the run's dial."""
-OWN = ("run", "lesson", "frame", "dial", "teach", *KNOBS)
-"""Query parameters that the page writes itself."""
+OWN = ("run", "lesson", "frame", "dial", "teach", *KNOBS)  # query parameters that the page writes itself
 
 
 def _knobs(parameters: Mapping[str, str], complaints: list[str]) -> dict[str, float]:
@@ -33,16 +32,14 @@ def _written(knobs: Mapping[str, float]) -> dict[str, str]:
 class LessonView:
     """State of the Learn page, besides the run."""
 
-    lesson: int = links.whole("lesson", "", below=10**7, default=0)
-    """Number of the lesson; 0 is the stepper alone."""
+    lesson: int = links.whole("lesson", "", below=10**7, default=0)  # number of the lesson; 0 is the stepper alone
     frame: int | None = links.whole(
         "frame", "The link's step {} is no whole number, so the run begins at its start.", below=10**7
     )
     """Frame of the stepper; None before it is moved."""
     dial: float | None = links.number("dial", "The link's dial {} is no number, so it stands where the run was made.")
     """Value of the run's dial; None for the lesson's or the run's default."""
-    teach: bool = links.flag("teach")
-    """True for large type without the page's controls."""
+    teach: bool = links.flag("teach")  # True for large type without the page's controls
     knobs: Mapping[str, float] = links.part(_knobs, _written, default_factory=dict)
     """Values of moved controls, by names in KNOBS. The lesson checks their range."""
 
@@ -69,12 +66,10 @@ class LessonPageState(PageState):
     """State of one tab's Learn page."""
 
     view: LessonView = field(default_factory=LessonView)
-    run: str = ""
-    """Id of the shown run; empty for none."""
+    run: str = ""  # id of the shown run; empty for none
     chosen: dict[int, str] = field(default_factory=dict)
     """Chosen runs by lesson number; other lessons show their samples."""
-    tasks: dict[str, BackgroundTask] = field(default_factory=dict)
-    """Background tasks of this tab by name."""
+    tasks: dict[str, BackgroundTask] = field(default_factory=dict)  # background tasks of this tab by name
 
     def arrive(self, session: Session, parameters: Mapping[str, str], lessons: int) -> None:
         """Open the link if this page is the first of the tab; see `Session.arrive`."""

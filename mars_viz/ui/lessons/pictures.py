@@ -20,18 +20,13 @@ class LessonPicture:
 
     kind: Kind
     knobs: tuple[Knob, ...]
-    """Controls of the figure."""
-    figure: Mapping[str, Any]
-    """JSON data for all positions of the controls."""
-    label: str
-    """Accessible name."""
+    figure: Mapping[str, Any]  # JSON data for all positions of the controls
+    label: str  # accessible name
 
 
 @dataclass(frozen=True, slots=True)
 class LessonAside:
     """Static figure next to the lesson's main figure."""
 
-    figure: Figure
-    """Its title is the result."""
-    words: str
-    """Basis of the figure, in a sentence."""
+    figure: Figure  # its title is the result
+    words: str  # basis of the figure, in a sentence

@@ -21,14 +21,10 @@ from mars_viz.ui.lessons.needs import RUNNER_UP
 from mars_viz.ui.lessons.pictures import LessonPicture
 from mars_viz.words import setting
 
-REACH = 40
-"""Range of the constant, in both directions."""
-COMPARED = ("mars", "mars-margin", "mars-odds")
-"""The same idea by ratio, by difference and by probability."""
-DRAWN = 12
-"""Maximum number of curves, the closest runner-ups first."""
-STEEP = np.array([0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1, 1.5, 2])
-"""Points of a curve, relative to its start."""
+REACH = 40  # range of the constant, in both directions
+COMPARED = ("mars", "mars-margin", "mars-odds")  # the same idea by ratio, by difference and by probability
+DRAWN = 12  # maximum number of curves, the closest runner-ups first
+STEEP = np.array([0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1, 1.5, 2])  # points of a curve, relative to its start
 
 
 def show(context: LessonContext) -> None:

@@ -94,7 +94,6 @@ def words(price: Price, run: Run) -> str:
 
 
 def _own(run: Run, gammas: tuple[int, ...]) -> int:
-    """Return the run's own block length, or the longest known one."""
     return run.settings.gamma if run.settings.gamma in gammas else gammas[-1]
 
 

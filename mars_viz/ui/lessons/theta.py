@@ -143,7 +143,6 @@ def _thumbnail(run: Run) -> str:
 
 
 def _strict(dial_map: DialMap) -> float:
-    """Return the strictest value of the map."""
     return dial_map.span.high if dial_map.rule.strict_is_high else dial_map.span.low
 
 

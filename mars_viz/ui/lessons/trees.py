@@ -18,12 +18,10 @@ from mars_viz.ui.lessons.needs import GREEDY, SECOND_CHOICE
 from mars_viz.ui.lessons.pictures import LessonPicture
 from mars_viz.words import counted, number
 
-MOST = 32
-"""Maximum number of nodes in a draft."""
+MOST = 32  # maximum number of nodes in a draft
 ALPHAS = tuple(round(0.05 * step, 2) for step in range(1, 20))
 SECONDS = tuple(round(0.1 * step, 1) for step in range(11))
-WIDEST = 0.2
-"""Maximum cost of an additional position, in target passes over one position."""
+WIDEST = 0.2  # maximum cost of an additional position, in target passes over one position
 
 
 def show(context: LessonContext) -> None:

@@ -63,7 +63,6 @@ def show(context: LessonContext) -> None:
 
 
 STEPS = Fold("Watch this run step by step", show)
-"""The stepper, below a lesson."""
 
 
 def cached(context: LessonContext) -> tuple[Run, str]:

@@ -24,12 +24,9 @@ from mars_viz.ui.lessons.needs import CHAINS, JUDGED
 from mars_viz.ui.lessons.pictures import BUILT_IN_PAIR, LessonAside, LessonPicture
 from mars_viz.words import number, short_device
 
-LONGEST = 16
-"""Maximum γ of the control."""
-STEPS = 100
-"""Number of steps of α's control."""
-MEASURED = 8
-"""γ of the measured passes."""
+LONGEST = 16  # maximum γ of the control
+STEPS = 100  # number of steps of α's control
+MEASURED = 8  # γ of the measured passes
 
 
 def show(context: LessonContext) -> None:
@@ -101,7 +98,6 @@ def recorded_passes(run: Run, colours: Theme) -> LessonAside | None:
 
 
 def _own_times(context: LessonContext) -> None:
-    """Draw the times of a drafter's step and of the target's pass over a block, from the run's own timings."""
     gains, device = gain(context.run), context.run.provenance.device
     draw(context, run_times(gains, context.theme), "why-passes")
     if gains.timed:

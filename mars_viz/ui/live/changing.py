@@ -19,22 +19,18 @@ from mars_viz.runstore.store import LONGEST_TITLE
 from mars_viz.ui import theme, visitors
 from mars_viz.ui.live import live_words
 
-COLUMNS = (6.0, 1.2, 1.2, 1.7)
-"""Relative widths of a line's words and three buttons."""
+COLUMNS = (6.0, 1.2, 1.2, 1.7)  # relative widths of a line's words and three buttons
 
 
 class ChangesOf(Protocol):
     """State of a page on which items are changed."""
 
     notices: list[str]
-    deleted: set[str]
-    """Items deleted in this tab, by `Item.key`."""
-    refused: dict[str, str]
-    """Why the last change of an item was refused, by `Item.key`."""
+    deleted: set[str]  # items deleted in this tab, by `Item.key`
+    refused: dict[str, str]  # why the last change of an item was refused, by `Item.key`
 
     def forget(self, name: str) -> None:
         """Stop showing a deleted item."""
-        ...
 
 
 class Store(Protocol):
@@ -43,19 +39,15 @@ class Store(Protocol):
     @property
     def makers(self) -> Makers:
         """The makers of all items."""
-        ...
 
     def rename(self, name: str, title: str, seen: str | None = None) -> str:
         """Change the title."""
-        ...
 
     def delete(self, name: str) -> None:
         """Move to the bin."""
-        ...
 
     def restore(self, name: str) -> None:
         """Restore from the bin."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +55,11 @@ class Item:
     """A run or a race."""
 
     store: Store
-    name: str
-    """Name of the folder."""
-    heading: str
-    """Title in lists."""
-    title: str = ""
-    """Full title; empty if it has none."""
-    kind: str = "run"
-    """"run" or "race". A race may have the same name as a run."""
-    readable: bool = True
-    """False if the title cannot be changed."""
+    name: str  # name of the folder
+    heading: str  # title in lists
+    title: str = ""  # full title; empty if it has none
+    kind: str = "run"  # "run" or "race". A race may have the same name as a run.
+    readable: bool = True  # False if the title cannot be changed
 
     @property
     def key(self) -> str:

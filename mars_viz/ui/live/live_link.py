@@ -17,14 +17,12 @@ from mars_viz.ui.decode_form import LIMITS, LONGEST_STOPS, LONGEST_SYSTEM, stop_
 from mars_viz.ui.links import clipped
 from mars_viz.words import exactly, number_in
 
-NAMES = {"max_new_tokens": "tokens"}
-"""Names of settings in the link, if they differ from the field's."""
+NAMES = {"max_new_tokens": "tokens"}  # names of settings in the link, if they differ from the field's
 _DEFAULT = Settings()
 _WHOLE = ("gamma", "seed", "max_new_tokens", "top_k")
 
 
-SAVED = "saved"
-"""View of saved runs in old links; these now have their own page."""
+SAVED = "saved"  # view of saved runs in old links; these now have their own page
 
 
 class Show(Enum):
@@ -128,14 +126,10 @@ class LiveView:
     show: Show = links.chosen(
         "view", Show.DECODE, f"There is no view {{}}; choose one of {', '.join(each.value for each in Show)}."
     )
-    run: str = links.text("run")
-    """Name of the shown decode; empty for none."""
-    race: str = links.text("race")
-    """Name of the shown race; empty for the recorded example."""
-    settings: Settings = links.part(_settings, _written, default_factory=Settings)
-    """Settings of the next decode."""
-    chat: bool = links.switch("chat")
-    """False to skip the target's chat template."""
+    run: str = links.text("run")  # name of the shown decode; empty for none
+    race: str = links.text("race")  # name of the shown race; empty for the recorded example
+    settings: Settings = links.part(_settings, _written, default_factory=Settings)  # settings of the next decode
+    chat: bool = links.switch("chat")  # False to skip the target's chat template
     system: str = links.said(
         "system",
         lambda text: text if len(text) <= LONGEST_SYSTEM else None,

@@ -29,10 +29,8 @@ from mars_viz.ui.live.live_link import LiveView, Show
 from mars_viz.ui.live.races import race_store
 from mars_viz.ui.session import Session, remembered
 
-TEXT, RACES = "Live text", "Races"
-"""Labels of the page's views."""
-NEXT = "live-next"
-"""Key under which the session stores the next view."""
+TEXT, RACES = "Live text", "Races"  # labels of the page's views
+NEXT = "live-next"  # key under which the session stores the next view
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +38,8 @@ class Wanted:
     """Options of a decode or a race, besides its settings."""
 
     choice: BackendChoice
-    chat: bool | None
-    """False to skip the target's chat template; None to use it if there is one."""
-    history: History = NO_HISTORY
-    """Earlier turns of the conversation."""
+    chat: bool | None  # False to skip the target's chat template; None to use it if there is one
+    history: History = NO_HISTORY  # earlier turns of the conversation
 
 
 @dataclass(slots=True)
@@ -51,36 +47,24 @@ class LivePageState:
     """State of one tab's Live page."""
 
     job: DecodeJob | None = None
-    """The last decode."""
-    run: str = ""
-    """Name of that decode, which identifies it, or of a saved run from the link."""
-    recalled: Run | None = None
-    """The saved run from the link, if no job of this tab made it."""
+    run: str = ""  # name of that decode, which identifies it, or of a saved run from the link
+    recalled: Run | None = None  # the saved run from the link, if no job of this tab made it
     race: RaceJob | None = None
-    """The unfinished race, if any."""
-    racing: str = ""
-    """Name of the unfinished race. `shown` stays, because a race may fail."""
+    racing: str = ""  # Name of the unfinished race. `shown` stays, because a race may fail.
     measuring: CostsJob | None = None
-    """The unfinished measurement, if any."""
     checking: BackgroundTask | None = None
-    """The last check of a head."""
-    measured: bool = False
-    """True after the first measurement."""
-    shown: str = ""
-    """Folder name of the chosen or last race; empty for the recorded example."""
+    measured: bool = False  # True after the first measurement
+    shown: str = ""  # folder name of the chosen or last race; empty for the recorded example
     link: LiveView = field(default_factory=LiveView)
     """Values of the forms, initially from the link. The forms are filled from it on each visit, because Streamlit drops
     their values while another page is open."""
     opening: str = decode_form.EXAMPLE
     """Initial prompt of the form: the last one written, initially that of the link's run, if any."""
-    uploaded: str = ""
-    """Uploader's id of the last upload that was read, so that a rerun does not read it again."""
-    deleted: set[str] = field(default_factory=set)
-    """Items deleted in this tab, by `Item.key`."""
+    uploaded: str = ""  # uploader's id of the last upload that was read, so that a rerun does not read it again
+    deleted: set[str] = field(default_factory=set)  # items deleted in this tab, by `Item.key`
     refused: dict[str, str] = field(default_factory=dict)
     """Why the last change of a saved run or race was refused, by `Item.key`."""
-    notices: list[str] = field(default_factory=list)
-    """Sentences shown until the next action."""
+    notices: list[str] = field(default_factory=list)  # sentences shown until the next action
 
     @property
     def waits_for(self) -> Job[Any] | None:

@@ -21,8 +21,7 @@ from mars_viz.words import short_device
 class Replay:
     """Races that can be replayed."""
 
-    entries: dict[str, RaceEntry]
-    """By name: the server's races, newest first, then the samples."""
+    entries: dict[str, RaceEntry]  # by name: the server's races, newest first, then the samples
 
     def label(self, name: str) -> str:
         """Return a unique line for a list."""

@@ -60,10 +60,8 @@ FIRST = (
     "vllm-fly",
 )
 """Rules listed first: lossless rules, MARS, and those of well-known papers and engines."""
-EVERY = "all"
-"""Link value that lists every rule."""
-MOST = 4
-"""Number of runs per tab whose answers are kept; these include all distributions."""
+EVERY = "all"  # link value that lists every rule
+MOST = 4  # number of runs per tab whose answers are kept; these include all distributions
 
 
 def _rule(name: str) -> str | None:
@@ -124,7 +122,6 @@ class PendingWalks:
     """Unfinished walks of this tab."""
 
     run_id: str
-    """Id of the walked run."""
     job: WalkJob
 
 
@@ -133,7 +130,6 @@ class Known:
     """Answers of walks from a run's prompt."""
 
     run: Run
-    """The walked run."""
     answers: Mapping[Prefix, Answer]
 
     def fits(self, run: Run) -> bool:
@@ -146,12 +142,9 @@ class RulesPageState(PageState):
     """State of one tab's Rules page."""
 
     view: RuleView = field(default_factory=RuleView)
-    panel: AllRules | None = None
-    """Verdicts of all rules on the last run, cached because they take long."""
+    panel: AllRules | None = None  # verdicts of all rules on the last run, cached because they take long
     walking: PendingWalks | None = None
-    """Unfinished walks, if any."""
-    known: dict[str, Known] = field(default_factory=dict)
-    """Answers of finished walks, by the run's id."""
+    known: dict[str, Known] = field(default_factory=dict)  # answers of finished walks, by the run's id
 
     def arrive(self, session: Session, parameters: Mapping[str, str]) -> None:
         """Open the link if this page is the first of the tab; see `Session.arrive`."""

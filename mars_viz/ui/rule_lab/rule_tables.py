@@ -177,7 +177,6 @@ _FORMATS = {
     "τ": ".2f",
     "least p(x)/p1 kept": ".3g",
 }
-"""Number formats by column."""
 
 
 def _kind(column: str) -> str:

@@ -30,8 +30,7 @@ BRANCHES = (
     "built-in pair the means came out at most .03 below those of the whole laws."
 )
 """Explains the rules for several children."""
-NEAREST = 3
-"""Maximum number of equivalents in a sentence."""
+NEAREST = 3  # maximum number of equivalents in a sentence
 
 
 def standing(rule: Rule, dial: float | None) -> str:

@@ -17,11 +17,8 @@ class Whose(Enum):
 
     ALL = "all"
     SAMPLES = "sample"
-    """Included with the product."""
-    SAVED = "saved"
-    """Decoded on this server, or copied into the folder."""
-    MINE = "mine"
-    """Made by this browser, or open in this tab."""
+    SAVED = "saved"  # decoded on this server, or copied into the folder
+    MINE = "mine"  # made by this browser, or open in this tab
 
 
 ORIGINS = {Whose.SAMPLES: RunOrigin.SAMPLE, Whose.SAVED: RunOrigin.SAVED}
@@ -35,19 +32,14 @@ def _tags(text: str) -> tuple[str, ...] | None:
 class RunsView:
     """Search and details shown on the page."""
 
-    run: str = links.text("run")
-    """Id of the run whose details are shown; empty for the list."""
+    run: str = links.text("run")  # id of the run whose details are shown; empty for the list
     words: str = links.text("search")
-    """Searched words."""
-    rule: str = links.text("rule")
-    """Name of a rule; empty for any, as in the next fields."""
+    rule: str = links.text("rule")  # name of a rule; empty for any, as in the next fields
     drafter: str = links.text("drafter")
-    tree: str = links.text("tree")
-    """'chains', 'trees' or a shape."""
+    tree: str = links.text("tree")  # 'chains', 'trees' or a shape
     temperature: float | None = links.number("temperature", "The link's temperature {} is no number; any is listed.")
     """Exact value."""
-    tags: tuple[str, ...] = links.said("tag", _tags, ",".join, ())
-    """Runs must have all of these."""
+    tags: tuple[str, ...] = links.said("tag", _tags, ",".join, ())  # runs must have all of these
     whose: Whose = links.chosen("from", Whose.ALL, "There are no runs from {}; all are listed.")
     order: Order = links.chosen("sort", Order.NEWEST, "There is no order {}; the newest come first.")
 
@@ -76,12 +68,10 @@ class RunsPageState(PageState):
     """State of one tab's Runs page."""
 
     view: RunsView = field(default_factory=RunsView)
-    listed: list[ListedRun] | None = None
-    """Runs at the last reading of the folders."""
+    listed: list[ListedRun] | None = None  # runs at the last reading of the folders
     deleted: set[str] = field(default_factory=set)
     """Runs deleted in this tab, by `Item.key`; can be restored above the list."""
-    refused: dict[str, str] = field(default_factory=dict)
-    """Why the last change of an item was refused, by `Item.key`."""
+    refused: dict[str, str] = field(default_factory=dict)  # why the last change of an item was refused, by `Item.key`
 
     def arrive(self, session: Session, parameters: Mapping[str, str]) -> None:
         """Open the link if this page is the first of the tab; see `Session.arrive`."""

@@ -14,12 +14,9 @@ from mars_viz.runlist import ListedRun, RunOrigin
 from mars_viz.runstore import RunStatus
 from mars_viz.ui import visitors
 
-ROWS = 12
-"""Number of visible rows."""
-ROW = 35
-"""Height of a row in pixels."""
-LONGEST = 200
-"""Maximum number of characters in a cell."""
+ROWS = 12  # number of visible rows
+ROW = 35  # height of a row in pixels
+LONGEST = 200  # maximum number of characters in a cell
 _COLUMNS = {
     "rule": "rule and dial",
     "temperature": "sampling",

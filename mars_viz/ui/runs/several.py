@@ -17,8 +17,7 @@ from mars_viz.ui.live.changing import Item
 from mars_viz.ui.runs.page_state import RunsPageState
 from mars_viz.words import counted
 
-MOST_BYTES = 256 << 20
-"""Maximum size of all runs in one zip, which is created in memory."""
+MOST_BYTES = 256 << 20  # maximum size of all runs in one zip, which is created in memory
 SAMPLE = "It comes with MARS Viz, and stays as it is."
 OF_TAB = "It is in this tab alone, where it was opened; it goes with the tab."
 GROWING = "It is being decoded; cancel it first, or wait for its end."

@@ -19,8 +19,7 @@ from mars_viz.sweep.result import chosen_dial
 from mars_viz.sweep.threshold import advised
 
 T = TypeVar("T")
-BANDS = 129
-"""Maximum number of dial values at which intervals of the frontier and of curves are computed."""
+BANDS = 129  # maximum number of dial values at which intervals of the frontier and of curves are computed
 KEY = ("accuracy", "accuracy_change", "speed_up", "speed_up_strict", "drafted_share", "tau", "rolled_back", "same")
 """Key figures next to the frontier."""
 _MOST_KEPT = 2_000
@@ -32,11 +31,9 @@ class CachedSweep:
 
     def __init__(self, result: SweepResult, how: Bootstrap = DEFAULT) -> None:
         self.result = result
-        self.how = how
-        """Method and confidence of all intervals."""
+        self.how = how  # method and confidence of all intervals
         self.plan = result.plan
-        self.measures: dict[str, Measure] = measures(result)
-        """Measures that this sweep has."""
+        self.measures: dict[str, Measure] = measures(result)  # measures that this sweep has
         self._cache: dict[Hashable, object] = {}
 
     @property

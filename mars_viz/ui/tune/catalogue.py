@@ -53,10 +53,8 @@ class SweepCatalogue:
     entries: Mapping[str, SweepEntry]
     """Sweeps on disk by id, newest first. The id is the folder's name, with the parent's if it is one level down. Ids
     are only looked up and never opened as paths."""
-    jobs: Mapping[str, SweepJob]
-    """Jobs by the same ids: unfinished, or ended since the server started."""
-    error: str = ""
-    """Why the folder cannot be listed; empty if it can."""
+    jobs: Mapping[str, SweepJob]  # jobs by the same ids: unfinished, or ended since the server started
+    error: str = ""  # why the folder cannot be listed; empty if it can
 
     @property
     def labels(self) -> dict[str, str]:

@@ -34,8 +34,7 @@ from mars_viz.ui.tune.jobs import ClockJob
 from mars_viz.ui.tune.page_state import TuneView
 from mars_viz.ui.under_way import progress_bar
 
-POLL = 0.3
-"""Seconds between polls of a running check."""
+POLL = 0.3  # seconds between polls of a running check
 PAIRED, ALONE = "against strict", "absolute"
 COUNTS_ONLY = (
     "These metrics hold counts only. Margins, ratios and other thresholds need the logits: sweep the prompts here, or "

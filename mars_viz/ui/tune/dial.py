@@ -16,8 +16,7 @@ from mars_viz.figures.style import DIAL_MARK
 from mars_viz.sweep.figure_words import cell, told
 from mars_viz.ui.tune.cached_sweep import BANDS, KEY, CachedSweep
 
-LARGEST_DIGITS = 3
-"""Maximum number of decimals of a dial with steps smaller than 1."""
+LARGEST_DIGITS = 3  # maximum number of decimals of a dial with steps smaller than 1
 
 
 def turned(cached: CachedSweep, dial: float, home: float, sweep: str, *, paired: bool) -> float:

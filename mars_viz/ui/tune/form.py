@@ -147,7 +147,6 @@ def _variants(rule: Rule) -> Callable[[], tuple[Rule, tuple[str, ...]]]:
 
 
 def _variants_key(rule: Rule, setting: Fixed) -> str:
-    """Return the key of the field for more values."""
     return f"sweep-also-{rule.family}-{setting.key}"
 
 
@@ -283,7 +282,6 @@ def _no_file() -> PromptSet:
 
 
 def _duration_words(prompts: int, *, builtin: bool) -> str:
-    """Return the estimated duration."""
     rules = _sweeps(st.session_state.get("sweep-rules", ["mars"]))
     seconds = estimate(prompts, builtin, rules)
     most = "" if builtin else "at most "

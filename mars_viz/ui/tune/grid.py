@@ -44,14 +44,10 @@ class Variants:
     """The sweeps of a grid, opened on use."""
 
     shelf: SweepCatalogue
-    study: CachedSweep
-    """This page's sweep."""
-    names: tuple[str, ...]
-    """Names of the other sweeps."""
-    points: float
-    """Tolerated loss of accuracy in percentage points."""
-    confidence: float
-    """Confidence of the joint choice and of all intervals."""
+    study: CachedSweep  # this page's sweep
+    names: tuple[str, ...]  # names of the other sweeps
+    points: float  # tolerated loss of accuracy in percentage points
+    confidence: float  # confidence of the joint choice and of all intervals
 
     def opened(self) -> list[Variant]:
         """Return the variants, this page's sweep first, each tested as one of several. Raises BadInput if a sweep

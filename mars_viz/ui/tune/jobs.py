@@ -30,22 +30,14 @@ Begin = Callable[[Any], Sweep | GridSweep | ClusterSweep]
 class Sweeping(Progress):
     """Snapshot of a sweep's progress."""
 
-    finished: int = 0
-    """Prompts with results, including those from before this job."""
-    before: int = 0
-    """Prompts finished before this job."""
-    prompts: int = 0
-    """Number of prompts; 0 until the models are loaded."""
-    failed: int = 0
-    """Prompts without results in this job."""
-    share: float = 0.0
-    """Finished part of the current prompt's dial."""
-    seconds: float = 0.0
-    """Time that this job spent on prompts, without other jobs in between."""
-    too_long: tuple[str, ...] = ()
-    """A sentence for each prompt that is too long."""
-    workers: tuple[int, ...] = ()
-    """Number of prompts mapped by each worker of a Ray cluster; empty without a cluster."""
+    finished: int = 0  # prompts with results, including those from before this job
+    before: int = 0  # prompts finished before this job
+    prompts: int = 0  # number of prompts; 0 until the models are loaded
+    failed: int = 0  # prompts without results in this job
+    share: float = 0.0  # finished part of the current prompt's dial
+    seconds: float = 0.0  # time that this job spent on prompts, without other jobs in between
+    too_long: tuple[str, ...] = ()  # a sentence for each prompt that is too long
+    workers: tuple[int, ...] = ()  # number of prompts mapped by each worker of a Ray cluster; empty without a cluster
 
     @property
     def part(self) -> float:
@@ -110,12 +102,9 @@ class SweepJob(LongJob[Sweeping]):
 class Clocking(Progress):
     """Snapshot of a wall-clock check's progress."""
 
-    done: int = 0
-    """Number of finished decodes."""
-    decodes: int = 0
-    """Number of decodes; 0 until the models are loaded."""
-    check: TimingCheck | None = None
-    """The result; `error` then is the reason if it could not be saved."""
+    done: int = 0  # number of finished decodes
+    decodes: int = 0  # number of decodes; 0 until the models are loaded
+    check: TimingCheck | None = None  # the result; `error` then is the reason if it could not be saved
 
 
 class ClockJob(Job[Clocking]):

@@ -34,10 +34,8 @@ _KEPT = (
 class Further:
     """Prompts that can be added to a sweep."""
 
-    count: int
-    """Number of prompts; a conversation counts as one."""
-    step: int
-    """Prompts are added in multiples of this number."""
+    count: int  # number of prompts; a conversation counts as one
+    step: int  # prompts are added in multiples of this number
     grown: Callable[[int], PromptSet]
     """Returns the swept prompts with this many more behind them. Raises BadInput if they cannot be read."""
 

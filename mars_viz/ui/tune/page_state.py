@@ -17,14 +17,10 @@ from mars_viz.ui.session import PageState, Session, remembered
 from mars_viz.words import exactly, number_in
 
 POINTS, CONFIDENCE, BCA = 1.0, 0.95, "bca"
-LEAST_POINTS, MOST_CONFIDENCE = 0.001, 0.9999
-"""Limits of the page's fields; no prompt set is large enough beyond these."""
-MOST_COMPARED = 4
-"""Maximum number of other sweeps on the frontier."""
-REFRESH = 2.0
-"""Minimum seconds between two redraws of a growing sweep."""
-RESTS = 5.0
-"""Minimum pause between two redraws, as a multiple of the time that the last one took."""
+LEAST_POINTS, MOST_CONFIDENCE = 0.001, 0.9999  # limits of the page's fields; no prompt set is large enough beyond these
+MOST_COMPARED = 4  # maximum number of other sweeps on the frontier
+REFRESH = 2.0  # minimum seconds between two redraws of a growing sweep
+RESTS = 5.0  # minimum pause between two redraws, as a multiple of the time that the last one took
 
 
 def _points(text: str) -> float | None:
@@ -56,12 +52,10 @@ _LEFT = "is no number, so it is left at its default."
 class TuneView:
     """State of the Tune page."""
 
-    sweep: str = links.text("sweep")
-    """Name of the sweep's folder; empty for the newest."""
+    sweep: str = links.text("sweep")  # name of the sweep's folder; empty for the newest
     dial: float | None = links.number("dial", f"The link's dial {{}} {_LEFT}")
     """The chosen setting; None for the recommended one."""
-    others: tuple[str, ...] = links.said("with", _others, ",".join, ())
-    """Names of sweeps to compare with."""
+    others: tuple[str, ...] = links.said("with", _others, ",".join, ())  # names of sweeps to compare with
     points: float = links.said("loss", _points, "{:.10g}".format, POINTS, f"The link's loss {{}} {_LEFT}")
     """Tolerated loss of accuracy in percentage points."""
     confidence: float = links.said(
@@ -97,12 +91,9 @@ class ShownResults:
     """Results that a tab shows."""
 
     sweep: str
-    finished: int
-    """Number of finished prompts when they were drawn, also if nothing could be shown."""
-    began: float
-    """Start of the drawing, monotonic seconds."""
-    ended: float
-    """End of the drawing."""
+    finished: int  # number of finished prompts when they were drawn, also if nothing could be shown
+    began: float  # start of the drawing, monotonic seconds
+    ended: float  # end of the drawing
 
     def outdated(self, sweep: str, finished: int, now: float) -> bool:
         """Return True if more prompts have finished and a redraw would not slow the server down."""
@@ -115,12 +106,9 @@ class TunePageState(PageState):
     """State of one tab's Tune page."""
 
     view: TuneView = field(default_factory=TuneView)
-    folder: Path = field(default_factory=default_folders.sweeps)
-    """Folder of the results."""
+    folder: Path = field(default_factory=default_folders.sweeps)  # folder of the results
     drawn: ShownResults = ShownResults("", 0, 0.0, 0.0)
-    """The last drawn results."""
-    begun: int = 0
-    """Number of sweeps started with the form, which closes the form."""
+    begun: int = 0  # number of sweeps started with the form, which closes the form
 
     def arrive(self, session: Session, parameters: Mapping[str, str]) -> None:
         """Open the link if this page is the first of the tab; see `Session.arrive`."""

@@ -37,8 +37,7 @@ from mars_viz.ui.tune.jobs import Begin, ClockJob, SweepJob
 from mars_viz.words import exact_setting
 from mars_viz.writer import write_file
 
-DIALLED = tuple(name for name, rule in RULES.items() if rule.dial is not None)
-"""Rules that can be swept."""
+DIALLED = tuple(name for name, rule in RULES.items() if rule.dial is not None)  # rules that can be swept
 FIRST_PER_TASK = 50
 """Prompts per built-in task in the first sweep: enough to detect a loss of one point, in about a minute."""
 PER_TASK_MOST = 2_000
@@ -51,8 +50,7 @@ texts. A running sweep estimates its own speed."""
 class Upload:
     """Uploaded file."""
 
-    name: str
-    """Name sent by the browser, which is not trustworthy."""
+    name: str  # name sent by the browser, which is not trustworthy
     data: bytes
 
 
@@ -61,22 +59,16 @@ class SweepRequest:
     """Sweeps to begin, one per rule. Variants of a rule run as one job."""
 
     prompts: PromptSet
-    rules: tuple[str, ...]
-    """Names of rules with a dial, including variants."""
-    settings: Settings
-    """Settings without the rule."""
+    rules: tuple[str, ...]  # names of rules with a dial, including variants
+    settings: Settings  # settings without the rule
     choice: BackendChoice = BackendChoice()
-    """The models."""
-    chat: bool | None = None
-    """False to skip the target's chat template; None to use it if there is one."""
+    chat: bool | None = None  # False to skip the target's chat template; None to use it if there is one
     loosest: Mapping[str, float] = field(default_factory=dict)
     """The end of the dial's range, by rule; missing rules use the full range."""
-    over: str = ""
-    """Name of the controller whose threshold is swept in place of the rules' dials; empty for none."""
+    over: str = ""  # name of the controller whose threshold is swept in place of the rules' dials; empty for none
     thresholds: tuple[float, ...] = ()
     """Thresholds of the settings' controller; the rules' dials are swept with drafts cut at each of them."""
-    ray: str = ""
-    """Address of the Ray cluster, as in `RayRequest.address`; empty for this server's models."""
+    ray: str = ""  # address of the Ray cluster, as in `RayRequest.address`; empty for this server's models
     at: Mapping[str, float] = field(default_factory=dict)
     """The dial's value by rule while a controller's threshold is swept; missing rules use the default."""
 

@@ -33,8 +33,7 @@ _TAGS = {
     "modelled": "Modelled: counted passes times the measured cost of a pass on this device; not wall clock.",
     "measured": "Measured: wall clock, on this device, in turn.",
 }
-ROW = 32
-"""Height of a row in pixels."""
+ROW = 32  # height of a row in pixels
 
 
 def style() -> None:

@@ -25,8 +25,7 @@ class Clause:
     """Part of a sentence, with the basis of its numbers."""
 
     words: str
-    tag: str = ""
-    """'exact', 'modelled' or 'measured'; empty for none."""
+    tag: str = ""  # 'exact', 'modelled' or 'measured'; empty for none
 
 
 def lead(sweep: CachedSweep, dial: float) -> tuple[Clause, ...]:
