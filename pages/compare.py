@@ -105,9 +105,8 @@ def look(session: Session, memory: Comparison, run: Run, catalog: RunCatalogue) 
         theme.note(sentence)
         return
     compare_tables.lead(sentence)
-    answer = partial(
-        memory.answer, reference=left.choice, shown=right.choice
-    )  # holds no run, because Streamlit keeps it forever
+    # holds no run, because Streamlit keeps it forever
+    answer = partial(memory.answer, reference=left.choice, shown=right.choice)
     compare(page_state.payload(memory, lineup), key="compare", on_ask=answer)
     rows = differences(left.run, right.run, timed=left.recorded and right.recorded)
     compare_tables.table(rows, names)

@@ -255,11 +255,9 @@ def equivalents(
         rule_tables.sentence(rule_words.shift_words(float(c), shifted.values()))
     folded = st.expander("Rule by rule", key="lab-likeness", on_change="rerun")
     if folded.open:
-        listed_shifts = {name: shifted[name] for name in listed if name in shifted}
+        rows = {name: shifted[name] for name in listed if name in shifted}
         with folded:
-            rule_tables.table(
-                rule_tables.likeness_frame(dials, matched, listed_shifts), rule.name, "Equivalent settings"
-            )
+            rule_tables.table(rule_tables.likeness_frame(dials, matched, rows), rule.name, "Equivalent settings")
     st.caption("Block-local: verdicts on the drafted positions of the recorded text, each rule at the table's dial.")
 
 

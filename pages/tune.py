@@ -49,9 +49,8 @@ def page() -> None:
     page_state.view, lost = catalog.landed(page_state.view)
     page_state.notices.extend(filter(None, [lost]))
     job = catalog.jobs.get(page_state.view.sweep)
-    finished = (
-        0 if job is None else job.progress.finished
-    )  # read first, so that prompts that finish meanwhile are drawn later
+    # read first, so that prompts that finish meanwhile are drawn later
+    finished = 0 if job is None else job.progress.finished
     sweep, problem = opened(page_state, catalog)
     if sweep is not None:
         finished = sweep.result.finished
@@ -216,7 +215,7 @@ def look(page_state: TunePageState, catalog: SweepCatalogue, sweep: CachedSweep)
     theme.small(words.coverage(sweep), sweep.plan.provenance.device)
     costs(sweep)
     detail.folded(view, sweep, dial, advised, variants(catalog, sweep, view))
-    shared_tables = [
+    items = [
         share.Table(
             "All figures at strict, this setting and the loosest", "figures", lambda: tables.figures(sweep, dial)
         ),
@@ -225,9 +224,7 @@ def look(page_state: TunePageState, catalog: SweepCatalogue, sweep: CachedSweep)
         share.Table("Acceptance by position", "positions", lambda: tables.by_position(sweep.engines(dial))),
     ]
     rules = [each.plan.rule.name for each in (sweep, *others.values())]
-    share.tables(
-        [replace(table, name=f"{sweep.result.folder.name}-{table.name}") for table in shared_tables], rules, "tune"
-    )
+    share.tables([replace(table, name=f"{sweep.result.folder.name}-{table.name}") for table in items], rules, "tune")
 
 
 def costs(sweep: CachedSweep) -> None:

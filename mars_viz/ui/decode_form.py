@@ -84,17 +84,15 @@ def chat_fields(template: bool | None, on: bool = True, system: str = "", prefix
 def settings_fields(start: Settings = START, shown: Run | None = None) -> Callable[[], Settings]:
     """Draw the settings, initially `start`. Static trees may use the chances of the run `shown`. Returns a function
     that builds the Settings and raises BadInput for values out of range."""
-    initial_rule = rule_named(start.rule)
-    family = st.selectbox("Rule", list(RULES), list(RULES).index(initial_rule.family), format_func=_title, key="rule")
+    first = rule_named(start.rule)
+    family = st.selectbox("Rule", list(RULES), list(RULES).index(first.family), format_func=_title, key="rule")
     words = st.empty()  # above the fields that determine it
-    rule = fixed_inputs(RULES[str(family)], "fixed", start=initial_rule)
+    rule = fixed_inputs(RULES[str(family)], "fixed", start=first)
     words.caption(markdown(f"{rule.summary} Keeps a draft x where {rule.formula}."))
-    dial = dial_slider(rule, f"dial-{rule.family}", start=start.dial if rule.family == initial_rule.family else None)
+    dial = dial_slider(rule, f"dial-{rule.family}", start=start.dial if rule.family == first.family else None)
     tree = draft_fields.tree_name("", start, shown)
     if tree != CHAIN:
-        policy = draft_fields.among_siblings(
-            [rule], "", initial_rule.policy if initial_rule.family == rule.family else None
-        )
+        policy = draft_fields.among_siblings([rule], "", first.policy if first.family == rule.family else None)
         rule = draft_fields.choosing(rule, policy)
     controller = draft_fields.controller_name(tree, "", start)
     left, right = st.columns(2)

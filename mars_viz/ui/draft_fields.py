@@ -69,10 +69,10 @@ def tree_name(prefix: str, start: Settings, shown: Run | None = None) -> str:
         return _drawn_name(family, prefix, initial if initial.drawn else shape_named(family).shape)
     initial = shape_named(DYNAMIC).shape if initial.drawn else initial
     left, right = st.columns(2)
-    depth = _integer_field(left, DEPTH, "Depth", initial.depth, f"{prefix}depth", "Tokens of the longest path.")
+    depth = _integer(left, DEPTH, "Depth", initial.depth, f"{prefix}depth", "Tokens of the longest path.")
     if family == STATIC:
         return _static_name(right, prefix, depth, initial.accept, shown)
-    children = _integer_field(
+    children = _integer(
         right,
         TOP_K,
         "Branching k",
@@ -144,16 +144,14 @@ def _drawn_name(family: str, prefix: str, initial: Shape) -> str:
     """Draw the fields of a tree of drawn paths and return its name."""
     left, right = st.columns(2)
     meaning = "Paths drawn from the drafter's law, each by itself; where two begin alike they are one."
-    paths = _integer_field(left, PATHS, "Paths K", initial.children, f"{prefix}paths", meaning)
-    depth_help = "Tokens of each path, after the trunk if it has one."
-    depth = _integer_field(
-        right, DRAWN_DEPTH, "Depth of each", initial.depth - initial.trunk, f"{prefix}drawn-depth", depth_help
-    )
+    paths = _integer(left, PATHS, "Paths K", initial.children, f"{prefix}paths", meaning)
+    tip = "Tokens of each path, after the trunk if it has one."
+    depth = _integer(right, DRAWN_DEPTH, "Depth of each", initial.depth - initial.trunk, f"{prefix}drawn-depth", tip)
     if family == IID:
         name = f"{IID}:paths={paths},depth={depth}"
     else:
         first = initial.trunk or int(TRUNK.default)
-        trunk = _integer_field(left, TRUNK, "Trunk", first, f"{prefix}trunk", "Tokens of the path that all begin with.")
+        trunk = _integer(left, TRUNK, "Trunk", first, f"{prefix}trunk", "Tokens of the path that all begin with.")
         name = f"{DELAYED}:trunk={trunk},paths={paths},depth={depth}"
     try:
         st.caption(markdown(f"Up to {shape_named(name).nodes} nodes."))
@@ -174,7 +172,7 @@ def drafted(place: DeltaGenerator, tree: str, prefix: str, start: Settings) -> i
     if tree.startswith((IID, DELAYED)):
         return LONGEST_DRAFT  # an upper bound; the name has the number
     nodes = start.gamma if start.drafts_trees else int(NODES.default)
-    return _integer_field(place, NODES, "Nodes", nodes, f"{prefix}nodes", "Tokens of a tree, drafted per round.")
+    return _integer(place, NODES, "Nodes", nodes, f"{prefix}nodes", "Tokens of a tree, drafted per round.")
 
 
 def controller_name(tree: str, prefix: str, start: Settings) -> str:
@@ -245,7 +243,7 @@ def choosing(rule: Rule, policy: Policy | None) -> Rule:
     return rule if policy is None or len(rule.policies) == 1 else rule.choosing(policy)
 
 
-def _integer_field(place: DeltaGenerator, setting: Fixed, label: str, start: int, key: str, meaning: str) -> int:
+def _integer(place: DeltaGenerator, setting: Fixed, label: str, start: int, key: str, meaning: str) -> int:
     return int(
         place.number_input(
             markdown(label), int(setting.low), int(setting.high), int(start), key=key, help=markdown(meaning)

@@ -189,19 +189,14 @@ def misplaced_on(run: Run, dial: float | None) -> str:
 def fitted(view: View, run: Run) -> Opened[View]:
     """Return the view with invalid parts set to the default, and a complaint for each."""
     complaints: list[str] = []
-    dial, selected, cuts, threshold_map = view.dial, view.selected, view.cuts, whole_controller_map(run)
-    if cuts and threshold_map is None:
+    dial, selected, cuts, mapped = view.dial, view.selected, view.cuts, whole_controller_map(run)
+    if cuts and mapped is None:
         complaints.append("The link turns a controller's threshold, but this run has no whole map of one.")
         dial, cuts = None, False
-    if (
-        cuts
-        and threshold_map is not None
-        and dial is not None
-        and not threshold_map.span.low <= dial <= threshold_map.span.high
-    ):
+    if cuts and mapped is not None and dial is not None and not mapped.span.low <= dial <= mapped.span.high:
         complaints.append(
-            f"The link's {threshold_map.dial.symbol} = {exactly(dial)} lies outside {threshold_map.span.low:g} to "
-            f"{threshold_map.span.high:g}, so drafts have full length."
+            f"The link's {mapped.dial.symbol} = {exactly(dial)} lies outside {mapped.span.low:g} to "
+            f"{mapped.span.high:g}, so drafts have full length."
         )
         dial = None
     if not cuts and (wrong := misplaced_on(run, dial)):
@@ -243,10 +238,10 @@ def _unpinned(at: PinnedSetting, run: Run, cuts: bool) -> str:
     lengths = {run.settings.gamma} | (set() if cuts or run.dial_map is None else set(run.dial_map.span.gammas))
     if at.gamma not in lengths:
         return f"it has no rounds with {run.settings.draft_of(at.gamma)}"
-    threshold_map, dial = whole_controller_map(run), rule_named(run.settings.rule).dial
+    mapped, dial = whole_controller_map(run), rule_named(run.settings.rule).dial
     symbol, bounds = "", None
-    if cuts and threshold_map is not None:
-        symbol, bounds = threshold_map.dial.symbol, (threshold_map.span.low, threshold_map.span.high)
+    if cuts and mapped is not None:
+        symbol, bounds = mapped.dial.symbol, (mapped.span.low, mapped.span.high)
     elif dial is not None:
         symbol, bounds = dial.symbol, (dial.low, dial.high)
     if at.dial is None:

@@ -40,9 +40,8 @@ def draw() -> None:
     _arrive(session)
     _write(session)
     with st.container(key="models", horizontal=True, vertical_alignment="center", gap="small"):
-        theme.small(
-            links.clipped(in_words(session.models), LONGEST)
-        )  # not the button's label, because a popover closes when its label changes
+        # not the button's label, because a popover closes when its label changes
+        theme.small(links.clipped(in_words(session.models), LONGEST))
         area = st.popover("Models", key=OPEN, on_change="rerun")
     if area.open:
         session.models_notices.clear()

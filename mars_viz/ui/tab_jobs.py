@@ -179,12 +179,8 @@ def why_not_mapped(session: Session, run: Run) -> str:
     if not run.rounds or why_not_again(session, run):
         return ""
     if run.controller_map is not None:  # a map of the rule's dial would replace it
-        threshold_map = run.controller_map
-        return (
-            ""
-            if threshold_map.complete
-            else f"{_share(threshold_map.known, threshold_map.dial.symbol)} Its slider waits for all of it."
-        )
+        mapped = run.controller_map
+        return "" if mapped.complete else f"{_share(mapped.known, mapped.dial.symbol)} Its slider waits for all of it."
     if rule_named(run.settings.rule).dial is None:
         return ""
     if run.dial_map is None:

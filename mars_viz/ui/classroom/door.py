@@ -35,25 +35,25 @@ class LetsTeachersIn:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, unless it has a key."""
         classroom = server_class() if scope["type"] == "http" and scope["method"] == "GET" else None
-        parameters = (
+        query = (
             parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True) if classroom is not None else []
         )
-        if classroom is None or all(name != PARAMETER for name, _ in parameters):
+        if classroom is None or all(name != PARAMETER for name, _ in query):
             await self._app(scope, receive, send)
             return
-        await answer(classroom, parameters, scope)(scope, receive, send)
+        await answer(classroom, query, scope)(scope, receive, send)
 
 
-def answer(classroom: ServerClass, parameters: list[tuple[str, str]], scope: Scope) -> Response:
+def answer(classroom: ServerClass, query: list[tuple[str, str]], scope: Scope) -> Response:
     """Return the response to a request with a key. The right key sets a cookie and redirects to the same address
     without it."""
-    if not all(classroom.fits(key) for name, key in parameters if name == PARAMETER):
+    if not all(classroom.fits(key) for name, key in query if name == PARAMETER):
         return HTMLResponse(WRONG, 403, _PRIVATE_HEADERS)
     headers = Headers(scope=scope)
     is_secure = headers.get("x-forwarded-proto", scope["scheme"]) == "https"
     cookie = visitors.set_cookie(headers.get("cookie", ""), is_secure)
     classroom.let_in(visitors.mark_of(visitors.secret_of(cookie)))
-    rest = urlencode([(name, value) for name, value in parameters if name != PARAMETER])
+    rest = urlencode([(name, value) for name, value in query if name != PARAMETER])
     path = f"./{quote(scope['path'].rsplit('/', 1)[-1])}"  # relative, because a proxy may add a prefix
     return Response(
         None, 303, {**_PRIVATE_HEADERS, "location": f"{path}?{rest}" if rest else path, "set-cookie": cookie}

@@ -68,9 +68,8 @@ def _ways(left: Candidate, right: Candidate) -> Iterator[Names]:
             yield _by_models(left, right)
         else:
             if _same_but_dial(left_run, right_run):
-                yield Names(
-                    _by_dial(left), _by_dial(right), ruled=left.dial is None
-                )  # a rule without a dial is named itself
+                # a rule without a dial is named itself
+                yield Names(_by_dial(left), _by_dial(right), ruled=left.dial is None)
             yield Names(_by_rule(left), _by_rule(right), ruled=True)
             yield Names(left_run.settings.draft, right_run.settings.draft)
     yield _by_lines(left, right)
@@ -217,10 +216,8 @@ def parting(alignment: Alignment, names: Names, left: Piece | None, right: Piece
         else f"They differ from the first {alignment.unit.value} on: "
     )
     if not alignment.prefix and (left is None or right is None):
-        silent, other, first_token = (
-            (names.right, names.left, left) if right is None else (names.left, names.right, right)
-        )
-        return f"{_capital(silent)} writes nothing, {other} begins with {_quoted_token(first_token)}."
+        silent, other, token = (names.right, names.left, left) if right is None else (names.left, names.right, right)
+        return f"{_capital(silent)} writes nothing, {other} begins with {_quoted_token(token)}."
     if right is None:
         return f"{begin}{names.right} ends, and {names.left} goes on with {_quoted_token(left)}."
     if left is None:

@@ -71,9 +71,8 @@ def strict_text(run: Run) -> Run | None:
 
 def heading(price: Price) -> str:
     """Return the result at one block length."""
-    share = (
-        number(round(100 * price.wasted, 9)) if price.kept + price.rolled_back else "0"
-    )  # nine decimals, so that 7 % is not written 7.00 %
+    # nine decimals, so that 7 % is not written 7.00 %
+    share = number(round(100 * price.wasted, 9)) if price.kept + price.rolled_back else "0"
     return (
         f"γ = {price.gamma}: {number(price.passes)} target {'pass' if price.passes == 1 else 'passes'} for "
         f"{counted(price.tokens, 'token')}, {share} % of drafted tokens rolled back (exact)"

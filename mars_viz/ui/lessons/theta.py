@@ -28,18 +28,12 @@ from mars_viz.ui.lessons.pictures import BUILT_IN_PAIR, LessonAside, LessonPictu
 
 def show(context: LessonContext) -> None:
     """Draw the dial with the speed-up and the text at each value."""
-    dial_map, view, lesson_picture = context.run.dial_map, context.desk.view, picture(context.run, ())
+    dial_map, view, drawn = context.run.dial_map, context.desk.view, picture(context.run, ())
     assert dial_map is not None  # required by the lesson
     position = {} if view.dial is None else {"dial": _inside(dial_map, view.dial)}
     key = f"lesson-choosing-{context.run_id}"
     at = lesson_figure(
-        lesson_picture.kind,
-        lesson_picture.knobs,
-        lesson_picture.figure,
-        position,
-        key=key,
-        label=lesson_picture.label,
-        large=context.large,
+        drawn.kind, drawn.knobs, drawn.figure, position, key=key, label=drawn.label, large=context.large
     )["dial"]
     if at != _standing(context, dial_map):
         context.desk.change(dial=at, frame=None)

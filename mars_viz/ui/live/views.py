@@ -106,9 +106,8 @@ def race(page_state: LivePageState) -> None:
         st.caption(EXAMPLE)
     above = st.container()
     left, right = st.columns([5.3, 4.7], vertical_alignment="center")
-    actions = right.container(
-        horizontal=True, horizontal_alignment="right", gap="xsmall"
-    )  # in one row, also on a phone
+    # in one row, also on a phone
+    actions = right.container(horizontal=True, horizontal_alignment="right", gap="xsmall")
     with actions.popover("Open"):
         open_race(page_state)
     gone(page_state)

@@ -72,18 +72,13 @@ def lead(comparison: AgainstStrict) -> str:
     """Compare a rule with its strict end, like 'MARS at θ = 0.90: 28 target passes (strict 37), τ = 4.57 (strict 3.46),
     …'. The figures are from the texts of both if these were decoded, otherwise from the recorded text."""
     row, strict = comparison.row, comparison.strict
-    tau = f"τ = {number(row.tau)}{_strict_note(row.tau, strict.tau)}"
+    tau = f"τ = {number(row.tau)}{_versus(row.tau, strict.tau)}"
     if not comparison.walked:
         kept = f"{number(row.kept)} of {counted(row.kept + row.rolled_back, 'drafted token')} kept"
-        return (
-            f"{standing(row.rule, row.dial)} on the recorded text: {tau}, {kept}{_strict_note(row.kept, strict.kept)}."
-        )
-    parts = [
-        f"{number(row.rounds)} target pass{'es' * (row.rounds != 1)}{_strict_note(row.rounds, strict.rounds)}",
-        tau,
-    ]
+        return f"{standing(row.rule, row.dial)} on the recorded text: {tau}, {kept}{_versus(row.kept, strict.kept)}."
+    parts = [f"{number(row.rounds)} target pass{'es' * (row.rounds != 1)}{_versus(row.rounds, strict.rounds)}", tau]
     back = f"{counted(row.rolled_back, 'drafted token')} rolled back"
-    parts.append(back + _strict_note(row.rolled_back, strict.rolled_back))
+    parts.append(back + _versus(row.rolled_back, strict.rolled_back))
     if row.dial != strict.dial:
         place = row.first_difference
         same = "the same text as strict"
@@ -91,7 +86,7 @@ def lead(comparison: AgainstStrict) -> str:
     return f"{standing(row.rule, row.dial)}: {', '.join(parts)}."
 
 
-def _strict_note(value: float, strict: float) -> str:
+def _versus(value: float, strict: float) -> str:
     return "" if number(value) == number(strict) else f" (strict {number(strict)})"
 
 

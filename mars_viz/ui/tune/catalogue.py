@@ -107,16 +107,12 @@ class SweepCatalogue:
 
     def beside(self, name: str) -> dict[str, str]:
         """Return the finished sweeps that can be compared with this one, with their labels."""
-        own_plan = self.entries[name].plan
+        base = self.entries[name].plan
         return told_apart(
             {
-                other: _short_label(entry.plan, own_plan)
+                other: _short_label(entry.plan, base)
                 for other, entry in self.entries.items()
-                if other != name
-                and entry.complete
-                and own_plan
-                and entry.plan
-                and _same_reference(own_plan, entry.plan)
+                if other != name and entry.complete and base and entry.plan and _same_reference(base, entry.plan)
             }
         )
 
@@ -137,35 +133,33 @@ class SweepCatalogue:
         entry = self.entries.get(name)
         if entry is None or entry.plan is None or not entry.complete:
             return {}
-        own_plan, labels = entry.plan, self.beside(name)
-        if own_plan.cut_by is not None:
-            return self._at_thresholds(name, own_plan)
-        by_setting: dict[str, dict[float, str]] = {each.key: {} for each in own_plan.rule.fixed}
+        base, labels = entry.plan, self.beside(name)
+        if base.cut_by is not None:
+            return self._at_thresholds(name, base)
+        by_setting: dict[str, dict[float, str]] = {each.key: {} for each in base.rule.fixed}
         for other in labels:
             plan = self.entries[other].plan
             assert plan is not None  # otherwise it could not be compared
             differ = [
-                each.key
-                for each in own_plan.rule.fixed
-                if plan.rule.values.get(each.key) != own_plan.rule.values[each.key]
+                each.key for each in base.rule.fixed if plan.rule.values.get(each.key) != base.rule.values[each.key]
             ]
-            alike = plan.rule.family == own_plan.rule.family and plan.settings.drafts_like(own_plan.settings)
-            if alike and plan.rule.policy is own_plan.rule.policy and len(differ) == 1:
+            alike = plan.rule.family == base.rule.family and plan.settings.drafts_like(base.settings)
+            if alike and plan.rule.policy is base.rule.policy and len(differ) == 1:
                 by_setting[differ[0]].setdefault(plan.rule.values[differ[0]], other)
         most = max(by_setting.values(), key=len, default={})
         return {other: labels[other] for other in most.values()}
 
-    def _at_thresholds(self, name: str, own_plan: Plan) -> dict[str, str]:
+    def _at_thresholds(self, name: str, base: Plan) -> dict[str, str]:
         """Return the newest sweep of the same rule for each other threshold of its controller."""
         by_threshold: dict[float, str] = {}
         for other, entry in self.entries.items():
             plan = entry.plan
-            if other == name or plan is None or not entry.complete or not _of_a_grid(own_plan, plan):
+            if other == name or plan is None or not entry.complete or not _of_a_grid(base, plan):
                 continue
             assert plan.settings.control is not None
             by_threshold.setdefault(plan.settings.control.threshold, other)
         plans = {other: self.entries[other].plan for other in by_threshold.values()}
-        return {other: _short_label(plan, own_plan) for other, plan in plans.items() if plan is not None}
+        return {other: _short_label(plan, base) for other, plan in plans.items() if plan is not None}
 
     def _label(self, entry: SweepEntry) -> str:
         if entry.plan is None:
@@ -176,27 +170,23 @@ class SweepCatalogue:
         return f"{sweep_label(entry.plan)} · {_when(entry.plan)}{share}"
 
 
-def _same_reference(own_plan: Plan, other: Plan) -> bool:
+def _same_reference(base: Plan, other: Plan) -> bool:
     """Return True if both have the same reference: strict with drafts of one length, or for thresholds of controllers
     the same drafts of full length and the same rule."""
-    if own_plan.controller is None or other.controller is None:
-        alike = own_plan.over == other.over and own_plan.settings.controller == other.settings.controller
+    if base.controller is None or other.controller is None:
+        alike = base.over == other.over and base.settings.controller == other.settings.controller
     else:
-        alike = own_plan.settings == other.settings
-    return alike and comparable(own_plan, other)
+        alike = base.settings == other.settings
+    return alike and comparable(base, other)
 
 
-def _of_a_grid(own_plan: Plan, other: Plan) -> bool:
+def _of_a_grid(base: Plan, other: Plan) -> bool:
     """Return True if two sweeps of a rule's dial differ only in their controller's threshold."""
-    controls = own_plan.settings.control, other.settings.control
-    if (
-        None in controls
-        or own_plan.cut_by is not other.cut_by
-        or own_plan.settings.controller == other.settings.controller
-    ):
+    controls = base.settings.control, other.settings.control
+    if None in controls or base.cut_by is not other.cut_by or base.settings.controller == other.settings.controller:
         return False
-    alike = replace(own_plan.settings, controller=NONE) == replace(other.settings, controller=NONE)
-    return alike and own_plan.span == other.span and comparable(own_plan, other)
+    alike = replace(base.settings, controller=NONE) == replace(other.settings, controller=NONE)
+    return alike and base.span == other.span and comparable(base, other)
 
 
 def _same_grid(own_entry: SweepEntry, other: SweepEntry) -> bool:
@@ -241,9 +231,9 @@ def sweep_label(plan: Plan) -> str:
     return f"{plan.title}{tree} · {_short(plan.prompt_set)}, {number(plan.prompts)} prompts"
 
 
-def _short_label(plan: Plan, own_plan: Plan) -> str:
+def _short_label(plan: Plan, base: Plan) -> str:
     """Return the label of a sweep with the same prompts, like 'MARS, γ = 4 · 22 Nov 15:17'."""
-    draft = "" if plan.settings.drafts_like(own_plan.settings) else f", {plan.settings.draft}"
+    draft = "" if plan.settings.drafts_like(base.settings) else f", {plan.settings.draft}"
     return f"{plan.title}{draft} · {_when(plan)}"
 
 

@@ -301,13 +301,9 @@ def evidence(
         tables.line(f"{each.engine}. {each.note}")
         if each.text:
             st.code(each.text, language=None, wrap_lines=True)
-    synthetic = synthetic_settings(sweep.result.paths(dial))
-    theme.note(f"Synthetic acceptance. {synthetic.warning}")
-    for engine, text in (
-        ("vLLM", synthetic.vllm),
-        ("SGLang", synthetic.sglang),
-        ("TensorRT-LLM", synthetic.tensorrt_llm),
-    ):
+    flags = synthetic_settings(sweep.result.paths(dial))
+    theme.note(f"Synthetic acceptance. {flags.warning}")
+    for engine, text in (("vLLM", flags.vllm), ("SGLang", flags.sglang), ("TensorRT-LLM", flags.tensorrt_llm)):
         tables.line(engine)
         st.code(text, language=None, wrap_lines=True)
 

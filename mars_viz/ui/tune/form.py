@@ -69,19 +69,17 @@ def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
         cluster = _cluster()
         folder = _folder(results)
 
-    def wish() -> SweepRequest:
+    def make_request() -> SweepRequest:
         variant_names = {rule.family: names for each in variants for rule, names in [each()]}
         named = [rule_named(name) for family in rules for name in variant_names.get(family, (family,))]
-        rule_names = tuple(draft_fields.choosing(rule, policy).name for rule in named)
-        chosen_settings, prompt_set = settings(), prompts()
+        names = tuple(draft_fields.choosing(rule, policy).name for rule in named)
+        chosen, prompt_set = settings(), prompts()
         if isinstance(prompt_set, HarnessTask):
-            chosen_settings, prompt_set = prompt_set.settings(chosen_settings), prompt_set.prompts
+            chosen, prompt_set = prompt_set.settings(chosen), prompt_set.prompts
         prompt_set = prompt_set.with_system(system)
-        return SweepRequest(
-            prompt_set, rule_names, chosen_settings, models, chat, loosest, over, thresholds(), cluster.strip(), at
-        )
+        return SweepRequest(prompt_set, names, chosen, models, chat, loosest, over, thresholds(), cluster.strip(), at)
 
-    return wish, lambda: folder
+    return make_request, lambda: folder
 
 
 def _cluster() -> str:
@@ -123,7 +121,7 @@ def _variants(rule: Rule) -> Callable[[], tuple[Rule, tuple[str, ...]]]:
     listed = {
         each.key: right.text_input(
             f"Also with {markdown(each.symbol)} =",
-            key=_variants_key(rule, each),
+            key=_also_key(rule, each),
             placeholder=", ".join(each.written(value) for value in neighbours(each)),
             help=markdown(
                 f"More values of {each.symbol}, separated by commas: one sweep each on the same prompts, and a grid "
@@ -146,15 +144,13 @@ def _variants(rule: Rule) -> Callable[[], tuple[Rule, tuple[str, ...]]]:
     return names
 
 
-def _variants_key(rule: Rule, setting: Fixed) -> str:
+def _also_key(rule: Rule, setting: Fixed) -> str:
     return f"sweep-also-{rule.family}-{setting.key}"
 
 
 def _sweeps(rules: Sequence[str]) -> int:
     """Estimate the number of requested sweeps; unfinished lists count by their commas."""
-    texts = [
-        st.session_state.get(_variants_key(RULES[name], each)) or "" for name in rules for each in RULES[name].fixed
-    ]
+    texts = [st.session_state.get(_also_key(RULES[name], each)) or "" for name in rules for each in RULES[name].fixed]
     return max(1, len(rules)) + sum(bool(part.strip()) for text in texts for part in text.split(","))
 
 
@@ -219,9 +215,7 @@ def _prompts() -> Callable[[], PromptSet | HarnessTask]:
             "so that a relaxed rule has something to gain; additions, sorted lists and questions have one wording.",
         )
         count = int(st.number_input("Prompts of each task", 1, PER_TASK_MOST, FIRST_PER_TASK, key="sweep-count"))
-        st.caption(
-            markdown(_duration_words(len(kinds) * count, builtin=True)) if kinds else "Choose at least one task."
-        )
+        st.caption(markdown(_duration(len(kinds) * count, builtin=True)) if kinds else "Choose at least one task.")
         return lambda: builtin_prompts(count, kinds=kinds)
     return _file()
 
@@ -263,7 +257,7 @@ def _file() -> Callable[[], PromptSet]:
     if upload is None:
         return _no_file
     data = Upload(upload.name, upload.getvalue())
-    st.caption(markdown(_duration_words(_count(upload.file_id, data, int(limit) or None, turns), builtin=False)))
+    st.caption(markdown(_duration(_count(upload.file_id, data, int(limit) or None, turns), builtin=False)))
     return lambda: uploaded_prompts(data, None if grader == BY_LINE else grader, skip, int(limit) or None, turns)
 
 
@@ -281,7 +275,7 @@ def _no_file() -> PromptSet:
     raise SettingError("Choose a file of prompts first, or sweep the built-in tasks.")
 
 
-def _duration_words(prompts: int, *, builtin: bool) -> str:
+def _duration(prompts: int, *, builtin: bool) -> str:
     rules = _sweeps(st.session_state.get("sweep-rules", ["mars"]))
     seconds = estimate(prompts, builtin, rules)
     most = "" if builtin else "at most "

@@ -52,11 +52,7 @@ class Variants:
     def opened(self) -> list[Variant]:
         """Return the variants, this page's sweep first, each tested as one of several. Raises BadInput if a sweep
         cannot be read."""
-        others = [
-            opened_sweep.by(self.study.how)
-            for name in self.names
-            if (opened_sweep := self.shelf.opened(name)) is not None
-        ]
+        others = [other.by(self.study.how) for name in self.names if (other := self.shelf.opened(name)) is not None]
         sweeps = [self.study, *(each for each in others if each is not self.study)]
         return [Variant(each, each.recommendation(self.points, self.confidence, len(sweeps))) for each in sweeps]
 

@@ -48,10 +48,8 @@ def tag(kind: str) -> Html:
 
 def lead(parts: Iterable[Clause], more: str) -> None:
     """Draw the main result with its tags, and the recommendation below."""
-    clauses = joined(
-        Html(f"{html(part.words)} {html(tag(part.tag))}") if part.tag else html(part.words) for part in parts
-    )
-    theme.show(Html(f'<p class="mv-lead">{html(clauses)}<br><small>{html(more)}</small></p>'))
+    body = joined(Html(f"{html(part.words)} {html(tag(part.tag))}") if part.tag else html(part.words) for part in parts)
+    theme.show(Html(f'<p class="mv-lead">{html(body)}<br><small>{html(more)}</small></p>'))
 
 
 def line(words: str, kind: str = "") -> None:

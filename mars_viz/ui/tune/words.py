@@ -91,10 +91,8 @@ def advice(sweep: CachedSweep, recommendation: Recommendation | None, dial: floa
     if recommendation is None:
         return "No prompt of this set is graded, so nothing can be recommended. Sweep a set with answers and a grader."
     tasks = losing(sweep.tasks(dial), terms, sweep.plan.against)
-    sentence = f"{so_far(sweep)}{recommendation.sentence} {recommendation.next_step}".rstrip()
-    return (
-        f"{sentence} At {exact_setting(sweep.plan.symbol, dial)}: {tasks[0].lower()}{tasks[1:]}" if tasks else sentence
-    )
+    text = f"{so_far(sweep)}{recommendation.sentence} {recommendation.next_step}".rstrip()
+    return f"{text} At {exact_setting(sweep.plan.symbol, dial)}: {tasks[0].lower()}{tasks[1:]}" if tasks else text
 
 
 def so_far(sweep: CachedSweep) -> str:
