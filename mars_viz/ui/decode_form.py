@@ -85,7 +85,9 @@ def settings_fields(start: Settings = START, shown: Run | None = None) -> Callab
     """Draw the settings, initially `start`. Static trees may use the chances of the run `shown`. Returns a function
     that builds the Settings and raises BadInput for values out of range."""
     first = rule_named(start.rule)
-    family = st.selectbox("Rule", list(RULES), list(RULES).index(first.family), format_func=_title, key="rule")
+    family = st.selectbox(
+        "Rule", list(RULES), list(RULES).index(first.family), format_func=lambda name: RULES[name].title, key="rule"
+    )
     words = st.empty()  # above the fields that determine it
     rule = fixed_inputs(RULES[str(family)], "fixed", start=first)
     words.caption(markdown(f"{rule.summary} Keeps a draft x where {rule.formula}."))
@@ -238,7 +240,3 @@ def dial_slider(rule: Rule, key: str, disabled: bool = False, start: float | Non
         format="%.3f",
         disabled=disabled,
     )
-
-
-def _title(name: str) -> str:
-    return RULES[name].title

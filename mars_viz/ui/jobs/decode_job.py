@@ -193,7 +193,8 @@ class DecodeJob(Job[Decoded]):
             run = self._decoded(pair) if run is None else run
             mapper = None if run is None or self.stopping else self._ways.chart(pair, run)
             if run is None or mapper is None:
-                self._end_without_a_map()
+                if not self.progress.state.finished:
+                    self.tell(state=JobState.DONE)
                 return
             self._growing = Growing(run, mapper)
             self.tell(state=JobState.MAPPING)
@@ -218,10 +219,6 @@ class DecodeJob(Job[Decoded]):
             return self._decode(recorder, keeping)
         finally:
             keeping.leave()
-
-    def _end_without_a_map(self) -> None:
-        if not self.progress.state.finished:
-            self.tell(state=JobState.DONE)
 
     def fail(self, error: str) -> None:
         """End the job as FAILED, but keep the decoded rounds."""

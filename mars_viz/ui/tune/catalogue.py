@@ -228,7 +228,7 @@ def sample_sweeps() -> dict[str, SweepEntry]:
 def sweep_label(plan: Plan) -> str:
     """Return a label like 'MARS · built-in tasks, 300 prompts'."""
     tree = "" if plan.settings.drafts_plainly else f", {plan.settings.draft}"
-    return f"{plan.title}{tree} · {_short(plan.prompt_set)}, {number(plan.prompts)} prompts"
+    return f"{plan.title}{tree} · {clipped(plan.prompt_set, 40)}, {number(plan.prompts)} prompts"
 
 
 def _short_label(plan: Plan, base: Plan) -> str:
@@ -242,10 +242,6 @@ def _when(plan: Plan) -> str:
         return f"{datetime.fromisoformat(plan.provenance.created):%d %b %H:%M}"
     except ValueError:
         return "some time"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 40 else text[:39] + "…"
 
 
 @st.cache_resource(max_entries=_KEPT, show_spinner=False)

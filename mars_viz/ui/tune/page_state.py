@@ -37,10 +37,6 @@ def _confidence(text: str) -> float | None:
     return value
 
 
-def _method(text: str) -> str | None:
-    return text if text in METHODS else None
-
-
 def _others(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, text.split(","))))[:MOST_COMPARED]
 
@@ -64,7 +60,7 @@ class TuneView:
     """Confidence of the recommendation and of all intervals."""
     intervals: str = links.said(
         "intervals",
-        _method,
+        lambda text: text if text in METHODS else None,
         str,
         BCA,
         f"The link's intervals {{}} are none of {' and '.join(METHODS)}; {BCA} is taken.",

@@ -43,7 +43,8 @@ def lead(sweep: CachedSweep, dial: float) -> tuple[Clause, ...]:
         moved = _accuracy_change(sweep, dial) if sweep.graded else "."
         words = "writes the same text as strict on every prompt"
         return (Clause(f"{at} {words}{moved}", "exact"),)
-    speed, passes, strict_passes = sweep.value("speed_up_strict", dial), *_passes(sweep, dial)
+    speed, passes = sweep.value("speed_up_strict", dial), sweep.value("passes", dial).estimate
+    strict_passes = sweep.value("passes", plan.strict).estimate
     parts = [
         Clause(f"{at} is {spread(speed)} as fast as strict", "modelled"),
         Clause(f": {number(passes)} target passes per prompt, strict {number(strict_passes)}", "exact"),
@@ -80,10 +81,6 @@ def _accuracy_change(sweep: CachedSweep, dial: float) -> str:
         return f"{is_now}, {ranged(change, ' points', signed=True)} vs {sweep.plan.against}."
     low, high = (number(end, decimals_within(*change[1:])) for end in change[1:])
     return f"{is_now}, and no prompt's grade changes ({low} to {high} points)."
-
-
-def _passes(sweep: CachedSweep, dial: float) -> tuple[float, float]:
-    return sweep.value("passes", dial).estimate, sweep.value("passes", sweep.plan.strict).estimate
 
 
 def advice(sweep: CachedSweep, recommendation: Recommendation | None, dial: float, terms: Terms) -> str:
@@ -127,8 +124,8 @@ def coverage(sweep: CachedSweep) -> str:
 
 def trade(paths: Sequence[RulePath], points: float) -> str:
     """Return the fastest rule for the tolerated loss of accuracy."""
-    ranked = sorted(paths, key=lambda each: -_best(each, points).speed)
-    parts = [f"{each.name} {times(_best(each, points).speed)}× at {_best(each, points).at}" for each in ranked]
+    ranked = sorted(((each.name, *_fastest(each, points)) for each in paths), key=lambda row: -row[1])
+    parts = [f"{name} {times(speed)}× at {at}" for name, speed, at in ranked]
     allowed = f"{number(points)} {'point' if points == 1 else 'points'}"
     return (
         f"Fastest settings that lose at most {allowed} on these prompts, over {paths[0].path.over}: "
@@ -136,15 +133,9 @@ def trade(paths: Sequence[RulePath], points: float) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Best:
-    speed: float
-    at: str
-
-
-def _best(each: RulePath, points: float) -> _Best:
+def _fastest(each: RulePath, points: float) -> tuple[float, str]:
     place = each.path.best_within(each.strict, points)
-    return _Best(float(each.path.speed_up.estimate[place]), exact_setting(each.symbol, float(each.path.dials[place])))
+    return float(each.path.speed_up.estimate[place]), exact_setting(each.symbol, float(each.path.dials[place]))
 
 
 def going(now: Sweeping, ahead: int, stopping: bool) -> str:
