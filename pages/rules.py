@@ -216,10 +216,10 @@ def table(
 
 
 def decode_every_rule(
-    session: Session, page_state: RulesPageState, known: ref[AllRules], dials: Mapping[str, float | None]
+    session: Session, page_state: RulesPageState, panel_ref: ref[AllRules], dials: Mapping[str, float | None]
 ) -> None:
-    """Decode every rule. `known` is a weak reference, because Streamlit never forgets a button's callback."""
-    panel = known()
+    """Decode every rule. `panel_ref` is a weak reference, because Streamlit never forgets a button's callback."""
+    panel = panel_ref()
     if panel is not None:
         every_rule.start(page_state, session, panel.run, panel.stands(dials))
 

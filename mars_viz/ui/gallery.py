@@ -66,7 +66,7 @@ class Card:
 
     name: str  # key for opening; the id of a run
     title: str
-    line: str  # what it shows, or its error
+    line: str  # description, or the error
     fact: str  # provenance or a number in words; may be empty
     picture: str  # SVG made from the item's data; empty if it cannot be opened
 
@@ -148,11 +148,11 @@ def _run_card(catalog: RunCatalogue, run_id: str) -> Card:
         return Card(run_id, title, visitors.told(str(error)), "", "")
 
 
-def run_card(name: str, title: str, run: Run, made: str) -> Card:
-    """Return the card of a readable run, with the description `made` of its provenance."""
+def run_card(name: str, title: str, run: Run, provenance: str) -> Card:
+    """Return the card of a readable run, with its `provenance` in words."""
     if not run.rounds:
         return Card(name, title, "This run has no tokens: nothing was decoded.", "", token_bars(run))
-    return Card(name, title, to_be_seen(run), made, token_bars(run))
+    return Card(name, title, to_be_seen(run), provenance, token_bars(run))
 
 
 def to_be_seen(run: Run) -> str:

@@ -81,12 +81,12 @@ def number(name: str, wrong: str) -> Any:
 
 def whole(name: str, wrong: str, *, below: int = 10**9, default: int | None = None) -> Any:
     """Return a field for a non-negative integer."""
-    return said(name, lambda asked: whole_in(asked, below), str, default, wrong)
+    return said(name, lambda text: whole_in(text, below), str, default, wrong)
 
 
 def flag(name: str, on: str = "1") -> Any:
     """Return a field that is True if the parameter equals `on`."""
-    return said(name, lambda asked: asked == on or None, lambda value: on, False)
+    return said(name, lambda text: text == on or None, lambda value: on, False)
 
 
 def switch(name: str) -> Any:
@@ -146,7 +146,7 @@ class View:
     """Value of the dial; None for the run's own."""
     overlay: str = said(
         "overlay",
-        lambda asked: asked if asked in OVERLAYS else None,
+        lambda text: text if text in OVERLAYS else None,
         str,
         OVERLAYS[0],
         f"There is no overlay {{}}; choose one of {', '.join(OVERLAYS)}.",

@@ -16,7 +16,7 @@ BUDGET = 256 << 20
 """Maximum size in bytes of all runs together. The last requested run always stays. Two runs of 100,000 tokens fit. A
 viewed run with a map takes up to twice the size that `bytes_of` returns, because its segments are walked then."""
 MOST = 32  # Maximum number of runs. Must exceed the number of runs on Compare, or each rerun would read them all again.
-OBJECTS = 3000  # approximate bytes per round besides its arrays, for about thirty Python objects
+OBJECTS = 3000  # approximate bytes per round in addition to its arrays, for about thirty Python objects
 
 
 @dataclass(frozen=True, slots=True)

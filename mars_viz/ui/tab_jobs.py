@@ -87,7 +87,7 @@ def streamed(chat: bool | None, history: History, name: str) -> Ways:
 
 
 def run_store() -> RunStore:
-    """Return the server's store of runs, restricted to what this browser may see."""
+    """Return the server's store of runs, restricted to those that this browser may see."""
     return _store(default_folders.runs()).seen_by(rights.sees())
 
 
@@ -194,8 +194,8 @@ def why_not_mapped(session: Session, run: Run) -> str:
 
 
 def go_on_mapping(session: Session, run: Run, over: str = "") -> None:
-    """Submit a job that makes or resumes the map of the shown run: of the named controller's threshold, or of the dial
-    if `over` is empty."""
+    """Submit a job that makes or resumes the map of the shown run, over the threshold of the controller `over`, or over
+    the dial if it is empty."""
     run_id, store = session.view.run, run_store()
     is_saved = run_id not in session.runs and (store.folder / run_id).is_dir()
     saved = run_id if is_saved and rights.owns(store.makers.of(run_id)) else ""

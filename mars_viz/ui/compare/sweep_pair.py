@@ -243,7 +243,7 @@ def costs(both: Pairing) -> str:
 
 
 def parting(both: Pairing, differences: Divergence | None) -> str:
-    """Return a sentence about where the texts differ first."""
+    """Return a sentence about the first differences of the texts."""
     references = {each.result.plan.against for each in (both.left, both.right)}
     if differences is None:
         reference_text = (
@@ -265,8 +265,8 @@ def parting(both: Pairing, differences: Divergence | None) -> str:
     return sentence
 
 
-def prompts(both: Pairing, found: Divergence | None) -> pd.DataFrame:
-    """Return a table with a row per shared prompt; `found` has the first differences of their texts."""
+def prompts(both: Pairing, differences: Divergence | None) -> pd.DataFrame:
+    """Return a table with a row per shared prompt; `differences` has the first differences of their texts."""
     named = {SIDES.left: 0, SIDES.right: 1}
     frame = pd.DataFrame({"prompt": both.ids, "text": [text[:PROMPT_LENGTH] for text in both.texts]})
     grades, tokens, passes = (both.at(column) for column in ("right", "tokens", "rounds"))
@@ -281,10 +281,10 @@ def prompts(both: Pairing, found: Divergence | None) -> pd.DataFrame:
     if any(each.result.plan.cut_by is not None for each in (both.left, both.right)):
         for name, side in named.items():
             frame[f"drafted, {name}"] = both.at("drafted")[side]
-    if found is not None:
+    if differences is not None:
         frame["first differs at token"] = [
             "never" if first < 0 else f"{first + 1}" if exact else f"{first + 1} or later"
-            for first, exact in zip(found.first.tolist(), found.exact.tolist(), strict=True)
+            for first, exact in zip(differences.first.tolist(), differences.exact.tolist(), strict=True)
         ]
     return frame
 

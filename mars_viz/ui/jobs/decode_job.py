@@ -61,19 +61,19 @@ class Decoded(Progress):
         return "" if self.so_far is None else self.so_far.text
 
 
-def since(known: Run | None, run: Run) -> Run:
-    """Return `run` with only the rounds and pieces that `known` lacks."""
-    if known is None:
+def since(before: Run | None, run: Run) -> Run:
+    """Return `run` with only the rounds and pieces that `before` lacks."""
+    if before is None:
         return run
-    pieces = {token: piece for token, piece in run.pieces.items() if token not in known.pieces}
-    return replace(run, rounds=run.rounds[len(known.rounds) :], pieces=pieces)
+    pieces = {token: piece for token, piece in run.pieces.items() if token not in before.pieces}
+    return replace(run, rounds=run.rounds[len(before.rounds) :], pieces=pieces)
 
 
-def grown(known: Run | None, more: Run) -> Run:
-    """Return `known` extended by the rounds and pieces of `more`."""
-    if known is None:
+def grown(before: Run | None, more: Run) -> Run:
+    """Return `before` extended by the rounds and pieces of `more`."""
+    if before is None:
         return more
-    return replace(more, rounds=(*known.rounds, *more.rounds), pieces={**known.pieces, **more.pieces})
+    return replace(more, rounds=(*before.rounds, *more.rounds), pieces={**before.pieces, **more.pieces})
 
 
 class Recorder(Protocol):

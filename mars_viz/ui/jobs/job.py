@@ -186,9 +186,9 @@ class Job(ABC, Generic[P]):
             if self._progress.state.finished:
                 self.let_go()
 
-    def report_to(self, told: Callable[[Mapping[str, object]], None]) -> None:
+    def report_to(self, on_news: Callable[[Mapping[str, object]], None]) -> None:
         """Set the function that receives each update, in the process that runs the job."""
-        self._on_news = told
+        self._on_news = on_news
 
     def entrust(self, cancelled: Callable[[], None]) -> None:
         """Set the function that passes `cancel` on to the process that runs the job."""

@@ -146,9 +146,9 @@ class Models(Generic[Pair]):
         self._held = status
         self._on_status(status, self.recent)
 
-    def report_to(self, told: Callable[[Status, tuple[BackendChoice, ...]], None]) -> None:
+    def report_to(self, on_status: Callable[[Status, tuple[BackendChoice, ...]], None]) -> None:
         """Set the function that receives each new snapshot and the recent choices."""
-        self._on_status = told
+        self._on_status = on_status
 
     def serve(self, job: Doable) -> None:
         """Run a job, or a step of a long one. Raises the job's DeviceLost."""

@@ -105,13 +105,13 @@ class RaceJob(Job[Raced]):
         self.tell(state=JobState.DONE, race=race, saved=saved, unsaved=unsaved)
 
 
-def _since(known: RaceTexts, texts: RaceTexts) -> RaceTexts:
-    strict = None if texts.strict is None else since(known.strict, texts.strict)
-    relaxed = None if texts.relaxed is None else since(known.relaxed, texts.relaxed)
-    return RaceTexts(texts.alone[len(known.alone) :], strict, relaxed)
+def _since(before: RaceTexts, texts: RaceTexts) -> RaceTexts:
+    strict = None if texts.strict is None else since(before.strict, texts.strict)
+    relaxed = None if texts.relaxed is None else since(before.relaxed, texts.relaxed)
+    return RaceTexts(texts.alone[len(before.alone) :], strict, relaxed)
 
 
-def _grown(known: RaceTexts, more: RaceTexts) -> RaceTexts:
-    strict = known.strict if more.strict is None else grown(known.strict, more.strict)
-    relaxed = known.relaxed if more.relaxed is None else grown(known.relaxed, more.relaxed)
-    return RaceTexts((*known.alone, *more.alone), strict, relaxed)
+def _grown(before: RaceTexts, more: RaceTexts) -> RaceTexts:
+    strict = before.strict if more.strict is None else grown(before.strict, more.strict)
+    relaxed = before.relaxed if more.relaxed is None else grown(before.relaxed, more.relaxed)
+    return RaceTexts((*before.alone, *more.alone), strict, relaxed)

@@ -208,7 +208,7 @@ def grid(
 
 
 def clock(
-    asked: Sequence[EncodedPrompt],
+    prompts: Sequence[EncodedPrompt],
     settings: Settings,
     repetitions: int,
     chat: bool | None,
@@ -220,7 +220,7 @@ def clock(
     costs that modelled the sweep."""
     from mars_viz.sweep.wall_clock import WallClock
 
-    return WallClock(backend, asked, settings, repetitions=repetitions, chat=chat, costs=costs, fixed=fixed)
+    return WallClock(backend, prompts, settings, repetitions=repetitions, chat=chat, costs=costs, fixed=fixed)
 
 
 def grade(pair: Any, per_task: int = PER_TASK) -> Iterator[TaskStep]:

@@ -73,17 +73,17 @@ class WalkJob(Job[Walked]):
         return super().after(news)
 
     def _tell(self, together: Together) -> None:
-        known = self.progress.together
+        sent = self.progress.together
         walks = together.walks
-        if known is not None:
-            pairs = zip(known.walks, walks, strict=True)
+        if sent is not None:
+            pairs = zip(sent.walks, walks, strict=True)
             walks = tuple(replace(walk, rounds=walk.rounds[len(before.rounds) :]) for before, walk in pairs)
         self.tell(more=Together(walks, together.passes))
 
 
-def _grown(known: Together | None, more: Together) -> Together:
-    if known is None:
+def _grown(current: Together | None, more: Together) -> Together:
+    if current is None:
         return more
-    pairs = zip(known.walks, more.walks, strict=True)
+    pairs = zip(current.walks, more.walks, strict=True)
     walks = tuple(replace(walk, rounds=(*before.rounds, *walk.rounds)) for before, walk in pairs)
     return Together(walks, more.passes)

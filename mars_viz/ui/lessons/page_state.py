@@ -15,7 +15,7 @@ from mars_viz.ui.session import PageState, Session, remembered
 from mars_viz.words import number_in, whole_in
 
 KNOBS = ("alpha", "block", "cost", "drafted", "draws", "shift", "second", "wider")
-"""Names of the lessons' controls, besides the run's dial."""
+"""Names of the lessons' controls; the run's dial is not one of them."""
 OWN = ("run", "lesson", "frame", "dial", "teach", *KNOBS)  # query parameters that the page writes itself
 
 
@@ -30,7 +30,7 @@ def _written(knobs: Mapping[str, float]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class LessonView:
-    """State of the Learn page, besides the run."""
+    """State of the Learn page; the run is separate."""
 
     lesson: int = links.whole("lesson", "", below=10**7, default=0)  # number of the lesson; 0 is the stepper alone
     frame: int | None = links.whole(

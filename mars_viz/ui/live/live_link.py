@@ -1,4 +1,4 @@
-"""Query parameters of the Live page: what it shows and the settings of the next decode."""
+"""Query parameters of the Live page: the view and the settings of the next decode."""
 
 from __future__ import annotations
 

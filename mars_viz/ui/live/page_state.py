@@ -35,7 +35,7 @@ NEXT = "live-next"  # key under which the session stores the next view
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Options of a decode or a race, besides its settings."""
+    """Options of a decode or a race that are not in its settings."""
 
     choice: BackendChoice
     chat: bool | None  # False to skip the target's chat template; None to use it if there is one
@@ -128,7 +128,7 @@ class LivePageState:
         return "" if lost else self.run
 
     def address_of(self, show: Show) -> LiveView:
-        """Return the link of a view: what it shows, and any unfinished job, because a reloaded tab finds its job by the
+        """Return the link of a view: its content, and any unfinished job, because a reloaded tab finds its job by the
         link. The view is named only if there is another one."""
         decodes = self.job is not None and not self.job.progress.state.finished
         run = self.address if decodes or show is Show.DECODE else ""

@@ -62,7 +62,7 @@ def course() -> Replay:
 
 
 def race_store() -> RaceStore:
-    """Return the server's store of races, restricted to what this browser may see."""
+    """Return the server's store of races, restricted to those that this browser may see."""
     return _store(default_folders.races()).seen_by(rights.sees())
 
 

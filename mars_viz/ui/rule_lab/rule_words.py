@@ -39,7 +39,7 @@ def standing(rule: Rule, dial: float | None) -> str:
 
 
 def emitted(rule: Rule) -> str:
-    """Return what a rule emits on rejection, in words."""
+    """Return the token that a rule emits on rejection, in words."""
     of_trees = "; in a tree of drawn paths from what it has left of p there" * (rule.on_trees is OnTrees.DRAWN)
     return EMITTED[rule.on_rejection] + of_trees
 

@@ -73,9 +73,9 @@ class CachedSweep:
         key = ("recommendation", points, confidence, among)
         return self.kept(key, lambda: advised(self.result, points, confidence, among, self.how))
 
-    def dial(self, asked: float | None, points: float, confidence: float) -> float:
-        """Return the requested setting, or the recommended one if `asked` is None."""
-        return chosen_dial(self.result, self.recommendation(points, confidence)) if asked is None else asked
+    def dial(self, requested: float | None, points: float, confidence: float) -> float:
+        """Return the requested setting, or the recommended one if `requested` is None."""
+        return chosen_dial(self.result, self.recommendation(points, confidence)) if requested is None else requested
 
     def value(self, name: str, dial: float) -> Interval:
         """Return a figure at a setting, with its interval."""

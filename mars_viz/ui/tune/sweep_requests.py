@@ -42,7 +42,7 @@ FIRST_PER_TASK = 50
 """Prompts per built-in task in the first sweep: enough to detect a loss of one point, in about a minute."""
 PER_TASK_MOST = 2_000
 _SECONDS = {True: 0.13, False: 2.5}
-"""Seconds per prompt with the built-in pair on two processor cores: of a built-in task, and a high estimate for longer
+"""Seconds per prompt with the built-in pair on two processor cores: for a built-in task, and a high estimate for longer
 texts. A running sweep estimates its own speed."""
 
 
