@@ -141,7 +141,6 @@ def _static_name(place: DeltaGenerator, prefix: str, depth: int, initial: tuple[
 
 
 def _drawn_name(family: str, prefix: str, initial: Shape) -> str:
-    """Draw the fields of a tree of drawn paths and return its name."""
     left, right = st.columns(2)
     meaning = "Paths drawn from the drafter's law, each by itself; where two begin alike they are one."
     paths = _integer(left, PATHS, "Paths K", initial.children, f"{prefix}paths", meaning)

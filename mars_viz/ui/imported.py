@@ -1,5 +1,5 @@
-"""Shows an engine's file on Explore: counts under each engine's definition, the text by rounds, and the bound on
-accepted rejections.
+"""Shows an engine's file on Explore: counts under each engine's definition, the text by rounds, and an upper bound on
+the rejections that MARS could have accepted.
 
 Everything shown is from the file; missing information is marked as unknown.
 """

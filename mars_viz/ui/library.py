@@ -273,7 +273,6 @@ def _facts(entry: RunEntry) -> RunFacts | str:
 
 
 def _facts_of(run_id: str, run: Run) -> RunFacts | str:
-    """Return the facts about a run of this tab, or a label if it cannot be described."""
     try:
         with contained(f"The run {run_id}"):
             facts = RunFacts.of(run)

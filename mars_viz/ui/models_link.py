@@ -76,7 +76,6 @@ def _models(target: str, drafter: str, complaints: list[str]) -> BackendChoice |
 
 
 def _is_valid(target: str, drafter: str) -> bool:
-    """Return True if the names are a valid choice."""
     if any(len(name) > LONGEST or not name.isprintable() for name in (target, drafter)):
         return False
     try:

@@ -67,7 +67,6 @@ class RunCache:
             self._evict()
 
     def _evict(self) -> None:
-        """Evict the least recently used runs until the rest fits."""
         for version in list(self._reading)[:-1]:
             if len(self._reading) <= self._most and sum(self._sizes.values()) <= self._budget:
                 return

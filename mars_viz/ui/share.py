@@ -121,7 +121,6 @@ def token_table(run: Run, dial: float | None, gamma: int | None) -> pd.DataFrame
 
 
 def _setting(run: Run, dial: float | None, gamma: int | None) -> str:
-    """Return a sentence with the files' setting."""
     rule = rule_named(run.settings.rule)
     at = rule.checked_dial(run.settings.dial if dial is None else dial)
     parts = [] if rule.dial is None or at is None else [exact_setting(rule.dial.symbol, at)]

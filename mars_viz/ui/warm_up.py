@@ -45,7 +45,6 @@ async def warmed_up(_: App) -> AsyncIterator[None]:
 
 
 def _print_permissions() -> None:
-    """Print who may name folders of this machine, if that is not the default."""
     try:
         message = permissions.about_paths(visitors.address())
     except BadInput as error:
@@ -55,7 +54,6 @@ def _print_permissions() -> None:
 
 
 def _print_classroom() -> None:
-    """Print the teacher's link of a classroom, and errors in its settings."""
     classroom = server_class()
     if classroom is None:
         return

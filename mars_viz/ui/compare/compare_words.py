@@ -106,7 +106,6 @@ def _models(run: Run) -> tuple[str, str]:
 
 
 def _same_but_dial(one: Run, other: Run) -> bool:
-    """Return True if the settings differ at most in dial and γ."""
     first_settings, other_settings = one.settings, other.settings
     fields = ("rule", "temperature", "top_p", "top_k", "seed", "max_new_tokens", "stop", "tree")
     return all(getattr(first_settings, name) == getattr(other_settings, name) for name in fields)
@@ -134,7 +133,6 @@ def _by_rule(one: Candidate) -> str:
 
 
 def _by_models(left: Candidate, right: Candidate) -> Names:
-    """Return names by the models that differ, and by the rule if it differs too."""
     targets, drafters = zip(_models(left.run), _models(right.run), strict=True)
     parts = []
     if targets[0] != targets[1]:

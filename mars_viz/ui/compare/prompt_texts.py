@@ -77,7 +77,6 @@ def summary(entries: tuple[PromptEntry, ...]) -> str:
 
 
 def _chosen(memory: Comparison, both: Pairing, entries: tuple[PromptEntry, ...]) -> PromptEntry:
-    """Draw the picker of prompts and return the chosen one."""
     by_id = {entry.id: entry for entry in entries}
     requested = memory.view.prompt
     if requested and requested not in by_id:
@@ -122,7 +121,6 @@ def finding(both: TwoTexts, names: Names, grades: tuple[bool | None, bool | None
 
 
 def _next(text: Written, side: Side) -> Piece | None:
-    """Return the token at the first difference; None at the end of the text."""
     return None if side.parts is None else text.pieces[side.parts]
 
 

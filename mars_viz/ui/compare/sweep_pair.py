@@ -162,7 +162,6 @@ def _by_dial(one: SweepSetting) -> str:
 
 
 def _same_rule(both: Pairing) -> bool:
-    """Return True if thresholds of controllers are compared under the same rule and dial."""
     plans = [each.result.plan for each in (both.left, both.right)]
     return all(plan.controller is not None for plan in plans) and plans[0].judged == plans[1].judged
 

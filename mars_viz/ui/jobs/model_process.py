@@ -196,7 +196,6 @@ class ModelProcess:
                     return not last
 
     def _wire(self) -> Wire | None:
-        """Return the wire to the process, or None if it is not running."""
         return None if self._process is None or self._process.is_gone else self._process.wire
 
     def _start(self) -> Wire:

@@ -81,7 +81,6 @@ def _lower_priority() -> None:
 
 
 def _listen(wire: Wire, requests: queue.SimpleQueue[int | None], jobs: dict[int, Job[Any]]) -> None:
-    """Receive requests while jobs run."""
     try:
         while True:
             _handle(wire.take(), requests, jobs)

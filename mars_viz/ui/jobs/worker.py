@@ -217,7 +217,6 @@ class Worker:
                 self._running = False
 
     def _run_idle(self, act: Callable[[], None]) -> None:
-        """Prepare or free the models while no job waits."""
         try:
             act()
         except Exception:  # the thread serves other jobs too

@@ -94,7 +94,6 @@ def recorded_accuracy(run: Run, colours: Theme) -> LessonAside | None:
 
 
 def _standing(context: LessonContext, dial_map: DialMap) -> float:
-    """Return the dial's value, clipped to the map's range."""
     dial, chosen = dial_map.rule.dial, context.desk.view.dial
     assert dial is not None
     return _inside(dial_map, dial.checked(context.run.settings.dial if chosen is None else chosen))

@@ -76,7 +76,6 @@ def _draft(parameters: Mapping[str, str], gamma: int | None, complaints: list[st
 
 
 def _controller(parameters: Mapping[str, str], tree: str, complaints: list[str]) -> dict[str, str]:
-    """Return the link's controller and threshold, if any."""
     name = parameters.get("controller", "")
     if name in ("", NONE):
         return {}

@@ -94,7 +94,6 @@ class LivePageState:
         return True
 
     def _pick_up(self) -> None:
-        """Join the link's decode job, or open its saved run."""
         job = tab_jobs.shared_worker().find(self.run)
         if isinstance(job, DecodeJob) and rights.owns(job.maker):
             self.job = job

@@ -62,7 +62,6 @@ def finder(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
 
 
 def _filters(view: RunsView, runs: Sequence[ListedRun]) -> RunsView:
-    """Draw the filters, with the values that occur in the runs."""
     whose = _choice("From", "whose", list(Whose), view.whose, WHOSE.__getitem__)
     rule = _choice("Rule", "rule", ["", *rules_among(runs)], view.rule, _rule)
     drafter = _choice("Drafter", "drafter", ["", *drafters_among(runs)], view.drafter, lambda name: name or ANY)

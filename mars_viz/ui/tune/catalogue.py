@@ -150,7 +150,6 @@ class SweepCatalogue:
         return {other: labels[other] for other in most.values()}
 
     def _at_thresholds(self, name: str, base: Plan) -> dict[str, str]:
-        """Return the newest sweep of the same rule for each other threshold of its controller."""
         by_threshold: dict[float, str] = {}
         for other, entry in self.entries.items():
             plan = entry.plan

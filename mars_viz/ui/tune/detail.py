@@ -205,7 +205,6 @@ def clock(sweep: CachedSweep, dial: float) -> None:
 
 
 def _check(sweep: CachedSweep, dial: float) -> ClockJob | None:
-    """Return this server's wall-clock check of this setting, if any."""
     job = tab_jobs.shared_worker().find((sweep.result.folder, dial))
     return job if isinstance(job, ClockJob) else None
 

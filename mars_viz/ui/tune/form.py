@@ -183,7 +183,6 @@ def _loosest(rules: Sequence[str]) -> dict[str, float]:
 
 
 def _fixed_dials(rules: Sequence[str]) -> dict[str, float]:
-    """Draw each rule's dial for a sweep of a controller's threshold."""
     values = {}
     for name in rules:
         value = dial_slider(RULES[name], f"sweep-stands-{name}")

@@ -103,7 +103,6 @@ def pair(advised: Sequence[Advised]) -> Recommendation | None:
 
 
 def _advice(each: Variant, setting: Fixed) -> dict[str, str]:
-    """Return the row of a variant's loosest safe dial and its speed."""
     recommendation, symbol = each.found, each.study.plan.symbol
     dial, needed = (None, None) if recommendation is None else (recommendation.dial, recommendation.prompts_needed)
     pace = each.study.measures[each.study.pace]

@@ -133,7 +133,6 @@ def _too_few(sweep: CachedSweep, further: Further, wanted: int) -> str:
 
 
 def _file(page_state: TunePageState, entry: SweepEntry, beside: Sequence[SweepEntry], wanted: int) -> None:
-    """Draw the upload of a longer file that contains the swept prompts."""
     plan = entry.plan
     assert plan is not None  # otherwise there was no recommendation
     upload = st.file_uploader(

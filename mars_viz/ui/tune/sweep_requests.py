@@ -181,7 +181,6 @@ def begin(request: SweepRequest, results: Path, into: Path | None = None) -> lis
 
 
 def _check_cluster(request: SweepRequest, families: Mapping[str, Sequence[str]]) -> None:
-    """Raise BadInput if a Ray cluster's workers cannot run the sweeps."""
     if not visitors.may_name_paths():
         raise SettingError(f"A Ray cluster is for those who may name folders of this machine here ({PATHS}).")
     check_ray()
