@@ -165,7 +165,7 @@ def begin(request: SweepRequest, results: Path, into: Path | None = None) -> lis
         if request.settings.drafts_trees:
             raise SettingError("Draft-length controllers cut chains; choose Draft: Chain.")
         spans = dict.fromkeys(families, controller_span(controller_named(request.over), None, None, (gamma,)))
-    if max(map(len, families.values())) * len(_cut_settings(request)) > MOST:
+    if max(map(len, families.values())) * len(_cut(request)) > MOST:
         raise SettingError(f"A grid has at most {MOST} sweeps; list fewer values.")
     if request.ray:
         _check_cluster(request, families)
@@ -175,7 +175,7 @@ def begin(request: SweepRequest, results: Path, into: Path | None = None) -> lis
         check_controller(replace(request.settings, controller=request.over or request.settings.controller), *models)
     into = into or results
     if into != results:
-        check_listed(into, len(request.rules) * len(_cut_settings(request)))
+        check_listed(into, len(request.rules) * len(_cut(request)))
     folders = [each for family, names in families.items() for each in _begin(request, names, spans[family], into)]
     return [folder.relative_to(results).as_posix() for folder in folders]
 
@@ -185,7 +185,7 @@ def _check_cluster(request: SweepRequest, families: Mapping[str, Sequence[str]])
         raise SettingError(f"A Ray cluster is for those who may name folders of this machine here ({PATHS}).")
     check_ray()
     RayRequest(request.ray)
-    if max(map(len, families.values())) * len(_cut_settings(request)) > 1:
+    if max(map(len, families.values())) * len(_cut(request)) > 1:
         raise SettingError(
             "Variants of a rule share what the models answer, in one process. Leave the Ray cluster out, or list one "
             "value each."
@@ -212,7 +212,7 @@ def _begin(request: SweepRequest, names: Sequence[str], span: Span, results: Pat
     rules = [rule_named(name) for name in names]
     over = request.over and f"{request.over.strip('+')}-"
     dial = request.at.get(rules[0].family) if request.over else None
-    settings = [replace(each, rule=rule.name, dial=dial) for rule in rules for each in _cut_settings(request)]
+    settings = [replace(each, rule=rule.name, dial=dial) for rule in rules for each in _cut(request)]
     rules = [rule_named(each.rule) for each in settings]
     cuts = [each.controller.replace("+", "").replace(":", "") if request.thresholds else "" for each in settings]
     slugs = [f"{over}{rule.slug}{cut and f'-{cut}'}" for rule, cut in zip(rules, cuts, strict=True)]
@@ -235,7 +235,7 @@ def _begin(request: SweepRequest, names: Sequence[str], span: Span, results: Pat
     return folders
 
 
-def _cut_settings(request: SweepRequest) -> list[Settings]:
+def _cut(request: SweepRequest) -> list[Settings]:
     """Return the settings at each requested threshold and with drafts of full length; unchanged without thresholds."""
     control = request.settings.control
     if control is None or not request.thresholds or request.over:
