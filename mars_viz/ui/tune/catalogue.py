@@ -103,7 +103,7 @@ class SweepCatalogue:
                 f"The sweep {entry.path.name} cannot be read ({error.strerror}). Choose another."
             ) from error
         with contained(f"The sweep {entry.path.name}"):
-            return _opened(entry.path, entry.finished, changed)
+            return _study(entry.path, entry.finished, changed)
 
     def beside(self, name: str) -> dict[str, str]:
         """Return the finished sweeps that can be compared with this one, with their labels."""
@@ -244,7 +244,7 @@ def _when(plan: Plan) -> str:
 
 
 @st.cache_resource(max_entries=_KEPT, show_spinner=False)
-def _opened(path: Path, finished: int, changed: int) -> CachedSweep:
+def _study(path: Path, finished: int, changed: int) -> CachedSweep:
     """Return the figures of a sweep. The other arguments are part of the cache key, so that a grown sweep is read
     again."""
     return CachedSweep(load_sweep(path))
