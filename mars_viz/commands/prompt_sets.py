@@ -23,7 +23,7 @@ def arguments(parser: argparse.ArgumentParser, default: str, limit: str) -> None
         "--set",
         metavar="SET",
         help=f"{BUILTIN}, some of its tasks ({BUILTIN}:counting,turns), or a file, gzipped or not: JSONL or a JSON "
-        "list (Spec-Bench, GSM8K, MATH-500, MBPP, Alpaca, ShareGPT, OpenAI messages and batches and others: README), "
+        "list (Spec-Bench, GSM8K, MATH-500, MBPP, Alpaca, ShareGPT, OpenAI messages and batches, others: docs/tune.md), "
         f"or text with a prompt in each line (default: {default})",
     )
     named.add_argument("--prompts", dest="set", metavar="SET", help="the same as --set")
