@@ -22,8 +22,8 @@ def arguments(parser: argparse.ArgumentParser, default: str, limit: str) -> None
     named.add_argument(
         "--set",
         metavar="SET",
-        help=f"{BUILTIN}, some of its tasks ({BUILTIN}:counting,turns), or a file, gzipped or not: JSONL or a JSON "
-        "list (Spec-Bench, GSM8K, MATH-500, MBPP, Alpaca, ShareGPT, OpenAI messages and batches, others: docs/tune.md), "
+        help=f"{BUILTIN}, some of its tasks ({BUILTIN}:counting,turns), or a file, gzipped or not: JSONL or a "
+        "JSON list (Spec-Bench, GSM8K, MATH-500, ShareGPT, OpenAI messages and more, see docs/tune.md), "
         f"or text with a prompt in each line (default: {default})",
     )
     named.add_argument("--prompts", dest="set", metavar="SET", help="the same as --set")
