@@ -28,7 +28,7 @@ help:
 	@echo 'make chat    the same with SmolLM2-135M-Instruct, a real chat model (98 MB)'
 	@echo 'make test    run the tests; TESTS=tests/test_walk.py runs some, long ones too'
 	@echo 'make test-all those that take minutes, too, as before a release'
-	@echo 'make check   look for mistakes in form and types'
+	@echo 'make check   look for mistakes in form, types and docstrings, and compare sizes with budget.toml'
 	@echo 'make format  lay the code out as make check wants it'
 	@echo 'make fuzz    50,000 spoiled files of runs, races and sweeps, about 12 minutes; FUZZ=2000 for fewer'
 	@echo 'make gpu     on a machine with a GPU: its tests and benchmarks, with PYTHON as it is'
@@ -59,6 +59,7 @@ check: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python tests/budget.py
 
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff format .
