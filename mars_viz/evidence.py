@@ -1,7 +1,7 @@
-"""What a column of evidence is: its name, one value a drafted token or a row, its type, and which values are possible.
+"""Type of an evidence column: name, one value per drafted token or row, dtype and possible values.
 
-The columns themselves are declared in `records.Speculation`, each with its meaning and unit; everything that stores,
-checks, joins or fills columns follows from that. Knows arrays; knows no models, no rules and no files.
+`records.Speculation` declares the columns with meaning and unit. Code that stores, checks, joins or fills columns
+follows these declarations. Imports no models, rules or files.
 """
 
 from __future__ import annotations
@@ -16,59 +16,55 @@ import numpy as np
 from mars_viz.bounds import HUGE, VOCABULARY
 
 Check = Callable[[np.ndarray], np.ndarray]
-"""True for each value that is possible."""
+"""Returns True for each possible value."""
 ANY_WIDTH = 0
-"""A list in every line, all equally long: so many candidates as were kept."""
+"""Width of a column of lists, all of the recorded length."""
 
 
 class Per(Enum):
-    """What a column has a value for."""
+    """The unit that a column has one line for."""
 
     NODE = "node"
-    """Each drafted token."""
     ROW = "row"
-    """Each law of the target."""
+    """Each of the target's laws."""
 
 
 class Decides(Enum):
-    """Whether every rule decides by a column, so that no speculation is without it."""
+    """Whether every rule needs a column for its decisions, so that no speculation lacks it."""
 
     ALWAYS = "always"
-    """At every temperature."""
     SAMPLED = "sampled"
-    """Above temperature 0."""
     NEVER = "never"
-    """Only the rules that name it in their `needs` do."""
+    """Only rules that name it in `needs` use it."""
 
 
 class Of(Enum):
-    """Of which drafts a column is known."""
+    """The kind of draft for which a column exists."""
 
     ALL = "all drafts"
-    """Whatever their shape."""
     CHAINS = "chains"
-    """Of one path that was planned as one."""
+    """One path that was planned as one."""
     LIKELIEST = "trees of the likeliest tokens"
-    """None of which was drawn."""
+    """Trees without a drawn token."""
     DRAWN = "trees of drawn paths"
-    """Even where these came to one."""
+    """Drawn trees, even if their paths coincide."""
 
     def includes(self, own: Of, temperature: float) -> bool:
-        """True of drafts of this one kind; what is known of one kind alone is so above temperature 0."""
+        """True if drafts of the kind `own` have it; a column of a single kind exists only above temperature 0."""
         return self is Of.ALL or (self is own and temperature > 0)
 
 
 class Holder(Protocol):
-    """Whatever has columns."""
+    """Anything with columns."""
 
     @property
     def columns(self) -> Mapping[str, np.ndarray]:
-        """By name; the drafted `tokens` and the target's `top_ids` are always there."""
+        """Columns by name; the drafted `tokens` and the target's `top_ids` always exist."""
         ...
 
 
 class Column:
-    """One column: read from a speculation, its values or, where it is not there, what stands for unknown."""
+    """Descriptor of one column; reads its values from a speculation, or unknown values if the column is missing."""
 
     __slots__ = ("decides", "dtype", "holds", "name", "of", "per", "unknown", "width")
 
@@ -82,23 +78,17 @@ class Column:
         decides: Decides = Decides.NEVER,
         of: Of = Of.ALL,
     ) -> None:
-        """`holds` tells possible values, `width` how many there are a line."""
+        """Declare a column; `holds` checks values and `width` is the number of values per line."""
         self.name = ""
-        """As an attribute, in `needs` and in run files."""
+        """Name as an attribute, in `needs` and in run files."""
         self.per = per
-        """What it has a line for."""
         self.dtype = np.dtype(dtype)
-        """Of a value."""
         self.holds = holds
-        """Which values are possible."""
         self.width = width
-        """Values in a line; `ANY_WIDTH` for lists as long as was recorded."""
+        """Values per line; `ANY_WIDTH` for lists of the recorded length."""
         self.decides = decides
-        """Whether there is no speculation without it."""
         self.of = of
-        """Of which drafts it is known."""
         self.unknown = np.nan if self.dtype.kind == "f" else 0
-        """The value that stands for unknown."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -118,33 +108,33 @@ class Column:
             return _unknown(self, len(instance.columns["tokens" if self.per is Per.NODE else "top_ids"]))
 
     def required(self, temperature: float) -> bool:
-        """True if there is no speculation of this temperature without it."""
+        """True if every speculation at this temperature has the column."""
         return self.decides is Decides.ALWAYS or (self.decides is Decides.SAMPLED and temperature > 0)
 
 
 @lru_cache(maxsize=512)
 def _unknown(column: Column, lines: int) -> np.ndarray:
-    """The column where it is not known; lists as long as was recorded are empty."""
+    """Return the column's unknown values; lists of the recorded length are empty."""
     shape = (lines,) if column.width == 1 else (lines, column.width)
     return np.broadcast_to(column.dtype.type(column.unknown), shape)
 
 
 class Cut(Mapping[str, np.ndarray]):
-    """The columns of one draft among those of many that stand end to end, cut out when they are asked for."""
+    """The columns of one draft out of several concatenated ones, sliced on first access."""
 
     __slots__ = ("_columns", "_cut", "_nodes", "_rows", "_total")
 
     def __init__(self, columns: Mapping[str, np.ndarray], nodes: slice, rows: slice, total: int) -> None:
-        """`total` is the number of nodes of all; there are more rows."""
+        """Slice `columns`; `total` is the number of nodes in all drafts (there are more rows)."""
         self._columns, self._nodes, self._rows, self._total = columns, nodes, rows, total
         self._cut: dict[str, np.ndarray] = {}
 
     def __getitem__(self, name: str) -> np.ndarray:
-        found = self._cut.get(name)
-        if found is None:
+        values = self._cut.get(name)
+        if values is None:
             column = self._columns[name]
-            found = self._cut[name] = column[self._nodes if len(column) == self._total else self._rows]
-        return found
+            values = self._cut[name] = column[self._nodes if len(column) == self._total else self._rows]
+        return values
 
     def __contains__(self, name: object) -> bool:
         return name in self._columns
@@ -160,40 +150,40 @@ class Cut(Mapping[str, np.ndarray]):
 
 
 def finite(values: np.ndarray) -> np.ndarray:
-    """Numbers within bounds."""
+    """Return True for numbers within bounds."""
     return (values >= -HUGE) & (values <= HUGE)  # NaN fails
 
 
 def logit(values: np.ndarray) -> np.ndarray:
-    """Raw logits."""
+    """Return True for possible raw logits."""
     return values <= HUGE  # -inf is a masked token; NaN fails
 
 
 def divergence(values: np.ndarray) -> np.ndarray:
-    """Divergences, nats."""
+    """Return True for possible divergences, nats."""
     return (values >= -HUGE) & ((values <= HUGE) | (values == np.inf))  # inf is missing support; NaN fails
 
 
 def entropy_value(values: np.ndarray) -> np.ndarray:
-    """Entropies, nats."""
+    """Return True for possible entropies, nats."""
     return (values >= -0.1) & (values <= np.log(VOCABULARY) + 0.1)  # rounding may pass both ends
 
 
 def coin(values: np.ndarray) -> np.ndarray:
-    """Uniform draws."""
+    """Return True for uniform draws in [0, 1)."""
     return (values >= 0) & (values < 1)
 
 
 def probability(values: np.ndarray) -> np.ndarray:
-    """Probabilities."""
+    """Return True for probabilities."""
     return (values >= 0) & (values <= 1.001)  # rounding may pass 1
 
 
 def or_unknown(holds: Check) -> Check:
-    """The same, and NaN for what is not known."""
+    """Return a check that also accepts NaN, the unknown value."""
     return lambda values: holds(values) | np.isnan(values)
 
 
 def within(low: int, high: int) -> Check:
-    """Whole numbers from `low` to `high`."""
+    """Return a check for whole numbers from `low` to `high`."""
     return lambda values: (values >= low) & (values <= high)

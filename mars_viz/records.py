@@ -1,8 +1,8 @@
-"""The records that everything else passes around: what was drafted, what the target thought of it, what was kept.
+"""The records that the whole package passes around: a speculation, its verdicts, and the rounds of a run.
 
-Knows shapes and meanings; knows no models, no rules' arithmetic, no files and no browser. Arrays are NumPy, read-only
-by convention, and documented with shape and unit. N is the number of drafted tokens (nodes) of a round, K the number
-of candidates kept per row (16 unless said otherwise), V the vocabulary.
+Imports no models, rules, files or browser code. Arrays are NumPy and read-only by convention; each is documented with
+shape and unit. N is the number of drafted tokens (nodes) of a round, K the number of candidates kept per row (16 by
+default), V the size of the vocabulary.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from mars_viz.evidence import (
 )
 
 CANDIDATES = 16
-"""K, the target's and the drafter's best tokens that a recording keeps per row."""
+"""K: the best tokens of the target and the drafter that a recording keeps per row."""
 
 
 class Outcome(Enum):
-    """What became of a token."""
+    """The result of verification for one token."""
 
     MATCHED = "matched"
-    """Kept, and the rule's strict end keeps it too."""
+    """Accepted, also by the rule at its strict end."""
     RELAXED = "relaxed"
-    """Kept only because the rule is relaxed."""
+    """Accepted only because the rule is relaxed."""
     REJECTED = "rejected"
     """The first drafted token that the rule rejected."""
     DISCARDED = "discarded"
-    """Drafted after the end of the kept part, and rolled back."""
+    """Drafted after the rejection and rolled back."""
     CORRECTED = "corrected"
     """Emitted by the target in place of the rejected token."""
     BONUS = "bonus"
-    """Emitted by the target after a fully kept block."""
+    """Emitted by the target after a fully accepted block."""
 
     @property
     def emitted(self) -> bool:
@@ -59,37 +59,37 @@ class Outcome(Enum):
 
     @property
     def drafted(self) -> bool:
-        """True if the token came from the drafter."""
+        """True if the token comes from the drafter."""
         return self not in (Outcome.CORRECTED, Outcome.BONUS)
 
 
 class Emission(IntEnum):
-    """The candidates for the token that a row emits when a walk stops there; columns of `Speculation.emissions`."""
+    """Candidates for the token emitted at the row where a walk stops; the columns of `Speculation.emissions`."""
 
     ARGMAX = 0
-    """The target's most likely token; the lowest id among equals."""
+    """The target's most likely token; the lowest id if several are equal."""
     SAMPLE = 1
     """A sample of p, keyed by absolute position; the argmax at temperature 0."""
     RESIDUAL = 2
-    """A sample of norm((p - q)+), keyed by round and depth; of p where no token was drafted at this row. In a tree,
-    of what is left of p once all drafted there were refused."""
+    """A sample of norm((p - q)+), keyed by round and depth; of p if no token was drafted at this row. In a tree: a
+    sample of the residual of p after every token drafted at the row was rejected."""
     LOWERED = 3
     """A sample of p with only the drafted token's entry lowered by its q (the released MARS code's residual). In a
-    tree, of p without the tokens drafted there: a coin refuses one only where q exceeds p, so nothing of it is left."""
+    tree: of p without the tokens drafted at the row, because a coin rejects a token only if q exceeds p."""
     BLOCK = 4
-    """A sample of norm((w p - q)+), w block verification's weight after the node above, keyed as RESIDUAL; of p where
-    no token was drafted at this row. In a tree, which it does not judge, as RESIDUAL."""
+    """A sample of norm((w p - q)+) with block verification's weight w after the node above, keyed as RESIDUAL; of p if
+    no token was drafted at this row. Block verification does not judge trees; for them this equals RESIDUAL."""
 
 
 class Policy(Enum):
-    """Which of several kept siblings a walk goes on with. In a chain there is no choice."""
+    """Which of several accepted siblings a walk follows. In a chain there is no choice."""
 
     DRAFT_ORDER = "draft-order"
-    """The first one in the order in which they were drafted, as the released MARS code does."""
+    """The first in drafting order, as in the released MARS code."""
     STRICT_FIRST = "strict-first"
-    """One that the rule's strict end keeps, too; else the first."""
+    """One that the rule's strict end also accepts, otherwise the first."""
     LONGEST = "longest"
-    """The one with the longest kept path below it; the first of equals."""
+    """The one with the longest accepted path below it; the first if several are equal."""
 
 
 _token, _rank = within(0, VOCABULARY - 1), within(1, VOCABULARY)
@@ -97,7 +97,7 @@ _token, _rank = within(0, VOCABULARY - 1), within(1, VOCABULARY)
 
 @lru_cache(maxsize=64)
 def chain(count: int) -> np.ndarray:
-    """int32 [count]; the parents of the nodes of a chain, the same array each time."""
+    """Return the parents of a chain's nodes, int32 [count]; cached, so equal counts give the same array."""
     parents = np.arange(-1, count - 1, dtype=np.int32)
     parents.setflags(write=False)
     return parents
@@ -105,151 +105,151 @@ def chain(count: int) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Speculation:
-    """What a drafter proposed after a prefix and what the target thought of it; the same whatever rule judges it.
+    """The drafter's proposal after a prefix, with the target's scores; the same for every rule.
 
-    Node i is a drafted token; row 0 is the target's law after the prefix and row i + 1 its law after node i, so the
-    row that judges node i is `parents[i] + 1`. A chain is the tree with parents[i] = i - 1. Evidence is columns: one
-    that is not there reads as unknown (NaN, 0 or an empty list).
+    Node i is a drafted token. Row 0 is the target's law after the prefix and row i + 1 its law after node i, so row
+    `parents[i] + 1` judges node i. A chain is the tree with parents[i] = i - 1. Evidence is stored in columns; a
+    missing column reads as unknown (NaN, 0 or an empty list).
     """
 
     start: int
-    """Absolute position of the first drafted token: the length of the prefix."""
+    """Absolute position of the first drafted token, equal to the length of the prefix."""
     temperature: float
-    """The run's temperature, at which p, q and the emissions were made; 0 is greedy."""
+    """The run's temperature, already applied in p, q and the emissions; 0 is greedy."""
     sampled: bool
     """True if the drafter drew its tokens from q, False if it took its most likely token."""
     columns: Mapping[str, np.ndarray]
-    """What is known of its nodes and rows, by name: those of the columns below that there are, and whatever a run file
-    holds that this version does not know."""
+    """Evidence on nodes and rows by name: any of the columns declared below, and unknown columns of a run file."""
     judged_by: np.ndarray | None = None
-    """int [N]; the row whose law judges each node, where several drafts stand end to end; None for the row of its
+    """int [N]; the row whose law judges each node, if several drafts are concatenated; None for the row of its
     parent."""
 
-    tokens = Column(Per.NODE, np.int32, _token, decides=Decides.ALWAYS)
-    """int32 [N]; the drafted tokens."""
+    tokens = Column(Per.NODE, np.int32, _token, decides=Decides.ALWAYS)  # int32 [N]
     siblings = Column(Per.NODE, np.int32, _token, decides=Decides.ALWAYS)
     """int32 [N]; order among the children of one parent, from 0."""
     parents = Column(Per.NODE, np.int32, within(-1, LONGEST_DRAFT - 1), decides=Decides.ALWAYS)
-    """int32 [N]; the node before, -1 for the prefix."""
+    """int32 [N]; the preceding node, -1 for the prefix."""
     depths = Column(Per.NODE, np.int32, within(1, LONGEST_DRAFT), decides=Decides.ALWAYS)
     """int32 [N]; 1 for a token right after the prefix."""
     budgets = Column(Per.NODE, np.int32, within(0, LONGEST_DRAFT))
-    """int32 [N]; of how many nodes the smallest tree is that has the node: the tree of a smaller budget is what has no
-    larger one. Known of trees alone; a chain's are its depths."""
+    """int32 [N]; the smallest node budget whose tree includes the node. The tree of a smaller budget is the set of
+    nodes with at most that value. Trees only; a chain's budgets are its depths."""
     draws = Column(Per.NODE, np.int32, within(0, (1 << 31) - 1))
-    """int32 [N]; bit k is set where the k-th of several drawn paths drew the node after the one above it: the children
-    of a node are distinct, in the order in which they were first drawn. Known of trees of drawn paths alone, and of
-    those even where all paths are one; tokens that all paths share by plan are the first path's."""
+    """int32 [N]; bit k is set if the k-th drawn path drew this node after its parent. Children of a node are distinct,
+    in the order in which they were first drawn. Drawn trees only, even if all paths coincide; tokens that all paths
+    share by plan belong to the first path."""
     ranks = Column(Per.NODE, np.int32, within(0, VOCABULARY))
-    """int32 [N]; the target's rank of the drafted token, 1 for its best; the lower id first among equals. 0 where it is
-    not known: not among the best tokens of a target that gives those alone."""
+    """int32 [N]; the target's rank of the drafted token, from 1; the lower id first if logits are equal. 0 if unknown,
+    when the target returns only its best tokens."""
     q = Column(Per.NODE, np.float32, probability, decides=Decides.SAMPLED)
-    """float32 [N]; probability that the drafter gave its token, after temperature, top-k and top-p (at temperature 0
-    the plain softmax, although the draft is deterministic)."""
+    """float32 [N]; the drafter's probability of its token, after temperature, top-k and top-p. At temperature 0 it is
+    the plain softmax, although the draft is deterministic."""
     q_max = Column(Per.NODE, np.float32, probability)
-    """float32 [N]; largest probability of that law."""
+    """float32 [N]; largest probability of the law behind `q`."""
     p = Column(Per.NODE, np.float32, or_unknown(probability), decides=Decides.SAMPLED)
     """float32 [N]; the target's probability of the drafted token, after temperature, top-k and top-p (at temperature 0
     the plain softmax)."""
     p_left = Column(Per.NODE, np.float32, or_unknown(probability))
-    """float32 [N]; of trees of drawn paths the target's probability of the token after its earlier siblings were
-    refused one by one: p is norm((p - q)+) after each, and q, which was drawn from, loses the token."""
+    """float32 [N]; drawn trees: the target's probability of the token after its earlier siblings were rejected one by
+    one. Each rejection replaces p by norm((p - q)+) and removes the token from q."""
     q_left = Column(Per.NODE, np.float32, or_unknown(probability))
-    """float32 [N]; the drafter's, likewise."""
+    """float32 [N]; drawn trees: the drafter's probability of the token after the same rejections as in `p_left`."""
     traversal_stop = Column(Per.NODE, np.float64, or_unknown(probability), of=Of.DRAWN)
-    """float64 [N]; of trees of drawn paths the chance that traversal verification, which tries leaves before what they
-    follow, ends at the node when it comes to it (arXiv 2505.12398)."""
+    """float64 [N]; drawn trees: the chance that traversal verification, which tries leaves before their ancestors, ends
+    at the node when it reaches it (arXiv 2505.12398)."""
     greedy_stop = Column(Per.NODE, np.float64, or_unknown(probability), of=Of.DRAWN)
-    """float64 [N]; likewise of greedy multi-path block verification; 0 beside the path that it chooses (arXiv
-    2602.16961)."""
+    """float64 [N]; drawn trees: the chance that greedy multi-path block verification ends at the node when it reaches
+    it; 0 off the path that it chooses (arXiv 2602.16961)."""
     recursive_keep = Column(Per.NODE, np.float64, or_unknown(probability), of=Of.DRAWN)
-    """float64 [N]; of trees of drawn paths the chance that recursive rejection sampling with replacement keeps the node
-    when it comes to it; what several paths drew counts each time (SpecInfer, arXiv 2305.09781)."""
+    """float64 [N]; drawn trees: the chance that recursive rejection sampling with replacement accepts the node when it
+    reaches it; a token drawn by several paths counts each time (SpecInfer, arXiv 2305.09781)."""
     k_seq_keep = Column(Per.NODE, np.float64, or_unknown(probability), of=Of.DRAWN)
-    """float64 [N]; likewise of k-SEQ, given that none of its earlier siblings was kept (SpecTr, arXiv 2310.15141)."""
+    """float64 [N]; drawn trees: the chance that k-SEQ accepts the node, given that none of its earlier siblings was
+    accepted (SpecTr, arXiv 2310.15141)."""
     own_q = Column(Per.NODE, np.float32, or_unknown(probability), of=Of.LIKELIEST)
-    """float32 [N]; of trees of the likeliest tokens, above temperature 0, what the drafter's plain softmax gives the
-    token: the released MARS code judges by it, although nothing was drawn and `q` is 1."""
+    """float32 [N]; trees of the likeliest tokens above temperature 0: the drafter's plain softmax of the token. The
+    released MARS code judges by it, although nothing was drawn and `q` is 1."""
     total_variation = Column(Per.NODE, np.float32, or_unknown(probability))
-    """float32 [N]; half the L1 distance of p and q at the node's row."""
+    """float32 [N]; half the L1 distance of p and q at the node's judging row."""
     q_entropy = Column(Per.NODE, np.float32, entropy_value)
-    """float32 [N]; entropy of the law that q is of, nats."""
+    """float32 [N]; entropy of the law behind `q`, nats."""
     draft_logsumexp = Column(Per.NODE, np.float32, finite)
-    """float32 [N]; of the drafter's raw logits, over the whole vocabulary."""
+    """float32 [N]; logsumexp of the drafter's raw logits over the whole vocabulary."""
     js = Column(Per.NODE, np.float32, or_unknown(finite))
     """float32 [N]; Jensen-Shannon divergence of p and q, nats."""
     kl_pq = Column(Per.NODE, np.float32, or_unknown(divergence))
-    """float32 [N]; KL(p || q), nats; inf where q lacks support."""
+    """float32 [N]; KL(p || q), nats; inf if q lacks support."""
     kl_qp = Column(Per.NODE, np.float32, or_unknown(divergence))
-    """float32 [N]; KL(q || p), nats; inf where p lacks support."""
+    """float32 [N]; KL(q || p), nats; inf if p lacks support."""
     z = Column(Per.NODE, np.float32, logit)
     """float32 [N]; the target's raw logit of the drafted token."""
     coins = Column(Per.NODE, np.float64, coin, decides=Decides.SAMPLED)
     """float64 [N]; acceptance coins in [0, 1), keyed by (seed, start, depth, sibling)."""
     block_mass = Column(Per.NODE, np.float64, or_unknown(finite), of=Of.CHAINS)
-    """float64 [N]; block verification's mass after node i, the sum of (w p - q)+ at the row below it with
-    w = min(1, w_parent p/q); 0 where nothing was drafted below it (arXiv 2403.10444)."""
+    """float64 [N]; block verification's mass after node i: the sum of (w p - q)+ at the row below it with w = min(1,
+    w_parent p/q); 0 if nothing was drafted below it (arXiv 2403.10444)."""
     draft_ids = Column(Per.NODE, np.int32, _token, width=ANY_WIDTH)
-    """int32 [N, K]; the drafter's best tokens, best first, the lower id first among equals."""
+    """int32 [N, K]; the drafter's best tokens, best first, the lower id first if logits are equal."""
     draft_logits = Column(Per.NODE, np.float32, logit, width=ANY_WIDTH)
-    """float32 [N, K]; their raw logits."""
+    """float32 [N, K]; the raw logits of `draft_ids`."""
     best_q = Column(Per.NODE, np.float32, or_unknown(probability), width=ANY_WIDTH)
-    """float32 [N, K]; above temperature 0 the drafter's probabilities, processed as `q` is, of the target's best
-    tokens: those of the node's judging row in `top_ids`."""
+    """float32 [N, K]; above temperature 0: the drafter's probabilities, processed like `q`, of the target's best tokens
+    at the node's judging row in `top_ids`."""
     logsumexp = Column(Per.ROW, np.float32, or_unknown(finite))
-    """float32 [N + 1]; of the target's raw logits, over the whole vocabulary."""
+    """float32 [N + 1]; logsumexp of the target's raw logits over the whole vocabulary."""
     logsumexp_t = Column(Per.ROW, np.float32, or_unknown(finite))
-    """float32 [N + 1]; the same of the logits divided by the run's temperature (temperature 0: as `logsumexp`)."""
+    """float32 [N + 1]; logsumexp of the logits divided by the run's temperature (at temperature 0: equal to
+    `logsumexp`)."""
     entropy = Column(Per.ROW, np.float32, or_unknown(entropy_value))
-    """float32 [N + 1]; of the target's plain softmax, nats."""
+    """float32 [N + 1]; entropy of the target's plain softmax, nats."""
     support = Column(Per.ROW, np.int32, _rank, decides=Decides.SAMPLED)
-    """int32 [N + 1]; tokens that top-k and top-p leave to the target's law."""
+    """int32 [N + 1]; number of tokens in the target's law after top-k and top-p."""
     top_ids = Column(Per.ROW, np.int32, _token, width=ANY_WIDTH, decides=Decides.ALWAYS)
-    """int32 [N + 1, K]; the target's best tokens, best first, the lower id first among equals."""
+    """int32 [N + 1, K]; the target's best tokens, best first, the lower id first if logits are equal."""
     drafter_passes = Column(Per.ROW, np.int32, within(0, (1 << 31) - 1))
-    """int32 [N + 1]; passes of the drafter that the draft took up to its first i tokens, in the last row all of them.
-    Known of drafts by text alone; others take one for each token, or for each level of a tree."""
+    """int32 [N + 1]; drafter passes used for the first i tokens; the last row holds the total. Only for drafters that
+    work by text; the others take one pass per token, or per level of a tree."""
     emissions = Column(Per.ROW, np.int32, _token, width=len(Emission), decides=Decides.ALWAYS)
     """int32 [N + 1, 5]; the token of each `Emission`."""
     emission_ranks = Column(Per.ROW, np.int32, _rank, width=len(Emission))
-    """int32 [N + 1, 5]; the target's rank of each."""
+    """int32 [N + 1, 5]; the target's rank of each emission."""
     traversal_emission = Column(Per.ROW, np.int32, _token, of=Of.DRAWN)
-    """int32 [N + 1]; of trees of drawn paths a sample of what traversal verification leaves of p where it ends at the
-    row; as that of the three rules below, keyed by round and path."""
+    """int32 [N + 1]; drawn trees: a sample of the residual that traversal verification emits if it ends at the row,
+    keyed by round and path like the three columns below."""
     greedy_emission = Column(Per.ROW, np.int32, _token, of=Of.DRAWN)
-    """int32 [N + 1]; of what greedy multi-path block verification leaves."""
+    """int32 [N + 1]; drawn trees: a sample of greedy multi-path block verification's residual."""
     recursive_emission = Column(Per.ROW, np.int32, _token, of=Of.DRAWN)
-    """int32 [N + 1]; of what recursive rejection sampling with replacement leaves once all drawn there were refused."""
+    """int32 [N + 1]; drawn trees: a sample of the residual of recursive rejection sampling with replacement after every
+    token drawn at the row was rejected."""
     k_seq_emission = Column(Per.ROW, np.int32, _token, of=Of.DRAWN)
-    """int32 [N + 1]; of what k-SEQ leaves, likewise."""
+    """int32 [N + 1]; drawn trees: a sample of k-SEQ's residual."""
     top_logits = Column(Per.ROW, np.float32, logit, width=ANY_WIDTH, decides=Decides.ALWAYS)
     """float32 [N + 1, K]; the raw logits of the target's best tokens."""
     emission_z = Column(Per.ROW, np.float32, logit, width=len(Emission))
-    """float32 [N + 1, 5]; the target's raw logit of each candidate emission."""
+    """float32 [N + 1, 5]; the target's raw logit of each emission."""
     emission_p = Column(Per.ROW, np.float32, or_unknown(probability), width=len(Emission), decides=Decides.SAMPLED)
-    """float32 [N + 1, 5]; the target's probability of each, processed as `p` is."""
+    """float32 [N + 1, 5]; the target's probability of each emission, processed like `p`."""
 
     def __len__(self) -> int:
-        """Number of drafted tokens."""
         return len(self.columns["tokens"])
 
     def with_columns(self, columns: Mapping[str, np.ndarray]) -> Speculation:
-        """The same with these columns besides, or in place of its own."""
+        """Return a copy with these columns added or replaced."""
         return replace(self, columns={**self.columns, **columns})
 
     def chosen(self, nodes: slice, rows: slice) -> dict[str, np.ndarray]:
-        """Its columns, of these nodes and rows alone."""
+        """Return the columns restricted to these nodes and rows."""
         return dict(Cut(self.columns, nodes, rows, len(self)))
 
     @property
     def named(self) -> set[int]:
-        """Every token that it names: drafted, listed or a candidate to be emitted."""
+        """All token ids in the speculation: drafted, listed, or candidates for emission."""
         columns = (self.tokens, self.top_ids, self.draft_ids, self.candidates)
         return {token for column in columns for token in column.ravel().tolist()}
 
     @property
     def extras(self) -> dict[str, np.ndarray]:
-        """[N] or [N + 1] by name; evidence that this version does not know, of lists one for each place."""
+        """Columns that this version does not know, by name, [N] or [N + 1] each; lists are split by place."""
         unknown = {name: self.columns[name] for name in self.columns if name not in COLUMNS}
         single = {name: column for name, column in unknown.items() if column.ndim == 1}
         wide = {name: column for name, column in unknown.items() if column.ndim > 1}
@@ -264,36 +264,39 @@ class Speculation:
 
     @property
     def is_drawn_tree(self) -> bool:
-        """True if several paths were drawn, even if they came to one."""
+        """True if several paths were drawn, even if they coincide."""
         return "draws" in self.columns
 
     @property
     def kind(self) -> Of:
-        """Which kind of drafts it is one of."""
+        """The kind of draft, which decides the columns that exist."""
         if self.is_drawn_tree:
             return Of.DRAWN
         return Of.LIKELIEST if "budgets" in self.columns else Of.CHAINS
 
     @property
     def candidates(self) -> np.ndarray:
-        """int32 [N + 1, C]; all that some rule may emit at each row: `emissions`, and what is known of `EMITTED`."""
+        """int32 [N + 1, C]; every token that some rule may emit at each row: `emissions` and the columns in
+        `EMITTED`."""
         others = [self.columns[name][:, None] for name in EMITTED if name in self.columns]
         return np.concatenate([self.emissions, *others], axis=1) if others else self.emissions
 
     def emitted_chances(self, tokens: np.ndarray) -> np.ndarray:
-        """float32 [N + 1]; the target's probability of one token a row, processed as `p` is: of those in `emissions`,
-        and above temperature 0 of its best tokens; NaN of others."""
-        found = np.full(len(tokens), np.nan, np.float32)
+        """Return the target's probability of one token per row, float32 [N + 1], processed like `p`.
+
+        Known for the tokens in `emissions` and, above temperature 0, for the target's best tokens; NaN for others.
+        """
+        chances = np.full(len(tokens), np.nan, np.float32)
         if not len(tokens):
-            return found
+            return chances
         rows = np.arange(len(tokens))
         if self.temperature > 0:
             listed = self.top_ids == tokens[:, None]
             below = self.top_logits[rows, listed.argmax(axis=1)].astype(np.float64) - self.z1
             best = self.emission_p[:, Emission.ARGMAX] * np.exp(below / self.temperature)
-            found = np.where(listed.any(axis=1), best, found).astype(np.float32)
+            chances = np.where(listed.any(axis=1), best, chances).astype(np.float32)
         hits = self.emissions == tokens[:, None]
-        return np.where(hits.any(axis=1), self.emission_p[rows, hits.argmax(axis=1)], found)
+        return np.where(hits.any(axis=1), self.emission_p[rows, hits.argmax(axis=1)], chances)
 
     @property
     def judging_rows(self) -> np.ndarray:
@@ -302,13 +305,13 @@ class Speculation:
 
     @property
     def own_rows(self) -> np.ndarray:
-        """int [N]; the row of the target's law after each node; where several drafts stand end to end, among all."""
+        """int [N]; the row of the target's law after each node, counted among all rows if drafts are concatenated."""
         begins = np.flatnonzero((self.parents < 0) & (self.siblings == 0))  # of each draft
         counts = np.diff(np.append(begins, len(self)))
         return np.arange(len(self)) + 1 + np.repeat(self.judging_rows[begins] - begins, counts)
 
     def at_nodes(self, rows: np.ndarray) -> np.ndarray:
-        """[N, …] from [N + 1, …]: of each node what holds at its judging row."""
+        """Index rows [N + 1, ...] by each node's judging row; returns [N, ...]."""
         return rows[:-1] if self.parents is chain(len(self)) else rows[self.judging_rows]
 
     @property
@@ -318,12 +321,12 @@ class Speculation:
 
     @property
     def z2(self) -> np.ndarray:
-        """float32 [N + 1]; its second largest raw logit."""
+        """float32 [N + 1]; the target's second largest raw logit."""
         return self.top_logits[:, 1]
 
     @property
     def ratio(self) -> np.ndarray:
-        """float64 [N + 1]; z2 / z1, NaN where z1 is 0."""
+        """float64 [N + 1]; z2 / z1, NaN if z1 is 0."""
         z1, z2 = self.z1.astype(np.float64), self.z2.astype(np.float64)
         return np.divide(z2, z1, out=np.full_like(z1, np.nan), where=z1 != 0)
 
@@ -336,41 +339,38 @@ class Speculation:
 COLUMNS: dict[str, Column] = {name: found for name, found in vars(Speculation).items() if isinstance(found, Column)}
 """Every column of evidence that this version knows, by name."""
 EMITTED = tuple(name for name in COLUMNS if name.endswith("_emission"))
-"""Columns of tokens that one rule alone emits, beside the candidates of `emissions`."""
+"""Columns of tokens that only one rule emits, in addition to `emissions`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """A rule's answer for every dial value at once: where each verdict flips, and what holds on either side.
+    """A rule's decisions for every dial value at once: breakpoints, and the verdict on each side.
 
-    'Below' is dial < breakpoint, 'above' is dial >= breakpoint; a rule that relaxes where dial <= b says so with the
-    next float after b. Where the two sides agree the breakpoint is NaN. A node may have a gap: it is kept above its
-    breakpoint, rejected just below it, and kept again below the point where the gap begins.
+    'Below' is dial < breakpoint, 'above' is dial >= breakpoint; a rule that relaxes for dial <= b uses the next float
+    after b. The breakpoint is NaN if both sides agree. A node may have a gap: it is kept above its breakpoint, rejected
+    just below it, and kept again below the start of the gap.
     """
 
     breakpoints: np.ndarray
     """float64 [N]; dial value at which the node's verdict flips."""
-    keep_below: np.ndarray
-    """bool [N]; True keeps."""
-    keep_above: np.ndarray
-    """bool [N]; True keeps."""
+    keep_below: np.ndarray  # bool [N]; True keeps
+    keep_above: np.ndarray  # bool [N]; True keeps
     keep_strict: np.ndarray
-    """bool [N]; the verdict at the rule's strict end; a token kept against it is RELAXED."""
+    """bool [N]; the verdict at the rule's strict end. A token kept against it is RELAXED."""
     row_breakpoints: np.ndarray
     """float64 [N + 1]; dial value at which the row's emission changes."""
     emit_below: np.ndarray
-    """int32 [N + 1]; token emitted when the walk stops at the row."""
+    """int32 [N + 1]; token emitted below the breakpoint if the walk stops at the row."""
     emit_above: np.ndarray
-    """int32 [N + 1]; likewise."""
+    """int32 [N + 1]; token emitted above the breakpoint."""
     gap_from: np.ndarray | None = None
-    """float64 [N]; a node with a gap is rejected where gap_from <= dial < breakpoint only; NaN for a node without one,
-    and None where no node has one."""
+    """float64 [N]; a node with a gap is rejected only for gap_from <= dial < breakpoint. NaN for a node without a gap,
+    None if no node has one."""
     policy: Policy = Policy.DRAFT_ORDER
-    """Which of several kept siblings is gone on with."""
 
     @classmethod
     def end_to_end(cls, parts: Sequence[Verdicts]) -> Verdicts:
-        """Verdicts on many speculations as if they were one."""
+        """Concatenate the verdicts on several speculations."""
 
         def joined(name: str, kind: type[np.generic]) -> np.ndarray:
             return np.concatenate([np.empty(0, kind), *(getattr(part, name) for part in parts)], dtype=kind)
@@ -389,7 +389,7 @@ class Verdicts:
         )
 
     def cut(self, nodes: slice, rows: slice) -> Verdicts:
-        """Those on these nodes and rows alone."""
+        """Return the verdicts on these nodes and rows."""
         gaps = None if self.gap_from is None else self.gap_from[nodes]
         return Verdicts(
             self.breakpoints[nodes],
@@ -405,19 +405,22 @@ class Verdicts:
 
     @property
     def gaps(self) -> np.ndarray:
-        """float64 [N]; `gap_from`, also where no node has a gap."""
+        """float64 [N]; `gap_from`, with NaN if no node has a gap."""
         return np.full(len(self.breakpoints), np.nan) if self.gap_from is None else self.gap_from
 
     def keeps(self, dial: float) -> np.ndarray:
-        """bool [N]; the verdicts at this dial value."""
+        """Return the verdicts at this dial value, bool [N]."""
         if self.keep_below is self.keep_above and self.gap_from is None:  # no dial moves any
             return self.keep_above
         below = self.keep_below if self.gap_from is None else self.keep_below | (dial < self.gap_from)
         return np.where(dial < self.breakpoints, below, self.keep_above)
 
     def goes_on(self, speculation: Speculation, dial: float) -> np.ndarray:
-        """bool [N]; the nodes that a walk goes on with at this dial value, if it gets there: of kept siblings those
-        that the policy prefers, the first of which it takes. `speculation` is what was judged."""
+        """Return the nodes that a walk follows at this dial value if it reaches them, bool [N].
+
+        Among accepted siblings these are the ones that the policy prefers; the walk takes the first of them.
+        `speculation` is the judged one.
+        """
         keeps = self.keeps(dial)
         if self.policy is Policy.DRAFT_ORDER:
             return keeps
@@ -430,36 +433,35 @@ class Verdicts:
         return preferred
 
     def standing(self, dial: float) -> Verdicts:
-        """What they say at this one value, whatever the dial then does."""
+        """Return verdicts that are fixed at their values for this dial value."""
         keeps, emits = self.keeps(dial), self.emits(dial)
         nowhere = np.full(len(keeps), np.nan), np.full(len(emits), np.nan)
         return Verdicts(nowhere[0], keeps, keeps, self.keep_strict, nowhere[1], emits, emits, None, self.policy)
 
     def emits(self, dial: float) -> np.ndarray:
-        """int32 [N + 1]; the emissions at this dial value."""
+        """Return the emissions at this dial value, int32 [N + 1]."""
         return np.where(dial < self.row_breakpoints, self.emit_below, self.emit_above)
 
 
 def _reach(speculation: Speculation, keeps: np.ndarray) -> np.ndarray:
-    """int64 [N]; tokens of the longest kept path that begins with each kept node."""
-    rows, own, depths = speculation.judging_rows, speculation.own_rows, speculation.depths
+    """Return the length of the longest accepted path from each accepted node, int64 [N]."""
+    rows, own_rows, depths = speculation.judging_rows, speculation.own_rows, speculation.depths
     below = np.zeros(len(keeps) + len(speculation.top_ids), np.int64)  # by row, of the longest one that begins there
     for depth in range(int(depths.max(initial=0)), 0, -1):
         nodes = np.flatnonzero(keeps & (depths == depth))
-        np.maximum.at(below, rows[nodes], below[own[nodes]] + 1)
-    return below[own] + 1
+        np.maximum.at(below, rows[nodes], below[own_rows[nodes]] + 1)
+    return below[own_rows] + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """How a rule at one dial value settles a speculation, before the text's end cuts anything off."""
+    """A rule's decision at one dial value, before the end of the text cuts anything off."""
 
     kept: tuple[int, ...]
-    """The kept nodes, in order."""
+    """The accepted nodes, in order."""
     row: int
     """The row at which the walk stopped."""
     emitted: int
-    """The token emitted there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,9 +473,9 @@ class Timing:
     verify: float = 0.0
     """The target's pass."""
     evidence: float = 0.0
-    """Computing the evidence and bringing it to the host; on an asynchronous device it includes waiting."""
+    """Computing the evidence and copying it to the host; on an asynchronous device this includes waiting."""
     total: float = 0.0
-    """The whole round, judging and commit included."""
+    """The whole round, including judging and commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,58 +483,56 @@ class Round:
     """One draft-verify cycle of a walk."""
 
     speculation: Speculation
-    """What was drafted and how the target saw it."""
     verdicts: Verdicts
-    """What the rule says of each node and row, at every dial value."""
+    """The rule's verdicts at every dial value."""
     decision: Decision
-    """What that comes to at the walk's dial value."""
+    """The decision at the walk's dial value."""
     token_ids: tuple[int, ...]
-    """The tokens that it added to the text, truncated at the end of text or the length limit."""
+    """Tokens added to the text, truncated at the end of text or the length limit."""
     timing: Timing = Timing()
-    """How long it took."""
 
     def timed(self, total: float) -> Round:
-        """The same, which took so many seconds in all."""
+        """Return a copy with this total time in seconds."""
         parts = self.timing
         timing = Timing(parts.draft, parts.verify, parts.evidence, total)
         return Round(self.speculation, self.verdicts, self.decision, self.token_ids, timing)
 
     def with_speculation(self, speculation: Speculation) -> Round:
-        """The same, of which more is known."""
+        """Return a copy with this speculation, for example one with more columns."""
         return Round(speculation, self.verdicts, self.decision, self.token_ids, self.timing)
 
     @property
     def kept(self) -> int:
-        """Drafted tokens that reached the text."""
+        """Number of drafted tokens in the text."""
         return min(len(self.decision.kept), len(self.token_ids))
 
     @property
     def rolled_back(self) -> int:
-        """Drafted tokens that did not."""
+        """Number of drafted tokens that are not in the text."""
         return len(self.speculation) - self.kept
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
-        """What became of each node."""
+        """The outcome of each node."""
         reached = self.decision.kept[: self.kept]
-        found = [Outcome.DISCARDED] * len(self.speculation)
+        outcomes = [Outcome.DISCARDED] * len(self.speculation)
         for node in reached:
-            found[node] = Outcome.MATCHED if self.verdicts.keep_strict[node] else Outcome.RELAXED
+            outcomes[node] = Outcome.MATCHED if self.verdicts.keep_strict[node] else Outcome.RELAXED
         if self.emission is Outcome.CORRECTED:
-            found[self.stopped_by[0]] = Outcome.REJECTED
-        return tuple(found)
+            outcomes[self.stopped_by[0]] = Outcome.REJECTED
+        return tuple(outcomes)
 
     @property
     def stopped_by(self) -> list[int]:
-        """The nodes that were rejected where the round stopped; none where it did not stop at a rejection."""
+        """The rejected nodes at which the round stopped; empty if it did not stop at a rejection."""
         if self.emission is not Outcome.CORRECTED:
             return []
-        found: list[int] = np.flatnonzero(self.speculation.judging_rows == self.decision.row).tolist()
-        return found
+        nodes: list[int] = np.flatnonzero(self.speculation.judging_rows == self.decision.row).tolist()
+        return nodes
 
     @property
     def emission(self) -> Outcome | None:
-        """Correction or bonus; None where the text ended before it."""
+        """The outcome of the emitted token; None if the text ended before it."""
         if len(self.token_ids) <= len(self.decision.kept):
             return None
         judged = bool(np.any(self.speculation.judging_rows == self.decision.row))
@@ -540,14 +540,14 @@ class Round:
 
 
 def emitted(rounds: Iterable[Round]) -> tuple[int, ...]:
-    """The text of these rounds: what each added, in order."""
+    """Return the token ids that these rounds added, in order."""
     return tuple(token for round_ in rounds for token in round_.token_ids)
 
 
 def first_difference(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> int | None:
-    """Index of the first unit, such as a token, that two texts do not share; None where they are the same.
+    """Return the index of the first unit, such as a token, at which two texts differ; None if they are equal.
 
-    Where one only goes on longer, it is the other's length.
+    If one text is a prefix of the other, this is the shorter one's length.
     """
     different = (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b)
     return next(different, None if len(ours) == len(theirs) else min(len(ours), len(theirs)))

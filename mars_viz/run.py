@@ -1,7 +1,7 @@
-"""A recorded run: settings, where it came from, the prompt, and its rounds. The main thing the Python API hands out.
+"""A recorded run: settings, provenance, prompt and rounds; the main object of the Python API.
 
-Knows records; knows no models and no browser. That a run can save and plot itself is the package's to do: its methods
-ask the package's face (`mars_viz/__init__.py`), which loads what they need when they are called.
+Imports no models and no browser code. Methods that save or plot call functions of `mars_viz/__init__.py`, which loads
+the modules they need.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What decides a run's tokens, besides the models and the prompt."""
+    """Everything besides models and prompt that determines a run's tokens."""
 
     rule: str = "mars"
-    """Name in the registry of rules, or of a variant of one, such as 'vllm-thinking:k=5'."""
+    """Name of a rule in the registry, or of a variant such as 'vllm-thinking:k=5'."""
     dial: float | None = None
-    """The rule's threshold; None takes its default."""
+    """The rule's threshold; None uses the rule's default."""
     gamma: int = 6
-    """Tokens drafted per round; of a tree the number of its nodes."""
+    """Tokens drafted per round; for trees the number of nodes."""
     temperature: float = 0.0
     """0 is greedy."""
     top_p: float = 1.0
-    """Nucleus, 1 is off."""
+    """Nucleus probability; 1 is off."""
     top_k: int = 0
     """0 is off."""
     seed: int = 0
-    """Keys every draw."""
+    """Key of every random draw."""
     max_new_tokens: int = 128
-    """Length limit of the text after the prompt."""
+    """Maximum number of tokens after the prompt."""
     stop: tuple[str, ...] = ()
-    """Texts that end decoding with the token that completes one of them; see `walk.Ending`."""
+    """Texts that end decoding at the token that completes one of them; see `walk.Ending`."""
     tree: str = CHAIN
-    """The shape of drafts: 'chain', or a tree such as 'dynamic:depth=6,topk=4'; see `shapes`. One that says its number
-    of nodes sets γ."""
+    """Shape of drafts: 'chain', or a tree such as 'dynamic:depth=6,topk=4'; see `shapes`. A shape with a number of
+    nodes sets γ."""
     controller: str = NONE
-    """What cuts a draft of γ tokens short: 'none', or a controller and its threshold such as 'svip:0.3'; see
-    `controllers`. The models draft all γ tokens all the same, and what would not have been drafted is left out of the
-    round before it is judged: counts and modelled times are those of the shorter draft, measured times are not."""
+    """Controller that shortens drafts of γ tokens: 'none', or a name and threshold such as 'svip:0.3'; see
+    `controllers`. The models still draft γ tokens, and tokens after the cut are removed before judging. Counts and
+    modelled times describe the shorter draft; measured times do not."""
 
     def __post_init__(self) -> None:
-        """Raise BadInput for a value out of range, or of another kind."""
+        """Raise BadInput for a value that is out of range or has the wrong type."""
         for name, bounds in NUMBERS["Settings"].items():
             value = getattr(self, name)
             if name == "dial":  # which the rule bounds, and None stands for its default
@@ -90,7 +90,7 @@ class Settings:
 
     @property
     def control(self) -> Control | None:
-        """The controller at its threshold; None where γ tokens are drafted in every round."""
+        """The controller at its threshold; None if every round drafts γ tokens."""
         return control_named(self.controller)
 
     @property
@@ -100,8 +100,8 @@ class Settings:
 
     @property
     def refused_draft(self) -> str:
-        """Why trees of this shape are not drafted, or not judged by the rule, as a sentence with the remedy; empty
-        where they are."""
+        """Reason why this shape cannot be drafted or the rule cannot judge it, with a remedy; empty if both are
+        possible."""
         if not self.drafts_trees:
             return ""
         drawn = shape_named(self.tree).shape.drawn
@@ -114,26 +114,27 @@ class Settings:
 
     @property
     def drafts_plainly(self) -> bool:
-        """True where drafts are chains of γ tokens, so that γ says all of them."""
+        """True if drafts are chains of γ tokens."""
         return not self.drafts_trees and self.control is None
 
     def drafts_like(self, other: Settings) -> bool:
-        """True if as much is drafted in a round, in the same shape."""
+        """True if draft length, shape and controller agree."""
         return (self.gamma, self.tree, self.controller) == (other.gamma, other.tree, other.controller)
 
     @property
     def draft(self) -> str:
-        """What is drafted in a round, in words: 'γ = 6', or 'tree of 16 nodes, depth 6, branching 4'."""
+        """The draft in words: 'γ = 6', or 'tree of 16 nodes, depth 6, branching 4'."""
         return self.draft_of(self.gamma)
 
     def draft_of(self, gamma: int) -> str:
-        """The same of another draft length or number of nodes."""
+        """Return the words of `draft` for another draft length or number of nodes."""
         cut = "" if self.control is None else f" cut by {self.control.words}"
         return draft_words(gamma, self.tree) + cut
 
 
 def stops(stop: str | Iterable[str]) -> tuple[str, ...]:
-    """Stop strings as `Settings` takes them: a single one stands for itself. Raises BadInput for what is no string."""
+    """Return stop strings as `Settings` takes them; a single string becomes a tuple. Raises BadInput for other
+    types."""
     if isinstance(stop, str):
         return (stop,)
     if not isinstance(stop, Iterable):
@@ -142,19 +143,19 @@ def stops(stop: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def stop_words(stop: Iterable[str]) -> str:
-    """Stop strings in quotes, line breaks and whatever else cannot be seen as escapes; empty without any."""
+    """Return stop strings in quotes with invisible characters escaped; empty if there are none."""
     return ", ".join(map(repr, stop))
 
 
 MOST_STOPS = 16
-"""Stop strings at most."""
+"""Maximum number of stop strings."""
 LONGEST_STOP = 200
-"""Characters of each at most."""
+"""Maximum number of characters of a stop string."""
 _STOP_WANTED = "it must be a text such as '###', or several of them"
 
 
 def _check_stop(stop: object) -> None:
-    """Raise BadInput for what cannot be looked for in a text."""
+    """Raise BadInput for stop strings that cannot be matched in a text."""
     if not isinstance(stop, tuple) or not all(isinstance(text, str) for text in stop):
         raise SettingError(f"stop is {stop!r}; {_STOP_WANTED}.")
     if len(stop) > MOST_STOPS:
@@ -174,31 +175,31 @@ def _check_stop(stop: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One vocabulary entry as bytes; text is data and is only ever escaped or joined."""
+    """One vocabulary entry as bytes. Its text is data: it is only escaped or joined."""
 
     data: bytes
-    """UTF-8, possibly a part of a character."""
+    """UTF-8, possibly part of a character."""
     special: bool = False
     """True for control tokens such as the end of text."""
 
     @property
     def text(self) -> str:
-        """For reading: a partial character is shown as its bytes, such as \\xf0."""
+        """Text for display; bytes of a partial character appear as escapes such as \\xf0."""
         return self.data.decode("utf-8", "backslashreplace")
 
 
 def joined(pieces: Iterable[Piece]) -> str:
-    """What pieces read one after the other, control tokens left out."""
+    """Return the concatenated text of pieces, without control tokens."""
     return b"".join(piece.data for piece in pieces if not piece.special).decode("utf-8", "replace")
 
 
 WITHIN_ROUNDING = "within rounding"
-"""The text is that of any other batch but where two candidates tie within rounding."""
+"""The text equals that of any other batch unless two candidates tie within rounding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where a run comes from: everything needed to make it again, and to judge its timings."""
+    """Origin of a run: everything needed to reproduce it and to judge its timings."""
 
     target: str = ""
     """Model id or folder name."""
@@ -209,58 +210,55 @@ class Provenance:
     drafter_revision: str = ""
     """Commit or content hash of the weights."""
     dtype: str = ""
-    """Weights and arithmetic, such as float32."""
+    """Of weights and arithmetic, such as float32."""
     device: str = ""
-    """In words: the processor's or GPU's name."""
+    """Name of the processor or GPU."""
     eos_ids: tuple[int, ...] = ()
     """Tokens that end the text."""
     vocabulary_size: int = 0
-    """Entries that both models share."""
+    """Number of entries that both models share."""
     versions: Mapping[str, str] = field(default_factory=dict)
-    """Library versions."""
     created: str = ""
     """UTC, ISO 8601."""
     seconds: float = 0.0
-    """Wall-clock time of the decoding, prefill excluded."""
+    """Wall-clock time of the decoding, without prefill."""
     prefill_seconds: float = 0.0
     """Wall-clock time of the first pass over the prompt."""
     batching: str = ""
-    """How a text hangs on what was computed beside it: `WITHIN_ROUNDING`, or not at all and in words how that was
-    reached; empty where it is not known."""
+    """Whether a text depends on other texts in its batch: `WITHIN_ROUNDING`, or a description of how independence was
+    reached; empty if unknown."""
     chat: bool | None = None
-    """True if the prompt went through the target's chat template; None if the run does not say."""
+    """True if the prompt went through the target's chat template; None if unknown."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A prompt and everything that happened after it."""
+    """A prompt and the rounds decoded after it."""
 
     settings: Settings
-    """What decided the tokens; `dial` is filled in."""
+    """Settings; `dial` is always set."""
     provenance: Provenance
-    """Models, device, versions, time."""
     prompt_ids: tuple[int, ...]
-    """The prompt as the models saw it."""
     rounds: Sequence[Round]
-    """Every draft-verify cycle, in order: a `Trace`, whatever sequence it is made of."""
+    """Every draft-verify cycle in order; converted to a `Trace`."""
     pieces: Mapping[int, Piece]
     """Text of every token id that occurs in the records."""
     title: str = ""
-    """A line for lists; the start of the prompt where empty."""
+    """A line for lists; if empty, lists show the start of the prompt."""
     prompt: str = ""
-    """The prompt as the user gave it."""
+    """The prompt as the user entered it."""
     history: History = NO_HISTORY
     """The messages before the prompt."""
     tags: tuple[str, ...] = ()
-    """Words that people put to it, to find it again; see `runfiles.tags`."""
+    """Labels for finding the run; see `runfiles.tags`."""
     dial_map: mars_viz.DialMap | None = None
-    """What other dial values and block lengths would have made of the prompt, where that was found out; its frame is
-    this run without rounds. `run_with_map.mapped` joins the two."""
+    """Results at other dial values and block lengths, if the run was mapped; its frame is this run without rounds.
+    `run_with_map.mapped` joins the two."""
     controller_map: mars_viz.DialMap | None = None
-    """What a draft-length controller's thresholds would have made of it at the run's own dial value; likewise."""
+    """Results at a draft-length controller's thresholds at the run's own dial value, if the run was mapped."""
 
     def __post_init__(self) -> None:
-        """Hold the rounds as a trace."""
+        """Convert the rounds to a trace."""
         if not isinstance(self.rounds, Trace):
             object.__setattr__(self, "rounds", Trace(self.rounds))
 
@@ -272,27 +270,27 @@ class Run:
 
     @property
     def unmapped(self) -> Run:
-        """The run without what other settings would have made of its prompt."""
+        """The run without its dial maps."""
         return replace(self, dial_map=None, controller_map=None)
 
     @property
     def without_rounds(self) -> Run:
-        """Settings, provenance, prompt and pieces alone: the frame of its maps."""
+        """Settings, provenance, prompt and pieces only: the frame of its maps."""
         return replace(self.unmapped, rounds=())
 
     @cached_property
     def token_ids(self) -> tuple[int, ...]:
-        """The emitted tokens, prompt excluded."""
+        """The emitted tokens, without the prompt."""
         return tuple(self.trace.text.tolist())
 
     @property
     def text(self) -> str:
-        """The emitted text, control tokens left out."""
+        """The emitted text, without control tokens."""
         return self.decode(self.token_ids)
 
     @property
     def ended(self) -> bool:
-        """True if the text ends with a token that ends texts."""
+        """True if the last token is an end-of-text token."""
         return bool(self.token_ids) and self.token_ids[-1] in self.provenance.eos_ids
 
     @property
@@ -308,37 +306,38 @@ class Run:
         return len(self.token_ids) / len(self.rounds) if self.rounds else float("nan")
 
     def decode(self, token_ids: tuple[int, ...]) -> str:
-        """Text of these tokens, control tokens left out."""
+        """Return the text of these tokens, without control tokens."""
         return joined(self.pieces[token] for token in token_ids)
 
     def to_frame(self) -> pd.DataFrame:
-        """A tidy table: one row a drafted position and one a correction or bonus, in order. See `frames.run_frame`."""
+        """Return a tidy table with one row per drafted position, correction or bonus, in order; see
+        `frames.run_frame`."""
         return mars_viz.run_frame(self)
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write the run to a new folder. Raises BadInput where it exists already; see `runfiles.save_run`."""
+        """Write the run to a new folder. Raises BadInput if the folder exists; see `runfiles.save_run`."""
         return mars_viz.save_run(self, path)
 
     def plot_ratios(self, dial: float | None = None, *, gamma: int | None = None, dark: bool = False) -> go.Figure:
-        """Where the target hesitates: positions by z2/z1, and where strict rejections fall. None is the run's own."""
+        """Plot positions by z2/z1 and mark strict rejections. `dial` None is the run's own value."""
         return mars_viz.plotted(self, "ratios", dial, gamma, dark)
 
     def plot_margins(self, dial: float | None = None, *, gamma: int | None = None, dark: bool = False) -> go.Figure:
-        """The target's two best logits at every drafted position, and the rule's boundary between them."""
+        """Plot the target's two best logits at every drafted position, and the rule's boundary between them."""
         return mars_viz.plotted(self, "margins", dial, gamma, dark)
 
     def plot_rounds(self, dial: float | None = None, *, gamma: int | None = None, dark: bool = False) -> go.Figure:
-        """What each round did with its drafted tokens."""
+        """Plot the outcomes of each round's drafted tokens."""
         return mars_viz.plotted(self, "rounds", dial, gamma, dark)
 
     def plot_savings(self, dial: float | None = None, *, gamma: int | None = None, dark: bool = False) -> go.Figure:
-        """How much drafted work relaxing has spared, round by round (block-local)."""
+        """Plot the drafted work saved by relaxing, round by round (block-local)."""
         return mars_viz.plotted(self, "savings", dial, gamma, dark)
 
     def plot_map(self, quantity: str = "τ", *, dark: bool = False) -> go.Figure:
-        """What every setting of γ and the dial comes to: 'τ', 'target passes' or 'speed-up'. Needs a dial map."""
+        """Plot 'τ', 'target passes' or 'speed-up' over γ and the dial. Needs a dial map."""
         return mars_viz.plotted_map(self, quantity, dark)
 
     def _repr_html_(self) -> str:
-        """How a notebook shows the run: its report, live dial and all."""
+        """Return the run's report with a live dial, for notebooks."""
         return mars_viz.framed(self)

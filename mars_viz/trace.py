@@ -1,9 +1,9 @@
-"""A run as columns: what was drafted, judged, decided and written in all of its rounds, each array end to end.
+"""A run as columns: drafts, verdicts, decisions and text of all rounds, each array concatenated over rounds.
 
-A round is a view of them. Whatever is asked of many rounds at once, such as what a rule decides in each, is asked of
-the columns: a run of a hundred thousand tokens has thirty thousand rounds, and walked one at a time they take seconds.
-Knows records and how `rules.settle` walks; knows no rules' arithmetic, no figures and no files. R is the number of
-rounds, P that of their drafted positions (nodes), Q = P + R that of their rows.
+A round is a view of the columns. Questions about many rounds, such as a rule's decision in each, are answered on the
+columns: a run of 100,000 tokens has 30,000 rounds, and a Python loop over them takes seconds. Imports records only;
+`rules.settle` defines the walk. R is the number of rounds, P the number of drafted positions (nodes), and Q = P + R the
+number of rows.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from mars_viz.records import COLUMNS, Decision, Emission, Outcome, Policy, Round
 OUTCOMES: tuple[Outcome, ...] = tuple(Outcome)
 """Outcome by its code in arrays."""
 _EMPTY_WIDTH = len(Emission)
-"""Of lists where there are no lines."""
+"""Width of a column of lists that has no lines."""
 
 
 class Speculations(Sequence[Speculation]):
-    """Speculations end to end, as columns: those of a run's rounds, or a dial map's answers."""
+    """Concatenated speculations as columns: the rounds of a run, or a dial map's answers."""
 
     def __init__(
         self,
@@ -40,19 +40,19 @@ class Speculations(Sequence[Speculation]):
         columns: Mapping[str, np.ndarray],
     ):
         self.lengths = lengths
-        """int64 [R]; drafted positions of each."""
+        """int64 [R]; drafted positions of each speculation."""
         self.starts = starts
-        """int64 [R]; absolute position of each one's first drafted token."""
+        """int64 [R]; absolute position of each first drafted token."""
         self.temperatures = temperatures
         """float64 [R]; see `Speculation.temperature`."""
         self.sampled = sampled
         """bool [R]; see `Speculation.sampled`."""
         self.columns = columns
-        """By name, [P, …] or [Q, …]: what is known of all of them; parents count within their round."""
+        """Evidence by name, [P, ...] or [Q, ...]; parents are counted within their round."""
 
     @classmethod
     def of(cls, parts: Sequence[Speculation]) -> Speculations:
-        """These; of their columns those that all of them have."""
+        """Concatenate speculations, with the columns that all of them have."""
         lengths = np.array([len(part) for part in parts], np.int64)
         return cls(
             lengths,
@@ -63,7 +63,6 @@ class Speculations(Sequence[Speculation]):
         )
 
     def __len__(self) -> int:
-        """R."""
         return len(self.lengths)
 
     def __iter__(self) -> Iterator[Speculation]:
@@ -76,7 +75,7 @@ class Speculations(Sequence[Speculation]):
     def __getitem__(self, index: slice) -> Speculations: ...
 
     def __getitem__(self, index: int | slice) -> Speculation | Speculations:
-        """One as a view, or some that follow one another."""
+        """Return one as a view, or a slice of step 1."""
         if isinstance(index, slice):
             some = dict(Cut(self.columns, *self.places(index), self.total))
             lengths, starts, temperatures = self.lengths[index], self.starts[index], self.temperatures[index]
@@ -84,13 +83,13 @@ class Speculations(Sequence[Speculation]):
         return self._view(range(len(self))[index])
 
     def _view(self, index: int) -> Speculation:
-        """One of them; a map has thousands, so what can be looked up is looked up."""
+        """Return a view. A map has thousands, so values are looked up in lists."""
         first, end = self._begins[index], self._begins[index + 1]
         columns = Cut(self.columns, slice(first, end), slice(first + index, end + index + 1), self.total)
         return Speculation(*self._singles[index], columns)
 
     def places(self, some: slice) -> tuple[slice, slice]:
-        """Which nodes and which rows are those of consecutive rounds."""
+        """Return the slices of nodes and rows of consecutive rounds."""
         first, end, step = some.indices(len(self))
         assert step == 1, "rounds that follow one another"
         begins, end = self._begins, max(first, end)
@@ -98,7 +97,7 @@ class Speculations(Sequence[Speculation]):
 
     @property
     def total(self) -> int:
-        """P."""
+        """The number of positions, P."""
         return self._begins[-1]
 
     @cached_property
@@ -113,14 +112,14 @@ class Speculations(Sequence[Speculation]):
 
     @cached_property
     def judging_rows(self) -> np.ndarray:
-        """int64 [P]; the index among all rows of the one whose law judges each position."""
+        """int64 [P]; the index among all rows of the row that judges each position."""
         return np.repeat(self.firsts + np.arange(len(self)), self.lengths) + self.columns["parents"] + 1
 
     @cached_property
     def whole(self) -> Speculation:
-        """All as one, so that a rule's array arithmetic is paid for once; each position is judged by its own row.
+        """All as one speculation, so that a rule's array arithmetic runs once; each position keeps its judging row.
 
-        Its single values, such as where it starts, are the first one's.
+        Single values, such as `start`, are those of the first.
         """
         parents = self.columns["parents"]
         parents = np.where(parents < 0, -1, parents + np.repeat(self.firsts, self.lengths)).astype(np.int32)
@@ -130,62 +129,61 @@ class Speculations(Sequence[Speculation]):
 
     @property
     def alike(self) -> bool:
-        """True if a rule may judge all as one: they were drafted in the same way."""
+        """True if a rule may judge all as one, because temperature and sampling agree."""
         return len(set(self.temperatures.tolist())) == 1 == len(set(self.sampled.tolist()))
 
     @cached_property
     def _singles(self) -> list[tuple[int, float, bool]]:
-        """Where each one starts, its temperature, and whether it was sampled."""
+        """Start, temperature and `sampled` of each."""
         return list(zip(self.starts.tolist(), self.temperatures.tolist(), self.sampled.tolist(), strict=True))
 
     @cached_property
     def _begins(self) -> list[int]:
-        """Where each one's positions begin, and where the last one's end."""
+        """Index of each first position, then the total."""
         return [0, *np.cumsum(self.lengths).tolist()]
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a rule at one dial value decides in each round, before the text's end cuts anything off."""
+    """A rule's decisions in each round at one dial value, before the end of the text cuts anything off."""
 
     kept: np.ndarray
-    """bool [P]; the kept positions."""
+    """bool [P]; the accepted positions."""
     rows: np.ndarray
     """int64 [R]; the row at which the walk stopped, counted within its round."""
     emitted: np.ndarray
-    """int32 [R]; the token emitted there."""
+    """int32 [R]; the token emitted at that row."""
 
     def same_as(self, other: Settled) -> bool:
-        """True if no decision differs."""
+        """True if every decision is equal."""
         pairs = ((self.kept, other.kept), (self.rows, other.rows), (self.emitted, other.emitted))
         return all(np.array_equal(ours, theirs) for ours, theirs in pairs)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SettledText:
-    """What rounds add to a text at one setting of a rule, each after its recorded prefix."""
+    """The text that rounds add at one setting of a rule, each after its recorded prefix."""
 
     settled: Settled
-    """The decisions, before the text's end cuts anything off."""
+    """Decisions before the end of the text cuts anything off."""
     lengths: np.ndarray
-    """int64 [R]; tokens of each round that belong to the text."""
+    """int64 [R]; number of tokens of each round that belong to the text."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decided:
-    """What each round adds to the text, before the text's end cuts anything off."""
+    """The text that each round adds before the end of the text cuts anything off."""
 
     tokens: np.ndarray
-    """int64; the kept tokens of a round in order, then the emitted one; then those of the next round."""
-    lengths: np.ndarray
-    """int64 [R]; how many of them are each round's."""
+    """int64; for each round the accepted tokens in order, then the emitted token."""
+    lengths: np.ndarray  # int64 [R]
 
 
 class Trace(Sequence[Round]):
-    """Consecutive rounds: a sequence of them, and their columns, each of which is made when it is first asked for."""
+    """Consecutive rounds, as a sequence and as columns; each column is computed on first access."""
 
     def __init__(self, rounds: Iterable[Round] = ()) -> None:
-        """Of these rounds."""
+        """Hold these rounds."""
         self._rounds: list[Round | None] = list(rounds)
         self._stored = False  # the rounds are views of columns
 
@@ -199,26 +197,26 @@ class Trace(Sequence[Round]):
         text_lengths: np.ndarray,
         timings: np.ndarray,
     ) -> Trace:
-        """Of its columns, which are explained below."""
-        made = cls()
-        made._rounds, made._stored = [None] * len(speculations), True
+        """Build a trace from columns; the properties below describe them."""
+        trace = cls()
+        trace._rounds, trace._stored = [None] * len(speculations), True
         names = ("speculations", "verdicts", "recorded", "text", "text_lengths", "timings")
-        vars(made).update(zip(names, (speculations, verdicts, recorded, text, text_lengths, timings), strict=True))
-        return made
+        vars(trace).update(zip(names, (speculations, verdicts, recorded, text, text_lengths, timings), strict=True))
+        return trace
 
     @cached_property
     def speculations(self) -> Speculations:
-        """What was drafted."""
+        """The drafts."""
         return Speculations.of([round_.speculation for round_ in self])
 
     @cached_property
     def verdicts(self) -> Verdicts:
-        """What a rule says of it at every dial value, end to end."""
+        """A rule's verdicts at every dial value, concatenated."""
         return Verdicts.end_to_end([round_.verdicts for round_ in self])
 
     @cached_property
     def recorded(self) -> Settled:
-        """What was decided."""
+        """The recorded decisions."""
         decisions = [round_.decision for round_ in self]
         nodes = np.fromiter(chain.from_iterable(decision.kept for decision in decisions), np.int64)
         kept = np.zeros(int(self.lengths.sum()), bool)
@@ -233,16 +231,15 @@ class Trace(Sequence[Round]):
 
     @cached_property
     def text_lengths(self) -> np.ndarray:
-        """int64 [R]; how many of them each round added."""
+        """int64 [R]; number of tokens that each round added."""
         return np.array([len(round_.token_ids) for round_ in self], np.int64)
 
     @cached_property
     def timings(self) -> np.ndarray:
-        """float64 [R, 4]; the seconds of each round, as `Timing` lists them."""
+        """float64 [R, 4]; seconds of each round in the order of `Timing`'s fields."""
         return np.array([astuple(round_.timing) for round_ in self], np.float64).reshape(-1, len(Timing.__slots__))
 
     def __len__(self) -> int:
-        """R."""
         return len(self._rounds)
 
     def __iter__(self) -> Iterator[Round]:
@@ -255,19 +252,19 @@ class Trace(Sequence[Round]):
     def __getitem__(self, index: slice) -> Trace: ...
 
     def __getitem__(self, index: int | slice) -> Round | Trace:
-        """A round, the same object every time, or some of them as a trace of their own."""
+        """Return a round (the same object every time), or a slice as a trace."""
         if not isinstance(index, slice):
-            found = self._rounds[index]
-            if found is None:
-                found = self._rounds[index] = self._view(range(len(self))[index])
-            return found
+            round_ = self._rounds[index]
+            if round_ is None:
+                round_ = self._rounds[index] = self._view(range(len(self))[index])
+            return round_
         if not self._stored or index.step not in (None, 1):
             return Trace([self[each] for each in range(len(self))[index]])
         nodes, rows = self.speculations.places(index)
         first, end, _ = index.indices(len(self))
         tokens = slice(int(self.text_lengths[:first].sum()), int(self.text_lengths[: max(first, end)].sum()))
         recorded = self.recorded
-        made = Trace.of_columns(
+        trace = Trace.of_columns(
             self.speculations[index],
             self.verdicts.cut(nodes, rows),
             Settled(recorded.kept[nodes], recorded.rows[index], recorded.emitted[index]),
@@ -275,8 +272,8 @@ class Trace(Sequence[Round]):
             self.text_lengths[index],
             self.timings[index],
         )
-        made._rounds = self._rounds[index]
-        return made
+        trace._rounds = self._rounds[index]
+        return trace
 
     def __add__(self, other: Iterable[Round]) -> Trace:
         return Trace(chain(self, other))
@@ -285,7 +282,7 @@ class Trace(Sequence[Round]):
         return Trace(chain(other, self))
 
     def __eq__(self, other: object) -> bool:
-        """True for the very same rounds, however they are held."""
+        """True if the rounds are equal, however they are stored."""
         if not isinstance(other, Trace | tuple | list):
             return NotImplemented
         return len(self) == len(other) and all(a is b or a == b for a, b in zip(self, other, strict=True))
@@ -307,7 +304,7 @@ class Trace(Sequence[Round]):
 
     @property
     def parents(self) -> np.ndarray:
-        """int32 [P]; the node before, counted within its round; -1 for the prefix."""
+        """int32 [P]; the preceding node, counted within its round; -1 for the prefix."""
         return self.speculations.columns["parents"]
 
     @property
@@ -332,20 +329,20 @@ class Trace(Sequence[Round]):
 
     @property
     def judging_rows(self) -> np.ndarray:
-        """int64 [P]; the index among all rows of the one whose law judges each position."""
+        """int64 [P]; the index among all rows of the row that judges each position."""
         return self.speculations.judging_rows
 
     def judged_as(self, verdicts: Verdicts) -> Trace:
-        """The same with another rule's verdicts; what was decided is what was recorded."""
+        """Return a copy with another rule's verdicts and the recorded decisions."""
         return Trace.of_columns(self.speculations, verdicts, self.recorded, self.text, self.text_lengths, self.timings)
 
     @property
     def recorded_text(self) -> SettledText:
-        """What was decided, and what of it belongs to the text."""
+        """The recorded decisions and the part of them that belongs to the text."""
         return SettledText(self.recorded, self.text_lengths)
 
     def settled_as(self, text: SettledText) -> Trace:
-        """The same rounds, settled in another way."""
+        """Return the same rounds with other decisions."""
         decided, text_lengths = self.decided(text.settled), text.lengths
         ends = np.cumsum(decided.lengths)
         places = np.arange(len(decided.tokens)) - np.repeat(ends - decided.lengths, decided.lengths)
@@ -353,9 +350,10 @@ class Trace(Sequence[Round]):
         return Trace.of_columns(self.speculations, self.verdicts, text.settled, tokens, text_lengths, self.timings)
 
     def settled(self, dial: float | None) -> Settled:
-        """What `rules.settle` comes to in every round; None for a rule without a dial.
+        """Return the result of `rules.settle` in every round; `dial` is None for a rule without a dial.
 
-        It takes the nodes of a block in order; this takes the first nodes of all blocks, then the second ones, …
+        `rules.settle` takes the nodes of a block in order; this takes the first nodes of all blocks, then the second
+        ones, and so on.
         """
         at = math.nan if dial is None else dial  # NaN compares false, and a rule without a dial has no breakpoints
         verdicts = self.verdicts
@@ -375,7 +373,7 @@ class Trace(Sequence[Round]):
         return Settled(kept, rows, emitted.astype(np.int32, copy=False))
 
     def decided(self, settled: Settled) -> Decided:
-        """These decisions as texts."""
+        """Return the text of these decisions."""
         kept = settled.kept
         counts = np.bincount(self.round_index[kept], minlength=len(self))
         lengths = counts + 1
@@ -386,35 +384,38 @@ class Trace(Sequence[Round]):
         return Decided(tokens, lengths)
 
     def places(self, chosen: np.ndarray) -> np.ndarray:
-        """int64 [P]; how many of the chosen (bool [P]) positions of its block stand up to each, itself included."""
+        """Return the number of chosen positions of the block up to and including each position, int64 [P].
+
+        `chosen` is bool [P].
+        """
         counts = np.cumsum(chosen)
         before = np.concatenate([[0], counts])[self.firsts]
         return counts - np.repeat(before, self.lengths)
 
     def in_text(self, text: SettledText) -> np.ndarray:
-        """bool [P]; the positions that are kept and not cut off by the text's end."""
+        """Return the accepted positions that the end of the text does not cut off, bool [P]."""
         kept = text.settled.kept
-        found: np.ndarray = kept & (self.places(kept) <= text.lengths[self.round_index])
-        return found
+        included: np.ndarray = kept & (self.places(kept) <= text.lengths[self.round_index])
+        return included
 
     def emits(self, text: SettledText) -> np.ndarray:
-        """bool [R]; the text goes on to the round's correction or bonus."""
+        """Return True for each round whose correction or bonus belongs to the text, bool [R]."""
         kept = np.bincount(self.round_index[text.settled.kept], minlength=len(self))
-        found: np.ndarray = text.lengths > kept
-        return found
+        emitting: np.ndarray = text.lengths > kept
+        return emitting
 
     def outcomes(self, text: SettledText) -> np.ndarray:
-        """int8 [P]; what `Round.outcomes` says in every round, so settled, as an index of `OUTCOMES`."""
+        """Return `Round.outcomes` of every round with these decisions, as indices of `OUTCOMES`, int8 [P]."""
         codes, of_round = {outcome: OUTCOMES.index(outcome) for outcome in OUTCOMES}, self.round_index
-        found = np.full(len(of_round), codes[Outcome.DISCARDED], np.int8)
+        outcomes = np.full(len(of_round), codes[Outcome.DISCARDED], np.int8)
         kept = self.in_text(text)
-        found[kept] = np.where(self.verdicts.keep_strict, codes[Outcome.MATCHED], codes[Outcome.RELAXED])[kept]
+        outcomes[kept] = np.where(self.verdicts.keep_strict, codes[Outcome.MATCHED], codes[Outcome.RELAXED])[kept]
         judged_last = self.emits(text)[of_round] & (self.parents + 1 == text.settled.rows[of_round])
-        found[judged_last & (self.places(judged_last) == 1)] = codes[Outcome.REJECTED]
-        return found
+        outcomes[judged_last & (self.places(judged_last) == 1)] = codes[Outcome.REJECTED]
+        return outcomes
 
     def seconds(self, part: str) -> np.ndarray:
-        """float64 [R]; this part of each round's `Timing`."""
+        """Return one part of each round's `Timing`, float64 [R]."""
         return self.timings[:, Timing.__slots__.index(part)]
 
     @cached_property
@@ -435,10 +436,10 @@ class Trace(Sequence[Round]):
 
 
 class _EndToEnd(Mapping[str, np.ndarray]):
-    """Columns of several speculations, each laid end to end when it is first asked for."""
+    """Columns of several speculations, each concatenated on first access."""
 
     def __init__(self, parts: Sequence[Mapping[str, np.ndarray]], lengths: np.ndarray) -> None:
-        """`lengths` (int64 [R]) are their numbers of nodes."""
+        """`lengths`, int64 [R], are the numbers of nodes."""
         self._parts, self._lengths = parts, lengths
         self._made: dict[str, np.ndarray] = {}
 
@@ -468,7 +469,7 @@ class _EndToEnd(Mapping[str, np.ndarray]):
         return len(self._names)
 
     def _joined(self, name: str) -> np.ndarray:
-        """Raises BadInput where one is not as long as it should be, or another's lists are wider."""
+        """Concatenate a column. Raises BadInput if a length is wrong or lists differ in width."""
         column = COLUMNS.get(name)
         if not self._parts:
             assert column is not None

@@ -1,8 +1,7 @@
-"""The decoding loop. There is one: live decoding, replay and comparison are this walk over different speculators, and
-one text is the batch of one.
+"""The decoding loop. Live decoding, replay and comparison all run it over different speculators.
 
-Knows speculations, rules and when a text ends; knows no models and no views. `dialmap` takes the same steps for every
-dial value at once.
+A single text is a batch of one. `dialmap` takes the same steps for every dial value at once. Imports no models and no
+views.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from mars_viz.rules import Rule, settle
 from mars_viz.run import Piece, Settings
 
 Prefix = tuple[int, ...]
-"""Token ids, the prompt included."""
+"""Token ids, including the prompt."""
 UNREAD = (
     "The run does not hold the text of the tokens that come next, so whether they complete a stop string is not known; "
     "decode the prompt anew by this rule."
 )
-"""Why a walk goes no further where only other rules' walks have been."""
+"""Reason for ending a walk that needs tokens whose text is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,45 +30,44 @@ class Answer:
     """A speculator's answer to one prefix."""
 
     speculation: Speculation
-    """What was drafted, and the target's laws."""
     timing: Timing = Timing()
-    """How long its parts took; `total` is filled in by the walk."""
+    """Seconds of its parts; the walk fills in `total`."""
 
 
 class Speculator(Protocol):
-    """Whatever can draft and score: local models, a recorded run, a server."""
+    """Anything that drafts and scores: local models, a recorded run, a server."""
 
     def speculate(self, prefixes: Sequence[tuple[int, ...]]) -> list[Answer]:
-        """Draft after each prefix (token ids, the prompt included) and score the drafts."""
+        """Draft after each prefix (token ids, including the prompt) and score the drafts."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """When a text ends: with an end-of-text token, at the length limit, or with the token that completes a stop string.
+    """When a text ends: at an end-of-text token, the length limit, or the token that completes a stop string.
 
-    A stop string is looked for in the bytes of the text after the prompt, control tokens by their names. It may have
-    begun in an earlier token or round. The token that completes it stays whole and belongs to the text, whatever its
-    piece holds behind the stop, as with Hugging Face's `stop_strings`.
+    Stop strings are matched in the bytes of the text after the prompt; control tokens count by their names. A match may
+    start in an earlier token or round. The token that completes it belongs to the text as a whole, as with Hugging
+    Face's `stop_strings`.
     """
 
     eos_ids: frozenset[int]
-    """Tokens that end it; they belong to it."""
+    """Tokens that end the text; they belong to it."""
     max_new_tokens: int
-    """Tokens after the prompt at most."""
+    """Maximum number of tokens after the prompt."""
     stop: tuple[bytes, ...] = ()
     """Stop strings in UTF-8, none empty."""
     pieces: Mapping[int, Piece] = field(default_factory=dict, compare=False, repr=False)
-    """Of every token that a text may hold; read only where there are stop strings. What would read one that is not
-    there raises EvidenceError."""
+    """Pieces of every token that a text may contain; read only if there are stop strings. Reading a missing one raises
+    EvidenceError."""
 
     @classmethod
     def of(cls, settings: Settings, eos_ids: Iterable[int], pieces: Mapping[int, Piece]) -> Ending:
-        """The one that these settings ask for."""
+        """Return the ending that these settings define."""
         return cls(frozenset(eos_ids), settings.max_new_tokens, tuple(map(str.encode, settings.stop)), pieces)
 
     def cut(self, tokens: Sequence[int], written: int, before: Sequence[int] = ()) -> tuple[int, ...]:
-        """What of `tokens` still belongs to a text of `written` tokens, whose last ones are `before`."""
+        """Return the tokens that belong to a text which already has `written` tokens, the last of them `before`."""
         tokens = tokens[: self.max_new_tokens - written]
         tail = self._tail(before)
         for length, token in enumerate(tokens, start=1):
@@ -79,11 +77,11 @@ class Ending:
         return tuple(tokens)
 
     def reached(self, text: Sequence[int]) -> bool:
-        """True if a text of these tokens, of which only the newest may have ended it, is complete."""
+        """True if this text is complete. Only its last token may have ended it."""
         return len(text) >= self.max_new_tokens or (bool(text) and self._last(text[-1], self._tail(text[:-1])))
 
     def may_stop_with(self, token: int) -> bool:
-        """False if this token completes no stop string, whatever comes before it."""
+        """False if this token completes no stop string, whatever precedes it."""
         data = self._bytes(token)
         return any(
             stop in data or any(data.startswith(stop[-part:]) for part in range(1, min(len(stop), len(data) + 1)))
@@ -92,26 +90,26 @@ class Ending:
 
     @property
     def reach(self) -> int:
-        """How many tokens before a block may bear on where it ends, none of them without bytes."""
+        """Number of tokens before a block that can affect its end, not counting tokens without bytes."""
         return max(map(len, self.stop), default=0)
 
     def _last(self, token: int, tail: bytes) -> bool:
-        """True if a text whose bytes end with `tail` goes no further than `token`."""
+        """Return True if `token` ends a text whose bytes end with `tail`."""
         if token in self.eos_ids or not self.stop:
             return token in self.eos_ids
         window = tail + self._bytes(token)
         return any(window.find(stop, max(0, len(tail) + 1 - len(stop))) >= 0 for stop in self.stop)
 
     def _tail(self, tokens: Sequence[int]) -> bytes:
-        """The end of what these tokens read: as much as a stop string may have begun in."""
+        """Return the last bytes of these tokens, as many as a stop string may have begun in."""
         if not self.stop:
             return b""
-        wanted, found = max(map(len, self.stop)) - 1, b""
+        length, tail = max(map(len, self.stop)) - 1, b""
         for token in reversed(tokens):
-            if len(found) >= wanted:
+            if len(tail) >= length:
                 break
-            found = self._bytes(token) + found
-        return found[-wanted:] if wanted else b""
+            tail = self._bytes(token) + tail
+        return tail[-length:] if length else b""
 
     def _bytes(self, token: int) -> bytes:
         if not self.stop:
@@ -125,7 +123,7 @@ class Ending:
 def walk(
     speculator: Speculator, rule: Rule, dial: float | None, prompt: tuple[int, ...], ending: Ending
 ) -> Iterator[Round]:
-    """Decode after `prompt`: speculate, judge, commit the kept tokens and one more, and go on to the end."""
+    """Decode after `prompt`: speculate, judge, commit the accepted tokens and one more, until the text ends."""
     return (step.round for step in walk_all(speculator, rule, dial, [prompt], ending))
 
 
@@ -134,15 +132,14 @@ class Step:
     """A round of one of several texts."""
 
     index: int
-    """Which prompt's."""
+    """Index of the prompt."""
     round: Round
-    """The round."""
 
 
 def walk_all(
     speculator: Speculator, rule: Rule, dial: float | None, prompts: Sequence[tuple[int, ...]], ending: Ending
 ) -> Iterator[Step]:
-    """Decode after each of the prompts; all that go on ask for their next speculations as one batch."""
+    """Decode after each prompt; unfinished texts request their next speculations as one batch."""
     prefixes = dict(enumerate(prompts))
     while prefixes:
         began = time.perf_counter()
@@ -159,8 +156,10 @@ def walk_all(
 
 
 def step(answer: Answer, verdicts: Verdicts, dial: float | None, ending: Ending, text: tuple[int, ...]) -> Round:
-    """The round that verdicts at a dial value make of an answer, after the text so far: the kept tokens and the emitted
-    one, cut where the text ends. Raises EvidenceError where the ending cannot read them."""
+    """Return the round of an answer at a dial value: accepted tokens and the emitted one, cut at the end of `text`.
+
+    Raises EvidenceError if the ending needs a token's text that is unknown.
+    """
     decision = settle(answer.speculation, verdicts, dial)
     drafted = answer.speculation.tokens.tolist()
     block = [*(drafted[node] for node in decision.kept), decision.emitted]

@@ -1,7 +1,4 @@
-"""Every text that a dial can reach, exactly: one walk that carries the interval of dial values it stands for.
-
-Knows walks, rules and intervals; knows no models.
-"""
+"""The exact set of texts that a dial can produce, found by one walk that carries an interval of dial values."""
 
 from mars_viz.dialmap.branches import Branch, Prefix
 from mars_viz.dialmap.dial_range import Span, controller_span, span_of, useful_span

@@ -1,9 +1,8 @@
-"""A walk that carries the interval of dial values it stands for, and how a round splits it.
+"""Branches of a dial map: walks with an interval of dial values, which rounds split.
 
-A breakpoint inside a branch's interval, at a node or row that the branch reaches, splits it. A block drafted for γ
-tokens answers for every shorter one too, so the walks for several γ share their speculations. Where the dial is a
-controller's threshold, the rule's stays where it is, and every length that the controller cuts the block to is a piece
-of its own. Knows walks, rules and intervals; asks nobody for a speculation.
+A breakpoint inside a branch's interval, at a node or row that the branch reaches, splits the branch. A block drafted
+for γ tokens also serves shorter ones, so the walks for several γ share speculations. If the dial is a controller's
+threshold, the rule's dial is fixed, and each length to which the controller cuts the block is a piece of its own.
 """
 
 from __future__ import annotations
@@ -26,24 +25,23 @@ Prefix = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A walk for all dial values from `low` up to, but not including, `high`."""
+    """A walk that is valid for all dial values with low <= dial < high."""
 
     low: float
-    """Its smallest dial value."""
     high: float
-    """Where the next one begins."""
+    """Start of the next branch."""
     gamma: int
-    """Tokens of a block that it looks at."""
+    """Block length."""
     prefix: Prefix
     """The prompt and the text so far."""
     rounds: tuple[Round, ...] = ()
-    """How it got there."""
+    """The rounds that led to `prefix`."""
     finished: bool = False
-    """True if its text is complete."""
+    """True if the text is complete."""
 
 
 class Judged:
-    """The answers after a prompt with a rule's verdicts on them, each judged once, and how branches grow by them."""
+    """Answers with a rule's cached verdicts; extends branches by one round."""
 
     def __init__(
         self,
@@ -54,7 +52,7 @@ class Judged:
         controller: Controller | None = None,
         dial: float | None = None,
     ):
-        """Over the rule's dial, or with a controller over its threshold, at this value of the rule's dial."""
+        """Map the rule's dial, or the controller's threshold at this value of the rule's dial."""
         self._rule = rule
         self._controller, self._dial = controller, dial
         self._answers = answers
@@ -64,16 +62,16 @@ class Judged:
         self._breakpoints: dict[tuple[Prefix, int], np.ndarray] = {}
 
     def roots(self, span: Span) -> list[Branch]:
-        """A branch for each block length, which stands for the whole range of the dial."""
+        """Return a branch for each block length over the whole range of the dial."""
         return [Branch(span.low, span.top, gamma, self._prompt) for gamma in span.gammas]
 
     def advanced(self, branches: Iterable[Branch]) -> list[Branch]:
-        """All of them after one more round, in their order."""
+        """Return all branches after one more round, in order."""
         return [child for branch in branches for child in self._grown(branch)]
 
     def _grown(self, branch: Branch) -> Iterator[Branch]:
-        """The branch after one more round, in as many pieces as the round cuts it into; itself where it cannot go
-        on, since it is finished or nobody has answered."""
+        """Yield the pieces into which one more round splits the branch; the branch itself if it is finished or has no
+        answer."""
         if branch.finished or branch.prefix not in self._answers:
             yield branch
             return
@@ -96,8 +94,8 @@ class Judged:
         yield piece
 
     def _decided(self, branch: Branch, at: float, text: Prefix) -> tuple[Round, float]:
-        """The branch's next round where the dial that is mapped stands at this value, and the smallest value above at
-        which it may be another."""
+        """Return the branch's next round at this value of the mapped dial, and the smallest larger value that may
+        change it."""
         if self._controller is None:
             round_ = step(*self._at(branch.prefix, branch.gamma), at, self._ending, text)
             return round_, next_flip(round_, at)
@@ -107,16 +105,16 @@ class Judged:
         return round_, float(min(stops[stops > at], default=math.inf))
 
     def _stops(self, branch: Branch) -> np.ndarray:
-        """float64 [N]; where each token leaves the branch's next block."""
+        """Return the breakpoint at which each token leaves the branch's next block, float64 [N]."""
         assert self._controller is not None
         key = (branch.prefix, branch.gamma)
         if key not in self._breakpoints:
-            whole = shortened(self._answers[branch.prefix].speculation, branch.gamma)
-            self._breakpoints[key] = self._controller.breakpoints(whole)
+            block = shortened(self._answers[branch.prefix].speculation, branch.gamma)
+            self._breakpoints[key] = self._controller.breakpoints(block)
         return self._breakpoints[key]
 
     def _at(self, prefix: Prefix, length: int) -> tuple[Answer, Verdicts]:
-        """The answer as so short a draft, judged."""
+        """Return the answer cut to `length` tokens, with its verdicts."""
         key = (prefix, length)
         if key not in self._judged:
             answer = self._answers[prefix]
@@ -126,16 +124,16 @@ class Judged:
 
 
 def _alike(one: Round, other: Round) -> bool:
-    """True for rounds of one answer that drafted as much, kept the same nodes and wrote the same."""
+    """Return True if two rounds of one answer have equal draft length, accepted nodes and text."""
     drafted = len(one.speculation) == len(other.speculation)
     return drafted and one.token_ids == other.token_ids and one.decision.kept == other.decision.kept
 
 
 def next_flip(round_: Round, dial: float) -> float:
-    """The smallest dial value above this one, at which the round was decided, where the decision may be another;
-    infinite where there is none.
+    """Return the smallest dial value above `dial` at which the round's decision may change; inf if there is none.
 
-    Only breakpoints at nodes and rows that the walk looks at count, and where the gaps of such nodes begin.
+    `dial` is the value at which the round was decided. Only breakpoints, and starts of gaps, at nodes and rows that the
+    walk reaches count.
     """
     speculation, verdicts, decision = round_.speculation, round_.verdicts, round_.decision
     reached = np.full(len(speculation) + 1, verdicts.policy is Policy.LONGEST)  # which looks at all that may be kept

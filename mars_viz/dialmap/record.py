@@ -1,7 +1,4 @@
-"""The dial map: every text of a dial, exactly, from the answers at the prefixes that it leads to.
-
-Knows branches, recorded answers and runs; knows no models and no files.
-"""
+"""The dial map: every text of a dial, computed exactly from the answers at the prefixes that it leads to."""
 
 from __future__ import annotations
 
@@ -24,20 +21,19 @@ from mars_viz.walk import Answer, Ending, walk
 
 @dataclass(frozen=True)
 class Segment:
-    """An interval of the dial on which the text is one and the same: low <= dial < high, and the map's top included."""
+    """An interval of the dial with a single text: low <= dial < high, and the last segment includes its high end."""
 
     low: float
-    """Its smallest dial value."""
     high: float
-    """Where the next segment begins; the map's largest dial value for the last one."""
+    """Start of the next segment, or the map's largest dial value."""
     rounds: tuple[Round, ...]
     """Every draft-verify cycle, in order."""
     complete: bool
-    """False where the map was cut short before the text ended; the tokens so far are exact all the same."""
+    """False if mapping stopped before the text ended; its tokens so far are exact."""
 
     @cached_property
     def token_ids(self) -> tuple[int, ...]:
-        """The emitted tokens, prompt excluded."""
+        """The emitted tokens, without the prompt."""
         return emitted(self.rounds)
 
     @property
@@ -47,39 +43,40 @@ class Segment:
 
     @property
     def drafted(self) -> int:
-        """Tokens that were drafted, and verified."""
+        """Number of drafted tokens."""
         return sum(len(round_.speculation) for round_ in self.rounds)
 
     @property
     def relaxed(self) -> int:
-        """Tokens kept only because the rule is relaxed."""
+        """Number of tokens accepted only because the rule is relaxed."""
         return sum(not r.verdicts.keep_strict[node] for r in self.rounds for node in r.decision.kept[: r.kept])
 
 
 @dataclass(frozen=True)
 class DialMap:
-    """All that a rule's dial, or a controller's threshold, can make of a prompt: the answers at every prefix it leads
-    to, drafted to full length, and what they come to."""
+    """Every result that a rule's dial, or a controller's threshold, can produce for a prompt.
+
+    Computed from the answers at each reachable prefix, drafted to full length.
+    """
 
     frame: Run
-    """A run without rounds: settings, provenance, prompt, pieces. Its γ is the longest block of the map."""
+    """A run without rounds: settings, provenance, prompt and pieces. Its γ is the longest block of the map."""
     span: Span
-    """What was mapped."""
     answers: Mapping[Prefix, Answer]
-    """By prefix, the prompt included."""
+    """Answers by prefix (prompt included)."""
     passes: int
-    """Batched target passes it took."""
+    """Batched target passes."""
     seconds: float
-    """Wall-clock time it took."""
+    """Wall-clock time of the mapping."""
 
     @property
     def rule(self) -> Rule:
-        """What judges, and whose dial it is unless that is a controller's."""
+        """The rule that judges."""
         return rule_named(self.frame.settings.rule)
 
     @property
     def dial(self) -> Dial:
-        """What was mapped: the rule's dial, or the controller's."""
+        """The mapped dial: the rule's or the controller's."""
         controller, dial = self.span.controller, self.rule.dial
         if controller is not None:
             return controller.dial
@@ -88,15 +85,14 @@ class DialMap:
 
     @property
     def reference(self) -> float:
-        """The end of the span that others are compared with: towards strict, or the one where most is drafted."""
+        """The end of the span used as reference: the strict end, or the controller's end of longest drafts."""
         return self.span.high if self.span.refers_high(self.rule) else self.span.low
 
     def modelled_seconds(self, costs: Costs, segment: Segment, gamma: int | None = None) -> float:
-        """What the rounds of a segment of this block length would take one after the other by these costs, the prompt's
-        own pass excluded: each as many drafter passes as its draft and the sight of its end take, and a target pass
-        over what was drafted.
+        """Return the modelled seconds of a segment's rounds one after another, without the prompt's own pass.
 
-        Raises BadInput for a draft longer than any that was measured, and for trees.
+        Each round costs its drafter passes (including the pass that detects a controller's cut) and a target pass over
+        the drafted tokens. Raises BadInput for trees and for drafts longer than any measured one.
         """
         if self.frame.settings.drafts_trees:
             raise EvidenceError("What a tree costs does not follow from its tokens; model maps of chains alone.")
@@ -115,25 +111,25 @@ class DialMap:
         return self.segments_for(max(self.span.gammas))
 
     def segments_for(self, gamma: int) -> tuple[Segment, ...]:
-        """Every distinct trajectory at this block length. Raises BadInput for one that was not mapped."""
+        """Return every distinct trajectory at this block length. Raises BadInput if it was not mapped."""
         if gamma not in self._segments:
             raise EvidenceError(f"γ = {gamma} is not on the map, which holds {', '.join(map(str, self.span.gammas))}.")
         return self._segments[gamma]
 
     @property
     def complete(self) -> bool:
-        """True if the text is known at every dial value and block length of the span."""
-        return all(segment.complete for found in self._segments.values() for segment in found)
+        """True if the text is complete at every dial value and block length of the span."""
+        return all(segment.complete for segments in self._segments.values() for segment in segments)
 
     @property
     def known(self) -> float:
-        """Share of the span, all block lengths together, whose text is known to its end; from 0 to 1."""
-        complete = sum(s.high - s.low for found in self._segments.values() for s in found if s.complete)
-        whole = len(self.span.gammas) * (self.span.high - self.span.low)
-        return min(1.0, complete / whole) if whole else float(self.complete)
+        """Share of the span, over all block lengths, with a complete text; from 0 to 1."""
+        complete = sum(s.high - s.low for segments in self._segments.values() for s in segments if s.complete)
+        total = len(self.span.gammas) * (self.span.high - self.span.low)
+        return min(1.0, complete / total) if total else float(self.complete)
 
     def exact_ranges(self, gamma: int | None = None) -> tuple[tuple[float, float], ...]:
-        """Where the text is known to its end: the smallest and largest dial of each range, neighbours joined."""
+        """Return the smallest and largest dial of each range in which the text is complete; neighbours are joined."""
         ranges: list[tuple[float, float]] = []
         for segment in self.segments_for(self._length(gamma)):
             if not segment.complete:
@@ -145,18 +141,18 @@ class DialMap:
         return tuple(ranges)
 
     def segment(self, dial: float, gamma: int | None = None) -> Segment:
-        """The one that holds this dial value. Raises BadInput outside the map."""
+        """Return the segment that contains this dial value. Raises BadInput outside the map."""
         if not self.span.low <= dial <= self.span.high:
             raise EvidenceError(f"{dial:g} is not on the map, which goes from {self.span.low:g} to {self.span.high:g}.")
-        found = self.segments_for(self._length(gamma))
-        return next(segment for segment in reversed(found) if segment.low <= dial)
+        segments = self.segments_for(self._length(gamma))
+        return next(segment for segment in reversed(segments) if segment.low <= dial)
 
     def at(self, dial: float, gamma: int | None = None) -> Run:
-        """The run that decoding at this dial value would have made, walked over the map's answers.
+        """Return the run that decoding at this dial value would produce, from the map's answers.
 
-        Its rounds carry the seconds that were measured when the map was made, judging and commit left out, and none
-        where blocks are shorter than what was drafted then. Raises BadInput outside the map, and where it was cut
-        short. Of a controller's threshold it is a run by that controller, and carries no seconds where it cut.
+        Rounds have the seconds measured while mapping, without judging and commit; none if the block is shorter than
+        the measured one or a controller cut it. For a controller's map the run uses that controller. Raises BadInput
+        outside the map or if mapping stopped before this text ended.
         """
         gamma = self._length(gamma)
         if not self.segment(dial, gamma).complete:
@@ -181,12 +177,12 @@ class DialMap:
 
     @cached_property
     def _segments(self) -> dict[int, tuple[Segment, ...]]:
-        """By block length; the interval walk again, without models."""
+        """Segments by block length, from an interval walk over the recorded answers."""
         prompt, dial = self.frame.prompt_ids, self.rule.checked_dial(self.frame.settings.dial)
-        known = Judged(self.rule, self.answers, prompt, self._ending, self.span.controller, dial)
-        branches = known.roots(self.span)
+        judged = Judged(self.rule, self.answers, prompt, self._ending, self.span.controller, dial)
+        branches = judged.roots(self.span)
         while any(not branch.finished and branch.prefix in self.answers for branch in branches):
-            branches = known.advanced(branches)
+            branches = judged.advanced(branches)
         return {
             gamma: tuple(
                 Segment(branch.low, min(branch.high, self.span.high), branch.rounds, branch.finished)
@@ -198,7 +194,7 @@ class DialMap:
 
 
 def _measured(answer: Answer, gamma: int) -> Timing:
-    """What a round with this answer took when it was asked for; nothing is known of a part of its block."""
+    """Return the measured seconds of a round with this answer; unknown if only part of its block is used."""
     timing = answer.timing
     if len(answer.speculation) > gamma:
         return Timing()

@@ -45,36 +45,36 @@ _OF_PAPERS = (Fuzzy(), CactusAcceptance(), *_CASCADES, Bild(), Fly(), Ears(), Re
 _OF_SAMPLERS = (TopKSet(), NucleusSet(), MinPSet())
 
 RULES: dict[str, Rule] = {rule.name: rule for rule in (*_LOSSLESS, *_MARS, *_OF_ENGINES, *_OF_PAPERS, *_OF_SAMPLERS)}
-"""Every rule by its name: those that keep the target's law first, then MARS, engines, papers, samplers' sets."""
+"""Every rule by name: lossless rules first, then MARS, engines, papers and samplers' sets."""
 
 LONGEST_NAME = 500
-"""Characters of a rule with its settings."""
+"""Maximum number of characters of a rule's name with its settings."""
 
 
 def rule_named(name: str) -> Rule:
-    """The rule of that name, or the variant that 'vllm-thinking:k=5' names. Raises BadInput with the remedy.
+    """Return the rule with this name, or the variant named like 'vllm-thinking:k=5'. Raises BadInput with a remedy.
 
-    A variant's `name` is the one way to write it: settings at their defaults are left out, the others in their order.
+    A variant's `name` is unique: settings at their defaults are omitted, the others keep their order.
     """
     return RULES[name] if name in RULES else _variant(name)
 
 
 def rules_and(own: Rule) -> dict[str, Rule]:
-    """Every rule by its name; beside its rule a variant that is not of the registry."""
-    found: dict[str, Rule] = {}
+    """Return every rule by name; a variant that is not in the registry follows its family."""
+    rules: dict[str, Rule] = {}
     for name, rule in RULES.items():
-        found[name] = rule
+        rules[name] = rule
         if name == own.family:
-            found[own.name] = own
-    return found
+            rules[own.name] = own
+    return rules
 
 
 @lru_cache(maxsize=1024)
 def _variant(name: str) -> Rule:
-    family, colon, said = name.partition(":")
+    family, colon, settings = name.partition(":")
     if family not in RULES or len(name) > LONGEST_NAME:
         raise SettingError(f"There is no rule {shortened(family)}. Choose one of {', '.join(RULES)}.")
-    rule, parts = RULES[family], [part.strip() for part in said.split(",")]
+    rule, parts = RULES[family], [part.strip() for part in settings.split(",")]
     chosen = [part for part in parts if part.lower().startswith(f"{SIBLINGS}=")]
     others = ",".join(part for part in parts if part not in chosen)
     varied = rule.varied(values_in(others, family, rule.fixed)) if others or not chosen else rule

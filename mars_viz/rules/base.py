@@ -1,8 +1,7 @@
-"""What a verification rule is: one dial, and a verdict per drafted token as the breakpoint at which it flips.
+"""Base of verification rules: one dial, and for each drafted token the breakpoint at which its verdict flips.
 
-Where a looser dial may also keep less, there is a gap before the breakpoint as well; see `Verdicts`.
-
-Knows speculations; knows no models, no files, no views. A rule is a small file beside this one.
+If a looser dial may also keep less, there is a gap below the breakpoint; see `Verdicts`. Imports no models, files or
+views. Each family of rules is a small file in this folder.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from mars_viz.rules.fixed import Fixed
 from mars_viz.trace import Speculations
 
 SIBLINGS = "siblings"
-"""How a rule's name says which of several kept siblings it goes on with: 'mars:siblings=longest'."""
+"""Key for the choice among accepted siblings in a rule's name: 'mars:siblings=longest'."""
 FREE = (Policy.STRICT_FIRST, Policy.DRAFT_ORDER, Policy.LONGEST)
-"""The choices of a rule for which any is right."""
+"""Policies of a rule for which every choice is correct."""
 _TAKEN = {
     Policy.DRAFT_ORDER: "of kept siblings the first in draft order is taken",
     Policy.STRICT_FIRST: "of kept siblings one that strict keeps too is taken, else the first in draft order",
@@ -36,22 +35,18 @@ _TAKEN = {
 
 @dataclass(frozen=True, slots=True)
 class Dial:
-    """The one threshold of a rule."""
-
     symbol: str
     """As in its paper: θ."""
     name: str
     """In words: 'ratio threshold'."""
     low: float
-    """Smallest value."""
     high: float
-    """Largest value."""
     step: float
-    """What an arrow key moves."""
+    """Change per press of an arrow key."""
     default: float
-    """The paper's or engine's setting."""
+    """Setting of the paper or engine."""
     strict_is_high: bool
-    """True where the rule gets stricter as the dial rises."""
+    """True if a higher dial makes the rule stricter."""
 
     @property
     def strict(self) -> float:
@@ -59,7 +54,7 @@ class Dial:
         return self.high if self.strict_is_high else self.low
 
     def checked(self, value: float | None) -> float:
-        """The value, or the default for None. Raises BadInput outside the range, and for what is no number."""
+        """Return the value, or the default for None. Raises BadInput for a value that is out of range or no number."""
         if value is None:
             return self.default
         if isinstance(value, bool) or not isinstance(value, Real):
@@ -71,96 +66,95 @@ class Dial:
 
 
 class Scale(Enum):
-    """A quantity of the target's two best raw logits that a rule compares with its dial's value."""
+    """A quantity of the target's two best raw logits that a rule compares with its dial."""
 
     RATIO = "z2/z1"
-    """Relaxed where it is above the value."""
+    """Relaxed above the dial's value."""
     MARGIN = "z1 − z2"
-    """Relaxed where it is below the value."""
+    """Relaxed below the dial's value."""
 
 
 class OnTrees(Enum):
-    """Whether a rule judges drafts that are trees."""
+    """Whether a rule judges trees."""
 
     REFUSED = "never"
-    """It was not proven for them, or has no meaning there."""
+    """Trees were not proven, or have no meaning for the rule."""
     GREEDY = "at temperature 0"
-    """Only where nothing is drawn."""
+    """Only if nothing is drawn."""
     JUDGED = "always"
-    """Of deterministic trees, whose tokens were not drawn, and of trees of drawn paths."""
+    """Deterministic trees, whose tokens were not drawn, and trees of drawn paths."""
     DRAWN = "of drawn paths"
-    """Above temperature 0 only where the paths were drawn from the drafter's law, each by itself."""
+    """Above temperature 0 only if the paths were drawn independently from the drafter's law."""
 
 
 class Rule(ABC):
-    """A verification rule: which drafted tokens are kept, and what is emitted where they stop."""
+    """A verification rule: it decides which drafted tokens are accepted and which token replaces a rejected one."""
 
     name: str
-    """In the registry, on the command line, in run files; of a variant 'tensorrt-llm:k=4'."""
+    """Name in the registry, on the command line and in run files; a variant's is like 'tensorrt-llm:k=4'."""
     title: str
-    """For people; of a variant 'TensorRT-LLM relaxed, k = 4'."""
+    """Display name; a variant's is like 'TensorRT-LLM relaxed, k = 4'."""
     summary: str
-    """One plain sentence; the class writes the fixed settings as {k}."""
+    """One plain sentence; the class may write fixed settings as {k}."""
     formula: str
-    """When a drafted token x is kept, in the catalogue's notation; the class writes the fixed settings as {k}."""
+    """Condition for accepting a drafted token x, in the catalogue's notation; the class may write fixed settings as
+    {k}."""
     source: ClassVar[str]
-    """Paper or file, and how well it was read."""
+    """Paper or file, and how closely it was read."""
     lossless: ClassVar[bool] = False
-    """True if the text keeps the target's law at every setting."""
+    """True if the text follows the target's law at every setting."""
     dial: ClassVar[Dial | None] = None
     """None for a rule without a threshold."""
     fixed: ClassVar[tuple[Fixed, ...]] = ()
-    """Its settings besides the dial."""
+    """Settings in addition to the dial."""
     values: Mapping[str, float]
-    """What they are, by key."""
+    """Values of the fixed settings by key."""
     scale: ClassVar[Scale | None] = None
-    """What the dial's value is compared with, where that can be drawn among the two best logits; None elsewhere."""
+    """Quantity compared with the dial, if it can be drawn over the two best logits; otherwise None."""
     strict_at_zero: ClassVar[bool] = False
-    """True if it is strict wherever z1 is at or below 0, since a ratio means nothing there."""
+    """True if the rule is strict for z1 <= 0, at which a ratio has no meaning."""
     on_rejection: ClassVar[Emission]
-    """What a row emits in place of a rejected token, at the strict end where it depends on the dial."""
+    """Emission in place of a rejected token; at the strict end, if it depends on the dial."""
     needs: ClassVar[tuple[str, ...]] = ()
-    """Columns of `Speculation` that the rule reads and that decisions by others do without: computed with an answer
-    where a decode by this rule asks for them. Of each draft those that drafts of its kind have; see `needed`."""
+    """Columns of `Speculation` that this rule reads and most rules do not; a decode by this rule computes them. Drafts
+    of other kinds lack some of them; see `needed`."""
     chances: ClassVar[str] = ""
-    """The column of `needs` that a drawn tree's coins are compared with; empty where they are with p/q."""
+    """The column of `needs` that is compared with a drawn tree's coins; empty if coins are compared with p/q."""
     monotone: ClassVar[bool] = True
     """False if a looser dial may keep less of a block."""
     spans_positions: ClassVar[bool] = False
-    """True if the verdict on a token looks at other tokens of the block; it then holds given that the walk, having
-    kept all tokens before it, gets there."""
+    """True if a token's verdict depends on other tokens of the block. It then assumes that all tokens before were
+    accepted."""
     emission_follows_dial: ClassVar[bool] = False
-    """True if what a row emits depends on the dial; `Verdicts.row_breakpoints` then say where it changes."""
+    """True if a row's emission depends on the dial; `Verdicts.row_breakpoints` hold the changes."""
     on_trees: ClassVar[OnTrees] = OnTrees.REFUSED
-    """Whether it judges drafts that are trees."""
     policies: ClassVar[tuple[Policy, ...]] = (Policy.DRAFT_ORDER,)
-    """Which of several kept siblings a walk may go on with; the first is the default."""
+    """Policies among accepted siblings; the first is the default."""
     policy: Policy
-    """Which it goes on with."""
     tries: ClassVar[str] = ""
-    """How it comes to one of siblings above temperature 0, as a clause, where that is more than `policy` says. A rule
-    that has it is the strict rule at temperature 0."""
+    """A clause that describes the order in which siblings are tried above temperature 0, if `policy` does not describe
+    it. Such a rule equals the strict rule at temperature 0."""
 
     def __init__(self, policy: Policy | None = None, **values: float) -> None:
-        """With these settings, by key, and the others at their defaults. Raises BadInput for values out of range."""
+        """Use these fixed settings by key, and defaults for the others. Raises BadInput for values out of range."""
         assert set(values) <= {each.key for each in self.fixed}, values
         self.values = {each.key: each.checked(values.get(each.key)) for each in self.fixed}
         self.policy = policy or self.policies[0]
         others = [each for each in self.fixed if self.values[each.key] != each.default]
-        said = [f"{each.key}={each.written(self.values[each.key])}" for each in others]
-        told = [each.at(self.values[each.key]) for each in others]
+        settings = [f"{each.key}={each.written(self.values[each.key])}" for each in others]
+        words = [each.at(self.values[each.key]) for each in others]
         if self.policy is not self.policies[0]:
-            said.append(f"{SIBLINGS}={self.policy.value}")
-            told.append(f"siblings {self.policy.value.replace('-', ' ')}")
-        if said:
-            self.name, self.title = f"{self.family}:{','.join(said)}", ", ".join([self.title, *told])
+            settings.append(f"{SIBLINGS}={self.policy.value}")
+            words.append(f"siblings {self.policy.value.replace('-', ' ')}")
+        if settings:
+            self.name, self.title = f"{self.family}:{','.join(settings)}", ", ".join([self.title, *words])
         if not self.fixed:
             return
-        written = {each.key: each.written(self.values[each.key]) for each in self.fixed}
-        self.summary, self.formula = self.summary.format(**written), self.formula.format(**written)
+        texts = {each.key: each.written(self.values[each.key]) for each in self.fixed}
+        self.summary, self.formula = self.summary.format(**texts), self.formula.format(**texts)
 
     def __eq__(self, other: object) -> bool:
-        """The same rule with the same settings."""
+        """Return True for the same rule with the same settings."""
         return type(self) is type(other) and isinstance(other, Rule) and self.name == other.name
 
     def __hash__(self) -> int:
@@ -168,20 +162,20 @@ class Rule(ABC):
 
     @property
     def family(self) -> str:
-        """The name of the rule with its own settings; variants share it."""
+        """The name without settings; shared by variants."""
         return type(self).name
 
     @property
     def slug(self) -> str:
-        """The name, fit for files and folders: 'tensorrt-llm-k4'."""
+        """The name for files and folders: 'tensorrt-llm-k4'."""
         return self.name.replace(":", "-").replace(",", "-").replace("=", "")
 
     def varied(self, values: Mapping[str, float]) -> Self:
-        """The rule with these settings, by key, in place of its own. Raises BadInput for values out of range."""
+        """Return the rule with these fixed settings replaced. Raises BadInput for values out of range."""
         return type(self)(self.policy, **{**self.values, **values})
 
     def choosing(self, policy: Policy) -> Self:
-        """The rule with this choice among kept siblings. Raises BadInput where it has no such choice."""
+        """Return the rule with this policy among accepted siblings. Raises BadInput if the rule does not allow it."""
         if policy not in self.policies:
             only = " or ".join(each.value for each in self.policies)
             raise SettingError(f"{self.title} takes siblings {only}, not {policy.value}; leave it out.")
@@ -189,38 +183,38 @@ class Rule(ABC):
 
     @property
     def strict_is_high(self) -> bool:
-        """True where a rising dial makes the rule stricter, and for a rule that has none."""
+        """True if a higher dial is stricter, and for a rule without a dial."""
         return self.dial is None or self.dial.strict_is_high
 
     def among_siblings(self, temperature: float) -> str:
-        """How it comes to go on with one of siblings, or with none, as a clause."""
+        """Return a clause that describes the choice among siblings."""
         if not self.tries:
             return _TAKEN[self.policy]
         return self.tries if temperature > 0 else "of siblings only the target's best token is kept"
 
     def judge(self, speculation: Speculation) -> Verdicts:
-        """The verdict on every node and the emission of every row, for all dial values at once.
+        """Return the verdict of every node and the emission of every row, for all dial values at once.
 
-        Raises BadInput where the rule `lacks` something: it never judges by half of the evidence.
+        Raises BadInput if the rule `lacks` evidence; it never judges by part of it.
         """
         if reason := self.lacks(speculation):
             raise EvidenceError(reason)
-        found = self._judge(speculation)
+        verdicts = self._judge(speculation)
         chosen = self.policy is not Policy.DRAFT_ORDER and speculation.is_tree
-        return replace(found, policy=self.policy) if chosen else found
+        return replace(verdicts, policy=self.policy) if chosen else verdicts
 
     def judge_all(self, many: Speculations) -> Verdicts:
-        """`judge` of all of them, end to end. Raises BadInput as it does."""
+        """Return the concatenated results of `judge`. Raises BadInput like `judge`."""
         if many.alike:
             return self.judge(many.whole)
         return Verdicts.end_to_end([self.judge(one) for one in many])
 
     @abstractmethod
     def _judge(self, speculation: Speculation) -> Verdicts:
-        """`judge`, with all that the rule needs at hand."""
+        """Return the result of `judge`; all needed columns exist."""
 
     def lacks(self, speculation: Speculation) -> str | None:
-        """Why the rule cannot judge this speculation, as a sentence with the remedy; None where it can."""
+        """Return a sentence with a remedy if the rule cannot judge this speculation, otherwise None."""
         drawn = speculation.is_drawn_tree
         if (speculation.is_tree or drawn) and (reason := self.refuses_trees(speculation.temperature, drawn=drawn)):
             return reason
@@ -234,13 +228,16 @@ class Rule(ABC):
         )
 
     def needed(self, speculation: Speculation) -> list[str]:
-        """What of `needs` it reads of this one."""
+        """Return the columns of `needs` that the rule reads for this speculation."""
         kind, temperature = speculation.kind, speculation.temperature
         return [name for name in self.needs if COLUMNS[name].of.includes(kind, temperature)]
 
     def refuses_trees(self, temperature: float, *, drawn: bool = False) -> str:
-        """Why it does not judge trees at this temperature, as a sentence with the remedy; empty where it does. `drawn`
-        says that their paths were drawn."""
+        """Return a sentence with a remedy if the rule does not judge trees at this temperature, otherwise an empty
+        text.
+
+        `drawn` is True for trees of drawn paths.
+        """
         greedy = temperature == 0 and self.on_trees is not OnTrees.REFUSED
         if self.on_trees is OnTrees.JUDGED or greedy or (drawn and self.on_trees is OnTrees.DRAWN):
             return ""
@@ -253,11 +250,11 @@ class Rule(ABC):
         return f"{self.title} does not judge draft trees{also}. Draft chains (--tree chain), or choose another rule."
 
     def lacks_for(self, many: Speculations) -> str | None:
-        """`lacks` of all of them: the first sentence, if any."""
+        """Return the first sentence of `lacks` for several speculations, or None."""
         return next(filter(None, map(self.lacks, [many.whole] if many.alike else many)), None)
 
     def checked_dial(self, value: float | None) -> float | None:
-        """The dial value to use. Raises BadInput where the rule has none or the value is out of range."""
+        """Return the dial value to use. Raises BadInput if the rule has no dial or the value is out of range."""
         if self.dial is not None:
             return self.dial.checked(value)
         if value is not None:
@@ -265,7 +262,10 @@ class Rule(ABC):
         return None
 
     def _strictly(self, speculation: Speculation, keep: np.ndarray, emits: np.ndarray | None = None) -> Verdicts:
-        """Verdicts that no dial moves; `emits` int32 [N + 1] in place of `on_rejection` where a token was drafted."""
+        """Return verdicts without breakpoints.
+
+        `emits`, int32 [N + 1], replaces `on_rejection` at rows where a token was drafted.
+        """
         emits = emissions(speculation, self.on_rejection if emits is None else emits)
         return Verdicts(
             breakpoints=_nowhere(len(keep)),
@@ -284,12 +284,11 @@ class Rule(ABC):
         breakpoints: np.ndarray,
         gap_from: np.ndarray | None = None,
     ) -> Verdicts:
-        """Verdicts of a rule that keeps what its strict end keeps, and other nodes up to their breakpoints.
+        """Return the verdicts of a rule that keeps its strict set, and other nodes up to their breakpoints.
 
-        A node whose breakpoint is NaN or out of reach (infinite, on the strict side) is never relaxed. The strict end
-        is off: a breakpoint on it or beyond it is moved to where the strict end alone is strict. Of `gap_from`
-        (float64 [N], above the strict end; NaN for none) only what begins below the breakpoint of a node that the
-        strict end keeps is a gap.
+        A node whose breakpoint is NaN or unreachable (infinite, on the strict side) is never relaxed. The strict end
+        itself is strict: a breakpoint on it or beyond it moves just past it. `gap_from` (float64 [N], above the strict
+        end; NaN for none) makes a gap only for a strictly kept node and below its breakpoint.
         """
         if self.dial is not None:
             off = self.dial.strict
@@ -318,26 +317,28 @@ class Rule(ABC):
 
 @lru_cache(maxsize=64)
 def _nowhere(count: int) -> np.ndarray:
-    """float64 [count]; no breakpoints, the same array each time."""
+    """Return NaN breakpoints, float64 [count]; cached."""
     nowhere = np.full(count, np.nan)
     nowhere.setflags(write=False)
     return nowhere
 
 
 def just_above(values: np.ndarray | float) -> np.ndarray:
-    """The next floats: the breakpoints of a rule whose strict side is dial > value, or whose loose side is."""
+    """Return the next larger floats: breakpoints of a rule that compares with > on its strict or loose side."""
     return np.nextafter(np.asarray(values, np.float64), np.inf)
 
 
 def among_best(speculation: Speculation, count: int) -> np.ndarray:
-    """bool [N]; the drafted token is among the target's `count` best (at most K) that top-k and top-p leave."""
+    """Return True for drafted tokens among the target's `count` best (at most K) after top-k and top-p, bool [N]."""
     among: np.ndarray = np.logical_or.reduce(each_best(speculation, count), axis=1)
     return among
 
 
 def each_best(speculation: Speculation, count: int) -> np.ndarray:
-    """bool [N, count]; the drafted token is the target's best, its second best, …, of those that top-k and top-p
-    leave."""
+    """Return True for a drafted token that is the target's best, second best and so on after top-k and top-p.
+
+    Shape [N, count].
+    """
     best: np.ndarray = speculation.at_nodes(speculation.top_ids)[:, :count] == speculation.tokens[:, None]
     if speculation.temperature > 0:
         best &= np.arange(best.shape[1]) < speculation.at_nodes(speculation.support)[:, None]
@@ -345,14 +346,14 @@ def each_best(speculation: Speculation, count: int) -> np.ndarray:
 
 
 def drafted_p(speculation: Speculation) -> np.ndarray:
-    """float64 [N]; p(x), known at temperature 0 too where nothing was recorded."""
+    """Return p(x), float64 [N]; at temperature 0 it is computed from the raw logits."""
     if speculation.temperature > 0:
         return speculation.p.astype(np.float64)
     return np.exp(speculation.z.astype(np.float64) - speculation.logsumexp[speculation.judging_rows])
 
 
 def best_p(speculation: Speculation) -> np.ndarray:
-    """float64 [N]; the largest probability of the law that judges each node, p(v1)."""
+    """Return p(v1), the largest probability of each node's judging law, float64 [N]."""
     rows = speculation.judging_rows
     if speculation.temperature > 0:
         return speculation.emission_p[rows, Emission.ARGMAX].astype(np.float64)
@@ -360,8 +361,11 @@ def best_p(speculation: Speculation) -> np.ndarray:
 
 
 def emissions(speculation: Speculation, on_rejection: Emission | np.ndarray) -> np.ndarray:
-    """int32 [N + 1]; the token of each row: `on_rejection`, one of the candidates or tokens [N + 1], where a drafted
-    token is judged, else the bonus, from p."""
+    """Return the token emitted at each row, int32 [N + 1].
+
+    Rows that judge a drafted token use `on_rejection` (a candidate, or tokens [N + 1]); the others use the bonus, a
+    sample of p.
+    """
     table = speculation.emissions
     refused: np.ndarray = table[:, on_rejection] if isinstance(on_rejection, Emission) else on_rejection
     if speculation.temperature == 0:  # all candidates are one token
@@ -372,8 +376,10 @@ def emissions(speculation: Speculation, on_rejection: Emission | np.ndarray) -> 
 
 
 def settle(speculation: Speculation, verdicts: Verdicts, dial: float | None) -> Decision:
-    """Walk down the kept nodes from the prefix, of siblings to the one that the policy prefers, and stop where none is
-    kept."""
+    """Return the walk from the prefix down the accepted nodes, which stops at the first row without one.
+
+    Among accepted siblings the policy's choice is followed.
+    """
     at = math.nan if dial is None else dial  # NaN compares false, and a rule without a dial has no breakpoints
     kept: list[int] = []
     row = 0
