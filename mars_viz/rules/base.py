@@ -35,6 +35,8 @@ _TAKEN = {
 
 @dataclass(frozen=True, slots=True)
 class Dial:
+    """A rule's threshold: name, range and default."""
+
     symbol: str
     """As in its paper: θ."""
     name: str

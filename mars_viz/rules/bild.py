@@ -1,4 +1,4 @@
-"""BiLD's rollback policy: a drafted token stands unless the target finds it too unlikely."""
+"""BiLD's rollback policy: accept a drafted token unless the target finds it too unlikely."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from mars_viz.rules.base import Dial, Rule, among_best, drafted_p
 class Bild(Rule):
     """Keep x iff x = v1 or -ln p(x) <= R; else emit v1.
 
-    BiLD would also roll back a v1 with p(v1) < exp(-R), and then write the same v1. Its other half, handing over to the
-    target where max q < 0.6, ends a draft and judges nothing.
+    BiLD also rolls back a v1 with p(v1) < exp(-R), and then writes the same v1. Its other half, a handover to the
+    target if max q < 0.6, ends drafts and judges nothing.
     """
 
     name = "bild"

@@ -1,4 +1,4 @@
-"""Block verification: how much of a block is kept is decided for the block as a whole."""
+"""Block verification: the number of accepted tokens is decided for the block as a whole."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from mars_viz.rules.rejection_sampling import coin_keeps, drafted_q
 
 
 class BlockVerification(Rule):
-    """Keep the τ first tokens, τ = max{i : u_i <= h_i}; emit a sample of norm((w p - q)+) with w = w_τ.
+    """Keep the first τ tokens, τ = max{i : u_i <= h_i}; emit a sample of norm((w p - q)+) with w = w_τ.
 
     w_0 = 1, w_i = min(1, w_(i-1) p(x_i)/q(x_i)); h_i = S_i / (S_i + 1 - w_i) with S_i = Σ (w_i p - q)+ at the next
-    position, and h_γ = w_γ. Not a prefix rule: a coin that fails early does not end the block. At temperature 0 it is
-    the strict rule.
+    position, and h_γ = w_γ. This is not a prefix rule: a coin that fails early does not end the block. At temperature 0
+    it is the strict rule.
     """
 
     name = "block-verification"
@@ -32,14 +32,13 @@ class BlockVerification(Rule):
     spans_positions = True
 
     def _judge(self, speculation: Speculation) -> Verdicts:
-        """Verdicts without breakpoints."""
         if speculation.temperature == 0:
             return self._strictly(speculation, coin_keeps(speculation))
         return self._strictly(speculation, block_keeps(speculation))
 
 
 def block_weights(speculation: Speculation) -> np.ndarray:
-    """float64 [N]; w after each node of its chain, in double precision since it is a product along the block."""
+    """Return w after each node of its chain, float64 [N]; double precision, because it is a product along the block."""
     weights, weight = np.empty(len(speculation)), 1.0
     ratios = speculation.p.astype(np.float64) / drafted_q(speculation)
     for node, (ratio, start) in enumerate(zip(ratios.tolist(), _starts(speculation).tolist(), strict=True)):
@@ -48,7 +47,7 @@ def block_weights(speculation: Speculation) -> np.ndarray:
 
 
 def block_keeps(speculation: Speculation) -> np.ndarray:
-    """bool [N]; the verdicts on each chain: kept up to the last node whose coin is at most its h."""
+    """Return the verdicts on each chain, bool [N]: keep up to the last node whose coin is at most its h."""
     weights, starts = block_weights(speculation), _starts(speculation)
     total = speculation.block_mass + 1 - weights
     chances = np.divide(speculation.block_mass, total, out=np.ones_like(total), where=total > 0)
@@ -63,6 +62,6 @@ def block_keeps(speculation: Speculation) -> np.ndarray:
 
 
 def _starts(speculation: Speculation) -> np.ndarray:
-    """bool [N]; the nodes that begin a chain: one of a draft, more where many drafts stand end to end."""
+    """Return True for nodes that start a chain, bool [N]; there are several if drafts are concatenated."""
     starts: np.ndarray = speculation.parents < 0
     return starts

@@ -12,8 +12,9 @@ from mars_viz.rules.rejection_sampling import coin_keeps, drafted_q
 class CactusAcceptance(Rule):
     """Keep x iff u <= min(1, p + √(2 δ p (1 - p))) / q at x; else emit a sample of norm((p - q)+).
 
-    Cactus itself samples the residual of the raised law on rejection. That law moves with δ, and a speculation, which
-    knows no rule, does not hold a sample of it: hence the name. At temperature 0, p(x) is 0 or 1, and the rule strict.
+    Cactus itself samples the residual of the raised law on rejection. That law changes with δ, and a speculation, which
+    is the same for all rules, holds no sample of it. Hence the name. At temperature 0, p(x) is 0 or 1 and the rule is
+    strict.
     """
 
     name = "cactus-acceptance"

@@ -1,6 +1,6 @@
-"""Speculative cascades: the drafter's token stands unless the target is worth deferring to.
+"""Speculative cascades: accept the drafter's token unless deferring to the target pays.
 
-OPT asks it of a place, the token cascade of the token that was drafted there.
+OPT decides per position, the token cascade per drafted token.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from mars_viz.rules.rejection_sampling import coin_keeps, drafted_q
 class CascadeOpt(Rule):
     """Keep x unless max q < max p - α TV(p, q), and then iff u <= p(x)/q(x), else emit a sample of norm((p - q)+).
 
-    |max p - max q| <= TV, so that the paper's strict end, α at minus infinity, is reached at -1, and at 1 all is kept.
-    At temperature 0 the plain softmaxes say whether to defer.
+    |max p - max q| <= TV, so α = -1 equals the paper's strict end, α at minus infinity, and α = 1 keeps everything. At
+    temperature 0 the plain softmaxes decide whether to defer.
     """
 
     name = "cascade-opt"
@@ -29,7 +29,7 @@ class CascadeOpt(Rule):
     needs = ("logsumexp", "q_max", "total_variation")
 
     def _judge(self, speculation: Speculation) -> Verdicts:
-        """Kept from α = (max p - max q) / TV; everywhere if the laws are the same."""
+        """Kept from α = (max p - max q) / TV; everywhere if the laws are equal."""
         surer = best_p(speculation) - speculation.q_max
         distance = speculation.total_variation.astype(np.float64)
         cost = np.divide(surer, distance, out=np.full_like(surer, -1.0), where=distance > 0)
@@ -39,17 +39,17 @@ class CascadeOpt(Rule):
 class CascadeTokenAcceptance(Rule):
     """Keep x iff u <= π(x) / q(x), π = q 1_A + (1 - q(A)) p, A = {p >= (1 - α) max p}; else a sample of norm((p - q)+).
 
-    So x in A is kept. Outside A it is kept iff u q(x) <= (1 - q(A)) p(x), which gets harder as A grows with α. A token
-    that its coin keeps at the strict end may so have a gap; it ends where x itself joins A, at α = 1 - p(x)/max p.
-    Below α = 0 A is empty, and this is rejection sampling: the paper's strict end, α at minus infinity, is reached.
+    So x in A is kept. Outside A it is kept iff u q(x) <= (1 - q(A)) p(x), which gets harder as A grows with α. Such a
+    token, if kept at the strict end, may have a gap that ends when x joins A, at α = 1 - p(x)/max p. Below α = 0 A is
+    empty and this is rejection sampling, the paper's strict end (α at minus infinity).
 
-    Whatever is in A before x is likelier than x. Of the target's law the K best tokens (16) are recorded, so an x among
-    them is exact, and any other up to the α at which the K-th joins. From there on q(A) counts these K alone: x may be
-    kept where the cascade rejects it, until it joins.
+    Every token in A before x joins is likelier than x. Only the target's K best tokens (16) are recorded, so verdicts
+    are exact for x among them, and for any other x up to the α at which the K-th joins. Beyond that q(A) counts only
+    these K, and x may be kept although the cascade rejects it until it joins.
 
-    The cascade itself samples norm((π - q)+) on rejection. That law changes with every token that joins A: at an x of
-    rank r there are up to r of them, each with a draw of its own. A speculation holds the first, which is exact where A
-    is empty: hence the name. At temperature 0 keep x iff it is v1 or the plain softmax puts it in A; else emit v1.
+    The cascade itself samples norm((π - q)+) on rejection. That law changes with every token that joins A: for an x of
+    rank r there are up to r laws, each with its own draw. A speculation holds the first, which is exact if A is empty.
+    Hence the name. At temperature 0 keep x iff it is v1 or in A by the plain softmax; else emit v1.
     """
 
     name = "cascade-token-acceptance"
@@ -66,7 +66,7 @@ class CascadeTokenAcceptance(Rule):
     monotone = False  # a token outside A loses what joins A before it
 
     def lacks(self, speculation: Speculation) -> str | None:
-        """Above temperature 0 the drafter's law on A, which older recordings do not hold."""
+        """Also require, above temperature 0, the drafter's law on A, which older recordings lack."""
         if speculation.temperature > 0 and "best_q" not in speculation.columns:
             return (
                 f"{self.title} needs the drafter's probabilities of the target's best tokens, which runs from before "
@@ -75,7 +75,7 @@ class CascadeTokenAcceptance(Rule):
         return super().lacks(speculation)
 
     def _judge(self, speculation: Speculation) -> Verdicts:
-        """Kept from α = 1 - p(x)/p(v1); a gap begins where so many likelier tokens are in A that too little is left."""
+        """Kept from α = 1 - p(x)/p(v1); a gap begins when likelier tokens in A leave too little probability."""
         rows, keep, p = speculation.judging_rows, coin_keeps(speculation), drafted_p(speculation)
         joins = np.where(p > 0, _joins(speculation, speculation.z[:, None])[:, 0], 1.0)
         if speculation.temperature == 0:
@@ -89,9 +89,9 @@ class CascadeTokenAcceptance(Rule):
 
 
 def _joins(speculation: Speculation, logits: np.ndarray) -> np.ndarray:
-    """float64 [N, C]; the α from which tokens with these raw logits [N, C] at each node's row are in A: 1 - p/p(v1).
+    """Return the α at which tokens with these raw logits [N, C] join A at each node's row, 1 - p/p(v1); float64 [N, C].
 
-    It is that of tokens which top-k and top-p leave; all others join at 1.
+    Valid for tokens that top-k and top-p keep; all others join at 1.
     """
     z1 = speculation.z1[speculation.judging_rows, None].astype(np.float64)
     return 1 - np.exp((logits.astype(np.float64) - z1) / (speculation.temperature or 1.0))

@@ -1,4 +1,4 @@
-"""EARS, efficient adaptive rejection sampling: the coin is eased where the target is unsure."""
+"""EARS, efficient adaptive rejection sampling: the coin is lowered if the target is uncertain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Static ensemble verification: the target's law is mixed with the drafter's before it judges."""
+"""Static ensemble verification: a mixture of the target's and the drafter's law judges."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from mars_viz.rules.rejection_sampling import coin_keeps, drafted_q
 class Ensemble(Rule):
     """Keep x iff u <= 1 - w + w p(x)/q(x); else emit a sample of norm((p - q)+), the mixture's residual at every w.
 
-    At temperature 0 transformers takes the mixture's argmax. Of the mixture only two tokens are sure to be recorded,
-    the drafted one and v1, so here these two are compared and v1 is emitted. It differs where a third token is the
-    mixture's best. A v1 that is not among the drafter's K best counts as its K-th.
+    At temperature 0 transformers takes the mixture's argmax. Only two tokens of the mixture are always recorded, the
+    drafted one and v1, so this rule compares these two and emits v1. It differs from transformers if a third token is
+    the mixture's best. A v1 outside the drafter's K best counts as its K-th.
     """
 
     name = "ensemble"
@@ -27,7 +27,7 @@ class Ensemble(Rule):
     needs = ("z", "logsumexp", "draft_logsumexp")
 
     def _judge(self, speculation: Speculation) -> Verdicts:
-        """Kept up to w = a / (a + b): a is what x has of the drafter, b what it lacks of the target."""
+        """Kept up to w = a / (a + b), with x's excess a under the drafter and its deficit b under the target."""
         if speculation.temperature == 0:
             best = speculation.top_ids[speculation.judging_rows, 0]
             gain = _listed_q(speculation, speculation.tokens) - _listed_q(speculation, best)
@@ -41,7 +41,8 @@ class Ensemble(Rule):
 
 
 def _listed_q(speculation: Speculation, tokens: np.ndarray) -> np.ndarray:
-    """float64 [N]; the drafter's plain probability of one token a node, the K-th best's where it is not listed."""
+    """Return the drafter's plain probability of one token per node, float64 [N]; that of the K-th best if it is not
+    listed."""
     hits = speculation.draft_ids == tokens[:, None]  # [N, K]
     place = np.where(hits.any(axis=1), hits.argmax(axis=1), hits.shape[1] - 1)
     logits = speculation.draft_logits[np.arange(len(place)), place].astype(np.float64)

@@ -1,7 +1,7 @@
-"""Settings of rules besides their dials: what they are, what they may be, and how a rule's name says them.
+"""Fixed settings of rules: ranges, and their form in a rule's name.
 
-A rule with other settings than its own is a variant with a name of its own, 'vllm-thinking:k=5', which goes wherever a
-rule's name goes. Knows names and numbers; knows no rules.
+A rule with other settings than its defaults is a variant with its own name, 'vllm-thinking:k=5', which is valid
+anywhere a rule's name is. Imports no rules.
 """
 
 from __future__ import annotations
@@ -19,34 +19,32 @@ _WRITTEN = re.compile(r"([^=,]+)=([^=,]+)")
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """A setting of a rule that stays as it is while the dial moves."""
+    """A setting of a rule that does not move with the dial."""
 
     key: str
-    """As it is typed: 'w'."""
+    """Key as typed: 'w'."""
     symbol: str
     """As in its paper: 'W'."""
     name: str
     """In words: 'window'."""
     low: float
-    """Smallest value."""
     high: float
-    """Largest value."""
     default: float
-    """The paper's or engine's."""
+    """Setting of the paper or engine."""
     meaning: str
-    """What it does, as a phrase: 'how many of the target's best tokens count'."""
+    """Effect as a phrase: 'how many of the target's best tokens count'."""
     whole: bool = True
-    """True if it counts something."""
+    """True for a whole number."""
 
     @property
     def step(self) -> float:
-        """What an arrow key moves."""
+        """Change per press of an arrow key."""
         return 1.0 if self.whole else 0.1
 
     def checked(self, value: float | None) -> float:
-        """The value as it is written, an int where it counts, or the default for None.
+        """Return the value rounded as in names, an int for a count, or the default for None.
 
-        Raises BadInput for what it cannot be.
+        Raises BadInput for a value that is out of range or no number.
         """
         value = self.default if value is None else value
         wanted = f"it must be a {'whole ' if self.whole else ''}number from {self.low:g} to {self.high:g}"
@@ -57,50 +55,50 @@ class Fixed:
         return int(value) if self.whole else float(self.written(value))
 
     def written(self, value: float) -> str:
-        """The value in names and titles."""
+        """Return the value as text for names and titles."""
         return f"{value:.6g}"
 
     def at(self, value: float) -> str:
-        """'k = 4'."""
+        """Return a text such as 'k = 4'."""
         return f"{self.symbol} = {self.written(value)}"
 
 
 def best_tokens(default: int) -> Fixed:
-    """k, of a rule that looks at the target's best tokens: at no more of them than a recording holds."""
+    """Return the setting k of a rule that looks at the target's k best tokens, at most as many as a recording keeps."""
     meaning = "how many of the target's best tokens can be kept; 1 is strict"
     return Fixed("k", "k", "best tokens", 1, CANDIDATES, default, meaning)
 
 
 def values_in(text: str, owner: str, fixed: tuple[Fixed, ...], kind: str = "rule") -> dict[str, float]:
-    """Settings by key, of what stands after the colon of a variant's name: 'k=5'; of a rule or what `kind` says.
+    """Return settings by key from the text after the colon of a variant's name, such as 'k=5'.
 
-    Raises BadInput with the remedy.
+    `kind` names the owner's kind in messages. Raises BadInput with a remedy.
     """
-    known = {each.key: each for each in fixed}
-    if not known:
+    settings = {each.key: each for each in fixed}
+    if not settings:
         raise SettingError(f"The {kind} {owner} has no settings besides its dial; leave out {':' + text!r}.")
     example = f"write {owner}:{fixed[0].key}={fixed[0].written(fixed[0].default)}"
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for part in text.split(","):
-        written = _WRITTEN.fullmatch(part.strip())
-        if written is None:
+        pair = _WRITTEN.fullmatch(part.strip())
+        if pair is None:
             raise SettingError(f"{shortened(part)} sets nothing of the {kind} {owner}; {example}, for instance.")
-        key = written[1].strip().lower()
-        if key not in known:
+        key = pair[1].strip().lower()
+        if key not in settings:
             raise SettingError(
-                f"The {kind} {owner} has no setting {shortened(written[1].strip())}; {example}, for instance."
+                f"The {kind} {owner} has no setting {shortened(pair[1].strip())}; {example}, for instance."
             )
-        value = known[key].checked(_number(written[2], known[key], owner))
-        if found.setdefault(key, value) != value:
-            raise SettingError(f"{known[key].symbol} is set twice in {text!r}, to different values; set it once.")
-    return found
+        value = settings[key].checked(_number(pair[2], settings[key], owner))
+        if values.setdefault(key, value) != value:
+            raise SettingError(f"{settings[key].symbol} is set twice in {text!r}, to different values; set it once.")
+    return values
 
 
 def _number(text: str, setting: Fixed, owner: str) -> float:
     try:
         return float(text)
     except ValueError:
-        wanted = f"{owner}:{setting.key}={setting.written(setting.default)}"
+        example = f"{owner}:{setting.key}={setting.written(setting.default)}"
         raise SettingError(
-            f"{setting.symbol} is {text.strip()!r}, which is no number; write {wanted}, for instance."
+            f"{setting.symbol} is {text.strip()!r}, which is no number; write {example}, for instance."
         ) from None

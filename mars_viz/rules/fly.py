@@ -1,6 +1,6 @@
-"""FLy: a mismatch is forgiven where the target was unsure and agrees with what was drafted next.
+"""FLy: a mismatch is forgiven if the target was uncertain and agrees with the next drafted tokens.
 
-Two rules: the paper's, and what vLLM made of it.
+Two rules: the paper's, and vLLM's version.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mars_viz.rules.fixed import Fixed
 from mars_viz.rules.rejection_sampling import coin_keeps
 
 _MOST = 63
-"""Drafted tokens that can follow one in a block."""
+"""Maximum number of drafted tokens after one in a block."""
 
 
 class Fly(Rule):
@@ -39,7 +39,7 @@ class Fly(Rule):
     )
 
     def _judge(self, speculation: Speculation) -> Verdicts:
-        """Kept up to θ = H3 where what follows lets it."""
+        """Kept up to θ = H3 if the following tokens allow it."""
         matches, window = among_best(speculation, 1), int(self.values["w"])
         following = _Following.of(speculation, matches)
         forgiven = (following.tokens >= window) & (following.kept >= window - 1)
@@ -49,8 +49,8 @@ class Fly(Rule):
 
 
 class VllmFly(Rule):
-    """Keep x iff u <= p(x)/q(x), or Hk >= θ, p(x) > 0 and the coins keep each of the next W drafted tokens; else emit
-    a sample of norm((p - q)+). At temperature 0 a coin keeps v1 alone.
+    """Keep x iff u <= p(x)/q(x), or Hk >= θ, p(x) > 0 and the coins keep each of the next W drafted tokens; else emit a
+    sample of norm((p - q)+). At temperature 0 a coin keeps only v1.
 
     Hk is the entropy of the k best tokens' probabilities after temperature, top-k and top-p, not renormalised; at most
     ln k. W tokens must follow in the block, so its last W positions are never relaxed.
@@ -73,7 +73,7 @@ class VllmFly(Rule):
     )
 
     def _judge(self, speculation: Speculation) -> Verdicts:
-        """Kept up to θ = Hk where what follows lets it."""
+        """Kept up to θ = Hk if the following tokens allow it."""
         accepted = coin_keeps(speculation)
         possible = drafted_p(speculation) > 0  # q(x) > 0, vLLM's other condition, holds of all that was drafted
         forgiven = possible & (_Following.of(speculation, accepted).kept >= self.values["w"])
@@ -83,16 +83,16 @@ class VllmFly(Rule):
 
 @dataclass(frozen=True, slots=True)
 class _Following:
-    """What follows each node in the block, along the path that has most of it."""
+    """Numbers of tokens after each node in the block, along the path with the most."""
 
     tokens: np.ndarray
-    """int64 [N]; drafted tokens below it."""
+    """int64 [N]; drafted tokens below the node."""
     kept: np.ndarray
-    """int64 [N]; of them those that are kept without a break, from the first one on."""
+    """int64 [N]; accepted tokens below the node, without a break from the first on."""
 
     @classmethod
     def of(cls, speculation: Speculation, keeps: np.ndarray) -> _Following:
-        """By which nodes are kept, bool [N]."""
+        """Count with `keeps`, the accepted nodes, bool [N]."""
         tokens, kept = np.zeros(len(keeps), int), np.zeros(len(keeps), int)
         for node in reversed(range(len(keeps))):  # children come after their parents
             parent = int(speculation.parents[node])
@@ -103,7 +103,7 @@ class _Following:
 
 
 def _processed(speculation: Speculation, count: int) -> np.ndarray:
-    """float64 [N, count]; the target's probabilities of its best tokens, after temperature, top-k and top-p."""
+    """Return the target's probabilities of its best tokens after temperature, top-k and top-p, float64 [N, count]."""
     logits = speculation.at_nodes(speculation.top_logits)[:, :count].astype(np.float64)
     shares = best_p(speculation)[:, None] * np.exp((logits - logits[:, :1]) / (speculation.temperature or 1.0))
     if speculation.temperature > 0:
@@ -112,6 +112,6 @@ def _processed(speculation: Speculation, count: int) -> np.ndarray:
 
 
 def _entropy(shares: np.ndarray) -> np.ndarray:
-    """float64 [N] of [N, k]; -Σ p ln p, in nats, as far as these probabilities go."""
+    """Return -Σ p ln p over the last axis in nats, float64 [N]."""
     entropy: np.ndarray = -(shares * np.log(shares, out=np.zeros_like(shares), where=shares > 0)).sum(axis=1)
     return entropy

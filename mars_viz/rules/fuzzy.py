@@ -1,4 +1,4 @@
-"""Fuzzy speculative decoding: where the two laws are alike, whatever was drafted is kept."""
+"""Fuzzy speculative decoding: any drafted token is accepted if the two laws are close."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Greedy multi-path block verification: of several drawn paths one is chosen, and judged as a block."""
+"""Greedy multi-path block verification: one of several drawn paths is chosen and judged as a block."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from mars_viz.rules.traversal import Traversal
 
 
 class GreedyMultiPath(Traversal):
-    """Take the path that goes on with the largest p(x)/q(x), and keep its τ first tokens, τ = max{i : u_i <= h_i}; emit
-    a sample of norm((w p - q')+).
+    """Follow the path with the largest p(x)/q(x) at each step and keep its first τ tokens, τ = max{i : u_i <= h_i};
+    emit a sample of norm((w p - q')+).
 
-    q' is the law by which that choice draws: with F the q-mass of the K paths ranked below the tokens so far, m that of
+    q' is the law of that choice's draws. With F the q-mass of the K paths ranked below the tokens so far, m that of
     these tokens, and c that of the next ones ranked below x, q'(x) = [(F + m (c + q))^K - (F + m c)^K] / [(F + m)^K -
     F^K]. w and h are block verification's, with q' for q. In a chain this is block verification; at temperature 0 it is
     the strict rule.

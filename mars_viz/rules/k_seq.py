@@ -1,4 +1,4 @@
-"""k-SEQ: of k drawn children the first is kept whose coin passes p/(ρ q)."""
+"""k-SEQ: the first of k drawn children whose coin passes p/(ρ q) is accepted."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from mars_viz.rules.recursive_rejection import RecursiveRejection
 
 
 class KSeq(RecursiveRejection):
-    """Of the k tokens that were drawn after one, keep the first with u <= p(x)/(ρ q(x)), and p stays; else emit a
-    sample of norm(p - min(p/ρ, q) (1 - (1 - β)^k)/β).
+    """Of the k tokens drawn after a token, keep the first with u <= p(x)/(ρ q(x)), with p unchanged; else emit a sample
+    of norm(p - min(p/ρ, q) (1 - (1 - β)^k)/β).
 
-    β = Σ min(p/ρ, q) is how often one of them is kept, and ρ in [1, k] solves 1 - (1 - β)^k = ρ β, rounded up. k counts
-    a token as often as it was drawn. In a chain, k = 1 and ρ = 1, and this is rejection sampling; at temperature 0 it
-    is the strict rule.
+    β = Σ min(p/ρ, q) is the chance that one draw is kept, and ρ in [1, k] solves 1 - (1 - β)^k = ρ β, rounded up. k
+    counts a token as often as it was drawn. In a chain, k = 1 and ρ = 1, and this is rejection sampling; at temperature
+    0 it is the strict rule.
     """
 
     name = "k-seq"

@@ -1,4 +1,4 @@
-"""MARS, margin-aware verification, as its paper writes it."""
+"""MARS, margin-aware verification, as in its paper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MARS as its released code does it, which is not what the paper says."""
+"""MARS as in its released code, which differs from the paper."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from mars_viz.rules.rejection_sampling import coin_keeps, left_of_p
 class MarsCode(Rule):
     """The released code, which differs from the paper.
 
-    T = 0 ignores θ. T > 0 and z2/z1 > θ: keep v1 and v2, reject anything else whatever its coin says and emit a sample
-    of p. T > 0 and z2/z1 <= θ: keep iff u <= p(x)/q(x); else lower x's entry of p by q(x), renormalise and sample,
-    which is biased unless q is one-hot. Where z1 < 0 the ratio is at least 1 and the rule relaxes at every θ.
+    T = 0 ignores θ. T > 0 and z2/z1 > θ: keep v1 and v2, reject any other token regardless of its coin and emit a
+    sample of p. T > 0 and z2/z1 <= θ: keep iff u <= p(x)/q(x); else lower x's entry of p by q(x), renormalise and
+    sample, which is biased unless q is one-hot. If z1 < 0 the ratio is at least 1 and the rule relaxes at every θ.
 
-    On trees, too, a row's ratio decides for all tokens drafted there, which are tried in their order. By coins p is
-    what is left of it once those before were refused: a coin refuses x only where q(x) > p(x), so its entry becomes 0.
-    q(x) is what the drafter's plain softmax gives x, although in trees of the likeliest tokens nothing was drawn by it.
+    In trees a row's ratio decides for all tokens drafted there, tried in order. Coins use p without the siblings
+    rejected before: a coin rejects x only if q(x) > p(x), so its entry becomes 0. q(x) is the drafter's plain softmax
+    of x, although trees of the likeliest tokens are not drawn from it.
     """
 
     name = "mars-code"
@@ -60,7 +60,7 @@ class MarsCode(Rule):
 
 
 def _coin_keeps(speculation: Speculation) -> np.ndarray:
-    """bool [N]; u <= p(x)/q(x) above temperature 0, of siblings with p without those before."""
+    """Return u <= p(x)/q(x) above temperature 0, with p without earlier siblings, bool [N]."""
     if speculation.kind is Of.CHAINS:
         return coin_keeps(speculation)
     q = speculation.q if speculation.kind is Of.DRAWN else speculation.own_q
@@ -69,6 +69,6 @@ def _coin_keeps(speculation: Speculation) -> np.ndarray:
 
 
 def _released_ratio(speculation: Speculation) -> np.ndarray:
-    """float64 [N + 1]; z2 / (z1 + 1e-10), -inf where the processors leave a single token."""
+    """Return z2 / (z1 + 1e-10), float64 [N + 1]; -inf if the processors leave a single token."""
     z1, z2 = speculation.z1.astype(np.float64), speculation.z2.astype(np.float64)
     return np.where(speculation.support > 1, z2 / (z1 + 1e-10), -np.inf)

@@ -1,4 +1,4 @@
-"""MARS with a threshold that does not move when a constant is added to all logits, as z2/z1 does."""
+"""MARS with a threshold that, unlike z2/z1, does not change when a constant is added to all logits."""
 
 from __future__ import annotations
 

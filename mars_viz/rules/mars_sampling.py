@@ -1,4 +1,4 @@
-"""Margin-aware rejection sampling: MARS as one would read it above temperature 0."""
+"""Margin-aware rejection sampling: MARS above temperature 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recursive rejection sampling with replacement: of drawn children each draw is tried in turn."""
+"""Recursive rejection sampling with replacement: each draw of a node's children is tried in turn."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from mars_viz.rules.rejection_sampling import RejectionSampling
 
 
 class RecursiveRejection(RejectionSampling):
-    """Try what was drawn after a token draw by draw: keep x iff u <= p(x)/q(x); else p becomes norm((p - q)+), and q
-    stays. Emit a sample of what p has become once all were refused.
+    """Try the children of a token draw by draw: keep x iff u <= p(x)/q(x); else p becomes norm((p - q)+), with q
+    unchanged. Emit a sample of the remaining p after every draw was rejected.
 
-    A token that was drawn twice counts twice, although it is one node of the tree: it has no probability left after its
-    first refusal, and q is taken off p once more. In a chain this is rejection sampling; at temperature 0 it is the
+    A token drawn twice counts twice, although it is one node of the tree: no probability of it is left after its first
+    rejection, and q is subtracted from p once more. In a chain this is rejection sampling; at temperature 0 it is the
     strict rule.
     """
 
@@ -31,10 +31,9 @@ class RecursiveRejection(RejectionSampling):
     needs: ClassVar[tuple[str, ...]] = ("recursive_keep", "recursive_emission")
     chances = "recursive_keep"
     left: ClassVar[str] = "recursive_emission"
-    """The column of samples of what is left of p where none is."""
+    """Column with samples of the remaining p after every draw was rejected."""
 
     def _judge(self, speculation: Speculation) -> Verdicts:
-        """Verdicts without breakpoints."""
         if speculation.temperature == 0 or speculation.kind is not Of.DRAWN:
             return super()._judge(speculation)
         chances: np.ndarray = getattr(speculation, self.chances)

@@ -1,4 +1,4 @@
-"""A budget of regret that each block may spend on tokens that are not the target's best."""
+"""A budget of regret for each block, spent on tokens other than the target's best."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mars_viz.rules.base import FREE, Dial, OnTrees, Rule, among_best, drafted_p
 class RegretBudget(Rule):
     """Keep x iff x = v1, or the regrets z1 - z_x from the block's start to x add up to at most B; else emit v1.
 
-    ASD grants B to a whole request, which needs a state that lasts from round to round; here every block has B anew.
+    ASD grants B to a whole request, which needs state across rounds; this rule grants B to every block.
     """
 
     name = "regret-budget"

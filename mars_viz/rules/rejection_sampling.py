@@ -22,15 +22,13 @@ class RejectionSampling(Rule):
     tries = "siblings are tried in draft order, by coins against p/q as those refused before leave it"
 
     def _judge(self, speculation: Speculation) -> Verdicts:
-        """Verdicts without breakpoints."""
         return self._strictly(speculation, coin_keeps(speculation))
 
 
 def coin_keeps(speculation: Speculation) -> np.ndarray:
-    """bool [N]; u <= p(x) / q(x), with one-hot laws at temperature 0 and q one-hot for a draft that was not drawn.
+    """Return u <= p(x) / q(x), bool [N], with one-hot laws at temperature 0 and one-hot q for a deterministic draft.
 
-    Of siblings, none of which was drawn, p is what is left once those before were refused: they are taken out of it.
-    Of drawn ones both p and q are what is left.
+    Deterministic siblings: p loses the siblings rejected before. Drawn siblings: p and q are the remaining laws.
     """
     if speculation.temperature == 0:
         return speculation.tokens == speculation.top_ids[speculation.judging_rows, 0]
@@ -42,22 +40,22 @@ def coin_keeps(speculation: Speculation) -> np.ndarray:
 
 
 def left_of_p(speculation: Speculation) -> np.ndarray:
-    """float64 [N]; how much of the target's law is left when each node is tried: all but its earlier siblings."""
+    """Return the share of the target's law left when each node is tried, without its earlier siblings; float64 [N]."""
     return np.maximum(1 - tried_before(speculation), 0)
 
 
 def tried_before(speculation: Speculation) -> np.ndarray:
-    """float64 [N]; what the target's law gives the siblings that are tried before each node together."""
+    """Return the target's total probability of the siblings tried before each node, float64 [N]."""
     rows, siblings, p = speculation.judging_rows, speculation.siblings, speculation.p.astype(np.float64)
-    found, so_far = np.zeros(len(p)), np.zeros(len(speculation.top_ids))
+    before, so_far = np.zeros(len(p)), np.zeros(len(speculation.top_ids))
     for rank in range(int(siblings.max(initial=0))):  # row by row, so that a sum is the same whatever else is judged
         nodes = siblings == rank
         so_far[rows[nodes]] += p[nodes]
         later = siblings == rank + 1
-        found[later] = so_far[rows[later]]
-    return found
+        before[later] = so_far[rows[later]]
+    return before
 
 
 def drafted_q(speculation: Speculation) -> np.ndarray:
-    """float32 [N]; q(x), 1 for a draft that was not drawn."""
+    """Return q(x), float32 [N]; 1 for a deterministic draft."""
     return speculation.q if speculation.sampled else np.ones_like(speculation.q)

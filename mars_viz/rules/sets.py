@@ -1,4 +1,4 @@
-"""The rules that keep any token of a set that samplers use: the k best, the nucleus, min-p."""
+"""Rules that keep any token of a sampler's set: the k best, the nucleus, min-p."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class TopKSet(Rule):
 
 
 class NucleusSet(Rule):
-    """Keep x iff the tokens more likely than it have less than P together; else emit v1.
+    """Keep x iff the tokens more likely than it have a total probability below P; else emit v1.
 
-    Only the K best tokens are recorded (16), so the set is that of top-p and top-k in one, with k = K.
+    Only the K best tokens are recorded (16), so the set is that of top-p and top-k together, with k = K.
     """
 
     name = "nucleus-set"

@@ -1,11 +1,11 @@
-"""SGLang's two acceptance thresholds. Both at 1, the engine's default, keep the target's law.
+"""SGLang's two acceptance thresholds. With both at 1, the engine's default, the target's law is kept.
 
-The engine tries siblings in their order by one coin c for all of them: x is kept where c falls below S/t, S what p
-gives x and the siblings before it, whatever the drafter thought; where none is, it samples p without them. Here the
-same law is drawn in another order, since only the sample y of p is recorded. Where y is a drafted x, c lies between the
-S before x and that of x, else beyond the S of all; where in there the coin of the first sibling says. So c is uniform,
-at t = 1 the x that is y is kept, and where none is, y is a sample of p without them. On its greedy path the engine
-ignores both.
+The engine tries siblings in order with one coin c for all: it keeps x if c falls below S/t, where S is p of x and the
+siblings before it, independent of the drafter. If no sibling is kept, it samples p without them. Only the sample y of p
+is recorded, so these rules draw the same law in another order. If y is a drafted x, c is between the S before x and
+that of x, otherwise beyond the S of all; the coin of the first sibling sets c within that interval. So c is uniform, at
+t = 1 the x equal to y is kept, and if none is kept, y is a sample of p without the siblings. On its greedy path the
+engine ignores both thresholds.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from mars_viz.rules.strict import sample_keeps
 
 
 class SglangAccumulated(Rule):
-    """Keep x iff c <= S/t, S = p(x) + what p gives its earlier siblings, c one coin for all; else emit a sample of p
-    without them. Strict at temperature 0. In a chain that is with probability min(1, p(x)/t)."""
+    """Keep x iff c <= S/t, S = p(x) plus p of its earlier siblings, c one coin for all; else emit a sample of p without
+    them. Strict at temperature 0. In a chain the probability is min(1, p(x)/t)."""
 
     name = "sglang-acc"
     title = "SGLang, accumulated threshold"
@@ -35,15 +35,15 @@ class SglangAccumulated(Rule):
     tries = "siblings are tried in draft order, by one coin for all against what p gives those tried so far together"
 
     def _judge(self, speculation: Speculation) -> Verdicts:
-        """c <= S/t is t <= S/c. Of siblings after the target's own sample none is tried."""
-        p, own, rows = drafted_p(speculation), sample_keeps(speculation), speculation.judging_rows
+        """c <= S/t means t <= S/c. No sibling after the target's own sample is tried."""
+        p, sampled, rows = drafted_p(speculation), sample_keeps(speculation), speculation.judging_rows
         ends = np.full(len(speculation.top_ids), len(p))
-        ends[rows[own]] = speculation.siblings[own]
+        ends[rows[sampled]] = speculation.siblings[sampled]
         relaxes = (p > 0) & (speculation.temperature > 0) & (speculation.siblings <= ends[rows])
         before = tried_before(speculation) if speculation.is_tree else np.zeros_like(p)
         coins = _row_coins(speculation, p, before)[rows]
         reach = np.divide(before + p, coins, out=np.full_like(p, np.nan), where=relaxes & (coins > 0))
-        return self._relaxed(speculation, own, just_above(reach))
+        return self._relaxed(speculation, sampled, just_above(reach))
 
 
 class SglangSingle(Rule):
@@ -67,13 +67,15 @@ class SglangSingle(Rule):
 
 
 def _row_coins(speculation: Speculation, p: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """float64 [N + 1]; c of each row, from the coin of its first token and the target's own sample. `p` is what the
-    target gives each token, `before` what it gives its earlier siblings together, float64 [N]."""
-    rows, own = speculation.judging_rows, sample_keeps(speculation)
+    """Return each row's c, float64 [N + 1], from the coin of its first token and the target's own sample.
+
+    `p` is the target's probability of each token, `before` that of its earlier siblings together, float64 [N].
+    """
+    rows, sampled = speculation.judging_rows, sample_keeps(speculation)
     tried, place = np.zeros(len(speculation.top_ids)), np.zeros(len(speculation.top_ids))
     np.add.at(tried, rows, p)
     first = speculation.siblings == 0
     place[rows[first]] = speculation.coins[first]
     coins: np.ndarray = tried + place * np.maximum(1 - tried, 0)
-    coins[rows[own]] = before[own] + place[rows[own]] * p[own]
+    coins[rows[sampled]] = before[sampled] + place[rows[sampled]] * p[sampled]
     return coins

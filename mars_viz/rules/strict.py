@@ -1,4 +1,4 @@
-"""Strict matching: a drafted token is kept exactly where the target itself would have emitted it."""
+"""Strict matching: accept a drafted token only if the target itself would emit it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from mars_viz.rules.base import OnTrees, Rule
 class Strict(Rule):
     """Keep x iff it is the target's own token y; emit y. At temperature 0, y = v1; above, y is the keyed sample of p.
 
-    Above temperature 0 this is sample-match, what llama.cpp does, and transformers for a drafter without q. With the
-    sample keyed by position alone the text is, token for token, that of the target decoding by itself.
+    Above temperature 0 this is sample-match, as in llama.cpp, and in transformers for a drafter without q. The sample
+    is keyed by position only, so the text equals, token for token, the text that the target decodes by itself.
     """
 
     name = "strict"
@@ -26,10 +26,9 @@ class Strict(Rule):
     tries = "of siblings only the target's own sample is kept"
 
     def _judge(self, speculation: Speculation) -> Verdicts:
-        """Verdicts without breakpoints."""
         return self._strictly(speculation, sample_keeps(speculation))
 
 
 def sample_keeps(speculation: Speculation) -> np.ndarray:
-    """bool [N]; x is the target's own token, the keyed sample of p."""
+    """Return True if x is the target's own token, the keyed sample of p; bool [N]."""
     return speculation.tokens == speculation.emissions[speculation.judging_rows, Emission.SAMPLE]

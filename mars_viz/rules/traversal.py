@@ -13,9 +13,9 @@ from mars_viz.rules.block_verification import BlockVerification
 
 
 class Traversal(BlockVerification):
-    """Of the nodes, children before parents, take the first with u <= w; emit a sample of what is left of p there.
+    """Take the first node, children before parents, with u <= w; emit a sample of the remaining p there.
 
-    w is 1 above the first token and min(1, w_parent p(x)/q(x)) after a node. Of a node that is not taken the row above
+    w is 1 above the first token and min(1, w_parent p(x)/q(x)) after a node. If a node is not taken, the row above
     loses its token: with S = Σ (w p - q)+ there, p becomes (w p - q)+/S, w becomes S/(S + 1 - w), and q loses the
     token. In a chain this is block verification; at temperature 0 it is the strict rule.
     """
@@ -30,10 +30,9 @@ class Traversal(BlockVerification):
     needs = ("block_mass", "traversal_stop", "traversal_emission")
     chances = "traversal_stop"
     left: ClassVar[str] = "traversal_emission"
-    """The column of samples of what it then leaves of p."""
+    """Column with samples of the remaining p."""
 
     def _judge(self, speculation: Speculation) -> Verdicts:
-        """Verdicts without breakpoints."""
         if speculation.temperature == 0 or speculation.kind is not Of.DRAWN:
             return super()._judge(speculation)
         keeps = up_to_first(speculation, getattr(speculation, self.chances))
@@ -41,8 +40,10 @@ class Traversal(BlockVerification):
 
 
 def up_to_first(speculation: Speculation, chances: np.ndarray) -> np.ndarray:
-    """bool [N]; of each draft the path down to the first node, children before their parents, whose coin is at most its
-    chance; none where no node has one."""
+    """Return, for each draft, the path down to the first node whose coin is at most its chance, bool [N].
+
+    Children come before their parents. The path is empty if no node passes.
+    """
     parents, nodes = speculation.parents, np.arange(len(speculation))
     begins = (parents < 0) & (speculation.siblings == 0)  # of each draft, where many stand end to end
     first = np.maximum.accumulate(np.where(begins, nodes, 0))

@@ -1,4 +1,4 @@
-"""Typical acceptance: a drafted token is kept where it is not surprising by the target's own entropy."""
+"""Typical acceptance: accept a drafted token if it is unsurprising relative to the target's entropy."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from mars_viz.rules.fixed import Fixed
 class Typical(Rule):
     """Keep x iff x = v1 or p(x) > min(ε, α exp(-H)) with α = c √ε; else emit v1. ε = 1 is off: v1 alone.
 
-    α is tied to ε, so that one dial moves both; c = 1 is Medusa's setting. H is the entropy of the plain softmax;
-    Medusa takes it at the run's temperature, which is the same at temperatures 0 and 1.
+    α is tied to ε, so that one dial moves both; c = 1 is Medusa's setting. H is the entropy of the plain softmax.
+    Medusa uses the run's temperature, which is the same at temperatures 0 and 1.
     """
 
     name = "typical"

@@ -1,4 +1,4 @@
-"""What everything that decodes takes: a target and a drafter to open, the tokenizer, and where they come from."""
+"""The backend that everything which decodes receives: target, drafter, tokenizer and their origin."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from mars_viz.walk import Ending, Prefix
 CPU = torch.device("cpu")
 Open = TypeVar("Open", bound=Callable[..., object])
 TOGETHER = 8
-"""Texts that are decoded at once where no row depends on the others and a batch costs less than its parts."""
+"""Batch size if rows do not depend on their batch and a batch is cheaper than its parts."""
 
 
 class Tokenizer(Protocol):
-    """Makes tokens of a prompt, and text of tokens."""
+    """Encodes prompts and decodes tokens."""
 
     library: Any
-    """The tokenizer that it goes by, if any."""
+    """The underlying tokenizer, if any."""
 
     @property
     def pieces(self) -> Mapping[int, Piece]:
-        """Of every token."""
+        """The piece of every token."""
         ...
 
     @property
     def has_template(self) -> bool:
-        """True if it has a chat template."""
+        """True if the model has a chat template."""
         ...
 
     def encode(self, prompt: str, history: History = NO_HISTORY, *, chat: bool | None = None) -> Prefix:
@@ -52,38 +52,37 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Part(Generic[Open]):
-    """A target or a drafter that is ready to be opened."""
+    """A target or drafter that is ready to be opened."""
 
     name: str
     """Hub id, folder name, or settings such as 'ngram:n=3'."""
     open: Open
-    """Opens it with a cache of its own; a drafter by the settings that it is to draft with."""
+    """Opens it with its own cache; a drafter is opened with the settings of the decode."""
     revision: str = ""
-    """Commit on the hub, the start of the weights' SHA-256, or the name of what has no weights."""
+    """Commit on the hub, the start of the weights' SHA-256, or the name of a drafter without weights."""
     batching: str = ""
-    """How it is reached that a row's result is bit for bit the one it has alone; empty where it is so only within
-    rounding."""
+    """How a row's result is made bit-identical to its result alone; empty if the results agree only within rounding."""
     lack: Callable[[], str] = str
-    """What keeps it from being as fast as it could be, now: what a sentence says of it, or nothing."""
+    """Returns a clause about a present limit on its speed, or an empty text."""
     note: str = ""
-    """What else is to be known of it: what a sentence says of it, or nothing."""
+    """A clause about the model for the user; may be empty."""
     passes: Opener | None = None
-    """Its bare forward passes, where it is a model of this machine."""
+    """Its bare forward passes if it is a local model."""
     drafts_trees: bool = False
-    """True of a drafter that can draft trees."""
+    """True for a drafter that can draft trees."""
     by_text: bool = False
-    """True of a drafter with another tokenizer than the target's, which drafts by text, greedily."""
+    """True for a drafter with another tokenizer, which drafts greedily as text."""
 
     @property
     def model(self) -> Any:
-        """The transformers model behind it. Raises ValueError where there is none."""
+        """The transformers model behind it. Raises ValueError if there is none."""
         if self.passes is None or self.passes.model is None:
             raise ValueError(f"{self.name} is no model of this machine.")
         return self.passes.model
 
     @property
     def weights(self) -> int:
-        """Bytes of them on its device."""
+        """Bytes of its weights on the device."""
         return 0 if self.passes is None or self.passes.model is None else bytes_of(self.passes.model)
 
 
@@ -96,38 +95,39 @@ class Backend:
     """A target and a drafter."""
 
     target: Part[Callable[[], Target]]
-    """The model whose text is wanted."""
     drafter: Part[Callable[[Settings], Drafter]]
-    """What proposes it."""
     tokenizer: Tokenizer
-    """The target's."""
+    """The target's tokenizer."""
     vocabulary_size: int
-    """V, the tokens that the target scores, without padding for which the drafter has no outputs."""
+    """V: the tokens that the target scores, without padding that the drafter has no outputs for."""
     context: int
-    """Positions that both can hold."""
+    """Maximum number of positions of both models."""
     eos_ids: frozenset[int]
     """Tokens that end a text."""
     dtype: str
     """Of the target's weights: float32."""
     processor: str = ""
-    """In words: the GPU's or the processor's name."""
+    """Name of the GPU or processor."""
     versions: Mapping[str, str] = field(default_factory=_versions)
-    """Of the libraries behind it."""
+    """Versions of the libraries."""
     place: torch.device = CPU
-    """Where the models are."""
+    """Device of the models."""
     tree: str = CHAIN
-    """The shape of drafts where settings name none."""
+    """Shape of drafts if the settings name none."""
 
     def speculator(
         self, settings: Settings, needs: Collection[str] | None = None, *, later: bool = False
     ) -> DraftAndScore:
-        """A new one, with empty caches. Its answers carry all evidence, or what every rule decides by and the columns
-        of `needs`, of which `complete` makes all where `later`."""
+        """Return a new speculator with empty caches.
+
+        Its answers carry all evidence, or the columns that all rules use plus `needs`; with `later`, `complete` can add
+        the rest.
+        """
         limits = Limits(self.vocabulary_size, self.context)
         return DraftAndScore(*self.opened(settings), limits, settings, needs, later=later)
 
     def opened(self, settings: Settings) -> tuple[Target, Drafter]:
-        """Both, with empty caches. Raises BadInput for what these models cannot do."""
+        """Return target and drafter with empty caches. Raises BadInput if these models do not support the settings."""
         self.check(settings)
         target, drafter = self.target.open(), self.drafter.open(settings)
         if isinstance(drafter, FollowsTarget):
@@ -135,23 +135,23 @@ class Backend:
         return target, drafter
 
     def check(self, settings: Settings) -> None:
-        """Raise BadInput for what these models cannot do."""
+        """Raise BadInput if these models do not support the settings."""
         if self.drafter.by_text and (settings.temperature > 0 or settings.drafts_trees):
             raise SettingError(by_text_alone(self.drafter.name, self.target.name))
         if settings.drafts_trees and not self.drafter.drafts_trees:
             raise SettingError(chains_alone(self.drafter.name))
 
     def has_made(self, made_with: Provenance) -> bool:
-        """True where what was made comes from these weights, in this dtype."""
+        """Return True if a result was made with these weights in this dtype."""
         ours = (self.target.revision, self.drafter.revision, self.dtype)
         return ours == (made_with.target_revision, made_with.drafter_revision, made_with.dtype)
 
     def ending(self, settings: Settings) -> Ending:
-        """When a text ends."""
+        """Return the ending of a text with these settings."""
         return Ending.of(settings, self.eos_ids, self.tokenizer.pieces if settings.stop else {})
 
     def pieces_of(self, token_ids: Iterable[int]) -> dict[int, Piece]:
-        """The pieces of these ids alone, by rising id; each the same object every time."""
+        """Return the pieces of these ids by rising id; each piece is the same object every time."""
         pieces = self.tokenizer.pieces
         return {token_id: pieces[token_id] for token_id in sorted(set(token_ids))}
 
@@ -163,10 +163,10 @@ class Backend:
         *,
         chat: bool | None = None,
     ) -> Prefix:
-        """The tokens of a prompt, or the prompt where it is token ids, after the turns before it.
+        """Return the tokens of a prompt (text or token ids) after the turns before it.
 
-        Raises BadInput for a token that the target does not score, and if they and what is to be written after them do
-        not fit in the context.
+        Raises BadInput for a token that the target does not score, and if the tokens and the new ones do not fit in the
+        context.
         """
         ids = self.tokenizer.encode(prompt, history, chat=chat) if isinstance(prompt, str) else _checked(prompt)
         outside = next((each for each in ids if not 0 <= each < self.vocabulary_size), None)
@@ -181,37 +181,36 @@ class Backend:
 
     @property
     def device(self) -> str:
-        """In words, with what keeps models from being as fast there as they could be."""
+        """Name of the processor or GPU, with limits on the models' speed."""
         if self.place.type == "cpu":
             return self.processor
         return ", ".join([self.processor, *(lack.partition(":")[0] for lack in self._lacks())])
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is to be known of the models, and what keeps them from being as fast here as they could be, as far as it
-        is known by now; sentences."""
-        said = [f"{part.name}: {part.note}" for part in (self.target, self.drafter) if part.note]
-        return tuple(f"{each}." for each in (*said, *self._lacks()))
+        """Sentences about the models and present limits on their speed."""
+        notes = [f"{part.name}: {part.note}" for part in (self.target, self.drafter) if part.note]
+        return tuple(f"{each}." for each in (*notes, *self._lacks()))
 
     @property
     def batching(self) -> str:
-        """How texts hang on their batches; see `Provenance.batching`."""
-        found = {"target": self.target.batching, "drafter": self.drafter.batching}
-        if not all(found.values()):
+        """How texts depend on their batches; see `Provenance.batching`."""
+        methods = {"target": self.target.batching, "drafter": self.drafter.batching}
+        if not all(methods.values()):
             return WITHIN_ROUNDING
-        return f"bit for bit: {'; '.join(f'{role}: {how}' for role, how in found.items())}"
+        return f"bit for bit: {'; '.join(f'{role}: {how}' for role, how in methods.items())}"
 
     @property
     def batch(self) -> int:
-        """Texts to decode at once: of models whose rounding depends on the batch, one."""
+        """Number of texts to decode at once: 1 if the models' rounding depends on the batch."""
         return 1 if self.batching == WITHIN_ROUNDING else TOGETHER
 
     def uses_template(self, chat: bool | None) -> bool:
-        """True if prompts go through a chat template; `chat` None leaves it to the tokenizer."""
+        """Return True if prompts go through a chat template; `chat` None leaves it to the tokenizer."""
         return self.tokenizer.has_template if chat is None else chat
 
     def provenance(self, seconds: float = 0.0, prefill_seconds: float = 0.0, chat: bool | None = None) -> Provenance:
-        """Return that of a run made with it now, in so much time; `chat` as in `uses_template`."""
+        """Return the provenance of a run made now; `chat` is as in `uses_template`."""
         return Provenance(
             target=self.target.name,
             drafter=self.drafter.name,
@@ -230,12 +229,12 @@ class Backend:
         )
 
     def _lacks(self) -> list[str]:
-        found = ((part.name, part.lack()) for part in (self.target, self.drafter))
-        return [f"{name} {lack}" for name, lack in found if lack]
+        lacks = ((part.name, part.lack()) for part in (self.target, self.drafter))
+        return [f"{name} {lack}" for name, lack in lacks if lack]
 
 
 def _checked(prompt: Iterable[int]) -> Prefix:
-    """Token ids as a prompt. Raises BadInput for what is none."""
+    """Return token ids as a prompt. Raises BadInput for other values."""
     if not isinstance(prompt, Iterable):
         check_prompt(prompt)
     ids = tuple(prompt)

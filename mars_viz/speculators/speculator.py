@@ -1,5 +1,4 @@
-"""Speculations from a target and a drafter: draft, score, compute the evidence. Knows when each reads what; knows no
-rules."""
+"""Speculations from a target and a drafter: draft, score, compute the evidence."""
 
 from __future__ import annotations
 
@@ -26,16 +25,16 @@ from mars_viz.walk import Answer, Prefix
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What texts a target and a drafter can go on with."""
+    """Sizes of texts that a target and a drafter can continue."""
 
     vocabulary_size: int
     """V; ids are below it."""
     context: int
-    """Tokens at most."""
+    """Maximum number of tokens."""
 
 
 class DraftAndScore:
-    """The speculator over an open target and an open drafter, whose caches follow the prefixes it is asked about."""
+    """The speculator over an open target and an open drafter, whose caches follow the requested prefixes."""
 
     def __init__(
         self,
@@ -47,9 +46,10 @@ class DraftAndScore:
         *,
         later: bool = False,
     ):
-        """An answer carries all evidence, or what every rule decides by and the columns of `needs`; `later` then keeps
-        what the rest is made of for `complete`. Where a controller cuts drafts, all evidence is made at once: by it
-        the controller decides, and what it leaves is what there is.
+        """Choose the evidence of answers: everything, or the columns that all rules use plus `needs`.
+
+        With `later`, inputs of the remaining evidence are kept for `complete`. If a controller cuts drafts, all
+        evidence is computed at once, because the controller decides by it.
         """
         self._target, self._drafter, self._limits = target, drafter, limits
         self._settings, self._control = settings, settings.control
@@ -57,7 +57,7 @@ class DraftAndScore:
         self._waiting = Waiting(settings) if later and self._control is None else None
 
     def prefill(self, *prompts: Prefix) -> float:
-        """Read all of each prompt but its last token; returns the seconds it took."""
+        """Read all of each prompt except its last token; return the seconds it took."""
         began = time.perf_counter()
         unread = [prompt[:-1] for prompt in prompts if len(prompt) > 1]
         with inference():
@@ -66,55 +66,56 @@ class DraftAndScore:
         return time.perf_counter() - began
 
     def speculate(self, prefixes: Sequence[Prefix]) -> list[Answer]:
-        """Draft after each prefix and score the drafts, all prefixes in one batch; what a controller would not have
-        drafted is then cut away.
+        """Draft after each prefix, score the drafts in one batch, and remove tokens after a controller's cut.
 
-        Only where the context leaves some of them less room to draft are there more batches. The time of a batch is
-        shared out among its answers. Raises BadInput for a prefix that the models cannot read or that fills their
-        context, for logits that are no numbers, and when the device runs out of memory.
+        There are several batches only if the context limits the draft length of some prefixes. The time of a batch is
+        divided among its answers. Raises BadInput for a prefix that the models cannot read or that fills their context,
+        for logits that are no numbers, and if the device runs out of memory.
         """
         for prefix in prefixes:
             _check(prefix, self._limits)
-        rooms = [min(self._settings.gamma, self._limits.context - len(prefix)) for prefix in prefixes]
+        lengths = [min(self._settings.gamma, self._limits.context - len(prefix)) for prefix in prefixes]
         answers: dict[int, Answer] = {}
         with inference():
-            if len(set(rooms)) == 1:
-                return [cut_by(self._control, answer) for answer in self._speculate(prefixes, rooms[0])]
-            for room in sorted(set(rooms), reverse=True):
-                batch = [i for i, own in enumerate(rooms) if own == room]
-                found = self._speculate([prefixes[i] for i in batch], room)
-                answers |= dict(zip(batch, found, strict=True))
+            if len(set(lengths)) == 1:
+                return [cut_by(self._control, answer) for answer in self._speculate(prefixes, lengths[0])]
+            for length in sorted(set(lengths), reverse=True):
+                batch = [i for i, each in enumerate(lengths) if each == length]
+                batch_answers = self._speculate([prefixes[i] for i in batch], length)
+                answers |= dict(zip(batch, batch_answers, strict=True))
         return [cut_by(self._control, answers[i]) for i in range(len(prefixes))]
 
     def drafted(self, prefix: Prefix, steps: int, count: int) -> Answer:
-        """Draft so many passes long after one prefix, and score the first `count` tokens: what a drafter does that sees
-        with its last pass that the next token is not to be drafted, where no controller of `settings` cuts. Raises
-        BadInput as `speculate` does."""
+        """Draft `steps` tokens after one prefix and score the first `count` of them.
+
+        This is the cost of a drafter that detects a controller's cut with its last pass; used without a controller in
+        `settings`. Raises BadInput like `speculate`.
+        """
         _check(prefix, self._limits)
         with inference():
             (answer,) = self._speculate([prefix], min(steps, self._limits.context - len(prefix)), count)
         return answer
 
     def complete(self, speculations: Sequence[Speculation]) -> list[Speculation]:
-        """Of each of these answers' speculations the one with all evidence, which is handed out once."""
+        """Return these speculations with all evidence. Each can be completed once."""
         if self._waiting is None:
             return list(speculations)
         with inference():
             return self._waiting.complete(speculations)
 
     def _speculate(self, prefixes: Sequence[Prefix], steps: int, count: int | None = None) -> list[Answer]:
-        """Of drafts that took so many steps the first `count` tokens; None for all."""
+        """Draft `steps` tokens after each prefix and score the first `count` of them (None: all)."""
         began, share = time.perf_counter(), 1 / len(prefixes)
-        whole = self._drafter.draft(prefixes, steps)
-        draft = whole if count is None else whole.first(count)
+        full = self._drafter.draft(prefixes, steps)
+        draft = full if count is None else full.first(count)
         drafted = time.perf_counter()
         scored = scored_by(self._target, prefixes, draft)
         verified = time.perf_counter()
         speculations = self._recorded(tuple(map(len, prefixes)), draft, scored)
         read = [speculation.tokens.tolist() for speculation in speculations]
-        self._drafter.observe(read if draft is whole else whole.tokens.tolist())
+        self._drafter.observe(read if draft is full else full.tokens.tolist())
         if draft.branches is not None:  # of a tree, the first path stands in the cache as a chain does
-            read = [own[: first_path(parents)] for own, parents in zip(read, draft.branches, strict=True)]
+            read = [tokens[: first_path(parents)] for tokens, parents in zip(read, draft.branches, strict=True)]
         self._target.observe(read)
         timing = Timing(
             draft=(drafted - began) * share,
@@ -124,12 +125,12 @@ class DraftAndScore:
         return [Answer(speculation, timing) for speculation in speculations]
 
     def _recorded(self, starts: tuple[int, ...], draft: Draft, scored: Scored) -> list[Speculation]:
-        """The chains' records; those of one length together."""
+        """Return the records of the drafts; drafts of equal length are recorded together."""
         if isinstance(scored, TopLogits):
             return record_top_logits(starts, draft, scored, self._settings, self._limits.vocabulary_size)
         logits = draft.spread(scored.shape[-1])
         lengths = draft.lengths or (draft.tokens.shape[1],) * len(starts)
-        found: dict[int, Speculation] = {}
+        speculations: dict[int, Speculation] = {}
         for length in dict.fromkeys(lengths):
             some = [i for i, own in enumerate(lengths) if own == length]
             own = None if len(some) == len(starts) else torch.tensor(some, device=scored.device)
@@ -142,12 +143,13 @@ class DraftAndScore:
                 trees=Trees.of(draft, some),
                 passes=None if draft.passes is None else np.stack([draft.passes[i] for i in some]),
             )
-            found |= zip(some, gather_evidence(blocks, self._settings, self._needs, self._waiting), strict=True)
-        return [found[i] for i in range(len(starts))]
+            speculations |= zip(some, gather_evidence(blocks, self._settings, self._needs, self._waiting), strict=True)
+        return [speculations[i] for i in range(len(starts))]
 
 
 def scored_by(target: Target, prefixes: Sequence[Prefix], draft: Draft) -> Scored:
-    """What the target says of a draft; of trees path by path, where it does not score them in one pass."""
+    """Return the target's scores of a draft; trees are scored path by path if the target cannot score them in one
+    pass."""
     if draft.branches is None or not draft.tokens.shape[1]:
         return target.score(prefixes, draft.tokens)
     if isinstance(target, ScoresTrees):
@@ -156,7 +158,7 @@ def scored_by(target: Target, prefixes: Sequence[Prefix], draft: Draft) -> Score
 
 
 def _by_paths(target: Target, prefixes: Sequence[Prefix], tokens: Tensor, branches: Branches) -> Scored:
-    """Each path of each tree after a prefix of its own, all in one batch."""
+    """Score each path of each tree after its prefix, all in one batch."""
     paths = [(i, path_to(parents, leaf)) for i, parents in enumerate(branches) for leaf in leaves(parents)]
     longest = max(len(path) for _, path in paths)
     padded = [path + path[-1:] * (longest - len(path)) for _, path in paths]
@@ -175,7 +177,7 @@ def _by_paths(target: Target, prefixes: Sequence[Prefix], tokens: Tensor, branch
 
 
 def _rows(values: Tensor, chains: Tensor | None, count: int) -> Tensor:
-    """[b, count, …] of [B, N, …]: these chains, None for all, and the first of their places."""
+    """Return [b, count, ...] of [B, N, ...]: the first places of these chains (None: all)."""
     return values[:, :count] if chains is None else values[chains, :count]
 
 
