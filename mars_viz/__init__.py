@@ -1,8 +1,8 @@
 """MARS Viz: see and tune how speculative decoding is verified.
 
-The names in `__all__` are the Python API; each is loaded when it is first used, so that opening a run needs no torch.
-The others here are what a run's methods call (`run.save`, `run.to_frame`, …), loaded in the same way: so runs can save
-and plot themselves, and stand below what saves and plots them all the same.
+The names in `__all__` are the Python API. Each is imported on first use, so opening a run needs no torch. The other
+names are used by methods of runs (`run.save`, `run.to_frame`, ...), which keeps `run` free of imports from modules that
+import it.
 """
 
 from __future__ import annotations

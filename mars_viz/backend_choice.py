@@ -1,5 +1,7 @@
-"""Which models decode, and where: chosen once and read alike by the app, Python and the command line, from a small file
-if need be. Knows names and the file; loads nothing until a backend is asked for."""
+"""The choice of models and device, shared by the app, the Python API and the command line.
+
+Reads a backend file if one is given. Loads no models until a backend is requested.
+"""
 
 from __future__ import annotations
 
@@ -20,45 +22,45 @@ if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
 
 FILE = "MARS_VIZ_BACKEND"
-"""Names the file that the app begins with."""
+"""Environment variable with the path of the app's backend file."""
 MOST_BYTES = 65_536
-"""Of such a file; it takes some hundred."""
+"""Maximum size of a backend file; usual ones have a few hundred bytes."""
 _NAMES = ("target", "drafter", "tree", "device", "dtype")
 AUTO = "auto"
-"""The device that there is, the dtype that suits it."""
+"""The available device, and the dtype that suits it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackendChoice:
-    """A target and what drafts for it, in which shape, and where and how they are to run."""
+    """Names of a target and a drafter, with the shape of drafts, device and dtype."""
 
     target: str = ""
     """Hub id, folder, GGUF file, 'smollm2' or a vLLM server's address; empty for the built-in one."""
     drafter: str = ""
-    """Likewise; or one without a model of its own, such as 'ngram:n=3'."""
+    """Like `target`, or a drafter without a model such as 'ngram:n=3'."""
     device: str = AUTO
     """auto, cpu, cuda or mps."""
     dtype: str = AUTO
     """auto, float32, bfloat16 or float16."""
     folders: bool = False
-    """True if whoever named the models may name folders of this machine; ids on the hub alone else."""
+    """True if local folders may be named; otherwise only ids on the hub."""
     tree: str = CHAIN
-    """The shape of drafts where nobody asks for another: chain, or a tree such as 'dynamic:depth=6,topk=4,nodes=16'."""
+    """Default shape of drafts: chain, or a tree such as 'dynamic:depth=6,topk=4,nodes=16'."""
 
     @property
     def in_short(self) -> tuple[str, str]:
-        """Both names, without where on this machine a folder lies."""
+        """Both names, with folders shortened to their last part."""
         target, drafter = (PurePath(name).name if PurePath(name).is_absolute() else name for name in self.names)
         return target, drafter
 
     @property
     def names(self) -> tuple[str, str]:
-        """Both."""
+        """Target and drafter."""
         return self.target, self.drafter
 
     @property
     def models(self) -> BackendChoice:
-        """The same without the shape of drafts, which changes nothing of what is loaded."""
+        """The choice without the shape of drafts, which does not affect the loaded models."""
         return replace(self, tree=CHAIN)
 
 
@@ -75,45 +77,46 @@ def backend(
     device: str | None = None,
     dtype: str | None = None,
 ) -> Backend:
-    """Load a target and a drafter, once, for all that decodes: `record`, `dial_map`, `record_all`, sweeps.
+    """Load a target and a drafter once, for `record`, `dial_map`, `record_all` and sweeps.
 
-    `file` is a backend.toml, of which each name that is given here takes the place: `target` is a hub id, a folder,
-    a GGUF file, smollm2 or the address of a vLLM server (None: the built-in one); `drafter` too but for servers, or one
-    without a model of its own, such as 'ngram:n=3' (None: the built-in one, smollm2's head, or for another
-    target prompt lookup); `tree` the shape of drafts where nothing else is asked for. Raises BadInput, with the remedy,
-    for anything that keeps them from working.
+    `file` is a backend.toml; arguments given here replace its entries. `target` is a hub id, a folder, a GGUF file,
+    smollm2 or the address of a vLLM server (None: the built-in one). `drafter` is one of these except a server, or a
+    drafter without a model such as 'ngram:n=3' (None: the one that comes with the target, else prompt lookup). `tree` is
+    the default shape of drafts. Raises BadInput with a remedy if the models cannot be used.
     """
-    begun = BUILT_IN if file is None else read_backend_file(file)
+    base = BUILT_IN if file is None else read_backend_file(file)
     choice = checked_choice(
         replace(
-            begun,
-            target=begun.target if target is None else os.fspath(target),
-            drafter=begun.drafter if drafter is None else os.fspath(drafter),
-            tree=tree or begun.tree,
-            device=device or begun.device,
-            dtype=dtype or begun.dtype,
+            base,
+            target=base.target if target is None else os.fspath(target),
+            drafter=base.drafter if drafter is None else os.fspath(drafter),
+            tree=tree or base.tree,
+            device=device or base.device,
+            dtype=dtype or base.dtype,
         )
     )
     from mars_viz.speculators.loading import load_backend
 
-    made = load_backend(choice.target or None, choice.drafter or None, device=choice.device, dtype=choice.dtype)
-    return replace(made, tree=choice.tree)
+    models = load_backend(choice.target or None, choice.drafter or None, device=choice.device, dtype=choice.dtype)
+    return replace(models, tree=choice.tree)
 
 
 def read_backend_file(path: str | PathLike[str]) -> BackendChoice:
-    """The choice that a backend.toml makes; a folder that begins with '.' is looked for beside the file. Raises
-    SettingError, with the remedy, for a file that cannot be read or says what cannot be had."""
+    """Return the choice in a backend.toml; a folder that starts with '.' is relative to the file.
+
+    Raises SettingError with a remedy for a file that cannot be read or has invalid entries.
+    """
     path = Path(path)
     try:
         if path.stat().st_size > MOST_BYTES:
             raise SettingError(f"{path} is larger than {MOST_BYTES // 1024} kB, and so is no backend file.")
-        said = tomllib.loads(path.read_text("utf-8"))
+        entries = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise SettingError(f"The backend file {path} cannot be read ({error.strerror}). Name one that can.") from error
     except ValueError as error:  # no UTF-8, or no TOML
         raise SettingError(f'{path} is no TOML: {error}. Write lines such as target = "org/name".') from error
     try:
-        return checked_choice(replace(_choice_in(said, path), folders=True))
+        return checked_choice(replace(_choice_in(entries, path), folders=True))
     except BadInput as error:
         raise SettingError(f"The backend file {path}: {error}") from error
 
@@ -144,19 +147,19 @@ _EXAMPLES = {
 
 
 def checked_choice(choice: BackendChoice) -> BackendChoice:
-    """The choice, its tree written out. Raises BadInput for names, a tree, a device or a dtype that there is not."""
+    """Return the choice with its tree written out. Raises BadInput for invalid names, tree, device or dtype."""
     named = choice.target or None, choice.drafter or None
     check_names(*named, device=choice.device, dtype=choice.dtype, folders=True)
     return replace(choice, tree=checked_tree(choice.tree))
 
 
 def checked_tree(tree: str) -> str:
-    """The name of a shape of drafts, with its number of nodes. Raises SettingError where there is no such shape."""
+    """Return the name of a shape of drafts with its number of nodes. Raises SettingError for an unknown shape."""
     return tree if tree == CHAIN else with_nodes(tree, drafted_tokens(None, tree))
 
 
 def backend_toml(choice: BackendChoice) -> str:
-    """The choice as a file that `read_backend_file` reads; what is at its default is a comment."""
+    """Return the choice as text for `read_backend_file`; entries at their default are comments."""
     default = BackendChoice()
     lines = ["# For mars-viz app, record, map and sweep as --backend FILE, and in Python as mars_viz.backend(FILE)."]
     for name in _NAMES:
@@ -171,6 +174,7 @@ def _toml(text: str) -> str:
 
 
 def first_choice() -> BackendChoice:
-    """What the app begins with: the file's that the environment names, else the built-in pair. Raises SettingError."""
+    """Return the app's initial choice: from the file named in the environment, or the built-in pair. Raises
+    SettingError."""
     named = os.environ.get(FILE)
     return read_backend_file(named) if named else BUILT_IN

@@ -1,4 +1,4 @@
-"""A prompt and the conversation before it. Knows texts only."""
+"""A prompt and the conversation before it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CUT_OFF = "The answer was cut off before its end token, and goes into the conver
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A turn that has its answer."""
+    """A prompt with its answer."""
 
     prompt: str
     answer: str
@@ -22,7 +22,7 @@ class History:
     """The messages before a prompt."""
 
     system: str = ""
-    """The system prompt; empty for none."""
+    """The system prompt; may be empty."""
     turns: tuple[Exchange, ...] = ()
     """The earlier turns, in order."""
 
@@ -32,25 +32,27 @@ NO_HISTORY = History()
 
 @dataclass(frozen=True, slots=True)
 class EncodedPrompt:
-    """A prompt as a model gets it."""
+    """A prompt and history as sent to a model."""
 
     prompt: str
     history: History = NO_HISTORY
 
 
 def messages_of(history: History, prompt: str) -> list[dict[str, str]]:
-    """Return the conversation as a chat template takes it, the prompt last."""
+    """Return the conversation as messages for a chat template, the prompt last."""
     return [{"role": role, "content": text} for role, text in [*_texts(history), ("user", prompt)]]
 
 
 def in_plain_text(history: History, prompt: str) -> str:
-    """Return the conversation for a model without a chat template: the stripped texts and then the prompt as it is,
-    with a blank line between any two and without roles and empty answers."""
+    """Return the conversation for a model without a chat template.
+
+    The stripped non-empty texts and the unchanged prompt are separated by blank lines, without roles.
+    """
     return "\n\n".join([*filter(None, (text.strip() for _, text in _texts(history))), prompt])
 
 
 def _texts(history: History) -> list[tuple[str, str]]:
-    """Each role with its text."""
+    """Return the role and text of each message."""
     turns = [(("user", each.prompt), ("assistant", each.answer)) for each in history.turns]
     return [("system", history.system)] * bool(history.system) + [text for turn in turns for text in turn]
 
@@ -63,8 +65,10 @@ def check_prompt(prompt: str) -> None:
 
 
 def checked_system(system: str, chat: bool | None) -> str:
-    """Return the system prompt, empty if it is blank. Raises BadInput if it is not a text, or if `chat` switches the
-    chat template off."""
+    """Return the system prompt, empty if it is blank.
+
+    Raises BadInput if it is not a text, or if `chat` switches the chat template off.
+    """
     _check_text(system, "system prompt")
     if system.strip() and chat is False:
         raise SettingError(

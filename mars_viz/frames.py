@@ -1,8 +1,4 @@
-"""A run as one tidy table, for notebooks and for everything that likes data frames.
-
-Knows traces and pandas; knows no rules' arithmetic, no files and no browser. Nothing here decides anything: it only
-lays out what the records hold.
-"""
+"""A run as one tidy table, for notebooks and other users of data frames. Only lays out the records' content."""
 
 from __future__ import annotations
 
@@ -54,41 +50,41 @@ _DIVERGENCES = ("q_max", "q_entropy", "total_variation", "kl_pq", "kl_qp", "js")
 
 
 def run_frame(run: Run) -> pd.DataFrame:
-    """One row for each drafted position and one for each correction or bonus, in order.
+    """Return a table with one row per drafted position, correction or bonus, in order.
 
-    Within a round the drafted positions come first, by depth, then the correction or bonus; a round that the end of
-    the text cut off before it has none. What is said of the target is said of the law that judged the token, or that
-    emitted it: logits raw fp32, before temperature, top-k and top-p.
+    Within a round the drafted positions come first, by depth, then the correction or bonus, unless the text ended
+    before it. The target's columns describe the law that judged or emitted the token; logits are raw fp32, before
+    temperature, top-k and top-p.
 
     | column | meaning |
     |---|---|
     | round | draft-verify cycle, from 0 |
-    | depth | place within the block, from 1; a correction or bonus stands one below the last kept token |
+    | depth | place within the block, from 1; for a correction or bonus, one below the last accepted token |
     | token_id | vocabulary entry |
     | text | its text; the bytes of a partial character as \\xf0 |
     | outcome | MATCHED, RELAXED, REJECTED, DISCARDED, CORRECTED or BONUS |
     | z1, z2 | the target's two largest logits |
-    | ratio | z2 / z1; NaN where z1 is 0 |
+    | ratio | z2 / z1; NaN if z1 is 0 |
     | margin | z1 - z2, in logits |
     | z_x | the target's logit of the token |
-    | rank | the target's rank of the token, from 1; the lower id first among equals |
+    | rank | the target's rank of the token, from 1; the lower id first if logits are equal |
     | p_x | the target's probability of the token, after temperature, top-k and top-p (plain softmax at temperature 0) |
-    | q_x | the drafter's probability of the token, likewise; NaN unless drafted |
+    | q_x | the drafter's probability of the token, processed like p_x; NaN unless drafted |
     | logsumexp | of the target's raw logits over the whole vocabulary, in nats |
     | entropy | of the target's plain softmax, in nats |
     | coin | acceptance coin, in [0, 1); NaN unless drafted |
-    | breakpoint | dial value at which the verdict flips; NaN where it never does, and unless drafted |
-    | gap_from | dial value from which the verdict is reject up to the breakpoint; NaN where there is no such gap |
-    | position | absolute position of the token, the prompt included, from 0; <NA> where it was rolled back |
+    | breakpoint | dial value at which the verdict flips; NaN if it never flips, and unless drafted |
+    | gap_from | dial value from which the verdict is reject up to the breakpoint; NaN without a gap |
+    | position | absolute position of the token, the prompt included, from 0; <NA> if it was rolled back |
     | node | the drafted token's number in its round, from 0; <NA> unless drafted |
     | parent | the node before it; -1 right after the prefix |
     | sibling | order among the nodes after the same parent, from 0; <NA> unless drafted |
-    | tie | True where z1 equals z2 |
+    | tie | True if z1 equals z2 |
     | q_max, q_entropy | largest probability and entropy (nats) of the drafter's law; NaN unless drafted |
     | total_variation | half the L1 distance of the two laws, 0 to 1; NaN unless drafted |
     | kl_pq, kl_qp, js | KL(p || q), KL(q || p) and Jensen-Shannon divergence, in nats; NaN unless drafted |
 
-    Behind them stands evidence that the run's file holds and this version does not know, by its name there.
+    Columns that this version does not know follow under their names in the run's file.
     """
     trace = run.trace
     drafted, emitted = _drafted(trace), _emitted(trace)
@@ -104,14 +100,14 @@ def run_frame(run: Run) -> pd.DataFrame:
 
 
 def _joined(name: str, drafted: Table, emitted: Table) -> np.ndarray:
-    """The column of both; NaN for corrections and bonuses where it says nothing of them."""
+    """Return a column of both tables; NaN for corrections and bonuses that lack it."""
     if name in emitted:
         return np.concatenate([drafted[name], emitted[name]])
     return np.concatenate([drafted[name], np.full(len(emitted["round"]), np.nan)])
 
 
 def _drafted(trace: Trace) -> Table:
-    """Of every drafted position, by round and depth."""
+    """Return the columns of every drafted position, by round and depth."""
     known, text = trace.speculations.whole, trace.recorded_text
     reached, starts = trace.in_text(text), np.repeat(trace.speculations.starts, trace.lengths)
     nodes = np.lexsort((known.depths, trace.round_index))
@@ -138,7 +134,7 @@ def _drafted(trace: Trace) -> Table:
 
 
 def _emitted(trace: Trace) -> Table:
-    """Of every correction and bonus."""
+    """Return the columns of every correction and bonus."""
     known, text = trace.speculations.whole, trace.recorded_text
     rounds = np.flatnonzero(trace.emits(text))
     local, tokens = text.settled.rows[rounds], text.settled.emitted[rounds]
@@ -163,7 +159,7 @@ def _emitted(trace: Trace) -> Table:
 
 
 def _laws(trace: Trace, rows: np.ndarray) -> Table:
-    """What the columns say of the target at these rows."""
+    """Return the columns that describe the target at these rows."""
     known = trace.speculations.whole
     columns = {
         "z1": known.z1,

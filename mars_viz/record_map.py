@@ -1,4 +1,4 @@
-"""From a prompt to a dial map. Knows how to bring a backend, a rule and the interval walk together."""
+"""From a prompt to a dial map: combines a backend, a rule and the interval walk."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
 
 OVER_DIAL, OVER_CONTROLLER = "dial", "controller"
-"""What a map is over: the rule's dial, or a draft-length controller's threshold."""
+"""Values of `over`: map the rule's dial, or a draft-length controller's threshold."""
 
 
 def dial_map(
@@ -62,19 +62,19 @@ def dial_map(
     history: History = NO_HISTORY,
     budget: Budget | None = None,
 ) -> DialMap:
-    """Every text that the rule's dial can make of `prompt` between `low` and `high` (None: the dial's ends), exactly.
+    """Return every text that the rule's dial can produce for `prompt` between `low` and `high` (None: the dial's ends).
 
-    `gammas` are the block lengths, or numbers of a tree's nodes, to map, none above `gamma` (None: `gamma` alone); they
-    share their speculations.
+    `gammas` are the block lengths, or a tree's numbers of nodes, to map, none above `gamma` (None: `gamma` only); they
+    share speculations.
 
-    `over='controller'` maps the threshold of the draft-length controller that `controller` names instead, from drafts
-    of full length and at the one `dial` of the rule: every distinct text, number of rounds and of drafted tokens.
+    `over='controller'` maps the threshold of the draft-length controller named by `controller`, from drafts of full
+    length and at one `dial` value of the rule: every distinct text, number of rounds and number of drafted tokens.
     Otherwise the rule's dial is mapped, and `controller` cuts drafts at its one threshold.
 
-    The other arguments are those of `record`. A map cut short by its `budget` says where it is exact. Exact means: by
-    what the models answered while it was mapped, each prefix once. Where a row's rounding depends on its batch (all but
-    small models in float32 on the CPU), a run by itself may part from it at a tie of two logits. Raises BadInput, with
-    the remedy, for anything that cannot be done.
+    The other arguments are those of `record`. A map that stops at its `budget` still knows the ranges in which it is
+    exact. Exact means: by the models' answers while mapping, each prefix once. If a row's rounding depends on its batch
+    (all but small models in float32 on the CPU), a separate run may differ at a tie of two logits. Raises BadInput with
+    a remedy for arguments that cannot be used.
     """
     tree = tree_of(tree, backend)
     settings = Settings(
@@ -103,8 +103,11 @@ def dial_map(
 def mapping_of(
     settings: Settings, over: str, low: float | None, high: float | None, gammas: Iterable[int]
 ) -> tuple[Settings, Span]:
-    """The settings to map with and what is mapped: over the rule's dial, or over the threshold of the settings'
-    controller, by drafts that nothing cuts. Raises BadInput where there is nothing to map."""
+    """Return the settings and span to map: the rule's dial, or the threshold of the settings' controller on uncut
+    drafts.
+
+    Raises BadInput if there is nothing to map.
+    """
     if over == OVER_DIAL:
         return settings, span_of(rule_named(settings.rule), low, high, gammas)
     if over != OVER_CONTROLLER:
@@ -117,7 +120,7 @@ def mapping_of(
 
 
 class Mapping:
-    """A map in the making: iterate it for its progress, stop whenever, and take the map so far."""
+    """A map in progress: iterate it, stop at any time, and take the map so far."""
 
     def __init__(
         self,
@@ -134,9 +137,9 @@ class Mapping:
     ):
         """Tokenise the prompt and check it against the context. Raises BadInput.
 
-        `run` is one with the same models, prompt and settings (its dial may be any): what it and its map were answered
-        is not asked again, so that the map holds the very same. Answers that its map cut to shorter blocks are. Over a
-        controller's threshold the run's dial is the map's.
+        `run` has the same models, prompt and settings (its dial may differ). Answers in it and in its map are reused,
+        so the new map contains the same ones; answers that its map cut to shorter blocks are requested again. For a
+        controller's threshold, the run's dial is the map's.
         """
         if span.over and settings.controller != NONE:
             raise SettingError("A controller's threshold is mapped from drafts that no controller cuts; leave it out.")
@@ -147,8 +150,8 @@ class Mapping:
                 "A controller's threshold is mapped at one draft length, the run's own γ; leave others out."
             )
         if max(span.gammas) > settings.gamma:
-            asked = settings.draft_of(max(span.gammas))
-            raise SettingError(f"{asked} is to be mapped, but only {settings.gamma} tokens are drafted.")
+            draft = settings.draft_of(max(span.gammas))
+            raise SettingError(f"{draft} is to be mapped, but only {settings.gamma} tokens are drafted.")
         if settings.drafts_trees and settings.temperature > 0 and span.gammas != (settings.gamma,):
             raise SettingError(
                 "Above temperature 0 what a smaller tree emits was not drawn, so trees of one size are mapped; leave "
@@ -172,7 +175,7 @@ class Mapping:
         self._seconds = 0.0 if before is None else before.seconds
 
     def __iter__(self) -> Iterator[MapProgress]:
-        """Map to the end, a batched pass at a time. Raises BadInput when the device runs out of memory."""
+        """Map to the end, one batched pass at a time. Raises BadInput if the device runs out of memory."""
         prompt = self._recording.prompt_ids
         ending = self._backend.ending(self._settings)
         rule = rule_named(self._settings.rule)
@@ -198,7 +201,7 @@ class Mapping:
         return self.map()
 
     def map(self) -> DialMap:
-        """The map so far, with all of its evidence."""
+        """Return the map so far with all evidence."""
         self._completed()
         return DialMap(
             frame=self._recording.framed(answer.speculation for answer in self._answers.values()),
@@ -209,7 +212,7 @@ class Mapping:
         )
 
     def _completed(self) -> None:
-        """All evidence, for the answers that lack some."""
-        found = self._complete([answer.speculation for answer in self._answers.values()])
-        for (prefix, answer), speculation in zip(list(self._answers.items()), found, strict=True):
+        """Add all evidence to the answers that lack some."""
+        completed = self._complete([answer.speculation for answer in self._answers.values()])
+        for (prefix, answer), speculation in zip(list(self._answers.items()), completed, strict=True):
             self._answers[prefix] = replace(answer, speculation=speculation)

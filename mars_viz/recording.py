@@ -1,5 +1,4 @@
-"""From a prompt to a Run. Knows how to bring a backend, a rule and a walk together; loads the model libraries only when
-asked to decode."""
+"""From a prompt to a Run: combines a backend, a rule and a walk. Imports the model libraries only for decoding."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 Prompt = str | Sequence[int]
 """A text, or its token ids."""
 Completing = Callable[[Sequence[Speculation]], list[Speculation]]
-"""Gives speculations with all evidence in place of those that were decided by."""
+"""Returns these speculations with all evidence."""
 
 
 def record(
@@ -53,20 +52,19 @@ def record(
     system: str = "",
     history: History = NO_HISTORY,
 ) -> Run:
-    """Decode `prompt` speculatively and return everything that happened.
+    """Decode `prompt` speculatively and return the run with every decision.
 
-    `prompt` is a text or token ids. `backend` has the models, loaded by `mars_viz.backend` for all that they are to do.
-    Without it they are loaded for this prompt alone: `target` is a hub id or a folder (None: the built-in one);
-    `drafter` too, or 'ngram:n=3' for prompt lookup (None: the built-in one, smollm2's head, or for another target
-    prompt lookup).
-    `rule` is a name from `mars_viz.rules.RULES`, `dial` its threshold (None: the rule's default), `gamma` the tokens
-    drafted per round (None: 6, or as many as the tree says), `tree` the shape of drafts, such as
-    'dynamic:depth=6,topk=4,nodes=16' (None: the backend's, else chains), `controller` what cuts them short, such as
-    'svip:0.3' (see `controllers`; the models draft all γ tokens all the same), `stop` a text that ends decoding with
-    the token that completes it, or several, `chat` whether the prompt goes through the target's chat template (None: if
-    there is one), `system` a system prompt, `history` the conversation that the prompt continues, such as
-    `run.conversation` of an earlier run.
-    Raises BadInput, with the remedy, for anything that cannot be done.
+    `prompt` is a text or token ids. `backend` holds loaded models (see `mars_viz.backend`). Without it they are loaded
+    for this prompt only: `target` is a hub id or a folder (None: the built-in one); `drafter` is one of these or
+    'ngram:n=3' for prompt lookup (None: the one that comes with the target, else prompt lookup). `rule` is a name from
+    `mars_viz.rules.RULES` and `dial` its threshold (None: the rule's default). `gamma` is the number of tokens drafted
+    per round (None: 6, or the tree's size). `tree` is the shape of drafts, such as 'dynamic:depth=6,topk=4,nodes=16'
+    (None: the backend's, or chains). `controller` shortens drafts, such as 'svip:0.3' (see `controllers`; the models
+    still draft γ tokens). `stop` is one text, or several, that end decoding at the token that completes one. `chat`
+    sends the prompt through the target's chat template (None: if there is one), `system` is a system prompt, and
+    `history` the conversation before the prompt, such as `run.conversation` of an earlier run.
+
+    Raises BadInput with a remedy for arguments that cannot be used.
     """
     tree = tree_of(tree, backend)
     settings = Settings(
@@ -89,8 +87,10 @@ def record(
 
 
 def checked_history(prompt: Prompt, system: str, history: History, chat: bool | None) -> History:
-    """Return the history with `system`, if given, as its system prompt. Raises BadInput for a prompt and a system
-    prompt that no model takes."""
+    """Return the history with `system`, if given, as its system prompt.
+
+    Raises BadInput for a prompt or system prompt that no model accepts.
+    """
     if isinstance(prompt, str) or not isinstance(prompt, Sequence):
         check_prompt(prompt)
     elif system.strip() or history != NO_HISTORY:
@@ -99,7 +99,7 @@ def checked_history(prompt: Prompt, system: str, history: History, chat: bool | 
 
 
 def tree_of(tree: str | None, backend: Backend | None) -> str:
-    """The shape of drafts: what is asked for, else the backend's, else chains."""
+    """Return the requested shape of drafts, or the backend's, or chains."""
     return tree or (CHAIN if backend is None else backend.tree)
 
 
@@ -110,7 +110,7 @@ def given_or_loaded(
     device: str,
     dtype: str,
 ) -> Backend:
-    """The backend, or where none is given the models of these names, loaded. Raises BadInput where both are named."""
+    """Return the backend, or load models by name if it is None. Raises BadInput if both are given."""
     if backend is not None:
         if (target, drafter, device, dtype) != (None, None, "auto", "auto"):
             raise SettingError(
@@ -132,11 +132,11 @@ def record_all(
     chat: bool | None = None,
     batch: int | None = None,
 ) -> Iterator[Run]:
-    """Decode all of the prompts, `batch` of them at a time together, and return their runs, in order.
+    """Decode the prompts in batches of `batch` and yield their runs in order.
 
-    None takes 8 for models whose rows do not depend on their batch at all, else 1. Each is the run that `Recording`
-    makes of the prompt alone, up to what rounding makes of the batch, see `speculators.networks.batched`; the seconds
-    of a batch are shared out among its runs. Raises BadInput as it does, once it is that prompt's turn.
+    `batch` None is 8 for models whose rows do not depend on their batch, otherwise 1. Each run equals that of
+    `Recording` on the prompt alone, within the batch's rounding (see `speculators.networks.batched`). The seconds of a
+    batch are divided among its runs. Raises BadInput for a bad prompt after yielding the runs before it.
     """
     batch = backend.batch if batch is None else batch
     if batch < 1:
@@ -159,7 +159,7 @@ def record_all(
 
 
 class Recording:
-    """A decode in progress: iterate it for rounds as they are made, stop whenever, and take the run so far."""
+    """A decode in progress: iterate it for rounds, stop at any time, and take the run so far."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class Recording:
         title: str = "",
         history: History = NO_HISTORY,
     ):
-        """Tokenise the prompt, after the turns before it, and check it against the context. Raises BadInput."""
+        """Tokenise the prompt after the turns before it, and check it against the context. Raises BadInput."""
         check_template(history.system, backend.uses_template(chat), backend.target.name)
         rule = rule_named(settings.rule)
         self._rule = rule
@@ -192,13 +192,13 @@ class Recording:
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """What has been emitted so far."""
+        """The tokens emitted so far."""
         return emitted(self._rounds)
 
     def __iter__(self) -> Iterator[Round]:
-        """Decode to the end, a round at a time; `run` holds them with the evidence that no decision waited for, too.
+        """Decode to the end, one round at a time; `run` adds the evidence that the decisions did not need.
 
-        Raises BadInput when the device runs out of memory.
+        Raises BadInput if the device runs out of memory.
         """
         return (step.round for step in _decoded([self]))
 
@@ -209,21 +209,21 @@ class Recording:
         return self.run()
 
     def run(self) -> Run:
-        """The rounds so far as a run, with all of their evidence."""
+        """Return the rounds so far as a run with all evidence."""
         began = time.perf_counter()
         self._completed()
         self._seconds += time.perf_counter() - began
         return self.framed([round_.speculation for round_ in self._rounds], Trace(self._rounds))
 
     def _completed(self) -> None:
-        """All evidence, for the rounds that lack some."""
+        """Add all evidence to the rounds that lack some."""
         lacking = self._rounds[self._complete_rounds :]
-        found = self._complete([round_.speculation for round_ in lacking])
-        self._rounds[self._complete_rounds :] = map(Round.with_speculation, lacking, found)
+        completed = self._complete([round_.speculation for round_ in lacking])
+        self._rounds[self._complete_rounds :] = map(Round.with_speculation, lacking, completed)
         self._complete_rounds = len(self._rounds)
 
     def framed(self, speculations: Iterable[Speculation], rounds: Sequence[Round] = ()) -> Run:
-        """A run of these rounds, with the text of every token that occurs in the speculations."""
+        """Return a run of these rounds, with the text of every token in the speculations."""
         ids = set(self.prompt_ids)
         for speculation in speculations:
             ids |= speculation.named
@@ -240,9 +240,9 @@ class Recording:
 
 
 def _decoded(recordings: Sequence[Recording]) -> Iterator[Step]:
-    """Decode recordings of one backend with the same settings to their ends, all together.
+    """Decode recordings of one backend with equal settings to their ends, in one batch.
 
-    A caller's time between two rounds is not counted.
+    The caller's time between two rounds is not counted.
     """
     first = recordings[0]
     speculator = first._backend.speculator(first._settings, first._rule.needs, later=True)
@@ -267,5 +267,5 @@ def _decoded(recordings: Sequence[Recording]) -> Iterator[Step]:
 
 
 def nothing_waits(speculations: Sequence[Speculation]) -> list[Speculation]:
-    """All evidence is there."""
+    """Return the speculations, whose evidence is complete."""
     return list(speculations)

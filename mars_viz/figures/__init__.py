@@ -1,4 +1,4 @@
-"""Figures: a record goes in, a Plotly figure comes out. Pure functions; nothing here knows the browser."""
+"""Figures: pure functions from records to Plotly figures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mars_viz.run import Run
 from mars_viz.run_with_map import checked_gamma, shown
 
 ALONG_THE_DIAL = (ratio_histogram, two_logits, round_bars, savings)
-"""The figures of Explore that follow its dial, in their order: of (positions, theme) each."""
+"""Figures of Explore that follow its dial, in order; functions of (positions, theme)."""
 
 __all__ = [
     "ALONG_THE_DIAL",
@@ -33,24 +33,24 @@ __all__ = [
 ]
 
 FIGURES = {"ratios": ratio_histogram, "margins": two_logits, "rounds": round_bars, "savings": savings}
-"""By what they plot."""
+"""Figures of a run by name."""
 
 
 def plotted(run: Run, what: str, dial: float | None, gamma: int | None, dark: bool) -> go.Figure:
-    """One of `FIGURES` at this setting; None takes the run's own.
+    """Return one of `FIGURES` at this setting; None is the run's own value.
 
-    Raises BadInput for a dial value that the rule lacks and for a block length that neither the run nor its map holds.
+    Raises BadInput for a dial value out of range, and for a block length that neither the run nor its map contains.
     """
     at = rule_named(run.settings.rule).checked_dial(run.settings.dial if dial is None else dial)
     return FIGURES[what](positions(*shown(run, at, checked_gamma(run, gamma))), DARK if dark else LIGHT)
 
 
 def plotted_map(run: Run, quantity: str, dark: bool) -> go.Figure:
-    """The map of all settings by a quantity. Raises BadInput without a map, and for a quantity that there is not."""
-    known = {one.label: one for one in QUANTITIES}
-    if quantity not in known:
-        raise SettingError(f"There is no map by {quantity!r}; choose one of {', '.join(known)}.")
+    """Return the heat map of a quantity over all settings. Raises BadInput without a map or for an unknown quantity."""
+    quantities = {each.label: each for each in QUANTITIES}
+    if quantity not in quantities:
+        raise SettingError(f"There is no map by {quantity!r}; choose one of {', '.join(quantities)}.")
     if run.dial_map is None:
         raise EvidenceError("This run carries no dial map; make one with mars_viz.dial_map or `mars-viz map`.")
-    grid, own = map_grid(run.dial_map), run.settings
-    return heat_map(grid, run, known[quantity], DARK if dark else LIGHT, dial=own.dial, gamma=own.gamma)
+    grid, settings = map_grid(run.dial_map), run.settings
+    return heat_map(grid, run, quantities[quantity], DARK if dark else LIGHT, dial=settings.dial, gamma=settings.gamma)

@@ -134,11 +134,11 @@ def _plotly() -> bytes:
 
 
 HEIGHT = 1250
-"""Pixels of the frame."""
+"""Pixels of the notebook's iframe."""
 
 
 def framed(run: Run) -> str:
-    """The report as an iframe that can do nothing to the notebook around it; figures for the map's segments only."""
+    """Return the report as a sandboxed iframe for notebooks, with figures for the map's segments only."""
     html = escape(report_html(run, most_steps=0), quote=True)
     return (
         f'<iframe srcdoc="{html}" sandbox="allow-scripts allow-downloads" title="MARS Viz" '

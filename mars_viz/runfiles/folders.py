@@ -1,7 +1,6 @@
 """Runs in folders: saving, loading, listing. The only module that touches a run's files on disk.
 
-A run gets its name in one step, by renaming a finished folder beside it: an interruption leaves nothing behind that
-looks like a run.
+A run is written to a temporary folder that is renamed when it is complete, so an interruption leaves no partial run.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ _SMALL = 1 << 14  # bytes of a manifest that is kept in memory; one with a very 
 def save_run(run: Run, path: str | PathLike[str]) -> Path:
     """Write the run to a new folder and return its path.
 
-    Raises BadInput where something of that name exists already, where the run could not be read again, or where the
-    disk refuses.
+    Raises BadInput if the path exists, if the run could not be read again, or if the disk refuses.
     """
     path = Path(path)
     check_free(path)
@@ -39,10 +37,10 @@ def save_run(run: Run, path: str | PathLike[str]) -> Path:
 
 
 def load_run(path: str | PathLike[str]) -> Run:
-    """Read the run in a folder. Raises BadInput, naming the file and the remedy, for anything that is not a whole run.
+    """Read the run in a folder. Raises BadInput, naming the file and the remedy, for anything but a complete run.
 
-    What it returns is consistent: lengths agree, parents come first, every decision follows from its verdicts, every
-    token has its text. Its dial map's segments are walked when they are first asked for.
+    The result is consistent: lengths agree, parents come first, every decision follows from its verdicts, and every
+    token has its text. Segments of its dial map are computed on first access.
     """
     path = Path(path)
     with _naming(path):
@@ -52,14 +50,13 @@ def load_run(path: str | PathLike[str]) -> Run:
 
 
 def check_free(path: str | PathLike[str]) -> None:
-    """Raise BadInput where a folder of that name cannot be made: something is there, or where it would lie cannot be
-    written to."""
+    """Raise BadInput if a folder cannot be created at this path, because it exists or its parent cannot be written."""
     path = Path(path)
     try:
         if path.exists() or path.is_symlink():
             raise StorageError(f"{path} exists already. Choose another name, or remove it first.")
-        there = next(parent for parent in path.absolute().parents if parent.exists() or parent.is_symlink())
-        probe = writer.beside(there / path.name)
+        existing = next(parent for parent in path.absolute().parents if parent.exists() or parent.is_symlink())
+        probe = writer.beside(existing / path.name)
         probe.mkdir()  # permissions do not tell of every kind of folder
         probe.rmdir()
     except OSError as error:
@@ -68,22 +65,21 @@ def check_free(path: str | PathLike[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RunEntry:
-    """A folder that holds a run, or should."""
+    """A folder with a run or the files of a broken one."""
 
     path: Path
-    """The folder."""
     title: str
-    """The run's title, or the folder's name where the run is broken."""
+    """The run's title, or the folder's name for a broken run."""
     manifest: Manifest | None = None
-    """What the run is; None where it is broken."""
+    """None for a broken run."""
     error: str | None = None
-    """What is wrong with it, and the remedy; None where nothing is."""
+    """The problem and its remedy, if the run is broken."""
 
 
 def list_runs(folder: str | PathLike[str]) -> list[RunEntry]:
-    """The runs in a folder by name, broken ones with their error; none where there is no such folder.
+    """Return the runs in a folder by name, including broken ones with their error; empty if the folder does not exist.
 
-    Reads manifests only: a table that is damaged but of the right size shows when the run is loaded.
+    Reads manifests only: a damaged table of the right size shows when the run is loaded.
     """
     folder = Path(folder)
     try:
@@ -97,7 +93,7 @@ def list_runs(folder: str | PathLike[str]) -> list[RunEntry]:
 
 
 def run_in(path: Path) -> RunEntry | None:
-    """The entry of one folder, as `list_runs` has it; None where no run is meant to be there."""
+    """Return the entry of one folder as in `list_runs`; None if it is not meant as a run."""
     if path.name.startswith(".") or not path.is_dir():
         return None
     return _meant(path, _sizes(path))
@@ -108,12 +104,12 @@ def _meant(path: Path, sizes: Mapping[str, int | None]) -> RunEntry | None:
 
 
 def _counting(name: str) -> list[str | int]:
-    """To sort by: '2-story' before '10-story'."""
+    """Return a sort key that puts '2-story' before '10-story'."""
     return [int(part) if place % 2 else part for place, part in enumerate(re.split("([0-9]+)", name))]
 
 
 def _about(data: bytes) -> Manifest:
-    """The manifest, read once as long as it stays as it is: every page lists every run whenever it is drawn."""
+    """Parse a manifest; small ones are cached, because every page lists every run on each redraw."""
     return _remembered(data) if len(data) <= _SMALL else manifest.from_json(data)
 
 
@@ -121,8 +117,11 @@ _remembered = lru_cache(maxsize=4096)(manifest.from_json)  # by what is written 
 
 
 def _sizes(path: Path) -> dict[str, int | None]:
-    """Bytes of each file in a folder, None for what is no file: one look at the folder, where asking for each file by
-    its name takes three times as long. A folder that cannot be looked into has a manifest for all that is known."""
+    """Return the size of each file in a folder, None for other entries.
+
+    One scan of the folder takes a third of the time of one request per file. A folder that cannot be scanned counts as
+    having a manifest.
+    """
     try:
         with os.scandir(to_read(path)) as there:
             return {entry.name: entry.stat().st_size if _is_plain(entry) else None for entry in there}
@@ -150,7 +149,7 @@ def _entry(path: Path, sizes: Mapping[str, int | None]) -> RunEntry:
 
 
 def write_folder(files: Mapping[str, bytes], path: Path) -> None:
-    """Write the files, `folder/file` included, to a new folder that gets its name last. Raises BadInput where the disk
+    """Write files ('folder/file' included) to a new folder, which is renamed when complete. Raises BadInput if the disk
     refuses."""
     with disk_refusals(path, remedy="Choose another place, or make room."):
         writer.write_folder(path, files)
@@ -172,7 +171,7 @@ def _read(path: Path, name: str) -> bytes:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Let every error in the block say which run it is about."""
+    """Add the run's path to every error raised in the block."""
     try:
         yield
     except BadInput as error:
