@@ -128,13 +128,13 @@ def _choice_in(said: Mapping[str, Any], path: Path) -> BackendChoice:
     for name, value in said.items():
         if not isinstance(value, str) or not value.isprintable():
             raise SettingError(f"{name} must be a text, such as {name} = {_toml(_EXAMPLES[name])}.")
-    found = {name: value.strip() for name, value in said.items()}
+    names = {name: value.strip() for name, value in said.items()}
     for name in ("target", "drafter"):
-        if found.get(name, "").startswith("."):
-            found[name] = str((path.parent / found[name]).resolve())
-    if (head := found.get("drafter", "")).startswith("eagle3:."):
-        found["drafter"] = f"eagle3:{(path.parent / head.removeprefix('eagle3:')).resolve()}"
-    return BackendChoice(**found)
+        if names.get(name, "").startswith("."):
+            names[name] = str((path.parent / names[name]).resolve())
+    if (head := names.get("drafter", "")).startswith("eagle3:."):
+        names["drafter"] = f"eagle3:{(path.parent / head.removeprefix('eagle3:')).resolve()}"
+    return BackendChoice(**names)
 
 
 _EXAMPLES = {

@@ -336,7 +336,7 @@ class Speculation:
         return self.z1.astype(np.float64) - self.z2.astype(np.float64)
 
 
-COLUMNS: dict[str, Column] = {name: found for name, found in vars(Speculation).items() if isinstance(found, Column)}
+COLUMNS: dict[str, Column] = {name: column for name, column in vars(Speculation).items() if isinstance(column, Column)}
 """Every column of evidence that this version knows, by name."""
 EMITTED = tuple(name for name in COLUMNS if name.endswith("_emission"))
 """Columns of tokens that only one rule emits, in addition to `emissions`."""

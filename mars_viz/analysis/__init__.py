@@ -1,1 +1,1 @@
-"""What a run was worth, in numbers: pure functions of records."""
+"""Numbers about runs: pure functions of records."""

@@ -1,8 +1,7 @@
-"""Two texts side by side: what they share, where they first part, and which rounds start at the same place.
+"""Alignment of two texts: common parts, first difference, and rounds that start at the same place.
 
-Knows runs' tokens and pieces; knows no rules, no figures and no browser. Texts of one vocabulary are compared token by
-token, others character by character, so any two can be. A place counts from the end of the prompt: after equal prompts
-it stands for one absolute position.
+Texts of one vocabulary are compared token by token, others character by character. A place counts from the end of the
+prompt, so with equal prompts it is one absolute position.
 """
 
 from __future__ import annotations
@@ -19,43 +18,43 @@ from mars_viz.records import first_difference
 from mars_viz.run import Piece, Run
 
 SHORTEST = 3
-"""Tokens or words that two texts must share in a row, once they have parted, for it to count as common."""
+"""Minimum length, in tokens or words, of a common stretch after the first difference."""
 LONGEST = 5000
-"""Tokens or words after the parting beyond which nothing common is looked for; it would take too long."""
+"""Maximum number of tokens or words after the first difference for a search of common stretches, which would take too
+long."""
 
 
 class Unit(Enum):
-    """What two texts are compared by."""
+    """Unit of comparison of two texts."""
 
     TOKENS = "token"
-    """Token ids: both texts are of one vocabulary."""
+    """Token ids; both texts use one vocabulary."""
     CHARACTERS = "character"
-    """Characters: their tokens mean different things. Control tokens have none."""
+    """Characters; the texts use different vocabularies. Control tokens have none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A text as it was written: its tokens, in rounds."""
+    """A text as tokens in rounds."""
 
     tokens: tuple[int, ...]
-    """[T]; ids, prompt excluded."""
-    pieces: tuple[Piece, ...]
-    """[T]; what each reads."""
+    """[T]; ids, without the prompt."""
+    pieces: tuple[Piece, ...]  # [T]
     starts: tuple[int, ...]
-    """[R]; index of the first token of each round, ascending."""
+    """[R]; index of each round's first token, ascending."""
 
     @property
     def text(self) -> str:
-        """Its characters, control tokens left out; a byte that is no whole character is one by itself."""
+        """Characters without control tokens; a byte that is no complete character counts as one."""
         return _read(self.pieces)
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A part of both texts, in units: the same in both, or different. Different ones may be empty in one of them."""
+    """A part of both texts, in units, that is equal or different. A different part may be empty in one text."""
 
     same: bool
-    """True where both say the same; `left` and `right` are then of one length."""
+    """True if the texts are equal; `left` and `right` then have one length."""
     left: range
     """Units of the left text."""
     right: range
@@ -64,75 +63,72 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What an alignment says of one of the texts."""
+    """The alignment seen from one text."""
 
     common: np.ndarray
-    """bool [T]; tokens that lie wholly in what both texts share."""
+    """bool [T]; tokens completely inside a common stretch."""
     parts: int | None
-    """Index of the first token that the other text does not share; None where the text is a beginning of the other."""
+    """Index of the first token that differs; None if the text is a prefix of the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundPair:
-    """Rounds that start at the same place, or one that starts where no round of the other text does."""
+    """Rounds that start at the same place, or a round that starts where the other text has none."""
 
     left: int | None
-    """Index of the left text's round; None where it has none there."""
+    """Index of the left text's round, if any."""
     right: int | None
-    """Likewise."""
+    """Index of the right text's round, if any."""
     place: int
-    """Units written before."""
+    """Units before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """How two texts lie side by side."""
+    """The alignment of two texts."""
 
     unit: Unit
-    """What places and stretches count."""
     prefix: int
-    """Units that both begin with."""
+    """Length of the common prefix in units."""
     stretches: tuple[Stretch, ...]
-    """In order; one after the other they are the whole of both texts. None for two empty ones."""
+    """In order; together they cover both texts. Empty for two empty texts."""
     left: Side
-    """The left text's tokens."""
     right: Side
-    """The right text's."""
     rounds: tuple[RoundPair, ...]
-    """Every round of both, once, by place."""
+    """Every round of both texts once, by place."""
 
     @property
     def identical(self) -> bool:
-        """True if both say the same throughout."""
+        """True if the texts are equal."""
         return all(stretch.same for stretch in self.stretches)
 
     @property
     def common(self) -> int:
-        """Units that both share, the prefix and what they come back to."""
+        """Number of common units, in the prefix and later stretches."""
         return sum(len(stretch.left) for stretch in self.stretches if stretch.same)
 
 
 def written(run: Run) -> Written:
-    """The text of a run."""
+    """Return the text of a run."""
     lengths = [len(round_.token_ids) for round_ in run.rounds]
     starts = tuple(int(end) - length for end, length in zip(np.cumsum(lengths), lengths, strict=True))
     return Written(run.token_ids, tuple(run.pieces[token] for token in run.token_ids), starts)
 
 
 def align_runs(left: Run, right: Run) -> Alignment:
-    """The texts of two runs side by side: by tokens where all ids that both know read the same, else by characters."""
+    """Align the texts of two runs: by tokens if all shared ids have the same pieces, otherwise by characters."""
     unit = Unit.TOKENS if same_vocabulary(left.pieces, right.pieces) else Unit.CHARACTERS
     return align(written(left), written(right), unit)
 
 
 def same_vocabulary(left: Mapping[int, Piece], right: Mapping[int, Piece]) -> bool:
-    """True if the vocabularies share ids and agree on each; what neither run mentions cannot be known."""
+    """Return True if the vocabularies share ids and agree on each. Ids that neither run mentions are unknown."""
     shared = left.keys() & right.keys()
     return bool(shared) and all(left[token] == right[token] for token in shared)
 
 
 def align(left: Written, right: Written, unit: Unit) -> Alignment:
-    """Two texts side by side. Never fails: two texts that share nothing are one different stretch."""
+    """Align two texts. Texts without anything in common give one different stretch."""
     places = _places(left, unit), _places(right, unit)
     contents: tuple[Sequence[Hashable], Sequence[Hashable]] = (
         (left.tokens, right.tokens) if unit is Unit.TOKENS else (left.text, right.text)
@@ -155,7 +151,7 @@ def _read(pieces: Sequence[Piece]) -> str:
 
 
 def _places(text: Written, unit: Unit) -> np.ndarray:
-    """int64 [T + 1]; units before each token, and in all."""
+    """Return the number of units before each token, then the total, int64 [T + 1]."""
     if unit is Unit.TOKENS:
         return np.arange(len(text.tokens) + 1)
     sizes = [len(character.encode("utf-8", "surrogateescape")) for character in text.text]
@@ -165,27 +161,27 @@ def _places(text: Written, unit: Unit) -> np.ndarray:
 
 
 def _stretches(left: Sequence[Hashable], right: Sequence[Hashable], prefix: int, unit: Unit) -> Iterator[Stretch]:
-    """The common prefix, then by turns what differs and what both come back to."""
+    """Yield the common prefix, then different and common stretches in turn."""
     if prefix:
         yield Stretch(True, range(prefix), range(prefix))
-    here, there = prefix, prefix
+    done_left, done_right = prefix, prefix
     for start, other, length in (*_met_again(left[prefix:], right[prefix:], unit), (-1, -1, 0)):
         a, b = (len(left), len(right)) if start < 0 else (prefix + start, prefix + other)
-        if a > here or b > there:
-            yield Stretch(False, range(here, a), range(there, b))
+        if a > done_left or b > done_right:
+            yield Stretch(False, range(done_left, a), range(done_right, b))
         if length:
             yield Stretch(True, range(a, a + length), range(b, b + length))
-        here, there = a + length, b + length
+        done_left, done_right = a + length, b + length
 
 
 def _met_again(left: Sequence[Hashable], right: Sequence[Hashable], unit: Unit) -> Iterator[tuple[int, int, int]]:
-    """Start in either and length, in units, of what two different texts share in order; characters in whole words."""
+    """Yield start in each text and length, in units, of later common stretches; characters in complete words."""
     ours, theirs = (left, right) if unit is Unit.TOKENS else (_words(left), _words(right))
     if max(len(ours), len(theirs)) > LONGEST:
         return
     at, other = (_before(ours), _before(theirs)) if unit is Unit.CHARACTERS else (None, None)
-    for found in shared_stretches(ours, theirs, SHORTEST):
-        a, b, count = found.left, found.right, found.size
+    for stretch in shared_stretches(ours, theirs, SHORTEST):
+        a, b, count = stretch.left, stretch.right, stretch.size
         if at is None or other is None:
             yield a, b, count
         else:
@@ -197,7 +193,7 @@ def _words(text: Sequence[Hashable]) -> list[str]:
 
 
 def _before(words: Sequence[Hashable]) -> np.ndarray:
-    """int64 [W + 1]; characters before each word, and in all."""
+    """Return the number of characters before each word, then the total, int64 [W + 1]."""
     return np.cumsum([0, *(len(str(word)) for word in words)])
 
 
@@ -216,7 +212,7 @@ def _side(places: np.ndarray, prefix: int, shared: Sequence[range]) -> Side:
 
 
 def _round_pairs(left: np.ndarray, right: np.ndarray) -> Iterator[RoundPair]:
-    """Merge two ascending lists of places; equal ones are a pair."""
+    """Merge two ascending lists of places; equal places form a pair."""
     i = j = 0
     while i < len(left) or j < len(right):
         a = int(left[i]) if i < len(left) else None

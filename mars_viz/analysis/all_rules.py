@@ -1,6 +1,6 @@
-"""Every rule on one run, a row of numbers each: of its own walk where that is known, else judged on recorded prefixes.
+"""One row of numbers for every rule on one run: exact from its own walk if known, otherwise from recorded prefixes.
 
-Knows rulings and walks; knows no figures and no browser. A row says which of the two it is, and never mixes them.
+A row states which of the two it is and never mixes them.
 """
 
 from __future__ import annotations
@@ -32,32 +32,31 @@ class RuleRow:
     """One rule at one dial value."""
 
     rule: Rule
-    """Which."""
     dial: float | None
-    """Where; None for a rule without a dial."""
+    """None for a rule without a dial."""
     basis: Basis
     """Exact: on the text that the rule itself writes at this setting. Block-local: on the recorded text."""
     rounds: int
-    """Passes of the target; on a recorded text, those of the run."""
+    """Target passes; on a recorded text, those of the run."""
     tau: float
-    """Tokens emitted per round, correction or bonus included. NaN without rounds."""
+    """Tokens emitted per round, including correction or bonus. NaN without rounds."""
     kept: int
-    """Drafted tokens that reach the text."""
+    """Number of drafted tokens in the text."""
     rolled_back: int
-    """Drafted tokens that do not."""
+    """Number of drafted tokens that are not in the text."""
     relaxed: int
-    """Kept tokens that the rule's own strict end rejects."""
+    """Number of accepted tokens that the rule's strict end rejects."""
     first_difference: int | None
-    """Exact: index of the first token that is not that of the strict end's text. Block-local: index in the recorded
-    text of the first that its strict end, on the same prefix, writes otherwise. None if there is none."""
+    """Exact: index of the first token that differs from the strict end's text. Block-local: index in the recorded text
+    of the first token that the strict end replaces, given the same prefix. None if no token differs."""
     lowest_rank: int | None
-    """The target's rank of the least likely token that reaches the text; None if none does."""
+    """Lowest target's rank of a drafted token in the text; None if the text has none."""
     lowest_share: float
-    """The smallest p(x)/p1 of a drafted token that reaches the text. NaN if none does."""
+    """Smallest p(x)/p1 of a drafted token in the text; NaN if the text has none."""
 
 
 def rule_row(ruling: Ruling, drafted: FlatPositions) -> RuleRow:
-    """The ruling in numbers: exact if it changes no decision and all is known, else block-local."""
+    """Return a ruling's row: exact if it changes no decision and every decision is known, otherwise block-local."""
     parted = first_to_differ(ruling.opinion.run, ruling.text, ruling.opinion.strict)
     exact = ruling.basis is Basis.EXACT and (parted is None or parted.sure)
     basis, place = Basis.EXACT if exact else Basis.BLOCK_LOCAL, None if parted is None else parted.index
@@ -66,13 +65,13 @@ def rule_row(ruling: Ruling, drafted: FlatPositions) -> RuleRow:
 
 
 def walked_row(run: Run, walk: RuleWalk, strict: RuleWalk) -> RuleRow:
-    """A rule's own walk from the run's prompt in numbers, and where its text leaves that of the rule's strict end."""
-    own = replace(run.unmapped, rounds=walk.rounds)
-    text = own.trace.recorded_text
-    kept = own.trace.in_text(text)
+    """Return the row of a rule's own walk, with the place at which its text leaves that of its strict end."""
+    walked = replace(run.unmapped, rounds=walk.rounds)
+    text = walked.trace.recorded_text
+    kept = walked.trace.in_text(text)
     place = first_difference(walk.token_ids, strict.token_ids)
-    strictly = own.trace.verdicts.keep_strict
-    return _row(walk.stand.rule, walk.stand.dial, text.lengths, kept, strictly, drafted(own), Basis.EXACT, place)
+    strictly = walked.trace.verdicts.keep_strict
+    return _row(walk.stand.rule, walk.stand.dial, text.lengths, kept, strictly, drafted(walked), Basis.EXACT, place)
 
 
 def _row(
@@ -85,8 +84,10 @@ def _row(
     basis: Basis,
     place: int | None,
 ) -> RuleRow:
-    """`lengths` are the tokens of each round, int64 [R]; of each position, bool [P], `kept` says whether it reaches the
-    text, and `strictly` whether the strict end keeps it."""
+    """Build a row from tokens per round `lengths`, int64 [R].
+
+    `kept` marks positions in the text and `strictly` those that the strict end keeps, bool [P].
+    """
     some = bool(kept.any())
     return RuleRow(
         rule=rule,
@@ -104,31 +105,30 @@ def _row(
 
 
 _REMEMBERED = 64
-"""Rulings, rows and the like of each kind: those of every rule where it stands are asked for at each move.
-On a long run each takes megabytes, so not all that a dial has passed are kept."""
+"""Cached rulings, rows and so on of each kind. Each takes megabytes on a long run, so old dial values are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgainstStrict:
-    """A rule's row beside that of its own strict end, both exact or both on the recorded prefixes."""
+    """A rule's row and that of its strict end, both exact or both on recorded prefixes."""
 
     row: RuleRow
-    """At the dial value asked for."""
+    """At the requested dial value."""
     strict: RuleRow
     """At the strict end; the same row for a rule without a dial."""
     walked: bool
-    """True if both are of the rule's own walks."""
+    """True if both come from the rule's own walks."""
 
 
 class AllRules:
-    """Every rule of the registry and the run's own, and what each says of the run."""
+    """Every rule of the registry, and the run's own, applied to one run."""
 
     def __init__(self, run: Run, answers: Mapping[Prefix, Answer] | None = None):
-        """`answers` are known besides those of the run and its map, from the same models and settings."""
+        """`answers` are additional ones from the same models and settings."""
         self.run = run
         self.drafted = drafted(run)
         self.rules: Mapping[str, Rule] = rules_and(rule_named(run.settings.rule))
-        """By name; those that cannot judge the run too."""
+        """By name, including rules that cannot judge the run."""
         self.opinions: Mapping[str, Judgement] = {name: opinion(rule, run) for name, rule in self.rules.items()}
         self._answers = {**(answers or {}), **known_answers(run)}
         self.ruling = lru_cache(_REMEMBERED)(self._ruling)
@@ -143,21 +143,21 @@ class AllRules:
     @property
     def able(self) -> tuple[str, ...]:
         """Names of the rules that can judge the run."""
-        return tuple(name for name, found in self.opinions.items() if not found.lacks)
+        return tuple(name for name, judgement in self.opinions.items() if not judgement.lacks)
 
     def equivalents(self, name: str, dial: float | None) -> dict[str, Equivalent]:
-        """The nearest setting of every other rule that can judge, to this rule at this dial value."""
+        """Return, for every other able rule, the setting nearest to this rule at this dial value."""
         like = self.ruling(name, dial)
         return {other: equivalent(self.opinions[other], like) for other in self.able if other != name}
 
     def stands(self, dials: Mapping[str, float | None]) -> tuple[Stand, ...]:
-        """Every rule at its dial value, and at its strict end: what must be walked for rows that are all exact."""
-        own = [Stand(self.rules[name], dial) for name, dial in dials.items()]
-        ends = [Stand(stand.rule, self._strict(stand.rule.name)) for stand in own]
-        return tuple(dict.fromkeys([*own, *ends]))
+        """Return every rule at its dial value and at its strict end: the walks needed for exact rows."""
+        stands = [Stand(self.rules[name], dial) for name, dial in dials.items()]
+        ends = [Stand(stand.rule, self._strict(stand.rule.name)) for stand in stands]
+        return tuple(dict.fromkeys([*stands, *ends]))
 
     def against_strict(self, name: str, dial: float | None) -> AgainstStrict:
-        """The rule's row and that of its strict end, both standing on the same."""
+        """Return the rows of the rule and of its strict end on the same basis."""
         end = self._strict(name)
         walked = self.walk(name, dial) is not None and self.walk(name, end) is not None
         row = self.row if walked else self.local_row
@@ -168,10 +168,10 @@ class AllRules:
         return None if dial is None else dial.strict
 
     def _walk(self, name: str, dial: float | None) -> RuleWalk | None:
-        """The rule's own walk at this dial value, where the answers lead to its end."""
+        """Return the rule's complete walk at this dial value, or None if an answer is missing."""
         start = RuleWalk(Stand(self.rules[name], dial), self.run.prompt_ids)
-        found = ahead(start, self._answers, len(self.run.prompt_ids), ending_of(self.run))
-        return found if found.finished else None
+        walk = ahead(start, self._answers, len(self.run.prompt_ids), ending_of(self.run))
+        return walk if walk.finished else None
 
     def _ruling(self, name: str, dial: float | None) -> Ruling:
         return ruling(self.opinions[name], dial)
@@ -180,14 +180,14 @@ class AllRules:
         return rule_row(self.ruling(name, dial), self.drafted)
 
     def _row(self, name: str, dial: float | None) -> RuleRow:
-        """Exact where the rule's walk and that of its strict end are known, else on the recorded prefixes."""
+        """Return an exact row if the walks of the rule and its strict end are known, otherwise a block-local one."""
         walk, strict = self.walk(name, dial), self.walk(name, self._strict(name))
         if walk is None or strict is None:
             return self.local_row(name, dial)
         return walked_row(self.run, walk, strict)
 
     def _branching(self, children: int) -> Branching:
-        """See `branching`; the laws are read once for all numbers of children."""
+        """Return the branching numbers; the laws are computed once for all numbers of children."""
         return branching_by(self._node_laws(), children)
 
     def _shifted(self, name: str, dial: float | None, c: float) -> Shifted:

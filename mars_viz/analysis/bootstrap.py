@@ -1,15 +1,15 @@
-"""The bootstrap's distribution of a function of means, computed instead of drawn.
+"""The bootstrap distribution of a function of means, computed instead of sampled.
 
-Knows arrays with a row a unit (a prompt, or a question with its turns); knows no intervals and no figures. A resample
-draws as many units as there are, with replacement, so the mean of a column is that of independent draws from its
-values, whose distribution saddlepoint approximations give to a thousandth of a standard error where they are many
-(Davison and Hinkley 1988, Biometrika 75:417-431). A level x of a smooth function T of several means is reached
+Arrays have one row per unit (a prompt, or a question with its turns). A resample draws as many units as there are, with
+replacement, so the mean of a column is a mean of independent draws. Saddlepoint approximations give its distribution to
+a thousandth of a standard error if there are many units (Davison and Hinkley 1988, Biometrika 75:417-431). A smooth
+function T of several means reaches level x with
 
     P(T <= x) = Phi(r - β),   r = w + log(v / w) / w          (Barndorff-Nielsen 1986, Biometrika 73:307-322)
 
-where w, v are those of a mean, that of the units' share in T at x: the tilted weights, proportional to exp(t share),
-are the likeliest ones with T = x. β is how far the surface T = x is bent there; it is flat for a mean, a difference of
-means and a ratio. Draws that agree with the estimate count half, as do those at an end that is an atom.
+where w, v are those of the mean of the units' share in T at x. The tilted weights, proportional to exp(t share), are
+the likeliest ones with T = x. β is the curvature of the surface T = x at that point; it is flat for a mean, a
+difference of means and a ratio. Draws equal to the estimate count half, as do those at an end that is an atom.
 """
 
 from __future__ import annotations
@@ -22,51 +22,50 @@ from functools import cached_property
 import numpy as np
 
 Statistic = Callable[..., np.ndarray]
-"""Of the means over prompts of each column, each [S], to a number [S]."""
+"""Maps the means over prompts of each column, each [S], to numbers [S]."""
 
 _TURNS = 8
-"""How often the direction of the tilt is brought in line with where it leads, at most; three are usual."""
+"""Maximum number of updates of the tilt's direction; three are usual."""
 _STILL, _CLOSE = 1e-4, 1e-2
-"""How little the last of them moves an end, of its distance from the estimate: it stands, or it will."""
+"""Relative change of an end, from its distance to the estimate, below which it has converged, or is close."""
 _STEPS = 40
-"""Of Newton's method, at most; two are usual."""
+"""Maximum number of Newton steps; two are usual."""
 _SURE = 1e-5
-"""How close to a level the tilt comes, in standard errors."""
+"""Tolerance of the tilt's level, in standard errors."""
 _ROUNDING = 1e-7
-"""A spread, of what makes it up, and a change of slope, of itself, that are none."""
+"""Relative spread, and relative change of slope, that count as zero."""
 _LARGEST = 500.0
-"""Of the exponents of a tilt: only the units at one end are left."""
+"""Largest exponent of a tilt, at which only the units at one end count."""
 _ATOM = 0.5
-"""How much the correction of w can be where only the units at one end are left, about."""
+"""Approximate limit of the correction of w if only the units at one end count."""
 _NEVER = 1e-3
-"""Chance of a resample without a defined number above which nothing is said of the others."""
+"""Largest acceptable chance of a resample with an undefined number."""
 
 
 @dataclass(frozen=True)
 class Resampled:
-    """A number of resampled prompts: sums over units, each of so many prompts."""
+    """A number computed from resampled prompts: sums over units, each of several prompts."""
 
     statistic: Statistic
-    """The number."""
     columns: list[np.ndarray]
-    """float64 [U, S] or [U, 1]; what it is made of, summed over the prompts of each unit."""
+    """float64 [U, S] or [U, 1]; arguments of the statistic, summed over the prompts of each unit."""
     sizes: np.ndarray
-    """float64 [U]; prompts of each unit."""
+    """float64 [U]; number of prompts of each unit."""
 
     @cached_property
     def means(self) -> list[np.ndarray]:
-        """[S] or [1] each; over the prompts as they are."""
+        """[S] or [1] each; over the original prompts."""
         return [column.sum(axis=0) / self.sizes.sum() for column in self.columns]
 
     @cached_property
     def estimate(self) -> np.ndarray:
-        """float64 [S]; the number on the prompts as they are."""
+        """float64 [S]; the number on the original prompts."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.atleast_1d(self.statistic(*self.means))
 
     @cached_property
     def spreads(self) -> list[np.ndarray]:
-        """[S] or [1] each; standard deviation over units of each column less its mean."""
+        """[S] or [1] each; standard deviation over units of each column minus its mean."""
         return [
             np.sqrt(np.mean((column - mean * self.sizes[:, None]) ** 2, axis=0)) / self.sizes.mean()
             for column, mean in zip(self.columns, self.means, strict=True)
@@ -74,84 +73,84 @@ class Resampled:
 
     @cached_property
     def moving(self) -> list[int]:
-        """Columns that move the number; what others hold, which may be no numbers, does not matter."""
+        """Columns that affect the number; the others may contain NaN."""
         return [place for place, slope in enumerate(self.gradient(self.means)) if np.any(slope != 0)]
 
     def gradient(self, means: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """[S] each; how the number changes with each mean, by central differences; 0 for what does not vary."""
-        found = []
+        """Return the derivative of the number by each mean, [S] each, by central differences; 0 for constants."""
+        slopes = []
         for place, spread in enumerate(self.spreads):
             step = np.where(spread > 0, spread, 1.0) * (1e-3 / math.sqrt(len(self.sizes)))
             above, below = (self._moved(means, place, way * step) for way in (1, -1))
-            found.append(np.where(spread > 0, (above - below) / (2 * step), 0.0))
-        return found
+            slopes.append(np.where(spread > 0, (above - below) / (2 * step), 0.0))
+        return slopes
 
     def _moved(self, means: Sequence[np.ndarray], place: int, step: np.ndarray) -> np.ndarray:
         return self.statistic(*(mean + step if at == place else mean for at, mean in enumerate(means)))
 
     def shares(self, gradient: Sequence[np.ndarray], means: Sequence[np.ndarray]) -> np.ndarray:
-        """float64 [U, S]; what each unit adds to the number's change from `means`, to first order."""
-        found = np.zeros((len(self.sizes), len(self.estimate)))
+        """Return each unit's first-order contribution to the number's change from `means`, float64 [U, S]."""
+        shares = np.zeros((len(self.sizes), len(self.estimate)))
         for place in self.moving:
-            found += gradient[place] * (self.columns[place] - means[place] * self.sizes[:, None])
-        return found
+            shares += gradient[place] * (self.columns[place] - means[place] * self.sizes[:, None])
+        return shares
 
     def undefined(self) -> np.ndarray:
-        """bool [S]; where a resample may well hold only units with which the number is not defined."""
-        found, count = np.isnan(self.estimate), len(self.sizes)
+        """Return True if a resample may well consist of units for which the number is undefined, bool [S]."""
+        undefined, count = np.isnan(self.estimate), len(self.sizes)
         for place, column in enumerate(self.columns):
             chance = np.mean(column == 0, axis=0) ** count
             if np.any(chance > _NEVER):
                 without = self._moved(self.means, place, -self.means[place])
-                found = found | ((chance > _NEVER) & ~np.isfinite(without))
-        return found
+                undefined = undefined | ((chance > _NEVER) & ~np.isfinite(without))
+        return undefined
 
 
 def ends(of: Resampled, levels: Sequence[float], *, corrected: bool) -> list[np.ndarray]:
-    """[S] each; the numbers that a resample's stays below with these levels, as normal quantiles; `corrected` by BCa.
+    """Return the quantiles of the resampled number at these levels (normal quantiles), [S] each; `corrected` applies
+    BCa.
 
-    NaN where there is one unit, or where the number is not defined; the estimate where no resample can change it.
+    NaN if there is one unit or the number is undefined; the estimate if no resample can change it.
     """
     with np.errstate(all="ignore"):
         if len(of.sizes) < 2:
             return [np.full_like(of.estimate, np.nan) for _ in levels]
         centre = _Tilt.none(of)
         bias, skew = centre.skew - centre.bend, centre.skew
-        found, undefined = [], of.undefined()
+        quantiles, undefined = [], of.undefined()
         for level in levels:
-            wanted = np.full_like(of.estimate, level)
+            target = np.full_like(of.estimate, level)
             if corrected:
                 moved = bias + level
-                wanted = bias + moved / (1 - skew * moved)
-            value = np.where(centre.settled, of.estimate, centre.towards(wanted))
-            found.append(np.where(undefined, np.nan, value))
-        return found
+                target = bias + moved / (1 - skew * moved)
+            value = np.where(centre.settled, of.estimate, centre.towards(target))
+            quantiles.append(np.where(undefined, np.nan, value))
+        return quantiles
 
 
 @dataclass(frozen=True)
 class _Tilt:
-    """Units with other weights than equal ones: proportional to exp(t share)."""
+    """Units with unequal weights, proportional to exp(t share)."""
 
     of: Resampled
-    """What is resampled."""
     means: list[np.ndarray]
-    """[S] or [1] each; with these weights."""
+    """[S] or [1] each; the means with these weights."""
     weights: np.ndarray
-    """[U, S] or [U, 1]; these weights, which add up to 1."""
+    """[U, S] or [U, 1]; each column sums to 1."""
 
     @classmethod
     def none(cls, of: Resampled) -> _Tilt:
-        """Equal weights."""
+        """Return equal weights."""
         return cls(of, of.means, np.full((len(of.sizes), 1), 1 / len(of.sizes)))
 
     @cached_property
     def gradient(self) -> list[np.ndarray]:
-        """[S] each; how the number changes with each mean, here."""
+        """[S] each; the derivative of the number by each mean at these weights."""
         return self.of.gradient(self.means)
 
     @cached_property
     def shares(self) -> np.ndarray:
-        """float64 [U, S]; what each unit adds to the number's change from here."""
+        """float64 [U, S]; each unit's contribution to the number's change from here."""
         return self.of.shares(self.gradient, self.means)
 
     @cached_property
@@ -162,7 +161,7 @@ class _Tilt:
 
     @cached_property
     def settled(self) -> np.ndarray:
-        """bool [S]; where the units change the number by no more than rounding does."""
+        """bool [S]; True if the units change the number by no more than rounding."""
         parts = (np.abs(self.gradient[place]) * self.of.spreads[place] for place in self.of.moving)
         return self.spread <= _ROUNDING * self.of.sizes.mean() * sum(parts)
 
@@ -174,8 +173,10 @@ class _Tilt:
 
     @cached_property
     def bend(self) -> np.ndarray:
-        """float64 [S]; β: half the trace of the number's second derivatives with the covariance of the means where the
-        number itself is given, in its standard errors."""
+        """float64 [S]; β, in the number's standard errors.
+
+        Half the trace of the number's second derivatives times the covariance of the means, conditional on the number.
+        """
         of, count = self.of, len(self.shares)
         size = np.sum(self.weights * of.sizes[:, None], axis=0)
         parts = [
@@ -185,8 +186,8 @@ class _Tilt:
         if len(parts) < 2:
             return np.zeros_like(of.estimate)
         with_number = np.stack([np.sum(self.weights * part * self.shares, axis=0) for part in parts], axis=-1)
-        both = [[np.sum(self.weights * one * other, axis=0) for other in parts] for one in parts]
-        covariance = np.moveaxis(np.array(both), -1, 0)  # [S, columns, columns]
+        covariances = [[np.sum(self.weights * one * other, axis=0) for other in parts] for one in parts]
+        covariance = np.moveaxis(np.array(covariances), -1, 0)  # [S, columns, columns]
         given = with_number[:, :, None] * with_number[:, None, :] / (self.spread**2)[:, None, None]
         values, vectors = np.linalg.eigh(np.nan_to_num(covariance - given) / count)
         middle, second = of.statistic(*self.means), np.zeros_like(of.estimate)
@@ -200,15 +201,18 @@ class _Tilt:
         return np.nan_to_num(second * size * math.sqrt(count) / (2 * self.spread))
 
     def straight(self, other: _Tilt) -> bool:
-        """True if the number is a sum of means as far as from here to there, so that there is one direction."""
+        """Return True if the number is linear in the means from here to `other`, so that there is one direction."""
         slopes = zip(self.gradient, other.gradient, strict=True)
         same = all(np.all(np.abs(one - two) <= _ROUNDING * np.abs(one)) for one, two in slopes)
         return same and bool(np.ptp(self.of.sizes) == 0)
 
     def towards(self, level: np.ndarray) -> np.ndarray:
-        """float64 [S]; the number at these levels, normal quantiles: the tilt in the direction of this one's shares,
-        then in that of where it leads, until that is its own. Where that comes to no end, as with a handful of units
-        that differ by orders of magnitude, the first direction is taken."""
+        """Return the number at these levels (normal quantiles), float64 [S].
+
+        Tilts in the direction of the shares, then in the direction of the shares at the result, until the direction is
+        stable. If it does not converge, as for a few units that differ by orders of magnitude, the first direction is
+        used.
+        """
         tilt, first, value = self, self.of.estimate, self.of.estimate
         root = math.sqrt(len(self.shares))
         w = level + self.bend - self.skew
@@ -233,44 +237,44 @@ class _Tilt:
 
 @dataclass(frozen=True)
 class _Tilts:
-    """Tilts in one direction, and how likely a mean of the shares is that is no larger than with each."""
+    """Tilts in one direction, and the probability that a mean of the shares is at most that with each tilt."""
 
-    shares: np.ndarray
-    """float64 [U, S]"""
+    shares: np.ndarray  # float64 [U, S]
 
     def at(self, level: np.ndarray, start: np.ndarray) -> np.ndarray:
-        """float64 [S]; the tilt whose mean has this level, a normal quantile; the furthest one where none has."""
+        """Return the tilt whose mean has this level (a normal quantile), float64 [S]; the largest tilt if no tilt
+        reaches it."""
         furthest = _LARGEST / np.abs(self.shares).max(axis=0)
         low, high = -furthest, furthest
         t = np.where(level <= -self._most(-1), low, np.where(level >= self._most(1), high, np.clip(start, low, high)))
         done = (t == low) | (t == high) | ~np.isfinite(t)
         for _ in range(_STEPS):
-            found = self._level(t)
-            off = found.value - level
+            reached = self._level(t)
+            off = reached.value - level
             done |= ~(np.abs(off) > _SURE)
             if done.all():
                 break
             low, high = np.where(off < 0, t, low), np.where(off < 0, high, t)
-            step = t - off / found.slope
+            step = t - off / reached.slope
             inside = (step > low) & (step < high)
             t = np.where(done, t, np.where(inside, step, (low + high) / 2))
         return t
 
     def _most(self, way: int) -> np.ndarray:
-        """float64 [S]; |r| where only the units are left whose share is largest, or least where `way` is -1."""
+        """Return |r| if only the units with the largest share remain (the smallest if `way` is -1), float64 [S]."""
         shares, count = way * self.shares, len(self.shares)
         most = shares.max(axis=0)
         left = np.sum(shares >= most - 1e-9 * np.abs(self.shares).max(axis=0), axis=0)
         return np.sqrt(2 * count * np.log(count / left)) - _ATOM
 
     def _level(self, t: np.ndarray) -> _Level:
-        """r at each tilt."""
+        """Return r and its slope at each tilt."""
         count = len(self.shares)
         each = np.exp(t * self.shares)
-        whole = each.sum(axis=0)
-        first = np.einsum("us,us->s", each, self.shares) / whole
-        second = np.maximum(np.einsum("us,us->s", each, self._squares) / whole - first**2, 0.0)
-        w = np.sign(t) * np.sqrt(2 * count * np.maximum(t * first - np.log(whole / count), 0.0))
+        total = each.sum(axis=0)
+        first = np.einsum("us,us->s", each, self.shares) / total
+        second = np.maximum(np.einsum("us,us->s", each, self._squares) / total - first**2, 0.0)
+        w = np.sign(t) * np.sqrt(2 * count * np.maximum(t * first - np.log(total / count), 0.0))
         v = t * np.sqrt(count * second)
         near = np.abs(w) < 1e-3
         correction = np.where(near, self._skew, np.log(v / w) / w)
@@ -288,7 +292,7 @@ class _Tilts:
         return np.nan_to_num(np.mean(_cubed(away), axis=0) / spread) / (6 * math.sqrt(len(away)))
 
     def tilted(self, of: Resampled, t: np.ndarray) -> _Tilt:
-        """The units with these weights."""
+        """Return the units weighted by these tilts."""
         weights = np.exp(t * self.shares)
         weights /= weights.sum(axis=0)
         size, *sums = (_summed(weights, column) for column in (of.sizes[:, None], *of.columns))
@@ -296,20 +300,20 @@ class _Tilts:
 
 
 def _cubed(values: np.ndarray) -> np.ndarray:
-    """Twenty times as fast as `values**3`, which is a power of any number."""
+    """Return the cubes; twenty times as fast as `values**3`, which handles any exponent."""
     return np.asarray(values * values * values)
 
 
 def _summed(weights: np.ndarray, column: np.ndarray) -> np.ndarray:
-    """[S]; in the same order for every column, so that a mean of ones is one."""
+    """Return weighted sums, [S], in one order for every column, so that the mean of ones is exactly one."""
     return np.einsum("us,us->s", weights, np.broadcast_to(column, weights.shape))
 
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """How likely a mean is that is no larger."""
+    """Probability of a mean that is at most a value."""
 
     value: np.ndarray
     """float64 [S]; r, a normal quantile."""
     slope: np.ndarray
-    """float64 [S]; how fast w rises with the tilt, and r about as fast."""
+    """float64 [S]; the slope of w in the tilt, approximately that of r."""

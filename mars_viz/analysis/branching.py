@@ -1,10 +1,9 @@
-"""What k children in place of one would do for acceptance at a node, by the rules that verify siblings: modelled from
-the chains of a sampled run.
+"""Modelled acceptance of k children instead of one at a node, by the rules that verify siblings, from sampled chains.
 
 p and q are the target's and the drafter's laws at a node, after temperature, top-k and top-p; acceptance is the chance
-that one of k children drawn from q is kept. All rules are lossless. A recording has of either law the best tokens only
-(`records.CANDIDATES`): what lies beyond is put together so that one child's acceptance is the recorded one, and it says
-how much that was. Knows laws and recordings; knows no trees, no figures and no browser.
+that one of k children drawn from q is kept. All rules are lossless. A recording contains only the best tokens of both
+laws (`records.CANDIDATES`). The rest is merged so that one child's acceptance equals the recorded one, and its mass is
+reported.
 """
 
 from __future__ import annotations
@@ -19,36 +18,38 @@ from mars_viz.records import Emission, Speculation
 from mars_viz.run import Run
 
 MOST_CHILDREN = 4
-"""Children of a node at most: without replacement every order of them is gone through."""
+"""Maximum number of children of a node; without replacement every order of them is enumerated."""
 MOST_NODES = 60
-"""Nodes of a depth that are looked at; of more, so many in even steps."""
+"""Maximum number of nodes per depth; more are thinned in even steps."""
 PIECES = 4
-"""Tokens that share what both laws have beyond the lists: were it one, the naive rule would find it too often."""
+"""Number of tokens that represent the shared rest of both laws. With a single one, the naive rule would accept it too
+often."""
 NEEDS = ("total_variation", "draft_logits", "q_max")
-"""Columns of a recording that it takes, besides those that every rule decides by."""
+"""Additional columns that the recording must contain."""
 _NOTHING = 1e-5
-"""Probability that the lists' float32 may lack of 1."""
+"""Probability that float32 lists may lack of 1."""
 _HALVINGS = 60
 _AT_ONCE = 1 << 22
-"""Numbers in an array at most while orders are gone through."""
+"""Maximum number of array elements while orders are enumerated."""
 
 Solver = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
 
 
 def naive(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
-    """float64 [...]; the target's own sample is among k i.i.d. children: sum of p (1 - (1 - q)^k).
+    """Return the chance that the target's own sample is among k i.i.d. children, float64 [...]: sum of p (1 - (1 -
+    q)^k).
 
     p and q are float64 [..., M], each sums to 1 (2602.16994 calls it NSS).
     """
-    found: np.ndarray = (p * (1 - (1 - q) ** k)).sum(-1)
-    return found
+    chances: np.ndarray = (p * (1 - (1 - q) ** k)).sum(-1)
+    return chances
 
 
 def with_replacement(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
-    """float64 [...]; recursive rejection sampling of i.i.d. children (SpecInfer, 2305.09781).
+    """Return the acceptance of recursive rejection sampling of i.i.d. children, float64 [...] (SpecInfer, 2305.09781).
 
-    After i refusals p is norm((p - c_i q)+) with c_i = 1 + S_1 + ... + S_{i-1}; S_i = sum of (p - c_i q)+ is the chance
-    that all of the first i are refused.
+    After i rejections p is norm((p - c_i q)+) with c_i = 1 + S_1 + ... + S_{i-1}; S_i = sum of (p - c_i q)+ is the
+    chance that the first i are all rejected.
     """
     refused, c = np.ones(p.shape[:-1]), np.zeros(p.shape[:-1])
     for _ in range(k):
@@ -58,8 +59,10 @@ def with_replacement(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
 
 
 def without_replacement(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
-    """float64 [...]; recursive rejection sampling of distinct children (Sequoia, 2402.12374): after a refusal of x also
-    q(x) becomes 0, and q is normalised anew. Goes through every order of refused children."""
+    """Return the acceptance of recursive rejection sampling of distinct children, float64 [...] (Sequoia, 2402.12374).
+
+    After a rejection of x, q(x) also becomes 0 and q is renormalised. Enumerates every order of rejected children.
+    """
     tokens = p.shape[-1]
     flat_p, flat_q = p.reshape(-1, tokens), q.reshape(-1, tokens)
     step = max(1, _AT_ONCE // tokens**k)
@@ -69,7 +72,7 @@ def without_replacement(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
 
 
 def _refused(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
-    """float64 [...]; the chance that all of k distinct children are refused; where q has nothing left, 1."""
+    """Return the chance that k distinct children are all rejected, float64 [...]; 1 if nothing of q is left."""
     rest = np.maximum(p - q, 0)
     left = rest.sum(-1)
     if k == 1:
@@ -82,18 +85,20 @@ def _refused(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
         others = q[..., None, :] * (1 - np.eye(q.shape[-1]))  # [..., M, M]; q without the refused token
         others = _share(others, others.sum(-1, keepdims=True))
         further = _refused(np.broadcast_to(residual, others.shape), others, k - 1)
-    found: np.ndarray = np.where(q.any(-1), (np.maximum(q - p, 0) * further).sum(-1), 1)
-    return found
+    chances: np.ndarray = np.where(q.any(-1), (np.maximum(q - p, 0) * further).sum(-1), 1)
+    return chances
 
 
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """part / whole, 0 where the whole is."""
+    """Return part / whole, 0 if the whole is 0."""
     return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
 
 
 def k_seq(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
-    """float64 [...]; SpecTr's k-SEQ of i.i.d. children (2310.15141, algorithm 2): 1 - (1 - b)^k with b the sum of
-    min(p / r, q) at the r in [1, k] that solves 1 - (1 - b)^k = r b, rounded up."""
+    """Return the acceptance of SpecTr's k-SEQ of i.i.d. children, float64 [...] (2310.15141, algorithm 2).
+
+    1 - (1 - b)^k with b the sum of min(p / r, q) at the r in [1, k] that solves 1 - (1 - b)^k = r b, rounded up.
+    """
     low, high = np.ones(p.shape[:-1]), np.full(p.shape[:-1], float(k))
     for _ in range(_HALVINGS if k > 1 else 0):
         middle = (low + high) / 2
@@ -105,13 +110,15 @@ def k_seq(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
 
 
 def best_possible(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
-    """float64 [...]; what no lossless rule for k i.i.d. children surpasses: the least p(H) + 1 - q(H)^k of all prefixes
-    H of the tokens by rising p/q (2502.18779, 2511.15898)."""
+    """Return the upper limit of lossless rules for k i.i.d. children, float64 [...].
+
+    The least p(H) + 1 - q(H)^k over prefixes H of the tokens by rising p/q (2502.18779, 2511.15898).
+    """
     ratio = np.divide(p, q, out=np.full(p.shape, np.inf), where=q > 0)  # without q it never helps to be in H
     order = np.argsort(ratio, axis=-1, kind="stable")
     in_p, in_q = (np.take_along_axis(law, order, -1).cumsum(-1) for law in (p, q))
-    found: np.ndarray = np.minimum(1.0, (in_p + 1 - np.minimum(in_q, 1.0) ** k).min(-1))
-    return found
+    limits: np.ndarray = np.minimum(1.0, (in_p + 1 - np.minimum(in_q, 1.0) ** k).min(-1))
+    return limits
 
 
 SOLVERS: Mapping[str, Solver] = {
@@ -121,59 +128,58 @@ SOLVERS: Mapping[str, Solver] = {
     "recursive, distinct": without_replacement,
     "best possible, i.i.d.": best_possible,
 }
-"""By how they are called in figures: the rule, and how the children are drawn."""
+"""Solvers by label in figures: the rule, and the way in which children are drawn."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeLaws:
-    """Both laws at some of a run's drafted positions, on the tokens that both lists hold and on what stands for the
-    rest."""
+    """Both laws at some of a run's drafted positions, on the tokens of both lists and the merged rest."""
 
     p: np.ndarray
-    """float64 [n, M]; each sums to 1."""
+    """float64 [n, M]; each row sums to 1."""
     q: np.ndarray
-    """float64 [n, M]; likewise."""
+    """float64 [n, M]; each row sums to 1."""
     depths: np.ndarray
-    """int64 [n]; place of each in its block, from 1."""
+    """int64 [n]; place in the block, from 1."""
     reached: np.ndarray
-    """float64 [n]; the chance that rejection sampling of the recorded chain gets there: the product of min(1, p/q) of
-    the tokens before it in its block."""
+    """float64 [n]; the chance that rejection sampling of the recorded chain reaches the position: the product of min(1,
+    p/q) of the tokens before it in its block."""
     left_p: float
     """Mean mass of p on tokens that are not on both lists."""
     left_q: float
-    """The same of q."""
+    """Mean mass of q on tokens that are not on both lists."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Branching:
-    """What k children do at each depth: means over the recorded prefixes, each weighed by the chance to get there."""
+    """The effect of k children at each depth: means over recorded prefixes, weighted by the chance to reach them."""
 
     children: int
     """k."""
     depths: np.ndarray
     """int64 [D]; places in a block, from 1."""
     reached: np.ndarray
-    """float64 [D]; the share of blocks in which rejection sampling gets there."""
+    """float64 [D]; the share of blocks in which rejection sampling reaches the depth."""
     alone: np.ndarray
-    """float64 [D]; acceptance of one child by every rule but the naive one."""
+    """float64 [D]; acceptance of one child by every rule except the naive one."""
     acceptance: Mapping[str, np.ndarray]
-    """float64 [D]; of k children, by the names of `SOLVERS`."""
+    """float64 [D]; acceptance of k children by the names of `SOLVERS`."""
     left_p: float
     """As in `NodeLaws`."""
     left_q: float
     """As in `NodeLaws`."""
     nodes: int
-    """Recorded prefixes that were looked at."""
+    """Number of recorded prefixes used."""
 
     def gains(self, name: str) -> np.ndarray:
-        """float64 [D]; tokens that a branch at this depth alone keeps there more, per block."""
-        found: np.ndarray = self.reached * (self.acceptance[name] - self.alone)
-        return found
+        """Return the additional tokens per block that a branch at only this depth keeps there, float64 [D]."""
+        gains: np.ndarray = self.reached * (self.acceptance[name] - self.alone)
+        return gains
 
 
 def why_not(run: Run) -> str:
-    """Why a run cannot be asked, as a sentence; empty where it can."""
-    found = run.trace.speculations
+    """Return a sentence if the run cannot be used, otherwise an empty text."""
+    speculations = run.trace.speculations
     if not run.settings.temperature:
         return (
             "Not shown of a greedy run: nothing is drawn there, and every one of these rules keeps the target's best "
@@ -181,35 +187,36 @@ def why_not(run: Run) -> str:
         )
     if run.settings.drafts_trees:
         return "Not shown of a run that drafted trees: this is modelled from chains. Record the prompt with chains."
-    columns = found.columns
-    if not (found.sampled.all() and all(name in columns for name in NEEDS) and columns["draft_ids"].shape[-1] > 1):
+    columns = speculations.columns
+    if not (
+        speculations.sampled.all() and all(name in columns for name in NEEDS) and columns["draft_ids"].shape[-1] > 1
+    ):
         return "Not shown of this run: it holds no law that its drafter drew from. Record it with a drafting model."
     return ""
 
 
 def node_laws(run: Run) -> NodeLaws:
-    """The laws at the run's drafted positions, at most `MOST_NODES` of a depth. Raises BadInput as `why_not` says.
+    """Return the laws at the run's drafted positions, at most `MOST_NODES` per depth. Raises BadInput as in `why_not`.
 
-    Beyond the tokens on both lists stand `PIECES` tokens to which both laws give alike what their minima are known to
-    share there (of the recorded total variation), and one token for what is left of each law. So one child's acceptance
-    is the recorded one, by every rule but the naive one. Tokens of the drafter's list alone stay, and p has nothing on
-    them.
+    Beyond the tokens on both lists, `PIECES` tokens represent the mass that the laws share there (from the recorded
+    total variation), with equal probability in both, and one token the rest of each law. So one child's acceptance
+    equals the recorded one, by every rule except the naive one. Tokens only on the drafter's list stay, with p = 0.
     """
     if reason := why_not(run):
         raise EvidenceError(reason)
-    whole, temperature = run.trace.speculations.whole, run.settings.temperature
-    chosen = _chosen(whole.depths)
-    rows = whole.judging_rows[chosen]
-    listed_p = whole.emission_p[rows, Emission.ARGMAX, None] * _odds(whole.top_logits[rows], temperature)
-    listed_p[np.arange(listed_p.shape[1]) >= whole.support[rows, None]] = 0
-    q = whole.q_max[chosen, None] * _odds(whole.draft_logits[chosen], temperature)
+    block, temperature = run.trace.speculations.whole, run.settings.temperature
+    chosen = _chosen(block.depths)
+    rows = block.judging_rows[chosen]
+    listed_p = block.emission_p[rows, Emission.ARGMAX, None] * _odds(block.top_logits[rows], temperature)
+    listed_p[np.arange(listed_p.shape[1]) >= block.support[rows, None]] = 0
+    q = block.q_max[chosen, None] * _odds(block.draft_logits[chosen], temperature)
     q[q.cumsum(-1) - q > 1 - _NOTHING] = 0  # what top-k and top-p leave out
-    same = whole.draft_ids[chosen][:, :, None] == whole.top_ids[rows][:, None, :]
+    same = block.draft_ids[chosen][:, :, None] == block.top_ids[rows][:, None, :]
     p = (same * listed_p[:, None, :]).sum(-1)  # of the drafter's tokens
     both = (p > 0) & (q > 0)
     p = np.where(both, p, 0)
     left_p, left_q = (np.maximum(1 - (law * both).sum(-1), 0) for law in (p, q))
-    shared = 1 - whole.total_variation[chosen] - np.minimum(p, q).sum(-1)
+    shared = 1 - block.total_variation[chosen] - np.minimum(p, q).sum(-1)
     shared = np.clip(shared, 0, np.minimum(left_p, left_q))
     apart = 1 - _share(shared, left_q)[:, None]  # of q beyond both lists, what p has not
     unlisted = np.maximum(1 - q.sum(-1), 0) * apart[:, 0]
@@ -218,16 +225,16 @@ def node_laws(run: Run) -> NodeLaws:
     p = np.column_stack([p, pieces, left_p - shared, nothing])
     q = np.column_stack([np.where(both, q, q * apart), pieces, nothing, unlisted])
     p, q = (law / law.sum(-1, keepdims=True) for law in (p, q))
-    return NodeLaws(p, q, whole.depths[chosen].astype(np.int64), _reached(whole)[chosen], left_p.mean(), left_q.mean())
+    return NodeLaws(p, q, block.depths[chosen].astype(np.int64), _reached(block)[chosen], left_p.mean(), left_q.mean())
 
 
 def branching(run: Run, children: int) -> Branching:
-    """What so many children would do at each depth of the run's chains. Raises BadInput as `why_not` says."""
+    """Return the effect of `children` at each depth of the run's chains. Raises BadInput as in `why_not`."""
     return branching_by(node_laws(run), children)
 
 
 def branching_by(laws: NodeLaws, children: int) -> Branching:
-    """The same, for who has the laws at hand."""
+    """Return the effect of `children` with laws that are already computed."""
     depths = np.unique(laws.depths)
     at = laws.depths[None] == depths[:, None]  # [D, n]
     weights = _share(at * laws.reached, (at * laws.reached).sum(-1, keepdims=True))
@@ -244,23 +251,26 @@ def branching_by(laws: NodeLaws, children: int) -> Branching:
 
 
 def _chosen(depths: np.ndarray) -> np.ndarray:
-    """int64 [n]; positions, at most `MOST_NODES` of each depth, in order."""
-    found = [np.flatnonzero(depths == depth) for depth in np.unique(depths)]
-    few = [each[np.linspace(0, len(each) - 1, min(len(each), MOST_NODES)).astype(np.int64)] for each in found]
+    """Return positions in order, at most `MOST_NODES` of each depth, int64 [n]."""
+    groups = [np.flatnonzero(depths == depth) for depth in np.unique(depths)]
+    few = [each[np.linspace(0, len(each) - 1, min(len(each), MOST_NODES)).astype(np.int64)] for each in groups]
     return np.sort(np.concatenate([np.empty(0, np.int64), *few]))
 
 
 def _odds(logits: np.ndarray, temperature: float) -> np.ndarray:
-    """float64 [n, K]; probabilities over the first one's."""
+    """Return probabilities relative to the first one's, float64 [n, K]."""
     wide = logits.astype(np.float64)
-    found: np.ndarray = np.exp((wide - wide[:, :1]) / temperature)
-    return found
+    odds: np.ndarray = np.exp((wide - wide[:, :1]) / temperature)
+    return odds
 
 
 def _reached(chains: Speculation) -> np.ndarray:
-    """float64 [P]; see `NodeLaws.reached`."""
-    found, kept = np.ones(len(chains)), np.minimum(1, _share(chains.p.astype(np.float64), chains.q.astype(np.float64)))
+    """Return `NodeLaws.reached` of every position, float64 [P]."""
+    reached, kept = (
+        np.ones(len(chains)),
+        np.minimum(1, _share(chains.p.astype(np.float64), chains.q.astype(np.float64))),
+    )
     for depth in range(2, int(chains.depths.max(initial=0)) + 1):
         nodes = np.flatnonzero(chains.depths == depth)
-        found[nodes] = found[nodes - 1] * kept[nodes - 1]  # of a chain the node before is the parent
-    return found
+        reached[nodes] = reached[nodes - 1] * kept[nodes - 1]  # of a chain the node before is the parent
+    return reached

@@ -1,7 +1,7 @@
-"""What two sequences have in a row: difflib's blocks, found in time that does not depend on how often anything occurs.
+"""Common stretches of two sequences: difflib's blocks, in time independent of repetitions.
 
-Knows sequences; knows no texts. difflib takes the cube of the length where sequences go round in a loop, as texts at a
-loose setting do: minutes for a few thousand tokens.
+difflib takes the cube of the length for sequences that loop, as texts at a loose setting do: minutes for a few thousand
+tokens.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, order=True)
 class Shared:
-    """A stretch that both have, unit for unit."""
+    """A stretch that occurs in both sequences."""
 
     left: int
-    """Where it begins in the left sequence."""
+    """Start in the left sequence."""
     right: int
-    """Where in the right one."""
+    """Start in the right sequence."""
     size: int
-    """Its units."""
 
 
 def shared_stretches(ours: Sequence[Hashable], theirs: Sequence[Hashable], least: int) -> list[Shared]:
-    """The longest that both have, then the longest on either side of it and so on, in order: what difflib finds without
-    junk, of at least `least` units. Each of them takes as many steps as is left of both: a hundredth of a second for
-    5000 units, two where texts go round in a loop and part all the time."""
-    found: list[Shared] = []
+    """Return the longest common stretch, then the longest on either side of it and so on, in order.
+
+    Finds what difflib finds without junk, of at least `least` units. Each stretch takes time linear in the remaining
+    sequences: a hundredth of a second for 5000 units, two seconds for texts that loop and differ all the time.
+    """
+    stretches: list[Shared] = []
     waiting = [(range(len(ours)), range(len(theirs)))]
     while waiting:
         left, right = waiting.pop()
@@ -36,45 +37,44 @@ def shared_stretches(ours: Sequence[Hashable], theirs: Sequence[Hashable], least
         if best.size < least:
             continue  # nor is there anything longer beside it
         a, b, size = left.start + best.left, right.start + best.right, best.size
-        found.append(Shared(a, b, size))
+        stretches.append(Shared(a, b, size))
         waiting += [
             (range(left.start, a), range(right.start, b)),
             (range(a + size, left.stop), range(b + size, right.stop)),
         ]
-    return sorted(found)
+    return sorted(stretches)
 
 
 def longest_shared(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> Shared:
-    """The longest that both have in a row; of several the first in `ours`, then in `theirs`. Takes steps in proportion
-    to both lengths."""
-    known = _automaton(theirs)
+    """Return the longest common stretch; of several the first in `ours`, then in `theirs`. Takes linear time."""
+    automaton = _automaton(theirs)
     best, state, size = Shared(0, 0, 0), 0, 0
     for end, unit in enumerate(ours, 1):
-        while state and unit not in known.following[state]:
-            state = known.shorter[state]
-            size = known.longest[state]
-        if unit in known.following[state]:
-            state, size = known.following[state][unit], size + 1
+        while state and unit not in automaton.following[state]:
+            state = automaton.shorter[state]
+            size = automaton.longest[state]
+        if unit in automaton.following[state]:
+            state, size = automaton.following[state][unit], size + 1
         if size > best.size:
-            best = Shared(end - size, known.first_end[state] - size, size)
+            best = Shared(end - size, automaton.first_end[state] - size, size)
     return best
 
 
 @dataclass(slots=True)
 class _Automaton:
-    """The suffix automaton of a sequence (Blumer et al. 1985): its states stand for all that occurs in it in a row."""
+    """The suffix automaton of a sequence (Blumer et al. 1985); its states represent all of its contiguous stretches."""
 
     following: list[dict[Hashable, int]] = field(default_factory=lambda: [{}])
-    """Of each state, the state after one more unit."""
+    """For each state, the state after one more unit."""
     shorter: list[int] = field(default_factory=lambda: [-1])
-    """The state of the longest end that occurs elsewhere too; -1 of the empty one."""
+    """State of the longest suffix that also occurs elsewhere; -1 for the empty one."""
     longest: list[int] = field(default_factory=lambda: [0])
-    """Units of its longest stretch."""
+    """Length of the state's longest stretch."""
     first_end: list[int] = field(default_factory=lambda: [0])
-    """Where it ends for the first time."""
+    """End of its first occurrence."""
 
     def add(self, following: dict[Hashable, int], shorter: int, longest: int, first_end: int) -> int:
-        """A further state."""
+        """Add a state and return its index."""
         self.following.append(following)
         self.shorter.append(shorter)
         self.longest.append(longest)
@@ -83,26 +83,28 @@ class _Automaton:
 
 
 def _automaton(units: Sequence[Hashable]) -> _Automaton:
-    made, last = _Automaton(), 0
+    automaton, last = _Automaton(), 0
     for end, unit in enumerate(units, 1):
-        new, before = made.add({}, 0, made.longest[last] + 1, end), last
-        while before >= 0 and unit not in made.following[before]:
-            made.following[before][unit] = new
-            before = made.shorter[before]
+        new, before = automaton.add({}, 0, automaton.longest[last] + 1, end), last
+        while before >= 0 and unit not in automaton.following[before]:
+            automaton.following[before][unit] = new
+            before = automaton.shorter[before]
         if before >= 0:
-            made.shorter[new] = _split(made, before, unit)
+            automaton.shorter[new] = _split(automaton, before, unit)
         last = new
-    return made
+    return automaton
 
 
 def _split(made: _Automaton, before: int, unit: Hashable) -> int:
-    """The state of what `before` and the unit after it stand for, by themselves."""
-    there = made.following[before][unit]
-    if made.longest[there] == made.longest[before] + 1:
-        return there
-    alone = made.add(dict(made.following[there]), made.shorter[there], made.longest[before] + 1, made.first_end[there])
-    while before >= 0 and made.following[before].get(unit) == there:
+    """Return a separate state for `before` followed by the unit."""
+    next_state = made.following[before][unit]
+    if made.longest[next_state] == made.longest[before] + 1:
+        return next_state
+    alone = made.add(
+        dict(made.following[next_state]), made.shorter[next_state], made.longest[before] + 1, made.first_end[next_state]
+    )
+    while before >= 0 and made.following[before].get(unit) == next_state:
         made.following[before][unit] = alone
         before = made.shorter[before]
-    made.shorter[there] = alone
+    made.shorter[next_state] = alone
     return alone

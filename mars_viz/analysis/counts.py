@@ -1,6 +1,6 @@
-"""How many drafted tokens were accepted, step by step: all that acceptance figures are made of, logits not needed.
+"""Numbers of accepted drafted tokens per step, from which acceptance figures are computed.
 
-Knows counts; knows no engine's formulas and no files. A step is one verification of a draft, a round of a run.
+A step is one verification of a draft, a round of a run. Logits are not needed.
 """
 
 from __future__ import annotations
@@ -20,25 +20,24 @@ class AcceptanceCounts:
     """The counts of one request."""
 
     name: str
-    """For lists."""
+    """Label for lists."""
     accepted: np.ndarray
-    """int64 [R]; drafted tokens that verification accepted in each step, the text's end not yet cut off."""
+    """int64 [R]; drafted tokens accepted in each step, before the text's end is cut off."""
     drafted: np.ndarray | None
-    """int64 [R]; drafted tokens of each step; None where only their sum is known."""
+    """int64 [R]; drafted tokens of each step; None if only their sum is known."""
     drafted_total: int
-    """Their sum."""
     gamma: int
-    """Tokens drafted in a step at most."""
+    """Maximum number of tokens drafted in a step."""
     completion_tokens: int | None
-    """Tokens of the text, its end cut off; None where it is not known."""
+    """Number of tokens of the text after its end is cut off; None if unknown."""
     ordered: bool = True
-    """False where the steps' order is lost, as in a histogram."""
+    """False if the order of steps is lost, as in a histogram."""
     prefilled: int = 0
-    """Tokens of the text that no step wrote: 1 where an engine's prefill writes the first."""
+    """Number of tokens of the text that no step wrote: 1 if an engine's prefill writes the first."""
     empty_drafts: bool = False
     """True if steps without a drafted token count as drafts, as vLLM counts a draft that a grammar emptied."""
     summed: bool = False
-    """True for sums over several requests, as counters of a server are."""
+    """True for sums over several requests, such as a server's counters."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for counts that contradict each other."""
@@ -55,26 +54,26 @@ class AcceptanceCounts:
 
     @property
     def steps(self) -> int:
-        """Target passes, those without a draft included."""
+        """Number of target passes, including those without a draft."""
         return len(self.accepted)
 
     @property
     def drafts(self) -> int:
-        """Steps that had a draft to verify; where only sums are known, all of them."""
+        """Number of steps with a draft to verify; all steps if only sums are known."""
         each = None if self.empty_drafts else self.drafted
         return self.steps if each is None else int(np.count_nonzero(each))
 
     @property
     def accepted_total(self) -> int:
-        """Accepted drafted tokens."""
+        """Number of accepted drafted tokens."""
         return int(self.accepted.sum())
 
     @property
     def reached_total(self) -> int | None:
-        """Accepted drafted tokens that the text holds; None where its length is not known.
+        """Number of accepted drafted tokens in the text; None if its length is unknown.
 
-        Each step writes what it accepted and one token more. What of that the text lacks stood at its end: first that
-        one token, then accepted ones.
+        Each step writes its accepted tokens and one more. Tokens cut off at the text's end are first that extra token,
+        then accepted ones.
         """
         if self.completion_tokens is None:
             return None
@@ -84,71 +83,71 @@ class AcceptanceCounts:
 
 @dataclass(frozen=True, slots=True)
 class RequestTotals:
-    """The sums of one request, of an engine that tells no more; None for what it does not tell."""
+    """The sums of one request of an engine that reports no steps; None if unknown."""
 
     name: str
-    """For lists."""
+    """Label for lists."""
     accepted_total: int | None = None
-    """Accepted drafted tokens."""
+    """Number of accepted drafted tokens."""
     drafted_total: int | None = None
-    """Drafted tokens."""
+    """Number of drafted tokens."""
     steps: int | None = None
-    """Target passes, those without a draft included."""
+    """Number of target passes, including those without a draft."""
     gamma: int | None = None
-    """Tokens drafted in a step at most."""
+    """Maximum number of tokens drafted in a step."""
     completion_tokens: int | None = None
-    """Tokens of the text."""
+    """Number of tokens of the text."""
     reached_total: int | None = None
-    """Accepted drafted tokens that the text holds."""
+    """Number of accepted drafted tokens in the text."""
     summed: bool = False
-    """True for sums over several requests, as counters of a server are."""
+    """True for sums over several requests, such as a server's counters."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for sums that contradict each other."""
         accepted, drafted = self.accepted_total or 0, self.drafted_total
-        told = (value for value in (self.accepted_total, drafted, self.steps, self.completion_tokens) if value)
-        if min(told, default=0) < 0 or (drafted is not None and accepted > drafted):
+        values = (value for value in (self.accepted_total, drafted, self.steps, self.completion_tokens) if value)
+        if min(values, default=0) < 0 or (drafted is not None and accepted > drafted):
             raise RunFileError(f"The acceptance counts of {self.name!r} contradict each other. Export them again.")
 
     @property
     def drafts(self) -> int | None:
-        """Steps that had a draft to verify; where only sums are known, all of them."""
+        """Number of steps with a draft to verify; all steps, because only sums are known."""
         return self.steps
 
 
 Counts = AcceptanceCounts | RequestTotals
-"""What is known of a request."""
+"""Counts of a request, as detailed as its engine reports them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What formulas are made of, float64 [...] alike: of a request or a step each, or sums or means over them."""
+    """Arguments of formulas, float64 [...] each: one entry per request or step, or sums or means over them."""
 
     accepted: np.ndarray
-    """Drafted tokens that verification accepted; NaN where they are not known, as in all that follow."""
+    """Drafted tokens that verification accepted; NaN if unknown, as in all fields."""
     reached: np.ndarray
-    """Those of them that the text holds."""
+    """Accepted tokens in the text."""
     drafted: np.ndarray
     """Drafted tokens."""
     steps: np.ndarray
     """Target passes."""
     drafts: np.ndarray
-    """Those that had a draft to verify; where that is not known, all of them."""
+    """Target passes with a draft to verify; all passes if unknown."""
     nominal: np.ndarray
-    """Tokens that could have been drafted: γ a step."""
+    """Tokens that could have been drafted: γ per step."""
     slots: np.ndarray
-    """Tokens that could have been verified: γ + 1 a step."""
+    """Tokens that could have been verified: γ + 1 per step."""
     completion: np.ndarray
     """Tokens of the text."""
 
     @property
     def columns(self) -> tuple[np.ndarray, ...]:
-        """All of them, in the order above."""
+        """All fields in order."""
         return tuple(getattr(self, name) for name in Totals.__slots__)
 
 
 def totals_of(requests: Sequence[Counts]) -> Totals:
-    """A request each, [P]."""
+    """Return the totals with one entry per request, [P]."""
     steps = _known(request.steps for request in requests)
     gamma = _known(request.gamma for request in requests)
     return Totals(
@@ -168,7 +167,7 @@ def _known(counts: Iterable[int | None]) -> np.ndarray:
 
 
 def totals_by_step(request: AcceptanceCounts) -> Totals:
-    """A step of this request each, [R]; NaN for what is known only of all of them together."""
+    """Return the totals with one entry per step of this request, [R]; NaN for values known only in sum."""
     accepted, ones = request.accepted.astype(np.float64), np.ones(request.steps)
     drafted = None if request.drafted is None else request.drafted.astype(np.float64)
     written = _emitted(request)
@@ -185,29 +184,28 @@ def totals_by_step(request: AcceptanceCounts) -> Totals:
 
 
 def _emitted(request: AcceptanceCounts) -> np.ndarray:
-    """float64 [R]; tokens of the text that each step added, its end cut off where the text ends; NaN where that is not
-    known, as where some come from no step."""
+    """Return the number of tokens of the text that each step added, float64 [R]; NaN if unknown."""
     verified = np.cumsum(request.accepted + 1)
-    known, whole = request.completion_tokens, int(verified[-1]) if len(verified) else 0
-    if known is None or request.prefilled or known > whole or (known < whole and not request.ordered):
+    completion, total = request.completion_tokens, int(verified[-1]) if len(verified) else 0
+    if completion is None or request.prefilled or completion > total or (completion < total and not request.ordered):
         return np.full(request.steps, np.nan)
-    return np.diff(np.minimum(verified, known), prepend=0).astype(np.float64)
+    return np.diff(np.minimum(verified, completion), prepend=0).astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class PositionRates:
-    """Acceptance by position in the block, all requests pooled; [γ], NaN where the denominator is 0."""
+    """Acceptance by position in the block, all requests pooled; [γ], NaN if the denominator is 0."""
 
     unconditional: np.ndarray
-    """Position i: drafts of which the first i tokens were accepted / drafts. vLLM, llama.cpp."""
+    """Position i: drafts whose first i tokens were accepted / drafts. vLLM, llama.cpp."""
     conditional: np.ndarray
-    """Position i: drafts of which the first i tokens were accepted / those of which the first i - 1 were."""
+    """Position i: drafts whose first i tokens were accepted / drafts whose first i - 1 were."""
     joint: np.ndarray
     """Position i: the product of the conditional rates up to i. Equals `unconditional` over the same drafts."""
 
 
 def position_rates(counted: Sequence[Counts]) -> PositionRates:
-    """The rates of these requests together; of no position where of some the steps are not told."""
+    """Return the pooled rates; empty if some request lacks its steps."""
     requests = [each for each in counted if isinstance(each, AcceptanceCounts)]
     requests = requests if len(requests) == len(counted) else []
     gamma = max((request.gamma for request in requests), default=0)
@@ -234,24 +232,24 @@ WARNING = (
 
 @dataclass(frozen=True, slots=True)
 class SyntheticSettings:
-    """What to set in each engine."""
+    """Settings for each engine."""
 
     acceptance_length: float
-    """1 + accepted / drafts, the bonus counted, rounded to four digits."""
+    """1 + accepted / drafts, bonus included, rounded to four digits."""
     rates: tuple[float, ...]
     """Unconditional acceptance by position [γ], never rising, rounded to four digits."""
     vllm: str
     """JSON to merge into --speculative-config."""
     sglang: str
-    """Environment variables, one a line."""
+    """Environment variables, one per line."""
     tensorrt_llm: str
-    """Environment variable, or why it has none."""
+    """Environment variable, or the reason why there is none."""
     warning: str = WARNING
-    """To be shown beside them, always."""
+    """Always shown with the settings."""
 
 
 def synthetic_settings(requests: tuple[AcceptanceCounts, ...]) -> SyntheticSettings:
-    """The settings for these requests' pooled acceptance. Raises BadInput where nothing was drafted."""
+    """Return the settings for these requests' pooled acceptance. Raises BadInput if nothing was drafted."""
     drafts = sum(request.drafts for request in requests)
     if not drafts:
         raise SettingError(
@@ -274,7 +272,7 @@ def synthetic_settings(requests: tuple[AcceptanceCounts, ...]) -> SyntheticSetti
 
 
 def _tensorrt_llm(accepted: float) -> str:
-    """It counts drafted tokens only, one less than the length; 0 switches it off."""
+    """Return the variable, which counts drafted tokens only, one less than the length; 0 switches it off."""
     if accepted == 0:
         return "# TensorRT-LLM cannot pretend that nothing is accepted: 0 switches the variable off."
     fraction = "" if accepted == int(accepted) else "  # two-model drafters take whole numbers only"

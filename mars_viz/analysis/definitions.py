@@ -1,11 +1,9 @@
-"""How engines and papers define acceptance: every formula, with its source.
+"""Definitions of acceptance by engines and papers: every formula, with its source.
 
-Knows counts and formulas; `engines` applies them. The formulas were read in the sources named at each
-(Evidence.READ), or are taken from the catalogue of definitions (Evidence.CATALOGUE).
-
-Two things no formula can show: an engine's completion count includes the token that its prefill emits, a run's does
-not, because here the first token comes from the first round; and engines count accepted tokens before the text is
-cut at its end, as `AcceptanceCounts.accepted` does. A share of the text's tokens can count only those that it holds.
+Formulas were read in the named sources (Evidence.READ) or taken from the catalogue of definitions (Evidence.CATALOGUE).
+Two differences are not visible in a formula. An engine's completion count includes the token that its prefill emits; a
+run's does not, because its first token comes from the first round. Engines count accepted tokens before the text is cut
+at its end, as `AcceptanceCounts.accepted` does. A share of the text's tokens can count only tokens of the text.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from mars_viz.analysis.counts import Totals
 
 
 class Bonus(Enum):
-    """Whether the token that the target adds itself, correction or bonus, is counted."""
+    """Whether the target's own token, correction or bonus, is counted."""
 
     LENGTH = "in the length only"
     LENGTH_AND_RATE = "in the length and the rate"
@@ -29,24 +27,24 @@ class Bonus(Enum):
 
 
 class Pooling(Enum):
-    """How requests are put together."""
+    """How requests are combined."""
 
     POOLED = "pooled: sums over all requests, so long ones count more"
     MEAN = "mean of requests: each counts the same"
 
 
 class ByPosition(Enum):
-    """What is reported for each position in the block."""
+    """Reported rates for each position in the block."""
 
     UNCONDITIONAL = "unconditional"
-    """Of all drafts."""
+    """Relative to all drafts."""
     CONDITIONAL_AND_JOINT = "conditional and joint"
-    """Of those accepted so far, and the products of these."""
+    """Relative to drafts accepted so far, and the products of these."""
     NOTHING = "not reported"
 
 
 class Evidence(Enum):
-    """How a formula was learnt."""
+    """Origin of a formula."""
 
     READ = "read in the source"
     CATALOGUE = "taken from the catalogue"
@@ -54,34 +52,30 @@ class Evidence(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """How one engine or paper counts acceptance."""
+    """One engine's or paper's way to count acceptance."""
 
     engine: str
-    """As people call it."""
+    """Common name."""
     bonus: Bonus
-    """Whether the target's own token is counted."""
     pooling: Pooling
-    """How requests are put together."""
     by_position: ByPosition
-    """What it reports for each position."""
     length: Callable[[Totals], np.ndarray] | None
-    """Acceptance length of pooled requests, or of one alone, from their sums or means; None where it reports none."""
+    """Acceptance length from sums or means of one or several requests; None if not reported."""
     length_formula: str
-    """In words; empty where it reports none."""
+    """In words; empty if not reported."""
     rate: Callable[[Totals], np.ndarray] | None
-    """Acceptance rate, likewise."""
+    """Acceptance rate from sums or means; None if not reported."""
     rate_formula: str
-    """In words; empty where it reports none."""
+    """In words; empty if not reported."""
     source: str
     """File and version, or paper."""
     evidence: Evidence
-    """How well it was read."""
     note: str = ""
-    """What else makes its number differ."""
+    """Other differences."""
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """NaN where the denominator is 0."""
+    """Return part / whole, NaN if the denominator is 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(whole == 0, np.nan, part / whole)
 

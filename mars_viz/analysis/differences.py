@@ -1,7 +1,7 @@
-"""Two runs in numbers, one beside the other. Knows metrics; knows no figures and no browser.
+"""Differences between two runs in numbers.
 
-Every number is exact: each is taken at the run's own setting, on its own text. Only speeds are measured, and only where
-a run was really decoded at that setting.
+Every number is exact: taken at the run's own setting, on its own text. Speeds are measured, and only if a run was
+really decoded at that setting.
 """
 
 from __future__ import annotations
@@ -16,21 +16,20 @@ from mars_viz.run import Run
 
 
 class Stands(Enum):
-    """What a number of a comparison stands on."""
+    """Basis of a number in a comparison."""
 
     EXACT = "exact"
-    """On the setting's own text."""
+    """From the setting's own text."""
     MEASURED = "measured"
     """Wall clock of the recorded decoding."""
 
 
 class NumberFormat(Enum):
-    """How a number is written."""
+    """Format of a number."""
 
     COUNT = "count"
-    """As it is."""
     SHARE = "share"
-    """In per cent; a difference in percentage points."""
+    """In per cent; differences in percentage points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +37,14 @@ class Difference:
     """One number of two runs."""
 
     name: str
-    """In words."""
     meaning: str
-    """What it is, in a line."""
+    """Explanation in one line."""
     scale: NumberFormat
-    """How it is written."""
     stands: Stands
-    """What it stands on."""
     left: float
-    """The reference's; NaN where it is not known."""
+    """The reference's value; NaN if unknown."""
     right: float
-    """The other's; likewise."""
+    """The other's value; NaN if unknown."""
 
     @property
     def change(self) -> float:
@@ -61,7 +57,7 @@ class _Number:
     name: str
     meaning: str
     read: Callable[[Any], float]
-    """From a `Summary`, or a `Speed` where it is measured."""
+    """Reads a `Summary`, or a `Speed` for measured numbers."""
     scale: NumberFormat = NumberFormat.COUNT
 
 
@@ -84,13 +80,13 @@ _CLOCKS = (
 
 
 def differences(left: Run, right: Run, *, timed: bool) -> tuple[Difference, ...]:
-    """Both runs in numbers; speeds only where `timed` says that both were really decoded."""
+    """Return the differences of two runs; with speeds if `timed`, because both were really decoded."""
     ours, theirs = summary(left), summary(right)
-    found = [_row(number, Stands.EXACT, number.read(ours), number.read(theirs)) for number in _NUMBERS]
+    rows = [_row(number, Stands.EXACT, number.read(ours), number.read(theirs)) for number in _NUMBERS]
     if timed:
         clocks = speed(left), speed(right)
-        found += [_row(clock, Stands.MEASURED, *(clock.read(each) for each in clocks)) for clock in _CLOCKS]
-    return tuple(found)
+        rows += [_row(clock, Stands.MEASURED, *(clock.read(each) for each in clocks)) for clock in _CLOCKS]
+    return tuple(rows)
 
 
 def _row(number: _Number, stands: Stands, left: float, right: float) -> Difference:

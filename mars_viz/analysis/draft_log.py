@@ -1,10 +1,9 @@
-"""What an engine drafted, round by round, from a log: whole rounds, or drafts alone, which are joined with the
-responses in which the engine told how many of them it accepted.
+"""An engine's drafts round by round from a log: whole rounds, or drafts only, which are joined with responses.
 
-Both are JSON, an object a line. Whole rounds: a header with `prompt_ids` (and `engine`, `version`, `target`, `drafter`,
-`logits_scale`), then its rounds with `drafted`, `n_accepted`, `emitted` and, where they are known, `rows`. Drafts
-alone: `prefix_sha256`, of the tokens before the draft as little-endian int32, and `drafted`. Null is unknown. Knows
-JSON and counts; knows no models.
+Both are JSON, one object per line. Whole rounds: a header with `prompt_ids` (and `engine`, `version`, `target`,
+`drafter`, `logits_scale`), then its rounds with `drafted`, `n_accepted`, `emitted` and, if known, `rows`. Drafts only:
+`prefix_sha256`, of the tokens before the draft as little-endian int32, and `drafted`; the responses contain the
+accepted counts. Null is unknown.
 """
 
 from __future__ import annotations
@@ -23,71 +22,73 @@ from mars_viz.bounds import LONGEST_DRAFT, TOKENS, VOCABULARY, WIDEST
 from mars_viz.errors import RunFileError
 
 Drafts = Mapping[str, tuple[int, ...]]
-"""What was drafted after each prefix, by `prefix_key`."""
+"""The logged draft after each prefix, by `prefix_key`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedRow:
-    """The target's law at one place, as far as a log tells it."""
+    """The target's law at one place, as far as it is logged."""
 
     ids: tuple[int, ...]
     """Its best tokens."""
-    logits: tuple[float, ...]
-    """Their raw logits."""
+    logits: tuple[float, ...]  # raw logits
     drafted: float | None
-    """That of the drafted token which the row judges; None where it is not told, or judges none."""
+    """Logit of the drafted token that the row judges; None if unknown or if it judges none."""
 
     @property
     def listed(self) -> dict[int, float]:
-        """By token the logit."""
+        """Logits by token."""
         return dict(zip(self.ids, self.logits, strict=True))
 
     def logit(self, token: int) -> float | None:
-        """Of the drafted token which the row judges, as it is told or else listed; None where it is neither."""
+        """Return the logit of the drafted token that the row judges; None if it is neither logged nor listed."""
         return self.listed.get(token) if self.drafted is None else self.drafted
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedRound:
-    """One round of an engine's."""
+    """One round of an engine."""
 
     drafted: tuple[int, ...]
-    """A chain; empty where the engine wrote a token without a draft, as its prefill does."""
+    """A chain; empty if the engine wrote a token without a draft, as its prefill does."""
     accepted: int
-    """How many of them it accepted."""
+    """Number of accepted drafted tokens."""
     emitted: tuple[int, ...]
-    """What it wrote: those, and one token of its own; fewer where the text ends."""
+    """The accepted tokens and one more; fewer at the text's end."""
     rows: tuple[LoggedRow, ...] = ()
-    """One more than tokens were drafted; empty where they are not told."""
+    """One more than the drafted tokens; empty if not logged."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedText:
-    """One request's."""
+    """One request."""
 
     name: str
-    """For lists."""
+    """Label for lists."""
     prompt_ids: tuple[int, ...]
-    """The prompt."""
     rounds: tuple[LoggedRound, ...]
     """At least one."""
     engine: str = ""
-    """Which wrote it, with its version."""
+    """Name and version."""
     target: str = ""
-    """What it calls the target."""
+    """The engine's name of the target."""
     drafter: str = ""
-    """And the drafter."""
+    """The engine's name of the drafter."""
     texts: Mapping[int, str] = field(default_factory=dict)
-    """What tokens read, where that is told."""
+    """Texts of tokens, if logged."""
 
     def __post_init__(self) -> None:
-        """Raise RunFileError where the rounds contradict themselves."""
+        """Raise RunFileError for contradictory rounds."""
         if not self.prompt_ids or not self.rounds:
             raise RunFileError(f"{self.name} has no {'rounds' if self.prompt_ids else 'prompt_ids'}. Log them, too.")
         for number, each in enumerate(self.rounds, 1):
             kept, last = each.drafted[: each.accepted], number == len(self.rounds)
-            whole = len(each.emitted) == each.accepted + 1 or (last and 0 < len(each.emitted) <= each.accepted)
-            if each.accepted > len(each.drafted) or not whole or each.emitted[: len(kept)] != kept[: len(each.emitted)]:
+            complete = len(each.emitted) == each.accepted + 1 or (last and 0 < len(each.emitted) <= each.accepted)
+            if (
+                each.accepted > len(each.drafted)
+                or not complete
+                or each.emitted[: len(kept)] != kept[: len(each.emitted)]
+            ):
                 raise RunFileError(
                     f"Round {number} of {self.name} does not add up: {len(each.drafted)} tokens drafted, "
                     f"{each.accepted} accepted, {len(each.emitted)} written. Log it again."
@@ -95,7 +96,7 @@ class LoggedText:
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """The text."""
+        """The emitted tokens."""
         return tuple(token for each in self.rounds for token in each.emitted)
 
     @property
@@ -106,58 +107,58 @@ class LoggedText:
 
     @property
     def vocabulary(self) -> int:
-        """One more than the largest token that it names."""
+        """One more than the largest token id."""
         rounds = (token for each in self.rounds for token in (*each.drafted, *each.emitted))
         rows = (token for each in self.rounds for row in each.rows for token in row.ids)
         return 1 + max((*self.prompt_ids, *rounds, *rows))
 
     @property
     def has_rows(self) -> bool:
-        """True if the target's rows are told of every round, so that it need not be asked."""
+        """True if every round has its rows, so that no target is needed."""
         return all(len(each.rows) == len(each.drafted) + 1 for each in self.rounds)
 
 
 def prefix_key(token_ids: Sequence[int]) -> str:
-    """How a log of drafts names the tokens before a draft: the SHA-256 of their ids as little-endian int32."""
+    """Return the log's key of the tokens before a draft: SHA-256 of their ids as little-endian int32."""
     return hashlib.sha256(np.asarray(token_ids, "<i4").tobytes()).hexdigest()
 
 
 def is_log(text: str) -> bool:
-    """True if a text begins as a log of whole rounds does, not as responses do."""
+    """Return True if a text begins like a log of whole rounds, not like responses."""
     head = text[:200_000].lstrip().partition("\n")[0]
     return '"prompt_ids"' in head and '"choices"' not in head
 
 
 def parse_log(text: str) -> tuple[LoggedText, ...]:
-    """The texts in a log of whole rounds. Raises RunFileError, with the remedy, for what is laid out otherwise or
-    contradicts itself."""
-    found: list[tuple[dict[str, Any], list[LoggedRound]]] = []
+    """Return the texts in a log of whole rounds. Raises RunFileError with a remedy for another layout or
+    contradictions."""
+    texts: list[tuple[dict[str, Any], list[LoggedRound]]] = []
     for number, value in enumerate(values_in(text), 1):
         line = _object(value, number)
         if "prompt_ids" in line:
-            found.append((line, []))
-        elif not found:
+            texts.append((line, []))
+        elif not texts:
             raise RunFileError(f"Line {number} of the log is a round before any header. Begin with prompt_ids.")
         else:
-            _check(found[-1][0], found[-1][1], line, number)
-            found[-1][1].append(_round(line, number))
-    return tuple(_text(header, rounds, number) for number, (header, rounds) in enumerate(found, 1))
+            _check(texts[-1][0], texts[-1][1], line, number)
+            texts[-1][1].append(_round(line, number))
+    return tuple(_text(header, rounds, number) for number, (header, rounds) in enumerate(texts, 1))
 
 
 def parse_drafts(text: str) -> Drafts:
-    """The drafts in a log of drafts alone. Raises RunFileError for what is laid out otherwise."""
-    found: dict[str, tuple[int, ...]] = {}
+    """Return the drafts in a log of drafts only. Raises RunFileError for another layout."""
+    drafts: dict[str, tuple[int, ...]] = {}
     for number, value in enumerate(values_in(text), 1):
         line = _object(value, number)
         key = line.get("prefix_sha256")
         if not isinstance(key, str) or len(key) != 64:
             raise RunFileError(f"Line {number} of the log of drafts has no prefix_sha256. Log it with every draft.")
-        found[key] = _tokens(line, "drafted", number)
-    return found
+        drafts[key] = _tokens(line, "drafted", number)
+    return drafts
 
 
 def joined(served: ServedRounds, drafts: Drafts) -> LoggedText:
-    """A response with the drafts of its rounds. Raises RunFileError where the log lacks one, or has another."""
+    """Join a response with the drafts of its rounds. Raises RunFileError if a draft is missing or different."""
     if not served.prompt_ids or not served.token_ids:
         raise RunFileError(f"{served.name} tells no token ids, by which drafts are found. Ask with return_token_ids.")
     rounds, at, ids = [], served.counts.prefilled, served.token_ids
@@ -181,13 +182,13 @@ def _text(header: Mapping[str, Any], rounds: Sequence[LoggedRound], number: int)
     named = {key: str(header.get(key) or "")[:200] for key in ("engine", "version", "target", "drafter", "title")}
     engine = " ".join(filter(None, (named["engine"], named["version"])))
     prompt, name = _tokens(header, "prompt_ids", 0, TOKENS), named["title"] or f"text {number}"
-    made = LoggedText(name, prompt, tuple(rounds), engine, named["target"], named["drafter"])
+    text = LoggedText(name, prompt, tuple(rounds), engine, named["target"], named["drafter"])
     scale = header.get("logits_scale", "raw_logits")
     if scale != "raw_logits" and any(each.rows for each in rounds):
         raise RunFileError(f"The logits of {name} are {scale!r}, and rules need raw_logits. Log those, or no rows.")
     if header.get("temperature") not in (None, 0, 0.0):
         raise RunFileError(f"{name} was not decoded greedily, and what a rule tosses is not told. Log temperature 0.")
-    return replace(made, rounds=tuple(rounds))
+    return replace(text, rounds=tuple(rounds))
 
 
 def _round(line: Mapping[str, Any], number: int) -> LoggedRound:
@@ -200,19 +201,21 @@ def _round(line: Mapping[str, Any], number: int) -> LoggedRound:
         raise RunFileError(f"Line {number} of the log has no n_accepted. Log it with every round.")
     rows = line.get("rows") or []
     try:
-        told = tuple(_row(row) for row in rows)
+        logged = tuple(_row(row) for row in rows)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunFileError(f"Line {number} of the log has a row without topk_ids and topk_values. Log both.") from error
-    return LoggedRound(drafted, accepted, emitted, told)
+    return LoggedRound(drafted, accepted, emitted, logged)
 
 
 def _check(header: Mapping[str, Any], rounds: Sequence[LoggedRound], line: Mapping[str, Any], number: int) -> None:
-    """Where the round says how many tokens stand before it, so many do."""
-    told = line.get("prefix_len")
+    """Raise RunFileError if the round's `prefix_len` contradicts the rounds before it."""
+    logged = line.get("prefix_len")
     prompt = header["prompt_ids"]
-    there = (len(prompt) if isinstance(prompt, list) else 0) + sum(len(each.emitted) for each in rounds)
-    if told is not None and told != there:
-        raise RunFileError(f"Line {number} of the log begins after {told} tokens, and {there} were written before it.")
+    written = (len(prompt) if isinstance(prompt, list) else 0) + sum(len(each.emitted) for each in rounds)
+    if logged is not None and logged != written:
+        raise RunFileError(
+            f"Line {number} of the log begins after {logged} tokens, and {written} were written before it."
+        )
 
 
 def _row(row: Mapping[str, Any]) -> LoggedRow:
@@ -229,7 +232,7 @@ def _object(value: Any, number: int) -> dict[str, Any]:
 
 
 def _tokens(line: Mapping[str, Any], key: str, number: int, most: int = LONGEST_DRAFT + 1) -> tuple[int, ...]:
-    found = line.get(key)
-    if isinstance(found, list) and len(found) <= most and all(type(t) is int and 0 <= t < VOCABULARY for t in found):
-        return tuple(found)
+    tokens = line.get(key)
+    if isinstance(tokens, list) and len(tokens) <= most and all(type(t) is int and 0 <= t < VOCABULARY for t in tokens):
+        return tuple(tokens)
     raise RunFileError(f"Line {number} of the log has no {key} that are a list of token ids. Log them with every line.")

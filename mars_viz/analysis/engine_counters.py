@@ -46,16 +46,16 @@ def counters_in(text: str) -> tuple[list[tuple[str, Counts]], int]:
     scrapes = _scrapes(text)
     sums = defaultdict[tuple[str, str], defaultdict[tuple[str, int], int]](lambda: defaultdict(int))
     for (engine, name, labels), value in _counted(scrapes).items():
-        known = dict(labels)
-        position = known.get("position", known.get("token_position", "0"))
+        by_label = dict(labels)
+        position = by_label.get("position", by_label.get("token_position", "0"))
         what = (_COUNTERS[name], int(position) if position.isdecimal() and len(position) < 5 else 0)
-        sums[engine, known.get("model_name", known.get("model", "the server"))][what] += value
+        sums[engine, by_label.get("model_name", by_label.get("model", "the server"))][what] += value
     read = ((engine, _counts(engine, model, each)) for (engine, model), each in sums.items())
-    found = [(engine, each) for engine, each in read if each is not None]
-    if found and not any(each.steps or each.drafted_total for _, each in found):
+    counts = [(engine, each) for engine, each in read if each is not None]
+    if counts and not any(each.steps or each.drafted_total for _, each in counts):
         when = "since the server started" if len(scrapes) == 1 else "between the scrapes"
         raise RunFileError(f"Nothing was drafted {when}. Send requests first, and see that the server drafts.")
-    return found, len(scrapes) if found else 0
+    return counts, len(scrapes) if counts else 0
 
 
 def _scrapes(text: str) -> list[dict[Series, float]]:
@@ -82,7 +82,7 @@ def _scrapes(text: str) -> list[dict[Series, float]]:
 
 def _counted(scrapes: Sequence[Mapping[Series, float]]) -> dict[Series, int]:
     """Return the count of each series: its value, or what the scrapes after the first added to it."""
-    found = dict[Series, int]()
+    counts = dict[Series, int]()
     for series in dict.fromkeys(series for scrape in scrapes for series in scrape):
         values = [scrape[series] for scrape in scrapes if series in scrape]
         created = series[1].endswith("_created")
@@ -98,16 +98,16 @@ def _counted(scrapes: Sequence[Mapping[Series, float]]) -> dict[Series, int]:
         count = values[-1] - (values[0] if len(scrapes) > 1 and series in scrapes[0] else 0)
         if not (math.isfinite(count) and count == int(count) and 0 <= count < _LARGEST):
             raise RunFileError(f"The counter {series[1]} has {count:g}, which is no count. Save the metrics again.")
-        found[series] = int(count)
-    return found
+        counts[series] = int(count)
+    return counts
 
 
 def _counts(engine: str, name: str, sums: Mapping[tuple[str, int], int]) -> Counts | None:
-    """Return what the counters of one model tell; None if they tell nothing of its speculation."""
+    """Return the counts in one model's counters; None if they contain nothing about speculation."""
 
     def by_position(key: str) -> list[int]:
-        found = [sums[each] for each in sorted(sums) if each[0] == key]
-        return found if all((key, place) in sums for place in range(len(found))) else []
+        values = [sums[each] for each in sorted(sums) if each[0] == key]
+        return values if all((key, place) in sums for place in range(len(values))) else []
 
     positions, drafted_at = by_position("accepted at"), by_position("drafted at")
     drafted = sums.get(("drafted", 0), sum(drafted_at) if drafted_at else None)

@@ -57,18 +57,18 @@ def counts_in(values: Sequence[Any], text: str) -> tuple[list[tuple[EngineReques
     `values` are those of `text`. Raises RunFileError as `parse_counts` does.
     """
     responses = [each for value in values for each in _responses(value, DEEPEST) or [Response(value, None)]]
-    found, steps = list[tuple[EngineRequest, Any]](), 0
+    requests, steps = list[tuple[EngineRequest, Any]](), 0
     for number, each in enumerate(responses, 1):
         if each.counts is None:
             continue
-        found.append((_request(each.value, each.counts, f"request {number}"), each.value))
-        steps += found[-1][0].counts.steps or 0
+        requests.append((_request(each.value, each.counts, f"request {number}"), each.value))
+        steps += requests[-1][0].counts.steps or 0
         if steps > MAX_STEPS:
             raise RunFileError(f"There are more than {MAX_STEPS:,} steps in it. Split it into smaller files.")
-    if not found:
+    if not requests:
         what = "request 1" if len(responses) == 1 else f"all {len(responses)} requests"
         raise no_counts(what, text, responses=any(each.value and _without(each.value) for each in responses))
-    return found, len(responses) - len(found)
+    return requests, len(responses) - len(requests)
 
 
 def _responses(value: Any, deep: int) -> list[Response]:
@@ -77,19 +77,19 @@ def _responses(value: Any, deep: int) -> list[Response]:
         return []
     if isinstance(value, list):
         inner = [(each, _responses(each, deep - 1)) for each in value]
-        if not any(found for _, found in inner):
+        if not any(requests for _, requests in inner):
             return []
-        return [request for each, found in inner for request in found or _without(each)]
+        return [request for each, requests in inner for request in requests or _without(each)]
     if _engine_of(value) is not None:
         return [Response(value, value)]
     parts = [
         _responses(each, deep - 1) for key, each in value.items() if key != "logprobs" and isinstance(each, dict | list)
     ]
     # parts of one response repeat its counts, as llama.cpp's __verbose does; parts of another object are requests
-    found = max(parts, key=len, default=[]) if _ONE & value.keys() else [each for part in parts for each in part]
-    if len(found) == 1 and "choices" not in found[0].value:
-        return [Response(value, found[0].counts)]
-    return found
+    requests = max(parts, key=len, default=[]) if _ONE & value.keys() else [each for part in parts for each in part]
+    if len(requests) == 1 and "choices" not in requests[0].value:
+        return [Response(value, requests[0].counts)]
+    return requests
 
 
 def _without(value: Any) -> list[Response]:
@@ -113,7 +113,7 @@ def _vllm(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
 
 
 def _sglang(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
-    """Older releases have other names. Its completion counts the token that its prefill writes."""
+    """Older releases use other names. Its completion count includes the token that its prefill writes."""
     steps = _count(holds, name, "spec_verify_ct")
     accepted = _count(holds, name, "spec_num_correct_drafts", "spec_accepted_drafts", "spec_accept_token_num")
     drafted = _count(holds, name, "spec_num_proposed_drafts", "spec_proposed_drafts", "spec_draft_token_num")
@@ -121,11 +121,11 @@ def _sglang(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
     histogram = _histogram(holds, name, "spec_correct_drafts_histogram", "spec_accept_histogram")
     if histogram is not None:
         _check(sum(histogram) == steps, name, "the histogram does not add up to spec_verify_ct")
-        told = sum(length * often for length, often in enumerate(histogram))
-        _check(accepted in (None, told), name, "the histogram holds another number of accepted tokens")
-        accepted = told
-    whole = steps and drafted is not None and drafted % steps == 0  # else drafts were of several lengths
-    gamma = drafted // steps if whole and drafted and steps else None
+        total = sum(length * often for length, often in enumerate(histogram))
+        _check(accepted in (None, total), name, "the histogram holds another number of accepted tokens")
+        accepted = total
+    exact = steps and drafted is not None and drafted % steps == 0  # else drafts were of several lengths
+    gamma = drafted // steps if exact and drafted and steps else None
     if histogram is None or gamma is None or drafted is None:
         return RequestTotals(name, accepted, drafted, steps, gamma, completion)
     depths = np.repeat(np.arange(len(histogram)), histogram)
@@ -135,13 +135,13 @@ def _sglang(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
 
 
 def _llama_cpp(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
-    """Sums alone: it does not report the number of rounds."""
+    """Return sums only; llama.cpp does not report the number of rounds."""
     drafted, accepted = _count(holds, name, "draft_n"), _count(holds, name, "draft_n_accepted")
     return RequestTotals(name, accepted, drafted, completion_tokens=_count(holds, name, "predicted_n"))
 
 
 def _mlx_vlm(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
-    """Sums and rounds. Every round drafts the same number of tokens, one less than its block size."""
+    """Return sums and rounds. Every round drafts the same number of tokens, one less than its block size."""
     drafted, accepted = _count(holds, name, "draft_n"), _count(holds, name, "draft_n_accepted")
     rounds = _count(holds, name, "draft_rounds")
     gamma = drafted // rounds if rounds and drafted and drafted % rounds == 0 else None
@@ -149,7 +149,7 @@ def _mlx_vlm(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
 
 
 def _lm_studio(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
-    """Sums, in the names of its HTTP routes or of its SDK. Accepted tokens are those that the text holds."""
+    """Return sums, under the names of its HTTP routes or of its SDK. Accepted tokens are those in the text."""
     accepted = _count(holds, name, "accepted_draft_tokens_count", "acceptedDraftTokensCount")
     drafted = _count(holds, name, "total_draft_tokens_count", "totalDraftTokensCount")
     completion = _count(holds, name, "predicted_tokens_count", "predictedTokensCount")
@@ -158,7 +158,7 @@ def _lm_studio(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
 
 
 def _tensorrt_llm(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
-    """Sums, and the mean of tokens a pass, of which the passes follow where the tokens are known."""
+    """Return sums and, if the completion is known, the number of passes from the mean tokens per pass."""
     accepted = _count(holds, name, "total_accepted_draft_tokens")
     drafted, completion = _count(holds, name, "total_draft_tokens"), _completion(value, holds, name)
     mean = _holding(value, "avg_decoded_tokens_per_iter").get("avg_decoded_tokens_per_iter")
@@ -176,11 +176,11 @@ def _tensorrt_llm(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
 
 @dataclass(frozen=True, slots=True)
 class _Engine:
-    """How one engine's counts are found and read."""
+    """Name, keys and reader of one engine's counts."""
 
     name: str
     keys: Sequence[str]
-    """Any of them is in the object with its counts."""
+    """At least one of them is in the object with its counts."""
     read: Callable[[Any, Mapping[str, Any], str], Counts]
 
 
@@ -210,18 +210,18 @@ def _completion(value: Any, holds: Mapping[str, Any], name: str) -> int | None:
 
 
 def _count(holds: Mapping[str, Any], name: str, *keys: str) -> int | None:
-    """Under the first of these names that it has; None where it has none. Raises RunFileError for what is no count."""
-    found = next((holds[key] for key in keys if holds.get(key) is not None), None)
-    _check(found is None or (type(found) is int and 0 <= found < _LARGEST), name, f"{keys[0]} is no count")
-    return found
+    """Return the value under the first of these names, or None. Raises RunFileError for an invalid count."""
+    count = next((holds[key] for key in keys if holds.get(key) is not None), None)
+    _check(count is None or (type(count) is int and 0 <= count < _LARGEST), name, f"{keys[0]} is no count")
+    return count
 
 
 def _histogram(holds: Mapping[str, Any], name: str, *keys: str) -> list[int] | None:
-    found = next((holds[key] for key in keys if holds.get(key)), None)
-    counts = isinstance(found, list) and all(type(each) is int and 0 <= each < _LARGEST for each in found)
-    _check(found is None or counts, name, f"{keys[0]} is no list of counts")
-    _check(sum(found or ()) <= MAX_STEPS, name, f"it has more than {MAX_STEPS:,} steps")
-    return found
+    values = next((holds[key] for key in keys if holds.get(key)), None)
+    counts = isinstance(values, list) and all(type(each) is int and 0 <= each < _LARGEST for each in values)
+    _check(values is None or counts, name, f"{keys[0]} is no list of counts")
+    _check(sum(values or ()) <= MAX_STEPS, name, f"it has more than {MAX_STEPS:,} steps")
+    return values
 
 
 def _check(condition: Any, name: str, otherwise: str) -> None:

@@ -1,4 +1,4 @@
-"""Reads a file of what an engine reports of its speculative decoding, whatever its form. Knows the formats by name."""
+"""Reader of the files in which engines report their speculative decoding, in any of the known formats."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _TELLS = {
     "TensorRT-LLM": "TensorRT-LLM tells sums alone.",
     "LM Studio": "LM Studio reports sums alone.",
 }
-"""Of the engines that tell no rounds, what they tell."""
+"""For engines without rounds, the contents of their reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineFile:
-    """What such a file holds."""
+    """Contents of an engine's file."""
 
     requests: tuple[EngineRequest, ...] = ()
     """The counts of each request, or the counters of each server's model."""
@@ -37,15 +37,15 @@ class EngineFile:
     scrapes: int = 0
     """Scrapes of a server's counters; 0 for a file of requests."""
     served: tuple[ServedRounds, ...] = ()
-    """Where it tells them, the rounds of each."""
+    """Rounds of each request, if reported."""
     unread: str = ""
-    """Why it tells no rounds; empty where it does."""
+    """Reason why there are no rounds; empty if there are."""
     texts: tuple[LoggedText, ...] = ()
-    """Where drafts are told, what whole runs are made of."""
+    """Whole runs, if drafts are logged."""
 
     @property
     def summary(self) -> str:
-        """One sentence on the requests that were counted."""
+        """A sentence about the counted requests."""
         engines = ", ".join(dict.fromkeys(each.engine for each in self.requests))
         if not self.scrapes:
             without = f"; {counted(self.without, 'request')} without counts left out" if self.without else ""
@@ -60,7 +60,7 @@ class EngineFile:
         )
 
     def _verified(self) -> str:
-        """SGLang's own mean: it counts neither drafted nor accepted tokens."""
+        """Return SGLang's own mean in words; it counts neither drafted nor accepted tokens."""
         counts = [each.counts for each in self.requests if each.engine == "SGLang"]
         tokens, steps = sum(each.completion_tokens or 0 for each in counts), sum(each.steps or 0 for each in counts)
         if not tokens or not steps:
@@ -72,8 +72,10 @@ class EngineFile:
 
 
 def read_file(text: str, drafts: str | None = None, words: Callable[[int], str] | None = None) -> EngineFile:
-    """What a file of responses or counters holds, or a log of whole rounds; `drafts` is the log of the drafts behind
-    vLLM's responses, `words` reads a token id. Raises BadInput."""
+    """Read a file of responses or counters, or a log of whole rounds.
+
+    `drafts` is the log of the drafts of vLLM's responses, and `words` returns a token's text. Raises BadInput.
+    """
     if is_log(text):
         if drafts is not None:
             raise SettingError("A log of whole rounds holds its drafts. Leave --drafts out.")
@@ -84,8 +86,8 @@ def read_file(text: str, drafts: str | None = None, words: Callable[[int], str] 
             raise SettingError("Drafts are joined with vLLM's responses, and these are counters. Leave --drafts out.")
         requests = tuple(EngineRequest(engine, counts) for engine, counts in sums)
         return EngineFile(requests, scrapes=scrapes, unread="Counters of a server are sums over all requests.")
-    found, without = counts_in(values_in(text), text)
-    requests = tuple(request for request, _ in found)
+    counted_requests, without = counts_in(values_in(text), text)
+    requests = tuple(request for request, _ in counted_requests)
     engine = next((each.engine for each in requests if each.engine in _TELLS), "")
     if engine:
         if drafts is not None:
@@ -94,11 +96,11 @@ def read_file(text: str, drafts: str | None = None, words: Callable[[int], str] 
             )
         return EngineFile(requests, without, unread=_TELLS[engine])
     try:
-        served = rounds_in(found, words)
+        served = rounds_in(counted_requests, words)
     except RunFileError as error:
         if drafts is not None:
             raise
         return EngineFile(requests, without, unread=str(error))
-    told = {} if drafts is None else parse_drafts(drafts)
-    texts = () if drafts is None else tuple(joined(each, told) for each in served)
+    logged = {} if drafts is None else parse_drafts(drafts)
+    texts = () if drafts is None else tuple(joined(each, logged) for each in served)
     return EngineFile(requests, without, served=served, texts=texts)

@@ -68,7 +68,7 @@ def values_in(text: str) -> list[Any]:
     """
     if text.count("[") + text.count("{") > MAX_LISTS:
         raise RunFileError(f"There are more than {MAX_LISTS:,} lists and objects in it. Split it into smaller files.")
-    decoder, found, place = json.JSONDecoder(), list[tuple[Any, bool]](), 0
+    decoder, items, place = json.JSONDecoder(), list[tuple[Any, bool]](), 0
     streamed = re.search(r"^[ \t]*data:", text, re.MULTILINE) is not None
     while (place := _after_space(text, place)) < len(text):
         event = streamed and text.startswith("data:", place)
@@ -79,14 +79,14 @@ def values_in(text: str) -> list[Any]:
             value, place = decoder.raw_decode(text, place)
         except (_NoValue, ValueError, RecursionError) as error:
             if not streamed:
-                raise _not_json(text, place, any(isinstance(value, dict) for value, _ in found)) from error
+                raise _not_json(text, place, any(isinstance(value, dict) for value, _ in items)) from error
             if event and text.startswith("[DONE]", place):
-                found.append((_DONE, True))
+                items.append((_DONE, True))
             end = text.find("\n", place)  # an event's name, a comment, a header of HTTP, a chunk that was cut off
             place = len(text) if end < 0 else end
         else:
-            found.append((value, event))
-    values = _merged(found)
+            items.append((value, event))
+    values = _merged(items)
     if len(values) == 1 and isinstance(values[0], list):
         values = values[0]
     if not values:
@@ -101,8 +101,8 @@ def no_counts(what: str, text: str, *, responses: bool) -> RunFileError:
 
 
 def _after_space(text: str, place: int) -> int:
-    found = _SPACE.match(text, place)
-    return found.end() if found else place
+    match = _SPACE.match(text, place)
+    return match.end() if match else place
 
 
 def _not_json(text: str, place: int, begun: bool) -> RunFileError:

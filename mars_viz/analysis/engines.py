@@ -1,7 +1,4 @@
-"""Acceptance in every engine's own words: the same requests under each of the definitions, as one table.
-
-Knows counts, definitions and the bootstrap; knows no runs, no files and no figures.
-"""
+"""Acceptance by every engine's definition: the same requests under each, as one table."""
 
 from __future__ import annotations
 
@@ -18,12 +15,12 @@ from mars_viz.errors import SettingError
 
 Formula = Callable[[Totals], np.ndarray]
 MOST_DRAWN = 200_000
-"""Requests or rounds that resampling draws; of more, that many groups of them, put together by chance."""
+"""Number of requests or rounds that are resampled; more are combined at random into that many groups."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Figure:
-    """One that an engine reports."""
+    """A figure that an engine reports."""
 
     engine: str
     formula: Formula
@@ -41,12 +38,12 @@ _REPORTED = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """How sure a figure is."""
+    """Uncertainty of a figure."""
 
     interval: Interval | None
-    """Its interval; None where there is none."""
+    """None if there is no interval."""
     why: str = ""
-    """Why there is none; empty where there is one, or where the figure is not reported."""
+    """Reason for a missing interval; empty for a figure that is not reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,29 +51,28 @@ class EngineRow:
     """One definition applied: a row of the table."""
 
     definition: Definition
-    """The formulas."""
     length: float
-    """All requests together. NaN where it is not reported or not defined."""
+    """All requests together. NaN if not reported or not defined."""
     rate: float
-    """Likewise."""
+    """All requests together. NaN if not reported or not defined."""
     lengths: tuple[float, ...]
-    """The same of each request alone."""
+    """Length of each request alone."""
     unconditional: np.ndarray | None
-    """float64 [γ]; None where it does not report that."""
+    """float64 [γ]; None if not reported."""
     conditional: np.ndarray | None
-    """float64 [γ]; likewise."""
+    """float64 [γ]; None if not reported."""
     joint: np.ndarray | None
-    """float64 [γ]; likewise."""
+    """float64 [γ]; None if not reported."""
     length_within: Within
     """The length's interval: over requests, or over the rounds of a single one."""
     rate_within: Within
-    """The rate's."""
+    """The rate's interval."""
 
 
 def acceptance_table(
     requests: Sequence[Counts], *, units: np.ndarray | None = None, how: Bootstrap = DEFAULT
 ) -> tuple[EngineRow, ...]:
-    """The same requests under every definition, with intervals. Raises BadInput for none.
+    """Return the requests under every definition, with intervals. Raises BadInput for no requests.
 
     `units`, whole numbers [P], are equal for the turns of one conversation, which are resampled together.
     """
@@ -110,7 +106,7 @@ def acceptance_table(
 
 
 def resampled(requests: Sequence[Counts], units: np.ndarray | None = None) -> str:
-    """What the table's intervals are over, for people."""
+    """Return the unit of the table's resampling, in words."""
     if len(requests) == 1 and not isinstance(requests[0], AcceptanceCounts):
         return "requests, of which a single one has none"
     if len(requests) == 1:
@@ -122,7 +118,7 @@ def resampled(requests: Sequence[Counts], units: np.ndarray | None = None) -> st
 
 
 def _together(definition: Definition, formula: Formula | None, each: Totals) -> float:
-    """All requests, as the definition pools them."""
+    """Return the figure of all requests, pooled as in the definition."""
     if formula is None:
         return math.nan
     if definition.pooling is Pooling.POOLED:
@@ -132,7 +128,7 @@ def _together(definition: Definition, formula: Formula | None, each: Totals) -> 
 
 
 def _withins(pool: tuple[Counts, ...], each: Totals, units: np.ndarray | None, how: Bootstrap) -> list[Within]:
-    """Of every figure that is reported, in the order of the table."""
+    """Return the uncertainty of every reported figure, in the order of the table."""
     single = len(pool) == 1
     if any(request.summed for request in pool):
         return [Within(None, "counters are sums over requests")] * len(_REPORTED)
@@ -144,13 +140,13 @@ def _withins(pool: tuple[Counts, ...], each: Totals, units: np.ndarray | None, h
         return [Within(None, "it takes at least two rounds")] * len(_REPORTED)
     if (single or units is None) and count > MOST_DRAWN:
         units = np.random.default_rng(0).permutation(count) % MOST_DRAWN
-    found = [_interval(one, drawn, units, how, summed=single or one.pooling is Pooling.POOLED) for one in _REPORTED]
+    intervals = [_interval(one, drawn, units, how, summed=single or one.pooling is Pooling.POOLED) for one in _REPORTED]
     why = f"of {'its rounds' if single else 'some requests'} it is not known, or not defined"
-    return [Within(None, why) if math.isnan(each.low) else Within(each) for each in found]
+    return [Within(None, why) if math.isnan(each.low) else Within(each) for each in intervals]
 
 
 def _interval(figure: _Figure, drawn: Totals, units: np.ndarray | None, how: Bootstrap, *, summed: bool) -> Interval:
-    """Of sums over what is drawn, or else of a mean over the requests that had a step."""
+    """Return the interval of sums over the rows of `drawn`, or of a mean over the requests that had a step."""
     if not summed:
         had = drawn.steps != 0
         each = np.where(had, figure.formula(drawn), 0.0)

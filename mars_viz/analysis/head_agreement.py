@@ -1,6 +1,4 @@
-"""What the check of an EAGLE-3 head found: how often it agrees with its target at each depth, what its vocabulary can
-reach, and what stands out. Knows arrays and sentences; knows no models, which speculators/head_check.py asks.
-"""
+"""Results of checking an EAGLE-3 head: agreement with its target by depth, coverage of its vocabulary, and findings."""
 
 from __future__ import annotations
 
@@ -11,99 +9,97 @@ import numpy as np
 from mars_viz.analysis.intervals import Interval
 
 LOW = 0.25
-"""Agreement at the first depth below which nothing has been learnt of this target."""
+"""Agreement at the first depth below which the head has learnt nothing about this target."""
 CLIFF = 0.6
-"""Agreement by its own states as a share of that by true features, below which the states are not what was trained."""
+"""Agreement with its own states relative to that with true features, below which the states differ from training."""
 NARROW = 0.9
-"""Share of the target's probability that a vocabulary should hold."""
+"""Share of the target's probability that a vocabulary should cover."""
 NOTHING = "Nothing stands out."
-"""Found of a head that is well."""
+"""Finding for a head without problems."""
 
 
 @dataclass(frozen=True, slots=True)
 class DepthAgreement:
-    """At one depth, of the drafts that agreed with the target until there."""
+    """Agreement at one depth, over drafts that agreed with the target up to it."""
 
     depth: int
     """1 for the token right after the text."""
     true_features: Interval
-    """Share that agrees where the head is fed the target's features throughout."""
+    """Share that agrees if the head always reads the target's features."""
     own_states: Interval
-    """Share that agrees where it is fed its own states, as when it drafts."""
+    """Share that agrees if the head reads its own states, as when it drafts."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerTrial:
-    """Drafts of a head that reads some hidden states of its target."""
+    """Drafts of a head that reads certain hidden states of its target."""
 
     reads: str
-    """Which, in words."""
+    """The hidden states in words."""
     setting: str
     """The entry of config.json that names them."""
     first: Interval
     """Share that agrees at depth 1."""
     accepted: Interval
-    """Mean of tokens of a draft that agree until the first that does not."""
+    """Mean number of tokens of a draft before the first disagreement."""
     gain: Interval
-    """The same, less that of the layers that the head reads, text by text."""
+    """Difference in `accepted` from the head's current layers, paired by text."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeadCheck:
-    """What was found."""
+    """The results for one head."""
 
     head: str
-    """The head's name."""
     target: str
-    """The target's."""
     texts: int
-    """How many were drafted along."""
+    """Number of texts along which the head drafted."""
     drafts: int
-    """How many were made."""
+    """Number of drafts."""
     depths: tuple[DepthAgreement, ...]
-    """By rising depth, as far as anything agreed."""
+    """By rising depth, as far as any draft agreed."""
     coverage: Interval
-    """Share of the target's probability on tokens that the head can draft, on average."""
+    """Mean share of the target's probability on tokens that the head can draft."""
     best_held: Interval
-    """Share of positions whose best token is one of those."""
+    """Share of positions whose best token the head can draft."""
     guess: str = ""
-    """Why the layers that it reads may be the wrong ones; empty if its configuration names them."""
+    """Reason why the layers that it reads may be wrong; empty if its configuration names them."""
     tried: tuple[LayerTrial, ...] = ()
-    """Of the layers that it reads, then of others; empty if no others were tried."""
+    """The layers that it reads, then others; empty if no others were tried."""
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """What stands out, and what it means; sentences."""
-        found, first = [], self.depths[0].true_features.estimate
+        """Sentences about problems and their causes."""
+        findings, first = [], self.depths[0].true_features.estimate
         best = max(self.tried, key=lambda each: each.accepted.estimate, default=None)
         others = "" if best is None else self._others(best)
         better = best is not None and best.gain.low > 0
         if better:
-            found.append(others)
+            findings.append(others)
         elif first < LOW:
-            found.append(
+            findings.append(
                 f"Even at depth 1 only {first:.0%} agree: the head reads other layers than it was "
                 f"trained on, its d2t table is read wrongly, or it was trained for another target. {others}".rstrip()
             )
         elif len(self.depths) > 1:
-            true, own = self.depths[1].true_features.estimate, self.depths[1].own_states.estimate
-            if own < CLIFF * true:
-                found.append(
-                    f"Agreement falls to {own:.0%} at depth 2, where true features give {true:.0%}: the wrong state is "
+            true, fed = self.depths[1].true_features.estimate, self.depths[1].own_states.estimate
+            if fed < CLIFF * true:
+                findings.append(
+                    f"Agreement falls to {fed:.0%} at depth 2, where true features give {true:.0%}: the wrong state is "
                     "fed back (normed in place of un-normed, or the other way round), or the head was trained without "
                     "its own states."
                 )
         if self.coverage.estimate < NARROW:
-            found.append(
+            findings.append(
                 f"Its vocabulary holds {self.coverage.estimate:.0%} of the target's probability, which no acceptance "
                 "can exceed: take a larger one, or one of the texts that are served."
             )
         if self.guess and not better:
-            found.append(f"Which layers it reads is a guess: {self.guess}. {others * (first >= LOW)}".rstrip())
-        return tuple(found) or (NOTHING,)
+            findings.append(f"Which layers it reads is a guess: {self.guess}. {others * (first >= LOW)}".rstrip())
+        return tuple(findings) or (NOTHING,)
 
     def _others(self, best: LayerTrial) -> str:
-        """How the best of the layers that were tried compare with those that it reads; a sentence or two."""
+        """Return a sentence or two that compare the best tried layers with the current ones."""
         used, count = self.tried[0], len(self.tried) - 1
         if best is used:
             return f"None of {count} other choices of layers keeps more tokens of a draft."
@@ -117,8 +113,10 @@ class HeadCheck:
 
 
 def counts(agreed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """int64 [depth, 2] twice, by true features and by own states: drafts that agree at each depth, of those that did
-    until there."""
+    """Return agreements per depth with true features and with own states, int64 [depth, 2] each.
+
+    Columns: drafts that agree at the depth, and drafts that agreed up to it.
+    """
     depth = agreed.shape[1]
     first = agreed[:, 0]
     windows = np.lib.stride_tricks.sliding_window_view(first, depth) if len(first) >= depth else agreed[:0]

@@ -1,11 +1,11 @@
-"""How sure a number is: paired bootstrap over prompts, Wilson's interval, and how many prompts it takes.
+"""Uncertainty of numbers: paired bootstrap over prompts, Wilson's interval, and required numbers of prompts.
 
-Knows arrays with a row a prompt; knows no runs and no figures. What is compared shares its prompts, so a resample
-draws prompts, and every number of a drawn prompt comes along. Prompts that belong together, such as the turns of a
-conversation, are drawn together: `units` says which (the cluster bootstrap, Davison and Hinkley 1997, Bootstrap Methods
-and Their Application, 3.8, with whole clusters drawn).
+Arrays have one row per prompt. Compared settings share their prompts, so a resample draws prompts with all of their
+numbers. Prompts that belong together, such as the turns of a conversation, are drawn together: `units` identifies them
+(the cluster bootstrap, Davison and Hinkley 1997, Bootstrap Methods and Their Application, 3.8, with whole clusters
+drawn).
 
-Nothing is drawn: `bootstrap` computes what infinitely many resamples come to, so an interval hangs on no seed.
+No samples are drawn: `bootstrap` computes the limit of infinitely many resamples, so an interval depends on no seed.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from mars_viz.errors import SettingError
 
 _NORMAL = NormalDist()
 _CHUNK = 1 << 16
-"""Prompts times segments that are computed at once."""
+"""Number of prompts times segments computed at once."""
 
 
 class Method(Enum):
-    """How an interval is made."""
+    """Method of an interval."""
 
     PERCENTILE = "percentile"
-    """The middle share of the bootstrap's distribution."""
+    """Middle part of the bootstrap distribution."""
     BCA = "BCa"
     """Corrected for bias and skew (Efron 1987, Journal of the American Statistical Association 82:171-185)."""
     WILSON = "Wilson"
@@ -39,18 +39,17 @@ class Method(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A number with the range that a share of such intervals hold the true one in."""
+    """A number with its confidence interval."""
 
     estimate: float
-    """On the prompts as they are. NaN where it is not defined."""
+    """On the original prompts. NaN if undefined."""
     low: float
-    """NaN where nothing can be said: fewer than two prompts, or a resample whose number is not defined."""
+    """NaN if unknown: fewer than two prompts, or an undefined number in a resample."""
     high: float
-    """Likewise."""
+    """NaN if unknown."""
     confidence: float
     """Above 0 and below 1, such as 0.95."""
     method: Method
-    """How it was made."""
 
     def scaled(self, factor: float) -> tuple[float, float, float]:
         """Return the estimate and both ends, times a factor."""
@@ -61,16 +60,12 @@ class Interval:
 class Band:
     """`Interval` for every segment of a dial."""
 
-    estimate: np.ndarray
-    """float64 [S]"""
-    low: np.ndarray
-    """float64 [S]"""
-    high: np.ndarray
-    """float64 [S]"""
+    estimate: np.ndarray  # float64 [S]
+    low: np.ndarray  # float64 [S]
+    high: np.ndarray  # float64 [S]
     confidence: float
     """For each segment alone, not for all of them together."""
     method: Method
-    """How it was made."""
 
     def at(self, place: int) -> Interval:
         """Return the interval of a segment."""
@@ -79,13 +74,13 @@ class Band:
 
     @property
     def only(self) -> Interval:
-        """Of a band of one segment, that segment's."""
+        """The interval of a band with one segment."""
         return self.at(0)
 
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """Which interval of the bootstrap's distribution is taken."""
+    """Choice of an interval from the bootstrap distribution."""
 
     confidence: float = 0.95
     """Two-sided."""
@@ -111,40 +106,41 @@ DEFAULT = Bootstrap()
 
 
 def mean(values: np.ndarray, how: Bootstrap = DEFAULT, units: np.ndarray | None = None) -> Interval:
-    """Of values [P], one a prompt: accuracy, output length."""
+    """Return the interval of the mean of values [P], one per prompt: accuracy, output length."""
     return interval(lambda m: m, values, how=how, units=units)
 
 
 def ratio(numerators: np.ndarray, denominators: np.ndarray, how: Bootstrap = DEFAULT) -> Interval:
-    """Of sums, so that long prompts count more: pooled τ from tokens [P] and rounds [P]."""
+    """Return the interval of a ratio of sums, in which long prompts count more: pooled τ from tokens [P] and rounds
+    [P]."""
     return interval(_divided, numerators, denominators, how=how)
 
 
 def difference(a: np.ndarray, b: np.ndarray, how: Bootstrap = DEFAULT) -> Interval:
-    """mean(a) - mean(b), paired: accuracy relaxed [P] less strict [P]."""
+    """Return the interval of mean(a) - mean(b), paired: accuracy relaxed [P] minus strict [P]."""
     return interval(lambda x, y: x - y, a, b, how=how)
 
 
 def ratio_of_ratios(
     a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray], how: Bootstrap = DEFAULT
 ) -> Interval:
-    """(sum(a0) / sum(a1)) / (sum(b0) / sum(b1)), paired: a speed-up from tokens and seconds."""
+    """Return the interval of (sum(a0) / sum(a1)) / (sum(b0) / sum(b1)), paired: a speed-up from tokens and seconds."""
     return interval(lambda x, y, u, v: _divided(_divided(x, y), _divided(u, v)), *a, *b, how=how)
 
 
 def interval(
     statistic: Statistic, *columns: np.ndarray, how: Bootstrap = DEFAULT, units: np.ndarray | None = None
 ) -> Interval:
-    """Of any function of the columns' means; each column is [P], a value a prompt. Raises BadInput for no prompts."""
+    """Return the interval of a function of the columns' means; each column is [P]. Raises BadInput for no prompts."""
     values = (np.asarray(column, np.float64).reshape(len(column), 1) for column in columns)
     return band(statistic, *values, how=how, units=units).only
 
 
 def band(statistic: Statistic, *columns: np.ndarray, how: Bootstrap = DEFAULT, units: np.ndarray | None = None) -> Band:
-    """The same for columns [P, S]: a value for each prompt and segment.
+    """Return the intervals for columns [P, S], with a value for each prompt and segment.
 
-    A column [P, 1] stands for one that is the same on every segment. `units`, whole numbers [P], are equal for prompts
-    that are drawn together; None draws each by itself. Raises BadInput for no prompts or columns of different lengths.
+    A column [P, 1] is the same on every segment. `units`, whole numbers [P], are equal for prompts that are drawn
+    together; None draws each separately. Raises BadInput for no prompts or columns of different lengths.
     """
     columns = tuple(np.asarray(column, np.float64) for column in columns)
     lengths = {len(column) for column in columns}
@@ -167,16 +163,16 @@ def band(statistic: Statistic, *columns: np.ndarray, how: Bootstrap = DEFAULT, u
 
 def _band(parts: Iterable[Resampled], how: Bootstrap) -> Band:
     levels = [_NORMAL.inv_cdf((1 - how.confidence) / 2), _NORMAL.inv_cdf((1 + how.confidence) / 2)]
-    found = [(part.estimate, *ends(part, levels, corrected=how.method is Method.BCA)) for part in parts]
-    estimate, low, high = (np.concatenate(each) for each in zip(*found, strict=True))
+    parts_ends = [(part.estimate, *ends(part, levels, corrected=how.method is Method.BCA)) for part in parts]
+    estimate, low, high = (np.concatenate(each) for each in zip(*parts_ends, strict=True))
     return Band(estimate, low, high, how.confidence, how.method)
 
 
 def wilson(successes: float, trials: int, confidence: float = 0.95) -> Interval:
-    """A single share, such as an accuracy (Wilson 1927, Journal of the American Statistical Association 22:209-212).
+    """Return the interval of a single share (Wilson 1927, Journal of the American Statistical Association 22:209-212).
 
-    From 0 to 1, and no estimate, where nothing was tried. Successes need not be whole: where trials stand for more than
-    one prompt each, they are the share of all prompts times the trials.
+    Without trials it is 0 to 1, with no estimate. Successes need not be whole: if a trial represents several prompts,
+    they are the share of all prompts times the trials.
     """
     _check_confidence(confidence)
     if not 0 <= successes <= trials:
@@ -191,10 +187,10 @@ def wilson(successes: float, trials: int, confidence: float = 0.95) -> Interval:
 
 
 def prompts_needed(points: float, confidence: float, discordant_share: float, power: float = 0.8) -> int:
-    """Prompts that it takes to tell an accuracy loss of `points` percentage points from none.
+    """Return the number of prompts needed to distinguish an accuracy loss of `points` percentage points from none.
 
     d is the loss as a share, s the share of prompts that strict and relaxed grade differently, at least d. McNemar's
-    one-sided test finds the loss with probability `power` from
+    one-sided test detects the loss with probability `power` from
 
         n = (z(confidence) √s + z(power) √(s - d²))² / d²
 
@@ -213,14 +209,14 @@ def prompts_needed(points: float, confidence: float, discordant_share: float, po
 
 
 def _joined(units: np.ndarray, *columns: np.ndarray) -> list[np.ndarray]:
-    """Each column's sums over the prompts of a unit, [U, S]."""
+    """Return each column's sums over the prompts of a unit, [U, S]."""
     order = np.argsort(units, kind="stable")
     begins = np.flatnonzero(np.diff(np.asarray(units)[order], prepend=np.nan))
     return [np.add.reduceat(column[order], begins, axis=0) for column in columns]
 
 
 def _divided(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """NaN where the denominator is 0."""
+    """Return a / b, NaN if b is 0."""
     return np.where(b == 0, np.nan, a / b)
 
 
@@ -231,21 +227,21 @@ class Frontier:
     dials: np.ndarray
     """float64 [D]; ascending."""
     accuracy: Band
-    """Share of right texts at each; where `paired`, less strict's."""
+    """Share of correct texts at each setting; if `paired`, minus strict's."""
     speed_up: Band
-    """Tokens a second over those of `over` at each, modelled."""
+    """Tokens per second relative to `over` at each setting, modelled."""
     over: str
-    """'the target alone', or where no costs were measured or the path is paired 'strict', or of a draft-length
-    controller's threshold the fixed draft length."""
+    """'the target alone'; 'strict' if no costs were measured or the path is paired; for a controller's threshold the
+    fixed draft length."""
     paired: bool
-    """True if every place is compared with strict on the same prompts, which is far surer than either by itself."""
+    """True if every setting is compared with strict on the same prompts, which is much more precise."""
 
     def near(self, dial: float) -> int:
-        """The place of this dial value, or else the next below it."""
+        """Return the index of this dial value, or of the next one below it."""
         return max(0, int(np.searchsorted(self.dials, dial, side="right")) - 1)
 
     def through(self, dial: float, accuracy: Interval, speed_up: Interval) -> Frontier:
-        """The same path with this place on it."""
+        """Return the path with this setting added."""
         if dial in self.dials:
             return self
         place = int(np.searchsorted(self.dials, dial))
@@ -257,12 +253,14 @@ class Frontier:
         )
 
     def lost(self, strict: float) -> np.ndarray:
-        """float64 [D]; accuracy lost against the strict end's dial value, in percentage points, on these prompts."""
+        """Return the accuracy lost against the strict end's dial value on these prompts, in percentage points, float64
+        [D]."""
         estimate = self.accuracy.estimate
         return -100 * (estimate if self.paired else estimate - estimate[self.near(strict)])
 
     def best_within(self, strict: float, points: float) -> int:
-        """The fastest place among those that lose at most so many points on these prompts; strict's own is one."""
+        """Return the index of the fastest setting that loses at most `points` on these prompts; strict's is always
+        allowed."""
         allowed = self.lost(strict) <= points + 1e-9
         return int(np.argmax(np.where(allowed, np.nan_to_num(self.speed_up.estimate, nan=-np.inf), -np.inf)))
 

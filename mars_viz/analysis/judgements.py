@@ -1,8 +1,7 @@
-"""What a rule, of the run's own making or not, has to say of a recorded run.
+"""The judgement of any rule on a recorded run.
 
-Knows records and rules; knows no figures and no browser. A rule is asked on the prefixes that were recorded: its
-verdict within a block is exact, and what it makes of the run as a whole is block-local, unless no decision changes.
-R is the number of rounds, P that of their drafted positions, in order.
+A rule judges the recorded prefixes: its verdict within a block is exact, and its numbers for the whole run are
+block-local unless no decision changes. R is the number of rounds, P the number of drafted positions, in order.
 """
 
 from __future__ import annotations
@@ -24,63 +23,61 @@ class Judgement:
     """A rule's verdicts on a run, for every dial value at once."""
 
     rule: Rule
-    """That was asked."""
     lacks: str
-    """Why it cannot judge this run, as a sentence; empty where it can."""
+    """A sentence if the rule cannot judge this run; otherwise empty."""
     run: Run
-    """The run as it was recorded; without rounds where the rule lacks."""
+    """The recorded run; without rounds if the rule cannot judge it."""
     trace: Trace
-    """The rounds of the run, judged by this rule; what was decided in them is the recorded."""
+    """The rounds with this rule's verdicts and the recorded decisions."""
     strict: SettledText
-    """At the rule's strict end."""
+    """Decisions at the rule's strict end."""
 
     @property
     def verdicts(self) -> Verdicts:
-        """On all nodes and rows of the run, end to end."""
+        """Verdicts on all nodes and rows of the run, concatenated."""
         return self.trace.verdicts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ruling:
-    """An opinion at one dial value."""
+    """A judgement at one dial value."""
 
     opinion: Judgement
-    """Whose."""
     dial: float | None
-    """The value; None for a rule without a dial."""
+    """None for a rule without a dial."""
     text: SettledText
-    """The recorded rounds, settled anew."""
+    """The recorded rounds with this ruling's decisions."""
     basis: Basis
-    """Exact if no recorded decision changes: the rule would have written this very text."""
+    """Exact if no recorded decision changes: the rule would have written this text."""
     keeps: np.ndarray
-    """bool [P]; its verdict on each position, whether or not its own walk gets there."""
+    """bool [P]; its verdict on each position, whether or not its own walk reaches it."""
     reached: np.ndarray
-    """bool [P]; its walk gets there: all before it in the block are kept."""
+    """bool [P]; True if its walk reaches the position, because all before it in the block are kept."""
     kept: np.ndarray
-    """bool [P]; reached, kept, and not cut off by the text's end."""
+    """bool [P]; reached, kept, and not cut off by the end of the text."""
 
     @property
     def rule(self) -> Rule:
-        """Whose ruling it is."""
+        """The rule that judged."""
         return self.opinion.rule
 
     @property
     def relaxes(self) -> np.ndarray:
-        """bool [P]; keeps what its strict end rejects."""
+        """bool [P]; kept although its strict end rejects."""
         return self.keeps & ~self.opinion.verdicts.keep_strict
 
 
 def opinion(rule: Rule, run: Run) -> Judgement:
-    """What the rule says of every block of the run."""
+    """Return the rule's judgement of every block of the run."""
     lacks = rule.lacks_for(run.trace.speculations) or ""
-    asked = run.without_rounds if lacks else run
-    trace = asked.trace if lacks else run.trace.judged_as(rule.judge_all(run.trace.speculations))
-    strict = settled_text(asked, trace, None if rule.dial is None else rule.dial.strict)
-    return Judgement(rule, lacks, asked, trace, strict)
+    judged = run.without_rounds if lacks else run
+    trace = judged.trace if lacks else run.trace.judged_as(rule.judge_all(run.trace.speculations))
+    strict = settled_text(judged, trace, None if rule.dial is None else rule.dial.strict)
+    return Judgement(rule, lacks, judged, trace, strict)
 
 
 def ruling(opinion: Judgement, dial: float | None = None) -> Ruling:
-    """The opinion at this dial value; None takes the rule's default. Raises BadInput for a value out of range."""
+    """Return the judgement at this dial value; None is the rule's default. Raises BadInput for a value out of range."""
     rule, trace = opinion.rule, opinion.trace
     at = rule.checked_dial(dial)
     text = settled_text(opinion.run, trace, at)
@@ -96,12 +93,12 @@ def ruling(opinion: Judgement, dial: float | None = None) -> Ruling:
 
 
 def _reached(trace: Trace, settled: Settled) -> np.ndarray:
-    """bool [P]; the parent of each position is kept, or is the prefix."""
+    """Return True if the parent of a position is kept, or is the prefix, bool [P]."""
     parents = np.repeat(trace.firsts, trace.lengths) + trace.parents
-    found: np.ndarray = (trace.parents < 0) | settled.kept[parents]
-    return found
+    reached: np.ndarray = (trace.parents < 0) | settled.kept[parents]
+    return reached
 
 
 def own_dial(run: Run, rule: Rule) -> float | None:
-    """Where a rule stands on a run until someone moves it: the run's own rule as recorded, others at their default."""
+    """Return a rule's initial dial value for a run: the recorded one for the run's rule, otherwise the default."""
     return run.settings.dial if rule == rule_named(run.settings.rule) else rule.checked_dial(None)

@@ -1,7 +1,7 @@
-"""What the lessons work out of a run: what drafting gains, two laws laid over each other, and how close calls were.
+"""Calculations for lessons: gain from drafting, overlap of two laws, and runner-ups.
 
-Knows records and costs; knows no figures. What is drawn of laws is exact: a record holds the best tokens of both and
-their exact distance, which leaves the others' common area.
+Laws are exact: a record contains the best tokens of both and their exact distance, which determines the others' common
+area.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from mars_viz.shapes import shape_named
 
 
 def expected_tokens(alpha: np.ndarray | float, gamma: int) -> np.ndarray:
-    """(1 - α^(γ+1)) / (1 - α): tokens per target pass if every judged token is kept with chance α, independently.
+    """Return (1 - α^(γ+1)) / (1 - α): tokens per target pass if every judged token is kept with chance α,
+    independently.
 
     1 + α + … + α^γ, so γ + 1 at α = 1 (equation 1 of the paper).
     """
@@ -26,45 +27,47 @@ def expected_tokens(alpha: np.ndarray | float, gamma: int) -> np.ndarray:
 
 
 def round_cost(gamma: int, c: float) -> float:
-    """γc + 1: a round's drafting and pass in passes of the target, where one over γ + 1 positions costs what one over a
-    single position does."""
+    """Return γc + 1: a round's drafting and pass in passes of the target.
+
+    Assumes that a pass over γ + 1 positions costs as much as one over a single position.
+    """
     return gamma * c + 1
 
 
 def expected_speed_up(alpha: np.ndarray | float, gamma: int, c: float) -> np.ndarray:
-    """(1 - α^(γ+1)) / ((1 - α)(γc + 1)): over the target alone (theorem 3.8 of the paper)."""
+    """Return (1 - α^(γ+1)) / ((1 - α)(γc + 1)), the speed-up over the target alone (theorem 3.8 of the paper)."""
     return np.asarray(expected_tokens(alpha, gamma) / round_cost(gamma, c))
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What one run measured of the formula's letters."""
+    """Values of the formula's symbols measured on one run."""
 
     alpha: float
-    """Kept tokens per judged one. NaN where none was judged."""
+    """Kept tokens per judged one. NaN if none was judged."""
     gamma: int
-    """Tokens drafted per block; of trees, those of the longest path."""
+    """Tokens drafted per block; for trees, those of the longest path."""
     c: float
     """Median drafting time of a token over the median time of a target pass. NaN without timings."""
     tau: float
     """Tokens per target pass, counted."""
     speed_up: float
-    """Target passes' worth of tokens per time spent drafting and verifying: modelled from the run's clock, since a pass
-    over γ + 1 positions stands for a plain one. What is spent on evidence and records is left out, as in the formula.
-    NaN without timings."""
+    """Tokens in units of target passes, over the time spent drafting and verifying. Modelled from the run's clock,
+    because a pass over γ + 1 positions is used for a plain one. Time for evidence and records is excluded, as in the
+    formula. NaN without timings."""
     draft_step: float
-    """Median seconds of a drafted token; of trees, of a level."""
+    """Median seconds of a drafted token; for trees, of a level."""
     target_pass: float
     """Median seconds of the target's pass over a block and one more position."""
 
     @property
     def timed(self) -> bool:
-        """True if the run carries timings."""
+        """True if the run has timings."""
         return bool(np.isfinite(self.c))
 
 
 def gain(run: Run) -> Gain:
-    """What the run's records say of α, γ, c and the speed-up."""
+    """Return α, γ, c and the speed-up from the run's records."""
     outcomes = [outcome for round_ in run.rounds for outcome in round_.outcomes]
     kept = sum(round_.kept for round_ in run.rounds)
     judged = kept + outcomes.count(Outcome.REJECTED)
@@ -91,11 +94,11 @@ def _median(seconds: list[float]) -> float:
 
 
 OTHERS = -1
-"""In place of a token id: all tokens that are not shown by themselves."""
+"""Replaces a token id: all tokens that are not shown separately."""
 SHOWN = 7
-"""Tokens shown by themselves, at most."""
+"""Maximum number of tokens shown separately."""
 SEED = 0x9E3779B9
-"""Of the trials: the same for everyone who looks."""
+"""Seed of the trials, the same for every viewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +108,12 @@ class Place:
     round: int
     """Index of the round."""
     node: int
-    """Index of the drafted token in it."""
+    """Index of the drafted token in the round."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Both laws over M groups: tokens by themselves, the likeliest first, and all others as the last one."""
+    """Both laws over M groups: single tokens, the likeliest first, and all others as the last one."""
 
     tokens: tuple[int, ...]
     """Token ids; the last is `OTHERS`."""
@@ -123,22 +126,23 @@ class Overlap:
 
     @property
     def acceptance(self) -> float:
-        """Chance that a drafted token is kept: the area that both laws share."""
+        """Chance that a drafted token is kept: the common area of both laws."""
         return float(self.shared.sum())
 
     @property
     def telling(self) -> float:
-        """Largest where half of the drafts are kept and the tokens shown by themselves tell most of the story."""
+        """Suitability as an example: largest if half of the drafts are kept and the single tokens cover most
+        probability."""
         return self.acceptance * (1 - self.acceptance) * float(self.p[:-1].sum())
 
     @property
     def residual(self) -> np.ndarray:
-        """float64 [M]; (p - q)+ summed over each group: what is written after a rejection, before normalising."""
+        """float64 [M]; (p - q)+ summed over each group: the law after a rejection, before normalising."""
         return np.maximum(self.p - self.shared, 0.0)
 
 
 def places(run: Run) -> tuple[Place, ...]:
-    """Positions whose laws the records tell: a drafted token among those recorded for the drafter, in order."""
+    """Return the positions whose laws are recorded: the drafted token is in the drafter's list, in order."""
     return tuple(
         Place(index, int(node))
         for index, round_ in enumerate(run.rounds)
@@ -147,7 +151,7 @@ def places(run: Run) -> tuple[Place, ...]:
 
 
 def overlap(run: Run, place: Place) -> Overlap:
-    """Both laws at a position that `places` names."""
+    """Return both laws at a position from `places`."""
     spec, node = run.rounds[place.round].speculation, place.node
     row, temperature = int(spec.judging_rows[node]), spec.temperature
     target_logits = spec.top_logits[row].astype(np.float64)
@@ -158,22 +162,22 @@ def overlap(run: Run, place: Place) -> Overlap:
     at = int(np.flatnonzero(spec.draft_ids[node] == spec.tokens[node])[0])
     normaliser = logits[at] - np.log(float(spec.q[node]))  # of which only q(x) was recorded at this temperature
     q_of = dict(zip(spec.draft_ids[node].tolist(), np.exp(logits - normaliser), strict=True))
-    both = sorted(p_of.keys() & q_of.keys(), key=lambda token: (-max(p_of[token], q_of[token]), token))[:SHOWN]
-    p, q = (np.array([float(law[token]) for token in both]) for law in (p_of, q_of))
+    shared_tokens = sorted(p_of.keys() & q_of.keys(), key=lambda token: (-max(p_of[token], q_of[token]), token))[:SHOWN]
+    p, q = (np.array([float(law[token]) for token in shared_tokens]) for law in (p_of, q_of))
     others = [max(0.0, 1 - float(law.sum())) for law in (p, q)]
     apart = float(spec.total_variation[node])
     common = min(max(0.0, 1 - apart - float(np.minimum(p, q).sum())), *others)
     return Overlap(
-        (*both, OTHERS), np.append(p, others[0]), np.append(q, others[1]), np.append(np.minimum(p, q), common)
+        (*shared_tokens, OTHERS), np.append(p, others[0]), np.append(q, others[1]), np.append(np.minimum(p, q), common)
     )
 
 
 def trials(laws: Overlap, draws: Sequence[int]) -> np.ndarray:
-    """int64 [D, M]; how often each group is written in so many trials of rejection sampling; `draws` ascend, each the
-    first ones of the same trials.
+    """Return counts of each group in trials of rejection sampling, int64 [D, M].
 
-    A trial drafts x from q and keeps it with chance min(1, p/q), which is its group's share of what both laws have in
-    common; else it writes from (p - q)+, normalised (Leviathan et al., arXiv 2211.17192, section 2.3).
+    `draws` ascend; each row counts the first ones of the same trials. A trial drafts x from q and keeps it with chance
+    min(1, p/q), its group's share of the laws' common area. Otherwise it writes from (p - q)+, normalised (Leviathan et
+    al., arXiv 2211.17192, section 2.3).
     """
     draft, coin, instead = np.random.default_rng(SEED).random((3, draws[-1]))
     written = _drawn(laws.q, draft)
@@ -185,22 +189,22 @@ def trials(laws: Overlap, draws: Sequence[int]) -> np.ndarray:
 
 
 def total_variation(shares: np.ndarray, law: np.ndarray) -> np.ndarray:
-    """float64 [...]; the share of the text that would have to change; `shares` [..., M]."""
+    """Return the share of the text that would have to change, float64 [...]; `shares` is [..., M]."""
     return np.asarray(np.abs(shares - law).sum(-1) / 2)
 
 
 def _drawn(mass: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
-    """int64 [N]; the group that each uniform falls into, by mass; never one without any."""
+    """Return the group that each uniform falls into, by mass, int64 [N]; never a group without mass."""
     edges = np.cumsum(mass)
     return np.minimum(np.searchsorted(edges, uniforms * edges[-1], side="right"), np.flatnonzero(mass > 0)[-1])
 
 
 def _known(spec: Speculation) -> np.ndarray:
-    """bool [N]"""
+    """Return True for positions whose laws are recorded, bool [N]."""
     if not spec.sampled or not len(spec):
         return np.zeros(len(spec), bool)
-    found = (spec.draft_ids == spec.tokens[:, None]).any(1) & (spec.q > 0) & np.isfinite(spec.total_variation)
-    return np.asarray(found)
+    recorded = (spec.draft_ids == spec.tokens[:, None]).any(1) & (spec.q > 0) & np.isfinite(spec.total_variation)
+    return np.asarray(recorded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,30 +216,29 @@ class RunnerUps:
     best: np.ndarray
     """int64 [M]; the target's best token."""
     z1: np.ndarray
-    """float64 [M]; its raw logit."""
+    """float64 [M]; the best token's raw logit."""
     z2: np.ndarray
-    """float64 [M]; the runner-up's."""
+    """float64 [M]; the runner-up's raw logit."""
     positions: np.ndarray
-    """int64 [M]; which of the run's drafted positions it is, in order."""
+    """int64 [M]; index among the run's drafted positions."""
 
     def __len__(self) -> int:
-        """Number of positions."""
         return len(self.tokens)
 
     @property
     def odds(self) -> np.ndarray:
-        """float64 [M]; p2/p1 = exp(z2 - z1), which no constant changes."""
+        """float64 [M]; p2/p1 = exp(z2 - z1), unchanged by a constant added to all logits."""
         return np.exp(self.z2 - self.z1)
 
     def ratio(self, c: np.ndarray | float) -> np.ndarray:
-        """float64 [..., M]; z2/z1 after c is added to every logit; NaN where z1 is then not above 0, where a ratio
-        means nothing and the rule is strict."""
+        """Return z2/z1 after c is added to every logit, float64 [..., M]; NaN for z1 <= 0, at which the rule is
+        strict."""
         z1, z2 = (z + np.asarray(c, np.float64)[..., None] for z in (self.z1, self.z2))
         return np.divide(z2, z1, out=np.full(np.broadcast_shapes(z1.shape, z2.shape), np.nan), where=z1 > 0)
 
 
 def close_calls(run: Run) -> RunnerUps:
-    """The run's drafted runner-ups."""
+    """Return the run's drafted runner-ups."""
     columns: list[list[float]] = [[], [], [], [], []]
     first = 0
     for round_ in run.rounds:
@@ -243,8 +246,8 @@ def close_calls(run: Run) -> RunnerUps:
         rows = spec.judging_rows
         for node in np.flatnonzero(spec.top_ids[rows, 1] == spec.tokens):
             row = rows[node]
-            found = (spec.tokens[node], spec.top_ids[row, 0], spec.z1[row], spec.z2[row], first + node)
-            for column, value in zip(columns, found, strict=True):
+            values = (spec.tokens[node], spec.top_ids[row, 0], spec.z1[row], spec.z2[row], first + node)
+            for column, value in zip(columns, values, strict=True):
                 column.append(float(value))
         first += len(spec)
     order = np.argsort(np.subtract(columns[2], columns[3]), kind="stable")

@@ -1,7 +1,4 @@
-"""A dial map as a table over (γ, dial): what every setting comes to. Exact where the map is complete.
-
-Knows dial maps, and what a round takes; knows no figures.
-"""
+"""A dial map as a table over (γ, dial) of each setting's results. Exact if the map is complete."""
 
 from __future__ import annotations
 
@@ -21,26 +18,26 @@ from mars_viz.shapes import CHAIN, length_name
 
 @dataclass(frozen=True, slots=True)
 class MapGrid:
-    """Cells of one setting each: G block lengths by S stretches of the dial on which none of them changes."""
+    """One cell per setting: G block lengths by S dial segments on which no length's result changes."""
 
     symbol: str
-    """The dial's."""
+    """The dial's symbol."""
     length: str
-    """What the numbers of drafted tokens are called, as `shapes.length_name` says."""
+    """Name of the numbers of drafted tokens, from `shapes.length_name`."""
     strict_is_high: bool
-    """True where the rule gets stricter as the dial rises."""
+    """True if a higher dial makes the rule stricter."""
     edges: np.ndarray
     """float64 [S + 1]; ascending dial values."""
     gammas: tuple[int, ...]
     """Block lengths, ascending."""
     tokens: np.ndarray
-    """float64 [G, S]; tokens of the text; NaN where the map was cut short."""
+    """float64 [G, S]; tokens of the text; NaN if mapping stopped early."""
     rounds: np.ndarray
-    """float64 [G, S]; target passes; NaN likewise."""
+    """float64 [G, S]; target passes; NaN if mapping stopped early."""
 
     @property
     def of_trees(self) -> bool:
-        """True where drafts are trees, and the numbers those of their nodes."""
+        """True if drafts are trees, and the numbers those of their nodes."""
         return self.length != length_name(CHAIN)
 
     @property
@@ -49,7 +46,8 @@ class MapGrid:
         return np.asarray(self.tokens / self.rounds)
 
     def best(self, values: np.ndarray, *, least: bool = False) -> tuple[int, int] | None:
-        """Row and column of the largest (or least) value; the strictest, then the shortest block, among equals."""
+        """Return row and column of the largest (or least) value; the strictest, then the shortest block, if several are
+        equal."""
         if np.isnan(values).all():
             return None
         best = np.nanmin(values) if least else np.nanmax(values)
@@ -61,22 +59,21 @@ class MapGrid:
 
 @dataclass(frozen=True, slots=True)
 class RoundTimes:
-    """What a draft-verify cycle takes at each block length of a grid, and where that is from."""
+    """Time of a draft-verify cycle at each block length of a grid, with its source."""
 
     rounds: tuple[Cost, ...] | None
-    """[G]; None where nothing was timed."""
+    """[G]; None if nothing was timed."""
     source: str
-    """In words, to stand after 'modelled'."""
+    """In words that follow 'modelled'."""
 
 
 def round_times(grid: MapGrid, run: Run, costs: Costs | None = None) -> RoundTimes:
-    """From passes of the run's own pair that were measured here, for every block length, where they can be believed;
-    else from the run's timings.
+    """Return round times from measured passes of the run's pair, if reliable, otherwise from the run's timings.
 
-    By these a round of γ tokens takes γ times the drafting time of a token, and once what a round takes for
-    verification at the run's own γ, judging and commit, each the lower quartile, and the mean one for evidence, of
-    which much is computed for several rounds at once. Timings of a tree say nothing of trees of other sizes, and where
-    a controller cuts drafts no round costs what another does.
+    From timings, a round of γ tokens takes γ times the drafting time of a token, plus the time for verification at the
+    run's own γ, judging and commit. Each is the lower quartile. The evidence time is a mean, because much of it is
+    computed for several rounds at once. A tree's timings are not valid for other sizes, and with a controller rounds
+    differ in cost.
     """
     if run.settings.control is not None:
         return RoundTimes(None, "nothing: a controller makes drafts, and so rounds, of different lengths")
@@ -92,17 +89,17 @@ def round_times(grid: MapGrid, run: Run, costs: Costs | None = None) -> RoundTim
     if run.settings.drafts_trees and grid.gammas != (run.settings.gamma,):
         return RoundTimes(None, "by costs alone: this run's timings do not tell what trees of other sizes take")
     step = Cost.of([round_.timing.draft / (1 if grid.of_trees else len(round_.speculation)) for round_ in rounds])
-    beside = Cost.of([_beside_drafting(round_.timing) for round_ in rounds])
+    overhead = Cost.of([_beside_drafting(round_.timing) for round_ in rounds])
     evidence = float(np.mean([round_.timing.evidence for round_ in rounds]))
     device = run.provenance.device or "an unknown device"
-    taken = "drafting and verifying" if grid.of_trees else "verifying"
-    source = f"from this run's timings, on {device}; {taken} taken as at {grid.length} = {run.settings.gamma}"
+    assumed = "drafting and verifying" if grid.of_trees else "verifying"
+    source = f"from this run's timings, on {device}; {assumed} taken as at {grid.length} = {run.settings.gamma}"
     steps = [1 if grid.of_trees else gamma for gamma in grid.gammas]
-    return RoundTimes(tuple(_round_of(each, step, beside, evidence) for each in steps), source)
+    return RoundTimes(tuple(_round_of(each, step, overhead, evidence) for each in steps), source)
 
 
 def _round_of(steps: int, step: Cost, beside: Cost, evidence: float) -> Cost:
-    """Drafting steps and what comes beside them; their errors in quadrature."""
+    """Return the cost of drafting steps plus the rest; their errors add in quadrature."""
     seconds = steps * step.seconds + beside.seconds + evidence
     below = math.hypot(steps * (step.seconds - step.low), beside.seconds - beside.low)
     above = math.hypot(steps * (step.high - step.seconds), beside.high - beside.seconds)
@@ -110,46 +107,48 @@ def _round_of(steps: int, step: Cost, beside: Cost, evidence: float) -> Cost:
 
 
 def _same_pair(costs: Costs, run: Run) -> bool:
-    made = run.provenance
-    return (costs.target, costs.drafter, costs.dtype) == (made.target, made.drafter, made.dtype)
+    provenance = run.provenance
+    return (costs.target, costs.drafter, costs.dtype) == (provenance.target, provenance.drafter, provenance.dtype)
 
 
 def _beside_drafting(timing: Timing) -> float:
-    """And besides evidence."""
+    """Return a round's seconds without drafting and evidence."""
     return max(timing.total - timing.draft - timing.evidence, timing.verify)
 
 
 def modelled_speed_up(grid: MapGrid, run: Run, costs: Costs | None = None) -> np.ndarray:
-    """float64 [G, S]; tokens per second over those of the strict end at the run's own γ, modelled by `round_times`.
+    """Return tokens per second relative to the strict end at the run's own γ, modelled by `round_times`, float64 [G,
+    S].
 
-    NaN where nothing was timed, and where the map does not hold the strict end at that γ.
+    NaN if nothing was timed, or if the map lacks the strict end at that γ.
     """
     if run.settings.gamma not in grid.gammas:
         return np.full_like(grid.tokens, np.nan)
-    found = round_times(grid, run, costs).rounds
-    if found is None:
+    costs_of = round_times(grid, run, costs).rounds
+    if costs_of is None:
         return np.full_like(grid.tokens, np.nan)
-    seconds = grid.rounds * np.array([each.seconds for each in found])[:, None]
+    seconds = grid.rounds * np.array([each.seconds for each in costs_of])[:, None]
     speed = grid.tokens / seconds
     strict = speed[grid.gammas.index(run.settings.gamma), -1 if grid.strict_is_high else 0]
     return np.asarray(speed / strict)
 
 
 def speed_up_interval(grid: MapGrid, run: Run, gamma: int, value: float, costs: Costs | None = None) -> Factor | None:
-    """The interval of such a speed-up at this block length, which the costs make: of one prompt, the counts are exact.
+    """Return the interval of such a speed-up at this block length.
 
-    None at the run's own γ, where rounds of equal cost are compared, and where nothing was timed.
+    It comes from the costs, because the counts of one prompt are exact. None at the run's own γ, which compares rounds
+    of equal cost, and if nothing was timed.
     """
-    found = round_times(grid, run, costs).rounds
-    if found is None or gamma == run.settings.gamma:
+    rounds = round_times(grid, run, costs).rounds
+    if rounds is None or gamma == run.settings.gamma:
         return None
-    own, other = (found[grid.gammas.index(each)] for each in (run.settings.gamma, gamma))
-    by = ratio(own, other)
+    reference, other = (rounds[grid.gammas.index(each)] for each in (run.settings.gamma, gamma))
+    by = ratio(reference, other)
     return Factor(value, value * by.low / by.estimate, value * by.high / by.estimate)
 
 
 def map_grid(made: DialMap) -> MapGrid:
-    """What the map says of every block length and dial value."""
+    """Return the map's results at every block length and dial value."""
     dial = made.rule.dial
     assert dial is not None  # a map is a map of a dial
     tokens = stacked([along_dial(made.segments_for(gamma), lambda s: len(s.token_ids)) for gamma in made.span.gammas])
@@ -161,7 +160,7 @@ def map_grid(made: DialMap) -> MapGrid:
 
 
 def along_dial(segments: Sequence[Segment], read: Callable[[Segment], float]) -> Steps:
-    """A number of each segment as a step function of the dial; NaN where the map was cut short."""
+    """Return a number of each segment as a step function of the dial; NaN if mapping stopped early."""
     values = [float(read(segment)) if segment.complete else math.nan for segment in segments]
     end = math.nextafter(segments[-1].high, math.inf)  # the last segment may be the strict end alone
     return Steps(np.array([*(segment.low for segment in segments), end]), np.array(values))

@@ -1,7 +1,7 @@
-"""The numbers of a run at any dial value, judged on the prefixes that were recorded.
+"""Numbers of a run at any dial value, judged on the recorded prefixes.
 
-Knows records and rules; knows no models, no figures, no browser. At the run's own dial the numbers are exact. At
-another one each block is exact given its prefix, but the prefixes are those of the recorded text: block-local.
+At the run's own dial the numbers are exact. At another dial each block is exact given its prefix, but the prefixes
+belong to the recorded text: block-local.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from mars_viz.words import counted
 
 
 class Basis(Enum):
-    """What a number stands on."""
+    """Basis of a number."""
 
     EXACT = "exact"
-    """On the setting's own trajectory."""
+    """From the setting's own trajectory."""
     BLOCK_LOCAL = "block-local"
     """Judged block by block on the prefixes of the recorded trajectory."""
 
     @property
     def words(self) -> str:
-        """In a line, for figures."""
+        """A line for figures."""
         if self is Basis.EXACT:
             return "Exact: these are the decisions of this very text."
         return (
@@ -44,103 +44,102 @@ class Summary:
     """A run in numbers at one dial value."""
 
     dial: float | None
-    """The value judged at; None for a rule without a dial."""
+    """None for a rule without a dial."""
     basis: Basis
-    """Exact if no recorded decision changes at this dial value, else block-local."""
+    """Exact if no recorded decision changes at this dial value, otherwise block-local."""
     tokens: int
-    """Emitted tokens: the sum over rounds, corrections and bonuses included, after the text's end cut them."""
+    """Emitted tokens over all rounds, including corrections and bonuses, after the end of the text cut them."""
     rounds: int
-    """Draft-verify cycles: passes of the target, the one over the prompt excluded."""
+    """Draft-verify cycles: passes of the target, without the one over the prompt."""
     tau: float
     """Acceptance length: tokens / rounds. NaN without rounds."""
     drafted: int
-    """Tokens that the drafter proposed."""
+    """Number of drafted tokens."""
     kept: int
-    """Drafted tokens that reached the text."""
+    """Number of drafted tokens in the text."""
     acceptance_rate: float
-    """kept / drafted. NaN where nothing was drafted."""
+    """kept / drafted. NaN if nothing was drafted."""
     relaxed: int
     """Kept tokens that the rule's strict end rejects."""
     rolled_back: int
     """drafted - kept."""
     strict_basis: Basis
-    """What the numbers of the rule's strict end stand on: exact if they are of the strict end's own text, counted by
-    itself whatever its length; block-local if of the same prefixes judged strictly, whose passes and rollbacks are then
-    multiplied to as many tokens as this setting's. What compares both is exact where this and `basis` are."""
+    """Basis of the strict end's numbers. Exact if they come from the strict end's own text, of any length. Block-local
+    if the same prefixes are judged strictly; passes and rollbacks are then scaled to this setting's number of tokens. A
+    comparison is exact if this and `basis` are."""
     strict_tokens: int
-    """Tokens that the strict end emits there."""
+    """Tokens that the strict end emits."""
     strict_tau: float
-    """Its tau there; tau itself for a rule without a dial."""
+    """The strict end's τ; `tau` itself for a rule without a dial."""
     strict_passes: float
-    """Its target passes: a whole number where exact, else tokens / strict_tau."""
+    """The strict end's target passes: a whole number if exact, otherwise tokens / strict_tau."""
     strict_rolled_back: float
-    """Drafted tokens that it rolls back: likewise."""
+    """Drafted tokens that the strict end rolls back; scaled like `strict_passes`."""
     passes_saved_strict: float
-    """strict_passes - rounds. Where `strict_tokens` differs, the texts differ in length, and so this is no speed-up."""
+    """strict_passes - rounds. No speed-up if `strict_tokens` differs, because the texts then differ in length."""
     drafts_spared_strict: float
-    """strict_rolled_back - rolled_back; likewise."""
+    """strict_rolled_back - rolled_back, with the same restriction."""
     passes_saved_autoregressive: int
-    """Target passes spared against one pass a token: tokens - rounds."""
+    """Target passes saved against one pass per token: tokens - rounds."""
     forced_strict: int
-    """Drafted runner-up tokens whose best logit z1 is at or below 0, where the rule is strict since a ratio means
-    nothing; 0 for a rule that does not mind."""
+    """Drafted runner-ups with z1 <= 0, at which the rule is strict because a ratio has no meaning; 0 for other
+    rules."""
     first_difference: int | None
     """Index of the first emitted token that differs from the recorded text; None if none does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """What the recorded decoding took: wall clock, on the run's own device, at the run's own dial."""
+    """Wall clock of the recorded decoding, on the run's own device and at its own dial."""
 
     seconds: float
-    """The whole decoding, the pass over the prompt excluded."""
+    """The whole decoding, without the pass over the prompt."""
     prefill_seconds: float
     """The pass over the prompt."""
     tokens_per_second: float
-    """tokens / seconds. NaN where no time was recorded."""
+    """tokens / seconds. NaN if no time was recorded."""
     milliseconds_per_round: float
-    """1000 · seconds / rounds. NaN where no time was recorded."""
+    """1000 · seconds / rounds. NaN if no time was recorded."""
     draft_share: float
-    """Drafting's part of the rounds' time, from 0 to 1. NaN where rounds were not timed."""
+    """Drafting's part of the rounds' time, from 0 to 1. NaN if rounds were not timed."""
     device: str
-    """In words."""
 
 
 def judged_rounds(run: Run, dial: float | None) -> Trace:
-    """The recorded rounds, settled anew at this dial value; None takes the run's own.
+    """Return the recorded rounds with the decisions at this dial value; None is the run's own.
 
     Every block starts from its recorded prefix. A kept end of text or stop string cuts its block; the length limit cuts
-    only the last one, at what it allowed there. Raises BadInput for a value that the rule's dial does not have.
+    only the last one, at its recorded allowance. Raises BadInput for a value that is not on the rule's dial.
     """
     return run.trace.settled_as(settled_text(run, run.trace, own_or(run, dial)))
 
 
 def strict_walk(run: Run) -> tuple[Round, ...] | None:
-    """The rounds of the strict end's own text, at the run's block length; None where the run's map lacks it."""
-    made, dial, gamma = run.dial_map, rule_named(run.settings.rule).dial, run.settings.gamma
-    if made is None or dial is None or gamma not in made.span.gammas:
+    """Return the rounds of the strict end's own text at the run's block length; None if the run's map lacks it."""
+    dial_map, dial, gamma = run.dial_map, rule_named(run.settings.rule).dial, run.settings.gamma
+    if dial_map is None or dial is None or gamma not in dial_map.span.gammas:
         return None
-    if not made.span.low <= dial.strict <= made.span.high:
+    if not dial_map.span.low <= dial.strict <= dial_map.span.high:
         return None
-    segment = made.segment(dial.strict, gamma)
+    segment = dial_map.segment(dial.strict, gamma)
     return segment.rounds if segment.complete else None
 
 
 def basis(trace: Trace, settled: Settled) -> Basis:
-    """What numbers of blocks so settled stand on: exact if no recorded decision changed."""
+    """Return the basis of numbers of these decisions: exact if no recorded decision changed."""
     return Basis.EXACT if settled.same_as(trace.recorded) else Basis.BLOCK_LOCAL
 
 
 def summary(run: Run, dial: float | None = None) -> Summary:
-    """The run in numbers at this dial value; None takes the run's own. Raises BadInput as `judged_rounds` does.
+    """Return the run in numbers at this dial value; None is the run's own. Raises BadInput like `judged_rounds`.
 
-    What a dial map knows of another value is `summary(*mapped.shown(run, dial, gamma))`.
+    For another value on a dial map, use `summary(*mapped.shown(run, dial, gamma))`.
     """
     rule, trace, at = rule_named(run.settings.rule), run.trace, own_or(run, dial)
     text = settled_text(run, trace, at)
-    in_it = trace.in_text(text)
+    included = trace.in_text(text)
     tokens, rounds = int(text.lengths.sum()), len(trace)
-    drafted, kept = len(in_it), int(np.count_nonzero(in_it))
+    drafted, kept = len(included), int(np.count_nonzero(included))
     strict = _strict(run, tokens)
     parted = first_to_differ(run, trace.recorded_text, text)
     return Summary(
@@ -152,7 +151,7 @@ def summary(run: Run, dial: float | None = None) -> Summary:
         drafted=drafted,
         kept=kept,
         acceptance_rate=_ratio(kept, drafted),
-        relaxed=int(np.count_nonzero(in_it & ~trace.verdicts.keep_strict)),
+        relaxed=int(np.count_nonzero(included & ~trace.verdicts.keep_strict)),
         rolled_back=drafted - kept,
         strict_basis=strict.basis,
         strict_tokens=strict.tokens,
@@ -168,14 +167,14 @@ def summary(run: Run, dial: float | None = None) -> Summary:
 
 
 def forced(rule: Rule, trace: Trace) -> np.ndarray:
-    """bool [P]; the drafted tokens that `Summary.forced_strict` counts."""
+    """Return the drafted tokens that `Summary.forced_strict` counts, bool [P]."""
     rows = trace.judging_rows
-    found: np.ndarray = (trace.second[rows] == trace.tokens) & (trace.best[rows, 0] <= 0) & rule.strict_at_zero
-    return found
+    runner_ups: np.ndarray = (trace.second[rows] == trace.tokens) & (trace.best[rows, 0] <= 0) & rule.strict_at_zero
+    return runner_ups
 
 
 def speed(run: Run) -> Speed:
-    """What the recorded decoding took."""
+    """Return the times of the recorded decoding."""
     seconds, rounds = run.provenance.seconds, len(run.rounds)
     drafting, timed = (sum(run.trace.seconds(part).tolist()) for part in ("draft", "total"))
     return Speed(
@@ -189,8 +188,10 @@ def speed(run: Run) -> Speed:
 
 
 def ending(run: Run) -> str:
-    """Return how the text ended: 'ended with <|im_end|> (id 2)', 'stopped at the limit of 16 tokens'. Empty if there
-    is no text. The explorer says the same of the text at every dial value."""
+    """Return how the text ended: 'ended with <|im_end|> (id 2)', 'stopped at the limit of 16 tokens'.
+
+    Empty if there is no text. The explorer describes the text at every dial value in the same way.
+    """
     text, settings = run.token_ids, run.settings
     if not text:
         return ""
@@ -209,34 +210,31 @@ def ending(run: Run) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Strict:
-    """The strict end, as `Summary` tells it."""
+    """The strict end's part of `Summary`."""
 
     basis: Basis
-    """Of the rest."""
     tokens: int
-    """Emitted."""
     tau: float
-    """Tokens per round."""
     passes: float
-    """Rounds, as many as it takes."""
+    """Scaled number of rounds."""
     rolled_back: float
-    """Drafted tokens."""
+    """Scaled number of drafted tokens rolled back."""
 
 
 def _strict(run: Run, tokens: int) -> _Strict:
-    """The strict end beside a judgement that emits `tokens` tokens."""
-    own, dial = strict_walk(run), rule_named(run.settings.rule).dial
-    if own is None:
+    """Return the strict end's numbers, to compare with a judgement that emits `tokens` tokens."""
+    rounds_walked, dial = strict_walk(run), rule_named(run.settings.rule).dial
+    if rounds_walked is None:
         text = settled_text(run, run.trace, own_or(run, None if dial is None else dial.strict))
         written, rounds = int(text.lengths.sum()), len(run.trace)
         lost = int(np.count_nonzero(~run.trace.in_text(text)))
     else:
-        written, rounds = len(emitted(own)), len(own)
-        lost = sum(round_.rolled_back for round_ in own)
-    reach = 1.0 if own is not None or not written else tokens / written
-    known = own is not None or dial is None
+        written, rounds = len(emitted(rounds_walked)), len(rounds_walked)
+        lost = sum(round_.rolled_back for round_ in rounds_walked)
+    reach = 1.0 if rounds_walked is not None or not written else tokens / written
+    exact = rounds_walked is not None or dial is None
     return _Strict(
-        basis=Basis.EXACT if known else Basis.BLOCK_LOCAL,
+        basis=Basis.EXACT if exact else Basis.BLOCK_LOCAL,
         tokens=written,
         tau=_ratio(written, rounds),
         passes=reach * rounds,
@@ -245,7 +243,8 @@ def _strict(run: Run, tokens: int) -> _Strict:
 
 
 def own_or(run: Run, dial: float | None) -> float | None:
-    """The dial value to judge the run at; None takes the run's own. Raises BadInput for one that the rule lacks."""
+    """Return the dial value to judge the run at; None is the run's own. Raises BadInput if it is not on the rule's
+    dial."""
     return rule_named(run.settings.rule).checked_dial(run.settings.dial if dial is None else dial)
 
 

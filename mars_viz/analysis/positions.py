@@ -1,6 +1,6 @@
-"""Every drafted position of a run as flat arrays, judged at one dial value: what the figures are drawn from.
+"""Every drafted position of a run as flat arrays, judged at one dial value, for figures.
 
-Knows records; knows no figures and no browser. P is the number of drafted positions of the run.
+P is the number of drafted positions of the run.
 """
 
 from __future__ import annotations
@@ -20,69 +20,67 @@ from mars_viz.trace import OUTCOMES, SettledText, Trace
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """A text as it grows, round by round."""
+    """Growth of a text, round by round."""
 
     written: np.ndarray
-    """int64 [R]; its tokens after each round, ascending."""
+    """int64 [R]; total tokens after each round, ascending."""
     rolled_back: np.ndarray
-    """int64 [R]; drafted tokens that were rolled back on the way there."""
+    """int64 [R]; total drafted tokens rolled back up to each round."""
 
 
 @dataclass(frozen=True, slots=True)
 class Courses:
-    """What a setting writes beside the strict end's own text, whatever their lengths."""
+    """Growth of a setting's text and of the strict end's own text, which may differ in length."""
 
     ours: Course
-    """The setting's, as far as it is known: of its own text, or of each recorded block judged at it."""
+    """The setting's text: its own, or the recorded blocks judged at it."""
     strict: Course
-    """The strict end's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Drafted positions in order, with what became of them at one dial value and at the rule's strict end."""
+    """Drafted positions in order, with their outcomes at one dial value and at the rule's strict end."""
 
     rule: Rule
-    """That judged them."""
+    """The judging rule."""
     dial: float | None
-    """The value judged at; None for a rule without a dial."""
+    """None for a rule without a dial."""
     basis: Basis
-    """What `outcomes` and ours of `courses` stand on; what compares outcomes with the strict end's is block-local."""
+    """Basis of `outcomes` and of `courses.ours`. Comparisons of outcomes with the strict end's are block-local."""
     rounds: int
-    """Rounds of the run; one that drafted nothing has no position."""
+    """Rounds of the run; a round without drafted tokens has no position."""
     round_index: np.ndarray
     """int64 [P]; the round of each position, from 0."""
     z1: np.ndarray
     """float32 [P]; the target's largest raw logit at the position."""
     z2: np.ndarray
-    """float32 [P]; its second largest."""
+    """float32 [P]; the target's second largest raw logit."""
     ratio: np.ndarray
-    """float64 [P]; z2 / z1, NaN where z1 is 0."""
+    """float64 [P]; z2 / z1, NaN if z1 is 0."""
     runner_up: np.ndarray
     """bool [P]; the drafted token is the target's second best."""
     movable: np.ndarray
-    """bool [P]; the dial decides the verdict: it has a breakpoint."""
+    """bool [P]; the verdict has a breakpoint, so the dial decides it."""
     outcomes: np.ndarray
-    """int8 [P]; what became of it at `dial`, as an index of `OUTCOMES`."""
+    """int8 [P]; outcome at `dial`, as an index of `OUTCOMES`."""
     strict_outcomes: np.ndarray
-    """int8 [P]; what becomes of it at the strict end, on the same prefixes."""
+    """int8 [P]; outcome at the strict end, on the same prefixes."""
     courses: Courses | None = None
-    """Both texts, where a map holds the strict end's."""
+    """Both texts, if a map contains the strict end's."""
     trees: bool = False
-    """True where drafts branch, so that no round can keep all of its own."""
+    """True if drafts branch, so that no round can keep all of its nodes."""
 
     def __len__(self) -> int:
-        """Number of drafted positions."""
         return len(self.round_index)
 
     @property
     def scale(self) -> Scale | None:
-        """What the dial's value may be drawn against: what the rule compares it with, where it moves a verdict here."""
+        """The quantity to draw the dial's value against, if the dial moves a verdict here."""
         return self.rule.scale if self.dial is not None and self.movable.any() else None
 
     @property
     def words(self) -> str:
-        """What figures of them stand on, in a line or two."""
+        """The basis of figures in a line or two."""
         if self.dial is None or (self.basis is Basis.EXACT) == (self.courses is not None):
             return self.basis.words
         if self.courses is not None:
@@ -90,22 +88,22 @@ class Positions:
         return f"{self.basis.words} Tokens spared alone are block-local: strict's own text is not known here."
 
     def are(self, outcome: Outcome) -> np.ndarray:
-        """bool [P]; the positions with that outcome at `dial`."""
-        found: np.ndarray = self.outcomes == OUTCOMES.index(outcome)
-        return found
+        """Return the positions with this outcome at `dial`, bool [P]."""
+        matches: np.ndarray = self.outcomes == OUTCOMES.index(outcome)
+        return matches
 
     def strictly(self, outcome: Outcome) -> np.ndarray:
-        """bool [P]; the positions with that outcome at the strict end."""
-        found: np.ndarray = self.strict_outcomes == OUTCOMES.index(outcome)
-        return found
+        """Return the positions with this outcome at the strict end, bool [P]."""
+        matches: np.ndarray = self.strict_outcomes == OUTCOMES.index(outcome)
+        return matches
 
     def per_round(self, chosen: np.ndarray) -> np.ndarray:
-        """int64 [rounds]; how many of the chosen (bool [P]) positions each round has."""
+        """Return the number of chosen positions (bool [P]) in each round, int64 [rounds]."""
         return np.bincount(self.round_index[chosen], minlength=self.rounds)
 
 
 def positions(run: Run, dial: float | None = None) -> Positions:
-    """The run's drafted positions at this dial value; None takes the run's own. Raises BadInput for a bad value."""
+    """Return the run's drafted positions at this dial value; None is the run's own. Raises BadInput for a bad value."""
     rule, trace, at = rule_named(run.settings.rule), run.trace, own_or(run, dial)
     text, rows = settled_text(run, trace, at), trace.judging_rows
     z1, z2 = trace.best[rows, 0], trace.best[rows, 1]

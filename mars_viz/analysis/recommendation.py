@@ -1,11 +1,10 @@
-"""Which dial value to choose: the loosest whose accuracy loss is shown to be small, or how many prompts are missing.
+"""Choice of a dial value: the loosest whose accuracy loss is shown to be small, or the number of missing prompts.
 
-Knows right and wrong per prompt and segment of the dial; knows no rules, no runs and no figures.
-
-Segments are tried from the strict end outwards, and the first that cannot be shown to be good ends the search. Tests
-in an order fixed beforehand, stopped at the first failure, keep the chance that the chosen setting is bad at
-1 - confidence, however many there are (Bauer 1991, Statistics in Medicine 10:871-890). The strict end's own segment
-is tried as well: its looser values behave like strict on these prompts, which says little if there are few.
+Input is right or wrong per prompt and segment of the dial. Segments are tried from the strict end outwards, and the
+first that cannot be shown to be good ends the search. Tests in a fixed order, stopped at the first failure, keep the
+chance that the chosen setting is bad at 1 - confidence, for any number of segments (Bauer 1991, Statistics in Medicine
+10:871-890). The strict end's own segment is tried as well: its looser values behave like strict on these prompts, which
+is weak evidence if there are few.
 """
 
 from __future__ import annotations
@@ -24,29 +23,29 @@ from mars_viz.analysis.steps import Steps
 from mars_viz.errors import SettingError
 
 DECIMALS = 3
-"""Of a dial value in the sentence, and more only where a segment is that narrow."""
+"""Decimals of a dial value in the sentence; more only for narrower segments."""
 FEW = 30
-"""Prompts from which the share that two settings grade differently is an estimate; of fewer it is taken to be as small
-as the loss that is tolerated, so that two prompts ask for some hundred more and not for tens of thousands."""
+"""Number of prompts from which the share that two settings grade differently is estimated. With fewer it is assumed to
+equal the tolerated loss, so that two prompts ask for some hundred more and not for tens of thousands."""
 _MOST_DECIMALS = 17
 _ROUNDING = 1e-9
-"""Of a sum of chances."""
+"""Tolerance of a sum of chances."""
 
 
 @dataclass(frozen=True, slots=True)
 class Graded:
-    """What became of every prompt along the dial."""
+    """The grades of every prompt along the dial."""
 
     steps: Steps
     """Values bool [P, S]: the prompt's text is right on the segment."""
     strict: int
-    """The segment that holds the rule's strict end: the first or the last."""
+    """The segment of the rule's strict end: the first or the last."""
     units: np.ndarray | None = None
-    """int64 [P]; equal for the turns of one question, which are no independent evidence. None where every prompt stands
-    alone."""
+    """int64 [P]; equal for the turns of one question, which are no independent evidence. None if every prompt is
+    independent."""
 
     def __post_init__(self) -> None:
-        """Raise BadInput where this is no table of right and wrong with a strict end."""
+        """Raise BadInput unless this is a table of right and wrong with a strict end."""
         values = self.steps.values
         if values.ndim != 2 or not len(values) or not np.isin(values, (0, 1)).all():
             raise SettingError("A recommendation needs right or wrong for each prompt and segment. Use a graded set.")
@@ -60,74 +59,75 @@ class Graded:
         return range(count) if self.strict == 0 and count > 1 else range(count - 1, -1, -1)
 
     def changed(self) -> list[Changed]:
-        """For each segment, in the dial's order, how its grades differ from strict."""
+        """Return, for each segment in the dial's order, the differences of its grades from strict."""
         right = self.steps.values.astype(bool)  # [P, S]
         strict = right[:, [self.strict]]
         lost, won = np.count_nonzero(strict & ~right, axis=0), np.count_nonzero(~strict & right, axis=0)
         kinds = self._kinds(strict.astype(np.int64) - right)
         each = zip(lost, won, kinds, strict=True)
-        return [Changed(int(b), int(c), len(right), found) for b, c, found in each]
+        return [Changed(int(b), int(c), len(right), kind) for b, c, kind in each]
 
     def _kinds(self, lost: np.ndarray) -> list[tuple[QuestionKind, ...]]:
-        """Of each segment, from the turns lost [P, S], -1 where one was won."""
+        """Return the kinds of questions on each segment, from the turns lost [P, S], -1 for a won turn."""
         if self.units is None:
             return [()] * lost.shape[1]
         names, place, sizes = np.unique(self.units, return_inverse=True, return_counts=True)
         nets = np.zeros((len(names), lost.shape[1]), np.int64)
         np.add.at(nets, place, lost)
-        found: list[list[QuestionKind]] = [[] for _ in range(lost.shape[1])]
+        by_segment: list[list[QuestionKind]] = [[] for _ in range(lost.shape[1])]
         for size in np.unique(sizes).tolist():
             for net in range(-size, size + 1):
                 counts = np.count_nonzero(nets[sizes == size] == net, axis=0)
                 for segment in np.flatnonzero(counts).tolist():
-                    found[segment].append(QuestionKind(net, size, int(counts[segment])))
-        return [tuple(each) for each in found]
+                    by_segment[segment].append(QuestionKind(net, size, int(counts[segment])))
+        return [tuple(each) for each in by_segment]
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionKind:
-    """Questions that are alike."""
+    """Questions with the same result."""
 
     lost: int
-    """Turns of each that only the strict setting gets right, less those that only the other one does."""
+    """Turns of each that only the strict setting gets right, minus those that only the other gets right."""
     turns: int
     """Graded turns of each."""
     count: int
-    """How many there are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """How the grades of two settings differ on the same prompts."""
+    """Differences between the grades of two settings on the same prompts."""
 
     lost: int
     """Prompts that only the strict setting gets right."""
     won: int
     """Prompts that only the other setting gets right."""
     prompts: int
-    """All of them."""
+    """Number of all prompts."""
     kinds: tuple[QuestionKind, ...] = ()
-    """The same by question, where prompts are turns of conversations; empty where every prompt stands alone."""
+    """The same by question, if prompts are turns of conversations; empty if every prompt is independent."""
 
     @property
     def questions(self) -> int:
-        """Prompts, but for the turns of one conversation, which are one."""
+        """Number of prompts, with the turns of one conversation counted once."""
         return sum(kind.count for kind in self.kinds) or self.prompts
 
     @property
     def unit(self) -> str:
-        """What these are, for people."""
+        """The counted unit in words."""
         return "questions" if self.kinds else "prompts"
 
     def drawn(self) -> tuple[QuestionKind, ...]:
-        """What resampling draws."""
+        """Return the units that resampling draws."""
         same = self.prompts - self.lost - self.won
         return self.kinds or (QuestionKind(1, 1, self.lost), QuestionKind(-1, 1, self.won), QuestionKind(0, 1, same))
 
     def independent(self) -> Changed:
-        """As if the turns of a question were one prompt, all lost or won together: with as many prompts as so many
-        turns are worth then, (Σ m)² / Σ m² for questions of m turns (Kish 1965, Survey Sampling, 8.2). That is the
-        most cautious reading, for bounds that take every prompt for itself."""
+        """Return equivalent counts of independent prompts, as if the turns of a question were all lost or won together.
+
+        The number of prompts is (Σ m)² / Σ m² for questions of m turns (Kish 1965, Survey Sampling, 8.2). This is the
+        most cautious reading, for bounds that treat every prompt separately.
+        """
         if not self.kinds:
             return self
         worth = int(self.prompts**2 / sum(kind.count * kind.turns**2 for kind in self.kinds))
@@ -142,19 +142,19 @@ class Changed:
 
     @property
     def discordant_share(self) -> float:
-        """Prompts that the two grade differently, as a share."""
+        """Share of prompts that the two settings grade differently."""
         return (self.lost + self.won) / self.prompts
 
 
 class Finding(Enum):
-    """What the evidence says."""
+    """Result of the search."""
 
     RECOMMENDED = "recommended"
     """A setting is shown to be good enough."""
     NO_GAIN = "no setting is shown to be faster"
-    """Of a draft-length controller's thresholds."""
+    """For a draft-length controller's thresholds."""
     NOT_ENOUGH = "not enough prompts to tell"
-    """None is, not even one that changed no grade."""
+    """No setting is shown to be safe, not even one that changed no grade."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,32 +162,30 @@ class Recommendation:
     """An answer in one sentence, with its numbers."""
 
     finding: Finding
-    """Which answer it is."""
     sentence: str
-    """For people."""
     dial: float | None
     """The loosest good value, with few decimals; None unless recommended."""
     segment: int | None
-    """The segment that it lies in; None unless recommended."""
+    """Its segment; None unless recommended."""
     changed: Changed | None
-    """How its grades differ from strict; None unless recommended."""
+    """Differences of its grades from strict; None unless recommended."""
     bound: float
-    """The accuracy loss, as a share, is at most this with the confidence asked for: at the dial, or where none is
-    recommended at a setting that changes no grade."""
+    """Upper bound of the accuracy loss, as a share, with the requested confidence: at the dial, or at a setting that
+    changes no grade if none is recommended."""
     prompts_needed: int | None
-    """About how many testing the next looser segment needs, questions where prompts are turns of conversations;
-    None where there is none, or where it loses more than the limit on these prompts already."""
+    """Approximate number of prompts (or questions) needed to test the next looser segment; None if there is none, or if
+    it already loses more than the limit on these prompts."""
     there: int = 0
-    """Graded prompts that it stands on, questions likewise."""
+    """Number of graded prompts (or questions) used."""
 
     @property
     def more(self) -> int | None:
-        """About how many more would tell of the next looser setting; None where `prompts_needed` is."""
+        """Approximate number of additional prompts to test the next looser setting; None if `prompts_needed` is."""
         return None if self.prompts_needed is None else max(1, self.prompts_needed - self.there)
 
     @property
     def next_step(self) -> str:
-        """What testing the next looser setting needs, in a sentence; empty where `sentence` says it or nothing does."""
+        """A sentence about testing the next looser setting; empty if `sentence` covers it or there is none."""
         if self.finding is not Finding.RECOMMENDED or self.changed is None or self.more is None:
             return ""
         return f"About {about(self.more)} more {self.changed.unit} would tell of the next looser setting."
@@ -201,11 +199,11 @@ def recommend(
     symbol: str = "dial",
     decimals: int = DECIMALS,
 ) -> Recommendation:
-    """The loosest dial value that is safe: whose accuracy loss is at most `points` percentage points with this
-    confidence. The sentence says neither number; whoever shows it does once (`sweep.terms`).
+    """Return the loosest safe dial value: its accuracy loss is at most `points` percentage points with this confidence.
 
-    `symbol` names the dial in the sentence; its value has at least so many `decimals` where that brings it closer to
-    the segment's loose end, 0 for a dial of whole numbers. Raises BadInput for a limit or a confidence that is none.
+    The sentence omits both numbers; pages show them once (`sweep.terms`). `symbol` names the dial in the sentence. Its
+    value has at least `decimals` decimals, if they bring it closer to the segment's loose end; 0 for a dial of whole
+    numbers. Raises BadInput for an invalid limit or confidence.
     """
     if not (0 < points <= 100 and 0.5 <= confidence < 1):
         raise SettingError("The loss is above 0 and at most 100 points, the confidence from 0.5 to below 1. Mend them.")
@@ -216,16 +214,16 @@ def recommend(
     following = changed[order[stop]] if stop < len(order) else None
     if stop == 0:
         mildest = changed[order[min(1, len(order) - 1)]]
-        there = _counted(mildest) if mildest.kinds else f"{mildest.prompts}"
+        amount = _counted(mildest) if mildest.kinds else f"{mildest.prompts}"
         share = mildest.discordant_share if mildest.questions >= FEW else 0.0
         needed = max(grown(mildest.questions), prompts_needed(points, confidence, share))
         least = bound(changed[graded.strict])
-        found = Recommendation(Finding.NOT_ENOUGH, "", None, None, None, least, needed, mildest.questions)
+        recommendation = Recommendation(Finding.NOT_ENOUGH, "", None, None, None, least, needed, mildest.questions)
         sentence = (
             f"Not enough {mildest.unit} to tell whether any setting looser than strict is safe: there "
-            f"{'is' if there == '1' else 'are'} {there}, about {about(found.more or 1)} more would tell."
+            f"{'is' if amount == '1' else 'are'} {amount}, about {about(recommendation.more or 1)} more would tell."
         )
-        return replace(found, sentence=sentence)
+        return replace(recommendation, sentence=sentence)
     segment = order[stop - 1]
     dial, best = _loosest(graded, segment, decimals), changed[segment]
     sentence = (
@@ -240,12 +238,12 @@ def recommend(
 
 
 def loss_bound(changed: Changed, confidence: float) -> float:
-    """One-sided upper bound of the accuracy loss, as a share: the larger of the paired bootstrap's and the score bound,
-    and where nothing was won, of the exact one.
+    """Return the one-sided upper bound of the accuracy loss, as a share.
 
-    Where few prompts changed the bootstrap's is too low, and 0 where none did, and the score bound takes over; that
-    one, an approximation, is a little too low itself where nothing was won, and what was lost is then a single share.
-    Of conversations the bootstrap draws whole questions, and the other bounds take each for one prompt.
+    It is the larger of the paired bootstrap's and the score bound, and of the exact bound if nothing was won. If few
+    prompts changed, the bootstrap's bound is too low (0 if none did) and the score bound takes over. The score bound is
+    an approximation and slightly too low if nothing was won; the loss is then a single share. For conversations the
+    bootstrap draws complete questions, and the other bounds count each as one prompt.
     """
     alone = changed.independent()
     exact = -1.0 if alone.won else exact_bound(alone.lost, alone.prompts, confidence)
@@ -253,31 +251,30 @@ def loss_bound(changed: Changed, confidence: float) -> float:
 
 
 def bootstrap_bound(changed: Changed, confidence: float) -> float:
-    """The loss that a resample's stays at or below with this confidence, computed instead of drawn.
+    """Return the loss that a resample does not exceed with this confidence, computed instead of sampled.
 
-    As many questions as there are, drawn with replacement, lose a sum of so many independent draws; where all have
-    equally many turns, as prompts that stand alone have, its law is a power of one draw's in Fourier space, and the
-    bound the least loss that is enough. Where they differ, the loss is a ratio of two such sums, with values close to
-    one another, and `bootstrap.ends` gives its quantile.
+    A resample draws as many questions as there are, with replacement, so it loses a sum of independent draws. If all
+    have equally many turns, its law is a power of one draw's in Fourier space, and the bound is the smallest sufficient
+    loss. Otherwise the loss is a ratio of two such sums, with closely spaced values, and `bootstrap.ends` gives its
+    quantile.
     """
     lost, turns, counts = (np.array(each) for each in zip(*map(astuple, changed.drawn()), strict=True))
     count, least = int(counts.sum()), int(lost.min())
     if np.ptp(turns):
         of = Resampled(lambda loss: loss, [np.repeat(lost, counts)[:, None] / 1.0], np.repeat(turns, counts) / 1.0)
         return float(ends(of, [NormalDist().inv_cdf(confidence)], corrected=False)[0][0])
-    one = np.bincount(lost - least, counts / count)  # shares of least, least + 1, ... turns lost
-    length = count * (len(one) - 1) + 1
-    law = np.fft.irfft(np.fft.rfft(one, length) ** count, length)
+    draw = np.bincount(lost - least, counts / count)  # shares of least, least + 1, ... turns lost
+    length = count * (len(draw) - 1) + 1
+    law = np.fft.irfft(np.fft.rfft(draw, length) ** count, length)
     at = int(np.searchsorted(np.cumsum(law), confidence - _ROUNDING))
     return (count * least + at) / (count * int(turns[0]))
 
 
 def exact_bound(lost: int, prompts: int, confidence: float) -> float:
-    """Upper end of a single share's exact interval (Clopper and Pearson 1934, Biometrika 26:404-413): the p for which
+    """Return the upper end of a single share's exact interval (Clopper and Pearson 1934, Biometrika 26:404-413).
 
-        sum over k ≤ lost of C(n, k) pᵏ (1 - p)ⁿ⁻ᵏ = 1 - confidence
-
-    Where nothing was lost, that is 1 - (1 - confidence)^(1 / n), about 3 / n at 95 %.
+    It is the p with sum over k ≤ lost of C(n, k) pᵏ (1 - p)ⁿ⁻ᵏ = 1 - confidence. If nothing was lost, that is 1 - (1 -
+    confidence)^(1 / n), about 3 / n at 95 %.
     """
     if lost == prompts:
         return 1.0
@@ -293,14 +290,11 @@ def exact_bound(lost: int, prompts: int, confidence: float) -> float:
 
 
 def score_bound(changed: Changed, confidence: float) -> float:
-    """Upper end of the score interval for a difference of paired shares.
+    """Return the upper end of the score interval for a difference of paired shares.
 
-    Tango 1998, Statistics in Medicine 17:891-908: the d with
-
-        (lost - won - n d) / √(n (2 q + d (1 - d))) = -z
-
-    where q is the most likely share of won prompts given d, a root of 2n q² + (d (2n - lost + won) - lost - won) q
-    - won d (1 - d). Where nothing changed, that is z² / (n + z²).
+    Tango 1998, Statistics in Medicine 17:891-908: the d with (lost - won - n d) / √(n (2 q + d (1 - d))) = -z. Here q
+    is the most likely share of won prompts given d, a root of 2n q² + (d (2n - lost + won) - lost - won) q - won d (1 -
+    d). If nothing changed, the bound is z² / (n + z²).
     """
     z = NormalDist().inv_cdf(confidence)
     low, high = changed.loss, 1.0
@@ -322,7 +316,8 @@ def _score(changed: Changed, d: float) -> float:
 
 
 def _loosest(graded: Graded, segment: int, least: int) -> float:
-    """The value of the segment furthest from strict, with as few decimals as keep it inside, at least `least`."""
+    """Return the segment's value furthest from strict, with the fewest decimals (at least `least`) that keep it
+    inside."""
     low, high = graded.steps.edges[segment : segment + 2].tolist()
     low_is_loose, last = graded.outwards.step < 0, segment == len(graded.steps) - 1
     for decimals in range(least, _MOST_DECIMALS + 1):
@@ -335,28 +330,27 @@ def _loosest(graded: Graded, segment: int, least: int) -> float:
 
 
 def _exactly(dial: float) -> str:
-    """The shortest text that reads back as this value; no rounding carries it out of its segment."""
+    """Return the shortest text that reads back as this value, so that rounding cannot leave the segment."""
     return repr(dial).removesuffix(".0")
 
 
 def _counted(changed: Changed) -> str:
-    """How many there are: '300 prompts', '80 questions with 160 graded turns'."""
+    """Return the count in words: '300 prompts', '80 questions with 160 graded turns'."""
     turns = f" with {changed.prompts} graded turns" if changed.kinds else ""
     return f"{changed.questions} {changed.unit}{turns}"
 
 
 def grown(count: int) -> int:
-    """A tenth more than there are, at the least one: where what is needed is estimated at no more than there are, which
-    were not enough."""
+    """Return a tenth more than `count`, at least one more; for estimates that do not exceed an insufficient count."""
     return count + max(1, -(-count // 10))
 
 
 def about(count: int) -> str:
-    """Up to two significant digits, for a number of prompts that is an estimate: '930'."""
+    """Return an estimated number of prompts with up to two significant digits: '930'."""
     return f"{two_digits(count):,}".replace(",", "\u202f")
 
 
 def two_digits(count: int) -> int:
-    """The number itself, rounded up to two significant digits."""
+    """Return the number rounded up to two significant digits."""
     unit = 10 ** max(0, len(str(count)) - 2)
     return -(-count // unit) * unit

@@ -1,4 +1,4 @@
-"""What strict verification throws away, for every block length that a run's map knows. Exact; knows records alone."""
+"""Work discarded by strict verification, for every block length on a run's map. Exact."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mars_viz.run import Run
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """The whole text at the rule's strict end, at one block length."""
+    """The complete text at the rule's strict end, at one block length."""
 
     gamma: int
     """Tokens drafted per block."""
@@ -22,21 +22,21 @@ class Price:
     passes: int
     """Target passes."""
     kept: int
-    """Drafted tokens that reached the text."""
+    """Number of drafted tokens in the text."""
     rolled_back: int
-    """Drafted tokens that did not."""
+    """Number of drafted tokens that are not in the text."""
 
     @property
     def wasted(self) -> float:
-        """Share of the drafted tokens that was rolled back. NaN where none was drafted."""
+        """Share of the drafted tokens that was rolled back. NaN if none was drafted."""
         drafted = self.kept + self.rolled_back
         return self.rolled_back / drafted if drafted else float("nan")
 
 
 def strict_run(run: Run, gamma: int | None = None) -> Run:
-    """The run as its rule's strict end makes it, at this block length (None: its own).
+    """Return the run at its rule's strict end, at this block length (None: its own).
 
-    Raises BadInput where neither the run nor its map knows that text.
+    Raises BadInput if neither the run nor its map contains that text.
     """
     gamma, dial = run.settings.gamma if gamma is None else gamma, rule_named(run.settings.rule).dial
     strict = None if dial is None else dial.strict
@@ -50,14 +50,14 @@ def strict_run(run: Run, gamma: int | None = None) -> Run:
 
 
 def prices(run: Run) -> tuple[Price, ...]:
-    """One for each block length at which the strict text is known, ascending; none where it is not."""
+    """Return the price for each block length with a known strict text, ascending."""
     gammas = {run.settings.gamma, *(run.dial_map.span.gammas if run.dial_map is not None else ())}
-    found = []
+    known_prices = []
     for gamma in sorted(gammas):
         try:
             strict = strict_run(run, gamma)
         except BadInput:
             continue
         kept, lost = (int(np.sum([getattr(r, name) for r in strict.rounds])) for name in ("kept", "rolled_back"))
-        found.append(Price(gamma, len(strict.token_ids), len(strict.rounds), kept, lost))
-    return tuple(found)
+        known_prices.append(Price(gamma, len(strict.token_ids), len(strict.rounds), kept, lost))
+    return tuple(known_prices)

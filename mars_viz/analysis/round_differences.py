@@ -1,9 +1,8 @@
-"""Where an engine's greedy decoding parts from ours for the first time: its text and the tokens that it accepted in
-every round, held against the rounds of strict speculation with the same target and drafter.
+"""The first difference between an engine's greedy decoding and ours: its text, and its accepted tokens per round.
 
-Knows rounds and counts; knows no models and no servers. An engine's prefill writes the first token by itself, so its
-rounds are ours after the prompt and that token; steps without a draft are none of its rounds, and its last round may
-accept past the length limit, as ours do before the text is cut.
+Compared with the rounds of strict speculation with the same target and drafter. An engine's prefill writes the first
+token separately, so its rounds correspond to ours after the prompt and that token. Steps without a draft are not rounds
+of the engine, and its last round may accept past the length limit, as ours do before the text is cut.
 """
 
 from __future__ import annotations
@@ -18,46 +17,45 @@ from mars_viz.analysis.counts import AcceptanceCounts
 from mars_viz.records import Round
 
 ROUNDING = 1e-4
-"""Logits that are this near are a tie: two programs' float32 logits of one token may be as far apart."""
+"""Logits this close are a tie: float32 logits of one token may differ this much between two programs."""
 
 
 class Differs(Enum):
-    """What is another one."""
+    """Kind of a difference."""
 
     TEXT = "text"
-    """A token was written that we do not write."""
+    """The engine wrote another token."""
     RELAXED = "relaxed"
-    """So it is, and it is the one that was drafted there: the engine kept what strict speculation refuses."""
+    """The engine wrote another token that was drafted there: it accepted a token that strict speculation rejects."""
     DRAFT = "draft"
-    """The texts agree, and of the same number of drafted tokens others were accepted: another one was drafted, or one
-    that the target writes was refused."""
+    """The texts agree, and a different number of equally many drafted tokens was accepted: the draft differed, or one
+    side rejected a token that the target writes."""
     LENGTH = "length"
-    """The texts agree, and one side accepted all of a draft that was shorter than what the other side accepted."""
+    """The texts agree, and one side accepted all of a draft that was shorter than the other side's accepted part."""
     END = "end"
     """One side made more rounds, or wrote more."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundDifference:
-    """The first round of a text in which both sides differ; nothing behind it is compared."""
+    """The first round of a text in which both sides differ; later rounds are not compared."""
 
     prompt: int
-    """Which, from 0."""
+    """Index of the prompt."""
     round: int
-    """Which of ours, from 0, those without a draft not counted; -1 for the token that the engine's prefill writes."""
+    """Index of our round, without rounds that have no draft; -1 for the token that the engine's prefill writes."""
     position: int
-    """In the text after the prompt, from 0: where the tokens differ that were written or drafted."""
+    """Index in the text after the prompt at which the written or drafted tokens differ."""
     what: Differs
-    """What differs."""
     accepted: tuple[int, int]
-    """Of that round, the engine's and ours; of an END the rounds of both."""
+    """Accepted tokens in that round, the engine's and ours; for an END the numbers of rounds."""
     tokens: tuple[int, ...] = ()
-    """Ours there, and the engine's; where that is not known, our drafter's second best, if it has one."""
+    """Our token there, and the engine's; if unknown, our drafter's second best, if it has one."""
     gap: float | None = None
-    """How far our logits of the two are apart: the target's of a text, the drafter's of a draft, then at least, since
-    the second best is the nearest. None where one of them is not among the best."""
+    """Distance of our logits of the two: the target's for a text, the drafter's for a draft (then a lower limit,
+    because the second best is the nearest). None if one of them is not among the best."""
     depth: int = 0
-    """In the block, from 0."""
+    """Index in the block."""
 
     @property
     def tie(self) -> bool:
@@ -66,17 +64,17 @@ class RoundDifference:
 
 
 def accepted_in_rounds(counts: AcceptanceCounts) -> list[int] | None:
-    """Accepted tokens of each round; None where an engine gave their histogram alone."""
+    """Return the accepted tokens of each round; None if an engine reported only their histogram."""
     return counts.accepted.tolist() if counts.ordered or not counts.steps else None
 
 
 def first_difference(
     prompt: int, alone: Round, ours: Sequence[Round], tokens: Sequence[int], counts: AcceptanceCounts
 ) -> RoundDifference | None:
-    """Where both sides part for the first time, if they do.
+    """Return the first difference between both sides, if any.
 
-    `alone` is our round of the token that the engine's prefill writes, `ours` are those behind it; `tokens` is the
-    engine's text. Where its rounds are not known, texts alone are compared.
+    `alone` is our round of the token that the engine's prefill writes, `ours` are the rounds after it; `tokens` is the
+    engine's text. If its rounds are unknown, only texts are compared.
     """
     accepted, rounds = accepted_in_rounds(counts), sum(len(each.speculation) > 0 for each in ours)
     if not tokens:
@@ -85,12 +83,12 @@ def first_difference(
         return _other_text(prompt, -1, 0, alone, 0, tokens[0], (0, 0))
     position, number = 1, 0
     for round_, its in _side_by_side(ours, accepted):
-        both = its, len(round_.decision.kept)
+        pair = its, len(round_.decision.kept)
         for depth, (token, other) in enumerate(zip(round_.token_ids, tokens[position:], strict=False)):
             if token != other:
-                return _other_text(prompt, number, position + depth, round_, depth, other, both)
-        if its != both[1]:
-            return _other_draft(prompt, number, position + min(both), round_, both, _drafted(counts, round_, number))
+                return _other_text(prompt, number, position + depth, round_, depth, other, pair)
+        if its != pair[1]:
+            return _other_draft(prompt, number, position + min(pair), round_, pair, _drafted(counts, round_, number))
         position, number = position + len(round_.token_ids), number + (len(round_.speculation) > 0)
     its = rounds if accepted is None else len(accepted)
     if its != rounds or position != len(tokens):
@@ -99,18 +97,19 @@ def first_difference(
 
 
 def text_of(rounds: Sequence[Round]) -> tuple[int, ...]:
-    """What they wrote."""
+    """Return the tokens that these rounds wrote."""
     return tuple(token for round_ in rounds for token in round_.token_ids)
 
 
 def distance(ids: np.ndarray, logits: np.ndarray, token: int, other: int) -> float | None:
-    """Of two tokens' logits among the best [K]; None where one is not there."""
-    known = dict(zip(ids.tolist(), logits.tolist(), strict=True))
-    return abs(known[token] - known[other]) if token in known and other in known else None
+    """Return the distance of two tokens' logits among the best [K]; None if one is missing."""
+    by_token = dict(zip(ids.tolist(), logits.tolist(), strict=True))
+    return abs(by_token[token] - by_token[other]) if token in by_token and other in by_token else None
 
 
 def _side_by_side(ours: Sequence[Round], accepted: Sequence[int] | None) -> Iterator[tuple[Round, int]]:
-    """Our rounds with what the engine accepted in each, as far as both go; where its rounds are not known, our own."""
+    """Yield our rounds with the engine's accepted tokens in each, as far as both go; our own if its rounds are
+    unknown."""
     its = iter(accepted or ())
     for round_ in ours:
         kept = len(round_.decision.kept)
@@ -121,14 +120,14 @@ def _side_by_side(ours: Sequence[Round], accepted: Sequence[int] | None) -> Iter
 
 
 def _drafted(counts: AcceptanceCounts, round_: Round, number: int) -> int:
-    """Tokens that the engine drafted in its round of this number; where that is not known, as many as we in ours."""
+    """Return the number of tokens that the engine drafted in this round; if unknown, our number."""
     return len(round_.speculation) if counts.drafted is None else int(counts.drafted[number])
 
 
 def _other_text(
     prompt: int, number: int, position: int, round_: Round, depth: int, other: int, accepted: tuple[int, int]
 ) -> RoundDifference:
-    """Another token was written: how far our target's logits of the two are apart."""
+    """Return the difference for another written token, with the distance of our target's logits of the two."""
     about, token = round_.speculation, round_.token_ids[depth]
     gap = distance(about.top_ids[depth], about.top_logits[depth], token, other)
     kept = depth < min(accepted[0], len(about)) and int(about.tokens[depth]) == other
@@ -139,8 +138,10 @@ def _other_text(
 def _other_draft(
     prompt: int, number: int, position: int, round_: Round, accepted: tuple[int, int], drafted: int
 ) -> RoundDifference:
-    """The same was written and another token drafted: how far our drafter's logits of the two are apart. An engine that
-    accepted more drafted what was written."""
+    """Return the difference for another draft of the same text, with the distance of our drafter's logits of the two.
+
+    If the engine accepted more, it drafted the written token.
+    """
     about, depth = round_.speculation, min(accepted)
     if depth in (len(about), drafted):
         return RoundDifference(prompt, number, position, Differs.LENGTH, accepted, depth=depth)

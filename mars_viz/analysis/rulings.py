@@ -1,7 +1,6 @@
-"""What rulings on one run say together: who keeps what, where a rule divides a plane, which dial keeps what another
-keeps, and what a shift of all logits changes.
+"""Combined rulings on one run: agreement, boundaries in a plane, equivalent dial values, and shifted logits.
 
-Knows rulings; knows no figures and no browser. R is the number of rules, P that of drafted positions.
+R is the number of rules, P the number of drafted positions.
 """
 
 from __future__ import annotations
@@ -24,11 +23,10 @@ class Say(IntEnum):
     """A rule's verdict on a position."""
 
     KEEPS = 0
-    """As its strict end does."""
+    """Kept, also by the rule's strict end."""
     RELAXES = 1
-    """Keeps what its strict end rejects."""
+    """Kept although the strict end rejects."""
     REJECTS = 2
-    """Does not keep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +36,22 @@ class Agreement:
     rulings: tuple[Ruling, ...]
     """Each rule at its dial value, in order; R of them."""
     says: np.ndarray
-    """int8 [R, P]; each verdict as a `Say`, whether or not the rule's own walk gets there."""
+    """int8 [R, P]; each verdict as a `Say`, whether or not the rule's own walk reaches the position."""
     reached: np.ndarray
-    """bool [R, P]; the rule's walk gets there."""
+    """bool [R, P]; the rule's walk reaches the position."""
     keepers: np.ndarray
-    """int64 [P]; how many rules keep the position."""
+    """int64 [P]; number of rules that keep the position."""
     disputed: np.ndarray
-    """bool [P]; some rule keeps the position and some other rejects it, and at least one of them gets there."""
+    """bool [P]; some rule keeps the position and some other rejects it, and at least one of them reaches it."""
 
     def against(self, ruling: Ruling) -> np.ndarray:
-        """int64 [R]; verdicts of each rule that differ from those of `ruling`."""
+        """Return the number of verdicts of each rule that differ from those of `ruling`, int64 [R]."""
         keeps = self.says != Say.REJECTS
         return np.count_nonzero(keeps != ruling.keeps, axis=1)
 
 
 def agreement(rulings: Sequence[Ruling], positions: int) -> Agreement:
-    """The rulings side by side; all are on the same run, of `positions` drafted positions."""
+    """Combine rulings on one run with `positions` drafted positions."""
     shape = (len(rulings), positions)
     keeps = np.array([ruling.keeps for ruling in rulings], bool).reshape(shape)
     relaxes = np.array([ruling.relaxes for ruling in rulings], bool).reshape(shape)
@@ -69,12 +67,12 @@ def agreement(rulings: Sequence[Ruling], positions: int) -> Agreement:
 
 
 class LooseSide(Enum):
-    """Where the loose side of a boundary lies."""
+    """The loose side of a boundary."""
 
     LEFT = "left"
-    """Kept where the horizontal quantity is smaller: a vertical line."""
+    """Kept if the horizontal quantity is smaller: a vertical line."""
     ABOVE = "above"
-    """Kept where the vertical quantity is larger: a horizontal line."""
+    """Kept if the vertical quantity is larger: a horizontal line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +80,13 @@ class Boundary:
     """A rule's boundary in a plane."""
 
     ruling: Ruling
-    """Whose."""
     side: LooseSide
-    """Which way it divides."""
     value: float
-    """Where the line stands, on its own axis."""
+    """Position of the line on its axis."""
     exceptions: int
-    """Positions that lie on the wrong side of it."""
+    """Number of positions on the wrong side."""
     positions: int
-    """Positions whose verdict the dial decides; no others are divided."""
+    """Number of positions whose verdict the dial decides; the others are not divided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +97,9 @@ class _Cut:
 
 
 def boundary(ruling: Ruling, across: np.ndarray, up: np.ndarray) -> Boundary | None:
-    """The ruling's boundary among positions at (`across`, `up`), float64 [P] each.
+    """Return the ruling's boundary among positions at (`across`, `up`), float64 [P] each.
 
-    None where there is nothing to divide: the dial decides no position, or all that it decides fall the same way.
+    None if there is nothing to divide: the dial decides no position, or all decided positions have the same verdict.
     """
     dial, verdicts = ruling.rule.dial, ruling.opinion.verdicts
     if dial is None or ruling.dial is None:
@@ -125,9 +121,9 @@ def boundary(ruling: Ruling, across: np.ndarray, up: np.ndarray) -> Boundary | N
 
 
 def _cut(place: np.ndarray, at: np.ndarray, loose: np.ndarray, dial: float) -> _Cut:
-    """The cut with the fewest exceptions, loose where `place` is smaller.
+    """Return the cut with the fewest exceptions, loose for smaller `place`.
 
-    Between its two neighbours it stands where the breakpoints, taken as straight between them, equal the dial's value.
+    Between its two neighbours, breakpoints are interpolated linearly, and the cut is at the dial's value.
     """
     order = np.argsort(place, kind="stable")
     place, at, loose = place[order], at[order], loose[order]
@@ -148,32 +144,31 @@ def _cut(place: np.ndarray, at: np.ndarray, loose: np.ndarray, dial: float) -> _
 
 @dataclass(frozen=True, slots=True)
 class Equivalent:
-    """The setting of a rule that comes nearest to a set of kept positions."""
+    """The setting of a rule that comes closest to a set of kept positions."""
 
     rule: Rule
-    """Whose setting."""
     dial: float | None
     """A short value between `low` and `high`; None for a rule without a dial, or whose dial moves no verdict here."""
     low: float
-    """Smallest dial value with the very same verdicts on this run. NaN where there is no value."""
+    """Smallest dial value with the same verdicts on this run. NaN without a value."""
     high: float
-    """From here on they are others again; at the dial's end, just above it. NaN where there is no value."""
+    """Dial value at which the verdicts change again; at the dial's end, just above it. NaN without a value."""
     differing: int
-    """Verdicts that still differ."""
+    """Number of verdicts that still differ."""
     positions: int
-    """Of so many."""
+    """Number of positions compared."""
 
 
 def equivalent(opinion: Judgement, like: Ruling) -> Equivalent:
-    """The opinion's setting whose kept positions differ least from those of `like`, a ruling on the same run.
+    """Return the setting whose kept positions differ least from those of `like`, a ruling on the same run.
 
-    Of settings that come equally near, the one closest to the rule's strict end.
+    Of equally close settings, the one closest to the rule's strict end.
     """
-    rule, verdicts, wanted = opinion.rule, opinion.verdicts, like.keeps
+    rule, verdicts, target = opinion.rule, opinion.verdicts, like.keeps
     if rule.dial is None or np.isnan(verdicts.breakpoints).all():
-        differing = int(np.count_nonzero(verdicts.keeps(math.nan) != wanted))
-        return Equivalent(rule, None, math.nan, math.nan, differing, len(wanted))
-    at, differing_after = _differing(verdicts, wanted)
+        differing = int(np.count_nonzero(verdicts.keeps(math.nan) != target))
+        return Equivalent(rule, None, math.nan, math.nan, differing, len(target))
+    at, differing_after = _differing(verdicts, target)
     lows = np.unique(np.concatenate([[rule.dial.low], at[(at > rule.dial.low) & (at <= rule.dial.high)]]))
     counts = differing_after[np.searchsorted(at, lows, side="right")]
     nearest = np.flatnonzero(counts == counts.min())
@@ -182,13 +177,14 @@ def equivalent(opinion: Judgement, like: Ruling) -> Equivalent:
     high = float(lows[chosen + 1]) if chosen + 1 < len(lows) else math.nextafter(rule.dial.high, math.inf)
     same = like.dial if like.rule.dial == rule.dial else None
     value = short_value(rule.dial, low, high, same)
-    return Equivalent(rule, value, low, high, int(counts[chosen]), len(wanted))
+    return Equivalent(rule, value, low, high, int(counts[chosen]), len(target))
 
 
 def _differing(verdicts: Verdicts, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where verdicts flip, ascending [F], and how many differ from the wanted ones: at first, and from each on [F + 1].
+    """Return the dial values at which verdicts flip, ascending [F], and the number that differ from `wanted`, [F + 1].
 
-    A node with a gap flips twice: where the gap begins, and at the breakpoint, where it ends.
+    The counts are those below the first flip, then from each flip on. A node with a gap flips twice: at the start of
+    the gap, and at the breakpoint, its end.
     """
     gaps = verdicts.gaps
     moved, gapped = ~np.isnan(verdicts.breakpoints), ~np.isnan(gaps)
@@ -201,9 +197,9 @@ def _differing(verdicts: Verdicts, wanted: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def short_value(dial: Dial, low: float, high: float, liked: float | None = None) -> float:
-    """A value from `low` up to, but not including, `high` that is short to write.
+    """Return a value with low <= value < high that is short to write.
 
-    It is `liked` if that is there, else the dial's default if that is.
+    Prefers `liked`, then the dial's default, if they are in the range.
     """
     for value in (liked, dial.default):
         if value is not None and low <= value < high:
@@ -221,46 +217,46 @@ _LOGITS = ("z", "top_logits", "logsumexp", "emission_z")
 
 @dataclass(frozen=True, slots=True)
 class Shifted:
-    """What a shift does to one rule's verdicts."""
+    """The effect of a shift on one rule's verdicts."""
 
     ruling: Ruling
     """Before the shift."""
     changed: np.ndarray
-    """bool [P]; the verdict on the position is the opposite after it."""
+    """bool [P]; the shift reverses the verdict on the position."""
 
     @property
     def keeps(self) -> np.ndarray:
-        """bool [P]; the verdicts after it."""
-        found: np.ndarray = self.ruling.keeps ^ self.changed
-        return found
+        """bool [P]; the verdicts after the shift."""
+        keeps: np.ndarray = self.ruling.keeps ^ self.changed
+        return keeps
 
     @property
     def count(self) -> int:
-        """Verdicts that change."""
+        """Number of verdicts that change."""
         return int(np.count_nonzero(self.changed))
 
 
 def shifted(speculation: Speculation, c: float) -> Speculation:
-    """The speculation as a target would have it whose logits are all larger by `c`.
+    """Return the speculation of a target whose logits are all larger by `c`.
 
-    Logits become float64: rounded to float32, their differences would no longer be what they were.
+    Logits become float64, because rounding to float32 would change their differences.
     """
     scale = speculation.temperature or 1.0
     by = dict.fromkeys(_LOGITS, c) | {"logsumexp_t": c / scale}
-    known = {name: speculation.columns[name] for name in by if name in speculation.columns}
-    return speculation.with_columns({name: known[name].astype(np.float64) + by[name] for name in known})
+    present = {name: speculation.columns[name] for name in by if name in speculation.columns}
+    return speculation.with_columns({name: present[name].astype(np.float64) + by[name] for name in present})
 
 
 def moved(run: Run, c: float) -> Speculations:
-    """All of the run's speculations, shifted by `c`."""
-    return Speculations.of([shifted(one, c) for one in run.trace.speculations])
+    """Return all of the run's speculations, shifted by `c`."""
+    return Speculations.of([shifted(each, c) for each in run.trace.speculations])
 
 
 def compared(ruling: Ruling, c: float, after: Speculations | None = None) -> Shifted:
-    """The ruling's verdicts against the same rule's, at the same dial value, after `c` is added to every logit.
+    """Return the changes of the ruling's verdicts, at the same dial value, after `c` is added to every logit.
 
-    Who asks this of several rules makes `after`, which is `moved` of their run, once for all of them.
+    `after` is the result of `moved` for their run; pass it to share it between several rules.
     """
     after = after or moved(ruling.opinion.run, c)
-    found = ruling.rule.judge_all(after)
-    return Shifted(ruling, found.keeps(np.nan if ruling.dial is None else ruling.dial) != ruling.keeps)
+    verdicts = ruling.rule.judge_all(after)
+    return Shifted(ruling, verdicts.keeps(np.nan if ruling.dial is None else ruling.dial) != ruling.keeps)

@@ -1,8 +1,5 @@
-"""What a server accepted of its own drafts, prompt by prompt, beside strict speculation here with the same target and
-drafter: τ, the acceptance rate and acceptance by position, with intervals over prompts.
-
-Knows counts and intervals; knows no models and no servers, which speculators/server_watch.py asks.
-"""
+"""A server's acceptance of its own drafts, prompt by prompt, compared with strict speculation here: τ, rate and
+positions."""
 
 from __future__ import annotations
 
@@ -18,56 +15,57 @@ from mars_viz.analysis.round_differences import RoundDifference, accepted_in_rou
 
 @dataclass(frozen=True, slots=True)
 class WatchedPrompt:
-    """What both sides made of one prompt."""
+    """Results of both sides for one prompt."""
 
     number: int
-    """Which, from 0."""
+    """Index of the prompt."""
     prompt: str
-    """As it was given."""
     served: AcceptanceCounts
-    """The server's."""
+    """The server's counts."""
     here: AcceptanceCounts | None = None
-    """Strict speculation's after the prompt and the token that the server's prefill wrote, rounds without a draft left
-    out as the server does; None where there is nothing to hold it against."""
+    """Counts of strict speculation after the prompt and the token that the server's prefill wrote, without rounds that
+    have no draft, as on the server; None if nothing was decoded here."""
     same_rounds: int = 0
-    """Rounds with a draft before the first difference, of ours."""
+    """Number of our rounds with a draft before the first difference."""
     rounds: int = 0
-    """All of ours with a draft."""
+    """Number of all our rounds with a draft."""
     difference: RoundDifference | None = None
-    """The first one, if both sides were held against each other and differ."""
+    """The first difference, if both sides were compared and differ."""
 
     @property
     def tokens(self) -> int:
-        """Of the server's text."""
+        """Tokens of the server's text."""
         return self.served.completion_tokens or 0
 
     @property
     def tells_rounds(self) -> bool:
-        """False where the server gives sums alone."""
+        """False if the server reports only sums."""
         return accepted_in_rounds(self.served) is not None
 
 
 def tau_of(counts: AcceptanceCounts) -> tuple[int, int]:
-    """Tokens that passes of the target wrote, the first one apart, and the passes: those that had no draft to verify
-    are in no engine's counts, and are what is lacking of the text."""
+    """Return the tokens written by the target's passes (without the first one) and the number of passes.
+
+    Passes without a draft are in no engine's counts; they are the missing tokens of the text.
+    """
     written = max(0, (counts.completion_tokens or 0) - counts.prefilled)
     return written, counts.steps + max(0, written - counts.accepted_total - counts.steps)
 
 
 @dataclass(frozen=True, slots=True)
 class ServedAcceptance:
-    """Of several prompts together, each number with its interval over prompts."""
+    """Acceptance over several prompts, each number with its interval over prompts."""
 
     tau: Interval
-    """Tokens a pass of the target; the first token, which the prefill writes, is not counted."""
+    """Tokens per pass of the target, without the first token, which the prefill writes."""
     rate: Interval
-    """Share of the drafted tokens that was accepted."""
+    """Share of accepted drafted tokens."""
     positions: tuple[Interval, ...]
-    """[γ]; position i: share of the drafts of which the first i tokens were accepted."""
+    """[γ]; position i: share of drafts whose first i tokens were accepted."""
 
     @classmethod
     def of(cls, requests: Sequence[AcceptanceCounts]) -> ServedAcceptance:
-        """Of at least one request."""
+        """Compute the acceptance of at least one request."""
         tokens, passes = np.array([tau_of(each) for each in requests]).T
         accepted = np.array([each.accepted_total for each in requests])
         drafted = np.array([each.drafted_total for each in requests])
@@ -80,7 +78,7 @@ class ServedAcceptance:
 
 
 def tau_apart(served: Sequence[AcceptanceCounts], here: Sequence[AcceptanceCounts]) -> Interval:
-    """The server's τ less ours, paired by prompt; NaN where one of them is not defined."""
+    """Return the server's τ minus ours, paired by prompt; NaN if one of them is undefined."""
     columns = np.array([(*tau_of(its), *tau_of(ours)) for its, ours in zip(served, here, strict=True)], np.float64)
 
     def apart(tokens: np.ndarray, passes: np.ndarray, our_tokens: np.ndarray, our_passes: np.ndarray) -> np.ndarray:

@@ -1,6 +1,5 @@
-"""What the check of a server found: how far its logits are from those of a model of this machine, and what that says of
-its weights. Knows numbers and sentences; knows no models, which speculators/server_check.py asks.
-"""
+"""Results of checking a server: the distance of its logits from those of a local model, and a verdict on its
+weights."""
 
 from __future__ import annotations
 
@@ -10,53 +9,53 @@ from enum import Enum
 from mars_viz.analysis.intervals import Interval
 
 ROUNDING = 0.002
-"""Relative distance of logits up to which two programs compute the same; a bfloat16 copy of the built-in target is .009
-away from itself, the same in vLLM less than .00001."""
+"""Relative distance of logits within which two programs compute the same. A bfloat16 copy of the built-in target is
+.009 away from itself, the same in vLLM less than .00001."""
 NEAR = 0.3
-"""The same up to which weights are taken for the model's own, rounded: an 8-bit copy of the built-in target is .01 away
-from it, a 6-bit one .05 and a 4-bit one .2; its drafter, which was distilled from it, .75."""
+"""Relative distance of logits within which weights count as the model's own, rounded: an 8-bit copy of the built-in
+target is .01 away."""
 
 
 class Verdict(Enum):
-    """What a server runs."""
+    """Conclusion about a server's weights."""
 
     SAME = "the same weights, at the same precision"
     """Within rounding."""
     LOWER = "the same weights at another precision, or weights that hardly differ from them"
-    """Which logits alone cannot tell apart."""
+    """Logits cannot distinguish these."""
     OTHER = "another model, or weights that were changed"
     """Further away than any rounding of weights."""
     OPEN = "not to be told from so few texts"
-    """The interval reaches into two of them."""
+    """The interval includes two of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerCheck:
-    """What was found, at the tokens that the server wrote."""
+    """Results at the tokens that the server wrote."""
 
     server: str
-    """What the server calls its model."""
+    """The server's name of its model."""
     version: str
-    """Of vLLM."""
+    """Version of vLLM."""
     reference: str
-    """The model of this machine."""
+    """The local model."""
     dtype: str
-    """Its weights'."""
+    """The local model's dtype."""
     texts: int
-    """How many the server wrote."""
+    """Number of texts that the server wrote."""
     tokens: int
-    """Of all of them."""
+    """Number of tokens of all texts."""
     distance: Interval
-    """On average over the tokens: the root mean square of the differences between both models' logits, of the tokens
-    that the server lists there, over the standard deviation of those that the reference has."""
+    """Mean over the tokens of the root mean square difference between both models' logits, on the tokens that the
+    server lists, relative to the standard deviation of the reference's logits."""
     best_differs: Interval
-    """Share of the tokens at which the reference would have written another one."""
+    """Share of tokens at which the reference would have written another token."""
     furthest: float
     """The largest difference between two logits."""
 
     @property
     def verdict(self) -> Verdict:
-        """The one that the whole interval of the distance is within."""
+        """The verdict whose range contains the complete interval of the distance."""
         if self.distance.high <= ROUNDING:
             return Verdict.SAME
         if self.distance.low > NEAR:
@@ -67,7 +66,7 @@ class ServerCheck:
 
     @property
     def sentence(self) -> str:
-        """The verdict, in words."""
+        """The verdict in words."""
         if self.verdict is Verdict.OPEN:
             return f"Whether it runs {self.reference} is {Verdict.OPEN.value}; give more prompts, or longer texts."
         if self.verdict is Verdict.OTHER:

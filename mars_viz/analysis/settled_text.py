@@ -1,8 +1,8 @@
-"""What the blocks of a run add to its text when they are settled at a dial value, and where the text's end cuts it off.
+"""Text of a run's blocks at a dial value, cut at the end of the text.
 
-Knows runs and the verdicts in all their blocks at once; walks no block by itself. R is the number of rounds, P that of
-their drafted positions. Each block stands after its recorded prefix. A kept end of text cuts its own block, as a kept
-token that completes a stop string does; the length limit cuts only the last block, at what it allowed there.
+All blocks are handled at once. R is the number of rounds, P the number of drafted positions. Each block follows its
+recorded prefix. A kept end of text cuts its own block, as does a kept token that completes a stop string; the length
+limit cuts only the last block, at its recorded allowance.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ _ENDLESS = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True)
 class FirstDifference:
-    """Where two ways to settle the blocks of a run first write something else."""
+    """The first place at which two settings of a run's blocks write different tokens."""
 
     index: int
-    """In the recorded text."""
+    """Index in the recorded text."""
     sure: bool
-    """False where one of the two blocks only goes on longer, so that what the other writes next is not known."""
+    """False if one block is only longer, so that the other's next token is unknown."""
 
 
 def settled_text(run: Run, trace: Trace, dial: float | None) -> SettledText:
-    """The run's blocks, judged by its own rule or another, at a dial value; None for a rule without a dial."""
+    """Return the text of the run's blocks, judged by any rule at a dial value; None for a rule without a dial."""
     settled = trace.settled(dial)
     return SettledText(settled, _text_lengths(run, settled))
 
 
 def first_to_differ(run: Run, ours: SettledText, theirs: SettledText) -> FirstDifference | None:
-    """Block by block beside each other; None where no block writes anything else."""
+    """Compare blocks one by one; None if all write the same."""
     trace = run.trace
     different = np.argwhere(_tokens(trace, ours) != _tokens(trace, theirs))
     if not len(different):
@@ -47,7 +47,7 @@ def first_to_differ(run: Run, ours: SettledText, theirs: SettledText) -> FirstDi
 
 
 def _tokens(trace: Trace, text: SettledText) -> np.ndarray:
-    """int64 [R, γ + 1]; the tokens of each block, then -1."""
+    """Return the tokens of each block, then -1; int64 [R, γ + 1]."""
     decided = trace.decided(text.settled)
     places = np.arange(int(trace.lengths.max(initial=0)) + 1)
     tokens = np.full((len(trace), len(places)), -1)
@@ -57,7 +57,7 @@ def _tokens(trace: Trace, text: SettledText) -> np.ndarray:
 
 
 def _text_lengths(run: Run, settled: Settled) -> np.ndarray:
-    """int64 [R]; tokens that each recorded block adds to the text, so decided."""
+    """Return the number of tokens that each recorded block adds to the text with these decisions, int64 [R]."""
     trace = run.trace
     if not len(trace):
         return np.zeros(0, np.int64)
@@ -78,7 +78,7 @@ def _text_lengths(run: Run, settled: Settled) -> np.ndarray:
 
 
 def _end_of_text(run: Run, settled: Settled) -> np.ndarray:
-    """int64 [R]; tokens of each block up to its first kept end of text; `_ENDLESS` for one without."""
+    """Return the number of tokens of each block up to its first kept end of text, int64 [R]; `_ENDLESS` without one."""
     trace = run.trace
     ends = settled.kept & np.logical_or.reduce([trace.tokens == token for token in run.provenance.eos_ids or (-1,)])
     if not ends.any():
@@ -90,12 +90,14 @@ def _end_of_text(run: Run, settled: Settled) -> np.ndarray:
 
 
 def asked_one_by_one(run: Run, settled: Settled) -> list[int]:
-    """The blocks of which no array arithmetic says where they end: the last one, which the length limit may cut, and
-    those with a kept token that may complete one of the run's stop strings."""
+    """Return the blocks whose ends need a separate check.
+
+    These are the last one, which the length limit may cut, and those with a kept token that may complete a stop string.
+    """
     last = [len(run.trace) - 1]
     if not run.settings.stop:
         return last
     ending, tokens = ending_of(run), run.trace.tokens
     able = [token for token in np.unique(tokens[settled.kept]).tolist() if ending.may_stop_with(token)]
-    found: list[int] = np.union1d(run.trace.round_index[settled.kept & np.isin(tokens, able)], last).tolist()
-    return found
+    blocks: list[int] = np.union1d(run.trace.round_index[settled.kept & np.isin(tokens, able)], last).tolist()
+    return blocks

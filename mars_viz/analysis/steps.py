@@ -1,7 +1,7 @@
-"""Step functions of a dial: a number that is constant between the settings where something changes.
+"""Step functions of a dial: numbers that are constant between the settings at which they change.
 
-Knows arrays; knows no rules, no runs and no figures. A segment is half-open, [low, high), as a verdict's 'below' and
-'above' are (records.Verdicts); only the last one holds its high end too.
+A segment is half-open, [low, high), like the sides of a verdict (records.Verdicts); only the last one includes its high
+end.
 """
 
 from __future__ import annotations
@@ -35,44 +35,43 @@ class Steps:
             raise SettingError("The edges of a step function must be numbers that ascend. Sort them and drop doubles.")
 
     def __len__(self) -> int:
-        """Number of segments."""
         return len(self.edges) - 1
 
     @property
     def low(self) -> float:
-        """Where the first segment begins."""
+        """Start of the first segment."""
         return float(self.edges[0])
 
     @property
     def high(self) -> float:
-        """Where the last segment ends."""
+        """End of the last segment."""
         return float(self.edges[-1])
 
     def segment(self, dial: float) -> int:
-        """The segment that holds this dial value. Raises BadInput outside the range."""
+        """Return the segment that contains this dial value. Raises BadInput outside the range."""
         if not self.low <= dial <= self.high:  # NaN fails too
             raise SettingError(f"{dial:g} lies outside {self.low:g} to {self.high:g}. Choose a value in that range.")
         return min(int(np.searchsorted(self.edges, dial, side="right")) - 1, len(self) - 1)
 
     def at(self, dial: float) -> np.ndarray:
-        """[] or [P]; the value at this dial value. Raises BadInput outside the range."""
-        found: np.ndarray = self.values[..., self.segment(dial)]
-        return found
+        """Return the value at this dial value, [] or [P]. Raises BadInput outside the range."""
+        value: np.ndarray = self.values[..., self.segment(dial)]
+        return value
 
     def on(self, edges: np.ndarray) -> np.ndarray:
-        """[..., len(edges) - 1]; the values over finer segments, whose edges hold this function's own and its ends."""
-        found: np.ndarray = self.values[..., np.searchsorted(self.edges, edges[:-1], side="right") - 1]
-        return found
+        """Return the values over finer segments, [..., len(edges) - 1]; `edges` include this function's own."""
+        values: np.ndarray = self.values[..., np.searchsorted(self.edges, edges[:-1], side="right") - 1]
+        return values
 
     def simplified(self) -> Steps:
-        """The same function without edges at which nothing changes; two NaN are no change."""
+        """Return the function without edges at which no value changes; two NaN count as equal."""
         left, right = self.values[..., :-1], self.values[..., 1:]
         changes = (left != right) & ~((left != left) & (right != right))
         kept = np.concatenate([[True], changes.any(axis=tuple(range(changes.ndim - 1)))])
         return Steps(np.append(self.edges[:-1][kept], self.edges[-1]), self.values[..., kept])
 
     def clipped(self, low: float, high: float) -> Steps:
-        """The part from `low` to `high`. Raises BadInput where that is not inside the range."""
+        """Return the part from `low` to `high`. Raises BadInput if it is not inside the range."""
         first, last = self.segment(low), self.segment(high)
         if not low < high:
             raise SettingError(f"{low:g} to {high:g} is no range. Give a low end below the high end.")
@@ -83,7 +82,7 @@ class Steps:
 
 
 def plain_within(low: float, high: float) -> float:
-    """The value in [low, high) with the fewest decimals, to name a segment by: what is printed lies in it."""
+    """Return the value in [low, high) with the fewest decimals, as a name for the segment."""
     for decimals in range(18):
         scale = 10.0**decimals
         value = math.ceil(low * scale) / scale
@@ -93,7 +92,7 @@ def plain_within(low: float, high: float) -> float:
 
 
 def union_edges(functions: Iterable[Steps]) -> np.ndarray:
-    """float64; every edge of any of them, once. Raises BadInput for none, and where their ranges differ."""
+    """Return every edge of the functions once, float64. Raises BadInput for no functions or different ranges."""
     parts = [function.edges for function in functions]
     if not parts:
         raise SettingError("There is no step function to put together. Give at least one.")
@@ -105,20 +104,20 @@ def union_edges(functions: Iterable[Steps]) -> np.ndarray:
 
 
 def stacked(functions: Sequence[Steps]) -> Steps:
-    """P functions of one row each over their common segments, as one with values [P, S]: P · S numbers.
+    """Return functions of one row each as one with values [P, S] over their common segments: P · S numbers.
 
-    Raises BadInput as `union_edges` does.
+    Raises BadInput like `union_edges`.
     """
     edges = union_edges(functions)
     return Steps(edges, np.stack([function.on(edges) for function in functions]))
 
 
 def total(functions: Iterable[Steps]) -> Steps:
-    """The sum of functions of one row each, without ever laying them side by side.
+    """Return the sum of functions of one row each, without arranging them in one table.
 
-    Every function is its first value and its jumps; jumps at the same place are added up, and the sum over the dial
-    runs through them in order. Memory grows with the number of jumps, not with prompts times segments. Exact for whole
-    numbers up to 2^53. Raises BadInput for none, for values that are not finite, and where ranges differ.
+    Every function is its first value and its jumps; jumps at equal places are added, then accumulated over the dial.
+    Memory grows with the number of jumps, not with prompts times segments. Exact for whole numbers up to 2^53. Raises
+    BadInput for no functions, values that are not finite, and different ranges.
     """
     first, places, jumps, ends = 0.0, [], [], set[tuple[float, float]]()
     for function in functions:
@@ -139,9 +138,9 @@ def total(functions: Iterable[Steps]) -> Steps:
 
 
 def combined(function: Callable[..., np.ndarray], *steps: Steps) -> Steps:
-    """`function` of the values of several step functions over their common segments, such as tokens / rounds.
+    """Return `function` of several step functions' values over their common segments, such as tokens / rounds.
 
-    Raises BadInput as `union_edges` does.
+    Raises BadInput like `union_edges`.
     """
     edges = union_edges(steps)
     return Steps(edges, np.asarray(function(*(each.on(edges) for each in steps))))

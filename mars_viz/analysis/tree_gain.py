@@ -1,7 +1,6 @@
-"""What a branch is worth: tokens a pass yields with the best tree of so many nodes and with a chain of as many, and how
-often a run's drafter had the target's token as its first choice, or else as its second, or as any.
+"""Value of branching: tokens per pass with the best tree of n nodes and with a chain of n, from a drafter's choices.
 
-Knows runs and shapes; knows no figures.
+The choices are how often the target's token was the drafter's first, second, or any choice.
 """
 
 from __future__ import annotations
@@ -16,65 +15,69 @@ from mars_viz.run import Run
 from mars_viz.shapes import LONGEST_PATH, MOST_CHILDREN, best_paths
 
 _ROUNDS = 500
-"""Rounds of a run that are asked for the chances of children."""
+"""Maximum number of rounds of a run used for the chances of children."""
 _FEWEST = 20
-"""Places, below which these say too little."""
+"""Minimum number of places for reliable chances."""
 _RAREST = 0.01
-"""Chance of a child, below which it is left out."""
+"""Children with a lower chance are left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Where the target's best token stood among the drafter's, at the places that were verified."""
+    """Rank of the target's best token among the drafter's, at the verified places."""
 
     places: int
-    """How many there were."""
+    """Number of places."""
     first: int
-    """Of these, how often it was the drafter's first choice."""
+    """How often it was the drafter's first choice."""
     second: int
-    """How often its second."""
+    """How often it was the second choice."""
 
     @property
     def alpha(self) -> float:
-        """Share of places with the first choice. NaN without any."""
+        """Share of places with the first choice. NaN without places."""
         return self.first / self.places if self.places else np.nan
 
     @property
     def rescued(self) -> float:
-        """Of the other places, the share with the second choice. NaN without any."""
+        """Share with the second choice among the other places. NaN without any."""
         missed = self.places - self.first
         return self.second / missed if missed else np.nan
 
 
 def choices(run: Run) -> Choices:
-    """Of the rounds of a run: each row of the path taken after which something was drafted by a recorded law."""
-    found = Counter(rank for round_ in run.rounds for rank in _ranks(round_))
-    return Choices(found.total(), found[0], found[1])
+    """Count the choices of a run: rows on the path taken whose draft has a recorded law."""
+    ranks = Counter(rank for round_ in run.rounds for rank in _ranks(round_))
+    return Choices(ranks.total(), ranks[0], ranks[1])
 
 
 @dataclass(frozen=True, slots=True)
 class ChildChances:
-    """How often a run's drafter had the target's best token as its first, second, … choice: of a greedy decode by the
-    strict rule the chance that a node's first, second, … child is kept, of which static trees are made."""
+    """Chances that the target's best token is the drafter's first, second, ... choice.
+
+    In a greedy decode by the strict rule these are the chances that a node's children are kept, from which static trees
+    are built.
+    """
 
     accept: tuple[float, ...]
-    """To three digits, falling, those of at least `_RAREST`; empty where too few places tell."""
+    """Rounded to three digits, falling, at least `_RAREST`; empty for too few places."""
     places: int
-    """That were looked at: the first ones of a long run."""
+    """Number of places used: the first ones of a long run."""
 
 
 def child_chances(run: Run) -> ChildChances:
-    """Those of a run; of one above temperature 0, where another token than the best may be kept, none."""
-    found = Counter(rank for round_ in run.rounds[:_ROUNDS] for rank in _ranks(round_))
-    places = found.total()
+    """Return the chances of a run; none above temperature 0, at which other tokens may be kept."""
+    ranks = Counter(rank for round_ in run.rounds[:_ROUNDS] for rank in _ranks(round_))
+    places = ranks.total()
     if run.settings.temperature or places < _FEWEST:
         return ChildChances((), places)
-    shares = sorted((count / places for rank, count in found.items() if rank >= 0), reverse=True)
+    shares = sorted((count / places for rank, count in ranks.items() if rank >= 0), reverse=True)
     return ChildChances(tuple(round(share, 3) for share in shares if share >= _RAREST)[:MOST_CHILDREN], places)
 
 
 def _ranks(round_: Round) -> list[int]:
-    """Of the target's best token among the drafter's candidates at each row of the path; -1 where it is none."""
+    """Return the rank of the target's best token in the drafter's list at each row of the path; -1 if it is not
+    listed."""
     spec = round_.speculation
     if spec.draft_ids.shape[1] < 2:
         return []
@@ -89,14 +92,14 @@ def _ranks(round_: Round) -> list[int]:
 
 
 def tree_tokens(alpha: float, rescued: float, nodes: int) -> np.ndarray:
-    """float64 [nodes]; tokens that a pass yields on average with the best tree of 1, 2, … nodes.
+    """Return the mean tokens per pass with the best tree of 1, 2, ... nodes, float64 [nodes].
 
-    A node's first child is the target's token with probability α, and where it is not, its second with `rescued`. A
-    node is kept with the product along its path, and the correction or bonus comes on top: 1 plus the sum of the
-    products, of which the best tree has the largest (Sequoia, Chen et al. 2024, arXiv 2402.12374, section 3.1).
+    A node's first child is the target's token with probability α, otherwise its second child with probability
+    `rescued`. A node is kept with the product along its path, and the correction or bonus adds one token: 1 plus the
+    sum of the products, which the best tree maximises (Sequoia, Chen et al. 2024, arXiv 2402.12374, section 3.1).
     """
-    both = sorted((alpha, (1 - alpha) * rescued), reverse=True)
-    accept = tuple(chance for chance in both if chance > 0)
+    chances = sorted((alpha, (1 - alpha) * rescued), reverse=True)
+    accept = tuple(chance for chance in chances if chance > 0)
     if not accept:
         return np.ones(nodes)
     paths = best_paths(accept, LONGEST_PATH, nodes)

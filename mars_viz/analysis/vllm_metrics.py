@@ -1,7 +1,7 @@
-"""vLLM's per-request acceptance metrics, written and read: counts only, so margins cannot be shown from them.
+"""Reader and writer of vLLM's per-request acceptance metrics: counts only, so they contain no margins.
 
-The fields are those of `metrics.speculative_decoding` in a response, as the documentation of vLLM's option
-`--per-request-spec-decode-metrics` describes them (read; vLLM calls them experimental). Knows counts and JSON.
+The fields are those of `metrics.speculative_decoding` in a response, as in the documentation of vLLM's option
+`--per-request-spec-decode-metrics` (vLLM calls them experimental).
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from mars_viz.analysis.counts import AcceptanceCounts
 from mars_viz.errors import RunFileError
 
 MAX_STEPS = 5_000_000
-"""Of all requests of a file: a histogram of a few bytes can claim any number of them."""
+"""Maximum number of steps of all requests of a file; a small histogram can claim any number."""
 _REMEDY = "Export it again with --per-request-spec-decode-metrics detailed."
 
 
 def vllm_metrics(counts: AcceptanceCounts) -> dict[str, Any]:
-    """One request's metrics, ready for JSON.
+    """Return one request's metrics, ready for JSON.
 
-    Steps without a draft are no speculative steps and are left out, as in vLLM. Without any step the length is 1 and
-    the rate 0. The per-step lists are left out where the steps' order or the drafts' lengths are not known.
+    Steps without a draft are not speculative and are left out, as in vLLM. Without any step the length is 1 and the
+    rate 0. The per-step lists are left out if the steps' order or the drafts' lengths are unknown.
     """
     drafted = counts.drafted
     has_draft = np.ones(counts.steps, bool) if drafted is None or counts.empty_drafts else drafted > 0
     accepted, steps = counts.accepted[has_draft], counts.drafts
-    found: dict[str, Any] = {
+    metrics: dict[str, Any] = {
         "mean_acceptance_length": 1 + counts.accepted_total / steps if steps else 1.0,
         "draft_acceptance_rate": counts.accepted_total / counts.drafted_total if counts.drafted_total else 0.0,
         "acceptance_histogram": np.bincount(accepted, minlength=counts.gamma + 1).tolist(),
@@ -39,14 +39,14 @@ def vllm_metrics(counts: AcceptanceCounts) -> dict[str, Any]:
         "num_spec_tokens": counts.gamma,
     }
     if counts.ordered:
-        found["per_step_accepted"] = accepted.tolist()
+        metrics["per_step_accepted"] = accepted.tolist()
         if drafted is not None:
-            found["per_step_drafted"] = drafted[has_draft].tolist()
-    return found
+            metrics["per_step_drafted"] = drafted[has_draft].tolist()
+    return metrics
 
 
 def vllm_counts(metrics: Mapping[str, Any], name: str, completion: int | None) -> AcceptanceCounts:
-    """Return the counts of a `speculative_decoding` object, of a text of so many tokens. Raises RunFileError."""
+    """Return the counts of a `speculative_decoding` object for a text of `completion` tokens. Raises RunFileError."""
     try:
         if completion is not None:
             _count({"completion_tokens": completion}, "completion_tokens")
@@ -56,7 +56,7 @@ def vllm_counts(metrics: Mapping[str, Any], name: str, completion: int | None) -
 
 
 class _Contradiction(Exception):
-    """What is wrong with one request's metrics."""
+    """An inconsistency in one request's metrics."""
 
 
 def _counts(metrics: Mapping[str, Any], name: str, completion: int | None) -> AcceptanceCounts:
@@ -76,36 +76,39 @@ def _counts(metrics: Mapping[str, Any], name: str, completion: int | None) -> Ac
     _holds(not same, "per_step_accepted has not num_spec_steps entries of at most num_spec_tokens")
     _holds(np.bincount(accepted, minlength=gamma + 1).tolist() == histogram, "per_step_accepted is no such histogram")
     _holds(int(accepted.sum()) == accepted_total, "num_accepted_draft_tokens is not what the steps accepted")
-    known = drafted if ordered else None
+    drafted_by_step = drafted if ordered else None
     if not ordered and metrics.get("acceptance_histogram_by_draft_length") is not None:
-        accepted, known = _by_draft_length(metrics["acceptance_histogram_by_draft_length"], steps)
+        accepted, drafted_by_step = _by_draft_length(metrics["acceptance_histogram_by_draft_length"], steps)
         _holds(
             np.bincount(accepted, minlength=gamma + 1).tolist() == histogram,
             "acceptance_histogram_by_draft_length does not add up to acceptance_histogram",
         )
-    if known is None and drafted_total == steps * gamma:
-        known = [gamma] * steps
-    if known is not None:
-        _holds(len(known) == steps and max(known, default=0) <= gamma, "per_step_drafted does not fit the steps")
-        _holds(sum(known) == drafted_total, "per_step_drafted does not add up to num_draft_tokens")
-        _holds(bool(np.all(accepted <= _array(known))), "a step accepted more than it drafted")
+    if drafted_by_step is None and drafted_total == steps * gamma:
+        drafted_by_step = [gamma] * steps
+    if drafted_by_step is not None:
+        _holds(
+            len(drafted_by_step) == steps and max(drafted_by_step, default=0) <= gamma,
+            "per_step_drafted does not fit the steps",
+        )
+        _holds(sum(drafted_by_step) == drafted_total, "per_step_drafted does not add up to num_draft_tokens")
+        _holds(bool(np.all(accepted <= _array(drafted_by_step))), "a step accepted more than it drafted")
     _holds(accepted_total <= drafted_total <= steps * gamma, "num_draft_tokens does not fit the steps")
     _close(metrics, "mean_acceptance_length", 1 + accepted_total / steps if steps else None)
     _close(metrics, "draft_acceptance_rate", accepted_total / drafted_total if drafted_total else None)
-    array = None if known is None else _array(known)
+    array = None if drafted_by_step is None else _array(drafted_by_step)
     return AcceptanceCounts(
         name, accepted, array, drafted_total, gamma, completion, ordered, prefilled=1, empty_drafts=True
     )
 
 
 def _by_draft_length(found: Any, steps: int) -> tuple[np.ndarray, list[int]]:
-    """Return accepted and drafted tokens of each step, from how often drafts of each length had so many accepted."""
+    """Return accepted and drafted tokens of each step from a histogram for each draft length."""
     problem = "acceptance_histogram_by_draft_length does not hold length + 1 counts for each length"
     _holds(isinstance(found, Mapping), problem)
     lengths = [key for key in found if key.isdecimal() and len(key) < 5]
     histograms = [_list(found, key) or [] for key in lengths]
-    whole = all(len(each) == int(key) + 1 for key, each in zip(lengths, histograms, strict=True))
-    _holds(whole and len(lengths) == len(found), problem)
+    complete = all(len(each) == int(key) + 1 for key, each in zip(lengths, histograms, strict=True))
+    _holds(complete and len(lengths) == len(found), problem)
     _holds(sum(map(sum, histograms)) == steps, "acceptance_histogram_by_draft_length does not add up to num_spec_steps")
     accepted = [np.repeat(np.arange(len(each)), each) for each in histograms]
     drafted = [int(key) for key, each in zip(lengths, histograms, strict=True) for _ in range(sum(each))]
@@ -138,7 +141,7 @@ def _list(found: Mapping[str, Any], key: str) -> list[int] | None:
 
 
 def _close(found: Mapping[str, Any], key: str, expected: float | None) -> None:
-    """The figure may be missing; where it is there and defined, it follows from the counts."""
+    """Check a figure against the counts, if both exist."""
     value = found.get(key)
     if value is None or expected is None:
         return

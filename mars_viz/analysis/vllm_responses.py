@@ -1,8 +1,8 @@
-"""vLLM's responses with speculation and log-probabilities as the rounds that it made.
+"""Reader of vLLM's responses with speculation and log-probabilities, as rounds.
 
-A server started with `--logprobs-mode raw_logits --per-request-spec-decode-metrics detailed` and asked, greedily, with
-`logprobs`, `return_token_ids` and `return_tokens_as_token_ids`: `/v1/completions`, or `/v1/chat/completions`. Its rows
-are the target's, of the emitted tokens alone. Knows JSON, counts and tokens' texts as they are told.
+Needs a server started with `--logprobs-mode raw_logits --per-request-spec-decode-metrics detailed` and greedy requests
+with `logprobs`, `return_token_ids` and `return_tokens_as_token_ids`: `/v1/completions`, or `/v1/chat/completions`. Its
+rows are the target's, for emitted tokens only.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ from mars_viz.analysis.served_rounds import ServedRounds
 from mars_viz.errors import RunFileError
 
 ASKED = "logprobs: 20, return_token_ids: true, return_tokens_as_token_ids: true, temperature: 0"
-"""What a request says whose response can be read."""
+"""Request fields needed for a readable response."""
 _TOKEN = re.compile(r"token_id:(\d{1,8})")
 _FAR = -9999.0  # what vLLM writes for minus infinity
 
 
 def parse_responses(text: str, words: Callable[[int], str] | None = None) -> tuple[ServedRounds, ...]:
-    """The responses in a text. `words` reads a token id; without it a
-    token whose words are not told is its number. Raises RunFileError, with the remedy, for a response without rounds or
-    without logits, and for one that was not decoded greedily."""
+    """Return the responses in a text. `words` reads a token id; without it a token without words is shown as its
+    number.
+
+    Raises RunFileError with a remedy for a response without rounds or logits, and for one that is not greedy.
+    """
     return rounds_in(counts_in(values_in(text), text)[0], words)
 
 
@@ -46,40 +48,40 @@ def _served_rounds(counts: Counts, value: Any, words: Callable[[int], str] | Non
         raise RunFileError(f"{name} is no response of vLLM with its rounds. Ask vLLM with {ASKED}.")
     try:
         (choice,) = value["choices"]
-        told = _told(choice["logprobs"])
+        logged = _told(choice["logprobs"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunFileError(f"{name} holds no log-probabilities of its tokens. Ask vLLM with {ASKED}.") from error
-    ids = _ids(choice.get("token_ids")) or tuple(each.id for each in told if each.id is not None)
-    if ids and len(ids) != len(told):
-        raise RunFileError(f"{name} has {len(ids)} token ids and logits of {len(told)} tokens. Ask for it again.")
-    if not told:
+    ids = _ids(choice.get("token_ids")) or tuple(each.id for each in logged if each.id is not None)
+    if ids and len(ids) != len(logged):
+        raise RunFileError(f"{name} has {len(ids)} token ids and logits of {len(logged)} tokens. Ask for it again.")
+    if not logged:
         raise RunFileError(f"{name} holds no token. Ask for it again, with more of them.")
-    texts = tuple(_words(each, token, words) for each, token in zip(told, ids or [None] * len(told), strict=True))
-    width = max(len(each.row) for each in told)
-    best = np.array([_two_best(each, width, name) for each in told])
+    texts = tuple(_words(each, token, words) for each, token in zip(logged, ids or [None] * len(logged), strict=True))
+    width = max(len(each.row) for each in logged)
+    best = np.array([_two_best(each, width, name) for each in logged])
     prompt = _ids(choice.get("prompt_token_ids")) or _ids(value.get("prompt_token_ids"))
     model = value.get("model")
     return ServedRounds(
-        counts.name, model if isinstance(model, str) else "", prompt, ids, texts, counts, best, _are_raw(told)
+        counts.name, model if isinstance(model, str) else "", prompt, ids, texts, counts, best, _are_raw(logged)
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _ToldToken:
-    """A token as a response tells it."""
+    """A token in a response."""
 
     text: str | None
-    """What it reads; None where its number is told in place."""
+    """Its text; None if its number is given instead."""
     id: int | None
-    """Its number; None where what it reads is told in place."""
+    """Its number; None if its text is given instead."""
     value: float
     """Its logit or log-probability."""
     row: tuple[float, ...]
-    """Those of the best tokens there."""
+    """Values of the best tokens there."""
 
 
 def _told(logprobs: Mapping[str, Any]) -> list[_ToldToken]:
-    """Of either route. Raises KeyError, TypeError or ValueError for what is laid out otherwise."""
+    """Return the tokens of either route's response. Raises KeyError, TypeError or ValueError for another layout."""
     if "content" in logprobs:
         return [
             _told_token(
@@ -98,7 +100,7 @@ def _told_token(token: str, value: Any, row: Sequence[Any], data: Any = None) ->
 
 
 def _two_best(told: _ToldToken, width: int, name: str) -> tuple[float, float]:
-    """NaN where fewer were told than elsewhere: two tokens that read alike are one where they go by what they read."""
+    """Return the two best values; NaN if fewer are listed than elsewhere, because tokens with equal text are merged."""
     if len(told.row) < max(width, 2):
         return np.nan, np.nan
     first, second = sorted(told.row, reverse=True)[:2]
@@ -113,15 +115,15 @@ def _two_best(told: _ToldToken, width: int, name: str) -> tuple[float, float]:
 
 
 def _are_raw(told: Sequence[_ToldToken]) -> bool:
-    """False where they are log-probabilities: none is above 0, and those of no token come to more than 1."""
+    """Return False for log-probabilities: none is above 0, and no token's sum exceeds 1."""
     rows = [np.array(each.row) for each in told if each.row]
     sums = [np.exp(np.minimum(row, 1.0)).sum() for row in rows]
     return any(row.max() > 0 for row in rows) or max(sums, default=0.0) > 1.001 or max(sums, default=0.0) < 0.01
 
 
 def _ids(found: Any) -> tuple[int, ...]:
-    whole = isinstance(found, list) and all(type(token) is int and token >= 0 for token in found)
-    return tuple(found) if whole else ()
+    valid = isinstance(found, list) and all(type(token) is int and token >= 0 for token in found)
+    return tuple(found) if valid else ()
 
 
 def _words(told: _ToldToken, token: int | None, words: Callable[[int], str] | None) -> str:

@@ -1,6 +1,4 @@
-"""What watching a server came to: whether it accepts what strict speculation does here, where it parts from it first,
-and what that points to. Knows numbers and sentences; knows no models and no servers.
-"""
+"""Results of watching a server: comparison with strict speculation here, first differences, and their causes."""
 
 from __future__ import annotations
 
@@ -13,131 +11,132 @@ from mars_viz.analysis.round_differences import Differs, RoundDifference
 from mars_viz.analysis.served_acceptance import ServedAcceptance, WatchedPrompt, tau_apart
 
 NEAR = 0.25
-"""Two logits that are this near may change places where the same weights run in another precision: of a bfloat16 copy
-of the built-in pair all that did were within 0.09; between 16 and 32, where larger models have them, one step of
-bfloat16 is 0.125."""
+"""Two logits this close may swap order if the same weights run in another precision. In a bfloat16 copy of the built-in
+pair all swaps were within 0.09; between 16 and 32, the range of larger models, one step of bfloat16 is 0.125."""
 DETAILED = "--per-request-spec-decode-metrics detailed"
 
 
 class Accepts(Enum):
-    """What a server accepts, beside strict speculation here."""
+    """A server's acceptance compared with strict speculation here."""
 
     SAME = "as many in every round"
-    """But for what stands behind a tie within rounding."""
+    """Except after a tie within rounding."""
     FEWER = "fewer"
-    """The interval of the difference of both τ is below 0."""
+    """The interval of the difference in τ is below 0."""
     MORE = "more"
-    """It is above 0."""
+    """The interval of the difference in τ is above 0."""
     OTHER = "not the same in every round, and on the whole as many"
-    """It holds 0, or there is none."""
+    """The interval includes 0, or there is none."""
     OPEN = "not held against anything"
     """Nothing was decoded here."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerWatch:
-    """What was found, of as many prompts as have come."""
+    """Results so far."""
 
     server: str
-    """What the server calls its model."""
+    """The server's name of its model."""
     version: str
-    """Of vLLM."""
+    """Version of vLLM."""
     gamma: int
-    """Tokens that it drafts in a round at most."""
+    """Maximum number of tokens that it drafts in a round."""
     asked: int
-    """Prompts that it was to be sent."""
+    """Number of prompts to send."""
     prompts: tuple[WatchedPrompt, ...]
-    """Those that it answered, in order; at least one."""
+    """Answered prompts, in order; at least one."""
     target: str = ""
-    """That of this machine; empty where nothing was decoded here."""
+    """The local target; empty if nothing was decoded here."""
     drafter: str = ""
-    """Likewise."""
+    """The local drafter; empty if nothing was decoded here."""
     dtype: str = ""
-    """Of the target's weights here."""
+    """Dtype of the local target's weights."""
     gamma_here: int = 0
     """Tokens drafted in a round here."""
 
     @property
     def served(self) -> ServedAcceptance:
-        """The server's."""
+        """The server's acceptance."""
         return ServedAcceptance.of([each.served for each in self.prompts])
 
     @property
     def here(self) -> ServedAcceptance | None:
-        """Strict speculation's here; None where nothing was decoded here."""
-        found = [each.here for each in self.prompts if each.here is not None]
-        return ServedAcceptance.of(found) if found else None
+        """Acceptance of strict speculation here; None if nothing was decoded here."""
+        counts = [each.here for each in self.prompts if each.here is not None]
+        return ServedAcceptance.of(counts) if counts else None
 
     @property
     def differences(self) -> tuple[RoundDifference, ...]:
-        """The first one of each prompt that has one and that is no tie."""
+        """The first difference of each prompt, without ties."""
         return tuple(each.difference for each in self.prompts if each.difference and not each.difference.tie)
 
     @property
     def ties(self) -> int:
-        """Prompts in which both sides part at a tie within rounding."""
+        """Number of prompts whose first difference is a tie within rounding."""
         return sum(each.difference is not None and each.difference.tie for each in self.prompts)
 
     @property
     def apart(self) -> Interval | None:
-        """The server's τ less ours; None where nothing was decoded here."""
+        """The server's τ minus ours; None if nothing was decoded here."""
         pairs = [(each.served, each.here) for each in self.prompts if each.here is not None]
         return tau_apart([its for its, _ in pairs], [ours for _, ours in pairs]) if pairs else None
 
     @property
     def accepts(self) -> Accepts:
-        """Which of them it is."""
+        """The comparison in one value."""
         apart = self.apart
         if apart is None:
             return Accepts.OPEN
         if apart.high < 0 or apart.low > 0:
-            found = Accepts.FEWER if apart.high < 0 else Accepts.MORE
-            return found if self.differences or not self._tells_rounds else Accepts.SAME
+            verdict = Accepts.FEWER if apart.high < 0 else Accepts.MORE
+            return verdict if self.differences or not self._tells_rounds else Accepts.SAME
         same = not self.differences and (self._tells_rounds or apart.estimate == 0)
         return Accepts.SAME if same else Accepts.OTHER
 
     @property
     def sentence(self) -> str:
-        """The verdict, in words."""
-        found, apart = self.accepts, self.apart
+        """The verdict in words."""
+        verdict, apart = self.accepts, self.apart
         if apart is None:
             return (
                 "Whether that is what its drafter can give is not known: nothing was decoded here. Name its target and "
                 "drafter, --target MODEL --drafter MODEL, and every round is held against strict speculation."
             )
         rounds, same = sum(each.rounds for each in self.prompts), sum(each.same_rounds for each in self.prompts)
-        if found is Accepts.SAME:
-            known = f": {same:,} of {rounds:,} rounds" if self._tells_rounds else " on the whole"
+        if verdict is Accepts.SAME:
+            shares = f": {same:,} of {rounds:,} rounds" if self._tells_rounds else " on the whole"
             ties = f"; {_prompts(self.ties)} part at a tie within rounding, and are not compared behind it"
             return (
-                f"The server accepts as many tokens as strict speculation does here{known}{ties if self.ties else ''}."
+                f"The server accepts as many tokens as strict speculation does here{shares}{ties if self.ties else ''}."
             )
-        said = {Accepts.FEWER: "fewer tokens than", Accepts.MORE: "more tokens than"}.get(found)
-        told = (
-            f"accepts {said} strict speculation does"
-            if said
+        comparison = {Accepts.FEWER: "fewer tokens than", Accepts.MORE: "more tokens than"}.get(verdict)
+        verb = (
+            f"accepts {comparison} strict speculation does"
+            if comparison
             else "does not accept in every round what strict speculation does"
         )
         ours = self.here
         assert ours is not None
         numbers = f"τ {self.served.tau.estimate:.2f} against {ours.tau.estimate:.2f}"
         if not self.differences:
-            return f"The server {told} here: {numbers}; in which round first is not known."
+            return f"The server {verb} here: {numbers}; in which round first is not known."
         first = self.differences[0]
-        return f"The server {told} here, {numbers}: first difference at {place(first)}: {_what(first)}."
+        return f"The server {verb} here, {numbers}: first difference at {place(first)}: {_what(first)}."
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """What that points to, a sentence each."""
-        found = [] if self._tells_rounds else [f"It tells no rounds; start it with {DETAILED} to see them."]
+        """Sentences about causes."""
+        findings = [] if self._tells_rounds else [f"It tells no rounds; start it with {DETAILED} to see them."]
         if self.gamma_here not in (0, self.gamma):
-            found.append(f"It drafts {self.gamma} tokens in a round, and {self.gamma_here} are drafted here (--gamma).")
+            findings.append(
+                f"It drafts {self.gamma} tokens in a round, and {self.gamma_here} are drafted here (--gamma)."
+            )
         if not self.target:
-            return tuple(found)
+            return tuple(findings)
         alike: dict[Differs, list[RoundDifference]] = {}
         for each in self.differences:
             alike.setdefault(Differs.TEXT if each.what is Differs.RELAXED else each.what, []).append(each)
-        return (*found, *(f"In {_prompts(len(those))} {_cause(those, self.dtype)}" for those in alike.values()))
+        return (*findings, *(f"In {_prompts(len(those))} {_cause(those, self.dtype)}" for those in alike.values()))
 
     @property
     def _tells_rounds(self) -> bool:
@@ -145,7 +144,7 @@ class ServerWatch:
 
 
 def place(difference: RoundDifference) -> str:
-    """Where it is, for people, who count from 1."""
+    """Return the place in words, counted from 1."""
     if difference.round < 0:
         return f"prompt {difference.prompt + 1}, the first token, which the prefill writes"
     at = "" if difference.what is Differs.END else f", position {difference.depth + 1}"
@@ -153,7 +152,7 @@ def place(difference: RoundDifference) -> str:
 
 
 def described(difference: RoundDifference) -> str:
-    """What differs, with the logits that say how clearly."""
+    """Return the difference in words, with the distance of the logits."""
     if difference.gap is None:
         return _what(difference)
     near = ", a tie within rounding" if difference.tie else ""
@@ -180,7 +179,8 @@ def _what(difference: RoundDifference) -> str:
 
 
 def _cause(alike: Sequence[RoundDifference], dtype: str) -> str:
-    """What differences of one kind point to; other texts are one kind, whether the token was drafted or not."""
+    """Return the likely cause of differences of one kind. Other texts are one kind, whether or not the token was
+    drafted."""
     gaps = [each.gap for each in alike]
     near = max((gap for gap in gaps if gap is not None), default=0.0)
     rounded = near <= NEAR and None not in gaps

@@ -132,13 +132,13 @@ class DraftAndScore:
         lengths = draft.lengths or (draft.tokens.shape[1],) * len(starts)
         speculations: dict[int, Speculation] = {}
         for length in dict.fromkeys(lengths):
-            some = [i for i, own in enumerate(lengths) if own == length]
-            own = None if len(some) == len(starts) else torch.tensor(some, device=scored.device)
+            some = [i for i, each in enumerate(lengths) if each == length]
+            index = None if len(some) == len(starts) else torch.tensor(some, device=scored.device)
             blocks = DraftBatch.of(
                 tuple(starts[i] for i in some),
-                _rows(draft.tokens, own, length),
-                None if logits is None else _rows(logits, own, length),
-                _rows(scored, own, length + 1),
+                _rows(draft.tokens, index, length),
+                None if logits is None else _rows(logits, index, length),
+                _rows(scored, index, length + 1),
                 sampled=self._settings.temperature > 0,
                 trees=Trees.of(draft, some),
                 passes=None if draft.passes is None else np.stack([draft.passes[i] for i in some]),
