@@ -64,7 +64,7 @@ class Outcome(Enum):
 
 
 class Emission(IntEnum):
-    """Candidates for the token emitted at the row where a walk stops; the columns of `Speculation.emissions`."""
+    """Candidates for the token emitted at the row at which a walk stops; the columns of `Speculation.emissions`."""
 
     ARGMAX = 0
     """The target's most likely token; the lowest id if several are equal."""

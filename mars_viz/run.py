@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything besides models and prompt that determines a run's tokens."""
+    """Settings that determine a run's tokens, together with models and prompt."""
 
     rule: str = "mars"
     """Name of a rule in the registry, or of a variant such as 'vllm-thinking:k=5'."""

@@ -73,7 +73,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class RoundPair:
-    """Rounds that start at the same place, or a round that starts where the other text has none."""
+    """Rounds that start at the same place, or a round without a counterpart in the other text."""
 
     left: int | None
     """Index of the left text's round, if any."""

@@ -46,7 +46,7 @@ def shared_stretches(ours: Sequence[Hashable], theirs: Sequence[Hashable], least
 
 
 def longest_shared(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> Shared:
-    """Return the longest common stretch; of several the first in `ours`, then in `theirs`. Takes linear time."""
+    """Return the longest common stretch in linear time; if several are equal, the first in `ours`, then in `theirs`."""
     automaton = _automaton(theirs)
     best, state, size = Shared(0, 0, 0), 0, 0
     for end, unit in enumerate(ours, 1):

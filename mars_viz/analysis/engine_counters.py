@@ -1,7 +1,7 @@
-"""Reads the Prometheus text that vLLM, SGLang, llama.cpp's server and TensorRT-LLM serve under /metrics.
+"""Reader of the Prometheus text that vLLM, SGLang, llama.cpp's server and TensorRT-LLM serve under /metrics.
 
-Their counters are sums over all requests since the server started, so nothing is known of single requests. Of several
-scrapes in one text the difference between the last and the first is counted.
+Their counters are sums over all requests since the server started. For several scrapes in one text the difference
+between the last and the first is counted.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _scrapes(text: str) -> list[dict[Series, float]]:
 
 
 def _counted(scrapes: Sequence[Mapping[Series, float]]) -> dict[Series, int]:
-    """Return the count of each series: its value, or what the scrapes after the first added to it."""
+    """Return the count of each series: its value, or its increase after the first scrape."""
     counts = dict[Series, int]()
     for series in dict.fromkeys(series for scrape in scrapes for series in scrape):
         values = [scrape[series] for scrape in scrapes if series in scrape]

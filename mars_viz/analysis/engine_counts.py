@@ -1,8 +1,8 @@
-"""Acceptance counts as engines report them of a request: vLLM, SGLang, llama.cpp's server, mlx-vlm, TensorRT-LLM and
+"""Acceptance counts of a request as reported by vLLM, SGLang, llama.cpp's server, mlx-vlm, TensorRT-LLM and
 LM Studio.
 
 A figure that an engine does not report stays unknown. Read: SGLang 0.5.23 and earlier names of its fields, `timings` of
-llama.cpp and mlx-vlm, TensorRT-LLM's `request_perf_metrics`, LM Studio's `stats`. Knows counts and JSON.
+llama.cpp and mlx-vlm, TensorRT-LLM's `request_perf_metrics`, LM Studio's `stats`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class EngineRequest:
     engine: str
     """Its name."""
     counts: Counts
-    """Of its rounds, or their sums alone."""
+    """Counts of rounds, or their sums only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Response:
     """One request in a file."""
 
     value: Any
-    """The largest object that tells of this request alone."""
+    """The largest object about this request only."""
     counts: Mapping[str, Any] | None
     """The object in it with the counts; None if it has none."""
 

@@ -266,7 +266,7 @@ class Rule(ABC):
     def _strictly(self, speculation: Speculation, keep: np.ndarray, emits: np.ndarray | None = None) -> Verdicts:
         """Return verdicts without breakpoints.
 
-        `emits`, int32 [N + 1], replaces `on_rejection` at rows where a token was drafted.
+        `emits`, int32 [N + 1], replaces `on_rejection` at rows with a drafted token.
         """
         emits = emissions(speculation, self.on_rejection if emits is None else emits)
         return Verdicts(

@@ -6,8 +6,8 @@ from mars_viz.rules.recursive_rejection import RecursiveRejection
 
 
 class KSeq(RecursiveRejection):
-    """Of the k tokens drawn after a token, keep the first with u <= p(x)/(ρ q(x)), with p unchanged; else emit a sample
-    of norm(p - min(p/ρ, q) (1 - (1 - β)^k)/β).
+    """Keep the first of the k tokens drawn at a node with u <= p(x)/(ρ q(x)), with p unchanged; else emit a sample of
+    norm(p - min(p/ρ, q) (1 - (1 - β)^k)/β).
 
     β = Σ min(p/ρ, q) is the chance that one draw is kept, and ρ in [1, k] solves 1 - (1 - β)^k = ρ β, rounded up. k
     counts a token as often as it was drawn. In a chain, k = 1 and ρ = 1, and this is rejection sampling; at temperature

@@ -105,7 +105,7 @@ class Backend:
     eos_ids: frozenset[int]
     """Tokens that end a text."""
     dtype: str
-    """Of the target's weights: float32."""
+    """Dtype of the target's weights, such as float32."""
     processor: str = ""
     """Name of the GPU or processor."""
     versions: Mapping[str, str] = field(default_factory=_versions)
