@@ -1,6 +1,6 @@
-"""Sweeps: a rule's whole dial over a set of prompts, exactly, and the evidence to choose a setting from.
+"""Sweeps: a rule's complete dial over a set of prompts, exactly, and the evidence for choosing a setting.
 
-Knows maps, prompts and statistics; the model libraries are loaded only where a pair is swept or timed.
+The model libraries are imported only to sweep or time a pair.
 """
 
 from mars_viz.analysis.intervals import Frontier

@@ -1,7 +1,4 @@
-"""The prompts of a sweep that are mapped beside one another, and the answers that later turns of a conversation follow.
-
-Knows explorations, prompts and texts; knows no folder and no models.
-"""
+"""Prompts of a sweep that are mapped together, and the answers that later turns of a conversation need."""
 
 from __future__ import annotations
 
@@ -18,44 +15,43 @@ from mars_viz.walk import Speculator
 
 @dataclass(slots=True)
 class ActivePrompts:
-    """A prompt whose map is being made."""
+    """A prompt whose map is in progress."""
 
     index: int
-    """Its place in the set."""
+    """Index in the set."""
     item: PromptItem
-    """The prompt as it stands there."""
     prompt: Prefix
-    """Its tokens, those of the turns before it in front."""
+    """Its tokens, including the turns before it."""
     exploration: Exploration
     """Its walk for every dial value."""
     share: float = 0.0
-    """Of the dial, the part whose text is complete."""
+    """Part of the dial with a complete text."""
     seconds: float = 0.0
-    """Its part of the batches' wall-clock time, by what it asked."""
+    """Its part of the batches' wall-clock time, by requested prefixes."""
 
 
 def advance(speculator: Speculator, hand: Sequence[ActivePrompts]) -> None:
-    """One round further for each of them; what they ask goes out as one batch."""
-    began, asked = time.perf_counter(), [len(one.exploration.missing) for one in hand]
-    for one, progress in zip(hand, step(speculator, [one.exploration for one in hand]), strict=True):
-        one.share = progress.exact
-    a_prefix = (time.perf_counter() - began) / max(1, sum(asked))
-    for one, count in zip(hand, asked, strict=True):
-        one.seconds += count * a_prefix
+    """Extend each prompt's walk by one round, with one batch for all."""
+    began, requested = time.perf_counter(), [len(active.exploration.missing) for active in hand]
+    for active, progress in zip(hand, step(speculator, [active.exploration for active in hand]), strict=True):
+        active.share = progress.exact
+    a_prefix = (time.perf_counter() - began) / max(1, sum(requested))
+    for active, count in zip(hand, requested, strict=True):
+        active.seconds += count * a_prefix
 
 
 @dataclass(slots=True)
 class _Conversation:
-    """One of them, as far as it has come."""
+    """A conversation in progress."""
 
     said: list[Exchange] = field(default_factory=list)
     """Its turns with their answers."""
     broken: str = ""
-    """Why no further turn can follow; empty where one can."""
+    """Reason why no further turn can follow; empty if one can."""
 
 
 class Conversations:
-    """The answers of every conversation that is not at its end yet; those that are must be forgotten.
+    """The answers of every unfinished conversation; finished ones must be forgotten.
 
     An answer is the target's own text, so that a turn's history is the same for strict and for every dial value.
     """
@@ -64,32 +60,31 @@ class Conversations:
         self._known: dict[str, _Conversation] = {}
 
     def __len__(self) -> int:
-        """How many are remembered."""
         return len(self._known)
 
     def before(self, item: PromptItem) -> History | None:
-        """What stands before this turn; None while one of them waits for its answer. Raises BadInput where one has none
-        and never will."""
+        """Return the history before this turn; None while an earlier turn is unanswered. Raises BadInput if it never
+        will be."""
         talk = self._known.get(item.unit, _Conversation())
         if talk.broken:
             raise PromptError(talk.broken)
         return History(item.system, tuple(talk.said)) if len(talk.said) == item.turn - 1 else None
 
     def answered(self, item: PromptItem, text: str) -> None:
-        """The target's own text after this turn."""
+        """Record the target's own text after this turn."""
         if item.question:
             self._known.setdefault(item.unit, _Conversation()).said.append(Exchange(item.prompt, text))
 
     def failed(self, item: PromptItem) -> None:
-        """There is no text after this turn, nor after any later one."""
+        """Record that this turn, and so every later one, has no text."""
         if item.question and not self._known.setdefault(item.unit, _Conversation()).broken:
             self._known[item.unit].broken = unanswered(item)
 
     def forget(self, item: PromptItem) -> None:
-        """It was the last turn."""
+        """Forget the conversation after its last turn."""
         self._known.pop(item.unit, None)
 
 
 def unanswered(item: PromptItem) -> str:
-    """Why the turns after this one have no results."""
+    """Return the reason why the turns after this one have no results."""
     return f"It follows {item.id}, which has no results; mend that turn, or take first turns alone."

@@ -1,11 +1,9 @@
-"""The table of a sweep, a line for each prompt and stretch of the dial, and how a prompt's dial map becomes its lines:
-sums over each trajectory, and how its text stands to strict's.
+"""The table of a sweep, with a line per prompt and stretch of the dial, computed from dial maps.
 
-Knows maps and graders; knows no models and no files.
-A prompt that failed has a single line with the reason in `error` and zeros. A sweep of later turns has `OF_TURNS`
-besides, so that it can go on in the middle of a conversation, and so that intervals know what belongs together; one of
-drafts that a controller cuts has `OF_LENGTHS`, from which its modelled times follow; one of a harness's task that gives
-a text several scores has `OF_SCORES`.
+Lines contain sums over each trajectory, and a comparison of its text with strict's. A prompt that failed has a single
+line with the reason in `error` and zeros. A sweep of later turns also has `OF_TURNS`, to continue within a conversation
+and to group prompts for intervals. A sweep with a controller has `OF_LENGTHS`, for modelled times; one of a harness's
+task with several scores per text has `OF_SCORES`.
 """
 
 from __future__ import annotations
@@ -28,13 +26,13 @@ from mars_viz.sweep.plan import Plan
 RANKS: tuple[tuple[int, int | None], ...] = ((1, 1), (2, 2), (3, 3), (4, 4), (5, 8), (9, 16), (17, None))
 """Bins of the target's rank of a relaxed token, first and last."""
 SHARES: tuple[float, ...] = (0.0, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
-"""Where the bins of p(x) / p(v1) of a relaxed token begin; the last one ends at 1."""
+"""Lower ends of the bins of p(x) / p(v1) of a relaxed token; the last one ends at 1."""
 RANK_WORDS = tuple(
     str(first) if first == last else f"{first}-{last}" if last else f"{first} and above" for first, last in RANKS
 )
-"""The bins of ranks, for people."""
+"""Labels of the bins of ranks."""
 SHARE_WORDS = tuple(f"{low:g} to {high:g}" for low, high in zip(SHARES, (*SHARES[1:], 1.0), strict=True))
-"""The bins of p(x) / p(v1), for people."""
+"""Labels of the bins of p(x) / p(v1)."""
 _RANK_ENDS = np.array([last for _, last in RANKS if last is not None])
 
 UNGRADED, WRONG, RIGHT = -1, 0, 1
@@ -42,19 +40,17 @@ UNGRADED, WRONG, RIGHT = -1, 0, 1
 
 
 ROUNDS, EACH_SCORE = -1, -2
-"""So wide are columns of γ + 1 numbers, and of as many as texts have scores."""
+"""Widths of columns with γ + 1 numbers, and with one number per score."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepColumn:
-    """One column."""
+    """Type, meaning and width of a column."""
 
     type: pa.DataType
-    """What it holds."""
     meaning: str
-    """In words."""
     wide: int = 0
-    """How many numbers a line holds; 0 where it is a single one, else as many or one of `ROUNDS` and `EACH_SCORE`."""
+    """Number of values per line: 0 for a single one, a number, or one of `ROUNDS` and `EACH_SCORE`."""
 
 
 _int, _float, _text, _truth = pa.int32(), pa.float64(), pa.string(), pa.bool_()
@@ -73,7 +69,7 @@ PER_PROMPT: dict[str, SweepColumn] = {
     ),
     "target_right": SweepColumn(pa.int8(), "1 if the target's own text is right, 0 if wrong, -1 if not graded"),
 }
-"""The same on all lines of a prompt."""
+"""Equal on all lines of a prompt."""
 
 PER_SEGMENT: dict[str, SweepColumn] = {
     "low": SweepColumn(_float, "smallest dial value of the stretch"),
@@ -96,18 +92,18 @@ PER_SEGMENT: dict[str, SweepColumn] = {
         _int, "rounds that accepted 0, 1, … γ drafted tokens, the text's end not yet cut off", ROUNDS
     ),
 }
-"""Each stretch's own."""
+"""Specific to each stretch."""
 
 OF_TURNS: dict[str, SweepColumn] = {
     "question": SweepColumn(_text, "the conversation whose turn it is, or the prompt's own name"),
     "answer": SweepColumn(_text, "the target's own text, which later turns follow"),
 }
-"""The same on all lines of a prompt, where later turns are decoded."""
+"""Equal on all lines of a prompt, in sweeps of later turns."""
 
 OF_LENGTHS: dict[str, SweepColumn] = {
     "lengths": SweepColumn(_int, "rounds that drafted 0, 1, … γ tokens", ROUNDS),
 }
-"""Each stretch's own, where a draft-length controller cuts drafts."""
+"""Specific to each stretch, in sweeps with a draft-length controller."""
 
 OF_SCORES: dict[str, SweepColumn] = {
     "scores": SweepColumn(
@@ -116,20 +112,22 @@ OF_SCORES: dict[str, SweepColumn] = {
         EACH_SCORE,
     ),
 }
-"""Each stretch's own, where a task of lm-evaluation-harness gives a text several scores."""
+"""Specific to each stretch, if a task of lm-evaluation-harness gives a text several scores."""
 
 COLUMNS = PER_PROMPT | PER_SEGMENT
-"""Of every sweep."""
+"""Columns of every sweep."""
 
 
 def width(column: SweepColumn, gamma: int, scores: int = 0) -> int:
-    """Numbers on a line."""
+    """Return the number of values per line."""
     return {ROUNDS: gamma + 1, EACH_SCORE: scores}.get(column.wide, column.wide)
 
 
 def schema(gamma: int, *, turns: bool = False, lengths: bool = False, scores: int = 0) -> pa.Schema:
-    """Of a file, at this block length; `turns` where later turns are decoded, `lengths` where drafts are cut, `scores`
-    how many a text has besides right or wrong."""
+    """Return the schema of a file at this block length.
+
+    `turns`, `lengths` and `scores` (a number) add `OF_TURNS`, `OF_LENGTHS` and `OF_SCORES`.
+    """
     fields, more = [], (OF_LENGTHS if lengths else {}) | (OF_SCORES if scores else {}) | (OF_TURNS if turns else {})
     for name, column in (COLUMNS | more).items():
         size = width(column, gamma, scores)
@@ -139,12 +137,12 @@ def schema(gamma: int, *, turns: bool = False, lengths: bool = False, scores: in
 
 
 def rank_bins(ranks: np.ndarray) -> np.ndarray:
-    """int64 [len(RANKS)]; how many of these ranks fall in each bin."""
+    """Return the number of ranks in each bin, int64 [len(RANKS)]."""
     return np.bincount(np.searchsorted(_RANK_ENDS, ranks), minlength=len(RANKS))
 
 
 def share_bins(shares: np.ndarray) -> np.ndarray:
-    """int64 [len(SHARES)]; how many of these shares, 0 to 1, fall in each bin."""
+    """Return the number of shares (0 to 1) in each bin, int64 [len(SHARES)]."""
     return np.bincount(np.clip(np.searchsorted(SHARES, shares, side="right") - 1, 0, None), minlength=len(SHARES))
 
 
@@ -155,21 +153,23 @@ _SUMS = ("tokens", "rounds", "drafted", "rolled_back", "relaxed")
 
 @dataclass(frozen=True, slots=True)
 class ReferenceTexts:
-    """What a map is compared with."""
+    """Texts that a map is compared with."""
 
     strict: tuple[int, ...]
-    """The lossless rule's tokens, or of a controller's threshold those of drafts of full length."""
+    """The lossless rule's tokens; for a controller's threshold, those of drafts of full length."""
     target: tuple[int, ...]
-    """The target's own."""
+    """The target's own tokens."""
     read: Callable[[tuple[int, ...]], str]
-    """What tokens read."""
+    """Returns the text of tokens."""
     own: bool = True
     """False if a plain pass of the target gives another text than `target`."""
 
 
 def lines_of(made: DialMap, index: int, item: PromptItem, texts: ReferenceTexts, scores: Sequence[str] = ()) -> Lines:
-    """The lines of a prompt, a line a stretch of the dial, with these scores of its texts. Raises BadInput for a map
-    that was cut short, and where a text cannot be graded."""
+    """Return a prompt's lines, one per stretch of the dial, with these scores of its texts.
+
+    Raises BadInput for an incomplete map, and if a text cannot be graded.
+    """
     if not made.complete:
         raise EvidenceError("Its map was cut short. Allow more passes, or a narrower range.")
     gamma = max(made.span.gammas)
@@ -187,7 +187,7 @@ def lines_of(made: DialMap, index: int, item: PromptItem, texts: ReferenceTexts,
         "first_divergence": [_divergence(segment.token_ids, off) for segment in segments],
         "edit_distance": _distances(segments, off),
     }
-    whole: dict[str, Any] = {
+    common: dict[str, Any] = {
         "prompt": index,
         "id": item.id,
         "category": item.category,
@@ -201,24 +201,24 @@ def lines_of(made: DialMap, index: int, item: PromptItem, texts: ReferenceTexts,
         "question": item.unit,
         "answer": texts.read(texts.target),
     }
-    return lines | {name: [value] * len(segments) for name, value in whole.items()}
+    return lines | {name: [value] * len(segments) for name, value in common.items()}
 
 
 def failed_lines(plan: Plan, index: int, item: PromptItem, why: str) -> Lines:
-    """The line of a prompt that has no results."""
+    """Return the line of a prompt without results."""
     lines: Lines = {name: [0] for name in PER_SEGMENT}  # every kind of column takes it
     for name, column in (PER_SEGMENT | OF_LENGTHS | OF_SCORES).items():
         if size := width(column, plan.settings.gamma, len(plan.scores)):
             lines[name] = [np.zeros(size, column.type.to_pandas_dtype())]
-    whole: dict[str, Any] = {"prompt": index, "id": item.id, "category": item.category, "error": why}
-    whole |= {"prompt_tokens": 0, "positions": 0, "passes": 0, "seconds": 0.0}
-    whole |= {"off_is_strict": False, "target_right": UNGRADED, "question": item.unit, "answer": ""}
+    common: dict[str, Any] = {"prompt": index, "id": item.id, "category": item.category, "error": why}
+    common |= {"prompt_tokens": 0, "positions": 0, "passes": 0, "seconds": 0.0}
+    common |= {"off_is_strict": False, "target_right": UNGRADED, "question": item.unit, "answer": ""}
     span: Lines = {"low": [plan.low], "high": [plan.high], "right": [UNGRADED], "first_divergence": [-1]}
-    return lines | span | {name: [value] for name, value in whole.items()}
+    return lines | span | {name: [value] for name, value in common.items()}
 
 
 class _Sums:
-    """Counts of rounds, each counted once: the trajectories of a map share most of theirs."""
+    """Sums over rounds; each round is counted once, because the trajectories of a map share most of theirs."""
 
     def __init__(self, gamma: int):
         bounds = np.cumsum([len(_SUMS), len(RANKS), len(SHARES), gamma + 1, gamma + 1]).tolist()
@@ -228,7 +228,7 @@ class _Sums:
         self._known: dict[int, np.ndarray] = {}
 
     def of(self, segment: Segment) -> np.ndarray:
-        """int64 [columns]; of a trajectory. Its rounds must outlive this object."""
+        """Return a trajectory's sums, int64 [columns]. Its rounds must outlive this object."""
         for round_ in segment.rounds:
             if id(round_) not in self._known:
                 self._known[id(round_)] = self._counts(round_)
@@ -247,14 +247,14 @@ class _Sums:
 
 
 class _Grades:
-    """Right or wrong, each text graded once."""
+    """Grades of texts, each computed once."""
 
     def __init__(self, item: PromptItem, read: Callable[[tuple[int, ...]], str]):
         self._item, self._read = item, read
         self._known: dict[tuple[int, ...], int] = {}
 
     def of(self, token_ids: tuple[int, ...]) -> int:
-        """RIGHT, WRONG or UNGRADED."""
+        """Return RIGHT, WRONG or UNGRADED."""
         if not self._item.graded or self._item.answer is None:
             return UNGRADED
         if token_ids not in self._known:
@@ -264,31 +264,32 @@ class _Grades:
         return self._known[token_ids]
 
     def scores(self, token_ids: tuple[int, ...], names: Sequence[str]) -> list[float]:
-        """What else the text is given, by name; not a number where its grader gives no such score."""
-        found: Mapping[str, float] = {}
+        """Return the text's other scores by name; NaN for those that its grader does not give."""
+        values: Mapping[str, float] = {}
         if names and self._item.answer is not None and (given := grader_named(self._item.grader).scores) is not None:
-            found = given(self._item.answer, self._read(token_ids))
-        return [found.get(name, nan) for name in names]
+            values = given(self._item.answer, self._read(token_ids))
+        return [values.get(name, nan) for name in names]
 
 
 def _divergence(one: Sequence[int], other: Sequence[int]) -> int:
-    """-1 where the texts are the same."""
+    """Return the first difference, or -1 if there is none."""
     place = first_difference(one, other)
     return -1 if place is None else place
 
 
 def _distances(segments: Sequence[Segment], strict: tuple[int, ...]) -> list[int]:
-    known: dict[tuple[int, ...], int] = {}
+    distances: dict[tuple[int, ...], int] = {}
     for segment in segments:
-        if segment.token_ids not in known:
-            known[segment.token_ids] = edit_distance(segment.token_ids, strict)
-    return [known[segment.token_ids] for segment in segments]
+        if segment.token_ids not in distances:
+            distances[segment.token_ids] = edit_distance(segment.token_ids, strict)
+    return [distances[segment.token_ids] for segment in segments]
 
 
 def edit_distance(one: Sequence[int], other: Sequence[int]) -> int:
-    """Insertions, deletions and changes that turn one into the other (Levenshtein 1966), a row at a time.
+    """Return the number of insertions, deletions and changes between two sequences (Levenshtein 1966).
 
-    Within a row, d[j] = min(e[j], d[j - 1] + 1) for e from the row before is a running minimum of e[j] - j, plus j.
+    Computed by rows: d[j] = min(e[j], d[j - 1] + 1), with e from the previous row, is a running minimum of e[j] - j,
+    plus j.
     """
     a, b = np.asarray(one), np.asarray(other)
     places = np.arange(len(b) + 1)

@@ -1,7 +1,8 @@
-"""What to set in vLLM, SGLang and TensorRT-LLM for a rule at a dial value, or why that cannot be done there.
+"""Settings for vLLM, SGLang and TensorRT-LLM that correspond to a rule at a dial value, or the reason why there are
+none.
 
-Knows rules' names and engines' options; runs nothing. Read: vLLM 0.33.0 and its pull request 45229, SGLang's server
-arguments as in its pull request 7702, TensorRT-LLM's `MTPDecodingConfig` (its API reference, 1.3 and 1.4).
+Read: vLLM 0.33.0 and its pull request 45229, SGLang's server arguments as in its pull request 7702, TensorRT-LLM's
+`MTPDecodingConfig` (its API reference, 1.3 and 1.4).
 """
 
 from __future__ import annotations
@@ -20,36 +21,37 @@ _CHAINS_ALONE = {
     "vLLM": "vLLM drafts chains, so there is nothing to set there",
     "TensorRT-LLM": "TensorRT-LLM relaxes with its MTP drafter, which drafts chains, so there is nothing to set there",
 }
-"""Engines that have no setting for these rules on trees, and why."""
+"""Engines without a setting for these rules on trees, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSetting:
-    """One engine."""
+    """One engine's configuration for a rule."""
 
     engine: str
-    """Its name."""
     text: str
-    """What to set; empty where the rule does not exist there."""
+    """Configuration; empty if the engine lacks the rule."""
     note: str
-    """How it differs from what was swept, or that it does not exist there."""
+    """Differences from the sweep, or a statement that the engine lacks the rule."""
 
 
 def engine_settings(settings: Settings, dial: float) -> tuple[EngineSetting, ...]:
-    """The rule at this dial value in each engine."""
+    """Return the rule's setting at this dial value in each engine."""
     rule = rule_named(settings.rule)
-    found = _KNOWN.get(rule.family)
-    known = None if found is None else found(rule, dial, settings)
-    if known and settings.drafts_trees and known.engine in _CHAINS_ALONE:
-        known = EngineSetting(known.engine, "", f"{_CHAINS_ALONE[known.engine]}; swept was a {settings.draft}.")
+    builder = _KNOWN.get(rule.family)
+    setting = None if builder is None else builder(rule, dial, settings)
+    if setting and settings.drafts_trees and setting.engine in _CHAINS_ALONE:
+        setting = EngineSetting(setting.engine, "", f"{_CHAINS_ALONE[setting.engine]}; swept was a {settings.draft}.")
     absent = f"The rule {rule.title} does not exist there; its source: {rule.source}."
     if rule.lossless:
         absent = f"{rule.title} keeps the target's law, as the engine does when nothing is set."
-    return tuple(known if known and known.engine == engine else EngineSetting(engine, "", absent) for engine in ENGINES)
+    return tuple(
+        setting if setting and setting.engine == engine else EngineSetting(engine, "", absent) for engine in ENGINES
+    )
 
 
 def _vllm(settings: Settings, note: str, **options: object) -> EngineSetting:
-    """What is to be merged into the configuration that names the drafter."""
+    """Return options to merge into the configuration of the drafter."""
     config = json.dumps({"num_speculative_tokens": settings.gamma, **options})
     return EngineSetting("vLLM", f"--speculative-config '{config}'", note)
 
@@ -60,9 +62,9 @@ def _vllm_thinking(rule: Rule, dial: float, settings: Settings) -> EngineSetting
         "relaxes only while the model thinks, greedily. Here the rule applied to the whole text."
     )
     best = int(rule.values["k"])
-    wanted = [f"r = {exactly(dial)}"] * (dial != 0.5) + [f"the {best} best tokens"] * (best != 3)
-    if wanted:
-        note += f" For {' and '.join(wanted)} its constant{'s' * (len(wanted) > 1)} must be changed."
+    changes = [f"r = {exactly(dial)}"] * (dial != 0.5) + [f"the {best} best tokens"] * (best != 3)
+    if changes:
+        note += f" For {' and '.join(changes)} its constant{'s' * (len(changes) > 1)} must be changed."
     return _vllm(settings, note, relaxed_thinking=True)
 
 
@@ -78,7 +80,7 @@ def _vllm_fly(rule: Rule, dial: float, settings: Settings) -> EngineSetting:
 
 
 def _papers_fly(rule: Rule, dial: float, settings: Settings) -> EngineSetting:
-    """vLLM's window counts what must match, the paper's the mismatch as well."""
+    """Return vLLM's setting for the paper's rule. vLLM's window excludes the mismatch, the paper's includes it."""
     window = int(rule.values["w"]) - 1
     if not 0 < window < settings.gamma:
         note = f"vLLM's window is from 1 to γ − 1; W = {window + 1} with γ = {settings.gamma} would need {window}."
@@ -109,7 +111,8 @@ def _sglang_acc(_: Rule, dial: float, settings: Settings) -> EngineSetting:
 
 
 def _sglang(options: str, settings: Settings) -> EngineSetting:
-    """Its draft tokens count the last one of the text, which is the root of what is verified."""
+    """Return SGLang's options. Its number of draft tokens includes the text's last token, the root of the verified
+    tree."""
     shape = shape_named(settings.tree).shape.within(settings.gamma)
     steps = shape.depth or settings.gamma
     flags = (

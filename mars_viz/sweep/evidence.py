@@ -1,7 +1,4 @@
-"""The evidence for a setting as plain data: what engine maintainers ask for, every number with its interval.
-
-Knows a sweep, statistics and engines' definitions; knows no files and no Markdown.
-"""
+"""The evidence for a setting as plain data: everything that engine maintainers ask for, with intervals."""
 
 from __future__ import annotations
 
@@ -34,20 +31,20 @@ from mars_viz.words import exact_setting
 
 FORMAT = "mars-viz-evidence"
 GRID = 21
-"""Dial values of a grid of variants, when none are given."""
+"""Number of dial values of a grid of variants if none are given."""
 ROWS = 11
-"""Dial values whose stretches are the rows of the table along the dial, when none are given."""
+"""Number of rows of the table along the dial if none are given."""
 COMPUTED = "by saddlepoint approximations in place of random resamples, so that the same data give the same interval"
 NOT_MEASURED = "not measured: run the wall-clock check (--wall-clock)"
 
 
 def judged_at(plan: Plan, dial: float) -> float:
-    """The value of the rule's dial where what is swept stands at this one; a rule without any is judged at none."""
+    """Return the value of the rule's dial when the swept dial has this value; 0 for a rule without a dial."""
     return dial if plan.controller is None else plan.settings.dial or 0.0
 
 
 def dial_grid(result: SweepResult, dial: float, count: int = GRID) -> np.ndarray:
-    """float64; evenly spaced values from end to end, with the chosen one among them, ascending."""
+    """Return `count` evenly spaced values from end to end plus the chosen one, ascending, float64."""
     low, high = result.plan.low, result.plan.high
     return np.unique(np.append(np.linspace(low, high, count).round(6).clip(low, high), dial))
 
@@ -63,13 +60,13 @@ def evidence_of(
     terms: Terms = DEFAULT_TERMS,
     by_hand: bool | None = None,
 ) -> dict[str, Any]:
-    """All of it, in JSON's terms but for NaN.
+    """Return the complete evidence as JSON values (with NaN).
 
-    `grid` are the dial values of the table (None: evenly spaced ones), `checks` the sweep's wall-clock checks, the
-    oldest first; the newest of this setting stands for it. `beside` are sweeps of the rule with another fixed setting,
-    which make a grid with this one. `terms` are those of the recommendation, and of all intervals; `by_hand` says
-    whether somebody chose the setting (None: it was chosen if it is not the one that the sweep speaks for). Raises
-    BadInput for a dial value outside the sweep, and for sweeps that are no grid.
+    `grid` are the dial values of the table (None: evenly spaced ones). `checks` are the sweep's wall-clock checks, the
+    oldest first; the newest of this setting is used. `beside` are sweeps of the rule with another fixed setting, which
+    form a grid with this one. `terms` are those of the recommendation and of all intervals. `by_hand` is True if a user
+    chose the setting (None: if it is not the sweep's own choice). Raises BadInput for a dial value outside the sweep,
+    and for sweeps that form no grid.
     """
     plan, how = result.plan, terms.how
     origin = origin_of(result, dial, recommendation, by_hand)
@@ -79,14 +76,14 @@ def evidence_of(
     requests = result.acceptance(dial)
     checks = [replace(check, how=how) for check in checks]
     timing, tasks = Checks(tuple(checks)).latest(dial), by_task(result, dial, how)
-    asked = dial if origin is SettingOrigin.BY_HAND else None
+    requested = dial if origin is SettingOrigin.BY_HAND else None
     return {
         "format": FORMAT,
         "version": __version__,
         "terms": terms.facts() | {"safe": terms.safe, "brackets": terms.brackets(drawn(result), result.questions)},
         "chosen": {"dial": dial, "how": origin.name.lower(), "words": _chosen(plan, dial, origin, recommendation)},
         "reproduction": asdict(
-            reproduction(result, terms, dial=asked, timing=timing, grid=grid_option([result, *_results(beside)]))
+            reproduction(result, terms, dial=requested, timing=timing, grid=grid_option([result, *_results(beside)]))
         ),
         "models": _models(result),
         "data_set": _data_set(result),
@@ -122,24 +119,24 @@ def evidence_of(
 
 
 class SettingOrigin(Enum):
-    """How the setting came to be the one that the evidence is of."""
+    """How the setting of the evidence was chosen."""
 
     RECOMMENDED = "recommended"
-    """It is what the sweep recommends."""
+    """The sweep recommends it."""
     BY_HAND = "chosen by hand"
-    """Somebody asked for it."""
+    """A user chose it."""
     DEFAULT = "the default, since nothing is recommended"
-    """Nothing is recommended, and nobody asked for another."""
+    """There is no recommendation and no user's choice."""
 
 
 def origin_of(
     result: SweepResult, dial: float, found: Recommendation | None, by_hand: bool | None = None
 ) -> SettingOrigin:
-    """How this setting was chosen; `by_hand` as in `evidence_of`."""
+    """Return the origin of this setting; `by_hand` as in `evidence_of`."""
     if found is not None and found.dial is not None and found.dial == dial:
         return SettingOrigin.RECOMMENDED
-    asked = dial != chosen_dial(result, found) if by_hand is None else by_hand
-    return SettingOrigin.BY_HAND if asked else SettingOrigin.DEFAULT
+    requested = dial != chosen_dial(result, found) if by_hand is None else by_hand
+    return SettingOrigin.BY_HAND if requested else SettingOrigin.DEFAULT
 
 
 def _chosen(plan: Plan, dial: float, origin: SettingOrigin, found: Recommendation | None) -> str:
@@ -154,7 +151,7 @@ def _chosen(plan: Plan, dial: float, origin: SettingOrigin, found: Recommendatio
 
 
 def grid_option(results: Sequence[SweepResult]) -> str:
-    """What `--grid` takes for these variants, 'k=1,2,5'; empty for one sweep by itself."""
+    """Return the value of `--grid` for these variants, 'k=1,2,5'; empty for a single sweep."""
     if len(results) < 2:
         return ""
     setting = varied_setting([each.plan for each in results])
@@ -167,8 +164,10 @@ def _results(beside: Sequence[Advised]) -> list[SweepResult]:
 
 
 def _acceptance(result: SweepResult, dial: float) -> dict[str, int]:
-    """What tells τ from a count of accepted tokens: sums over all prompts. Tokens past a text's end were accepted, and
-    cut off with it."""
+    """Return sums over all prompts that relate τ to a count of accepted tokens.
+
+    Tokens past a text's end were accepted, and cut off with it.
+    """
     where = np.array([dial])
     tokens, rounds = (int(result.at(name, where).sum(dtype=np.int64)) for name in ("tokens", "rounds"))
     histogram = result.at("accepted", where)[:, 0].sum(axis=0, dtype=np.int64)
@@ -206,7 +205,7 @@ def _data_set(result: SweepResult) -> dict[str, Any]:
 
 
 def _drawn(result: SweepResult) -> str:
-    """What resampling draws."""
+    """Return the unit of resampling in words."""
     return "prompts" if result.units is None else "questions, each with all of its turns"
 
 
@@ -230,7 +229,7 @@ def _rule(result: SweepResult) -> dict[str, Any]:
 
 
 def _controller(plan: Plan) -> dict[str, Any] | None:
-    """What cuts drafts short; its threshold is None where it is what is swept."""
+    """Return the controller that cuts drafts; its threshold is None if it is swept."""
     if plan.cut_by is None:
         return None
     control = plan.settings.control
@@ -239,22 +238,22 @@ def _controller(plan: Plan) -> dict[str, Any] | None:
 
 
 def _accuracy(result: SweepResult, dial: float, how: Bootstrap) -> dict[str, Any] | None:
-    """Target, strict and relaxed, with Wilson's intervals, which hold for few prompts."""
+    """Return target, strict and relaxed accuracy with Wilson's intervals, which are valid for few prompts."""
     if not result.graded.any():
         return None
     rows = {"target": result.prompts["target_right"][result.graded]}
     for name, at in (("strict", result.plan.strict), ("relaxed", dial)):
         rows[name] = result.at("right", np.array([at]), result.graded)[:, 0]
-    found, units = {}, result.units_of(result.graded)
+    facts, units = {}, result.units_of(result.graded)
     for name, values in rows.items():
         right = values == RIGHT
         drawn = len(right) if units is None else len(np.unique(units))  # turns of one question count as one
-        found[name] = {
+        facts[name] = {
             "right": int(right.sum()),
             "n": len(right),
             "wilson": asdict(wilson(float(right.mean()) * drawn, drawn, how.confidence)),
         }
-    return found
+    return facts
 
 
 def _off(result: SweepResult, timing: TimingCheck | None) -> dict[str, Any]:
@@ -275,20 +274,19 @@ def _off(result: SweepResult, timing: TimingCheck | None) -> dict[str, Any]:
 
 
 def _grid(result: SweepResult, dials: Sequence[float], how: Bootstrap) -> list[dict[str, Any]]:
-    """A row for each stretch of the dial that holds one of these values: its ends, and every figure with its
-    interval."""
-    known = measures(result)
-    found = stretches(result, dials, TOLD)
-    values = np.array([each.dial for each in found])
-    bands = {name: band_at(result, measure, values, how) for name, measure in known.items()}
+    """Return a row for each stretch of the dial that contains one of these values, with its ends and all figures."""
+    by_name = measures(result)
+    rows = stretches(result, dials, TOLD)
+    values = np.array([each.dial for each in rows])
+    bands = {name: band_at(result, measure, values, how) for name, measure in by_name.items()}
     return [
         {"dial": each.dial, "from": each.low, "to": each.high, "shown": list(each.shown)} | cells_at(bands, place)
-        for place, each in enumerate(found)
+        for place, each in enumerate(rows)
     ]
 
 
 def _relaxed(result: SweepResult, dial: float, how: Bootstrap) -> dict[str, Any]:
-    """Counts, and shares of all relaxed tokens with their intervals."""
+    """Return counts, and shares of all relaxed tokens with their intervals."""
     counts, bands = relaxed_at(result, dial), relaxed_bands(result, dial, how)
     shares = ((RANK_WORDS, bands.by_rank), (SHARE_WORDS, bands.by_share))
     by_rank, by_share = ({word: cell(band, i) for i, word in enumerate(words)} for words, band in shares)
@@ -319,6 +317,6 @@ def _engine(row: EngineRow) -> dict[str, Any]:
 
 
 def _within(found: Within) -> dict[str, Any]:
-    """The ends of an interval, or why there is none."""
+    """Return the ends of an interval, or the reason why there is none."""
     ends = {name: None if found.interval is None else getattr(found.interval, name) for name in ("low", "high")}
     return ends | {"why_none": found.why}

@@ -1,7 +1,4 @@
-"""What the evidence says of tokens: which were relaxed, how engines count the accepted ones, what to set there.
-
-Knows the evidence's JSON and Markdown; knows no files.
-"""
+"""Parts of the evidence about tokens: relaxed tokens, acceptance by engines' definitions, and engines' settings."""
 
 from __future__ import annotations
 
@@ -13,21 +10,21 @@ from mars_viz.words import number, ranged
 
 
 def relaxed_tokens(found: dict[str, Any]) -> str:
-    """Tables of the ranks and shares that occur; a sentence where none is relaxed."""
+    """Return tables of the ranks and shares that occur, or a sentence if no token is relaxed."""
     relaxed = found["relaxed_tokens"]
     if not any(relaxed["by_target_rank"].values()):
         return "No token was relaxed at this setting."
     tables = []
     for what, key in (("target's rank", "by_target_rank"), ("p(x)/p(v1)", "by_p_over_p1")):
-        there = [name for name, count in relaxed[key].items() if count]
-        shares = [figure_cell("relaxed", relaxed[f"shares_{key}"][name]) for name in there]
-        rows = [[name, number(relaxed[key][name]), share] for name, share in zip(there, shares, strict=True)]
+        names = [name for name, count in relaxed[key].items() if count]
+        shares = [figure_cell("relaxed", relaxed[f"shares_{key}"][name]) for name in names]
+        rows = [[name, number(relaxed[key][name]), share] for name, share in zip(names, shares, strict=True)]
         tables.append(table([what, "tokens", "share of the relaxed"], rows))
     return "\n\n".join(tables)
 
 
 def acceptance(found: dict[str, Any]) -> str:
-    """How τ and vLLM's mean acceptance length stand to each other, what each engine would report, and by position."""
+    """Return the relation of τ to vLLM's mean acceptance length, each engine's figures, and acceptance by position."""
     rows = [
         [
             row["engine"],
@@ -43,38 +40,38 @@ def acceptance(found: dict[str, Any]) -> str:
 
 
 def _two_lengths(found: dict[str, Any]) -> str:
-    """One definition explained where two differ: what τ is, and what vLLM's length counts besides."""
-    made = found["acceptance"]
-    tokens, rounds, past = (made[name] for name in ("tokens", "rounds", "past_the_end"))
+    """Return an explanation of τ and, if it differs, of vLLM's length."""
+    counts = found["acceptance"]
+    tokens, rounds, past = (counts[name] for name in ("tokens", "rounds", "past_the_end"))
     vllm = next(row for row in found["engines"] if row["engine"] == "vLLM")["length"]
     tau = tokens / rounds if rounds else None
-    said = (
+    words = (
         f"τ, everywhere in this document, is tokens per target pass: the texts hold {number(tokens)} tokens, made in "
         f"{number(rounds)} passes, corrections and bonus tokens included and the prefill left out: {plain_number(tau)}."
     )
     if not past:
-        return said
+        return words
     return (
-        f"{said} vLLM's mean acceptance length counts what verification accepted before a text is cut at its end, "
+        f"{words} vLLM's mean acceptance length counts what verification accepted before a text is cut at its end, "
         f"{number(past)} tokens more: {plain_number(vllm)}. Hold that one against vLLM's log, and τ against tokens "
         "that a user gets."
     )
 
 
 def _positions(found: dict[str, Any]) -> str:
-    """Acceptance by position; of chains the joint rates are the unconditional ones, which are said once."""
+    """Return acceptance by position; joint rates are omitted for chains, where they equal the unconditional ones."""
     rates = next(row["unconditional"] for row in found["engines"] if row["unconditional"])
-    both = next(row for row in found["engines"] if row["conditional"])
-    kinds = {"unconditional": rates, "conditional": both["conditional"]}
-    if list(map(plain_number, both["joint"])) != list(map(plain_number, rates)):
-        kinds["joint"] = both["joint"]
+    conditional_row = next(row for row in found["engines"] if row["conditional"])
+    kinds = {"unconditional": rates, "conditional": conditional_row["conditional"]}
+    if list(map(plain_number, conditional_row["joint"])) != list(map(plain_number, rates)):
+        kinds["joint"] = conditional_row["joint"]
     places = [str(place) for place in range(1, len(rates) + 1)]
     rows = [[name, *map(plain_number, values)] for name, values in kinds.items()]
     return table(["accepted at position", *places], rows)
 
 
 def _within(value: float | None, found: dict[str, Any]) -> str:
-    """'2.40 (2.31 to 2.50)', or why it has no interval."""
+    """Return '2.40 (2.31 to 2.50)', or the reason why there is no interval."""
     if found["why_none"]:
         return f"{plain_number(value)} (no interval: {found['why_none']})"
     if found["low"] is None:
@@ -83,7 +80,7 @@ def _within(value: float | None, found: dict[str, Any]) -> str:
 
 
 def engine_settings(found: dict[str, Any]) -> str:
-    """What to set; engines of which the same is to be said are said together."""
+    """Return the settings; engines with the same setting and note share an entry."""
     names: dict[tuple[str, str], list[str]] = {}
     for each in found["engine_settings"]:
         names.setdefault((each["note"], each["text"]), []).append(each["engine"])
@@ -95,11 +92,11 @@ def engine_settings(found: dict[str, Any]) -> str:
 
 
 def synthetic(found: dict[str, Any]) -> str:
-    """Settings that make engines accept as often, for throughput alone."""
-    made = found["synthetic_acceptance"]
+    """Return settings that make engines accept equally often, for throughput only."""
+    settings = found["synthetic_acceptance"]
     return (
-        f"**{made['warning']}**\n\n"
-        f"vLLM, to merge into --speculative-config:\n\n```\n{made['vllm']}\n```\n\n"
-        f"SGLang, environment:\n\n```\n{made['sglang']}\n```\n\n"
-        f"TensorRT-LLM, environment:\n\n```\n{made['tensorrt_llm']}\n```"
+        f"**{settings['warning']}**\n\n"
+        f"vLLM, to merge into --speculative-config:\n\n```\n{settings['vllm']}\n```\n\n"
+        f"SGLang, environment:\n\n```\n{settings['sglang']}\n```\n\n"
+        f"TensorRT-LLM, environment:\n\n```\n{settings['tensorrt_llm']}\n```"
     )

@@ -1,7 +1,4 @@
-"""The evidence pack: the same evidence as Markdown, CSV and JSON, in a folder, written whole or not at all, or a zip.
-
-Knows folders and formats; the evidence is gathered and put into words beside it.
-"""
+"""The evidence pack: the evidence as Markdown, CSV and JSON in a folder, written completely or not at all, or a zip."""
 
 from __future__ import annotations
 
@@ -28,15 +25,19 @@ _AGAINST = ("first_divergence", "edit_distance")
 
 
 def grid_csv(rows: list[dict[str, Any]]) -> str:
-    """A line a stretch of the dial, from `dial_from` to before `dial_to`; each figure with the ends of its interval,
-    empty where it is not defined."""
+    """Return a line per stretch of the dial, `dial_from` <= dial < `dial_to`, with figures and the ends of their
+    intervals.
+
+    Undefined values are empty.
+    """
     names = [name for name in rows[0] if name not in ("dial", "from", "to", "shown")]
     heads = ["dial_from", "dial_to", *_grid_heads(names)]
     return csv_of(heads, [[row["from"], row["to"], *_grid_line(row, names)] for row in rows])
 
 
 def tasks_csv(rows: list[dict[str, Any]]) -> str:
-    """A line a task and one for all together; each figure at strict and at the setting, with its interval's ends."""
+    """Return a line per task and one for all together, with figures at strict and at the setting and their intervals'
+    ends."""
     names = list(dict.fromkeys(name for row in rows for name in row["chosen"]))
     columns = [(side, name) for name in names for side in ("strict", "chosen")]
     heads = [f"{side}_{name}{end}" for side, name in columns for end in ("", "_low", "_high")]
@@ -49,8 +50,7 @@ def tasks_csv(rows: list[dict[str, Any]]) -> str:
 
 
 def setting_grid_csv(variants: Mapping[str, Any]) -> str:
-    """The same of several sweeps, at the dial values that all of them hold: a line for each of them and dial value,
-    with the setting in which they differ as the first column."""
+    """Return a line per variant and common dial value, with the varied setting as the first column."""
     names = list(variants["titles"])
     lines = [[each["value"], *_grid_line(row, names)] for each in variants["rows"] for row in each["dials"]]
     return csv_of([variants["setting"]["key"], *_grid_heads(names)], lines)
@@ -65,8 +65,10 @@ def _grid_line(row: dict[str, Any], names: list[str]) -> list[Any]:
 
 
 def engines_csv(rows: list[dict[str, Any]]) -> str:
-    """A line a definition of acceptance; its length and rate with the ends of their intervals, empty where it reports
-    none or they are not defined."""
+    """Return a line per definition of acceptance, with length, rate and the ends of their intervals.
+
+    Values that are not reported or not defined are empty.
+    """
     whats = ("length", "rate")
     heads = [f"{what}{end}" for what in whats for end in ("", "_low", "_high", "_formula")]
     lines = []
@@ -80,8 +82,10 @@ def engines_csv(rows: list[dict[str, Any]]) -> str:
 
 
 def summary_csv(found: Mapping[str, Any]) -> str:
-    """Of the whole evidence: a line each for the target alone, strict and the chosen setting, with what they were
-    measured on; every figure with the ends of its interval, empty where it is not measured or not defined."""
+    """Return a line each for the target alone, strict and the chosen setting, with models and data set.
+
+    Every figure has the ends of its interval; unmeasured or undefined values are empty.
+    """
     models, rule, data, timing = (found[name] for name in ("models", "rule", "data_set", "wall_clock"))
     versions = "; ".join(f"{name} {version}" for name, version in sorted(models["versions"].items()))
     where = {
@@ -116,7 +120,7 @@ def summary_csv(found: Mapping[str, Any]) -> str:
 
 
 def prompts_csv(result: SweepResult, dial: float) -> str:
-    """A line a prompt: its counts at the strict end and at the setting, side by side."""
+    """Return a line per prompt with its counts at the strict end and at the setting."""
     heads: list[str] = list(_PROMPT)
     columns = [result.prompts[name].tolist() for name in _PROMPT]
     for label, at in (("strict", result.plan.strict), ("chosen", dial)):
@@ -128,28 +132,28 @@ def prompts_csv(result: SweepResult, dial: float) -> str:
 
 
 def evidence_files(result: SweepResult, *, dial: float, references: str = "", **options: Any) -> dict[str, bytes]:
-    """The evidence for `dial`, a file each: evidence.md, evidence.json, summary.csv (a line each for the target alone,
-    strict and the setting), grid.csv (a line a stretch of the dial), stretches.csv (every stretch, sums alone),
-    engines.csv (a line a definition of acceptance) and prompts.csv (a line a prompt); with several tasks tasks.csv as
-    well, with `beside` setting_grid.csv (a line a variant and dial value), and with `references`, BibTeX of what is
-    cited, references.bib.
+    """Return the files of the evidence for `dial` by name.
 
-    Takes the options of `evidence_of`, and raises what it does.
+    evidence.md, evidence.json, summary.csv (the target alone, strict and the setting), grid.csv (a line per stretch of
+    the table), stretches.csv (every stretch, sums only), engines.csv (a line per definition of acceptance) and
+    prompts.csv (a line per prompt). With several tasks also tasks.csv, with `beside` setting_grid.csv (a line per
+    variant and dial value), and with `references`, BibTeX, references.bib. Takes the options of `evidence_of` and
+    raises its errors.
     """
-    found = plain(evidence_of(result, dial, **options)) | {"references": ["references.bib"] if references else []}
+    evidence = plain(evidence_of(result, dial, **options)) | {"references": ["references.bib"] if references else []}
     files = {
-        "evidence.md": markdown(found),
-        "evidence.json": json_of(found, indent=1, escaped=False) + "\n",
-        "summary.csv": summary_csv(found),
-        "grid.csv": grid_csv(found["grid"]),
+        "evidence.md": markdown(evidence),
+        "evidence.json": json_of(evidence, indent=1, escaped=False) + "\n",
+        "summary.csv": summary_csv(evidence),
+        "grid.csv": grid_csv(evidence["grid"]),
         "stretches.csv": stretches_csv(result),
-        "engines.csv": engines_csv(found["engines"]),
+        "engines.csv": engines_csv(evidence["engines"]),
         "prompts.csv": prompts_csv(result, dial),
     }
-    if found["setting_grid"] is not None:
-        files["setting_grid.csv"] = setting_grid_csv(found["setting_grid"])
-    if found["by_task"]:
-        files["tasks.csv"] = tasks_csv(found["by_task"])
+    if evidence["setting_grid"] is not None:
+        files["setting_grid.csv"] = setting_grid_csv(evidence["setting_grid"])
+    if evidence["by_task"]:
+        files["tasks.csv"] = tasks_csv(evidence["by_task"])
     if references:
         files["references.bib"] = references
     return {name: text.encode() for name, text in files.items()}
@@ -158,8 +162,7 @@ def evidence_files(result: SweepResult, *, dial: float, references: str = "", **
 def write_evidence(folder: str | PathLike[str], result: SweepResult, *, dial: float, **options: Any) -> Path:
     """Write the files to a new folder and return its path.
 
-    Takes the options of `evidence_files`. Raises BadInput as it does, where something of that name exists, and where
-    the disk refuses.
+    Takes the options of `evidence_files`. Raises its errors, and BadInput if the path exists or the disk refuses.
     """
     path = Path(folder)
     check_free(path)
@@ -168,7 +171,7 @@ def write_evidence(folder: str | PathLike[str], result: SweepResult, *, dial: fl
 
 
 def evidence_zip(result: SweepResult, *, dial: float, **options: Any) -> bytes:
-    """The same as a zip that holds one folder: the same bytes for the same evidence."""
+    """Return the files as a zip with one folder; equal evidence gives equal bytes."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in evidence_files(result, dial=dial, **options).items():

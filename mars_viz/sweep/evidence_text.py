@@ -1,4 +1,4 @@
-"""The evidence as Markdown: tables to paste into a pull request. Knows the evidence's JSON; knows no files."""
+"""The evidence as Markdown, with tables to paste into a pull request."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from mars_viz.sweep.stretches import TOLD
 from mars_viz.words import counted, exactly
 
 STRICT = "strict"
-"""What settings are compared with, but where a controller's threshold is swept."""
+"""Name of the reference setting, unless a controller's threshold is swept."""
 VARIED = ("tau", "speed_up", "speed_up_strict", "accuracy", "accuracy_change", "rolled_back")
-"""Figures of which a grid has a table each."""
+"""Figures that have a table in a grid."""
 MOST_TASKS = 60
-"""Rows of the table by task; of more tasks the rest is in tasks.csv alone."""
+"""Maximum rows of the table by task; tasks.csv contains the rest."""
 
 
 def markdown(found: dict[str, Any]) -> str:
-    """The whole document."""
+    """Return the complete document."""
     rule, dial = found["rule"], found["settings"]["chosen"]
     parts = [
         f"# {rule['swept']} at {rule['dial']} = {exactly(dial)}, against {rule['against']}",
@@ -59,10 +59,10 @@ def markdown(found: dict[str, Any]) -> str:
 
 
 def _recommendation(found: dict[str, Any]) -> str:
-    """What is recommended, how the setting was chosen, and on what terms: said here and nowhere else."""
+    """Return the recommendation, the choice of the setting, and the terms."""
     advice, terms = found["recommendation"], found["terms"]
-    said = "No prompt is graded, so nothing is recommended." if advice is None else advice["sentence"]
-    parts = [said, found["losing_tasks"], found["chosen"]["words"]]
+    advice_words = "No prompt is graded, so nothing is recommended." if advice is None else advice["sentence"]
+    parts = [advice_words, found["losing_tasks"], found["chosen"]["words"]]
     parts += [terms["safe"] if advice is not None else "", terms["brackets"]]
     return "\n\n".join(map(commonmark, filter(None, parts)))
 
@@ -73,8 +73,8 @@ def _references(found: dict[str, Any]) -> list[str]:
 
 
 def _reproduction(found: dict[str, Any]) -> str:
-    made = found["reproduction"]
-    return "\n\n".join([f"```\n{made['command']}\n```", *map(commonmark, made["needs"])])
+    reproduction = found["reproduction"]
+    return "\n\n".join([f"```\n{reproduction['command']}\n```", *map(commonmark, reproduction["needs"])])
 
 
 def _setup(found: dict[str, Any]) -> list[tuple[str, str]]:
@@ -133,9 +133,11 @@ def _results(found: dict[str, Any]) -> str:
     for row in found["figures"]:
         cells = [figure_cell(row["figure"], row["settings"][name]) for name in columns]
         rows.append([f"{row['title']} ({row['basis']})" if row["basis"] not in row["title"] else row["title"], *cells])
-    said = f"No modelled speed-up over the target alone: {found['costs_objection']}" if found["costs_objection"] else ""
-    beside = "\n\n".join(commonmark(each) for each in (said, found["costs_disturbance"]) if each)
-    return table(heads, rows) + (beside and f"\n\n{beside}") + _right(found)
+    objection = (
+        f"No modelled speed-up over the target alone: {found['costs_objection']}" if found["costs_objection"] else ""
+    )
+    remarks = "\n\n".join(commonmark(each) for each in (objection, found["costs_disturbance"]) if each)
+    return table(heads, rows) + (remarks and f"\n\n{remarks}") + _right(found)
 
 
 def _right(found: dict[str, Any]) -> str:
@@ -151,7 +153,7 @@ def _right(found: dict[str, Any]) -> str:
 
 
 def _by_task(found: dict[str, Any]) -> list[str]:
-    """A row a task and one for all together; nothing where there is one task."""
+    """Return a row per task and one for all together; empty for a single task."""
     rows, rule = found["by_task"], found["rule"]
     if not rows:
         return []
@@ -159,21 +161,21 @@ def _by_task(found: dict[str, Any]) -> list[str]:
     names, against = [name for name in FIGURES if name in rows[-1]["chosen"]], rule["against"]
     alone = ("accuracy_change", "speed_up_strict")  # which compare the setting with strict themselves
     columns = [(side, name) for name in names for side in ("strict", "chosen") if side == "chosen" or name not in alone]
-    called = {"strict": against, "chosen": f"{rule['dial']} = {exactly(found['settings']['chosen'])}"}
-    heads = ["task", "prompts", *(titles[n] if n in alone else f"{titles[n]}: {called[s]}" for s, n in columns)]
-    shown = [*rows[:-1][:MOST_TASKS], rows[-1]]
+    labels = {"strict": against, "chosen": f"{rule['dial']} = {exactly(found['settings']['chosen'])}"}
+    heads = ["task", "prompts", *(titles[n] if n in alone else f"{titles[n]}: {labels[s]}" for s, n in columns)]
+    listed = [*rows[:-1][:MOST_TASKS], rows[-1]]
     cells = [
         [row["task"], str(row["prompts"])]
         + [figure_cell(n, row[s][n]) if n in row[s] else "not graded" for s, n in columns]
-        for row in shown
+        for row in listed
     ]
-    more = len(rows) - len(shown)
+    more = len(rows) - len(listed)
     left = [f"{counted(more, 'more task')} in tasks.csv."] if more else []
     return ["## Results by task", table(heads, cells), *left]
 
 
 def _costs(found: dict[str, Any]) -> str:
-    """What passes cost, with their spread: what the modelled figures stand on."""
+    """Return the costs of passes with their intervals, on which the modelled figures are based."""
     costs = found["costs"]
     if costs is None:
         return "What a pass costs was not measured, so nothing over the target alone is modelled."
@@ -186,8 +188,8 @@ def _costs(found: dict[str, Any]) -> str:
     gamma = len(costs["rest"])
     rows += [[f"the rest of a round of {n} drafted", _ms(costs["rest"][n - 1])] for n in sorted({1, gamma})]
     others = costs["others"]
-    said = others is None or bool(found["costs_disturbance"])  # that is beside the figures
-    quiet = "" if said else f" Other processes used {plain_number(others)} cores meanwhile."
+    mentioned = others is None or bool(found["costs_disturbance"])  # that is beside the figures
+    quiet = "" if mentioned else f" Other processes used {plain_number(others)} cores meanwhile."
     about = (
         f"What a pass costs on {costs['device']} in {costs['dtype']}, batch size 1, caches of {costs['cache_length']} "
         f"positions: the lower quartile of {costs['repeats']} repeats in turn, with its 95 % interval.{quiet}"
@@ -205,8 +207,8 @@ def _speed(found: dict[str, Any]) -> str:
     if timed is None:
         return "\n\n".join(filter(None, [f"Tokens per second: {found['tokens_per_second']}.", others]))
     against = found["rule"]["against"]
-    called = {STRICT: against}
-    rows = [[called.get(name, name), figure_cell("pace", each)] for name, each in timed["tokens_per_second"].items()]
+    labels = {STRICT: against}
+    rows = [[labels.get(name, name), figure_cell("pace", each)] for name, each in timed["tokens_per_second"].items()]
     for other, what in (("strict", against), ("target", "the target alone")):
         modelled = timed[f"modelled_over_{other}"]
         measured = timed[f"measured_over_{other}"]
@@ -219,7 +221,7 @@ def _speed(found: dict[str, Any]) -> str:
 
 
 def _checks(found: dict[str, Any]) -> str:
-    """Every wall-clock check of the sweep, where there is more than the one that is told of already."""
+    """Return every wall-clock check of the sweep if there are others than the one already shown."""
     checks = found["wall_clock_checks"]
     if len(checks) == (found["wall_clock"] is not None):
         return ""
@@ -250,7 +252,7 @@ def _off(found: dict[str, Any]) -> str:
 
 
 def _grid(found: dict[str, Any]) -> str:
-    """A row a stretch; settings with the same results are one."""
+    """Return a row per stretch; settings with equal results share one."""
     titles = {row["figure"]: row["title"] for row in found["figures"]}
     names = [name for name in TOLD if name in titles]
     rows = [[_from_to(row), *(figure_cell(name, row[name]) for name in names)] for row in found["grid"]]
@@ -268,24 +270,24 @@ def _from_to(row: dict[str, Any]) -> str:
 
 
 def _variants(found: dict[str, Any]) -> list[str]:
-    """A table a figure, a row a variant, a column a dial value; none where there is no grid."""
+    """Return, for a grid, a table per figure with a row per variant and a column per dial value."""
     grid = found["setting_grid"]
     if grid is None:
         return []
     symbol, dial, rows = grid["setting"]["symbol"], grid["dial"], grid["rows"]
     dials, chosen = [row["dial"] for row in rows[0]["dials"]], found["settings"]["chosen"]
-    shown, absent = few_dials(dials, (chosen,)), left_out(dial, dials, chosen)
+    columns, omitted = few_dials(dials, (chosen,)), left_out(dial, dials, chosen)
     parts = [
         f"## The grid, {symbol} × {dial}",
         f"{symbol}: {grid['setting']['meaning']}; {grid['setting']['default']:g} unless said. Rows are values of "
-        f"{symbol}, columns of {dial}; each row is a sweep of its own, of the same prompts. {absent}".rstrip(),
+        f"{symbol}, columns of {dial}; each row is a sweep of its own, of the same prompts. {omitted}".rstrip(),
     ]
-    heads = ["", *(f"{dial} = {exactly(value)}" for value in shown)]
+    heads = ["", *(f"{dial} = {exactly(value)}" for value in columns)]
     for name in (each for each in VARIED if each in grid["titles"]):
         lines = [
             [
                 f"{symbol} = {exactly(row['value'])}",
-                *(figure_cell(name, at[name]) for at in row["dials"] if at["dial"] in shown),
+                *(figure_cell(name, at[name]) for at in row["dials"] if at["dial"] in columns),
             ]
             for row in rows
         ]
@@ -296,9 +298,9 @@ def _variants(found: dict[str, Any]) -> list[str]:
 
 
 def _reading(found: dict[str, Any]) -> str:
-    made = found["intervals"]
+    how = found["intervals"]
     return (
-        f"The intervals are computed {made['computed']}; they are not simultaneous. *Exact*: counted on the texts that "
+        f"The intervals are computed {how['computed']}; they are not simultaneous. *Exact*: counted on the texts that "
         "the setting generates, from every prompt's dial map. *Modelled*: counted passes times their measured costs. "
         "*Measured*: wall clock. The target's own text is that of strict matching, which keeps a token only where the "
         "target would have written it."

@@ -1,4 +1,4 @@
-"""A sweep's figures in words: with their units, and with their intervals where they have any. Knows figures' names."""
+"""A sweep's figures in words, with units and intervals."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from mars_viz.words import number, ranged, times
 
 
 def spread(found: Interval) -> str:
-    """A ratio: '1.20× (1.11 to 1.30)'; without an interval where there is none."""
+    """Return a ratio such as '1.20× (1.11 to 1.30)', without an interval if there is none."""
     return ranged(found.scaled(1), "×", words=times)
 
 
 def cell(measure: Measure, found: Interval) -> str:
-    """'12.3 (10.1 to 14.0)'; shares as percentages, their differences as points."""
+    """Return '12.3 (10.1 to 14.0)'; shares as percentages, their differences as points."""
     return told(measure.name, (found.estimate, found.low, found.high))
 
 
 def told(name: str, values: Sequence[float]) -> str:
-    """A figure's estimate and the ends of its interval in words, or that it has none."""
+    """Return a figure's estimate with the ends of its interval in words, or with a note that it has none."""
     estimate, low, _ = values
     if math.isnan(low):
         return alone(name, estimate) + ("" if math.isnan(estimate) else " (no interval)")
@@ -30,7 +30,7 @@ def told(name: str, values: Sequence[float]) -> str:
 
 
 def alone(name: str, estimate: float) -> str:
-    """The same without its interval; a percentage with two decimals at most."""
+    """Return a figure without its interval; percentages with at most two decimals."""
     words = number(100 * estimate, 2) if name in PERCENT else (times if name in RATIOS else number)(estimate)
     return words + _unit(name)
 

@@ -1,8 +1,4 @@
-"""A grid: a sweep for each value of one of a rule's settings, or of a draft-length controller's threshold, and their
-figures side by side at the same dial values.
-
-Knows rules' names, finished sweeps and statistics; knows no files and no Markdown.
-"""
+"""A grid: one sweep per value of a rule's setting or a controller's threshold, compared at equal dial values."""
 
 from __future__ import annotations
 
@@ -26,39 +22,39 @@ from mars_viz.sweep.result import SweepResult, recommended
 from mars_viz.words import exact_setting
 
 MOST = 16
-"""Values of a grid at most."""
+"""Maximum number of values of a grid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A rule, the setting or the controller's threshold that is varied, and what it is set to."""
+    """A rule, its varied setting (or a controller's threshold), and the values."""
 
     rule: Rule
-    """With its other settings; the varied one is as it likes."""
+    """With its other settings; the varied one is ignored."""
     setting: Fixed
-    """Which one is varied."""
+    """The varied setting."""
     values: tuple[float, ...]
-    """Ascending, none of them twice."""
+    """Ascending, without repeats."""
     controller: Controller | None = None
-    """Whose threshold is varied; None for a setting of the rule."""
+    """Controller whose threshold is varied; None for a setting of the rule."""
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """A variant for each value; with a controller the rule itself each time."""
+        """A variant for each value; with a controller the same rule each time."""
         if self.controller is not None:
             return (self.rule,) * len(self.values)
         return tuple(self.rule.varied({self.setting.key: value}) for value in self.values)
 
     def settings(self, base: Settings) -> list[Settings]:
-        """What each variant is swept with."""
-        found = [replace(base, rule=rule.name) for rule in self.rules]
+        """Return the settings of each variant's sweep."""
+        variants = [replace(base, rule=rule.name) for rule in self.rules]
         if self.controller is None:
-            return found
+            return variants
         controls = [Control(self.controller, value) for value in self.values]
-        return [replace(each, controller=control.name) for each, control in zip(found, controls, strict=True)]
+        return [replace(each, controller=control.name) for each, control in zip(variants, controls, strict=True)]
 
     def folders(self, out: Path) -> tuple[Path, ...]:
-        """Where the sweep of each variant lies: 'vllm-thinking-k5', its own default spelt out too; 'mars-svip0.3'."""
+        """Return the folder of each variant's sweep: 'vllm-thinking-k5' (defaults included), or 'mars-svip0.3'."""
         if self.controller is not None:
             name = f"{self.rule.slug}-{self.controller.name.strip('+')}"
             return tuple(out / f"{name}{self.setting.written(value)}" for value in self.values)
@@ -68,24 +64,26 @@ class Grid:
 
 
 THRESHOLD = "threshold"
-"""The key of a grid's setting where that is a controller's threshold."""
+"""Key of a grid's setting for a controller's threshold."""
 
 
 def threshold_of(controller: Controller) -> Fixed:
-    """A controller's threshold as the setting of a grid."""
+    """Return a controller's threshold as the setting of a grid."""
     dial = controller.dial
     return Fixed(THRESHOLD, dial.symbol, dial.name, dial.low, dial.high, dial.default, controller.formula, whole=False)
 
 
 def grid_of(rule: Rule, text: str, controller: Controller | None = None) -> Grid:
-    """Of what is typed, 'k=1,2,5', or 'threshold=0.2,0.4' of a controller, where drafts of full length always are one
-    of the variants. Raises BadInput with the remedy."""
+    """Return the grid in 'k=1,2,5', or in 'threshold=0.2,0.4' for a controller.
+
+    A controller's grid always includes drafts of full length. Raises BadInput with a remedy.
+    """
     key, equals, listed = text.partition("=")
     if controller is not None:
         setting = threshold_of(controller)
         if key.strip().lower() != THRESHOLD or not listed.strip():
-            said = f"write {THRESHOLD}=0.2,0.4, for instance"
-            raise SettingError(f"With a draft-length controller a grid is one of its thresholds; {said}.")
+            hint = f"write {THRESHOLD}=0.2,0.4, for instance"
+            raise SettingError(f"With a draft-length controller a grid is one of its thresholds; {hint}.")
         return Grid(rule, setting, grid_values(setting, f"{listed},{controller.longest!r}"), controller)
     setting = setting_named(rule, key.strip().lower())
     example = f"write {setting.key}={','.join(setting.written(each) for each in neighbours(setting))}"
@@ -95,35 +93,35 @@ def grid_of(rule: Rule, text: str, controller: Controller | None = None) -> Grid
 
 
 def grid_values(setting: Fixed, listed: str) -> tuple[float, ...]:
-    """The values of '1, 2, 5', ascending. Raises BadInput with the remedy."""
+    """Return the values in '1, 2, 5', ascending. Raises BadInput with a remedy."""
     example = ", ".join(setting.written(each) for each in neighbours(setting))
-    found = set()
+    values = set()
     for part in listed.split(","):
         try:
             value = float(part)
         except ValueError:
-            said = f"{part.strip()!r} is no number" if part.strip() else "a value is missing between commas"
-            raise SettingError(f"{setting.symbol}: {said}; list values such as {example}.") from None
-        found.add(setting.checked(value))
-    if len(found) > MOST:
-        raise SettingError(f"A grid of {len(found)} values of {setting.symbol} is too large; list at most {MOST}.")
-    return tuple(sorted(found))
+            problem = f"{part.strip()!r} is no number" if part.strip() else "a value is missing between commas"
+            raise SettingError(f"{setting.symbol}: {problem}; list values such as {example}.") from None
+        values.add(setting.checked(value))
+    if len(values) > MOST:
+        raise SettingError(f"A grid of {len(values)} values of {setting.symbol} is too large; list at most {MOST}.")
+    return tuple(sorted(values))
 
 
 def setting_named(rule: Rule, key: str) -> Fixed:
-    """One of the rule's fixed settings. Raises BadInput with those that there are."""
-    known = {each.key: each for each in rule.fixed}
-    if not known:
+    """Return one of the rule's fixed settings. Raises BadInput with the list of settings."""
+    settings = {each.key: each for each in rule.fixed}
+    if not settings:
         raise SettingError(
             f"The rule {rule.family} has no settings besides its dial, so there is no grid; leave it out."
         )
-    if key not in known:
-        raise SettingError(f"The rule {rule.family} has no setting {key!r} for a grid; it has {', '.join(known)}.")
-    return known[key]
+    if key not in settings:
+        raise SettingError(f"The rule {rule.family} has no setting {key!r} for a grid; it has {', '.join(settings)}.")
+    return settings[key]
 
 
 def varied_setting(plans: Sequence[Plan]) -> Fixed:
-    """The one setting in which the rules of these sweeps differ. Raises BadInput where they are no grid."""
+    """Return the setting in which these sweeps' rules differ. Raises BadInput if they form no grid."""
     first = plans[0]
     if first.settings.control is not None and len({plan.settings.controller for plan in plans}) == len(plans) > 1:
         return _varied_threshold(plans, first.settings.control.controller)
@@ -155,7 +153,7 @@ def _varied_threshold(plans: Sequence[Plan], controller: Controller) -> Fixed:
 
 
 def value_in(plan: Plan, setting: Fixed) -> float:
-    """What the setting of a grid is in a sweep."""
+    """Return the value of a grid's setting in a sweep."""
     control = plan.settings.control
     if setting.key == THRESHOLD and control is not None:
         return control.threshold
@@ -163,7 +161,7 @@ def value_in(plan: Plan, setting: Fixed) -> float:
 
 
 def _free(rule: Rule, setting: Fixed) -> Rule:
-    """Raises BadInput where the rule's name already says what the grid is to vary."""
+    """Return the rule. Raises BadInput if its name already sets the varied setting."""
     if rule.values[setting.key] != setting.default:
         raise SettingError(
             f"The rule {rule.name} sets {setting.symbol}, and so does the grid; leave it out of the rule's name."
@@ -172,27 +170,26 @@ def _free(rule: Rule, setting: Fixed) -> Rule:
 
 
 def neighbours(setting: Fixed) -> tuple[float, ...]:
-    """Values to give as an example."""
+    """Return example values."""
     return (max(setting.low, setting.default - setting.step), setting.default, setting.default + setting.step)
 
 
 COLUMNS = 5
-"""Dial values of a table for people, besides the ones that are asked for."""
+"""Number of dial values of a short table, besides requested ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advised:
-    """A sweep, and what it says for itself."""
+    """A sweep and its recommendation."""
 
     result: SweepResult
-    """Its figures."""
     found: Recommendation | None
-    """What is recommended of it, tested as one of all that stand beside one another; None where no prompt is graded."""
+    """Tested as one of several sweeps; None if no prompt is graded."""
 
     @classmethod
     def of(cls, result: SweepResult, points: float, confidence: float, among: int) -> Self:
-        """With the loosest setting that loses at most `points`, tested as one `among` so many. Raises as `recommended`
-        does."""
+        """Pair a sweep with its loosest setting that loses at most `points`, tested as one of `among`. Raises like
+        `recommended`."""
         return cls(result, recommended(result, points, confidence, among))
 
 
@@ -201,35 +198,35 @@ class GridTable:
     """Variants of a rule, V of them, at D dial values."""
 
     setting: Fixed
-    """In which they differ."""
+    """The varied setting."""
     variants: tuple[Advised, ...]
-    """A sweep each, its setting ascending."""
+    """One sweep each, by rising setting."""
     dials: np.ndarray
-    """float64 [D]; ascending, swept by all of them."""
+    """float64 [D]; ascending, swept by all variants."""
 
     @property
     def values(self) -> tuple[float, ...]:
-        """What the setting is, variant by variant."""
+        """The setting's value in each variant."""
         return tuple(value_in(each.result.plan, self.setting) for each in self.variants)
 
     @property
     def titles(self) -> dict[str, str]:
-        """The figures that all of them have, by name."""
-        known = [measures(each.result) for each in self.variants]
-        return {name: measure.title for name, measure in known[0].items() if all(name in each for each in known)}
+        """Titles of the figures that all variants have, by name."""
+        by_name = [measures(each.result) for each in self.variants]
+        return {name: measure.title for name, measure in by_name[0].items() if all(name in each for each in by_name)}
 
     @property
     def symbol(self) -> str:
-        """The dial's."""
+        """The dial's symbol."""
         return self.variants[0].result.plan.symbol
 
     def band(self, place: int, name: str, how: Bootstrap = DEFAULT) -> Band:
-        """A figure of the variant at this place, at every dial value."""
+        """Return a figure of one variant at every dial value."""
         result = self.variants[place].result
         return band_at(result, measures(result)[name], self.dials, how)
 
     def facts(self, how: Bootstrap = DEFAULT) -> dict[str, Any]:
-        """All of it as plain data: a row a variant, in it a row a dial value."""
+        """Return everything as plain data: a row per variant with a row per dial value."""
         return {
             "setting": {name: getattr(self.setting, name) for name in ("key", "symbol", "name", "default", "meaning")},
             "dial": self.symbol,
@@ -238,7 +235,7 @@ class GridTable:
         }
 
     def _row(self, place: int, how: Bootstrap) -> dict[str, Any]:
-        result, found = self.variants[place].result, self.variants[place].found
+        result, advice = self.variants[place].result, self.variants[place].found
         bands = {name: self.band(place, name, how) for name in self.titles}
         cells = [{"dial": float(dial)} | cells_at(bands, at) for at, dial in enumerate(self.dials)]
         return {
@@ -246,14 +243,14 @@ class GridTable:
             "rule": result.plan.rule.name,
             "prompts": len(result),
             "positions": result.positions,
-            "recommendation": None if found is None else asdict(found),
+            "recommendation": None if advice is None else asdict(advice),
             "dials": cells,
         }
 
 
 def grid_table(variants: Sequence[Advised], dials: Sequence[float] | np.ndarray) -> GridTable:
-    """These sweeps at the dial values that all of them reach. Raises BadInput where they are no grid, or are not
-    finished."""
+    """Return the table of these sweeps at their common dial values. Raises BadInput if they form no grid or are
+    unfinished."""
     plans = [each.result.plan for each in variants]
     setting = varied_setting(plans)
     if any(not each.result.complete for each in variants):
@@ -265,40 +262,40 @@ def grid_table(variants: Sequence[Advised], dials: Sequence[float] | np.ndarray)
 
 
 def few_dials(values: Sequence[float], wanted: Sequence[float] = ()) -> list[float]:
-    """Of many dial values some for people to read: evenly spaced ones, the ends among them, and the wanted ones."""
+    """Return evenly spaced values, including the ends, and the wanted ones."""
     places = {round(share * (len(values) - 1) / (COLUMNS - 1)) for share in range(COLUMNS)} if values else set()
     return sorted({*(values[place] for place in places), *(each for each in wanted if each in values)})
 
 
 def left_out(symbol: str, dials: Sequence[float], wanted: float) -> str:
-    """A sentence where a table of these dial values cannot hold the wanted one; empty where it does."""
+    """Return a sentence if a table of these dial values lacks the wanted one, otherwise an empty text."""
     if wanted in dials:
         return ""
     return f"{exact_setting(symbol, wanted)} is no column, because not all of these sweeps go as far."
 
 
 def cells_at(bands: dict[str, Band], place: int) -> dict[str, dict[str, float]]:
-    """Every figure at one dial value: its estimate and the ends of its interval."""
+    """Return every figure at one dial value: its estimate and the ends of its interval."""
     return {name: cell(band, place if len(band.estimate) > 1 else 0) for name, band in bands.items()}
 
 
 def cell(band: Band, place: int) -> dict[str, float]:
-    """A figure's estimate and the ends of its interval."""
+    """Return a figure's estimate and the ends of its interval."""
     return {name: float(getattr(band, name)[place]) for name in ("estimate", "low", "high")}
 
 
 def best_of(variants: Sequence[Advised]) -> Advised:
-    """The variant whose recommended setting is the fastest; where none has one, that of the rule's own settings, or
-    else the first."""
+    """Return the variant with the fastest recommended setting, otherwise that of the rule's own settings, or the
+    first."""
     safe = [each for each in variants if each.found is not None and each.found.finding is Finding.RECOMMENDED]
     if safe:
         return max(safe, key=_speed)
-    own = [each for each in variants if each.result.plan.rule.name == each.result.plan.rule.family]
-    return (own or list(variants))[0]
+    defaults = [each for each in variants if each.result.plan.rule.name == each.result.plan.rule.family]
+    return (defaults or list(variants))[0]
 
 
 def _speed(each: Advised) -> float:
-    known = measures(each.result)
+    by_name = measures(each.result)
     assert each.found is not None and each.found.dial is not None  # it is recommended
     name = "speed_up_strict" if each.result.plan.cut_by is None else "speed_up"  # whose strict is cut, too
-    return value_at(each.result, known[name], each.found.dial).estimate if name in known else math.nan
+    return value_at(each.result, by_name[name], each.found.dial).estimate if name in by_name else math.nan

@@ -1,7 +1,7 @@
-"""The sweeps of a grid in the making: ordinary ones, a round of each in turn, that share what the models answer.
+"""Sweeps of a grid in progress, which take rounds in turn and share the models' answers.
 
-A speculation does not depend on the rule, so variants of one rule ask for many of the same prefixes; each is asked of
-the models once. Knows sweeps and their folders; what is in a sweep's lines is the sweep's business.
+A speculation does not depend on the rule, so variants of one rule request many of the same prefixes; each is requested
+from the models once.
 """
 
 from __future__ import annotations
@@ -31,42 +31,42 @@ if TYPE_CHECKING:
 
 
 class SharedAnswers(dict[Prefix, Answer]):
-    """What the models answered, by prefix, until no sweep can ask for it again."""
+    """The models' answers by prefix, kept until every sweep has finished the prompt."""
 
     def __init__(self) -> None:
         super().__init__()
         self._until: dict[int, list[Prefix]] = {}
         self.last = 0
-        """The prompt after those whose prefixes are being asked for."""
+        """Index after the prompts whose prefixes are being requested."""
 
     def __setitem__(self, prefix: Prefix, answer: Answer) -> None:
         super().__setitem__(prefix, answer)
         self._until.setdefault(self.last, []).append(prefix)
 
     def forget(self, finished: int) -> None:
-        """Drop what was asked for when all of its prompts are now finished by every sweep."""
+        """Drop the answers of prompts that every sweep has finished."""
         for last in [each for each in self._until if each <= finished]:
             for prefix in self._until.pop(last):
                 del self[prefix]
 
 
 class _CutAnswers:
-    """Answers cut short by a sweep's controller; as they are where it has none."""
+    """Answers cut by a sweep's controller, if it has one."""
 
     def __init__(self, whole: Speculator, control: Control | None):
         self._whole, self._control = whole, control
 
     def speculate(self, prefixes: Sequence[Prefix]) -> list[Answer]:
-        """One answer a prefix."""
+        """Return one answer per prefix."""
         return [cut_by(self._control, answer) for answer in self._whole.speculate(prefixes)]
 
 
 class GridSweep:
-    """Several sweeps of the same prompts, which differ in their rule's settings or in their controller's threshold
-    alone; iterate it as a `Sweep`.
+    """Several sweeps of the same prompts that differ only in a rule's setting or a controller's threshold.
 
-    Each sweep goes on where it is, and those that are behind go first, so that the models are asked about few prompts
-    at a time. Whatever is killed, every sweep's finished prompts stay, and any of them can be continued by itself.
+    Iterate it like a `Sweep`. Each sweep continues at its own place, and the slowest go first, so that few prompts are
+    in progress at a time. After an interruption every sweep's finished prompts remain, and each can be continued
+    separately.
     """
 
     def __init__(
@@ -82,28 +82,30 @@ class GridSweep:
         costs: Callable[[], Costs | None] | None = None,
         batch: int | None = None,
     ):
-        """Begin in new folders, or with `resume` go on in those that hold a sweep; `costs` measures them once for all,
-        also for those that have none that can be believed, and is None where that comes to nothing.
-        Raises BadInput as `Sweep` does, and before anything is written where any of the folders refuses."""
+        """Start in new folders, or with `resume` continue the sweeps in them.
+
+        `costs` measures the costs once for all sweeps, including those with unreliable costs; it returns None if it
+        fails. Raises BadInput like `Sweep`, before writing anything, if any folder refuses.
+        """
         self._shared, self._backend = SharedAnswers(), backend
         self._batch, self._prompts = backend.batch if batch is None else batch, prompts
         self._opened: list[Speculator] = []
-        known, doubted, provenance = None, [], backend.provenance()
+        measured, doubted, provenance = None, [], backend.provenance()
         for each, folder in zip(settings, folders, strict=True):
             plan = plan_of(each, span, store.begun_chat(folder, chat, resume), prompts, provenance)
             if resume and store.holds_sweep(folder):
-                there = store.resume(folder, plan, prompts)
-                if not objection(there.costs):
-                    known = known or there.costs
+                manifest = store.resume(folder, plan, prompts)
+                if not objection(manifest.costs):
+                    measured = measured or manifest.costs
                 else:
                     doubted.append(folder)
             else:
                 store.check_new(folder, resume=resume)
-        if known is None and costs is not None:
-            known = costs()
-        if known is not None:
+        if measured is None and costs is not None:
+            measured = costs()
+        if measured is not None:
             for folder in doubted:
-                store.keep_costs(folder, known)
+                store.keep_costs(folder, measured)
         self.sweeps = tuple(
             Sweep(
                 backend,
@@ -113,26 +115,26 @@ class GridSweep:
                 folder,
                 chat=chat,
                 resume=resume,
-                costs=known,
+                costs=measured,
                 batch=batch,
                 open_=self._for_one(replace(settings[0], controller=NONE), each.control),
             )
             for each, folder in zip(settings, folders, strict=True)
         )
-        """One a variant, in order."""
+        """One per variant, in order."""
 
     @property
     def too_long(self) -> tuple[TooLong, ...]:
-        """Prompts that will have no results in any of them."""
+        """Prompts without results in any sweep."""
         return self.sweeps[0].too_long
 
     @property
     def progress(self) -> SweepProgress:
-        """How far all of them have come; `share` counts the sweeps that are further, too."""
+        """Progress of all sweeps; `share` includes those that are further."""
         return self._progress([sweep.progress for sweep in self.sweeps])
 
     def __iter__(self) -> Iterator[SweepProgress]:
-        """Sweep to the end, and hold all folders until then. Raises BadInput as `Sweep` does."""
+        """Sweep to the end, holding all folders. Raises BadInput like `Sweep`."""
         with ExitStack() as folders:
             for sweep in self.sweeps:
                 folders.enter_context(held(sweep.folder))
@@ -145,11 +147,11 @@ class GridSweep:
             least = min(now[place].finished for place in going)
             for place in [each for each in going if now[each].finished == least]:
                 self._shared.last = in_reach(self._prompts, least, self._batch).stop
-                found = next(going[place], None)
-                if found is None:
+                step = next(going[place], None)
+                if step is None:
                     del going[place]
                     continue
-                now[place] = found
+                now[place] = step
                 yield self._progress(now)
             self._shared.forget(min((now[place].finished for place in going), default=now[0].prompts))
 
@@ -159,8 +161,11 @@ class GridSweep:
         return SweepProgress(least, now[0].prompts, max(each.failed for each in now), min(share, 1.0))
 
     def _for_one(self, settings: Settings, control: Control | None) -> Callable[[], Speculator]:
-        """Opens one sweep's speculators: its first shares the one of all batches, its second the one beside; a sweep's
-        controller cuts what is shared."""
+        """Return an opener for one sweep's speculators: the first shares the batches' speculator, the second another
+        one.
+
+        A sweep's controller cuts the shared answers.
+        """
         places = chain((0,), repeat(1))
         return lambda: _CutAnswers(self._sharing(next(places), settings), control)
 
@@ -181,8 +186,8 @@ def sweep_grid(
     span: Span,
     **options: Any,
 ) -> GridSweep:
-    """A grid with local models, this device's costs measured once; takes the other options of `GridSweep` and raises
-    what it does."""
-    first, begun = settings[0], [folder for folder in folders if store.holds_sweep(folder)]
-    prompts = store.in_begun_order(begun[0], prompts) if begun and options.get("resume") else prompts
+    """Return a grid with local models and costs measured once. Takes the other options of `GridSweep` and raises its
+    errors."""
+    first, continued = settings[0], [folder for folder in folders if store.holds_sweep(folder)]
+    prompts = store.in_begun_order(continued[0], prompts) if continued and options.get("resume") else prompts
     return GridSweep(backend, prompts, settings, folders, span, costs=lambda: measured(backend, first), **options)

@@ -1,8 +1,7 @@
-"""From a prompt to what a sweep writes of it: its exact dial map, reduced to lines and texts.
+"""From a prompt to its part of a sweep: the exact dial map, reduced to lines and texts.
 
-A sweep hands out prompts and writes what comes back; who maps them is a `PromptMapper`. `LocalMapper` does with models
-of this process: a few prompts are in hand at once, and what their maps ask goes out as one batch. Knows walks, maps and
-plans; knows no folder and no order in which prompts are written.
+A sweep gives prompts to a `PromptMapper` and writes its results. `LocalMapper` uses models of this process: it maps a
+few prompts at once, and their requests form one batch.
 """
 
 from __future__ import annotations
@@ -31,54 +30,54 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MappedPrompt:
-    """A prompt whose map is complete, or that has none."""
+    """A prompt with its complete map, or without results."""
 
     index: int
-    """Its place in the set."""
+    """Index in the set."""
     lines: Lines | None = None
-    """Of the table; None where it has no results."""
+    """Lines of the table; None without results."""
     texts: PromptTexts | None = None
-    """What it reads along the dial; None where it has no results."""
+    """Texts along the dial; None without results."""
     error: str = ""
-    """Why it has no results; empty where it has."""
+    """Reason for missing results; empty otherwise."""
 
 
 class PromptMapper(Protocol):
-    """Whoever maps the prompts of a sweep."""
+    """Maps the prompts of a sweep."""
 
     @property
     def reach(self) -> int:
-        """How many questions may be begun or wait to be written at once."""
+        """Maximum number of questions in progress or waiting to be written."""
         ...
 
     @property
     def done_by(self) -> tuple[int, ...]:
-        """Prompts that each worker has mapped; empty where there is only this process."""
+        """Number of prompts mapped by each worker; empty if there is only this process."""
         ...
 
     def objections(self, items: Iterable[PromptItem]) -> list[str]:
-        """Why each of them cannot be decoded even by itself; empty where it can."""
+        """Return, for each item, the reason why it cannot be decoded even alone; empty if it can."""
         ...
 
     def begin(self, index: int, item: PromptItem, history: History) -> None:
-        """Take on the prompt at this place of the set, after the turns before it."""
+        """Add the prompt with this index, after the turns in `history`."""
         ...
 
     def advance(self) -> Sequence[MappedPrompt]:
-        """Go on for a moment, and return what is done. Raises BadInput where that cannot be."""
+        """Continue for a moment and return finished prompts. Raises BadInput if it cannot continue."""
         ...
 
     def share(self, index: int) -> float:
-        """Of the prompt at this place, the part of the dial whose text is complete, as far as it is known."""
+        """Return the part of the dial with a complete text for this prompt, as far as it is known."""
         ...
 
     def clear(self) -> None:
-        """Let go of what was begun: nobody waits for it any more."""
+        """Drop all unfinished prompts."""
         ...
 
 
 class LocalMapper:
-    """With models of this process."""
+    """Maps prompts with models of this process."""
 
     reach: int
     done_by: tuple[int, ...] = ()
@@ -86,8 +85,10 @@ class LocalMapper:
     def __init__(
         self, backend: Backend, plan: Plan, *, batch: int | None = None, open_: Callable[[], Speculator] | None = None
     ) -> None:
-        """`batch` prompts are mapped at once (None: as many as the backend says), by speculators that `open_` opens
-        (None: the backend's). Raises SettingError for no prompts."""
+        """Map `batch` prompts at once (None: the backend's number) with speculators from `open_` (None: the backend's).
+
+        Raises SettingError for no prompts.
+        """
         self.reach = backend.batch if batch is None else batch
         if self.reach < 1:
             raise SettingError(f"{batch} prompts at once are none; take at least 1.")
@@ -98,20 +99,20 @@ class LocalMapper:
 
     @property
     def room(self) -> int:
-        """How many more prompts it can take on now."""
+        """Number of further prompts that it can take now."""
         return self.reach - len(self._hand)
 
     @property
     def busy(self) -> bool:
-        """True while something that it took on is not done."""
+        """True while a prompt is unfinished."""
         return bool(self._hand or self._refused)
 
     def objections(self, items: Iterable[PromptItem]) -> list[str]:
-        """Why each of them cannot be decoded even by itself; empty where it can."""
+        """Return, for each item, the reason why it cannot be decoded even alone; empty if it can."""
         return [self._objection(item) for item in items]
 
     def begin(self, index: int, item: PromptItem, history: History) -> None:
-        """Take on a prompt."""
+        """Add a prompt."""
         try:
             prompt = self._tokens(item, history)
         except BadInput as error:
@@ -122,22 +123,22 @@ class LocalMapper:
         self._hand[index] = ActivePrompts(index, item, prompt, exploration)
 
     def advance(self) -> list[MappedPrompt]:
-        """One round further for every prompt in hand; those that are done."""
-        found, self._refused = self._refused, []
-        if found or not self._hand:
-            return found
+        """Extend every active prompt by one round and return the finished ones."""
+        refused, self._refused = self._refused, []
+        if refused or not self._hand:
+            return refused
         advance(self._speculator, list(self._hand.values()))
-        done = [one for one in self._hand.values() if not one.exploration.going]
-        for one in done:
-            del self._hand[one.index]
-        return [self._mapped(one) for one in done]
+        done = [active for active in self._hand.values() if not active.exploration.going]
+        for active in done:
+            del self._hand[active.index]
+        return [self._mapped(active) for active in done]
 
     def share(self, index: int) -> float:
-        """Of a prompt in hand, the part of the dial whose text is complete; 0 of others."""
+        """Return the part of the dial with a complete text for an active prompt; 0 for others."""
         return self._hand[index].share if index in self._hand else 0.0
 
     def clear(self) -> None:
-        """Let go of what is in hand."""
+        """Drop all unfinished prompts."""
         self._hand.clear()
         self._refused.clear()
 
@@ -149,7 +150,7 @@ class LocalMapper:
         return ""
 
     def _tokens(self, item: PromptItem, history: History) -> Prefix:
-        """Raises BadInput where it does not fit in the context."""
+        """Return the prompt's tokens. Raises BadInput if they do not fit in the context."""
         try:
             return self._backend.prompt_ids(item.prompt, self._plan.settings, history, chat=self._plan.chat)
         except BadInput as error:
@@ -158,31 +159,31 @@ class LocalMapper:
             raise PromptError(f"With the turns before it and their answers: {error}") from error
 
     def _mapped(self, one: ActivePrompts) -> MappedPrompt:
-        """A prompt whose map is complete."""
+        """Return the lines and texts of a prompt whose map is complete."""
         plan, item, pieces = self._plan, one.item, self._backend.tokenizer.pieces
         frame = Run(plan.settings, plan.provenance, one.prompt, (), pieces, item.id, item.prompt)
-        made = DialMap(frame, plan.span, one.exploration.answers, one.exploration.passes, one.seconds)
-        texts = self._texts(made)
+        dial_map = DialMap(frame, plan.span, one.exploration.answers, one.exploration.passes, one.seconds)
+        texts = self._texts(dial_map)
         if plan.checks(one.index):
             from mars_viz.speculators.autoregressive import writes  # imports torch
 
             texts = replace(texts, own=writes(self._backend, one.prompt, texts.target))
-        lines = lines_of(made, one.index, item, texts, plan.scores)
-        return MappedPrompt(one.index, lines, texts_of(made))
+        lines = lines_of(dial_map, one.index, item, texts, plan.scores)
+        return MappedPrompt(one.index, lines, texts_of(dial_map))
 
     def _texts(self, made: DialMap) -> ReferenceTexts:
-        """The lossless texts, walked over the map's own answers; models are asked only where they leave the map."""
+        """Return the lossless texts from the map's answers; models are used only for prefixes outside the map."""
         prompt, settings = made.frame.prompt_ids, self._plan.settings
-        known = Remembering(dict(made.answers), lambda: self._beside)
+        answers = Remembering(dict(made.answers), lambda: self._beside)
 
         def walked(rule: Rule) -> tuple[int, ...]:
             dial = None if rule.dial is None else rule.dial.strict
-            return emitted(walk(known, rule, dial, prompt, self._ending))
+            return emitted(walk(answers, rule, dial, prompt, self._ending))
 
         target = rule_named("strict")
         if made.span.over:
-            whole = emitted(walk(known, self._rule, settings.dial, prompt, self._ending))
-            return ReferenceTexts(whole, walked(target), self._text)
+            full_drafts = emitted(walk(answers, self._rule, settings.dial, prompt, self._ending))
+            return ReferenceTexts(full_drafts, walked(target), self._text)
         strict = strict_reference(self._rule, settings.temperature)
         text = walked(strict)
         return ReferenceTexts(text, text if strict is target else walked(target), self._text)
@@ -198,7 +199,7 @@ class LocalMapper:
 
     @cached_property
     def _beside(self) -> Speculator:
-        """Another one, so that the batch's caches stay as they are."""
+        """A second speculator, which leaves the batch's caches unchanged."""
         return self._open()
 
     @property
@@ -207,14 +208,13 @@ class LocalMapper:
 
 
 class Remembering:
-    """Answers from what is known already; the models, opened only then, are asked about the rest, which is known from
-    then on."""
+    """Speculator with remembered answers; opens the models only for unknown prefixes and remembers their answers."""
 
     def __init__(self, known: MutableMapping[Prefix, Answer], open_: Callable[[], Speculator]):
         self._known, self._open = known, open_
 
     def speculate(self, prefixes: Sequence[Prefix]) -> list[Answer]:
-        """One answer a prefix."""
+        """Return one answer per prefix."""
         missing = [prefix for prefix in dict.fromkeys(prefixes) if prefix not in self._known]
         if missing:
             for prefix, answer in zip(missing, self._open().speculate(missing), strict=True):
@@ -223,11 +223,11 @@ class Remembering:
 
 
 def strict_reference(rule: Rule, temperature: float) -> Rule:
-    """The lossless rule whose text the rule's strict end gives back, token for token.
+    """Return the lossless rule whose text equals that of the rule's strict end, token for token.
 
-    At temperature 0 that is strict matching. Above, it follows what the rule emits on a rejection: the target's own
-    sample, a residual sample, or its best token, which is greedy decoding whatever the temperature; that one has no
-    name of its own and is the strict end of another rule.
+    At temperature 0 that is strict matching. Above, it depends on the rule's emission after a rejection: the target's
+    own sample, a residual sample, or its best token. The last is greedy decoding at any temperature; it has no rule of
+    its own and is the strict end of another rule.
     """
     if temperature == 0 or rule.on_rejection is Emission.SAMPLE:
         return rule_named("strict")

@@ -1,7 +1,7 @@
-"""The figures of a sweep, each as a function of sums over prompts: exact along the dial, and with intervals.
+"""Figures of a sweep as functions of sums over prompts: exact along the dial, and with intervals.
 
-Knows a sweep's columns, step functions and the bootstrap; draws nothing. All are exact, each on its setting's own text,
-but those called modelled, which put this device's measured costs in place of the clock.
+All are exact, on each setting's own text, except modelled ones, which use this device's measured costs instead of the
+clock.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from mars_viz.sweep.result import SweepResult, spent_by_length
 from mars_viz.sweep.terms import FEWEST
 
 ALONE = "the target alone"
-"""What a speed-up may be over, for people."""
+"""Reference of a speed-up, in words."""
 PLACES = 257
-"""Dial values at which a band is computed, at most."""
+"""Maximum number of dial values of a band."""
 
 RATIOS = frozenset(("speed_up", "speed_up_strict", "length", "drafted_share"))
-"""Figures that are ratios, told by how they stand to 1."""
+"""Figures that are ratios, shown relative to 1."""
 PERCENT = frozenset(("accuracy", "accuracy_change", "relaxed", "same", "agreed", "acceptance"))
-"""Figures that are shares, and are told as percentages."""
+"""Figures that are shares, shown as percentages."""
 
 
 Ends = tuple[float, float]
 """The low and the high end of an interval."""
 AtCostsEnds = Callable[[SweepResult, np.ndarray, np.ndarray | None], Iterator[tuple[np.ndarray, np.ndarray]]]
-"""From a sweep, dial values [D] and the prompts that count to a figure [D] with one cost at either end of its interval,
-each cost in turn."""
+"""From a sweep, dial values [D] and the counted prompts to the figure [D] with one cost at the low and the high end of
+its interval, for each cost in turn."""
 Agreed = Callable[[float, int, float], Ends]
 """From an estimate, the number of questions and the confidence to the ends of an interval."""
 
@@ -45,34 +45,34 @@ class Measure:
     """A figure of a setting."""
 
     name: str
-    """In files and on the command line."""
+    """Name in files and on the command line."""
     title: str
-    """For people."""
     columns: tuple[str, ...]
-    """Of the sweep's table; 'strict:' before a name takes it at the strict end, whatever the dial."""
+    """Columns of the sweep's table; the prefix 'strict:' takes a column at the strict end, for every dial value."""
     of: Callable[..., np.ndarray]
     """From the columns' means over prompts, each [..., S], to the figure [..., S]."""
     graded: bool = False
     """True if only graded prompts count."""
     modelled: bool = False
-    """True if it stands on measured costs in place of the clock."""
+    """True if it uses measured costs instead of the clock."""
     agreed: Agreed | None = None
-    """The interval where all prompts agree: resampling shows no spread then, which is no certainty. None where that is
-    left at the estimate."""
+    """The interval if all prompts agree, because resampling then shows no spread, which is not certainty. None keeps
+    the estimate."""
     unchanged: Agreed | None = None
-    """Likewise of what changes from one setting to another, where it is the same for all prompts."""
+    """The interval of a change between settings if it is equal for all prompts."""
     sure_at_strict: bool = False
-    """True for what compares texts or grades with strict's: at the strict end that is no estimate."""
+    """True for comparisons of texts or grades with strict's, which are certain at the strict end."""
     factor: Factor | None = None
-    """Of measured costs, that it is a multiple of; its interval goes into the figure's. None where none is."""
+    """The measured cost of which the figure is a multiple; its interval is included in the figure's. None if there is
+    none."""
     costed: AtCostsEnds | None = None
-    """How it hangs on each of the measured costs; None where it hangs on none. A multiple of a factor needs it beside a
-    figure that is none."""
+    """The figure's dependence on each measured cost; None if there is none. A multiple of a factor needs it for
+    comparisons with figures without a factor."""
 
     @property
     def against_strict(self) -> bool:
-        """True for what is known at the strict end without any prompt: it is compared with strict, or counts what a
-        relaxed rule alone does."""
+        """True for figures that are known at the strict end without prompts: comparisons with strict, or counts of
+        relaxed tokens."""
         return self.sure_at_strict or self.name in ("relaxed", "edits") or any(map(_at_strict, self.columns))
 
 
@@ -102,17 +102,16 @@ def _times(factor: float, part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 
 def _share_ends(share: float, prompts: int, confidence: float) -> Ends:
-    """Wilson's."""
-    found = wilson(round(share * prompts), prompts, confidence)
-    return found.low, found.high
+    """Return the ends of Wilson's interval."""
+    interval = wilson(round(share * prompts), prompts, confidence)
+    return interval.low, interval.high
 
 
 def _change_ends(change: float, prompts: int, confidence: float) -> Ends:
-    """The recommendation's bounds, one on each side, where none changed, or all did, one way.
+    """Return the recommendation's bounds, one on each side, if no question changed or all did in one way.
 
-    Questions also agree where each loses the same part of its turns. No question's change lies outside -1 to 1, and of
-    all such the two ends vary most, so that the interval of a share that is as far between them is no narrower than
-    theirs.
+    Questions also agree if each loses the same part of its turns. A question's change is between -1 and 1. Among such
+    changes the two ends vary most, so the interval of a share at the same relative place is at least as wide.
     """
     if change not in (-1, 0, 1):
         part = wilson((1 + change) / 2 * prompts, prompts, confidence)
@@ -142,12 +141,12 @@ _PACE = Measure(
     modelled=True,
 )
 DRAFTED = Measure("drafted", "drafted tokens per prompt", ("drafted",), _same)
-"""What a controller spares; where none cuts, it follows from the rounds."""
+"""The number that a controller reduces; without a controller it follows from the rounds."""
 _CUT = (
     DRAFTED,
     Measure("drafted_share", "drafted tokens relative to strict", ("drafted", "strict:drafted"), _over),
 )
-"""Where a controller cuts drafts."""
+"""Figures of sweeps with a controller."""
 _AGAINST = {
     "speed_up_strict": "modelled speed-up over {}",
     "drafted_share": "drafted tokens relative to {}",
@@ -157,7 +156,7 @@ _AGAINST = {
     "length": "output length relative to {}",
     "accuracy_change": "accuracy change vs {}",
 }
-"""What figures are called where a controller's threshold is swept, and settings are not compared with strict."""
+"""Titles of figures in sweeps of a controller's threshold, which are not compared with strict."""
 _GRADED = (
     Measure("accuracy", "accuracy", ("right",), _same, graded=True, agreed=_share_ends, unchanged=_change_ends),
     Measure(
@@ -173,32 +172,34 @@ _GRADED = (
 
 
 def measures(result: SweepResult) -> dict[str, Measure]:
-    """Every figure that this sweep has, by name: no accuracy without graded prompts, no speed-up over the target alone
-    without costs that can be believed. Without a draft-length controller a round costs the same at every setting, so
-    the speed-up over strict needs none."""
+    """Return every figure of this sweep by name.
+
+    There is no accuracy without graded prompts, and no speed-up over the target alone without reliable costs. Without a
+    controller a round costs the same at every setting, so the speed-up over strict needs no costs.
+    """
     plan, settings = result.plan, result.plan.settings
     if plan.cut_by is not None:
-        found = [*_EXACT, *_CUT, *(_cut_paces(result) if "modelled" in result.lines else ())]
+        figures = [*_EXACT, *_CUT, *(_cut_paces(result) if "modelled" in result.lines else ())]
     else:
-        found = [*_EXACT, _PACE]
+        figures = [*_EXACT, _PACE]
         costs = result.costs
         if costs is not None and costs.cover(settings.gamma, settings.tree) and not objection(costs):
-            found.append(_speed_up(costs, settings.gamma))
+            figures.append(_speed_up(costs, settings.gamma))
     if result.graded.any():
-        found += [*_GRADED, *(_score(name, result.lines[name]) for name in plan.scores)]
+        figures += [*_GRADED, *(_score(name, result.lines[name]) for name in plan.scores)]
     if plan.controller is not None:
-        found = [replace(each, title=_AGAINST.get(each.name, each.title).format(plan.against)) for each in found]
-    return {measure.name: measure for measure in found}
+        figures = [replace(each, title=_AGAINST.get(each.name, each.title).format(plan.against)) for each in figures]
+    return {measure.name: measure for measure in figures}
 
 
 def _score(name: str, values: np.ndarray) -> Measure:
-    """What a task gives a text besides right or wrong; a share where each is 0 or 1."""
+    """Return a task's additional score as a figure; a share if all values are 0 or 1."""
     share = _share_ends if np.isin(values, (0, 1)).all() else None
     return Measure(name, name, (name,), _same, graded=True, agreed=share)
 
 
 def _cut_paces(result: SweepResult) -> list[Measure]:
-    """Speed-ups where rounds cost what they draft."""
+    """Return speed-ups for rounds whose cost depends on their draft length."""
     assert result.costs is not None
     alone = result.costs.passes[0].seconds
     return [
@@ -235,8 +236,11 @@ def _over_target_at_ends(
 def _seconds_at_ends(
     result: SweepResult, dials: np.ndarray, rows: np.ndarray | None
 ) -> Iterator[tuple[tuple[float, np.ndarray], tuple[float, np.ndarray]]]:
-    """With one of the costs at the low and at the high end of its interval, each in turn: a pass of the target alone,
-    and what the rounds of the mean prompt take, [D]; seconds."""
+    """Yield, with each cost at the low and the high end of its interval, seconds of a target pass and of the rounds
+    [D].
+
+    The pass is of the target alone; the rounds are those of the mean prompt.
+    """
     assert result.costs is not None
     lengths = result.at("lengths", dials, rows).mean(axis=0)  # [D, γ + 1]
     for costs in at_ends(result.costs):
@@ -264,9 +268,9 @@ def _over_target_at_factors_ends(
 
 
 def curve(result: SweepResult, measure: Measure) -> Steps:
-    """The figure along the whole dial, all prompts together: exact, and NaN where it is not defined.
+    """Return the figure along the whole dial over all prompts: exact, and NaN if undefined.
 
-    Raises BadInput where no prompt has results.
+    Raises BadInput if no prompt has results.
     """
     chosen = result.graded if measure.graded else None
     sums = []
@@ -281,7 +285,8 @@ def curve(result: SweepResult, measure: Measure) -> Steps:
 
 
 def places(result: SweepResult, most: int = PLACES) -> np.ndarray:
-    """float64 [D]; dial values for a band, ascending: where texts change, thinned out evenly, and both ends."""
+    """Return dial values for a band, ascending, float64 [D]: places at which texts change, thinned evenly, and both
+    ends."""
     inner = result.edges[:-1]
     if len(inner) > most - 1:
         inner = inner[np.linspace(0, len(inner) - 1, most - 1).round().astype(int)]
@@ -289,51 +294,51 @@ def places(result: SweepResult, most: int = PLACES) -> np.ndarray:
 
 
 def named_places(result: SweepResult, most: int = PLACES) -> np.ndarray:
-    """The same, each moved within its stretch of one text to the value that is shortest to print; the ends stay."""
-    found = places(result, most)
-    after = result.edges[np.searchsorted(result.edges, found, side="right")]
-    inner = [plain_within(low, high) for low, high in zip(found[1:-1].tolist(), after[1:-1].tolist(), strict=True)]
-    return np.unique(np.concatenate([found[:1], inner, found[-1:]]))
+    """Return `places` with each value moved within its stretch to the one that is shortest to print; the ends stay."""
+    values = places(result, most)
+    after = result.edges[np.searchsorted(result.edges, values, side="right")]
+    inner = [plain_within(low, high) for low, high in zip(values[1:-1].tolist(), after[1:-1].tolist(), strict=True)]
+    return np.unique(np.concatenate([values[:1], inner, values[-1:]]))
 
 
 @dataclass(frozen=True, slots=True)
 class Among:
-    """Prompts of a sweep that a figure is of."""
+    """Prompts of a sweep over which a figure is computed."""
 
     rows: np.ndarray | None
-    """[P]; where they stand in the sweep, or bool for each of its prompts; None for all."""
+    """[P]; indices in the sweep, or bool for each of its prompts; None for all."""
     units: np.ndarray | None
-    """[P]; equal for those that are drawn together; None where each is drawn by itself."""
+    """[P]; equal for prompts that are drawn together; None if each is drawn separately."""
 
 
 def band_at(
     result: SweepResult, measure: Measure, dials: np.ndarray, how: Bootstrap = DEFAULT, over: Among | None = None
 ) -> Band:
-    """The figure with its interval at these dial values: resampled over prompts, in pairs where it is a comparison,
-    the turns of a conversation together. `over` says of which prompts, None of all that count.
+    """Return the figure with its interval at these dial values, for the prompts `over` (None: all that count).
 
-    Where all prompts agree, the interval of a share is Wilson's, and that of a change of accuracy the recommendation's
-    bounds, the wider of score and exact binomial; Wilson's too where all questions lose a part of their turns. Of fewer
-    than `FEWEST` prompts these alone have one; the others' ends are NaN, but for what the strict end is by definition.
+    Prompts are resampled, in pairs for a comparison, with the turns of a conversation together. If all prompts agree, a
+    share gets Wilson's interval, and a change of accuracy the recommendation's bounds, the wider of score and exact
+    binomial; also Wilson's if all questions lose a part of their turns. For fewer than `FEWEST` prompts only these
+    figures have an interval; the others' ends are NaN, except for values that the strict end has by definition.
     """
     over = over or _whole(result, measure)
     columns = columns_at(result, measure, dials, over.rows)
-    found, count = band(measure.of, *columns, how=how, units=over.units), drawn(columns, over.units)
+    interval, count = band(measure.of, *columns, how=how, units=over.units), drawn(columns, over.units)
     at_strict = dials == result.plan.strict
     if measure.factor is not None:
-        return _of_few(costed(found, (found.estimate, measure.factor)), count)
+        return _of_few(costed(interval, (interval.estimate, measure.factor)), count)
     if measure.costed is not None:
-        moved = widened(found, measure.costed(result, dials, over.rows))
+        moved = widened(interval, measure.costed(result, dials, over.rows))
         return _of_few(moved, count, at_strict & measure.against_strict)
     sure = measure.sure_at_strict & at_strict
-    found = _of_few(found, count, at_strict & measure.against_strict)
-    return _not_too_sure(found, measure.agreed, count, sure)
+    interval = _of_few(interval, count, at_strict & measure.against_strict)
+    return _not_too_sure(interval, measure.agreed, count, sure)
 
 
 def costed(found: Band, *parts: tuple[np.ndarray, Factor]) -> Band:
-    """The band of what these parts make, each a multiple of its factor, with the factors' intervals in its own.
+    """Return the band of a sum of parts, each a multiple of its factor, with the factors' intervals included.
 
-    Prompts are drawn and costs measured apart from each other, so that their errors add in quadrature.
+    Prompts are drawn and costs measured independently, so their errors add in quadrature.
     """
     below, above = (found.estimate - found.low) ** 2, (found.high - found.estimate) ** 2
     for part, factor in parts:
@@ -343,7 +348,7 @@ def costed(found: Band, *parts: tuple[np.ndarray, Factor]) -> Band:
 
 
 def widened(found: Band, moved: Iterable[tuple[np.ndarray, np.ndarray]]) -> Band:
-    """The band with what it becomes at either end of each cost in its interval, in quadrature."""
+    """Return the band widened by its values at either end of each cost's interval, in quadrature."""
     below, above = (found.estimate - found.low) ** 2, (found.high - found.estimate) ** 2
     for ends in moved:
         changes = [each - found.estimate for each in ends]
@@ -353,8 +358,10 @@ def widened(found: Band, moved: Iterable[tuple[np.ndarray, np.ndarray]]) -> Band
 
 
 def _of_few(found: Band, count: int, sure: np.ndarray | None = None) -> Band:
-    """Of `count` prompts or questions drawn: without intervals where these are too few for a bootstrap, but for places
-    that are `sure`, bool [S]."""
+    """Return the band without intervals if `count` prompts or questions are too few for a bootstrap.
+
+    Places that are `sure`, bool [S], keep theirs.
+    """
     if count >= FEWEST:
         return found
     kept = np.zeros(found.estimate.shape, bool) if sure is None else np.broadcast_to(sure, found.estimate.shape)
@@ -363,57 +370,60 @@ def _of_few(found: Band, count: int, sure: np.ndarray | None = None) -> Band:
 
 
 def _not_too_sure(found: Band, agreed: Agreed | None, count: int, sure: np.ndarray | None = None) -> Band:
-    """Of `count` prompts or questions drawn, with `agreed`'s intervals where resampling shows no spread, but for places
-    that are `sure`, bool [S]."""
+    """Return the band with `agreed`'s intervals if resampling `count` prompts or questions shows no spread.
+
+    Places that are `sure`, bool [S], are unchanged.
+    """
     bare = (found.low == found.high) | (np.isnan(found.low) & (count < FEWEST))
     bare = np.flatnonzero(bare & np.isfinite(found.estimate) & (True if sure is None else ~sure))
     if agreed is None or not len(bare):
         return found
-    low, high, known = found.low.copy(), found.high.copy(), dict[float, Ends]()
+    low, high, by_estimate = found.low.copy(), found.high.copy(), dict[float, Ends]()
     for place in bare.tolist():
         estimate = float(found.estimate[place])
-        if estimate not in known:
-            known[estimate] = agreed(estimate, count, found.confidence)
-        low[place], high[place] = known[estimate]
+        if estimate not in by_estimate:
+            by_estimate[estimate] = agreed(estimate, count, found.confidence)
+        low[place], high[place] = by_estimate[estimate]
     return replace(found, low=low, high=high)
 
 
 def value_at(
     result: SweepResult, measure: Measure, dial: float, how: Bootstrap = DEFAULT, over: Among | None = None
 ) -> Interval:
-    """The same at one dial value."""
+    """Return the figure with its interval at one dial value."""
     return band_at(result, measure, np.array([dial]), how, over).only
 
 
 def pace_over(one: tuple[SweepResult, float], other: tuple[SweepResult, float], how: Bootstrap = DEFAULT) -> Interval:
-    """How many times as fast the first sweep at its dial value is as the other at its own, modelled, of sweeps whose
-    drafts a controller cuts, by one measurement of costs, over the same prompts: paired. Raises BadInput where they
-    cannot be compared."""
-    (first, dial), (second, beside) = one, other
+    """Return the modelled speed of the first sweep's setting relative to the other's, paired by prompt.
+
+    For sweeps with a controller, equal costs and equal prompts. Raises BadInput if they cannot be compared.
+    """
+    (first, dial), (second, second_dial) = one, other
     names = [result.prompts["id"].tolist() for result, _ in (one, other)]
     if names[0] != names[1] or first.costs != second.costs or "modelled" not in first.lines:
         raise SettingError("These sweeps have other prompts or costs, so their paces cannot be compared.")
-    at = (np.array([dial]), np.array([beside]))
+    at = (np.array([dial]), np.array([second_dial]))
     columns = [
         result.at(name, where).astype(np.float64)
         for result, where in zip((first, second), at, strict=True)
         for name in ("tokens", "modelled")
     ]
-    found = band(_pace, *columns, how=how, units=first.units)
+    interval = band(_pace, *columns, how=how, units=first.units)
     tokens = [columns[place].mean(axis=0) for place in (0, 2)]
     ends = zip(_seconds_at_ends(first, at[0], None), _seconds_at_ends(second, at[1], None), strict=True)
     moved = (
         (_pace(tokens[0], a[0][1], tokens[1], b[0][1]), _pace(tokens[0], a[1][1], tokens[1], b[1][1])) for a, b in ends
     )
-    return widened(found, moved).only
+    return widened(interval, moved).only
 
 
 def difference_at(
     result: SweepResult, measure: Measure, dial: float, reference: float, how: Bootstrap = DEFAULT
 ) -> Interval:
-    """The figure at one dial value less that at another: paired, both on the same resampled prompts.
+    """Return the figure at one dial value minus that at another, paired by resampled prompts.
 
-    An accuracy that no prompt changes is not taken for certain.
+    A change of accuracy that is 0 for all prompts still gets an interval.
     """
     over = _whole(result, measure)
     sides = tuple(ComparedFigure(result, measure, at, over.rows) for at in (reference, dial))
@@ -422,20 +432,17 @@ def difference_at(
 
 @dataclass(frozen=True, slots=True)
 class ComparedFigure:
-    """A figure of a sweep at a value of its dial, of some of its prompts: one of two that are compared."""
+    """One of two compared figures: a sweep's figure at a dial value, for some of its prompts."""
 
     result: SweepResult
-    """The sweep."""
     measure: Measure
-    """Its figure."""
     dial: float
-    """Where."""
     rows: np.ndarray | None
     """As in `Among`."""
 
     @property
     def columns(self) -> list[np.ndarray]:
-        """float64 [P, 1]; what the figure is made of."""
+        """float64 [P, 1]; the figure's arguments."""
         return columns_at(self.result, self.measure, np.array([self.dial]), self.rows)
 
     @property
@@ -448,24 +455,23 @@ class ComparedFigure:
 def change(
     sides: tuple[ComparedFigure, ComparedFigure], how: Bootstrap, units: np.ndarray | None, *, sure: bool = False
 ) -> Interval:
-    """The second figure less the first, of the same prompts: paired, both on the same resampled ones. `sure` where they
-    are of one setting."""
-    one, other = sides[0].measure, sides[1].measure
+    """Return the second figure minus the first, paired by resampled prompts. `sure` is True if both are one setting."""
+    before, after = sides[0].measure, sides[1].measure
     first, second = sides[0].columns, sides[1].columns
     count = len(first)
-    found = band(
-        lambda *means: other.of(*means[count:]) - one.of(*means[:count]), *first, *second, how=how, units=units
+    interval = band(
+        lambda *means: after.of(*means[count:]) - before.of(*means[:count]), *first, *second, how=how, units=units
     )
     drawn_count, same = drawn(first, units), np.array([sure])
-    if one.factor is not None and other.factor is not None:
-        return _of_few(costed(found, *_parts((one, other), (first, second), found)), drawn_count, same).only
-    if one.costed is not None and other.costed is not None:
-        return _of_few(widened(found, _moved(sides)), drawn_count, same).only
-    return _not_too_sure(_of_few(found, drawn_count, same), one.unchanged, drawn_count, same).only
+    if before.factor is not None and after.factor is not None:
+        return _of_few(costed(interval, *_parts((before, after), (first, second), interval)), drawn_count, same).only
+    if before.costed is not None and after.costed is not None:
+        return _of_few(widened(interval, _moved(sides)), drawn_count, same).only
+    return _not_too_sure(_of_few(interval, drawn_count, same), before.unchanged, drawn_count, same).only
 
 
 def _moved(sides: tuple[ComparedFigure, ComparedFigure]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The difference with each cost at either end: of both sides at once where they stand on the same costs."""
+    """Yield the difference with each cost at either end; both sides move together if they share costs."""
     if sides[0].result.costs == sides[1].result.costs:
         for before, after in zip(sides[0].ends, sides[1].ends, strict=True):
             yield after[0] - before[0], after[1] - before[1]
@@ -478,7 +484,7 @@ def _moved(sides: tuple[ComparedFigure, ComparedFigure]) -> Iterator[tuple[np.nd
 def _parts(
     figures: tuple[Measure, Measure], columns: tuple[list[np.ndarray], list[np.ndarray]], difference: Band
 ) -> list[tuple[np.ndarray, Factor]]:
-    """What of a difference of two figures hangs on which costs: all of it where both have the same."""
+    """Return the parts of a difference that depend on each cost: all of it if both figures share the cost."""
     one, other = figures
     assert one.factor is not None and other.factor is not None
     if one.factor == other.factor:
@@ -489,7 +495,7 @@ def _parts(
 
 
 def _whole(result: SweepResult, measure: Measure) -> Among:
-    """All prompts that count."""
+    """Return all prompts that count."""
     chosen = result.graded if measure.graded else None
     return Among(chosen, result.units_of(chosen))
 
@@ -497,41 +503,42 @@ def _whole(result: SweepResult, measure: Measure) -> Among:
 def columns_at(
     result: SweepResult, measure: Measure, dials: np.ndarray, rows: np.ndarray | None = None
 ) -> list[np.ndarray]:
-    """float64 [P, D], or [P, 1] for what no dial moves: what the figure is made of, for these prompts; None for all."""
+    """Return the figure's arguments for these prompts (None: all), float64 [P, D], or [P, 1] for values without a
+    dial."""
     strict = np.array([result.plan.strict])
     named = (_named(column) for column in measure.columns)
     return [result.at(name, strict if fixed else dials, rows).astype(np.float64) for name, fixed in named]
 
 
 def drawn(columns: Sequence[np.ndarray], units: np.ndarray | None) -> int:
-    """How many resampling draws: prompts, or units where there are any."""
+    """Return the number of resampling units: prompts, or `units` if given."""
     return len(columns[0]) if units is None else len(np.unique(units))
 
 
 def _named(column: str) -> tuple[str, bool]:
-    """The column's own name, and whether it is taken at the strict end."""
+    """Return the column's name, and whether it is taken at the strict end."""
     name = column.removeprefix("strict:")
     return name, name != column
 
 
 def frontier(result: SweepResult, how: Bootstrap = DEFAULT, most: int = PLACES, *, paired: bool = False) -> Frontier:
-    """The sweep's path. Raises BadInput where no prompt is graded."""
-    known, dials = measures(result), named_places(result, most)
-    if "accuracy" not in known:
+    """Return the sweep's path. Raises BadInput if no prompt is graded."""
+    by_name, dials = measures(result), named_places(result, most)
+    if "accuracy" not in by_name:
         raise SettingError("No prompt of the set is graded, so there is no accuracy to plot. Use a set with answers.")
-    alone = None if paired else known.get("speed_up")
-    if "speed_up_strict" not in known:
+    alone = None if paired else by_name.get("speed_up")
+    if "speed_up_strict" not in by_name:
         raise SettingError(f"There is no speed-up to plot. {objection(result.costs)} Measure the costs again.")
-    pace = alone or known["speed_up_strict"]
+    pace = alone or by_name["speed_up_strict"]
     fast = Measure(pace.name, pace.title, pace.columns, pace.of, graded=True, modelled=True)
-    right = known["accuracy_change" if paired else "accuracy"]
+    right = by_name["accuracy_change" if paired else "accuracy"]
     accuracy, speed_up = (band_at(result, measure, dials, how) for measure in (right, fast))
     return Frontier(dials, accuracy, speed_up, result.plan.against if alone is None else ALONE, paired)
 
 
 @dataclass(frozen=True, slots=True)
 class RelaxedShares:
-    """What the relaxed tokens of a setting were, all prompts together."""
+    """Counts of a setting's relaxed tokens over all prompts."""
 
     by_rank: np.ndarray
     """int64 [len(RANKS)]; by the target's rank."""
@@ -541,24 +548,22 @@ class RelaxedShares:
 
 @dataclass(frozen=True, slots=True)
 class RelaxedBands:
-    """The same as shares of the relaxed tokens, with intervals; NaN where none is relaxed."""
+    """Shares of a setting's relaxed tokens, with intervals; NaN if no token is relaxed."""
 
-    by_rank: Band
-    """[len(RANKS)]"""
-    by_share: Band
-    """[len(SHARES)]"""
+    by_rank: Band  # [len(RANKS)]
+    by_share: Band  # [len(SHARES)]
 
 
 def relaxed_bands(result: SweepResult, dial: float, how: Bootstrap = DEFAULT) -> RelaxedBands:
-    """Resampled over prompts. Raises BadInput outside the span."""
+    """Return the shares, resampled over prompts. Raises BadInput outside the span."""
     where = np.array([dial])
-    whole = result.at("relaxed", where).astype(np.float64)  # [P, 1]
+    relaxed = result.at("relaxed", where).astype(np.float64)  # [P, 1]
     parts = (result.at(f"relaxed_by_{what}", where)[:, 0].astype(np.float64) for what in ("rank", "share"))
-    return RelaxedBands(*(band(_over, part, whole, how=how, units=result.units) for part in parts))
+    return RelaxedBands(*(band(_over, part, relaxed, how=how, units=result.units) for part in parts))
 
 
 def relaxed_at(result: SweepResult, dial: float) -> RelaxedShares:
-    """The counts in the bins of `columns.RANKS` and `columns.SHARES`. Raises BadInput outside the span."""
+    """Return the counts in the bins of `columns.RANKS` and `columns.SHARES`. Raises BadInput outside the span."""
     where = np.array([dial])
     ranks, shares = (result.at(name, where)[:, 0].sum(axis=0) for name in ("relaxed_by_rank", "relaxed_by_share"))
     return RelaxedShares(ranks.astype(np.int64), shares.astype(np.int64))

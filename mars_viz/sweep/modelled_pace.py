@@ -1,7 +1,4 @@
-"""What the rounds of some decodes say of their pace, from measured costs of passes: modelled, beside what a clock says.
-
-Knows counts and costs; knows no models and no clock.
-"""
+"""Modelled pace of decodes from their rounds and measured costs of passes, to compare with a clock."""
 
 from __future__ import annotations
 
@@ -18,18 +15,20 @@ from mars_viz.sweep.measures import costed, widened
 
 @dataclass(frozen=True, slots=True)
 class ModelledPace:
-    """What the rounds of K decodes say of their pace."""
+    """Data of K decodes for modelling their pace."""
 
     settings: Settings
-    """Of the decodes."""
     tokens: np.ndarray
-    """int64 [K]; of each text."""
+    """int64 [K]; tokens of each text."""
     drafted: tuple[tuple[int, ...], ...]
-    """[K]; tokens that each round of each text drafted."""
+    """[K]; drafted tokens of each round of each text."""
 
     def over(self, other: ModelledPace, costs: Costs | None) -> float:
-        """Of their paces: tokens a round, or where a controller cuts drafts tokens a modelled second; NaN without costs
-        that can be believed."""
+        """Return the ratio of the two paces: tokens per round, or tokens per modelled second if a controller cuts
+        drafts.
+
+        NaN without reliable costs.
+        """
         cut = any(each.settings.control is not None for each in (self, other))
         if cut and not self._believes(costs):
             return math.nan
@@ -37,22 +36,24 @@ class ModelledPace:
         return float(self.tokens.sum() / mine.sum() / (other.tokens.sum() / others.sum()))
 
     def over_target(self, costs: Costs | None) -> Interval:
-        """Over the target alone, resampled over prompts, with the costs' own interval; NaN without costs that can be
-        believed."""
+        """Return the pace relative to the target alone, resampled over prompts and with the costs' intervals.
+
+        NaN without reliable costs.
+        """
         if costs is None or not self._believes(costs):
             return Interval(math.nan, math.nan, math.nan, DEFAULT.confidence, DEFAULT.method)
         tokens, rounds, seconds = self.tokens[:, None], self._rounds[:, None], self._seconds(costs)[:, None]
         if self.settings.control is None:
             factor = per_token(costs, self.settings.gamma)
-            found = band(lambda tokens, rounds: factor.estimate * tokens / rounds, tokens, rounds)
-            return costed(found, (found.estimate, factor)).only
+            interval = band(lambda tokens, rounds: factor.estimate * tokens / rounds, tokens, rounds)
+            return costed(interval, (interval.estimate, factor)).only
         alone = costs.passes[0].seconds
-        found = band(lambda tokens, seconds: alone * tokens / seconds, tokens, seconds)
+        interval = band(lambda tokens, seconds: alone * tokens / seconds, tokens, seconds)
         ends = (
             [each.passes[0].seconds * self.tokens.sum() / self._seconds(each).sum() for each in moved]
             for moved in at_ends(costs)
         )
-        return widened(found, ((np.array([low]), np.array([high])) for low, high in ends)).only
+        return widened(interval, ((np.array([low]), np.array([high])) for low, high in ends)).only
 
     def _believes(self, costs: Costs | None) -> bool:
         cover = costs is not None and costs.cover(self.settings.gamma, self.settings.tree)
@@ -63,9 +64,11 @@ class ModelledPace:
         return np.array([len(each) for each in self.drafted])
 
     def _seconds(self, costs: Costs) -> np.ndarray:
-        """float64 [K]; modelled, of each text."""
+        """Return the modelled seconds of each text, float64 [K]."""
         control, gamma = self.settings.control, self.settings.gamma
         if control is None:
             return modelled_seconds(costs, self._rounds, gamma)
         steps = [[control.controller.steps(each, gamma) for each in text] for text in self.drafted]
-        return np.array([drafts_seconds(costs, text, own) for text, own in zip(self.drafted, steps, strict=True)])
+        return np.array(
+            [drafts_seconds(costs, text, text_steps) for text, text_steps in zip(self.drafted, steps, strict=True)]
+        )

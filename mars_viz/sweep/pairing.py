@@ -1,9 +1,8 @@
-"""Two sweeps over the same prompts, each at a value of its own dial, be that a rule's or a draft-length controller's
-threshold: their figures in pairs, prompt by prompt.
+"""Two sweeps over the same prompts, each at a dial value: their figures in pairs, prompt by prompt.
 
-Knows sweeps' columns and the bootstrap; knows no models and draws nothing. A prompt is known by its id, a turn of a
-conversation by its question and place, and where both sweeps hold their prompts by what it says. A later turn is the
-same prompt only after the same turns and answers.
+The dial may be a rule's or a controller's threshold. A prompt is identified by its id, a turn of a conversation by its
+question and place, and by its text if both sweeps store their prompts. A later turn is the same prompt only after the
+same turns and answers.
 """
 
 from __future__ import annotations
@@ -33,54 +32,52 @@ class SweepSetting:
     """A sweep at a value of its dial."""
 
     result: SweepResult
-    """The sweep."""
     dial: float
-    """The value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """One figure of both settings, on the prompts that they share."""
+    """One figure of both settings, on their shared prompts."""
 
     measure: Measure
-    """The figure, as the first sweep has it."""
+    """The figure as defined in the first sweep."""
     left: Interval
-    """The first's."""
+    """The first setting's value."""
     right: Interval
-    """The second's."""
+    """The second setting's value."""
     change: Interval
-    """Second less first, both on the same resampled prompts, or questions where prompts are turns of them."""
+    """Second minus first, paired by resampled prompts (or questions if prompts are turns)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """Two settings and the prompts that both have results of."""
+    """Two settings and their shared prompts with results."""
 
     left: SweepSetting
     """The reference."""
     right: SweepSetting
-    """The other."""
+    """The other setting."""
     ids: tuple[str, ...]
-    """[P]; the shared prompts, in the reference's order and by its names."""
+    """[P]; the shared prompts, in the reference's order and with its names."""
     texts: tuple[str, ...]
-    """[P]; what each asks; empty where the sweeps do not hold their prompts."""
+    """[P]; texts of the prompts; empty if the sweeps do not store them."""
     rows: tuple[np.ndarray, np.ndarray]
-    """int64 [P] each; where they stand in either sweep."""
+    """int64 [P] each; indices in either sweep."""
     otherwise: int
-    """Prompts of one id that say something else in the other sweep; they are not paired."""
+    """Number of prompts with equal id and different text, which are not paired."""
     apart: int
-    """Later turns that both hold, after other turns or other answers; they are not paired."""
+    """Number of shared later turns after other turns or answers, which are not paired."""
 
     @property
     def graded(self) -> np.ndarray:
-        """bool [P]; prompts that are right or wrong in both."""
+        """bool [P]; prompts that are graded in both."""
         sides = zip((self.left, self.right), self.rows, strict=True)
         return np.logical_and.reduce([side.result.graded[rows] for side, rows in sides])
 
     @property
     def units(self) -> np.ndarray | None:
-        """int64 [P]; the question that each is a turn of, which is what resampling draws. None where every prompt
-        stands alone, as where one of the sweeps has first turns only."""
+        """int64 [P]; the question of each turn, which resampling draws. None if every prompt is independent, for
+        example if one of the sweeps has first turns only."""
         units = self.left.result.units
         return None if units is None or self.right.result.units is None else units[self.rows[0]]
 
@@ -96,15 +93,18 @@ class Pairing:
 
     @property
     def one_vocabulary(self) -> bool:
-        """True if a token is known to mean the same in both: they are one sweep, or sweeps of one target."""
+        """True if token ids are known to mean the same in both: one sweep, or sweeps of one target."""
         ours, theirs = (side.result.plan.provenance for side in (self.left, self.right))
         one = ours.target == theirs.target and ours.target_revision == theirs.target_revision
         return self.one_sweep or one
 
     @property
     def costs(self) -> tuple[Costs | None, Costs | None]:
-        """What either setting is modelled with. Of one pair on one device that is what one sweep measured, up to the
-        longer blocks: two measurements of one thing differ, and that would pass for a difference of the settings."""
+        """Costs for modelling either setting.
+
+        For one pair on one device both use one sweep's costs, those for longer blocks: two measurements differ, and
+        that could be mistaken for a difference of the settings.
+        """
         ours, theirs = self.left.result.costs, self.right.result.costs
         if ours is None or theirs is None or any(getattr(ours, name) != getattr(theirs, name) for name in _COSTED):
             return ours, theirs
@@ -112,7 +112,7 @@ class Pairing:
         return shared, shared
 
     def at(self, column: str) -> tuple[np.ndarray, np.ndarray]:
-        """[P] each; a column of the sweeps' tables at both settings."""
+        """Return a column of the sweeps' tables at both settings, [P] each."""
         left, right = (
             side.result.at(column, np.array([side.dial]))[rows, 0]
             for side, rows in zip((self.left, self.right), self.rows, strict=True)
@@ -121,28 +121,30 @@ class Pairing:
 
     @property
     def coverage(self) -> str:
-        """How far the two sets match, in a sentence or two."""
+        """Sentences about the overlap of the two sets."""
         ours, theirs, shared = len(self.left.result), len(self.right.result), len(self.ids)
         if shared == ours == theirs:
             return f"Both sweeps hold the same {shared} prompts." if shared > 1 else "Both sweeps hold the same prompt."
-        said = f"The sweeps share {shared} prompts of {ours} and {theirs}; these alone are compared."
+        words = f"The sweeps share {shared} prompts of {ours} and {theirs}; these alone are compared."
         if self.otherwise:
-            said += f" {self.otherwise} more have one id and different texts."
+            words += f" {self.otherwise} more have one id and different texts."
         if self.apart:
             what = "later turn that both hold follows" if self.apart == 1 else "later turns that both hold follow"
-            said += (
+            words += (
                 f" {self.apart} {what} other turns or other answers and {'is' if self.apart == 1 else 'are'} left out."
             )
-        return said
+        return words
 
 
 _COSTED = ("device", "dtype", "target", "drafter", "cache_length", "tree")
-"""What makes two measurements of costs ones of the same thing."""
+"""Fields that identify the subject of a cost measurement."""
 
 
 def pair(left: SweepSetting, right: SweepSetting) -> Pairing:
-    """The prompts that both settings have results of. Raises BadInput where they share none, where one has results of
-    none, and for a dial value that was not swept."""
+    """Return the prompts with results at both settings.
+
+    Raises BadInput if they share none, if one has no results, and for a dial value that was not swept.
+    """
     _check(left, right)
     ours = _asked(left.result)
     theirs = ours if right.result is left.result else _asked(right.result)
@@ -162,13 +164,14 @@ def pair(left: SweepSetting, right: SweepSetting) -> Pairing:
             f"These sweeps share no prompt: one is over “{left.result.plan.prompt_set}”, the other over "
             f"“{right.result.plan.prompt_set}”.{same} Choose two sweeps of one set of prompts."
         )
-    rows = tuple(np.array([known[place].row for place in alike], np.int64) for known in (ours, theirs))
+    rows = tuple(np.array([prompts[place].row for place in alike], np.int64) for prompts in (ours, theirs))
     texts_of = tuple(ours[place].text or theirs[place].text or "" for place in alike)
     return Pairing(left, right, tuple(ours[p].id for p in alike), texts_of, (rows[0], rows[1]), otherwise, apart)
 
 
 def at_settings(paired: Pairing, left: SweepSetting, right: SweepSetting) -> Pairing:
-    """The same prompts at other dial values of the same sweeps. Raises BadInput for one that was not swept."""
+    """Return the same prompts at other dial values of the same sweeps. Raises BadInput for a value that was not
+    swept."""
     _check(left, right)
     return replace(paired, left=left, right=right)
 
@@ -183,12 +186,12 @@ def _check(*settings: SweepSetting) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _TurnKey:
-    """What a prompt is known by in both sweeps, whether they decode first turns or all."""
+    """Identity of a prompt in both sweeps, with first turns or all turns."""
 
     question: str
-    """The conversation whose turn it is, or its own id."""
+    """The conversation of the turn, or the prompt's id."""
     turn: int
-    """Which of its turns, from 1."""
+    """Number of the turn, from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,27 +199,27 @@ class _SweptPrompt:
     """A prompt of one sweep."""
 
     row: int
-    """Where it stands among those with results."""
+    """Index among prompts with results."""
     id: str
-    """Its name there."""
     text: str | None
-    """What it asks; None where the folder does not hold its prompts."""
+    """None if the folder does not store its prompts."""
 
 
 def _asked(result: SweepResult) -> dict[_TurnKey, _SweptPrompt]:
-    """Every prompt with results. Turns are counted: one without results leaves the later ones without them."""
+    """Return every prompt with results. Turns can be counted, because later turns of a missing one have no results
+    either."""
     ids, texts, turns = result.prompts["id"].astype(str).tolist(), _texts(result), Counter[str]()
     if result.plan.turns is Turns.FIRST:
         return {_TurnKey(name, 1): _SweptPrompt(row, name, texts.get(name)) for row, name in enumerate(ids)}
-    found = {}
+    prompts = {}
     for row, (name, question) in enumerate(zip(ids, result.prompts["question"].astype(str).tolist(), strict=True)):
         turns[question] += 1
-        found[_TurnKey(question, turns[question])] = _SweptPrompt(row, name, texts.get(name))
-    return found
+        prompts[_TurnKey(question, turns[question])] = _SweptPrompt(row, name, texts.get(name))
+    return prompts
 
 
 def _texts(result: SweepResult) -> dict[str, str]:
-    """What each prompt asks, by id; nothing where the folder does not hold its prompts."""
+    """Return each prompt's text by id; empty if the folder does not store its prompts."""
     try:
         items = open_store(result.folder).prompts().items
         return {item.id: in_plain_text(item.opening, item.prompt) for item in items}
@@ -225,21 +228,23 @@ def _texts(result: SweepResult) -> dict[str, str]:
 
 
 def compared(pairing: Pairing, names: Sequence[str], how: Bootstrap = DEFAULT) -> tuple[Paired, ...]:
-    """The figures of these names that both sweeps have of the shared prompts, and that say the same of both: texts may
-    be compared with strict in one sweep, and in the other with those of drafts of full length."""
+    """Return the named figures that both sweeps have for the shared prompts and define equally.
+
+    Definitions may differ: texts are compared with strict in one sweep, and with drafts of full length in another.
+    """
     left, right = (
         replace(side, result=costed_by(side.result, costs))
         for side, costs in zip((pairing.left, pairing.right), pairing.costs, strict=True)
     )
     pairing = replace(pairing, left=left, right=right)
-    known = [measures(side.result) for side in (left, right)]
-    if any(DRAFTED.name in each for each in known):
-        known = [each | {DRAFTED.name: DRAFTED} for each in known]
+    figures = [measures(side.result) for side in (left, right)]
+    if any(DRAFTED.name in each for each in figures):
+        figures = [each | {DRAFTED.name: DRAFTED} for each in figures]
     graded = pairing.graded
-    both = [(known[0][name], known[1][name]) for name in names if all(name in each for each in known)]
+    pairs = [(figures[0][name], figures[1][name]) for name in names if all(name in each for each in figures)]
     return tuple(
         _paired(pairing, (one, other), graded, how)
-        for one, other in both
+        for one, other in pairs
         if one.title == other.title and (graded.any() or not one.graded)
     )
 
@@ -259,25 +264,28 @@ def _paired(pairing: Pairing, both: tuple[Measure, Measure], graded: np.ndarray,
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where the texts of a prompt part, as far as two sweeps tell: they keep where each leaves the text that it is
-    compared with, strict's or that of drafts of full length."""
+    """Where the texts of a prompt differ, as far as two sweeps know it from each text's first difference to its
+    reference."""
 
     first: np.ndarray
-    """int64 [P]; first token that differs; -1 where none does."""
+    """int64 [P]; first token that differs; -1 if none does."""
     exact: np.ndarray
-    """bool [P]; False where both leave that text at this token, so that they part there or later, or not at all."""
+    """bool [P]; False if both texts leave the reference at this token, so that they differ there, later, or not at
+    all."""
 
 
 def divergence(pairing: Pairing) -> Divergence | None:
-    """Where the texts part; None where the two texts that they are compared with are not known to be the same: other
-    models, sampling, length limit or device, a strict end that is not lossless, or above temperature 0 one of another
-    kind."""
+    """Return where the texts differ; None unless both sweeps' reference texts are known to be equal.
+
+    They may differ with other models, sampling, length limit or device, a strict end that is not lossless, or, above
+    temperature 0, one of another kind.
+    """
     one, other = pairing.left.result.plan, pairing.right.result.plan
     # what is paired asks the same after the same turns and answers, whatever else the sets hold
     same_set = replace(other, prompt_set_sha256=one.prompt_set_sha256, prompts=one.prompts, turns=one.turns)
     sides = zip((pairing.left, pairing.right), pairing.rows, strict=True)
-    as_told = all(side.result.prompts["off_is_strict"][rows].all() for side, rows in sides)
-    if not comparable(one, same_set) or not as_told or _reference(one) != _reference(other):
+    lossless = all(side.result.prompts["off_is_strict"][rows].all() for side, rows in sides)
+    if not comparable(one, same_set) or not lossless or _reference(one) != _reference(other):
         return None
     left, right = (column.astype(np.int64) for column in pairing.at("first_divergence"))
     never = np.iinfo(np.int64).max
@@ -286,11 +294,11 @@ def divergence(pairing: Pairing) -> Divergence | None:
 
 
 def _reference(plan: Plan) -> tuple[object, ...]:
-    """What decides the text that a sweep compares its settings with; of plans that are comparable equal for one text.
+    """Return the facts that determine a sweep's reference text; equal for comparable plans with one text.
 
-    At the strict end of a rule that is a lossless rule's, of a controller the rule's own at its dial, from drafts of
-    full length. Lossless text hangs on what is emitted on a rejection, and where this is not the target's own sample,
-    which stands at its position whatever was drafted, also on where blocks begin.
+    At the strict end of a rule the reference is a lossless rule's text. For a controller it is the rule's own text at
+    its dial with drafts of full length. A lossless text depends on the emission after a rejection, and also on the
+    starts of blocks unless that emission is the target's own sample, which is keyed by position.
     """
     settings = plan.settings
     strict = strict_reference(plan.rule, settings.temperature)
@@ -302,7 +310,8 @@ def _reference(plan: Plan) -> tuple[object, ...]:
 
 
 def turned(pairing: Pairing) -> tuple[np.ndarray, np.ndarray]:
-    """bool [P] each; prompts that the second setting has wrong and the first right, and the other way round."""
+    """Return the prompts that only the first setting has right, and those that only the second has right, bool [P]
+    each."""
     left, right = pairing.at("right")
-    known = (left != UNGRADED) & (right != UNGRADED)
-    return known & (left > right), known & (left < right)
+    graded = (left != UNGRADED) & (right != UNGRADED)
+    return graded & (left > right), graded & (left < right)

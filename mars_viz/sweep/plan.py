@@ -1,7 +1,4 @@
-"""What a sweep is: everything that decides its results, as a record that is written beside them.
-
-Knows settings and JSON; knows no models and no tables.
-"""
+"""The plan of a sweep: everything that determines its results, as a record that is stored with them."""
 
 from __future__ import annotations
 
@@ -26,122 +23,119 @@ from mars_viz.words import exact_setting, exactly, number
 
 FORMAT = "mars-viz-sweep"
 SCHEMA = 8
-"""Raised whenever a sweep written before could no longer be read as it is, or the other way round."""
+"""Raised when older sweeps can no longer be read unchanged, or older versions cannot read new ones."""
 UNCHECKED, UNSCORED, UNCUT, CHAINS, FIRST_TURNS, WITHOUT_STOP = 7, 6, 5, 4, 3, 2
-"""Each lacks one thing more, and is written as before that existed, as in `runfiles.manifest`: comparison with plain
-passes, scores besides right and wrong, a draft-length controller, trees, later turns, stop strings."""
+"""Each lacks one more feature and is written as before that feature, as in `runfiles.manifest`: comparison with plain
+passes, additional scores, a draft-length controller, trees, later turns, stop strings."""
 _READ = (1, WITHOUT_STOP, FIRST_TURNS, CHAINS, UNCUT, UNSCORED, UNCHECKED, SCHEMA)
-"""What can be read: the first lacks what has a default here."""
+"""Readable schemas; the first lacks fields that have a default here."""
 
 CHECKED_FIRST, CHECKED_EVERY = 8, 32
-"""Prompts whose texts are compared with a plain pass of the target: so many at the beginning, then every so many."""
+"""Prompts whose texts are compared with a plain pass of the target: the first ones, then every n-th."""
 SCORES = 100
-"""Far more than any task gives a text."""
+"""Maximum number of scores, far above any task's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A rule's dial or a draft-length controller's threshold, a prompt set and two models."""
+    """The swept dial, a prompt set and two models."""
 
     settings: Settings
-    """Rule, γ, sampling, seed and length limit; its `dial` is the strict end, but where a controller's threshold is
-    swept: there it is the one at which all is decoded."""
+    """Rule, γ, sampling, seed and length limit. Its `dial` is the strict end; for a controller's threshold it is the
+    rule's fixed dial."""
     low: float
-    """Smallest dial value."""
     high: float
-    """Largest dial value."""
     chat: bool
     """True if prompts went through the model's chat template."""
     prompt_set: str
-    """Its name, for people."""
+    """Display name of the prompt set."""
     prompt_set_sha256: str
-    """Of every prompt, answer and grader in it, in order."""
+    """Hash of every prompt, answer and grader in it, in order."""
     prompts: int
-    """How many there are."""
+    """Number of prompts."""
     graded: int
-    """How many of them are graded."""
+    """Number of graded prompts."""
     skipped: int
-    """Lines of its file that were left out."""
+    """Number of omitted lines of its file."""
     provenance: Provenance
-    """Models, revisions, dtype, device, versions; when the sweep was begun."""
+    """Models, revisions, dtype, device, versions, and the start of the sweep."""
     later_turns: int = 0
-    """Turns of its conversations that were left out: all but the first. Unknown, and 0, in sweeps of schema 1."""
+    """Number of omitted later turns of conversations. Unknown, and 0, in sweeps of schema 1."""
     turns: Turns = Turns.FIRST
-    """ALL where later turns are decoded, after the target's own answers to the earlier ones, whatever the dial."""
+    """ALL if later turns are decoded after the target's own answers, which are the same at every setting."""
     over: str = ""
-    """The controller whose threshold is swept, by name; empty for the rule's dial."""
+    """Name of the controller whose threshold is swept; empty for the rule's dial."""
     scores: tuple[str, ...] = ()
-    """What every text is given besides right or wrong, by name; only where a task of lm-evaluation-harness grades."""
+    """Names of additional scores of every text; only for tasks of lm-evaluation-harness."""
     checked: bool = False
     """True if the target's own texts of sampled prompts are compared with a plain pass: at temperature 0."""
 
     def checks(self, index: int) -> bool:
-        """True if the text of the prompt at this place of the set is compared with a plain pass of the target."""
+        """Return True if the text of the prompt with this index is compared with a plain pass of the target."""
         return self.checked and (index < CHECKED_FIRST or index % CHECKED_EVERY == 0)
 
     @property
     def rule(self) -> Rule:
-        """What judges, and whose dial it is unless that is a controller's."""
+        """The rule that judges."""
         return rule_named(self.settings.rule)
 
     @property
     def controller(self) -> Controller | None:
-        """Whose threshold is swept; None for the rule's dial."""
+        """The controller whose threshold is swept; None for the rule's dial."""
         return CONTROLLERS[self.over] if self.over else None
 
     @property
     def cut_by(self) -> Controller | None:
-        """What cuts drafts short, at a threshold that is swept or at one; None where rounds are drafted alike."""
+        """The controller that cuts drafts, at a swept or fixed threshold; None if all rounds draft alike."""
         control = self.settings.control
         return self.controller if control is None else control.controller
 
     @property
     def dial(self) -> Dial:
-        """What is swept: the rule's dial, or the controller's."""
+        """The swept dial: the rule's or the controller's."""
         dial = self.rule.dial if self.controller is None else self.controller.dial
         assert dial is not None  # a span is one of a dial
         return dial
 
     @property
     def span(self) -> Span:
-        """The part of the dial that is mapped."""
+        """The swept part of the dial."""
         return Span(self.low, self.high, (self.settings.gamma,), self.over)
 
     @property
     def strict(self) -> float:
-        """What others are compared with: the dial's strict end, or of a controller's threshold the one where drafts
-        have full length. The span holds it."""
+        """The reference value: the dial's strict end, or the controller's end of full drafts. Always in the span."""
         return self.dial.strict if self.controller is None else self.controller.longest
 
     @property
     def loosest(self) -> float:
-        """The end of the span that is farthest from it."""
+        """The end of the span furthest from `strict`."""
         return self.low if self.span.refers_high(self.rule) else self.high
 
     def at(self, value: float) -> Settings:
-        """How a text is decoded at this value of what is swept."""
+        """Return the settings of a decode at this value of the swept dial."""
         if self.controller is None:
             return replace(self.settings, dial=value)
         return replace(self.settings, controller=Control(self.controller, float(value)).name)
 
     @property
     def reference(self) -> Settings:
-        """How the texts are decoded that others are compared with: at the strict end, or with drafts of full length."""
+        """Settings of the reference texts: at the strict end, or with drafts of full length."""
         return self.settings if self.controller is not None else self.at(self.strict)
 
     @property
     def symbol(self) -> str:
-        """The dial's."""
+        """The dial's symbol."""
         return self.dial.symbol
 
     @property
     def title(self) -> str:
-        """What is swept, for people: 'MARS', or 'SVIP with MARS at θ = 0.9'."""
+        """The swept dial in words: 'MARS', or 'SVIP with MARS at θ = 0.9'."""
         return self.rule.title if self.controller is None else f"{self.controller.title} with {self.judged}"
 
     @property
     def judged(self) -> str:
-        """What judges, for people, where a controller's threshold is swept: the rule and where its dial stands."""
+        """The judging rule and its dial value in words, for sweeps of a controller's threshold."""
         dial, at = self.rule.dial, self.settings.dial
         return (
             self.rule.title if dial is None or at is None else f"{self.rule.title} at {exact_setting(dial.symbol, at)}"
@@ -149,13 +143,15 @@ class Plan:
 
     @property
     def against(self) -> str:
-        """What its settings are compared with, for people."""
+        """The reference in words."""
         return "strict" if self.controller is None else "fixed γ"
 
 
 def plan_of(settings: Settings, span: Span, chat: bool | None, prompts: PromptSet, provenance: Provenance) -> Plan:
-    """Return the plan of a sweep; `chat` None is as the provenance says. Raises BadInput if it cannot be compared with
-    strict, and for a system prompt without a chat template."""
+    """Return the plan of a sweep; `chat` None is as in the provenance.
+
+    Raises BadInput if the span lacks the strict end, and for a system prompt without a chat template.
+    """
     chat = bool(provenance.chat if chat is None else chat)
     check_template(prompts.system, chat, provenance.target)
     rule, controller = rule_named(settings.rule), span.controller
@@ -172,9 +168,9 @@ def plan_of(settings: Settings, span: Span, chat: bool | None, prompts: PromptSe
     if settings.refused_draft:
         raise SettingError(settings.refused_draft)
     fixed = rule.checked_dial(settings.dial) if controller is not None or dial is None else dial.strict
-    changed = {name: getattr(settings, name) for name in Settings.__slots__} | {"dial": fixed}
+    values = {name: getattr(settings, name) for name in Settings.__slots__} | {"dial": fixed}
     return Plan(
-        settings=Settings(**changed),
+        settings=Settings(**values),
         low=span.low,
         high=span.high,
         chat=chat,
@@ -193,7 +189,7 @@ def plan_of(settings: Settings, span: Span, chat: bool | None, prompts: PromptSe
 
 
 def _check_threshold(settings: Settings, span: Span, controller: Controller) -> None:
-    """Raise BadInput where a sweep of a controller's threshold has nothing to compare with, or cannot be."""
+    """Raise BadInput if a sweep of a controller's threshold is impossible or lacks its reference."""
     if settings.control is not None:
         raise SettingError("A controller's threshold is swept over drafts that no controller cuts; leave it out.")
     if settings.drafts_trees:
@@ -206,7 +202,7 @@ def _check_threshold(settings: Settings, span: Span, controller: Controller) -> 
 
 
 def with_prompts(plan: Plan, prompts: PromptSet) -> Plan:
-    """The plan with more prompts, where these begin with all of its own; else the plan as it is."""
+    """Return the plan with these prompts if they start with all of its own, otherwise unchanged."""
     if len(prompts) <= plan.prompts or set_hash(prompts.first(plan.prompts)) != plan.prompt_set_sha256:
         return plan
     return replace(
@@ -219,7 +215,7 @@ def with_prompts(plan: Plan, prompts: PromptSet) -> Plan:
 
 
 def set_hash(prompts: PromptSet) -> str:
-    """SHA-256 of the set's contents, in hexadecimal; its name and what was left out do not count."""
+    """Return the SHA-256 of the set's contents in hexadecimal; its name and omissions do not count."""
     digest = hashlib.sha256()
     for item in prompts.items:
         other = {"later_turns"} if item.question else {"later_turns", "question", "turn"}
@@ -231,7 +227,7 @@ def set_hash(prompts: PromptSet) -> str:
 
 
 def turns_words(of: Plan | PromptSet) -> str:
-    """A sentence about conversations; empty where every prompt is one turn."""
+    """Return a sentence about conversations; empty if every prompt is one turn."""
     if of.turns is Turns.ALL:
         plain = isinstance(of, Plan) and not of.chat
         return f"{ALL_TURNS} {AS_TEXT}" if plain else ALL_TURNS
@@ -242,8 +238,10 @@ def turns_words(of: Plan | PromptSet) -> str:
 
 
 def set_notes(prompts: PromptSet, listed: int | None = None) -> list[str]:
-    """Sentences on what of a file is not decoded as it is written: bad lines, of which so many are listed (None: all),
-    system messages and conversations."""
+    """Return sentences about parts of a file that are not decoded as written.
+
+    These are bad lines (at most `listed`; None: all), system messages and conversations.
+    """
     notes = [*map(str, prompts.skipped[:listed])]
     if len(notes) < len(prompts.skipped):
         notes.append(f"{len(prompts.skipped) - len(notes)} more lines are left out.")
@@ -255,26 +253,27 @@ def set_notes(prompts: PromptSet, listed: int | None = None) -> list[str]:
 ALL_TURNS = (
     "Every turn of a conversation is decoded; later turns follow the target's own answers, the same at every setting."
 )
-"""What is said where later turns are decoded."""
+"""Note for sweeps of later turns."""
 AS_TEXT = "Without a chat template they stand one after the other as plain text, a blank line between any two."
-"""How turns and answers are put together then."""
+"""How turns and answers are then joined."""
 
 
 def differences(one: Plan, other: Plan) -> list[str]:
-    """What keeps results of the second plan from standing beside those of the first: 'γ was 6 and is 4'."""
-    found = []
+    """Return the reasons why results of the second plan cannot join those of the first: 'γ was 6 and is 4'."""
+    reasons = []
     before, now = _identity(one), _identity(other)
     for name, value in before.items():
         if now[name] != value:
-            found.append(f"{name} was {value} and is {now[name]}")
-    return found
+            reasons.append(f"{name} was {value} and is {now[name]}")
+    return reasons
 
 
 _OF_THE_RULE = ("rule", "dial", "gamma", "tree", "controller", "threshold swept", "low end", "high end")
 
 
 def comparable(one: Plan, other: Plan) -> bool:
-    """True if the two differ at most in rule, dial and drafts: same prompts, models, sampling, length, device."""
+    """Return True if the two differ at most in rule, dial and drafts: same prompts, models, sampling, length,
+    device."""
     before, now = _identity(one), _identity(other)
     return all(now[name] == value for name, value in before.items() if name not in _OF_THE_RULE)
 
@@ -291,7 +290,7 @@ _DRAWING = ("seed", "top k", "top p")
 
 
 def same_answers(one: Plan, other: Plan) -> bool:
-    """True if nothing differs that decides what the target itself writes after a prompt, which later turns follow."""
+    """Return True if both plans give the same target's own texts, which later turns follow."""
     free = (*_NOT_THE_TARGETS, *(_DRAWING if one.settings.temperature == 0 else ()))
     before, now = (
         {name: value for name, value in _identity(plan).items() if name not in free} for plan in (one, other)
@@ -300,13 +299,13 @@ def same_answers(one: Plan, other: Plan) -> bool:
 
 
 def _identity(plan: Plan) -> dict[str, Any]:
-    made = plan.provenance
+    provenance = plan.provenance
     settings = {name.replace("_", " "): getattr(plan.settings, name) for name in Settings.__slots__}
     settings["stop"] = stop_words(plan.settings.stop) or "nothing"
-    models = {name: getattr(made, name) for name in ("target", "drafter", "dtype")}
-    revisions = {"target's revision": made.target_revision, "drafter's revision": made.drafter_revision}
-    device = {"device": made.device.partition(",")[0]}  # how many threads it may use does not count
-    versions = {f"version of {name}": version for name, version in sorted(made.versions.items())}
+    models = {name: getattr(provenance, name) for name in ("target", "drafter", "dtype")}
+    revisions = {"target's revision": provenance.target_revision, "drafter's revision": provenance.drafter_revision}
+    device = {"device": provenance.device.partition(",")[0]}  # how many threads it may use does not count
+    versions = {f"version of {name}": version for name, version in sorted(provenance.versions.items())}
     span = {"threshold swept": plan.over or "none", "low end": plan.low, "high end": plan.high}
     span |= {"chat template": plan.chat}
     prompts = {
@@ -314,12 +313,12 @@ def _identity(plan: Plan) -> dict[str, Any]:
         "number of prompts": plan.prompts,
         "contents of the prompt set": plan.prompt_set_sha256[:12],
     }
-    known = {**settings, **span, **prompts, **models, **revisions, **device, **versions}
-    return {name: exactly(value) if isinstance(value, float) else str(value) for name, value in known.items()}
+    facts = {**settings, **span, **prompts, **models, **revisions, **device, **versions}
+    return {name: exactly(value) if isinstance(value, float) else str(value) for name, value in facts.items()}
 
 
 def to_json(plan: Plan, costs: Costs | None) -> bytes:
-    """The file sweep.json."""
+    """Return the contents of sweep.json."""
     facts, schema = asdict(plan), SCHEMA
     if not plan.checked:
         del facts["checked"]
@@ -339,28 +338,28 @@ def to_json(plan: Plan, costs: Costs | None) -> bytes:
         if not plan.settings.stop:
             del facts["settings"]["stop"]
             schema = WITHOUT_STOP
-    found = {
+    contents = {
         "format": FORMAT,
         "schema": schema,
         "plan": facts,
         "costs": None if costs is None else asdict(costs),
     }
-    return (json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1) + "\n").encode()
+    return (json.dumps(contents, ensure_ascii=False, allow_nan=False, indent=1) + "\n").encode()
 
 
 def from_json(data: bytes) -> tuple[Plan, Costs | None]:
-    """The plan and the measured costs. Raises BadInput for anything else, a newer schema included."""
+    """Return the plan and the measured costs. Raises BadInput for other data and newer schemas."""
     try:
-        found = strict_json(data, "sweep.json")
-        if not isinstance(found, dict) or found.get("format") != FORMAT:
+        contents = strict_json(data, "sweep.json")
+        if not isinstance(contents, dict) or contents.get("format") != FORMAT:
             raise RunFileError("sweep.json is not that of a sweep. Choose a folder written by `mars-viz sweep`.")
-        if found.get("schema") not in _READ:
-            schema = bounds.shortened(found.get("schema"))
+        if contents.get("schema") not in _READ:
+            schema = bounds.shortened(contents.get("schema"))
             raise RunFileError(
                 f"sweep.json has the schema {schema}; this MARS Viz reads {SCHEMA} and below. Update it."
             )
-        plan = _plan(found["plan"], found["schema"])
-        return plan, None if found["costs"] is None else costs_from(found["costs"])
+        plan = _plan(contents["plan"], contents["schema"])
+        return plan, None if contents["costs"] is None else costs_from(contents["costs"])
     except (ValueError, OverflowError, KeyError, TypeError, RecursionError) as error:
         raise RunFileError("sweep.json is damaged. Take a fresh copy, or sweep again into a new folder.") from error
 
@@ -374,8 +373,8 @@ def _plan(found: Mapping[str, Any], schema: int) -> Plan:
     settings = {name: value for name, value in asdict(Settings()).items() if name != "stop"}
     settings |= {"stop": []} if schema <= WITHOUT_STOP else {}
     records = {"settings": settings, "provenance": asdict(Provenance()) | {"eos_ids": []}}
-    whole = lacking | {name: defaults | dict(found[name]) for name, defaults in records.items()}
-    plan = parsed(Plan, whole, "sweep.json")
+    values = lacking | {name: defaults | dict(found[name]) for name, defaults in records.items()}
+    plan = parsed(Plan, values, "sweep.json")
     bounds.check(plan, "sweep.json")
     if plan.prompts == 0 or (schema < UNSCORED and plan.cut_by is not None):
         raise ValueError("impossible counts")

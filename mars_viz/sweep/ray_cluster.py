@@ -1,5 +1,6 @@
-"""Ray clusters: joining one, starting one with what this machine has, and what room there is in it. With `ray_pool` and
-`ray_mapper` the only places that know Ray, which is imported when it is asked for: it is an extra.
+"""Ray clusters: joining one, starting one on this machine, and the room in it.
+
+Only this module, `ray_pool`, `ray_worker` and `ray_mapper` use Ray. It is an extra and imported on use.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from mars_viz.bounds import shortened
 from mars_viz.errors import ModelError, SettingError
 
 LOCAL = "local"
-"""The address of a cluster that is started for one sweep."""
+"""Address that starts a cluster for one sweep."""
 _STORE = 256 << 20
-"""Bytes of the object store of a cluster that is started here; a prompt's results take some thousand."""
+"""Bytes of the object store of a cluster started here; a prompt's results take a few thousand."""
 _LONGEST = 40
-"""Letters of a temporary folder below which Ray's sockets, whose names have a limit of 107, find room."""
+"""Longest path of a temporary folder, because Ray's socket names are limited to 107 characters."""
 _ROUNDING = 1e-9
-"""So that ten tenths are a whole."""
+"""Tolerance, so that ten tenths are one."""
 _KNOCK_SECONDS, _TRIAL_SECONDS = 5, 60
 _QUIET = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
 _SAID = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-"""No reports to Ray's makers, and no warning of a setting's future default."""
+"""No usage reports, and no warning about a setting's future default."""
 _HASTY = {f"RAY_{name}": "5" for name in ("gcs_rpc_server_connect_timeout_s", "gcs_server_request_timeout_seconds")}
 _HASTY["RAY_gcs_rpc_server_reconnect_timeout_s"] = "5"
 _REASON = 200
-"""Letters of Ray's own words that are told."""
+"""Maximum number of characters quoted from Ray's messages."""
 _TRIAL = """
 import logging, sys, ray
 try:
@@ -48,19 +49,19 @@ except Exception as error:
 
 @dataclass(frozen=True, slots=True)
 class RayRequest:
-    """How a sweep is to run on Ray."""
+    """Options of a sweep on Ray."""
 
     address: str = LOCAL
-    """`local` starts a cluster, `auto` joins this machine's, HOST:PORT the one whose head that is."""
+    """`local` starts a cluster, `auto` joins this machine's, HOST:PORT joins the one with that head."""
     workers: int | None = None
-    """How many, at most; None for as many as there is room for."""
+    """Maximum number of workers; None for as many as there is room for."""
     cpus: int = 1
-    """Cores of each, and threads that it computes with on the CPU."""
+    """Cores of each worker, and threads for its computations on the CPU."""
     gpus: float | None = None
-    """GPUs of each, or a share of one; None for one where the device asks for it."""
+    """GPUs of each worker, or a share of one; None for one if the device needs it."""
 
     def __post_init__(self) -> None:
-        """Raise SettingError for what no cluster can do."""
+        """Raise SettingError for values that no cluster supports."""
         if self.workers is not None and self.workers < 1:
             raise SettingError(f"--ray-workers {self.workers} are none; take at least 1.")
         if self.cpus < 1:
@@ -73,7 +74,7 @@ class RayRequest:
             raise SettingError("A sweep joins a cluster as one of its machines; give its head's address as HOST:PORT.")
 
     def taking(self, device: str) -> float:
-        """GPUs that each worker takes in the cluster that was joined, for models on this device."""
+        """Return the GPUs of each worker in the joined cluster, for models on this device."""
         if self.gpus is not None:
             return self.gpus
         if device == "auto":
@@ -84,15 +85,17 @@ class RayRequest:
 
 
 def check_ray() -> None:
-    """Raise ModelError where Ray is not installed."""
+    """Raise ModelError if Ray is not installed."""
     if importlib.util.find_spec("ray") is None:
         raise ModelError("--ray needs Ray, which is not installed. Run: pip install -r requirements-ray.txt")
 
 
 @contextmanager
 def joined_cluster(address: str) -> Iterator[None]:
-    """Be one of a cluster's machines meanwhile, or of one that is started, and ended after; a process that is in a
-    cluster already stays in that one. Raises BadInput where it cannot be joined."""
+    """Join a cluster, or start one that ends with the context.
+
+    A process that is already in a cluster stays in it. Raises BadInput if the cluster cannot be joined.
+    """
     check_ray()
     for name, value in _SAID.items():
         os.environ.setdefault(name, value)
@@ -130,7 +133,7 @@ def _start(home: str) -> None:
 
 
 def _check_reachable(address: str) -> None:
-    """Raise SettingError unless another process can join it: Ray ends the one that cannot."""
+    """Raise SettingError unless another process can join it, because Ray ends a process that cannot."""
     command = [sys.executable, "-c", _TRIAL, address]
     try:
         _knock(address)
@@ -153,7 +156,7 @@ def _check_reachable(address: str) -> None:
 
 
 def _knock(address: str) -> None:
-    """Raise OSError where nobody listens at a HOST:PORT; Ray itself would try for long."""
+    """Raise OSError if no process listens at HOST:PORT; Ray itself would retry for long."""
     host, separated, port = address.rpartition(":")
     if separated and port.isdecimal():
         if not 0 < int(port) < 1 << 16:
@@ -163,8 +166,8 @@ def _knock(address: str) -> None:
 
 @contextmanager
 def _hushed() -> Iterator[None]:
-    """Ray prints the last lines of a lost machine's log on standard output, where results go; that a worker is lost is
-    said in a sentence of ours."""
+    """Suppress Ray's output about lost machines on standard output, which is for results; lost workers are reported
+    elsewhere."""
     from ray._private import worker
 
     kept = getattr(worker, "print_to_stdstream", None)
@@ -179,13 +182,13 @@ def _hushed() -> Iterator[None]:
 
 
 def room(cpus: int, gpus: float) -> int:
-    """How many workers that take so much the machines of the cluster can hold, whatever else they do."""
+    """Return how many workers of this size fit on the cluster's machines, ignoring their other load."""
     import ray
 
-    found = 0
+    total = 0
     for node in ray.nodes():
         if node["Alive"]:
-            there = node["Resources"]
-            by_gpus = there.get("GPU", 0) / gpus + _ROUNDING if gpus else sys.maxsize
-            found += int(min(there.get("CPU", 0) // cpus, by_gpus))
-    return found
+            resources = node["Resources"]
+            by_gpus = resources.get("GPU", 0) / gpus + _ROUNDING if gpus else sys.maxsize
+            total += int(min(resources.get("CPU", 0) // cpus, by_gpus))
+    return total

@@ -1,8 +1,7 @@
-"""A sweep on Ray: its prompts handed to the workers, and those of a lost one handed to others.
+"""A sweep on Ray: gives prompts to workers, and those of a lost worker to others.
 
-Only so many prompts after the first that is not written are handed out, so what waits to be written is bounded. Results
-are the driver's to write, in the set's order, as those of any sweep. Knows workers and prompts; of the folder it knows
-only whether costs are to be measured.
+Only a limited number of prompts after the first unwritten one is handed out, which limits the results that wait. The
+driver writes results in the set's order, as in any sweep.
 """
 
 from __future__ import annotations
@@ -30,22 +29,22 @@ from mars_viz.sweep.ray_worker import NamedModels, PromptTask, Refusal
 from mars_viz.sweep.sweep import SweepLoop, SweepProgress, TooLong, costs_for
 
 _TICK = 0.2
-"""Seconds to wait for workers at most: an interruption is heard in between."""
+"""Maximum seconds of waiting for workers, so that an interruption is noticed."""
 _CALLS = 2
-"""Calls that a worker is given at once, so that it never waits for the driver."""
+"""Concurrent calls per worker, so that it never waits for the driver."""
 _AHEAD = 2
-"""How many times as many questions as the workers can have are in reach: results wait for the prompt before them."""
+"""Questions in reach as a multiple of the workers' capacity, because results wait for earlier prompts."""
 _LOSSES = 3
-"""Workers that a prompt may be lost with."""
+"""Maximum number of workers that a prompt may be lost with."""
 _TOLD = 1000
-"""Prompts that are looked at in one call."""
+"""Maximum number of prompts checked in one call."""
 
 
 class RayMapper:
-    """Maps by a plan with the workers of a pool."""
+    """Maps prompts of a plan with the workers of a pool."""
 
     def __init__(self, pool: WorkerPool, plan: Plan, batch: int) -> None:
-        """Each worker maps `batch` prompts at once. Raises SettingError for none."""
+        """Map `batch` prompts at once on each worker. Raises SettingError for no prompts."""
         if batch < 1:
             raise SettingError(f"{batch} prompts at once are none; take at least 1.")
         self._pool, self._plan, self._batch = pool, plan, batch
@@ -55,60 +54,63 @@ class RayMapper:
 
     @property
     def reach(self) -> int:
-        """How many questions may be begun or wait to be written at once."""
+        """Maximum number of questions in progress or waiting to be written."""
         return _AHEAD * self._capacity * max(1, self._pool.wanted)
 
     @property
     def done_by(self) -> tuple[int, ...]:
-        """Prompts that each worker has mapped, those that were lost last."""
+        """Number of prompts mapped by each worker, lost workers last."""
         return tuple(worker.mapped for worker in (*self._pool.ready, *self._pool.gone))
 
     def objections(self, items: Iterable[PromptItem]) -> list[str]:
-        """Why each of them cannot be decoded even by itself; empty where it can."""
-        found: list[str] = []
+        """Return, for each item, the reason why it cannot be decoded even alone; empty if it can."""
+        reasons: list[str] = []
         waiting = iter(items)
         while part := list(islice(waiting, _TOLD)):
-            found += self._pool.ask("objections", self._plan, part)
-        return found
+            reasons += self._pool.ask("objections", self._plan, part)
+        return reasons
 
     def begin(self, index: int, item: PromptItem, history: History) -> None:
-        """Take on a prompt."""
+        """Add a prompt."""
         heapq.heappush(self._queue, (index, PromptTask(index, item, history)))
 
     def advance(self) -> list[MappedPrompt]:
-        """Hand out what there is, and return what has come back. Raises BadInput where that cannot be."""
+        """Hand out prompts and return finished ones. Raises BadInput if the sweep cannot continue."""
         self._pool.grow()
         self._hand_out()
         answers = self._pool.wait(_TICK)
         self._pool.settle(answers)
-        there = set(answers)
-        found = []
+        answered = set(answers)
+        mapped = []
         for worker in self._pool.ready:
-            while worker.calls and worker.calls[0] in there:  # they are answered in order, and dropped with the worker
-                found += self._answer(worker, worker.calls.pop(0))
-        return found
+            while (
+                worker.calls and worker.calls[0] in answered
+            ):  # they are answered in order, and dropped with the worker
+                mapped += self._answer(worker, worker.calls.pop(0))
+        return mapped
 
     def share(self, index: int) -> float:
-        """Nobody tells before a prompt is done."""
+        """Return 0: workers report no partial progress."""
         return 0.0
 
     def clear(self) -> None:
-        """Hand out no more, and take nothing that comes back."""
+        """Hand out no more prompts and ignore results in progress."""
         self._queue.clear()
         for worker in self._pool.workers:
             worker.tasks.clear()
 
     @property
     def _capacity(self) -> int:
-        """Prompts that a worker may have: those that it maps at once, and one that waits."""
+        """Maximum number of prompts of a worker: those that it maps at once, and one that waits."""
         return self._batch + 1
 
     def _hand_out(self) -> None:
-        """To whoever has the fewest, and no more than a fair share, so that few prompts are not all one worker's."""
+        """Give prompts to the least busy workers, at most a fair share each, so that a few prompts are spread over
+        workers."""
         ready = self._pool.ready
         new: dict[RayWorker, list[PromptTask]] = {worker: [] for worker in ready}
-        there = len(self._queue) + sum(len(worker.tasks) for worker in ready)
-        most = min(self._capacity, math.ceil(there / max(1, self._pool.wanted)))
+        total = len(self._queue) + sum(len(worker.tasks) for worker in ready)
+        most = min(self._capacity, math.ceil(total / max(1, self._pool.wanted)))
         while self._queue and ready:
             worker = min(ready, key=lambda each: len(each.tasks))
             if len(worker.tasks) >= most:
@@ -126,24 +128,24 @@ class RayMapper:
                 worker.calls.append(worker.actor.work.remote([]))
 
     def _answer(self, worker: RayWorker, call: object) -> list[MappedPrompt]:
-        """What a call brought. Raises BadInput where it says so."""
+        """Return a call's results. Raises BadInput if the worker refused."""
         import ray
 
         try:
-            found: list[MappedPrompt] | Refusal = ray.get(call)
+            results: list[MappedPrompt] | Refusal = ray.get(call)
         except ray.exceptions.RayTaskError:  # a fault of ours
             raise
         except ray.exceptions.RayError as error:  # its process, its machine, or what it kept there
             self._lost(worker, error)
             return []
-        if isinstance(found, Refusal):
-            raise ModelError(found.sentence)
-        ours = [each for each in found if worker.tasks.pop(each.index, None) is not None]
+        if isinstance(results, Refusal):
+            raise ModelError(results.sentence)
+        ours = [each for each in results if worker.tasks.pop(each.index, None) is not None]
         worker.mapped += len(ours)
         return ours
 
     def _lost(self, worker: RayWorker, error: Exception) -> None:
-        """Its prompts wait for others. Raises BadInput for one that ends whoever maps it."""
+        """Queue the lost worker's prompts again. Raises BadInput for a prompt that repeatedly ends workers."""
         if worker not in self._pool.workers:
             return
         self._pool.lose(worker)
@@ -171,8 +173,11 @@ def sweep_on_ray(
     resume: bool = False,
     batch: int | None = None,
 ) -> SweepLoop:
-    """A sweep by the workers of a pool; the first one that is ready says what models these are, and measures their
-    costs before there are others. Raises BadInput as `Sweep` does, and where no worker can be had."""
+    """Return a sweep on the workers of a pool.
+
+    The first ready worker reports its models and measures their costs before others start. Raises BadInput like
+    `Sweep`, and if no worker is available.
+    """
     facts = pool.first().facts
     assert facts is not None
     prompts = store.in_begun_order(Path(out), prompts) if resume else prompts
@@ -183,8 +188,10 @@ def sweep_on_ray(
 
 
 class ClusterSweep:
-    """A sweep by workers of a cluster that is joined, or started, for it alone: iterate it as a `Sweep`; workers and
-    cluster end with that."""
+    """A sweep on workers of a cluster that is joined or started for it; iterate it like a `Sweep`.
+
+    Workers and cluster end with it.
+    """
 
     def __init__(
         self,
@@ -199,29 +206,31 @@ class ClusterSweep:
         resume: bool = False,
         tell: Callable[[str], object] = lambda said: None,
     ) -> None:
-        """`tell` hears, in sentences, which workers are lost or turned away. Raises BadInput as `sweep_on_ray` does,
-        and where the cluster cannot be joined."""
-        with ExitStack() as begun:
-            pool = begun.enter_context(workers_of(models, settings, request, tell))
+        """Pass sentences about lost and rejected workers to `tell`.
+
+        Raises BadInput like `sweep_on_ray`, and if the cluster cannot be joined.
+        """
+        with ExitStack() as stack:
+            pool = stack.enter_context(workers_of(models, settings, request, tell))
             self._loop = sweep_on_ray(pool, prompts, settings, span, out, chat=chat, resume=resume)
-            self._held = begun.pop_all()
+            self._held = stack.pop_all()
 
     @property
     def folder(self) -> Path:
-        """Where the results are."""
+        """Folder of the results."""
         return self._loop.folder
 
     @property
     def progress(self) -> SweepProgress:
-        """How far it has come."""
+        """The present progress."""
         return self._loop.progress
 
     @property
     def too_long(self) -> tuple[TooLong, ...]:
-        """Prompts that will have no results, as far as that is known yet."""
+        """Prompts that will have no results, as far as known."""
         return self._loop.too_long
 
     def __iter__(self) -> Iterator[SweepProgress]:
-        """Sweep to the end. Raises BadInput as `SweepLoop` does."""
+        """Sweep to the end. Raises BadInput like `SweepLoop`."""
         with self._held:
             yield from self._loop

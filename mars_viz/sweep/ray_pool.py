@@ -1,6 +1,5 @@
-"""The workers of a sweep on Ray: an actor each, begun where there is room, replaced when they are lost, and held to one
-kind of machine. Knows Ray and workers; which prompts they get is `ray_mapper`'s business.
-"""
+"""The workers of a sweep on Ray: one actor each, started if there is room, replaced if lost, all on one kind of
+machine."""
 
 from __future__ import annotations
 
@@ -17,79 +16,82 @@ from mars_viz.sweep.ray_worker import ModelSource, NamedModels, PromptTask, Refu
 from mars_viz.words import counted
 
 _LOOK = 2.0
-"""Seconds from one look for room to the next: machines may join."""
+"""Seconds between checks for room, because machines may join."""
 _LONG = 20.0
-"""Seconds of waiting for the first worker that are told of."""
+"""Seconds of waiting for the first worker after which a message is sent."""
 _PATIENCE = 60.0
 """Seconds without a worker and without room for one after which the sweep ends."""
 _TRIES = 3
-"""Workers that may be lost while they load, one after the other."""
+"""Maximum number of consecutive workers lost while loading."""
 
 
 @dataclass(slots=True, eq=False)
 class RayWorker:
-    """A worker as the sweep sees it."""
+    """A worker as seen by the sweep."""
 
     actor: Any
     """Ray's handle."""
     loading: Any
-    """The answer to `load`, which waits for a place to run, too."""
+    """The pending answer to `load`, which includes waiting for a place to run."""
     facts: WorkerFacts | None = None
-    """What is known of it; None until its models are there."""
+    """None until its models are loaded."""
     calls: list[Any] = field(default_factory=list)
-    """Answers that are awaited."""
+    """Pending answers."""
     tasks: dict[int, PromptTask] = field(default_factory=dict)
-    """Prompts that it has, by place in the set."""
+    """Its prompts by index in the set."""
     mapped: int = 0
-    """Prompts that it has returned."""
+    """Number of prompts that it has returned."""
 
 
 class WorkerPool:
-    """All of them."""
+    """All workers of a sweep."""
 
     def __init__(
         self, models: ModelSource, settings: Settings, request: RayRequest, device: str, tell: Callable[[str], object]
     ) -> None:
-        """In the cluster that was joined, none begun yet. `tell` hears, in sentences, who is lost or turned away.
-        Raises BadInput where there is no room for any, or in a cluster of its own not for as many as are asked for."""
+        """Prepare workers in the joined cluster, without starting any.
+
+        `tell` receives sentences about lost and rejected workers. Raises BadInput if there is no room for one, or, in a
+        cluster of its own, for the requested number.
+        """
         self._models, self._settings, self._request, self._tell = models, settings, request, tell
         self._gpus = request.taking(device)
         self._room = room(request.cpus, self._gpus)
         self._check_room()
         self.workers: list[RayWorker] = []
-        """Those that live, in the order in which they were begun."""
+        """Live workers, in order of their start."""
         self.gone: list[RayWorker] = []
-        """Those that were lost after they had mapped something."""
+        """Workers that were lost after they had mapped something."""
         self._provenance: Provenance | None = None
         self._turned_away = self._failures = 0
         self._looked = self._hopeful = time.monotonic()
 
     @property
     def ready(self) -> list[RayWorker]:
-        """Those that have their models."""
+        """Workers with loaded models."""
         return [worker for worker in self.workers if worker.facts is not None]
 
     @property
     def wanted(self) -> int:
-        """How many there are to be, as there is room now."""
-        asked = self._request.workers
-        return max(0, (self._room if asked is None else asked) - self._turned_away)
+        """Target number of workers with the present room."""
+        requested = self._request.workers
+        return max(0, (self._room if requested is None else requested) - self._turned_away)
 
     def first(self) -> RayWorker:
-        """One that is ready, once there is one. Raises BadInput where there will be none."""
-        began, told = time.monotonic(), False
+        """Return a ready worker, waiting for one. Raises BadInput if there will be none."""
+        began, reported = time.monotonic(), False
         while not self.ready:
             if not self.workers:
                 self._begin()
             self.settle(self.wait(1.0))
             self._look()
-            if not told and time.monotonic() > began + _LONG:
-                told = True
+            if not reported and time.monotonic() > began + _LONG:
+                reported = True
                 self._tell("Waiting for the first worker, for room in the Ray cluster or for its models.")
         return self.ready[0]
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """Any worker's answer."""
+        """Return the answer of any ready worker."""
         import ray
 
         while True:
@@ -102,13 +104,13 @@ class WorkerPool:
                 self.lose(worker)
 
     def grow(self) -> None:
-        """Begin workers where there is room for more. Raises BadInput where there has been none for long."""
+        """Start workers while there is room. Raises BadInput if there has been no room for long."""
         self._look()
         while len(self.workers) < self.wanted:
             self._begin()
 
     def wait(self, seconds: float) -> list[Any]:
-        """The answers that are there, after so many seconds at most."""
+        """Return available answers after waiting at most `seconds`."""
         import ray
 
         waiting = [each for worker in self.workers for each in (worker.calls if worker.facts else [worker.loading])]
@@ -119,12 +121,13 @@ class WorkerPool:
         return ray.wait(waiting, num_returns=len(waiting), timeout=0)[0]
 
     def settle(self, answers: Sequence[Any]) -> list[RayWorker]:
-        """The workers whose models are there according to these answers. Raises BadInput where none will be."""
+        """Return the workers whose models are loaded according to these answers. Raises BadInput if there will be
+        none."""
         loaded = [worker for worker in self.workers if worker.facts is None and worker.loading in answers]
         return [worker for worker in loaded if self._settled(worker)]
 
     def lose(self, worker: RayWorker) -> None:
-        """Count on it no more, and see that it is gone."""
+        """Drop a lost worker and make sure that it ends."""
         self._drop(worker)
         if worker.facts is not None:
             self.gone.append(worker)
@@ -135,12 +138,12 @@ class WorkerPool:
             )
 
     def close(self) -> None:
-        """End all of them."""
+        """End all workers."""
         for worker in [*self.workers]:
             self._drop(worker)
 
     def _look(self) -> None:
-        """At the cluster, every few seconds."""
+        """Check the cluster every few seconds."""
         now = time.monotonic()
         if now < self._looked + _LOOK:
             return
@@ -154,16 +157,16 @@ class WorkerPool:
             )
 
     def _check_room(self) -> None:
-        there, asked, local = self._room, self._request.workers, self._request.address == LOCAL
+        available, most, local = self._room, self._request.workers, self._request.address == LOCAL
         takes = counted(self._request.cpus, "core") + (f" and {self._gpus:g} GPU" if self._gpus else "")
         place = "This machine" if local else "The Ray cluster"
-        if not there:
+        if not available:
             raise SettingError(
                 f"{place} has no room for a worker, which takes {takes}; ask for less (--ray-cpus, --ray-gpus)."
             )
-        if local and asked is not None and asked > there:
+        if local and most is not None and most > available:
             raise SettingError(
-                f"This machine has room for {counted(there, 'worker')} of {takes}, not for {asked}; ask for fewer "
+                f"This machine has room for {counted(available, 'worker')} of {takes}, not for {most}; ask for fewer "
                 "(--ray-workers), or for less each (--ray-cpus, --ray-gpus)."
             )
 
@@ -185,7 +188,7 @@ class WorkerPool:
         import ray
 
         try:
-            found: WorkerFacts | Refusal = ray.get(worker.loading)
+            answer: WorkerFacts | Refusal = ray.get(worker.loading)
         except ray.exceptions.RayError as error:
             self._drop(worker)
             self._failures += 1
@@ -196,25 +199,25 @@ class WorkerPool:
                 f"{_TRIES} workers ended while they loaded the models ({reason[:200].rstrip('.')}). See that MARS Viz "
                 "is installed on every machine of the cluster and that the models fit its memory."
             ) from error
-        said = found.sentence if isinstance(found, Refusal) else self._objection(found)
-        if said:
-            self._turn_away(worker, said)
+        objection = answer.sentence if isinstance(answer, Refusal) else self._objection(answer)
+        if objection:
+            self._turn_away(worker, objection)
             return False
-        assert isinstance(found, WorkerFacts)
-        worker.facts, self._failures = found, 0
-        self._provenance = self._provenance or found.provenance
+        assert isinstance(answer, WorkerFacts)
+        worker.facts, self._failures = answer, 0
+        self._provenance = self._provenance or answer.provenance
         return True
 
     def _objection(self, found: WorkerFacts) -> str:
-        """Why this one cannot map beside the others; empty where it can: results hang on what rounding is like."""
+        """Return the reason why this worker cannot join the others, if any: results depend on how a machine rounds."""
         if self._provenance is None:
             return ""
         theirs, ours = map(_kind, (found.provenance, self._provenance))
         names = [name for name in Provenance.__slots__ if getattr(theirs, name) != getattr(ours, name)]
         if not names:
             return ""
-        changed = "; ".join(f"{name} is {getattr(theirs, name)} and not {getattr(ours, name)}" for name in names)
-        return f"{found.machine} is not like the machines before it: {changed.replace('_', ' ')}."
+        differences = "; ".join(f"{name} is {getattr(theirs, name)} and not {getattr(ours, name)}" for name in names)
+        return f"{found.machine} is not like the machines before it: {differences.replace('_', ' ')}."
 
     def _turn_away(self, worker: RayWorker, said: str) -> None:
         self._drop(worker)
@@ -228,8 +231,10 @@ class WorkerPool:
 def workers_of(
     models: NamedModels, settings: Settings, request: RayRequest, tell: Callable[[str], object]
 ) -> Iterator[WorkerPool]:
-    """Workers with these models, in the cluster that is joined, or started, meanwhile; they end with the block. Raises
-    BadInput as `joined_cluster` and `WorkerPool` do."""
+    """Yield workers with these models in a cluster that is joined or started; they end with the context.
+
+    Raises BadInput like `joined_cluster` and `WorkerPool`.
+    """
     with joined_cluster(request.address):
         pool = WorkerPool(models, settings, request, models.device, tell)
         try:
@@ -239,6 +244,6 @@ def workers_of(
 
 
 def _kind(found: Provenance) -> Provenance:
-    """Of provenance what decides results: when it was, and how so many threads reach the same bits, does not."""
+    """Return the part of provenance that determines results, without times and threads."""
     device = found.device.partition(",")[0]
     return replace(found, device=device, batching="", created="", seconds=0.0, prefill_seconds=0.0)

@@ -1,7 +1,6 @@
-"""A worker of a sweep on Ray: models of its own, and the prompts that it is given, mapped as a sweep of one process
-maps them.
+"""A worker of a sweep on Ray, with its own models; it maps prompts as a sweep of one process does.
 
-Knows backends and mappers; knows no Ray: `ray_pool` calls it from another process, perhaps on another machine.
+Does not use Ray: `ray_pool` calls it from another process, perhaps on another machine.
 """
 
 from __future__ import annotations
@@ -28,36 +27,36 @@ if TYPE_CHECKING:
 
 
 class ModelSource(Protocol):
-    """Makes models, in the process that is to hold them."""
+    """Loads models in the process that uses them."""
 
     def backend(self) -> Backend:
-        """Them. Raises BadInput where they cannot be had."""
+        """Return the models. Raises BadInput if they are not available."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NamedModels:
-    """What a user named; every worker loads it for itself."""
+    """Models by name; every worker loads them separately."""
 
     target: str | None = None
     """Hub id, folder or server's address; None for the built-in one."""
     drafter: str | None = None
-    """Hub id, folder or settings; None for what `drafter_for` says."""
+    """Hub id, folder or settings; None for the default of `drafter_for`."""
     device: str = "auto"
-    """As `load_backend` takes it."""
+    """As in `load_backend`."""
     dtype: str = "auto"
-    """Likewise."""
+    """As in `load_backend`."""
     cuda_graphs: bool = True
-    """Likewise."""
+    """As in `load_backend`."""
     device_map: str | None = None
-    """Likewise."""
+    """As in `load_backend`."""
     threads: int = 1
-    """That compute on the CPU. Threads of several workers that wait for one another by spinning starve each other."""
+    """Threads for computing on the CPU. Several workers with spinning threads would starve each other."""
     folder: str = ""
-    """That names of folders start from, where this machine has it."""
+    """Base of relative folder names, if the machine has it."""
 
     def backend(self) -> Backend:
-        """Loaded models. Raises BadInput where they cannot be had."""
+        """Return loaded models. Raises BadInput if they are not available."""
         with suppress(OSError):
             os.chdir(self.folder or ".")
         os.environ["OMP_NUM_THREADS"] = str(self.threads)  # read when torch is first imported
@@ -70,24 +69,23 @@ class NamedModels:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a worker cannot do what it was asked."""
+    """The reason why a worker cannot do its task."""
 
     sentence: str
-    """With the remedy, as BadInput says it: an exception of another process comes with its traceback for a message."""
+    """With a remedy, like a BadInput's message. Exceptions from another process would include their traceback."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
-    """What is known of a worker that has loaded its models."""
+    """Facts about a worker with loaded models."""
 
     provenance: Provenance
     """Its models, device, dtype and versions."""
     batch: int
-    """Prompts that it maps at once unless told otherwise."""
+    """Default number of prompts that it maps at once."""
     machine: str
-    """Its machine's name."""
     process: int
-    """Its number there."""
+    """Process id on that machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,22 +93,21 @@ class PromptTask:
     """A prompt to be mapped."""
 
     index: int
-    """Its place in the set."""
+    """Index in the set."""
     item: PromptItem
-    """As it stands there."""
     history: History
     """The turns before it."""
 
 
 class SweepWorker:
-    """Lives in a process of its own. Its methods are called one after the other."""
+    """Runs in its own process; its methods are called one at a time."""
 
     def __init__(self, models: ModelSource) -> None:
         self._models = models
         self._waiting: deque[PromptTask] = deque()
 
     def load(self, settings: Settings) -> WorkerFacts | Refusal:
-        """Load the models, which must be able to decode by these settings."""
+        """Load the models and check that they support these settings."""
         try:
             self._backend = self._models.backend()
             self._backend.check(settings)
@@ -119,22 +116,22 @@ class SweepWorker:
         return WorkerFacts(self._backend.provenance(), self._backend.batch, socket.gethostname(), os.getpid())
 
     def measured(self, settings: Settings) -> Costs | None:
-        """What passes cost here; None where the machine is too busy."""
+        """Return this machine's costs; None if it is too busy."""
         return measured(self._backend, settings)
 
     def objections(self, plan: Plan, items: Sequence[PromptItem]) -> list[str]:
-        """Why each of these prompts cannot be decoded even by itself; empty where it can."""
+        """Return, for each prompt, the reason why it cannot be decoded even alone; empty if it can."""
         return LocalMapper(self._backend, plan).objections(items)
 
     def begin(self, plan: Plan, batch: int) -> None:
-        """Map by this plan from now on, so many prompts at once."""
+        """Use this plan and batch size from now on."""
         self._mapper = LocalMapper(self._backend, plan, batch=batch)
         self._waiting.clear()
 
     def work(self, tasks: Sequence[PromptTask]) -> list[MappedPrompt] | Refusal:
-        """Take these on besides, and map until something is done, which is returned: nothing where there is nothing.
+        """Add these prompts and map until some are finished; return them, or nothing if there is none.
 
-        A process whose device is lost ends, and Ray tells.
+        A process whose device is lost ends, which Ray reports.
         """
         self._waiting.extend(tasks)
         try:

@@ -1,7 +1,4 @@
-"""A sweep in words and as rows: the figures at strict, at chosen settings and at the loosest, with their intervals.
-
-Knows figures and sentences; knows no files and no models.
-"""
+"""A sweep in words and rows: the figures at strict, the chosen setting and the loosest, with their intervals."""
 
 from __future__ import annotations
 
@@ -39,12 +36,12 @@ _SHOWN = (
 
 
 def settings_of(result: SweepResult, dial: float) -> dict[str, float]:
-    """The settings that a table shows, by what they are: strict, the chosen one, and the loosest that was swept."""
+    """Return a table's settings by label: strict, the chosen one, and the loosest swept one."""
     return {"strict": result.plan.strict, "chosen": dial, "loosest": result.plan.loosest}
 
 
 def table_of(result: SweepResult, dial: float, how: Bootstrap = DEFAULT) -> list[dict[str, Any]]:
-    """A row a figure; each setting with estimate and interval."""
+    """Return a row per figure with estimate and interval at each setting."""
     columns = settings_of(result, dial)
     return [
         {
@@ -62,8 +59,8 @@ def table_of(result: SweepResult, dial: float, how: Bootstrap = DEFAULT) -> list
 def summary_lines(
     result: SweepResult, dial: float, timed: TimingCheck | None = None, terms: Terms = DEFAULT_TERMS
 ) -> list[str]:
-    """The end of a sweep, for a terminal."""
-    plan, known = result.plan, measures(result)
+    """Return the summary of a finished sweep for a terminal."""
+    plan, by_name = result.plan, measures(result)
     columns = settings_of(result, dial)
     names = {"strict": plan.against, "loosest": "loosest" if plan.controller is None else "shortest"}
     heads = [f"{names.get(name, name)}, {plan.symbol} = {exactly(at)}" for name, at in columns.items()]
@@ -82,9 +79,9 @@ def summary_lines(
         lines += [f"  and {len(result.failures) - 10} more"] * (len(result.failures) > 10)
     lines += ["", f"{'':<44}" + "".join(f"{head:>31}" for head in heads)]
     for name in (*_SHOWN, *("passes",) * (plan.cut_by is not None), *plan.scores):
-        if name in known:
-            cells = [cell(known[name], value_at(result, known[name], at, terms.how)) for at in columns.values()]
-            lines.append(f"{known[name].title:<44}" + "".join(f"{text:>31}" for text in cells))
+        if name in by_name:
+            cells = [cell(by_name[name], value_at(result, by_name[name], at, terms.how)) for at in columns.values()]
+            lines.append(f"{by_name[name].title:<44}" + "".join(f"{text:>31}" for text in cells))
     lines += _task_lines(result, dial, terms)
     lines += filter(
         None, [missing(result.costs, result.folder), "" if result.costs is None else disturbance(result.costs)]
@@ -101,35 +98,35 @@ def summary_lines(
 
 
 def _task_lines(result: SweepResult, dial: float, terms: Terms) -> list[str]:
-    """A line a task, at the setting, and which of them lose too much; none where there is one task only."""
-    rows, known, plan = by_task(result, dial, terms.how), measures(result), result.plan
+    """Return a line per task at the setting and a note on tasks that lose too much; empty for a single task."""
+    rows, by_name, plan = by_task(result, dial, terms.how), measures(result), result.plan
     if not rows:
         return []
     names = [name for name in ("accuracy", "accuracy_change", "tau", "speed_up_strict") if name in rows[-1].chosen]
     heads = {"accuracy": "accuracy", "accuracy_change": f"change vs {plan.against}", "tau": "τ"}
-    told_as = [heads.get(name, f"× {plan.against}, modelled") for name in names]
+    labels = [heads.get(name, f"× {plan.against}, modelled") for name in names]
     lines = [
         "",
-        f"{f'by task, at {plan.symbol} = {exactly(dial)}':<34}{'prompts':>8}" + "".join(map("{:>29}".format, told_as)),
+        f"{f'by task, at {plan.symbol} = {exactly(dial)}':<34}{'prompts':>8}" + "".join(map("{:>29}".format, labels)),
     ]
     for row in rows:
-        cells = [cell(known[name], row.chosen[name]) if name in row.chosen else "not graded" for name in names]
+        cells = [cell(by_name[name], row.chosen[name]) if name in row.chosen else "not graded" for name in names]
         lines.append(f"{row.task[:33]:<34}{number(row.prompts):>8}" + "".join(f"{text:>29}" for text in cells))
     return [*lines, *filter(None, [losing(rows, terms, plan.against)]), ""]
 
 
 def drawn(result: SweepResult) -> str:
-    """What resampling draws, for people."""
+    """Return the unit of resampling in words."""
     return "prompts" if result.units is None else "questions"
 
 
 def timing_lines(timed: TimingCheck) -> list[str]:
-    """The wall-clock check in words."""
+    """Return the wall-clock check in words."""
 
     prompts, repetitions = timed.chosen.seconds.shape
-    called = {timed.strict.name: timed.against}
+    labels = {timed.strict.name: timed.against}
     paces = ", ".join(
-        f"{called.get(way.name, way.name)} {number(timed.pace(way).estimate)}"
+        f"{labels.get(way.name, way.name)} {number(timed.pace(way).estimate)}"
         for way in (timed.target, timed.strict, timed.chosen)
     )
     alone = f", {spread(timed.over_target)} the target alone (modelled {spread(timed.modelled)})"
@@ -143,8 +140,8 @@ def timing_lines(timed: TimingCheck) -> list[str]:
 
 
 def missing(costs: Costs | None, folder: Path) -> str:
-    """Why a sweep has no modelled speed-up over the target alone, and the command that measures again, in a sentence;
-    empty where it has one."""
+    """Return the reason why a sweep has no modelled speed-up over the target alone, with a command; empty if it has
+    one."""
     why = objection(costs)
     return why and (
         f"No speed-up over the target alone. {why} Measure again on a quiet machine: the same command with --resume "

@@ -1,7 +1,6 @@
-"""The command that makes a sweep and its evidence again, from what the sweep itself says.
+"""The command that repeats a sweep and its evidence, built from the sweep itself.
 
-Knows plans and the options of `mars-viz sweep`; runs nothing. What a sweep does not know of itself is said in words:
-where a file of prompts or a local model lay, and on which machine it is to be run.
+Facts that a sweep does not store are described in words: the path of a prompt file or local model, and the machine.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from mars_viz.words import exactly
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """How to have the same again."""
+    """Instructions for repeating a sweep."""
 
     command: str
-    """For a shell; OUT and PACK stand for new folders."""
+    """For a shell; OUT and PACK are placeholders of new folders."""
     needs: tuple[str, ...]
-    """What it needs besides, a sentence each; empty where the command is all."""
+    """Further requirements, one sentence each; may be empty."""
 
 
 def reproduction(
@@ -43,8 +42,10 @@ def reproduction(
     timing: TimingCheck | None = None,
     grid: str = "",
 ) -> Reproduction:
-    """The command for this sweep on these terms: `dial` where a setting was chosen by hand, `timing` where its wall
-    clock was checked, `grid` as `--grid` takes it where variants stand beside it."""
+    """Return the command for this sweep on these terms.
+
+    `dial` is a setting chosen by hand, `timing` its wall-clock check, and `grid` the value of `--grid` for variants.
+    """
     plan = result.plan
     prompts, needs = _prompts(result)
     models, of_models = _models(plan)
@@ -60,7 +61,7 @@ def reproduction(
 
 
 def _prompts(result: SweepResult) -> tuple[list[str], tuple[str, ...]]:
-    """The options that name the prompt set, and what has to be there for them."""
+    """Return the options that name the prompt set, and their requirements."""
     plan = result.plan
     if kinds := kinds_of(plan.prompt_set):
         named = plan.prompt_set.partition(": ")[2].replace(" ", "")
@@ -68,18 +69,18 @@ def _prompts(result: SweepResult) -> tuple[list[str], tuple[str, ...]]:
     units, graders = _swept(result)
     limit = ["--limit", str(units)] if units else []
     if task := next(filter(None, map(harness.task_of, graders)), ""):
-        said = f"The task and its examples: {plan.prompt_set}."
+        note = f"The task and its examples: {plan.prompt_set}."
         score = next(grader for grader in graders if harness.task_of(grader)).rpartition(":")[2]
         shots = plan.prompt_set.partition(", ")[2].partition(" ")[0]
         fewshot = ["--fewshot", shots] if shots.isdigit() else []
-        return ["--task", task, *fewshot, "--metric", score, *limit], (said,)
+        return ["--task", task, *fewshot, "--metric", score, *limit], (note,)
     words = ["--set", plan.prompt_set, *limit]
     if plan.turns is Turns.FIRST and plan.later_turns:
         words += ["--turns", "first"]
     if len(graders) == 1:
         words += ["--grader", *graders]
-    said = f"{plan.prompt_set} is the file that was swept; the SHA-256 of its prompts is under “What was run”."
-    return words + ["--skip-bad"] * bool(plan.skipped), (said,)
+    note = f"{plan.prompt_set} is the file that was swept; the SHA-256 of its prompts is under “What was run”."
+    return words + ["--skip-bad"] * bool(plan.skipped), (note,)
 
 
 def _each(plan: Plan, kinds: int) -> int:
@@ -87,7 +88,7 @@ def _each(plan: Plan, kinds: int) -> int:
 
 
 def _swept(result: SweepResult) -> tuple[int, list[str]]:
-    """How many prompts or conversations there are, 0 where the folder does not say, and the names of their graders."""
+    """Return the number of prompts or conversations (0 if unknown) and the names of their graders."""
     try:
         items = open_store(result.folder).prompts().items
     except BadInput:
@@ -97,7 +98,7 @@ def _swept(result: SweepResult) -> tuple[int, list[str]]:
 
 
 def _system(result: SweepResult) -> list[str]:
-    """The option for the system prompt, if all prompts have the same."""
+    """Return the option for the system prompt, if all prompts have the same."""
     with suppress(BadInput):
         systems = {item.system for item in open_store(result.folder).prompts().items}
         return [f"--system={system}" for system in systems if system and len(systems) == 1]
@@ -131,15 +132,15 @@ def _settings(plan: Plan, dial: float | None, grid: str) -> list[str]:
 
 
 def _models(plan: Plan) -> tuple[list[str], tuple[str, ...]]:
-    made, words = plan.provenance, []
-    for name, model in (("target", made.target), ("drafter", made.drafter)):
+    provenance, words = plan.provenance, []
+    for name, model in (("target", provenance.target), ("drafter", provenance.drafter)):
         words += [] if is_built_in(model) else [f"--{name}", model]
-    words += ["--dtype", made.dtype] if made.dtype else []
+    words += ["--dtype", provenance.dtype] if provenance.dtype else []
     revisions = [
         f"{name} {model} was at revision {revision}"
         for name, model, revision in (
-            ("The target", made.target, made.target_revision),
-            ("The drafter", made.drafter, made.drafter_revision),
+            ("The target", provenance.target, provenance.target_revision),
+            ("The drafter", provenance.drafter, provenance.drafter_revision),
         )
         if revision and not is_built_in(model)
     ]

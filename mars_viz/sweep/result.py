@@ -1,7 +1,6 @@
-"""A sweep read back: columns of plain numbers, from which every figure is taken at any dial value, and the setting
-that it speaks for.
+"""A sweep read from disk: columns of plain numbers, which give every figure at any dial value, and its chosen setting.
 
-Knows the table and the sweep's plan; knows no models. Its memory is that of the numbers: about 150 bytes a line.
+Memory is about 150 bytes per line.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ from mars_viz.sweep.store import SweepStore, open_store
 from mars_viz.words import exactly, number
 
 _SEARCHES = 8
-"""Lots of dial values whose rows are kept."""
+"""Maximum number of cached lists of dial values."""
 MAX_LINES = 20_000_000
-"""Far above any sweep, far below what would fill a machine's memory."""
+"""Far above any sweep, far below a machine's memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,44 +48,40 @@ class Failure:
     """A prompt without results."""
 
     id: str
-    """Its name in the set."""
     reason: str
-    """Why, and the remedy."""
+    """With a remedy."""
 
 
 @dataclass(frozen=True)
 class SweepResult:
-    """P prompts with L lines in all, a line for each stretch of the dial on which a prompt's text is one and the same.
+    """P prompts with L lines in total, a line for each stretch of the dial with one text.
 
-    Prompts without results are in `failures` and nowhere else.
+    Prompts without results are only in `failures`.
     """
 
     folder: Path
-    """Where it lies."""
     plan: Plan
-    """What was swept."""
     costs: Costs | None
-    """What passes cost on the device, measured at the start."""
+    """Costs of passes on the device, measured at the start."""
     finished: int
-    """Prompts of the set that are done, those that failed included."""
+    """Number of finished prompts of the set, including failed ones."""
     failures: tuple[Failure, ...]
-    """Prompts that could not be swept."""
+    """Prompts without results."""
     prompts: Mapping[str, np.ndarray]
-    """Columns of `PER_PROMPT`, [P]; texts as objects. Besides, where later turns are decoded: `question`."""
+    """Columns of `PER_PROMPT`, [P]; texts as objects. Also `question` in sweeps of later turns."""
     starts: np.ndarray
-    """int64 [P + 1]; where each prompt's lines begin."""
+    """int64 [P + 1]; first line of each prompt."""
     lines: Mapping[str, np.ndarray]
-    """Columns of `PER_SEGMENT`, [L] or [L, width], and where a controller cuts drafts of `OF_LENGTHS`. Besides: `kept`,
-    `same`, each of the plan's scores by its name, and `agreed`, the tokens before the first that differs from strict's;
-    where drafts are cut and costs can be believed, `modelled`, the seconds that its rounds would take."""
+    """Columns of `PER_SEGMENT`, [L] or [L, width], and `OF_LENGTHS` with a controller. Also `kept`, `same`, each of the
+    plan's scores by name, and `agreed`, the number of tokens before the first that differs from strict's; with a
+    controller and reliable costs `modelled`, the seconds of its rounds."""
 
     def __len__(self) -> int:
-        """Number of prompts that have results."""
         return len(self.starts) - 1
 
     @property
     def complete(self) -> bool:
-        """True if every prompt of the set is done."""
+        """True if every prompt of the set is finished."""
         return self.finished == self.plan.prompts
 
     @property
@@ -96,104 +91,107 @@ class SweepResult:
 
     @cached_property
     def units(self) -> np.ndarray | None:
-        """int64 [P]; the question that each prompt is a turn of, by number: what resampling draws. None where every
-        prompt stands alone."""
+        """int64 [P]; number of the question of each turn, the unit of resampling. None if every prompt is
+        independent."""
         if "question" not in self.prompts:
             return None
         return np.unique(self.prompts["question"].astype(str), return_inverse=True)[1].astype(np.int64)
 
     @property
     def questions(self) -> int:
-        """Number of questions that have results: prompts, but for the turns of one conversation, which are one."""
+        """Number of questions with results: prompts, with the turns of one conversation counted once."""
         return len(self) if self.units is None else len(np.unique(self.units))
 
     def units_of(self, chosen: np.ndarray | None = None) -> np.ndarray | None:
-        """The same of the prompts that `chosen` [P] marks."""
+        """Return `units` of the prompts marked by `chosen` [P]."""
         return self.units if self.units is None or chosen is None else self.units[chosen]
 
     @property
     def positions(self) -> int:
-        """Drafted positions that it all rests on, each counted once."""
+        """Number of drafted positions used, each counted once."""
         return int(self.prompts["positions"].sum(dtype=np.int64))
 
     @property
     def compared(self) -> str:
-        """How many strict texts were also compared with plain passes of the target, as the end of a sentence."""
+        """Number of strict texts also compared with plain passes of the target, as the end of a sentence."""
         checked = sum(map(self.plan.checks, self.prompts["prompt"].tolist()))
         return f"; {number(checked)} were also compared with the target's own text, by a plain pass" if checked else ""
 
     @property
     def top(self) -> float:
-        """Where the half-open interval of the whole span ends: the float after its largest dial value."""
+        """End of the half-open interval of the span: the float after its largest dial value."""
         return float(np.nextafter(self.plan.high, np.inf))
 
     @cached_property
     def edges(self) -> np.ndarray:
-        """float64; every dial value at which any prompt's text changes, the ends included."""
+        """float64; every dial value at which any prompt's text changes, including the ends."""
         return np.append(np.unique(self.lines["low"]), self.top)
 
     def steps(self, column: str, prompt: int) -> Steps:
-        """One prompt's figure along the dial."""
+        """Return one prompt's figure along the dial."""
         part = slice(*self.starts[prompt : prompt + 2])
         return Steps(np.append(self.lines["low"][part], self.top), self.lines[column][part])
 
     def each(self, column: str, chosen: np.ndarray | None = None) -> Iterator[Steps]:
-        """The figure of every prompt, or of those that `chosen` [P] marks."""
+        """Return the figure of every prompt, or of those marked by `chosen` [P]."""
         places = np.arange(len(self)) if chosen is None else np.flatnonzero(chosen)
         return (self.steps(column, int(place)) for place in places)
 
     def summed(self, column: str, chosen: np.ndarray | None = None) -> Steps:
-        """The sum of every prompt's figure along the dial, or of those that `chosen` [P] marks: `total` of `each`,
-        the very same of whole numbers, for all prompts at once. Raises BadInput for none, and for what is no number.
+        """Return the sum of the figures of all prompts, or of those marked by `chosen` [P], along the dial.
+
+        Equals `total` of `each`, exactly for whole numbers, but handles all prompts at once. Raises BadInput for no
+        prompts, and for values that are not finite.
         """
         values, low = self.lines[column].astype(np.float64), self.lines["low"]
         if not np.isfinite(values).all() or (chosen is not None and not chosen.any()):
             return total(self.each(column, chosen))
         begins = np.zeros(len(low), bool)
         begins[self.starts[:-1]] = True
-        there = np.ones(len(low), bool) if chosen is None else np.repeat(chosen, np.diff(self.starts))
-        jumps = np.diff(values, prepend=0.0)[there & ~begins]
-        places, at = np.unique(low[there & ~begins], return_inverse=True)
-        sums = np.cumsum(np.append(values[there & begins].sum(), np.bincount(at, jumps, minlength=len(places))))
+        counted_lines = np.ones(len(low), bool) if chosen is None else np.repeat(chosen, np.diff(self.starts))
+        jumps = np.diff(values, prepend=0.0)[counted_lines & ~begins]
+        places, at = np.unique(low[counted_lines & ~begins], return_inverse=True)
+        sums = np.cumsum(np.append(values[counted_lines & begins].sum(), np.bincount(at, jumps, minlength=len(places))))
         return Steps(np.concatenate([[self.plan.low], places, [self.top]]), sums)
 
     def at(self, column: str, dials: np.ndarray, chosen: np.ndarray | None = None) -> np.ndarray:
-        """[P, D] or [P, D, width]; every prompt's figure at these dial values. Raises BadInput outside the span."""
+        """Return every prompt's figure at these dial values, [P, D] or [P, D, width]. Raises BadInput outside the
+        span."""
         return self.lines[column][self.rows(dials, chosen)]
 
     def rows(self, dials: np.ndarray, chosen: np.ndarray | None = None) -> np.ndarray:
-        """int64 [P, D]; the line that holds each dial value."""
+        """Return the line of each prompt that contains each dial value, int64 [P, D]."""
         dials = np.asarray(dials, np.float64)
         if not ((dials >= self.plan.low) & (dials <= self.plan.high)).all():
             ends = f"{exactly(self.plan.low)} to {exactly(self.plan.high)}"
             raise SettingError(f"The sweep goes from {ends}. Choose a value in that range.")
-        found = self._searched.get(key := dials.tobytes())
-        if found is None:
+        rows = self._searched.get(key := dials.tobytes())
+        if rows is None:
             if len(self._searched) >= _SEARCHES:
                 self._searched.clear()
-            found = self._searched[key] = self._search(dials)
-        return found if chosen is None else found[chosen]
+            rows = self._searched[key] = self._search(dials)
+        return rows if chosen is None else rows[chosen]
 
     @cached_property
     def _searched(self) -> dict[bytes, np.ndarray]:
-        """Rows by the dial values that were looked for: every figure of a setting asks for the same ones."""
+        """Cached rows by dial values, because all figures of a setting use the same ones."""
         return {}
 
     def _search(self, dials: np.ndarray) -> np.ndarray:
-        found = np.empty((len(self), len(dials)), np.int64)
+        rows = np.empty((len(self), len(dials)), np.int64)
         for place in range(len(self)):
-            found[place] = self._lines_at(place, dials)
-        found.flags.writeable = False
-        return found
+            rows[place] = self._lines_at(place, dials)
+        rows.flags.writeable = False
+        return rows
 
     def _lines_at(self, place: int, dials: np.ndarray) -> np.ndarray:
-        """int64 [D]; a prompt's lines that hold these dial values."""
+        """Return a prompt's lines that contain these dial values, int64 [D]."""
         start, end = self.starts[place : place + 2]
-        found: np.ndarray = start + self.lines["low"][start:end].searchsorted(dials, side="right") - 1
-        return found
+        lines: np.ndarray = start + self.lines["low"][start:end].searchsorted(dials, side="right") - 1
+        return lines
 
     def graded_steps(self) -> Graded:
-        """Right and wrong along the dial, for `recommend`. Raises BadInput where no prompt is graded."""
+        """Return right and wrong along the dial, for `recommend`. Raises BadInput if no prompt is graded."""
         if not self.graded.any():
             raise SettingError("No prompt of the set is graded, so accuracy is unknown. Use a set with answers.")
         graded, grades, low = self.graded, self.lines["right"], self.lines["low"]
@@ -207,29 +205,34 @@ class SweepResult:
         return Graded(right, strict=right.segment(self.plan.strict), units=self.units_of(graded))
 
     def acceptance(self, dial: float) -> tuple[AcceptanceCounts, ...]:
-        """Every prompt's acceptance counts at a dial value, for engines' figures. Raises BadInput outside the span."""
+        """Return every prompt's acceptance counts at a dial value, for engines' figures. Raises BadInput outside the
+        span."""
         gamma = self.plan.settings.gamma
         rows = self.rows(np.array([dial]))[:, 0]
         histograms, drafted, tokens = (self.lines[name][rows] for name in ("accepted", "drafted", "tokens"))
-        found = []
-        for name, histogram, whole, count in zip(self.prompts["id"], histograms, drafted, tokens, strict=True):
+        counts = []
+        for name, histogram, drafted_total, count in zip(self.prompts["id"], histograms, drafted, tokens, strict=True):
             accepted = np.repeat(np.arange(gamma + 1), histogram)
-            each = np.full(len(accepted), gamma) if whole == gamma * len(accepted) else None
-            found.append(AcceptanceCounts(str(name), accepted, each, int(whole), gamma, int(count), ordered=False))
-        return tuple(found)
+            each = np.full(len(accepted), gamma) if drafted_total == gamma * len(accepted) else None
+            counts.append(
+                AcceptanceCounts(str(name), accepted, each, int(drafted_total), gamma, int(count), ordered=False)
+            )
+        return tuple(counts)
 
     def paths(self, dial: float) -> tuple[AcceptanceCounts, ...]:
-        """The same as if a tree's longest path alone had been drafted, for engines that imitate acceptance position by
-        position; of chains `acceptance`."""
-        found, settings = self.acceptance(dial), self.plan.settings
+        """Return `acceptance` as if only a tree's longest path had been drafted; unchanged for chains.
+
+        For engines that imitate acceptance position by position.
+        """
+        counts, settings = self.acceptance(dial), self.plan.settings
         depth = shape_named(settings.tree).shape.within(settings.gamma).depth
         if not depth:
-            return found
-        return tuple(replace(each, drafted=None, drafted_total=depth * each.steps, gamma=depth) for each in found)
+            return counts
+        return tuple(replace(each, drafted=None, drafted_total=depth * each.steps, gamma=depth) for each in counts)
 
 
 def load_sweep(folder: str | PathLike[str]) -> SweepResult:
-    """Read a sweep, finished or not. Raises BadInput for anything that is none, or where nothing is finished yet."""
+    """Read a sweep, finished or not. Raises BadInput for another folder, and if no prompt is finished."""
     store = open_store(Path(folder))
     while True:
         before = store.files
@@ -242,7 +245,7 @@ def load_sweep(folder: str | PathLike[str]) -> SweepResult:
 
 
 def _read(store: SweepStore) -> SweepResult:
-    """Every file's lines go straight to their place, so that no file outlives its reading."""
+    """Read every file's lines into preallocated columns, so that files are not kept in memory."""
     folder, least, total = store.folder, store.finished(), store.count_lines()
     if total > MAX_LINES:
         raise RunFileError(f"{folder} holds more than {MAX_LINES:,} lines. Choose a folder written by MARS Viz.")
@@ -268,9 +271,9 @@ def _read(store: SweepStore) -> SweepResult:
     begins = np.concatenate(starts)
     if count != total or len(begins) < least:
         raise RunFileError(f"{folder} changed while it was read. Open it again, or take a fresh copy.")
-    known = {name: np.concatenate(parts) for name, parts in prompts.items()}
-    _check(plan, known, lines, begins, folder)
-    return _result(store, known, lines, begins)
+    columns = {name: np.concatenate(parts) for name, parts in prompts.items()}
+    _check(plan, columns, lines, begins, folder)
+    return _result(store, columns, lines, begins)
 
 
 def _room(column: SweepColumn, total: int, plan: Plan) -> np.ndarray:
@@ -291,7 +294,7 @@ def _column(table: pa.Table, name: str) -> np.ndarray:
 def _check(
     plan: Plan, prompts: Mapping[str, np.ndarray], lines: Mapping[str, np.ndarray], starts: np.ndarray, folder: object
 ) -> None:
-    """Raise BadInput unless every prompt's lines cover the span in order and its counts are counts."""
+    """Raise BadInput unless every prompt's lines cover the span in order and all counts are valid."""
     low, high = lines["low"], lines["high"]
     first, last = starts, np.append(starts[1:], len(low)) - 1
     inner = np.ones(len(low), bool)
@@ -348,7 +351,7 @@ def _result(
 
 
 def costed_by(result: SweepResult, costs: Costs | None) -> SweepResult:
-    """The sweep with other costs in place of those that it measured, and what is modelled from them."""
+    """Return the sweep with other costs and the modelled columns that follow from them."""
     if costs == result.costs:
         return result
     lines = {name: values for name, values in result.lines.items() if name != "modelled"}
@@ -356,7 +359,7 @@ def costed_by(result: SweepResult, costs: Costs | None) -> SweepResult:
 
 
 def _modelled(plan: Plan, lines: Mapping[str, np.ndarray], costs: Costs | None) -> dict[str, np.ndarray]:
-    """`modelled` of lines whose drafts a controller cuts, where costs can be believed; else nothing."""
+    """Return the column `modelled` for drafts cut by a controller with reliable costs; otherwise nothing."""
     gamma, tree = plan.settings.gamma, plan.settings.tree
     if plan.cut_by is None or costs is None or not costs.cover(gamma, tree) or objection(costs):
         return {}
@@ -364,43 +367,43 @@ def _modelled(plan: Plan, lines: Mapping[str, np.ndarray], costs: Costs | None) 
 
 
 def spent_by_length(plan: Plan, costs: Costs) -> np.ndarray:
-    """float64 [γ + 1]; what a round that drafts 0, 1, … γ tokens by the plan's controller costs, seconds."""
+    """Return the seconds of a round that drafts 0, 1, ... γ tokens with the plan's controller, float64 [γ + 1]."""
     controller, gamma = plan.cut_by, plan.settings.gamma
     assert controller is not None
     return length_costs(costs, [controller.steps(count, gamma) for count in range(gamma + 1)])
 
 
 def recommended(result: SweepResult, points: float, confidence: float, among: int = 1) -> Recommendation | None:
-    """The loosest setting that loses at most `points` with this confidence; None where no prompt is graded.
+    """Return the loosest setting that loses at most `points` with this confidence; None if no prompt is graded.
 
-    Where the best `among` several sweeps is to be chosen, the confidence is that of all of them together, and each is
-    tested more strictly. Raises BadInput for a limit or a confidence that is none.
+    To choose the best of `among` sweeps at this joint confidence, each is tested more strictly. Raises BadInput for an
+    invalid limit or confidence.
     """
     if not result.graded.any():
         return None
     dial = result.plan.dial
     decimals = 0 if dial.step >= 1 else DECIMALS
     each = confidence_of_each(confidence, among)
-    found = recommend(result.graded_steps(), points, each, symbol=dial.symbol, decimals=decimals)
-    return replace(found, sentence=f"{found.sentence} {together(confidence, among)}".rstrip())
+    recommendation = recommend(result.graded_steps(), points, each, symbol=dial.symbol, decimals=decimals)
+    return replace(recommendation, sentence=f"{recommendation.sentence} {together(confidence, among)}".rstrip())
 
 
 def confidence_of_each(confidence: float, among: int) -> float:
-    """With which each of so many is tested, that the one chosen of them holds with this confidence: Bonferroni's,
-    1 - (1 - confidence) / among."""
+    """Return the confidence of each of `among` tests with this joint confidence (Bonferroni): 1 - (1 - confidence) /
+    among."""
     return 1 - (1 - confidence) / among if among > 1 else confidence
 
 
 def together(confidence: float, among: int) -> str:
-    """The same as a sentence; empty where nothing is chosen among several."""
+    """Return that confidence in a sentence; empty for a single test."""
     if among < 2:
         return ""
-    each, whole = (f"{100 * share:.4g} %" for share in (confidence_of_each(confidence, among), confidence))
-    return f"Each of the {among} variants is tested at {each}, so that whichever is chosen holds at {whole}."
+    each, joint = (f"{100 * share:.4g} %" for share in (confidence_of_each(confidence, among), confidence))
+    return f"Each of the {among} variants is tested at {each}, so that whichever is chosen holds at {joint}."
 
 
 def chosen_dial(result: SweepResult, found: Recommendation | None) -> float:
-    """The recommended setting, else the rule's default if it is in the range, else the loosest."""
+    """Return the recommended setting, otherwise the rule's default if it is in the range, otherwise the loosest."""
     dial = result.plan.dial
     if found is not None and found.finding is Finding.RECOMMENDED and found.dial is not None:
         return found.dial

@@ -1,7 +1,7 @@
-"""A data set in parts: a file for each prompt, put together in batches. Knows names and bytes, not what they say.
+"""A data set in parts: a file for each prompt, merged in batches. Handles names and bytes only.
 
-A file gets its name in one step, and what a batch holds is removed only once the batch is there. So whatever is killed,
-every prompt is there at least once.
+A file is renamed when complete, and prompts' files are removed only when their batch exists. After an interruption
+every prompt exists at least once.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from mars_viz.errors import RunFileError
 from mars_viz.writer import to_read, write_file
 
 BATCH = 64
-"""Prompts in a file that holds more than one; part of the format."""
+"""Prompts in a merged file; part of the format."""
 DAMAGED = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError)
-"""What pyarrow raises on damaged files."""
+"""Errors raised by pyarrow for damaged files."""
 _NAME = re.compile(r"(prompt|batch)-(\d{6})\.parquet")
 
 
@@ -29,61 +29,63 @@ class Shards:
     """The files of a data set."""
 
     batches: frozenset[int]
-    """Those that hold several prompts, by number."""
+    """Numbers of merged files."""
     singles: frozenset[int]
-    """Prompts with a file of their own, by place in the set."""
+    """Indices of prompts with separate files."""
 
     @property
     def names(self) -> list[str]:
-        """The files that hold the prompts, in order; a prompt beside its batch counts once."""
+        """The files of all prompts, in order; a prompt that is also in a batch counts once."""
         alone = sorted(each for each in self.singles if each // BATCH not in self.batches)
         return [batch_file(batch) for batch in sorted(self.batches)] + [prompt_file(one) for one in alone]
 
     def holding(self, index: int) -> str | None:
-        """The file that holds a prompt, its own before that of its batch, if any does."""
+        """Return the file of a prompt, its separate one first, if any."""
         if index in self.singles:
             return prompt_file(index)
         return batch_file(index // BATCH) if index // BATCH in self.batches else None
 
 
 def parts_of(folder: Path) -> Shards:
-    """What is there. Raises BadInput where it cannot be listed."""
+    """Return the files in a folder. Raises BadInput if it cannot be listed."""
     try:
         names = [_NAME.fullmatch(path.name) for path in to_read(folder).iterdir()]
     except OSError as error:
         raise RunFileError(f"{folder} cannot be listed ({error.strerror}). Choose a sweep's folder.") from error
     kinds: dict[str, set[int]] = {"batch": set(), "prompt": set()}
-    for found in filter(None, names):
-        kinds[found[1]].add(int(found[2]))
+    for match in filter(None, names):
+        kinds[match[1]].add(int(match[2]))
     return Shards(frozenset(kinds["batch"]), frozenset(kinds["prompt"]))
 
 
 def prompt_file(index: int) -> str:
-    """The name of a prompt's own file."""
+    """Return the name of a prompt's separate file."""
     return f"prompt-{index:06}.parquet"
 
 
 def batch_file(batch: int) -> str:
-    """The name of a batch's file."""
+    """Return the name of a batch's file."""
     return f"batch-{batch:06}.parquet"
 
 
 def members(batch: int) -> range:
-    """The prompts of a batch."""
+    """Return the indices of a batch's prompts."""
     return range(batch * BATCH, (batch + 1) * BATCH)
 
 
 def remove_batched(folder: Path, batches: Iterable[int]) -> None:
-    """Remove prompts' own files that lie in one of these batches. Raises OSError."""
-    held = frozenset(batches)
+    """Remove separate files of prompts in these batches. Raises OSError."""
+    merged = frozenset(batches)
     for single in parts_of(folder).singles:
-        if single // BATCH in held:
+        if single // BATCH in merged:
             (folder / prompt_file(single)).unlink(missing_ok=True)
 
 
 def write(path: Path, table: pa.Table, **options: object) -> None:
-    """Write the Parquet file of a table, whole or not at all, and wait until the disk has it. What a kill left of it is
-    the sweep's to remove, all at once when it begins. Raises OSError."""
+    """Write a table as a Parquet file, completely or not at all, and wait for the disk. Raises OSError.
+
+    The sweep removes leftovers of interruptions when it starts.
+    """
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", write_page_checksum=True, **options)
     write_file(path, bytes(sink.getvalue()), synced=True, looks=False)

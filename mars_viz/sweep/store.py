@@ -1,8 +1,8 @@
-"""A sweep's folder: `sweep.json`, one Parquet data set, `results/`, and the prompts. The only module that touches them;
-wall-clock checks, which may lie beside them, are `checks`'s, and prompts' texts are `texts`'.
+"""A sweep's folder: `sweep.json`, the Parquet data set `results/`, and the prompts; no other module accesses them.
 
-A finished prompt is a file of its own that gets its name in one step; every `BATCH` of them are put together the same
-way. Whatever is killed, finished prompts stay, and what stays is a whole data set. Prompts finish in the set's order.
+Wall-clock checks in it belong to `checks`, prompts' texts to `texts`. A finished prompt is a file that is renamed when
+complete; every `BATCH` of them are merged in the same way. After an interruption finished prompts remain and form a
+valid data set. Prompts finish in the set's order.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from mars_viz.sweep.texts import PromptTexts
 from mars_viz.writer import make_folder, remove_leftovers, to_read, write_file
 
 _FURTHER = 100
-"""Folders that hold no sweep themselves and are looked into for sweeps, and what is looked at in each, at most."""
+"""Maximum number of folders without a sweep that are searched for sweeps, and of entries checked in each."""
 _SHEET, _RESULTS, _PROMPTS, _REST = "sweep.json", "results", "prompts.jsonl", "rest.jsonl"
 _KEPT = "Make room or choose another place; what is finished is kept, go on with --resume."
 
 
 class Begun(BadInput):
-    """A sweep is there already."""
+    """The folder already contains a sweep."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnOutcome:
-    """What became of a turn."""
+    """Result of a turn."""
 
     answer: str
-    """The target's own text; empty where there is none."""
+    """The target's own text; empty if there is none."""
     error: str
-    """Why it has no results; empty where it has."""
+    """Reason for missing results; may be empty."""
 
 
 class SweepStore:
-    """A folder that holds a sweep."""
+    """A folder with a sweep."""
 
     def __init__(self, folder: Path, plan: Plan, costs: Costs | None):
         self.folder = folder
@@ -64,11 +64,12 @@ class SweepStore:
         return self.folder / _RESULTS
 
     def finished(self) -> int:
-        """How many prompts are finished: the first so many of the set. Raises BadInput where files are missing."""
-        found = self.files
-        start = len(found.batches) * shards.BATCH
-        later = sorted(each for each in found.singles if each >= start)
-        if sorted(found.batches) != list(range(len(found.batches))) or later != list(range(start, start + len(later))):
+        """Return the number of finished prompts, which are the first of the set. Raises BadInput if files are
+        missing."""
+        files = self.files
+        start = len(files.batches) * shards.BATCH
+        later = sorted(each for each in files.singles if each >= start)
+        if sorted(files.batches) != list(range(len(files.batches))) or later != list(range(start, start + len(later))):
             raise RunFileError(
                 f"{self.results} lacks files between others. Take a fresh copy, or sweep into a new folder."
             )
@@ -76,12 +77,12 @@ class SweepStore:
 
     @property
     def files(self) -> Shards:
-        """The data set's files now. Raises BadInput where they cannot be listed."""
+        """The data set's present files. Raises BadInput if they cannot be listed."""
         return parts_of(self.results)
 
     def append(self, index: int, lines: Lines, read: PromptTexts | None = None) -> None:
-        """Add a finished prompt, the next one, and its texts before it. Raises BadInput where the disk refuses; nothing
-        half-written stays."""
+        """Write the texts of the next finished prompt, then its lines. Raises BadInput if the disk refuses, with no
+        partial file."""
         arrays = [pa.array(lines[field.name], field.type) for field in self._schema]
         table = pa.Table.from_arrays(arrays, schema=self._schema)
         with disk_refusals(self.folder, remedy=_KEPT):
@@ -92,8 +93,10 @@ class SweepStore:
                 self._put_together()
 
     def tidy(self) -> None:
-        """Put whole batches of prompts together, and remove what a kill left behind. Only the sweep itself may. Looks
-        at every file, so it is for the beginning."""
+        """Merge complete batches and remove leftovers of interruptions.
+
+        Only for the process that sweeps, at its start, because it checks every file.
+        """
         with disk_refusals(self.folder, remedy=_KEPT):
             make_folder(self.results)
             for each in (self.results, self.folder):
@@ -102,34 +105,34 @@ class SweepStore:
             texts.tidy(self.folder, self.files)
 
     def _put_together(self) -> None:
-        """Whole batches of prompts. Raises OSError."""
-        found = self.files
-        for batch in {each // shards.BATCH for each in found.singles} - found.batches:
+        """Merge complete batches of prompts. Raises OSError."""
+        files = self.files
+        for batch in {each // shards.BATCH for each in files.singles} - files.batches:
             members = shards.members(batch)
-            if found.singles.issuperset(members):
+            if files.singles.issuperset(members):
                 tables = [self._read(shards.prompt_file(member), self._schema.names) for member in members]
                 shards.write(self.results / shards.batch_file(batch), pa.concat_tables(tables))
         shards.remove_batched(self.results, self.files.batches)
 
     def tables(self) -> Iterator[pa.Table]:
-        """The finished prompts in order, a file at a time, without their answers. Raises BadInput for a file that is
-        not as it was written."""
+        """Yield the finished prompts in order, one file at a time, without their answers. Raises BadInput for a damaged
+        file."""
         yield from map(self._read, self.files.names)
 
     def told(self, first: int, end: int) -> list[TurnOutcome]:
-        """What became of these finished prompts, of a sweep of later turns: those from `first` to before `end`."""
-        files, found = self.files, dict[int, TurnOutcome]()
+        """Return the results of finished prompts from `first` to before `end`, in a sweep of later turns."""
+        files, outcomes = self.files, dict[int, TurnOutcome]()
         for name in dict.fromkeys(filter(None, map(files.holding, range(first, end)))):
             table = self._read(name, ["prompt", "answer", "error"])
-            found |= {row["prompt"]: TurnOutcome(row["answer"], row["error"]) for row in table.to_pylist()}
-        return [found[index] for index in range(first, end)]
+            outcomes |= {row["prompt"]: TurnOutcome(row["answer"], row["error"]) for row in table.to_pylist()}
+        return [outcomes[index] for index in range(first, end)]
 
     def count_lines(self) -> int:
-        """How many lines the finished prompts have, from the files' ends alone. Raises BadInput as `tables` does."""
+        """Return the number of lines of the finished prompts, from metadata only. Raises BadInput like `tables`."""
         return sum(self._opened(name).metadata.num_rows for name in self.files.names)
 
     def prompts(self) -> PromptSet:
-        """What was swept, to go on with. Raises BadInput where the folder does not hold it, or holds another set."""
+        """Return the swept prompts. Raises BadInput if the folder lacks them or contains another set."""
         path = self.folder / _PROMPTS
         again = "Go on with `mars-viz sweep --resume` and the file that it was begun with, or sweep anew."
         try:
@@ -138,17 +141,17 @@ class SweepStore:
             raise RunFileError(
                 f"{self.folder} does not hold the prompts of its sweep ({_PROMPTS}: {error.strerror}). {again}"
             ) from error
-        found = load_prompts(path, turns=self.plan.turns, own=True)
-        found = replace(found, name=self.plan.prompt_set, scores=self.plan.scores)
-        if set_hash(found) != self.plan.prompt_set_sha256:
-            found = found.first(self.plan.prompts)  # killed while it took more on
-        if set_hash(found) != self.plan.prompt_set_sha256:
+        prompts = load_prompts(path, turns=self.plan.turns, own=True)
+        prompts = replace(prompts, name=self.plan.prompt_set, scores=self.plan.scores)
+        if set_hash(prompts) != self.plan.prompt_set_sha256:
+            prompts = prompts.first(self.plan.prompts)  # killed while it took more on
+        if set_hash(prompts) != self.plan.prompt_set_sha256:
             raise RunFileError(f"{path} is not what was swept. {again}")
-        return found
+        return prompts
 
     def rest(self) -> tuple[PromptItem, ...]:
-        """Prompts of the set that a limit left out, to go on with; none where nothing was. Raises BadInput where the
-        file cannot be read."""
+        """Return prompts of the set beyond a limit, to continue with; may be empty. Raises BadInput if the file is
+        unreadable."""
         path = self.folder / _REST
         try:
             to_read(self.folder, _REST)
@@ -161,8 +164,10 @@ class SweepStore:
         return load_prompts(path, turns=self.plan.turns, own=True).items
 
     def take_on(self, prompts: PromptSet) -> None:
-        """Write down that the sweep goes on to these prompts, which begin with those that it had; nothing where there
-        are no more. Raises BadInput where the disk refuses. Only the sweep itself may."""
+        """Extend the sweep to `prompts`, which must start with the current ones; does nothing if there are no more.
+
+        Raises BadInput if the disk refuses. Only for the process that sweeps.
+        """
         if open_store(self.folder).plan.prompts < self.plan.prompts:
             with disk_refusals(self.folder, remedy=_KEPT):
                 write_file(self.folder / _PROMPTS, to_jsonl(prompts), synced=True)
@@ -182,14 +187,14 @@ class SweepStore:
         return schema(plan.settings.gamma, turns=turns, lengths=lengths, scores=len(plan.scores))
 
     def _read(self, name: str, columns: list[str] | None = None) -> pa.Table:
-        """All columns but the answers, or those that are named."""
-        wanted, source = self._schema, self._opened(name)
-        columns = columns or [column for column in wanted.names if column != "answer"]
+        """Read the named columns, or all except the answers."""
+        expected, source = self._schema, self._opened(name)
+        columns = columns or [column for column in expected.names if column != "answer"]
         with self._damaged(name):
             table = source.read(columns=columns, use_threads=False)
-            if source.schema_arrow.names != wanted.names or any(column.null_count for column in table.columns):
+            if source.schema_arrow.names != expected.names or any(column.null_count for column in table.columns):
                 raise ValueError("other columns")
-            return table.cast(_as_read(pa.schema([wanted.field(column) for column in columns])))
+            return table.cast(_as_read(pa.schema([expected.field(column) for column in columns])))
 
     @contextmanager
     def _damaged(self, name: str) -> Iterator[None]:
@@ -203,7 +208,7 @@ class SweepStore:
 
 
 def create(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet | None = None) -> SweepStore:
-    """A new sweep in a new folder, with its prompts if given. Raises BadInput where something is there, or the disk
+    """Create a sweep in a new folder, with its prompts if given. Raises BadInput if the folder is in use or the disk
     refuses."""
     check_new(folder)
     with disk_refusals(folder, remedy=_KEPT):
@@ -220,7 +225,7 @@ def create(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet | N
 
 
 def keep_costs(folder: Path, costs: Costs) -> None:
-    """Model the sweep in a folder with these costs from now on. Raises BadInput where there is none, or the disk
+    """Store these costs in a sweep, for its modelled figures. Raises BadInput without a sweep or if the disk
     refuses."""
     plan = open_store(folder).plan
     with disk_refusals(folder, remedy=_KEPT):
@@ -228,8 +233,10 @@ def keep_costs(folder: Path, costs: Costs) -> None:
 
 
 def begin(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet) -> SweepStore:
-    """The sweep in a folder, to go on with, or else a new one, whoever may be making it at this moment. Raises BadInput
-    as `resume` and `create` do."""
+    """Return the sweep in a folder, or create one, even while another process creates it.
+
+    Raises BadInput like `resume` and `create`.
+    """
     if not holds_sweep(folder):
         with suppress(Begun):
             return create(folder, plan, costs, prompts)
@@ -237,11 +244,13 @@ def begin(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet) -> 
 
 
 def check_new(folder: Path, *, resume: bool = False) -> None:
-    """Raise BadInput where no sweep can be begun: something is there, other than what a kill at the start leaves, or
-    the place cannot be written to. With `resume` a sweep may be there."""
+    """Raise BadInput if no sweep can start in a folder: it has other contents than leftovers, or cannot be written.
+
+    With `resume` it may contain a sweep.
+    """
     with disk_refusals(folder, remedy=_KEPT):
-        there = folder.exists()
-    if not there:
+        exists = folder.exists()
+    if not exists:
         check_free(folder)
         return
     if holds_sweep(folder):
@@ -251,18 +260,20 @@ def check_new(folder: Path, *, resume: bool = False) -> None:
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise RunFileError(f"{folder} is no folder. Choose another name.")
     results = folder / _RESULTS
-    left = {_RESULTS, _PROMPTS, _REST} if results.is_dir() and not results.is_symlink() else set()
-    if folder.is_dir() and any(path.name not in left and not path.name.startswith(".") for path in folder.iterdir()):
+    leftovers = {_RESULTS, _PROMPTS, _REST} if results.is_dir() and not results.is_symlink() else set()
+    if folder.is_dir() and any(
+        path.name not in leftovers and not path.name.startswith(".") for path in folder.iterdir()
+    ):
         raise StorageError(f"{folder} is not empty. Choose another folder for the sweep.")
 
 
 def holds_sweep(folder: Path) -> bool:
-    """True if a sweep was begun there."""
+    """Return True if the folder contains a sweep."""
     return (folder / _SHEET).is_file()
 
 
 def open_store(folder: Path) -> SweepStore:
-    """The sweep in a folder. Raises BadInput where there is none."""
+    """Return the sweep in a folder. Raises BadInput if there is none."""
     try:
         with to_read(folder, _SHEET).open("rb") as file:
             data = file.read(LARGEST + 1)
@@ -279,28 +290,26 @@ def open_store(folder: Path) -> SweepStore:
 
 @dataclass(frozen=True, slots=True)
 class SweepEntry:
-    """A folder that holds a sweep, for lists."""
+    """A folder with a sweep, for lists."""
 
     path: Path
-    """The folder."""
     plan: Plan | None
-    """What is swept; None where it cannot be read."""
+    """None if unreadable."""
     finished: int = 0
-    """Prompts that are done."""
+    """Number of finished prompts."""
     error: str = ""
-    """What is wrong with it, and the remedy; empty where nothing is."""
+    """The problem and its remedy; may be empty."""
 
     @property
     def complete(self) -> bool:
-        """True if every prompt of the set is done."""
+        """True if every prompt of the set is finished."""
         return self.plan is not None and self.finished == self.plan.prompts
 
 
 def list_sweeps(folder: Path) -> list[SweepEntry]:
-    """The sweeps in a folder, the newest first, those that cannot be read last; none where there is no such folder.
-    Those of a grid lie one level further down.
+    """Return the sweeps in a folder, newest first and unreadable ones last; empty if the folder does not exist.
 
-    Reads no results. Raises BadInput for a folder that cannot be listed.
+    Sweeps of a grid are one level deeper. Reads no results. Raises BadInput for a folder that cannot be listed.
     """
     try:
         paths = sweep_folders(folder)
@@ -315,11 +324,11 @@ def list_sweeps(folder: Path) -> list[SweepEntry]:
 
 
 def sweep_folders(folder: Path) -> list[Path]:
-    """Those that hold a sweep, by name; those of a grid lie one level further down. Raises OSError."""
-    there = sorted(folder.iterdir())
-    paths = [path for path in there if holds_sweep(path)]
-    known = set(paths)
-    further = [path for path in there if path not in known and not path.name.startswith(".")]
+    """Return the folders with a sweep by name, including a grid's one level deeper. Raises OSError."""
+    children = sorted(folder.iterdir())
+    paths = [path for path in children if holds_sweep(path)]
+    known_paths = set(paths)
+    further = [path for path in children if path not in known_paths and not path.name.startswith(".")]
     for path in further[:_FURTHER]:
         with suppress(OSError):  # a file, or not for us
             paths += sorted(inner for inner in islice(to_read(path).iterdir(), _FURTHER) if holds_sweep(inner))
@@ -327,18 +336,17 @@ def sweep_folders(folder: Path) -> list[Path]:
 
 
 def check_listed(folder: Path, sweeps: int) -> None:
-    """Raise BadInput where so many new sweeps, one level down in a folder of results, would not be among
-    `sweep_folders`."""
+    """Raise BadInput if `sweep_folders` would not list this many new sweeps, one level deep in a folder of results."""
     try:
-        there = list(islice(folder.iterdir(), _FURTHER)) if folder.exists() else []
-        beside = [path for path in folder.parent.iterdir() if not holds_sweep(path)] if folder.parent.exists() else []
+        children = list(islice(folder.iterdir(), _FURTHER)) if folder.exists() else []
+        siblings = [path for path in folder.parent.iterdir() if not holds_sweep(path)] if folder.parent.exists() else []
     except OSError as error:
         raise RunFileError(f"{folder.name} cannot be listed ({error.strerror}). Choose another folder.") from error
-    if len(there) + sweeps > _FURTHER:
+    if len(children) + sweeps > _FURTHER:
         raise StorageError(
             f"The folder {folder.name} is full: no more than {_FURTHER} are listed. Choose another name."
         )
-    if not folder.exists() and len(beside) >= _FURTHER:
+    if not folder.exists() and len(siblings) >= _FURTHER:
         raise StorageError(
             f"There are {_FURTHER} folders for results already, and no more are listed. Choose one of them."
         )
@@ -354,13 +362,15 @@ def _entry(path: Path) -> SweepEntry:
 
 
 def resume(folder: Path, plan: Plan, prompts: PromptSet) -> SweepStore:
-    """The sweep in a folder, to go on with; `prompts` may go on after those that it has (`take_on` writes that down).
-    Raises BadInput where it was begun otherwise than `plan` says, and while somebody else sweeps into it."""
+    """Return the sweep in a folder to continue; `prompts` may extend its own (`take_on` stores them).
+
+    Raises BadInput if it differs from `plan`, or while another process sweeps into it.
+    """
     store = open_store(folder)
     grown = with_prompts(store.plan, prompts)
-    if changed := differences(grown, plan):
+    if reasons := differences(grown, plan):
         raise RunFileError(
-            f"{folder} holds another sweep: {'; '.join(changed)}. Resume it as it was begun, or choose a new folder."
+            f"{folder} holds another sweep: {'; '.join(reasons)}. Resume it as it was begun, or choose a new folder."
         )
     with held(folder):
         store.tidy()
@@ -375,10 +385,10 @@ def begun_chat(folder: str | PathLike[str], chat: bool | None, resume: bool) -> 
 
 
 def in_begun_order(folder: Path, prompts: PromptSet) -> PromptSet:
-    """These prompts in the order in which the sweep in this folder was begun, and after them those that it lacks; as
-    they are where there is no sweep, or one of other prompts.
+    """Return these prompts in the order of the sweep in this folder, followed by new ones.
 
-    A sweep from before tasks were taken in turn has them one after the other, and goes on so.
+    Unchanged if there is no sweep, or one of other prompts. An old sweep that took tasks one after the other keeps that
+    order.
     """
     if not holds_sweep(folder):
         return prompts
@@ -387,14 +397,14 @@ def in_begun_order(folder: Path, prompts: PromptSet) -> PromptSet:
     if set_hash(prompts.first(plan.prompts)) == plan.prompt_set_sha256:
         return prompts
     try:
-        found = store.prompts().with_more(prompts)
+        ordered = store.prompts().with_more(prompts)
     except BadInput:  # other prompts, or a folder that does not hold its own
-        found = prompts.grouped()
-        return found if set_hash(found) == plan.prompt_set_sha256 else prompts
-    return replace(prompts, items=found.items)
+        ordered = prompts.grouped()
+        return ordered if set_hash(ordered) == plan.prompt_set_sha256 else prompts
+    return replace(prompts, items=ordered.items)
 
 
 def _as_read(wanted: pa.Schema) -> pa.Schema:
-    """Texts as dictionaries: the same few over and over."""
+    """Return the schema with texts as dictionaries, because few distinct values repeat."""
     words = pa.dictionary(pa.int32(), pa.string())
     return pa.schema([field.with_type(words) if field.type == pa.string() else field for field in wanted])

@@ -1,7 +1,6 @@
-"""The dial in stretches of one result: neighbouring settings that come to the same figures are one row, from a to b.
+"""Stretches of the dial with equal printed figures: neighbouring settings form one row, from a to b.
 
-Knows a sweep's figures and the words that they are printed in; draws nothing. Between the ends of a stretch every
-figure that is shown reads the same, exactly: not at sampled settings, but at all of them.
+Between the ends of a stretch every printed figure is equal at all settings, not only at sampled ones.
 """
 
 from __future__ import annotations
@@ -19,27 +18,26 @@ from mars_viz.sweep.measures import Measure, curve, measures
 from mars_viz.sweep.result import SweepResult
 
 TOLD = ("accuracy", "accuracy_change", "tau", "speed_up", "speed_up_strict", "drafted_share", "same")
-"""Figures of a table along the dial; settings at which all of them read the same are one row of it."""
+"""Figures of a table along the dial; settings with equal printed values share a row."""
 COUNTS = ("tokens", "rounds", "drafted", "kept", "rolled_back", "relaxed", "same")
-"""Sums over all prompts that `stretches_csv` gives for every stretch."""
+"""Sums over all prompts in `stretches_csv`."""
 
 
 @dataclass(frozen=True, slots=True)
 class DialStretch:
-    """Settings that come to the same."""
+    """Settings with equal printed figures."""
 
     low: float
-    """The smallest of them."""
     high: float
-    """Where the next stretch begins; of the last one its largest value."""
+    """Start of the next stretch; for the last one its largest value."""
     dial: float
-    """One of them, at which its figures were taken."""
+    """A setting in it, at which its figures were taken."""
     last: bool
-    """True if it holds its high end."""
+    """True if it includes its high end."""
 
     @property
     def shown(self) -> tuple[float, float]:
-        """Both ends with as few decimals as keep them inside, at least three."""
+        """Both ends with the fewest decimals (at least three) that keep them inside."""
         for decimals in range(3, 17):
             scale = 10.0**decimals
             low = math.ceil(self.low * scale) / scale
@@ -52,25 +50,28 @@ class DialStretch:
 def stretches(
     result: SweepResult, dials: Sequence[float] | np.ndarray, names: Sequence[str]
 ) -> tuple[DialStretch, ...]:
-    """Those that hold any of these dial values, ascending: as far as each of the figures of these names reads the same
-    on its own text. Each names the dial value that is given last of those in it, so give what matters last."""
-    known, edges = measures(result), result.edges
+    """Return the stretches that contain any of these dial values, ascending.
+
+    Each of the named figures prints equally over a stretch. A stretch's `dial` is the last given value in it, so give
+    important values last.
+    """
+    by_name, edges = measures(result), result.edges
     lows = edges[:-1]
-    words = np.stack([_words(result, known[name], lows) for name in names if name in known])  # [names, S]
+    words = np.stack([_words(result, by_name[name], lows) for name in names if name in by_name])  # [names, S]
     begins = np.append(True, (words[:, 1:] != words[:, :-1]).any(axis=0))
     starts = lows[begins]
-    found: dict[int, float] = {}
+    dial_of: dict[int, float] = {}
     for dial in np.asarray(dials, np.float64).tolist():
-        found[int(np.searchsorted(starts, dial, side="right")) - 1] = dial
+        dial_of[int(np.searchsorted(starts, dial, side="right")) - 1] = dial
     ends = np.append(starts[1:], result.plan.high)
     return tuple(
-        DialStretch(float(starts[place]), float(ends[place]), found[place], place == len(starts) - 1)
-        for place in sorted(found)
+        DialStretch(float(starts[place]), float(ends[place]), dial_of[place], place == len(starts) - 1)
+        for place in sorted(dial_of)
     )
 
 
 def _words(result: SweepResult, measure: Measure, lows: np.ndarray) -> np.ndarray:
-    """[S]; what the figure reads from each of these dial values on."""
+    """Return the printed figure from each of these dial values on, [S]."""
     steps = curve(result, measure)
     values = np.atleast_1d(steps.values)[np.searchsorted(steps.edges, lows, side="right") - 1]
     distinct, places = np.unique(values, return_inverse=True)
@@ -78,8 +79,10 @@ def _words(result: SweepResult, measure: Measure, lows: np.ndarray) -> np.ndarra
 
 
 def stretches_csv(result: SweepResult) -> str:
-    """Every stretch on which no text changes, a line each: sums over all prompts, exactly, and of graded ones how many
-    are right. From `dial_from` on, and below `dial_to` but for the last."""
+    """Return a line per stretch of unchanged texts: sums over all prompts and the number of right ones.
+
+    A stretch is `dial_from` <= dial < `dial_to`; the last one includes its end.
+    """
     edges = result.edges
     sums = {name: _on(result.summed(name), edges) for name in COUNTS}
     if result.graded.any():

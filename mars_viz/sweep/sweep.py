@@ -1,8 +1,7 @@
-"""A sweep in the making: prompts are handed out to whoever maps them, what comes back is written in the set's order.
+"""A sweep in progress: prompts go to a mapper, and results are written in the set's order.
 
-A later turn of a conversation waits for the target's own answers to the turns before it, which it follows at every dial
-value. Knows prompts, plans and the sweep's folder; how a prompt is mapped is the mapper's business. Nothing of a prompt
-is kept in memory once it is written, but for the answers of a conversation that is not at its end.
+A later turn of a conversation waits for the target's own answers to earlier turns, which it follows at every dial
+value. A written prompt is dropped from memory, except for answers of unfinished conversations.
 """
 
 from __future__ import annotations
@@ -31,23 +30,23 @@ if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
 
 _AHEAD = 4
-"""How far ahead of the first prompt that is not written others are begun, in batches: so many results wait at most."""
+"""Batches started ahead of the first unwritten prompt, which limits the results that wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepProgress:
-    """How far a sweep has come."""
+    """Progress of a sweep."""
 
     finished: int
-    """Prompts that are written, those of earlier sittings included."""
+    """Number of written prompts, including earlier sessions."""
     prompts: int
-    """All of them."""
+    """Number of all prompts."""
     failed: int
-    """Prompts of this sitting that have no results."""
+    """Number of prompts without results in this session."""
     share: float
-    """Of the next prompt to be written, the part of the dial whose text is complete; 0 between prompts."""
+    """Part of the next prompt's dial with a complete text; 0 between prompts."""
     workers: tuple[int, ...] = ()
-    """Prompts that each worker has mapped in this sitting; empty where there is only this process."""
+    """Number of prompts that each worker has mapped in this session; empty if there is only this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +54,15 @@ class TooLong:
     """A prompt that cannot be decoded."""
 
     id: str
-    """Its name in the set."""
     reason: str
-    """Why not, and the remedy."""
+    """With a remedy."""
 
 
 class SweepLoop:
-    """A sweep by whoever maps its prompts: iterate it for its progress, stop whenever, and take the result so far.
+    """A sweep with any mapper: iterate it, stop at any time, and take the result so far.
 
-    A prompt that does not fit in the context is known before anything is decoded (`too_long`), unless it is a later
-    turn, which may not fit once its history is known; it gets a line that says so, as do the turns after it, is
-    counted, and the others go on.
+    A prompt that does not fit in the context is known before decoding (`too_long`), except a later turn, whose length
+    depends on its history. Such a turn, and the turns after it, get a line with the reason, and the others continue.
     """
 
     def __init__(
@@ -78,11 +75,13 @@ class SweepLoop:
         resume: bool = False,
         costs: Costs | None = None,
     ):
-        """Begin in a new folder, or with `resume` go on where there is a sweep, and to what `prompts` has after those
-        that it was begun with. Raises BadInput where the folder, the plan or all of the prompts do not allow it."""
+        """Start in a new folder, or with `resume` continue a sweep, extended by further `prompts`.
+
+        Raises BadInput if the folder, the plan or all of the prompts prevent it.
+        """
         self._mapper, self._prompts = mapper, prompts
         self.too_long = _too_long(mapper, prompts)
-        """Prompts that will have no results, as far as that is known yet."""
+        """Prompts that will have no results, as far as known."""
         if len(self.too_long) == len(prompts):
             raise SettingError(f"No prompt of the set can be decoded. The first one: {self.too_long[0].reason}")
         folder = Path(out)
@@ -92,22 +91,24 @@ class SweepLoop:
 
     @property
     def folder(self) -> Path:
-        """Where the results are."""
+        """Folder of the results."""
         return self._store.folder
 
     @property
     def progress(self) -> SweepProgress:
-        """How far it has come."""
+        """The present progress."""
         return self._progress(0.0)
 
     def __iter__(self) -> Iterator[SweepProgress]:
-        """Sweep to the end, and hold the folder until then. Raises BadInput when somebody else holds it, the disk
-        refuses, or the device runs out of memory."""
+        """Sweep to the end, holding the folder.
+
+        Raises BadInput if another process holds it, the disk refuses, or the device runs out of memory.
+        """
         with held(self.folder):
             yield from self.steps()
 
     def steps(self) -> Iterator[SweepProgress]:
-        """The same for whoever holds the folder already."""
+        """Sweep to the end; the caller holds the folder."""
         self._store.take_on(self._prompts)
         self._store.tidy()
         self._finished = self._store.finished()  # others may have gone on with it since
@@ -136,20 +137,20 @@ class SweepLoop:
             yield self._progress(1.0 if self._finished in done else self._mapper.share(self._finished))
 
     def _resumed(self) -> Conversations:
-        """What was answered of the conversation in whose middle the sweep was left."""
+        """Return the answers of the conversation in which the sweep was interrupted."""
         talks, items = Conversations(), self._prompts.items
         if self._finished < len(items) and items[self._finished].turn > 1:
             begins = self._finished - items[self._finished].turn + 1
             turns = items[begins : self._finished]
-            for item, told in zip(turns, self._store.told(begins, self._finished), strict=True):
-                if told.error:
+            for item, outcome in zip(turns, self._store.told(begins, self._finished), strict=True):
+                if outcome.error:
                     talks.failed(item)
                 else:
-                    talks.answered(item, told.answer)
+                    talks.answered(item, outcome.answer)
         return talks
 
     def _write(self, ready: MappedPrompt, talks: Conversations) -> None:
-        """The next prompt."""
+        """Write the next prompt."""
         index, items = self._finished, self._prompts.items
         lines = ready.lines
         if lines is None:
@@ -167,14 +168,14 @@ class SweepLoop:
         return self.result()
 
     def result(self) -> SweepResult:
-        """What is finished so far."""
+        """Return the finished part."""
         return load_sweep(self.folder)
 
     def _progress(self, share: float) -> SweepProgress:
         return SweepProgress(self._finished, len(self._prompts), self._failed, share, self._mapper.done_by)
 
     def _begin(self, begun: set[int], done: dict[int, MappedPrompt], talks: Conversations) -> None:
-        """Begin the prompts that come next: of as many questions as are in reach, those whose history is known."""
+        """Start the next prompts in reach whose history is known."""
         for index in in_reach(self._prompts, self._finished, self._mapper.reach):
             if index in begun:
                 continue
@@ -192,7 +193,7 @@ class SweepLoop:
 
 
 class Sweep(SweepLoop):
-    """The same with models of this process."""
+    """A sweep with models of this process."""
 
     def __init__(
         self,
@@ -208,7 +209,7 @@ class Sweep(SweepLoop):
         batch: int | None = None,
         open_: Callable[[], Speculator] | None = None,
     ):
-        """As `SweepLoop`, with `batch` and `open_` for `LocalMapper`."""
+        """Like `SweepLoop`, with `batch` and `open_` for `LocalMapper`."""
         backend.check(settings)
         plan = plan_of(settings, span, store.begun_chat(out, chat, resume), prompts, backend.provenance())
         mapper = LocalMapper(backend, plan, batch=batch, open_=open_)
@@ -226,8 +227,10 @@ def sweep_prompts(
     resume: bool = False,
     batch: int | None = None,
 ) -> Sweep:
-    """A sweep with local models, this device's costs measured first, where the machine is not too busy; resumed, again
-    where they can not be believed. Raises BadInput as `Sweep` does."""
+    """Return a sweep with local models, after measuring this device's costs unless the machine is too busy.
+
+    A resumed sweep measures again if its costs are unreliable. Raises BadInput like `Sweep`.
+    """
     prompts = store.in_begun_order(Path(out), prompts) if resume else prompts
     plan = plan_of(settings, span, store.begun_chat(out, chat, resume), prompts, backend.provenance())
     costs = costs_for(out, plan, prompts, resume, lambda: measured(backend, settings))
@@ -237,8 +240,10 @@ def sweep_prompts(
 def costs_for(
     out: str | PathLike[str], plan: Plan, prompts: PromptSet, resume: bool, measure: Callable[[], Costs | None]
 ) -> Costs | None:
-    """Costs for a new sweep; of one that is gone on with those that it has are measured again, and kept, where nothing
-    can be modelled from them. Raises BadInput where neither can be, or the disk refuses."""
+    """Return measured costs for a new sweep; for a resumed one, replace stored costs that are unusable.
+
+    Raises BadInput if the sweep can neither start nor continue, or the disk refuses.
+    """
     if not (resume and store.holds_sweep(Path(out))):
         store.check_new(Path(out), resume=resume)
         return measure()
@@ -249,7 +254,7 @@ def costs_for(
 
 
 def measured(backend: Backend, settings: Settings) -> Costs | None:
-    """This device's costs; None where the machine is too busy, for a sweep's exact figures need none."""
+    """Return this device's costs; None if the machine is too busy, because exact figures need no costs."""
     from mars_viz.speculators.costs import measure_costs
 
     try:
@@ -259,8 +264,8 @@ def measured(backend: Backend, settings: Settings) -> Costs | None:
 
 
 def in_reach(prompts: PromptSet, finished: int, batch: int) -> range:
-    """The prompts that may be in hand after so many finished ones: those of the next `batch` questions, but no more
-    than a few batches of them."""
+    """Return the prompts that may be in progress after `finished` ones: the next `batch` questions, at most a few
+    batches."""
     units: set[str] = set()
     end = min(finished + _AHEAD * batch, len(prompts))
     for index in range(finished, end):
@@ -271,15 +276,15 @@ def in_reach(prompts: PromptSet, finished: int, batch: int) -> range:
 
 
 def _too_long(mapper: PromptMapper, prompts: PromptSet) -> tuple[TooLong, ...]:
-    """Those that do not fit even by themselves, and the turns after them."""
-    found: list[TooLong] = []
+    """Return the prompts that do not fit even alone, and the turns after them."""
+    too_long: list[TooLong] = []
     before: PromptItem | None = None
     for item, reason in zip(prompts.items, mapper.objections(prompts.items), strict=True):
         if before is not None and item.turn > 1:
-            found.append(TooLong(item.id, unanswered(before)))
+            too_long.append(TooLong(item.id, unanswered(before)))
             continue
         before = None
         if reason:
-            found.append(TooLong(item.id, reason))
+            too_long.append(TooLong(item.id, reason))
             before = item
-    return tuple(found)
+    return tuple(too_long)

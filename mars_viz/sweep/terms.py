@@ -1,7 +1,6 @@
-"""On what terms a sweep is judged: the accuracy loss that is tolerated, the confidence, and how intervals are made.
+"""Terms of a sweep's judgement: the tolerated accuracy loss, the confidence, and the method of intervals.
 
-Whatever tells of a sweep (the page, the command, the evidence pack) says them once, in these words. Knows numbers and
-sentences; knows no sweep.
+The page, the command and the evidence pack state them once, in these words.
 """
 
 from __future__ import annotations
@@ -14,12 +13,11 @@ from mars_viz.errors import SettingError
 from mars_viz.words import counted, number
 
 FEWEST = 5
-"""Prompts, or questions, from which a bootstrap says anything of how sure a figure is; of fewer its interval is far too
-narrow, and none is given."""
+"""Minimum number of prompts or questions for a bootstrap interval; with fewer it would be far too narrow."""
 ROUGH = 30
-"""Prompts below which intervals are called rough."""
+"""Number of prompts below which intervals are called rough."""
 METHODS = {method.value.lower(): method for method in (Method.BCA, Method.PERCENTILE)}
-"""What a person can choose, by the name on the command line and in links."""
+"""Selectable methods by name on the command line and in links."""
 _MADE = {
     Method.BCA: "BCa bootstrap (corrected for bias and skew)",
     Method.PERCENTILE: "percentile bootstrap",
@@ -28,15 +26,15 @@ _MADE = {
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What counts as safe, and what stands in brackets."""
+    """Definition of safe settings and of the intervals in brackets."""
 
     points: float = 1.0
-    """Accuracy loss that is tolerated, percentage points, above 0 and at most 100."""
+    """Tolerated accuracy loss in percentage points, above 0 and at most 100."""
     how: Bootstrap = DEFAULT
     """The confidence, at least 0.5, and the method of intervals."""
 
     def __post_init__(self) -> None:
-        """Raise SettingError for a loss or a confidence that is none."""
+        """Raise SettingError for an invalid loss or confidence."""
         if not (0 < self.points <= 100 and 0.5 <= self.how.confidence < 1):
             raise SettingError(
                 "The tolerated loss is above 0 and at most 100 points, the confidence at least 0.5 and below 1. "
@@ -45,30 +43,32 @@ class Terms:
 
     @property
     def confidence(self) -> float:
-        """Of the recommendation, one-sided, and of the intervals, two-sided."""
+        """Confidence of the recommendation, one-sided, and of the intervals, two-sided."""
         return self.how.confidence
 
     @property
     def safe(self) -> str:
-        """What a safe setting is, in a sentence."""
+        """A sentence that defines a safe setting."""
         lost = f"{self.points:.4g} point{'' if self.points == 1 else 's'}"
         return f"Safe: accuracy falls by at most {lost}, with {100 * self.confidence:.4g} % confidence."
 
     def brackets(self, drawn: str, count: int) -> str:
-        """What stands in brackets, in a sentence or two; `drawn` says what resampling draws, 'prompts' or 'questions',
-        and `count` how many there are."""
-        said = (
+        """Return sentences that define the brackets.
+
+        `drawn` is the unit of resampling, 'prompts' or 'questions', and `count` their number.
+        """
+        words = (
             f"In brackets: {100 * self.confidence:.4g} % intervals, {_MADE[self.how.method]} over {drawn}, in pairs "
             f"where settings are compared. {ALL_AGREE}"
         )
         if count < FEWEST:
             return (
-                f"{said} Of {counted(count, drawn.removesuffix('s'))} a bootstrap says nothing: shares alone have one."
+                f"{words} Of {counted(count, drawn.removesuffix('s'))} a bootstrap says nothing: shares alone have one."
             )
-        return f"{said} Of fewer than {number(ROUGH)} {drawn} they are rough." if count < ROUGH else said
+        return f"{words} Of fewer than {number(ROUGH)} {drawn} they are rough." if count < ROUGH else words
 
     def facts(self) -> dict[str, Any]:
-        """The numbers in JSON's terms."""
+        """Return the terms as JSON values."""
         return {"loss_points": self.points, "confidence": self.confidence, "method": self.how.method.value}
 
 
@@ -76,11 +76,11 @@ ALL_AGREE = (
     "Where all prompts agree, a share has Wilson's interval, and an accuracy change the wider of its score and exact "
     "binomial bounds."
 )
-"""How an interval is made where resampling shows no spread."""
+"""Method of intervals if resampling shows no spread."""
 
 
 def method_named(name: str) -> Method:
-    """The method of this name, whatever its case. Raises SettingError for another."""
-    if (found := METHODS.get(name.lower())) is None:
+    """Return the method of this name in any case. Raises SettingError for another name."""
+    if (method := METHODS.get(name.lower())) is None:
         raise SettingError(f"Intervals are made by {' or '.join(METHODS)}, not by {name!r}. Choose one of these.")
-    return found
+    return method

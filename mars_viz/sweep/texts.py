@@ -1,9 +1,9 @@
-"""The texts of a sweep, token by token: a Parquet data set, `texts/`, beside the results; no other module touches it.
+"""The texts of a sweep by token: the Parquet data set `texts/` in its folder, which no other module accesses.
 
-A file and a line a prompt: its text on every stretch of the dial, in the order of the results' lines, and what its
-tokens read. They are written before its results, so whatever is finished has them. No figure needs them: sweeps that
-were made before there were texts are read as ever, and opening a sweep does not read them. `pack` puts those of several
-prompts into one file, as results are.
+One file and line per prompt: its text on every stretch of the dial, in the order of the results' lines, and the pieces
+of its tokens. Texts are written before a prompt's results, so every finished prompt has them. Figures do not need them:
+older sweeps lack them, and opening a sweep does not read them. `pack` merges several prompts into one file, as for
+results.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from mars_viz.sweep import shards
 from mars_viz.writer import make_folder, remove_leftovers, to_read
 
 FOLDER = "texts"
-"""Its name in a sweep's folder."""
+"""Folder name in a sweep's folder."""
 MAX_BYTES = 1 << 30
-"""Of what is read at once, unpacked; far above any sweep."""
+"""Limit of unpacked bytes read at once; far above any sweep."""
 
 
 def _each(kind: pa.DataType) -> pa.DataType:
@@ -42,11 +42,11 @@ _COLUMNS: dict[str, pa.DataType] = {
     "pieces": _each(pa.binary()),
     "special": _each(pa.bool_()),
 }
-"""Place in the set; tokens of each text; all texts, one after the other; and of every token that occurs its id, its
-bytes and whether it is a control token."""
+"""Index in the set; tokens of each text; all texts concatenated; and for every token that occurs its id, bytes and
+whether it is a control token."""
 _SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _COLUMNS.items()])
 _PLAIN = {"use_dictionary": False, "write_statistics": False}
-"""Equal stretches of texts are equal bytes, which pack well."""
+"""Equal stretches of texts are equal bytes, which compress well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +56,19 @@ class PromptTexts:
     lengths: np.ndarray
     """int32 [S]; tokens of each."""
     token_ids: np.ndarray
-    """int32 [sum of lengths]; one text after the other."""
+    """int32 [sum of lengths]; the concatenated texts."""
     pieces: Mapping[int, Piece]
-    """Of every token that occurs, by rising id."""
+    """Pieces of every token that occurs, by rising id."""
 
     def text(self, stretch: int) -> Written:
-        """The text of a stretch, without its rounds."""
+        """Return the text of a stretch, without its rounds."""
         end = int(self.lengths[: stretch + 1].sum(dtype=np.int64))
         tokens = tuple(self.token_ids[end - int(self.lengths[stretch]) : end].tolist())
         return Written(tokens, tuple(self.pieces[token] for token in tokens), ())
 
 
 def texts_of(made: DialMap) -> PromptTexts:
-    """The texts of a prompt's dial map."""
+    """Return the texts of a prompt's dial map."""
     texts = [segment.token_ids for segment in made.segments]
     token_ids = np.array([token for text in texts for token in text], np.int32)
     lengths = np.array([len(text) for text in texts], np.int32)
@@ -76,7 +76,7 @@ def texts_of(made: DialMap) -> PromptTexts:
 
 
 def write(sweep: Path, index: int, texts: PromptTexts) -> None:
-    """Add those of a prompt, whole or not at all. Raises OSError."""
+    """Write a prompt's texts, completely or not at all. Raises OSError."""
     folder = sweep / FOLDER
     make_folder(folder)
     line = {
@@ -92,8 +92,10 @@ def write(sweep: Path, index: int, texts: PromptTexts) -> None:
 
 
 def pack(sweep: Path) -> None:
-    """Put those of each whole batch of prompts together, which takes a third of the place: for a sweep that is shipped.
-    Raises OSError; BadInput where some are damaged."""
+    """Merge the texts of each complete batch, which takes a third of the space; for sweeps that are published.
+
+    Raises OSError, and BadInput for damaged files.
+    """
     folder = sweep / FOLDER
     singles = shards.parts_of(folder).singles
     for batch in sorted({single // shards.BATCH for single in singles}):
@@ -110,29 +112,30 @@ def pack(sweep: Path) -> None:
 
 
 def tidy(sweep: Path, results: shards.Shards) -> None:
-    """Remove what a kill left behind, and what has no results any more, as after damaged ones were taken away: it will
-    be written anew. Raises OSError. Only the sweep itself may."""
+    """Remove leftovers of interruptions, and texts without results, which will be written again. Raises OSError.
+
+    Only for the process that sweeps.
+    """
     folder = sweep / FOLDER
     if not folder.is_dir():
         return
     make_folder(folder)
     remove_leftovers(folder, age=0)
-    there = shards.parts_of(folder)
-    singles = (single for single in there.singles if results.holding(single) is None)
-    for name in [*map(shards.batch_file, there.batches - results.batches), *map(shards.prompt_file, singles)]:
+    present = shards.parts_of(folder)
+    singles = (single for single in present.singles if results.holding(single) is None)
+    for name in [*map(shards.batch_file, present.batches - results.batches), *map(shards.prompt_file, singles)]:
         (folder / name).unlink(missing_ok=True)
 
 
 def read(sweep: Path, index: int) -> PromptTexts | None:
-    """Those of the prompt at this place of the set; None where the sweep kept none of it, as before there were texts.
-    Raises BadInput where they are damaged."""
+    """Return the texts of a prompt by index; None if the sweep stores none. Raises BadInput if they are damaged."""
     folder = sweep / FOLDER
     name = shards.parts_of(folder).holding(index) if folder.is_dir() else None
     return None if name is None else _read(folder / name, index)
 
 
 def _read(path: Path, index: int) -> PromptTexts | None:
-    """A prompt's line; None where the file has none of it."""
+    """Return a prompt's line; None if the file lacks it."""
     try:
         source = pq.ParquetFile(to_read(path), page_checksum_verification=True)
         rows = np.flatnonzero(source.read(columns=["prompt"], use_threads=False).column("prompt").to_numpy() == index)
@@ -149,7 +152,7 @@ def _read(path: Path, index: int) -> PromptTexts | None:
 
 
 def _whereabouts(source: pq.ParquetFile, row: int) -> tuple[int, int]:
-    """The row group of a row, and its place in there."""
+    """Return the row group of a row, and its index there."""
     group = 0
     while row >= (rows := source.metadata.row_group(group).num_rows):
         group, row = group + 1, row - rows
@@ -157,7 +160,7 @@ def _whereabouts(source: pq.ParquetFile, row: int) -> tuple[int, int]:
 
 
 def _texts(line: Mapping[str, Any]) -> PromptTexts:
-    """Raises ValueError, TypeError or KeyError where it is none."""
+    """Return a line's texts. Raises ValueError, TypeError or KeyError for an invalid line."""
     lengths, token_ids = (np.array(line[name], np.int32) for name in ("lengths", "token_ids"))
     named = zip(line["piece_ids"], line["pieces"], line["special"], strict=True)
     pieces = {token: Piece(data, special) for token, data, special in named}
@@ -169,7 +172,7 @@ def _texts(line: Mapping[str, Any]) -> PromptTexts:
 
 
 def spoiled(path: Path) -> BadInput:
-    """What is said of a file that is not as it was written."""
+    """Return the error for a damaged file of texts."""
     return RunFileError(
         f"{path} is damaged or holds no texts of this sweep; its figures do not need it. Take a fresh copy, or sweep "
         "again into a new folder to read the texts."

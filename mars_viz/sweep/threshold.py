@@ -1,6 +1,6 @@
-"""Which threshold of a draft-length controller to choose: the fastest by modelled time, and what it does to accuracy.
+"""Choice of a draft-length controller's threshold: the fastest by modelled time, with its effect on accuracy.
 
-Knows a sweep's figures; knows no models. Speed alone chooses, so that accuracy is tested once, at what was chosen.
+Only speed decides, so that accuracy is tested once, at the chosen threshold.
 """
 
 from __future__ import annotations
@@ -25,35 +25,40 @@ from mars_viz.words import exact_setting, exactly, number
 def advised(
     result: SweepResult, points: float, confidence: float, among: int = 1, how: Bootstrap = DEFAULT
 ) -> Recommendation | None:
-    """What the sweep says for itself: of a rule's dial `recommended`, of a controller's threshold `fastest`. Raises
-    BadInput for a limit or a confidence that is none."""
+    """Return `recommended` for a rule's dial, or `fastest` for a controller's threshold.
+
+    Raises BadInput for an invalid limit or confidence.
+    """
     if result.plan.controller is None:
         return recommended(result, points, confidence, among)
     return fastest(result, points, confidence, how)
 
 
 def fastest(result: SweepResult, points: float, confidence: float, how: Bootstrap = DEFAULT) -> Recommendation:
-    """The threshold with the largest modelled speed-up over drafts of full length, where its interval lies above 1 and
-    its accuracy loss is at most `points` with this confidence, or the rule is lossless."""
-    controller, known, against = result.plan.controller, measures(result), result.plan.against
+    """Return the threshold with the largest modelled speed-up over full drafts.
+
+    Recommended only if its interval is above 1 and its accuracy loss is at most `points` with this confidence, or the
+    rule is lossless.
+    """
+    controller, by_name, against = result.plan.controller, measures(result), result.plan.against
     assert controller is not None
     none = Recommendation(Finding.NO_GAIN, "", None, None, None, math.nan, None)
-    if "speed_up_strict" not in known:
+    if "speed_up_strict" not in by_name:
         return replace(none, sentence=f"No threshold can be recommended. {objection(result.costs)}")
     places = named_places(result)
-    speeds = band_at(result, known["speed_up_strict"], places, how).estimate
+    speeds = band_at(result, by_name["speed_up_strict"], places, how).estimate
     dial = float(places[int(np.nanargmax(speeds))])
-    speed = value_at(result, known["speed_up_strict"], dial, how)
-    told = f"{spread(speed)} as fast as {against}"
+    speed = value_at(result, by_name["speed_up_strict"], dial, how)
+    pace = f"{spread(speed)} as fast as {against}"
     stops = stopping(controller, dial)
     if dial == result.plan.strict or not speed.low > 1:
-        sentence = f"No threshold is shown to be faster than {against}: the fastest is modelled {told}, at {stops}."
+        sentence = f"No threshold is shown to be faster than {against}: the fastest is modelled {pace}, at {stops}."
         return replace(none, sentence=sentence)
-    fewer = 1 - value_at(result, known["drafted_share"], dial, how).estimate
+    fewer = 1 - value_at(result, by_name["drafted_share"], dial, how).estimate
     count = f"{number(abs(round(100 * fewer)))} % {'fewer' if fewer >= 0 else 'more'} drafted tokens"
-    sentence = f"Stop drafting where {stops}: {count}, modelled {told}"
-    if "speed_up" in known:
-        alone = value_at(result, known["speed_up"], dial, how)
+    sentence = f"Stop drafting where {stops}: {count}, modelled {pace}"
+    if "speed_up" in by_name:
+        alone = value_at(result, by_name["speed_up"], dial, how)
         sentence += f" and {spread(alone)} as fast as {ALONE}"
     changed = _changed(result, dial)
     bound = math.nan if changed is None else loss_bound(changed, confidence)
@@ -94,27 +99,30 @@ def fastest(result: SweepResult, points: float, confidence: float, how: Bootstra
 
 
 def with_pair(best: Advised, variants: Sequence[Advised], how: Bootstrap = DEFAULT) -> Recommendation | None:
-    """What is recommended of a grid of thresholds and dial values: that of its best variant, and before it the pair and
-    how fast it is beside strict with drafts of full length, and beside those at their own recommended setting. As it is
-    where nothing is recommended, or speeds are not known."""
-    found, plan = best.found, best.result.plan
+    """Return the recommendation of a grid of thresholds and dial values: its best variant's, with the pair and its
+    speed.
+
+    The speed is relative to strict with full drafts, and to full drafts at their own recommended setting. Unchanged if
+    nothing is recommended, or speeds are unknown.
+    """
+    advice, plan = best.found, best.result.plan
     control, sentences = plan.settings.control, []
-    if found is None or found.dial is None or control is None or "modelled" not in best.result.lines:
-        return found
-    at = exact_setting(plan.symbol, found.dial)
+    if advice is None or advice.dial is None or control is None or "modelled" not in best.result.lines:
+        return advice
+    at = exact_setting(plan.symbol, advice.dial)
     full = [each for each in variants if _threshold(each) == control.controller.longest]
-    for whole in full:
-        over = pace_over((best.result, found.dial), (whole.result, plan.strict), how)
+    for other in full:
+        over = pace_over((best.result, advice.dial), (other.result, plan.strict), how)
         sentences.append(f"{spread(over)} as fast as strict with fixed γ = {plan.settings.gamma}")
-        if whole is not best and whole.found is not None and whole.found.dial is not None:
-            over = pace_over((best.result, found.dial), (whole.result, whole.found.dial), how)
-            there = exact_setting(plan.symbol, whole.found.dial)
-            sentences.append(f"{spread(over)} as fast as {there} with it")
+        if other is not best and other.found is not None and other.found.dial is not None:
+            over = pace_over((best.result, advice.dial), (other.result, other.found.dial), how)
+            full_at = exact_setting(plan.symbol, other.found.dial)
+            sentences.append(f"{spread(over)} as fast as {full_at} with it")
     where = f"Stop drafting where {stopping(control.controller, control.threshold)}"
     if control.threshold == control.controller.longest:
         where = f"Draft all γ = {plan.settings.gamma} tokens"
-    told = f"{where} and take {at}" + (f": modelled {', '.join(sentences)}." if sentences else ".")
-    return replace(found, sentence=f"{told} {found.sentence}")
+    words = f"{where} and take {at}" + (f": modelled {', '.join(sentences)}." if sentences else ".")
+    return replace(advice, sentence=f"{words} {advice.sentence}")
 
 
 def _threshold(each: Advised) -> float:
@@ -123,13 +131,13 @@ def _threshold(each: Advised) -> float:
 
 
 def stopping(controller: Controller, threshold: float) -> str:
-    """When it stops at this threshold: 'q(x) < 0.37 (Confidence)'."""
+    """Return the stopping condition at this threshold: 'q(x) < 0.37 (Confidence)'."""
     where = controller.formula.partition(";")[0].replace(controller.dial.symbol, exactly(threshold))
     return f"{where} ({controller.title})"
 
 
 def _changed(result: SweepResult, dial: float) -> Changed | None:
-    """How grades differ from drafts of full length; None where no prompt is graded."""
+    """Return the difference in grades from full drafts; None if no prompt is graded."""
     if not result.graded.any():
         return None
     graded = result.graded_steps()

@@ -1,7 +1,7 @@
-"""What a wall-clock check found, and the checks kept beside the sweep that they are of: a file each, in `checks`.
+"""Results of wall-clock checks, stored in the sweep's folder `checks`, one file each.
 
-A file gets its name in one step and is never changed, so two servers may add to the same sweep. Knows seconds, counts
-and files; the check itself is in `wall_clock`.
+A file is renamed when complete and never changed, so two servers may add to one sweep. The check itself is in
+`wall_clock`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from mars_viz.writer import make_folder, to_read, write_file
 FORMAT = "mars-viz-wall-clock"
 SCHEMA = 2
 UNCUT = 1
-"""Without a draft-length controller, written as before there were any."""
+"""Schema without a draft-length controller, written as before controllers existed."""
 
 
 CUT = (
     "Each draft took as many passes of the drafter as the controller lets it take, known from a decode before; what "
     "the controller's own look at the drafter's law takes is left out."
 )
-"""What is said of the clock where a controller cuts drafts."""
+"""Note about the clock if a controller cuts drafts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +44,14 @@ class Way:
     name: str
     """'target', 'strict' or 'chosen'."""
     tokens: np.ndarray
-    """int64 [K]; tokens of each text, the same in every repetition."""
+    """int64 [K]; tokens of each text, equal in every repetition."""
     rounds: np.ndarray
     """int64 [K]; target passes of each."""
     seconds: np.ndarray
-    """float64 [K, R]; wall clock, the prompt's own pass excluded."""
+    """float64 [K, R]; wall clock, without the prompt's own pass."""
 
     def facts(self) -> dict[str, Any]:
-        """The numbers in JSON's terms."""
+        """Return the numbers as JSON values."""
         return {name: getattr(self, name).tolist() for name in ("tokens", "rounds", "seconds")}
 
 
@@ -60,54 +60,53 @@ class TimingCheck:
     """The target alone, strict and a setting, decoded in turn on one device."""
 
     device: str
-    """In words."""
     rule: str
-    """In the registry."""
+    """Name in the registry."""
     dial: float
-    """The setting: a value of the rule's dial, or of the controller's threshold that was swept."""
+    """The setting: a value of the rule's dial, or of the swept threshold."""
     gamma: int
     """Tokens drafted per round."""
     target: Way
-    """The target by itself, a pass a token."""
+    """The target alone, one pass per token."""
     strict: Way
-    """The rule at its strict end, or where a threshold was swept by drafts of full length."""
+    """The rule at its strict end; for a swept threshold, drafts of full length."""
     chosen: Way
     """The rule at the setting."""
     same_as_target: int
-    """Prompts whose strict text is, token for token, the target's own, decoded by itself."""
+    """Number of prompts whose strict text equals, token for token, the target's own."""
     modelled_over_strict: float
-    """What the rounds say: tokens a round over strict's."""
+    """Tokens per round relative to strict's."""
     modelled_over_target: float
-    """The same over the target alone, from measured costs; NaN without them."""
+    """Modelled pace relative to the target alone; NaN without costs."""
     modelled_low: float = math.nan
-    """Of its interval, over prompts and costs; NaN in files of before."""
+    """Low end of its interval, over prompts and costs; NaN in old files."""
     modelled_high: float = math.nan
-    """Likewise."""
+    """High end of its interval; NaN in old files."""
     created: str = ""
-    """When it ended, ISO 8601 in UTC."""
+    """End of the check, ISO 8601 in UTC."""
     over: str = ""
-    """The controller whose threshold was swept, by name; empty for the rule's dial."""
+    """Name of the controller whose threshold was swept; empty for the rule's dial."""
     controller: str = NONE
-    """What cuts drafts of all settings, at which threshold, as in `Settings`."""
+    """Controller and threshold for all settings, as in `Settings`."""
     at: float = math.nan
-    """Where the rule's dial stands while a controller's threshold is swept; NaN for a rule without one."""
+    """Value of the rule's dial while a controller's threshold is swept; NaN for a rule without one."""
     how: Bootstrap = DEFAULT
-    """How intervals are made."""
+    """Method of intervals."""
 
     @property
     def against(self) -> str:
-        """What the setting is held against, for people; see `Plan.against`."""
+        """The reference in words; see `Plan.against`."""
         return "fixed γ" if self.over else "strict"
 
     @property
     def note(self) -> str:
-        """What the clock leaves out, in a sentence; empty where drafts are not cut."""
+        """A sentence about time that the clock excludes; empty without a controller."""
         return CUT if self.over or self.controller != NONE else ""
 
     def is_of(self, plan: Plan) -> bool:
-        """True if it is of a setting of this sweep."""
-        stands = plan.rule.checked_dial(plan.settings.dial) if plan.over else None
-        at = math.nan if stands is None else stands
+        """Return True if it belongs to a setting of this sweep."""
+        dial = plan.rule.checked_dial(plan.settings.dial) if plan.over else None
+        at = math.nan if dial is None else dial
         same = (self.rule, self.gamma, self.over, self.controller) == (
             plan.settings.rule,
             plan.settings.gamma,
@@ -118,28 +117,28 @@ class TimingCheck:
 
     @property
     def over_strict(self) -> Interval:
-        """Tokens a second over strict's, resampled over prompts, each with the median of its repetitions."""
+        """Tokens per second relative to strict's, resampled over prompts, each with the median of its repetitions."""
         return self._over(self.strict)
 
     @property
     def over_target(self) -> Interval:
-        """Likewise over the target's alone."""
+        """Tokens per second relative to the target alone, resampled like `over_strict`."""
         return self._over(self.target)
 
     @property
     def modelled(self) -> Interval:
-        """What the rounds say, over the target alone."""
+        """Modelled pace relative to the target alone."""
         ends = (self.modelled_over_target, self.modelled_low, self.modelled_high)
         return Interval(*ends, self.how.confidence, self.how.method)
 
     @property
     def objection(self) -> str:
-        """Why its speed-up over the target alone cannot be, in a sentence; empty where it can."""
-        tau, found = self.chosen.tokens.sum() / self.chosen.rounds.sum(), self.over_target.estimate
-        return too_fast(found, float(tau), "check the wall clock again") if found > tau else ""
+        """A sentence if the measured speed-up over the target alone is impossible; otherwise empty."""
+        tau, speed_up = self.chosen.tokens.sum() / self.chosen.rounds.sum(), self.over_target.estimate
+        return too_fast(speed_up, float(tau), "check the wall clock again") if speed_up > tau else ""
 
     def pace(self, way: Way) -> Interval:
-        """Tokens a second."""
+        """Return tokens per second."""
         return ratio(way.tokens, np.median(way.seconds, axis=1), self.how)
 
     def _over(self, other: Way) -> Interval:
@@ -147,7 +146,7 @@ class TimingCheck:
         return ratio_of_ratios(ours, theirs, self.how)
 
     def facts(self) -> dict[str, Any]:
-        """All of it in JSON's terms, but for NaN."""
+        """Return everything as JSON values, with NaN."""
         ways = (self.target, self.strict, self.chosen)
         return {
             "created": self.created,
@@ -172,32 +171,34 @@ class TimingCheck:
         }
 
     def to_json(self) -> str:
-        """Everything that was measured; how intervals are made is not part of it."""
+        """Return the measurements as JSON; the method of intervals is not included."""
         ways = (self.target, self.strict, self.chosen)
         facts = {name: getattr(self, name) for name in _FACTS}
         schema = SCHEMA if self.note else UNCUT
         if schema == UNCUT:
             facts = {name: value for name, value in facts.items() if name not in _CUT_BY}
-        found = {"format": FORMAT, "schema": schema, **facts, "ways": {way.name: way.facts() for way in ways}}
-        return json_of(found, indent=1, escaped=False) + "\n"
+        contents = {"format": FORMAT, "schema": schema, **facts, "ways": {way.name: way.facts() for way in ways}}
+        return json_of(contents, indent=1, escaped=False) + "\n"
 
     @classmethod
     def from_json(cls, data: bytes) -> TimingCheck:
-        """The same read back. Raises BadInput for anything else, a newer schema included."""
+        """Read a check. Raises BadInput for other data and newer schemas."""
         try:
-            found = json.loads(data.decode())
-            if not isinstance(found, dict) or found.get("format") != FORMAT:
+            contents = json.loads(data.decode())
+            if not isinstance(contents, dict) or contents.get("format") != FORMAT:
                 raise RunFileError("it is another file")
-            if found.get("schema") not in (UNCUT, SCHEMA):
-                raise RunFileError(f"its schema is {found.get('schema')!r}, and this MARS Viz reads {SCHEMA} and below")
-            ways = {name: _way(name, found["ways"][name]) for name in ("target", "strict", "chosen")}
-            facts = {name: kind((_LATER | found)[name]) for name, kind in _FACTS.items()}
-            made = cls(**facts, **ways)  # type: ignore[arg-type]
+            if contents.get("schema") not in (UNCUT, SCHEMA):
+                raise RunFileError(
+                    f"its schema is {contents.get('schema')!r}, and this MARS Viz reads {SCHEMA} and below"
+                )
+            ways = {name: _way(name, contents["ways"][name]) for name in ("target", "strict", "chosen")}
+            facts = {name: kind((_LATER | contents)[name]) for name, kind in _FACTS.items()}
+            check = cls(**facts, **ways)  # type: ignore[arg-type]
         except (ValueError, OverflowError, KeyError, TypeError, RecursionError) as error:
             raise RunFileError("it is damaged") from error
-        if len({way.seconds.shape for way in ways.values()}) != 1 or not math.isfinite(made.dial):
+        if len({way.seconds.shape for way in ways.values()}) != 1 or not math.isfinite(check.dial):
             raise RunFileError("it is damaged")
-        return made
+        return check
 
 
 def _number(value: Any) -> float:
@@ -219,29 +220,29 @@ _FACTS: dict[str, Callable[[Any], Any]] = {
     "controller": str,
     "at": _number,
 }
-"""Of a check, besides its ways."""
+"""Types of a check's facts."""
 _CUT_BY = {"over": "", "controller": NONE, "at": None}
 _LATER = {"modelled_low": None, "modelled_high": None, **_CUT_BY}
-"""What files of before lack."""
+"""Facts that older files lack."""
 
 
 def _way(name: str, found: Any) -> Way:
-    made = Way(
+    way = Way(
         name,
         np.array(found["tokens"], np.int64),
         np.array(found["rounds"], np.int64),
         np.array(found["seconds"], np.float64),
     )
     sound = (
-        made.seconds.ndim == 2
-        and made.seconds.size
-        and made.tokens.shape == made.rounds.shape == made.seconds.shape[:1]
-        and (np.isfinite(made.seconds) & (made.seconds > 0)).all()
-        and (np.minimum(made.tokens, made.rounds) >= 0).all()
+        way.seconds.ndim == 2
+        and way.seconds.size
+        and way.tokens.shape == way.rounds.shape == way.seconds.shape[:1]
+        and (np.isfinite(way.seconds) & (way.seconds > 0)).all()
+        and (np.minimum(way.tokens, way.rounds) >= 0).all()
     )
     if not sound:
         raise ValueError("no measurements")
-    return made
+    return way
 
 
 _CHECKS = "checks"
@@ -256,15 +257,15 @@ class Checks:
     found: tuple[TimingCheck, ...] = ()
     """The oldest first."""
     problems: tuple[str, ...] = ()
-    """A sentence for each file that is none, with the remedy."""
+    """A sentence with a remedy for each invalid file."""
 
     def latest(self, dial: float) -> TimingCheck | None:
-        """The newest one of this setting."""
+        """Return the newest check of this setting."""
         return next((check for check in reversed(self.found) if check.dial == dial), None)
 
 
 def keep_check(folder: Path, check: TimingCheck) -> Path:
-    """Write it beside the sweep. Raises BadInput where the disk refuses; nothing half-written stays."""
+    """Store a check in the sweep's folder. Raises BadInput if the disk refuses, with no partial file."""
     moment = "".join(character for character in check.created if character.isdigit())[:14]
     path = folder / _CHECKS / f"{moment or 'check'}-{uuid.uuid4().hex[:8]}.json"
     with disk_refusals(folder, remedy="Make room or choose another place; the wall-clock check was not kept."):
@@ -274,8 +275,8 @@ def keep_check(folder: Path, check: TimingCheck) -> Path:
 
 
 def kept_checks(folder: Path, plan: Plan) -> Checks:
-    """Those of this sweep; none where none was made. Raises nothing: a damaged file is a problem, not an end."""
-    found, problems = list[TimingCheck](), list[str]()
+    """Return the checks of this sweep. A damaged file is reported as a problem and raises nothing."""
+    checks, problems = list[TimingCheck](), list[str]()
     for path in _paths(folder):
         try:
             if to_read(path).stat().st_size > _LARGEST:
@@ -283,11 +284,11 @@ def kept_checks(folder: Path, plan: Plan) -> Checks:
             check = TimingCheck.from_json(path.read_bytes())
             if not check.is_of(plan):
                 raise RunFileError("it is of another sweep")
-            found.append(check)
+            checks.append(check)
         except (BadInput, OSError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             problems.append(f"{path.name} in {path.parent} is no wall-clock check of this sweep ({reason}). Remove it.")
-    return Checks(tuple(sorted(found, key=lambda check: check.created)), tuple(problems))
+    return Checks(tuple(sorted(checks, key=lambda check: check.created)), tuple(problems))
 
 
 def _paths(folder: Path) -> Sequence[Path]:

@@ -1,6 +1,6 @@
-"""What two paired settings write after one prompt, and which prompts are worth reading first.
+"""The texts of two paired settings after one prompt, and the prompts most worth reading.
 
-Knows pairings and the texts that sweeps keep; draws nothing. Texts are exact: each is the one that its setting writes.
+Texts are exact: each is the one that its setting writes.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from mars_viz.sweep.texts import FOLDER, PromptTexts, spoiled
 
 
 class Change(Enum):
-    """What becomes of a prompt from the reference to the setting beside it; those that change most come first."""
+    """Change of a prompt from the reference to the other setting; the largest changes come first."""
 
     WORSE = "becomes wrong"
     """Right, then wrong."""
     BETTER = "becomes right"
     """Wrong, then right."""
     DIFFERS = "differs"
-    """The texts differ, the grade does not."""
+    """The texts differ, the grades are equal."""
     PERHAPS = "may differ"
-    """The figures do not tell whether the texts differ."""
+    """Unknown from the figures."""
     SAME = "identical"
     """Token for token."""
 
@@ -36,58 +36,56 @@ class PromptEntry:
     """A shared prompt."""
 
     place: int
-    """Among the pairing's."""
+    """Index in the pairing."""
     id: str
-    """Its name."""
     change: Change
-    """What becomes of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TwoTexts:
-    """Both texts of a prompt, side by side."""
+    """Both texts of a prompt, aligned."""
 
     left: Written
-    """The reference's."""
+    """The reference's text."""
     right: Written
-    """The other's."""
+    """The other's text."""
     found: Alignment
-    """Where they part, and what both have."""
+    """The alignment of both."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptTexts:
-    """What the sweeps hold of a prompt."""
+    """The stored texts of a prompt."""
 
     left: Written | None
-    """The reference's text; None where its sweep kept none."""
+    """The reference's text; None if its sweep stores none."""
     right: Written | None
-    """The other's; likewise."""
+    """The other's text; None if its sweep stores none."""
     both: TwoTexts | None
-    """Side by side; None unless both are there."""
+    """The aligned texts; None unless both exist."""
 
 
 def entries(both: Pairing) -> tuple[PromptEntry, ...]:
-    """Every shared prompt, those that change first, else in the reference's order. Reads no texts."""
+    """Return every shared prompt, changed ones first, otherwise in the reference's order. Reads no texts."""
     worse, better = turned(both)
-    told = _told(both)
-    marks = ((Change.WORSE, worse), (Change.BETTER, better), (Change.DIFFERS, told.differs), (Change.SAME, told.same))
-    found = []
+    facts = _told(both)
+    marks = ((Change.WORSE, worse), (Change.BETTER, better), (Change.DIFFERS, facts.differs), (Change.SAME, facts.same))
+    prompts = []
     for place, name in enumerate(both.ids):
         change = next((kind for kind, of in marks if of[place]), Change.PERHAPS)
-        found.append(PromptEntry(place, name, change))
+        prompts.append(PromptEntry(place, name, change))
     order = list(Change)
-    return tuple(sorted(found, key=lambda entry: order.index(entry.change)))
+    return tuple(sorted(prompts, key=lambda entry: order.index(entry.change)))
 
 
 @dataclass(frozen=True, slots=True)
 class _KnownOfTexts:
-    """What the figures alone say of the texts."""
+    """Facts about texts that follow from the figures."""
 
     same: np.ndarray
-    """bool [P]; one text, for certain."""
+    """bool [P]; the texts are certainly equal."""
     differs: np.ndarray
-    """bool [P]; two texts, for certain."""
+    """bool [P]; the texts certainly differ."""
 
 
 def _told(both: Pairing) -> _KnownOfTexts:
@@ -106,7 +104,7 @@ def _told(both: Pairing) -> _KnownOfTexts:
 
 
 def kept(both: Pairing, place: int) -> KeptTexts:
-    """What both write after a prompt. Raises BadInput where a sweep's texts are damaged."""
+    """Return both texts after a prompt. Raises BadInput if a sweep's texts are damaged."""
     ours, theirs = (int(rows[place]) for rows in both.rows)
     read = [_texts(both.left, ours)]
     once = both.one_sweep and ours == theirs
@@ -117,21 +115,21 @@ def kept(both: Pairing, place: int) -> KeptTexts:
     )
     if left is None or right is None or read[0] is None or read[1] is None:
         return KeptTexts(left, right, None)
-    known = both.one_vocabulary or same_vocabulary(read[0].pieces, read[1].pieces)
-    unit = Unit.TOKENS if known else Unit.CHARACTERS
+    by_token = both.one_vocabulary or same_vocabulary(read[0].pieces, read[1].pieces)
+    unit = Unit.TOKENS if by_token else Unit.CHARACTERS
     return KeptTexts(left, right, TwoTexts(left, right, align(left, right, unit)))
 
 
 def _texts(side: SweepSetting, row: int) -> PromptTexts | None:
     result = side.result
-    found = texts.read(result.folder, int(result.prompts["prompt"][row]))
-    if found is not None and not np.array_equal(
-        found.lengths, result.lines["tokens"][slice(*result.starts[row : row + 2])]
+    stored = texts.read(result.folder, int(result.prompts["prompt"][row]))
+    if stored is not None and not np.array_equal(
+        stored.lengths, result.lines["tokens"][slice(*result.starts[row : row + 2])]
     ):
         raise spoiled(result.folder / FOLDER)
-    return found
+    return stored
 
 
 def _stretch(side: SweepSetting, row: int) -> int:
-    """Which of the prompt's stretches holds the setting."""
+    """Return the index of the prompt's stretch that contains the setting."""
     return int(side.result.rows(np.array([side.dial]))[row, 0] - side.result.starts[row])

@@ -1,9 +1,9 @@
-"""The wall-clock check: the target alone, strict or drafts of full length, and a setting, decoded in turn.
+"""The wall-clock check: the target alone, strict (or drafts of full length) and a setting, decoded in turn.
 
-The models draft all γ tokens whatever a draft-length controller leaves of them. So where one cuts drafts, each text is
-decoded once before the clock runs, which tells how long every draft is; by the clock the drafter then takes the passes
-that the controller would have let it take, and the target scores what it would have had drafted. What the controller's
-own look at the drafter's law takes is left out. Knows backends and clocks; loads the model libraries when called.
+The models draft all γ tokens even if a draft-length controller cuts them. So with a controller each text is decoded
+once before timing, to learn the length of every draft. While timed, the drafter takes the passes that the controller
+would allow, and the target scores the tokens that it would leave. Time for the controller's own look at the drafter's
+law is excluded. Model libraries are imported on use.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Prefix = tuple[int, ...]
 WAYS = ("target", "strict", "chosen")
-"""How every prompt is decoded."""
+"""The ways in which every prompt is decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,29 +47,29 @@ class TimedDecode:
     """One decode."""
 
     token_ids: Prefix
-    """Its text."""
     rounds: int
     """Target passes."""
     seconds: float
-    """Wall clock, the prompt's own pass excluded."""
+    """Wall clock, without the prompt's own pass."""
     drafted: tuple[int, ...] = ()
-    """Tokens that each round drafted; empty of the target alone."""
+    """Tokens drafted in each round; empty for the target alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClockProgress:
-    """How far a wall-clock check has come."""
+    """Progress of a wall-clock check."""
 
     done: int
-    """Decodes so far, those that warm up left out."""
+    """Number of decodes so far, without warm-up."""
     decodes: int
-    """All of them."""
+    """Number of all decodes."""
 
 
 class WallClock:
-    """Iterate it for its progress, stop whenever; when it has come to its end, take what it found.
+    """A wall-clock check in progress: iterate it, stop at any time, and call `check` at the end.
 
-    Each prompt is decoded `repetitions` times in every way, in an order that rotates so that a noisy machine hits all.
+    Each prompt is decoded `repetitions` times in every way, in a rotating order, so that noise of the machine affects
+    all ways.
     """
 
     def __init__(
@@ -83,9 +83,11 @@ class WallClock:
         costs: Costs | None = None,
         fixed: bool = False,
     ):
-        """`settings` are the setting to check; it is held against its rule's strict end, or where `fixed` against
-        drafts that its controller does not cut. Nothing is recorded, unless the rule needs the evidence. Raises
-        BadInput without a prompt, for a rule without a dial where that is needed, and where a prompt does not fit."""
+        """Check `settings` against the rule's strict end, or, if `fixed`, against drafts without its controller.
+
+        Nothing is recorded, unless the rule needs the evidence. Raises BadInput without a prompt, for a rule without a
+        dial (unless `fixed`), and for a prompt that does not fit.
+        """
         rule = rule_named(settings.rule)
         if not prompts or repetitions < 1 or not (fixed or rule.dial):
             raise SettingError("A wall-clock check takes at least one prompt and repetition, and a rule with a dial.")
@@ -101,7 +103,7 @@ class WallClock:
 
     @property
     def progress(self) -> ClockProgress:
-        """How far it has come."""
+        """The present progress."""
         done = sum(len(each) for way in self._found.values() for each in way)
         return ClockProgress(done, len(WAYS) * len(self._prompts) * self._repetitions)
 
@@ -123,11 +125,11 @@ class WallClock:
                 turn += 1
 
     def check(self) -> TimingCheck:
-        """What it found, once it has come to its end."""
-        found, settings, control = self._found, self._settings["chosen"], self._settings["chosen"].control
-        made = {name: _way(name, decodes) for name, decodes in found.items()}
-        pairs = zip(found["strict"], found["target"], strict=True)
-        chosen, strict = (_pace(found[name], self._settings[name]) for name in ("chosen", "strict"))
+        """Return the result; call it after the last iteration."""
+        decodes_by_way, settings, control = self._found, self._settings["chosen"], self._settings["chosen"].control
+        ways = {name: _way(name, decodes) for name, decodes in decodes_by_way.items()}
+        pairs = zip(decodes_by_way["strict"], decodes_by_way["target"], strict=True)
+        chosen, strict = (_pace(decodes_by_way[name], self._settings[name]) for name in ("chosen", "strict"))
         modelled = chosen.over_target(self._costs)
         swept = settings.dial if control is None or not self._fixed else control.threshold
         assert swept is not None
@@ -136,9 +138,9 @@ class WallClock:
             rule=settings.rule,
             dial=swept,
             gamma=settings.gamma,
-            target=made["target"],
-            strict=made["strict"],
-            chosen=made["chosen"],
+            target=ways["target"],
+            strict=ways["strict"],
+            chosen=ways["chosen"],
             same_as_target=sum(ours[0].token_ids == alone[0].token_ids for ours, alone in pairs),
             modelled_over_strict=chosen.over(strict, self._costs),
             modelled_over_target=modelled.estimate,
@@ -160,21 +162,21 @@ class WallClock:
         return name != "target" and self._settings[name].control is not None
 
     def _told(self, name: str, prompt: Prefix) -> dict[Prefix, int]:
-        """Tokens that the controller leaves of the draft after each prefix, from a decode that draws all of them."""
+        """Return the number of tokens that the controller leaves after each prefix, from a decode with full drafts."""
         if (name, prompt) not in self._lengths:
-            settings, prefix, found = self._settings[name], prompt, dict[Prefix, int]()
+            settings, prefix, lengths = self._settings[name], prompt, dict[Prefix, int]()
             speculator = self._backend.speculator(settings)
             speculator.prefill(prompt)
             ending = self._backend.ending(settings)
             for round_ in walk(speculator, rule_named(settings.rule), settings.dial, prompt, ending):
-                found[prefix] = len(round_.speculation)
+                lengths[prefix] = len(round_.speculation)
                 prefix += round_.token_ids
-            self._lengths[name, prompt] = found
+            self._lengths[name, prompt] = lengths
         return self._lengths[name, prompt]
 
 
 def wall_clock(backend: Backend, prompts: Sequence[EncodedPrompt], settings: Settings, **options: Any) -> TimingCheck:
-    """The whole check at once; takes the options of `WallClock` and raises what it does."""
+    """Run the complete check. Takes the options of `WallClock` and raises its errors."""
     clock = WallClock(backend, prompts, settings, **options)
     for _ in clock:
         pass
@@ -182,13 +184,13 @@ def wall_clock(backend: Backend, prompts: Sequence[EncodedPrompt], settings: Set
 
 
 def to_time(result: SweepResult, prompts: PromptSet, count: int) -> list[EncodedPrompt]:
-    """At most `count` of the prompts that have results, evenly spaced from the first to the last, task by task.
+    """Return at most `count` prompts with results, evenly spaced from the first to the last, task by task.
 
-    Of a conversation one turn at most, from question to question a later one, since turns of one question are no
-    independent measurements; it follows what the sweep had it follow.
+    At most one turn of a conversation is taken, a later one from question to question, because turns of one question
+    are no independent measurements. A turn has the same history as in the sweep.
     """
-    known, store = set(result.prompts["id"].tolist()), open_store(result.folder)
-    numbered = [(index, item) for index, item in enumerate(prompts.items) if item.id in known]
+    finished, store = set(result.prompts["id"].tolist()), open_store(result.folder)
+    numbered = [(index, item) for index, item in enumerate(prompts.items) if item.id in finished]
     tasks = list(dict.fromkeys(item.category for _, item in numbered))
     questions = [list(turns) for _, turns in groupby(numbered, key=lambda each: each[1].unit)]
     questions.sort(key=lambda turns: tasks.index(turns[0][1].category))  # or every n-th might be of one task
@@ -200,13 +202,13 @@ def _asked(store: SweepStore, prompts: PromptSet, index: int, item: PromptItem) 
     if item.turn == 1:
         return EncodedPrompt(item.prompt, item.opening)
     begins = index - item.turn + 1
-    told = zip(prompts.items[begins:index], store.told(begins, index), strict=True)
-    turns = tuple(Exchange(before.prompt, each.answer) for before, each in told)
+    answered = zip(prompts.items[begins:index], store.told(begins, index), strict=True)
+    turns = tuple(Exchange(before.prompt, each.answer) for before, each in answered)
     return EncodedPrompt(item.prompt, History(item.system, turns))
 
 
 def spread_over(found: Sequence[T], count: int) -> list[T]:
-    """At most `count` of them, evenly spaced from the first to the last."""
+    """Return at most `count` items, evenly spaced from the first to the last."""
     places = np.linspace(0, len(found) - 1, min(count, len(found))).round().astype(int)
     return [found[place] for place in places]
 
@@ -221,7 +223,7 @@ def _alone(backend: Backend, prompt: Prefix, settings: Settings) -> TimedDecode:
 def _walked(
     backend: Backend, prompt: Prefix, settings: Settings, lengths: Mapping[Prefix, int] | None = None
 ) -> TimedDecode:
-    """One decode by the clock; where a controller cuts drafts, these are the tokens that it leaves of each."""
+    """Time one decode; `lengths` are the tokens that a controller leaves of each draft."""
     rule, ending = rule_named(settings.rule), backend.ending(settings)
     speculator = backend.speculator(replace(settings, controller=NONE), rule.needs)
     speculator.prefill(prompt)
@@ -237,19 +239,18 @@ def _walked(
 
 @dataclass(frozen=True, slots=True)
 class _Stopping:
-    """A speculator whose drafter stops where a controller would have stopped it."""
+    """A speculator whose drafter stops at a controller's cut."""
 
     speculator: DraftAndScore
-    """Drafts and scores."""
     lengths: Mapping[Prefix, int]
-    """Tokens that are drafted after each prefix."""
+    """Number of drafted tokens after each prefix."""
     controller: Controller
-    """Says how many passes they take."""
+    """Determines the number of passes."""
     gamma: int
-    """Tokens at most."""
+    """Maximum number of tokens."""
 
     def speculate(self, prefixes: Sequence[Prefix]) -> list[Answer]:
-        """One after the other."""
+        """Return one answer per prefix, one after the other."""
         drafted = [(prefix, self.lengths[prefix]) for prefix in prefixes]
         return [
             self.speculator.drafted(prefix, self.controller.steps(count, self.gamma), count)
@@ -267,7 +268,7 @@ def _way(name: str, decodes: list[list[TimedDecode]]) -> Way:
 
 
 def _pace(decodes: list[list[TimedDecode]], settings: Settings) -> ModelledPace:
-    """What the rounds say; every repetition says the same."""
+    """Return the modelled pace; every repetition has the same rounds."""
     first = [each[0] for each in decodes]
     tokens = np.array([len(each.token_ids) for each in first])
     return ModelledPace(settings, tokens, tuple(each.drafted for each in first))
