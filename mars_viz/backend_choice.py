@@ -102,10 +102,8 @@ def backend(
 
 
 def read_backend_file(path: str | PathLike[str]) -> BackendChoice:
-    """Return the choice in a backend.toml; a folder that starts with '.' is relative to the file.
-
-    Raises SettingError with a remedy for a file that cannot be read or has invalid entries.
-    """
+    """Return the choice in a backend.toml; a folder that starts with '.' is relative to the file. Raises SettingError
+    with a remedy for a file that cannot be read or has invalid entries."""
     path = Path(path)
     try:
         if path.stat().st_size > MOST_BYTES:

@@ -44,10 +44,8 @@ def messages_of(history: History, prompt: str) -> list[dict[str, str]]:
 
 
 def in_plain_text(history: History, prompt: str) -> str:
-    """Return the conversation for a model without a chat template.
-
-    The stripped non-empty texts and the unchanged prompt are separated by blank lines, without roles.
-    """
+    """Return the conversation for a model without a chat template. The stripped non-empty texts and the unchanged
+    prompt are separated by blank lines, without roles."""
     return "\n\n".join([*filter(None, (text.strip() for _, text in _texts(history))), prompt])
 
 
@@ -65,10 +63,8 @@ def check_prompt(prompt: str) -> None:
 
 
 def checked_system(system: str, chat: bool | None) -> str:
-    """Return the system prompt, empty if it is blank.
-
-    Raises BadInput if it is not a text, or if `chat` switches the chat template off.
-    """
+    """Return the system prompt, empty if it is blank. Raises BadInput if it is not a text, or if `chat` switches the
+    chat template off."""
     _check_text(system, "system prompt")
     if system.strip() and chat is False:
         raise SettingError(

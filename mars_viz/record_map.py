@@ -104,10 +104,7 @@ def mapping_of(
     settings: Settings, over: str, low: float | None, high: float | None, gammas: Iterable[int]
 ) -> tuple[Settings, Span]:
     """Return the settings and span to map: the rule's dial, or the threshold of the settings' controller on uncut
-    drafts.
-
-    Raises BadInput if there is nothing to map.
-    """
+    drafts. Raises BadInput if there is nothing to map."""
     if over == OVER_DIAL:
         return settings, span_of(rule_named(settings.rule), low, high, gammas)
     if over != OVER_CONTROLLER:

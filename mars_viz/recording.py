@@ -87,10 +87,8 @@ def record(
 
 
 def checked_history(prompt: Prompt, system: str, history: History, chat: bool | None) -> History:
-    """Return the history with `system`, if given, as its system prompt.
-
-    Raises BadInput for a prompt or system prompt that no model accepts.
-    """
+    """Return the history with `system`, if given, as its system prompt. Raises BadInput for a prompt or system prompt
+    that no model accepts."""
     if isinstance(prompt, str) or not isinstance(prompt, Sequence):
         check_prompt(prompt)
     elif system.strip() or history != NO_HISTORY:
@@ -196,10 +194,8 @@ class Recording:
         return emitted(self._rounds)
 
     def __iter__(self) -> Iterator[Round]:
-        """Decode to the end, one round at a time; `run` adds the evidence that the decisions did not need.
-
-        Raises BadInput if the device runs out of memory.
-        """
+        """Decode to the end, one round at a time; `run` adds the evidence that the decisions did not need. Raises
+        BadInput if the device runs out of memory."""
         return (step.round for step in _decoded([self]))
 
     def finish(self) -> Run:
@@ -240,10 +236,8 @@ class Recording:
 
 
 def _decoded(recordings: Sequence[Recording]) -> Iterator[Step]:
-    """Decode recordings of one backend with equal settings to their ends, in one batch.
-
-    The caller's time between two rounds is not counted.
-    """
+    """Decode recordings of one backend with equal settings to their ends, in one batch. The caller's time between two
+    rounds is not counted."""
     first = recordings[0]
     speculator = first._backend.speculator(first._settings, first._rule.needs, later=True)
     prompts = [recording.prompt_ids for recording in recordings]

@@ -282,10 +282,8 @@ class Speculation:
         return np.concatenate([self.emissions, *others], axis=1) if others else self.emissions
 
     def emitted_chances(self, tokens: np.ndarray) -> np.ndarray:
-        """Return the target's probability of one token per row, float32 [N + 1], processed like `p`.
-
-        Known for the tokens in `emissions` and, above temperature 0, for the target's best tokens; NaN for others.
-        """
+        """Return the target's probability of one token per row, float32 [N + 1], processed like `p`. Known for the
+        tokens in `emissions` and, above temperature 0, for the target's best tokens; NaN for others."""
         chances = np.full(len(tokens), np.nan, np.float32)
         if not len(tokens):
             return chances
@@ -545,9 +543,7 @@ def emitted(rounds: Iterable[Round]) -> tuple[int, ...]:
 
 
 def first_difference(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> int | None:
-    """Return the index of the first unit, such as a token, at which two texts differ; None if they are equal.
-
-    If one text is a prefix of the other, this is the shorter one's length.
-    """
+    """Return the index of the first unit, such as a token, at which two texts differ; None if they are equal. If one
+    text is a prefix of the other, this is the shorter one's length."""
     different = (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b)
     return next(different, None if len(ours) == len(theirs) else min(len(ours), len(theirs)))

@@ -118,9 +118,7 @@ class Speculations(Sequence[Speculation]):
     @cached_property
     def whole(self) -> Speculation:
         """All as one speculation, so that a rule's array arithmetic runs once; each position keeps its judging row.
-
-        Single values, such as `start`, are those of the first.
-        """
+        Single values, such as `start`, are those of the first."""
         parents = self.columns["parents"]
         parents = np.where(parents < 0, -1, parents + np.repeat(self.firsts, self.lengths)).astype(np.int32)
         start, temperature, sampled = self._singles[0] if len(self) else (0, 0.0, False)
@@ -384,10 +382,8 @@ class Trace(Sequence[Round]):
         return Decided(tokens, lengths)
 
     def places(self, chosen: np.ndarray) -> np.ndarray:
-        """Return the number of chosen positions of the block up to and including each position, int64 [P].
-
-        `chosen` is bool [P].
-        """
+        """Return the number of chosen positions of the block up to and including each position, int64 [P]. `chosen` is
+        bool [P]."""
         counts = np.cumsum(chosen)
         before = np.concatenate([[0], counts])[self.firsts]
         return counts - np.repeat(before, self.lengths)

@@ -157,9 +157,7 @@ def walk_all(
 
 def step(answer: Answer, verdicts: Verdicts, dial: float | None, ending: Ending, text: tuple[int, ...]) -> Round:
     """Return the round of an answer at a dial value: accepted tokens and the emitted one, cut at the end of `text`.
-
-    Raises EvidenceError if the ending needs a token's text that is unknown.
-    """
+    Raises EvidenceError if the ending needs a token's text that is unknown."""
     decision = settle(answer.speculation, verdicts, dial)
     drafted = answer.speculation.tokens.tolist()
     block = [*(drafted[node] for node in decision.kept), decision.emitted]

@@ -84,10 +84,8 @@ def _row(
     basis: Basis,
     place: int | None,
 ) -> RuleRow:
-    """Build a row from tokens per round `lengths`, int64 [R].
-
-    `kept` marks positions in the text and `strictly` those that the strict end keeps, bool [P].
-    """
+    """Build a row from tokens per round `lengths`, int64 [R]. `kept` marks positions in the text and `strictly` those
+    that the strict end keeps, bool [P]."""
     some = bool(kept.any())
     return RuleRow(
         rule=rule,

@@ -108,10 +108,7 @@ class Resampled:
 
 def ends(of: Resampled, levels: Sequence[float], *, corrected: bool) -> list[np.ndarray]:
     """Return the quantiles of the resampled number at these levels (normal quantiles), [S] each; `corrected` applies
-    BCa.
-
-    NaN if there is one unit or the number is undefined; the estimate if no resample can change it.
-    """
+    BCa. NaN if there is one unit or the number is undefined; the estimate if no resample can change it."""
     with np.errstate(all="ignore"):
         if len(of.sizes) < 2:
             return [np.full_like(of.estimate, np.nan) for _ in levels]
@@ -173,10 +170,8 @@ class _Tilt:
 
     @cached_property
     def bend(self) -> np.ndarray:
-        """float64 [S]; β, in the number's standard errors.
-
-        Half the trace of the number's second derivatives times the covariance of the means, conditional on the number.
-        """
+        """float64 [S]; β, in the number's standard errors. Half the trace of the number's second derivatives times the
+        covariance of the means, conditional on the number."""
         of, count = self.of, len(self.shares)
         size = np.sum(self.weights * of.sizes[:, None], axis=0)
         parts = [

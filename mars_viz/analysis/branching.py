@@ -37,10 +37,7 @@ Solver = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
 
 def naive(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
     """Return the chance that the target's own sample is among k i.i.d. children, float64 [...]: sum of p (1 - (1 -
-    q)^k).
-
-    p and q are float64 [..., M], each sums to 1 (2602.16994 calls it NSS).
-    """
+    q)^k). p and q are float64 [..., M], each sums to 1 (2602.16994 calls it NSS)."""
     chances: np.ndarray = (p * (1 - (1 - q) ** k)).sum(-1)
     return chances
 
@@ -60,9 +57,7 @@ def with_replacement(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
 
 def without_replacement(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
     """Return the acceptance of recursive rejection sampling of distinct children, float64 [...] (Sequoia, 2402.12374).
-
-    After a rejection of x, q(x) also becomes 0 and q is renormalised. Enumerates every order of rejected children.
-    """
+    After a rejection of x, q(x) also becomes 0 and q is renormalised. Enumerates every order of rejected children."""
     tokens = p.shape[-1]
     flat_p, flat_q = p.reshape(-1, tokens), q.reshape(-1, tokens)
     step = max(1, _AT_ONCE // tokens**k)
@@ -95,10 +90,8 @@ def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 
 def k_seq(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
-    """Return the acceptance of SpecTr's k-SEQ of i.i.d. children, float64 [...] (2310.15141, algorithm 2).
-
-    1 - (1 - b)^k with b the sum of min(p / r, q) at the r in [1, k] that solves 1 - (1 - b)^k = r b, rounded up.
-    """
+    """Return the acceptance of SpecTr's k-SEQ of i.i.d. children, float64 [...] (2310.15141, algorithm 2). 1 - (1 -
+    b)^k with b the sum of min(p / r, q) at the r in [1, k] that solves 1 - (1 - b)^k = r b, rounded up."""
     low, high = np.ones(p.shape[:-1]), np.full(p.shape[:-1], float(k))
     for _ in range(_HALVINGS if k > 1 else 0):
         middle = (low + high) / 2
@@ -110,10 +103,8 @@ def k_seq(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
 
 
 def best_possible(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
-    """Return the upper limit of lossless rules for k i.i.d. children, float64 [...].
-
-    The least p(H) + 1 - q(H)^k over prefixes H of the tokens by rising p/q (2502.18779, 2511.15898).
-    """
+    """Return the upper limit of lossless rules for k i.i.d. children, float64 [...]. The least p(H) + 1 - q(H)^k over
+    prefixes H of the tokens by rising p/q (2502.18779, 2511.15898)."""
     ratio = np.divide(p, q, out=np.full(p.shape, np.inf), where=q > 0)  # without q it never helps to be in H
     order = np.argsort(ratio, axis=-1, kind="stable")
     in_p, in_q = (np.take_along_axis(law, order, -1).cumsum(-1) for law in (p, q))

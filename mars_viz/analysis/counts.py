@@ -70,11 +70,8 @@ class AcceptanceCounts:
 
     @property
     def reached_total(self) -> int | None:
-        """Number of accepted drafted tokens in the text; None if its length is unknown.
-
-        Each step writes its accepted tokens and one more. Tokens cut off at the text's end are first that extra token,
-        then accepted ones.
-        """
+        """Number of accepted drafted tokens in the text; None if its length is unknown. Each step writes its accepted
+        tokens and one more. Tokens cut off at the text's end are first that extra token, then accepted ones."""
         if self.completion_tokens is None:
             return None
         lacking = self.accepted_total + self.steps + self.prefilled - self.completion_tokens

@@ -52,10 +52,8 @@ def parse_counts(text: str) -> tuple[EngineRequest, ...]:
 
 
 def counts_in(values: Sequence[Any], text: str) -> tuple[list[tuple[EngineRequest, Any]], int]:
-    """Return the requests with counts, each with its response, and the number of requests without any.
-
-    `values` are those of `text`. Raises RunFileError as `parse_counts` does.
-    """
+    """Return the requests with counts, each with its response, and the number of requests without any. `values` are
+    those of `text`. Raises RunFileError as `parse_counts` does."""
     responses = [each for value in values for each in _responses(value, DEEPEST) or [Response(value, None)]]
     requests, steps = list[tuple[EngineRequest, Any]](), 0
     for number, each in enumerate(responses, 1):

@@ -72,10 +72,8 @@ class EngineFile:
 
 
 def read_file(text: str, drafts: str | None = None, words: Callable[[int], str] | None = None) -> EngineFile:
-    """Read a file of responses or counters, or a log of whole rounds.
-
-    `drafts` is the log of the drafts of vLLM's responses, and `words` returns a token's text. Raises BadInput.
-    """
+    """Read a file of responses or counters, or a log of whole rounds. `drafts` is the log of the drafts of vLLM's
+    responses, and `words` returns a token's text. Raises BadInput."""
     if is_log(text):
         if drafts is not None:
             raise SettingError("A log of whole rounds holds its drafts. Leave --drafts out.")

@@ -62,10 +62,8 @@ class _NoValue(Exception):
 
 
 def values_in(text: str) -> list[Any]:
-    """Return the JSON values of a text, those of a single list one by one, and the responses of its streams.
-
-    Raises RunFileError for any other text and for none.
-    """
+    """Return the JSON values of a text, those of a single list one by one, and the responses of its streams. Raises
+    RunFileError for any other text and for none."""
     if text.count("[") + text.count("{") > MAX_LISTS:
         raise RunFileError(f"There are more than {MAX_LISTS:,} lists and objects in it. Split it into smaller files.")
     decoder, items, place = json.JSONDecoder(), list[tuple[Any, bool]](), 0

@@ -72,10 +72,8 @@ class EngineRow:
 def acceptance_table(
     requests: Sequence[Counts], *, units: np.ndarray | None = None, how: Bootstrap = DEFAULT
 ) -> tuple[EngineRow, ...]:
-    """Return the requests under every definition, with intervals. Raises BadInput for no requests.
-
-    `units`, whole numbers [P], are equal for the turns of one conversation, which are resampled together.
-    """
+    """Return the requests under every definition, with intervals. Raises BadInput for no requests. `units`, whole
+    numbers [P], are equal for the turns of one conversation, which are resampled together."""
     pool = tuple(requests)
     if not pool:
         raise SettingError("There is no run to describe. Choose at least one.")

@@ -113,10 +113,8 @@ class HeadCheck:
 
 
 def counts(agreed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return agreements per depth with true features and with own states, int64 [depth, 2] each.
-
-    Columns: drafts that agree at the depth, and drafts that agreed up to it.
-    """
+    """Return agreements per depth with true features and with own states, int64 [depth, 2] each. Columns: drafts that
+    agree at the depth, and drafts that agreed up to it."""
     depth = agreed.shape[1]
     first = agreed[:, 0]
     windows = np.lib.stride_tricks.sliding_window_view(first, depth) if len(first) >= depth else agreed[:0]

@@ -18,19 +18,14 @@ from mars_viz.shapes import shape_named
 
 def expected_tokens(alpha: np.ndarray | float, gamma: int) -> np.ndarray:
     """Return (1 - α^(γ+1)) / (1 - α): tokens per target pass if every judged token is kept with chance α,
-    independently.
-
-    1 + α + … + α^γ, so γ + 1 at α = 1 (equation 1 of the paper).
-    """
+    independently. 1 + α + … + α^γ, so γ + 1 at α = 1 (equation 1 of the paper)."""
     powers = np.asarray(alpha, np.float64)[..., None] ** np.arange(gamma + 1)
     return np.asarray(powers.sum(-1))
 
 
 def round_cost(gamma: int, c: float) -> float:
-    """Return γc + 1: a round's drafting and pass in passes of the target.
-
-    Assumes that a pass over γ + 1 positions costs as much as one over a single position.
-    """
+    """Return γc + 1: a round's drafting and pass in passes of the target. Assumes that a pass over γ + 1 positions
+    costs as much as one over a single position."""
     return gamma * c + 1
 
 

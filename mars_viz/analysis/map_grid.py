@@ -118,10 +118,7 @@ def _beside_drafting(timing: Timing) -> float:
 
 def modelled_speed_up(grid: MapGrid, run: Run, costs: Costs | None = None) -> np.ndarray:
     """Return tokens per second relative to the strict end at the run's own γ, modelled by `round_times`, float64 [G,
-    S].
-
-    NaN if nothing was timed, or if the map lacks the strict end at that γ.
-    """
+    S]. NaN if nothing was timed, or if the map lacks the strict end at that γ."""
     if run.settings.gamma not in grid.gammas:
         return np.full_like(grid.tokens, np.nan)
     costs_of = round_times(grid, run, costs).rounds
@@ -134,11 +131,8 @@ def modelled_speed_up(grid: MapGrid, run: Run, costs: Costs | None = None) -> np
 
 
 def speed_up_interval(grid: MapGrid, run: Run, gamma: int, value: float, costs: Costs | None = None) -> Factor | None:
-    """Return the interval of such a speed-up at this block length.
-
-    It comes from the costs, because the counts of one prompt are exact. None at the run's own γ, which compares rounds
-    of equal cost, and if nothing was timed.
-    """
+    """Return the interval of such a speed-up at this block length. It comes from the costs, because the counts of one
+    prompt are exact. None at the run's own γ, which compares rounds of equal cost, and if nothing was timed."""
     rounds = round_times(grid, run, costs).rounds
     if rounds is None or gamma == run.settings.gamma:
         return None

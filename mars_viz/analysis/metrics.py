@@ -131,10 +131,8 @@ def basis(trace: Trace, settled: Settled) -> Basis:
 
 
 def summary(run: Run, dial: float | None = None) -> Summary:
-    """Return the run in numbers at this dial value; None is the run's own. Raises BadInput like `judged_rounds`.
-
-    For another value on a dial map, use `summary(*mapped.shown(run, dial, gamma))`.
-    """
+    """Return the run in numbers at this dial value; None is the run's own. Raises BadInput like `judged_rounds`. For
+    another value on a dial map, use `summary(*mapped.shown(run, dial, gamma))`."""
     rule, trace, at = rule_named(run.settings.rule), run.trace, own_or(run, dial)
     text = settled_text(run, trace, at)
     included = trace.in_text(text)
@@ -188,10 +186,8 @@ def speed(run: Run) -> Speed:
 
 
 def ending(run: Run) -> str:
-    """Return how the text ended: 'ended with <|im_end|> (id 2)', 'stopped at the limit of 16 tokens'.
-
-    Empty if there is no text. The explorer describes the text at every dial value in the same way.
-    """
+    """Return how the text ended: 'ended with <|im_end|> (id 2)', 'stopped at the limit of 16 tokens'. Empty if there is
+    no text. The explorer describes the text at every dial value in the same way."""
     text, settings = run.token_ids, run.settings
     if not text:
         return ""

@@ -34,10 +34,8 @@ class Price:
 
 
 def strict_run(run: Run, gamma: int | None = None) -> Run:
-    """Return the run at its rule's strict end, at this block length (None: its own).
-
-    Raises BadInput if neither the run nor its map contains that text.
-    """
+    """Return the run at its rule's strict end, at this block length (None: its own). Raises BadInput if neither the run
+    nor its map contains that text."""
     gamma, dial = run.settings.gamma if gamma is None else gamma, rule_named(run.settings.rule).dial
     strict = None if dial is None else dial.strict
     if gamma == run.settings.gamma and run.settings.dial == strict:

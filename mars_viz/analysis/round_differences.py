@@ -2,7 +2,7 @@
 
 Compared with the rounds of strict speculation with the same target and drafter. An engine's prefill writes the first
 token separately, so its rounds correspond to ours after the prompt and that token. Steps without a draft are not rounds
-of the engine, and its last round may accept past the length limit, as ours do before the text is cut.
+there, and its last round may accept past the length limit, as ours do before the text is cut.
 """
 
 from __future__ import annotations
@@ -139,9 +139,7 @@ def _other_draft(
     prompt: int, number: int, position: int, round_: Round, accepted: tuple[int, int], drafted: int
 ) -> RoundDifference:
     """Return the difference for another draft of the same text, with the distance of our drafter's logits of the two.
-
-    If the engine accepted more, it drafted the written token.
-    """
+    If the engine accepted more, it drafted the written token."""
     about, depth = round_.speculation, min(accepted)
     if depth in (len(about), drafted):
         return RoundDifference(prompt, number, position, Differs.LENGTH, accepted, depth=depth)

@@ -97,10 +97,8 @@ class _Cut:
 
 
 def boundary(ruling: Ruling, across: np.ndarray, up: np.ndarray) -> Boundary | None:
-    """Return the ruling's boundary among positions at (`across`, `up`), float64 [P] each.
-
-    None if there is nothing to divide: the dial decides no position, or all decided positions have the same verdict.
-    """
+    """Return the ruling's boundary among positions at (`across`, `up`), float64 [P] each. None if there is nothing to
+    divide: the dial decides no position, or all decided positions have the same verdict."""
     dial, verdicts = ruling.rule.dial, ruling.opinion.verdicts
     if dial is None or ruling.dial is None:
         return None
@@ -121,10 +119,8 @@ def boundary(ruling: Ruling, across: np.ndarray, up: np.ndarray) -> Boundary | N
 
 
 def _cut(place: np.ndarray, at: np.ndarray, loose: np.ndarray, dial: float) -> _Cut:
-    """Return the cut with the fewest exceptions, loose for smaller `place`.
-
-    Between its two neighbours, breakpoints are interpolated linearly, and the cut is at the dial's value.
-    """
+    """Return the cut with the fewest exceptions, loose for smaller `place`. Between its two neighbours, breakpoints are
+    interpolated linearly, and the cut is at the dial's value."""
     order = np.argsort(place, kind="stable")
     place, at, loose = place[order], at[order], loose[order]
     wrong = np.concatenate([[0], np.cumsum(~loose)]) + np.concatenate([np.cumsum(loose[::-1])[::-1], [0]])
@@ -160,10 +156,8 @@ class Equivalent:
 
 
 def equivalent(opinion: Judgement, like: Ruling) -> Equivalent:
-    """Return the setting whose kept positions differ least from those of `like`, a ruling on the same run.
-
-    Of equally close settings, the one closest to the rule's strict end.
-    """
+    """Return the setting whose kept positions differ least from those of `like`, a ruling on the same run. Of equally
+    close settings, the one closest to the rule's strict end."""
     rule, verdicts, target = opinion.rule, opinion.verdicts, like.keeps
     if rule.dial is None or np.isnan(verdicts.breakpoints).all():
         differing = int(np.count_nonzero(verdicts.keeps(math.nan) != target))
@@ -197,10 +191,8 @@ def _differing(verdicts: Verdicts, wanted: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def short_value(dial: Dial, low: float, high: float, liked: float | None = None) -> float:
-    """Return a value with low <= value < high that is short to write.
-
-    Prefers `liked`, then the dial's default, if they are in the range.
-    """
+    """Return a value with low <= value < high that is short to write. Prefers `liked`, then the dial's default, if they
+    are in the range."""
     for value in (liked, dial.default):
         if value is not None and low <= value < high:
             return value
@@ -237,10 +229,8 @@ class Shifted:
 
 
 def shifted(speculation: Speculation, c: float) -> Speculation:
-    """Return the speculation of a target whose logits are all larger by `c`.
-
-    Logits become float64, because rounding to float32 would change their differences.
-    """
+    """Return the speculation of a target whose logits are all larger by `c`. Logits become float64, because rounding to
+    float32 would change their differences."""
     scale = speculation.temperature or 1.0
     by = dict.fromkeys(_LOGITS, c) | {"logsumexp_t": c / scale}
     present = {name: speculation.columns[name] for name in by if name in speculation.columns}
@@ -253,10 +243,8 @@ def moved(run: Run, c: float) -> Speculations:
 
 
 def compared(ruling: Ruling, c: float, after: Speculations | None = None) -> Shifted:
-    """Return the changes of the ruling's verdicts, at the same dial value, after `c` is added to every logit.
-
-    `after` is the result of `moved` for their run; pass it to share it between several rules.
-    """
+    """Return the changes of the ruling's verdicts, at the same dial value, after `c` is added to every logit. `after`
+    is the result of `moved` for their run; pass it to share it between several rules."""
     after = after or moved(ruling.opinion.run, c)
     verdicts = ruling.rule.judge_all(after)
     return Shifted(ruling, verdicts.keeps(np.nan if ruling.dial is None else ruling.dial) != ruling.keeps)

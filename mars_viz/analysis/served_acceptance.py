@@ -44,10 +44,8 @@ class WatchedPrompt:
 
 
 def tau_of(counts: AcceptanceCounts) -> tuple[int, int]:
-    """Return the tokens written by the target's passes (without the first one) and the number of passes.
-
-    Passes without a draft are in no engine's counts; they are the missing tokens of the text.
-    """
+    """Return the tokens written by the target's passes (without the first one) and the number of passes. Passes without
+    a draft are in no engine's counts; they are the missing tokens of the text."""
     written = max(0, (counts.completion_tokens or 0) - counts.prefilled)
     return written, counts.steps + max(0, written - counts.accepted_total - counts.steps)
 

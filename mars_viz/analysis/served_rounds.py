@@ -95,10 +95,8 @@ class ServedRounds:
 
 @dataclass(frozen=True, slots=True)
 class RejectionBound:
-    """The maximum number of rejections in some texts that a threshold could have forgiven.
-
-    The drafted token is unknown. MARS forgives only the runner-up, and only if the two best logits are close.
-    """
+    """The maximum number of rejections in some texts that a threshold could have forgiven. The drafted token is
+    unknown. MARS forgives only the runner-up, and only if the two best logits are close."""
 
     rejections: int
     """Rejected drafted tokens, the first of each round."""

@@ -90,10 +90,8 @@ def _end_of_text(run: Run, settled: Settled) -> np.ndarray:
 
 
 def asked_one_by_one(run: Run, settled: Settled) -> list[int]:
-    """Return the blocks whose ends need a separate check.
-
-    These are the last one, which the length limit may cut, and those with a kept token that may complete a stop string.
-    """
+    """Return the blocks whose ends need a separate check. These are the last one, which the length limit may cut, and
+    those with a kept token that may complete a stop string."""
     last = [len(run.trace) - 1]
     if not run.settings.stop:
         return last

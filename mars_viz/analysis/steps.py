@@ -104,10 +104,8 @@ def union_edges(functions: Iterable[Steps]) -> np.ndarray:
 
 
 def stacked(functions: Sequence[Steps]) -> Steps:
-    """Return functions of one row each as one with values [P, S] over their common segments: P · S numbers.
-
-    Raises BadInput like `union_edges`.
-    """
+    """Return functions of one row each as one with values [P, S] over their common segments: P · S numbers. Raises
+    BadInput like `union_edges`."""
     edges = union_edges(functions)
     return Steps(edges, np.stack([function.on(edges) for function in functions]))
 
@@ -138,9 +136,7 @@ def total(functions: Iterable[Steps]) -> Steps:
 
 
 def combined(function: Callable[..., np.ndarray], *steps: Steps) -> Steps:
-    """Return `function` of several step functions' values over their common segments, such as tokens / rounds.
-
-    Raises BadInput like `union_edges`.
-    """
+    """Return `function` of several step functions' values over their common segments, such as tokens / rounds. Raises
+    BadInput like `union_edges`."""
     edges = union_edges(steps)
     return Steps(edges, np.asarray(function(*(each.on(edges) for each in steps))))

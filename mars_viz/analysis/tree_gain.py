@@ -53,11 +53,8 @@ def choices(run: Run) -> Choices:
 
 @dataclass(frozen=True, slots=True)
 class ChildChances:
-    """Chances that the target's best token is the drafter's first, second, ... choice.
-
-    In a greedy decode by the strict rule these are the chances that a node's children are kept, from which static trees
-    are built.
-    """
+    """Chances that the target's best token is the drafter's first, second, ... choice. In a greedy decode by the strict
+    rule these are the chances that a node's children are kept, from which static trees are built."""
 
     accept: tuple[float, ...]
     """Rounded to three digits, falling, at least `_RAREST`; empty for too few places."""

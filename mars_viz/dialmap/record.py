@@ -54,10 +54,8 @@ class Segment:
 
 @dataclass(frozen=True)
 class DialMap:
-    """Every result that a rule's dial, or a controller's threshold, can produce for a prompt.
-
-    Computed from the answers at each reachable prefix, drafted to full length.
-    """
+    """Every result that a rule's dial, or a controller's threshold, can produce for a prompt. Computed from the answers
+    at each reachable prefix, drafted to full length."""
 
     frame: Run
     """A run without rounds: settings, provenance, prompt and pieces. Its γ is the longest block of the map."""

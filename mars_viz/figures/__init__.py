@@ -37,10 +37,8 @@ FIGURES = {"ratios": ratio_histogram, "margins": two_logits, "rounds": round_bar
 
 
 def plotted(run: Run, what: str, dial: float | None, gamma: int | None, dark: bool) -> go.Figure:
-    """Return one of `FIGURES` at this setting; None is the run's own value.
-
-    Raises BadInput for a dial value out of range, and for a block length that neither the run nor its map contains.
-    """
+    """Return one of `FIGURES` at this setting; None is the run's own value. Raises BadInput for a dial value out of
+    range, and for a block length that neither the run nor its map contains."""
     at = rule_named(run.settings.rule).checked_dial(run.settings.dial if dial is None else dial)
     return FIGURES[what](positions(*shown(run, at, checked_gamma(run, gamma))), DARK if dark else LIGHT)
 

@@ -52,10 +52,8 @@ LONGEST_NAME = 500
 
 
 def rule_named(name: str) -> Rule:
-    """Return the rule with this name, or the variant named like 'vllm-thinking:k=5'. Raises BadInput with a remedy.
-
-    A variant's `name` is unique: settings at their defaults are omitted, the others keep their order.
-    """
+    """Return the rule with this name, or the variant named like 'vllm-thinking:k=5'. Raises BadInput with a remedy. A
+    variant's `name` is unique: settings at their defaults are omitted, the others keep their order."""
     return RULES[name] if name in RULES else _variant(name)
 
 

@@ -195,10 +195,8 @@ class Rule(ABC):
         return self.tries if temperature > 0 else "of siblings only the target's best token is kept"
 
     def judge(self, speculation: Speculation) -> Verdicts:
-        """Return the verdict of every node and the emission of every row, for all dial values at once.
-
-        Raises BadInput if the rule `lacks` evidence; it never judges by part of it.
-        """
+        """Return the verdict of every node and the emission of every row, for all dial values at once. Raises BadInput
+        if the rule `lacks` evidence; it never judges by part of it."""
         if reason := self.lacks(speculation):
             raise EvidenceError(reason)
         verdicts = self._judge(speculation)
@@ -236,10 +234,7 @@ class Rule(ABC):
 
     def refuses_trees(self, temperature: float, *, drawn: bool = False) -> str:
         """Return a sentence with a remedy if the rule does not judge trees at this temperature, otherwise an empty
-        text.
-
-        `drawn` is True for trees of drawn paths.
-        """
+        text. `drawn` is True for trees of drawn paths."""
         greedy = temperature == 0 and self.on_trees is not OnTrees.REFUSED
         if self.on_trees is OnTrees.JUDGED or greedy or (drawn and self.on_trees is OnTrees.DRAWN):
             return ""
@@ -264,10 +259,8 @@ class Rule(ABC):
         return None
 
     def _strictly(self, speculation: Speculation, keep: np.ndarray, emits: np.ndarray | None = None) -> Verdicts:
-        """Return verdicts without breakpoints.
-
-        `emits`, int32 [N + 1], replaces `on_rejection` at rows with a drafted token.
-        """
+        """Return verdicts without breakpoints. `emits`, int32 [N + 1], replaces `on_rejection` at rows with a drafted
+        token."""
         emits = emissions(speculation, self.on_rejection if emits is None else emits)
         return Verdicts(
             breakpoints=_nowhere(len(keep)),
@@ -337,10 +330,8 @@ def among_best(speculation: Speculation, count: int) -> np.ndarray:
 
 
 def each_best(speculation: Speculation, count: int) -> np.ndarray:
-    """Return True for a drafted token that is the target's best, second best and so on after top-k and top-p.
-
-    Shape [N, count].
-    """
+    """Return True for a drafted token that is the target's best, second best and so on after top-k and top-p. Shape [N,
+    count]."""
     best: np.ndarray = speculation.at_nodes(speculation.top_ids)[:, :count] == speculation.tokens[:, None]
     if speculation.temperature > 0:
         best &= np.arange(best.shape[1]) < speculation.at_nodes(speculation.support)[:, None]
@@ -363,11 +354,8 @@ def best_p(speculation: Speculation) -> np.ndarray:
 
 
 def emissions(speculation: Speculation, on_rejection: Emission | np.ndarray) -> np.ndarray:
-    """Return the token emitted at each row, int32 [N + 1].
-
-    Rows that judge a drafted token use `on_rejection` (a candidate, or tokens [N + 1]); the others use the bonus, a
-    sample of p.
-    """
+    """Return the token emitted at each row, int32 [N + 1]. Rows that judge a drafted token use `on_rejection` (a
+    candidate, or tokens [N + 1]); the others use the bonus, a sample of p."""
     table = speculation.emissions
     refused: np.ndarray = table[:, on_rejection] if isinstance(on_rejection, Emission) else on_rejection
     if speculation.temperature == 0:  # all candidates are one token
@@ -378,10 +366,8 @@ def emissions(speculation: Speculation, on_rejection: Emission | np.ndarray) -> 
 
 
 def settle(speculation: Speculation, verdicts: Verdicts, dial: float | None) -> Decision:
-    """Return the walk from the prefix down the accepted nodes, which stops at the first row without one.
-
-    Among accepted siblings the policy's choice is followed.
-    """
+    """Return the walk from the prefix down the accepted nodes, which stops at the first row without one. Among accepted
+    siblings the policy's choice is followed."""
     at = math.nan if dial is None else dial  # NaN compares false, and a rule without a dial has no breakpoints
     kept: list[int] = []
     row = 0

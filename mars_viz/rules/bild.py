@@ -9,11 +9,8 @@ from mars_viz.rules.base import Dial, Rule, among_best, drafted_p
 
 
 class Bild(Rule):
-    """Keep x iff x = v1 or -ln p(x) <= R; else emit v1.
-
-    BiLD also rolls back a v1 with p(v1) < exp(-R), and then writes the same v1. Its other half, a handover to the
-    target if max q < 0.6, ends drafts and judges nothing.
-    """
+    """Keep x iff x = v1 or -ln p(x) <= R; else emit v1. BiLD also rolls back a v1 with p(v1) < exp(-R), and then writes
+    the same v1. Its other half, a handover to the target if max q < 0.6, ends drafts and judges nothing."""
 
     name = "bild"
     title = "BiLD rollback"

@@ -90,8 +90,6 @@ class CascadeTokenAcceptance(Rule):
 
 def _joins(speculation: Speculation, logits: np.ndarray) -> np.ndarray:
     """Return the α at which tokens with these raw logits [N, C] join A at each node's row, 1 - p/p(v1); float64 [N, C].
-
-    Valid for tokens that top-k and top-p keep; all others join at 1.
-    """
+    Valid for tokens that top-k and top-p keep; all others join at 1."""
     z1 = speculation.z1[speculation.judging_rows, None].astype(np.float64)
     return 1 - np.exp((logits.astype(np.float64) - z1) / (speculation.temperature or 1.0))

@@ -10,10 +10,8 @@ from mars_viz.rules.rejection_sampling import coin_keeps, drafted_q
 
 
 class Ears(Rule):
-    """Keep x iff max(0, u - β (1 - max p)) <= p(x)/q(x) and p(x) > 0; else emit a sample of norm((p - q)+).
-
-    At temperature 0 the target's law is one-hot, 1 - max p is 0, and the rule is strict.
-    """
+    """Keep x iff max(0, u - β (1 - max p)) <= p(x)/q(x) and p(x) > 0; else emit a sample of norm((p - q)+). At
+    temperature 0 the target's law is one-hot, 1 - max p is 0, and the rule is strict."""
 
     name = "ears"
     title = "EARS"

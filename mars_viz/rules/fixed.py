@@ -42,10 +42,8 @@ class Fixed:
         return 1.0 if self.whole else 0.1
 
     def checked(self, value: float | None) -> float:
-        """Return the value rounded as in names, an int for a count, or the default for None.
-
-        Raises BadInput for a value that is out of range or no number.
-        """
+        """Return the value rounded as in names, an int for a count, or the default for None. Raises BadInput for a
+        value that is out of range or no number."""
         value = self.default if value is None else value
         wanted = f"it must be a {'whole ' if self.whole else ''}number from {self.low:g} to {self.high:g}"
         if isinstance(value, bool) or not isinstance(value, Real):
@@ -70,10 +68,8 @@ def best_tokens(default: int) -> Fixed:
 
 
 def values_in(text: str, owner: str, fixed: tuple[Fixed, ...], kind: str = "rule") -> dict[str, float]:
-    """Return settings by key from the text after the colon of a variant's name, such as 'k=5'.
-
-    `kind` names the owner's kind in messages. Raises BadInput with a remedy.
-    """
+    """Return settings by key from the text after the colon of a variant's name, such as 'k=5'. `kind` names the owner's
+    kind in messages. Raises BadInput with a remedy."""
     settings = {each.key: each for each in fixed}
     if not settings:
         raise SettingError(f"The {kind} {owner} has no settings besides its dial; leave out {':' + text!r}.")

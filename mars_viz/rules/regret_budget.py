@@ -9,10 +9,8 @@ from mars_viz.rules.base import FREE, Dial, OnTrees, Rule, among_best, drafted_p
 
 
 class RegretBudget(Rule):
-    """Keep x iff x = v1, or the regrets z1 - z_x from the block's start to x add up to at most B; else emit v1.
-
-    ASD grants B to a whole request, which needs state across rounds; this rule grants B to every block.
-    """
+    """Keep x iff x = v1, or the regrets z1 - z_x from the block's start to x add up to at most B; else emit v1. ASD
+    grants B to a whole request, which needs state across rounds; this rule grants B to every block."""
 
     name = "regret-budget"
     title = "Regret budget per block"

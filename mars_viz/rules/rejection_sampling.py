@@ -27,9 +27,7 @@ class RejectionSampling(Rule):
 
 def coin_keeps(speculation: Speculation) -> np.ndarray:
     """Return u <= p(x) / q(x), bool [N], with one-hot laws at temperature 0 and one-hot q for a deterministic draft.
-
-    Deterministic siblings: p loses the siblings rejected before. Drawn siblings: p and q are the remaining laws.
-    """
+    Deterministic siblings: p loses the siblings rejected before. Drawn siblings: p and q are the remaining laws."""
     if speculation.temperature == 0:
         return speculation.tokens == speculation.top_ids[speculation.judging_rows, 0]
     if speculation.is_drawn_tree:

@@ -29,10 +29,8 @@ class TopKSet(Rule):
 
 
 class NucleusSet(Rule):
-    """Keep x iff the tokens more likely than it have a total probability below P; else emit v1.
-
-    Only the K best tokens are recorded (16), so the set is that of top-p and top-k together, with k = K.
-    """
+    """Keep x iff the tokens more likely than it have a total probability below P; else emit v1. Only the K best tokens
+    are recorded (16), so the set is that of top-p and top-k together, with k = K."""
 
     name = "nucleus-set"
     title = "Nucleus set"

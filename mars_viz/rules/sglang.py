@@ -67,10 +67,8 @@ class SglangSingle(Rule):
 
 
 def _row_coins(speculation: Speculation, p: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """Return each row's c, float64 [N + 1], from the coin of its first token and the target's own sample.
-
-    `p` is the target's probability of each token, `before` that of its earlier siblings together, float64 [N].
-    """
+    """Return each row's c, float64 [N + 1], from the coin of its first token and the target's own sample. `p` is the
+    target's probability of each token, `before` that of its earlier siblings together, float64 [N]."""
     rows, sampled = speculation.judging_rows, sample_keeps(speculation)
     tried, place = np.zeros(len(speculation.top_ids)), np.zeros(len(speculation.top_ids))
     np.add.at(tried, rows, p)

@@ -10,11 +10,8 @@ from mars_viz.rules.fixed import best_tokens
 
 
 class TensorRtLlm(Rule):
-    """Keep x iff it is among the k best and p(x) >= p(v1) - δ; else emit v1.
-
-    The engine relaxes only in the thinking phase; this rule relaxes everywhere. δ = 0.6 admits all k if p(v1) <= 0.6.
-    ATOM 411 is the same rule.
-    """
+    """Keep x iff it is among the k best and p(x) >= p(v1) - δ; else emit v1. The engine relaxes only in the thinking
+    phase; this rule relaxes everywhere. δ = 0.6 admits all k if p(v1) <= 0.6. ATOM 411 is the same rule."""
 
     name = "tensorrt-llm"
     title = "TensorRT-LLM relaxed"

@@ -40,10 +40,8 @@ class Traversal(BlockVerification):
 
 
 def up_to_first(speculation: Speculation, chances: np.ndarray) -> np.ndarray:
-    """Return, for each draft, the path down to the first node whose coin is at most its chance, bool [N].
-
-    Children come before their parents. The path is empty if no node passes.
-    """
+    """Return, for each draft, the path down to the first node whose coin is at most its chance, bool [N]. Children come
+    before their parents. The path is empty if no node passes."""
     parents, nodes = speculation.parents, np.arange(len(speculation))
     begins = (parents < 0) & (speculation.siblings == 0)  # of each draft, where many stand end to end
     first = np.maximum.accumulate(np.where(begins, nodes, 0))

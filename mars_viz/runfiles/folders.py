@@ -26,10 +26,8 @@ _SMALL = 1 << 14  # bytes of a manifest that is kept in memory; one with a very 
 
 
 def save_run(run: Run, path: str | PathLike[str]) -> Path:
-    """Write the run to a new folder and return its path.
-
-    Raises BadInput if the path exists, if the run could not be read again, or if the disk refuses.
-    """
+    """Write the run to a new folder and return its path. Raises BadInput if the path exists, if the run could not be
+    read again, or if the disk refuses."""
     path = Path(path)
     check_free(path)
     write_folder(encode(run), path)
@@ -78,9 +76,7 @@ class RunEntry:
 
 def list_runs(folder: str | PathLike[str]) -> list[RunEntry]:
     """Return the runs in a folder by name, including broken ones with their error; empty if the folder does not exist.
-
-    Reads manifests only: a damaged table of the right size shows when the run is loaded.
-    """
+    Reads manifests only: a damaged table of the right size shows when the run is loaded."""
     folder = Path(folder)
     try:
         paths = [path for path in folder.iterdir() if not path.name.startswith(".") and path.is_dir()]
@@ -117,11 +113,8 @@ _remembered = lru_cache(maxsize=4096)(manifest.from_json)  # by what is written 
 
 
 def _sizes(path: Path) -> dict[str, int | None]:
-    """Return the size of each file in a folder, None for other entries.
-
-    One scan of the folder takes a third of the time of one request per file. A folder that cannot be scanned counts as
-    having a manifest.
-    """
+    """Return the size of each file in a folder, None for other entries. One scan of the folder takes a third of the
+    time of one request per file. A folder that cannot be scanned counts as having a manifest."""
     try:
         with os.scandir(to_read(path)) as there:
             return {entry.name: entry.stat().st_size if _is_plain(entry) else None for entry in there}

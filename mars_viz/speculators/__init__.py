@@ -1,4 +1,4 @@
-"""Where speculations come from: local models, and later recorded runs and servers."""
+"""Sources of speculations: local models, recorded runs and servers."""
 
 import os
 

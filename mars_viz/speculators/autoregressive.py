@@ -1,4 +1,4 @@
-"""The target by itself, a pass a token: what speculative decoding is compared with. Knows models; knows no rules."""
+"""The target alone, one pass per token, as the reference for speculative decoding."""
 
 from __future__ import annotations
 
@@ -21,32 +21,31 @@ from mars_viz.walk import Prefix
 
 @dataclass(frozen=True, slots=True)
 class WrittenToken:
-    """One token that the target wrote by itself."""
+    """A token written by the target alone."""
 
     token: int
-    """Its id."""
     seconds: float
-    """Wall-clock time from the start until it was there, the prompt's own pass excluded."""
+    """Wall-clock time from the start, without the prompt's own pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """A text that the target wrote by itself."""
+    """A text written by the target alone."""
 
     token_ids: tuple[int, ...]
     """The emitted tokens."""
     seconds: float
-    """Wall-clock time, the prompt's own pass excluded."""
+    """Wall-clock time, without the prompt's own pass."""
 
 
 def decode_alone(backend: Backend, prompt: Sequence[int], settings: Settings) -> Alone:
-    """Decode with the target alone: its best token at temperature 0, else its sample keyed by position."""
+    """Decode with the target alone: its best token at temperature 0, otherwise its sample keyed by position."""
     written = list(writing_alone(backend, prompt, settings))
     return Alone(tuple(each.token for each in written), written[-1].seconds)
 
 
 def writing_alone(backend: Backend, prompt: Sequence[int], settings: Settings) -> Iterator[WrittenToken]:
-    """The same, a token at a time; the clock stands still while the caller has one."""
+    """Yield tokens of the target alone; the clock is paused between tokens."""
     ending, target = backend.ending(settings), backend.target.open()
     prefix, nothing = tuple(prompt), torch.empty((1, 0), dtype=torch.int64, device=target.device)
     if len(prefix) > 1:
@@ -67,10 +66,11 @@ def writing_alone(backend: Backend, prompt: Sequence[int], settings: Settings) -
 
 
 def writes(backend: Backend, prompt: Prefix, token_ids: Prefix) -> bool:
-    """True if the target at temperature 0 writes these tokens after the prompt, by a plain pass over the whole text.
+    """Return True if the target at temperature 0 writes these tokens after the prompt, by a plain pass over the
+    complete text.
 
-    Nothing that was read before is reused. A token counts as the target's best one if their logits differ by no more
-    than rounding: 1e-4 of the larger one in float32, two steps of the dtype in others.
+    Caches are not reused. A token counts as the target's best one if their logits differ by no more than rounding: 1e-4
+    of the larger one in float32, two steps of the dtype in others.
     """
     target = backend.target.open()
     ids = torch.tensor([token_ids], dtype=torch.int64, device=target.device)
@@ -82,16 +82,16 @@ def writes(backend: Backend, prompt: Prefix, token_ids: Prefix) -> bool:
         top, written = torch.from_numpy(scored.logits[0, :-1, 0]), scored.drafted
         if written is None:
             return scored.ids[0, :-1, 0].tolist() == list(token_ids)
-        own = torch.from_numpy(written[0])
+        logits = torch.from_numpy(written[0])
     else:
         top = scored[0, :-1].amax(-1)
-        own = scored[0, :-1].gather(-1, ids[0, :, None])[:, 0]
+        logits = scored[0, :-1].gather(-1, ids[0, :, None])[:, 0]
     dtype = getattr(torch, backend.dtype, torch.bfloat16)  # a server does not name its own
-    return bool((top - own <= max(1e-4, 2 * torch.finfo(dtype).eps) * top.abs()).all())
+    return bool((top - logits <= max(1e-4, 2 * torch.finfo(dtype).eps) * top.abs()).all())
 
 
 def _next(scored: Scored, settings: Settings, position: int) -> int:
-    """The token for this position: the best one at temperature 0, else the sample keyed by it."""
+    """Return the token for this position: the best one at temperature 0, otherwise the sample keyed by position."""
     if isinstance(scored, TopLogits):
         if settings.temperature > 0:
             raise EvidenceError(NO_SAMPLE)

@@ -118,11 +118,8 @@ class Backend:
     def speculator(
         self, settings: Settings, needs: Collection[str] | None = None, *, later: bool = False
     ) -> DraftAndScore:
-        """Return a new speculator with empty caches.
-
-        Its answers carry all evidence, or the columns that all rules use plus `needs`; with `later`, `complete` can add
-        the rest.
-        """
+        """Return a new speculator with empty caches. Its answers carry all evidence, or the columns that all rules use
+        plus `needs`; with `later`, `complete` can add the rest."""
         limits = Limits(self.vocabulary_size, self.context)
         return DraftAndScore(*self.opened(settings), limits, settings, needs, later=later)
 
@@ -163,11 +160,8 @@ class Backend:
         *,
         chat: bool | None = None,
     ) -> Prefix:
-        """Return the tokens of a prompt (text or token ids) after the turns before it.
-
-        Raises BadInput for a token that the target does not score, and if the tokens and the new ones do not fit in the
-        context.
-        """
+        """Return the tokens of a prompt (text or token ids) after the turns before it. Raises BadInput for a token that
+        the target does not score, and if the tokens and the new ones do not fit in the context."""
         ids = self.tokenizer.encode(prompt, history, chat=chat) if isinstance(prompt, str) else _checked(prompt)
         outside = next((each for each in ids if not 0 <= each < self.vocabulary_size), None)
         if outside is not None:

@@ -1,7 +1,4 @@
-"""Records from what was fetched from the device, with the columns that follow from others.
-
-Knows arrays and the columns of a Speculation; makes no tensors.
-"""
+"""Records from data fetched from the device, with the columns that follow from others."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from mars_viz.trees import depths_of, siblings_of
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What the records of some chains share, and where each begins."""
+    """Facts shared by the records of several chains, and their starts."""
 
     starts: tuple[int, ...]
     """Absolute position of each chain's first drafted token."""
@@ -30,13 +27,13 @@ class Origin:
     vocabulary: int
     """V."""
     trees: Trees | None = None
-    """How the drafts branch; None for chains."""
+    """Branching of the drafts; None for chains."""
     passes: np.ndarray | None = None
-    """int32 [B, N + 1]; of drafts by text, see `Speculation.drafter_passes`."""
+    """int32 [B, N + 1]; for drafts by text, see `Speculation.drafter_passes`."""
 
 
 def records(origin: Origin, settings: Settings, found: dict[str, np.ndarray]) -> list[Speculation]:
-    """One of each chain, of what every rule decides by. See `Seen.found`."""
+    """Return one record per chain with the columns that all rules need. See `Seen.found`."""
     n = found["tokens"].shape[1]
     fields = {
         "tokens": found["tokens"].astype(np.int32),
@@ -62,7 +59,7 @@ def records(origin: Origin, settings: Settings, found: dict[str, np.ndarray]) ->
 
 
 def _branching(trees: Trees | None, index: int) -> dict[str, np.ndarray]:
-    """The columns that say how a tree branches; none for a chain."""
+    """Return the columns that describe a tree's branching; none for a chain."""
     if trees is None:
         return {}
     parents = trees.parents[index]
@@ -76,9 +73,9 @@ def _branching(trees: Trees | None, index: int) -> dict[str, np.ndarray]:
 
 
 def completed(made: Sequence[Speculation], settings: Settings, found: dict[str, np.ndarray]) -> list[Speculation]:
-    """The records with what `logit_stats` found of them besides."""
-    whole = ("ranks", "draft_ids", *EMITTED)
-    fields = found | {name: found[name].astype(np.int32) for name in whole if name in found}
+    """Return the records with the columns computed by `logit_stats`."""
+    integers = ("ranks", "draft_ids", *EMITTED)
+    fields = found | {name: found[name].astype(np.int32) for name in integers if name in found}
     if settings.temperature > 0:
         fields["emission_ranks"] = found["emission_ranks"].astype(np.int32)
     else:
@@ -93,41 +90,41 @@ def completed(made: Sequence[Speculation], settings: Settings, found: dict[str, 
 
 
 def _drawn(found: dict[str, np.ndarray], settings: Settings, origin: Origin) -> dict[str, np.ndarray]:
-    """Above temperature 0: what is known of the laws that tokens were drawn from, and the coins."""
+    """Return the columns about laws that tokens were drawn from, and the coins; above temperature 0."""
     n = found["tokens"].shape[1]
-    known = ("p", "q", "best_q", "emission_p", "p_left", "q_left", *TREE_COLUMNS.difference(EMITTED))
-    fields = {name: found[name] for name in known if name in found}
+    names = ("p", "q", "best_q", "emission_p", "p_left", "q_left", *TREE_COLUMNS.difference(EMITTED))
+    fields = {name: found[name] for name in names if name in found}
     fields |= {name: found[name].astype(np.int32) for name in ("support", "emissions", *EMITTED) if name in found}
     branches = [chain(n)] * len(origin.starts) if origin.trees is None else origin.trees.parents
     return fields | {"coins": _coins(settings, origin.starts, branches)}
 
 
 def _coins(settings: Settings, starts: Sequence[int], branches: Sequence[Sequence[int] | np.ndarray]) -> np.ndarray:
-    """float64 [B, N]; no rule looks at one at temperature 0. `branches` are the parents of each draft's nodes."""
-    seed, found = settings.seed, []
+    """Return coins, float64 [B, N]; unused at temperature 0. `branches` are the parents of each draft's nodes."""
+    seed, coins = settings.seed, []
     for start, parents in zip(starts, branches, strict=True):
         n = len(parents)
         if parents is chain(n):
-            found.append(round_uniforms(seed, start, Purpose.COIN, n))
+            coins.append(round_uniforms(seed, start, Purpose.COIN, n))
         else:
-            found.append(tree_uniforms(seed, start, Purpose.COIN, [int(parent) for parent in parents]))
-    return np.stack(found)
+            coins.append(tree_uniforms(seed, start, Purpose.COIN, [int(parent) for parent in parents]))
+    return np.stack(coins)
 
 
 def _each(values: np.ndarray) -> np.ndarray:
-    """[B, N + 1, 5] from [B, N + 1, 1]: at temperature 0 all candidates are one token."""
+    """Expand [B, N + 1, 1] to [B, N + 1, 5]: at temperature 0 all candidates are one token."""
     return values.repeat(len(Emission), -1)
 
 
 @lru_cache(maxsize=64)
 def _shared(n: int, vocabulary: int) -> dict[str, np.ndarray]:
-    """What all chains of N tokens share: their shape, and what temperature 0 leaves to the target's law: everything."""
-    made = {
+    """Return the columns that all chains of N tokens share: their shape, and the full support of temperature 0."""
+    columns = {
         "parents": chain(n),
         "depths": np.arange(1, n + 1, dtype=np.int32),
         "siblings": np.zeros(n, np.int32),
         "support": np.full(n + 1, vocabulary, np.int32),
     }
-    for array in made.values():
+    for array in columns.values():
         array.setflags(write=False)
-    return made
+    return columns

@@ -1,4 +1,4 @@
-"""What a pass costs on this device, measured with what decodes. Knows backends and clocks."""
+"""Costs of passes on this device, measured with the decoding code itself."""
 
 from __future__ import annotations
 
@@ -29,19 +29,17 @@ from mars_viz.speculators.speculator import DraftAndScore, scored_by
 from mars_viz.walk import Ending, Prefix, step
 
 SECONDS = 6.0
-"""After which a measurement ends that has come to nothing sure; all repeats that an interval takes are made first."""
+"""Limit for a measurement that does not converge; the repeats needed for an interval are always made."""
 
 PLACES = 6
-"""Of a text in words, along which a drafter that counts its passes drafts once."""
+"""Number of places in a text at which a drafter that counts its passes drafts once."""
 Times = dict[str, list[float]]
-"""Seconds by what was timed, in the order in which they were taken."""
+"""Seconds by task, in the order of measurement."""
 
 
 class Measuring:
-    """The target's passes, drafting and whole rounds timed in turn, up to blocks of γ tokens or trees of γ nodes.
-
-    Iterate it for the share that is done, stop whenever; when it has come to its end, take the costs.
-    """
+    """Timings of the target's passes, drafting and complete rounds, in turn, up to γ tokens or trees of γ nodes.
+    Iterate it for the finished share, stop at any time; after the last iteration, take the costs."""
 
     def __init__(
         self,
@@ -53,9 +51,11 @@ class Measuring:
         seconds: float = SECONDS,
         clock: Callable[[], float] = time.perf_counter,
     ):
-        """`settings` say how decoding goes: rule, temperature, top-p, top-k, the shape of drafts. A round's evidence is
-        what deciding by that rule needs, as in decoding without recording. Raises BadInput where the models' context
-        leaves no room, and for trees that the drafter does not draft."""
+        """Measure for these `settings`: rule, temperature, top-p, top-k, and shape of drafts.
+
+        A round includes the evidence that the rule needs, as in decoding without recording. Raises BadInput if the
+        models' context is too small, and for trees that the drafter cannot draft.
+        """
         self._backend, self._gamma, self._settings = backend, gamma, settings or Settings(rule="strict")
         backend.check(self._settings)
         self._length = min(cache_length, backend.context - gamma - 2)
@@ -80,10 +80,10 @@ class Measuring:
         for done in itertools.count(1):
             with inference():
                 for name, task in tasks.items():
-                    taken, known = _timed(task, device, self._clock)
+                    taken, parts = _timed(task, device, self._clock)
                     times.setdefault(name, []).append(taken)
-                    if known is not None:
-                        times.setdefault(f"rest of {name}", []).append(taken - known.draft - known.verify)
+                    if parts is not None:
+                        times.setdefault(f"rest of {name}", []).append(taken - parts.draft - parts.verify)
             self._spent = self._clock() - began
             yield min(1.0, done / LEAST, self._spent / self._seconds)
             if done >= LEAST:
@@ -92,8 +92,8 @@ class Measuring:
                     return
 
     def costs(self) -> Costs:
-        """What it found. Raises BadInput where it was not run to its end; Disturbed where the machine was too busy, and
-        for costs that contradict themselves."""
+        """Return the costs. Raises BadInput before the end, Disturbed if the machine was too busy or the costs are
+        contradictory."""
         if self._found is None:
             raise SettingError("The costs are not measured yet; let it come to its end.")
         if self._found.unsure > MOST:
@@ -116,7 +116,7 @@ class Measuring:
             if backend.place.type == "cpu":  # elsewhere a round's parts end before the device has done them
                 return times[f"rest of round {length}"]
             parts = zip(times[f"round {length}"], drafting(length), passes[length], strict=True)
-            return [whole - draft - verify for whole, draft, verify in parts]
+            return [total - draft - verify for total, draft, verify in parts]
 
         return Costs(
             device=backend.device,
@@ -135,7 +135,7 @@ class Measuring:
 
 
 def measure_costs(backend: Backend, gamma: int, **options: Any) -> Costs:
-    """The whole measurement at once; takes the options of `Measuring` and raises what it does."""
+    """Run the complete measurement. Takes the options of `Measuring` and raises its errors."""
     measuring = Measuring(backend, gamma, **options)
     for _ in measuring:
         pass
@@ -143,24 +143,23 @@ def measure_costs(backend: Backend, gamma: int, **options: Any) -> Costs:
 
 
 class Others:
-    """How much other processes, and other guests of the same host, use the cores that this one may use, from now on."""
+    """Use of this process's cores by other processes, and by other guests of the host, from now on."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """By this clock."""
         self._clock = clock
         self._began, self._used, self._own = clock(), _cores_used(), time.process_time()
 
     def cores(self) -> float | None:
-        """On average so far; None where the system does not say."""
+        """Return the average number of used cores so far; None if the system does not report it."""
         used, passed = _cores_used(), self._clock() - self._began
         if used is None or self._used is None or passed <= 0:
             return None
-        own = time.process_time() - self._own
-        return max(0.0, (used - self._used - own) / passed)
+        own_seconds = time.process_time() - self._own
+        return max(0.0, (used - self._used - own_seconds) / passed)
 
 
 def _cores_used() -> float | None:
-    """Seconds that the cores which this process may use have been at work, for whomever. Linux alone says so."""
+    """Return the seconds of work of this process's cores for all processes. Only Linux reports this."""
     try:
         lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
         cores = {f"cpu{core}" for core in os.sched_getaffinity(0)}
@@ -175,8 +174,8 @@ def _cores_used() -> float | None:
 def _tasks(
     backend: Backend, gamma: int, settings: Settings, length: int, spent: Spent
 ) -> Iterator[tuple[str, Callable[[], Timing | None]]]:
-    """What is timed, by name, with caches that hold `length` positions; `spent` is told what drafting once took, of a
-    drafter that counts its passes."""
+    """Yield the timed tasks by name, with caches of `length` positions. `spent` receives the totals of one drafting by
+    a drafter that counts its passes."""
     target, drafter = backend.opened(Settings(gamma=gamma, tree=settings.tree))
     prefix = (*_tokens(backend, length), _tokens(backend, 1)[0])
     if isinstance(drafter, CountsPasses):  # how many hangs on the text
@@ -210,30 +209,32 @@ def _tasks(
 
 
 def _tokens(backend: Backend, count: int) -> tuple[int, ...]:
-    """Any will do, but not one and the same, which a mixture of experts would send one way."""
+    """Return arbitrary but varied tokens; equal ones would be sent one way by a mixture of experts."""
     return tuple(place * 7919 % backend.vocabulary_size for place in range(count))
 
 
 def _written(backend: Backend, count: int) -> Prefix:
-    """So many tokens of a text in words, the same again and again."""
+    """Return `count` tokens of a repeated text in words."""
     words = backend.tokenizer.encode(" ".join(STORIES))
     return tuple(itertools.islice(itertools.cycle(words), count))
 
 
 def _least(settings: Settings, gamma: int) -> int:
-    """Tokens of the smallest round that is timed: drawn paths are as many as they are."""
+    """Return the tokens of the smallest timed round; drawn paths have a fixed size."""
     return gamma if shape_named(settings.tree).shape.drawn else 1
 
 
 def _levels(settings: Settings, gamma: int) -> int:
-    """Of a tree of γ nodes; 0 of a chain."""
+    """Return the levels of a tree of γ nodes; 0 for a chain."""
     return shape_named(settings.tree).shape.within(gamma).depth
 
 
 def _kept(drafter: Drafter, prefix: Prefix, depth: int) -> Iterator[Prefix]:
-    """Prefixes to draft after in turn, each with new tokens at its end: what was read of a tree is not kept, so half of
-    a longest path and the token after it are read before the next is drafted. A drafter that reads what the target
-    makes of them would have the target read them, too, and gets one and the same."""
+    """Yield prefixes to draft after in turn, each with new tokens at its end.
+
+    Nodes of a tree are not cached, so half of a longest path and the token after it are read before the next draft. A
+    drafter that follows the target would make the target read them as well, so it gets one constant prefix.
+    """
     new = 0 if isinstance(drafter, FollowsTarget) else min(1 + depth // 2, len(prefix) - 1)
     others = tuple(token - 1 if token else 1 for token in prefix[len(prefix) - new :])
     return itertools.cycle([prefix, (*prefix[: len(prefix) - new], *others)])
@@ -248,7 +249,7 @@ def _drafted(drafter: Drafter, prefixes: Iterator[Prefix], count: int) -> None:
 
 
 def _drafted_along(drafter: Drafter, prefix: Prefix, count: int) -> None:
-    """After several places of a text, from the first to the last: drafts there take different numbers of passes."""
+    """Draft at several places of a text, first to last, because the number of passes depends on the place."""
     for place in range(PLACES, 0, -1):
         drafter.draft([prefix[: max(1, len(prefix) - count * (place - 1))]], count)
 
@@ -279,7 +280,7 @@ def _decided(speculator: DraftAndScore, rule: Rule, prefix: Prefix, ending: Endi
 def _timed(
     task: Callable[[], Timing | None], device: torch.device, clock: Callable[[], float]
 ) -> tuple[float, Timing | None]:
-    """Seconds until the device has done it, and what it says of its parts."""
+    """Return the seconds until the device is finished, and the task's own timing."""
     wait_for(device)
     began = clock()
     parts = task()
@@ -288,7 +289,7 @@ def _timed(
 
 
 def _between(first: Cost, last: Cost, count: int) -> tuple[Cost, ...]:
-    """`count` costs in a line."""
+    """Return `count` costs, interpolated linearly."""
     if count == 1:
         return (first,)
     shares = [step / (count - 1) for step in range(count)]

@@ -1,7 +1,4 @@
-"""What a device may do instead of answering: run out of memory, or vanish. Each becomes one sentence with the remedy.
-
-Knows what PyTorch raises; knows no models.
-"""
+"""Failures of a device: out of memory, or no answer. Each becomes one sentence with a remedy."""
 
 from __future__ import annotations
 
@@ -12,16 +9,16 @@ import torch
 from mars_viz.errors import DeviceLost, ModelError
 
 _GONE = ("CUDA error", "HIP error", "CUDA driver", "MPS backend")
-"""In the message of an error without a class of its own."""
+"""Parts of messages of errors without a specific class."""
 
 
 class inference(torch.inference_mode):  # noqa: N801 (it is used as its base is)
-    """Inference. Raises BadInput where the device runs out of memory, DeviceLost where it does not answer any more."""
+    """Inference mode. Raises BadInput if the device runs out of memory, DeviceLost if it no longer answers."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the mode, and say what the device's trouble is."""
+        """Leave the mode and translate device errors."""
         super().__exit__(kind, error, trace)
         if not isinstance(error, MemoryError | RuntimeError):
             return
@@ -35,17 +32,17 @@ class inference(torch.inference_mode):  # noqa: N801 (it is used as its base is)
 
 
 def lacks_memory(error: Exception) -> bool:
-    """True for what PyTorch raises; on the CPU it has no class of its own."""
+    """Return True for PyTorch's out-of-memory errors, which have no specific class on the CPU."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
 
 
 def is_gone(error: Exception) -> bool:
-    """True where the device's driver has given up, after which nothing more can be asked of it by this process."""
+    """Return True if the device's driver has failed, so that this process can no longer use it."""
     return isinstance(error, torch.AcceleratorError) or any(words in str(error) for words in _GONE)
 
 
 def lost(error: Exception) -> DeviceLost:
-    """The sentence."""
+    """Return the error for a lost device."""
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
     return DeviceLost(
         f"The device does not answer any more ({reason}). Try again, in a new process: the app starts one by itself. "

@@ -1,7 +1,7 @@
-"""A target that accelerate lays over several devices: GPUs first, then the machine's memory, then its disk.
+"""A target spread over several devices by accelerate: GPUs first, then the machine's memory, then its disk.
 
-Knows what accelerate leaves of a model; knows no decoding. Its layers' inputs, and what they keep of a text, follow the
-layers from device to device; tokens go in, and logits come out, where the embedding is worked.
+Its layers' inputs and caches move with the layers from device to device; tokens enter and logits leave on the
+embedding's device.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import torch
 from transformers import PreTrainedModel
 
 DeviceMap = str | Mapping[str, str | int]
-"""'auto', or a device for each part by its name, such as {'model.layers.0': 'cpu', 'model.layers.1': 'disk'}."""
+"""'auto', or a device for each part by name, such as {'model.layers.0': 'cpu', 'model.layers.1': 'disk'}."""
 
 
 def loaded_over(device_map: DeviceMap, load: Callable[..., PreTrainedModel]) -> PreTrainedModel:
-    """The model that transformers loads so. What goes to the disk lies in a folder that lives as long as the model."""
+    """Load a model with transformers; parts on disk are in a folder that exists as long as the model."""
     folder = tempfile.TemporaryDirectory(prefix="mars-viz-offload-", ignore_cleanup_errors=True)
     try:
         model = load(device_map=device_map, offload_folder=folder.name)
@@ -30,19 +30,19 @@ def loaded_over(device_map: DeviceMap, load: Callable[..., PreTrainedModel]) -> 
 
 
 def is_spread(model: PreTrainedModel) -> bool:
-    """True if its weights lie in several places; one that fits into a single one is as any other."""
+    """Return True if its weights are in several places; a model in a single place counts as any other."""
     return bool(getattr(model, "hf_device_map", None))
 
 
 def place_of(model: PreTrainedModel) -> torch.device:
-    """Where tokens go in and logits come out."""
+    """Return the device of input tokens and logits."""
     hook = getattr(model.get_input_embeddings(), "_hf_hook", None)
-    found = getattr(hook, "execution_device", None)
-    return model.device if found is None else torch.device(found)
+    device = getattr(hook, "execution_device", None)
+    return model.device if device is None else torch.device(device)
 
 
 def layout(model: PreTrainedModel) -> str:
-    """Where its weights lie, for a sentence; empty of one that is not spread."""
+    """Return the places of its weights as a clause; empty for a model in one place."""
     if not is_spread(model):
         return ""
     places = [f"cuda:{each}" if isinstance(each, int) else str(each) for each in model.hf_device_map.values()]

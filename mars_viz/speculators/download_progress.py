@@ -1,6 +1,6 @@
-"""How far the loading of a model is: bytes of its download, then its tensors.
+"""Progress of loading a model: bytes of its download, then its tensors.
 
-Knows the progress bars of the hub's library and of transformers, and stands in for them; knows no models.
+Replaces the progress bars of the hub's library and of transformers.
 """
 
 from __future__ import annotations
@@ -17,51 +17,51 @@ from transformers.utils import logging as transformers_logging
 from mars_viz.speculators.memory import in_words
 
 Tell = Callable[[str, float], None]
-"""Hears what is being done, and how far it is from 0 to 1; what it raises ends the loading."""
+"""Receives a description and a share from 0 to 1; an exception that it raises ends the loading."""
 
 _FETCHING = 0.8
-"""Of a loading with a download, the part that the download takes."""
+"""Part of a loading with a download that is assigned to the download."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadShare:
-    """The part of a whole loading that one model takes."""
+    """One model's part of a loading."""
 
     first: float
-    """Share at its beginning, 0 to 1."""
+    """Share at its start, 0 to 1."""
     last: float
     """Share at its end."""
 
     def at(self, share: float) -> float:
-        """The whole's share where this part is so far."""
+        """Return the share of the complete loading at this share of the part."""
         return self.first + share * (self.last - self.first)
 
 
 class Arrival:
-    """One model on its way: the bars that its libraries would draw, told as sentences."""
+    """One model's loading: reports its libraries' progress bars as sentences."""
 
     def __init__(self, name: str, span: LoadShare, tell: Tell) -> None:
-        """Nothing is there yet."""
+        """Start with nothing loaded."""
         self._name, self._span, self._tell = name, span, tell
         self._files: list[_Bytes] = []
         self._share = self._read = 0.0
         self._lock = threading.Lock()
 
     def bars(self) -> Callable[..., _Bar]:
-        """In place of tqdm, for the hub's library: `tqdm_class` of `snapshot_download`."""
+        """Return a replacement of tqdm for the hub's library: `tqdm_class` of `snapshot_download`."""
         return lambda *args, **settings: self._bar(settings)
 
     def _bar(self, settings: Mapping[str, Any]) -> _Bar:
         if settings.get("unit") != "B":
             return _Bar()
-        made = _Bytes(self._fetched, settings.get("total"), settings.get("initial", 0))
+        bar = _Bytes(self._fetched, settings.get("total"), settings.get("initial", 0))
         with self._lock:
-            self._files.append(made)
-        return made
+            self._files.append(bar)
+        return bar
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """While transformers reads the weights: its bar is told. For one thread at a time; the worker has but one."""
+        """Report transformers' progress while it reads the weights. For one thread at a time."""
         self._tell(f"Reading {self._name}", self._span.at(self._begun))
         before = transformers_logging.set_tqdm_hook(self._bar_of_transformers), gguf.tqdm
         gguf.tqdm = self._bar_of_gguf
@@ -76,7 +76,7 @@ class Arrival:
         return max(self._read, _FETCHING if any(file.n for file in self._files) else 0.0)
 
     def _bar_of_gguf(self, tensors: Sequence[Any], **settings: Any) -> Iterator[Any]:
-        """While tensors are dequantised; they are put into the model afterwards."""
+        """Report tensors as they are dequantised; they are added to the model afterwards."""
         yield from self._told(tensors)
         self._read = 1.0
 
@@ -92,7 +92,7 @@ class Arrival:
             yield tensor
 
     def _fetched(self) -> None:
-        """The library counts a byte twice where it arrives packed and is unpacked: what is furthest is told."""
+        """Report the largest count: the library counts a byte twice, when it arrives packed and when it is unpacked."""
         with self._lock:
             done, total = max(file.n for file in self._files), max(file.total or 0 for file in self._files)
             if (
@@ -105,7 +105,7 @@ class Arrival:
 
 
 class _Bar:
-    """Draws nothing and takes every message that a tqdm takes."""
+    """Draws nothing and accepts every message of a tqdm."""
 
     format_dict: ClassVar[dict[str, Any]] = {}
 
@@ -137,5 +137,5 @@ class _Bytes(_Bar):
 
 
 def silent(*args: Any, **settings: Any) -> _Bar:
-    """In place of tqdm where nothing is told."""
+    """Return a replacement of tqdm that reports nothing."""
     return _Bytes(lambda: None, settings.get("total"), settings.get("initial", 0))

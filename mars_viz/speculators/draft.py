@@ -64,10 +64,8 @@ class Draft:
 
 
 def spread(logits: Tensor, vocabulary: Tensor | None, vocabulary_size: int) -> Tensor:
-    """Spread logits [..., V'] over the target's vocabulary [..., V]; other tokens get -inf.
-
-    Without a `vocabulary` the entries are the first V' tokens.
-    """
+    """Spread logits [..., V'] over the target's vocabulary [..., V]; other tokens get -inf. Without a `vocabulary` the
+    entries are the first V' tokens."""
     if vocabulary is None:
         missing = vocabulary_size - logits.shape[-1]
         return pad(logits, (0, missing), value=-torch.inf) if missing > 0 else logits
@@ -77,10 +75,8 @@ def spread(logits: Tensor, vocabulary: Tensor | None, vocabulary_size: int) -> T
 
 
 def rows_at(rows: Tensor, places: Tensor) -> Tensor:
-    """Return rows [B, n, ...] of [B, R, ...] at these places, int64 [B, n].
-
-    Selects whole rows, because gathering single entries takes a processor ten times as long.
-    """
+    """Return rows [B, n, ...] of [B, R, ...] at these places, int64 [B, n]. Selects whole rows, because gathering
+    single entries takes a processor ten times as long."""
     if len(rows) == 1:
         return rows[0].index_select(0, places[0]).unsqueeze(0)
     return rows[torch.arange(len(rows), device=rows.device).unsqueeze(1), places]
@@ -174,10 +170,8 @@ class KeepsInputs(Protocol):
         ...
 
     def inputs(self, texts: Sequence[Prefix], begins: Sequence[int]) -> list[Tensor]:
-        """Return the concatenated inputs of the kept layers for each text from token `begins` on, [n, width].
-
-        Reads the unread part of a text first.
-        """
+        """Return the concatenated inputs of the kept layers for each text from token `begins` on, [n, width]. Reads the
+        unread part of a text first."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Drafts with both models' logits, and what of their evidence is on the device so far. Knows tensors only."""
+"""Drafts with both models' logits, and the part of their evidence that is on the device. Imports tensors only."""
 
 from __future__ import annotations
 
@@ -15,58 +15,56 @@ from mars_viz.speculators.draft import Draft, rows_at
 from mars_viz.speculators.host_copy import sent
 
 CACHED = 1 << 18
-"""Logits that are worked on at once on a processor: many enough for its cores, few enough for their caches, which must
-hold some four times as much while divergences are computed."""
+"""Logits processed at once on a processor: enough for its cores, and few enough for their caches, which need about four
+times as much while divergences are computed."""
 STARTED = 1 << 23
-"""The same on a device that is told every step by the host: 32 MiB of them, so that what the steps take outweighs the
-some two hundred starts. (On an H200 these were most of a round's evidence, with a vocabulary of 128,256.)"""
+"""Logits processed at once on other devices: 32 MiB, so that the computation outweighs about two hundred kernel starts.
+On an H200 the starts took most of a round's evidence, with a vocabulary of 128,256."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trees:
-    """How trees of N nodes branch, on the host."""
+    """Branching of trees of N nodes, on the host."""
 
     parents: tuple[tuple[int, ...], ...]
-    """Of each of B trees."""
+    """For each of B trees."""
     budgets: tuple[np.ndarray, ...]
-    """int32 [N] of each; see `Speculation.budgets`."""
+    """int32 [N] each; see `Speculation.budgets`."""
     draws: tuple[np.ndarray, ...] | None = None
-    """int32 [N] of each, where their tokens were drawn; see `Speculation.draws`."""
+    """int32 [N] each, if tokens were drawn; see `Speculation.draws`."""
 
     @classmethod
     def of(cls, draft: Draft, chosen: Sequence[int]) -> Trees | None:
-        """Those of a draft; None where it drafted chains."""
+        """Return the trees of a draft; None if it drafted chains."""
         if draft.branches is None or draft.budgets is None:
             return None
         draws = draft.draws and tuple(draft.draws[i] for i in chosen)
         return cls(tuple(tuple(draft.branches[i]) for i in chosen), tuple(draft.budgets[i] for i in chosen), draws)
 
     def some(self, chosen: slice) -> Trees:
-        """These alone."""
+        """Return these trees only."""
         return Trees(self.parents[chosen], self.budgets[chosen], self.draws and self.draws[chosen])
 
 
 @dataclass(frozen=True)  # no slots: both models' logits are laid side by side when they are first asked for so
 class DraftBatch:
-    """Drafts of one length and both models' logits, still on the device; B chains, or B trees, of N tokens."""
+    """Drafts of one length and both models' logits on the device; B chains, or B trees, of N tokens."""
 
     starts: tuple[int, ...]
     """Absolute position of each chain's first drafted token."""
-    tokens: Tensor
-    """int64 [B, N]."""
+    tokens: Tensor  # int64 [B, N]
     target: Tensor
     """float32 [B, N + 1, V]; the target's raw logits after the prefix and after each token."""
     sampled: bool
     """True if the tokens were drawn from the drafter's law."""
     drafter: Tensor | None = None
-    """float32 [B, N, V]; the drafter's, each row what a token was drafted from; None where the draft is
-    deterministic."""
+    """float32 [B, N, V]; the drafter's logits, from which each token was drafted; None for a deterministic draft."""
     trees: Trees | None = None
-    """How they branch; None for chains."""
+    """Branching; None for chains."""
     judging: Tensor | None = None
-    """int64 [B, N]; of trees, the target's row that judges each node."""
+    """int64 [B, N]; the target's row that judges each node of a tree."""
     passes: np.ndarray | None = None
-    """int32 [B, N + 1]; of drafts by text, see `Speculation.drafter_passes`."""
+    """int32 [B, N + 1]; for drafts by text, see `Speculation.drafter_passes`."""
 
     @classmethod
     def of(
@@ -80,43 +78,42 @@ class DraftBatch:
         trees: Trees | None = None,
         passes: np.ndarray | None = None,
     ) -> DraftBatch:
-        """With the drafter's logits [B, N, V], if it has any; only then can tokens have been drawn from them, and those
-        of trees are where it says so."""
+        """Build a batch with the drafter's logits [B, N, V], if any. Tokens can be drawn only with these logits; those
+        of trees are drawn if `trees` has draws."""
         judging = None if trees is None else sent(np.array(trees.parents, np.int64) + 1, target.device)
         drawn = drafter is not None and (trees is None or trees.draws is not None)
         return cls(starts, tokens, target, sampled and drawn, drafter, trees, judging, passes)
 
     @cached_property
     def logits(self) -> Tensor:
-        """float32 [B, R, V]; the target's rows, then the drafter's: R is 2N + 1, or N + 1 where the draft is
-        deterministic."""
+        """float32 [B, R, V]; the target's rows, then the drafter's: R is 2N + 1, or N + 1 for a deterministic draft."""
         return self.target if self.drafter is None else torch.cat([self.target, self.drafter], 1)
 
     def at_nodes(self, rows: Tensor) -> Tensor:
-        """[B, N, …] from [B, R, …]: of each node what holds at the row that judges it."""
+        """Index rows [B, R, ...] by each node's judging row; returns [B, N, ...]."""
         return at_nodes(rows, self.judging, self.tokens.shape[1])
 
     @property
     def certain(self) -> bool:
-        """True where q is 1 at the drafted tokens: there are no logits that they come from."""
+        """True if q is 1 at the drafted tokens, because the draft is deterministic."""
         return self.drafter is None
 
     @property
     def kind(self) -> Of:
-        """Which kind of drafts they are."""
+        """The kind of drafts."""
         if self.trees is None:
             return Of.CHAINS
         return Of.LIKELIEST if self.trees.draws is None else Of.DRAWN
 
     @property
     def seats(self) -> int:
-        """How many chains like these are worked on at once."""
+        """Number of such chains processed at once."""
         rows, vocabulary = self.target.shape[1:]
         at_once = CACHED if self.target.device.type == "cpu" else STARTED
         return at_once // ((rows if self.certain else 2 * rows - 1) * vocabulary)
 
     def parts(self) -> Iterator[DraftBatch]:
-        """The same chains, on a processor a few at a time, so that what is computed of them stays in its cache."""
+        """Yield the chains, on a processor a few at a time, so that their data stay in its cache."""
         chains = len(self.starts)
         step = max(1, self.seats) if self.target.device.type == "cpu" else chains
         if step >= chains:
@@ -137,7 +134,7 @@ class DraftBatch:
 
 
 def at_nodes(rows: Tensor, judging: Tensor | None, n: int) -> Tensor:
-    """[B, n, …] from [B, R, …]: of each node what holds at the row that judges it; of chains, the rows in order."""
+    """Index rows [B, R, ...] by each node's judging row, in order for chains; returns [B, n, ...]."""
     if judging is None:
         return rows[:, :n]
     return rows_at(rows, judging)
@@ -145,14 +142,16 @@ def at_nodes(rows: Tensor, judging: Tensor | None, n: int) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Chains and what was computed of them for the decision."""
+    """Chains and the values computed for the decision."""
 
     blocks: DraftBatch
-    """The chains."""
     found: dict[str, Tensor]
-    """Of their Speculations, [B, …] each: the tokens, both models' best ones as `listed_ids` and `listed_logits`, int64
-    and float32 [B, R, K], with `tied` where the order of equals is open (see `Largest`), and above temperature 0
-    what was drawn and by which shares. Where nobody asks for the drafter's best ones, the lists are the target's
-    [B, N + 1, K], and of the drafter there are the `peaks` [B, N], the largest logits."""
+    """Columns of their Speculations, [B, ...] each.
+
+    Contains the tokens, both models' best ones as `listed_ids` and `listed_logits`, int64 and float32 [B, R, K], with
+    `tied` if the order of equal ones is open (see `Largest`), and above temperature 0 the draws and their
+    probabilities. If the drafter's best ones are not needed, the lists are the target's [B, N + 1, K], and the drafter
+    has `peaks` [B, N], its largest logits.
+    """
     drawn: Tensor | None
     """float32 [B, 2N + 1, V]; the laws that tokens were drawn from, the target's rows first; None at temperature 0."""

@@ -1,7 +1,4 @@
-"""Drafters that are no model by themselves: how their names say them, and what their settings may be.
-
-Knows names and numbers; imports no model library.
-"""
+"""Names and settings of drafters that are no model by themselves. Imports no model library."""
 
 from __future__ import annotations
 
@@ -26,43 +23,43 @@ class NamedDrafter(ABC):
 
     __slots__ = ()
     family: ClassVar[str]
-    """The word that its name begins with."""
+    """First word of its name."""
     keeps_cache: ClassVar[bool] = False
-    """True where it reads with a model."""
+    """True if it reads with a model."""
     drafts_trees: ClassVar[bool] = False
-    """True where it can draft trees."""
+    """True if it can draft trees."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """As it is written: 'ngram:n=3'; of a file its name alone."""
+        """Name as typed: 'ngram:n=3'; files without their folder."""
 
     @property
     def source(self) -> str:
-        """The file, folder or hub id that it is made from; empty where everything comes with the target."""
+        """The file, folder or hub id that it is made from; empty if the target suffices."""
         return ""
 
     @classmethod
     @abstractmethod
     def said(cls, settings: str) -> Self:
-        """The one of these settings, 'n=3'. Raises SettingError."""
+        """Return the drafter with these settings, 'n=3'. Raises SettingError."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadsText(NamedDrafter):
-    """A drafter that can be made from text that was read before."""
+    """A drafter that can be built from existing text."""
 
     text: str = field(default="", kw_only=True)
     """A file with that text; empty for none."""
 
     @property
     def source(self) -> str:
-        """The file."""
+        """The file with the text."""
         return self.text
 
     @property
     def text_setting(self) -> str:
-        """The file as it is written in names, 'text=FILE': paths of one machine stay out of run files."""
+        """The setting 'text=FILE' without the folder, because run files must not contain local paths."""
         return f"text={PurePath(self.text).name}" if self.text else ""
 
 
@@ -71,17 +68,17 @@ class Ngram(NamedDrafter):
     """Prompt lookup as the drafter; see `drafters.ngram`."""
 
     n: int = int(_NGRAM.default)
-    """Tokens of the suffix that is looked for, at most."""
+    """Maximum length of the suffix to search."""
     family: ClassVar[str] = "ngram"
 
     @property
     def name(self) -> str:
-        """As it is written: 'ngram:n=3'."""
+        """Name as typed: 'ngram:n=3'."""
         return f"ngram:n={self.n}"
 
     @classmethod
     def said(cls, settings: str) -> Self:
-        """The one of these settings, 'n=3'. Raises SettingError."""
+        """Return the drafter with these settings, 'n=3'. Raises SettingError."""
         return cls(int(values_in(settings, cls.family, (_NGRAM,), "drafter")["n"]))
 
 
@@ -90,17 +87,17 @@ class Suffix(ReadsText):
     """A suffix index as the drafter; see `drafters.suffix`."""
 
     n: int = int(_SUFFIX.default)
-    """Tokens of the suffix that is looked for, at most."""
+    """Maximum length of the suffix to search."""
     family: ClassVar[str] = "suffix"
 
     @property
     def name(self) -> str:
-        """As it is written: 'suffix:n=16'; of the file its name alone."""
+        """Name as typed: 'suffix:n=16'; the file without its folder."""
         return ",".join(filter(None, [f"suffix:n={self.n}", self.text_setting]))
 
     @classmethod
     def said(cls, settings: str) -> Self:
-        """The one of these settings, 'n=16,text=FILE'. Raises SettingError."""
+        """Return the drafter with these settings, 'n=16,text=FILE'. Raises SettingError."""
         numbers, text = _without_text(settings)
         n = values_in(numbers, cls.family, (_SUFFIX,), "drafter")["n"] if numbers or not text else _SUFFIX.default
         return cls(int(n), text=text)
@@ -114,12 +111,12 @@ class Trigram(ReadsText):
 
     @property
     def name(self) -> str:
-        """As it is written: 'trigram'; of the file its name alone."""
+        """Name as typed: 'trigram'; the file without its folder."""
         return ":".join(filter(None, ["trigram", self.text_setting]))
 
     @classmethod
     def said(cls, settings: str) -> Self:
-        """The one of these settings, 'text=FILE'. Raises SettingError."""
+        """Return the drafter with these settings, 'text=FILE'. Raises SettingError."""
         numbers, text = _without_text(settings)
         if numbers or not text:
             raise SettingError(f"{shortened(settings)} sets nothing of the drafter trigram; write trigram:text=FILE.")
@@ -128,26 +125,26 @@ class Trigram(ReadsText):
 
 @dataclass(frozen=True, slots=True)
 class Layers(NamedDrafter):
-    """The target with layers left out as the drafter; see `drafters.layers`."""
+    """The target without some layers as the drafter; see `drafters.layers`."""
 
     skip: tuple[int, int] | None = None
-    """The first and the last layer that is left out, counted from 0; None where it leaves early."""
+    """The first and the last omitted layer, counted from 0; None if it exits early."""
     exit: int | None = None
-    """Layers after which it leaves."""
+    """Number of layers before an early exit."""
     family: ClassVar[str] = "layers"
     keeps_cache: ClassVar[bool] = True
     drafts_trees: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
-        """As it is written: 'layers:skip=3-5' or 'layers:exit=4'."""
+        """Name as typed: 'layers:skip=3-5' or 'layers:exit=4'."""
         if self.skip is None:
             return f"layers:exit={self.exit}"
         return "layers:skip={}".format("-".join(map(str, sorted(set(self.skip)))))
 
     @classmethod
     def said(cls, settings: str) -> Self:
-        """The one of these settings, 'skip=3-5' or 'exit=4'. Raises SettingError."""
+        """Return the drafter with these settings, 'skip=3-5' or 'exit=4'. Raises SettingError."""
         if leaves := re.fullmatch(rf"exit=({_PLACE})", settings):
             return cls(exit=int(leaves[1]))
         if skips := re.fullmatch(rf"skip=({_PLACE})(?:-({_PLACE}))?", settings):
@@ -158,7 +155,7 @@ class Layers(NamedDrafter):
         )
 
     def kept(self, count: int) -> range | list[int]:
-        """Which of so many layers it has. Raises SettingError where these settings leave none, or none out."""
+        """Return its layers out of `count`. Raises SettingError if the settings keep none, or all."""
         if self.skip is None:
             kept: range | list[int] = range(min(count, self.exit or 0))
         else:
@@ -174,7 +171,7 @@ class Layers(NamedDrafter):
 
 @dataclass(frozen=True, slots=True)
 class Eagle3(NamedDrafter):
-    """An EAGLE-3 head as the drafter; see `drafters.eagle3`. It was trained, but is no model without its target."""
+    """An EAGLE-3 head as the drafter; see `drafters.eagle3`. It needs its target."""
 
     head: str = ""
     """Folder or hub id of its checkpoint; empty for the built-in target's."""
@@ -184,7 +181,7 @@ class Eagle3(NamedDrafter):
 
     @property
     def name(self) -> str:
-        """As it is written: 'eagle3:HEADDIR'."""
+        """Name as typed: 'eagle3:HEADDIR'."""
         return f"eagle3:{self.head}" if self.head else "eagle3"
 
     @property
@@ -194,7 +191,7 @@ class Eagle3(NamedDrafter):
 
     @classmethod
     def said(cls, settings: str) -> Self:
-        """The one of this folder or hub id. Raises SettingError where there is none."""
+        """Return the drafter of this folder or hub id. Raises SettingError for an empty one."""
         if not settings:
             raise SettingError("eagle3: names no head; write eagle3:HEADDIR, or eagle3 for the built-in target's.")
         return cls(settings)
@@ -202,38 +199,38 @@ class Eagle3(NamedDrafter):
 
 @dataclass(frozen=True, slots=True)
 class Trimmed(ReadsText):
-    """A drafter whose head scores the most frequent tokens alone, those of its text; see `drafters.trimmed`."""
+    """A drafter that scores only the most frequent tokens, those of its text; see `drafters.trimmed`."""
 
     m: int = int(_BEST.default)
-    """How many tokens of the vocabulary."""
+    """Number of tokens in the vocabulary."""
     of: str = ""
-    """The drafter that is trimmed; empty for the one that there is without a name."""
+    """The trimmed drafter; empty for the default one."""
     family: ClassVar[str] = "trimmed"
     keeps_cache: ClassVar[bool] = True
     drafts_trees: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
-        """As it is written: 'trimmed:m=1000,of=eagle3'; of files their names alone."""
+        """Name as typed: 'trimmed:m=1000,of=eagle3'; files without their folder."""
         return ",".join(filter(None, [f"trimmed:m={self.m}", self.of and f"of={self.of}", self.text_setting]))
 
     @property
     def source(self) -> str:
-        """The file, or else the drafter that is trimmed, where it is a model or made from one."""
-        whole = drafter_named(self.of) if self.of else self
-        return self.text or (self.of if whole is None else "" if whole is self else whole.source)
+        """The file, otherwise the trimmed drafter, if it is a model or made from one."""
+        trimmed = drafter_named(self.of) if self.of else self
+        return self.text or (self.of if trimmed is None else "" if trimmed is self else trimmed.source)
 
     @classmethod
     def said(cls, settings: str) -> Self:
-        """The one of these settings, 'm=1000,of=eagle3,text=FILE'. Raises SettingError."""
+        """Return the drafter with these settings, 'm=1000,of=eagle3,text=FILE'. Raises SettingError."""
         before, text = _without_text(settings)
         numbers, _, of = before.partition("of=")
         numbers = numbers.removesuffix(",")
         m = values_in(numbers, cls.family, (_BEST,), "drafter")["m"] if numbers or not (of or text) else _BEST.default
-        whole = drafter_named(of) if of else None
-        if isinstance(whole, Trimmed) or (whole is not None and not whole.keeps_cache):
+        trimmed = drafter_named(of) if of else None
+        if isinstance(trimmed, Trimmed) or (trimmed is not None and not trimmed.keeps_cache):
             raise SettingError(
-                f"{whole.name} has no distribution whose vocabulary could be trimmed; trim a model, layers or an "
+                f"{trimmed.name} has no distribution whose vocabulary could be trimmed; trim a model, layers or an "
                 "EAGLE-3 head, such as trimmed:m=1000,of=eagle3."
             )
         return cls(int(m), of, text=text)
@@ -242,22 +239,22 @@ class Trimmed(ReadsText):
 FAMILIES: dict[str, type[NamedDrafter]] = {
     each.family: each for each in (Ngram, Suffix, Trigram, Layers, Eagle3, Trimmed)
 }
-"""By the word that their names begin with."""
+"""By the first word of their names."""
 
 
 def drafter_named(name: str) -> NamedDrafter | None:
-    """The one that 'ngram', 'ngram:n=3' or 'layers:exit=4' names; None for other names. Raises SettingError for
-    settings that it cannot have."""
-    family, colon, said = name.partition(":")
+    """Return the drafter named 'ngram', 'ngram:n=3' or 'layers:exit=4'; None for other names. Raises SettingError for
+    invalid settings."""
+    family, colon, settings = name.partition(":")
     if family not in FAMILIES:
         return None
     if colon or family == Layers.family:  # which has no settings of its own
-        return FAMILIES[family].said(said)
+        return FAMILIES[family].said(settings)
     return FAMILIES[family]()
 
 
 def drafter_told(name: str) -> NamedDrafter | None:
-    """`drafter_named` of a name that a file may have made up: None for settings that it cannot have, too."""
+    """Return `drafter_named` for a name from a file: None also for invalid settings."""
     try:
         return drafter_named(name)
     except BadInput:
@@ -265,13 +262,13 @@ def drafter_told(name: str) -> NamedDrafter | None:
 
 
 def chains_alone(drafter: str) -> str:
-    """Why a drafter of that name drafts no trees, in a sentence with the remedy."""
+    """Return a sentence, with a remedy, about a drafter that cannot draft trees."""
     remedy = "take a drafter that is a model or an EAGLE-3 head, or draft chains (--tree chain)"
     return f"{drafter} drafts chains; {remedy}."
 
 
 def by_text_alone(drafter: str, target: str) -> str:
-    """What a drafter with another tokenizer than the target's does not do, in a sentence with the remedy."""
+    """Return a sentence, with a remedy, about the limits of a drafter with another tokenizer."""
     return (
         f"{drafter} has another tokenizer than {target}, so it drafts by text: chains at temperature 0 "
         "(--temperature 0, --tree chain). Take a drafter of the target's family for anything else."
@@ -279,12 +276,12 @@ def by_text_alone(drafter: str, target: str) -> str:
 
 
 def _without_text(settings: str) -> tuple[str, str]:
-    """The other settings, and the file that 'text=' names at the end: its name may hold anything."""
-    before, found, file = settings.partition("text=")
-    return (before.removesuffix(","), file) if found else (settings, "")
+    """Return the other settings, and the file after 'text=' at the end, whose name may contain anything."""
+    before, separator, file = settings.partition("text=")
+    return (before.removesuffix(","), file) if separator else (settings, "")
 
 
 def has_no_model(drafter: str) -> bool:
-    """True of the name of a drafter that keeps no cache; of a name that a file may have made up, False."""
-    found = drafter_told(drafter)
-    return found is not None and not found.keeps_cache
+    """Return True for the name of a drafter without a cache; False for an invalid name."""
+    drafter_settings = drafter_told(drafter)
+    return drafter_settings is not None and not drafter_settings.keeps_cache

@@ -1,7 +1,6 @@
-"""Everything that a rule, a view or a later re-judging may ask of a block: what decides at once, the rest when wanted.
+"""Evidence of a block: the columns for the decision at once, the rest when needed.
 
-There are two levels: what every rule decides by, with what one rule needs besides, and all. Knows logits and the
-columns of a Speculation; knows no models, no caches and no rules.
+There are two levels: columns that all rules need plus one rule's, and all columns.
 """
 
 from __future__ import annotations
@@ -39,40 +38,37 @@ DAMAGED = (
 def gather_evidence(
     blocks: DraftBatch, settings: Settings, needs: Collection[str] | None = None, waiting: Waiting | None = None
 ) -> list[Speculation]:
-    """Compute the record of every block and bring them to the host in one transfer.
+    """Compute the record of every block and bring the records to the host in one transfer.
 
-    `needs` are the columns to have besides those that every rule decides by; None for all. What is then left goes to
-    `waiting`, where there is one, unless a single chain is enough to work on. Raises BadInput where a model's logits
-    are no numbers.
+    `needs` are columns in addition to those that all rules use; None for all. The remaining columns go to `waiting`, if
+    given, unless a single chain is enough work. Raises BadInput for logits that are no numbers.
     """
     if needs is not None:
         needs = {name for name in needs if COLUMNS[name].of.includes(blocks.kind, settings.temperature)}
         if not DIVERGENCES.isdisjoint(needs):
             needs = None
     if waiting is not None and needs is not None and blocks.seats > 1:
-        seen, made = _recorded(_seen(blocks, settings, needs, both=True), settings, needs)
-        waiting.take(seen, made)
-        return made
-    wanted = needs if waiting is None else None
-    both = _goes_on(wanted)
-    parts = (_recorded(_seen(part, settings, wanted, both=both), settings, wanted) for part in blocks.parts())
-    return [record for _, made in parts for record in made]
+        seen, recorded = _recorded(_seen(blocks, settings, needs, both=True), settings, needs)
+        waiting.take(seen, recorded)
+        return recorded
+    columns = needs if waiting is None else None
+    both = _goes_on(columns)
+    parts = (_recorded(_seen(part, settings, columns, both=both), settings, columns) for part in blocks.parts())
+    return [record for _, recorded in parts for record in recorded]
 
 
 def record_top_logits(
     starts: tuple[int, ...], draft: Draft, top: TopLogits, settings: Settings, vocabulary: int
 ) -> list[Speculation]:
-    """The records of what a target says that gives its best tokens alone: no law, and so no sampling.
-
-    Raises BadInput above temperature 0, for fewer than two candidates, and for what is no number.
-    """
+    """Return records from a target that returns only its best tokens, which has no law and so no sampling. Raises
+    BadInput above temperature 0, for fewer than two candidates, and for logits that are no numbers."""
     if settings.temperature > 0:
         raise EvidenceError(NO_SAMPLE)
     if top.ids.shape[-1] < 2:
         raise ModelError(f"The target gives {top.ids.shape[-1]} candidates for a token; ask it for two at least.")
     if not all(np.isfinite(each).all() for each in (top.logits, top.drafted) if each is not None):
         raise ModelError(DAMAGED.format(whose="target"))
-    drafted, tokens, made = _drafter_alone(draft, vocabulary), draft.tokens.cpu().numpy(), []
+    drafted, tokens, completed_records = _drafter_alone(draft, vocabulary), draft.tokens.cpu().numpy(), []
     for i, start in enumerate(starts):
         n = len(tokens[i]) if draft.lengths is None else draft.lengths[i]
         chain = {
@@ -84,22 +80,22 @@ def record_top_logits(
         origin = Origin((start,), sampled=False, vocabulary=vocabulary, trees=Trees.of(draft, [i]), passes=passes)
         (record,) = chains = records(origin, settings, chain)
         listed = record.at_nodes(record.top_ids) == record.tokens[:, None]  # [N, K]
-        known = {name: array[i : i + 1, :n] for name, array in drafted.items()}
+        columns = {name: array[i : i + 1, :n] for name, array in drafted.items()}
         if top.drafted is not None:
-            known["z"] = top.drafted[i : i + 1, :n]
-        known["ranks"] = np.where(listed.any(1), listed.argmax(1) + 1, 0)[None]
-        made += completed(chains, settings, known)
-    return made
+            columns["z"] = top.drafted[i : i + 1, :n]
+        columns["ranks"] = np.where(listed.any(1), listed.argmax(1) + 1, 0)[None]
+        completed_records += completed(chains, settings, columns)
+    return completed_records
 
 
 def _drafter_alone(draft: Draft, vocabulary: int) -> dict[str, np.ndarray]:
-    """What the drafter thought of its tokens, [B, N, …], by the fields of a Speculation."""
+    """Return the drafter's values at its tokens, [B, N, ...], by the fields of a Speculation."""
     x = draft.tokens.unsqueeze(-1)
     rows = draft.spread(vocabulary)
     if rows is None:
         rows = one_hot(x, torch.empty(0, vocabulary, device=x.device))
     listed, law = largest(rows, CANDIDATES if draft.logits is not None else 1), rows.softmax(-1)
-    found = {
+    values = {
         "q": law.gather(-1, x).squeeze(-1),
         "q_max": law.amax(-1),
         "q_entropy": -torch.special.xlogy(law, law).sum(-1),
@@ -107,73 +103,73 @@ def _drafter_alone(draft: Draft, vocabulary: int) -> dict[str, np.ndarray]:
         "draft_logits": listed.values,
         "draft_logsumexp": rows.logsumexp(-1),
     }
-    return {name: array.cpu().numpy() for name, array in found.items()}
+    return {name: array.cpu().numpy() for name, array in values.items()}
 
 
 def _recorded(seen: Seen, settings: Settings, needs: Collection[str] | None) -> tuple[Seen, list[Speculation]]:
-    """The records, and by what they were made."""
+    """Return the records with the values from which they were computed."""
     blocks = seen.blocks
     later = standing([seen], settings, apart=needs is None) if _goes_on(needs) else {}
-    found = to_host(seen.found | later)
-    if "tied" in found and found.pop("tied").any():
+    fetched = to_host(seen.found | later)
+    if "tied" in fetched and fetched.pop("tied").any():
         return _recorded(_settled(seen), settings, needs)
-    rows, peaks = blocks.target.shape[1], found["listed_logits"][..., 0]
-    _check(peaks[:, :rows], found["peaks"] if "peaks" in found else peaks[:, rows:])
+    rows, peaks = blocks.target.shape[1], fetched["listed_logits"][..., 0]
+    _check(peaks[:, :rows], fetched["peaks"] if "peaks" in fetched else peaks[:, rows:])
     origin = Origin(blocks.starts, blocks.sampled, blocks.target.shape[-1], blocks.trees, blocks.passes)
-    made = records(origin, settings, found)
+    recorded = records(origin, settings, fetched)
     if later:
-        made = completed(made, settings, {name: found[name] for name in later})
-    return seen, made
+        recorded = completed(recorded, settings, {name: fetched[name] for name in later})
+    return seen, recorded
 
 
 def _goes_on(needs: Collection[str] | None) -> bool:
-    """True where more than what every rule decides by is to be computed: `standing`, which reads both models' lists."""
+    """Return True if `standing` is needed, which reads both models' lists."""
     return needs is None or not TREE_COLUMNS.issuperset(needs)
 
 
 def _seen(blocks: DraftBatch, settings: Settings, needs: Collection[str] | None, *, both: bool) -> Seen:
-    """What every rule decides by, and those for trees alone if they are needed; lists of `both` models' best tokens, or
-    of the target's."""
+    """Return the columns that all rules use, and those for trees if needed. Lists contain `both` models' best tokens,
+    or only the target's."""
     listed = largest(blocks.logits if both else blocks.target, CANDIDATES)
-    found, drawn = {"tokens": blocks.tokens}, None
+    columns, drawn = {"tokens": blocks.tokens}, None
     if not both and blocks.drafter is not None:
-        found["peaks"] = blocks.drafter.amax(-1)
+        columns["peaks"] = blocks.drafter.amax(-1)
     if settings.temperature > 0:
         drawn = _drawn_from(blocks, law(blocks.logits, settings))
-        found |= _draws(blocks, settings, drawn)
+        columns |= _draws(blocks, settings, drawn)
         if blocks.trees is not None:
-            found |= tree_columns(blocks, settings, drawn, TREE_COLUMNS if needs is None else needs)
-    return Seen(blocks, found | _listed(listed, drawn, blocks), drawn)
+            columns |= tree_columns(blocks, settings, drawn, TREE_COLUMNS if needs is None else needs)
+    return Seen(blocks, columns | _listed(listed, drawn, blocks), drawn)
 
 
 def _settled(seen: Seen) -> Seen:
-    """The same, the order of equals settled."""
-    found = dict(seen.found)
-    listed, blocks = Largest(found["listed_logits"], found["listed_ids"], found.pop("tied")), seen.blocks
+    """Return the values with the order of equal logits resolved."""
+    columns = dict(seen.found)
+    listed, blocks = Largest(columns["listed_logits"], columns["listed_ids"], columns.pop("tied")), seen.blocks
     rows = blocks.target if listed.ids.shape[1] == blocks.target.shape[1] else blocks.logits
-    return replace(seen, found=found | _listed(settled(rows, listed), seen.drawn, blocks))
+    return replace(seen, found=columns | _listed(settled(rows, listed), seen.drawn, blocks))
 
 
 def _listed(listed: Largest, drawn: Tensor | None, blocks: DraftBatch) -> dict[str, Tensor]:
-    """The best tokens, [B, R, K], and above temperature 0 what the drafter gives the target's."""
-    found = {"listed_ids": listed.ids, "listed_logits": listed.values}
+    """Return the best tokens, [B, R, K], and above temperature 0 the drafter's probabilities of the target's."""
+    columns = {"listed_ids": listed.ids, "listed_logits": listed.values}
     if listed.tied is not None:
-        found["tied"] = listed.tied
+        columns["tied"] = listed.tied
     if drawn is not None:
         n = drawn.shape[1] // 2
-        found["best_q"] = drawn[:, n + 1 :].gather(-1, blocks.at_nodes(listed.ids))
-    return found
+        columns["best_q"] = drawn[:, n + 1 :].gather(-1, blocks.at_nodes(listed.ids))
+    return columns
 
 
 def _check(target: np.ndarray, drafter: np.ndarray) -> None:
-    """Of every row's largest logit, [B, N + 1] and [B, N]: a NaN counts as the largest, and an infinity is."""
+    """Check every row's largest logit, [B, N + 1] and [B, N]: NaN and infinity count as largest."""
     for whose, peaks in (("target", target), ("drafter", drafter)):
         if not all(map(math.isfinite, peaks.ravel().tolist())):
             raise ModelError(DAMAGED.format(whose=whose))
 
 
 def _drawn_from(blocks: DraftBatch, laws: Tensor) -> Tensor:
-    """The laws [B, 2N + 1, V], with q one-hot where the drafter did not draw."""
+    """Return the laws [B, 2N + 1, V], with one-hot q if the drafter did not draw."""
     if blocks.sampled:
         return laws
     n = blocks.tokens.shape[1]
@@ -182,15 +178,15 @@ def _drawn_from(blocks: DraftBatch, laws: Tensor) -> Tensor:
 
 
 def _draws(blocks: DraftBatch, settings: Settings, laws: Tensor) -> dict[str, Tensor]:
-    """Above temperature 0: the laws at the drafted tokens, and every row's candidate emissions."""
+    """Return the laws at the drafted tokens, and every row's candidate emissions; above temperature 0."""
     n, x = blocks.tokens.shape[1], blocks.tokens.unsqueeze(-1)  # [B, N, 1]
     ps, qs = laws[:, : n + 1], laws[:, n + 1 :]
     px, qx = blocks.at_nodes(ps).gather(-1, x), qs.gather(-1, x)
-    found: dict[str, Tensor] = {}
+    tree_values: dict[str, Tensor] = {}
     if blocks.judging is not None:
         left = lowered = _without_children(ps, blocks.judging, blocks.tokens)
         if blocks.sampled:
-            left, found = refused_in_turn(blocks, ps, qs)
+            left, tree_values = refused_in_turn(blocks, ps, qs)
         masses = torch.stack([ps, left, lowered, left], 2)
     else:
         residual = _or_law((ps[:, :n] - qs).clamp_(min=0), ps)
@@ -206,26 +202,27 @@ def _draws(blocks: DraftBatch, settings: Settings, laws: Tensor) -> dict[str, Te
         "support": (ps > 0).sum(-1),
         "emissions": emissions,
         "emission_p": ps.gather(-1, emissions),
-        **found,
+        **tree_values,
     }
 
 
 def _uniforms(blocks: DraftBatch, settings: Settings) -> Tensor:
-    """float64 [B, N + 1, 4] for the plain, residual, lowered and block samples; the last three share theirs."""
+    """Return uniforms, float64 [B, N + 1, 4], for the plain, residual, lowered and block samples; the last three share
+    one."""
     count, device = blocks.target.shape[1], blocks.target.device
     plain = np.stack([position_uniforms(settings.seed, start, count) for start in blocks.starts])
     if blocks.trees is None:
         residual = np.stack([round_uniforms(settings.seed, start, Purpose.RESIDUAL, count) for start in blocks.starts])
     else:
         rows = [np.append(0, depths_of(parents)) for parents in blocks.trees.parents]
-        plain = np.stack([each[own] for each, own in zip(plain, rows, strict=True)])
+        plain = np.stack([each[depths] for each, depths in zip(plain, rows, strict=True)])
         residual = tree_residuals(blocks, settings)
     return on_device(np.stack([plain, residual, residual, residual], -1), device)
 
 
 def _without_children(ps: Tensor, judging: Tensor, tokens: Tensor) -> Tensor:
-    """The laws [B, N + 1, V] without what was drafted after each row, as if each of these tokens had been certain; a
-    law of which nothing is left stays as it is."""
+    """Return the laws [B, N + 1, V] without the tokens drafted at each row, as if each had been certain. A law with
+    nothing left is unchanged."""
     tried = torch.zeros_like(ps, dtype=torch.bool)
     texts = torch.arange(len(ps), device=ps.device).unsqueeze(1)
     tried[texts, judging, tokens] = True
@@ -234,6 +231,6 @@ def _without_children(ps: Tensor, judging: Tensor, tokens: Tensor) -> Tensor:
 
 
 def _or_law(mass: Tensor, ps: Tensor) -> Tensor:
-    """The mass [B, N, V] where there is any, else p; p on the last row. [B, N + 1, V]"""
+    """Return the mass [B, N, V] if there is any, otherwise p, and p for the last row: [B, N + 1, V]."""
     usable = mass.sum(-1, keepdim=True) > 1e-9
     return torch.cat([torch.where(usable, mass, ps[:, :-1]), ps[:, -1:]], 1)

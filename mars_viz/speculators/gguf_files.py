@@ -1,4 +1,4 @@
-"""GGUF files: which one a model's name leads to, and what a file's header contains. Imports no model library."""
+"""GGUF files: resolution of a model's name, and the contents of a file's header. Imports no model library."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a GGUF file contains besides its weights."""
+    """Metadata and tensor list of a GGUF file."""
 
     values: Mapping[str, str | int | float]
     """Metadata by key, without the arrays."""
@@ -58,7 +58,7 @@ class Header:
 
     @property
     def computed(self) -> str:
-        """The dtype that a model has after dequantisation if nobody chooses one: 'F32', 'F16' or 'BF16'."""
+        """The dtype that a model has after dequantisation by default: 'F32', 'F16' or 'BF16'."""
         return self.quantisation if self.quantisation in ("F32", "F16") else "BF16"
 
 

@@ -1,10 +1,9 @@
-"""Why an EAGLE-3 head is accepted less than hoped: how often it agrees with its target at each depth, and what its
-vocabulary can reach. Knows backends and texts; knows no pages.
+"""Diagnosis of an EAGLE-3 head: its agreement with its target at each depth, and the reach of its vocabulary.
 
-The texts are the target's own, greedily. After each of their tokens the head drafts. Its first token rests on the
-target's true features alone; each further one on what the head made of its own states. So the first tokens of drafts
-that follow one another say what it would do at each depth if it were always fed the truth, and the drafts themselves
-what it does: a gap between the two is the price of its own states.
+The texts are the target's own, greedily. After each of their tokens the head drafts. Its first token uses only the
+target's true features; each further one uses the head's own states. So the first tokens of consecutive drafts show the
+agreement at each depth with true features, and the drafts themselves the actual agreement; the gap between the two is
+the cost of the head's own states.
 
 If the layers that the head reads are a guess, or it hardly agrees, it also drafts along the texts with other layers.
 """
@@ -30,17 +29,17 @@ from mars_viz.speculators.drafters.eagle3_layers import Reading
 from mars_viz.walk import Prefix
 
 TOGETHER = 16
-"""Drafts that are made at once."""
+"""Number of drafts made at once."""
 LEAST = 3
-"""Texts of which an interval is made."""
+"""Minimum number of texts for an interval."""
 
 
 class CheckingHead:
-    """A check in progress: iterate it for the share that is done, then take the result."""
+    """A check in progress: iterate it for the finished share, then take the result."""
 
     def __init__(self, backend: Backend, prompts: Sequence[str | Prefix], *, depth: int = 6, tokens: int = 64):
-        """Along so many tokens after each of the prompts. Raises BadInput for too few prompts, a drafter that is no
-        head, and what does not fit the context."""
+        """Check along `tokens` tokens after each prompt. Raises BadInput for too few prompts, a drafter that is no
+        head, and a text that does not fit the context."""
         if len(prompts) < LEAST:
             raise PromptError(f"{len(prompts)} prompts say too little of a head; give at least {LEAST}.")
         self._least = 2 * depth - 1  # tokens, behind the first of which true features can tell of every depth
@@ -74,19 +73,19 @@ class CheckingHead:
 
     @property
     def tells(self) -> bool:
-        """True once an interval can be made of the texts so far."""
+        """True once there are enough texts for an interval."""
         return len(self._agreed) >= LEAST
 
     def result(self) -> HeadCheck:
-        """What it found so far. Raises PromptError where that is too little: the target ended most texts early."""
+        """Return the results so far. Raises PromptError if the target ended most texts early."""
         if not self.tells:
             raise PromptError(
                 f"The target wrote at least {self._least} tokens after {len(self._agreed)} prompts, and {LEAST} are "
                 "needed; give prompts that it goes on with."
             )
         numbers = [counts(agreed) for agreed in self._agreed]
-        true, own = (np.array([each[i] for each in numbers], np.float64) for i in (0, 1))  # [texts, depth, 2]
-        reached = [d for d in range(self._depth) if true[:, d, 1].sum() and own[:, d, 1].sum()]
+        true, with_own = (np.array([each[i] for each in numbers], np.float64) for i in (0, 1))  # [texts, depth, 2]
+        reached = [d for d in range(self._depth) if true[:, d, 1].sum() and with_own[:, d, 1].sum()]
         held = np.array([each.sum(0) for each in self._held])
         positions = np.array([len(each) for each in self._held], np.float64)
         return HeadCheck(
@@ -95,7 +94,7 @@ class CheckingHead:
             texts=len(self._agreed),
             drafts=sum(map(len, self._agreed)),
             depths=tuple(
-                DepthAgreement(d + 1, ratio(true[:, d, 0], true[:, d, 1]), ratio(own[:, d, 0], own[:, d, 1]))
+                DepthAgreement(d + 1, ratio(true[:, d, 0], true[:, d, 1]), ratio(with_own[:, d, 0], with_own[:, d, 1]))
                 for d in reached
             ),
             coverage=ratio(held[:, 0], positions),
@@ -105,7 +104,7 @@ class CheckingHead:
         )
 
     def _trials(self) -> tuple[LayerTrial, ...]:
-        """What came of each reading that was tried, the one in use first."""
+        """Return the results of each tried reading, the present one first."""
         drafts = np.array([len(each) for each in self._agreed], np.float64)
         every = [self._agreed, *self._others]
         firsts = [np.array([each[:, 0].sum() for each in agreed], np.float64) for agreed in every]
@@ -124,13 +123,14 @@ class CheckingHead:
         )
 
     def _drafted_along(self, prompt: Prefix, text: Prefix, reading: Reading) -> np.ndarray:
-        """bool [drafts, depth]; whether each token of the draft after each token of the text is the text's next one."""
+        """Return whether each token of the draft after each token of the text is the text's next one, bool [drafts,
+        depth]."""
         target, drafter = self._backend.target.open(), self._backend.drafter.open(self._settings)
         assert isinstance(drafter, Eagle3Drafter)
         drafter.layers = reading.layers
         drafter.follow(target)
-        whole, depth = prompt + text, self._depth
-        prefixes = iter([whole[:end] for end in range(len(prompt), len(whole) - depth + 1)])
+        tokens_all, depth = prompt + text, self._depth
+        prefixes = iter([tokens_all[:end] for end in range(len(prompt), len(tokens_all) - depth + 1)])
         agreed: list[list[bool]] = []
         with inference():
             target.prefill([prompt])
@@ -138,12 +138,13 @@ class CheckingHead:
             while some := list(islice(prefixes, TOGETHER)):
                 draft = drafter.draft(some, depth)
                 for prefix, tokens in zip(some, draft.tokens.tolist(), strict=True):
-                    following = whole[len(prefix) : len(prefix) + depth]
+                    following = tokens_all[len(prefix) : len(prefix) + depth]
                     agreed.append([one == other for one, other in zip(tokens, following, strict=True)])
         return np.array(agreed, bool)
 
     def _reach(self, prompt: Prefix, text: Prefix) -> np.ndarray:
-        """float64 [positions, 2]; the target's probability on the head's tokens, and 1 if its best is one of them."""
+        """Return the target's probability on the head's tokens, and 1 if its best is one of them, float64 [positions,
+        2]."""
         target = self._backend.target.open()
         with inference():
             ids = torch.tensor([text], dtype=torch.int64, device=target.device)

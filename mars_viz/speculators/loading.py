@@ -1,7 +1,6 @@
-"""Loading a target and a drafter, and refusing what cannot work, each time with the remedy.
+"""Loading of a target and a drafter, with errors that name a remedy.
 
-Knows hubs, folders, devices and dtypes; knows no decoding. Safetensors and GGUF only, and no code from a model's
-repository.
+Safetensors and GGUF only, and no code from a model's repository.
 """
 
 from __future__ import annotations
@@ -86,16 +85,16 @@ def load_backend(
     device_map: DeviceMap | None = None,
     tell: Callable[[str, float], None] = lambda doing, share: None,
 ) -> Backend:
-    """Load a target and a drafter by hub id or folder; a target may be a vLLM server, by its address, and a drafter
-    be named by its settings, such as 'ngram:n=3'.
+    """Load a target and a drafter by hub id or folder.
 
-    None takes the built-in target, and for the drafter what `drafter_for` says. `device` auto takes a GPU if there is
-    one; `dtype` auto takes the weights' own on a GPU, and on the CPU float32, or bfloat16 where all models are stored
-    in it, the target is large and the processor has units for it (see `dtypes`). `cuda_graphs` goes to `opener`.
-    A `device_map` lays the target over several devices, see `device_map`, and the drafter where its tokens go in.
-    Without `folders` models are asked of the hub, and nobody learns which folders there are. `tell` hears what is being
-    done and how far it is, from 0 to 1; what it raises ends the loading. Raises BadInput, with the remedy, for anything
-    that keeps them from working, TooLarge for what does not fit.
+    A target may also be the address of a vLLM server, and a drafter be named by its settings, such as 'ngram:n=3'. None
+    is the built-in target, and for the drafter the choice of `drafter_for`. `device` auto takes a GPU if there is one.
+    `dtype` auto takes the weights' own on a GPU; on the CPU it is float32, or bfloat16 if all models are stored in it,
+    the target is large and the processor has units for it (see `dtypes`). `cuda_graphs` goes to `opener`. A
+    `device_map` spreads the target over several devices (see `device_map`), with the drafter on the device of its
+    input. Without `folders` models are only looked up on the hub, so that errors reveal no folders. The callback
+    receives a description and the finished share from 0 to 1; an exception that it raises ends the loading. Raises
+    BadInput with a remedy if the models cannot be used, TooLarge if they do not fit.
     """
     check_names(target, drafter, device=device, dtype=dtype, folders=folders)
     if device_map is not None:
@@ -162,8 +161,8 @@ def backend_of(
     trimmed: Trimmed | None = None,
     cuda_graphs: bool = True,
 ) -> Backend:
-    """A backend of loaded models; None takes the end-of-text tokens that the target's configuration names. The drafter
-    is `trimmed` where that says how."""
+    """Return a backend of loaded models; `eos_ids` None takes the end-of-text tokens of the target's configuration.
+    `trimmed` describes a trimmed drafter."""
     if is_spread(target.model) and isinstance(drafter, Eagle3 | LoadedHead | Layers):
         raise ModelError(
             f"{drafter.name} reads what happens inside the target, which lies on several devices; take a drafter "
@@ -209,7 +208,8 @@ def _joined(*notes: str) -> str:
 def _by_model(
     drafter: Loaded, size: int, kept: Tensor | None, *, cuda_graphs: bool
 ) -> Part[Callable[[Settings], Drafter]]:
-    """A drafting model for a target of so many tokens; it drafts those of them that it scores, or those `kept`."""
+    """Return a drafting model for a target of `size` tokens; it drafts those of them that it scores, or those
+    `kept`."""
     drafts = drafter if kept is None else with_fewer_tokens(drafter, kept)
     passes = opener(drafts.model, min(size, output_size(drafts.model)), cuda_graphs=cuda_graphs)
     vocabulary = None if kept is None else kept.to(drafts.model.device)
@@ -219,7 +219,7 @@ def _by_model(
 
 
 def _called(part: Part[Callable[[Settings], Drafter]], trimmed: Trimmed | None) -> Part[Callable[[Settings], Drafter]]:
-    """The drafter by the name of how it is `trimmed`, where it is."""
+    """Return the drafter, under the name of its trimming if it is `trimmed`."""
     return part if trimmed is None else replace(part, name=replace(trimmed, of=trimmed.of and part.name).name)
 
 
@@ -232,7 +232,7 @@ def _by_text(
     *,
     cuda_graphs: bool,
 ) -> Part[Callable[[Settings], Drafter]]:
-    """A drafter with a tokenizer of its `own`, for a target that ends texts with one of these tokens."""
+    """Return a drafter with tokenizer `own`, for a target that ends texts with one of the tokens `ends`."""
     end = tokenizer.eos_token_id if tokenizer.eos_token_id in ends else min(ends, default=None)
     translation = Translation(
         TransformersTokenizer(tokenizer, target.name),
@@ -247,7 +247,7 @@ def _by_text(
 
 
 def model_target(passes: Opener, name: str, revision: str = "") -> Part[Callable[[], Target]]:
-    """A target that goes through these forward passes."""
+    """Return a target that uses these forward passes."""
     return Part(name, lambda: ModelTarget(passes()), revision, passes.batching, passes.lack, passes=passes)
 
 
@@ -261,10 +261,10 @@ def _with_server(
     cuda_graphs: bool,
     tell: Callable[[str, float], None],
 ) -> Backend:
-    """A vLLM server as the target of a drafter of this machine. Raises ModelError where they do not fit."""
+    """Return a backend with a vLLM server as target and a local drafter. Raises ModelError if they do not match."""
     tell(f"Asking {address}", 0.0)
     server, place = Server.at(address), device_named(device)
-    called = PurePath(short_name(server.model)).name if server.model.startswith("/") else server.model
+    display_name = PurePath(short_name(server.model)).name if server.model.startswith("/") else server.model
     source, tokenizer = server.root, None
     with suppress(BadInput):
         tokenizer = tokenizer_of(source)
@@ -302,13 +302,13 @@ def _with_server(
         part = without_model(drafting, tokenizer, size, place)
     return Backend(
         target=Part(
-            called,
+            display_name,
             lambda: VllmTarget(server, place),
             f"vLLM {server.version}",
             note="a vLLM server reads a text whole in every round, since it gives a prompt's logits without its cache",
         ),
         drafter=_called(part, trimmed),
-        tokenizer=TransformersTokenizer(tokenizer, called),
+        tokenizer=TransformersTokenizer(tokenizer, display_name),
         vocabulary_size=size,
         context=context,
         eos_ids=ends,
@@ -319,10 +319,11 @@ def _with_server(
 
 
 def _ends(root: str, drafter: str, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Tokens that end the texts of a server's model: by its own settings where they are here, else the drafter's."""
+    """Return the tokens that end a served model's texts, from its own settings if available, otherwise the
+    drafter's."""
     for name in (root, drafter):
         with suppress(OSError, ValueError):
-            found = GenerationConfig.from_pretrained(name, local_files_only=True).eos_token_id
-            ids = found if isinstance(found, list) else [found, tokenizer.eos_token_id]
+            configured = GenerationConfig.from_pretrained(name, local_files_only=True).eos_token_id
+            ids = configured if isinstance(configured, list) else [configured, tokenizer.eos_token_id]
             return frozenset(int(token) for token in ids if token is not None)
     return frozenset() if tokenizer.eos_token_id is None else frozenset({int(tokenizer.eos_token_id)})

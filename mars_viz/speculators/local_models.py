@@ -1,7 +1,6 @@
-"""A model that is loaded onto a device of this machine, and what it says of itself.
+"""A model loaded onto a local device, and facts about it.
 
-Knows transformers and devices; knows no drafters and no decoding. Safetensors and GGUF only, and no code from a
-repository.
+Safetensors and GGUF only, and no code from a repository.
 """
 
 from __future__ import annotations
@@ -37,7 +36,8 @@ NO_TEXT = "{name} is a model of the type {kind}, which continues no text by itse
 
 
 def device_named(name: str) -> torch.device:
-    """cpu, cuda or mps; auto takes a GPU if there is one. Raises ModelError where there is no such device."""
+    """Return the device cpu, cuda or mps; auto takes a GPU if there is one. Raises ModelError if it is not
+    available."""
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name == "auto":
         name = next(kind for kind in ("cuda", "mps", "cpu") if available[kind])
@@ -53,8 +53,8 @@ def loaded_model(
     arrival: Arrival,
     device_map: DeviceMap | None = None,
 ) -> PreTrainedModel:
-    """The model of a hub id or folder, there, or where the map lays it. Raises BadInput where it cannot be had or does
-    not fit, and if it lacks weights or continues no text by itself."""
+    """Load the model of a hub id or folder onto a device, or as in the device map. Raises BadInput if it is
+    unavailable, does not fit, lacks weights or cannot continue a text."""
     transformers_logging.disable_progress_bar()  # the arrival is told instead
     try:
         with arrival.reading():
@@ -88,8 +88,12 @@ def _read_model(name: str, place: Path, dtype: torch.dtype | str, layout: Mappin
         what = arguments(place, config, dtype)
     auto = AutoModelForCausalLM
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        found, auto = MODEL_FOR_MULTIMODAL_LM_MAPPING.get(type(config), None), AutoModelForMultimodalLM
-        if found is None or config.is_encoder_decoder or "logits_to_keep" not in signature(found.forward).parameters:
+        multimodal, auto = MODEL_FOR_MULTIMODAL_LM_MAPPING.get(type(config), None), AutoModelForMultimodalLM
+        if (
+            multimodal is None
+            or config.is_encoder_decoder
+            or "logits_to_keep" not in signature(multimodal.forward).parameters
+        ):
             raise ModelError(NO_TEXT.format(name=name, kind=config.model_type))
     verbosity = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()  # it would list the weights of an image encoder that is left out
@@ -121,17 +125,18 @@ def _check_reads_text(name: str, model: PreTrainedModel) -> None:
 
 
 def output_size(model: PreTrainedModel) -> int:
-    """Tokens that it scores."""
+    """Return the number of tokens that it scores."""
     return int(model.get_output_embeddings().weight.shape[0])
 
 
 def context_of(model: PreTrainedModel) -> int:
-    """Positions that it can hold."""
+    """Return the maximum number of positions."""
     return int(getattr(model.config.get_text_config(), "max_position_embeddings", None) or 1 << 20)
 
 
 def readable_ids(model: PreTrainedModel) -> tuple[int, int]:
-    """How many ids it can read, and the one that best stands for any other: padding, the end of a text, or the last."""
+    """Return the number of readable ids, and one that can replace any other: padding, the end of a text, or the
+    last."""
     count, config = int(model.get_input_embeddings().weight.shape[0]), model.config.get_text_config()
     ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
     neutral = [each for each in (config.pad_token_id, *ends) if each is not None and 0 <= each < count]
@@ -142,8 +147,8 @@ def eos_ids_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> fr
     """Return the tokens that end its texts: those of its generation config, its tokenizer's, and the one with which its
     chat template ends an answer."""
     configured = model.generation_config.eos_token_id if model.generation_config else None
-    found = configured if isinstance(configured, list) else [configured]
-    return frozenset(int(token) for token in (*found, tokenizer.eos_token_id, turn_end(tokenizer)) if token is not None)
+    ids = configured if isinstance(configured, list) else [configured]
+    return frozenset(int(token) for token in (*ids, tokenizer.eos_token_id, turn_end(tokenizer)) if token is not None)
 
 
 def turn_end(tokenizer: PreTrainedTokenizerBase) -> int | None:
@@ -160,7 +165,7 @@ def turn_end(tokenizer: PreTrainedTokenizerBase) -> int | None:
 
 
 def processor_of(place: torch.device) -> str:
-    """In words: the GPU's or the processor's name."""
+    """Return the name of the GPU or processor."""
     if place.type == "cuda":
         named: str = torch.cuda.get_device_name(place)
         return named

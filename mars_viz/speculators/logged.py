@@ -1,4 +1,4 @@
-"""An engine's own rounds as a drafter and a target: what it drafted, and what its target says, as a log tells them."""
+"""An engine's own rounds as a drafter and a target, from a log."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from mars_viz.walk import Prefix
 
 
 class LoggedDrafter(TextDrafter):
-    """Drafts what the engine drafted."""
+    """Drafts the logged drafts."""
 
     def __init__(self, text: LoggedText, device: torch.device):
         super().__init__(device)
         self._drafts = dict(zip(text.prefixes, (each.drafted for each in text.rounds), strict=True))
 
     def continued(self, prefix: Prefix, count: int) -> Prefix:
-        """At most `count` tokens of it."""
+        """Return at most `count` tokens of the logged draft."""
         return self._drafts[prefix][:count]
 
 
 class LoggedTarget:
-    """Says what the log has of every row."""
+    """Returns the logged rows."""
 
     device = torch.device("cpu")
 
     def __init__(self, text: LoggedText):
-        """Raise RunFileError where the log lacks rows."""
+        """Raise RunFileError if the log lacks rows."""
         if not text.has_rows:
             raise RunFileError(
                 f"{text.name} lacks what the target says behind rejected tokens. Name the target, and it is asked: "
@@ -44,45 +44,47 @@ class LoggedTarget:
         self._rounds = dict(zip(text.prefixes, text.rounds, strict=True))
 
     def prefill(self, prompts: Sequence[Prefix]) -> None:
-        """Nothing is read."""
+        """Do nothing, because nothing is read."""
 
     def score(self, prefixes: Sequence[Prefix], tokens: Tensor) -> TopLogits:
-        """The log's rows after each prefix and each of the tokens [B, N]."""
+        """Return the logged rows after each prefix and each of the tokens [B, N]."""
         rows = [self._rounds[prefix].rows[: tokens.shape[1] + 1] for prefix in prefixes]
         drafted = [
-            [row.logit(token) for row, token in zip(each, own, strict=False)]
-            for each, own in zip(rows, tokens.tolist(), strict=True)
+            [row.logit(token) for row, token in zip(each, row_tokens, strict=False)]
+            for each, row_tokens in zip(rows, tokens.tolist(), strict=True)
         ]
-        told = [[logit for logit in each if logit is not None] for each in drafted]
+        logits = [[logit for logit in each if logit is not None] for each in drafted]
         listed = [[row.listed for row in each] for each in rows]
-        return TopLogits.of_rows(listed, self._width, told if list(map(len, told)) == list(map(len, drafted)) else None)
+        return TopLogits.of_rows(
+            listed, self._width, logits if list(map(len, logits)) == list(map(len, drafted)) else None
+        )
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
-        """Nothing: see `prefill`."""
+        """Do nothing; see `prefill`."""
 
 
 class AgreeingTarget:
-    """A target that is held to what an engine wrote: two tokens whose logits are nearly the same are settled as the
-    engine settled them, and where it wrote what the target does not prefer, the text is refused."""
+    """A target adjusted to an engine's text. Ties within rounding are resolved as the engine did, and a text with
+    tokens that the target does not prefer is refused."""
 
     def __init__(self, target: Target, text: LoggedText, tolerance: float):
-        """`tolerance` in logits."""
+        """`tolerance` is in logits."""
         self._target, self._text, self._tolerance = target, text, tolerance
         self.device = target.device
         self._numbers = {prefix: number for number, prefix in enumerate(text.prefixes)}
         self.ties = 0
-        """Places that were settled so; at each the token's logit is raised to just above the best one."""
+        """Number of resolved ties; at each the token's logit is raised just above the best one."""
 
     def prefill(self, prompts: Sequence[Prefix]) -> None:
-        """The target reads them."""
+        """Let the target read the prompts."""
         self._target.prefill(prompts)
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
-        """The target is told."""
+        """Pass the tokens to the target."""
         self._target.observe(drafted)
 
     def score(self, prefixes: Sequence[Prefix], tokens: Tensor) -> Scored:
-        """What the target says, settled. Raises RunFileError."""
+        """Return the target's scores with resolved ties. Raises RunFileError."""
         scored = self._target.score(prefixes, tokens)
         for index, prefix in enumerate(prefixes):
             number = self._numbers[prefix]

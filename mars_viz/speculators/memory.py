@@ -1,7 +1,7 @@
-"""What models need and what a device has, in bytes. Knows weights' files and devices; loads no weights.
+"""Memory needed by models and available on devices, in bytes. Loads no weights.
 
-A need is that of the weights alone, read from the headers of safetensors and GGUF files: caches and the passes' work
-come on top.
+The need is that of the weights alone, read from the headers of safetensors and GGUF files. Caches and the passes' work
+come in addition.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from mars_viz.speculators.gguf_files import gguf_here, header_of
 
 _SIZES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "I16": 2}
 DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-"""By the kind of what is stored."""
+"""By the kind of the stored values."""
 _LARGEST_HEADER = 100 << 20
 _SYSTEM = Path("/")
-"""Where the system tells of itself."""
+"""Root of the system's files about memory."""
 
 
 def check_fit(names: Sequence[str], device: torch.device, dtype: torch.dtype | str) -> None:
-    """Raise TooLarge where the models' weights need more than the device has free; what is unknown is let through."""
+    """Raise TooLarge if the models' weights need more than the device has free; unknown needs are accepted."""
     error = too_large(names, device, dtype)
     if error.free is not None and error.need > error.free:
         raise error
 
 
 def too_large(names: Sequence[str], device: torch.device, dtype: torch.dtype | str) -> TooLarge:
-    """The error for models that do not fit, with what their weights need and what the device has free."""
+    """Return the error for models that do not fit, with the need of their weights and the free memory."""
     needs = [bytes_needed(name, dtype) for name in names]
     need, free = sum(filter(None, needs)), bytes_free(device)
     each = " and ".join(f"{name} {in_words(part)}" for name, part in zip(names, needs, strict=True) if part)
-    left = "it is not known what is free" if free is None else f"{in_words(free)} are free"
+    free_words = "it is not known what is free" if free is None else f"{in_words(free)} are free"
     return TooLarge(
-        f"The weights need {in_words(need)} ({each or 'at the least'}), and {left} on {device}. "
+        f"The weights need {in_words(need)} ({each or 'at the least'}), and {free_words} on {device}. "
         "Take smaller models or a smaller dtype, or free memory there.",
         need,
         free,
@@ -52,15 +52,15 @@ def too_large(names: Sequence[str], device: torch.device, dtype: torch.dtype | s
 
 
 def bytes_needed(name: str, dtype: torch.dtype | str) -> int | None:
-    """Of the weights in this dtype ('auto': their own), for a folder or a hub id; None where that cannot be known."""
+    """Return the bytes of a folder's or hub id's weights in this dtype ('auto': their own); None if unknown."""
     size = None if isinstance(dtype, str) else dtype.itemsize
     stored = stored_values(name)
     return sum(count * (size or _SIZES.get(kind, 1)) for kind, count in stored.items()) if stored else None
 
 
 def stored_values(name: str) -> dict[str, int]:
-    """How many of each kind ('BF16') a folder's or a hub id's weights hold; empty where that cannot be known. Those of
-    a GGUF file count as what they are dequantised to."""
+    """Return the number of values of each kind ('BF16') in a folder's or hub id's weights; empty if unknown. Values of
+    a GGUF file count as dequantised."""
     if (file := gguf_here(name)) is not None:
         header = header_of(file)
         return {header.computed: sum(tensor.values for tensor in header.tensors.values())}
@@ -69,18 +69,18 @@ def stored_values(name: str) -> dict[str, int]:
         with suppress(Exception):  # the hub's library has many, and an unknown need is no reason to refuse
             folder = Path(snapshot_download(name, local_files_only=True, allow_patterns="*.safetensors"))
     files = _weights(folder)
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     if all(file.is_file() for file in files):  # of a download that was broken off some are missing
         for kind, count in (tensor for file in files for tensor in _tensors(file)):
-            found[kind] += count
-    if not found:
+            counts[kind] += count
+    if not counts:
         with suppress(Exception):
-            found.update(get_safetensors_metadata(name).parameter_count)
-    return dict(found)
+            counts.update(get_safetensors_metadata(name).parameter_count)
+    return dict(counts)
 
 
 def _weights(folder: Path) -> list[Path]:
-    """The files that are loaded; a folder may hold the same weights in other forms besides."""
+    """Return the loaded files; a folder may contain the same weights in other forms."""
     index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
     with suppress(OSError, ValueError, KeyError, AttributeError):
         return sorted({folder / name for name in json.loads(index.read_text("utf-8"))["weight_map"].values()})
@@ -88,7 +88,7 @@ def _weights(folder: Path) -> list[Path]:
 
 
 def _tensors(file: Path) -> Iterator[tuple[str, int]]:
-    """Kind and number of each tensor's values, from the file's header."""
+    """Yield kind and number of each tensor's values, from the file's header."""
     with file.open("rb") as weights:
         (length,) = struct.unpack("<Q", weights.read(8))
         header = json.loads(weights.read(min(length, _LARGEST_HEADER)))
@@ -98,12 +98,12 @@ def _tensors(file: Path) -> Iterator[tuple[str, int]]:
 
 
 def bytes_free(device: torch.device) -> int | None:
-    """What can still be had on the device; None where nobody says."""
+    """Return the free memory of the device; None if unknown."""
     if device.type == "cuda":
-        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0] + held)
-    known = [free for free in (_free_in_machine(), *_free_in_group()) if free is not None]
-    return min(known, default=None)
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0] + cached)
+    limits = [free for free in (_free_in_machine(), *_free_in_group()) if free is not None]
+    return min(limits, default=None)
 
 
 def _free_in_machine() -> int | None:
@@ -114,7 +114,7 @@ def _free_in_machine() -> int | None:
 
 
 def _free_in_group() -> Iterator[int]:
-    """What is left to this process's control groups, as containers have them; cached files do not count as used."""
+    """Yield the free memory of this process's control groups, as in containers; cached files do not count as used."""
     with suppress(OSError, ValueError):
         for line in (_SYSTEM / "proc/self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
@@ -125,21 +125,23 @@ def _free_in_group() -> Iterator[int]:
                 cached = "total_inactive_file"
             else:
                 continue
-            own = _SYSTEM / base / path.lstrip("/")
-            for group in dict.fromkeys((own, *own.parents[: len(Path(path).parts) - 1], _SYSTEM / base)):
+            group_folder = _SYSTEM / base / path.lstrip("/")
+            for group in dict.fromkeys(
+                (group_folder, *group_folder.parents[: len(Path(path).parts) - 1], _SYSTEM / base)
+            ):
                 with suppress(OSError, ValueError):  # no limit, or none of this process's to see
                     stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-                    held = int((group / used).read_text()) - int(stat.get(cached, 0))
-                    yield max(0, int((group / limit).read_text()) - held)
+                    used_bytes = int((group / used).read_text()) - int(stat.get(cached, 0))
+                    yield max(0, int((group / limit).read_text()) - used_bytes)
 
 
 def bytes_of(model: torch.nn.Module) -> int:
-    """Of a loaded model's weights, shared ones once."""
+    """Return the bytes of a loaded model's weights; shared ones count once."""
     return sum(weights.numel() * weights.element_size() for weights in model.parameters())
 
 
 def bytes_used(device: torch.device) -> int | None:
-    """What this process holds there: on the CPU all of its memory, the libraries' included."""
+    """Return this process's memory on the device; on the CPU all of its memory, including libraries."""
     if device.type == "cuda":
         return int(torch.cuda.memory_allocated(device))
     with suppress(OSError, ValueError, IndexError):
@@ -148,7 +150,7 @@ def bytes_used(device: torch.device) -> int | None:
 
 
 def give_back() -> None:
-    """Return what nobody holds any more to the device."""
+    """Return unused memory to the device."""
     gc.collect()
     with suppress(torch.AcceleratorError):  # of a device that is gone there is nothing to be had
         if torch.cuda.is_available():
@@ -156,5 +158,5 @@ def give_back() -> None:
 
 
 def in_words(count: int) -> str:
-    """'1.4 GB', '37 MB'."""
+    """Return a text such as '1.4 GB' or '37 MB'."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

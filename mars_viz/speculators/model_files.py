@@ -1,6 +1,6 @@
-"""What a model's name leads to: its configuration and tokenizer, what it is called in run files, which revision it is.
+"""Resolution of a model's name: its configuration and tokenizer, its name in run files, and its revision.
 
-Knows hubs and folders; knows no devices and no decoding. No code from a model's repository.
+Runs no code from a model's repository.
 """
 
 from __future__ import annotations
@@ -32,10 +32,9 @@ from mars_viz.speculators.gguf_model import config_in, note_in, tokenizer_in
 from mars_viz.speculators.names import local_place
 
 SMALL = ("*.json", "*.jinja", "*.model", "*.tiktoken", "*.txt")
-"""What of a repository on the hub is fetched before its weights: configuration, tokenizer, and which weights there
-are."""
+"""Files fetched from a repository before its weights: configuration, tokenizer, and the index of weights."""
 NAMED = 4
-"""Tokens that a note names at most."""
+"""Maximum number of tokens in a note."""
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
 CONVERT = (
     'python -c "from transformers import AutoModelForCausalLM as M, AutoTokenizer as T; '
@@ -45,7 +44,7 @@ CONVERT = (
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model that is loaded."""
+    """A loaded model."""
 
     model: PreTrainedModel
     """On its device."""
@@ -54,21 +53,21 @@ class Loaded:
     revision: str = ""
     """Commit on the hub, or the start of the weights' SHA-256."""
     tokenizer: PreTrainedTokenizerBase | None = None
-    """A drafter's own, if it drafts by text."""
+    """The tokenizer of a drafter that drafts by text."""
     note: str = ""
     """See `Part.note`."""
 
 
 def fetched(name: str, patterns: Sequence[str], bars: Callable[..., Any] = silent) -> Path:
-    """What these patterns name at the top of a repository on the hub, in the hub's cache; without a network what of it
-    was fetched before. Raises what the hub's library and its client raise."""
+    """Return the cache folder with the files that match these patterns at the top of a hub repository. Without a
+    network it contains files fetched before. Raises the errors of the hub's library and its client."""
     drawn = cast("type[Any]", bars)
     return Path(snapshot_download(name, allow_patterns=[*patterns], ignore_patterns="*/*", tqdm_class=drawn))
 
 
 def fetched_model(name: str, bars: Callable[..., Any]) -> Path:
-    """A model's folder or GGUF file: its own, or that of a repository on the hub. Raises ModelError where a repository
-    has no safetensors, and what `fetched` raises."""
+    """Return a model's folder or GGUF file, fetched from the hub if needed. Raises ModelError for a repository without
+    safetensors, and the errors of `fetched`."""
     folder = _place(name, bars)
     if folder.is_file() or local_place(name) is not None:
         return folder
@@ -81,7 +80,7 @@ def fetched_model(name: str, bars: Callable[..., Any]) -> Path:
 
 
 def no_safetensors(name: str, remedy: str) -> str:
-    """Why nothing of a repository on the hub is loaded, with the remedy where its weights are pickles."""
+    """Return a sentence about a hub repository without safetensors, with a remedy if its weights are pickles."""
     pickles: list[str] = []
     with suppress(Exception):  # the hub's library has many, and the sentence is right without
         pickles = [file for file in list_repo_files(name) if file.endswith((".bin", ".pt", ".pth"))]
@@ -92,7 +91,7 @@ def no_safetensors(name: str, remedy: str) -> str:
 
 
 def _place(name: str, bars: Callable[..., Any] = silent) -> Path:
-    """A folder with configuration and tokenizer, or a whole GGUF file."""
+    """Return a folder with configuration and tokenizer, or a complete GGUF file."""
     if (place := local_place(name)) is not None:
         return place
     if (of_hub := hub_gguf(name)) is None:
@@ -102,7 +101,7 @@ def _place(name: str, bars: Callable[..., Any] = silent) -> Path:
 
 
 def config_of(name: str) -> PreTrainedConfig:
-    """A model's, before its weights are read."""
+    """Return a model's configuration, before its weights are read."""
     try:
         return config_at(_place(name))
     except MarsVizError:
@@ -112,13 +111,13 @@ def config_of(name: str) -> PreTrainedConfig:
 
 
 def config_at(place: Path) -> PreTrainedConfig:
-    """That of a folder or a GGUF file. Raises what transformers raises."""
+    """Return the configuration in a folder or a GGUF file. Raises the errors of transformers."""
     return config_in(place) if place.is_file() else AutoConfig.from_pretrained(place, trust_remote_code=False)
 
 
 def tokenizer_of(name: str, bars: Callable[..., Any] = silent) -> PreTrainedTokenizerBase:
-    """A model's; of a GGUF file on the hub, whose weights are in the same file, `bars` hear the download. Raises
-    ModelError."""
+    """Return a model's tokenizer. Raises ModelError. For a GGUF file on the hub, which also contains the weights,
+    `bars` report the download."""
     if local_place(name) is None:
         check_hub(name)
     place = None
@@ -150,8 +149,8 @@ def _sentencepiece_file(folder: Path) -> str:
 
 
 def check_no_folder(name: str) -> None:
-    """Raise BadInput where transformers would take a folder for the model of that name. It looks where the server was
-    started, and whoever asks hears of it only where the hub has the model too."""
+    """Raise BadInput if transformers would use a local folder for the model of this name. It searches the server's
+    working directory. The error appears only if the hub also has the model."""
     if name == demo.SMOLLM2:
         return
     check_hub(name)
@@ -162,7 +161,7 @@ def check_no_folder(name: str) -> None:
 
 
 def check_hub(name: str) -> None:
-    """Asked once, in silence: the libraries would try for a minute, and say so each time."""
+    """Check the hub once, silently, because the libraries would retry for a minute with messages."""
     repository, file = hub_gguf(name) or (name, "config.json")
     try:
         if not isinstance(try_to_load_from_cache(repository, file), str):
@@ -172,7 +171,7 @@ def check_hub(name: str) -> None:
 
 
 def cannot_load(name: str, what: str, error: Exception) -> str:
-    """A sentence of why what a name leads to cannot be had."""
+    """Return a sentence about a model that cannot be loaded."""
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
     remedy = "Check the id or folder, and the network for a hub id."
     with suppress(ModelError):
@@ -185,18 +184,18 @@ def cannot_load(name: str, what: str, error: Exception) -> str:
 
 
 def gguf_note(name: str, model: PreTrainedModel) -> str:
-    """What dequantisation takes of a GGUF file; empty for other models."""
+    """Return a note about the cost of dequantising a GGUF file; empty for other models."""
     file = gguf_here(name)
     return "" if file is None else note_in(file, model)
 
 
 def vocabulary_end(tokenizer: PreTrainedTokenizerBase) -> int:
-    """One more than the largest id."""
+    """Return one more than the largest id."""
     return max(tokenizer.get_vocab().values(), default=-1) + 1
 
 
 def check_outputs(name: str, tokenizer: PreTrainedTokenizerBase, outputs: int) -> None:
-    """Raise ModelError if a model of so many outputs lacks some for tokens that were not added to the tokenizer."""
+    """Raise ModelError if a model with this many outputs lacks some for tokens that were not added to the tokenizer."""
     if outputs >= vocabulary_end(tokenizer):
         return
     beyond = {token_id for token_id in tokenizer.get_vocab().values() if token_id >= outputs}
@@ -208,10 +207,8 @@ def check_outputs(name: str, tokenizer: PreTrainedTokenizerBase, outputs: int) -
 
 
 def other_added_tokens(target: PreTrainedTokenizerBase, drafter: PreTrainedTokenizerBase) -> list[str] | None:
-    """The added tokens in which a drafter's tokenizer differs from the target's, by id, in words.
-
-    None if it differs in other tokens, too, or in most: its ids then are not the target's.
-    """
+    """Return the added tokens in which a drafter's tokenizer differs from the target's, by id, in words. None if it
+    differs in other tokens as well, or in most: its ids are then not the target's."""
     if target.get_vocab() == drafter.get_vocab():
         return []
     ours, theirs = _entries(target), _entries(drafter)
@@ -223,13 +220,13 @@ def other_added_tokens(target: PreTrainedTokenizerBase, drafter: PreTrainedToken
 
 
 def note_of(apart: Sequence[str]) -> str:
-    """What `other_added_tokens` returned, for a note."""
+    """Return the result of `other_added_tokens` as a note."""
     more = [f"{len(apart) - NAMED} more"] * (len(apart) > NAMED)
     return f"its added tokens are not all the target's: {', '.join([*apart[:NAMED], *more])}" if apart else ""
 
 
 def _entries(tokenizer: PreTrainedTokenizerBase) -> dict[int, str]:
-    """The token of each id; an added token replaces an entry of the same id."""
+    """Return the token of each id; an added token replaces an entry of the same id."""
     entries = {token_id: token for token, token_id in tokenizer.get_vocab().items()}
     return entries | {token_id: token.content for token_id, token in tokenizer.added_tokens_decoder.items()}
 
@@ -243,7 +240,7 @@ def _difference(target: str | None, drafter: str | None) -> str:
 
 
 def short_name(name: str) -> str:
-    """Paths of one machine stay out of run files."""
+    """Return a name for run files, without local paths."""
     if name == demo.SMOLLM2:
         return name
     if (file := local_gguf(name)) is not None:
@@ -255,7 +252,8 @@ def short_name(name: str) -> str:
 
 
 def revision_of(name: str) -> str:
-    """The commit of a model on the hub, the start of the SHA-256 of a folder's or file's weights, or nothing."""
+    """Return the commit of a model on the hub, or the start of the SHA-256 of a folder's or file's weights; may be
+    empty."""
     folder = Path(name)
     if (gguf := local_gguf(name)) is None and not folder.exists():
         cached = try_to_load_from_cache(*(hub_gguf(name) or (name, "config.json")))  # …/snapshots/<commit>/config.json

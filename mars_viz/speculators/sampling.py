@@ -1,4 +1,4 @@
-"""From logits to the law that is sampled from, and from a law and a uniform to a token. Knows tensors only."""
+"""From logits to the law that is sampled from, and from a law and a uniform to a token. Imports tensors only."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from mars_viz.speculators.host_copy import fetched, sent
 
 
 def law(logits: Tensor, settings: Settings) -> Tensor:
-    """Probabilities [..., V] after temperature, then top-k, then top-p, as transformers' warpers order and define them.
+    """Return probabilities [..., V] after temperature, then top-k, then top-p, as transformers' warpers order and
+    define them.
 
-    Of equals of its last token top-k keeps all, top-p the lower ids. top-p goes by the logits as they were before the
-    temperature's rounding: what is left are always the first tokens of the order in `topk`.
-    Temperature 0 has no law to sample from; it gives the plain softmax.
+    Of entries equal to the last one, top-k keeps all and top-p the lower ids. top-p uses the logits before the
+    temperature's rounding, so the remaining tokens are always the first in the order of `topk`. Temperature 0 has no
+    law to sample from; it gives the plain softmax.
     """
     if settings.temperature == 0:
         return torch.softmax(logits, -1)
@@ -36,10 +37,8 @@ def law(logits: Tensor, settings: Settings) -> Tensor:
 
 
 def draw(mass: Tensor, uniforms: Tensor) -> Tensor:
-    """Inverse transform: one id per row of `mass` [..., V] (not necessarily normalised) and uniform [...].
-
-    An entry without mass is never drawn.
-    """
+    """Draw by inverse transform: one id per row of `mass` [..., V] (not necessarily normalised) and uniform [...]. An
+    entry without mass is never drawn."""
     cumulative = mass.to(wide(mass.device)).cumsum(-1)
     at = uniforms.to(cumulative.dtype).unsqueeze(-1) * cumulative[..., -1:]
     drawn: Tensor = torch.searchsorted(cumulative, at, right=True).squeeze(-1)
@@ -47,17 +46,17 @@ def draw(mass: Tensor, uniforms: Tensor) -> Tensor:
 
 
 def wide(device: torch.device) -> torch.dtype:
-    """float64, or float32 on a device that lacks it."""
+    """Return float64, or float32 on a device that lacks it."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
 def on_device(uniforms: np.ndarray, device: torch.device) -> Tensor:
-    """Keyed uniforms, float64, as a tensor there."""
+    """Return keyed uniforms, float64, as a tensor on the device."""
     return sent(uniforms, device, wide(device))
 
 
 def wait_for(device: torch.device) -> None:
-    """Until an asynchronous device has done what it was told."""
+    """Wait until an asynchronous device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":
@@ -65,14 +64,14 @@ def wait_for(device: torch.device) -> None:
 
 
 def to_host(found: dict[str, Tensor]) -> dict[str, np.ndarray]:
-    """All of it in one device-to-host transfer."""
+    """Copy all tensors to the host in one transfer."""
     if next(iter(found.values())).device.type == "cpu":  # all of them are on one
         return {name: t.numpy() for name, t in found.items()}
     raw = fetched(torch.cat([t.contiguous().view(torch.uint8).flatten() for t in found.values()]))
-    here, at = {}, 0
+    host, at = {}, 0
     for name, t in found.items():
         size = t.numel() * t.element_size()
         dtype = str(t.dtype).removeprefix("torch.")
-        here[name] = raw[at : at + size].view(dtype).reshape(tuple(t.shape))
+        host[name] = raw[at : at + size].view(dtype).reshape(tuple(t.shape))
         at += size
-    return here
+    return host

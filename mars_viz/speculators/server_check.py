@@ -1,7 +1,7 @@
-"""Whether a server runs the model that it is said to run: at the tokens that it writes, how far its logits are from
-those of a model of this machine. Knows backends and a server; knows no pages.
+"""Check whether a server runs the model that it claims: compare its logits with a local model's at the tokens it
+writes.
 
-DiFR's idea (arXiv 2511.20621): what a server wrote is read by a reference that is trusted, and the numbers compared.
+This is DiFR's idea (arXiv 2511.20621): a trusted reference reads the server's text, and the numbers are compared.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ from mars_viz.speculators.vllm_http import ServedText, Server
 from mars_viz.walk import Prefix
 
 LEAST = 3
-"""Texts of which an interval is made."""
+"""Minimum number of texts for an interval."""
 
 
 class CheckingServer:
-    """A check in progress: iterate it for the share that is done, then take the result."""
+    """A check in progress: iterate it for the finished share, then take the result."""
 
     def __init__(self, server: Server, backend: Backend, prompts: Sequence[str | Prefix], *, tokens: int = 64):
-        """Along so many tokens that the server writes after each of the prompts, held against the target of `backend`.
-        Raises BadInput for too few prompts, what does not fit the context, and a server without raw logits or with
-        other tokens."""
+        """Compare `tokens` tokens that the server writes after each prompt with the target of `backend`.
+
+        Raises BadInput for too few prompts, a text that does not fit the context, and a server without raw logits or
+        with other tokens.
+        """
         if len(prompts) < LEAST:
             raise PromptError(f"{len(prompts)} prompts say too little of a server; give at least {LEAST}.")
         if tokens < 1:
@@ -45,8 +47,8 @@ class CheckingServer:
                 f"The server's context is {server.context} tokens and {longest} are asked for; ask for fewer."
             )
         library = backend.tokenizer.library
-        own = lambda text: library(text, add_special_tokens=False)["input_ids"]  # noqa: E731
-        self._server = check_target(server, own, backend.vocabulary_size)
+        encode = lambda text: library(text, add_special_tokens=False)["input_ids"]  # noqa: E731
+        self._server = check_target(server, encode, backend.vocabulary_size)
         self._backend, self._tokens = backend, tokens
         self._found: list[tuple[float, float, int]] = []  # of each text: distances, other best tokens, tokens
         self._furthest = 0.0
@@ -59,7 +61,7 @@ class CheckingServer:
             yield done / len(self._prompts)
 
     def result(self) -> ServerCheck:
-        """What it found so far. Raises PromptError where the server wrote next to nothing."""
+        """Return the results so far. Raises PromptError if the server wrote too little."""
         if len(self._found) < LEAST:
             raise PromptError(
                 f"The server wrote something after {len(self._found)} prompts, and {LEAST} are needed; give prompts "

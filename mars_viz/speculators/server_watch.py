@@ -1,6 +1,6 @@
-"""What a server that speculates by itself accepts, beside strict speculation with models of this machine.
+"""Acceptance of a server that speculates by itself, compared with strict speculation by local models.
 
-Knows backends and a server; knows no pages and no command line. Prompts are sent one by one, as token ids.
+Prompts are sent one by one, as token ids.
 """
 
 from __future__ import annotations
@@ -25,44 +25,44 @@ from mars_viz.speculators.vllm_http import SPECULATING, ServedText, Server
 from mars_viz.walk import Prefix, walk
 
 _NEEDED = ("draft_ids", "draft_logits")
-"""Besides what rules decide by: how near the drafter's other tokens are."""
+"""Additional columns: they show how close the drafter's other tokens are."""
 
 
 def speculated(server: Server) -> AcceptanceCounts:
-    """What it accepts in a short text. Raises ModelError, with the remedy, where it does not speculate or tells nothing
-    of it."""
+    """Return the server's acceptance in a short text. Raises ModelError with a remedy if it does not speculate or does
+    not report its acceptance."""
     counts = server.written(tuple(server.tokens_of(PROBE, special=True)), 2, with_logits=False).counts
     if counts is not None:
         return counts
-    said = {
+    problem = {
         True: "speculates and tells nothing of it. Start it with --per-request-spec-decode-metrics detailed",
         False: "does not speculate. Start it so that it does, and tells what it accepts",
         None: "tells of no speculation. Start it so that it speculates, and tells what it accepts",
     }[server.speculates()]
-    raise ModelError(f"{server.address} {said}: {SPECULATING}")
+    raise ModelError(f"{server.address} {problem}: {SPECULATING}")
 
 
 @dataclass(frozen=True, slots=True)
 class HeldText:
-    """A text of a server's, held against our own rounds."""
+    """A server's text compared with our own rounds."""
 
     alone: Round
-    """Ours of the token that the server's prefill writes."""
+    """Our round of the token that the server's prefill writes."""
     rounds: tuple[Round, ...]
-    """Ours behind it."""
+    """Our rounds after it."""
     difference: RoundDifference | None
-    """The first one."""
+    """The first difference."""
 
     @property
     def same_rounds(self) -> int:
-        """Rounds with a draft before it."""
+        """Number of rounds with a draft before the first difference."""
         if self.difference is not None:
             return max(0, self.difference.round)
         return sum(len(each.speculation) > 0 for each in self.rounds)
 
 
 def held_against(backend: Backend, settings: Settings, number: int, prompt: Prefix, written: ServedText) -> HeldText:
-    """What the server wrote after the prompt with this number, beside strict speculation. Raises BadInput."""
+    """Compare the server's text after prompt `number` with strict speculation. Raises BadInput."""
     if written.counts is None:
         raise ModelError(f"The server tells nothing of its speculation. Start it so that it does: {SPECULATING}")
     (alone,) = decoded(backend, replace(settings, max_new_tokens=1), prompt)
@@ -74,14 +74,14 @@ def held_against(backend: Backend, settings: Settings, number: int, prompt: Pref
 
 
 def decoded(backend: Backend, settings: Settings, prompt: Prefix) -> list[Round]:
-    """Our rounds after a prompt, by a rule without a dial."""
+    """Return our rounds after a prompt, by a rule without a dial."""
     speculator = backend.speculator(settings, _NEEDED)
     speculator.prefill(prompt)
     return list(walk(speculator, rule_named(settings.rule), None, prompt, backend.ending(settings)))
 
 
 class WatchingServer:
-    """A watch in progress: iterate it for each prompt as it comes; the result is of those that have come."""
+    """A watch in progress: iterate it for each answered prompt; the result covers those so far."""
 
     def __init__(
         self,
@@ -93,9 +93,12 @@ class WatchingServer:
         gamma: int | None = None,
         chat: bool | None = None,
     ):
-        """So many tokens after each of the prompts, through the chat template as `chat` says, held against strict
-        speculation by `backend`, if there is one, at `gamma` or as the server drafts. Raises BadInput for what does not
-        fit, and for a server with other tokens or that does not tell what it accepts."""
+        """Watch `tokens` tokens after each prompt, with the chat template as `chat` states.
+
+        They are compared with strict speculation by `backend`, if given, at `gamma` or the server's draft length.
+        Raises BadInput for texts that do not fit, and for a server with other tokens or without reports of its
+        acceptance.
+        """
         if not prompts:
             raise PromptError("There is no prompt to send; give at least one.")
         if tokens < 2:
@@ -134,10 +137,10 @@ class WatchingServer:
             yield self._found[-1]
 
     def result(self) -> ServerWatch:
-        """What was found so far. Raises PromptError where nothing came."""
+        """Return the results so far. Raises PromptError if there are none."""
         if not self._found:
             raise PromptError("The server answered no prompt yet, so there is nothing to tell.")
-        known = (
+        names = (
             {}
             if self._backend is None
             else {
@@ -153,7 +156,7 @@ class WatchingServer:
             asked=len(self._prompts),
             prompts=tuple(self._found),
             gamma_here=0 if self._backend is None else self._settings.gamma,
-            **known,
+            **names,
         )
 
     def _ids(self, asked: EncodedPrompt, chat: bool | None) -> Prefix:
@@ -173,7 +176,7 @@ class WatchingServer:
 
 
 def counts_of(rounds: Sequence[Round], gamma: int) -> AcceptanceCounts:
-    """What rounds behind a token that a prefill wrote accepted, as a server counts it."""
+    """Return the acceptance of rounds after a prefill's token, counted as on a server."""
     drafting = [each for each in rounds if len(each.speculation)]
     drafted = np.array([len(each.speculation) for each in drafting], np.int64)
     accepted = np.array([len(each.decision.kept) for each in drafting], np.int64)

@@ -1,14 +1,14 @@
-"""How the threads of a pass on the CPU wait for one another: spinning while they have the cores to themselves, asleep
-while another process wants one. Knows clocks and OpenMP; knows no models.
+"""How the threads of a pass on the CPU wait for one another: spinning on free cores, asleep if another process needs
+one.
 
-A pass of a small model is hundreds of parallel regions, some microseconds each, and OpenMP's threads spin from one to
-the next, since waking them takes longer than the arithmetic. Beside a busy process they spin for a thread that has no
-core, and decoding takes five to twenty times as long; `benchmarks/threads.py` measures both. Whether the cores are
-shared is told by the processor time that passes get.
+A pass of a small model is hundreds of parallel regions of a few microseconds, and OpenMP's threads spin between them,
+because waking them takes longer than the arithmetic. With a busy process on the same cores they spin for a thread that
+has no core, and decoding takes five to twenty times as long; `benchmarks/threads.py` measures both. The processor time
+of passes shows whether the cores are shared.
 
-GNU's OpenMP, which PyTorch comes with on Linux, hardly spins while more of its threads are alive than there are cores
-(libgomp, config/linux/wait.h, `do_spin`). `IdleTeams` keeps that many alive. How many threads compute stays as it is,
-and with it every bit of the results. With another OpenMP, as on macOS, threads wait as they do there.
+GNU's OpenMP, which PyTorch includes on Linux, hardly spins while more of its threads are alive than there are cores
+(libgomp, config/linux/wait.h, `do_spin`). `IdleTeams` keeps that many alive. The number of computing threads is
+unchanged, and so is every bit of the results. With another OpenMP, as on macOS, threads wait as usual.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
-"""Variables by which users say how threads wait. Where one is set, it stays so."""
+"""Variables with which users control how threads wait. If one is set, it is respected."""
 COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-"""Variables by which they say how many threads there are. Likewise."""
+"""Variables with which users set the number of threads. If one is set, it is respected."""
 WINDOW = 0.02
-"""Seconds of passes that are judged together. The system's own accounting moves by a few milliseconds."""
+"""Seconds of passes judged together. The system's own accounting varies by a few milliseconds."""
 DENSE = 0.6
-"""Share of a window that passes must fill; where they fill less, threads may have slept of their own accord."""
+"""Share of a window that passes must fill; with less, threads may have slept voluntarily."""
 LACK = 0.5
-"""Cores that the threads may lack on average before the cores count as shared. Alone they lack up to .2, beside one
-busy process some .8."""
+"""Missing cores, on average, above which cores count as shared. Alone, threads lack up to .2; with one busy process
+about .8."""
 FIRST, LONGEST, LONGER = 0.1, 2.0, 4.0
-"""Seconds asleep until spinning is tried again: at first, at most, and how many times as long after each vain try."""
+"""Seconds of sleeping until spinning is tried again: first, longest, and the factor after each vain try."""
 
 
 class Contention:
-    """Tells whether other processes want the cores that passes run on."""
+    """Detects whether other processes need the cores of the passes."""
 
     def __init__(self, threads: int) -> None:
-        """`threads` compute; nothing was seen yet."""
+        """Start with `threads` computing threads."""
         self._threads = threads
         self._start: tuple[float, float] | None = None  # of the window: wall clock and processor time, seconds
         self._passes = 0.0
@@ -55,10 +55,8 @@ class Contention:
         self._hold = FIRST
 
     def after(self, began: float, ended: float, processor: Callable[[], float]) -> bool:
-        """Should threads sleep in the passes to come, after one from `began` to `ended`, seconds?
-
-        `processor` reads the processor time of all threads so far, seconds; it is asked once a window.
-        """
+        """Return whether threads should sleep in the next passes, after one from `began` to `ended`, in seconds.
+        `processor` returns the processor time of all threads so far, in seconds; it is called once per window."""
         if self._until is not None and ended < self._until:
             return True
         self._until = None
@@ -84,25 +82,25 @@ class Sleep(Protocol):
     """Makes OpenMP's threads sleep while they wait."""
 
     def begin(self) -> None:
-        """From now on."""
+        """Start sleeping."""
         ...
 
     def end(self) -> None:
-        """Let them spin again."""
+        """Allow spinning again."""
         ...
 
 
 class IdleTeams:
-    """Threads that each have a team of OpenMP's, and do nothing."""
+    """Idle threads, each with an OpenMP team."""
 
     def __init__(self, threads: int, cores: int) -> None:
-        """Teams of `threads`, as many as it takes to have more threads than `cores`."""
+        """Plan teams of `threads`, enough for more threads than `cores`."""
         self._size, self._count = threads, max(0, cores - threads) // (threads - 1) + 1
         self._released = Event()
         self._members: list[Thread] = []
 
     def begin(self) -> None:
-        """Returns when the teams are there."""
+        """Start the teams and return when they exist."""
         self._released = Event()
         for _ in range(self._count):
             ready = Event()
@@ -114,7 +112,7 @@ class IdleTeams:
             self._members.append(member)
 
     def end(self) -> None:
-        """Returns when they are gone."""
+        """Stop the teams and return when they are gone."""
         self._released.set()
         while self._members:
             self._members.pop().join()
@@ -129,7 +127,7 @@ def _keep_a_team(threads: int, ready: Event, released: Event) -> None:
 
 
 class Threads:
-    """The threads of this process' passes."""
+    """The threads of this process's passes."""
 
     def __init__(self, contention: Contention, sleep: Sleep) -> None:
         self._contention, self._sleep = contention, sleep
@@ -137,7 +135,7 @@ class Threads:
         self._lock = Lock()
 
     def passed(self, began: float) -> None:
-        """Hear that a pass ended that began then, by `time.perf_counter`."""
+        """Record the end of a pass that began at this `time.perf_counter`."""
         if not self._lock.acquire(blocking=False):  # somebody else's pass has just ended as well
             return
         try:
@@ -151,7 +149,7 @@ class Threads:
 
 @functools.cache
 def _threads() -> Threads | None:
-    """None where threads wait for nobody, or as the user has said."""
+    """Return None if there is one thread, or if the user controls waiting."""
     count = torch.get_num_threads()
     if count < 2 or any(name in os.environ for name in WAITING):
         return None
@@ -161,7 +159,7 @@ def _threads() -> Threads | None:
 
 @contextmanager
 def sharing_cores() -> Iterator[None]:
-    """A stretch of arithmetic on the CPU, whose threads wait as the other processes let them."""
+    """Run arithmetic on the CPU with threads that wait as other processes allow."""
     threads, began = _threads(), time.perf_counter()
     try:
         yield
@@ -171,8 +169,6 @@ def sharing_cores() -> Iterator[None]:
 
 
 class _OnDevice(Protocol):
-    """A network."""
-
     device: torch.device
 
 
@@ -180,7 +176,7 @@ N = TypeVar("N", bound=_OnDevice)
 
 
 def on_shared_cores(forward: Callable[Concatenate[N, P], R]) -> Callable[Concatenate[N, P], R]:
-    """A network's pass, whose threads on the CPU wait as the other processes let them."""
+    """Wrap a network's pass so that its threads on the CPU wait as other processes allow."""
 
     @functools.wraps(forward)
     def watched(network: N, /, *args: P.args, **named: P.kwargs) -> R:
@@ -193,15 +189,15 @@ def on_shared_cores(forward: Callable[Concatenate[N, P], R]) -> Callable[Concate
 
 
 def fit_cores() -> None:
-    """Compute with no more threads than this process may use cores, unless the user has said how many."""
+    """Limit threads to the cores that this process may use, unless the user has set a number."""
     if any(name in os.environ for name in COUNTS):
         return
     torch.set_num_threads(min(torch.get_num_threads(), quota()))
 
 
 def quota(limit: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
-    """Cores that a container may keep busy all the time, by its quota of processor time (cgroup v2), at least 1; more
-    than there are where it has none."""
+    """Return the cores of a container's quota of processor time (cgroup v2), at least 1; a huge number without a
+    quota."""
     try:
         most, period = limit.read_text("ascii").split()
         return max(1, int(most) // int(period))

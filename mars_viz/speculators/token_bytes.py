@@ -1,6 +1,4 @@
-"""From prompts to token ids, and the bytes behind the ids, so that runs can be shown without their tokenizer.
-
-Knows tokenizers only."""
+"""From prompts to token ids, and the bytes of the ids, so that runs can be shown without their tokenizer."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ class TransformersTokenizer:
     """A model's tokenizer and chat template."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, model: str):
-        """`model` is the target's name, for what is said."""
+        """`model` is the target's name, for messages."""
         self.library, self._model = tokenizer, model
         self.pieces = TokenizerPieces(tokenizer)
 
@@ -33,7 +31,7 @@ class TransformersTokenizer:
 
     def encode(self, prompt: str, history: History = NO_HISTORY, *, chat: bool | None = None) -> tuple[int, ...]:
         """Return the tokens of a prompt after the turns before it; `chat` None applies a chat template if there is one.
-        Raises BadInput if there are no tokens, or no template and `chat` is True."""
+        Raises BadInput if there are no tokens, or if `chat` is True without a template."""
         check_prompt(prompt)
         if chat or (chat is None and self.has_template):
             if not self.has_template:
@@ -46,7 +44,7 @@ class TransformersTokenizer:
         return tuple(int(token) for token in ids)
 
     def _formatted(self, history: History, prompt: str) -> list[int]:
-        """Return the tokens that the chat template makes. Raises PromptError if it fails or drops the system prompt."""
+        """Return the tokens of the chat template. Raises PromptError if it fails or drops the system prompt."""
         template = f"The chat template of {self._model}"
         how = {"add_generation_prompt": True, "return_dict": False}
         try:
@@ -55,13 +53,13 @@ class TransformersTokenizer:
                 self.library.apply_chat_template(messages_of(history, prompt), tokenize=False) if history.system else ""
             )
         except Exception as error:  # a template is code of the model's
-            said = " ".join(str(error).split())[:200]
+            reason = " ".join(str(error).split())[:200]
             if history.system and self._takes(replace(history, system=""), prompt):
                 raise PromptError(
-                    f"{template} takes no system prompt ({said}). Leave the system prompt out."
+                    f"{template} takes no system prompt ({reason}). Leave the system prompt out."
                 ) from error
             raise PromptError(
-                f"{template} cannot format this prompt ({said}). Switch the chat template off (--no-chat)."
+                f"{template} cannot format this prompt ({reason}). Switch the chat template off (--no-chat)."
             ) from error
         if history.system.strip() not in text:
             raise PromptError(f"{template} drops the system prompt. Leave the system prompt out.")
@@ -74,11 +72,10 @@ class TransformersTokenizer:
 
 
 class TokenizerPieces(dict[int, Piece]):
-    """The piece of any id, looked up when it is first asked for; an id that the tokenizer does not know (padding of the
-    vocabulary) is shown as such.
+    """Pieces of ids, looked up on first access; unknown ids (padding of the vocabulary) get a placeholder.
 
-    Added tokens stand in the vocabulary as they read, whatever alphabet the others are written in, and some control
-    tokens (a chat template's <|eot_id|>) are named as special only among them.
+    Added tokens are plain text in the vocabulary, independent of the others' alphabet, and some control tokens (such as
+    a chat template's <|eot_id|>) are marked special only there.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase):
@@ -89,7 +86,6 @@ class TokenizerPieces(dict[int, Piece]):
         self._byte_level = _is_byte_level(tokenizer)
 
     def __missing__(self, token_id: int) -> Piece:
-        """Look it up, and keep it."""
         piece = self[token_id] = self._looked_up(token_id)
         return piece
 
@@ -103,7 +99,7 @@ class TokenizerPieces(dict[int, Piece]):
 
 
 def _is_byte_level(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """True where every vocabulary entry is written in the byte-level alphabet (GPT-2's), which holds no plain space."""
+    """Return True if vocabulary entries use the byte-level alphabet (GPT-2's), which has no plain space."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     return backend is not None and "ByteLevel" in repr(backend.decoder)
 
@@ -119,8 +115,8 @@ def _bytes(token: str, byte_level: bool) -> bytes:
 
 @cache
 def _byte_alphabet() -> dict[str, int]:
-    """The byte behind each character of the byte-level alphabet: printable bytes stand for themselves, the others for
-    the characters from U+0100 on, in order."""
+    """Return the byte of each character of the byte-level alphabet. Printable bytes are themselves; the others are the
+    characters from U+0100 on, in order."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {chr(256 + i): byte for i, byte in enumerate(others)}

@@ -1,7 +1,7 @@
-"""The order of a row's entries: the larger first, and of equals the one with the lower id. Knows tensors only.
+"""Order of a row's entries: larger first, and lower ids first among equal ones. Imports tensors only.
 
-Whoever asks for the best token, for the best few or for a token's rank asks here. Equals are common: in bfloat16,
-logits from 8 to 16 are a sixteenth apart.
+All code that needs the best token, the best few or a token's rank uses this module. Equal logits are common: in
+bfloat16, logits from 8 to 16 are a sixteenth apart.
 """
 
 from __future__ import annotations
@@ -13,57 +13,55 @@ import torch
 from torch import Tensor
 
 COLUMN = 16
-"""Entries that are looked through together; the fastest for vocabularies of ten thousands and up."""
+"""Entries searched together; the fastest number for vocabularies of ten thousand and more."""
 SHORT = 1 << 13
-"""Entries of a row up to which one search is faster than the two."""
+"""Row length up to which one search is faster than two."""
 
 
 @dataclass(frozen=True, slots=True)
 class Largest:
-    """The k first entries of every row."""
+    """The first k entries of every row."""
 
     values: Tensor
     """[..., k]; in order."""
     ids: Tensor
-    """int64 [..., k]; where they stand in the row."""
+    """int64 [..., k]; their indices in the row."""
     tied: Tensor | None = None
-    """bool [..., k]; whether an entry equals the next one: of equals the order is open, and which of them are among the
-    first k. None where nothing is open."""
+    """bool [..., k]; True if an entry equals the next one, so that the order of equal ones, and their membership in the
+    first k, is open. None if nothing is open."""
 
 
 def best(rows: Tensor) -> Tensor:
-    """int64 [...]; the first entry of rows [..., V]: of several largest ones NumPy's argmax and torch.max promise the
-    lowest id.
-
-    On a processor the one takes a quarter to three quarters of the other's time, and torch's argmax more than both.
-    """
+    """Return the first entry of rows [..., V], int64 [...]; NumPy's argmax and torch.max give the lowest id of several.
+    On a processor NumPy takes a quarter to three quarters of torch.max's time, and torch's argmax more than both."""
     if rows.device.type == "cpu":
         return torch.from_numpy(np.asarray(rows.numpy().argmax(-1)))
     return rows.max(-1).indices
 
 
 def largest(rows: Tensor, count: int) -> Largest:
-    """The `count` first entries of rows [..., V], or all V; a NaN counts as the largest of all.
+    """Return the first `count` entries of rows [..., V], or all V; NaN counts as the largest.
 
-    On the CPU nothing is left open. Elsewhere asking whether there are equals would be waiting for the device: there
-    `tied` is to be asked when it has come to the host with all else, and `settled` does the rest.
+    On the CPU nothing is left open. Elsewhere a check for equal entries would wait for the device, so `tied` is checked
+    on the host with all other data, and `settled` does the rest.
     """
     values, ids = _search(rows, count + 1)
     first = Largest(values[..., :count], ids[..., :count])
-    here = rows.device.type == "cpu"
-    if here and not _equals(values.numpy()):
+    on_cpu = rows.device.type == "cpu"
+    if on_cpu and not _equals(values.numpy()):
         return first
-    found = replace(first, tied=values[..., 1:] == values[..., :-1])
-    return settled(rows, found) if here else found
+    open_ties = replace(first, tied=values[..., 1:] == values[..., :-1])
+    return settled(rows, open_ties) if on_cpu else open_ties
 
 
 def _equals(values: np.ndarray) -> bool:
-    """True where an entry [..., K] equals the next one; NumPy's operations take a third of PyTorch's time to start."""
+    """Return True if an entry [..., K] equals the next one; NumPy's operations start three times as fast as
+    PyTorch's."""
     return bool((values[..., 1:] == values[..., :-1]).any())
 
 
 def settled(rows: Tensor, found: Largest) -> Largest:
-    """What `largest` found in rows [..., V], with nothing left open."""
+    """Return the result of `largest` in rows [..., V] with nothing left open."""
     if found.tied is None:
         return found
     flat, ids = rows.reshape(-1, rows.shape[-1]), found.ids.reshape(-1, found.ids.shape[-1]).clone()
@@ -79,20 +77,16 @@ def settled(rows: Tensor, found: Largest) -> Largest:
 
 
 def ranks(rows: Tensor, ids: Tensor, first: Tensor) -> Tensor:
-    """int64 [..., C]; how many entries of rows [..., V] stand before those at `ids` [..., C], and one.
-
-    `first` are the row's first entries, [..., k], of which on a CPU the order must be settled.
-    """
+    """Return one plus the number of entries of rows [..., V] before those at `ids` [..., C], int64 [..., C]. `first`
+    are the row's first entries, [..., k]; on a CPU their order must be settled."""
     if rows.device.type == "cpu":
         return torch.from_numpy(_ranks(rows.numpy(), ids.numpy(), first.numpy()))
-    return torch.stack([_rank_there(rows, one) for one in torch.split(ids, 1, -1)], -1)
+    return torch.stack([_rank_there(rows, column) for column in torch.split(ids, 1, -1)], -1)
 
 
 def _search(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Values and ids of `count` entries than which none is larger, largest first.
-
-    They lie in the columns with the largest maxima: two small searches in place of a long one.
-    """
+    """Return values and ids of `count` entries, largest first, that no other entry exceeds. They are in the columns
+    with the largest maxima: two small searches replace a long one."""
     size = rows.shape[-1]
     if size <= SHORT or size % COLUMN or size // COLUMN < count or not rows.numel():
         values, ids = rows.topk(min(count, size), -1)
@@ -106,32 +100,33 @@ def _search(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _lowest(rows: Tensor, at: Tensor, values: Tensor, count: int) -> Tensor:
-    """int64 [M, count]; the lowest ids of equals of the values [M, 1] in the rows at [M] of rows [R, V]."""
-    found, table = np.zeros((len(at), count), np.int64), rows.numpy()  # NumPy makes no tables as large as the rows
+    """Return the lowest ids of entries equal to the values [M, 1] in the rows at [M] of rows [R, V], int64 [M,
+    count]."""
+    lowest, table = np.zeros((len(at), count), np.int64), rows.numpy()  # NumPy makes no tables as large as the rows
     for place, (row, value) in enumerate(zip(at.tolist(), values.tolist(), strict=True)):
         equals = np.flatnonzero(table[row] == np.float32(value))[:count]
-        found[place, : len(equals)] = equals
-    return torch.from_numpy(found)
+        lowest[place, : len(equals)] = equals
+    return torch.from_numpy(lowest)
 
 
 def _lowest_there(rows: Tensor, at: Tensor, values: Tensor, count: int) -> Tensor:
-    """`_lowest`, on any device."""
+    """Return `_lowest` on any device."""
     falling = torch.arange(rows.shape[-1], 0, -1, dtype=torch.float32, device=rows.device)  # exact up to 2^24
     return _search((rows[at] == values) * falling, count)[1]
 
 
 def _ranks(rows: np.ndarray, ids: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """`ranks`, by the lists, and counted where a token is not listed."""
+    """Return `ranks` from the lists, or by counting for tokens that are not listed."""
     listed = first[..., None, :] == ids[..., None]  # [..., C, k]
-    found = np.where(listed.any(-1), listed.argmax(-1) + 1, 0)
-    for place in zip(*np.nonzero(found == 0), strict=True):
+    positions = np.where(listed.any(-1), listed.argmax(-1) + 1, 0)
+    for place in zip(*np.nonzero(positions == 0), strict=True):
         row, token = rows[place[:-1]], ids[place]
-        found[place] = 1 + np.count_nonzero(row[:token] >= row[token]) + np.count_nonzero(row[token:] > row[token])
-    return found
+        positions[place] = 1 + np.count_nonzero(row[:token] >= row[token]) + np.count_nonzero(row[token:] > row[token])
+    return positions
 
 
 def _rank_there(rows: Tensor, ids: Tensor) -> Tensor:
-    """int64 [...]; `ranks` of one token a row, [..., 1], on any device, without waiting for it."""
+    """Return `ranks` of one token per row, [..., 1], on any device without waiting for it; int64 [...]."""
     values = rows.gather(-1, ids)
     lower = torch.arange(rows.shape[-1], device=rows.device) < ids
     return ((rows > values) | (rows == values) & lower).sum(-1) + 1

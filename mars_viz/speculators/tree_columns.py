@@ -1,7 +1,4 @@
-"""The columns that rules for trees alone read: made where one of these rules asks for them, or somebody wants all.
-
-Knows which column comes from which law; knows no rules.
-"""
+"""The columns that only rules for trees read, computed if one of these rules, or all evidence, is requested."""
 
 from __future__ import annotations
 
@@ -21,14 +18,14 @@ from mars_viz.speculators.tree_laws import greedily, k_sequentially, traversed, 
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """How a rule for drawn paths goes through a tree."""
+    """The way in which a rule for drawn paths goes through a tree."""
 
     chance: str
-    """The column of how likely it ends at, or keeps, each node."""
+    """Column with the chance that it ends at, or keeps, each node."""
     emission: str
-    """The column of a sample of what it leaves of p at each row."""
+    """Column with a sample of its residual at each row."""
     laws: Callable[[DraftBatch, Tensor, Tensor], tuple[Tensor, dict[str, Tensor]]]
-    """What it leaves, from the target's laws [B, N + 1, V] and what each node was drawn from [B, N, V]."""
+    """Its residual laws, from the target's laws [B, N + 1, V] and the laws of each node's draw [B, N, V]."""
 
 
 _OF_DRAWN = (
@@ -38,29 +35,29 @@ _OF_DRAWN = (
     Refusals("k_seq_keep", "k_seq_emission", k_sequentially),
 )
 OWN_Q = "own_q"
-"""The column that trees of the likeliest tokens have besides."""
+"""The additional column of trees of the likeliest tokens."""
 TREE_COLUMNS = frozenset((OWN_Q, *(name for one in _OF_DRAWN for name in (one.chance, one.emission))))
-"""All of them."""
+"""All columns for trees."""
 
 
 def tree_columns(blocks: DraftBatch, settings: Settings, laws: Tensor, names: Collection[str]) -> dict[str, Tensor]:
-    """Of trees above temperature 0 those of these columns that there are, [B, N] or [B, N + 1], by name; `laws`
-    [B, 2N + 1, V] are those that tokens were drawn from, the target's rows first."""
+    """Return those of these columns that exist for trees above temperature 0, [B, N] or [B, N + 1], by name. `laws` [B,
+    2N + 1, V] are those that tokens were drawn from, the target's rows first."""
     assert blocks.trees is not None
     n = blocks.tokens.shape[1]
     if not blocks.sampled:
         return {OWN_Q: _own_q(blocks)} if OWN_Q in names else {}
-    found: dict[str, Tensor] = {}
-    for one in _OF_DRAWN:
-        if one.chance in names or one.emission in names:
-            left, chances = one.laws(blocks, laws[:, : n + 1], laws[:, n + 1 :])
+    columns: dict[str, Tensor] = {}
+    for refusals in _OF_DRAWN:
+        if refusals.chance in names or refusals.emission in names:
+            left, chances = refusals.laws(blocks, laws[:, : n + 1], laws[:, n + 1 :])
             after = on_device(tree_residuals(blocks, settings), blocks.target.device)
-            found |= chances | {one.emission: draw(left, after)}
-    return found
+            columns |= chances | {refusals.emission: draw(left, after)}
+    return columns
 
 
 def _own_q(blocks: DraftBatch) -> Tensor:
-    """float32 [B, N]; the drafter's plain softmax at each token, 1 where it has none."""
+    """Return the drafter's plain softmax at each token, float32 [B, N]; 1 without a drafter's law."""
     rows = blocks.drafter
     if rows is None:
         return torch.ones_like(blocks.target[:, 1:, 0])
@@ -68,7 +65,7 @@ def _own_q(blocks: DraftBatch) -> Tensor:
 
 
 def tree_residuals(blocks: DraftBatch, settings: Settings) -> np.ndarray:
-    """float64 [B, N + 1]; by which trees' rows draw what is emitted after a refusal, keyed by round and path."""
+    """Return the uniforms of emissions after rejections at trees' rows, keyed by round and path; float64 [B, N + 1]."""
     assert blocks.trees is not None
     return np.stack(
         [

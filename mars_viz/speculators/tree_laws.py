@@ -1,7 +1,4 @@
-"""What is left of the target's law where rules for trees of drawn paths refuse children, each in its way.
-
-Knows laws and the fields of a Speculation; knows no models, no caches and no rules.
-"""
+"""Residuals of the target's law after rejected children, for each rule for trees of drawn paths."""
 
 from __future__ import annotations
 
@@ -18,20 +15,20 @@ from mars_viz.speculators.sampling import wide
 from mars_viz.trees import siblings_of
 
 NOTHING = 1e-9
-"""A law of which less than this is left counts as used up."""
+"""Remaining mass below which a law counts as used up."""
 _LEAST = torch.finfo(torch.float32).tiny
-"""Stands for 0 where something is divided by it."""
+"""Replaces 0 as a divisor."""
 _HALVINGS = 60
-"""Of the interval that k-SEQ's r lies in."""
+"""Number of halvings of the interval of k-SEQ's r."""
 
 
 def refused_in_turn(blocks: DraftBatch, ps: Tensor, qs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """Recursive rejection sampling without replacement (Sequoia, Chen et al. 2024, arXiv 2402.12374): what is left of
-    the target's laws [B, N + 1, V] once all children of each row were refused, and `p_left` and `q_left` [B, N].
+    """Apply recursive rejection sampling without replacement (Sequoia, Chen et al. 2024, arXiv 2402.12374).
 
-    `qs` [B, N, V] is what each node was drawn from. The distinct values of several draws, in the order in which they
-    were first drawn, are draws without replacement, whatever number of them there came to be: a refused token is taken
-    out of q, and p is norm((p - q)+).
+    Returns the residual of the target's laws [B, N + 1, V] after all children of each row were rejected, and `p_left`
+    and `q_left` [B, N]. `qs` [B, N, V] are the laws of each node's draw. The distinct values of several draws, in the
+    order in which they were first drawn, are draws without replacement, for any number of them: a rejected token is
+    removed from q, and p becomes norm((p - q)+).
     """
     assert blocks.trees is not None and blocks.judging is not None
     kind = wide(ps.device)
@@ -50,30 +47,30 @@ def refused_in_turn(blocks: DraftBatch, ps: Tensor, qs: Tensor) -> tuple[Tensor,
 
 
 def _drawn_first(blocks: DraftBatch, ps: Tensor, qs: Tensor) -> Tensor:
-    """[B, N + 1, V]; of each row what its first child was drawn from, zero where it has none."""
+    """Return the law of each row's first child's draw, [B, N + 1, V]; zero without a child."""
     assert blocks.trees is not None and blocks.judging is not None
     firsts = np.stack([siblings_of(parents) == 0 for parents in blocks.trees.parents])
     texts, nodes = (sent(places, ps.device) for places in np.nonzero(firsts))
-    found = torch.zeros(ps.shape, dtype=wide(ps.device), device=ps.device)
-    found[texts, blocks.judging[texts, nodes]] = qs[texts, nodes].to(found.dtype)
-    return found
+    laws = torch.zeros(ps.shape, dtype=wide(ps.device), device=ps.device)
+    laws[texts, blocks.judging[texts, nodes]] = qs[texts, nodes].to(laws.dtype)
+    return laws
 
 
 def normalised(mass: Tensor, otherwise: Tensor | None) -> Tensor:
-    """Laws [M, V] of masses [M, V]; where nothing is left `otherwise`, None for nothing."""
+    """Return the laws [M, V] of masses [M, V]; `otherwise` if nothing is left, or zeros for None."""
     total = mass.sum(-1, keepdim=True)
     usable = total > NOTHING
-    found = mass / total.where(usable, torch.ones_like(total))
-    return torch.where(usable, found, torch.zeros_like(mass) if otherwise is None else otherwise)
+    law = mass / total.where(usable, torch.ones_like(total))
+    return torch.where(usable, law, torch.zeros_like(mass) if otherwise is None else otherwise)
 
 
 def with_replacement(blocks: DraftBatch, ps: Tensor, qs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """Recursive rejection sampling with replacement (SpecInfer, Miao et al. 2023, arXiv 2305.09781): what is left of
-    the target's laws [B, N + 1, V] once all that was drawn after each row was refused, and `recursive_keep` [B, N].
+    """Apply recursive rejection sampling with replacement (SpecInfer, Miao et al. 2023, arXiv 2305.09781).
 
-    Every draw counts, also of what was drawn before: p becomes norm((p - q)+) after each, and q stays. After i of them
-    that is (p - c_i q)+ / S_i, S_i its sum, with c_0 = 0, S_0 = 1 and c_(i+1) = c_i + S_i. What was refused once has
-    no probability left, so that a node is kept at its first draw or not at all.
+    Returns the residual of the target's laws [B, N + 1, V] after all draws at each row were rejected, and
+    `recursive_keep` [B, N]. Every draw counts, including repeated ones: p becomes norm((p - q)+) after each, and q is
+    unchanged. After i draws p is (p - c_i q)+ / S_i, with S_i its sum, c_0 = 0, S_0 = 1 and c_(i+1) = c_i + S_i. A
+    rejected token has no probability left, so a node is kept at its first draw or not at all.
     """
     drawn = Drawn.of(blocks)
     laws, chances = ps.to(wide(ps.device), copy=True), _no_chances(blocks, ps)
@@ -81,7 +78,9 @@ def with_replacement(blocks: DraftBatch, ps: Tensor, qs: Tensor) -> tuple[Tensor
     taken, total, left = torch.zeros_like(counts), torch.ones_like(counts), p
     for draw in range(max(map(len, drawn.draws), default=0)):
         first = [
-            (i, own[draw]) for i, own in enumerate(drawn.draws) if own[draw : draw + 1] and own[draw] not in own[:draw]
+            (i, nodes_drawn[draw])
+            for i, nodes_drawn in enumerate(drawn.draws)
+            if nodes_drawn[draw : draw + 1] and nodes_drawn[draw] not in nodes_drawn[:draw]
         ]
         if first:
             places, nodes = sent(np.array(first, np.int64).T, ps.device)
@@ -99,13 +98,13 @@ def with_replacement(blocks: DraftBatch, ps: Tensor, qs: Tensor) -> tuple[Tensor
 
 
 def k_sequentially(blocks: DraftBatch, ps: Tensor, qs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """k-SEQ (SpecTr, Sun et al. 2023, arXiv 2310.15141, algorithm 2): what is left of the target's laws [B, N + 1, V]
-    once all k tokens that were drawn after each row were refused, and `k_seq_keep` [B, N].
+    """Apply k-SEQ (SpecTr, Sun et al. 2023, arXiv 2310.15141, algorithm 2).
 
-    Each draw is kept with min(1, p/(r q)), and p stays. b = sum of min(p/r, q) is how often one is, r in [1, k] solves
-    1 - (1 - b)^k = r b, rounded up, and p - min(p/r, q) (1 - (1 - b)^k)/b is left. The first draw that is kept counts,
-    each with a coin of its own. A node that several paths drew has one coin for all: its chance is that of being the
-    first, given that no earlier sibling is.
+    Returns the residual of the target's laws [B, N + 1, V] after all k draws at each row were rejected, and
+    `k_seq_keep` [B, N]. Each draw is kept with min(1, p/(r q)), with p unchanged. b = sum of min(p/r, q) is the chance
+    that one is kept, r in [1, k] solves 1 - (1 - b)^k = r b, rounded up, and the residual is p - min(p/r, q) (1 - (1 -
+    b)^k)/b. The first kept draw counts, each with its own coin. A node that several paths drew has one coin for all:
+    its chance is that of being the first, given that no earlier sibling is.
     """
     drawn = Drawn.of(blocks)
     laws, chances = ps.to(wide(ps.device), copy=True), _no_chances(blocks, ps)
@@ -122,54 +121,58 @@ def k_sequentially(blocks: DraftBatch, ps: Tensor, qs: Tensor) -> tuple[Tensor, 
     left = (p - shared * any_kept / kept.clamp(min=NOTHING)).clamp_(min=0)
     laws[drawn.on(ps.device)] = normalised(left, p)
     each = (p / (high * q).clamp(min=_LEAST)).clamp_(max=1.0)
-    tokens, found = blocks.tokens.tolist(), np.zeros(chances.shape)
-    for text, own, accepts in zip(drawn.texts.tolist(), drawn.draws, each, strict=True):
-        wanted = accepts[[tokens[text][node] for node in own]].tolist()
-        first, rest = dict.fromkeys(own, 0.0), 1.0
-        for node, accept in zip(own, wanted, strict=True):
+    tokens, values = blocks.tokens.tolist(), np.zeros(chances.shape)
+    for text, nodes, accepts in zip(drawn.texts.tolist(), drawn.draws, each, strict=True):
+        acceptances = accepts[[tokens[text][node] for node in nodes]].tolist()
+        first, rest = dict.fromkeys(nodes, 0.0), 1.0
+        for node, accept in zip(nodes, acceptances, strict=True):
             first[node] += rest * accept
             rest *= 1 - accept
         rest = 1.0  # now node by node
         for node, chance in first.items():
-            found[text, node] = min(1.0, chance / rest) if rest > NOTHING else 0.0
+            values[text, node] = min(1.0, chance / rest) if rest > NOTHING else 0.0
             rest -= chance
-    return laws.to(ps.dtype), {"k_seq_keep": chances + sent(found, ps.device).to(chances.dtype)}
+    return laws.to(ps.dtype), {"k_seq_keep": chances + sent(values, ps.device).to(chances.dtype)}
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """The rows after which something was drawn, and what, draw by draw."""
+    """The rows with draws, and their nodes draw by draw."""
 
     texts: np.ndarray
-    """int64 [M]; which tree's."""
+    """int64 [M]; index of the tree."""
     rows: np.ndarray
-    """int64 [M]; of each tree."""
+    """int64 [M]; row in the tree."""
     draws: list[list[int]]
-    """Of each the nodes in the order of the paths that drew them, one as often as it was drawn."""
+    """For each row, the nodes in the order of the paths that drew them; a node appears once per draw."""
 
     @classmethod
     def of(cls, blocks: DraftBatch) -> Drawn:
-        """Those of all trees."""
+        """Collect the draws of all trees."""
         assert blocks.trees is not None and blocks.trees.draws is not None
-        found: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        by_row: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for text, (parents, draws) in enumerate(zip(blocks.trees.parents, blocks.trees.draws, strict=True)):
             for node, (parent, paths) in enumerate(zip(parents, draws.tolist(), strict=True)):
-                own = [(path, node) for path in range(paths.bit_length()) if paths >> path & 1]
-                found.setdefault((text, parent + 1), []).extend(own)
-        places = np.array(list(found), np.int64).reshape(-1, 2)
-        return cls(places[:, 0], places[:, 1], [[node for _, node in sorted(own)] for own in found.values()])
+                node_draws = [(path, node) for path in range(paths.bit_length()) if paths >> path & 1]
+                by_row.setdefault((text, parent + 1), []).extend(node_draws)
+        places = np.array(list(by_row), np.int64).reshape(-1, 2)
+        return cls(
+            places[:, 0], places[:, 1], [[node for _, node in sorted(node_draws)] for node_draws in by_row.values()]
+        )
 
     def on(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Texts and rows there."""
+        """Return indices of trees and rows as tensors on a device."""
         return sent(self.texts, device), sent(self.rows, device)
 
     def rows_of(self, laws: Tensor) -> Tensor:
-        """[M, V] of [B, N + 1, V]."""
+        """Return rows [M, V] of [B, N + 1, V]."""
         return laws[self.on(laws.device)]
 
     def counts(self, device: torch.device) -> Tensor:
-        """[M, 1]; how many draws there are of each."""
-        return sent(np.array([[len(own)] for own in self.draws], np.float64).reshape(-1, 1), device).to(wide(device))
+        """Return the number of draws of each row, [M, 1]."""
+        return sent(np.array([[len(nodes)] for nodes in self.draws], np.float64).reshape(-1, 1), device).to(
+            wide(device)
+        )
 
 
 def _no_chances(blocks: DraftBatch, ps: Tensor) -> Tensor:
@@ -177,11 +180,11 @@ def _no_chances(blocks: DraftBatch, ps: Tensor) -> Tensor:
 
 
 def traversed(blocks: DraftBatch, ps: Tensor, qs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """Traversal verification (arXiv 2505.12398) of trees whose equal paths are one: what is left of the target's laws
-    [B, N + 1, V] where a walk ends at each row, and `traversal_stop` [B, N], the chance that it ends at each node.
+    """Apply traversal verification (arXiv 2505.12398) to trees whose equal paths are merged.
 
-    It goes through the nodes children first. All that come before one were taken away when it is tried, whatever the
-    coins said: so its chance follows from the laws alone.
+    Returns the residual of the target's laws [B, N + 1, V] for a walk that ends at each row, and `traversal_stop` [B,
+    N], the chance that it ends at each node. Nodes are visited children first. When a node is tried, all nodes before
+    it were removed regardless of coins, so its chance depends only on the laws.
     """
     assert blocks.trees is not None and blocks.judging is not None
     kind, device = wide(ps.device), ps.device
@@ -211,24 +214,24 @@ def traversed(blocks: DraftBatch, ps: Tensor, qs: Tensor) -> tuple[Tensor, dict[
 
 
 def _events(parents: Sequence[int]) -> list[tuple[int, bool]]:
-    """Of a tree in preorder when a walk through it comes to each node, True, and when it leaves it, False."""
-    found: list[tuple[int, bool]] = []
+    """Return a walk through a tree in preorder: each node with True on entry and False on exit."""
+    events: list[tuple[int, bool]] = []
     path: list[int] = []
     for node, parent in enumerate(parents):
         while path and path[-1] != parent:
-            found.append((path.pop(), False))
+            events.append((path.pop(), False))
         path.append(node)
-        found.append((node, True))
-    return found + [(node, False) for node in reversed(path)]
+        events.append((node, True))
+    return events + [(node, False) for node in reversed(path)]
 
 
 def greedily(blocks: DraftBatch, ps: Tensor, qs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """Greedy multi-path block verification (Thomas and Pal 2026, arXiv 2602.16961): what is left of the target's laws
-    [B, N + 1, V] where a walk ends at each row of the path that is chosen, and `greedy_stop` [B, N], the chance that it
-    ends at each of its nodes; 0 beside it.
+    """Apply greedy multi-path block verification (Thomas and Pal 2026, arXiv 2602.16961).
 
-    From the prefix on the child with the largest p/q is taken, of equals the one with the larger id. That is a draw
-    from a law that leans towards such tokens, by which block verification then judges.
+    Returns the residual of the target's laws [B, N + 1, V] for a walk that ends at each row of the chosen path, and
+    `greedy_stop` [B, N], the chance that it ends at each of its nodes; 0 off the path. From the prefix on, the child
+    with the largest p/q is taken; if several are equal, the one with the largest id. That is a draw from a law that
+    favours such tokens, and block verification judges by this law.
     """
     assert blocks.trees is not None and blocks.trees.draws is not None and blocks.judging is not None
     p, stops = ps.to(wide(ps.device), copy=True), torch.zeros(blocks.tokens.shape, dtype=wide(ps.device))
@@ -247,8 +250,8 @@ def greedily(blocks: DraftBatch, ps: Tensor, qs: Tensor) -> tuple[Tensor, dict[s
             ranks = places[[tokens[text][child] for child in children]].tolist()
             node = children[ranks.index(max(ranks))]
             token, count, so_far = tokens[text][node], paths if branched else 1, below + mass
-            low, own = (below + mass * before) / so_far, mass * q / so_far
-            leaning = q * _powers(low + own, low, count) / _powers(so_far / so_far, below / so_far, count)
+            low, interval = (below + mass * before) / so_far, mass * q / so_far
+            leaning = q * _powers(low + interval, low, count) / _powers(so_far / so_far, below / so_far, count)
             left = (weight * law - leaning).clamp_(min=0)
             p[text, row] = normalised(left, law)
             if row:
@@ -264,5 +267,5 @@ def greedily(blocks: DraftBatch, ps: Tensor, qs: Tensor) -> tuple[Tensor, dict[s
 
 
 def _powers(one: Tensor, other: Tensor, count: int) -> Tensor:
-    """(a^K - b^K) / (a - b), without the difference."""
+    """Return (a^K - b^K) / (a - b) without the difference."""
     return torch.stack([one**i * other ** (count - 1 - i) for i in range(count)]).sum(0)

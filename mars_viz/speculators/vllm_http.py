@@ -1,7 +1,6 @@
-"""A vLLM server over HTTP: what it serves, its tokens, the raw logits of given texts, and what it writes by itself.
+"""A vLLM server over HTTP: its models, its tokens, raw logits of given texts, and its own texts.
 
-Knows its routes (`/v1/models`, `/version`, `/tokenize`, `/v1/completions`, `/metrics`) and what their answers hold;
-knows no drafters and imports no model library.
+Uses the routes `/v1/models`, `/version`, `/tokenize`, `/v1/completions` and `/metrics`. Imports no model library.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from mars_viz.records import CANDIDATES
 from mars_viz.walk import Prefix
 
 KEY = "VLLM_API_KEY"
-"""Of the environment: the key that the server asks for, by the name under which vLLM itself reads it."""
+"""Environment variable with the server's key, under vLLM's own name."""
 START = "vllm serve MODEL --logprobs-mode raw_logits"
-"""How a server is started that can be a target."""
+"""Command that starts a server which can be a target."""
 SPECULATING = "vllm serve MODEL --speculative-config '{…}' --per-request-spec-decode-metrics detailed"
-"""How one is started that speculates by itself and tells what it accepted in every round."""
+"""Command that starts a server which speculates and reports accepted tokens per round."""
 PATIENCE = 120.0
 """Seconds to wait for one answer."""
 _BUSY = (429, 500, 502, 503, 504)
@@ -39,89 +38,85 @@ _RETRIES = urllib3.Retry(
 
 @dataclass(frozen=True, slots=True)
 class ServedText:
-    """A greedy text of a server's."""
+    """A greedy text written by a server."""
 
     tokens: Prefix
-    """What it wrote."""
     rows: tuple[dict[int, float], ...]
-    """Of each of them, by token the logit, of the best ones there; empty where none were asked for."""
+    """Logits of the best tokens at each place, by token; empty if not requested."""
     counts: AcceptanceCounts | None = None
-    """What it accepted of its own drafts on the way, the token apart that its prefill writes; None where it tells
-    nothing of them."""
+    """Its acceptance of its own drafts, without the token that its prefill writes; None if not reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A vLLM server that has answered, and what it says of itself."""
+    """A vLLM server that has answered, with its own description."""
 
     address: str
-    """As http://HOST:PORT."""
+    """In the form http://HOST:PORT."""
     model: str
-    """What requests call the model."""
+    """The model's name in requests."""
     root: str
-    """Where the server has it from: a hub id, or a folder of its machine."""
+    """The model's origin: a hub id, or a folder on the server."""
     context: int
-    """Tokens of a text, at most."""
+    """Maximum number of tokens of a text."""
     version: str
-    """Of vLLM."""
+    """Version of vLLM."""
     listed: int = CANDIDATES
-    """Best tokens that it is asked for at a position."""
+    """Number of best tokens requested per position."""
     start: str = START
-    """How it is started so that it gives what it is asked for."""
+    """Command that starts it with all needed options."""
     _pool: urllib3.PoolManager = field(default_factory=lambda: _pool(), repr=False, compare=False)
 
     @classmethod
     def at(cls, address: str, start: str = START) -> Server:
-        """Ask who answers there. Raises ModelError where no vLLM server does; the remedy names `start`."""
+        """Connect to a server. Raises ModelError if no vLLM server answers; the remedy includes `start`."""
         pool = _pool()
         served = _asked(pool, address, "/v1/models", start=start).get("data")
-        found = served[0] if isinstance(served, list) and served else None
-        if not isinstance(found, Mapping) or not isinstance(found.get("max_model_len"), int):
+        model = served[0] if isinstance(served, list) and served else None
+        if not isinstance(model, Mapping) or not isinstance(model.get("max_model_len"), int):
             raise ModelError(f"{address} names no model of vLLM's. Give the address of a vLLM server: {start}")
         version = str(_asked(pool, address, "/version", start=start).get("version", ""))
-        name, context = str(found["id"]), int(found["max_model_len"])
-        return cls(address, name, str(found.get("root") or name), context, version, start=start, _pool=pool)
+        name, context = str(model["id"]), int(model["max_model_len"])
+        return cls(address, name, str(model.get("root") or name), context, version, start=start, _pool=pool)
 
     def tokens_of(self, text: str, *, special: bool = False) -> list[int]:
-        """A text's tokens by the server's tokenizer; `special` adds those that begin a prompt. Raises ModelError."""
-        told = self._ask("/tokenize", {"model": self.model, "prompt": text, "add_special_tokens": special})
+        """Return a text's tokens by the server's tokenizer; `special` adds those that start a prompt. Raises
+        ModelError."""
+        answer = self._ask("/tokenize", {"model": self.model, "prompt": text, "add_special_tokens": special})
         with self._well_laid_out():
-            return [int(token) for token in told["tokens"]]
+            return [int(token) for token in answer["tokens"]]
 
     def scored(self, texts: Sequence[Sequence[int]], begins: Sequence[int]) -> list[list[dict[int, float]]]:
-        """Of each text, in one request, what the server says of each place from the one that `begins` names on, and
-        after the text's end: by token the logit, of its best tokens and of the one that stands there.
-
-        Raises ModelError for an answer that is none.
-        """
+        """Return, in one request, the server's logits at each place of each text from `begins` on, and after its end.
+        Each place has logits by token: its best tokens and the present one. Raises ModelError for an invalid answer."""
         body = self._body([[*text] for text in texts]) | {"prompt_logprobs": self.listed}
-        told = self._ask("/v1/completions", body)
+        answer = self._ask("/v1/completions", body)
         with self._well_laid_out():
-            choices = sorted(told["choices"], key=lambda choice: choice["index"])
-            found = [_rows(*each) for each in zip(choices, texts, begins, strict=True)]
-        if (least := min(len(row) for rows in found for row in rows)) < self.listed:
+            choices = sorted(answer["choices"], key=lambda choice: choice["index"])
+            rows_of_texts = [_rows(*each) for each in zip(choices, texts, begins, strict=True)]
+        if (least := min(len(row) for rows in rows_of_texts for row in rows)) < self.listed:
             raise ModelError(
                 f"{self.address} gives {least} tokens of a position where {self.listed} were asked for. Start it with "
                 f"--max-logprobs {CANDIDATES} or more: {self.start}"
             )
-        return found
+        return rows_of_texts
 
     def written(self, prompt: Prefix, new_tokens: int, *, with_logits: bool = True) -> ServedText:
-        """What it writes after a prompt by itself, greedily. Raises ModelError."""
+        """Return its own greedy text after a prompt. Raises ModelError."""
         body = self._body([[*prompt]]) | {"max_tokens": new_tokens, "return_token_ids": True}
         if not with_logits:
             del body["logprobs"]
-        told = self._ask("/v1/completions", body)
+        answer = self._ask("/v1/completions", body)
         with self._well_laid_out():
-            (choice,) = told["choices"]
+            (choice,) = answer["choices"]
             tokens = tuple(map(int, choice["token_ids"]))
             rows = _listed(choice) if with_logits else []
             if with_logits and len(tokens) != len(rows):
                 raise ValueError(f"{len(rows)} rows of {len(tokens)} tokens")
-        return ServedText(tokens, tuple(rows), self._counts(told))
+        return ServedText(tokens, tuple(rows), self._counts(answer))
 
     def speculates(self) -> bool | None:
-        """Whether it drafts by itself, as its page for Prometheus has it; None where there is no such page."""
+        """Return whether it drafts, according to its page for Prometheus; None without such a page."""
         try:
             answer = self._pool.request("GET", f"{self.address}/metrics", redirect=False)
         except urllib3.exceptions.HTTPError:
@@ -130,13 +125,13 @@ class Server:
 
     def _counts(self, told: Mapping[str, Any]) -> AcceptanceCounts | None:
         metrics = told.get("metrics")
-        found = metrics.get("speculative_decoding") if isinstance(metrics, Mapping) else None
-        if not isinstance(found, Mapping):
+        speculation = metrics.get("speculative_decoding") if isinstance(metrics, Mapping) else None
+        if not isinstance(speculation, Mapping):
             return None
         usage = told.get("usage")
         try:
             return vllm_counts(
-                found, "request 1", usage.get("completion_tokens") if isinstance(usage, Mapping) else None
+                speculation, "request 1", usage.get("completion_tokens") if isinstance(usage, Mapping) else None
             )
         except RunFileError as error:
             raise ModelError(f"{self.address} counts wrongly what it accepted. {error}") from error
@@ -153,7 +148,7 @@ class Server:
 
     @contextmanager
     def _well_laid_out(self) -> Iterator[None]:
-        """Make a sentence of an answer that is not as it should be. Raises ModelError."""
+        """Turn an invalid answer into a ModelError."""
         try:
             yield
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
@@ -167,11 +162,11 @@ class Server:
 
 
 def _rows(choice: Mapping[str, Any], text: Sequence[int], begin: int) -> list[dict[int, float]]:
-    """Of one text, by place; the last one is what the server would have written."""
+    """Return one text's logits by place; the last row is the server's next token."""
     places = choice["prompt_logprobs"]
     if len(places) != len(text):
         raise ValueError(f"{len(places)} places of {len(text)} tokens")
-    rows = [{int(token): float(told["logprob"]) for token, told in place.items()} for place in places[begin:]]
+    rows = [{int(token): float(entry["logprob"]) for token, entry in place.items()} for place in places[begin:]]
     if any(token not in row for row, token in zip(rows, text[begin:], strict=True)):
         raise ValueError("a place without the token that stands there")
     (after,) = _listed(choice)
@@ -179,7 +174,7 @@ def _rows(choice: Mapping[str, Any], text: Sequence[int], begin: int) -> list[di
 
 
 def _listed(choice: Mapping[str, Any]) -> list[dict[int, float]]:
-    """Of each token that it wrote, the best ones there."""
+    """Return the best tokens at each written token."""
     return [
         {int(token.removeprefix("token_id:")): float(value) for token, value in row.items()}
         for row in choice["logprobs"]["top_logprobs"]
@@ -187,8 +182,7 @@ def _listed(choice: Mapping[str, Any]) -> list[dict[int, float]]:
 
 
 def _pool() -> urllib3.PoolManager:
-    """Connections that are kept, with the key of the environment; where every visitor may name a server, with none,
-    since one of them might be anybody's."""
+    """Return persistent connections with the environment's key; without the key if every visitor may name a server."""
     key = "" if who_may_name_paths() is MayNamePaths.EVERYBODY else os.environ.get(KEY)
     return urllib3.PoolManager(
         headers={"Authorization": f"Bearer {key}"} if key else None,
@@ -200,24 +194,24 @@ def _pool() -> urllib3.PoolManager:
 def _asked(
     pool: urllib3.PoolManager, address: str, path: str, body: Mapping[str, Any] | None = None, start: str = START
 ) -> dict[str, Any]:
-    """The answer to one request, tried again with growing pauses where the server is busy. Raises ModelError, with the
-    remedy, where there is none."""
+    """Return the answer to a request, retried with growing pauses if the server is busy. Raises ModelError with a
+    remedy if there is no answer."""
     try:
         answer = pool.request("GET" if body is None else "POST", f"{address}{path}", json=body, redirect=False)
-        told = json.loads(answer.data)
+        reply = json.loads(answer.data)
     except urllib3.exceptions.HTTPError as error:
         raise ModelError(
             f"No vLLM server answers at {address} ({_reason(error)}). See that it runs there and has finished loading: "
             f"{start}"
         ) from error
     except ValueError as error:
-        told = {}
+        reply = {}
         if answer.status == 200:
             raise ModelError(
                 f"{address} answers with half a reply. See whether the server is well, and go on."
             ) from error
-    if answer.status == 200 and isinstance(told, dict):
-        return told
+    if answer.status == 200 and isinstance(reply, dict):
+        return reply
     if answer.status in (401, 403):
         raise ModelError(
             f"The server at {address} asks for a key. Put it into the environment as {KEY}; it "
@@ -227,8 +221,8 @@ def _asked(
         raise ModelError(
             f"The server at {address} is too busy or broken: it answered {answer.status} five times. Wait, and go on."
         )
-    said = told.get("error", {}) if isinstance(told, dict) else {}
-    words = " ".join(str(said.get("message", "") if isinstance(said, dict) else said).split())[:300]
+    details = reply.get("error", {}) if isinstance(reply, dict) else {}
+    words = " ".join(str(details.get("message", "") if isinstance(details, dict) else details).split())[:300]
     raise ModelError(
         f"The server at {address} refuses what it is asked ({answer.status}{f': {words}' if words else ''}). Give the "
         f"address of a vLLM server: {start}"
@@ -236,6 +230,6 @@ def _asked(
 
 
 def _reason(error: Exception) -> str:
-    """In a few words, without what belongs to the library."""
+    """Return the cause in a few words, without the library's terms."""
     cause = getattr(error, "reason", None) or error
     return type(cause).__name__.removesuffix("Error")

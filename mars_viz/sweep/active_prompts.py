@@ -51,10 +51,8 @@ class _Conversation:
 
 
 class Conversations:
-    """The answers of every unfinished conversation; finished ones must be forgotten.
-
-    An answer is the target's own text, so that a turn's history is the same for strict and for every dial value.
-    """
+    """The answers of every unfinished conversation; finished ones must be forgotten. An answer is the target's own
+    text, so that a turn's history is the same for strict and for every dial value."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Conversation] = {}

@@ -124,10 +124,8 @@ def width(column: SweepColumn, gamma: int, scores: int = 0) -> int:
 
 
 def schema(gamma: int, *, turns: bool = False, lengths: bool = False, scores: int = 0) -> pa.Schema:
-    """Return the schema of a file at this block length.
-
-    `turns`, `lengths` and `scores` (a number) add `OF_TURNS`, `OF_LENGTHS` and `OF_SCORES`.
-    """
+    """Return the schema of a file at this block length. `turns`, `lengths` and `scores` (a number) add `OF_TURNS`,
+    `OF_LENGTHS` and `OF_SCORES`."""
     fields, more = [], (OF_LENGTHS if lengths else {}) | (OF_SCORES if scores else {}) | (OF_TURNS if turns else {})
     for name, column in (COLUMNS | more).items():
         size = width(column, gamma, scores)
@@ -166,10 +164,8 @@ class ReferenceTexts:
 
 
 def lines_of(made: DialMap, index: int, item: PromptItem, texts: ReferenceTexts, scores: Sequence[str] = ()) -> Lines:
-    """Return a prompt's lines, one per stretch of the dial, with these scores of its texts.
-
-    Raises BadInput for an incomplete map, and if a text cannot be graded.
-    """
+    """Return a prompt's lines, one per stretch of the dial, with these scores of its texts. Raises BadInput for an
+    incomplete map, and if a text cannot be graded."""
     if not made.complete:
         raise EvidenceError("Its map was cut short. Allow more passes, or a narrower range.")
     gamma = max(made.span.gammas)
@@ -286,11 +282,8 @@ def _distances(segments: Sequence[Segment], strict: tuple[int, ...]) -> list[int
 
 
 def edit_distance(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return the number of insertions, deletions and changes between two sequences (Levenshtein 1966).
-
-    Computed by rows: d[j] = min(e[j], d[j - 1] + 1), with e from the previous row, is a running minimum of e[j] - j,
-    plus j.
-    """
+    """Return the number of insertions, deletions and changes between two sequences (Levenshtein 1966). Computed by
+    rows: d[j] = min(e[j], d[j - 1] + 1), with e from the previous row, is a running minimum of e[j] - j, plus j."""
     a, b = np.asarray(one), np.asarray(other)
     places = np.arange(len(b) + 1)
     row = places

@@ -164,10 +164,8 @@ def _results(beside: Sequence[Advised]) -> list[SweepResult]:
 
 
 def _acceptance(result: SweepResult, dial: float) -> dict[str, int]:
-    """Return sums over all prompts that relate τ to a count of accepted tokens.
-
-    Tokens past a text's end were accepted, and cut off with it.
-    """
+    """Return sums over all prompts that relate τ to a count of accepted tokens. Tokens past a text's end were accepted,
+    and cut off with it."""
     where = np.array([dial])
     tokens, rounds = (int(result.at(name, where).sum(dtype=np.int64)) for name in ("tokens", "rounds"))
     histogram = result.at("accepted", where)[:, 0].sum(axis=0, dtype=np.int64)

@@ -59,7 +59,7 @@ def _two_lengths(found: dict[str, Any]) -> str:
 
 
 def _positions(found: dict[str, Any]) -> str:
-    """Return acceptance by position; joint rates are omitted for chains, where they equal the unconditional ones."""
+    """Return acceptance by position; joint rates are omitted if they equal the unconditional ones, as for chains."""
     rates = next(row["unconditional"] for row in found["engines"] if row["unconditional"])
     conditional_row = next(row for row in found["engines"] if row["conditional"])
     kinds = {"unconditional": rates, "conditional": conditional_row["conditional"]}

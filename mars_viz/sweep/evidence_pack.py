@@ -26,10 +26,7 @@ _AGAINST = ("first_divergence", "edit_distance")
 
 def grid_csv(rows: list[dict[str, Any]]) -> str:
     """Return a line per stretch of the dial, `dial_from` <= dial < `dial_to`, with figures and the ends of their
-    intervals.
-
-    Undefined values are empty.
-    """
+    intervals. Undefined values are empty."""
     names = [name for name in rows[0] if name not in ("dial", "from", "to", "shown")]
     heads = ["dial_from", "dial_to", *_grid_heads(names)]
     return csv_of(heads, [[row["from"], row["to"], *_grid_line(row, names)] for row in rows])
@@ -65,10 +62,8 @@ def _grid_line(row: dict[str, Any], names: list[str]) -> list[Any]:
 
 
 def engines_csv(rows: list[dict[str, Any]]) -> str:
-    """Return a line per definition of acceptance, with length, rate and the ends of their intervals.
-
-    Values that are not reported or not defined are empty.
-    """
+    """Return a line per definition of acceptance, with length, rate and the ends of their intervals. Values that are
+    not reported or not defined are empty."""
     whats = ("length", "rate")
     heads = [f"{what}{end}" for what in whats for end in ("", "_low", "_high", "_formula")]
     lines = []
@@ -82,10 +77,8 @@ def engines_csv(rows: list[dict[str, Any]]) -> str:
 
 
 def summary_csv(found: Mapping[str, Any]) -> str:
-    """Return a line each for the target alone, strict and the chosen setting, with models and data set.
-
-    Every figure has the ends of its interval; unmeasured or undefined values are empty.
-    """
+    """Return a line each for the target alone, strict and the chosen setting, with models and data set. Every figure
+    has the ends of its interval; unmeasured or undefined values are empty."""
     models, rule, data, timing = (found[name] for name in ("models", "rule", "data_set", "wall_clock"))
     versions = "; ".join(f"{name} {version}" for name, version in sorted(models["versions"].items()))
     where = {
@@ -160,10 +153,8 @@ def evidence_files(result: SweepResult, *, dial: float, references: str = "", **
 
 
 def write_evidence(folder: str | PathLike[str], result: SweepResult, *, dial: float, **options: Any) -> Path:
-    """Write the files to a new folder and return its path.
-
-    Takes the options of `evidence_files`. Raises its errors, and BadInput if the path exists or the disk refuses.
-    """
+    """Write the files to a new folder and return its path. Takes the options of `evidence_files`. Raises its errors,
+    and BadInput if the path exists or the disk refuses."""
     path = Path(folder)
     check_free(path)
     write_folder(evidence_files(result, dial=dial, **options), path)

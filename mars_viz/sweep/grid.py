@@ -74,10 +74,8 @@ def threshold_of(controller: Controller) -> Fixed:
 
 
 def grid_of(rule: Rule, text: str, controller: Controller | None = None) -> Grid:
-    """Return the grid in 'k=1,2,5', or in 'threshold=0.2,0.4' for a controller.
-
-    A controller's grid always includes drafts of full length. Raises BadInput with a remedy.
-    """
+    """Return the grid in 'k=1,2,5', or in 'threshold=0.2,0.4' for a controller. A controller's grid always includes
+    drafts of full length. Raises BadInput with a remedy."""
     key, equals, listed = text.partition("=")
     if controller is not None:
         setting = threshold_of(controller)
@@ -175,7 +173,7 @@ def neighbours(setting: Fixed) -> tuple[float, ...]:
 
 
 COLUMNS = 5
-"""Number of dial values of a short table, besides requested ones."""
+"""Number of dial values of a short table, in addition to requested ones."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,10 +162,7 @@ class GridSweep:
 
     def _for_one(self, settings: Settings, control: Control | None) -> Callable[[], Speculator]:
         """Return an opener for one sweep's speculators: the first shares the batches' speculator, the second another
-        one.
-
-        A sweep's controller cuts the shared answers.
-        """
+        one. A sweep's controller cuts the shared answers."""
         places = chain((0,), repeat(1))
         return lambda: _CutAnswers(self._sharing(next(places), settings), control)
 

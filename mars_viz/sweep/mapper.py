@@ -86,9 +86,7 @@ class LocalMapper:
         self, backend: Backend, plan: Plan, *, batch: int | None = None, open_: Callable[[], Speculator] | None = None
     ) -> None:
         """Map `batch` prompts at once (None: the backend's number) with speculators from `open_` (None: the backend's).
-
-        Raises SettingError for no prompts.
-        """
+        Raises SettingError for no prompts."""
         self.reach = backend.batch if batch is None else batch
         if self.reach < 1:
             raise SettingError(f"{batch} prompts at once are none; take at least 1.")

@@ -237,10 +237,7 @@ def _seconds_at_ends(
     result: SweepResult, dials: np.ndarray, rows: np.ndarray | None
 ) -> Iterator[tuple[tuple[float, np.ndarray], tuple[float, np.ndarray]]]:
     """Yield, with each cost at the low and the high end of its interval, seconds of a target pass and of the rounds
-    [D].
-
-    The pass is of the target alone; the rounds are those of the mean prompt.
-    """
+    [D]. The pass is of the target alone; the rounds are those of the mean prompt."""
     assert result.costs is not None
     lengths = result.at("lengths", dials, rows).mean(axis=0)  # [D, γ + 1]
     for costs in at_ends(result.costs):
@@ -268,10 +265,8 @@ def _over_target_at_factors_ends(
 
 
 def curve(result: SweepResult, measure: Measure) -> Steps:
-    """Return the figure along the whole dial over all prompts: exact, and NaN if undefined.
-
-    Raises BadInput if no prompt has results.
-    """
+    """Return the figure along the whole dial over all prompts: exact, and NaN if undefined. Raises BadInput if no
+    prompt has results."""
     chosen = result.graded if measure.graded else None
     sums = []
     for column in measure.columns:
@@ -336,10 +331,8 @@ def band_at(
 
 
 def costed(found: Band, *parts: tuple[np.ndarray, Factor]) -> Band:
-    """Return the band of a sum of parts, each a multiple of its factor, with the factors' intervals included.
-
-    Prompts are drawn and costs measured independently, so their errors add in quadrature.
-    """
+    """Return the band of a sum of parts, each a multiple of its factor, with the factors' intervals included. Prompts
+    are drawn and costs measured independently, so their errors add in quadrature."""
     below, above = (found.estimate - found.low) ** 2, (found.high - found.estimate) ** 2
     for part, factor in parts:
         ends = [part * end / factor.estimate - part for end in (factor.low, factor.high)]
@@ -358,10 +351,8 @@ def widened(found: Band, moved: Iterable[tuple[np.ndarray, np.ndarray]]) -> Band
 
 
 def _of_few(found: Band, count: int, sure: np.ndarray | None = None) -> Band:
-    """Return the band without intervals if `count` prompts or questions are too few for a bootstrap.
-
-    Places that are `sure`, bool [S], keep theirs.
-    """
+    """Return the band without intervals if `count` prompts or questions are too few for a bootstrap. Places that are
+    `sure`, bool [S], keep theirs."""
     if count >= FEWEST:
         return found
     kept = np.zeros(found.estimate.shape, bool) if sure is None else np.broadcast_to(sure, found.estimate.shape)
@@ -370,10 +361,8 @@ def _of_few(found: Band, count: int, sure: np.ndarray | None = None) -> Band:
 
 
 def _not_too_sure(found: Band, agreed: Agreed | None, count: int, sure: np.ndarray | None = None) -> Band:
-    """Return the band with `agreed`'s intervals if resampling `count` prompts or questions shows no spread.
-
-    Places that are `sure`, bool [S], are unchanged.
-    """
+    """Return the band with `agreed`'s intervals if resampling `count` prompts or questions shows no spread. Places that
+    are `sure`, bool [S], are unchanged."""
     bare = (found.low == found.high) | (np.isnan(found.low) & (count < FEWEST))
     bare = np.flatnonzero(bare & np.isfinite(found.estimate) & (True if sure is None else ~sure))
     if agreed is None or not len(bare):
@@ -395,10 +384,8 @@ def value_at(
 
 
 def pace_over(one: tuple[SweepResult, float], other: tuple[SweepResult, float], how: Bootstrap = DEFAULT) -> Interval:
-    """Return the modelled speed of the first sweep's setting relative to the other's, paired by prompt.
-
-    For sweeps with a controller, equal costs and equal prompts. Raises BadInput if they cannot be compared.
-    """
+    """Return the modelled speed of the first sweep's setting relative to the other's, paired by prompt. For sweeps with
+    a controller, equal costs and equal prompts. Raises BadInput if they cannot be compared."""
     (first, dial), (second, second_dial) = one, other
     names = [result.prompts["id"].tolist() for result, _ in (one, other)]
     if names[0] != names[1] or first.costs != second.costs or "modelled" not in first.lines:
@@ -421,10 +408,8 @@ def pace_over(one: tuple[SweepResult, float], other: tuple[SweepResult, float], 
 def difference_at(
     result: SweepResult, measure: Measure, dial: float, reference: float, how: Bootstrap = DEFAULT
 ) -> Interval:
-    """Return the figure at one dial value minus that at another, paired by resampled prompts.
-
-    A change of accuracy that is 0 for all prompts still gets an interval.
-    """
+    """Return the figure at one dial value minus that at another, paired by resampled prompts. A change of accuracy that
+    is 0 for all prompts still gets an interval."""
     over = _whole(result, measure)
     sides = tuple(ComparedFigure(result, measure, at, over.rows) for at in (reference, dial))
     return change((sides[0], sides[1]), how, over.units, sure=dial == reference)

@@ -25,10 +25,7 @@ class ModelledPace:
 
     def over(self, other: ModelledPace, costs: Costs | None) -> float:
         """Return the ratio of the two paces: tokens per round, or tokens per modelled second if a controller cuts
-        drafts.
-
-        NaN without reliable costs.
-        """
+        drafts. NaN without reliable costs."""
         cut = any(each.settings.control is not None for each in (self, other))
         if cut and not self._believes(costs):
             return math.nan
@@ -36,10 +33,8 @@ class ModelledPace:
         return float(self.tokens.sum() / mine.sum() / (other.tokens.sum() / others.sum()))
 
     def over_target(self, costs: Costs | None) -> Interval:
-        """Return the pace relative to the target alone, resampled over prompts and with the costs' intervals.
-
-        NaN without reliable costs.
-        """
+        """Return the pace relative to the target alone, resampled over prompts and with the costs' intervals. NaN
+        without reliable costs."""
         if costs is None or not self._believes(costs):
             return Interval(math.nan, math.nan, math.nan, DEFAULT.confidence, DEFAULT.method)
         tokens, rounds, seconds = self.tokens[:, None], self._rounds[:, None], self._seconds(costs)[:, None]

@@ -100,11 +100,8 @@ class Pairing:
 
     @property
     def costs(self) -> tuple[Costs | None, Costs | None]:
-        """Costs for modelling either setting.
-
-        For one pair on one device both use one sweep's costs, those for longer blocks: two measurements differ, and
-        that could be mistaken for a difference of the settings.
-        """
+        """Costs for modelling either setting. For one pair on one device both use one sweep's costs, those for longer
+        blocks: two measurements differ, and that could be mistaken for a difference of the settings."""
         ours, theirs = self.left.result.costs, self.right.result.costs
         if ours is None or theirs is None or any(getattr(ours, name) != getattr(theirs, name) for name in _COSTED):
             return ours, theirs
@@ -141,10 +138,8 @@ _COSTED = ("device", "dtype", "target", "drafter", "cache_length", "tree")
 
 
 def pair(left: SweepSetting, right: SweepSetting) -> Pairing:
-    """Return the prompts with results at both settings.
-
-    Raises BadInput if they share none, if one has no results, and for a dial value that was not swept.
-    """
+    """Return the prompts with results at both settings. Raises BadInput if they share none, if one has no results, and
+    for a dial value that was not swept."""
     _check(left, right)
     ours = _asked(left.result)
     theirs = ours if right.result is left.result else _asked(right.result)
@@ -228,10 +223,8 @@ def _texts(result: SweepResult) -> dict[str, str]:
 
 
 def compared(pairing: Pairing, names: Sequence[str], how: Bootstrap = DEFAULT) -> tuple[Paired, ...]:
-    """Return the named figures that both sweeps have for the shared prompts and define equally.
-
-    Definitions may differ: texts are compared with strict in one sweep, and with drafts of full length in another.
-    """
+    """Return the named figures that both sweeps have for the shared prompts and define equally. Definitions may differ:
+    texts are compared with strict in one sweep, and with drafts of full length in another."""
     left, right = (
         replace(side, result=costed_by(side.result, costs))
         for side, costs in zip((pairing.left, pairing.right), pairing.costs, strict=True)
@@ -275,7 +268,7 @@ class Divergence:
 
 
 def divergence(pairing: Pairing) -> Divergence | None:
-    """Return where the texts differ; None unless both sweeps' reference texts are known to be equal.
+    """Return the first differences of the texts; None unless both sweeps' reference texts are known to be equal.
 
     They may differ with other models, sampling, length limit or device, a strict end that is not lossless, or, above
     temperature 0, one of another kind.

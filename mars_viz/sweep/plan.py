@@ -148,10 +148,8 @@ class Plan:
 
 
 def plan_of(settings: Settings, span: Span, chat: bool | None, prompts: PromptSet, provenance: Provenance) -> Plan:
-    """Return the plan of a sweep; `chat` None is as in the provenance.
-
-    Raises BadInput if the span lacks the strict end, and for a system prompt without a chat template.
-    """
+    """Return the plan of a sweep; `chat` None is as in the provenance. Raises BadInput if the span lacks the strict
+    end, and for a system prompt without a chat template."""
     chat = bool(provenance.chat if chat is None else chat)
     check_template(prompts.system, chat, provenance.target)
     rule, controller = rule_named(settings.rule), span.controller
@@ -238,10 +236,8 @@ def turns_words(of: Plan | PromptSet) -> str:
 
 
 def set_notes(prompts: PromptSet, listed: int | None = None) -> list[str]:
-    """Return sentences about parts of a file that are not decoded as written.
-
-    These are bad lines (at most `listed`; None: all), system messages and conversations.
-    """
+    """Return sentences about parts of a file that are not decoded as written. These are bad lines (at most `listed`;
+    None: all), system messages and conversations."""
     notes = [*map(str, prompts.skipped[:listed])]
     if len(notes) < len(prompts.skipped):
         notes.append(f"{len(prompts.skipped) - len(notes)} more lines are left out.")

@@ -92,10 +92,8 @@ def check_ray() -> None:
 
 @contextmanager
 def joined_cluster(address: str) -> Iterator[None]:
-    """Join a cluster, or start one that ends with the context.
-
-    A process that is already in a cluster stays in it. Raises BadInput if the cluster cannot be joined.
-    """
+    """Join a cluster, or start one that ends with the context. A process that is already in a cluster stays in it.
+    Raises BadInput if the cluster cannot be joined."""
     check_ray()
     for name, value in _SAID.items():
         os.environ.setdefault(name, value)

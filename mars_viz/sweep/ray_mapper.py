@@ -173,11 +173,8 @@ def sweep_on_ray(
     resume: bool = False,
     batch: int | None = None,
 ) -> SweepLoop:
-    """Return a sweep on the workers of a pool.
-
-    The first ready worker reports its models and measures their costs before others start. Raises BadInput like
-    `Sweep`, and if no worker is available.
-    """
+    """Return a sweep on the workers of a pool. The first ready worker reports its models and measures their costs
+    before others start. Raises BadInput like `Sweep`, and if no worker is available."""
     facts = pool.first().facts
     assert facts is not None
     prompts = store.in_begun_order(Path(out), prompts) if resume else prompts
@@ -188,10 +185,8 @@ def sweep_on_ray(
 
 
 class ClusterSweep:
-    """A sweep on workers of a cluster that is joined or started for it; iterate it like a `Sweep`.
-
-    Workers and cluster end with it.
-    """
+    """A sweep on workers of a cluster that is joined or started for it; iterate it like a `Sweep`. Workers and cluster
+    end with it."""
 
     def __init__(
         self,
@@ -206,10 +201,8 @@ class ClusterSweep:
         resume: bool = False,
         tell: Callable[[str], object] = lambda said: None,
     ) -> None:
-        """Pass sentences about lost and rejected workers to `tell`.
-
-        Raises BadInput like `sweep_on_ray`, and if the cluster cannot be joined.
-        """
+        """Pass sentences about lost and rejected workers to `tell`. Raises BadInput like `sweep_on_ray`, and if the
+        cluster cannot be joined."""
         with ExitStack() as stack:
             pool = stack.enter_context(workers_of(models, settings, request, tell))
             self._loop = sweep_on_ray(pool, prompts, settings, span, out, chat=chat, resume=resume)

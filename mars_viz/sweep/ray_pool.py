@@ -231,10 +231,8 @@ class WorkerPool:
 def workers_of(
     models: NamedModels, settings: Settings, request: RayRequest, tell: Callable[[str], object]
 ) -> Iterator[WorkerPool]:
-    """Yield workers with these models in a cluster that is joined or started; they end with the context.
-
-    Raises BadInput like `joined_cluster` and `WorkerPool`.
-    """
+    """Yield workers with these models in a cluster that is joined or started; they end with the context. Raises
+    BadInput like `joined_cluster` and `WorkerPool`."""
     with joined_cluster(request.address):
         pool = WorkerPool(models, settings, request, models.device, tell)
         try:

@@ -129,10 +129,8 @@ class SweepWorker:
         self._waiting.clear()
 
     def work(self, tasks: Sequence[PromptTask]) -> list[MappedPrompt] | Refusal:
-        """Add these prompts and map until some are finished; return them, or nothing if there is none.
-
-        A process whose device is lost ends, which Ray reports.
-        """
+        """Add these prompts and map until some are finished; return them, or nothing if there is none. A process whose
+        device is lost ends, which Ray reports."""
         self._waiting.extend(tasks)
         try:
             while True:

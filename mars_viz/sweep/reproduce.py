@@ -42,10 +42,8 @@ def reproduction(
     timing: TimingCheck | None = None,
     grid: str = "",
 ) -> Reproduction:
-    """Return the command for this sweep on these terms.
-
-    `dial` is a setting chosen by hand, `timing` its wall-clock check, and `grid` the value of `--grid` for variants.
-    """
+    """Return the command for this sweep on these terms. `dial` is a setting chosen by hand, `timing` its wall-clock
+    check, and `grid` the value of `--grid` for variants."""
     plan = result.plan
     prompts, needs = _prompts(result)
     models, of_models = _models(plan)

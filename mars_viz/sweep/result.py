@@ -54,10 +54,8 @@ class Failure:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """P prompts with L lines in total, a line for each stretch of the dial with one text.
-
-    Prompts without results are only in `failures`.
-    """
+    """P prompts with L lines in total, a line for each stretch of the dial with one text. Prompts without results are
+    only in `failures`."""
 
     folder: Path
     plan: Plan
@@ -220,10 +218,8 @@ class SweepResult:
         return tuple(counts)
 
     def paths(self, dial: float) -> tuple[AcceptanceCounts, ...]:
-        """Return `acceptance` as if only a tree's longest path had been drafted; unchanged for chains.
-
-        For engines that imitate acceptance position by position.
-        """
+        """Return `acceptance` as if only a tree's longest path had been drafted; unchanged for chains. For engines that
+        imitate acceptance position by position."""
         counts, settings = self.acceptance(dial), self.plan.settings
         depth = shape_named(settings.tree).shape.within(settings.gamma).depth
         if not depth:

@@ -82,10 +82,8 @@ def remove_batched(folder: Path, batches: Iterable[int]) -> None:
 
 
 def write(path: Path, table: pa.Table, **options: object) -> None:
-    """Write a table as a Parquet file, completely or not at all, and wait for the disk. Raises OSError.
-
-    The sweep removes leftovers of interruptions when it starts.
-    """
+    """Write a table as a Parquet file, completely or not at all, and wait for the disk. Raises OSError. The sweep
+    removes leftovers of interruptions when it starts."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", write_page_checksum=True, **options)
     write_file(path, bytes(sink.getvalue()), synced=True, looks=False)

@@ -93,10 +93,8 @@ class SweepStore:
                 self._put_together()
 
     def tidy(self) -> None:
-        """Merge complete batches and remove leftovers of interruptions.
-
-        Only for the process that sweeps, at its start, because it checks every file.
-        """
+        """Merge complete batches and remove leftovers of interruptions. Only for the process that sweeps, at its start,
+        because it checks every file."""
         with disk_refusals(self.folder, remedy=_KEPT):
             make_folder(self.results)
             for each in (self.results, self.folder):
@@ -165,9 +163,7 @@ class SweepStore:
 
     def take_on(self, prompts: PromptSet) -> None:
         """Extend the sweep to `prompts`, which must start with the current ones; does nothing if there are no more.
-
-        Raises BadInput if the disk refuses. Only for the process that sweeps.
-        """
+        Raises BadInput if the disk refuses. Only for the process that sweeps."""
         if open_store(self.folder).plan.prompts < self.plan.prompts:
             with disk_refusals(self.folder, remedy=_KEPT):
                 write_file(self.folder / _PROMPTS, to_jsonl(prompts), synced=True)
@@ -233,10 +229,8 @@ def keep_costs(folder: Path, costs: Costs) -> None:
 
 
 def begin(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet) -> SweepStore:
-    """Return the sweep in a folder, or create one, even while another process creates it.
-
-    Raises BadInput like `resume` and `create`.
-    """
+    """Return the sweep in a folder, or create one, even while another process creates it. Raises BadInput like `resume`
+    and `create`."""
     if not holds_sweep(folder):
         with suppress(Begun):
             return create(folder, plan, costs, prompts)
@@ -245,9 +239,7 @@ def begin(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet) -> 
 
 def check_new(folder: Path, *, resume: bool = False) -> None:
     """Raise BadInput if no sweep can start in a folder: it has other contents than leftovers, or cannot be written.
-
-    With `resume` it may contain a sweep.
-    """
+    With `resume` it may contain a sweep."""
     with disk_refusals(folder, remedy=_KEPT):
         exists = folder.exists()
     if not exists:
@@ -307,10 +299,8 @@ class SweepEntry:
 
 
 def list_sweeps(folder: Path) -> list[SweepEntry]:
-    """Return the sweeps in a folder, newest first and unreadable ones last; empty if the folder does not exist.
-
-    Sweeps of a grid are one level deeper. Reads no results. Raises BadInput for a folder that cannot be listed.
-    """
+    """Return the sweeps in a folder, newest first and unreadable ones last; empty if the folder does not exist. Sweeps
+    of a grid are one level deeper. Reads no results. Raises BadInput for a folder that cannot be listed."""
     try:
         paths = sweep_folders(folder)
     except FileNotFoundError:
@@ -362,10 +352,8 @@ def _entry(path: Path) -> SweepEntry:
 
 
 def resume(folder: Path, plan: Plan, prompts: PromptSet) -> SweepStore:
-    """Return the sweep in a folder to continue; `prompts` may extend its own (`take_on` stores them).
-
-    Raises BadInput if it differs from `plan`, or while another process sweeps into it.
-    """
+    """Return the sweep in a folder to continue; `prompts` may extend its own (`take_on` stores them). Raises BadInput
+    if it differs from `plan`, or while another process sweeps into it."""
     store = open_store(folder)
     grown = with_prompts(store.plan, prompts)
     if reasons := differences(grown, plan):
@@ -385,11 +373,8 @@ def begun_chat(folder: str | PathLike[str], chat: bool | None, resume: bool) -> 
 
 
 def in_begun_order(folder: Path, prompts: PromptSet) -> PromptSet:
-    """Return these prompts in the order of the sweep in this folder, followed by new ones.
-
-    Unchanged if there is no sweep, or one of other prompts. An old sweep that took tasks one after the other keeps that
-    order.
-    """
+    """Return these prompts in the order of the sweep in this folder, followed by new ones. Unchanged if there is no
+    sweep, or one of other prompts. An old sweep that took tasks one after the other keeps that order."""
     if not holds_sweep(folder):
         return prompts
     store = open_store(folder)

@@ -50,11 +50,8 @@ class DialStretch:
 def stretches(
     result: SweepResult, dials: Sequence[float] | np.ndarray, names: Sequence[str]
 ) -> tuple[DialStretch, ...]:
-    """Return the stretches that contain any of these dial values, ascending.
-
-    Each of the named figures prints equally over a stretch. A stretch's `dial` is the last given value in it, so give
-    important values last.
-    """
+    """Return the stretches that contain any of these dial values, ascending. Each of the named figures prints equally
+    over a stretch. A stretch's `dial` is the last given value in it, so give important values last."""
     by_name, edges = measures(result), result.edges
     lows = edges[:-1]
     words = np.stack([_words(result, by_name[name], lows) for name in names if name in by_name])  # [names, S]
@@ -79,10 +76,8 @@ def _words(result: SweepResult, measure: Measure, lows: np.ndarray) -> np.ndarra
 
 
 def stretches_csv(result: SweepResult) -> str:
-    """Return a line per stretch of unchanged texts: sums over all prompts and the number of right ones.
-
-    A stretch is `dial_from` <= dial < `dial_to`; the last one includes its end.
-    """
+    """Return a line per stretch of unchanged texts: sums over all prompts and the number of right ones. A stretch is
+    `dial_from` <= dial < `dial_to`; the last one includes its end."""
     edges = result.edges
     sums = {name: _on(result.summed(name), edges) for name in COUNTS}
     if result.graded.any():

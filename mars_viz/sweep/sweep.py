@@ -75,10 +75,8 @@ class SweepLoop:
         resume: bool = False,
         costs: Costs | None = None,
     ):
-        """Start in a new folder, or with `resume` continue a sweep, extended by further `prompts`.
-
-        Raises BadInput if the folder, the plan or all of the prompts prevent it.
-        """
+        """Start in a new folder, or with `resume` continue a sweep, extended by further `prompts`. Raises BadInput if
+        the folder, the plan or all of the prompts prevent it."""
         self._mapper, self._prompts = mapper, prompts
         self.too_long = _too_long(mapper, prompts)
         """Prompts that will have no results, as far as known."""
@@ -100,10 +98,8 @@ class SweepLoop:
         return self._progress(0.0)
 
     def __iter__(self) -> Iterator[SweepProgress]:
-        """Sweep to the end, holding the folder.
-
-        Raises BadInput if another process holds it, the disk refuses, or the device runs out of memory.
-        """
+        """Sweep to the end, holding the folder. Raises BadInput if another process holds it, the disk refuses, or the
+        device runs out of memory."""
         with held(self.folder):
             yield from self.steps()
 
@@ -227,10 +223,8 @@ def sweep_prompts(
     resume: bool = False,
     batch: int | None = None,
 ) -> Sweep:
-    """Return a sweep with local models, after measuring this device's costs unless the machine is too busy.
-
-    A resumed sweep measures again if its costs are unreliable. Raises BadInput like `Sweep`.
-    """
+    """Return a sweep with local models, after measuring this device's costs unless the machine is too busy. A resumed
+    sweep measures again if its costs are unreliable. Raises BadInput like `Sweep`."""
     prompts = store.in_begun_order(Path(out), prompts) if resume else prompts
     plan = plan_of(settings, span, store.begun_chat(out, chat, resume), prompts, backend.provenance())
     costs = costs_for(out, plan, prompts, resume, lambda: measured(backend, settings))
@@ -240,10 +234,8 @@ def sweep_prompts(
 def costs_for(
     out: str | PathLike[str], plan: Plan, prompts: PromptSet, resume: bool, measure: Callable[[], Costs | None]
 ) -> Costs | None:
-    """Return measured costs for a new sweep; for a resumed one, replace stored costs that are unusable.
-
-    Raises BadInput if the sweep can neither start nor continue, or the disk refuses.
-    """
+    """Return measured costs for a new sweep; for a resumed one, replace stored costs that are unusable. Raises BadInput
+    if the sweep can neither start nor continue, or the disk refuses."""
     if not (resume and store.holds_sweep(Path(out))):
         store.check_new(Path(out), resume=resume)
         return measure()

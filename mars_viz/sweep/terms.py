@@ -53,10 +53,8 @@ class Terms:
         return f"Safe: accuracy falls by at most {lost}, with {100 * self.confidence:.4g} % confidence."
 
     def brackets(self, drawn: str, count: int) -> str:
-        """Return sentences that define the brackets.
-
-        `drawn` is the unit of resampling, 'prompts' or 'questions', and `count` their number.
-        """
+        """Return sentences that define the brackets. `drawn` is the unit of resampling, 'prompts' or 'questions', and
+        `count` their number."""
         words = (
             f"In brackets: {100 * self.confidence:.4g} % intervals, {_MADE[self.how.method]} over {drawn}, in pairs "
             f"where settings are compared. {ALL_AGREE}"

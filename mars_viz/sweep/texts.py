@@ -1,8 +1,8 @@
 """The texts of a sweep by token: the Parquet data set `texts/` in its folder, which no other module accesses.
 
-One file and line per prompt: its text on every stretch of the dial, in the order of the results' lines, and the pieces
-of its tokens. Texts are written before a prompt's results, so every finished prompt has them. Figures do not need them:
-older sweeps lack them, and opening a sweep does not read them. `pack` merges several prompts into one file, as for
+One file and line per prompt: its text on every stretch of the dial, in the order of the results' lines, and its
+tokens' pieces. Texts are written before a prompt's results, so every finished prompt has them. Figures do not need
+them: older sweeps lack them, and opening a sweep does not read them. `pack` merges several prompts into one file, as for
 results.
 """
 
@@ -92,10 +92,8 @@ def write(sweep: Path, index: int, texts: PromptTexts) -> None:
 
 
 def pack(sweep: Path) -> None:
-    """Merge the texts of each complete batch, which takes a third of the space; for sweeps that are published.
-
-    Raises OSError, and BadInput for damaged files.
-    """
+    """Merge the texts of each complete batch, which takes a third of the space; for sweeps that are published. Raises
+    OSError, and BadInput for damaged files."""
     folder = sweep / FOLDER
     singles = shards.parts_of(folder).singles
     for batch in sorted({single // shards.BATCH for single in singles}):
@@ -112,10 +110,8 @@ def pack(sweep: Path) -> None:
 
 
 def tidy(sweep: Path, results: shards.Shards) -> None:
-    """Remove leftovers of interruptions, and texts without results, which will be written again. Raises OSError.
-
-    Only for the process that sweeps.
-    """
+    """Remove leftovers of interruptions, and texts without results, which will be written again. Raises OSError. Only
+    for the process that sweeps."""
     folder = sweep / FOLDER
     if not folder.is_dir():
         return

@@ -25,21 +25,16 @@ from mars_viz.words import exact_setting, exactly, number
 def advised(
     result: SweepResult, points: float, confidence: float, among: int = 1, how: Bootstrap = DEFAULT
 ) -> Recommendation | None:
-    """Return `recommended` for a rule's dial, or `fastest` for a controller's threshold.
-
-    Raises BadInput for an invalid limit or confidence.
-    """
+    """Return `recommended` for a rule's dial, or `fastest` for a controller's threshold. Raises BadInput for an invalid
+    limit or confidence."""
     if result.plan.controller is None:
         return recommended(result, points, confidence, among)
     return fastest(result, points, confidence, how)
 
 
 def fastest(result: SweepResult, points: float, confidence: float, how: Bootstrap = DEFAULT) -> Recommendation:
-    """Return the threshold with the largest modelled speed-up over full drafts.
-
-    Recommended only if its interval is above 1 and its accuracy loss is at most `points` with this confidence, or the
-    rule is lossless.
-    """
+    """Return the threshold with the largest modelled speed-up over full drafts. Recommended only if its interval is
+    above 1 and its accuracy loss is at most `points` with this confidence, or the rule is lossless."""
     controller, by_name, against = result.plan.controller, measures(result), result.plan.against
     assert controller is not None
     none = Recommendation(Finding.NO_GAIN, "", None, None, None, math.nan, None)

@@ -66,11 +66,8 @@ class ClockProgress:
 
 
 class WallClock:
-    """A wall-clock check in progress: iterate it, stop at any time, and call `check` at the end.
-
-    Each prompt is decoded `repetitions` times in every way, in a rotating order, so that noise of the machine affects
-    all ways.
-    """
+    """A wall-clock check in progress: iterate it, stop at any time, and call `check` at the end. Each prompt is decoded
+    `repetitions` times in every way, in a rotating order, so that noise of the machine affects all ways."""
 
     def __init__(
         self,
