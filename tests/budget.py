@@ -128,11 +128,12 @@ def changed_lines(root: Path, base: str | None) -> dict[str, set[int]] | None:
 
 
 def offences(source: str, *, product: bool) -> Iterator[tuple[int, str]]:
-    """Yield line and complaint for each docstring that is not in plain English; of tests, wording alone is checked."""
+    """Yield line and complaint for each docstring that is not in plain English; names in backticks are ignored."""
     for owner, docstring in docstrings(ast.parse(source)):
-        text = str(docstring.value)
+        text = re.sub("`[^`\n]*`", lambda name: "`" * len(name[0]), str(docstring.value))
+        line = re.sub(r"(?<=\S)\n(?=[ \t]*\S)", " ", text)  # paragraphs unwrapped, of the same length
         for name, pattern in STYLE.items():
-            for match in re.finditer(pattern, text):
+            for match in re.finditer(pattern, line):
                 words = " ".join(match[0].split())
                 yield docstring.lineno + text[: match.end()].count("\n"), f"{name} ({words!r})"
         if not product or not isinstance(owner, ast.FunctionDef | ast.AsyncFunctionDef) or not NOUN_PHRASE.match(text):

@@ -65,6 +65,7 @@ def test_rates_are_per_thousand_words_of_docstrings(project: Path) -> None:
     [
         ('def f():\n    """Return 1."""\n', ""),
         ('def f():\n    """Return 1,\n    where it is told."""\n', "old.py:6: "),
+        ('def f():\n    """Return `said`, a number\nof its own."""\n', ""),
         ('def f():\n    """The value."""\n', "old.py:5: "),
         ('class C:\n    @property\n    def f(self):\n        """The value."""\n', ""),
     ],
