@@ -2,8 +2,8 @@
 
 One file and line per prompt: its text on every stretch of the dial, in the order of the results' lines, and its
 tokens' pieces. Texts are written before a prompt's results, so every finished prompt has them. Figures do not need
-them: older sweeps lack them, and opening a sweep does not read them. `pack` merges several prompts into one file, as for
-results.
+them: older sweeps lack them, and opening a sweep does not read them. `pack` merges several prompts into one file, as
+for results.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""An EAGLE-3 head that drafts a chain or a tree from what enters some layers of the target.
+"""An EAGLE-3 head that drafts a chain or a tree from inputs of some layers of the target.
 
-Li et al. 2025, 'EAGLE-3' (arXiv 2503.01840). The head's cache holds rows with the target's own features alone:
-those that it made of its own states while drafting are written over.
+Li et al. 2025, 'EAGLE-3' (arXiv 2503.01840). The head's cache keeps rows with the target's own features only; rows from
+its own states while drafting are overwritten.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from mars_viz.speculators.networks.tree_mask import TreeMask
 from mars_viz.walk import Prefix
 
 ALONE = 32
-"""Rows new to a text beyond which they are read by themselves, so that no other text is filled up to as many."""
+"""Number of new rows of a text above which they are read separately, so that other texts need no padding to that
+length."""
 
 
 class Eagle3Drafter:
-    """Drafts greedily at temperature 0 and draws from its law, with keyed uniforms, above; of a tree the likeliest
-    nodes at any temperature, unless its shape says that paths are drawn.
+    """Drafts greedily at temperature 0, and by keyed draws from its law above.
 
-    Of a text of n tokens it has n - 1 rows, the last of which says what comes next: after one token it drafts nothing.
+    A tree has the likeliest nodes at any temperature, unless its shape has drawn paths. A text of n tokens has n - 1
+    rows, the last of which predicts the next token, so nothing is drafted after a single token.
     """
 
     def __init__(
@@ -44,9 +45,11 @@ class Eagle3Drafter:
         vocabulary_size: int,
         settings: Settings,
     ):
-        """It reads the first of the `readings` of the target, unless `layers` is set before it follows one.
-        `vocabulary` int64 [Vd], ascending, are the target's ids of the head's tokens, of `vocabulary_size`; None where
-        they are the same."""
+        """Read the first of the target's `readings`, unless `layers` is set before `follow`.
+
+        `vocabulary`, int64 [Vd], ascending, are the target's ids of the head's tokens, out of `vocabulary_size`; None
+        if they are the same.
+        """
         self.readings, self.layers = tuple(readings), readings[0].layers
         self._network, self.vocabulary, self._size = network, vocabulary, vocabulary_size
         self._settings, self._pick = settings, Picking.by(settings)
@@ -56,7 +59,7 @@ class Eagle3Drafter:
         self.device = network.device
 
     def follow(self, target: Target) -> None:
-        """Draft for this target. Raises TypeError for one that cannot keep what enters its layers."""
+        """Draft for this target. Raises TypeError for one that cannot keep its layers' inputs."""
         if not isinstance(target, KeepsInputs):
             raise TypeError("an EAGLE-3 head needs a target that keeps what enters its layers")
         target.keep(self.layers)
@@ -66,12 +69,12 @@ class Eagle3Drafter:
         """Read the prompts, which the target has read."""
         if not prompts:
             return
-        known = self._rows.settle([(*prompt, UNREAD) for prompt in prompts])
-        self._read(prompts, known, prompts)
+        cached = self._rows.settle([(*prompt, UNREAD) for prompt in prompts])
+        self._read(prompts, cached, prompts)
         self._rows.note([Row(prompt) for prompt in prompts])
 
     def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
-        """So many tokens after each prefix of two tokens or more."""
+        """Return `count` tokens after each prefix of two tokens or more."""
         able = [i for i, prefix in enumerate(prefixes) if len(prefix) > 1]
         drafted = self._draft([prefixes[i] for i in able], count) if able and count else None
         if drafted is not None and len(able) == len(prefixes):
@@ -85,8 +88,8 @@ class Eagle3Drafter:
         tokens, logits = tokens[:, :width], logits[:, :width]
         tokens[able], logits[able] = drafted.tokens, drafted.logits
         place = {i: at for at, i in enumerate(able)}
-        own = drafted.lengths or (width,) * len(able)
-        lengths = tuple(own[place[i]] if i in place else 0 for i in range(len(prefixes)))
+        drafted_lengths = drafted.lengths or (width,) * len(able)
+        lengths = tuple(drafted_lengths[place[i]] if i in place else 0 for i in range(len(prefixes)))
         if drafted.branches is None or drafted.budgets is None:
             return Draft(tokens, logits, self.vocabulary, lengths)
         branches = tuple(drafted.branches[place[i]] if i in place else () for i in range(len(prefixes)))
@@ -96,32 +99,32 @@ class Eagle3Drafter:
         return Draft(tokens, logits, self.vocabulary, lengths, branches, budgets, draws)
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
-        """The next prefixes say what was kept."""
+        """Do nothing: the next prefixes show the accepted tokens."""
 
     def _draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
-        """`draft`, where every prefix has two tokens at the least; in the order of the cache's rows."""
-        known = self._rows.settle(prefixes)
-        made = self._read(prefixes, known, [prefix[:-1] for prefix in prefixes])  # [B, H]
+        """Draft after prefixes of at least two tokens, in the order of the cache's rows."""
+        cached = self._rows.settle(prefixes)
+        states = self._read(prefixes, cached, [prefix[:-1] for prefix in prefixes])  # [B, H]
         if not self._shape.is_chain:
-            return self._tree(prefixes, made, count)
+            return self._tree(prefixes, states, count)
         order = self._order()
         uniforms = keyed_uniforms(self._settings, [len(prefixes[i]) for i in order], count, self.device)
         places = [len(prefixes[i]) - 1 for i in order]
         tokens, rows = [], []
         for step in range(count):
-            logits = self._network.logits(made).unsqueeze(1)  # [B, 1, Vd]
+            logits = self._network.logits(states).unsqueeze(1)  # [B, 1, Vd]
             ids = self._pick(
                 spread(logits, self.vocabulary, self._size), None if uniforms is None else uniforms[:, step, None]
             )
             tokens.append(ids)
             rows.append(logits)
             if step + 1 < count:
-                made = self._network.read(ids, made.unsqueeze(1), [place + step for place in places])[:, 0]
+                states = self._network.read(ids, states.unsqueeze(1), [place + step for place in places])[:, 0]
         slots = list(self._rows.slots)
         return Draft(torch.cat(tokens, 1)[slots], torch.cat(rows, 1)[slots], self.vocabulary)
 
     def _tree(self, prefixes: Sequence[Prefix], made: Tensor, nodes: int) -> Draft:
-        """Trees after the prefixes, from what the layer made of each one's last row, [B, H] in the rows' order."""
+        """Return trees after the prefixes, from the layer's output for each last row, [B, H] in the rows' order."""
         order, slots = self._order(), list(self._rows.slots)
         begins = [len(prefixes[i]) - 1 for i in order]
         states = made.unsqueeze(1)  # [B, k, H] of the level before
@@ -140,37 +143,40 @@ class Eagle3Drafter:
         return tree_drafted(first, deeper, self._shape, self._settings, [*map(len, prefixes)], nodes, self.vocabulary)
 
     def _read(self, texts: Sequence[Prefix], known: Sequence[int], read: Sequence[Prefix]) -> Tensor:
-        """Make the rows of the texts that are not there yet, of which the cache holds so many tokens; `read` is what of
-        them the target has read. Returns what the layer made of each text's last row, [B, H], in the rows' order."""
+        """Compute the missing rows of the texts, of which `known` tokens are cached; `read` is the part the target has
+        read.
+
+        Returns the layer's output for each text's last row, [B, H], in the rows' order.
+        """
         assert self._target is not None, "a drafter follows a target before it drafts"
-        begins = [max(0, held - 1) for held in known]  # row j is that of token j + 1
+        begins = [max(0, cached - 1) for cached in known]  # row j is that of token j + 1
         features = self._target.inputs(read, begins)
         order = self._order()
         starts, ids, states = [], [], []
         for slot, i in enumerate(order):
             start, text = begins[i], texts[i]
             new = sent([text[start + 1 :]], self.device)  # [1, n]
-            made = self._network.states(features[i][None, : new.shape[1]])  # [1, n, H]
+            states_new = self._network.states(features[i][None, : new.shape[1]])  # [1, n, H]
             if new.shape[1] > ALONE:
-                self._network.read(new[:, :-1], made[:, :-1], [start], slot)
-                start, new, made = start + new.shape[1] - 1, new[:, -1:], made[:, -1:]
+                self._network.read(new[:, :-1], states_new[:, :-1], [start], slot)
+                start, new, states_new = start + new.shape[1] - 1, new[:, -1:], states_new[:, -1:]
             starts.append(start)
             ids.append(new[0])
-            states.append(made[0])
+            states.append(states_new[0])
         lengths = [len(each) for each in ids]
         if not any(lengths):
             return torch.cat(states)
-        made = self._network.read(
+        states_new = self._network.read(
             _padded(ids), _padded(states), starts
         )  # what stands behind a text's end is never seen
-        return made[range(len(texts)), [length - 1 for length in lengths]]
+        return states_new[range(len(texts)), [length - 1 for length in lengths]]
 
     def _order(self) -> list[int]:
-        """Which text is in the cache's first row, which in the next, and so on."""
+        """Return the index of the text in each row of the cache."""
         slots = self._rows.slots
         return sorted(range(len(slots)), key=slots.__getitem__)
 
 
 def _padded(parts: Sequence[Tensor]) -> Tensor:
-    """[B, n, …] of parts [n_b, …], zero behind their ends."""
+    """Pad parts [n_b, ...] with zeros to [B, n, ...]."""
     return torch.nn.utils.rnn.pad_sequence(list(parts), batch_first=True)

@@ -1,8 +1,8 @@
-"""Checkpoints of EAGLE-3 heads in three layouts, read into one. Knows folders, names and shapes; drafts nothing.
+"""Reader of EAGLE-3 checkpoints in three layouts.
 
 SafeAILab's own (github.com/SafeAILab/EAGLE), vLLM's speculators (github.com/vllm-project/speculators) and SpecForge's,
-as SGLang serves it (github.com/sgl-project/SpecForge). They name the same layer differently, and the target's layers
-too; see `eagle3_layers`. Whatever is not understood is refused, by name, before weights are read.
+as SGLang serves it (github.com/sgl-project/SpecForge). They name the same layer differently, and also the target's
+layers; see `eagle3_layers`. Unknown names are refused before weights are read.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ from mars_viz.speculators.drafters.eagle3_shapes import (
 from mars_viz.speculators.networks.layer_inputs import NORMED
 
 LARGEST_CONFIG = 1 << 20
-"""Bytes of a config.json that is read."""
+"""Maximum number of bytes of a config.json."""
 ROTARY = ("default", "linear", "llama3", "yarn")
-"""Rotary positions whose angles do not depend on how long the text is: a head's positions may begin at 0 or at 1."""
+"""Kinds of rotary positions whose angles do not depend on the length of the text, so that a head's positions may begin
+at 0 or at 1."""
 CONVERT = (
     'python -c "import torch, safetensors.torch as s; s.save_file({k: v.contiguous() for k, v in '
     "torch.load('pytorch_model.bin', weights_only=True).items()}, 'model.safetensors')\""
 )
 PREFIXES = ("midlayer.", "layers.0.")
-"""What stands before the names of the head's layer."""
+"""Prefixes of the names of the head's layer."""
 
 
 class Layout(Enum):
-    """Who wrote a checkpoint."""
+    """The origin of a checkpoint."""
 
     SAFEAILAB = "SafeAILab"
     SPECULATORS = "speculators"
@@ -53,30 +54,28 @@ class Layout(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A head as it was saved, in one set of names."""
+    """A head as saved, under one set of names."""
 
     layout: Layout
-    """Who wrote it."""
     reading: Reading
-    """What it reads of the target."""
+    """The hidden states of the target that it reads."""
     shape: HeadShape
-    """How large it is."""
     rotary: LlamaConfig
-    """Of its positions."""
+    """Configuration of its positions."""
     normed_residual: bool
-    """True where the normed state is what attention's result is added to."""
+    """True if attention's result is added to the normed state."""
     normed_output: bool
-    """True where its normed output is fed back to it, as in EAGLE-3.1."""
+    """True if its normed output is fed back, as in EAGLE-3.1."""
     vocabulary: Tensor | None
-    """int64 [Vd], ascending; the target's ids of its tokens; None where they are the target's."""
+    """int64 [Vd], ascending; the target's ids of its tokens; None if they are the target's."""
     tensors: Mapping[str, Tensor]
     """By SafeAILab's names, without 'midlayer.'; rows of lm_head in the vocabulary's order."""
     remark: str = ""
-    """What else its configuration says, as a sentence."""
+    """A sentence about other entries of its configuration."""
 
     @property
     def note(self) -> str:
-        """A sentence: the layout and the features."""
+        """A sentence about the layout and the features."""
         note = f"{self.layout.value} layout, {self.reading.words} of the target"
         if self.reading.layers != (NORMED,):
             note = f"{note}, counted from 0"
@@ -90,14 +89,15 @@ class Checkpoint:
 
     @property
     def others(self) -> tuple[Reading, ...]:
-        """What else it may have been trained to read; the last norm's output only if its `fc` is used then."""
+        """Other hidden states that it may have been trained to read; the last norm's output only if its `fc` is then
+        used."""
         fc = self.tensors.get("fc.weight")
         square = fc is not None and fc.shape[0] == fc.shape[1]
         return tuple(each for each in self.reading.others if not square or each.layers != (NORMED,))
 
 
 def read_checkpoint(folder: Path, target: TargetShape) -> Checkpoint:
-    """The head of a folder. Raises ModelError, with the remedy, for what is no head or none for this target."""
+    """Return the head in a folder. Raises ModelError with a remedy for another model, or one for another target."""
     config = _config(folder)
     layout = _layout(config)
     dims = _layer_config(config, layout, folder)
@@ -157,7 +157,7 @@ def _layout(config: Mapping[str, Any]) -> Layout:
 
 
 def _layer_config(config: Mapping[str, Any], layout: Layout, folder: Path) -> Mapping[str, Any]:
-    """The settings that say how large the head's layer is."""
+    """Return the settings with the size of the head's layer."""
     if layout is not Layout.SPECULATORS:
         return config
     kind = config.get("speculators_model_type", "eagle3")
@@ -170,7 +170,7 @@ def _layer_config(config: Mapping[str, Any], layout: Layout, folder: Path) -> Ma
 
 
 def _files(folder: Path) -> dict[Path, dict[str, tuple[int, ...]]]:
-    """The names and shapes in each of its files."""
+    """Return the names and shapes in each of its files."""
     paths = sorted(folder.glob("*.safetensors"))
     if not paths:
         if list(folder.glob("*.bin")):
@@ -179,14 +179,14 @@ def _files(folder: Path) -> dict[Path, dict[str, tuple[int, ...]]]:
                 f"folder: {CONVERT}"
             )
         raise ModelError(f"{folder.name} holds no *.safetensors; give the folder of an EAGLE-3 head.")
-    found = {}
+    shapes = {}
     for path in paths:
         try:
             with safe_open(path, "pt") as opened:
-                found[path] = {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118
+                shapes[path] = {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118
         except (OSError, SafetensorError) as error:
             raise ModelError(f"{path.name} of {folder.name} cannot be read ({error}). Fetch it again.") from error
-    return found
+    return shapes
 
 
 def _plain(name: str) -> str:
@@ -204,7 +204,7 @@ def _load(files: Mapping[Path, Mapping[str, tuple[int, ...]]]) -> dict[str, Tens
 
 
 def _rotary(dims: Mapping[str, Any], shape: HeadShape, folder: Path) -> LlamaConfig:
-    """What transformers' rotary positions are made from."""
+    """Return the configuration for transformers' rotary positions."""
     named = {
         name: dims[name] for name in ("rope_theta", "rope_scaling", "rope_parameters") if dims.get(name) is not None
     }
@@ -232,41 +232,41 @@ def _rotary(dims: Mapping[str, Any], shape: HeadShape, folder: Path) -> LlamaCon
 def _normed_residual(config: Mapping[str, Any], layout: Layout, folder: Path) -> bool:
     if layout is not Layout.SPECULATORS:
         return False
-    said = config.get("norm_before_residual")
-    if not isinstance(said, bool):
+    normed = config.get("norm_before_residual")
+    if not isinstance(normed, bool):
         raise ModelError(
             f"The config.json of {folder.name} does not say norm_before_residual, of which speculators takes false and "
             'vLLM true where it is missing; write "norm_before_residual": true or false into it, as it was trained.'
         )
-    return said
+    return normed
 
 
 def _flag(config: Mapping[str, Any], name: str, folder: Path) -> bool | None:
-    """A setting of EAGLE-3.1, which may stand in SpecForge's eagle_config; None where nothing is said."""
+    """Return a setting of EAGLE-3.1, which may be in SpecForge's eagle_config; None if it is missing."""
     nested = config.get("eagle_config")
-    said = config.get(name, nested.get(name) if isinstance(nested, dict) else None)
-    if said is not None and not isinstance(said, bool):
+    value = config.get(name, nested.get(name) if isinstance(nested, dict) else None)
+    if value is not None and not isinstance(value, bool):
         raise ModelError(f"{name} in the config.json of {folder.name} is neither true nor false; mend it.")
-    return said
+    return value
 
 
 def _check_feature_norms(
     config: Mapping[str, Any], layout: Layout, shapes: Mapping[str, object], features: int, folder: Path
 ) -> None:
-    """Raise ModelError unless the norms of features are those that the configuration names."""
-    found = {name for name in shapes if FEATURE_NORM.fullmatch(name)}
-    said = bool(_flag(config, "fc_norm", folder))
-    if layout is Layout.SAFEAILAB and (said or found):
+    """Raise ModelError unless the norms of features match the configuration."""
+    norms = {name for name in shapes if FEATURE_NORM.fullmatch(name)}
+    configured = bool(_flag(config, "fc_norm", folder))
+    if layout is Layout.SAFEAILAB and (configured or norms):
         raise ModelError(
             f"{folder.name} has norms of its features (fc_norm), which SafeAILab's layout does not have; give it in "
             "the layout that it was saved in, with architectures in its config.json."
         )
-    if said != bool(found) or (found and found != {f"fc_norm.{i}.weight" for i in range(features)}):
+    if configured != bool(norms) or (norms and norms != {f"fc_norm.{i}.weight" for i in range(features)}):
         raise ModelError(
-            f"{folder.name} holds {len(found)} norms of features, but by its config.json (fc_norm) it has "
-            f"{features if said else 'none'}; give config.json and weights of one head."
+            f"{folder.name} holds {len(norms)} norms of features, but by its config.json (fc_norm) it has "
+            f"{features if configured else 'none'}; give config.json and weights of one head."
         )
-    if found and "input_norm.weight" in shapes:
+    if norms and "input_norm.weight" in shapes:
         raise ModelError(
             f"{folder.name} has a norm of all its features (norm_before_fc) and one of each (fc_norm), which exclude "
             "each other; save the head with the one that it was trained with."
@@ -279,30 +279,30 @@ def _check_feature_norms(
             f'config.json and weights of one head, or write "norm_before_fc": {str(joint).lower()} if it was trained '
             "so."
         )
-    if (found or joint) and "fc.weight" not in shapes:
+    if (norms or joint) and "fc.weight" not in shapes:
         raise ModelError(f"{folder.name} has norms for its fc, but no fc.weight; fetch the whole checkpoint.")
 
 
 def _normed_output(config: Mapping[str, Any], layout: Layout, folder: Path) -> bool:
-    said = _flag(config, "norm_output", folder)
-    if said is not None and layout is Layout.SPECFORGE:
+    normed = _flag(config, "norm_output", folder)
+    if normed is not None and layout is Layout.SPECFORGE:
         raise ModelError(
             f"norm_output in the config.json of {folder.name} means a norm before lm_head where SpecForge trains, and "
             "that the normed output is fed back where SGLang and vLLM serve. Leave it out if the head was trained on "
             "its output without the norm; else save it in speculators' layout."
         )
-    if said and layout is Layout.SAFEAILAB:
+    if normed and layout is Layout.SAFEAILAB:
         raise ModelError(
             f"{folder.name} feeds its normed output back (norm_output), which SafeAILab's layout does not have; save "
             "it in the layout of speculators."
         )
-    return bool(said)
+    return bool(normed)
 
 
 def _vocabulary(
     offsets: Tensor | None, kept: Tensor | None, drafted: int, target: TargetShape, folder: Path
 ) -> Tensor | None:
-    """int64 [Vd]; the target's ids of the head's tokens, from d2t, which holds id - place, and t2d, which marks ids."""
+    """Return the target's ids of the head's tokens, int64 [Vd], from d2t (id minus place) and t2d (marks of ids)."""
     if kept is not None and len(kept) != target.vocabulary:
         raise ModelError(
             f"{folder.name} was made for a vocabulary of {len(kept)} tokens, {target.name} scores {target.vocabulary}; "
@@ -337,9 +337,9 @@ def _vocabulary(
 
 
 def _remark(config: Mapping[str, Any]) -> str:
-    """The relaxed rule that speculators' configuration may carry, which engines do not read."""
-    said = config.get("speculators_config")
-    methods = said.get("proposal_methods") if isinstance(said, dict) else None
+    """Return a note on the relaxed rule in a speculators configuration, which engines do not read."""
+    nested = config.get("speculators_config")
+    methods = nested.get("proposal_methods") if isinstance(nested, dict) else None
     for method in methods if isinstance(methods, list) else ():
         if isinstance(method, dict):
             best, off = method.get("verifier_accept_k", 1), method.get("accept_tolerance", 0.0)

@@ -1,8 +1,8 @@
-"""Which hidden states of its target an EAGLE-3 head reads, from the numbers in its configuration.
+"""Hidden states of its target that an EAGLE-3 head reads, from the numbers in its configuration.
 
-Here a layer's number stands for its input, as in speculators and vLLM: 0 is the embedding, L the last layer's output
-before the last norm. SpecForge and ModelOpt write the numbers of layers whose output is read, one less, into
-`eagle_config`; other heads, such as gpt-oss-120b-Eagle3-v3, have numbers of inputs there.
+Here a layer's number means its input, as in speculators and vLLM: 0 is the embedding, L the last layer's output before
+the last norm. SpecForge and ModelOpt write the numbers of layers whose output is read, one less, into `eagle_config`;
+other heads, such as gpt-oss-120b-Eagle3-v3, have numbers of inputs there.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ class Reading:
     """Hidden states that a head may read."""
 
     layers: tuple[int, ...]
-    """In the order in which they are concatenated; 0 to L, or `NORMED`."""
+    """In the order of concatenation; 0 to L, or `NORMED`."""
     count: int
-    """L, the target's layers."""
+    """L, the target's number of layers."""
     guess: str = ""
-    """Why these may be the wrong ones, as the end of a sentence; empty if the configuration settles it."""
+    """Reason why these may be wrong, as the end of a sentence; empty if the configuration is clear."""
 
     @property
     def words(self) -> str:
-        """'inputs of layers 2, 16 and 29'."""
+        """In words: 'inputs of layers 2, 16 and 29'."""
         if self.layers == (NORMED,):
             return "output of the last norm"
         *most, last = map(str, self.layers)
@@ -48,7 +48,7 @@ class Reading:
 
     @property
     def others(self) -> tuple[Reading, ...]:
-        """As many other hidden states that a head may have been trained on: neighbours, and usual choices."""
+        """Equally many other hidden states that a head may have been trained on: neighbours, and usual choices."""
         count = self.count
         shifted = [tuple(layer + by for layer in self.layers) for by in (-1, 1) if self.layers != (NORMED,)]
         usual = [_usual(count), (2 * count // 3, 5 * count // 6, count), (NORMED,), (count,), (count - 1,)]
@@ -63,8 +63,10 @@ class Reading:
 
 
 def reading_of(config: Mapping[str, Any], last_alone: bool, target: TargetShape, head: str) -> Reading:
-    """Return what the configuration of a head tells it to read: the last hidden state alone if `last_alone`. Raises
-    ModelError for numbers that are no layers of the target."""
+    """Return the reading in a head's configuration, the last hidden state only if `last_alone`.
+
+    Raises ModelError for numbers that are no layers of the target.
+    """
     count, guess = target.layers, ""
     if last_alone:
         return Reading((NORMED,), count)
@@ -100,12 +102,12 @@ def reading_of(config: Mapping[str, Any], last_alone: bool, target: TargetShape,
 
 
 def _usual(count: int) -> tuple[int, ...]:
-    """SafeAILab's choice; of few layers some are the same."""
+    """Return SafeAILab's choice; with few layers some coincide."""
     return tuple(dict.fromkeys((2, count // 2, count - 3)))
 
 
 def _listed(config: Mapping[str, Any], head: str) -> tuple[int, ...]:
-    """The layers that it names; none if it leaves them open."""
+    """Return the layers named in the configuration; may be empty."""
     listed = config.get(KEY, [])
     if listed is None:
         return ()

@@ -1,4 +1,4 @@
-"""How large an EAGLE-3 head is: the names and shapes that its checkpoint must have. Knows numbers; reads no files."""
+"""Size of an EAGLE-3 head: the required names and shapes of its checkpoint. Reads no files."""
 
 from __future__ import annotations
 
@@ -17,57 +17,57 @@ MUST = (
     "post_attention_layernorm.weight",
     "norm.weight",
 )
-"""Every head has these, without the prefix."""
+"""Names in every head, without the prefix."""
 MAY = (
     *("fc.weight", "lm_head.weight", "embed_tokens.weight", "d2t", "t2d", "input_norm.weight"),
     *(f"self_attn.{name}_norm.weight" for name in "qk"),
 )
-"""A head may have these."""
+"""Optional names."""
 FEATURE_NORM = re.compile(r"fc_norm\.\d+\.weight")
-"""A head may have these, one for each feature that it reads: EAGLE-3.1."""
+"""Optional names, one for each feature that it reads: EAGLE-3.1."""
 IGNORED = "rotary_emb.inv_freq"
 """Follows from the configuration."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetShape:
-    """What of a target a head must fit."""
+    """The sizes of a target that a head must match."""
 
     name: str
-    """As it is called in messages."""
+    """Name for messages."""
     width: int
-    """Of its hidden states."""
+    """Width of its hidden states."""
     layers: int
     """L."""
     vocabulary: int
-    """Tokens that it scores."""
+    """Number of tokens that it scores."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeadShape:
-    """How large a head is: H wide, I inside, reading k features of a target Ht wide."""
+    """Size of a head: H wide, I inside, reading k features of a target Ht wide."""
 
     width: int
     """H."""
     inner: int
     """I."""
     heads: int
-    """Of queries."""
+    """Heads of queries."""
     groups: int
     """Heads of keys and values."""
     size: int
-    """D, of each."""
+    """D, of each head."""
     epsilon: float
-    """Of the norms."""
+    """Epsilon of the norms."""
     vocabulary: int
-    """Vd, tokens that it can draft."""
+    """Vd, number of tokens that it can draft."""
 
 
 def _number(dims: Mapping[str, Any], name: str, head: str) -> int:
-    found = dims.get(name)
-    if isinstance(found, bool) or not isinstance(found, int) or not 0 < found < 1 << 24:
-        raise ModelError(f"The config.json of {head} has no usable {name} ({str(found)[:40]}); mend it.")
-    return found
+    number = dims.get(name)
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 < number < 1 << 24:
+        raise ModelError(f"The config.json of {head} has no usable {name} ({str(number)[:40]}); mend it.")
+    return number
 
 
 def shape_of(
@@ -77,7 +77,8 @@ def shape_of(
     target: TargetShape,
     head: str,
 ) -> HeadShape:
-    """By its configuration, of whose parts `dims` is its layer's, and by its weights' shapes. Raises ModelError."""
+    """Return the shape from the configuration and the weights' shapes; `dims` is the layer's part. Raises
+    ModelError."""
     heads = _number(dims, "num_attention_heads", head)
     groups = _number({"num_key_value_heads": heads, **dims}, "num_key_value_heads", head)
     if dims.get("num_hidden_layers", 1) != 1:
@@ -98,8 +99,8 @@ def shape_of(
         rows = target.vocabulary
         if isinstance(drafted, int) and drafted != rows:
             raise ModelError(f"{head} has no lm_head.weight; fetch the whole checkpoint.")
-    asked = shapes["self_attn.q_proj.weight"][0]
-    if asked % heads or heads % groups:
+    query_rows = shapes["self_attn.q_proj.weight"][0]
+    if query_rows % heads or heads % groups:
         raise ModelError(
             f"{head} has {heads} heads of queries and {groups} of keys by its config.json, which its weights do "
             "not fit; mend config.json."
@@ -112,7 +113,7 @@ def shape_of(
         inner=_number(dims, "intermediate_size", head),
         heads=heads,
         groups=groups,
-        size=asked // heads,
+        size=query_rows // heads,
         epsilon=epsilon,
         vocabulary=rows,
     )
@@ -121,7 +122,7 @@ def shape_of(
 def _expected(
     shape: HeadShape, features: int, target_width: int, found: Mapping[str, tuple[int, ...]]
 ) -> dict[str, tuple[int, ...]]:
-    """The shapes of all that is there by the configuration; -1 for any size."""
+    """Return the expected shapes of existing tensors by the configuration; -1 for any size."""
     h, queries, keys = shape.width, shape.heads * shape.size, shape.groups * shape.size
     sizes = {
         "fc.weight": (h, features * target_width),
@@ -145,14 +146,16 @@ def _expected(
 
 
 def check_names(found: Mapping[str, object], head: str, layout: str) -> None:
-    """Raise ModelError for the names of what is no whole head, or more than one."""
+    """Raise ModelError for the names of an incomplete head, or of more than one."""
     if missing := sorted(name for name in MUST if name not in found):
         raise ModelError(
             f"{head} is no whole EAGLE-3 head in the {layout} layout: it lacks {_some(missing)}. Give the "
             "folder of an EAGLE-3 head; EAGLE-1 and 2 have another layer."
         )
-    known = [name for name in found if name in (*MUST, *MAY) or name.endswith(IGNORED) or FEATURE_NORM.fullmatch(name)]
-    if unknown := sorted(set(found).difference(known)):
+    known_names = [
+        name for name in found if name in (*MUST, *MAY) or name.endswith(IGNORED) or FEATURE_NORM.fullmatch(name)
+    ]
+    if unknown := sorted(set(found).difference(known_names)):
         raise ModelError(
             f"{head} holds {_some(unknown)}, which heads of one plain layer do not have, so it would draft "
             "otherwise than it was trained to; take another head."
@@ -166,13 +169,13 @@ def _some(names: list[str]) -> str:
 def check_shapes(
     found: Mapping[str, tuple[int, ...]], shape: HeadShape, target: TargetShape, features: int, head: str
 ) -> None:
-    """Raise ModelError where the weights do not fit so large a head, or so many features of the target."""
+    """Raise ModelError if the weights do not match the head's size, or the features of the target."""
     expected = _expected(shape, features, target.width, found)
-    fc, wanted = found.get("fc.weight"), expected.get("fc.weight")
-    if fc and wanted and fc != wanted and len(fc) == 2 and fc[0] == wanted[0]:
+    fc, fc_expected = found.get("fc.weight"), expected.get("fc.weight")
+    if fc and fc_expected and fc != fc_expected and len(fc) == 2 and fc[0] == fc_expected[0]:
         raise ModelError(
             f"{head} reads {fc[1]} numbers of each token, but {features} layers of {target.name}, "
-            f"{target.width} wide, give {wanted[1]}; take the target that the head was trained for, or name the "
+            f"{target.width} wide, give {fc_expected[1]}; take the target that the head was trained for, or name the "
             "layers in its config.json (eagle_aux_hidden_state_layer_ids)."
         )
     for name, size in expected.items():

@@ -1,8 +1,8 @@
-"""The target itself as its drafter, with layers left out: with some in the middle skipped, or leaving early.
+"""The target itself as its drafter, without some layers: skipped in the middle, or after an early exit.
 
 Zhang et al. 2023, 'Draft & Verify' (arXiv 2309.08168) and Xia et al. 2024, 'SWIFT' (arXiv 2410.06916) skip layers
-without training; Elhoushi et al. 2024, 'LayerSkip' (arXiv 2404.16710) leave early, with the last norm and the head that
-the target has. The model that is made shares the target's weights, and `ModelDrafter` drafts with it: q is full.
+without training; Elhoushi et al. 2024, 'LayerSkip' (arXiv 2404.16710) exit early, with the target's last norm and head.
+The model shares the target's weights, and `ModelDrafter` drafts with it: q is complete.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from mars_viz.speculators.networks.layer_inputs import layers_of
 
 
 def with_layers(model: PreTrainedModel, kept: Sequence[int]) -> PreTrainedModel:
-    """The model with these of its layers alone, counted from 0, in this order; every weight is the model's own.
+    """Return the model with only these of its layers, counted from 0, in this order; all weights are shared.
 
-    Raises ModelError for a model whose layers are not to be found.
+    Raises ModelError for a model with unknown layers.
     """
     shared = {id(each): each for each in chain(model.parameters(), model.buffers())}
     fewer: PreTrainedModel = copy.deepcopy(model, shared)
@@ -48,5 +48,5 @@ def with_layers(model: PreTrainedModel, kept: Sequence[int]) -> PreTrainedModel:
 
 
 def count_of(model: PreTrainedModel) -> int:
-    """How many layers it has. Raises ModelError where they are not to be found."""
+    """Return its number of layers. Raises ModelError if they are unknown."""
     return len(layers_of(model)[1])

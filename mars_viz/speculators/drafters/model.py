@@ -25,30 +25,33 @@ from mars_viz.walk import Prefix
 
 @dataclass(frozen=True, slots=True)
 class Picking:
-    """Picks the next token from its logits. Equal where it picks alike."""
+    """Picks the next token from its logits. Equal if it picks in the same way."""
 
     law: Settings
-    """Temperature, top-p and top-k; all else as by default."""
+    """Temperature, top-p and top-k; the rest is at its default."""
     vocabulary: Tensor | None = field(default=None, compare=False)
-    """int64 [V']; the target's token of each logit, ascending; None where they are the same."""
+    """int64 [V']; the target's token of each logit, ascending; None if they are the same."""
     tokens: int = 0
-    """V' where there is such a vocabulary; of one drafter it is always the same."""
+    """V' with such a vocabulary; constant for one drafter."""
 
     @classmethod
     def by(cls, settings: Settings, vocabulary: Tensor | None = None) -> Picking:
-        """As these settings say."""
+        """Return the picking for these settings."""
         law = Settings(temperature=settings.temperature, top_p=settings.top_p, top_k=settings.top_k)
         return cls(law, vocabulary, 0 if vocabulary is None else len(vocabulary))
 
     def __call__(self, logits: Tensor, uniforms: Tensor | None) -> Tensor:
-        """Token ids [B, 1]: the largest of the logits [B, 1, V'], or what the uniforms [B, 1] draw from their law."""
+        """Return token ids [B, 1]: the largest of the logits [B, 1, V'], or the draws of the uniforms [B, 1] from their
+        law."""
         picked = best(logits) if uniforms is None else draw(law(logits, self.law), uniforms)
         return picked if self.vocabulary is None else self.vocabulary[picked]
 
 
 class ModelDrafter:
-    """Drafts greedily at temperature 0 and draws from its law, with keyed uniforms, above; of a tree the likeliest
-    nodes at any temperature, unless its shape says that paths are drawn."""
+    """Drafts greedily at temperature 0, and by keyed draws from its law above.
+
+    A tree has the likeliest nodes at any temperature, unless its shape has drawn paths.
+    """
 
     def __init__(
         self,
@@ -57,9 +60,12 @@ class ModelDrafter:
         vocabulary: Tensor | None = None,
         readable: tuple[int, int] | None = None,
     ):
-        """`vocabulary` int64 [V'], ascending, are the target's ids of the tokens that the network scores; None if these
-        are the first V'. `readable`: the number of ids that the network can read, and the one that it reads in place of
-        any other; None if it can read all of the target's."""
+        """`vocabulary` int64 [V'], ascending, are the target's ids of the tokens that the network scores; None for the
+        first V'.
+
+        `readable` is the number of ids that the network can read, and the replacement of other ids; None if it can read
+        all of the target's.
+        """
         self._model, self._readable = CachedModel(network), readable
         self._settings, self._vocabulary = settings, vocabulary
         self._pick = Picking.by(settings, vocabulary)
@@ -70,9 +76,9 @@ class ModelDrafter:
         self._model.read(self._read(prompts))
 
     def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
-        """So many tokens after each prefix.
+        """Return `count` tokens after each prefix.
 
-        After a fully kept block there are two tokens to read, since the last is not read while drafting.
+        After a fully accepted block two tokens are unread, because the last one is not read while drafting.
         """
         prefixes = self._read(prefixes)
         if not self._shape.is_chain:
@@ -92,7 +98,7 @@ class ModelDrafter:
         return Draft(torch.cat(tokens, 1), torch.cat(rows, 1), self._vocabulary)
 
     def _tree(self, prefixes: Sequence[Prefix], nodes: int) -> Draft:
-        """A tree after each prefix; what was read of it is not kept."""
+        """Return a tree after each prefix; its nodes are not cached."""
         unread = self._model.rewind(prefixes, LONGEST_PATH)
         ids, lengths = sent([prefix[-unread:] for prefix in prefixes], self._model.device), [*map(len, prefixes)]
         first = self._model.logits(ids, rows=1)[:, 0]
@@ -112,12 +118,12 @@ class ModelDrafter:
         return [tuple(token if token < count else other for token in prefix) for prefix in prefixes]
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
-        """Told what it drafted once that is on the host; the last token of a chain was never read."""
+        """Receive the drafted tokens once they are on the host; the last token of a chain was never read."""
         self._model.remember([tokens[:-1] if self._shape.is_chain else () for tokens in drafted])
 
 
 def keyed_uniforms(settings: Settings, starts: Sequence[int], count: int, device: torch.device) -> Tensor | None:
-    """float64 [B, count]; what the drafts that begin at these positions are drawn by; None at temperature 0."""
+    """Return the draws of drafts that begin at these positions, float64 [B, count]; None at temperature 0."""
     if settings.temperature == 0:
         return None
     keyed = np.stack([round_uniforms(settings.seed, start, Purpose.DRAFT, count) for start in starts])

@@ -1,4 +1,4 @@
-"""Prompt lookup: what followed the last time that the text read like this is the draft.
+"""Prompt lookup: the draft is the continuation of the last similar place in the text.
 
 Saxena 2023, 'Prompt lookup decoding'; vLLM's method `ngram`. No model: deterministic, q is 1 at the drafted token.
 """
@@ -12,22 +12,24 @@ from mars_viz.walk import Prefix
 
 
 class NgramDrafter(TextDrafter):
-    """Drafts what followed the latest earlier place of the longest suffix, of at most n tokens, that has occurred."""
+    """Drafts the continuation of the latest earlier occurrence of the longest known suffix, of at most n tokens."""
 
     def __init__(self, n: int, device: torch.device):
         super().__init__(device)
         self._n = n
 
     def continued(self, prefix: Prefix, count: int) -> Prefix:
-        """At most `count` tokens; none where not even the last token has occurred before."""
+        """Return at most `count` tokens; empty if the last token has not occurred before."""
         end = latest(prefix, self._n)
         return prefix[end : end + count]
 
 
 def latest(prefix: Prefix, n: int) -> int:
-    """Where the latest earlier occurrence of the longest suffix of at most n tokens ends; the prefix' length where not
-    even its last token occurs before."""
-    found, best, last = len(prefix), 0, prefix[-1]
+    """Return the end of the latest earlier occurrence of the longest suffix of at most n tokens.
+
+    Returns the prefix's length if its last token has not occurred before.
+    """
+    end_best, best, last = len(prefix), 0, prefix[-1]
     for end in range(len(prefix) - 1, 0, -1):
         if prefix[end - 1] != last:
             continue
@@ -35,7 +37,7 @@ def latest(prefix: Prefix, n: int) -> int:
         while length < min(n, end) and prefix[end - 1 - length] == prefix[-1 - length]:
             length += 1
         if length > best:
-            found, best = end, length
+            end_best, best = end, length
             if best == n:
                 break
-    return found
+    return end_best

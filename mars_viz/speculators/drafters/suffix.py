@@ -1,4 +1,4 @@
-"""A suffix index: what most often followed the longest stretch of the text that was read before is the draft.
+"""A suffix index: the draft is the most frequent continuation of the longest known suffix.
 
 He et al. 2023, 'REST' (arXiv 2311.08252), over a datastore; Oliaro et al. 2024, 'SuffixDecoding' (arXiv 2411.04975),
 over the prompt and the text so far. No model: deterministic, q is 1 at the drafted token.
@@ -14,16 +14,18 @@ from mars_viz.walk import Prefix
 
 
 class SuffixDrafter(TextDrafter):
-    """Drafts down the tree of what followed the longest suffix of at most n tokens that has occurred, at each step the
-    token that most of these places go on with, the one that did so last among equals."""
+    """Drafts down the tree of continuations of the longest known suffix of at most n tokens.
+
+    Each step takes the most frequent continuation; if several are equal, the latest.
+    """
 
     def __init__(self, n: int, before: TextBefore, device: torch.device):
-        """`before` is text that prefixes are taken to follow."""
+        """`before` is text that precedes every prefix."""
         super().__init__(device)
         self._n, self._before = n, before
 
     def continued(self, prefix: Prefix, count: int) -> list[int]:
-        """At most `count` tokens; none where not even the last token has occurred before."""
+        """Return at most `count` tokens; empty if the last token has not occurred before."""
         text = TextSoFar(self._before, prefix)
         ends = longest(text, prefix[-self._n :])
         drafted: list[int] = []
@@ -38,8 +40,8 @@ class SuffixDrafter(TextDrafter):
 
 
 def longest(text: TextSoFar, suffix: Prefix) -> np.ndarray:
-    """int64; where the earlier occurrences end of the longest part of the suffix, from its end, that has occurred; none
-    where not even the last token has."""
+    """Return the ends of earlier occurrences of the suffix's longest known end, int64; empty if its last token is
+    unknown."""
     ends = text.places(suffix[-1])[:-1] + 1
     for length in range(2, len(suffix) + 1):
         fits = ends[ends >= length]

@@ -1,12 +1,12 @@
-"""How a tree is drafted level by level, whoever makes the logits. Knows logits and shapes; knows no models.
+"""Level-by-level drafting of a tree, independent of the source of logits.
 
-EAGLE-2's dynamic tree (Li et al. 2024, arXiv 2406.16858; `topK_genrate` in SafeAILab/EAGLE): of every level the k
-likeliest paths are gone on with, each by its k likeliest tokens; of all that were met the likeliest n are the tree. A
-path is as likely as the product of the drafter's probabilities, so a node is never likelier than its parent, and the
-tree of fewer nodes is the likeliest part of the larger one.
+EAGLE-2's dynamic tree (Li et al. 2024, arXiv 2406.16858; `topK_genrate` in SafeAILab/EAGLE): on every level the k
+likeliest paths are extended, each by its k likeliest tokens; the tree is the n likeliest of all candidates. A path's
+probability is the product of the drafter's probabilities, so a node is never likelier than its parent, and the tree of
+fewer nodes is the likeliest part of the larger one.
 
-Sequoia's static tree (Chen et al. 2024, arXiv 2402.12374) is grown alike, by the measured chance that a node's first,
-second, … child is kept in place of the drafter's probabilities: its form is known before anything is drafted.
+Sequoia's static tree (Chen et al. 2024, arXiv 2402.12374) grows in the same way, with the measured chance that a node's
+first, second, ... child is kept instead of the drafter's probabilities: its form is known before drafting.
 """
 
 from __future__ import annotations
@@ -30,28 +30,27 @@ from mars_viz.trees import also_itself
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The w nodes of a level that something is drafted after, of each of B trees."""
+    """The w nodes of a level that are extended, in each of B trees."""
 
     depth: int
-    """1 for those that follow the prefix."""
+    """1 for the first level."""
     ids: Tensor
     """int64 [B, w]; in the target's vocabulary."""
     parents: list[list[int]]
-    """[B, w]; which of the level before each follows; 0 in the first."""
+    """[B, w]; each node's parent in the level before; 0 in the first."""
     sees: list[list[bytes]]
-    """[B, w]; which of the W nodes of all levels so far each sees, a byte for each: 1 for those it follows, and
-    itself."""
+    """[B, w]; one byte for each of the W nodes of all levels so far: 1 for its ancestors and itself."""
 
 
 Deeper = Callable[[Level], Tensor]
-"""The raw logits [B, w, V'] after each node of a level."""
+"""Returns the raw logits [B, w, V'] after each node of a level."""
 
 
 def grown(first: Tensor, deeper: Deeper, shape: Shape, nodes: int, vocabulary: Tensor | None = None) -> Draft:
-    """Trees of at most so many nodes, from the raw logits [B, V'] after each prefix; `vocabulary` as in `Draft`.
+    """Return trees of at most `nodes` nodes, from the raw logits [B, V'] after each prefix; `vocabulary` as in `Draft`.
 
-    Laws stay where they are; which nodes are gone on with is worked out on the host, which has to know it anyway: in
-    lists, since arrays so small take longer to start than lists to work on.
+    Laws stay on the device. The host chooses the extended nodes, which it needs to know in any case, with lists,
+    because arrays of this size take longer to start.
     """
     k, widths = min(shape.children, first.shape[-1]), shape.widths(nodes)
     trees = [_Growing(k) for _ in first]
@@ -67,39 +66,41 @@ def grown(first: Tensor, deeper: Deeper, shape: Shape, nodes: int, vocabulary: T
 
 @lru_cache(maxsize=64)
 def _planned(shape: Shape, nodes: int, k: int) -> tuple[list[float], ...]:
-    """Of a static tree, whose form says which nodes it has, what stands for the scores of each level's candidates: the
-    earlier in the plan the larger, and -inf for those that it has not."""
+    """Return scores of each level's candidates in a static tree: larger for earlier ones in the plan, -inf for
+    others."""
     places = {path: -float(i) for i, path in enumerate(best_paths(shape.accept, shape.depth, nodes))}
     chosen: list[tuple[int, ...]] = [()]
-    found: list[list[float]] = []
+    level_scores: list[list[float]] = []
     for width in (*shape.widths(nodes), 0):
         level = [(*path, rank) for path in chosen for rank in range(k)]
-        found.append([places.get(path, -math.inf) for path in level])
-        chosen = [level[i] for i in _largest_first(found[-1], range(len(level)))[:width]]
-    return tuple(found)
+        level_scores.append([places.get(path, -math.inf) for path in level])
+        chosen = [level[i] for i in _largest_first(level_scores[-1], range(len(level)))[:width]]
+    return tuple(level_scores)
 
 
 def _meet(trees: Sequence[_Growing], logits: Tensor, vocabulary: Tensor | None, planned: list[float] | None) -> None:
-    """Let the k likeliest tokens after each of m nodes, by the logits [B, m, V'], be candidates: scored as `planned`,
-    or by the drafter's law."""
-    found = largest(logits, trees[0].each)
-    ids = (found.ids if vocabulary is None else vocabulary[found.ids]).flatten(1).tolist()
+    """Add the k likeliest tokens after each of m nodes, by the logits [B, m, V'], as candidates.
+
+    They are scored as `planned`, or by the drafter's law.
+    """
+    likeliest = largest(logits, trees[0].each)
+    ids = (likeliest.ids if vocabulary is None else vocabulary[likeliest.ids]).flatten(1).tolist()
     if planned is not None:
-        for tree, own in zip(trees, ids, strict=True):
-            tree.meet(own, planned)
+        for tree, tree_ids in zip(trees, ids, strict=True):
+            tree.meet(tree_ids, planned)
         return
-    shares = logits.log_softmax(-1).gather(-1, found.ids).tolist()
-    for tree, own, these in zip(trees, ids, shares, strict=True):
-        tree.meet(own, tree.along_paths(these))
+    shares = logits.log_softmax(-1).gather(-1, likeliest.ids).tolist()
+    for tree, tree_ids, these in zip(trees, ids, shares, strict=True):
+        tree.meet(tree_ids, tree.along_paths(these))
 
 
 class _Growing:
-    """What one text's tree is chosen from, while it is grown: after each row of logits its k likeliest tokens."""
+    """Candidates of one text's tree while it grows: after each row of logits its k likeliest tokens."""
 
     def __init__(self, each: int):
-        """Nothing is met yet."""
+        """Start without candidates."""
         self.each = each
-        """k: the candidate at place c was drafted from row c // k."""
+        """k: candidate c was drafted from row c // k."""
         self._ids: list[int] = []  # of the candidates, in the target's vocabulary
         self._scores: list[float] = []  # float32; the logarithms of their paths' probabilities, or what was planned
         self._above = [-1]  # of each row the place of the candidate that it comes after; the prefix has none
@@ -107,18 +108,20 @@ class _Growing:
         self._begin, self._first = 0, 0  # the first candidate and the first row of the last level
 
     def along_paths(self, shares: Sequence[Sequence[float]]) -> Sequence[float]:
-        """Scores of the candidates after the last m rows, whose logarithms these are, [m, k], in float32."""
+        """Return scores of the candidates after the last m rows, whose logarithms these are, [m, k], in float32."""
         before = [self._scores[place] if place >= 0 else 0.0 for place in self._above[-len(shares) :]]
-        return array("f", [score + share for score, own in zip(before, shares, strict=True) for share in own])
+        return array(
+            "f", [score + share for score, row_shares in zip(before, shares, strict=True) for share in row_shares]
+        )
 
     def meet(self, ids: Sequence[int], scores: Sequence[float]) -> None:
-        """Let these be the next candidates."""
+        """Add the next candidates."""
         self._begin = len(self._ids)
         self._ids += ids
         self._scores += scores
 
     def gone_on_with(self, width: int) -> tuple[list[int], list[int], list[bytes]]:
-        """Of the last level the likeliest so many: tokens, which of the level before they follow, and what they see."""
+        """Return the likeliest candidates of the last level: tokens, parents in the level before, and visible nodes."""
         best = _largest_first(self._scores, range(self._begin, len(self._ids)))[:width]
         parents = [place // self.each - self._first for place in best]
         self._first = len(self._above)
@@ -131,8 +134,11 @@ class _Growing:
         return [self._ids[place] for place in best], parents, sees
 
     def likeliest(self, nodes: int) -> _Tree:
-        """The likeliest so many candidates as a tree; the first one of equals, so that a parent comes before its
-        children. A candidate that cannot be drafted, of score -inf, is left out."""
+        """Return the likeliest candidates as a tree.
+
+        Among equal ones the first counts, so that a parent comes before its children. Candidates that cannot be
+        drafted, with score -inf, are left out.
+        """
         order = _largest_first(self._scores, range(len(self._ids)))[:nodes]
         rank = {place: i for i, place in enumerate(order, start=1) if self._scores[place] > -math.inf}
         children: dict[int, list[int]] = {}
@@ -156,7 +162,7 @@ class _Growing:
 
 
 def _largest_first(scores: Sequence[float], places: range) -> list[int]:
-    """These places, the first one of equals first."""
+    """Return these indices by falling score; equal scores keep their order."""
     return sorted(places, key=scores.__getitem__, reverse=True)
 
 
@@ -167,15 +173,15 @@ class _Tree:
     tokens: list[int]
     """In the target's vocabulary."""
     rows: list[int]
-    """Of all rows of logits that which each was drafted from."""
+    """Index of the row of logits that each node was drafted from."""
     parents: tuple[int, ...]
     """-1 for the prefix."""
     budgets: np.ndarray
-    """int32 [N]; of how many nodes the smallest tree is that has each."""
+    """int32 [N]; size of the smallest tree with each node."""
 
 
 def _draft(trees: Sequence[_Tree], rows: Tensor, vocabulary: Tensor | None) -> Draft:
-    """The trees, of rows of logits [B, R, V']."""
+    """Return the trees as a draft, with rows of logits [B, R, V']."""
     lengths = tuple(len(tree.tokens) for tree in trees)
     filling = [(max(lengths) - length) * [0] for length in lengths]
     places = [tree.rows + zeros for tree, zeros in zip(trees, filling, strict=True)]

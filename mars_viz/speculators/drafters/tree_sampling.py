@@ -1,10 +1,9 @@
-"""How a tree of drawn paths is drafted level by level, whoever makes the logits. Knows logits and shapes; knows no
-models.
+"""Level-by-level drafting of a tree of drawn paths, independent of the source of logits.
 
-K paths are drawn from the drafter's law, each by itself, from the prefix on or after a trunk that they share; where
-two begin alike they are one, so that the children of a node are distinct: what was drawn again is noted, not kept
-twice. The first path is the chain that the same luck would have drawn, and the tree of fewer paths is part of the one
-of more.
+K paths are drawn independently from the drafter's law, from the prefix on or after a shared trunk. Paths with a common
+beginning are merged, so that the children of a node are distinct; repeated draws are recorded, not stored twice. The
+first path is the chain that the same random numbers would draw, and the tree of fewer paths is part of the one with
+more.
 """
 
 from __future__ import annotations
@@ -35,8 +34,11 @@ def tree_drafted(
     nodes: int,
     vocabulary: Tensor | None = None,
 ) -> Draft:
-    """Trees of this shape, of at most so many nodes, from the raw logits [B, V'] after each prefix of `starts` tokens;
-    `vocabulary` as in `Draft`."""
+    """Return trees of this shape with at most `nodes` nodes, from the raw logits [B, V'] after prefixes of `starts`
+    tokens.
+
+    `vocabulary` is as in `Draft`.
+    """
     shape = shape.within(nodes)
     if shape.drawn:
         return drawn(first, deeper, shape, settings, starts, vocabulary)
@@ -51,7 +53,7 @@ def drawn(
     starts: Sequence[int],
     vocabulary: Tensor | None = None,
 ) -> Draft:
-    """Trees of drawn paths; see `tree_drafted`. Each path is read as if it were alone."""
+    """Return trees of drawn paths; see `tree_drafted`. Each path is read as if it were alone."""
     uniforms = _uniforms(settings, starts, shape, first.device)  # [B, K, depth]
     rows, sees, levels, drawn_from = first.unsqueeze(1), [b""], [], []
     for depth in range(1, shape.depth + 1):
@@ -70,7 +72,7 @@ def drawn(
 
 
 def _uniforms(settings: Settings, starts: Sequence[int], shape: Shape, device: torch.device) -> Tensor:
-    """float64 [B, K, depth]; what each path is drawn by. Those of the first are a chain's."""
+    """Return each path's uniforms, float64 [B, K, depth]. Those of the first path are a chain's."""
     paths = range(shape.children)
     keyed = [
         [round_uniforms(settings.seed, start, Purpose.DRAFT, shape.depth, path) for path in paths] for start in starts
@@ -79,7 +81,7 @@ def _uniforms(settings: Settings, starts: Sequence[int], shape: Shape, device: t
 
 
 def _draft(levels: Sequence[Tensor], rows: Tensor, vocabulary: Tensor | None) -> Draft:
-    """Trees of paths, tokens [B, w] a level, that were drawn from rows of logits [B, R, V'], level after level."""
+    """Return trees of paths, with tokens [B, w] per level, drawn from rows of logits [B, R, V'] level by level."""
     on_host = [level.cpu().numpy() for level in levels]
     trees = [PathTree.of([level[i].tolist() for level in on_host]) for i in range(len(rows))]
     lengths = tuple(len(tree.parents) for tree in trees)
@@ -102,26 +104,25 @@ class PathTree:
     """Nodes in depth-first preorder, siblings in the order in which they were first drawn."""
 
     tokens: list[int]
-    """What was drawn."""
     parents: list[int]
     """-1 for the prefix."""
     places: list[int]
-    """Of each node among all that was drawn, level after level."""
+    """Index of each node among all draws, level by level."""
     budgets: list[int]
-    """In which order the nodes were first drawn, path by path, from 1."""
+    """Order in which the nodes were first drawn, path by path, from 1."""
     draws: list[int]
     """See `Speculation.draws`."""
 
     @classmethod
     def of(cls, levels: Sequence[Sequence[int]]) -> PathTree:
-        """Of one text's tokens [w] a level: of every path one, or the one that all paths share."""
-        met, known = cls([], [], [], [], []), dict[tuple[int, int], int]()
+        """Build from one text's tokens [w] per level: one per path, or one that all paths share."""
+        met, node_of = cls([], [], [], [], []), dict[tuple[int, int], int]()
         begins = np.cumsum([0, *map(len, levels)]).tolist()
         for path in range(max(map(len, levels))):
             node = -1
             for begin, level in zip(begins, levels, strict=False):
                 at = path if len(level) > 1 else 0
-                child = known.setdefault((node, level[at]), len(met.parents))
+                child = node_of.setdefault((node, level[at]), len(met.parents))
                 if child == len(met.parents):
                     for values, value in zip(met._all, (level[at], node, begin + at, child + 1, 0), strict=True):
                         values.append(value)
@@ -135,7 +136,7 @@ class PathTree:
         return self.tokens, self.parents, self.places, self.budgets, self.draws
 
     def _in_preorder(self) -> PathTree:
-        """The same nodes; they come in the order in which they were drawn."""
+        """Return the nodes in preorder instead of drawing order."""
         children: dict[int, list[int]] = {}
         for node, parent in enumerate(self.parents):
             children.setdefault(parent, []).append(node)

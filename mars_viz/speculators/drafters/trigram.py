@@ -1,4 +1,4 @@
-"""A table of trigrams, learned as the text goes: what most often followed its last two tokens is drafted next.
+"""A table of trigrams built while the text grows: the draft is the most frequent continuation of the last two tokens.
 
 Liu et al. 2024, 'Adaptive draft-verification' (ADED, arXiv 2407.12021), as a chain. No model: deterministic, q is 1 at
 the drafted token.
@@ -13,16 +13,15 @@ from mars_viz.walk import Prefix
 
 
 class TrigramDrafter(TextDrafter):
-    """Looks up two tokens, the drafted ones too, among all pairs that were read: the table follows from the prefix, so
-    that a draft hangs on nothing else."""
+    """Looks up two tokens, including drafted ones, among all pairs read. The table depends on the prefix only."""
 
     def __init__(self, before: TextBefore, device: torch.device):
-        """`before` is text that prefixes are taken to follow."""
+        """`before` is text that precedes every prefix."""
         super().__init__(device)
         self._before = before
 
     def continued(self, prefix: Prefix, count: int) -> list[int]:
-        """At most `count` tokens, up to the first pair that was never read."""
+        """Return at most `count` tokens, up to the first unknown pair."""
         text, pair = TextSoFar(self._before, prefix), prefix[-2:]
         drafted: list[int] = []
         while len(pair) == 2 and len(drafted) < count:

@@ -1,9 +1,8 @@
-"""A drafter whose head scores the most frequent tokens of the vocabulary alone, so that a draft step multiplies less.
+"""A drafter whose head scores only the most frequent tokens, so that a draft step multiplies less.
 
-Zhao et al. 2025, 'FR-Spec' (arXiv 2502.14856), ranks tokens by how often a corpus has them; Goel et al. 2025,
-'VocabTrim' (arXiv 2506.22694), by how often the target's own text does. Nothing is trained: rows of the
-head are left out, so q is the drafter's law given that the token is one of those that are kept, and a rule that keeps
-the target's law goes on doing so.
+Zhao et al. 2025, 'FR-Spec' (arXiv 2502.14856), ranks tokens by their frequency in a corpus; Goel et al. 2025,
+'VocabTrim' (arXiv 2506.22694), by their frequency in the target's own text. Nothing is trained: rows of the head are
+left out, so q is the drafter's law restricted to the remaining tokens, and lossless rules stay lossless.
 """
 
 from __future__ import annotations
@@ -21,8 +20,11 @@ from mars_viz.errors import SettingError
 
 
 def most_frequent(text: Iterable[int], count: int, size: int, always: Iterable[int]) -> Tensor:
-    """int64 [count], ascending; of `size` tokens those to `always` keep, then those that the text has most often, then
-    those of the lowest ids. Raises SettingError where that is all of them, or not even those to keep."""
+    """Return `count` of `size` tokens, ascending, int64: those in `always`, then the text's most frequent, then lowest
+    ids.
+
+    Raises SettingError if that is all of them, or fewer than those in `always`.
+    """
     always = sorted(each for each in always if each < size)
     if not len(always) < count < size:
         raise SettingError(
@@ -35,7 +37,7 @@ def most_frequent(text: Iterable[int], count: int, size: int, always: Iterable[i
 
 
 def with_vocabulary(model: PreTrainedModel, vocabulary: Tensor) -> PreTrainedModel:
-    """The model with the head of these tokens alone, [V']; all else is the model's own."""
+    """Return the model with a head of only these tokens, [V']; everything else is shared."""
     shared = {id(each): each for each in chain(model.parameters(), model.buffers())}
     trimmed: PreTrainedModel = copy.deepcopy(model, shared)
     head = model.get_output_embeddings()

@@ -1,8 +1,8 @@
-"""A causal language model with another tokenizer than the target's, which drafts a chain by text at temperature 0.
+"""A causal language model with another tokenizer than the target's, which drafts a chain as text at temperature 0.
 
 Universal assisted generation (Hugging Face 2024; 'string-level exact match' in Timor et al. 2025, arXiv 2502.05202): it
-reads the prefix' text, goes on greedily, and what the target's tokenizer makes of its text is the draft. Its law is one
-over other tokens, so the draft counts as deterministic, q is 1 at the drafted token.
+reads the prefix's text and continues greedily; the draft is the target's tokens of its text. Its law is over other
+tokens, so the draft counts as deterministic, q is 1 at the drafted token.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from mars_viz.walk import Prefix
 
 
 class UniversalDrafter:
-    """Goes on with the text until it has settled as many of the target's tokens as are asked for.
+    """Continues the text until it has settled the requested number of the target's tokens.
 
-    A draft is shorter where the model ends the text, and empty where its text would change the prefix' last token.
+    A draft is shorter if the model ends the text, and empty if its text would change the prefix's last token.
     """
 
     def __init__(self, network: Network, translation: Translation, spent: Spent):
-        """`spent` is told what every draft took."""
+        """`spent` receives the totals of every draft."""
         self._model, self._translation, self.spent = CachedModel(network), translation, spent
 
     def prefill(self, prompts: Sequence[Prefix]) -> None:
@@ -33,10 +33,12 @@ class UniversalDrafter:
         self._model.read([read for read in map(self._translation.read, prompts) if read])
 
     def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
-        """At most `count` tokens after each prefix."""
+        """Return at most `count` tokens after each prefix."""
         texts = [Continuation(self._translation, prefix) for prefix in prefixes]
         read = [self._translation.read(prefix) for prefix in prefixes]
-        able = [i for i, own in enumerate(read) if own]  # of a text without words there is nothing to go on from
+        able = [
+            i for i, tokens_read in enumerate(read) if tokens_read
+        ]  # of a text without words there is nothing to go on from
         if able:
             self._write([texts[i] for i in able], [read[i] for i in able], count)
         chains = [text.tokens[:count] for text in texts]
@@ -46,12 +48,12 @@ class UniversalDrafter:
         return Draft.of_chains(chains, self._model.device, passes)
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
-        """What it wrote is known: its own tokens, not the target's."""
+        """Do nothing: its own tokens are known."""
 
     def _write(self, texts: Sequence[Continuation], read: Sequence[Prefix], count: int) -> None:
-        """Go on with the texts, all in one batch, until each has so many tokens or is done."""
+        """Continue the texts in one batch until each has `count` tokens or is done."""
         unread = self._model.rewind(read)
-        ids = sent([own[-unread:] for own in read], self._model.device)
+        ids = sent([text_tokens[-unread:] for text_tokens in read], self._model.device)
         written: list[list[int]] = []  # a token of each text a pass
         while going := [i for i, text in enumerate(texts) if not text.done and len(text.tokens) < count]:
             ids = best(self._model.logits(ids, rows=1))  # [B, 1]

@@ -1,1 +1,1 @@
-"""Targets: a file each."""
+"""Targets: one file each."""

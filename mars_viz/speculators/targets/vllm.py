@@ -1,7 +1,7 @@
-"""A vLLM server as the target: token ids in, the raw logits of its best tokens at every position back.
+"""A vLLM server as the target: token ids in, raw logits of its best tokens at every position out.
 
-Knows what a target must give; asking over HTTP is `vllm_http`'s. A server keeps its own cache, but reads a text whole
-where its prompt's logits are asked for.
+`vllm_http` does the requests. A server has its own cache, but reads a complete text if its prompt's logits are
+requested.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ALLOWED = re.compile(r"max allowed: (\d+)")
 
 
 def check_tokens(server: Server, tokenize: Any) -> None:
-    """Raise ModelError where the server makes other tokens of a text than `tokenize`."""
+    """Raise ModelError if the server tokenizes a text differently from `tokenize`."""
     if server.tokens_of(PROBE) != [int(token) for token in tokenize(PROBE)]:
         raise ModelError(
             f"{shortened(server.model)} at {server.address} makes other tokens of a text than the tokenizer here. Take "
@@ -35,7 +35,7 @@ def check_tokens(server: Server, tokenize: Any) -> None:
 
 
 def check_known(server: Server, token: int, vocabulary_size: int) -> None:
-    """Raise ModelError where this token of the server's is none here."""
+    """Raise ModelError if this token of the server's does not exist here."""
     if token >= vocabulary_size:
         raise ModelError(
             f"{shortened(server.model)} at {server.address} has tokens that are none here, where there are "
@@ -44,10 +44,10 @@ def check_known(server: Server, token: int, vocabulary_size: int) -> None:
 
 
 def check_target(server: Server, tokenize: Any, vocabulary_size: int) -> Server:
-    """The server, asked once for what a target must give, with as many of its best tokens as it may list.
+    """Check a server once as a target, and return it with the largest allowed number of best tokens.
 
-    `tokenize` makes token ids of a text, by the tokenizer that it must share. Raises ModelError where its tokens are
-    others, where it gives probabilities in place of raw logits, or fewer than two tokens.
+    `tokenize` returns the token ids of a text by the tokenizer that it must share. Raises ModelError if its tokens
+    differ, if it returns probabilities instead of raw logits, or fewer than two tokens.
     """
     check_tokens(server, tokenize)
     probe = [int(token) for token in tokenize(PROBE)]
@@ -77,16 +77,18 @@ class VllmTarget:
         self._server, self.device = server, device
 
     def prefill(self, prompts: Sequence[Prefix]) -> None:
-        """Nothing: the server reads what it is asked about."""
+        """Do nothing: the server reads each request completely."""
 
     def score(self, prefixes: Sequence[Prefix], tokens: Tensor) -> TopLogits:
-        """What it says after each prefix and each of the tokens [B, N] behind it. Raises ModelError for an answer that
-        is none."""
+        """Return the server's logits after each prefix and each of the tokens [B, N] that follow. Raises ModelError for
+        an invalid answer."""
         drafts = tokens.tolist()
         texts = [[*prefix, *draft] for prefix, draft in zip(prefixes, drafts, strict=True)]
-        told = self._server.scored(texts, [len(prefix) for prefix in prefixes])
-        drafted = [[rows[i][token] for i, token in enumerate(draft)] for rows, draft in zip(told, drafts, strict=True)]
-        return TopLogits.of_rows(told, self._server.listed, drafted)
+        rows_of_texts = self._server.scored(texts, [len(prefix) for prefix in prefixes])
+        drafted = [
+            [rows[i][token] for i, token in enumerate(draft)] for rows, draft in zip(rows_of_texts, drafts, strict=True)
+        ]
+        return TopLogits.of_rows(rows_of_texts, self._server.listed, drafted)
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
-        """Nothing: see `prefill`."""
+        """Do nothing; see `prefill`."""
