@@ -63,10 +63,8 @@ class Header:
 
 
 def local_gguf(name: str) -> Path | None:
-    """Return the GGUF file of this machine that a name leads to; None for a folder of safetensors and a hub id.
-
-    A name is `smollm2`, a file, a folder that contains one model as GGUF, or FOLDER:FILE. Raises ModelError.
-    """
+    """Return the GGUF file of this machine that a name leads to; None for a folder of safetensors and a hub id. A name
+    is `smollm2`, a file, a folder that contains one model as GGUF, or FOLDER:FILE. Raises ModelError."""
     if name == SMOLLM2:
         return _of_package()
     path = Path(name)

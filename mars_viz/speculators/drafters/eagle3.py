@@ -45,11 +45,8 @@ class Eagle3Drafter:
         vocabulary_size: int,
         settings: Settings,
     ):
-        """Read the first of the target's `readings`, unless `layers` is set before `follow`.
-
-        `vocabulary`, int64 [Vd], ascending, are the target's ids of the head's tokens, out of `vocabulary_size`; None
-        if they are the same.
-        """
+        """Read the first of the target's `readings`, unless `layers` is set before `follow`. `vocabulary`, int64 [Vd],
+        ascending, are the target's ids of the head's tokens, out of `vocabulary_size`; None if they are the same."""
         self.readings, self.layers = tuple(readings), readings[0].layers
         self._network, self.vocabulary, self._size = network, vocabulary, vocabulary_size
         self._settings, self._pick = settings, Picking.by(settings)
@@ -144,10 +141,7 @@ class Eagle3Drafter:
 
     def _read(self, texts: Sequence[Prefix], known: Sequence[int], read: Sequence[Prefix]) -> Tensor:
         """Compute the missing rows of the texts, of which `known` tokens are cached; `read` is the part the target has
-        read.
-
-        Returns the layer's output for each text's last row, [B, H], in the rows' order.
-        """
+        read. Returns the layer's output for each text's last row, [B, H], in the rows' order."""
         assert self._target is not None, "a drafter follows a target before it drafts"
         begins = [max(0, cached - 1) for cached in known]  # row j is that of token j + 1
         features = self._target.inputs(read, begins)

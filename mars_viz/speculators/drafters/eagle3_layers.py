@@ -63,10 +63,8 @@ class Reading:
 
 
 def reading_of(config: Mapping[str, Any], last_alone: bool, target: TargetShape, head: str) -> Reading:
-    """Return the reading in a head's configuration, the last hidden state only if `last_alone`.
-
-    Raises ModelError for numbers that are no layers of the target.
-    """
+    """Return the reading in a head's configuration, the last hidden state only if `last_alone`. Raises ModelError for
+    numbers that are no layers of the target."""
     count, guess = target.layers, ""
     if last_alone:
         return Reading((NORMED,), count)

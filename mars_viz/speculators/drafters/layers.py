@@ -20,10 +20,8 @@ from mars_viz.speculators.networks.layer_inputs import layers_of
 
 
 def with_layers(model: PreTrainedModel, kept: Sequence[int]) -> PreTrainedModel:
-    """Return the model with only these of its layers, counted from 0, in this order; all weights are shared.
-
-    Raises ModelError for a model with unknown layers.
-    """
+    """Return the model with only these of its layers, counted from 0, in this order; all weights are shared. Raises
+    ModelError for a model with unknown layers."""
     shared = {id(each): each for each in chain(model.parameters(), model.buffers())}
     fewer: PreTrainedModel = copy.deepcopy(model, shared)
     name, layers = layers_of(fewer)

@@ -48,10 +48,8 @@ class Picking:
 
 
 class ModelDrafter:
-    """Drafts greedily at temperature 0, and by keyed draws from its law above.
-
-    A tree has the likeliest nodes at any temperature, unless its shape has drawn paths.
-    """
+    """Drafts greedily at temperature 0, and by keyed draws from its law above. A tree has the likeliest nodes at any
+    temperature, unless its shape has drawn paths."""
 
     def __init__(
         self,
@@ -76,10 +74,8 @@ class ModelDrafter:
         self._model.read(self._read(prompts))
 
     def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
-        """Return `count` tokens after each prefix.
-
-        After a fully accepted block two tokens are unread, because the last one is not read while drafting.
-        """
+        """Return `count` tokens after each prefix. After a fully accepted block two tokens are unread, because the last
+        one is not read while drafting."""
         prefixes = self._read(prefixes)
         if not self._shape.is_chain:
             return self._tree(prefixes, count)

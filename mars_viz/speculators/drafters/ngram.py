@@ -25,10 +25,8 @@ class NgramDrafter(TextDrafter):
 
 
 def latest(prefix: Prefix, n: int) -> int:
-    """Return the end of the latest earlier occurrence of the longest suffix of at most n tokens.
-
-    Returns the prefix's length if its last token has not occurred before.
-    """
+    """Return the end of the latest earlier occurrence of the longest suffix of at most n tokens. Returns the prefix's
+    length if its last token has not occurred before."""
     end_best, best, last = len(prefix), 0, prefix[-1]
     for end in range(len(prefix) - 1, 0, -1):
         if prefix[end - 1] != last:

@@ -14,10 +14,8 @@ from mars_viz.walk import Prefix
 
 
 class SuffixDrafter(TextDrafter):
-    """Drafts down the tree of continuations of the longest known suffix of at most n tokens.
-
-    Each step takes the most frequent continuation; if several are equal, the latest.
-    """
+    """Drafts down the tree of continuations of the longest known suffix of at most n tokens. Each step takes the most
+    frequent continuation; if several are equal, the latest."""
 
     def __init__(self, n: int, before: TextBefore, device: torch.device):
         """`before` is text that precedes every prefix."""

@@ -42,10 +42,8 @@ class Translation:
         end: int | None,
         sizes: tuple[int, int] = (sys.maxsize, sys.maxsize),
     ):
-        """Translate for a drafter with `context` tokens that ends texts with one of `ends`; the target uses `end`.
-
-        The target scores ids below the first of the `sizes`, the drafter reads ids below the second.
-        """
+        """Translate for a drafter with `context` tokens that ends texts with one of `ends`; the target uses `end`. The
+        target scores ids below the first of the `sizes`, the drafter reads ids below the second."""
         self._target, self._drafter = target, drafter
         self._scored, self._readable = sizes
         self.ends, self.end = ends, end
@@ -58,10 +56,8 @@ class Translation:
         self._control = _control(drafter.library)
 
     def read(self, prefix: Prefix) -> Prefix:
-        """Return the drafter's input for a text: all of it, or its last parts that fit in the context.
-
-        An unfinished character at the end is left out, as are control tokens that the drafter lacks.
-        """
+        """Return the drafter's input for a text: all of it, or its last parts that fit in the context. An unfinished
+        character at the end is left out, as are control tokens that the drafter lacks."""
         *before, last = self._parts(prefix)
         encoded = [*map(self._encoded_once, before), self._encoded(last)]
         kept, length = len(encoded) - 1, len(encoded[-1])
@@ -75,10 +71,8 @@ class Translation:
         return self._drafter.pieces[token]
 
     def window(self, prefix: Prefix) -> tuple[str, bytes]:
-        """Return the end of a text, from white space on if possible, and the bytes of an unfinished character.
-
-        The target's tokens for the continuation depend on no more than this.
-        """
+        """Return the end of a text, from white space on if possible, and the bytes of an unfinished character. The
+        target's tokens for the continuation depend on no more than this."""
         parts: list[bytes] = []
         for token in reversed(prefix[-4 * LOOKBACK :]):
             piece = self._target.pieces[token]

@@ -79,10 +79,8 @@ def _planned(shape: Shape, nodes: int, k: int) -> tuple[list[float], ...]:
 
 
 def _meet(trees: Sequence[_Growing], logits: Tensor, vocabulary: Tensor | None, planned: list[float] | None) -> None:
-    """Add the k likeliest tokens after each of m nodes, by the logits [B, m, V'], as candidates.
-
-    They are scored as `planned`, or by the drafter's law.
-    """
+    """Add the k likeliest tokens after each of m nodes, by the logits [B, m, V'], as candidates. They are scored as
+    `planned`, or by the drafter's law."""
     likeliest = largest(logits, trees[0].each)
     ids = (likeliest.ids if vocabulary is None else vocabulary[likeliest.ids]).flatten(1).tolist()
     if planned is not None:
@@ -134,11 +132,8 @@ class _Growing:
         return [self._ids[place] for place in best], parents, sees
 
     def likeliest(self, nodes: int) -> _Tree:
-        """Return the likeliest candidates as a tree.
-
-        Among equal ones the first counts, so that a parent comes before its children. Candidates that cannot be
-        drafted, with score -inf, are left out.
-        """
+        """Return the likeliest candidates as a tree. Among equal ones the first counts, so that a parent comes before
+        its children. Candidates that cannot be drafted, with score -inf, are left out."""
         order = _largest_first(self._scores, range(len(self._ids)))[:nodes]
         rank = {place: i for i, place in enumerate(order, start=1) if self._scores[place] > -math.inf}
         children: dict[int, list[int]] = {}

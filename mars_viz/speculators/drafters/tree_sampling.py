@@ -35,10 +35,7 @@ def tree_drafted(
     vocabulary: Tensor | None = None,
 ) -> Draft:
     """Return trees of this shape with at most `nodes` nodes, from the raw logits [B, V'] after prefixes of `starts`
-    tokens.
-
-    `vocabulary` is as in `Draft`.
-    """
+    tokens. `vocabulary` is as in `Draft`."""
     shape = shape.within(nodes)
     if shape.drawn:
         return drawn(first, deeper, shape, settings, starts, vocabulary)

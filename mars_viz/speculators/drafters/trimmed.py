@@ -21,10 +21,7 @@ from mars_viz.errors import SettingError
 
 def most_frequent(text: Iterable[int], count: int, size: int, always: Iterable[int]) -> Tensor:
     """Return `count` of `size` tokens, ascending, int64: those in `always`, then the text's most frequent, then lowest
-    ids.
-
-    Raises SettingError if that is all of them, or fewer than those in `always`.
-    """
+    ids. Raises SettingError if that is all of them, or fewer than those in `always`."""
     always = sorted(each for each in always if each < size)
     if not len(always) < count < size:
         raise SettingError(

@@ -19,10 +19,8 @@ from mars_viz.walk import Prefix
 
 
 class UniversalDrafter:
-    """Continues the text until it has settled the requested number of the target's tokens.
-
-    A draft is shorter if the model ends the text, and empty if its text would change the prefix's last token.
-    """
+    """Continues the text until it has settled the requested number of the target's tokens. A draft is shorter if the
+    model ends the text, and empty if its text would change the prefix's last token."""
 
     def __init__(self, network: Network, translation: Translation, spent: Spent):
         """`spent` receives the totals of every draft."""

@@ -26,17 +26,15 @@ from mars_viz.speculators.networks.tree_mask import TreeMask
 __all__ = ["Chain", "Chaining", "Network", "Opener", "Pick", "TreeMask", "differs", "opener"]
 
 FIRST_BLOCK = 8
-"""Tokens on which a pass of our own is held against transformers'."""
+"""Tokens on which a pass of this package is compared with transformers'."""
 
 
 class Network(Protocol):
-    """Scores tokens after what rows of its cache hold."""
+    """Scores tokens after those that rows of its cache hold."""
 
-    device: torch.device
-    """Where tokens and logits lie."""
+    device: torch.device  # of tokens and logits
     inputs: LayerInputs
-    """What entered some of its layers, of every token that the cache holds; of no layers, unless it is given others
-    before it reads anything."""
+    """Inputs of some layers for every token in the cache; of no layers, unless set before anything is read."""
 
     def score(
         self,
@@ -46,16 +44,16 @@ class Network(Protocol):
         slots: Sequence[int] | None = None,
         tree: TreeMask | None = None,
     ) -> Tensor:
-        """Raw float32 logits [B, rows, V] after the last `rows` of the tokens [B, n].
+        """Return raw float32 logits [B, rows, V] after the last `rows` of the tokens [B, n].
 
-        Row b of the batch is row slots[b] of the cache; its tokens are written from place starts[b] on, over what was
-        there. The slots are neighbours in any order; None stands for 0, 1, … B - 1. Each token sees all before it,
-        unless a `tree` says otherwise.
+        Row b of the batch is row slots[b] of the cache; its tokens are written from place starts[b] on and replace what
+        was there. Slots are consecutive in any order; None is 0, 1, … B - 1. Each token sees all before it, or what
+        `tree` lets it see.
         """
         ...
 
     def copy(self, source: int, slot: int, length: int) -> None:
-        """Make row `slot` of the cache what row `source` is, up to `length` places."""
+        """Copy the first `length` places of row `source` of the cache to row `slot`."""
         ...
 
 
@@ -74,8 +72,8 @@ class Chaining(Network, Protocol):
     ) -> Chain:
         """Score the tokens [B, n], pick one after them, score that, and so on until `count` are picked.
 
-        Step s gives `pick` column s of the uniforms [B, count]. All but the last picked token are in the cache then.
-        `starts` and `slots` are those of `score`.
+        Step s passes column s of the uniforms [B, count] to `pick`. Afterwards the cache holds all but the last picked
+        token. `starts` and `slots` are as for `score`.
         """
         ...
 
@@ -85,28 +83,28 @@ class Opener:
     """Opens passes of one model."""
 
     open: Callable[[], Network]
-    """Another one, with an empty cache of its own."""
+    """Returns a pass with an empty cache."""
     lack: Callable[[], str] = str
-    """What keeps its passes from being as fast as they could be, now: what a sentence says of the model, or nothing."""
+    """Returns why passes are slower than they could be, as a predicate of the model; empty if they are not."""
     batching: str = ""
     """See `Part.batching`."""
     model: PreTrainedModel | None = None
-    """Whose they are."""
+    """Model of the passes."""
 
     def __call__(self) -> Network:
-        """Another pass."""
+        """Open a pass."""
         return self.open()
 
 
 def opener(model: PreTrainedModel, vocabulary_size: int, *, cuda_graphs: bool = True) -> Opener:
-    """What opens passes: packed where the model allows it, else batched, else transformers' own.
+    """Return an opener of packed passes if the model allows them, else of batched ones, else of transformers' own.
 
-    They score the first `vocabulary_size` tokens. Without `cuda_graphs` it is transformers' own on CUDA. A pass of our
-    own is held against transformers' on a first block, and gives way to it where they differ beyond rounding.
+    They score the first `vocabulary_size` tokens. Without `cuda_graphs`, CUDA models use transformers' own. Other
+    passes are compared with transformers' on a first block, which replaces them if they differ beyond rounding.
     """
     if not is_spread(model) and fits(model):
         weights = pack(model, vocabulary_size)
-        ours = Opener(partial(PackedLlama, weights), batching=str(weights.batching), model=model)
+        faster = Opener(partial(PackedLlama, weights), batching=str(weights.batching), model=model)
     elif reason := why_not(model):
         return _transformers(model, vocabulary_size, reason)
     elif model.device.type == "cuda" and not cuda_graphs:
@@ -115,26 +113,24 @@ def opener(model: PreTrainedModel, vocabulary_size: int, *, cuda_graphs: bool = 
         body = Body(model, vocabulary_size)
         pool = CachePool(body, partial(CudaCapture, body.device) if body.device.type == "cuda" else None)
         lack = lambda: pool.trouble and f"runs without CUDA graphs: {pool.trouble}"  # noqa: E731
-        ours = Opener(partial(RaggedNetwork, pool), lack, model=model)
-    why = differs(ours(), model)
-    return _transformers(model, vocabulary_size, why) if why else ours
+        faster = Opener(partial(RaggedNetwork, pool), lack, model=model)
+    reason_against = differs(faster(), model)
+    return _transformers(model, vocabulary_size, reason_against) if reason_against else faster
 
 
 def differs(network: Network, model: PreTrainedModel) -> str:
-    """Why transformers' own pass is taken: how far the network's logits of a first block lie from the model's.
-
-    Empty if that is within rounding.
-    """
+    """Return why transformers' own pass is used: how far the network's logits of a first block are from the model's.
+    Empty if that is within rounding."""
     size = int(model.get_output_embeddings().weight.shape[0])
     ids = torch.arange(FIRST_BLOCK, device=model.device).unsqueeze(0) * 7919 % size
     with inference():
-        ours = network.score(ids, [0], FIRST_BLOCK)  # [1, 8, V]
-        theirs = model(input_ids=ids, use_cache=False).logits[..., : ours.shape[-1]].float()
-        off = float((ours - theirs).abs().amax() / theirs.abs().amax())
+        logits = network.score(ids, [0], FIRST_BLOCK)  # [1, 8, V]
+        reference = model(input_ids=ids, use_cache=False).logits[..., : logits.shape[-1]].float()
+        difference = float((logits - reference).abs().amax() / reference.abs().amax())
     return (
         ""
-        if off <= rounding(model.dtype)
-        else f"the faster one gives other logits here, by up to {off:.2g} of the largest"
+        if difference <= rounding(model.dtype)
+        else f"the faster one gives other logits here, by up to {difference:.2g} of the largest"
     )
 
 

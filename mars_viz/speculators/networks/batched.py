@@ -1,9 +1,10 @@
-"""Batches of rows of unequal length in one pass, on the CPU or a CUDA device, in any of their dtypes; on CUDA short
-passes are recorded and played again. Knows rows, places and what goes to the device; the arithmetic is `Body`'s.
+"""Batches of rows of unequal length in one pass, on CPU or CUDA; short CUDA passes are recorded and replayed.
 
-A row's result is the one it has alone up to rounding: which kernels multiply depends on how much there is to multiply.
-In float32 this changes a token only where the two best logits lie within rounding of each other. In bfloat16 and
-float16 such ties are common, and from one on a text may go on otherwise than it would alone.
+Knows rows, places and transfers to the device; the arithmetic is `Body`'s.
+
+A row's result equals the one it has alone up to rounding, since kernels depend on the amount of work. In float32 this
+changes a token only if the two best logits differ by no more than rounding. In bfloat16 and float16 such ties are
+common, and a text may continue differently after one.
 """
 
 from __future__ import annotations
@@ -28,31 +29,32 @@ from mars_viz.speculators.threads import on_shared_cores
 TILE = 64
 """Places are read in multiples of this."""
 CHUNK = 512
-"""Tokens of a row that are read at once: more would make the mask large, and keep no device busier."""
+"""Tokens of a row that are read at once: more would make the mask large and not use the device better."""
 SHORT = 66
-"""Tokens of a row up to which a pass is worth recording: the longest block is, with what its row had left to read;
-prompts are not."""
+"""Most tokens of a row in a recorded pass: holds the longest block and what its row had left to read; prompts are
+longer."""
 FEW = 16
-"""Rows up to which it is: with more the device is busy for longer than it takes the host to start it."""
+"""Most rows in a recorded pass: with more, the device needs longer than the host does to start the pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLayout:
-    """What the host knows of a batch before a pass."""
+    """Positions of a batch's rows, as the host has them before a pass."""
 
     starts: Sequence[int]
-    """Each row's first place."""
+    """First place of each row."""
     slots: Sequence[int]
-    """Each row's row of the cache; neighbours, in any order."""
+    """Row of the cache of each row; consecutive, in any order."""
     end: int
-    """Places of any row that hold something after the pass."""
+    """Places of any row that are filled after the pass."""
 
 
 class RaggedNetwork:
-    """A pass over weights that others may share, with a cache of its own, which others get once this one is gone."""
+    """A pass over weights that may be shared, with a cache of its own, which returns to a pool when the pass is
+    deleted."""
 
     def __init__(self, rooms: CachePool):
-        """With an empty cache."""
+        """Begin with an empty cache."""
         self.inputs = LayerInputs()
         self.device = rooms.body.device
         self._room = rooms.take()
@@ -68,22 +70,22 @@ class RaggedNetwork:
         slots: Sequence[int] | None = None,
         tree: TreeMask | None = None,
     ) -> Tensor:
-        """Raw logits [B, rows, V] after the last `rows` of the tokens [B, n]; see `Network.score`."""
-        found, left = [], tokens.shape[1]
+        """Return raw logits [B, rows, V] after the last `rows` of the tokens [B, n]; see `Network.score`."""
+        scored, left = [], tokens.shape[1]
         for part in torch.split(tokens, CHUNK, 1):
             cut = tokens.shape[1] - left
             n, left = part.shape[1], left - part.shape[1]
-            kept = min(n, max(rows - left, 1))  # one, where none of this part is asked for
-            stand = BatchLayout(starts, slots or range(len(starts)), max(starts) + n)
+            last = min(n, max(rows - left, 1))  # one, where none of this part is asked for
+            layout = BatchLayout(starts, slots or range(len(starts)), max(starts) + n)
             mask = tree and tree.part(slice(len(starts)), cut, cut + n)
-            function = partial(_scored, self._room, rows=kept, inputs_of=self.inputs.layers, tree=mask)
-            logits, *entered = self._run(("score", kept), function, stand, (part,), short=n <= SHORT and mask is None)
+            function = partial(_scored, self._room, rows=last, inputs_of=self.inputs.layers, tree=mask)
+            logits, *entered = self._run(("score", last), function, layout, (part,), short=n <= SHORT and mask is None)
             if self.inputs:
-                self.inputs.put(stand.slots, starts, entered)
+                self.inputs.put(layout.slots, starts, entered)
             if rows > left:
-                found.append(logits)
+                scored.append(logits)
             starts = [start + n for start in starts]
-        return found[0] if len(found) == 1 else torch.cat(found, 1)
+        return scored[0] if len(scored) == 1 else torch.cat(scored, 1)
 
     @torch.inference_mode()
     @on_shared_cores
@@ -101,14 +103,14 @@ class RaggedNetwork:
             self.score(tokens[:, :-1], starts, 1, slots)
             starts = [start + tokens.shape[1] - 1 for start in starts]
             tokens = tokens[:, -1:]
-        stand = BatchLayout(starts, slots or range(len(starts)), max(starts) + tokens.shape[1] + count - 1)
+        layout = BatchLayout(starts, slots or range(len(starts)), max(starts) + tokens.shape[1] + count - 1)
         inputs = (tokens,) if uniforms is None else (tokens, uniforms)
         function = partial(_chained, self._room, count=count, pick=pick)
-        return Chain(*self._run(("chain", count, pick), function, stand, inputs, short=tokens.shape[1] <= SHORT))
+        return Chain(*self._run(("chain", count, pick), function, layout, inputs, short=tokens.shape[1] <= SHORT))
 
     @torch.inference_mode()
     def copy(self, source: int, slot: int, length: int) -> None:
-        """Make row `slot` of the cache what row `source` is, up to `length` places."""
+        """Copy the first `length` places of row `source` of the cache to row `slot`."""
         self._room.reserve(max(source, slot) + 1, length)
         self._room.cache[:, slot, :length] = self._room.cache[:, source, :length]
         self.inputs.copy(source, slot, length)
@@ -122,7 +124,7 @@ class RaggedNetwork:
         *,
         short: bool,
     ) -> Tensors:
-        """What the function makes of the inputs [B, …] and of where the batch stands."""
+        """Call the function with the batch's control tensor and the inputs [B, …], by a recording if there is one."""
         count, first, graphs = len(stand.starts), min(stand.slots), self._room.graphs
         if self.inputs:
             graphs = None  # recordings keep none
@@ -132,24 +134,24 @@ class RaggedNetwork:
             return function(self._control(stand, count), *inputs, first=first, end=end)
         rows, end = power(count), power(stand.end, LEAST)  # few shapes, so that each comes back
         self._room.reserve(rows, end)
-        padded = tuple(_padded(given, rows) for given in inputs)
-        key = (*key, rows, end, *(given.shape[1] for given in inputs))
-        found = graphs.run(key, partial(function, first=0, end=end), (self._control(stand, rows), *padded))
-        return tuple(each[:count] for each in found)
+        padded = tuple(_padded(value, rows) for value in inputs)
+        key = (*key, rows, end, *(value.shape[1] for value in inputs))
+        results = graphs.run(key, partial(function, first=0, end=end), (self._control(stand, rows), *padded))
+        return tuple(result[:count] for result in results)
 
     def _control(self, stand: BatchLayout, rows: int) -> Tensor:
-        """int64 [4, rows], on the device: what the pass must know of every row of the cache it reads.
+        """Return a tensor int64 [4, rows] on the device with the positions of the rows of the cache.
 
-        By row of the cache: which row of the batch it is, its first place, the row of the cache that it is written to.
-        Then, by row of the batch: which of the rows it is. Rows beyond the batch are written where nobody reads.
+        By row of the cache: row of the batch, first place, row of the cache that is written. By row of the batch: its
+        row among these. Rows beyond the batch are written to a row that is not read.
         """
         first, count = min(stand.slots), len(stand.slots)
-        back = [slot - first for slot in stand.slots] + list(range(count, rows))
-        order = sorted(range(rows), key=back.__getitem__)
+        positions = [slot - first for slot in stand.slots] + list(range(count, rows))
+        order = sorted(range(rows), key=positions.__getitem__)
         starts = [stand.starts[i] if i < count else 0 for i in order]
         spare = self._room.cache.shape[1] - 1
-        homes = [first + row if row < count else spare for row in range(rows)]
-        return sent([order, starts, homes, back], self.device)
+        written = [first + row if row < count else spare for row in range(rows)]
+        return sent([order, starts, written, positions], self.device)
 
 
 def _scored(
@@ -163,13 +165,13 @@ def _scored(
     first: int,
     end: int,
 ) -> Tensors:
-    """Logits [B, rows, V], and what entered these layers, [B, n, E] each."""
-    order, starts, homes, back = control.unbind(0)
+    """Return logits [B, rows, V] and the inputs [B, n, E] of the layers `inputs_of`."""
+    order, starts, written, positions = control.unbind(0)
     entered: dict[int, Tensor] | None = {} if inputs_of else None
     tree = tree and tree.arranged(order.tolist())
-    logits = room.logits(_arranged(tokens, order), Where(starts, homes, first, end), rows, entered, tree)
-    found = (logits, *(entered[i] for i in inputs_of)) if entered is not None else (logits,)
-    return tuple(_arranged(each, back) for each in found)
+    logits = room.logits(_arranged(tokens, order), Where(starts, written, first, end), rows, entered, tree)
+    results = (logits, *(entered[i] for i in inputs_of)) if entered is not None else (logits,)
+    return tuple(_arranged(result, positions) for result in results)
 
 
 def _chained(
@@ -183,17 +185,17 @@ def _chained(
     first: int,
     end: int,
 ) -> Tensors:
-    order, starts, homes, back = control.unbind(0)
+    order, starts, written, positions = control.unbind(0)
     ids = _arranged(tokens, order)
-    coins = None if uniforms is None else _arranged(uniforms, order)
+    draws = None if uniforms is None else _arranged(uniforms, order)
     picked, rows = [], []
     for step in range(count):
-        logits = room.logits(ids, Where(starts, homes, first, end), 1)  # [B, 1, V]
+        logits = room.logits(ids, Where(starts, written, first, end), 1)  # [B, 1, V]
         starts = starts + ids.shape[1]
-        ids = pick(logits, None if coins is None else coins[:, step : step + 1])
+        ids = pick(logits, None if draws is None else draws[:, step : step + 1])
         picked.append(ids)
         rows.append(logits)
-    return _arranged(torch.cat(picked, 1), back), _arranged(torch.cat(rows, 1), back)
+    return _arranged(torch.cat(picked, 1), positions), _arranged(torch.cat(rows, 1), positions)
 
 
 def _arranged(x: Tensor, order: Tensor) -> Tensor:
@@ -201,7 +203,7 @@ def _arranged(x: Tensor, order: Tensor) -> Tensor:
 
 
 def _padded(x: Tensor, rows: int) -> Tensor:
-    """x with as many rows, the last ones zero."""
+    """Return x with `rows` rows, the added ones zero."""
     if len(x) == rows:
         return x
     padded = x.new_zeros(rows, *x.shape[1:])

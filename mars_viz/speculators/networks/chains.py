@@ -1,4 +1,4 @@
-"""Drafting several tokens in a row without the host between them. Knows the words only; networks know how."""
+"""Types for drafting several tokens in a row without the host between them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from dataclasses import dataclass
 from torch import Tensor
 
 Pick = Callable[[Tensor, Tensor | None], Tensor]
-"""From raw logits [B, 1, V] and, where it draws, uniforms [B, 1] to token ids int64 [B, 1].
+"""Maps raw logits [B, 1, V] and, if it draws, uniforms [B, 1] to token ids int64 [B, 1].
 
-Equal picks must pick alike: a recorded chain is played again for a pick that equals its own.
+Equal functions must pick alike: a recorded chain is replayed for any function equal to its own.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """What was drafted after each of B rows, N tokens each."""
+    """Drafts after each of B rows, N tokens each."""
 
-    tokens: Tensor
-    """int64 [B, N]."""
+    tokens: Tensor  # int64 [B, N]
     logits: Tensor
-    """float32 [B, N, V]; raw, each row what its token was picked from."""
+    """Raw, float32 [B, N, V]; the law from which each token was picked."""

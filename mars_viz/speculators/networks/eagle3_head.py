@@ -1,11 +1,11 @@
 """The forward pass of an EAGLE-3 head over a cache of rows. Knows weights and tensors; knows no files, no prefixes.
 
-Li et al. 2025, 'EAGLE-3' (arXiv 2503.01840). Row j of a text reads the embedding of token j + 1 beside a state: that of
-token j, made by `fc` of what entered some layers of the target (or the target's own, if the head has no `fc`), or what
-the head itself made of the row before. What the row makes is the state of the next row, and what `norm` and `lm_head`
-make of it are the logits of token j + 2.
+Li et al. 2025, 'EAGLE-3' (arXiv 2503.01840). Row j of a text reads the embedding of token j + 1 and a state: the state
+of token j, which `fc` computes from inputs of some layers of the target (or the target's own state, without `fc`), or
+the head's own output for the previous row. The output of a row is the state of the next one; `norm` and `lm_head`
+compute the logits of token j + 2 from it.
 
-In float32 on the CPU a row's result is the same, bit for bit, whatever else is in the batch; see `row_invariance`.
+In float32 on the CPU a row's result is the same, bit for bit, in any batch; see `row_invariance`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from mars_viz.speculators.networks.tree_mask import TreeMask
 from mars_viz.speculators.threads import on_shared_cores
 
 CHUNK = 512
-"""Tokens of a text that are read at once, where no count has to be kept."""
+"""Tokens of a text that are read at once if no batching is fixed."""
 LONGEST = 1 << 20
-"""Places of a row at the most."""
+"""Most places of a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,48 +44,39 @@ class FloatNorm:
 
     @classmethod
     def of(cls, weight: Tensor, epsilon: float) -> FloatNorm:
-        """Of a checkpoint's weight."""
+        """Create the norm from a checkpoint's weight."""
         return cls(weight.float() * math.sqrt(len(weight)), epsilon * len(weight))
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x [..., width], in its own dtype."""
+        """Return the norm of x [..., width], in the dtype of x."""
         return (normed(x.float(), self.epsilon) * self.weight).to(x.dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class HeadWeights:
-    """All that does not change; matrices input by output. H wide, k features of Ht."""
+    """Constants of a head; matrices input by output. H wide, k features of Ht."""
 
     heads: Heads
-    """Of attention."""
-    embedding: Tensor
-    """[V, H]."""
+    embedding: Tensor  # [V, H]
     fc: Tensor | None
     """[k Ht, H]; None if the features are H wide and serve as states."""
-    qkv: Tensor
-    """[2 H, (heads + 2 groups) D]."""
-    attention_out: Tensor
-    """[heads D, H]."""
-    gate_up: Tensor
-    """[H, 2 I]."""
-    down: Tensor
-    """[I, H]."""
-    lm_head: Tensor
-    """[H, Vd]."""
+    qkv: Tensor  # [2 H, (heads + 2 groups) D]
+    attention_out: Tensor  # [heads D, H]
+    gate_up: Tensor  # [H, 2 I]
+    down: Tensor  # [I, H]
+    lm_head: Tensor  # [H, Vd]
     norms: Mapping[str, FloatNorm]
-    """By their names in a checkpoint: input_layernorm, hidden_norm, post_attention_layernorm, norm, and where it has
-    them input_norm (of the features) or fc_norm.0, fc_norm.1, … (of each feature) and self_attn.q_norm and
-    self_attn.k_norm (of each head)."""
+    """By name in a checkpoint: input_layernorm, hidden_norm, post_attention_layernorm, norm; optionally input_norm (of
+    the features) or fc_norm.0, fc_norm.1, … (of each feature), self_attn.q_norm and self_attn.k_norm (of each head)."""
     normed_residual: bool
-    """True where the normed state is what attention's result is added to."""
+    """Whether attention's result is added to the normed state."""
     normed_output: bool
-    """True where what `norm` makes of a row is the next row's state, as in EAGLE-3.1; else what it is made of is."""
+    """Whether the next row's state is the output of `norm`, as in EAGLE-3.1, instead of its input."""
     rotary: LlamaRotaryEmbedding
-    """Makes cosines and sines of positions."""
+    """Returns cosines and sines of positions."""
     kernels: Kernels
-    """What does the arithmetic."""
     batching: Batching | None
-    """How much of it at a time, so that no row depends on the others; None where it may."""
+    """Counts at which no row depends on the others; None if rows may."""
 
     @classmethod
     def of(
@@ -99,8 +90,8 @@ class HeadWeights:
         normed_output: bool = False,
         kernels: Kernels = Kernels(),  # noqa: B008
     ) -> HeadWeights:
-        """Of a checkpoint's tensors by name, embed_tokens.weight and lm_head.weight included, which are where and in
-        the dtype in which it is to be computed."""
+        """Create weights from a checkpoint's tensors by name, including embed_tokens.weight and lm_head.weight. Device
+        and dtype of the computation are those of the tensors."""
 
         def columns(*names: str) -> Tensor:
             return torch.cat([tensors[f"{name}.weight"] for name in names]).t().contiguous()
@@ -110,7 +101,7 @@ class HeadWeights:
         attention_out, down = columns("self_attn.o_proj"), columns("mlp.down_proj")
         gate_up = columns("mlp.gate_proj", "mlp.up_proj")
         exact = head.device.type == "cpu" and head.dtype == torch.float32
-        added = [each for each in (fc, attention_out, down) if each is not None]
+        added = [tensor for tensor in (fc, attention_out, down) if tensor is not None]
         return cls(
             heads=heads,
             embedding=tensors["embed_tokens.weight"],
@@ -121,8 +112,8 @@ class HeadWeights:
             down=down,
             lm_head=head,
             norms={
-                name.removesuffix(".weight"): FloatNorm.of(each, epsilon)
-                for name, each in tensors.items()
+                name.removesuffix(".weight"): FloatNorm.of(tensor, epsilon)
+                for name, tensor in tensors.items()
                 if "norm" in name
             },
             normed_residual=normed_residual,
@@ -134,7 +125,7 @@ class HeadWeights:
 
 
 class EagleNetwork:
-    """A pass over weights that others may share, with a cache of its own."""
+    """A pass over weights that may be shared, with a cache of its own."""
 
     def __init__(self, weights: HeadWeights):
         self.device, self.dtype = weights.down.device, weights.down.dtype
@@ -143,19 +134,21 @@ class EagleNetwork:
         self._rows = Rows(KVShape(1, 2 * heads.keys, heads.size, LONGEST, self.dtype, self.device))
 
     def copy(self, source: int, slot: int, length: int) -> None:
-        """Make row `slot` of the cache what row `source` is, up to `length` places."""
+        """Copy the first `length` places of row `source` of the cache to row `slot`."""
         self._rows.copy(source, slot, length)
 
     @on_shared_cores
     def states(self, features: Tensor) -> Tensor:
-        """The states [B, n, H] of features [B, n, k Ht]."""
+        """Return the states [B, n, H] of features [B, n, k Ht]."""
         w, (b, n) = self._weights, features.shape[:2]
         if w.fc is None:
             return features.to(self.dtype)
         x = features.flatten(0, 1).to(self.dtype)
         most = len(x) if w.batching is None else w.batching.rows.most
-        made = [self._state(part, w.fc) for part in torch.split(x, most)] if len(x) else [x.new_empty(0, w.fc.shape[1])]
-        return torch.cat(made).view(b, n, w.fc.shape[1])
+        states = (
+            [self._state(part, w.fc) for part in torch.split(x, most)] if len(x) else [x.new_empty(0, w.fc.shape[1])]
+        )
+        return torch.cat(states).view(b, n, w.fc.shape[1])
 
     def _state(self, x: Tensor, fc: Tensor) -> Tensor:
         w, count = self._weights, len(x)
@@ -172,30 +165,30 @@ class EagleNetwork:
     def read(
         self, tokens: Tensor, states: Tensor, starts: Sequence[int], first: int = 0, tree: TreeMask | None = None
     ) -> Tensor:
-        """What the layer makes, [B, n, H], of the tokens [B, n] beside the states [B, n, H]: the states of rows after
-        these, and what `logits` takes.
+        """Return the layer's outputs [B, n, H] for the tokens [B, n] and the states [B, n, H].
 
-        Text b is row first + b of the cache, and is written from place starts[b] on. Each row sees all before it,
-        unless a `tree` says otherwise.
+        These are the states of the next rows and the input of `logits`. Text b is row first + b of the cache, written
+        from place starts[b] on. Each row sees all before it, or what `tree` lets it see.
         """
         parts = []
-        for some, cuts in self._groups(starts, tokens.shape[1]):
-            made = [
+        for texts, cuts in self._groups(starts, tokens.shape[1]):
+            outputs = [
                 self._read(
-                    tokens[some, cut:end],
-                    states[some, cut:end],
-                    [start + cut for start in starts[some]],
-                    first + some.start,
-                    tree and tree.part(some, cut, end),
+                    tokens[texts, cut:end],
+                    states[texts, cut:end],
+                    [start + cut for start in starts[texts]],
+                    first + texts.start,
+                    tree and tree.part(texts, cut, end),
                 )
                 for cut, end in pairwise(cuts)
             ]
-            parts.append(torch.cat(made, 1))
+            parts.append(torch.cat(outputs, 1))
         return torch.cat(parts)
 
     @on_shared_cores
     def logits(self, made: Tensor) -> Tensor:
-        """Raw float32 logits [B, Vd] of the head's tokens, of what the layer made of a row of each text, [B, H]."""
+        """Return raw float32 logits [B, Vd] of the head's tokens, from the layer's output [B, H] for one row of each
+        text."""
         w = self._weights
         if w.batching is None:
             return w.kernels.product(self._output(made), w.lm_head, None).float()
@@ -236,8 +229,8 @@ class EagleNetwork:
         for row, start in enumerate(starts):
             cache[first + row, start : start + n] = qkv[row, :n, heads.queries :]
         past = cache[first : first + b, :end].transpose(1, 2)  # [B, 2 G, end, D]
-        asked = filled(qkv[:, :, : heads.queries].transpose(1, 2), q, 2)  # [B, H, q, D]
-        mixed = w.kernels.attention(asked, past[:, : heads.keys], past[:, heads.keys :], mask.unsqueeze(1)).transpose(
+        queries = filled(qkv[:, :, : heads.queries].transpose(1, 2), q, 2)  # [B, H, q, D]
+        mixed = w.kernels.attention(queries, past[:, : heads.keys], past[:, heads.keys :], mask.unsqueeze(1)).transpose(
             1, 2
         )
         mixed = leading(mixed, m, 1).reshape(b * m, -1)
@@ -247,20 +240,20 @@ class EagleNetwork:
         return leading(leading(x, b * m).view(b, m, -1), n, 1)
 
     def _turn(self, x: Tensor, positions: Tensor) -> None:
-        """Rotary positions [B, m] of x [B, m, heads, D], in place."""
+        """Apply the rotary positions [B, m] to x [B, m, heads, D] in place."""
         cosine, sine = (each.unsqueeze(2) for each in self._weights.rotary(x, positions))
         half = x.shape[-1] // 2
         other = torch.cat([-x[..., half:], x[..., :half]], -1)
         x.mul_(cosine).add_(other.mul_(sine))
 
     def _filled(self, x: Tensor, count: int = 0) -> Tensor:
-        """x with as many rows as are computed at a time where it has, or is to have, so many."""
+        """Return x padded to the number of rows computed for len(x) or `count`, whichever is larger."""
         limits = self._weights.batching
         count = max(count, len(x))
         return filled(x, count if limits is None else limits.rows.at_least(count))
 
     def _groups(self, starts: Sequence[int], n: int) -> Iterator[tuple[slice, tuple[int, ...]]]:
-        """Texts that are read together, and where their tokens are cut; see `Batching.groups`."""
+        """Yield texts that are read together and the cuts between their tokens; see `Batching.groups`."""
         if self._weights.batching is not None:
             return self._weights.batching.groups(starts, n)
         return iter([(slice(0, len(starts)), tuple(sorted({*range(0, n, CHUNK), n})))])

@@ -1,11 +1,11 @@
-"""Passes recorded once and played again, so that the host starts one thing where it started hundreds. Knows tensors and
-CUDA graphs; knows no models.
+"""Recorded passes that are replayed, so that the host starts one graph instead of hundreds of kernels.
 
-A recording is a function's work on buffers that stay where they are. It is made when a shape comes back, checked
-against the function itself on the first inputs that it is played for, and given up, with a sentence, where either
-fails: then the function is called as if there were no recordings. How CUDA records is one class, `CudaCapture`; all
-else is the same for anything that records and plays. Sources: PyTorch's
-notes on CUDA graphs (docs.pytorch.org/docs/stable/notes/cuda.html) and torch/cuda/graphs.py.
+Knows tensors and CUDA graphs; knows no models.
+
+A recording repeats a function's work on buffers at fixed addresses. A shape is recorded when it recurs; the first
+replays are compared with the function. If recording or comparison fails, recordings are given up with a sentence, and
+the function is called each time. Only `CudaCapture` is specific to CUDA. Sources: PyTorch's notes on CUDA graphs
+(docs.pytorch.org/docs/stable/notes/cuda.html) and torch/cuda/graphs.py.
 """
 
 from __future__ import annotations
@@ -22,61 +22,62 @@ from mars_viz.speculators.device_errors import lacks_memory
 
 Tensors = tuple[Tensor, ...]
 Function = Callable[..., Tensors]
-"""Tensors in, tensors out; called again with the same it must do no harm, as a cache gets the same again."""
+"""Function of tensors that may be called again with the same arguments, such as writing the same values to a cache."""
 
 WORTH = 3
-"""The time at which a shape is recorded: recording costs some four passes, and many shapes never come back."""
+"""Call at which a shape is recorded: recording costs about four passes, and many shapes never recur."""
 CHECKS = 2
-"""Plays of a recording that are compared with the function: inputs other than the recorded ones are among them."""
+"""Replays that are compared with the function; they include other inputs than the recorded ones."""
 MOST = 32
-"""Recordings that are kept; the one unused for longest goes first."""
+"""Recordings kept; the least recently used is dropped first."""
 SETTLED = WORTH + CHECKS
-"""Calls with one shape after which nothing is recorded or compared any more."""
+"""Calls with one shape after which nothing is recorded or compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A function's work on some buffers, to be done again on what they hold then."""
+    """A recording of a function's work on some buffers."""
 
     play: Callable[[], None]
-    """Does it."""
+    """Repeats the work on the present contents of the buffers."""
     outputs: Tensors
-    """Where the results are after every play."""
+    """Contain the results after every replay."""
 
 
 class Capture(Protocol):
-    """Something that records."""
+    """Records functions."""
 
     def __call__(self, function: Function, inputs: Tensors) -> Recorded:
-        """Record the function's work on these very tensors. Raises RuntimeError where that cannot be done."""
+        """Record the function's work on these tensors. Raises RuntimeError if that is impossible."""
         ...
 
 
 class CudaCapture:
-    """Records CUDA graphs that share a pool of memory. For one thread, whose plays follow one another in one stream."""
+    """Records CUDA graphs that share a pool of memory. For one thread, whose replays follow one another in one
+    stream."""
 
     def __init__(self, device: torch.device):
-        """With a pool of its own; see `Graphs` for how long it may be used."""
+        """Begin with a memory pool; see `Graphs` for how long it may be used."""
         self._device = device
         with torch.cuda.device(device):
             self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, function: Function, inputs: Tensors) -> Recorded:
-        """Record, after two plain calls on the recording's own stream: libraries set themselves up on their first."""
+        """Record after two plain calls on the recording's stream, since libraries initialise on the first."""
         with torch.cuda.device(self._device):
-            ours = torch.cuda.current_stream()
-            self._stream.wait_stream(ours)
+            current = torch.cuda.current_stream()
+            self._stream.wait_stream(current)
             with torch.cuda.stream(self._stream):
                 for _ in range(2):
                     function(*inputs)
-            ours.wait_stream(self._stream)
+            current.wait_stream(self._stream)
             graph = torch.cuda.CUDAGraph()
             try:  # other threads may ask the device something meanwhile, such as how much memory it has
                 with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
                     outputs = function(*inputs)
             finally:
-                torch.cuda.set_stream(ours)  # a recording that fails leaves its own behind
+                torch.cuda.set_stream(current)  # a recording that fails leaves its own behind
             return Recorded(graph.replay, outputs)
 
 
@@ -87,8 +88,8 @@ class _Kept:
     checks: int = CHECKS
 
     def __call__(self, inputs: Tensors) -> Tensors:
-        for buffer, given in zip(self.inputs, inputs, strict=True):
-            buffer.copy_(given)
+        for buffer, value in zip(self.inputs, inputs, strict=True):
+            buffer.copy_(value)
         self.recorded.play()
         return tuple(output.clone() for output in self.recorded.outputs)  # the next play overwrites them
 
@@ -102,58 +103,57 @@ class Graphs:
         agree: Callable[[Tensors, Tensors], bool],
         tell: Callable[[str], None],
     ):
-        """`begin` makes what records, anew after `forget`: a pool of memory cannot be used again once nothing is in it.
-
-        `agree` compares a recording's results with the function's; `tell` hears why recordings were given up.
-        """
+        """`begin` creates the recorder, again after `forget`: a memory pool cannot be reused once it is empty. `agree`
+        compares a recording's results with the function's; `tell` receives the reason if recordings are given up."""
         self._begin, self._agree, self._tell = begin, agree, tell
         self._capture: Capture | None = None
         self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
         self._asked: Counter[Hashable] = Counter()
         self.given_up = False
-        """True once the functions are called as they are, for good."""
+        """Whether functions are called without recordings from now on."""
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def run(self, key: Hashable, function: Function, inputs: Tensors) -> Tensors:
-        """What `function(*inputs)` gives. The key says all of function and inputs that is not in the tensors."""
+        """Return `function(*inputs)`. The key identifies the function and everything about the inputs but their
+        values."""
         if self.given_up:
             return function(*inputs)
-        kept = self._kept.get(key)
-        if kept is None:
+        recording = self._kept.get(key)
+        if recording is None:
             self._asked[key] += 1
             if self._asked[key] < WORTH:
                 return function(*inputs)
         try:
-            kept = kept or self._record(key, function, inputs)
+            recording = recording or self._record(key, function, inputs)
             self._kept.move_to_end(key)
-            found = kept(inputs)
+            results = recording(inputs)
         except RuntimeError as error:  # all that PyTorch raises; what is wrong with the function itself it raises again
             self._give_up(_reason(error))
             return function(*inputs)
-        if kept.checks:
-            kept.checks -= 1
+        if recording.checks:
+            recording.checks -= 1
             expected = function(*inputs)
-            if not self._agree(found, expected):
+            if not self._agree(results, expected):
                 self._give_up("a recorded pass gave other results than the pass itself")
                 return expected
-        return found
+        return results
 
     def forget(self) -> None:
-        """Drop all recordings: what they were made on is no more. They are made anew when their shapes come back."""
+        """Drop all recordings, since the memory they used is gone. Shapes that recur are recorded again."""
         self._kept.clear()
         self._asked.clear()
         self._capture = None
 
     def _record(self, key: Hashable, function: Function, inputs: Tensors) -> _Kept:
         self._capture = self._capture or self._begin()
-        buffers = tuple(given.clone() for given in inputs)
-        kept = self._kept[key] = _Kept(buffers, self._capture(function, buffers))
+        buffers = tuple(value.clone() for value in inputs)
+        recording = self._kept[key] = _Kept(buffers, self._capture(function, buffers))
         if len(self._kept) > MOST:
             dropped, _ = self._kept.popitem(last=False)
             del self._asked[dropped]  # it must prove its worth again
-        return kept
+        return recording
 
     def _give_up(self, reason: str) -> None:
         self.given_up = True

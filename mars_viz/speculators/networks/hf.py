@@ -1,7 +1,7 @@
-"""Any model's own forward pass from transformers, one row after the other, over any cache that transformers has.
+"""Forward passes of any model from transformers, one row after another, over any of transformers' caches.
 
-Full attention goes back to a shorter text by cropping. Recurrent state cannot be cropped: states are kept from time to
-time, and the tokens since the last kept state are read again. `rewind_of` finds out by trial which way a model allows.
+With full attention a row goes back to a shorter text by cropping. Recurrent state cannot be cropped: states are kept at
+intervals, and the tokens since the last kept state are read again. `rewind_of` tries which way a model allows.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from mars_viz.speculators.networks.tree_mask import TreeMask
 from mars_viz.speculators.threads import on_shared_cores
 
 STRIDE = 8
-"""Tokens between kept states of a recurrent model, at the least."""
+"""Fewest tokens between kept states of a recurrent model."""
 TRIAL = 24
-"""Tokens of the text on which a way of going back is tried."""
+"""Tokens of the text on which ways of going back are tried."""
 
 
 class Rewind(Enum):
-    """How a row goes back to a shorter text, the cheapest way first. The value is a note for users."""
+    """Ways in which a row goes back to a shorter text, the cheapest first. The value is a note for users."""
 
     CROP = ""
     REPLAY = "its state cannot be cropped, so up to the last accepted tokens are read again after a rejection"
@@ -48,21 +48,21 @@ class Rewind(Enum):
 
 
 class RowCache:
-    """What one row of the cache has read."""
+    """Cache of one row."""
 
     def __init__(self, rewind: Rewind):
         self._rewind = rewind
         self.tokens = torch.empty(0, dtype=torch.int64)
-        """[n]; at least the `read` ones."""
+        """[n]; at least the first `read` are valid."""
         self.read = 0
-        """Tokens that the cache holds."""
+        """Tokens in the cache."""
         self.cache: DynamicCache | None = None
         self.long = False
-        """True if the cache was read with the rotary angles of long texts."""
+        """Whether the cache was computed with the rotary angles of long texts."""
         self._kept: list[tuple[int, dict[int, Any]]] = []  # lengths, ascending, and layers that cannot be cropped
 
     def back_to(self, length: int) -> int:
-        """Go back to `length` tokens, or to the last kept state before; return how many the cache holds."""
+        """Go back to `length` tokens, or to the last kept state before; return the number of tokens in the cache."""
         if self.read <= length:
             return self.read
         while self._kept and self._kept[-1][0] > length:
@@ -87,28 +87,27 @@ class RowCache:
         self.cache, self.read, self._kept = None, 0, []
 
     def keep(self) -> None:
-        """Keep the present state if enough was read since the last one; older states are kept the more sparsely."""
+        """Keep the present state if enough was read since the last kept one; older states are thinned out."""
         last = self._kept[-1][0] if self._kept else 0
         if self.read - last < STRIDE or self.cache is None:
             return
-        state = {i: copy.deepcopy(each) for i, each in enumerate(self.cache.layers) if type(each) is not DynamicLayer}
+        state = {
+            i: copy.deepcopy(layer) for i, layer in enumerate(self.cache.layers) if type(layer) is not DynamicLayer
+        }
         now, places = self.read // STRIDE, [length // STRIDE for length, _ in self._kept]
-        near = (now - place <= 2 * (place & -place) for place in places)
-        self._kept = [*itertools.compress(self._kept, near), (self.read, state)]
+        recent = (now - place <= 2 * (place & -place) for place in places)
+        self._kept = [*itertools.compress(self._kept, recent), (self.read, state)]
 
     def copied(self) -> RowCache:
-        """A row with a cache of its own; kept states are shared, since nothing changes them."""
+        """Return a row with a copy of the cache; kept states are shared, since they are never changed."""
         row = copy.copy(self)
         row.cache, row._kept = copy.deepcopy(self.cache), list(self._kept)
         return row
 
 
 class PlainNetwork:
-    """Keeps a cache per row, so that rows of unequal length need no padding.
-
-    A tree is scored in one pass if the model heeds a mask of our own, which is tried on the first one. Otherwise its
-    paths are scored one after the other.
-    """
+    """Keeps a cache per row, so that rows of unequal length need no padding. A tree is scored in one pass if the model
+    respects a custom mask, which is tested on the first tree. Otherwise its paths are scored one after another."""
 
     def __init__(self, model: PreTrainedModel, vocabulary_size: int, rewind: Rewind = Rewind.CROP):
         self.inputs = LayerInputs()
@@ -131,14 +130,14 @@ class PlainNetwork:
         slots: Sequence[int] | None = None,
         tree: TreeMask | None = None,
     ) -> Tensor:
-        """Raw float32 logits [B, rows, V] after the last `rows` of the tokens [B, n]; see `Network.score`."""
-        found = []
+        """Return raw float32 logits [B, rows, V] after the last `rows` of the tokens [B, n]; see `Network.score`."""
+        scored = []
         for i, (row, ids, start) in enumerate(zip(slots or range(len(starts)), tokens, starts, strict=True)):
             if tree is None:
-                found.append(self._score(row, ids, start, rows))
+                scored.append(self._score(row, ids, start, rows))
             else:
-                found.append(self._branched(row, ids, start, rows, tree.part(slice(i, i + 1), 0, len(ids))))
-        return torch.stack(found)
+                scored.append(self._branched(row, ids, start, rows, tree.part(slice(i, i + 1), 0, len(ids))))
+        return torch.stack(scored)
 
     def _score(self, slot: int, ids: Tensor, start: int, rows: int, tree: TreeMask | None = None) -> Tensor:
         end = start + len(ids)
@@ -163,15 +162,15 @@ class PlainNetwork:
         return self._rows.setdefault(slot, RowCache(self._rewind))
 
     def _read(self, slot: int, row: RowCache, end: int, rows: int, tree: TreeMask | None = None) -> Tensor:
-        """Read a row's tokens up to `end`; logits [rows, V] after the last ones."""
-        found: list[Tensor] = []
+        """Read a row's tokens up to `end`; return logits [rows, V] after the last ones."""
+        parts: list[Tensor] = []
         while row.read < end:
-            upto = row.read + 1 if self._rewind is Rewind.STEPS and row.read else end
-            found.append(self._pass(slot, row, upto, min(rows, upto - row.read), tree))
+            step_end = row.read + 1 if self._rewind is Rewind.STEPS and row.read else end
+            parts.append(self._pass(slot, row, step_end, min(rows, step_end - row.read), tree))
             if self._rewind is Rewind.WHOLE:
                 row.clear()
                 break
-        return torch.cat(found[-rows:])[-rows:]
+        return torch.cat(parts[-rows:])[-rows:]
 
     def _pass(self, slot: int, row: RowCache, end: int, rows: int, tree: TreeMask | None) -> Tensor:
         ids = row.tokens[row.read : end].unsqueeze(0)
@@ -196,7 +195,7 @@ class PlainNetwork:
         return output.logits[0, -rows:, : self._vocabulary_size].float()
 
     def _branched(self, slot: int, ids: Tensor, start: int, rows: int, tree: TreeMask) -> Tensor:
-        """`_score` of a tree."""
+        """Score a tree like `_score`."""
         (begin,) = tree.begins
         if start == begin:
             self._held[slot] = {}
@@ -206,58 +205,60 @@ class PlainNetwork:
         return self._score(slot, ids, start, rows, tree) if self._masks else self._paths(slot, ids, start, rows, tree)
 
     def _heeds_masks(self, slot: int, ids: Tensor, start: int, tree: TreeMask) -> bool:
-        """True if a pass over the tree gives the logits of passes over its paths, within rounding."""
+        """Return whether a pass over the tree gives the logits of passes over its paths, within rounding."""
         before = self._row(slot).copied()
         paths = self._paths(slot, ids, start, len(ids), tree)
         self._rows[slot] = before
         try:
-            found = self._score(slot, ids, start, len(ids), tree)
+            logits = self._score(slot, ids, start, len(ids), tree)
         except (TypeError, ValueError, RuntimeError):  # it takes no such mask
             self._rows[slot].clear()
             return False
-        return bool((found - paths).abs().amax() <= rounding(self._model.dtype) * paths.abs().amax())
+        return bool((logits - paths).abs().amax() <= rounding(self._model.dtype) * paths.abs().amax())
 
     def _paths(self, slot: int, ids: Tensor, start: int, rows: int, tree: TreeMask) -> Tensor:
-        """Path by path, the first one last, which the cache holds then."""
-        (begin,), sees, held = tree.begins, tree.sees[0].cpu(), self._held[slot]
+        """Score a tree path by path, the first path last, so that the cache holds it afterwards."""
+        (begin,), sees, ids_at = tree.begins, tree.sees[0].cpu(), self._held[slot]
         first = start - begin  # of the places that are seen by some, the one where the tokens are written
         followed = sees[:, first : first + len(ids)].sum(0) > 1
-        found: dict[int, Tensor] = {}
+        logits_at: dict[int, Tensor] = {}
         for leaf in reversed((~followed).nonzero().flatten().tolist()):
             path = sees[leaf].nonzero().flatten().tolist()
-            logits = self._score(slot, torch.stack([held[begin + place] for place in path]), begin, len(path))
-            found.update((place - first, each) for place, each in zip(path, logits, strict=True) if place >= first)
-        return torch.stack([found[i] for i in range(len(ids))])[-rows:]
+            path_logits = self._score(slot, torch.stack([ids_at[begin + place] for place in path]), begin, len(path))
+            logits_at.update(
+                (place - first, row) for place, row in zip(path, path_logits, strict=True) if place >= first
+            )
+        return torch.stack([logits_at[i] for i in range(len(ids))])[-rows:]
 
     def copy(self, source: int, slot: int, length: int) -> None:
-        """Make row `slot` of the cache what row `source` is, up to `length` places."""
+        """Copy the first `length` places of row `source` of the cache to row `slot`."""
         self._rows[slot] = self._rows[source].copied()
         self._rows[slot].back_to(length)
         self.inputs.copy(source, slot, length)
 
 
 def rewind_of(model: PreTrainedModel, vocabulary_size: int) -> Rewind:
-    """The cheapest way of going back that gives this model's own logits, found by trial on a short text.
+    """Return the cheapest way of going back that reproduces the model's logits, by trial on a short text.
 
     Each way reads blocks, goes back within the last pass and beyond it, and copies a row. Its logits are compared with
-    passes over whole texts without a cache. Raises ModelError for a model whose passes without a cache fail, or whose
-    logits depend on later tokens.
+    those of passes over whole texts without a cache. Raises ModelError for a model whose passes without a cache fail,
+    or whose logits depend on later tokens.
     """
     name = type(model).__name__
     ids = torch.arange(2 * TRIAL, device=place_of(model)).reshape(2, TRIAL) * 7919 % vocabulary_size
     ids[1, :10] = ids[0, :10]  # two texts that part
-    whole = PlainNetwork(model, vocabulary_size, Rewind.WHOLE)
+    uncached = PlainNetwork(model, vocabulary_size, Rewind.WHOLE)
     with inference():
         try:
-            expected = whole.score(ids, [0, 0], TRIAL)
-            shorter = whole.score(ids[:1, :12], [0], 12)
+            expected = uncached.score(ids, [0, 0], TRIAL)
+            shorter = uncached.score(ids[:1, :12], [0], 12)
         except Exception as error:  # whatever the model's code raises
             _raise_device_errors(error)
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
             raise ModelError(f"{name} cannot read plain text ({reason}). Take a causal language model.") from error
-        if (off := _apart(shorter, expected[:1, :12])) > rounding(model.dtype):
+        if (apart := _apart(shorter, expected[:1, :12])) > rounding(model.dtype):
             raise ModelError(
-                f"{name} changes its logits by up to {off:.2g} of the largest when more text follows, so one pass "
+                f"{name} changes its logits by up to {apart:.2g} of the largest when more text follows, so one pass "
                 "cannot verify a draft. Take a causal language model."
             )
         slack, differences = 2 * SLACK.get(model.dtype, 0.05), dict.fromkeys(Rewind, math.inf)
@@ -275,24 +276,25 @@ def rewind_of(model: PreTrainedModel, vocabulary_size: int) -> Rewind:
 
 
 def _tried(network: PlainNetwork, ids: Tensor, expected: Tensor) -> float:
-    """How far logits lie from the expected ones [2, TRIAL, V] after passes that go on, go back and part."""
-    off = 0.0
+    """Return how far logits are from the expected ones [2, TRIAL, V] after passes that continue, go back and
+    diverge."""
+    difference = 0.0
     for text, start, end in ((0, 0, 1), (0, 1, 12), (0, 12, 17), (0, 14, 18), (1, 10, 15), (1, 15, 16)):
-        found = network.score(ids[text : text + 1, start:end], [start], end - start)
-        off = max(off, _apart(found, expected[text : text + 1, start:end]))
+        logits = network.score(ids[text : text + 1, start:end], [start], end - start)
+        difference = max(difference, _apart(logits, expected[text : text + 1, start:end]))
     network.copy(0, 1, 12)
-    found = network.score(torch.stack([ids[1, 16:19], ids[1, 12:15]]), [16, 12], 3)
-    return max(off, _apart(found, torch.stack([expected[1, 16:19], expected[1, 12:15]])))
+    logits = network.score(torch.stack([ids[1, 16:19], ids[1, 12:15]]), [16, 12], 3)
+    return max(difference, _apart(logits, torch.stack([expected[1, 16:19], expected[1, 12:15]])))
 
 
 def rounding(dtype: torch.dtype) -> float:
-    """The largest difference of two right passes, as a share of the largest logit: a thousandth in float32, 32 steps of
-    other dtypes, at most a quarter."""
+    """Return the largest rounding difference of two passes, as a share of the largest logit. It is 0.001 in float32, 32
+    steps of other dtypes, and at most 0.25."""
     return min(0.25, max(1e-3, 32 * torch.finfo(dtype).eps))
 
 
 def _apart(found: Tensor, expected: Tensor) -> float:
-    """The largest difference as a share of the largest logit; NaN if there is one."""
+    """Return the largest difference as a share of the largest logit; NaN if there is a NaN."""
     return float((found - expected).abs().amax() / expected.abs().amax())
 
 
@@ -302,7 +304,7 @@ def _raise_device_errors(error: Exception) -> None:
 
 
 def _cache_of(config: PreTrainedConfig) -> DynamicCache:
-    """An empty cache without windows: masks do the windowing, and a branch may go back further than a window."""
+    """Return an empty cache without windows: masks limit attention, and a branch may go back beyond a window."""
     cache = DynamicCache(config=config)
     for i, layer in enumerate(cache.layers):
         if type(layer) is DynamicSlidingWindowLayer:
@@ -313,13 +315,13 @@ def _cache_of(config: PreTrainedConfig) -> DynamicCache:
 
 
 def _rotary_switch(config: PreTrainedConfig) -> int | None:
-    """The length beyond which a model turns all keys by other angles (longrope); None for most models."""
-    own = getattr(config, "rope_parameters", None) or {}
-    kinds = [own, *(each for each in own.values() if isinstance(each, dict))]
-    lengths = [each["original_max_position_embeddings"] for each in kinds if each.get("rope_type") == "longrope"]
+    """Return the length above which a model uses other rotary angles for all keys (longrope); None for most models."""
+    parameters = getattr(config, "rope_parameters", None) or {}
+    kinds = [parameters, *(value for value in parameters.values() if isinstance(value, dict))]
+    lengths = [value["original_max_position_embeddings"] for value in kinds if value.get("rope_type") == "longrope"]
     return min(lengths, default=None)
 
 
 def _finite(mask: Tensor) -> Tensor:
-    """The same with the dtype's least number in place of -inf, as transformers writes it."""
+    """Replace -inf by the dtype's least number, as transformers does."""
     return mask.clamp_(min=torch.finfo(mask.dtype).min)

@@ -1,8 +1,7 @@
-"""One pass of a Llama-shaped model over ragged rows of a static cache, in tensors alone: no shape and no step depends
-on what a tensor holds, so that a CUDA graph can record it. Knows transformers' modules; knows no prefixes, no graphs.
+"""One pass of a Llama-shaped model over ragged rows of a static cache. Knows transformers' modules; knows no graphs.
 
-The weights stay where the model has them: matrices that are multiplied with the same input are moved next to one
-another, and the model's own become views of them.
+Only tensor operations: no shape and no step depends on the values of a tensor, so that a CUDA graph can record it. The
+weights stay in the model: matrices with the same input are moved together, and the model's own become views of them.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from mars_viz.speculators.networks.layer_inputs import NORMED
 from mars_viz.speculators.networks.tree_mask import TreeMask
 
 SHAPED = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
-"""What was read line by line; a class derived from one of these may be anything."""
+"""Architectures whose code was checked; a class derived from one of them may do anything."""
 NORMS = (LlamaRMSNorm, MistralRMSNorm, Qwen2RMSNorm, Qwen3RMSNorm)
 TURNS = ("default", "linear", "llama3", "yarn")
-"""Rotary positions whose angles do not depend on how long the text is."""
+"""Kinds of rotary positions whose angles do not depend on the text's length."""
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def why_not(model: PreTrainedModel) -> str:
-    """Why `Body` cannot be this model's pass, as the end of a sentence; empty where it can."""
+    """Return why `Body` cannot compute this model's pass, as the end of a sentence; empty if it can."""
     if type(model) not in SHAPED:
         return f"{type(model).__name__} is not among the architectures that have a batched pass"
     config, parts = model.config, list(model.parameters())
@@ -50,7 +49,7 @@ def why_not(model: PreTrainedModel) -> str:
 
 
 def _changed(model: PreTrainedModel) -> str:
-    """Adapters and quantised layers stand in for modules of the model; all of them must be the plain ones."""
+    """Return a reason if modules are replaced, as by adapters or quantised layers; else empty."""
     linears = [model.lm_head]
     norms = [model.model.norm]
     for layer in model.model.layers:
@@ -58,7 +57,7 @@ def _changed(model: PreTrainedModel) -> str:
         linears += [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj]
         linears += [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
         norms += [layer.input_layernorm, layer.post_attention_layernorm]
-    plain = all(type(each) is nn.Linear for each in linears) and all(type(each) in NORMS for each in norms)
+    plain = all(type(module) is nn.Linear for module in linears) and all(type(module) in NORMS for module in norms)
     return "" if plain and not model.training else "its layers were changed"
 
 
@@ -66,33 +65,30 @@ def _changed(model: PreTrainedModel) -> str:
 class Norm:
     """A root-mean-square norm over the last dimension."""
 
-    weight: Tensor
-    """[width]."""
+    weight: Tensor  # [width]
     epsilon: float
     """Added to the mean square."""
 
     @classmethod
     def of(cls, module: LlamaRMSNorm) -> Norm:
-        """Of one of `NORMS`."""
+        """Create the norm from a module of one of `NORMS`."""
         return cls(module.weight, float(module.variance_epsilon))
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x [..., width], of mean square 1 before the weight."""
+        """Return x [..., width], scaled to mean square 1 and multiplied by the weight."""
         return rms_norm(x, self.weight.shape, self.weight, self.epsilon)
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """What `linear` multiplies by."""
+    """Weight and bias of a linear map."""
 
-    weight: Tensor
-    """[out, in]."""
-    bias: Tensor | None
-    """[out]."""
+    weight: Tensor  # [out, in]
+    bias: Tensor | None  # [out]
 
     @classmethod
     def of(cls, *modules: nn.Linear) -> Matrix:
-        """Several as one, outputs one after the other; the modules' own weights become parts of it."""
+        """Create one matrix from modules, their outputs concatenated; the modules' own weights become views of it."""
         if len(modules) == 1:
             return cls(modules[0].weight, modules[0].bias)
         bias = None
@@ -102,12 +98,12 @@ class Matrix:
         return cls(_joined([module.weight for module in modules]), bias)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[..., out] from x [..., in]."""
+        """Return [..., out] from x [..., in]."""
         return linear(x, self.weight, self.bias)
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
-    """One matrix, of which the parts are views from now on, so that nothing is held twice."""
+    """Return one matrix of which the parts become views, so that no weight is stored twice."""
     first, at = parts[0], parts[0].storage_offset()
     together = all(part.untyped_storage().data_ptr() == first.untyped_storage().data_ptr() for part in parts)
     for part in parts:
@@ -116,10 +112,10 @@ def _joined(parts: Sequence[Tensor]) -> Tensor:
     rows, width = sum(len(part) for part in parts), first.shape[1]
     if together:  # it was done before
         return first.data.as_strided((rows, width), (width, 1))
-    whole = torch.cat([part.data for part in parts])
-    for part, place in zip(parts, torch.split(whole, [len(part) for part in parts]), strict=True):
-        part.data = place
-    return whole
+    matrix = torch.cat([part.data for part in parts])
+    for part, view in zip(parts, torch.split(matrix, [len(part) for part in parts]), strict=True):
+        part.data = view
+    return matrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,25 +123,21 @@ class Layer:
     """One layer: H heads and G key/value heads of D, I inner width."""
 
     before: Norm
-    """Of what attention reads."""
-    qkv: Matrix
-    """[(H + 2 G) D, E]."""
+    """Before attention."""
+    qkv: Matrix  # [(H + 2 G) D, E]
     norms: tuple[Norm, Norm] | None
-    """Of each query's and key's head, where the model has them (Qwen3)."""
-    out: Matrix
-    """[E, H D]."""
+    """Norms of each query's and key's head, in models with such norms (Qwen3)."""
+    out: Matrix  # [E, H D]
     between: Norm
-    """Of what the inner layer reads."""
-    gate_up: Matrix
-    """[2 I, E]."""
+    """Before the inner layer."""
+    gate_up: Matrix  # [2 I, E]
     act: Callable[[Tensor], Tensor]
-    """The gate's."""
-    down: Matrix
-    """[E, I]."""
+    """Activation of the gate."""
+    down: Matrix  # [E, I]
 
     @classmethod
     def of(cls, layer: LlamaDecoderLayer) -> Layer:
-        """Of a decoder layer of transformers."""
+        """Create a layer from a decoder layer of transformers."""
         attention, mlp = layer.self_attn, layer.mlp
         normed = hasattr(attention, "q_norm")
         return cls(
@@ -162,23 +154,23 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Where a pass of B rows of n tokens stands; what comes from the host lies on the device already."""
+    """Positions of a pass of B rows of n tokens; its tensors are on the device."""
 
     starts: Tensor
-    """int64 [B]; each row's first place."""
+    """int64 [B]; first place of each row."""
     homes: Tensor
-    """int64 [B]; the row of the cache that each is written to."""
+    """int64 [B]; row of the cache that is written for each row."""
     first: int
-    """The row of the cache that the first one reads; the others' follow it."""
+    """Row of the cache that the first row reads; the others follow."""
     end: int
-    """Places that are read, those written just now included."""
+    """Places that are read, including those written in this pass."""
 
 
 class Body:
-    """The weights in the order of the pass, and the pass."""
+    """Weights in the order of the pass, and the pass."""
 
     def __init__(self, model: PreTrainedModel, vocabulary_size: int):
-        """Moves the model's matrices together; raises nothing where `why_not` had nothing to say."""
+        """Move the model's matrices together. Raises nothing if `why_not` is empty."""
         config, body = model.config, model.model
         attention = body.layers[0].self_attn
         self.heads, self.groups = int(config.num_attention_heads), int(config.num_key_value_heads)
@@ -193,7 +185,8 @@ class Body:
         self.bytes = sum(part.numel() * part.element_size() for part in model.parameters())
 
     def cache(self, rows: int, places: int) -> Tensor:
-        """A new one, [layers, rows, places, 2 G, D]: keys, then values; finite, for what is masked is read too."""
+        """Return a new cache [layers, rows, places, 2 G, D] of zeros: keys, then values. Masked values are read, so
+        they are finite."""
         shape = (len(self.layers), rows, places, 2 * self.groups, self.size)
         return torch.zeros(shape, dtype=self.dtype, device=self.device)
 
@@ -206,9 +199,10 @@ class Body:
         entered: dict[int, Tensor] | None = None,
         tree: TreeMask | None = None,
     ) -> Tensor:
-        """Raw float32 logits [B, rows, V] after the last `rows` of the tokens [B, n], which the cache holds then.
+        """Return raw float32 logits [B, rows, V] after the last `rows` of the tokens [B, n], and add these to the
+        cache.
 
-        `entered` gets the inputs [B, n, E] of every layer, the last one's output and that of the last norm.
+        `entered` receives the inputs [B, n, E] of every layer, the last one's output and that of the last norm.
         """
         (b, n), heads, groups = tokens.shape, self.heads, self.groups
         shared = heads // groups  # queries of so many heads see the same keys: they are asked together
@@ -220,7 +214,7 @@ class Body:
             mask, positions = _shared(tree.added(at.end, self.dtype), shared), tree.positions
         x = embedding(tokens, self.embedding)  # [B, n, E]
         cosine, sine = self._turns(x, positions)
-        for i, (layer, kept) in enumerate(zip(self.layers, cache.unbind(0), strict=True)):
+        for i, (layer, layer_cache) in enumerate(zip(self.layers, cache.unbind(0), strict=True)):
             if entered is not None:
                 entered[i] = x
             qkv = layer.qkv(layer.before(x)).view(b, n, heads + 2 * groups, self.size)
@@ -230,11 +224,11 @@ class Body:
             turned = qkv[:, :, : heads + groups]
             other = turned.roll(self.size // 2, -1)
             turned.mul_(cosine).addcmul_(other, sine)
-            kept.flatten(0, 1).index_copy_(0, places, qkv[:, :, heads:].flatten(0, 1))
-            past = kept[at.first : at.first + b, : at.end].transpose(1, 2)  # [B, 2 G, end, D]
-            asked = qkv[:, :, :heads].view(b, n, groups, shared, -1).permute(0, 2, 3, 1, 4)  # [B, G, H/G, n, D]
+            layer_cache.flatten(0, 1).index_copy_(0, places, qkv[:, :, heads:].flatten(0, 1))
+            past = layer_cache[at.first : at.first + b, : at.end].transpose(1, 2)  # [B, 2 G, end, D]
+            queries = qkv[:, :, :heads].view(b, n, groups, shared, -1).permute(0, 2, 3, 1, 4)  # [B, G, H/G, n, D]
             mixed = scaled_dot_product_attention(
-                asked.reshape(b, groups, shared * n, self.size),
+                queries.reshape(b, groups, shared * n, self.size),
                 past[:, :groups],
                 past[:, groups:],
                 attn_mask=mask,
@@ -248,14 +242,16 @@ class Body:
         return self.head(self.norm(x[:, n - rows :])).float()
 
     def _turns(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines [B, n, 1, D]; the sine's first half negated, so that halves can be swapped by rolling."""
+        """Return cosines and sines [B, n, 1, D]; the sine's first half is negated, so that halves can be swapped by
+        rolling."""
         cosine, sine = self._rotary(x, positions)
         half = self.size // 2
         return cosine.unsqueeze(2), torch.cat([-sine[..., :half], sine[..., half:]], -1).unsqueeze(2)
 
 
 def _mask(positions: Tensor, end: int, dtype: torch.dtype, shared: int) -> Tensor:
-    """[B, 1, shared · n, end]: 0 where a token sees a place, else -inf; once for each head that shares its keys."""
+    """Return [B, 1, shared · n, end]: 0 if a token sees a place, else -inf; repeated for each head with the same
+    keys."""
     b, n = positions.shape
     unseen = torch.arange(end, device=positions.device) > positions.unsqueeze(-1)  # [B, n, end]
     mask = torch.zeros(b, n, end, dtype=dtype, device=positions.device).masked_fill_(unseen, -torch.inf)
@@ -263,6 +259,6 @@ def _mask(positions: Tensor, end: int, dtype: torch.dtype, shared: int) -> Tenso
 
 
 def _shared(mask: Tensor, shared: int) -> Tensor:
-    """[B, 1, shared · n, end] of [B, n, end]: once for each head that shares its keys."""
+    """Return [B, 1, shared · n, end] from [B, n, end], repeated for each head with the same keys."""
     b, n, end = mask.shape
     return mask.unsqueeze(1).expand(b, shared, n, end).reshape(b, 1, shared * n, end)

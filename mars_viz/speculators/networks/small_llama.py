@@ -1,8 +1,9 @@
-"""Llama's forward pass over a cache of rows, with little else in it: for models so small that the calls around the
-arithmetic cost more than the arithmetic. Knows weights and tensors; knows no text and no drafting.
+"""Llama's forward pass over a cache of rows with few calls, for models so small that calls cost more than arithmetic.
 
-Every row's result is the same, bit for bit, whatever else is in the batch and however a text is cut into passes: they
-have the numbers of rows, queries and keys that `row_invariance` finds to make no difference on this machine.
+Knows weights and tensors; knows no text and no drafting.
+
+Every row's result is the same, bit for bit, in any batch and however a text is cut into passes: the numbers of rows,
+queries and keys are those that `row_invariance` finds equivalent on this machine.
 """
 
 from __future__ import annotations
@@ -26,38 +27,31 @@ from mars_viz.speculators.networks.tree_mask import TreeMask
 from mars_viz.speculators.threads import on_shared_cores
 
 LARGEST = 20_000_000
-"""Parameters beyond which arithmetic dominates: probing row counts takes longer than a first text, and padded rows cost
+"""Parameters above which arithmetic dominates: trying row counts takes longer than a first text, and padded rows cost
 more than fewer calls save."""
 LONGEST = 8192
-"""Places beyond which a table of who sees whom is not worth its memory."""
+"""Places above which a causal mask of all places costs too much memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackedLayer:
-    """One layer's matrices, input by output; the norms' weights are folded in and q and k are laid out in pairs."""
+    """Matrices of a layer, input by output; the norms' weights are folded in and q and k are laid out in pairs."""
 
-    qkv: Tensor
-    """float32 [E, (H + 2 G) D]."""
-    attention_out: Tensor
-    """float32 [H D, E]."""
-    gate_up: Tensor
-    """float32 [E, 2 I]."""
-    down: Tensor
-    """float32 [I, E]."""
+    qkv: Tensor  # float32 [E, (H + 2 G) D]
+    attention_out: Tensor  # float32 [H D, E]
+    gate_up: Tensor  # float32 [E, 2 I]
+    down: Tensor  # float32 [I, E]
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """All that does not change: E wide, H heads, G key/value heads of D, I inner width, V vocabulary, P places."""
+    """Constants: E wide, H heads, G key/value heads of D, I inner width, V vocabulary, P places."""
 
-    heads: int
-    """H."""
-    groups: int
-    """G."""
+    heads: int  # H
+    groups: int  # G
     epsilon: float
-    """Of the norms, times E."""
-    embedding: Tensor
-    """float32 [V, E]."""
+    """Epsilon of the norms, times E."""
+    embedding: Tensor  # float32 [V, E]
     layers: tuple[PackedLayer, ...]
     """From the embedding up."""
     norm: Tensor
@@ -65,19 +59,18 @@ class Weights:
     head: Tensor
     """float32 [E, V]; the last norm's weight is folded in."""
     turns: Tensor
-    """complex64 [P + MOST, 1, D / 2]; what a pair of a query or key is multiplied by at each place."""
+    """complex64 [P + MOST, 1, D / 2]; factor of a pair of a query or key at each place."""
     causal: Tensor
-    """float32 [P + MOST, P]; 0 where a place sees another, else -inf."""
+    """float32 [P + MOST, P]; 0 if a place sees another, else -inf."""
     kernels: Kernels
-    """What does the arithmetic."""
     batching: Batching
-    """How much of it at a time."""
     shelf: IdleCaches
-    """Where the caches of finished passes wait for the next."""
+    """Unused caches for the next passes."""
 
 
 def fits(model: PreTrainedModel) -> bool:
-    """True for a float32 Llama on the CPU with plain rotary positions, no biases and few enough parameters."""
+    """Return whether the model is a float32 Llama on the CPU with plain rotary positions, no biases and few
+    parameters."""
     return (
         isinstance(model, LlamaForCausalLM)
         and model.device.type == "cpu"
@@ -92,7 +85,7 @@ def fits(model: PreTrainedModel) -> bool:
 
 
 def pack(model: LlamaForCausalLM, vocabulary_size: int, kernels: Kernels = Kernels()) -> Weights:  # noqa: B008
-    """Copy the weights into the layout that `PackedLlama` multiplies fastest, and try out how they are multiplied."""
+    """Copy the weights into the layout that `PackedLlama` multiplies fastest, and find their batching by trial."""
     config, body = model.config, model.model
     width, heads, groups = (
         int(n) for n in (config.hidden_size, config.num_attention_heads, config.num_key_value_heads)
@@ -100,8 +93,10 @@ def pack(model: LlamaForCausalLM, vocabulary_size: int, kernels: Kernels = Kerne
     size = int(body.layers[0].self_attn.head_dim)
     layers = tuple(_packed(layer, size) for layer in body.layers)
     head = _columns(model.lm_head.weight[:vocabulary_size] * body.norm.weight * math.sqrt(width))
-    one = layers[0]
-    batching = invariant(kernels, one.qkv, one.gate_up, (one.attention_out, one.down), head, Heads(heads, groups, size))
+    layer = layers[0]
+    batching = invariant(
+        kernels, layer.qkv, layer.gate_up, (layer.attention_out, layer.down), head, Heads(heads, groups, size)
+    )
     places = batching.end(int(config.max_position_embeddings) + 1)
     cosine, sine = body.rotary_emb(body.embed_tokens.weight, torch.arange(places + MOST).unsqueeze(0))
     return Weights(
@@ -136,28 +131,27 @@ def _packed(layer: LlamaDecoderLayer, size: int) -> PackedLayer:
 
 
 def _columns(weight: Tensor) -> Tensor:
-    """Input by output, which multiplies faster than the other way round."""
+    """Return input by output, which multiplies faster than its transpose."""
     return weight.t().contiguous()
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Where B texts of n tokens stand: what turns their queries and keys, what they see, and where they are kept."""
+    """Positions of B texts of n tokens in a pass: rotary factors, mask and places of the cache."""
 
     tokens: int
-    """m, computed of each text: n, or more where there is one text."""
+    """m, tokens computed of each text: n, or more if there is one text."""
     rows: int
-    """R, computed at a time: B m or more."""
-    turns: Tensor
-    """complex64 [B, m, 1, D / 2] or [m, 1, D / 2]."""
+    """R, rows computed at a time: at least B m."""
+    turns: Tensor  # complex64 [B, m, 1, D / 2] or [m, 1, D / 2]
     mask: Tensor
-    """float32 [B, 1, q, end], q queries, m or more; 0 or -inf."""
+    """float32 [B, 1, q, end] of 0 or -inf, with q queries, at least m."""
     places: tuple[int, slice] | tuple[Tensor, Tensor]
     """Rows and places of the cache, n of each text."""
 
 
 class PackedLlama:
-    """A pass over weights that others may share, with a cache of its own; B texts of n tokens."""
+    """A pass over weights that may be shared, with a cache of its own; B texts of n tokens."""
 
     def __init__(self, weights: Weights):
         self.inputs = LayerInputs()
@@ -175,36 +169,36 @@ class PackedLlama:
         slots: Sequence[int] | None = None,
         tree: TreeMask | None = None,
     ) -> Tensor:
-        """Raw logits [B, rows, V] after the last `rows` of the tokens [B, n]; see `Network.score`."""
+        """Return raw logits [B, rows, V] after the last `rows` of the tokens [B, n]; see `Network.score`."""
         w, (b, n) = self._weights, tokens.shape
         slots = slots or range(b)
         first, order = min(slots), sorted(range(b), key=slots.__getitem__)
         tokens, starts = _reordered(tokens, order), [starts[i] for i in order]
         tree = tree and tree.arranged(order)
-        found = []
-        for some, cuts in w.batching.groups(starts, n):
+        outputs = []
+        for texts, cuts in w.batching.groups(starts, n):
             parts = [
                 self._read(
-                    _part(tokens, some, cut, end),
-                    [start + cut for start in starts[some]],
-                    first + some.start,
-                    tree and tree.part(some, cut, end),
+                    _part(tokens, texts, cut, end),
+                    [start + cut for start in starts[texts]],
+                    first + texts.start,
+                    tree and tree.part(texts, cut, end),
                 )
                 for cut, end in pairwise(cuts)
             ]
-            found.append(_joined(parts, 1))
-        x = _reordered(_joined(found)[:, -rows:], [slot - first for slot in slots]).flatten(0, 1)  # [B rows, E]
-        most = w.batching.logits.most
-        logits = [self._logits(part) for part in (torch.split(x, most) if len(x) > most else (x,))]
+            outputs.append(_joined(parts, 1))
+        x = _reordered(_joined(outputs)[:, -rows:], [slot - first for slot in slots]).flatten(0, 1)  # [B rows, E]
+        largest = w.batching.logits.most
+        logits = [self._logits(part) for part in (torch.split(x, largest) if len(x) > largest else (x,))]
         return _joined(logits).view(b, rows, -1)
 
     def copy(self, source: int, slot: int, length: int) -> None:
-        """Make row `slot` of the cache what row `source` is, up to `length` places."""
+        """Copy the first `length` places of row `source` of the cache to row `slot`."""
         self._rows.copy(source, slot, length)
         self.inputs.copy(source, slot, length)
 
     def _read(self, tokens: Tensor, starts: Sequence[int], first: int, tree: TreeMask | None) -> Tensor:
-        """What the layers make of the tokens [B, n], [B, n, E]; rows of the cache from `first` on hold them then."""
+        """Return the layers' outputs [B, n, E] for the tokens [B, n], written to rows of the cache from `first` on."""
         w, (b, n) = self._weights, tokens.shape
         product, attention = w.kernels.product, w.kernels.attention
         at = self._window(starts, n, first, tree)
@@ -219,8 +213,8 @@ class PackedLlama:
             _pairs(qkv[:, :, : w.heads + w.groups]).mul_(at.turns)
             cache[at.places] = qkv[:, :n, w.heads :]
             past = cache[first : first + b, :end].transpose(1, 2)  # [B, 2 G, end, D]
-            asked = filled(qkv[:, :, : w.heads].transpose(1, 2), at.mask.shape[2], 2)  # [B, H, q, D]
-            mixed = attention(asked, past[:, : w.groups], past[:, w.groups :], at.mask).transpose(1, 2)
+            queries = filled(qkv[:, :, : w.heads].transpose(1, 2), at.mask.shape[2], 2)  # [B, H, q, D]
+            mixed = attention(queries, past[:, : w.groups], past[:, w.groups :], at.mask).transpose(1, 2)
             mixed = leading(mixed, m, 1).reshape(b * m, -1)
             x = product(filled(mixed, at.rows), layer.attention_out, x)
             x = product(gated(product(normed(x, w.epsilon), layer.gate_up, None)), layer.down, x)
@@ -231,13 +225,13 @@ class PackedLlama:
         return leading(leading(x, b * m).view(b, m, -1), n, 1)
 
     def _logits(self, x: Tensor) -> Tensor:
-        """Raw logits [R, V] of what the layers made, [R, E]."""
+        """Return raw logits [R, V] from the layers' outputs [R, E]."""
         w, count = self._weights, len(x)
         x = filled(x, w.batching.logits.at_least(count))
         return leading(w.kernels.product(normed(x, w.epsilon), w.head, None), count)
 
     def _window(self, starts: Sequence[int], n: int, first: int, tree: TreeMask | None) -> Window:
-        """Make room for n tokens from each start on, and say where that is."""
+        """Make room for n tokens from each start on, and return their positions."""
         w, b = self._weights, len(starts)
         limits, end = w.batching, w.batching.end(max(starts) + n)
         q = limits.queries.at_least(n)
@@ -251,9 +245,9 @@ class PackedLlama:
             mask = filled(tree.added(end, torch.float32), q, 1).unsqueeze(1)
             return Window(m, rows, turns, mask, (texts, places))
         if b == 1:  # slices are cheaper than indices
-            at = starts[0]
-            mask = w.causal[at : at + q, :end][None, None]
-            return Window(m, rows, w.turns[at : at + m], mask, (first, slice(at, at + n)))
+            start = starts[0]
+            mask = w.causal[start : start + q, :end][None, None]
+            return Window(m, rows, w.turns[start : start + m], mask, (first, slice(start, start + n)))
         positions = torch.tensor(starts, device=self.device).unsqueeze(1) + torch.arange(q, device=self.device)
         texts = torch.arange(first, first + b, device=self.device).unsqueeze(1)
         mask = w.causal[positions, :end].unsqueeze(1)
@@ -261,12 +255,12 @@ class PackedLlama:
 
 
 def normed(x: Tensor, epsilon: float) -> Tensor:
-    """x over its length; √E and the norm's weight are in the matrix that follows."""
+    """Divide x by its length; √E and the norm's weight are in the matrix that follows."""
     return x * torch.linalg.vecdot(x, x).add_(epsilon).rsqrt_().unsqueeze(-1)
 
 
 def filled(x: Tensor, count: int, dim: int = 0) -> Tensor:
-    """x with as many entries along that dimension; what is in those beyond its own does not matter."""
+    """Return x with `count` entries along a dimension; the values of added ones do not matter."""
     if x.shape[dim] == count:
         return x
     if x.shape[dim] == 1:  # quicker than padding; contiguous, since the product of a strided one takes another kernel
@@ -275,25 +269,25 @@ def filled(x: Tensor, count: int, dim: int = 0) -> Tensor:
 
 
 def _part(tokens: Tensor, some: slice, cut: int, end: int) -> Tensor:
-    """Of some texts the tokens from `cut` to `end`; the tokens themselves where these are all."""
+    """Return the tokens from `cut` to `end` of some texts; the tokens themselves if these are all."""
     return tokens if tokens.shape == (some.stop - some.start, end - cut) else tokens[some, cut:end]
 
 
 def leading(x: Tensor, count: int, dim: int = 0) -> Tensor:
-    """The first entries of x along that dimension; x itself where there are no more."""
+    """Return the first entries of x along a dimension; x itself if there are no more."""
     return x if x.shape[dim] == count else x.narrow(dim, 0, count)
 
 
 def _joined(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """One tensor; the part itself where there is one."""
+    """Concatenate the parts; return the part itself if there is one."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim)
 
 
 def _reordered(x: Tensor, order: Sequence[int]) -> Tensor:
-    """The rows of x [B, …] in that order; x itself where they stand so already."""
+    """Return the rows of x [B, …] in this order; x itself if they are in order."""
     return x if len(order) == 1 or list(order) == list(range(len(order))) else x[order]
 
 
 def _pairs(x: Tensor) -> Tensor:
-    """The last dimension as complex numbers."""
+    """View the last dimension as complex numbers."""
     return torch.view_as_complex(x.view(*x.shape[:-1], -1, 2))

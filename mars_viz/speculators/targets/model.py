@@ -60,7 +60,5 @@ class ModelTarget:
 
 def _below(unread: int, parents: Sequence[int], size: int) -> tuple[int, ...]:
     """Return the parents of `unread` consecutive tokens and of a tree of at most `size` nodes below the last one.
-
-    Places after the tree's end contain arbitrary tokens and count as another branch.
-    """
+    Places after the tree's end contain arbitrary tokens and count as another branch."""
     return (*range(-1, unread - 1), *(unread + parent for parent in parents), *(size - len(parents)) * (unread - 1,))
