@@ -31,8 +31,7 @@ TILE = 64
 CHUNK = 512
 """Tokens of a row that are read at once: more would make the mask large and not use the device better."""
 SHORT = 66
-"""Most tokens of a row in a recorded pass: holds the longest block and what its row had left to read; prompts are
-longer."""
+"""Most tokens of a row in a recorded pass: enough for the longest block after an unread rest; prompts are longer."""
 FEW = 16
 """Most rows in a recorded pass: with more, the device needs longer than the host does to start the pass."""
 

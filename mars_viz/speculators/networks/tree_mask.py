@@ -15,7 +15,7 @@ from mars_viz.speculators.host_copy import sent
 @dataclass(frozen=True, slots=True)
 class TreeMask:
     """Visibility and positions of n new tokens for each of B texts. All tokens see the places before `begins`. A
-    token's place is where its key is stored; its position determines its rotary angle."""
+    token's place is that of its key in the cache; its position determines its rotary angle."""
 
     begins: Sequence[int]
     """First place of each text that some tokens do not see."""
@@ -55,7 +55,7 @@ class TreeMask:
         return TreeMask([self.begins[i] for i in places], self.sees[places], self.positions[places])
 
     def added(self, end: int, dtype: torch.dtype) -> Tensor:
-        """Return [B, n, end], to be added to a token's scores of the first places: 0 where it sees one, else -inf."""
+        """Return [B, n, end], to be added to a token's scores of the first places: 0 if it sees the place, else -inf."""
         b, n, width = self.sees.shape
         added = torch.full((b, n, end), -torch.inf, dtype=dtype, device=self.sees.device)
         for text, begin, seen in zip(added, self.begins, self.sees, strict=True):
