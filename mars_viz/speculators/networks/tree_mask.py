@@ -55,7 +55,7 @@ class TreeMask:
         return TreeMask([self.begins[i] for i in places], self.sees[places], self.positions[places])
 
     def added(self, end: int, dtype: torch.dtype) -> Tensor:
-        """Return [B, n, end], to be added to a token's scores of the first places: 0 if it sees the place, else -inf."""
+        """Return [B, n, end], to be added to a token's scores of the first places: 0 if it sees the place or -inf."""
         b, n, width = self.sees.shape
         added = torch.full((b, n, end), -torch.inf, dtype=dtype, device=self.sees.device)
         for text, begin, seen in zip(added, self.begins, self.sees, strict=True):
