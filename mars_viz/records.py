@@ -124,7 +124,8 @@ class Speculation:
     """int [N]; the row whose law judges each node, if several drafts are concatenated; None for the row of its
     parent."""
 
-    tokens = Column(Per.NODE, np.int32, _token, decides=Decides.ALWAYS)  # int32 [N]
+    tokens = Column(Per.NODE, np.int32, _token, decides=Decides.ALWAYS)
+    """int32 [N]."""
     siblings = Column(Per.NODE, np.int32, _token, decides=Decides.ALWAYS)
     """int32 [N]; order among the children of one parent, from 0."""
     parents = Column(Per.NODE, np.int32, within(-1, LONGEST_DRAFT - 1), decides=Decides.ALWAYS)
@@ -351,8 +352,10 @@ class Verdicts:
 
     breakpoints: np.ndarray
     """float64 [N]; dial value at which the node's verdict flips."""
-    keep_below: np.ndarray  # bool [N]; True keeps
-    keep_above: np.ndarray  # bool [N]; True keeps
+    keep_below: np.ndarray
+    """bool [N]; True keeps."""
+    keep_above: np.ndarray
+    """bool [N]; True keeps."""
     keep_strict: np.ndarray
     """bool [N]; the verdict at the rule's strict end. A token kept against it is RELAXED."""
     row_breakpoints: np.ndarray
