@@ -81,7 +81,7 @@ def backend(
 
     `file` is a backend.toml; arguments given here replace its entries. `target` is a hub id, a folder, a GGUF file,
     smollm2 or the address of a vLLM server (None: the built-in one). `drafter` is one of these except a server, or a
-    drafter without a model such as 'ngram:n=3' (None: the one that comes with the target, else prompt lookup). `tree` is
+    drafter without a model such as 'ngram:n=3' (None: the one that belongs to the target, or prompt lookup). `tree` is
     the default shape of drafts. Raises BadInput with a remedy if the models cannot be used.
     """
     base = BUILT_IN if file is None else read_backend_file(file)

@@ -31,7 +31,7 @@ from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.drafters.model import ModelDrafter, Picking
 from mars_viz.speculators.evidence import gather_evidence
-from mars_viz.speculators.networks import Chaining, opener
+from mars_viz.speculators.networks import Chaining, llama_forward, opener
 from mars_viz.speculators.networks.batched import CHUNK, RaggedNetwork
 from mars_viz.speculators.networks.cache_pool import LEAST, CachePool
 from mars_viz.speculators.networks.graphs import SETTLED, WORTH
@@ -75,8 +75,12 @@ def texts_of(rows: int, length: int) -> Tensor:
     return torch.randint(97, (rows, length), generator=torch.Generator().manual_seed(3))
 
 
+@pytest.mark.parametrize("reordered", [False, True])
 @pytest.mark.parametrize("name", [*SHAPES, *CONFIGS])
-def test_unequal_rows_in_any_slots_score_as_transformers_scores_each(name: str) -> None:
+def test_unequal_rows_in_any_slots_score_as_transformers_scores_each(
+    name: str, reordered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llama_forward, "REORDERED", (0, 1 << 40) if reordered else (1 << 40, 1 << 40))
     model = made(CONFIGS[name]) if name in CONFIGS else llama(**SHAPES[name])
     assert why_not(model) == ""
     texts = texts_of(3, 150)
