@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -53,6 +52,7 @@ from mars_viz.speculators.token_bytes import TransformersTokenizer
 from mars_viz.sweep import Sweep
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.live.live_words import cost_tiles
+from tests.other_tokenizers import permuted
 
 PROMPT = "Once upon a time there was a little fox"
 BYTES = [*pre_tokenizers.ByteLevel.alphabet()]
@@ -90,27 +90,6 @@ def random_model(vocabulary: int, context: int = 512) -> LlamaForCausalLM:
         bos_token_id=None,
     )
     return LlamaForCausalLM(config).eval()
-
-
-def permuted(folder: Path, source: Path) -> Path:
-    """The model with the same tokens under other ids."""
-    shutil.copytree(source, folder)
-    core = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
-    fixed = {each["id"] for each in core["added_tokens"]}
-    vocabulary = core["model"]["vocab"]
-    ids = sorted(set(vocabulary.values()) - fixed)
-    places = torch.arange(max(vocabulary.values()) + 1)
-    places[ids] = torch.tensor(np.random.default_rng(0).permutation(ids))
-    core["model"]["vocab"] = {token: int(places[i]) for token, i in vocabulary.items()}
-    (folder / "tokenizer.json").write_text(json.dumps(core), encoding="utf-8")
-    model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
-    for table in {id(each): each for each in (model.get_input_embeddings(), model.get_output_embeddings())}.values():
-        rows = table.weight.detach().clone()
-        rows[places] = table.weight.detach()
-        table.weight = torch.nn.Parameter(rows)
-    model.tie_weights()
-    model.save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
