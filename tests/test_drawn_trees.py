@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from factories import PROMPT, ToySpeculator, tables, toy_map, toy_run
+from factories import PROMPT, ToySpeculator, tables, toy_run
 from scipy.stats import chi2
 
 from mars_viz import load_run, trees
@@ -26,7 +26,6 @@ from mars_viz.records import Speculation
 from mars_viz.report.page import report_html
 from mars_viz.rules import RULES, OnTrees, rule_named, settle
 from mars_viz.run import Settings
-from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import save_run
 from mars_viz.shapes import Shape, draft_words, shape_named, with_nodes
 from mars_viz.speculators import evidence
@@ -547,19 +546,6 @@ def test_the_stepper_and_the_report_tell_a_run_of_drawn_trees(rule: str) -> None
         by = ", and the target's own sample is "
     assert any(by in part for part in words)
     assert IID in report_html(runs[0])
-
-
-@pytest.mark.parametrize("rule", [name for name in JUDGE if RULES[name].dial is not None])
-def test_the_map_of_drawn_trees_is_what_walks_of_their_own_are(rule: str) -> None:
-    settings = Settings(rule=rule, temperature=0.9, tree=IID, max_new_tokens=24, seed=4)
-    made, speculator = toy_map(settings, model_seed=4)
-    for segment in made.segments_for(12):
-        for dial in (segment.low, (segment.low + segment.high) / 2):
-            run = toy_run(
-                **{name: getattr(settings, name) for name in Settings.__slots__} | {"dial": dial, "model_seed": 4}
-            )
-            assert [r.token_ids for r in run.rounds] == [r.token_ids for r in made.segment(dial, 12).rounds]
-    assert mapped(toy_run(**{name: getattr(settings, name) for name in Settings.__slots__}, model_seed=4), made)
 
 
 @pytest.mark.parametrize("tree", [IID, "delayed:trunk=2,paths=4,depth=3"])

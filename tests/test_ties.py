@@ -19,7 +19,6 @@ from factories import make_speculation, rank, with_passes
 from in_node import in_node
 from rule_cases import KINDS_OF_RULES
 from test_batches import assert_same
-from test_dialmap import test_a_map_of_real_models_is_what_walks_of_their_own_are as a_map_is_what_walks_are
 from test_explorer_payload import HARNESS, OUTCOMES, dials_of
 from test_networks import llama
 from torch import Tensor
@@ -369,14 +368,6 @@ def walked(run: Run) -> list[tuple[tuple[int, ...], object]]:
     rule = rule_named(run.settings.rule)
     rounds = walk(RecordedSpeculator(answers_of(run)), rule, run.settings.dial, run.prompt_ids, ending_of(run))
     return [(round_.token_ids, round_.decision) for round_ in rounds]
-
-
-@pytest.mark.parametrize(
-    ("rule", "temperature"), [("mars", 0), ("top-k-set", 0), ("tensorrt-llm", 0), ("lenience", 0.9)]
-)
-def test_maps_are_what_walks_of_their_own_are(pairs: dict[str, Backend], rule: str, temperature: float) -> None:
-    settings = Settings(rule=rule, temperature=temperature, seed=3, max_new_tokens=16, gamma=4)
-    a_map_is_what_walks_are(pairs["packed"], PROMPTS[0], settings, (2, 4))
 
 
 def test_the_browser_decides_ties_as_python_does(pairs: dict[str, Backend], tmp_path: Path) -> None:

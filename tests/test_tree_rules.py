@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from factories import PROMPT, ToySpeculator, draw, processed, softmax, tables, toy_map, toy_run
+from factories import PROMPT, ToySpeculator, draw, processed, softmax, tables, toy_run
 from scipy.stats import chi2
 from test_drawn_trees import (
     IID,
@@ -43,7 +43,6 @@ from mars_viz.speculators.draft_batch import DraftBatch, Trees
 from mars_viz.speculators.speculator import DraftAndScore, Limits
 from mars_viz.speculators.tree_columns import OWN_Q, TREE_COLUMNS, tree_residuals
 from mars_viz.speculators.tree_laws import k_sequentially, with_replacement
-from mars_viz.walk import Ending, walk
 from mars_viz.words import number
 from tests.tables import TableDrafter, TableTarget, table_backend
 
@@ -421,24 +420,6 @@ def test_at_its_strict_end_a_rule_writes_what_its_strict_rule_does(rule: str, st
 
 
 # ---- dials
-
-
-@pytest.mark.parametrize("rule", ["mars-code", "sglang-acc", "sglang-single", "mars-sampling"])
-@pytest.mark.parametrize("tree", [TREE, IID])
-def test_the_map_is_what_walks_of_their_own_are(rule: str, tree: str) -> None:
-    """200 random dial values, every boundary, and the floats on either side of it."""
-    settings = Settings(rule=rule, temperature=0.8, tree=tree, max_new_tokens=32, seed=4)
-    made, _ = toy_map(settings, model_seed=4)
-    speculator, gamma = ToySpeculator(settings, model_seed=4), settings.gamma
-    dials = np.random.default_rng(3).uniform(made.span.low, made.span.high, 200).tolist()
-    for segment in made.segments_for(gamma):
-        for edge in (segment.low, segment.high):
-            dials += [edge, math.nextafter(edge, -math.inf), math.nextafter(edge, math.inf)]
-    assert len(made.segments_for(gamma)) > 1
-    for dial in dials:
-        if made.span.low <= dial <= made.span.high:
-            rounds = walk(speculator, rule_named(rule), dial, PROMPT, Ending(frozenset({0}), 32))
-            assert [r.token_ids for r in rounds] == [r.token_ids for r in made.segment(dial, gamma).rounds]
 
 
 # ---- columns where they are asked for

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from factories import PROMPT, ToySpeculator, judging_once, tables, toy_map, toy_run
+from factories import PROMPT, ToySpeculator, judging_once, tables, toy_run
 from scipy.stats import chi2
 from test_dialmap import Afresh
 from test_networks import llama, networks
@@ -219,25 +219,6 @@ def test_the_tree_of_fewer_nodes_is_cut_from_the_larger_one_column_by_column() -
 # ---- what is kept
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.9])
-@pytest.mark.parametrize("rule", VARIANTS)
-def test_a_trace_settles_every_tree_as_settle_does_each(rule: str, temperature: float) -> None:
-    if RULES[rule.partition(":")[0]].refuses_trees(temperature):
-        return
-    run = toy_run(rule=rule, tree=TREE, temperature=temperature, model_seed=2, max_new_tokens=80)
-    own = rule_named(rule)
-    assert run.trace.speculations.whole.is_tree
-    dials = [None] if own.dial is None else np.linspace(own.dial.low, own.dial.high, 21).tolist()
-    for dial in dials:
-        trace = run.trace.judged_as(own.judge_all(run.trace.speculations))
-        settled = trace.settled(dial)
-        for r, round_ in enumerate(run.rounds):
-            decision = settle(round_.speculation, own.judge(round_.speculation), dial)
-            first = int(trace.firsts[r])
-            assert np.flatnonzero(settled.kept[first : first + len(round_.speculation)]).tolist() == list(decision.kept)
-            assert (settled.rows[r], settled.emitted[r]) == (decision.row, decision.emitted)
-
-
 def kept_paths(speculation: Speculation, keeps: np.ndarray) -> Iterator[list[int]]:
     """Every path that a walk could take, as nodes."""
     for node in range(len(speculation)):
@@ -356,28 +337,6 @@ def test_a_sibling_judged_by_the_whole_law_is_found_out() -> None:
 
 
 # ---- dials
-
-
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("rule", [name for name in VARIANTS if rule_named(name).dial is not None])
-def test_the_map_of_trees_is_what_independent_walks_are(rule: str, temperature: float) -> None:
-    """60 random dial values a case, every boundary, and the floats on either side of it."""
-    if rule_named(rule).refuses_trees(temperature):
-        return
-    settings = Settings(rule=rule, temperature=temperature, tree=TREE, max_new_tokens=24, seed=4)
-    budgets = (12,) if temperature else (3, 12)
-    made, _ = toy_map(settings, model_seed=4, gammas=budgets)
-    for nodes in budgets:
-        own = replace(settings, gamma=nodes)
-        speculator, judging = ToySpeculator(own, model_seed=4), judging_once(rule)
-        dials = np.random.default_rng(3).uniform(made.span.low, made.span.high, 60).tolist()
-        for segment in made.segments_for(nodes):
-            for edge in (segment.low, segment.high):
-                dials += [edge, math.nextafter(edge, -math.inf), math.nextafter(edge, math.inf)]
-        for dial in dials:
-            if made.span.low <= dial <= made.span.high:
-                rounds = walk(speculator, judging, dial, PROMPT, Ending(frozenset({0}), 24))
-                assert [r.token_ids for r in rounds] == [r.token_ids for r in made.segment(dial, nodes).rounds]
 
 
 @pytest.mark.parametrize(
