@@ -1,4 +1,4 @@
-"""`python -m tests.golden`: compare all goldens with what is made now; `--update` stores that, and prints what changed.
+"""`python -m tests.golden`: compare all goldens with what is made now. `--update` stores that and prints what changed.
 
 Names after the options choose groups or single goldens ("runs", "runs/chain").
 """
@@ -8,7 +8,10 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.golden import links
+import torch
+
+from mars_viz.speculators import loading
+from tests.golden import links, store
 from tests.golden.store import DATA, differences, load, packed, save
 from tests.golden.subjects import GROUPS, Lab
 
@@ -18,7 +21,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.golden", description=__doc__)
     parser.add_argument("names", nargs="*", help="groups, or group/golden (default: all)")
     parser.add_argument("--update", action="store_true", help="store what is made now")
+    parser.add_argument("--disturb", action="store_true", help="with slightly wrong weights; whole numbers must stay")
     options = parser.parse_args()
+    if options.disturb and options.update:
+        parser.error("Disturbed results are not stored. Leave one of the two out.")
+    if options.disturb:
+        disturb()
     lab, changed = Lab(), 0
     for group, makers in GROUPS.items():
         stored = load(group)
@@ -43,6 +51,22 @@ def main() -> int:
     size = sum(path.stat().st_size for path in DATA.iterdir())
     print(f"{changed} goldens differ; {size / 1e3:.0f} kB{' stored' if options.update else ''}.")
     return int(changed > 0 and not options.update)
+
+
+def disturb() -> None:
+    """Move all weights by about 3e-6 of their size, and so logits by up to 1e-4, more than processors differ by."""
+    load_model = loading.loaded_model
+
+    def loaded(*arguments: object, **options: object) -> torch.nn.Module:
+        model = load_model(*arguments, **options)  # type: ignore[arg-type]
+        generator = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.mul_(1 + 3e-6 * torch.randn(weight.shape, generator=generator))
+        return model
+
+    loading.loaded_model = loaded
+    store.TOLERANCE = 0.01
 
 
 if __name__ == "__main__":

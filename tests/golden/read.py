@@ -50,7 +50,7 @@ NODES = (
     "recursive_keep",
     "k_seq_keep",
 )
-ROWS = ("support", "drafter_passes", "emissions", "emission_ranks", "emission_p", "entropy")
+ROWS = ("support", "drafter_passes")
 EMITTED = ("traversal_emission", "greedy_emission", "recursive_emission", "k_seq_emission")
 LISTS = {"top_ids": 4, "top_logits": 2, "draft_ids": 2, "draft_logits": 1, "best_q": 2}  # entries of each that count
 VERDICTS = (

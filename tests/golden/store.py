@@ -99,7 +99,7 @@ def differences(expected: Mapping[str, Any], found: Columns) -> Iterator[str]:
         wrong = np.flatnonzero(~_equal(stored[:shared], column[:shared]))
         if len(wrong):
             at = int(wrong[0])
-            told = f"first at {places[at]}: expected {_shown(stored[at])}, got {_shown(column[at])}"
+            told = f"first at {places[at]}: expected {_shown(stored[at])!r}, got {_shown(column[at])!r}"
             yield f"{name}: {len(wrong)} of {shared} differ, {told}" + _lengths(length, len(found[name]))
         elif length != len(found[name]):
             yield f"{name}:" + _lengths(length, len(found[name])).removeprefix(";")
