@@ -63,7 +63,7 @@ VERDICTS = (
     "emit_above",
     "gaps",
 )
-VOLATILE = {"seconds", "prefill_seconds", "speed", "provenance", "costs", "wall_clock", "id", "device", "gguf"}
+VOLATILE = {"seconds", "prefill_seconds", "speed", "provenance", "costs", "wall_clock", "id", "device"}
 WORDS = {
     "rule",
     "text",
@@ -83,10 +83,20 @@ LESSONS = 7
 
 def run_columns(run: Run) -> Columns:
     """Return a run's settings, text, rounds, positions and verdicts."""
-    settings = {key: value for key, value in dataclasses.asdict(run.settings).items()}
-    about = {"settings": settings, "prompt": run.prompt_ids, "tokens": run.token_ids, "text": run.text, "tau": run.tau}
+    about = {
+        "settings": dataclasses.asdict(run.settings),
+        "prompt": run.prompt_ids,
+        "tokens": run.token_ids,
+        "text": run.text,
+        "tau": run.tau,
+    }
     rounds = [
-        {"emitted": len(each.token_ids), "kept": each.kept, "rolled_back": each.rolled_back, "ends": str(each.emission)}
+        {
+            "emitted": len(each.token_ids),
+            "kept": each.kept,
+            "rolled_back": each.rolled_back,
+            "ends": "" if each.emission is None else each.emission.name,
+        }
         for each in run.rounds
     ]
     frame = run.to_frame().drop(columns="text")
