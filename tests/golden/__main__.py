@@ -37,7 +37,12 @@ def main() -> int:
         for name, make in makers.items():
             if options.names and not {group, f"{group}/{name}"} & set(options.names):
                 continue
-            found = make(lab)
+            try:
+                found = make(lab)
+            except Exception as error:
+                changed += 1
+                print(f"{group}/{name}: raises {type(error).__name__}: {error}")
+                continue
             lines = list(differences(kept.get(name, {}), found)) if name in kept else [f"new, {len(found)} columns"]
             changed += bool(lines)
             for line in lines:

@@ -29,3 +29,7 @@ def test_golden(lab: Lab, group: str, name: str) -> None:
 def test_links() -> None:
     lines = list(links.differences())
     assert not lines, f"{len(lines)} links open something else:\n" + "\n".join(lines[:12])
+
+
+def test_nothing_stored_is_left_over() -> None:
+    assert {group: set(load(group)) for group in GROUPS} == {group: set(makers) for group, makers in GROUPS.items()}
