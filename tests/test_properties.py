@@ -106,7 +106,7 @@ def tiles(made: DialMap, gamma: int) -> None:
         assert told(one) != told(other)
 
 
-@some(max_examples=60)
+@some(max_examples=180)
 @given(cases(DIALLED, controllers=True), st.booleans())
 def test_a_map_is_what_separate_runs_are(case: Case, shorter: bool) -> None:
     longest = case.settings.gamma
@@ -121,7 +121,7 @@ def test_a_map_is_what_separate_runs_are(case: Case, shorter: bool) -> None:
             assert [r.token_ids for r in made.segment(dial, gamma).rounds] == [r.token_ids for r in alone.rounds]
 
 
-@some(max_examples=25)
+@some(max_examples=80)
 @given(cases(trees=False, controllers=True))
 def test_a_map_over_a_threshold_is_what_separate_runs_are(case: Case) -> None:
     controller = CONTROLLERS[case.settings.controller.partition(":")[0]]
@@ -133,7 +133,7 @@ def test_a_map_over_a_threshold_is_what_separate_runs_are(case: Case) -> None:
         assert made.segment(threshold).drafted == sum(len(each.speculation) for each in alone.rounds)
 
 
-@some(max_examples=15)
+@some(max_examples=50)
 @given(cases())
 def test_rules_walked_together_write_what_each_writes_alone(case: Case) -> None:
     able = [rule for rule in RULES.values() if not replace(case.settings, rule=rule.name).refused_draft]
@@ -148,7 +148,7 @@ def test_rules_walked_together_write_what_each_writes_alone(case: Case) -> None:
         ]
 
 
-@some(max_examples=80)
+@some(max_examples=200)
 @given(cases(controllers=True))
 def test_a_recorded_run_walks_again(case: Case) -> None:
     run = case.record()
@@ -170,7 +170,7 @@ def test_a_recorded_run_walks_again(case: Case) -> None:
         assert round_.kept + round_.rolled_back == len(round_.speculation)
 
 
-@some(max_examples=40)
+@some(max_examples=120)
 @given(cases(controllers=True), st.sampled_from(["", "an empty one", "of two kinds"]))
 def test_all_rounds_judged_together_are_each_judged_alone(case: Case, also: str) -> None:
     """By every rule that can judge them. Settled together is settled alone, at ends of a dial and on breakpoints."""

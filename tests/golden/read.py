@@ -110,16 +110,17 @@ def run_columns(run: Run) -> Columns:
 
 
 def map_columns(made: DialMap) -> Columns:
-    """Return all segments of a map, of all its block lengths, and which of them hold the edges and the floats below."""
+    """Return all segments of a map, of all its block lengths, which of them hold the edges and the floats below, and
+    whether a walk there writes the same."""
     edges = []
     for gamma in made.span.gammas:
         segments = made.segments_for(gamma)
-        for each in segments:
-            held = [
-                made.segment(at, gamma) for at in (each.low, max(made.span.low, math.nextafter(each.low, -math.inf)))
-            ]
-            same = made.at(each.low, gamma).token_ids == each.token_ids
-            edges.append({"held": [segments.index(one) for one in held], "same": same})
+        for number, each in enumerate(segments):
+            pairs = [(each.low, each)]
+            pairs += [(math.nextafter(each.low, -math.inf), segments[number - 1])] if number else []
+            held = [segments.index(made.segment(at, gamma)) for at, _ in pairs]
+            same = [made.at(at, gamma).token_ids == segment.token_ids for at, segment in pairs]
+            edges.append({"held": held, "same": same})
     segments = [
         {"gamma": gamma, "low": each.low, "high": each.high, "complete": each.complete, "tau": each.tau}
         | {"drafted": each.drafted, "relaxed": each.relaxed, "tokens": list(each.token_ids)}

@@ -87,7 +87,7 @@ RUN_SUBJECTS: dict[str, dict[str, Any]] = {
 MAPS: dict[str, dict[str, Any]] = {
     "over theta": {"prompt": TOM, "gammas": (2, 4), "gamma": 4},
     "over theta, sampled": {"prompt": BEAR, "rule": "mars-sampling", "temperature": 0.8, "seed": 1, "low": 0.5},
-    "over theta, tree": {"prompt": LILY, "tree": DYNAMIC, "gammas": (4, 8), "low": 0.6},
+    "over theta, tree": {"prompt": KEY, "tree": DYNAMIC, "gammas": (4, 8), "low": 0.3},
     "over lenience": {"prompt": KEY, "rule": "lenience", "temperature": 0.9, "seed": 7},
     "over lambda": {"prompt": KITE, "controller": "svip:0.3", "over": "controller"},
     "over lambda, sampled": {
