@@ -78,11 +78,11 @@ RUN_SUBJECTS: dict[str, dict[str, Any]] = {
     },
     "prompt lookup": {"backend": "ngram:n=3", "prompt": "The cat sat. The dog sat. The cat sat. The dog"},
     "another tokenizer": {"backend": "another tokenizer", "prompt": LILY, "dial": 0.8},
-    "ties": {"backend": "ties", "prompt": "a prompt", "dial": 0.95, "rule": "mars-code"},
+    "ties": {"backend": "ties", "prompt": "fourth", "dial": 0.95, "rule": "mars-code"},
     "ties sampled": {
         **{"backend": "ties", "prompt": "another prompt", "rule": "strict", "temperature": 0.9, "top_k": 3, "seed": 13}
     },
-    "best logits alone": {"backend": "best logits alone", "prompt": "a prompt", "dial": 0.8},
+    "best logits alone": {"backend": "best logits alone", "prompt": "third", "dial": 0.8},
 }
 MAPS: dict[str, dict[str, Any]] = {
     "over theta": {"prompt": TOM, "gammas": (2, 4), "gamma": 4},
