@@ -50,8 +50,8 @@ LONGEST = ("controls", "controls_explore_live", "hostile_text")
 nothing left to do."""
 SLOW = re.compile(
     "accessibility|backend|batche[ds]|benchmarks|browser_.*|cli|contributing|controllers|decoding|dialmap|drafters"
-    "|docs|drawn_trees|eagle3|exports|faults|grid|harness|harness_model|hub|intervals"
-    "|kills|library|loading|model_process|.*_page|pages|permissions|ray_sweep|report|row_invariance|rule_lab"
+    "|docs|drawn_trees|eagle3|exports|faults|golden|grid|harness|harness_model|hub|intervals"
+    "|kills|library|loading|model_process|.*_page|pages|permissions|properties|ray_sweep|report|row_invariance|rule_lab"
     "|rules_sampling"
     "|runfiles|runstore|sessions|stops|sweep|sweep_result|terminal|threads|ties|trees|turns|ui_worker|upload_costs|warm_up"
     "|writer"
