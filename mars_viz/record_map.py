@@ -173,6 +173,8 @@ class Mapping:
 
     def __iter__(self) -> Iterator[MapProgress]:
         """Map to the end, one batched pass at a time. Raises BadInput if the device runs out of memory."""
+        from mars_viz.speculators.memory import trim_heap
+
         prompt = self._recording.prompt_ids
         ending = self._backend.ending(self._settings)
         rule = rule_named(self._settings.rule)
@@ -188,7 +190,8 @@ class Mapping:
             yield progress
             began = time.perf_counter()
         self._completed()
-        self._complete = nothing_waits  # and so lets the speculator go, with both caches
+        self._complete = nothing_waits  # releases the speculator with both caches
+        trim_heap()
         self._seconds += time.perf_counter() - began
 
     def finish(self) -> DialMap:

@@ -238,6 +238,8 @@ class Recording:
 def _decoded(recordings: Sequence[Recording]) -> Iterator[Step]:
     """Decode recordings of one backend with equal settings to their ends, in one batch. The caller's time between two
     rounds is not counted."""
+    from mars_viz.speculators.memory import trim_heap
+
     first = recordings[0]
     speculator = first._backend.speculator(first._settings, first._rule.needs, later=True)
     prompts = [recording.prompt_ids for recording in recordings]
@@ -257,7 +259,8 @@ def _decoded(recordings: Sequence[Recording]) -> Iterator[Step]:
     share = (time.perf_counter() - began) / len(recordings)
     for recording in recordings:
         recording._seconds += share
-        recording._complete = nothing_waits  # and so lets the speculator go, with both caches
+        recording._complete = nothing_waits  # releases the speculator with both caches
+    trim_heap()
 
 
 def nothing_waits(speculations: Sequence[Speculation]) -> list[Speculation]:

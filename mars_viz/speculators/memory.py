@@ -6,6 +6,7 @@ come in addition.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import math
@@ -149,9 +150,19 @@ def bytes_used(device: torch.device) -> int | None:
     return None
 
 
+def trim_heap() -> None:
+    """Return free parts of the C heap to the system.
+
+    glibc keeps them otherwise: small arrays of records lie between freed logits, and the heap grows with every round.
+    """
+    with suppress(OSError, AttributeError):  # other C libraries have no such function
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def give_back() -> None:
     """Return unused memory to the device."""
     gc.collect()
+    trim_heap()
     with suppress(torch.AcceleratorError):  # of a device that is gone there is nothing to be had
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
