@@ -19,7 +19,7 @@ import sys
 
 torch.manual_seed(0)
 folder = Path(sys.argv[1])
-config = LlamaConfig(vocab_size=65536, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=1)
+config = LlamaConfig(vocab_size=65536, hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=1)
 LlamaForCausalLM(config).save_pretrained(folder)
 AutoTokenizer.from_pretrained(demo.TARGET).save_pretrained(folder)
 pair = load_backend(folder, "layers:exit=1", device="cpu")

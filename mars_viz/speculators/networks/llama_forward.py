@@ -206,7 +206,7 @@ class Body:
                 self.head = self.head.with_copy()
 
     def _reorders(self) -> bool:
-        if self.device.type != "cpu" or self.dtype != torch.float32 or not torch.backends.mkldnn.is_available():
+        if self.device.type != "cpu" or self.dtype != torch.float32 or not torch._C._has_mkldnn:
             return False
         (low, high), free = REORDERED, bytes_free(self.device)
         return low <= self.bytes <= high and (free is None or free >= 2 * self.bytes)
