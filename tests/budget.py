@@ -127,7 +127,7 @@ def changed_lines(root: Path, base: str | None) -> dict[str, set[int]] | None:
     return lines
 
 
-def offences(source: str, *, product: bool) -> Iterator[tuple[int, str]]:
+def offences(source: str) -> Iterator[tuple[int, str]]:
     """Yield line and complaint for each docstring that is not in plain English; names in backticks are ignored."""
     for owner, docstring in docstrings(ast.parse(source)):
         text = re.sub("`[^`\n]*`", lambda name: "`" * len(name[0]), str(docstring.value))
@@ -136,21 +136,22 @@ def offences(source: str, *, product: bool) -> Iterator[tuple[int, str]]:
             for match in re.finditer(pattern, line):
                 words = " ".join(match[0].split())
                 yield docstring.lineno + text[: match.end()].count("\n"), f"{name} ({words!r})"
-        if not product or not isinstance(owner, ast.FunctionDef | ast.AsyncFunctionDef) or not NOUN_PHRASE.match(text):
+        if not isinstance(owner, ast.FunctionDef | ast.AsyncFunctionDef) or not NOUN_PHRASE.match(text):
             continue
         if not any(ast.unparse(decorator).endswith("property") for decorator in owner.decorator_list):
             yield docstring.lineno, f"begin with a verb ('Return …'), not with {text.split()[0]!r}"
 
 
 def new_offences(root: Path, base: str | None) -> list[str] | None:
-    """Return the offences in changed lines, each with its place; None without a git history."""
+    """Return the offences in changed lines of the product, each with its place; None without a git history."""
     changes = changed_lines(root, base)
     if changes is None:
         return None
     return [
         f"{name}:{line}: {complaint}"
         for name, lines in sorted(changes.items())
-        for line, complaint in offences((root / name).read_text("utf-8"), product=name.startswith(PRODUCT))
+        if name.startswith(PRODUCT)
+        for line, complaint in offences((root / name).read_text("utf-8"))
         if line in lines
     ]
 

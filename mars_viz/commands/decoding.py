@@ -259,7 +259,7 @@ def wish(options: argparse.Namespace) -> DecodeRequest:
 
 
 def _history(said: str) -> History:
-    """The conversation of a run's folder, of messages as JSON, or of a file with them. Raises BadInput."""
+    """Return the conversation of a run's folder, of messages as JSON, or of a file with them. Raises BadInput."""
     if not said.strip():
         return NO_HISTORY
     if said.lstrip()[0] not in "[{":

@@ -69,7 +69,7 @@ def model_drafter(
     vocabulary: Tensor | None = None,
     readable: tuple[int, int] | None = None,
 ) -> Part[Callable[[Settings], Drafter]]:
-    """A drafter that goes through these forward passes; `vocabulary` and `readable` are those of `ModelDrafter`."""
+    """Return a drafter over these forward passes; `vocabulary` and `readable` are those of `ModelDrafter`."""
     return Part(
         name,
         lambda each: ModelDrafter(passes(), each, vocabulary, readable),
@@ -187,7 +187,7 @@ def with_fewer_layers(target: Loaded, wanted: Layers) -> Loaded:
 def without_model(
     wanted: NamedDrafter, tokenizer: PreTrainedTokenizerBase, size: int, place: torch.device
 ) -> Part[Callable[[Settings], Drafter]]:
-    """A drafter that knows text alone, for a target of `size` tokens. Raises BadInput if its file cannot be read."""
+    """Return a drafter of text alone for a target of `size` tokens. Raises BadInput if its file cannot be read."""
     if isinstance(wanted, Ngram):
         return Part(wanted.name, lambda _: NgramDrafter(wanted.n, place), wanted.name, "no model")
     tokens, revision = _tokens_of(wanted.source, tokenizer, size) if wanted.source else ([], wanted.name)
@@ -198,7 +198,7 @@ def without_model(
 
 
 def _tokens_of(file: str, tokenizer: PreTrainedTokenizerBase, size: int) -> tuple[list[int], str]:
-    """The tokens below `size` of a drafter's text, and the start of its SHA-256. Raises BadInput."""
+    """Return the tokens below `size` of a drafter's text, and the start of its SHA-256. Raises BadInput."""
     try:
         with Path(file).open("rb") as source:
             data = source.read(LARGEST_TEXT + 1)

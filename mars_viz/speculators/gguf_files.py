@@ -129,7 +129,7 @@ def _of_package() -> Path:
 
 
 def _only_one(folder: Path) -> Path | None:
-    """The model's GGUF file in a folder without safetensors."""
+    """Return the model's GGUF file in a folder without safetensors."""
     if any(folder.glob("*.safetensors")):
         return None
     files = sorted(file for file in folder.iterdir() if file.suffix.lower() == ENDING)
@@ -205,7 +205,7 @@ class _Reader:
         return bytes(self._data[self._at - length : self._at]).decode()
 
     def _value(self, kind: int) -> Any:
-        """The value, or None for an array, which is skipped."""
+        """Return the value, or None for an array, which is skipped."""
         if kind in _NUMBERS:
             return self._number(_NUMBERS[kind])
         if kind == _STRING:

@@ -153,7 +153,7 @@ def bytes_used(device: torch.device) -> int | None:
 def trim_heap() -> None:
     """Return free parts of the C heap to the system.
 
-    glibc keeps them otherwise: small arrays of records lie between freed logits, and the heap grows with every round.
+    glibc keeps them otherwise: small arrays of records separate freed logits, and the heap grows with every round.
     """
     with suppress(OSError, AttributeError):  # other C libraries have no such function
         ctypes.CDLL(None).malloc_trim(0)

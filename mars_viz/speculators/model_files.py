@@ -138,7 +138,7 @@ def tokenizer_of(name: str, bars: Callable[..., Any] = silent) -> PreTrainedToke
 
 
 def _sentencepiece_file(folder: Path) -> str:
-    """The name of the SentencePiece model that a folder has in place of a tokenizer.json; empty if there is none."""
+    """Return the SentencePiece model that a folder has in place of a tokenizer.json; empty if there is none."""
     if (folder / "tokenizer.json").is_file():
         return ""
     for file in sorted(folder.glob("*.model")):

@@ -190,7 +190,7 @@ def _check_text(file: str, folders: bool) -> None:
 
 
 def check_id(name: str) -> None:
-    """Raise BadInput for what is no model's id on the hub, nor installed as a package."""
+    """Raise BadInput unless the name is an id on the hub or an installed package."""
     if name == demo.SMOLLM2:
         local_place(name)
     elif not _ID.fullmatch(name):

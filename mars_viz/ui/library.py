@@ -295,5 +295,5 @@ def second_line(catalog: RunCatalogue, run_id: str) -> None:
 
 @st.cache_resource(show_spinner=False)
 def _cache() -> RunCache:
-    """The server's cache. Changed folders are read again."""
+    """Return the server's cache. Changed folders are read again."""
     return RunCache(read)

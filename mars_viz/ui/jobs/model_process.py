@@ -95,7 +95,7 @@ class Wire:
     """
 
     def __init__(self, incoming: IO[bytes], outgoing: IO[bytes]) -> None:
-        """The streams must be binary and buffered."""
+        """Use two streams, which must be binary and buffered."""
         self._incoming, self._outgoing = incoming, outgoing
         self._lock = threading.Lock()
 

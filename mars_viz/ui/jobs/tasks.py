@@ -241,7 +241,7 @@ def grade(pair: Any, per_task: int = PER_TASK) -> Iterator[TaskStep]:
 
 
 def _along(dial_map: DialMap, item: PromptItem) -> Steps:
-    """Return 1 where the text answers the exercise correctly and 0 elsewhere, along the dial."""
+    """Return 1 if the text answers the exercise correctly and else 0, along the dial."""
     grader = grader_named(item.grader)
 
     def right(segment: Segment) -> float:

@@ -81,7 +81,7 @@ def shifted_ratios(run: Run) -> str:
 
 
 def tau_and_damage(run: Run, gamma: int) -> str:
-    """Return the tokens per pass over the dial at this block length, shaded where the answer is wrong."""
+    """Return the tokens per pass over the dial at this block length, shaded at wrong answers."""
     dial_map = run.dial_map
     assert dial_map is not None  # ensured by the lesson's `lacks`
     segments = dial_map.segments_for(gamma)
