@@ -12,7 +12,7 @@ from mars_viz.demo import SMOLLM2_EAGLE3
 from mars_viz.errors import BadInput
 from mars_viz.writer import write_file
 from training import command
-from training.chat_head import DRAFTED, ROWS
+from training.chat_head import DRAFTED
 from training.chat_texts import Shards
 from training.eagle_head import STEPS
 
@@ -27,6 +27,7 @@ def main(arguments: list[str] | None = None) -> None:
         "--figures", type=Path, default=FIGURES, help="what benchmarks/chat_head.py wrote (%(default)s)"
     )
     parser.add_argument("--work", type=Path, default=Path("checkpoints/smollm2"), help="folder of the checkpoints")
+    parser.add_argument("--rows", type=int, default=12, help="conversations in a training step (%(default)s)")
     parser.add_argument("--out", type=Path, default=SMOLLM2_EAGLE3, help="folder of the head (%(default)s)")
     options = parser.parse_args(arguments)
     for path in (options.figures, options.work / "head.csv"):
@@ -35,10 +36,11 @@ def main(arguments: list[str] | None = None) -> None:
     figures = json.loads(options.figures.read_text(encoding="utf-8"))
     curve = (options.work / "head.csv").read_text(encoding="utf-8").splitlines()
     shards = Shards(options.work / "texts", 1)
-    write_file(options.out / "README.md", card(figures, curve, len(shards), shards.token_count).encode())
+    text = card(figures, curve, len(shards), shards.token_count, options.rows)
+    write_file(options.out / "README.md", text.encode())
 
 
-def card(figures: dict[str, Any], curve: list[str], conversations: int, tokens: int) -> str:
+def card(figures: dict[str, Any], curve: list[str], conversations: int, tokens: int, rows: int) -> str:
     """Return the card as Markdown; `curve` has lines of step, running mean of the loss, and seconds."""
     points = {int(step): float(loss) for step, loss, _ in (line.split(",") for line in curve)}
     return _CARD.format(
@@ -51,7 +53,7 @@ def card(figures: dict[str, Any], curve: list[str], conversations: int, tokens: 
         drafted=DRAFTED,
         conversations=conversations,
         tokens=tokens,
-        rows=ROWS,
+        rows=rows,
         steps=STEPS,
         updates=max(points),
         losses="\n".join(f"| {step} | {loss:.2f} |" for step, loss in points.items() if step % 100 == 0),

@@ -1,7 +1,7 @@
 """Trains the EAGLE-3 head for SmolLM2 again: `python -m training.chat_head --data FOLDER`. Resumable.
 
 The target writes conversations, then the head learns from the target's law on them. More shards or steps than before
-go on with what there is; `--from-start` begins the schedule again with the weights of a head.
+go on with what there is. With --part several processes write at once: each takes every N-th shard, and trains nothing.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from mars_viz.speculators.gguf_files import local_gguf
 from mars_viz.writer import replacing
 from training import command
 from training.chat_texts import LONGEST, Shards, Template, Writer, write_shards
-from training.eagle import save_head, shape_for, started, take_over
-from training.eagle_head import StatesLoss
+from training.eagle import save_head, started, take_over
+from training.eagle_head import HeadLoss
 from training.loop import Schedule, fit
 
 QUESTIONS = "gsm8k_train.jsonl.gz"
 DRAFTED = 4800
 """Tokens that the head can draft; with them its file has 15.8 MB."""
-ROWS = 12
-"""Conversations in a step."""
+RATE = 2e-3
+"""Peak learning rate."""
 
 
 @command
@@ -39,12 +39,16 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m training.chat_head", description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help=f"folder with {QUESTIONS}")
     parser.add_argument("--work", type=Path, default=Path("checkpoints/smollm2"), help="folder for checkpoints")
-    parser.add_argument("--shards", type=int, default=24, help="of some 70,000 tokens each (%(default)s)")
-    parser.add_argument("--steps", type=int, default=1200, help=f"steps of {ROWS} conversations (%(default)s)")
+    parser.add_argument("--shards", type=int, default=24, help="(%(default)s)")
+    parser.add_argument("--together", type=int, default=256, help="conversations in a shard (%(default)s)")
+    parser.add_argument("--part", type=int, nargs=2, metavar=("K", "N"), help="write shards K, K + N, … only")
+    parser.add_argument("--steps", type=int, default=1200, help="(%(default)s)")
+    parser.add_argument("--rows", type=int, default=12, help="conversations in a step (%(default)s)")
     parser.add_argument("--head", type=Path, help="folder of a head to begin with; else from the target's last layer")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=SMOLLM2_EAGLE3, help="folder of the head (%(default)s)")
-    parser.add_argument("--bfloat16", action="store_true", help="for processors that multiply it fast")
+    parser.add_argument("--bfloat16", action="store_true", help="for processors and cards that multiply it fast")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args(arguments)
     file = options.data / QUESTIONS
     if not file.is_file():
@@ -52,23 +56,25 @@ def main(arguments: list[str] | None = None) -> None:
     with gzip.open(file, "rt", encoding="utf-8") as lines:
         questions = [json.loads(line)["question"] for line in lines]
     target, tokenizer = smollm2()
+    target = target.to(options.device)
+    first, every = options.part or (0, 1)
     with torch.inference_mode():
-        layers = shape_for(target, DRAFTED).layers
-        writer = Writer(target, layers, torch.bfloat16 if options.bfloat16 else torch.float32)
-        write_shards(
-            writer, Template(tokenizer), questions, options.work / "texts", options.seed, range(options.shards)
-        )
-    shards = Shards(options.work / "texts", options.seed)
+        writer = Writer(target, torch.bfloat16 if options.bfloat16 else torch.float32)
+        numbers, texts = range(first, options.shards, every), options.work / "texts"
+        write_shards(writer, Template(tokenizer), questions, texts, options.seed, numbers, options.together)
+    if options.part is not None:
+        return
+    shards = Shards(texts, options.seed)
     vocabulary = drafted_tokens(shards, target.config.vocab_size, options.work / "vocabulary.pt")
     head = started(target, vocabulary, options.seed)
     if options.head is not None:
         take_over(head, vocabulary, options.head)
-    loss = StatesLoss(target.get_input_embeddings().weight, target.get_output_embeddings().weight[vocabulary])
+    head, loss = head.to(options.device), HeadLoss(target, vocabulary.to(options.device))
     schedule = Schedule(
         options.steps,
-        rate=2e-3,
+        rate=RATE,
         warmup=40,
-        tokens_per_step=ROWS * LONGEST,
+        tokens_per_step=options.rows * LONGEST,
         short=LONGEST,
         long=LONGEST,
         checkpoint_every=20,

@@ -1,8 +1,8 @@
-"""Conversations that a chat model writes by itself, with the states that an EAGLE-3 head learns from.
+"""Conversations that a chat model writes by itself, for its EAGLE-3 head to learn from.
 
 The model continues its own template after the user's prefix, as in Magpie (Xu et al. 2024, arXiv 2406.08464), and then
 answers. Some user turns begin with given words or are given whole, so that they cover more tasks than a small model
-thinks of by itself. A shard is a function of the seed and its number.
+thinks of by itself. A shard is a function of the seed, its number and its size, up to the device's rounding.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from mars_viz.writer import replacing
 LONGEST = 384
 """Tokens of a conversation, template included."""
 LONGEST_QUESTION = 96
-CONVERSATIONS = 256
-"""In a shard; they are written together."""
 CANDIDATES = 50
 """Most likely tokens that are sampled from."""
 PROMPT_WEIGHT = 0.3
@@ -59,16 +57,13 @@ class Conversation:
     """int64 [n]."""
     weights: Tensor
     """float32 [n]; loss weight of predicting each token."""
-    states: Tensor
-    """bfloat16 [n, layers + 1, H]; the inputs of the chosen layers, then the last layer's normed output."""
 
 
 class Writer:
-    """A Llama target that reads one token per row at a time and returns its states."""
+    """A Llama target that reads one token per row at a time, on the model's device."""
 
-    def __init__(self, model: LlamaForCausalLM, layers: Sequence[int], dtype: torch.dtype):
-        """`layers`: indices of the layers whose inputs are returned."""
-        config, self._dtype, self._wanted = model.config, dtype, tuple(layers)
+    def __init__(self, model: LlamaForCausalLM, dtype: torch.dtype):
+        config, self._dtype, self.device = model.config, dtype, model.device
         self._epsilon, self._keys = config.rms_norm_eps, config.num_key_value_heads
         self._size = config.hidden_size // config.num_attention_heads
         self._embedding = model.get_input_embeddings().weight.float()
@@ -84,7 +79,7 @@ class Writer:
             }
             for layer in model.model.layers
         ]
-        positions = torch.arange(LONGEST).unsqueeze(0)
+        positions = torch.arange(LONGEST, device=self.device).unsqueeze(0)
         self._cosine, self._sine = (each[0] for each in model.model.rotary_emb(self._embedding, positions))
 
     def _joined(self, *parts: torch.nn.Linear) -> Tensor:
@@ -92,25 +87,24 @@ class Writer:
 
     def open(self, rows: int) -> None:
         """Start `rows` empty texts."""
-        shape = (len(self._layers), 2, rows, self._keys, LONGEST, self._size)
-        self._cache, self._place = torch.empty(shape, dtype=self._dtype), 0
+        shape = (2, rows, self._keys, LONGEST, self._size)
+        self._caches = [torch.empty(shape, dtype=self._dtype, device=self.device) for _ in self._layers]
+        self._place = 0
 
     def keep(self, rows: Tensor) -> None:
         """Go on with these rows only."""
-        self._cache = self._cache[:, :, rows]
+        for i, cache in enumerate(self._caches):  # one after the other: a copy of all would need twice the memory
+            self._caches[i] = cache[:, rows]
 
-    def read(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits [B, V] after the tokens [B], and the states [B, layers + 1, H]."""
-        x, place, states = self._embedding[tokens], self._place, []
+    def read(self, tokens: Tensor) -> Tensor:
+        """Return float32 logits [B, V] after the tokens [B]."""
+        x, place = self._embedding[tokens.to(self.device)], self._place
         cosine, sine = self._cosine[place], self._sine[place]
-        for i, layer in enumerate(self._layers):
-            if i in self._wanted:
-                states.append(x)
+        for layer, cache in zip(self._layers, self._caches, strict=True):
             qkv = linear(self._normed(x, layer["norm"]), layer["qkv"]).view(len(x), -1, self._size)
             turned = qkv[:, : -self._keys].float()
             half = self._size // 2
             turned = turned * cosine + torch.cat([-turned[..., half:], turned[..., :half]], -1) * sine
-            cache = self._cache[i]
             cache[0, :, :, place], cache[1, :, :, place] = turned[:, -self._keys :], qkv[:, -self._keys :]
             queries = turned[:, : -self._keys].to(self._dtype).view(len(x), self._keys, -1, self._size)
             mixed = scaled_dot_product_attention(queries, *cache[:, :, :, : place + 1])
@@ -119,7 +113,7 @@ class Writer:
             x = x + linear(silu(gate) * up, layer["down"])
         self._place += 1
         normed = rms_norm(x, self._norm.shape, self._norm, self._epsilon)
-        return linear(normed.to(self._dtype), self._head).float(), torch.stack([*states, normed], 1).bfloat16()
+        return linear(normed.to(self._dtype), self._head).float()
 
     def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
         return rms_norm(x, weight.shape, weight, self._epsilon).to(self._dtype)
@@ -144,25 +138,23 @@ class Template:
         return ids
 
 
-def conversations(writer: Writer, template: Template, questions: Sequence[str], seed: str) -> list[Conversation]:
-    """Return `CONVERSATIONS` of them: half answered greedily and half at temperature .7.
+def conversations(
+    writer: Writer, template: Template, questions: Sequence[str], seed: str, count: int
+) -> list[Conversation]:
+    """Return up to `count` of them, written together: half answered greedily and half at temperature .7.
 
     A tenth of the user turns are among `questions`, half begin with one of `OPENINGS`, and the others are the model's.
     """
     rng, generator = random.Random(seed), torch.Generator()
     generator.manual_seed(rng.getrandbits(60))
-    rows = [_Row(template, rng, questions) for _ in range(CONVERSATIONS)]
+    rows = [_Row(template, rng, questions) for _ in range(count)]
     finished: list[Conversation] = []
     writer.open(len(rows))
-    states = torch.empty(0)
     for place in tqdm(range(LONGEST), desc=f"conversations {seed}", mininterval=10):
-        logits, made = writer.read(torch.tensor([row.tokens[place] for row in rows]))
-        states = made.new_empty(len(rows), LONGEST, *made.shape[1:]) if place == 0 else states
-        states[:, place] = made
-        likely = logits.topk(CANDIDATES)
+        likely = writer.read(torch.tensor([row.tokens[place] for row in rows])).topk(CANDIDATES)
         noise = torch.empty(likely.values.shape).exponential_(generator=generator).log()
         warmth = torch.tensor([row.temperature for row in rows]).unsqueeze(1)
-        taken = (likely.values - warmth * noise).argmax(1, keepdim=True)  # Gumbel's trick
+        taken = (likely.values - (warmth * noise).to(writer.device)).argmax(1, keepdim=True)  # Gumbel's trick
         for row, token in zip(rows, likely.indices.gather(1, taken).flatten().tolist(), strict=True):
             row.add(token, place + 1)
         gone = [row.ended or place + 1 == LONGEST for row in rows]
@@ -170,13 +162,12 @@ def conversations(writer: Writer, template: Template, questions: Sequence[str], 
             for i, row in enumerate(rows):
                 if gone[i] and row.answered:
                     n = row.ended or LONGEST
-                    finished.append(Conversation(torch.tensor(row.tokens[:n]), row.weights(n), states[i, :n].clone()))
+                    finished.append(Conversation(torch.tensor(row.tokens[:n]), row.weights(n)))
             kept = torch.tensor([i for i, each in enumerate(gone) if not each])
             rows = [row for row, each in zip(rows, gone, strict=True) if not each]
             if not rows:
                 break
-            writer.keep(kept)
-            states = states[kept]
+            writer.keep(kept.to(writer.device))
     return finished
 
 
@@ -236,15 +227,21 @@ class _Row:
 
 
 def write_shards(
-    writer: Writer, template: Template, questions: Sequence[str], folder: Path, seed: int, numbers: Iterable[int]
+    writer: Writer,
+    template: Template,
+    questions: Sequence[str],
+    folder: Path,
+    seed: int,
+    numbers: Iterable[int],
+    count: int,
 ) -> None:
-    """Write the shards of these numbers that are not in `folder` yet."""
+    """Write the shards of these numbers, of `count` conversations each, that are not in `folder` yet."""
     folder.mkdir(parents=True, exist_ok=True)
     for number in numbers:
         path = folder / f"{number:04d}.pt"
         if not path.exists():
-            made = conversations(writer, template, questions, f"{seed}:{number}")
-            kept = {name: torch.cat([getattr(each, name) for each in made]) for name in ("tokens", "weights", "states")}
+            made = conversations(writer, template, questions, f"{seed}:{number}", count)
+            kept = {name: torch.cat([getattr(each, name) for each in made]) for name in ("tokens", "weights")}
             with replacing(path) as file:
                 torch.save({**kept, "lengths": torch.tensor([len(each.tokens) for each in made])}, file)
 
@@ -256,7 +253,7 @@ class Shards:
         self._seed, self._all = seed, []
         for path in sorted(folder.glob("*.pt")):
             shard = torch.load(path, mmap=True, weights_only=True)
-            parts = (shard[name].split(shard["lengths"].tolist()) for name in ("tokens", "weights", "states"))
+            parts = (shard[name].split(shard["lengths"].tolist()) for name in ("tokens", "weights"))
             self._all += [Conversation(*each) for each in zip(*parts, strict=True)]
 
     def __len__(self) -> int:
@@ -272,15 +269,16 @@ class Shards:
         answers = torch.cat([each.tokens[each.weights == 1] for each in self._all])
         return torch.bincount(answers, minlength=vocabulary)
 
-    def batch(self, step: int, rows: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Tokens [B, S], weights [B, S] and states [B, S, layers + 1, H] of conversations of similar lengths.
+    def batch(self, step: int, rows: int, length: int) -> tuple[Tensor, Tensor]:
+        """Return tokens [B, S + 1] of conversations of similar lengths, and weights [B, S] of predicting all but the
+        first.
 
-        S is at most `length`; padding weighs 0.
+        S + 1 is at most `length`; padding weighs 0.
         """
         rng = random.Random(f"{self._seed}:{step}")
         some = sorted(rng.choices(self._all, k=4 * rows), key=lambda each: len(each.tokens))
         first = rng.randrange(0, 4 * rows, rows)
         some = some[first : first + rows]
-        parts = ([getattr(each, name)[:length] for each in some] for name in ("tokens", "weights", "states"))
-        tokens, weights, states = (torch.nn.utils.rnn.pad_sequence(part, batch_first=True) for part in parts)
-        return tokens, weights, states
+        parts = ([getattr(each, name)[:length] for each in some] for name in ("tokens", "weights"))
+        tokens, weights = (torch.nn.utils.rnn.pad_sequence(part, batch_first=True) for part in parts)
+        return tokens, weights[:, 1:]

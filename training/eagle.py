@@ -34,6 +34,8 @@ COUNTED = 60
 """Batches over which they are counted."""
 OWN = 0.5
 """Share of the target's own samples in what the head is trained on."""
+PROMPT_WEIGHT = 0.3
+"""Loss weight of a task's prompt, over which the target's law is worth following, a little."""
 
 
 @command
@@ -63,7 +65,7 @@ def main(arguments: list[str] | None = None) -> None:
         take_over(head, vocabulary, options.head)
     head = head.to(options.device)
     schedule = Schedule(options.steps, rate=3e-3, warmup=30, tokens_per_step=TOKENS, long=256, checkpoint_every=10)
-    loss = HeadLoss(target, vocabulary.to(options.device))
+    loss = HeadLoss(target, vocabulary.to(options.device), PROMPT_WEIGHT)
     how = {"compiled": False, "bfloat16": options.bfloat16}
     fit(head, loss, as_tensors(mixture), schedule, options.work / "head.pt", "head", **how)
     save_head(head, vocabulary, target.config, options.out)

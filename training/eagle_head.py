@@ -181,32 +181,17 @@ def steps_loss(
 class HeadLoss:
     """The loss on texts that the target reads for it."""
 
-    def __init__(self, target: PreTrainedModel, vocabulary: Tensor):
-        """`vocabulary` int64 [Vd]; the target's ids of the head's tokens."""
-        self._target, self._vocabulary = target, vocabulary
+    def __init__(self, target: PreTrainedModel, vocabulary: Tensor, least_weight: float = 0.0):
+        """`vocabulary` int64 [Vd]; the target's ids of the head's tokens. No token weighs less than `least_weight`."""
+        self._target, self._least = target, least_weight
+        self._output = target.get_output_embeddings().weight[vocabulary]
 
     def __call__(self, head: EagleHead, tokens: Tensor, weights: Tensor) -> Tensor:
         """Of tokens [B, S + 1] and the weights [B, S] of predicting all but the first."""
         inputs = tokens[:, :-1]
         with torch.no_grad():
-            said = self._target(input_ids=inputs, use_cache=False, output_hidden_states=True)
-            features = torch.cat([said.hidden_states[i] for i in head.shape.layers], -1)
+            read = self._target.base_model(input_ids=inputs, use_cache=False, output_hidden_states=True)
+            features = torch.cat([read.hidden_states[i] for i in head.shape.layers], -1)
             embeddings = self._target.get_input_embeddings()(inputs)
-        weights = weights.clamp(min=0.3)  # the target's law over a task's prompt is worth following, a little
-        return steps_loss(head, embeddings, features, said.logits[..., self._vocabulary], weights)
-
-
-class StatesLoss:
-    """The loss on texts whose states the target wrote down, see `chat_texts.Shards`."""
-
-    def __init__(self, embeddings: Tensor, output: Tensor):
-        """`embeddings` [V, H] of the target, `output` [Vd, H] its output rows of the head's tokens."""
-        self._embeddings, self._output = embeddings, output
-
-    def __call__(self, head: EagleHead, tokens: Tensor, weights: Tensor, states: Tensor) -> Tensor:
-        """Of tokens [B, S], weights [B, S] of each token, and states [B, S, layers + 1, H]."""
-        states = states.to(self._embeddings.dtype)
-        after = torch.cat([weights[:, 1:], weights.new_zeros(len(weights), 1)], 1)  # of predicting the next token
-        return steps_loss(
-            head, self._embeddings[tokens], states[:, :, :-1].flatten(2), states[:, :, -1] @ self._output.T, after
-        )
+            logits = read.last_hidden_state @ self._output.T
+        return steps_loss(head, embeddings, features, logits, weights.clamp(min=self._least))
