@@ -35,8 +35,8 @@ def decoded(pair: Backend, prompts: list[Prefix], settings: Settings, size: int)
         speculator = pair.speculator(settings)
         speculator.prefill(*batch)
         made: dict[int, Prefix] = dict.fromkeys(range(len(batch)), ())
-        for step in walk_all(speculator, rule, rule.checked_dial(None), batch, ending):
-            made[step.index] += step.round.token_ids
+        for index, round_ in walk_all(speculator, rule, rule.checked_dial(None), batch, ending):
+            made[index] += round_.token_ids
         texts += made.values()
     return texts
 

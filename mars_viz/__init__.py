@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from mars_viz.figures import plotted as plotted
     from mars_viz.figures import plotted_map as plotted_map
     from mars_viz.frames import run_frame as run_frame
-    from mars_viz.record_map import dial_map
-    from mars_viz.recording import record, record_all
+    from mars_viz.recording import dial_map, record, record_all
     from mars_viz.report.page import framed as framed
     from mars_viz.run import Run, Settings
     from mars_viz.runfiles import load_run
@@ -43,7 +42,7 @@ _HOMES = {
     "Exchange": "mars_viz.chat",
     "History": "mars_viz.chat",
     "backend": "mars_viz.backend_choice",
-    "dial_map": "mars_viz.record_map",
+    "dial_map": "mars_viz.recording",
     "record": "mars_viz.recording",
     "record_all": "mars_viz.recording",
     "load_run": "mars_viz.runfiles",

@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.shapes import CHAIN, drafted_tokens, with_nodes
@@ -21,31 +20,22 @@ from mars_viz.speculators.names import check_names
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
 
-FILE = "MARS_VIZ_BACKEND"
-"""Environment variable with the path of the app's backend file."""
-MOST_BYTES = 65_536
-"""Maximum size of a backend file; usual ones have a few hundred bytes."""
+FILE = "MARS_VIZ_BACKEND"  # environment variable with the path of the app's backend file
+MOST_BYTES = 65_536  # maximum size of a backend file; usual ones have a few hundred bytes
 _NAMES = ("target", "drafter", "tree", "device", "dtype")
-AUTO = "auto"
-"""The available device, and the dtype that suits it."""
+AUTO = "auto"  # the available device, and the dtype that suits it
 
 
 @dataclass(frozen=True, slots=True)
 class BackendChoice:
     """Names of a target and a drafter, with the shape of drafts, device and dtype."""
 
-    target: str = ""
-    """Hub id, folder, GGUF file, 'smollm2' or a vLLM server's address; empty for the built-in one."""
-    drafter: str = ""
-    """Like `target`, or a drafter without a model such as 'ngram:n=3'."""
-    device: str = AUTO
-    """auto, cpu, cuda or mps."""
-    dtype: str = AUTO
-    """auto, float32, bfloat16 or float16."""
-    folders: bool = False
-    """True if local folders may be named; otherwise only ids on the hub."""
-    tree: str = CHAIN
-    """Default shape of drafts: chain, or a tree such as 'dynamic:depth=6,topk=4,nodes=16'."""
+    target: str = ""  # Hub id, folder, GGUF file, 'smollm2' or a vLLM server's address; empty for the built-in one
+    drafter: str = ""  # like `target`, or a drafter without a model such as 'ngram:n=3'
+    device: str = AUTO  # auto, cpu, cuda or mps
+    dtype: str = AUTO  # auto, float32, bfloat16 or float16
+    folders: bool = False  # True if local folders may be named; otherwise only ids on the hub
+    tree: str = CHAIN  # default shape of drafts: chain, or a tree such as 'dynamic:depth=6,topk=4,nodes=16'
 
     @property
     def in_short(self) -> tuple[str, str]:
@@ -64,8 +54,7 @@ class BackendChoice:
         return replace(self, tree=CHAIN)
 
 
-BUILT_IN = BackendChoice()
-"""The pair that comes with the product, drafting chains."""
+BUILT_IN = BackendChoice()  # the pair that comes with the product, drafting chains
 
 
 def backend(
@@ -114,25 +103,20 @@ def read_backend_file(path: str | PathLike[str]) -> BackendChoice:
     except ValueError as error:  # no UTF-8, or no TOML
         raise SettingError(f'{path} is no TOML: {error}. Write lines such as target = "org/name".') from error
     try:
-        return checked_choice(replace(_choice_in(entries, path), folders=True))
+        if unknown := sorted(set(entries) - set(_NAMES)):
+            raise SettingError(f"It sets {', '.join(unknown)}; a backend file knows {', '.join(_NAMES)}.")
+        for name, value in entries.items():
+            if not isinstance(value, str) or not value.isprintable():
+                raise SettingError(f"{name} must be a text, such as {name} = {_toml(_EXAMPLES[name])}.")
+        names = {name: value.strip() for name, value in entries.items()}
+        for name in ("target", "drafter"):
+            if names.get(name, "").startswith("."):
+                names[name] = str((path.parent / names[name]).resolve())
+        if (head := names.get("drafter", "")).startswith("eagle3:."):
+            names["drafter"] = f"eagle3:{(path.parent / head.removeprefix('eagle3:')).resolve()}"
+        return checked_choice(BackendChoice(**names, folders=True))
     except BadInput as error:
         raise SettingError(f"The backend file {path}: {error}") from error
-
-
-def _choice_in(said: Mapping[str, Any], path: Path) -> BackendChoice:
-    unknown = sorted(set(said) - set(_NAMES))
-    if unknown:
-        raise SettingError(f"It sets {', '.join(unknown)}; a backend file knows {', '.join(_NAMES)}.")
-    for name, value in said.items():
-        if not isinstance(value, str) or not value.isprintable():
-            raise SettingError(f"{name} must be a text, such as {name} = {_toml(_EXAMPLES[name])}.")
-    names = {name: value.strip() for name, value in said.items()}
-    for name in ("target", "drafter"):
-        if names.get(name, "").startswith("."):
-            names[name] = str((path.parent / names[name]).resolve())
-    if (head := names.get("drafter", "")).startswith("eagle3:."):
-        names["drafter"] = f"eagle3:{(path.parent / head.removeprefix('eagle3:')).resolve()}"
-    return BackendChoice(**names)
 
 
 _EXAMPLES = {

@@ -21,10 +21,8 @@ class Exchange:
 class History:
     """The messages before a prompt."""
 
-    system: str = ""
-    """The system prompt; may be empty."""
-    turns: tuple[Exchange, ...] = ()
-    """The earlier turns, in order."""
+    system: str = ""  # the system prompt; may be empty
+    turns: tuple[Exchange, ...] = ()  # the earlier turns, in order
 
 
 NO_HISTORY = History()

@@ -11,8 +11,6 @@ from mars_viz.words import whole_in
 CLASSROOM = "MARS_VIZ_CLASSROOM"  # 1 for a classroom server
 TOKENS = "MARS_VIZ_CLASS_TOKENS"  # most new tokens per decode for browsers other than the teacher's
 QUEUE = "MARS_VIZ_CLASS_QUEUE"  # most waiting or running jobs of such a browser, over all its tabs
-_MOST_TOKENS = 100_000
-_MOST_JOBS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +21,11 @@ class ClassLimits:
     jobs: int = 2  # decodes, races, maps, walks and measurements, waiting or running
 
     def __post_init__(self) -> None:
-        _check(self.tokens, _MOST_TOKENS, TOKENS, "mars-viz app --class-tokens")
-        _check(self.jobs, _MOST_JOBS, QUEUE, "mars-viz app --class-queue")
+        limits = ((self.tokens, 100_000, TOKENS, "--class-tokens"), (self.jobs, 100, QUEUE, "--class-queue"))
+        for value, most, variable, option in limits:
+            if not 1 <= value <= most:
+                which = f"{variable}, which mars-viz app {option} sets,"
+                raise SettingError(f"{which} is {value}; it must lie between 1 and {most}.")
 
 
 def class_limits() -> ClassLimits | None:
@@ -47,8 +48,3 @@ def _whole(variable: str, otherwise: int) -> int:
             f"{variable} is “{text}”, which is no whole number from 1 on. Set one, and start the server again."
         )
     return value
-
-
-def _check(value: int, most: int, variable: str, option: str) -> None:
-    if not 1 <= value <= most:
-        raise SettingError(f"{variable}, which {option} sets, is {value}; it must lie between 1 and {most}.")

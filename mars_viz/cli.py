@@ -34,26 +34,22 @@ APP = Path(__file__).parents[1] / "app.py"  # the Streamlit app, next to the pac
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code. Control characters in its output are escaped."""
     with shown_streams():
-        return _main(arguments)
-
-
-def _main(arguments: Sequence[str] | None) -> int:
-    try:
-        options = decoding.with_backend_file(_parser().parse_args(arguments))
-        options.run(options)
-        sys.stdout.flush()
-    except SystemExit as stop:  # argparse, after --help or an error
-        return int(stop.code or 0)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader, such as head, closed the pipe
-    except KeyboardInterrupt:
-        return _failed(130, "Interrupted; nothing was saved.")
-    except MarsVizError as error:
-        return _failed(error.exit_code, str(error))
-    except Exception as error:
-        reason = " ".join(str(error).split()) or "no message"
-        hint = f"Set {DEBUG_VARIABLE}=1 and run it again to see the traceback."
-        return _failed(1, f"Internal error, {type(error).__name__}: {reason}. {hint}")
+        try:
+            options = decoding.with_backend_file(_parser().parse_args(arguments))
+            options.run(options)
+            sys.stdout.flush()
+        except SystemExit as stop:  # argparse, after --help or an error
+            return int(stop.code or 0)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader, such as head, closed the pipe
+        except KeyboardInterrupt:
+            return _failed(130, "Interrupted; nothing was saved.")
+        except MarsVizError as error:
+            return _failed(error.exit_code, str(error))
+        except Exception as error:
+            reason = " ".join(str(error).split()) or "no message"
+            hint = f"Set {DEBUG_VARIABLE}=1 and run it again to see the traceback."
+            return _failed(1, f"Internal error, {type(error).__name__}: {reason}. {hint}")
     return 0
 
 
@@ -162,15 +158,20 @@ def _record(options: argparse.Namespace) -> None:
 
 
 def _rules(options: argparse.Namespace) -> None:
-    described = [_described(rule) for rule in RULES.values()]
     if options.json:
+        names = ("name", "title", "summary", "formula", "source", "lossless")
+        described = [
+            {name: getattr(rule, name) for name in names}
+            | {"dial": None if rule.dial is None else asdict(rule.dial), "fixed": [asdict(each) for each in rule.fixed]}
+            for rule in RULES.values()
+        ]
         print(json_of(described))
         return
-    for rule, facts in zip(RULES.values(), described, strict=True):
+    for rule in RULES.values():
         dial = rule.dial
         say(f"{rule.name}  ({rule.title}{', lossless' if rule.lossless else ''})")
         say(f"    {rule.summary}")
-        say(f"    keeps x where  {facts['formula']}")
+        say(f"    keeps x where  {rule.formula}")
         if dial is None:
             say("    dial           none")
         else:
@@ -196,12 +197,6 @@ def _on_trees(rule: Rule) -> str:
         return judged
     first, *others = (policy.value for policy in rule.policies)
     return f"{judged}; of kept siblings {first}, or {' or '.join(others)}; --rule {rule.name}:siblings=…"
-
-
-def _described(rule: Rule) -> dict[str, Any]:
-    facts = {name: getattr(rule, name) for name in ("name", "title", "summary", "formula", "source", "lossless")}
-    dial = None if rule.dial is None else asdict(rule.dial)
-    return facts | {"dial": dial, "fixed": [asdict(each) for each in rule.fixed]}
 
 
 def _show(options: argparse.Namespace) -> None:

@@ -34,32 +34,24 @@ EXAMPLE = "confidence:0.4"  # a controller with a threshold
 SVIP_SLOPE = 0.15  # from √(.15 H) in SVIP's released code
 ADAEDL_SLOPE = 0.2  # γ_c, AdaEDL's own γ
 
-Measure = Callable[[Speculation], np.ndarray]
-"""Returns float64 [N]; the quantity of each token to compare with the threshold, from the draft up to it."""
-
 
 @dataclass(frozen=True, slots=True)
 class Controller:
     """Stops drafting at the first token whose measure is beyond the threshold."""
 
-    name: str
-    """On the command line and in run files, such as 'svip'."""
-    title: str
-    """For display."""
-    summary: str
-    """One plain sentence."""
+    name: str  # on the command line and in run files, such as 'svip'
+    title: str  # for display
+    summary: str  # one plain sentence
     formula: str
     """Condition to stop; λ is the threshold, q the drafter's distribution, H its entropy in nats, x a drafted token."""
-    source: str
-    """Paper or file, and how well it was read."""
+    source: str  # paper or file, and how well it was read
     dial: Dial
     """The threshold. With `strict_is_high`, drafting stops if the measure is below it, and higher values draft less;
     otherwise drafting stops if the measure is above it."""
-    measure: Measure
-    needs: tuple[str, ...]
-    """Columns of `Speculation` that it reads."""
-    keeps_last: bool
-    """True if the token at which drafting stops is still drafted."""
+    measure: Callable[[Speculation], np.ndarray]
+    """Returns float64 [N]; the quantity of each token to compare with the threshold, from the draft up to it."""
+    needs: tuple[str, ...]  # columns of `Speculation` that it reads
+    keeps_last: bool  # True if the token at which drafting stops is still drafted
 
     @property
     def shorter_is_high(self) -> bool:
@@ -122,24 +114,8 @@ class Control:
         return self.controller.drafted(self.controller.breakpoints(speculation), self.threshold)
 
 
-def _q(speculation: Speculation) -> np.ndarray:
-    return speculation.q.astype(np.float64)
-
-
-def _q_max(speculation: Speculation) -> np.ndarray:
-    return speculation.q_max.astype(np.float64)
-
-
-def _root_entropy(slope: float) -> Measure:
-    return lambda speculation: np.sqrt(slope * np.maximum(speculation.q_entropy.astype(np.float64), 0))
-
-
-def _rejection(speculation: Speculation) -> np.ndarray:
-    return 1 - np.cumprod(_q(speculation))
-
-
-def _bound(speculation: Speculation) -> np.ndarray:
-    return 1 - _root_entropy(ADAEDL_SLOPE)(speculation)
+def _root_entropy(speculation: Speculation, slope: float) -> np.ndarray:
+    return np.sqrt(slope * np.maximum(speculation.q_entropy.astype(np.float64), 0))
 
 
 def _dial(name: str, low: float, high: float, default: float, *, shorter_is_high: bool, symbol: str = "λ") -> Dial:
@@ -156,7 +132,7 @@ CONTROLLERS: Mapping[str, Controller] = {
             "q(x) < λ; x is drafted still",
             "transformers 5, ConfidenceCriteria (assistant_confidence_threshold), read; here λ stays as it is",
             _dial("confidence threshold", 0, 1, 0.4, shorter_is_high=True),
-            _q,
+            lambda speculation: speculation.q.astype(np.float64),
             ("q",),
             keeps_last=True,
         ),
@@ -168,7 +144,7 @@ CONTROLLERS: Mapping[str, Controller] = {
             "the plain form of the confidence rule; max q in place of q(x) keeps sampling lossless, and is q(x) where "
             "the drafter takes its best token",
             _dial("confidence threshold", 0, 1, 0.4, shorter_is_high=True),
-            _q_max,
+            lambda speculation: speculation.q_max.astype(np.float64),
             ("q_max",),
             keeps_last=False,
         ),
@@ -179,7 +155,7 @@ CONTROLLERS: Mapping[str, Controller] = {
             "√(0.15 H(q)) > λ; the token is drafted still",
             "arXiv 2411.18462; the released code (Geralt-Targaryen/SVIP, vanilla-sd), read",
             _dial("entropy threshold", 0, 1.5, 0.3, shorter_is_high=False),
-            _root_entropy(SVIP_SLOPE),
+            lambda speculation: _root_entropy(speculation, SVIP_SLOPE),
             ("q_entropy",),
             keeps_last=True,
         ),
@@ -190,7 +166,7 @@ CONTROLLERS: Mapping[str, Controller] = {
             f"1 − √({ADAEDL_SLOPE:g} H(q)) < λ; nothing more is drafted",
             "arXiv 2410.18351, abstract read: here λ is fixed, and γ_c = 0.2 from memory",
             _dial("threshold of the acceptance bound", -1, 1, 0.4, shorter_is_high=True),
-            _bound,
+            lambda speculation: 1 - _root_entropy(speculation, ADAEDL_SLOPE),
             ("q_entropy",),
             keeps_last=False,
         ),
@@ -201,7 +177,7 @@ CONTROLLERS: Mapping[str, Controller] = {
             "1 − Π q(xᵢ) > h; the token is drafted still",
             "arXiv 2405.19715, from memory: its trained head's estimate of acceptance is replaced by q(x)",
             _dial("rejection threshold", 0, 1, 0.7, shorter_is_high=False, symbol="h"),
-            _rejection,
+            lambda speculation: 1 - np.cumprod(speculation.q.astype(np.float64)),
             ("q",),
             keeps_last=True,
         ),

@@ -46,8 +46,8 @@ class Cost:
         """
         repeats = np.asarray(times, np.float64)
         seconds = float(np.quantile(repeats, _QUARTILE))
-        ends = [_interval(np.sort(half)) for half in np.array_split(repeats, 2)]
-        return cls(seconds, min(seconds, *(low for low, _ in ends)), max(seconds, *(high for _, high in ends)))
+        ends = [float(np.sort(half)[rank]) for half in np.array_split(repeats, 2) for rank in _ranks(len(half))]
+        return cls(seconds, min(seconds, *ends), max(seconds, *ends))
 
     @property
     def unsure(self) -> float:
@@ -68,34 +68,23 @@ class Factor:
 class Costs:
     """Costs of decoding a single text with one pair on one device, after prefill."""
 
-    device: str
-    """Name of the processor or GPU."""
-    dtype: str
-    """Of weights and arithmetic, such as float32."""
-    target: str
-    """Model id or folder name."""
-    drafter: str
-    """Model id or folder name."""
-    cache_length: int
-    """Positions in both caches."""
-    repeats: int
-    """Measurements of each kind, interleaved."""
-    target_pass: tuple[Cost, ...]
-    """[γ + 1]; target passes over 1, 2, … γ + 1 positions, as measured."""
-    drafter_step: Cost
-    """One drafted token; for trees, a tree of one level."""
+    device: str  # name of the processor or GPU
+    dtype: str  # of weights and arithmetic, such as float32
+    target: str  # model id or folder name
+    drafter: str  # model id or folder name
+    cache_length: int  # positions in both caches
+    repeats: int  # measurements of each kind, interleaved
+    target_pass: tuple[Cost, ...]  # [γ + 1]; target passes over 1, 2, … γ + 1 positions, as measured
+    drafter_step: Cost  # one drafted token; for trees, a tree of one level
     rest: tuple[Cost, ...]
     """[γ]; remaining time of a round that drafts 1, 2, … γ tokens: evidence, judging, commit. Measured at 1 and γ, and
     interpolated linearly; negative if the device overlaps work that was measured separately."""
-    others: float | None = None
-    """Cores used by other processes meanwhile; None if unknown."""
-    passes_per_token: float = 1.0
-    """Drafter passes per drafted token; differs from 1 for drafters that draft text."""
+    others: float | None = None  # cores used by other processes meanwhile; None if unknown
+    passes_per_token: float = 1.0  # drafter passes per drafted token; differs from 1 for drafters that draft text
     tree: str = CHAIN
     """Shape of drafts, as in `Settings`. For trees γ is the number of nodes, and passes over 2, 3, … positions are over
     the last token of the prefix and trees of 1, 2, … nodes."""
-    drafting: tuple[Cost, ...] = ()
-    """Drafting of trees of 1, 2, … levels up to the shape's depth; empty for chains."""
+    drafting: tuple[Cost, ...] = ()  # drafting of trees of 1, 2, … levels up to the shape's depth; empty for chains
 
     @property
     def gamma(self) -> int:
@@ -289,13 +278,16 @@ def modelled_speed_up(costs: Costs, tokens: np.ndarray | float, rounds: np.ndarr
 def costs_from(found: Any) -> Costs:
     """Return costs from the JSON of `dataclasses.asdict`. Raises BadInput for anything else."""
     try:
+        others = None if found.get("others") is None else float(found["others"])
+        if others is not None and not 0 <= others < math.inf:
+            raise ValueError("no number of cores")
         costs = Costs(
             **{name: _kept(str, found[name]) for name in ("device", "dtype", "target", "drafter")},
             **{name: _kept(int, found[name]) for name in ("cache_length", "repeats")},
             target_pass=tuple(_cost(each) for each in found["target_pass"]),
             drafter_step=_cost(found["drafter_step"]),
             rest=tuple(_cost(each) for each in found["rest"]),
-            others=_number(found.get("others")),
+            others=others,
             passes_per_token=_kept(float, found.get("passes_per_token", 1.0)),
             tree=shape_named(found.get("tree", CHAIN)).shape.name,
             drafting=tuple(_cost(each) for each in found.get("drafting", ())),
@@ -326,21 +318,10 @@ def _cost(found: Any) -> Cost:
     return cost
 
 
-def _number(found: Any) -> float | None:
-    if found is not None and not (math.isfinite(cores := float(found)) and cores >= 0):
-        raise ValueError("no number of cores")
-    return None if found is None else cores
-
-
-def _interval(ordered: np.ndarray) -> tuple[float, float]:
-    """Return the interval of the lower quartile, or the range if there are too few values."""
-    below, above = _ranks(len(ordered))
-    return float(ordered[below]), float(ordered[above])
-
-
 @lru_cache(maxsize=1024)
 def _ranks(count: int) -> tuple[int, int]:
-    """Return the indices of `count` ordered values that enclose the lower quartile with 95 % (binomial)."""
+    """Return the indices of `count` ordered values that enclose the lower quartile with 95 % (binomial), or those of
+    the ends if the values are too few."""
     logs = [math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1) for k in range(count + 1)]
     chances = np.exp([each + k * math.log(0.25) + (count - k) * math.log(0.75) for k, each in enumerate(logs)])
     at_most = np.cumsum(chances)  # [count + 1]; chance of at most so many below

@@ -15,18 +15,15 @@ import numpy as np
 
 from mars_viz.bounds import HUGE, VOCABULARY
 
-Check = Callable[[np.ndarray], np.ndarray]
-"""Returns True for each possible value."""
-ANY_WIDTH = 0
-"""Width of a column of lists, all of the recorded length."""
+Check = Callable[[np.ndarray], np.ndarray]  # returns True for each possible value
+ANY_WIDTH = 0  # width of a column of lists, all of the recorded length
 
 
 class Per(Enum):
     """The unit that a column has one line for."""
 
     NODE = "node"
-    ROW = "row"
-    """Each of the target's laws."""
+    ROW = "row"  # each of the target's laws
 
 
 class Decides(Enum):
@@ -34,20 +31,16 @@ class Decides(Enum):
 
     ALWAYS = "always"
     SAMPLED = "sampled"
-    NEVER = "never"
-    """Only rules that name it in `needs` use it."""
+    NEVER = "never"  # only rules that name it in `needs` use it
 
 
 class Of(Enum):
     """The kind of draft for which a column exists."""
 
     ALL = "all drafts"
-    CHAINS = "chains"
-    """One path that was planned as one."""
-    LIKELIEST = "trees of the likeliest tokens"
-    """Trees without a drawn token."""
-    DRAWN = "trees of drawn paths"
-    """Drawn trees, even if their paths coincide."""
+    CHAINS = "chains"  # one path that was planned as one
+    LIKELIEST = "trees of the likeliest tokens"  # trees without a drawn token
+    DRAWN = "trees of drawn paths"  # drawn trees, even if their paths coincide
 
     def includes(self, own: Of, temperature: float) -> bool:
         """True if drafts of the kind `own` have it; a column of a single kind exists only above temperature 0."""
@@ -149,34 +142,9 @@ class Cut(Mapping[str, np.ndarray]):
         return dict, (dict(self),)
 
 
-def finite(values: np.ndarray) -> np.ndarray:
-    """Return True for numbers within bounds."""
-    return (values >= -HUGE) & (values <= HUGE)  # NaN fails
-
-
-def logit(values: np.ndarray) -> np.ndarray:
-    """Return True for possible raw logits."""
-    return values <= HUGE  # -inf is a masked token; NaN fails
-
-
-def divergence(values: np.ndarray) -> np.ndarray:
-    """Return True for possible divergences, nats."""
-    return (values >= -HUGE) & ((values <= HUGE) | (values == np.inf))  # inf is missing support; NaN fails
-
-
-def entropy_value(values: np.ndarray) -> np.ndarray:
-    """Return True for possible entropies, nats."""
-    return (values >= -0.1) & (values <= np.log(VOCABULARY) + 0.1)  # rounding may pass both ends
-
-
-def coin(values: np.ndarray) -> np.ndarray:
-    """Return True for uniform draws in [0, 1)."""
-    return (values >= 0) & (values < 1)
-
-
-def probability(values: np.ndarray) -> np.ndarray:
-    """Return True for probabilities."""
-    return (values >= 0) & (values <= 1.001)  # rounding may pass 1
+def within(low: float, high: float) -> Check:
+    """Return a check for numbers from `low` to `high`; NaN fails."""
+    return lambda values: (values >= low) & (values <= high)
 
 
 def or_unknown(holds: Check) -> Check:
@@ -184,6 +152,13 @@ def or_unknown(holds: Check) -> Check:
     return lambda values: holds(values) | np.isnan(values)
 
 
-def within(low: int, high: int) -> Check:
-    """Return a check for whole numbers from `low` to `high`."""
-    return lambda values: (values >= low) & (values <= high)
+def divergence(values: np.ndarray) -> np.ndarray:
+    """Return True for possible divergences, nats."""
+    return (values >= -HUGE) & ((values <= HUGE) | (values == np.inf))  # inf is missing support; NaN fails
+
+
+finite = within(-HUGE, HUGE)
+logit = within(-np.inf, HUGE)  # raw; -inf is a masked token
+entropy_value = within(-0.1, np.log(VOCABULARY) + 0.1)  # nats; rounding may pass both ends
+coin = within(0, np.nextafter(1, 0))  # uniform draws in [0, 1)
+probability = within(0, 1.001)  # rounding may pass 1

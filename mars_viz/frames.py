@@ -9,8 +9,7 @@ from mars_viz.records import Outcome
 from mars_viz.run import Run
 from mars_viz.trace import OUTCOMES, Trace
 
-Table = dict[str, np.ndarray]
-"""Columns by name."""
+Table = dict[str, np.ndarray]  # columns by name
 
 _TYPES = {
     "round": "int64",
@@ -45,8 +44,7 @@ _TYPES = {
 }
 """The columns in order."""
 
-_DIVERGENCES = ("q_max", "q_entropy", "total_variation", "kl_pq", "kl_qp", "js")
-"""Columns that are a speculation's arrays by the same name."""
+_DIVERGENCES = ("q_max", "q_entropy", "total_variation", "kl_pq", "kl_qp", "js")  # a speculation's columns of that name
 
 
 def run_frame(run: Run) -> pd.DataFrame:
@@ -89,7 +87,8 @@ def run_frame(run: Run) -> pd.DataFrame:
     trace = run.trace
     drafted, emitted = _drafted(trace), _emitted(trace)
     order = np.argsort(np.concatenate([drafted["round"], emitted["round"]]), kind="stable")
-    columns = {name: _joined(name, drafted, emitted)[order] for name in drafted}
+    nothing = np.full(len(emitted["round"]), np.nan)  # for corrections and bonuses
+    columns = {name: np.concatenate([values, emitted.get(name, nothing)])[order] for name, values in drafted.items()}
     frame = {name: pd.Series(columns[name]).astype(type_) for name, type_ in _TYPES.items() if name != "text"}
     text = np.array([run.pieces[token].text for token in columns["token_id"].tolist()], object)
     frame["text"] = pd.Series(text, dtype=_TYPES["text"])
@@ -97,13 +96,6 @@ def run_frame(run: Run) -> pd.DataFrame:
         name if name not in _TYPES else f"extra_{name}": columns[name] for name in trace.speculations.whole.extras
     }
     return pd.DataFrame({name: frame[name] for name in _TYPES} | extras)
-
-
-def _joined(name: str, drafted: Table, emitted: Table) -> np.ndarray:
-    """Return a column of both tables; NaN for corrections and bonuses that lack it."""
-    if name in emitted:
-        return np.concatenate([drafted[name], emitted[name]])
-    return np.concatenate([drafted[name], np.full(len(emitted["round"]), np.nan)])
 
 
 def _drafted(trace: Trace) -> Table:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -37,31 +37,6 @@ if TYPE_CHECKING:
 _HONOURED = ("until", "max_gen_toks", "do_sample", "temperature", "top_p", "top_k")
 UNSAID_DEVICE = "cuda:0"  # the default of the harness's --device, also on machines without a GPU
 _log = logging.getLogger("lm_eval.mars_viz")  # the harness sets its level
-
-
-@dataclass(frozen=True, slots=True)
-class DecodedTotals:
-    """Totals of decoding so far."""
-
-    prompts: int = 0  # number of prompts
-    tokens: int = 0  # emitted tokens
-    rounds: int = 0  # draft-verify cycles, without prefill
-    seconds: float = 0.0  # wall-clock time of decoding, without prefill
-
-    def with_run(self, run: Run) -> DecodedTotals:
-        """Return the totals including this run."""
-        rounds, seconds = self.rounds + len(run.rounds), self.seconds + run.provenance.seconds
-        return DecodedTotals(self.prompts + 1, self.tokens + len(run.token_ids), rounds, seconds)
-
-    @property
-    def tau(self) -> float:
-        """Acceptance length in tokens per round; NaN before the first."""
-        return self.tokens / self.rounds if self.rounds else float("nan")
-
-    @property
-    def tokens_per_second(self) -> float:
-        """NaN without timings."""
-        return self.tokens / self.seconds if self.seconds else float("nan")
 
 
 @register_model("mars-viz")
@@ -104,9 +79,16 @@ class MarsVizLM(LM):  # type: ignore[misc]
         settings: dict[str, Any] = {"rule": rule, "tree": tree, "controller": controller, "seed": seed}
         settings |= {"gamma": drafted_tokens(gamma, tree), "max_new_tokens": max_new_tokens} | self._drawing
         self._settings = Settings(dial=rule_named(rule).checked_dial(dial), **settings)
-        self._chat, self._totals = chat, DecodedTotals()
+        self._chat = chat
+        self._prompts = self._tokens = self._rounds = 0  # decoded so far
+        self._seconds = 0.0  # of decoding, without prefill
         self._batch = None if batch_size in (None, 1, "1", "auto") else int(batch_size)
-        self._backend = self._loaded(target, drafter, device, dtype)
+        check_trees(self._settings, target, drafter)
+        check_controller(self._settings, target, drafter)
+        check_names(target, drafter, device=device, dtype=dtype)
+        from mars_viz.speculators.loading import load_backend
+
+        self._backend: Backend = load_backend(target, drafter, device=device, dtype=dtype)
 
     @classmethod
     def create_from_arg_obj(
@@ -123,14 +105,6 @@ class MarsVizLM(LM):  # type: ignore[misc]
         """Create from --model_args as text."""
         return cls.create_from_arg_obj(simple_parse_args_string(arg_string), additional_config)
 
-    def _loaded(self, target: str | None, drafter: str | None, device: str, dtype: str) -> Backend:
-        check_trees(self._settings, target, drafter)
-        check_controller(self._settings, target, drafter)
-        check_names(target, drafter, device=device, dtype=dtype)
-        from mars_viz.speculators.loading import load_backend
-
-        return load_backend(target, drafter, device=device, dtype=dtype)
-
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """Return the text for each prompt up to its stop string. Raises BadInput for an unsupported request."""
         requested = [(request.args[0], self._asked(request.args[1])) for request in requests]
@@ -140,7 +114,8 @@ class MarsVizLM(LM):  # type: ignore[misc]
         texts = []
         with bar:
             for request, run in zip(requests, self._runs(requested), strict=True):
-                self._totals = self._totals.with_run(run)
+                self._prompts, self._tokens = self._prompts + 1, self._tokens + len(run.token_ids)
+                self._rounds, self._seconds = self._rounds + len(run.rounds), self._seconds + run.provenance.seconds
                 texts.append(cut(run.text, run.settings.stop))
                 self.cache_hook.add_partial("generate_until", request.args, texts[-1])
                 bar.update()
@@ -168,18 +143,22 @@ class MarsVizLM(LM):  # type: ignore[misc]
     @property
     def told(self) -> str:
         """A sentence on decoding so far."""
-        totals, rule = self._totals, rule_named(self._settings.rule)
+        rule, pace = rule_named(self._settings.rule), self._pace()
         at = "" if rule.dial is None else f" at {rule.dial.symbol} = {self._settings.dial:g}"
-        done = f"{counted(totals.tokens, 'token')} in {counted(totals.rounds, 'round')}"
-        pace = f"τ = {number(totals.tau)}, {number(totals.tokens_per_second)} tokens/s"
-        return f"{rule.title}{at}: {done} after {counted(totals.prompts, 'prompt')}, {pace}."
+        done = f"{counted(self._tokens, 'token')} in {counted(self._rounds, 'round')}"
+        speed = f"τ = {number(pace['tau'])}, {number(pace['tokens_per_second'])} tokens/s"
+        return f"{rule.title}{at}: {done} after {counted(self._prompts, 'prompt')}, {speed}."
+
+    def _pace(self) -> dict[str, float]:
+        """Return tokens per round, NaN before the first, and tokens per second, NaN without timings."""
+        tau = self._tokens / self._rounds if self._rounds else float("nan")
+        return {"tau": tau, "tokens_per_second": self._tokens / self._seconds if self._seconds else float("nan")}
 
     def get_model_info(self) -> dict[str, Any]:
         """Return entries for `config` in the harness's results: settings, models and totals."""
-        totals = self._totals
-        pace = {"tau": totals.tau, "tokens_per_second": totals.tokens_per_second}
         facts = {"settings": asdict(self._settings), "provenance": asdict(self._backend.provenance(chat=self._chat))}
-        return {"mars_viz": facts | {"decoded": asdict(totals) | pace}}
+        totals = {"prompts": self._prompts, "tokens": self._tokens, "rounds": self._rounds, "seconds": self._seconds}
+        return {"mars_viz": facts | {"decoded": totals | self._pace()}}
 
     def loglikelihood(self, requests: list[Instance]) -> NoReturn:
         """Raise SettingError."""

@@ -5,14 +5,14 @@ Model libraries are imported only when importing a log.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from mars_viz.analysis.draft_log import LoggedText
 from mars_viz.errors import EvidenceError, RunFileError, SettingError
-from mars_viz.records import Round, Speculation
+from mars_viz.records import Round
 from mars_viz.rules import rule_named
 from mars_viz.run import Piece, Provenance, Run, Settings, joined
 from mars_viz.walk import Ending, walk
@@ -71,7 +71,9 @@ def import_run(
     for number, (walked, logged) in enumerate(
         zip(walk(speculator, chosen, dial, text.prompt_ids, ending), text.rounds, strict=False), 1
     ):
-        speculation = without_drafter(walked.speculation)
+        columns = walked.speculation.columns.items()
+        kept = {name: column for name, column in columns if name not in _OF_THE_DRAFTER}
+        speculation = replace(walked.speculation, columns=kept)
         if lacking := chosen.lacks(speculation):
             raise EvidenceError(f"{lacking} Take another rule, such as --rule mars.")
         if walked.token_ids != logged.emitted or len(walked.decision.kept) != logged.accepted:
@@ -81,21 +83,15 @@ def import_run(
             )
         rounds.append(Round(speculation, walked.verdicts, walked.decision, walked.token_ids))
         tell(number)
-    return ImportedRun(_framed(text, settings, rounds, backend), agreeing.ties)
-
-
-def without_drafter(speculation: Speculation) -> Speculation:
-    """Return the speculation without columns that need the drafter's distribution."""
-    columns = {name: column for name, column in speculation.columns.items() if name not in _OF_THE_DRAFTER}
-    return replace(speculation, columns=columns)
-
-
-def _framed(text: LoggedText, settings: Settings, rounds: list[Round], backend: Backend | None) -> Run:
     ids = set(text.prompt_ids)
     for each in rounds:
         ids |= each.speculation.named
-    pieces = _pieces(text, ids) if backend is None else backend.pieces_of(ids)
-    return Run(
+    pieces: Mapping[int, Piece]
+    if backend is None:
+        pieces = {token: Piece(text.texts.get(token, f"[{token}]").encode()) for token in sorted(ids)}
+    else:
+        pieces = backend.pieces_of(ids)
+    run = Run(
         settings=settings,
         provenance=_provenance(text, backend, max(ids) + 1),
         prompt_ids=text.prompt_ids,
@@ -104,10 +100,7 @@ def _framed(text: LoggedText, settings: Settings, rounds: list[Round], backend: 
         title=text.name,
         prompt=joined(map(pieces.__getitem__, text.prompt_ids)),
     )
-
-
-def _pieces(text: LoggedText, ids: set[int]) -> dict[int, Piece]:
-    return {token: Piece(text.texts.get(token, f"[{token}]").encode()) for token in sorted(ids)}
+    return ImportedRun(run, agreeing.ties)
 
 
 def _provenance(text: LoggedText, backend: Backend | None, above: int) -> Provenance:

@@ -95,15 +95,12 @@ class LockHolder:
         if not self.process:
             return "another process is sweeping into it"
         where = "this machine" if self.machine == socket.gethostname() else self.machine
-        who = "this very process" if self._is_ours else f"process {self.process} on {where}"
+        ours = self.process == os.getpid() and self.machine == socket.gethostname()
+        who = "this very process" if ours else f"process {self.process} on {where}"
         since = ""
         with suppress(ValueError):
             since = f" since {datetime.fromisoformat(self.since):%d %b %H:%M} UTC"
         return f"{who} has been sweeping into it{since}"
-
-    @property
-    def _is_ours(self) -> bool:
-        return self.process == os.getpid() and self.machine == socket.gethostname()
 
 
 def holder(folder: Path) -> LockHolder | None:
@@ -138,9 +135,10 @@ def _taken(folder: Path) -> IO[bytes]:
     end = time.monotonic() + _LOOK
     while True:
         file = open_lock(folder / _NAME)
-        locked = try_lock(file.fileno())
-        if locked and _is_there(file, folder):
-            break
+        if locked := try_lock(file.fileno()):
+            with suppress(FileNotFoundError):  # the previous holder may have removed the file in the meantime
+                if os.path.samestat(os.fstat(file.fileno()), (folder / _NAME).stat()):
+                    break
         other = None if locked else _read(file)
         file.close()
         if other is not None and time.monotonic() > end:
@@ -151,13 +149,6 @@ def _taken(folder: Path) -> IO[bytes]:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         file.write(json.dumps(asdict(LockHolder(os.getpid(), socket.gethostname(), now))).encode())
     return file
-
-
-def _is_there(file: IO[bytes], folder: Path) -> bool:
-    """False if the previous holder has removed the file in the meantime."""
-    with suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(file.fileno()), (folder / _NAME).stat())
-    return False
 
 
 def _read(file: IO[bytes]) -> LockHolder:

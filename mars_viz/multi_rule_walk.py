@@ -13,9 +13,7 @@ from mars_viz.errors import EvidenceError
 from mars_viz.records import Round, emitted
 from mars_viz.replay import answers_through
 from mars_viz.rules import Rule
-from mars_viz.walk import Answer, Ending, Speculator, step
-
-Prefix = tuple[int, ...]
+from mars_viz.walk import Answer, Ending, Prefix, Speculator, step
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""From a prompt to a Run: combines a backend, a rule and a walk. Imports the model libraries only for decoding."""
+"""From a prompt to a Run or a DialMap, and from a run to its prompt's texts under other rules. Combines a backend, a
+rule and a walk, and imports the model libraries only for decoding."""
 
 from __future__ import annotations
 
@@ -10,23 +11,26 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from mars_viz.chat import NO_HISTORY, History, check_prompt, check_template, checked_system
-from mars_viz.controllers import NONE
-from mars_viz.errors import BadInput, PromptError, SettingError
+from mars_viz.controllers import NONE, control_named
+from mars_viz.dialmap import Budget, DialMap, MapProgress, Span, controller_span, explore, span_of
+from mars_viz.errors import BadInput, EvidenceError, PromptError, SettingError
+from mars_viz.multi_rule_walk import Stand, Together, walk_together
 from mars_viz.records import Round, Speculation, emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, joined, stops
+from mars_viz.run_with_map import known_answers
 from mars_viz.shapes import CHAIN, drafted_tokens
 from mars_viz.speculators.names import check_names
 from mars_viz.trace import Trace
-from mars_viz.walk import Step, walk_all
+from mars_viz.walk import Answer, walk_all
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
 
-Prompt = str | Sequence[int]
-"""A text, or its token ids."""
-Completing = Callable[[Sequence[Speculation]], list[Speculation]]
-"""Returns these speculations with all evidence."""
+Prompt = str | Sequence[int]  # a text, or its token ids
+Completing = Callable[[Sequence[Speculation]], list[Speculation]]  # returns these speculations with all evidence
+OVER_DIAL, OVER_CONTROLLER = "dial", "controller"
+"""Values of `over`: map the rule's dial, or a draft-length controller's threshold."""
 
 
 def record(
@@ -66,7 +70,7 @@ def record(
 
     Raises BadInput with a remedy for arguments that cannot be used.
     """
-    tree = tree_of(tree, backend)
+    tree = tree or (CHAIN if backend is None else backend.tree)
     settings = Settings(
         rule=rule,
         dial=dial,
@@ -94,11 +98,6 @@ def checked_history(prompt: Prompt, system: str, history: History, chat: bool | 
     elif system.strip() or history != NO_HISTORY:
         raise PromptError("A prompt of token ids has no system prompt and no history; give the prompt as text.")
     return replace(history, system=checked_system(system or history.system, chat))
-
-
-def tree_of(tree: str | None, backend: Backend | None) -> str:
-    """Return the requested shape of drafts, or the backend's, or chains."""
-    return tree or (CHAIN if backend is None else backend.tree)
 
 
 def given_or_loaded(
@@ -171,22 +170,18 @@ class Recording:
     ):
         """Tokenise the prompt after the turns before it, and check it against the context. Raises BadInput."""
         check_template(history.system, backend.uses_template(chat), backend.target.name)
-        rule = rule_named(settings.rule)
-        self._rule = rule
-        self._settings = replace(settings, dial=rule.checked_dial(settings.dial))
+        self._backend, self._rule = backend, rule_named(settings.rule)
+        self._settings = replace(settings, dial=self._rule.checked_dial(settings.dial))
         if settings.refused_draft:
             raise SettingError(settings.refused_draft)
         backend.check(settings)
-        self._backend = backend
         self.prompt_ids = backend.prompt_ids(prompt, settings, history, chat=chat)
         read = prompt if isinstance(prompt, str) else joined(map(backend.tokenizer.pieces.__getitem__, self.prompt_ids))
         self._prompt, self._title, self._history = read, title, history
         self._chat = chat if isinstance(prompt, str) else False
         self._rounds: list[Round] = []
-        self._complete: Completing = nothing_waits
-        self._complete_rounds = 0
-        self._prefill_seconds = 0.0
-        self._seconds = 0.0
+        self._complete: Completing = list
+        self._complete_rounds, self._prefill_seconds, self._seconds = 0, 0.0, 0.0
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -196,7 +191,7 @@ class Recording:
     def __iter__(self) -> Iterator[Round]:
         """Decode to the end, one round at a time; `run` adds the evidence that the decisions did not need. Raises
         BadInput if the device runs out of memory."""
-        return (step.round for step in _decoded([self]))
+        return _decoded([self])
 
     def finish(self) -> Run:
         """Decode to the end and return the run."""
@@ -235,7 +230,7 @@ class Recording:
         )
 
 
-def _decoded(recordings: Sequence[Recording]) -> Iterator[Step]:
+def _decoded(recordings: Sequence[Recording]) -> Iterator[Round]:
     """Decode recordings of one backend with equal settings to their ends, in one batch. The caller's time between two
     rounds is not counted."""
     from mars_viz.speculators.memory import trim_heap
@@ -249,20 +244,220 @@ def _decoded(recordings: Sequence[Recording]) -> Iterator[Step]:
         recording._complete_rounds = 0
         recording._prefill_seconds = seconds / len(recordings)
     ending = first._backend.ending(first._settings)
-    for step in walk_all(speculator, first._rule, first._settings.dial, prompts, ending):
-        recordings[step.index]._rounds.append(step.round)
-        recordings[step.index]._seconds += step.round.timing.total
-        yield step
+    for index, round_ in walk_all(speculator, first._rule, first._settings.dial, prompts, ending):
+        recordings[index]._rounds.append(round_)
+        recordings[index]._seconds += round_.timing.total
+        yield round_
     began = time.perf_counter()
     for recording in recordings:
         recording._completed()
     share = (time.perf_counter() - began) / len(recordings)
     for recording in recordings:
         recording._seconds += share
-        recording._complete = nothing_waits  # releases the speculator with both caches
+        recording._complete = list  # releases the speculator with both caches
     trim_heap()
 
 
-def nothing_waits(speculations: Sequence[Speculation]) -> list[Speculation]:
-    """Return the speculations, whose evidence is complete."""
-    return list(speculations)
+def dial_map(
+    prompt: Prompt,
+    *,
+    backend: Backend | None = None,
+    target: str | PathLike[str] | None = None,
+    drafter: str | PathLike[str] | None = None,
+    rule: str = "mars",
+    dial: float | None = None,
+    over: str = OVER_DIAL,
+    low: float | None = None,
+    high: float | None = None,
+    gamma: int | None = None,
+    tree: str | None = None,
+    controller: str = NONE,
+    gammas: Sequence[int] | None = None,
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    top_k: int = 0,
+    seed: int = 0,
+    max_new_tokens: int = 128,
+    stop: str | Iterable[str] = (),
+    device: str = "auto",
+    dtype: str = "auto",
+    chat: bool | None = None,
+    system: str = "",
+    history: History = NO_HISTORY,
+    budget: Budget | None = None,
+) -> DialMap:
+    """Return every text that the rule's dial can produce for `prompt` between `low` and `high` (None: the dial's ends).
+
+    `gammas` are the block lengths, or a tree's numbers of nodes, to map, none above `gamma` (None: `gamma` only); they
+    share speculations.
+
+    `over='controller'` maps the threshold of the draft-length controller named by `controller`, from drafts of full
+    length and at one `dial` value of the rule: every distinct text, number of rounds and number of drafted tokens.
+    Otherwise the rule's dial is mapped, and `controller` cuts drafts at its one threshold.
+
+    The other arguments are those of `record`. A map that stops at its `budget` still knows the ranges in which it is
+    exact. Exact means: by the models' answers while mapping, each prefix once. If a row's rounding depends on its batch
+    (all but small models in float32 on the CPU), a separate run may differ at a tie of two logits. Raises BadInput with
+    a remedy for arguments that cannot be used.
+    """
+    tree = tree or (CHAIN if backend is None else backend.tree)
+    settings = Settings(
+        rule=rule,
+        dial=dial,
+        gamma=drafted_tokens(gamma, tree),
+        tree=tree,
+        controller=controller,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        seed=seed,
+        max_new_tokens=max_new_tokens,
+        stop=stops(stop),
+    )
+    if over == OVER_DIAL and dial is not None:
+        raise SettingError(
+            "A map over the rule's dial is not at one value of it; leave dial out, or give low and high."
+        )
+    settings, span = mapping_of(settings, over, low, high, gammas or (settings.gamma,))
+    history = checked_history(prompt, system, history, chat)
+    models = given_or_loaded(backend, target, drafter, device, dtype)
+    return Mapping(models, prompt, settings, span, chat=chat, history=history, budget=budget).finish()
+
+
+def mapping_of(
+    settings: Settings, over: str, low: float | None, high: float | None, gammas: Iterable[int]
+) -> tuple[Settings, Span]:
+    """Return the settings and span to map: the rule's dial, or the threshold of the settings' controller on uncut
+    drafts. Raises BadInput if there is nothing to map."""
+    if over == OVER_DIAL:
+        return settings, span_of(rule_named(settings.rule), low, high, gammas)
+    if over != OVER_CONTROLLER:
+        raise SettingError(f"over is {over!r}; a map is one over {OVER_DIAL!r} or over {OVER_CONTROLLER!r}.")
+    control = control_named(settings.controller)
+    if control is None:
+        raise SettingError("There is no controller whose threshold could be mapped; name one, such as svip.")
+    rule_named(settings.rule).checked_dial(settings.dial)
+    return replace(settings, controller=NONE), controller_span(control.controller, low, high, gammas)
+
+
+class Mapping:
+    """A map in progress: iterate it, stop at any time, and take the map so far."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        prompt: Prompt,
+        settings: Settings,
+        span: Span,
+        *,
+        chat: bool | None = None,
+        title: str = "",
+        history: History = NO_HISTORY,
+        budget: Budget | None = None,
+        run: Run | None = None,
+    ):
+        """Tokenise the prompt and check it against the context. Raises BadInput.
+
+        `run` has the same models, prompt and settings (its dial may differ). Answers in it and in its map are reused,
+        so the new map contains the same ones; answers that its map cut to shorter blocks are requested again. For a
+        controller's threshold, the run's dial is the map's.
+        """
+        if span.over and settings.controller != NONE:
+            raise SettingError("A controller's threshold is mapped from drafts that no controller cuts; leave it out.")
+        if span.over and settings.drafts_trees:
+            raise SettingError("Draft-length controllers cut chains; map drafts that are chains (--tree chain).")
+        if span.over and span.gammas != (settings.gamma,):
+            raise SettingError(
+                "A controller's threshold is mapped at one draft length, the run's own γ; leave others out."
+            )
+        if max(span.gammas) > settings.gamma:
+            draft = settings.draft_of(max(span.gammas))
+            raise SettingError(f"{draft} is to be mapped, but only {settings.gamma} tokens are drafted.")
+        if settings.drafts_trees and settings.temperature > 0 and span.gammas != (settings.gamma,):
+            raise SettingError(
+                "Above temperature 0 what a smaller tree emits was not drawn, so trees of one size are mapped; leave "
+                "the others out."
+            )
+        if run is not None and not backend.has_made(run.provenance):
+            raise EvidenceError(
+                "This run was made with other weights than those at hand, or in another dtype, so its map cannot be "
+                "made here. Decode its prompt again, and map that."
+            )
+        self._recording = Recording(backend, prompt, settings, chat=chat, title=title, history=history)
+        self._backend, self._settings, self._span, self._budget = backend, settings, span, budget
+        if run is not None and run.prompt_ids != self._recording.prompt_ids:
+            raise PromptError(
+                "The run's prompt was read otherwise than here, so its map cannot be made; decode it anew."
+            )
+        self._answers: dict[tuple[int, ...], Answer] = {} if run is None else known_answers(run)
+        self._complete: Completing = list
+        before = None if run is None else run.controller_map if span.over else run.dial_map
+        self._passes_before = self._passes = 0 if before is None else before.passes
+        self._seconds = 0.0 if before is None else before.seconds
+
+    def __iter__(self) -> Iterator[MapProgress]:
+        """Map to the end, one batched pass at a time. Raises BadInput if the device runs out of memory."""
+        from mars_viz.speculators.memory import trim_heap
+
+        prompt = self._recording.prompt_ids
+        ending = self._backend.ending(self._settings)
+        rule = rule_named(self._settings.rule)
+        controller, dial = self._span.controller, rule.checked_dial(self._settings.dial)
+        needs = rule.needs if controller is None else (*rule.needs, *controller.needs)
+        speculator = self._backend.speculator(self._settings, needs, later=True)
+        self._complete = speculator.complete
+        began = time.perf_counter()
+        speculator.prefill(prompt)
+        for progress in explore(speculator, rule, self._span, prompt, ending, self._answers, self._budget, dial):
+            self._passes = self._passes_before + progress.passes
+            self._seconds += time.perf_counter() - began
+            yield progress
+            began = time.perf_counter()
+        self._completed()
+        self._complete = list  # releases the speculator with both caches
+        trim_heap()
+        self._seconds += time.perf_counter() - began
+
+    def finish(self) -> DialMap:
+        """Map to the end and return the map."""
+        for _ in self:
+            pass
+        return self.map()
+
+    def map(self) -> DialMap:
+        """Return the map so far with all evidence."""
+        self._completed()
+        return DialMap(
+            frame=self._recording.framed(answer.speculation for answer in self._answers.values()),
+            span=self._span,
+            answers=dict(self._answers),
+            passes=self._passes,
+            seconds=self._seconds,
+        )
+
+    def _completed(self) -> None:
+        """Add all evidence to the answers that lack some."""
+        completed = self._complete([answer.speculation for answer in self._answers.values()])
+        for (prefix, answer), speculation in zip(list(self._answers.items()), completed, strict=True):
+            self._answers[prefix] = replace(answer, speculation=speculation)
+
+
+class Walking:
+    """Walks of several rules from a run's prompt with its seed and settings; iteration can stop at any time."""
+
+    def __init__(self, backend: Backend, run: Run, stands: Sequence[Stand]):
+        """Raises BadInput unless the backend's models made the run: a text must not mix models."""
+        if not backend.has_made(run.provenance):
+            raise EvidenceError(
+                "This run was made with other weights than those at hand, or in another dtype, so what other rules "
+                "would have written cannot be told from here. Decode its prompt again on Explore, and ask there."
+            )
+        self._backend, self._run, self._stands = backend, run, stands
+
+    def __iter__(self) -> Iterator[Together]:
+        """Walk to the end, one batched pass at a time. Raises BadInput if the device runs out of memory."""
+        run = self._run
+        speculator = self._backend.speculator(run.settings)
+        speculator.prefill(run.prompt_ids)
+        ending = self._backend.ending(run.settings)  # the run's own pieces lack tokens of other rules
+        yield from walk_together(speculator, self._stands, run.prompt_ids, ending, known_answers(run))

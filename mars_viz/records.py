@@ -32,25 +32,18 @@ from mars_viz.evidence import (
     within,
 )
 
-CANDIDATES = 16
-"""K: the best tokens of the target and the drafter that a recording keeps per row."""
+CANDIDATES = 16  # K: the best tokens of the target and the drafter that a recording keeps per row
 
 
 class Outcome(Enum):
     """The result of verification for one token."""
 
-    MATCHED = "matched"
-    """Accepted, also by the rule at its strict end."""
-    RELAXED = "relaxed"
-    """Accepted only because the rule is relaxed."""
-    REJECTED = "rejected"
-    """The first drafted token that the rule rejected."""
-    DISCARDED = "discarded"
-    """Drafted after the rejection and rolled back."""
-    CORRECTED = "corrected"
-    """Emitted by the target in place of the rejected token."""
-    BONUS = "bonus"
-    """Emitted by the target after a fully accepted block."""
+    MATCHED = "matched"  # accepted, also by the rule at its strict end
+    RELAXED = "relaxed"  # accepted only because the rule is relaxed
+    REJECTED = "rejected"  # the first drafted token that the rule rejected
+    DISCARDED = "discarded"  # drafted after the rejection and rolled back
+    CORRECTED = "corrected"  # emitted by the target in place of the rejected token
+    BONUS = "bonus"  # emitted by the target after a fully accepted block
 
     @property
     def emitted(self) -> bool:
@@ -66,10 +59,8 @@ class Outcome(Enum):
 class Emission(IntEnum):
     """Candidates for the token emitted at the row at which a walk stops; the columns of `Speculation.emissions`."""
 
-    ARGMAX = 0
-    """The target's most likely token; the lowest id if several are equal."""
-    SAMPLE = 1
-    """A sample of p, keyed by absolute position; the argmax at temperature 0."""
+    ARGMAX = 0  # the target's most likely token; the lowest id if several are equal
+    SAMPLE = 1  # a sample of p, keyed by absolute position; the argmax at temperature 0
     RESIDUAL = 2
     """A sample of norm((p - q)+), keyed by round and depth; of p if no token was drafted at this row. In a tree: a
     sample of the residual of p after every token drafted at the row was rejected."""
@@ -84,12 +75,9 @@ class Emission(IntEnum):
 class Policy(Enum):
     """Which of several accepted siblings a walk follows. In a chain there is no choice."""
 
-    DRAFT_ORDER = "draft-order"
-    """The first in drafting order, as in the released MARS code."""
-    STRICT_FIRST = "strict-first"
-    """One that the rule's strict end also accepts, otherwise the first."""
-    LONGEST = "longest"
-    """The one with the longest accepted path below it; the first if several are equal."""
+    DRAFT_ORDER = "draft-order"  # the first in drafting order, as in the released MARS code
+    STRICT_FIRST = "strict-first"  # one that the rule's strict end also accepts, otherwise the first
+    LONGEST = "longest"  # the one with the longest accepted path below it; the first if several are equal
 
 
 _token, _rank = within(0, VOCABULARY - 1), within(1, VOCABULARY)
@@ -426,8 +414,13 @@ class Verdicts:
         if self.policy is Policy.DRAFT_ORDER:
             return keeps
         rows, rank = speculation.judging_rows, self.keep_strict.astype(np.int64)
-        if self.policy is Policy.LONGEST:
-            rank = _reach(speculation, keeps)
+        if self.policy is Policy.LONGEST:  # rank by the longest accepted path from each accepted node
+            own_rows, depths = speculation.own_rows, speculation.depths
+            below = np.zeros(len(keeps) + len(speculation.top_ids), np.int64)  # by row, of those that begin there
+            for depth in range(int(depths.max(initial=0)), 0, -1):
+                nodes = np.flatnonzero(keeps & (depths == depth))
+                np.maximum.at(below, rows[nodes], below[own_rows[nodes]] + 1)
+            rank = below[own_rows] + 1
         best = np.zeros(len(keeps) + len(speculation.top_ids), np.int64)
         np.maximum.at(best, rows[keeps], rank[keeps])
         preferred: np.ndarray = keeps & (rank == best[rows])
@@ -444,24 +437,12 @@ class Verdicts:
         return np.where(dial < self.row_breakpoints, self.emit_below, self.emit_above)
 
 
-def _reach(speculation: Speculation, keeps: np.ndarray) -> np.ndarray:
-    """Return the length of the longest accepted path from each accepted node, int64 [N]."""
-    rows, own_rows, depths = speculation.judging_rows, speculation.own_rows, speculation.depths
-    below = np.zeros(len(keeps) + len(speculation.top_ids), np.int64)  # by row, of the longest one that begins there
-    for depth in range(int(depths.max(initial=0)), 0, -1):
-        nodes = np.flatnonzero(keeps & (depths == depth))
-        np.maximum.at(below, rows[nodes], below[own_rows[nodes]] + 1)
-    return below[own_rows] + 1
-
-
 @dataclass(frozen=True, slots=True)
 class Decision:
     """A rule's decision at one dial value, before the end of the text cuts anything off."""
 
-    kept: tuple[int, ...]
-    """The accepted nodes, in order."""
-    row: int
-    """The row at which the walk stopped."""
+    kept: tuple[int, ...]  # the accepted nodes, in order
+    row: int  # the row at which the walk stopped
     emitted: int
 
 
@@ -469,14 +450,11 @@ class Decision:
 class Timing:
     """Wall-clock seconds of one round."""
 
-    draft: float = 0.0
-    """Drafter passes and draws."""
-    verify: float = 0.0
-    """The target's pass."""
+    draft: float = 0.0  # drafter passes and draws
+    verify: float = 0.0  # the target's pass
     evidence: float = 0.0
     """Computing the evidence and copying it to the host; on an asynchronous device this includes waiting."""
-    total: float = 0.0
-    """The whole round, including judging and commit."""
+    total: float = 0.0  # the whole round, including judging and commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -484,23 +462,18 @@ class Round:
     """One draft-verify cycle of a walk."""
 
     speculation: Speculation
-    verdicts: Verdicts
-    """The rule's verdicts at every dial value."""
-    decision: Decision
-    """The decision at the walk's dial value."""
-    token_ids: tuple[int, ...]
-    """Tokens added to the text, truncated at the end of text or the length limit."""
+    verdicts: Verdicts  # the rule's verdicts at every dial value
+    decision: Decision  # the decision at the walk's dial value
+    token_ids: tuple[int, ...]  # tokens added to the text, truncated at the end of text or the length limit
     timing: Timing = Timing()
 
     def timed(self, total: float) -> Round:
         """Return a copy with this total time in seconds."""
-        parts = self.timing
-        timing = Timing(parts.draft, parts.verify, parts.evidence, total)
-        return Round(self.speculation, self.verdicts, self.decision, self.token_ids, timing)
+        return replace(self, timing=replace(self.timing, total=total))
 
     def with_speculation(self, speculation: Speculation) -> Round:
         """Return a copy with this speculation, for example one with more columns."""
-        return Round(speculation, self.verdicts, self.decision, self.token_ids, self.timing)
+        return replace(self, speculation=speculation)
 
     @property
     def kept(self) -> int:

@@ -20,9 +20,7 @@ class RecordedSpeculator:
     def __init__(
         self, answers: Mapping[tuple[int, ...], Answer], gamma: int | None = None, control: Control | None = None
     ):
-        self._answers = answers
-        self._gamma = gamma
-        self._control = control
+        self._answers, self._gamma, self._control = answers, gamma, control
 
     def speculate(self, prefixes: Sequence[tuple[int, ...]]) -> list[Answer]:
         """Return the recorded answers. Raises BadInput for an unknown prefix."""
@@ -78,18 +76,13 @@ def shortened(speculation: Speculation, gamma: int) -> Speculation:
     if gamma >= drafted:
         return speculation
     if "budgets" in speculation.columns:
-        return _smaller(speculation, gamma)
+        kept = np.flatnonzero(speculation.budgets <= gamma)
+        places = np.full(drafted + 1, -1, np.int32)
+        places[kept] = np.arange(len(kept))  # the last entry, for the prefix, stays -1
+        rows = np.append(0, kept + 1)
+        cut = {name: each[kept if len(each) == drafted else rows] for name, each in speculation.columns.items()}
+        return replace(speculation, columns=cut | {"parents": places[cut["parents"]]})
     cut = speculation.chosen(slice(gamma), slice(gamma + 1))
     if "block_mass" in cut and gamma:
         cut["block_mass"] = np.append(cut["block_mass"][:-1], 0.0)  # nothing is drafted below the last one
     return replace(speculation, columns=cut)
-
-
-def _smaller(speculation: Speculation, nodes: int) -> Speculation:
-    """Return the subtree of a tree with this number of nodes."""
-    kept = np.flatnonzero(speculation.budgets <= nodes)
-    places = np.full(len(speculation) + 1, -1, np.int32)
-    places[kept] = np.arange(len(kept))  # the last entry, for the prefix, stays -1
-    rows = np.append(0, kept + 1)
-    cut = {name: each[kept if len(each) == len(speculation) else rows] for name, each in speculation.columns.items()}
-    return replace(speculation, columns=cut | {"parents": places[cut["parents"]]})

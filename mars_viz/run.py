@@ -33,24 +33,15 @@ if TYPE_CHECKING:
 class Settings:
     """Settings that determine a run's tokens, together with models and prompt."""
 
-    rule: str = "mars"
-    """Name of a rule in the registry, or of a variant such as 'vllm-thinking:k=5'."""
-    dial: float | None = None
-    """The rule's threshold; None uses the rule's default."""
-    gamma: int = 6
-    """Tokens drafted per round; for trees the number of nodes."""
-    temperature: float = 0.0
-    """0 is greedy."""
-    top_p: float = 1.0
-    """Nucleus probability; 1 is off."""
-    top_k: int = 0
-    """0 is off."""
-    seed: int = 0
-    """Key of every random draw."""
-    max_new_tokens: int = 128
-    """Maximum number of tokens after the prompt."""
-    stop: tuple[str, ...] = ()
-    """Texts that end decoding at the token that completes one of them; see `walk.Ending`."""
+    rule: str = "mars"  # name of a rule in the registry, or of a variant such as 'vllm-thinking:k=5'
+    dial: float | None = None  # the rule's threshold; None uses the rule's default
+    gamma: int = 6  # tokens drafted per round; for trees the number of nodes
+    temperature: float = 0.0  # 0 is greedy
+    top_p: float = 1.0  # nucleus probability; 1 is off
+    top_k: int = 0  # 0 is off
+    seed: int = 0  # key of every random draw
+    max_new_tokens: int = 128  # maximum number of tokens after the prompt
+    stop: tuple[str, ...] = ()  # texts that end decoding at the token that completes one of them; see `walk.Ending`
     tree: str = CHAIN
     """Shape of drafts: 'chain', or a tree such as 'dynamic:depth=6,topk=4'; see `shapes`. A shape with a number of
     nodes sets γ."""
@@ -147,10 +138,8 @@ def stop_words(stop: Iterable[str]) -> str:
     return ", ".join(map(repr, stop))
 
 
-MOST_STOPS = 16
-"""Maximum number of stop strings."""
-LONGEST_STOP = 200
-"""Maximum number of characters of a stop string."""
+MOST_STOPS = 16  # maximum number of stop strings
+LONGEST_STOP = 200  # maximum number of characters of a stop string
 _STOP_WANTED = "it must be a text such as '###', or several of them"
 
 
@@ -177,10 +166,8 @@ def _check_stop(stop: object) -> None:
 class Piece:
     """One vocabulary entry as bytes. Its text is data: it is only escaped or joined."""
 
-    data: bytes
-    """UTF-8, possibly part of a character."""
-    special: bool = False
-    """True for control tokens such as the end of text."""
+    data: bytes  # UTF-8, possibly part of a character
+    special: bool = False  # True for control tokens such as the end of text
 
     @property
     def text(self) -> str:
@@ -193,64 +180,44 @@ def joined(pieces: Iterable[Piece]) -> str:
     return b"".join(piece.data for piece in pieces if not piece.special).decode("utf-8", "replace")
 
 
-WITHIN_ROUNDING = "within rounding"
-"""The text equals that of any other batch unless two candidates tie within rounding."""
+WITHIN_ROUNDING = "within rounding"  # the text equals that of any other batch unless two candidates tie within rounding
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
     """Origin of a run: everything needed to reproduce it and to judge its timings."""
 
-    target: str = ""
-    """Model id or folder name."""
-    drafter: str = ""
-    """Model id or folder name."""
-    target_revision: str = ""
-    """Commit or content hash of the weights."""
-    drafter_revision: str = ""
-    """Commit or content hash of the weights."""
-    dtype: str = ""
-    """Of weights and arithmetic, such as float32."""
-    device: str = ""
-    """Name of the processor or GPU."""
-    eos_ids: tuple[int, ...] = ()
-    """Tokens that end the text."""
-    vocabulary_size: int = 0
-    """Number of entries that both models share."""
+    target: str = ""  # model id or folder name
+    drafter: str = ""  # model id or folder name
+    target_revision: str = ""  # commit or content hash of the weights
+    drafter_revision: str = ""  # commit or content hash of the weights
+    dtype: str = ""  # of weights and arithmetic, such as float32
+    device: str = ""  # name of the processor or GPU
+    eos_ids: tuple[int, ...] = ()  # tokens that end the text
+    vocabulary_size: int = 0  # number of entries that both models share
     versions: Mapping[str, str] = field(default_factory=dict)
-    created: str = ""
-    """UTC, ISO 8601."""
-    seconds: float = 0.0
-    """Wall-clock time of the decoding, without prefill."""
-    prefill_seconds: float = 0.0
-    """Wall-clock time of the first pass over the prompt."""
+    created: str = ""  # UTC, ISO 8601
+    seconds: float = 0.0  # wall-clock time of the decoding, without prefill
+    prefill_seconds: float = 0.0  # wall-clock time of the first pass over the prompt
     batching: str = ""
     """Whether a text depends on other texts in its batch: `WITHIN_ROUNDING`, or a description of how independence was
     reached; empty if unknown."""
-    chat: bool | None = None
-    """True if the prompt went through the target's chat template; None if unknown."""
+    chat: bool | None = None  # True if the prompt went through the target's chat template; None if unknown
 
 
 @dataclass(frozen=True)
 class Run:
     """A prompt and the rounds decoded after it."""
 
-    settings: Settings
-    """Settings; `dial` is always set."""
+    settings: Settings  # settings; `dial` is always set
     provenance: Provenance
     prompt_ids: tuple[int, ...]
-    rounds: Sequence[Round]
-    """Every draft-verify cycle in order; converted to a `Trace`."""
-    pieces: Mapping[int, Piece]
-    """Text of every token id that occurs in the records."""
-    title: str = ""
-    """A line for lists; if empty, lists show the start of the prompt."""
-    prompt: str = ""
-    """The prompt as the user entered it."""
-    history: History = NO_HISTORY
-    """The messages before the prompt."""
-    tags: tuple[str, ...] = ()
-    """Labels for finding the run; see `runfiles.tags`."""
+    rounds: Sequence[Round]  # every draft-verify cycle in order; converted to a `Trace`
+    pieces: Mapping[int, Piece]  # text of every token id that occurs in the records
+    title: str = ""  # a line for lists; if empty, lists show the start of the prompt
+    prompt: str = ""  # the prompt as the user entered it
+    history: History = NO_HISTORY  # the messages before the prompt
+    tags: tuple[str, ...] = ()  # labels for finding the run; see `runfiles.tags`
     dial_map: mars_viz.DialMap | None = None
     """Results at other dial values and block lengths, if the run was mapped; its frame is this run without rounds.
     `run_with_map.mapped` joins the two."""

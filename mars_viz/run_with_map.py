@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mars_viz.dialmap import DialMap, Prefix
+from mars_viz.dialmap import DialMap
 from mars_viz.errors import EvidenceError
 from mars_viz.replay import answers_of, answers_through, shortened
 from mars_viz.run import Run
-from mars_viz.walk import Answer
+from mars_viz.walk import Answer, Prefix
 
 
 def mapped(run: Run, dial_map: DialMap) -> Run:

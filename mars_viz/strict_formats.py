@@ -40,11 +40,8 @@ _QUOTED = re.compile('[",\r\n]')
 
 def csv_of(heads: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
     """Return a header line and a line per row, comma-separated and ended by line feeds; None and NaN are empty."""
-    return "".join(f"{_line(row)}\n" for row in [heads, *rows])
-
-
-def _line(row: Iterable[object]) -> str:
-    return ",".join(map(_cell, row)) or '""'  # an empty line would not be a row
+    lines = [",".join(map(_cell, row)) or '""' for row in [heads, *rows]]  # an empty line would not be a row
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _cell(value: object) -> str:

@@ -20,11 +20,8 @@ def printable(text: str, but: str = "\n\t") -> str:
     """
     if text.isprintable():
         return text
-    return "".join(_escaped(sign) if unseen(sign) and sign not in but else sign for sign in text)
-
-
-def _escaped(sign: str) -> str:
-    return sign.encode("unicode_escape").decode()
+    hidden = {sign: sign.encode("unicode_escape").decode() for sign in set(text) - set(but) if unseen(sign)}
+    return "".join(hidden.get(sign, sign) for sign in text)
 
 
 class Shown:

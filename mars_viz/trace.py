@@ -22,10 +22,8 @@ from mars_viz.errors import EvidenceError
 from mars_viz.evidence import Cut, Per
 from mars_viz.records import COLUMNS, Decision, Emission, Outcome, Policy, Round, Speculation, Timing, Verdicts
 
-OUTCOMES: tuple[Outcome, ...] = tuple(Outcome)
-"""Outcome by its code in arrays."""
-_EMPTY_WIDTH = len(Emission)
-"""Width of a column of lists that has no lines."""
+OUTCOMES: tuple[Outcome, ...] = tuple(Outcome)  # outcome by its code in arrays
+_EMPTY_WIDTH = len(Emission)  # width of a column of lists that has no lines
 
 
 class Speculations(Sequence[Speculation]):
@@ -39,16 +37,11 @@ class Speculations(Sequence[Speculation]):
         sampled: np.ndarray,
         columns: Mapping[str, np.ndarray],
     ):
-        self.lengths = lengths
-        """int64 [R]; drafted positions of each speculation."""
-        self.starts = starts
-        """int64 [R]; absolute position of each first drafted token."""
-        self.temperatures = temperatures
-        """float64 [R]; see `Speculation.temperature`."""
-        self.sampled = sampled
-        """bool [R]; see `Speculation.sampled`."""
-        self.columns = columns
-        """Evidence by name, [P, ...] or [Q, ...]; parents are counted within their round."""
+        self.lengths = lengths  # int64 [R]; drafted positions of each speculation
+        self.starts = starts  # int64 [R]; absolute position of each first drafted token
+        self.temperatures = temperatures  # float64 [R]; see `Speculation.temperature`
+        self.sampled = sampled  # bool [R]; see `Speculation.sampled`
+        self.columns = columns  # evidence by name, [P, ...] or [Q, ...]; parents are counted within their round
 
     @classmethod
     def of(cls, parts: Sequence[Speculation]) -> Speculations:
@@ -77,9 +70,8 @@ class Speculations(Sequence[Speculation]):
     def __getitem__(self, index: int | slice) -> Speculation | Speculations:
         """Return one as a view, or a slice of step 1."""
         if isinstance(index, slice):
-            some = dict(Cut(self.columns, *self.places(index), self.total))
-            lengths, starts, temperatures = self.lengths[index], self.starts[index], self.temperatures[index]
-            return Speculations(lengths, starts, temperatures, self.sampled[index], some)
+            singles = (each[index] for each in (self.lengths, self.starts, self.temperatures, self.sampled))
+            return Speculations(*singles, dict(Cut(self.columns, *self.places(index), self.total)))
         return self._view(range(len(self))[index])
 
     def _view(self, index: int) -> Speculation:
@@ -145,12 +137,9 @@ class Speculations(Sequence[Speculation]):
 class Settled:
     """A rule's decisions in each round at one dial value, before the end of the text cuts anything off."""
 
-    kept: np.ndarray
-    """bool [P]; the accepted positions."""
-    rows: np.ndarray
-    """int64 [R]; the row at which the walk stopped, counted within its round."""
-    emitted: np.ndarray
-    """int32 [R]; the token emitted at that row."""
+    kept: np.ndarray  # bool [P]; the accepted positions
+    rows: np.ndarray  # int64 [R]; the row at which the walk stopped, counted within its round
+    emitted: np.ndarray  # int32 [R]; the token emitted at that row
 
     def same_as(self, other: Settled) -> bool:
         """True if every decision is equal."""
@@ -162,18 +151,15 @@ class Settled:
 class SettledText:
     """The text that rounds add at one setting of a rule, each after its recorded prefix."""
 
-    settled: Settled
-    """Decisions before the end of the text cuts anything off."""
-    lengths: np.ndarray
-    """int64 [R]; number of tokens of each round that belong to the text."""
+    settled: Settled  # decisions before the end of the text cuts anything off
+    lengths: np.ndarray  # int64 [R]; number of tokens of each round that belong to the text
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decided:
     """The text that each round adds before the end of the text cuts anything off."""
 
-    tokens: np.ndarray
-    """int64; for each round the accepted tokens in order, then the emitted token."""
+    tokens: np.ndarray  # int64; for each round the accepted tokens in order, then the emitted token
     lengths: np.ndarray  # int64 [R]
 
 
@@ -341,11 +327,11 @@ class Trace(Sequence[Round]):
 
     def settled_as(self, text: SettledText) -> Trace:
         """Return the same rounds with other decisions."""
-        decided, text_lengths = self.decided(text.settled), text.lengths
-        ends = np.cumsum(decided.lengths)
-        places = np.arange(len(decided.tokens)) - np.repeat(ends - decided.lengths, decided.lengths)
-        tokens = decided.tokens[places < np.repeat(text_lengths, decided.lengths)]
-        return Trace.of_columns(self.speculations, self.verdicts, text.settled, tokens, text_lengths, self.timings)
+        decided = self.decided(text.settled)
+        begins = np.cumsum(decided.lengths) - decided.lengths
+        places = np.arange(len(decided.tokens)) - np.repeat(begins, decided.lengths)
+        tokens = decided.tokens[places < np.repeat(text.lengths, decided.lengths)]
+        return Trace.of_columns(self.speculations, self.verdicts, text.settled, tokens, text.lengths, self.timings)
 
     def settled(self, dial: float | None) -> Settled:
         """Return the result of `rules.settle` in every round; `dial` is None for a rule without a dial.

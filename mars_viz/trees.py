@@ -81,18 +81,14 @@ def path_to(parents: Sequence[int], node: int) -> list[int]:
 def path_keys(parents: Sequence[int], siblings: np.ndarray) -> list[int]:
     """Return a key per node, from 0 to 2^64 - 1, that identifies its path of sibling ranks among paths of its length.
 
-    Collisions have a chance of 2^-64. The key is 0 if all ranks are 0, as in a chain.
+    Collisions have a chance of 2^-64. The key is 0 if all ranks are 0, as in a chain, and no other path's. Keys are
+    mixed by SplitMix64's finaliser (Steele et al. 2014).
     """
     keys: list[int] = []
     for parent, sibling in zip(parents, siblings.tolist(), strict=True):
         above = keys[parent] if parent >= 0 else 0
-        keys.append(_mixed(above * 0x9E3779B97F4A7C15 + sibling) if above or sibling else 0)
+        key = (above * 0x9E3779B97F4A7C15 + sibling) & ((1 << 64) - 1)
+        key = ((key ^ (key >> 30)) * 0xBF58476D1CE4E5B9) & ((1 << 64) - 1)
+        key = ((key ^ (key >> 27)) * 0x94D049BB133111EB) & ((1 << 64) - 1)
+        keys.append(((key ^ (key >> 31)) or 1) if above or sibling else 0)
     return keys
-
-
-def _mixed(key: int) -> int:
-    """Apply SplitMix64's finaliser (Steele et al. 2014); never 0."""
-    key &= (1 << 64) - 1
-    key = ((key ^ (key >> 30)) * 0xBF58476D1CE4E5B9) & ((1 << 64) - 1)
-    key = ((key ^ (key >> 27)) * 0x94D049BB133111EB) & ((1 << 64) - 1)
-    return (key ^ (key >> 31)) or 1

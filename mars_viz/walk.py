@@ -16,8 +16,7 @@ from mars_viz.records import Round, Speculation, Timing, Verdicts
 from mars_viz.rules import Rule, settle
 from mars_viz.run import Piece, Settings
 
-Prefix = tuple[int, ...]
-"""Token ids, including the prompt."""
+Prefix = tuple[int, ...]  # token ids, including the prompt
 UNREAD = (
     "The run does not hold the text of the tokens that come next, so whether they complete a stop string is not known; "
     "decode the prompt anew by this rule."
@@ -30,8 +29,7 @@ class Answer:
     """A speculator's answer to one prefix."""
 
     speculation: Speculation
-    timing: Timing = Timing()
-    """Seconds of its parts; the walk fills in `total`."""
+    timing: Timing = Timing()  # seconds of its parts; the walk fills in `total`
 
 
 class Speculator(Protocol):
@@ -51,12 +49,9 @@ class Ending:
     Face's `stop_strings`.
     """
 
-    eos_ids: frozenset[int]
-    """Tokens that end the text; they belong to it."""
-    max_new_tokens: int
-    """Maximum number of tokens after the prompt."""
-    stop: tuple[bytes, ...] = ()
-    """Stop strings in UTF-8, none empty."""
+    eos_ids: frozenset[int]  # tokens that end the text; they belong to it
+    max_new_tokens: int  # maximum number of tokens after the prompt
+    stop: tuple[bytes, ...] = ()  # stop strings in UTF-8, none empty
     pieces: Mapping[int, Piece] = field(default_factory=dict, compare=False, repr=False)
     """Pieces of every token that a text may contain; read only if there are stop strings. Reading a missing one raises
     EvidenceError."""
@@ -124,22 +119,14 @@ def walk(
     speculator: Speculator, rule: Rule, dial: float | None, prompt: tuple[int, ...], ending: Ending
 ) -> Iterator[Round]:
     """Decode after `prompt`: speculate, judge, commit the accepted tokens and one more, until the text ends."""
-    return (step.round for step in walk_all(speculator, rule, dial, [prompt], ending))
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A round of one of several texts."""
-
-    index: int
-    """Index of the prompt."""
-    round: Round
+    return (round_ for _, round_ in walk_all(speculator, rule, dial, [prompt], ending))
 
 
 def walk_all(
     speculator: Speculator, rule: Rule, dial: float | None, prompts: Sequence[tuple[int, ...]], ending: Ending
-) -> Iterator[Step]:
-    """Decode after each prompt; unfinished texts request their next speculations as one batch."""
+) -> Iterator[tuple[int, Round]]:
+    """Decode after each prompt, and yield each round with the index of its prompt. Unfinished texts request their next
+    speculations as one batch."""
     prefixes = dict(enumerate(prompts))
     while prefixes:
         began = time.perf_counter()
@@ -152,7 +139,7 @@ def walk_all(
             prefixes[index] = prefix + round_.token_ids
             if ending.reached(text + round_.token_ids):
                 del prefixes[index]
-            yield Step(index, round_.timed(time.perf_counter() - began))
+            yield index, round_.timed(time.perf_counter() - began)
 
 
 def step(answer: Answer, verdicts: Verdicts, dial: float | None, ending: Ending, text: tuple[int, ...]) -> Round:

@@ -103,13 +103,8 @@ def token_label(text: str, longest: int = LONGEST) -> str:
 def shown_token(text: str, longest: int = LONGEST) -> str:
     """Return the text with marks for whitespace and code points for control characters, truncated."""
     cut = text if len(text) <= longest else text[: longest - 1] + "…"
-    return "".join(map(_seen, cut)) or "(empty)"
-
-
-def _seen(char: str) -> str:
-    if char in _VISIBLE:
-        return _VISIBLE[char]
-    return codepoint(char) if undrawn(char) else char
+    shown = (_VISIBLE.get(char) or (codepoint(char) if undrawn(char) else char) for char in cut)
+    return "".join(shown) or "(empty)"
 
 
 _NOISE = re.compile(

@@ -15,9 +15,7 @@ from mars_viz import cli
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
 from mars_viz.multi_rule_walk import Stand
-from mars_viz.record_map import Mapping
-from mars_viz.record_rule_walks import Walking
-from mars_viz.recording import Recording
+from mars_viz.recording import Mapping, Recording, Walking
 from mars_viz.records import COLUMNS
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Settings

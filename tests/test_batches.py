@@ -99,8 +99,8 @@ def test_walks_together_ask_once_a_round_and_leave_when_they_are_done() -> None:
     speculator, ending = Counting(settings), Ending(frozenset({0}), 14)
     prompts = [(1, 2, 3), (5,), (9, 9), (4, 8, 7, 7)]
     rounds: dict[int, list[tuple[int, ...]]] = {index: [] for index in range(4)}
-    for each in walk_all(speculator, RULES["mars"], 0.9, prompts, ending):
-        rounds[each.index].append(each.round.token_ids)
+    for index, round_ in walk_all(speculator, RULES["mars"], 0.9, prompts, ending):
+        rounds[index].append(round_.token_ids)
     for index, prompt in enumerate(prompts):
         separate = walk(ToySpeculator(settings), RULES["mars"], 0.9, prompt, ending)
         assert rounds[index] == [round_.token_ids for round_ in separate]

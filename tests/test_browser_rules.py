@@ -8,8 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from mars_viz.multi_rule_walk import Stand
-from mars_viz.record_rule_walks import Walking
-from mars_viz.recording import Recording
+from mars_viz.recording import Recording, Walking
 from mars_viz.replay import ending_of
 from mars_viz.rules import RULES
 from mars_viz.run import Settings

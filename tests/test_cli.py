@@ -21,7 +21,7 @@ from mars_viz.commands import decoding
 from mars_viz.commands.decoding import sentence
 from mars_viz.dialmap import DialMap, MapProgress
 from mars_viz.errors import BadInput
-from mars_viz.record_map import Mapping
+from mars_viz.recording import Mapping
 from mars_viz.rules import RULES
 from mars_viz.run import Piece, Run
 from mars_viz.runfiles import MAX_ZIP
@@ -124,7 +124,7 @@ def toy_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """The commands decode and map the toy pair."""
     monkeypatch.setattr(decoding, "opened_backend", lambda *_: None)
     monkeypatch.setattr(decoding, "decoded", lambda _, wish, __: toy_run(**asdict(wish.settings)))
-    monkeypatch.setattr("mars_viz.record_map.Mapping", ToyMapping)
+    monkeypatch.setattr("mars_viz.recording.Mapping", ToyMapping)
 
 
 TOY_MAP = [

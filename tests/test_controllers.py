@@ -21,8 +21,7 @@ from mars_viz.controllers import ADAEDL_SLOPE, CONTROLLERS, NONE, Control, contr
 from mars_viz.costs import Cost, Costs, round_cost
 from mars_viz.dialmap import DialMap, controller_span, explore
 from mars_viz.errors import BadInput
-from mars_viz.record_map import Mapping, mapping_of
-from mars_viz.recording import Recording
+from mars_viz.recording import Mapping, Recording, mapping_of
 from mars_viz.records import COLUMNS, Round, Speculation
 from mars_viz.replay import answers_of, shortened
 from mars_viz.rules import rule_named, settle

@@ -21,8 +21,7 @@ from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.prompts.forms import history_of
-from mars_viz.record_map import dial_map
-from mars_viz.recording import record
+from mars_viz.recording import dial_map, record
 from mars_viz.run import Run
 from mars_viz.runfiles import load_run
 from mars_viz.runlist.reproduce import HISTORY_FILE, recipe

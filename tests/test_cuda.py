@@ -16,8 +16,7 @@ from factories import with_passes
 
 from mars_viz.errors import BadInput
 from mars_viz.prompts import builtin_prompts
-from mars_viz.record_map import dial_map
-from mars_viz.recording import Recording, record_all
+from mars_viz.recording import Recording, dial_map, record_all
 from mars_viz.records import emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings

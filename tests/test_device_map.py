@@ -15,8 +15,7 @@ from mars_viz.cli import main
 from mars_viz.demo.prompts import STORIES
 from mars_viz.dialmap import useful_span
 from mars_viz.errors import BadInput
-from mars_viz.record_map import Mapping
-from mars_viz.recording import Recording
+from mars_viz.recording import Mapping, Recording
 from mars_viz.run import Settings
 from mars_viz.runfiles import load_run
 from mars_viz.speculators import names

@@ -13,8 +13,7 @@ from factories import PROMPT, ToySpeculator, judging_once, toy_map
 import mars_viz
 from mars_viz.dialmap import Budget, Span, span_of
 from mars_viz.errors import BadInput
-from mars_viz.record_map import Mapping
-from mars_viz.recording import Recording
+from mars_viz.recording import Mapping, Recording
 from mars_viz.records import COLUMNS, Round, Timing
 from mars_viz.replay import answers_of, shortened
 from mars_viz.rules import RULES, rule_named

@@ -20,8 +20,7 @@ from mars_viz.components.stepper.frames import playback
 from mars_viz.dialmap import span_of
 from mars_viz.errors import BadInput
 from mars_viz.randomness import Purpose, round_uniforms
-from mars_viz.record_map import Mapping
-from mars_viz.recording import Recording
+from mars_viz.recording import Mapping, Recording
 from mars_viz.records import Speculation
 from mars_viz.report.page import report_html
 from mars_viz.rules import RULES, OnTrees, rule_named, settle

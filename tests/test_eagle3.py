@@ -35,8 +35,7 @@ from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
 from mars_viz.race.making import Racing
-from mars_viz.record_map import Mapping
-from mars_viz.recording import Recording, record_all
+from mars_viz.recording import Mapping, Recording, record_all
 from mars_viz.run import WITHIN_ROUNDING, Settings
 from mars_viz.runfiles import load_run
 from mars_viz.speculators import loading

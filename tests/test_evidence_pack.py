@@ -21,7 +21,7 @@ from mars_viz.commands import decoding
 from mars_viz.commands import sweep as command
 from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptSet, load_prompts, to_jsonl
-from mars_viz.record_map import mapping_of
+from mars_viz.recording import mapping_of
 from mars_viz.run import Settings
 from mars_viz.sweep import SweepResult, load_sweep, measures, value_at
 from mars_viz.sweep.by_task import TOGETHER, TaskResults, by_task, losing

@@ -40,7 +40,6 @@ LAYERS = (
     ("speculators",),
     ("recording", "imports", "backend_choice"),
     ("runlist",),
-    ("record_map", "record_rule_walks"),
     ("race",),
     ("prompts",),
     ("harness_model",),

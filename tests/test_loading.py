@@ -18,8 +18,7 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from mars_viz import demo
 from mars_viz.chat import History
 from mars_viz.errors import BadInput
-from mars_viz.record_map import dial_map
-from mars_viz.recording import Recording, record
+from mars_viz.recording import Recording, dial_map, record
 from mars_viz.run import Settings
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.local_models import eos_ids_of

@@ -19,8 +19,7 @@ import pytest
 
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.dialmap import Budget, Span
-from mars_viz.record_map import Mapping
-from mars_viz.recording import Recording
+from mars_viz.recording import Mapping, Recording
 from mars_viz.run import Run, Settings
 from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import load_run

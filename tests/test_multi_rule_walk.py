@@ -8,7 +8,7 @@ import pytest
 
 from mars_viz.errors import BadInput
 from mars_viz.multi_rule_walk import RuleWalk, Stand, Together, ahead, answers_along, walk_together
-from mars_viz.record_rule_walks import Walking
+from mars_viz.recording import Walking
 from mars_viz.replay import ending_of
 from mars_viz.rules import RULES
 from mars_viz.run import Settings

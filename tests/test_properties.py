@@ -20,7 +20,7 @@ from mars_viz import DialMap, Run
 from mars_viz.controllers import CONTROLLERS
 from mars_viz.dialmap import Segment
 from mars_viz.multi_rule_walk import Stand
-from mars_viz.record_rule_walks import Walking
+from mars_viz.recording import Walking
 from mars_viz.records import Outcome, Verdicts
 from mars_viz.replay import RecordedSpeculator, answers_of, ending_of
 from mars_viz.rules import RULES, rule_named, settle

@@ -20,8 +20,7 @@ from test_networks import llama
 from torch import Tensor
 
 from mars_viz.dialmap import Span
-from mars_viz.record_map import Mapping
-from mars_viz.recording import Recording, record_all
+from mars_viz.recording import Mapping, Recording, record_all
 from mars_viz.run import WITHIN_ROUNDING, Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.networks import Opener

@@ -15,9 +15,7 @@ from mars_viz.errors import BadInput
 from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.records import Speculation
 from mars_viz.rules import settle
-from mars_viz.rules.block_verification import BlockVerification, block_keeps, block_weights
-from mars_viz.rules.rejection_sampling import coin_keeps
-from mars_viz.rules.strict import Strict
+from mars_viz.rules.lossless import BlockVerification, Strict, block_keeps, block_weights, coin_keeps
 from mars_viz.run import Settings
 from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence

@@ -22,9 +22,7 @@ from mars_viz.errors import BadInput, EvidenceError
 from mars_viz.multi_rule_walk import Stand, answers_along, walk_together
 from mars_viz.race.making import Racing
 from mars_viz.race.records import RaceLane
-from mars_viz.record_map import Mapping
-from mars_viz.record_rule_walks import Walking
-from mars_viz.recording import Recording, record_all
+from mars_viz.recording import Mapping, Recording, Walking, record_all
 from mars_viz.records import Round
 from mars_viz.replay import RecordedSpeculator, ending_of
 from mars_viz.report import report_html
@@ -181,8 +179,8 @@ def test_texts_of_a_batch_end_each_at_its_own_stop() -> None:
     prompts = [(1, last)[: 1 + last % 2] + (last,) for last in range(1, 17)]
     when = Ending.of(settings, {0}, WORDS)
     texts = dict.fromkeys(range(len(prompts)), ())
-    for step in walk_all(ToySpeculator(settings), rule_named("mars"), 0.9, prompts, when):
-        texts[step.index] += step.round.token_ids
+    for place, round_ in walk_all(ToySpeculator(settings), rule_named("mars"), 0.9, prompts, when):
+        texts[place] += round_.token_ids
     free = replace(when, stop=())
     for index, prompt in enumerate(prompts):
         (alone, whole) = (

@@ -33,8 +33,7 @@ from mars_viz.analysis.branching import SOLVERS
 from mars_viz.components.stepper.narration import judge
 from mars_viz.evidence import Of
 from mars_viz.multi_rule_walk import Stand
-from mars_viz.record_rule_walks import Walking
-from mars_viz.recording import Recording
+from mars_viz.recording import Recording, Walking
 from mars_viz.records import Emission, Policy, Speculation
 from mars_viz.report.page import report_html
 from mars_viz.rules import RULES, OnTrees, rule_named, settle

@@ -23,8 +23,7 @@ from mars_viz.cli import main
 from mars_viz.dialmap import span_of
 from mars_viz.errors import BadInput
 from mars_viz.randomness import Purpose, round_uniforms, tree_uniforms
-from mars_viz.record_map import Mapping
-from mars_viz.recording import Recording, record
+from mars_viz.recording import Mapping, Recording, record
 from mars_viz.records import Emission, Policy, Speculation, chain
 from mars_viz.replay import shortened
 from mars_viz.rules import RULES, OnTrees, rule_named, settle

@@ -32,9 +32,7 @@ from mars_viz.errors import BadInput, SettingError
 from mars_viz.multi_rule_walk import Stand
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.race.making import Racing
-from mars_viz.record_map import Mapping
-from mars_viz.record_rule_walks import Walking
-from mars_viz.recording import Recording, record_all
+from mars_viz.recording import Mapping, Recording, Walking, record_all
 from mars_viz.records import Round
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Run, Settings

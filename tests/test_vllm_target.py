@@ -17,8 +17,7 @@ from mars_viz.dialmap import useful_span
 from mars_viz.errors import BadInput, EvidenceError, ModelError
 from mars_viz.permissions import PATHS
 from mars_viz.race.making import Racing
-from mars_viz.record_map import Mapping
-from mars_viz.recording import Recording
+from mars_viz.recording import Mapping, Recording
 from mars_viz.run import Settings
 from mars_viz.runfiles import load_run, save_run
 from mars_viz.speculators import names, vllm_http

@@ -23,8 +23,7 @@ from mars_viz.demo.prompts import STORIES
 from mars_viz.dialmap import useful_span
 from mars_viz.errors import BadInput
 from mars_viz.prompts import builtin_prompts
-from mars_viz.record_map import Mapping
-from mars_viz.recording import Recording
+from mars_viz.recording import Mapping, Recording
 from mars_viz.run import Run, Settings
 from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import check_free, save_run

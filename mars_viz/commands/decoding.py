@@ -25,8 +25,7 @@ from mars_viz.controllers import CONTROLLERS, NONE
 from mars_viz.controllers import EXAMPLE as CUT
 from mars_viz.errors import ModelError, PromptError
 from mars_viz.prompts.forms import history_of
-from mars_viz.record_map import OVER_CONTROLLER, OVER_DIAL
-from mars_viz.recording import checked_history
+from mars_viz.recording import OVER_CONTROLLER, OVER_DIAL, checked_history
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, stop_words
 from mars_viz.runfiles import check_free, load_run

@@ -13,7 +13,7 @@ from mars_viz.commands import decoding
 from mars_viz.commands.decoding import facts, sentence
 from mars_viz.dialmap import Budget, DialMap, Segment, Span, span_of
 from mars_viz.errors import SettingError
-from mars_viz.record_map import OVER_DIAL, mapping_of
+from mars_viz.recording import OVER_DIAL, mapping_of
 from mars_viz.records import first_difference
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> None:
     budget = Budget(options.budget_branches, options.budget_passes, options.budget_seconds)
     pair = decoding.opened_backend(options)
     alone = decoding.decoded(pair, request, options)
-    from mars_viz.record_map import Mapping
+    from mars_viz.recording import Mapping
 
     keywords = {"chat": options.chat, "history": request.history, "title": options.title, "budget": budget}
     mapping = Mapping(pair, request.prompt, request.settings, span, run=alone, **keywords)

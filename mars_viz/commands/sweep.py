@@ -18,7 +18,7 @@ from mars_viz.errors import BadInput, SettingError
 from mars_viz.locks import check_nobody
 from mars_viz.prompts import GRADERS, HarnessTask, PromptSet, Turns, builtin_prompts, load_prompts
 from mars_viz.prompts.files import MOST_PROMPTS
-from mars_viz.record_map import OVER_CONTROLLER, OVER_DIAL, mapping_of
+from mars_viz.recording import OVER_CONTROLLER, OVER_DIAL, mapping_of
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.runfiles import check_free

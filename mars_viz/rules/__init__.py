@@ -6,32 +6,22 @@ from mars_viz.bounds import shortened
 from mars_viz.errors import SettingError
 from mars_viz.records import Policy
 from mars_viz.rules.base import SIBLINGS, Dial, OnTrees, Rule, Scale, settle
-from mars_viz.rules.bild import Bild
-from mars_viz.rules.block_verification import BlockVerification
-from mars_viz.rules.cactus import CactusAcceptance
-from mars_viz.rules.cascade import CascadeOpt, CascadeTokenAcceptance
-from mars_viz.rules.ears import Ears
-from mars_viz.rules.ensemble import Ensemble
+from mars_viz.rules.drawn_trees import GreedyMultiPath, KSeq, RecursiveRejection, Traversal
+from mars_viz.rules.engines import (
+    Ensemble,
+    Lenience,
+    SglangAccumulated,
+    SglangSingle,
+    TensorRtLlm,
+    Typical,
+    VllmThinking,
+)
 from mars_viz.rules.fixed import Fixed, values_in
 from mars_viz.rules.fly import Fly, VllmFly
-from mars_viz.rules.fuzzy import Fuzzy
-from mars_viz.rules.greedy_multi_path import GreedyMultiPath
-from mars_viz.rules.k_seq import KSeq
-from mars_viz.rules.lenience import Lenience
-from mars_viz.rules.mars import Mars
-from mars_viz.rules.mars_code import MarsCode
-from mars_viz.rules.mars_invariant import MarsMargin, MarsOdds
-from mars_viz.rules.mars_sampling import MarsSampling
-from mars_viz.rules.recursive_rejection import RecursiveRejection
-from mars_viz.rules.regret_budget import RegretBudget
-from mars_viz.rules.rejection_sampling import RejectionSampling
+from mars_viz.rules.lossless import BlockVerification, RejectionSampling, Strict
+from mars_viz.rules.mars import Mars, MarsCode, MarsMargin, MarsOdds, MarsSampling
+from mars_viz.rules.papers import Bild, CactusAcceptance, CascadeOpt, CascadeTokenAcceptance, Ears, Fuzzy, RegretBudget
 from mars_viz.rules.sets import MinPSet, NucleusSet, TopKSet
-from mars_viz.rules.sglang import SglangAccumulated, SglangSingle
-from mars_viz.rules.strict import Strict
-from mars_viz.rules.tensorrt_llm import TensorRtLlm
-from mars_viz.rules.traversal import Traversal
-from mars_viz.rules.typical import Typical
-from mars_viz.rules.vllm_thinking import VllmThinking
 
 __all__ = ["RULES", "Dial", "Fixed", "OnTrees", "Rule", "Scale", "rule_named", "rules_and", "settle"]
 
@@ -47,8 +37,7 @@ _OF_SAMPLERS = (TopKSet(), NucleusSet(), MinPSet())
 RULES: dict[str, Rule] = {rule.name: rule for rule in (*_LOSSLESS, *_MARS, *_OF_ENGINES, *_OF_PAPERS, *_OF_SAMPLERS)}
 """Every rule by name: lossless rules first, then MARS, engines, papers and samplers' sets."""
 
-LONGEST_NAME = 500
-"""Maximum number of characters of a rule's name with its settings."""
+LONGEST_NAME = 500  # maximum number of characters of a rule's name with its settings
 
 
 def rule_named(name: str) -> Rule:
@@ -76,13 +65,11 @@ def _variant(name: str) -> Rule:
     chosen = [part for part in parts if part.lower().startswith(f"{SIBLINGS}=")]
     others = ",".join(part for part in parts if part not in chosen)
     varied = rule.varied(values_in(others, family, rule.fixed)) if others or not chosen else rule
+    policies = {policy.value: policy for policy in Policy}
     for part in chosen:
-        varied = varied.choosing(_policy(part.partition("=")[2].strip().lower()))
+        value = part.partition("=")[2].strip().lower()
+        if value not in policies:
+            example = f"write {SIBLINGS}=longest, for instance"
+            raise SettingError(f"There is no choice among siblings {shortened(value)}; {example}.")
+        varied = varied.choosing(policies[value])
     return varied
-
-
-def _policy(name: str) -> Policy:
-    for policy in Policy:
-        if policy.value == name:
-            return policy
-    raise SettingError(f"There is no choice among siblings {shortened(name)}; write {SIBLINGS}=longest, for instance.")

@@ -21,11 +21,10 @@ from mars_viz.errors import EvidenceError, SettingError
 from mars_viz.records import COLUMNS, Decision, Emission, Policy, Speculation, Verdicts
 from mars_viz.rules.fixed import Fixed
 from mars_viz.trace import Speculations
+from mars_viz.words import setting
 
-SIBLINGS = "siblings"
-"""Key for the choice among accepted siblings in a rule's name: 'mars:siblings=longest'."""
-FREE = (Policy.STRICT_FIRST, Policy.DRAFT_ORDER, Policy.LONGEST)
-"""Policies of a rule for which every choice is correct."""
+SIBLINGS = "siblings"  # key for the choice among accepted siblings in a rule's name: 'mars:siblings=longest'
+FREE = (Policy.STRICT_FIRST, Policy.DRAFT_ORDER, Policy.LONGEST)  # policies of a rule for which every choice is correct
 _TAKEN = {
     Policy.DRAFT_ORDER: "of kept siblings the first in draft order is taken",
     Policy.STRICT_FIRST: "of kept siblings one that strict keeps too is taken, else the first in draft order",
@@ -37,18 +36,13 @@ _TAKEN = {
 class Dial:
     """A rule's threshold: name, range and default."""
 
-    symbol: str
-    """As in its paper: θ."""
-    name: str
-    """In words: 'ratio threshold'."""
+    symbol: str  # as in its paper: θ
+    name: str  # in words: 'ratio threshold'
     low: float
     high: float
-    step: float
-    """Change per press of an arrow key."""
-    default: float
-    """Setting of the paper or engine."""
-    strict_is_high: bool
-    """True if a higher dial makes the rule stricter."""
+    step: float  # change per press of an arrow key
+    default: float  # setting of the paper or engine
+    strict_is_high: bool  # True if a higher dial makes the rule stricter
 
     @property
     def strict(self) -> float:
@@ -70,68 +64,45 @@ class Dial:
 class Scale(Enum):
     """A quantity of the target's two best raw logits that a rule compares with its dial."""
 
-    RATIO = "z2/z1"
-    """Relaxed above the dial's value."""
-    MARGIN = "z1 − z2"
-    """Relaxed below the dial's value."""
+    RATIO = "z2/z1"  # relaxed above the dial's value
+    MARGIN = "z1 − z2"  # relaxed below the dial's value
 
 
 class OnTrees(Enum):
     """Whether a rule judges trees."""
 
-    REFUSED = "never"
-    """Trees were not proven, or have no meaning for the rule."""
-    GREEDY = "at temperature 0"
-    """Only if nothing is drawn."""
-    JUDGED = "always"
-    """Deterministic trees, whose tokens were not drawn, and trees of drawn paths."""
-    DRAWN = "of drawn paths"
-    """Above temperature 0 only if the paths were drawn independently from the drafter's law."""
+    REFUSED = "never"  # trees were not proven, or have no meaning for the rule
+    GREEDY = "at temperature 0"  # only if nothing is drawn
+    JUDGED = "always"  # deterministic trees, whose tokens were not drawn, and trees of drawn paths
+    DRAWN = "of drawn paths"  # above temperature 0 only if the paths were drawn independently from the drafter's law
 
 
 class Rule(ABC):
     """A verification rule: it decides which drafted tokens are accepted and which token replaces a rejected one."""
 
-    name: str
-    """Name in the registry, on the command line and in run files; a variant's is like 'tensorrt-llm:k=4'."""
-    title: str
-    """Display name; a variant's is like 'TensorRT-LLM relaxed, k = 4'."""
-    summary: str
-    """One plain sentence; the class may write fixed settings as {k}."""
-    formula: str
-    """Condition for accepting a drafted token x, in the catalogue's notation; the class may write fixed settings as
-    {k}."""
-    source: ClassVar[str]
-    """Paper or file, and how closely it was read."""
-    lossless: ClassVar[bool] = False
-    """True if the text follows the target's law at every setting."""
-    dial: ClassVar[Dial | None] = None
-    """None for a rule without a threshold."""
-    fixed: ClassVar[tuple[Fixed, ...]] = ()
-    """Settings in addition to the dial."""
-    values: Mapping[str, float]
-    """Values of the fixed settings by key."""
-    scale: ClassVar[Scale | None] = None
-    """Quantity compared with the dial, if it can be drawn over the two best logits; otherwise None."""
-    strict_at_zero: ClassVar[bool] = False
-    """True if the rule is strict for z1 <= 0, at which a ratio has no meaning."""
-    on_rejection: ClassVar[Emission]
-    """Emission in place of a rejected token; at the strict end, if it depends on the dial."""
+    name: str  # name in the registry, on the command line and in run files; a variant's is like 'tensorrt-llm:k=4'
+    title: str  # display name; a variant's is like 'TensorRT-LLM relaxed, k = 4'
+    summary: str  # one plain sentence; the class may write fixed settings as {k}
+    formula: str  # condition for accepting a drafted token x; the class may write fixed settings as {k}
+    source: ClassVar[str]  # paper or file, and how closely it was read
+    lossless: ClassVar[bool] = False  # True if the text follows the target's law at every setting
+    dial: ClassVar[Dial | None] = None  # None for a rule without a threshold
+    fixed: ClassVar[tuple[Fixed, ...]] = ()  # settings in addition to the dial
+    values: Mapping[str, float]  # values of the fixed settings by key
+    scale: ClassVar[Scale | None] = None  # quantity compared with the dial, if the two best logits determine it
+    strict_at_zero: ClassVar[bool] = False  # True if the rule is strict for z1 <= 0, at which a ratio has no meaning
+    on_rejection: ClassVar[Emission]  # emission in place of a rejected token; the strict end's, if the dial moves it
     needs: ClassVar[tuple[str, ...]] = ()
     """Columns of `Speculation` that this rule reads and most rules do not; a decode by this rule computes them. Drafts
     of other kinds lack some of them; see `needed`."""
-    chances: ClassVar[str] = ""
-    """The column of `needs` that is compared with a drawn tree's coins; empty if coins are compared with p/q."""
-    monotone: ClassVar[bool] = True
-    """False if a looser dial may keep less of a block."""
+    chances: ClassVar[str] = ""  # column of `needs` to compare with a drawn tree's coins; empty for p/q
+    monotone: ClassVar[bool] = True  # False if a looser dial may keep less of a block
     spans_positions: ClassVar[bool] = False
     """True if a token's verdict depends on other tokens of the block. It then assumes that all tokens before were
     accepted."""
-    emission_follows_dial: ClassVar[bool] = False
-    """True if a row's emission depends on the dial; `Verdicts.row_breakpoints` hold the changes."""
+    emission_follows_dial: ClassVar[bool] = False  # True if a row's emission depends on the dial, at `row_breakpoints`
     on_trees: ClassVar[OnTrees] = OnTrees.REFUSED
-    policies: ClassVar[tuple[Policy, ...]] = (Policy.DRAFT_ORDER,)
-    """Policies among accepted siblings; the first is the default."""
+    policies: ClassVar[tuple[Policy, ...]] = (Policy.DRAFT_ORDER,)  # among accepted siblings, the default first
     policy: Policy
     tries: ClassVar[str] = ""
     """A clause that describes the order in which siblings are tried above temperature 0, if `policy` does not describe
@@ -187,6 +158,10 @@ class Rule(ABC):
     def strict_is_high(self) -> bool:
         """True if a higher dial is stricter, and for a rule without a dial."""
         return self.dial is None or self.dial.strict_is_high
+
+    def titled(self, dial: float | None) -> str:
+        """Return the title with this dial value, such as 'MARS, θ = 0.90'; without one if the rule has no dial."""
+        return self.title if self.dial is None or dial is None else f"{self.title}, {setting(self.dial.symbol, dial)}"
 
     def among_siblings(self, temperature: float) -> str:
         """Return a clause that describes the choice among siblings."""
@@ -285,11 +260,10 @@ class Rule(ABC):
         itself is strict: a breakpoint on it or beyond it moves just past it. `gap_from` (float64 [N], above the strict
         end; NaN for none) makes a gap only for a strictly kept node and below its breakpoint.
         """
-        if self.dial is not None:
-            off = self.dial.strict
-            breakpoints = (
-                np.minimum(breakpoints, off) if self.strict_is_high else np.maximum(breakpoints, just_above(off))
-            )
+        if self.dial is not None and self.strict_is_high:
+            breakpoints = np.minimum(breakpoints, self.dial.strict)
+        elif self.dial is not None:
+            breakpoints = np.maximum(breakpoints, just_above(self.dial.strict))
         flips = ~keep_strict & np.isfinite(breakpoints)
         loose = keep_strict | flips
         below, above = (loose, keep_strict) if self.strict_is_high else (keep_strict, loose)

@@ -21,20 +21,14 @@ _WRITTEN = re.compile(r"([^=,]+)=([^=,]+)")
 class Fixed:
     """A setting of a rule that does not move with the dial."""
 
-    key: str
-    """Key as typed: 'w'."""
-    symbol: str
-    """As in its paper: 'W'."""
-    name: str
-    """In words: 'window'."""
+    key: str  # key as typed: 'w'
+    symbol: str  # as in its paper: 'W'
+    name: str  # in words: 'window'
     low: float
     high: float
-    default: float
-    """Setting of the paper or engine."""
-    meaning: str
-    """Effect as a phrase: 'how many of the target's best tokens count'."""
-    whole: bool = True
-    """True for a whole number."""
+    default: float  # setting of the paper or engine
+    meaning: str  # effect as a phrase: 'how many of the target's best tokens count'
+    whole: bool = True  # True for a whole number
 
     @property
     def step(self) -> float:
@@ -84,17 +78,13 @@ def values_in(text: str, owner: str, fixed: tuple[Fixed, ...], kind: str = "rule
             raise SettingError(
                 f"The {kind} {owner} has no setting {shortened(pair[1].strip())}; {example}, for instance."
             )
-        value = settings[key].checked(_number(pair[2], settings[key], owner))
+        each = settings[key]
+        try:
+            number = float(pair[2])
+        except ValueError:
+            wanted = f"write {owner}:{key}={each.written(each.default)}, for instance"
+            raise SettingError(f"{each.symbol} is {pair[2].strip()!r}, which is no number; {wanted}.") from None
+        value = each.checked(number)
         if values.setdefault(key, value) != value:
-            raise SettingError(f"{settings[key].symbol} is set twice in {text!r}, to different values; set it once.")
+            raise SettingError(f"{each.symbol} is set twice in {text!r}, to different values; set it once.")
     return values
-
-
-def _number(text: str, setting: Fixed, owner: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        example = f"{owner}:{setting.key}={setting.written(setting.default)}"
-        raise SettingError(
-            f"{setting.symbol} is {text.strip()!r}, which is no number; write {example}, for instance."
-        ) from None

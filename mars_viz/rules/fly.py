@@ -5,17 +5,14 @@ Two rules: the paper's, and vLLM's version.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
 from mars_viz.rules.base import Dial, Rule, among_best, best_p, drafted_p, just_above
 from mars_viz.rules.fixed import Fixed
-from mars_viz.rules.rejection_sampling import coin_keeps
+from mars_viz.rules.lossless import coin_keeps
 
-_MOST = 63
-"""Maximum number of drafted tokens after one in a block."""
+_MOST = 63  # maximum number of drafted tokens after one in a block
 
 
 class Fly(Rule):
@@ -41,8 +38,8 @@ class Fly(Rule):
     def _judge(self, speculation: Speculation) -> Verdicts:
         """Kept up to θ = H3 if the following tokens allow it."""
         matches, window = among_best(speculation, 1), int(self.values["w"])
-        following = _Following.of(speculation, matches)
-        forgiven = (following.tokens >= window) & (following.kept >= window - 1)
+        tokens, kept = _following(speculation, matches)
+        forgiven = (tokens >= window) & (kept >= window - 1)
         plain = np.exp(speculation.top_logits[:, :3].astype(np.float64) - speculation.logsumexp[:, None])
         entropy = _entropy(plain[speculation.judging_rows])
         return self._relaxed(speculation, matches, np.where(forgiven, just_above(entropy), np.nan))
@@ -76,39 +73,25 @@ class VllmFly(Rule):
         """Kept up to θ = Hk if the following tokens allow it."""
         accepted = coin_keeps(speculation)
         possible = drafted_p(speculation) > 0  # q(x) > 0, vLLM's other condition, holds of all that was drafted
-        forgiven = possible & (_Following.of(speculation, accepted).kept >= self.values["w"])
-        entropy = _entropy(_processed(speculation, int(self.values["k"])))
+        forgiven = possible & (_following(speculation, accepted)[1] >= self.values["w"])
+        logits = speculation.at_nodes(speculation.top_logits)[:, : int(self.values["k"])].astype(np.float64)
+        shares = best_p(speculation)[:, None] * np.exp((logits - logits[:, :1]) / (speculation.temperature or 1.0))
+        if speculation.temperature > 0:  # after top-k and top-p
+            shares[np.arange(shares.shape[1]) >= speculation.at_nodes(speculation.support)[:, None]] = 0
+        entropy = _entropy(shares)
         return self._relaxed(speculation, accepted, np.where(forgiven, just_above(entropy), np.nan))
 
 
-@dataclass(frozen=True, slots=True)
-class _Following:
-    """Numbers of tokens after each node in the block, along the path with the most."""
-
-    tokens: np.ndarray
-    """int64 [N]; drafted tokens below the node."""
-    kept: np.ndarray
-    """int64 [N]; accepted tokens below the node, without a break from the first on."""
-
-    @classmethod
-    def of(cls, speculation: Speculation, keeps: np.ndarray) -> _Following:
-        """Count with `keeps`, the accepted nodes, bool [N]."""
-        tokens, kept = np.zeros(len(keeps), int), np.zeros(len(keeps), int)
-        for node in reversed(range(len(keeps))):  # children come after their parents
-            parent = int(speculation.parents[node])
-            if parent >= 0:
-                tokens[parent] = max(tokens[parent], tokens[node] + 1)
-                kept[parent] = max(kept[parent], kept[node] + 1 if keeps[node] else 0)
-        return cls(tokens, kept)
-
-
-def _processed(speculation: Speculation, count: int) -> np.ndarray:
-    """Return the target's probabilities of its best tokens after temperature, top-k and top-p, float64 [N, count]."""
-    logits = speculation.at_nodes(speculation.top_logits)[:, :count].astype(np.float64)
-    shares = best_p(speculation)[:, None] * np.exp((logits - logits[:, :1]) / (speculation.temperature or 1.0))
-    if speculation.temperature > 0:
-        shares[np.arange(shares.shape[1]) >= speculation.at_nodes(speculation.support)[:, None]] = 0
-    return shares
+def _following(speculation: Speculation, keeps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers of drafted tokens below each node along the path with the most, and of those that `keeps`
+    accepts without a break from the first on; int64 [N]."""
+    tokens, kept = np.zeros(len(keeps), int), np.zeros(len(keeps), int)
+    for node in reversed(range(len(keeps))):  # children come after their parents
+        parent = int(speculation.parents[node])
+        if parent >= 0:
+            tokens[parent] = max(tokens[parent], tokens[node] + 1)
+            kept[parent] = max(kept[parent], kept[node] + 1 if keeps[node] else 0)
+    return tokens, kept
 
 
 def _entropy(shares: np.ndarray) -> np.ndarray:

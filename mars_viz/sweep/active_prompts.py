@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mars_viz.chat import Exchange, History
-from mars_viz.dialmap import Exploration, Prefix, step
+from mars_viz.dialmap import Exploration, step
 from mars_viz.errors import PromptError
 from mars_viz.prompts import PromptItem
-from mars_viz.walk import Speculator
+from mars_viz.walk import Prefix, Speculator
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from mars_viz.backend_choice import BUILT_IN
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.imports import import_run
 from mars_viz.multi_rule_walk import Stand
-from mars_viz.record_rule_walks import Walking
+from mars_viz.recording import Walking
 from mars_viz.rules import RULES
 from mars_viz.samples import RUNS
 from mars_viz.speculators.backend import Backend

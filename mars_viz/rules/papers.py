@@ -1,0 +1,201 @@
+"""Relaxed rules of papers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mars_viz.records import Emission, Speculation, Verdicts
+from mars_viz.rules.base import FREE, Dial, OnTrees, Rule, among_best, best_p, drafted_p, just_above
+from mars_viz.rules.lossless import coin_keeps, drafted_q
+
+
+class Fuzzy(Rule):
+    """Keep x iff JSD(p, q) < T, or u <= p(x)/q(x); else emit a sample of norm((p - q)+). JSD in nats."""
+
+    name = "fuzzy"
+    title = "Fuzzy speculative decoding"
+    summary = "Keeps any drafted token where the two distributions are close; rejection sampling elsewhere."
+    formula = "JSD(p, q) < T, or u ≤ p(x)/q(x)"
+    source = "fuzzy speculative decoding, T = 0.3 (summary read); divergence in nats, at most ln 2"
+    dial = Dial("T", "divergence threshold", low=0.0, high=0.7, step=0.005, default=0.3, strict_is_high=False)
+    on_rejection = Emission.RESIDUAL
+    needs = ("js",)
+
+    def _judge(self, speculation: Speculation) -> Verdicts:
+        """Kept from just above the divergence."""
+        return self._relaxed(speculation, coin_keeps(speculation), just_above(speculation.js))
+
+
+class CactusAcceptance(Rule):
+    """Keep x iff u <= min(1, p + √(2 δ p (1 - p))) / q at x; else emit a sample of norm((p - q)+).
+
+    Cactus itself samples the residual of the raised law on rejection. That law changes with δ, and a speculation, which
+    is the same for all rules, holds no sample of it. Hence the name. At temperature 0, p(x) is 0 or 1 and the rule is
+    strict.
+    """
+
+    name = "cactus-acceptance"
+    title = "Cactus' acceptance"
+    summary = "Rejection sampling with p(x) raised within a divergence budget; Cactus' own residual is not drawn."
+    formula = "u ≤ min(1, p + √(2δ·p(1 − p)))/q"
+    source = "arXiv 2604.04987 and MANGA-UOFA/Cactus, solve_constraint (code read); emission as in rejection sampling"
+    dial = Dial(symbol="δ", name="divergence budget", low=0.0, high=4.0, step=0.05, default=1.0, strict_is_high=False)
+    on_rejection = Emission.RESIDUAL
+
+    def _judge(self, speculation: Speculation) -> Verdicts:
+        """Kept from δ = (u q - p)² / (2 p (1 - p))."""
+        keep, p = coin_keeps(speculation), drafted_p(speculation)
+        lacking = speculation.coins * drafted_q(speculation) - p
+        relaxes = (speculation.temperature > 0) & (p > 0) & (lacking > 0)
+        needed = np.divide(lacking**2, 2 * p * (1 - p), out=np.full_like(p, np.nan), where=relaxes)
+        return self._relaxed(speculation, keep, needed)
+
+
+class CascadeOpt(Rule):
+    """Keep x unless max q < max p - α TV(p, q), and then iff u <= p(x)/q(x), else emit a sample of norm((p - q)+).
+
+    |max p - max q| <= TV, so α = -1 equals the paper's strict end, α at minus infinity, and α = 1 keeps everything. At
+    temperature 0 the plain softmaxes decide whether to defer.
+    """
+
+    name = "cascade-opt"
+    title = "Speculative cascade, OPT"
+    summary = "Keeps the drafted token unless the target is more confident than the drafter by more than α·TV."
+    formula = "max q ≥ max p − α·TV(p, q), or u ≤ p(x)/q(x)"
+    source = "arXiv 2405.19261, the OPT deferral (summary read); the paper varies α, the default is ours"
+    dial = Dial(symbol="α", name="deferral cost", low=-1.0, high=1.0, step=0.01, default=0.0, strict_is_high=False)
+    on_rejection = Emission.RESIDUAL
+    needs = ("logsumexp", "q_max", "total_variation")
+
+    def _judge(self, speculation: Speculation) -> Verdicts:
+        """Kept from α = (max p - max q) / TV; everywhere if the laws are equal."""
+        surer = best_p(speculation) - speculation.q_max
+        distance = speculation.total_variation.astype(np.float64)
+        cost = np.divide(surer, distance, out=np.full_like(surer, -1.0), where=distance > 0)
+        return self._relaxed(speculation, coin_keeps(speculation), cost)
+
+
+class CascadeTokenAcceptance(Rule):
+    """Keep x iff u <= π(x) / q(x), π = q 1_A + (1 - q(A)) p, A = {p >= (1 - α) max p}; else a sample of norm((p - q)+).
+
+    So x in A is kept. Outside A it is kept iff u q(x) <= (1 - q(A)) p(x), which gets harder as A grows with α. Such a
+    token, if kept at the strict end, may have a gap that ends when x joins A, at α = 1 - p(x)/max p. Below α = 0 A is
+    empty and this is rejection sampling, the paper's strict end (α at minus infinity).
+
+    Every token in A before x joins is likelier than x. Only the target's K best tokens (16) are recorded, so verdicts
+    are exact for x among them, and for any other x up to the α at which the K-th joins. Beyond that q(A) counts only
+    these K, and x may be kept although the cascade rejects it until it joins.
+
+    The cascade itself samples norm((π - q)+) on rejection. That law changes with every token that joins A: for an x of
+    rank r there are up to r laws, each with its own draw. A speculation holds the first, which is exact if A is empty.
+    Hence the name. At temperature 0 keep x iff it is v1 or in A by the plain softmax; else emit v1.
+    """
+
+    name = "cascade-token-acceptance"
+    title = "Token cascade's acceptance"
+    summary = "Keeps tokens nearly as likely as the target's best; the more probability q gives them, the fewer others."
+    formula = "x ∈ A = {p ≥ (1 − α)·p(v1)}, or u ≤ (1 − q(A))·p(x)/q(x); at T = 0: x ∈ A, or x = v1"
+    source = (
+        "arXiv 2405.19261, the token-specific deferral (summary read); emission as in rejection sampling; the paper "
+        "varies α, the default is ours"
+    )
+    dial = Dial(symbol="α", name="deferral cost", low=-0.01, high=1.0, step=0.01, default=0.5, strict_is_high=False)
+    on_rejection = Emission.RESIDUAL
+    needs = ("z", "logsumexp")
+    monotone = False  # a token outside A loses what joins A before it
+
+    def lacks(self, speculation: Speculation) -> str | None:
+        """Also require, above temperature 0, the drafter's law on A, which older recordings lack."""
+        if speculation.temperature > 0 and "best_q" not in speculation.columns:
+            return (
+                f"{self.title} needs the drafter's probabilities of the target's best tokens, which runs from before "
+                "there was this rule do not hold. Record the run again."
+            )
+        return super().lacks(speculation)
+
+    def _judge(self, speculation: Speculation) -> Verdicts:
+        """Kept from α = 1 - p(x)/p(v1); a gap begins when likelier tokens in A leave too little probability."""
+        rows, keep, p = speculation.judging_rows, coin_keeps(speculation), drafted_p(speculation)
+        joins = np.where(p > 0, _joins(speculation, speculation.z[:, None])[:, 0], 1.0)
+        if speculation.temperature == 0:
+            return self._relaxed(speculation, keep, joins)
+        best = speculation.top_logits[rows]  # [N, K]
+        left = np.maximum(1 - np.cumsum(speculation.best_q, axis=1, dtype=np.float64), 0)  # 1 - q(A) from each on
+        too_little = (speculation.coins * drafted_q(speculation))[:, None] > left * p[:, None]
+        first = too_little & (best > speculation.z[:, None])
+        begins = _joins(speculation, best)[np.arange(len(first)), first.argmax(axis=1)]
+        return self._relaxed(speculation, keep, joins, np.where(first.any(axis=1), begins, np.nan))
+
+
+def _joins(speculation: Speculation, logits: np.ndarray) -> np.ndarray:
+    """Return the α at which tokens with these raw logits [N, C] join A at each node's row, 1 - p/p(v1); float64 [N, C].
+    Valid for tokens that top-k and top-p keep; all others join at 1."""
+    z1 = speculation.z1[speculation.judging_rows, None].astype(np.float64)
+    return 1 - np.exp((logits.astype(np.float64) - z1) / (speculation.temperature or 1.0))
+
+
+class Bild(Rule):
+    """Keep x iff x = v1 or -ln p(x) <= R; else emit v1. BiLD also rolls back a v1 with p(v1) < exp(-R), and then writes
+    the same v1. Its other half, a handover to the target if max q < 0.6, ends drafts and judges nothing."""
+
+    name = "bild"
+    title = "BiLD rollback"
+    summary = "Keeps every token whose surprisal under the target is at most R nats."
+    formula = "x = v1, or −ln p(x) ≤ R"
+    source = "BiLD, arXiv 2302.07863, rollback threshold 5 (summary read)"
+    dial = Dial(symbol="R", name="rollback threshold", low=0.0, high=20.0, step=0.1, default=5.0, strict_is_high=False)
+    on_rejection = Emission.ARGMAX
+    needs = ("z", "logsumexp")
+
+    def _judge(self, speculation: Speculation) -> Verdicts:
+        """Kept from R = -ln p(x)."""
+        p = drafted_p(speculation)
+        surprise = -np.log(p, out=np.full_like(p, np.nan), where=p > 0)
+        return self._relaxed(speculation, among_best(speculation, 1), surprise)
+
+
+class Ears(Rule):
+    """Keep x iff max(0, u - β (1 - max p)) <= p(x)/q(x) and p(x) > 0; else emit a sample of norm((p - q)+). At
+    temperature 0 the target's law is one-hot, 1 - max p is 0, and the rule is strict."""
+
+    name = "ears"
+    title = "EARS"
+    summary = "Rejection sampling with the coin lowered by β times the target's uncertainty, 1 − max p."
+    formula = "u − β·(1 − max p) ≤ p(x)/q(x)"
+    source = "arXiv 2512.13194 (abstract and a summary read); the default is ours"
+    dial = Dial(symbol="β", name="tolerance", low=0.0, high=1.0, step=0.01, default=0.1, strict_is_high=False)
+    on_rejection = Emission.RESIDUAL
+
+    def _judge(self, speculation: Speculation) -> Verdicts:
+        """Kept from β = (u - p/q) / (1 - max p)."""
+        p, doubt = drafted_p(speculation), 1 - best_p(speculation)
+        lacking = speculation.coins - np.divide(p, drafted_q(speculation), out=np.ones_like(p), where=p > 0)
+        relaxes = (speculation.temperature > 0) & (p > 0) & (doubt > 0)
+        needed = np.divide(lacking, doubt, out=np.full_like(p, np.nan), where=relaxes)
+        return self._relaxed(speculation, coin_keeps(speculation), needed)
+
+
+class RegretBudget(Rule):
+    """Keep x iff x = v1, or the regrets z1 - z_x from the block's start to x add up to at most B; else emit v1. ASD
+    grants B to a whole request, which needs state across rounds; this rule grants B to every block."""
+
+    name = "regret-budget"
+    title = "Regret budget per block"
+    summary = "Lets a block deviate from the target's best tokens until the logits given up add up to B."
+    formula = "x = v1, or Σ(z1 − z_x) ≤ B over the block so far"
+    source = "after ASD (summary read), whose budget is per request; per block, and the default, are ours"
+    dial = Dial(symbol="B", name="regret budget", low=0.0, high=20.0, step=0.1, default=2.0, strict_is_high=False)
+    on_rejection = Emission.ARGMAX
+    on_trees = OnTrees.JUDGED
+    policies = FREE
+    needs = ("z", "logsumexp")
+    spans_positions = True
+
+    def _judge(self, speculation: Speculation) -> Verdicts:
+        """Kept from B = the regret of x and of all tokens before it."""
+        z1 = speculation.z1[speculation.judging_rows].astype(np.float64)
+        spent = np.where(drafted_p(speculation) > 0, z1 - speculation.z, np.inf)
+        for node, parent in enumerate(speculation.parents):  # parents come before their children
+            if parent >= 0:
+                spent[node] += spent[parent]
+        return self._relaxed(speculation, among_best(speculation, 1), spent)
