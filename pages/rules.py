@@ -16,9 +16,7 @@ from mars_viz.analysis.judgements import Ruling, own_dial
 from mars_viz.analysis.metrics import Basis
 from mars_viz.analysis.rulings import Agreement, Equivalent, Shifted, agreement, boundary
 from mars_viz.escapes import markdown
-from mars_viz.figures.agreement_matrix import agreement_matrix
-from mars_viz.figures.branching import branch_acceptance
-from mars_viz.figures.decision_plane import Upward, decision_plane
+from mars_viz.figures.rules import Upward, agreement_matrix, branch_acceptance, decision_plane
 from mars_viz.report import file_name
 from mars_viz.rules import Rule, rule_named
 from mars_viz.ui import faults, library, links, navigation, share, tab_jobs, theme

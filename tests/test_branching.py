@@ -12,7 +12,7 @@ from mars_viz import figures
 from mars_viz.analysis import branching as branches
 from mars_viz.analysis.branching import SOLVERS, branching, node_laws, why_not
 from mars_viz.errors import EvidenceError
-from mars_viz.figures.branching import branch_acceptance
+from mars_viz.figures.rules import branch_acceptance
 from mars_viz.run import Run
 from tests.factories import tables, toy_run
 from tests.test_rule_figures import THEMES, valid

@@ -14,7 +14,7 @@ from mars_viz import figures
 from mars_viz.analysis.head_agreement import NOTHING, DepthAgreement, HeadCheck, LayerTrial
 from mars_viz.analysis.intervals import Interval, Method
 from mars_viz.errors import PromptError
-from mars_viz.figures.head_agreement import head_agreement
+from mars_viz.figures.engines import head_agreement
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.background_task import TaskStep
 from tests.tabs import settled

@@ -21,7 +21,7 @@ from mars_viz.analysis.all_rules import AllRules
 from mars_viz.analysis.positions import positions
 from mars_viz.analysis.rulings import agreement
 from mars_viz.escapes import visible
-from mars_viz.figures.agreement_matrix import agreement_matrix
+from mars_viz.figures.rules import agreement_matrix
 from mars_viz.figures.svg import token_strip
 from mars_viz.race.files import save_race
 from mars_viz.report import report_html, write_report

@@ -13,8 +13,7 @@ import pytest
 from mars_viz import figures
 from mars_viz.analysis.all_rules import AllRules
 from mars_viz.analysis.rulings import LooseSide, agreement, boundary
-from mars_viz.figures.agreement_matrix import NAMED, agreement_matrix
-from mars_viz.figures.decision_plane import Upward, boundary_name, decision_plane
+from mars_viz.figures.rules import NAMED, Upward, agreement_matrix, boundary_name, decision_plane
 from mars_viz.rules import RULES
 from mars_viz.run import Piece, Run
 from mars_viz.words import token_label

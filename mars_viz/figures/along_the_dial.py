@@ -1,14 +1,14 @@
-"""Figures of Explore that follow its dial: histogram of ratios, bars per round, and savings."""
+"""Figures of Explore that follow its dial: histogram of ratios, the two best logits, bars per round, and savings."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
-from mars_viz.analysis.metrics import Basis
-from mars_viz.analysis.positions import Course, Courses, Positions
+from mars_viz.analysis.positions import Course, Positions
 from mars_viz.figures.style import Entry, Theme, add_dial_line, blank, say_empty, whole_ticks
 from mars_viz.records import Outcome
 from mars_viz.rules import Scale
@@ -33,11 +33,13 @@ def ratio_histogram(positions: Positions, theme: Theme) -> go.Figure:
     shown = np.isfinite(positions.ratio) & (positions.ratio >= 0) & (positions.ratio <= 1)
     hidden = int(np.count_nonzero((kept | rejected) & ~shown))
     name = "z2/z1, 1 is a tie" + (f" ({number(hidden)} outside 0 to 1)" if hidden else "")
-    figure = blank(_title(positions, rejected), theme, name, "drafted tokens", key=[entry for entry, _ in stacks])
+    figure = blank(_ratio_title(positions, rejected), theme, name, "drafted tokens", key=[entry for entry, _ in stacks])
     if not np.any((kept | rejected) & shown):
         return say_empty(figure, "No drafted token to show yet.", theme)
-    dial = _ratio_at(positions)
-    edges = _edges(positions.ratio[(kept | rejected) & shown], dial)
+    dial = positions.dial if positions.scale is Scale.RATIO else None
+    ratios = positions.ratio[(kept | rejected) & shown]
+    low = min(float(np.quantile(ratios, 0.005)), 0.95, 1.0 if dial is None else dial - 0.02)
+    edges = np.linspace(max(0.0, np.floor(low * 20) / 20), 1.0, BINS + 1)
     for entry, chosen in stacks:
         counts, _ = np.histogram(positions.ratio[chosen & shown], edges)
         figure.add_bar(
@@ -59,19 +61,9 @@ def ratio_histogram(positions: Positions, theme: Theme) -> go.Figure:
     return figure
 
 
-def _ratio_at(positions: Positions) -> float | None:
-    """Return the dial's value if it is on the scale of z2/z1."""
-    return positions.dial if positions.scale is Scale.RATIO else None
-
-
-def _edges(ratios: np.ndarray, dial: float | None) -> np.ndarray:
-    low = min(float(np.quantile(ratios, 0.005)), 0.95, 1.0 if dial is None else dial - 0.02)
-    return np.linspace(max(0.0, np.floor(low * 20) / 20), 1.0, BINS + 1)
-
-
-def _title(positions: Positions, rejected: np.ndarray) -> str:
+def _ratio_title(positions: Positions, rejected: np.ndarray) -> str:
     count = int(np.count_nonzero(rejected))
-    dial, at = positions.rule.dial, _ratio_at(positions)
+    dial, at = positions.rule.dial, positions.dial if positions.scale is Scale.RATIO else None
     if not len(positions):
         return "No drafted token yet"
     if not count:
@@ -106,8 +98,9 @@ def round_bars(positions: Positions, theme: Theme) -> go.Figure:
     figure = blank(title, theme, name, "drafted tokens", key=[entry for entry, _ in stacks])
     if not positions.rounds:
         return say_empty(figure, "No round to show yet.", theme)
+    starts = np.arange(0, positions.rounds, gathered)
     for entry, counts in stacks:
-        bars = _means(counts, gathered)
+        bars = np.add.reduceat(counts, starts) / np.diff([*starts, len(counts)])  # the last group may be smaller
         figure.add_bar(
             x=1 + gathered * np.arange(len(bars)) + (gathered - 1) / 2,
             y=bars,
@@ -123,12 +116,6 @@ def round_bars(positions: Positions, theme: Theme) -> go.Figure:
     return figure
 
 
-def _means(counts: np.ndarray, gathered: int) -> np.ndarray:
-    """float64; the mean of every `gathered` consecutive values; the last group may be smaller."""
-    starts = np.arange(0, len(counts), gathered)
-    return np.add.reduceat(counts, starts) / np.diff([*starts, len(counts)])
-
-
 def _rounds_title(positions: Positions, drafted: np.ndarray, kept: np.ndarray) -> str:
     if not positions.rounds:
         return "No round yet"
@@ -140,19 +127,7 @@ def _rounds_title(positions: Positions, drafted: np.ndarray, kept: np.ndarray) -
 
 
 MOST_POINTS = 2_000  # rounds beyond which a line is subsampled; the last point is always drawn
-
 ROOM = 0.12  # margin above the highest and below the lowest negative point, as a share of the axis
-
-
-@dataclass(frozen=True, slots=True)
-class _StepLine:
-    """A step function that starts at (0, 0)."""
-
-    x: np.ndarray  # int64 [N]; ascending
-    total: np.ndarray  # int64 [N]; tokens spared so far
-    shape: str  # Plotly's line shape: position of the step between two points
-    across: str
-    up: str
 
 
 def savings(positions: Positions, theme: Theme) -> go.Figure:
@@ -162,20 +137,30 @@ def savings(positions: Positions, theme: Theme) -> go.Figure:
     too. Otherwise both sides are judged on the same recorded prefixes: the figure then shows the tokens spared inside
     the blocks, not the cost of a strict text.
     """
-    line = _by_round(positions) if positions.courses is None else _by_token(positions.courses, positions.basis)
-    figure = blank(_savings_title(positions, line.total), theme, line.across, line.up)
+    if (courses := positions.courses) is None:
+        lost, strict_lost = (
+            positions.per_round(is_one(Outcome.REJECTED) | is_one(Outcome.DISCARDED))
+            for is_one in (positions.are, positions.strictly)
+        )
+        places, total = np.arange(1, positions.rounds + 1), np.cumsum(strict_lost - lost)
+        shape, across, basis = "vh", "round", "block-local"
+    else:
+        places = np.union1d(courses.ours.written, courses.strict.written)
+        total = _lost_by(courses.strict, places) - _lost_by(courses.ours, places)
+        shape, across, basis = "hv", "token", positions.basis.value
+    figure = blank(_savings_title(positions, total), theme, across, f"tokens spared ({basis})")
     if not positions.rounds:
         return say_empty(figure, "No round to show yet.", theme)
-    count = len(line.x)
+    count = len(places)
     drawn = np.unique([*range(0, count, max(1, -(-count // MOST_POINTS))), count - 1])
-    x, y = np.append(0, line.x[drawn]), np.append(0, line.total[drawn])
+    x, y = np.append(0, places[drawn]), np.append(0, total[drawn])
     figure.add_scatter(
         x=x,
         y=y,
         mode="lines",
-        line={"shape": line.shape, "color": theme.relaxed, "width": 2},
+        line={"shape": shape, "color": theme.relaxed, "width": 2},
         fill="tozeroy",
-        hovertemplate=f"after {line.across} %{{x}}: %{{y}} spared<extra></extra>",
+        hovertemplate=f"after {across} %{{x}}: %{{y}} spared<extra></extra>",
         name="spared",
     )
     figure.add_annotation(
@@ -194,24 +179,10 @@ def savings(positions: Positions, theme: Theme) -> go.Figure:
     return figure
 
 
-def _by_round(positions: Positions) -> _StepLine:
-    now, strict = (
-        positions.per_round(is_one(Outcome.REJECTED) | is_one(Outcome.DISCARDED))
-        for is_one in (positions.are, positions.strictly)
-    )
-    rounds = np.arange(1, positions.rounds + 1)
-    return _StepLine(rounds, np.cumsum(strict - now), "vh", "round", "tokens spared (block-local)")
-
-
-def _by_token(courses: Courses, basis: Basis) -> _StepLine:
-    """Compare both texts token by token; the shorter one adds no losses after its end. `basis` is that of our text."""
-    places = np.union1d(courses.ours.written, courses.strict.written)
-
-    def lost(course: Course) -> np.ndarray:
-        rounds = np.searchsorted(course.written, places, side="right")  # rounds that ended by each position
-        return np.concatenate([[0], course.rolled_back])[rounds]
-
-    return _StepLine(places, lost(courses.strict) - lost(courses.ours), "hv", "token", f"tokens spared ({basis.value})")
+def _lost_by(course: Course, places: np.ndarray) -> np.ndarray:
+    """Return the tokens rolled back in rounds that ended by each place of the text, int64 [N]; none after its end."""
+    rounds = np.searchsorted(course.written, places, side="right")
+    return np.concatenate([[0], course.rolled_back])[rounds]
 
 
 def _savings_title(positions: Positions, total: np.ndarray) -> str:
@@ -223,16 +194,108 @@ def _savings_title(positions: Positions, total: np.ndarray) -> str:
     at, spared = setting(dial.symbol, positions.dial), int(total[-1])
     if spared == 0:
         return f"At {at} no drafted token is spared against strict"
-    if positions.courses is not None:
-        return f"At {at} {_vs_own_text(spared, positions.courses)}"
+    if (courses := positions.courses) is not None:  # compared with strict's own text, of perhaps another length
+        ours, theirs = (int(course.written[-1]) for course in (courses.ours, courses.strict))
+        drafts = f"{number(abs(spared))} {'more' if spared < 0 else 'fewer'} draft{'' if abs(spared) == 1 else 's'}"
+        lengths = "" if ours == theirs else f", in {counted(ours, 'token')}, not {number(theirs)}"
+        return f"At {at} {drafts} rolled back than by strict{lengths}"
     if spared < 0:
         return f"At {at} the rule rolls back {counted(-spared, 'drafted token')} that strict would keep"
     return f"At {at} relaxing spares {counted(spared, 'drafted token')} that strict rolls back"
 
 
-def _vs_own_text(spared: int, courses: Courses) -> str:
-    """Return the savings compared with strict's own text, and both lengths if they differ."""
-    ours, theirs = (int(course.written[-1]) for course in (courses.ours, courses.strict))
-    drafts = f"{number(abs(spared))} {'more' if spared < 0 else 'fewer'} draft{'' if abs(spared) == 1 else 's'}"
-    lengths = "" if ours == theirs else f", in {counted(ours, 'token')}, not {number(theirs)}"
-    return f"{drafts} rolled back than by strict{lengths}"
+MANY = 3_000  # points above which a trace is drawn by WebGL
+TOO_MANY = 20_000  # points above which they are binned
+CELLS = 120  # bins along each axis
+
+
+def two_logits(positions: Positions, theme: Theme) -> go.Figure:
+    """Return z1 against z2 by outcome, with the rule's boundary if it is a line in this plane.
+
+    The boundary is z2 = θ z1 for a dial on the ratio, and z2 = z1 - m for a dial on the difference.
+    """
+    groups = (
+        (Entry("●", theme.discarded, "rolled back"), Outcome.DISCARDED, "circle-open", 4),
+        (Entry("●", theme.quiet, "matched"), Outcome.MATCHED, "circle", 5),
+        (Entry("×", theme.rejected, "rejected"), Outcome.REJECTED, "x", 7),
+        (Entry("◆", theme.relaxed, "relaxed"), Outcome.RELAXED, "diamond", 8),
+    )
+    entries = [entry for entry, *_ in reversed(groups)]
+    figure = blank(_logits_title(positions), theme, "z1, best logit", "z2, second best", key=entries)
+    shown = np.isfinite(positions.z1) & np.isfinite(positions.z2)
+    if not shown.any():
+        return say_empty(figure, "No drafted token to show yet.", theme)
+    for entry, outcome, symbol, size in groups:
+        chosen = positions.are(outcome) & shown
+        marker = {"color": entry.colour, "symbol": symbol, "size": size}
+        figure.add_trace(_points(positions, chosen, marker, entry.words))
+    if positions.scale is not None and positions.dial is not None:
+        _add_boundary(figure, positions.z1[shown], positions.z2[shown], positions.scale, positions.dial, theme)
+    return figure
+
+
+def _points(positions: Positions, chosen: np.ndarray, marker: dict[str, Any], name: str) -> go.Scatter | go.Scattergl:
+    x, y = positions.z1[chosen], positions.z2[chosen]
+    if len(x) > TOO_MANY:  # centres and counts of the non-empty bins
+        bins, *edges = np.histogram2d(x, y, CELLS)
+        cells = np.nonzero(bins)
+        x, y = (((each[:-1] + each[1:]) / 2)[at] for each, at in zip(edges, cells, strict=True))
+        counts = bins[cells]
+        marker = {**marker, "opacity": 0.25 + 0.75 * np.sqrt(counts / counts.max())}
+        extra, hover = counts[:, None], "about %{customdata[0]} tokens near z1 %{x:.2f}, z2 %{y:.2f}"
+    else:
+        extra = np.stack([positions.round_index[chosen] + 1, positions.ratio[chosen]], axis=1)
+        hover = "z1 %{x:.2f}, z2 %{y:.2f}, ratio %{customdata[1]:.3f}, round %{customdata[0]}"
+    kind = go.Scattergl if len(x) > MANY else go.Scatter
+    template = f"{hover}<extra>{name}</extra>"
+    return kind(x=x, y=y, mode="markers", marker=marker, name=name, customdata=extra, hovertemplate=template)
+
+
+def _add_boundary(figure: go.Figure, z1: np.ndarray, z2: np.ndarray, scale: Scale, dial: float, theme: Theme) -> None:
+    """Add the boundary without moving the axes; its label is where z2 > z1, so that it covers no point."""
+    slope, offset, least, words = 1.0, dial, -math.inf, f"z2 = z1 − {dial:g}"
+    if scale is Scale.RATIO:
+        slope, offset, least, words = dial, 0.0, 0.0, f"z2 = {dial:g} z1"
+    ends = np.array([max(least, float(z1.min())), float(z1.max())])
+    if ends[0] > ends[1]:
+        return
+    heights = slope * ends - offset
+    low, high = float(z2.min()), float(z2.max())
+    pad = 0.06 * (high - low) or 1.0
+    figure.update_yaxes(range=[low - pad, high + pad])
+    figure.add_scatter(
+        x=ends,
+        y=heights,
+        mode="lines",
+        line={"color": theme.dial, "width": 2},
+        name="boundary",
+        hovertemplate=f"{words}<extra>the rule's boundary</extra>",
+    )
+    beyond = " (below)" if heights[1] < low - pad else ""
+    figure.add_annotation(
+        text=f"{words}{beyond}",
+        x=0.02,
+        xref="paper",
+        xanchor="left",
+        y=0.99,
+        yref="paper",
+        yanchor="top",
+        showarrow=False,
+        font={"color": theme.dial, "size": 12},
+    )
+
+
+def _logits_title(positions: Positions) -> str:
+    rule = positions.rule
+    if not len(positions):
+        return "No drafted token yet"
+    if rule.dial is None or positions.dial is None:
+        return f"{rule.title} draws no line between the two logits"
+    if not positions.movable.any():
+        return f"{rule.dial.symbol} moves no verdict in this run, so there is no line to draw"
+    saveable = int(np.count_nonzero(positions.movable))
+    relaxed = int(np.count_nonzero(positions.are(Outcome.RELAXED)))
+    at = setting(rule.dial.symbol, positions.dial)
+    if not relaxed:
+        return f"At {at} no draft is kept beyond what strict keeps"
+    return f"At {at} relaxing keeps {counted(relaxed, 'more draft')}, of {number(saveable)} it could"

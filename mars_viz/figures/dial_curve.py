@@ -46,13 +46,25 @@ class DialCurve:
 
 def dial_curve(curve: DialCurve, dial: float, theme: Theme) -> go.Figure:
     """Return steps and band over the dial, with a line at the chosen setting."""
-    key = [
-        Entry("━", theme.ink, "modelled" if curve.modelled else "exact"),
-        Entry("▒", theme.muted, "interval"),
-    ]
+    key = [Entry("━", theme.ink, "modelled" if curve.modelled else "exact"), Entry("▒", theme.muted, "interval")]
+    value, strict = (float(curve.steps.at(each)) for each in (dial, curve.strict))
+    against = f"{curve.against} {curve.words(strict, dial)}" if value != strict else f"the same as {curve.against}"
+    title = f"At {exact_setting(curve.symbol, dial)}: {curve.words(value, dial)}, {against}"
     axis = curve.title + (", %" if curve.percent else "")
-    figure = blank(_title(curve, dial), theme, f"{curve.symbol}, the dial", axis, key)
-    _add_band(figure, curve, theme)
+    figure = blank(title, theme, f"{curve.symbol}, the dial", axis, key)
+    ends = [np.broadcast_to(curve.scale * end, curve.dials.shape) for end in (curve.band.low, curve.band.high)]
+    finite = np.isfinite(ends[0]) & np.isfinite(ends[1])
+    for end, fill in zip(ends, (None, "tonexty"), strict=True):
+        figure.add_scatter(
+            x=curve.dials[finite],
+            y=end[finite],
+            mode="lines",
+            line={"shape": "hv", "width": 0},
+            fill=fill,
+            fillcolor=f"{theme.quiet}33",
+            hoverinfo="skip",
+            name="interval",
+        )
     low, high = curve.steps.low, float(curve.dials[-1])
     places = curve.steps.edges[:-1]
     if len(places) > MOST:
@@ -72,35 +84,18 @@ def dial_curve(curve: DialCurve, dial: float, theme: Theme) -> go.Figure:
     return figure
 
 
-def _add_band(figure: go.Figure, curve: DialCurve, theme: Theme) -> None:
-    ends = [np.broadcast_to(curve.scale * end, curve.dials.shape) for end in (curve.band.low, curve.band.high)]
-    finite = np.isfinite(ends[0]) & np.isfinite(ends[1])
-    for end, fill in zip(ends, (None, "tonexty"), strict=True):
-        figure.add_scatter(
-            x=curve.dials[finite],
-            y=end[finite],
-            mode="lines",
-            line={"shape": "hv", "width": 0},
-            fill=fill,
-            fillcolor=f"{theme.quiet}33",
-            hoverinfo="skip",
-            name="interval",
-        )
-
-
-def _title(curve: DialCurve, dial: float) -> str:
-    value, strict = (float(curve.steps.at(value)) for value in (dial, curve.strict))
-    at = f"At {exact_setting(curve.symbol, dial)}: {curve.words(value, dial)}"
-    against = curve.against
-    return f"{at}, the same as {against}" if value == strict else f"{at}, {against} {curve.words(strict, dial)}"
-
-
 def share_bars(
     kinds: Sequence[str], counts: np.ndarray, shares: Band, theme: Theme, *, axis: str, noun: str
 ) -> go.Figure:
     """Return bars of `counts` int64 [K] and shares [K] of all `noun`s; `axis` names the kinds."""
-    total = int(counts.sum())
-    figure = blank(_shares_title(kinds, counts, axis, noun), theme, f"share of {noun}s, %", axis)
+    total, most = int(counts.sum()), int(counts.argmax()) if len(counts) else 0
+    if not total:
+        title = f"There is no {noun} at this setting"
+    elif counts[most] == total:
+        title = f"{f'The one {noun} has' if total == 1 else f'All {counted(total, noun)} have'} {axis} {kinds[most]}"
+    else:
+        title = f"{number(100 * counts[most] / total)} % of {counted(total, noun)} have {axis} {kinds[most]}"
+    figure = blank(title, theme, f"share of {noun}s, %", axis)
     if not total:
         return say_empty(figure, f"No {noun} here.", theme)
     estimate, low, high = (100 * np.nan_to_num(end) for end in (shares.estimate, shares.low, shares.high))
@@ -123,14 +118,3 @@ def share_bars(
     figure.update_xaxes(rangemode="tozero")
     figure.update_yaxes(type="category", autorange="reversed", automargin=True, showgrid=False, dtick=1)
     return figure
-
-
-def _shares_title(kinds: Sequence[str], counts: np.ndarray, axis: str, noun: str) -> str:
-    total = int(counts.sum())
-    if not total:
-        return f"There is no {noun} at this setting"
-    most = int(counts.argmax())
-    kind = f"{axis} {kinds[most]}"
-    if counts[most] == total:
-        return f"The one {noun} has {kind}" if total == 1 else f"All {counted(total, noun)} have {kind}"
-    return f"{number(100 * counts[most] / total)} % of {counted(total, noun)} have {kind}"

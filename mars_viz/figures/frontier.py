@@ -52,19 +52,16 @@ def spots(labels: Sequence[Label], height: float, taken: Sequence[Label] = ()) -
     placed = [(each, fixed) for each in taken]
     chosen: list[Spot] = []
     for label in labels:
-        best = min(_candidates(label), key=lambda spot: _covered(label, spot, placed, labels, height))
+        step, candidates = round(_LINE * label.size), []
+        for level in range(_LEVELS):
+            for yanchor, yshift in (("bottom", 3 + step * level), ("top", -3 - step * level)):
+                candidates.append(Spot("left", yanchor, _MARK, yshift))
+                candidates.append(Spot("right", yanchor, -_MARK, yshift))
+                candidates.append(Spot("center", yanchor, 0, yshift + (_MARK if yshift > 0 else -_MARK)))
+        best = min(candidates, key=lambda spot: _covered(label, spot, placed, labels, height))
         placed.append((label, best))
         chosen.append(best)
     return chosen
-
-
-def _candidates(label: Label) -> Iterator[Spot]:
-    step = round(_LINE * label.size)
-    for level in range(_LEVELS):
-        for yanchor, yshift in (("bottom", 3 + step * level), ("top", -3 - step * level)):
-            yield Spot("left", yanchor, _MARK, yshift)
-            yield Spot("right", yanchor, -_MARK, yshift)
-            yield Spot("center", yanchor, 0, yshift + (_MARK if yshift > 0 else -_MARK))
 
 
 def _covered(
@@ -132,15 +129,16 @@ def frontier_figure(paths: Sequence[RulePath], theme: Theme, limit: float | None
     for place, each in enumerate(paths):
         _add_mark(figure, each, theme.dial if place == 0 else colours[place % len(colours)], chosen=place == 0)
     _set_ranges(figure, paths, limit)
+    has_band = any(bool(np.ptp(ring, axis=0).all()) for each in paths for ring in _rings(each.path))
     key = [
         Entry("◆", theme.dial, "chosen setting"),
         *([Entry("◇", theme.muted, "fastest within the loss")] if len(paths) > 1 else []),
-        *([Entry("▒", theme.muted, "interval of each")] if _has_band(paths) else []),
+        *([Entry("▒", theme.muted, "interval of each")] if has_band else []),
     ]
     add_key(figure, key)
     set_wide_title(figure, _title(paths, limit), TALL, TITLE_WIDTH)
-    names = [_End(each, colours[place % len(colours)]) for place, each in enumerate(paths)]
-    _add_names(figure, names, theme, limit if first.paired else None)
+    ends = [(each, colours[place % len(colours)]) for place, each in enumerate(paths)]
+    _add_names(figure, ends, theme, limit if first.paired else None)
     return figure
 
 
@@ -156,10 +154,6 @@ def _add_band(figure: go.Figure, each: RulePath, colour: str) -> None:
         figure.add_scatter(
             x=xs, y=ys, mode="lines", line={"width": 0}, fill="toself", fillcolor=tint, hoverinfo="skip", name="band"
         )
-
-
-def _has_band(paths: Sequence[RulePath]) -> bool:
-    return any(bool(np.ptp(ring, axis=0).all()) for each in paths for ring in _rings(each.path))
 
 
 def _rings(path: Frontier) -> Iterator[np.ndarray]:
@@ -181,7 +175,10 @@ def _hull(points: np.ndarray) -> np.ndarray:
     def chain(ordered: list[tuple[float, float]]) -> list[tuple[float, float]]:
         kept: list[tuple[float, float]] = []
         for x, y in ordered:
-            while len(kept) > 1 and _turn(kept[-2], kept[-1], (x, y)) <= 0:
+            while len(kept) > 1:  # until the last three points turn left
+                (ax, ay), (bx, by) = kept[-2:]
+                if (bx - ax) * (y - ay) - (by - ay) * (x - ax) > 0:
+                    break
                 kept.pop()
             kept.append((x, y))
         return kept[:-1]
@@ -190,11 +187,6 @@ def _hull(points: np.ndarray) -> np.ndarray:
     if len(ordered) < 3:
         return np.array(ordered)
     return np.array(chain(ordered) + chain(ordered[::-1]))
-
-
-def _turn(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> float:
-    """Above 0 if a, b, c turn left."""
-    return (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
 
 
 def _add_path(figure: go.Figure, each: RulePath, colour: str, dash: str) -> None:
@@ -232,22 +224,27 @@ def _add_mark(figure: go.Figure, each: RulePath, colour: str, *, chosen: bool) -
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
-    each: RulePath
-    colour: str
-
-
-def _add_names(figure: go.Figure, ends: Sequence[_End], theme: Theme, limit: float | None) -> None:
-    """Label the chosen setting, each path's loose end and the allowed loss, without overlap."""
-    chosen = ends[0].each
-    points = [_point(chosen, chosen.marked), *(_point(end.each, end.each.loosest) for end in ends)]
+def _add_names(figure: go.Figure, ends: Sequence[tuple[RulePath, str]], theme: Theme, limit: float | None) -> None:
+    """Label the chosen setting, each path's loose end (in its colour) and the allowed loss, without overlap."""
+    chosen = ends[0][0]
+    points = [_point(chosen, chosen.marked), *(_point(each, each.loosest) for each, _ in ends)]
     texts = [exact_setting(chosen.symbol, chosen.marked)]
-    texts += [f"{end.each.name}, {exact_setting(end.each.symbol, end.each.loosest)}" for end in ends]
+    texts += [f"{each.name}, {exact_setting(each.symbol, each.loosest)}" for each, _ in ends]
     limit_labels = []
     if limit is not None:
         limit_text = f"{number(limit)} lost"
-        _add_limit(figure, limit, limit_text, theme)
+        figure.add_vline(x=-limit, line={"color": theme.rejected, "width": 1, "dash": "dot"})
+        figure.add_annotation(
+            text=limit_text,
+            x=-limit,
+            y=0,
+            yref="paper",
+            yanchor="bottom",
+            xanchor="right",
+            xshift=-3,
+            showarrow=False,
+            font={"color": theme.rejected, "size": 12},
+        )
         limit_labels = [Label(limit_text, _part(figure.layout.xaxis.range, -limit), 0.0)]
     labels = [
         Label(text, _part(figure.layout.xaxis.range, x), _part(figure.layout.yaxis.range, y), 13 if not place else 12)
@@ -262,7 +259,7 @@ def _add_names(figure: go.Figure, ends: Sequence[_End], theme: Theme, limit: flo
             x=x,
             y=y,
             showarrow=False,
-            font={"color": ends[place - 1].colour, "size": 12} if place else {"color": theme.dial, "size": 13},
+            font={"color": ends[place - 1][1], "size": 12} if place else {"color": theme.dial, "size": 13},
             name=None if place else DIAL_MARK,
             **asdict(spot),
         )
@@ -275,21 +272,6 @@ def _point(each: RulePath, dial: float) -> tuple[float, float]:
 
 def _part(ends: Sequence[float], value: float) -> float:
     return (value - ends[0]) / (ends[1] - ends[0])
-
-
-def _add_limit(figure: go.Figure, limit: float, said: str, theme: Theme) -> None:
-    figure.add_vline(x=-limit, line={"color": theme.rejected, "width": 1, "dash": "dot"})
-    figure.add_annotation(
-        text=said,
-        x=-limit,
-        y=0,
-        yref="paper",
-        yanchor="bottom",
-        xanchor="right",
-        xshift=-3,
-        showarrow=False,
-        font={"color": theme.rejected, "size": 12},
-    )
 
 
 def _set_ranges(figure: go.Figure, paths: Sequence[RulePath], limit: float | None) -> None:

@@ -56,7 +56,13 @@ def heat_map(
         interval = speed_up_interval(grid, run, grid.gammas[best[0]], float(values[best]), costs)
         words = words if interval is None else ranged((interval.estimate, interval.low, interval.high))
     axis = "nodes of a draft tree" if grid.of_trees else "draft length γ"
-    figure = blank(_title(grid, quantity, best, words), theme, grid.symbol, axis)
+    title = "No setting is known to the end of its text yet"
+    if best is not None:
+        low, high = grid.edges[best[1]], grid.edges[best[1] + 1]
+        at = f"{grid.length} = {grid.gammas[best[0]]} and {setting(grid.symbol, float(low))} to {high:.3f}"
+        most = "Fewest" if quantity.least_is_best else "Most"
+        title = f"{most} {quantity.name} at {at}: {words} ({quantity.basis})"
+    figure = blank(title, theme, grid.symbol, axis)
     if best is None:
         return say_empty(figure, "The map holds no finished text yet.", theme)
     if quantity.basis == "modelled":
@@ -99,6 +105,7 @@ def _cells(grid: MapGrid, quantity: Quantity, values: np.ndarray) -> go.Bar:
         ends += [int(changes[i + 1]) if i + 1 < len(changes) else len(line) for i in finite]
     low, high = grid.edges[firsts], grid.edges[ends]
     gammas, shown = np.array(grid.gammas)[rows], values[rows, firsts]
+    bar_title = {"text": quantity.name, "side": "right", "font": {"size": 12}}
     return go.Bar(
         x=(low + high) / 2,
         width=high - low,
@@ -109,11 +116,7 @@ def _cells(grid: MapGrid, quantity: Quantity, values: np.ndarray) -> go.Bar:
             "color": shown,
             "colorscale": "Cividis",
             "reversescale": quantity.least_is_best,
-            "colorbar": {
-                "title": {"text": quantity.name, "side": "right", "font": {"size": 12}},
-                "thickness": 10,
-                "outlinewidth": 0,
-            },
+            "colorbar": {"title": bar_title, "thickness": 10, "outlinewidth": 0},
             "line": {"width": 0},
         },
         hovertemplate=f"{grid.length} = %{{customdata[0]}}, {grid.symbol} from %{{customdata[1]:.4~f}}"
@@ -121,12 +124,3 @@ def _cells(grid: MapGrid, quantity: Quantity, values: np.ndarray) -> go.Bar:
         textposition="none",
         name="settings",
     )
-
-
-def _title(grid: MapGrid, quantity: Quantity, best: tuple[int, int] | None, value: str) -> str:
-    if best is None:
-        return "No setting is known to the end of its text yet"
-    low, high = grid.edges[best[1]], grid.edges[best[1] + 1]
-    at = f"{grid.length} = {grid.gammas[best[0]]} and {setting(grid.symbol, float(low))} to {high:.3f}"
-    words = "Fewest" if quantity.least_is_best else "Most"
-    return f"{words} {quantity.name} at {at}: {value} ({quantity.basis})"

@@ -29,7 +29,16 @@ def accuracy_curve(right: Steps, exercises: int, symbol: str, dial: float, theme
         f"{setting(symbol, dial)}, strict {number(strict)} (exact); 95 % interval {low} to {high} %"
     )
     figure = blank(title, theme, symbol, "right answers, %")
-    _steps(figure, right, exercises, theme.dial)
+    simple = right.simplified()
+    counts = np.append(simple.values, simple.values[-1])
+    figure.add_scatter(
+        x=simple.edges,
+        y=100 * counts / exercises,
+        customdata=counts,
+        mode="lines",
+        line={"shape": "hv", "color": theme.dial, "width": 2.5},
+        hovertemplate=f"from %{{x:.3f}}: %{{customdata:d}} of {exercises} right<extra></extra>",
+    )
     figure.add_scatter(
         x=[dial],
         y=[100 * sure.estimate],
@@ -43,25 +52,10 @@ def accuracy_curve(right: Steps, exercises: int, symbol: str, dial: float, theme
         hoverinfo="skip",
     )
     figure.update_xaxes(range=[right.low, right.high + 0.003 * (right.high - right.low)])
-    lowest = (
-        100 * wilson(int(right.values.min()), exercises).low
-    )  # the minimum over all settings, so that the axis does not move
+    lowest = 100 * wilson(int(right.values.min()), exercises).low  # over all settings, so that the axis does not move
     figure.update_yaxes(range=[max(0, 10 * math.floor((lowest - 2) / 10)), 101])  # zoom in on the differences
     add_dial_line(figure, symbol, dial, theme)
     return figure
-
-
-def _steps(figure: go.Figure, right: Steps, exercises: int, colour: str) -> None:
-    simple = right.simplified()
-    counts = np.append(simple.values, simple.values[-1])
-    figure.add_scatter(
-        x=simple.edges,
-        y=100 * counts / exercises,
-        customdata=counts,
-        mode="lines",
-        line={"shape": "hv", "color": colour, "width": 2.5},
-        hovertemplate=f"from %{{x:.3f}}: %{{customdata:d}} of {exercises} right<extra></extra>",
-    )
 
 
 def run_times(found: Gain, theme: Theme) -> go.Figure:
@@ -70,18 +64,10 @@ def run_times(found: Gain, theme: Theme) -> go.Figure:
         figure = blank("This run was not timed", theme, "", "milliseconds")
         return say_empty(figure, "No timings to show.", theme)
     times = number(1 / found.c)
-    figure = blank(
-        f"In one pass of the target over {found.gamma + 1} positions the drafter takes {times} steps (measured)",
-        theme,
-        "",
-        "milliseconds",
-    )
-    names = [
-        "drafting<br>one token",
-        f"target reads<br>{found.gamma + 1} at once",
-    ]  # two lines each, also in large type
-    values = [1000 * found.draft_step, 1000 * found.target_pass]
-    _bars(figure, names, values, [theme.relaxed, theme.dial])
+    title = f"In one pass of the target over {found.gamma + 1} positions the drafter takes {times} steps (measured)"
+    figure = blank(title, theme, "", "milliseconds")
+    names = ["drafting<br>one token", f"target reads<br>{found.gamma + 1} at once"]  # two lines each, in large type too
+    _bars(figure, names, [1000 * found.draft_step, 1000 * found.target_pass], [theme.relaxed, theme.dial])
     return figure
 
 
@@ -89,14 +75,10 @@ def pass_costs(costs: Costs, theme: Theme) -> go.Figure:
     """Return the cost of target passes over 1, 2, … positions and of one drafter step, with intervals."""
     passes = costs.passes
     more = ratio(passes[-1], passes[0])
-    figure = blank(
-        f"Reading {len(passes)} positions at once costs {ranged((more.estimate, more.low, more.high))} "
-        "times as much as reading one (measured)",
-        theme,
-        "positions read in one pass",
-        "milliseconds",
-        [Entry("■", theme.dial, "target"), Entry("■", theme.relaxed, "drafter, one step")],
-    )
+    title = f"Reading {len(passes)} positions at once costs {ranged((more.estimate, more.low, more.high))} "
+    title += "times as much as reading one (measured)"
+    key = [Entry("■", theme.dial, "target"), Entry("■", theme.relaxed, "drafter, one step")]
+    figure = blank(title, theme, "positions read in one pass", "milliseconds", key)
     names = ["draft", *(str(count) for count in range(1, len(passes) + 1))]
     spreads = [costs.drafter_step, *passes]
     colours = [theme.relaxed, *([theme.dial] * len(passes))]
@@ -107,8 +89,7 @@ def pass_costs(costs: Costs, theme: Theme) -> go.Figure:
         "color": theme.muted,
         "thickness": 1,
     }
-    top = max(each.seconds for each in spreads)
-    figure.update_yaxes(range=[0, 2000 * top])
+    figure.update_yaxes(range=[0, 2000 * max(each.seconds for each in spreads)])
     return figure
 
 

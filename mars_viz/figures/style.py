@@ -55,6 +55,15 @@ def blank(title: str, theme: Theme, x: str, y: str, key: Sequence[Entry] = ()) -
     """Return a figure without traces: title, key and named axes on a transparent background."""
     wrapped = wrap(title.replace(" = ", UNBROKEN), TITLE_WIDTH, break_on_hyphens=False)
     lines = "<br>".join(escaped(line) for line in wrapped)
+    xaxis, yaxis = (
+        {
+            "title": {"text": escaped(name), "standoff": 6, "font": {"size": 12}},
+            "gridcolor": theme.grid,
+            "linecolor": theme.grid,
+            "zeroline": False,
+        }
+        for name in (x, y)
+    )
     layout = {
         "title": {
             "text": f"<b>{lines}</b>",
@@ -73,8 +82,8 @@ def blank(title: str, theme: Theme, x: str, y: str, key: Sequence[Entry] = ()) -
         "hoverlabel": {"font": {"size": 13}},
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": theme.muted, "activecolor": theme.ink},
         "bargap": 0.06,
-        "xaxis": _axis(x, theme),
-        "yaxis": _axis(y, theme),
+        "xaxis": xaxis,
+        "yaxis": yaxis,
     }
     figure = go.Figure(layout=layout)  # one call, because each later update costs as much again
     if key:
@@ -88,15 +97,6 @@ def set_wide_title(figure: go.Figure, title: str, height: int, width: int = 100)
     words = "<br>".join(escaped(line) for line in lines)
     top = 58 + 17 * (len(lines) - 1)
     figure.update_layout(title={"text": f"<b>{words}</b>", "y": 1 - 18 / height}, height=height, margin={"t": top})
-
-
-def _axis(name: str, theme: Theme) -> dict[str, Any]:
-    return {
-        "title": {"text": escaped(name), "standoff": 6, "font": {"size": 12}},
-        "gridcolor": theme.grid,
-        "linecolor": theme.grid,
-        "zeroline": False,
-    }
 
 
 def ink_on(colour: str) -> str:

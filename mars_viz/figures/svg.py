@@ -8,8 +8,10 @@ in the strip have the page's marks.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -20,7 +22,7 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.run_with_map import checked_gamma, shown
 from mars_viz.shapes import length_name
-from mars_viz.words import setting, shown_token
+from mars_viz.words import shown_token
 
 _WIDE, _HIGH = 320.0, 44.0  # view box in SVG units; the picture is stretched to its box
 QUIET, BLUE, AMBER, RED = "#94A3B8", "#0072B2", "#E69F00", "#D55E00"
@@ -142,29 +144,24 @@ LOOKS = {
 """Style of each outcome: as text on white, and as a bar on any background."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
-    text: str
-    outcome: Outcome
-    first: bool  # True at the start of a round
-
-
 def token_bars(run: Run, *, width: int = 320, height: int = 44, most: int = 96) -> str:
     """Return the first `most` tokens of the recorded text as an inline SVG of bars."""
-    tokens = [token for round_ in run.rounds for token in _tokens(run, round_)][:most]
+    tokens = list(islice(_tokens(run, run.rounds), most))
     step, middle = width / max(len(tokens), 1), height * 0.62
     bars = []
-    for index, token in enumerate(tokens):
-        look = LOOKS[token.outcome]
+    for index, (_, outcome, _) in enumerate(tokens):
+        look = LOOKS[outcome]
         tall = look.height * (middle if look.height > 0 else height - middle)
         top = middle - max(tall, 0)
         bars.append(
             f'<rect x="{index * step:.2f}" y="{top:.2f}" width="{0.8 * step:.2f}" height="{abs(tall):.2f}" '
             f'fill="{look.bar}"/>'
         )
+    counts = Counter(outcome for _, outcome, _ in tokens)
+    words = ", ".join(f"{counts[outcome]} {outcome.value}" for outcome in LOOKS if counts[outcome])
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="100%" role="img" '
-        f'preserveAspectRatio="none" aria-label="{html(_counted(tokens))}">{"".join(bars)}</svg>'
+        f'preserveAspectRatio="none" aria-label="{html(f"The first tokens: {words}")}">{"".join(bars)}</svg>'
     )
 
 
@@ -179,12 +176,10 @@ def token_strip(run: Run, dial: float | None = None, gamma: int | None = None) -
     gamma = checked_gamma(run, gamma)
     at = rule.checked_dial(run.settings.dial if dial is None else dial)
     at_setting, _ = shown(run, at, gamma)
-    tokens = [token for round_ in judged_rounds(at_setting, at) for token in _tokens(run, round_)]
-    body, height = _laid_out(tokens)
-    name = rule.title if rule.dial is None or at is None else f"{rule.title}, {setting(rule.dial.symbol, at)}"
+    body, height = _laid_out(_tokens(run, judged_rounds(at_setting, at)))
     exact = at_setting is not run or at == rule.checked_dial(run.settings.dial)
     length = f"{length_name(run.settings.tree)} = {gamma if exact else run.settings.gamma}"
-    caption = f"{name}, {length}{'' if exact else ' (block-local)'}"
+    caption = f"{rule.titled(at)}, {length}{'' if exact else ' (block-local)'}"
     legend = "".join(
         f'<tspan dx="14" fill="{look.ink}" text-decoration="{look.line}">{look.mark} {outcome.value}</tspan>'
         for outcome, look in LOOKS.items()
@@ -198,46 +193,37 @@ def token_strip(run: Run, dial: float | None = None, gamma: int | None = None) -
     )
 
 
-def _tokens(run: Run, round_: Round) -> Iterator[_Token]:
-    """Yield a round's tokens in reading order: the draft, then the target's token. For a tree, only the path and the
-    tokens rejected at its end."""
-    tokens, outcomes = round_.speculation.tokens.tolist(), round_.outcomes
-    path = [*round_.decision.kept[: round_.kept], *round_.stopped_by]
-    for place, node in enumerate(path if round_.speculation.is_tree else range(len(tokens))):
-        yield _Token(run.pieces[tokens[node]].text, outcomes[node], place == 0)
-    if round_.emission is not None:
-        yield _Token(run.pieces[round_.decision.emitted].text, round_.emission, not len(round_.speculation))
+def _tokens(run: Run, rounds: Iterable[Round]) -> Iterator[tuple[str, Outcome, bool]]:
+    """Yield text and outcome of each token in reading order, with True at the start of a round: the draft, then the
+    target's token. For a tree, only the path and the tokens rejected at its end."""
+    for round_ in rounds:
+        tokens, outcomes = round_.speculation.tokens.tolist(), round_.outcomes
+        path = [*round_.decision.kept[: round_.kept], *round_.stopped_by]
+        for place, node in enumerate(path if round_.speculation.is_tree else range(len(tokens))):
+            yield run.pieces[tokens[node]].text, outcomes[node], place == 0
+        if round_.emission is not None:
+            yield run.pieces[round_.decision.emitted].text, round_.emission, not len(round_.speculation)
 
 
-def _counted(tokens: Sequence[_Token]) -> str:
-    counts = {outcome: sum(token.outcome is outcome for token in tokens) for outcome in LOOKS}
-    return "The first tokens: " + ", ".join(f"{count} {outcome.value}" for outcome, count in counts.items() if count)
-
-
-def _laid_out(tokens: Sequence[_Token]) -> tuple[str, int]:
+def _laid_out(tokens: Iterable[tuple[str, Outcome, bool]]) -> tuple[str, int]:
+    """Return the tokens as SVG, and the height in SVG units."""
     parts, x, y = [], 6.0, LINE
-    for token in tokens:
-        look = LOOKS[token.outcome]
-        label = html(shown_token(token.text, LONGEST))
-        wide = CELL * (_cells(token.text) + len(look.mark))
+    for text, outcome, first in tokens:
+        look, label = LOOKS[outcome], shown_token(text, LONGEST)
+        columns = sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in label)
+        wide = CELL * (columns + len(look.mark))
         if x + wide > WIDTH - 6 and x > 6:
             x, y = 6.0, y + LINE
         if look.ground:
             parts.append(
                 f'<rect x="{x:.1f}" y="{y - 14}" width="{wide:.1f}" height="19" rx="3" fill="{look.ground}"/>\n'
             )
-        if token.first:
+        if first:
             parts.append(f'<path d="M{x - 1:.1f} {y + 9}v-4" stroke="#94A3B8"/>\n')
         parts.append(
             f'<text x="{x:.1f}" y="{y}" fill="{look.ink}" text-decoration="{look.line}" textLength="{wide:.1f}" '
             f'lengthAdjust="spacingAndGlyphs" unicode-bidi="isolate" '
-            f'xml:space="preserve">{label}{look.mark}</text>\n'
+            f'xml:space="preserve">{html(label)}{look.mark}</text>\n'
         )
         x += wide + 2
     return "".join(parts), y + 14
-
-
-def _cells(text: str) -> int:
-    """Return the number of monospace columns of a token's label."""
-    shown_text = shown_token(text, LONGEST)
-    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in shown_text)

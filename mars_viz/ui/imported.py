@@ -16,7 +16,7 @@ from mars_viz.analysis.engines import acceptance_table
 from mars_viz.analysis.served_rounds import RejectionBound, ServedRounds, rejection_bound
 from mars_viz.errors import BadInput, contained
 from mars_viz.escapes import Html, html, joined
-from mars_viz.figures.served_rounds import bound_curve, margins_along_the_text
+from mars_viz.figures.engines import bound_curve, margins_along_the_text
 from mars_viz.imports import import_run
 from mars_viz.ui import theme
 from mars_viz.ui.session import Session

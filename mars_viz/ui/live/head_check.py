@@ -10,7 +10,7 @@ from mars_viz.analysis.head_agreement import NOTHING, HeadCheck
 from mars_viz.analysis.intervals import Interval
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.errors import BadInput
-from mars_viz.figures.head_agreement import head_agreement
+from mars_viz.figures.engines import head_agreement
 from mars_viz.run import Settings
 from mars_viz.speculators.drafter_names import Eagle3
 from mars_viz.speculators.names import drafter_for

@@ -1,17 +1,59 @@
-"""Figures of a text that an engine wrote: margins of the target's two best tokens, and a bound on forgivable
-rejections.
-"""
+"""Figures of engines: agreement of an EAGLE-3 head with its target, and texts that an engine wrote."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 
 import numpy as np
 import plotly.graph_objects as go
 
+from mars_viz.analysis.head_agreement import HeadCheck
 from mars_viz.analysis.served_rounds import RejectionBound, ServedRounds
 from mars_viz.figures.style import Entry, Theme, blank, say_empty, whole_ticks
 from mars_viz.words import counted, number, token_label
+
+_APART = 0.05  # horizontal offset of the two marks of a depth, so that their intervals do not overlap
+
+
+def head_agreement(check: HeadCheck, theme: Theme) -> go.Figure:
+    """Return both shares by depth with their intervals; the title names the depth of the largest difference."""
+    widest = max(check.depths, key=lambda each: each.true_features.estimate - each.own_states.estimate)
+    title = (
+        f"The head agrees in {_percent(widest.own_states.estimate)} % at depth {widest.depth} by its own states, in "
+        f"{_percent(widest.true_features.estimate)} % by true features (measured)"
+    )
+    key = [Entry("○", theme.dial, "fed true features"), Entry("◆", theme.relaxed, "fed its own states")]
+    figure = blank(title, theme, "depth in the draft", "agrees, of drafts that did so far, %", key)
+    series = (
+        (-_APART, [each.true_features for each in check.depths], key[0], "circle-open", "dot"),
+        (_APART, [each.own_states for each in check.depths], key[1], "diamond", "solid"),
+    )
+    for aside, shares, entry, symbol, dash in series:
+        up, down, words = [], [], []
+        for share in shares:
+            sure = math.isfinite(share.low) and math.isfinite(share.high)
+            up.append(100 * (share.high - share.estimate) if sure else 0)
+            down.append(100 * (share.estimate - share.low) if sure else 0)
+            between = f" ({_percent(share.low)} to {_percent(share.high)})" if sure else ""
+            words.append(f"{_percent(share.estimate)} %{between}")
+        figure.add_scatter(
+            x=[each.depth + aside for each in check.depths],
+            y=[100 * share.estimate for share in shares],
+            error_y={"array": up, "arrayminus": down, "color": entry.colour, "thickness": 1},
+            mode="lines+markers",
+            line={"color": entry.colour, "width": 2, "dash": dash},
+            marker={"size": 9, "symbol": symbol, "color": entry.colour},
+            customdata=words,
+            hovertemplate=f"depth %{{x:.0f}}, {entry.words}: %{{customdata}}<extra></extra>",
+        )
+    figure.update_xaxes(dtick=1, range=[0.5, check.depths[-1].depth + 0.5])
+    figure.update_yaxes(range=[0, 103])
+    return figure
+
+
+def _percent(share: float) -> str:
+    return number(100 * share)
+
 
 DIAL = {True: 0.9, False: 2.0}  # dial values in titles, the defaults of θ and m
 _LOWEST = 0.5  # lowest θ in the figure: below it all rules are equally good
@@ -61,17 +103,13 @@ def margins_along_the_text(served: ServedRounds, theme: Theme) -> go.Figure:
             y=values[places],
             mode="markers",
             marker={"color": entry.colour, "symbol": symbol, "size": 7},
-            customdata=_hover(served, places),
+            customdata=[[token_label(served.texts[at]), str(served.round_index[at])] for at in places.tolist()],
             hovertemplate="token %{x} %{customdata[0]}, round %{customdata[1]}: %{y:.3f}<extra>"
             + entry.words
             + "</extra>",
             name=entry.words,
         )
     return figure
-
-
-def _hover(served: ServedRounds, places: np.ndarray) -> Sequence[Sequence[str]]:
-    return [[token_label(served.texts[place]), str(served.round_index[place])] for place in places.tolist()]
 
 
 def _title(served: ServedRounds) -> str:
