@@ -48,7 +48,7 @@ import sys
 sys.path.insert(0, {benchmarks!r})
 import streamlit as st
 from browser import made_up_run
-from mars_viz.components.explorer import explorer
+from mars_viz.components.explorer.element import explorer
 
 st.set_page_config(layout="wide")
 run = st.cache_resource(made_up_run)({tokens})

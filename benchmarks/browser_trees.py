@@ -22,8 +22,7 @@ from playwright.sync_api import Browser, Page
 from served import served  # isort: skip
 
 from mars_viz.controllers import CONTROLLERS
-from mars_viz.dialmap import DialMap, Span, explore, span_of
-from mars_viz.dialmap.dial_range import controller_span
+from mars_viz.dialmap import DialMap, Span, controller_span, explore, span_of
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.run_with_map import mapped
@@ -49,7 +48,7 @@ PAGE = """
 import sys
 sys.path[:0] = {paths!r}
 import streamlit as st
-from mars_viz.components.explorer import explorer
+from mars_viz.components.explorer.element import explorer
 from mars_viz.runfiles import load_run
 
 st.set_page_config(layout="wide")

@@ -12,7 +12,7 @@ from mars_viz import figures
 from mars_viz.analysis.map_grid import map_grid
 from mars_viz.analysis.positions import positions
 from mars_viz.chat import History
-from mars_viz.components.explorer import ExplorerState, explorer, recorded_at
+from mars_viz.components.explorer.element import ExplorerState, explorer, recorded_at
 from mars_viz.components.explorer.pins import Pins
 from mars_viz.components.mount import first_painted
 from mars_viz.controllers import CONTROLLERS

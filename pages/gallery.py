@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import streamlit as st
 
-from mars_viz.components.explorer import Look, explorer
+from mars_viz.components.explorer.element import Look, explorer
 from mars_viz.components.guide import guide
 from mars_viz.escapes import Html, markdown
 from mars_viz.ui import faults, gallery, library, links, navigation, theme

@@ -14,7 +14,7 @@ from factories import toy_run
 
 from mars_viz import bounds
 from mars_viz.bounds import NUMBERS, TOKENS, VOCABULARY
-from mars_viz.components.compare.payload import run_pane
+from mars_viz.components.compare import run_pane
 from mars_viz.components.explorer.element import RunPayload
 from mars_viz.costs import Cost, Costs
 from mars_viz.dialmap import span_of

@@ -41,7 +41,7 @@ from dataclasses import asdict
 import streamlit as st
 from factories import toy_chat, toy_run
 
-from mars_viz.components.explorer import explorer
+from mars_viz.components.explorer.element import explorer
 
 RUNS = {runs!r}
 st.set_page_config(layout="wide")

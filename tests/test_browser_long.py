@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from mars_viz.analysis.metrics import judged_rounds
-from mars_viz.components.explorer import locate
 from mars_viz.components.explorer.element import RunPayload
 from mars_viz.records import Round
 from mars_viz.run import Run
@@ -23,7 +23,7 @@ PAGE = f"""
 import streamlit as st
 from factories import long_run
 
-from mars_viz.components.explorer import explorer
+from mars_viz.components.explorer.element import explorer
 
 st.set_page_config(layout="wide")
 run = st.cache_resource(long_run, show_spinner=False)({TOKENS})
@@ -119,9 +119,10 @@ def test_link_to_a_far_token_shows_it_with_its_evidence(opened, run):
     expect(page.locator(".t.selected")).to_have_id(f"slot-{slot}")
     assert in_view(page, slot)
     assert page.locator(".stream").get_attribute("aria-activedescendant") == f"slot-{slot}"
-    index, node = locate(run, slot)
-    assert node is not None
-    round_ = run.rounds[index]
+    ends = np.cumsum([len(round_.speculation) + 1 for round_ in run.rounds])  # one slot per node, one for the emission
+    round_ = run.rounds[int(np.searchsorted(ends, slot, side="right"))]
+    node = slot - int(ends[ends <= slot].max(initial=0))
+    assert node < len(round_.speculation)
     row = round_.speculation.parents[node] + 1
     best = [run.pieces[token].text for token in round_.speculation.top_ids[row, :10].tolist()]
     target = page.locator(".law").first.locator("tbody tr:not([hidden]) .token")

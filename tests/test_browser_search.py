@@ -21,7 +21,7 @@ import streamlit as st
 from factories import long_run
 
 from mars_viz import load_run
-from mars_viz.components.explorer import explorer
+from mars_viz.components.explorer.element import explorer
 from mars_viz.samples import RUNS
 
 st.set_page_config(layout="wide")

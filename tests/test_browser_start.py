@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from mars_viz.components.guide.cards import CARDS
+from mars_viz.components.guide import CARDS
 from tests.served import ROOT, served
 
 WATCH = """

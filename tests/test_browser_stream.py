@@ -19,7 +19,7 @@ from tests.test_controllers import toy_controller_map
 PAGE = """
 import streamlit as st
 
-from mars_viz.components.explorer import explorer
+from mars_viz.components.explorer.element import explorer
 from mars_viz.runfiles import load_run
 
 st.set_page_config(layout="wide")

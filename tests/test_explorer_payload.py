@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from mars_viz.analysis.metrics import ending, forced, judged_rounds, summary
-from mars_viz.components.explorer.columns import TOP
 from mars_viz.components.explorer.element import RunPayload
 from mars_viz.components.explorer.packing import plain
-from mars_viz.components.explorer.payload import WINDOW, run_payload, window
-from mars_viz.components.explorer.round_index import locate, round_index
+from mars_viz.components.explorer.payload import TOP, WINDOW, run_payload, window
+from mars_viz.components.explorer.round_index import round_index
 from mars_viz.records import Outcome, Round
 from mars_viz.replay import ending_of
 from mars_viz.rules import RULES, rule_named, settle
@@ -317,16 +316,6 @@ def test_payload_carries_every_rule_and_the_evidence():
     chance = payload["rows"]["p_above"][0]
     emitted = run.rounds[0].verdicts.emit_above[0]
     assert chance == first.emission_p[0][first.emissions[0].tolist().index(emitted)]
-
-
-def test_locate_names_what_a_slot_stands_for():
-    run = toy_run(rule="mars")
-    nodes = len(run.rounds[0].speculation)
-    assert locate(run, 0) == (0, 0)
-    assert locate(run, nodes) == (0, None)
-    assert locate(run, nodes + 1) == (1, 0)
-    assert locate(run, -1) is None
-    assert locate(run, sum(len(round_.speculation) + 1 for round_ in run.rounds)) is None
 
 
 def test_piece_missing_from_a_run_is_not_sent_as_something_else():

@@ -28,9 +28,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from mars_viz.components.compare.payload import run_pane
+from mars_viz.components.compare import run_pane
 from mars_viz.components.explorer.element import RunPayload
-from mars_viz.components.race.payload import race_payload
+from mars_viz.components.race import race_payload
 from mars_viz.costs import disturbance, objection
 from mars_viz.errors import MarsVizError
 from mars_viz.figures.svg import token_bars

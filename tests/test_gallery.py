@@ -16,7 +16,7 @@ from streamlit.testing.v1 import AppTest
 
 from mars_viz import default_folders, load_run, samples
 from mars_viz.components import guide
-from mars_viz.components.guide.cards import CARDS
+from mars_viz.components.guide import CARDS
 from mars_viz.figures.svg import AMBER, BLUE, Area, BarPart, Line, lanes, lines, stacked_bars
 from mars_viz.ui import gallery, library, links, navigation
 from mars_viz.ui.lessons import LESSONS

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-import mars_viz.components.explorer as component
+import mars_viz.components.explorer.element as component
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
-from mars_viz.components.explorer import ExplorerState
+from mars_viz.components.explorer.element import ExplorerState
 from mars_viz.demo import SMOLLM2
 from mars_viz.errors import BadInput
 from mars_viz.run import Provenance, Run, Settings

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mars_viz.components.race.payload import LOOKS, live_payload, race_payload, racing_payload
+from mars_viz.components.race import LOOKS, live_payload, race_payload, racing_payload
 from mars_viz.errors import BadInput
 from mars_viz.race import Race, Solo, list_races, load_race, save_race
 from mars_viz.race.making import RECORDED, TURNS, RaceStep, RaceTexts, Racing, timed

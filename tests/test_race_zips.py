@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mars_viz.components.race.payload import race_payload
+from mars_viz.components.race import race_payload
 from mars_viz.errors import BadInput
 from mars_viz.race import files as race_zips
 from mars_viz.race import load_race, save_race

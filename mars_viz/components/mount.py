@@ -46,7 +46,7 @@ def mount(element: Element, data: Any, *, key: str, answers: Mapping[str, Heard]
     `data` is JSON-compatible except for Arrow tables among its values. `answers` are the names of possible answers,
     optionally with a callback each.
     """
-    heard = answers if isinstance(answers, Mapping) else dict.fromkeys(answers, _nothing)
+    heard = answers if isinstance(answers, Mapping) else dict.fromkeys(answers, lambda: None)  # so that all have values
     return _component(element)(key=key, data=data, **{f"on_{name}_change": hear for name, hear in heard.items()})
 
 
@@ -57,10 +57,6 @@ def _component(element: Element) -> Any:
     # an element without style draws nothing, and needs no shadow DOM
     style = element.style
     return st.components.v2.component(element.name, js=element.script, css=style, isolate_styles=bool(style))
-
-
-def _nothing() -> None:
-    """No-op callback, so that an answer has a value before the first one."""
 
 
 PATIENCE = 4.0  # seconds after which the browser reports the element as painted even if it is not

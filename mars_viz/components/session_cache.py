@@ -30,8 +30,13 @@ class PositionSync(Generic[P]):
         return cls(position, position, position)
 
     def settle(self, asked: P, reported: P | None) -> None:
-        """Merge the page's request and the browser's report, which is None if there is none since the last send."""
-        if self._is_new(asked, reported):
+        """Merge the page's request and the browser's report, which is None if there is none since the last send.
+
+        The request is new if any part of it differs from the last request, the current position and the report. A page
+        may lag one report behind, and may pass back only some parts.
+        """
+        known = [_parts(each) for each in (self.asked, self.stands, reported) if each is not None]
+        if not all(any(part in other for other in known) for part in _parts(asked)):
             self._send(asked)
         elif reported is not None:
             self.stands = reported
@@ -50,12 +55,6 @@ class PositionSync(Generic[P]):
         else:
             self.settle(asked, reported)
         return PositionSync(asked, self.stands, self.stands, self.turn + 1)
-
-    def _is_new(self, asked: P, reported: P | None) -> bool:
-        """True if any part of the request differs from the last request, the current position and the report. A page
-        may lag one report behind, and may pass back only some parts."""
-        positions = [_parts(each) for each in (self.asked, self.stands, reported) if each is not None]
-        return not all(any(part in other for other in positions) for part in _parts(asked))
 
     def _send(self, position: P) -> None:
         self.sent = self.stands = position
@@ -96,8 +95,8 @@ class Memory(Generic[C, P]):
 
 
 def recalled(kind: str, key: str) -> Memory[Any, Any] | None:
-    """Return the memory of an element; None if there is none."""
-    memories = _memories(kind)
+    """Return the tab's memory of an element; None if there is none."""
+    memories: dict[str, Memory[Any, Any]] = st.session_state.setdefault(f"{kind}.memories", {})
     if key in memories:
         memories[key] = memories.pop(key)  # mark as the most recently used
     return memories.get(key)
@@ -107,7 +106,7 @@ def begun(kind: str, key: str, id: str, contents: C, where: PositionSync[P], *, 
     """Store the memory of an element with new contents, and drop the oldest of its kind beyond `most`."""
     number = st.session_state["elements.count"] = st.session_state.get("elements.count", 0) + 1
     memory = Memory(id, contents, where, number)
-    put_last(_memories(kind), key, memory, most)
+    put_last(st.session_state.setdefault(f"{kind}.memories", {}), key, memory, most)
     return memory
 
 
@@ -117,9 +116,3 @@ def put_last(known: dict[str, C], key: str, newest: C, most: int) -> None:
     known[key] = newest
     while len(known) > most:
         del known[next(iter(known))]
-
-
-def _memories(kind: str) -> dict[str, Memory[Any, Any]]:
-    """Return the tab's memories of one kind by element key, the newest last."""
-    memories: dict[str, Memory[Any, Any]] = st.session_state.setdefault(f"{kind}.memories", {})
-    return memories

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mars_viz.components.explorer.columns import TOP, Columns
-from mars_viz.components.explorer.payload import Payload
+from mars_viz.components.explorer.payload import TOP, Columns, Payload
 
 UNSAID = 8  # bit of a rule's `keep` for nodes without that rule's verdict
 

@@ -18,7 +18,7 @@ import plotly.graph_objects as go
 from mars_viz import figures
 from mars_viz.analysis.map_grid import map_grid
 from mars_viz.analysis.positions import Positions, positions
-from mars_viz.components.explorer.columns import Columns
+from mars_viz.components.explorer.payload import Columns
 from mars_viz.dialmap import DialMap, Segment
 from mars_viz.figures.heat_map import QUANTITIES, heat_map
 from mars_viz.figures.style import DIAL_MARK

@@ -6,7 +6,7 @@ import json
 from functools import cache
 from importlib.resources import files
 
-from mars_viz.components.explorer.files import ELEMENT
+from mars_viz.components.explorer import ELEMENT
 from mars_viz.components.mount import joined
 
 PLOTLY = files(__package__) / "vendor" / "plotly-basic.min.js.gz"

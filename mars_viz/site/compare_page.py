@@ -10,7 +10,7 @@ from typing import Any
 
 from mars_viz.analysis.alignment import align_runs
 from mars_viz.analysis.differences import differences
-from mars_viz.components.compare.payload import Pane, Payload, StripLane, lane_payload, pair_payload
+from mars_viz.components.compare import Pane, Payload, StripLane, lane_payload, pair_payload
 from mars_viz.escapes import Html, html, joined, visible
 from mars_viz.report.facts import heading
 from mars_viz.report.sending import sent

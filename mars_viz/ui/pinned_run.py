@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from mars_viz.components.explorer import explorer, recorded_at
+from mars_viz.components.explorer.element import explorer, recorded_at
 from mars_viz.components.explorer.pins import PinnedRun
 from mars_viz.escapes import markdown
 from mars_viz.run import Run

@@ -1,49 +1,128 @@
 """Two elements for comparing texts: two runs side by side with a strip of alternatives, and two texts without rounds.
 
-`payload` builds the data. The reader's requests return as `Asked`, and the page answers by sending another payload.
+Runs are sent in the explorer's format, so that the browser shows them with the same code. Added to each token is
+whether the other text has it too, and to each round the other text's round that starts at the same position. A lane is
+a bar of run-length-encoded token kinds. The reader's requests return as `Asked`, and the page answers by sending
+another payload.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import groupby
+from typing import Any
 
-import streamlit as st
-
-from mars_viz.analysis.alignment import Side, Unit, Written
-from mars_viz.components.compare.payload import Payload, rows_of
-from mars_viz.components.explorer.packing import identified
+from mars_viz.analysis.alignment import Alignment, Side, Unit, Written
+from mars_viz.components.explorer.packing import identified, plain
+from mars_viz.components.explorer.payload import run_payload
 from mars_viz.components.mount import Element, mount
+from mars_viz.records import Outcome
+from mars_viz.run import Run
 
-__all__ = ["Ask", "Asked", "TextPane", "compare", "texts_payload", "two_texts"]
+Payload = dict[str, Any]  # JSON-compatible
+OUTCOMES = (Outcome.MATCHED, Outcome.RELAXED, Outcome.CORRECTED, Outcome.BONUS)  # in the order of codes in bars
+
+
+@dataclass(frozen=True, slots=True)
+class Pane:
+    """One of the two runs to compare."""
+
+    key: str  # the key of its choice
+    name: str
+    detail: str  # a one-line summary
+    run: Run  # the run at its setting, without a dial map
+
+
+@dataclass(frozen=True, slots=True)
+class StripLane:
+    """A text of the strip."""
+
+    key: str  # the key of its choice
+    name: str
+    run: Run
+    common: Side  # the parts that it shares with the reference
+    right: bool | None  # whether its answer is correct; None if unknown
+
+
+def run_pane(run: Run) -> Payload:
+    """Return a run in the explorer's format, without the verdicts of other rules."""
+    return plain(run_payload(run, judges=()))
+
+
+def pair_payload(left: Pane, right: Pane, found: Alignment, runs: tuple[Payload | None, Payload | None]) -> Payload:
+    """Return both panes. `runs` are their `run_pane` payloads, or None if the browser has them already."""
+    partners = {pair.left: pair.right for pair in found.rounds if pair.left is not None}
+    others = {pair.right: pair.left for pair in found.rounds if pair.right is not None}
+    sides = ((left, found.left, runs[0], partners), (right, found.right, runs[1], others))
+    left_pane, right_pane = (
+        {
+            "key": pane.key,
+            "name": pane.name,
+            "detail": pane.detail,
+            "run": run,
+            "common": rows_of(map(bool, side.common)),
+            "parts": side.parts,
+            "partners": [matching[r] for r in range(len(pane.run.rounds))],
+        }
+        for pane, side, run, matching in sides
+    )
+    positions = found.unit is Unit.TOKENS
+    return {"unit": found.unit.value, "positions": positions, "left": left_pane, "right": right_pane}
+
+
+def lane_payload(lane: StripLane) -> Payload:
+    """Return a lane's bar and the numbers next to it."""
+    run = lane.run
+    return {
+        "key": lane.key,
+        "name": lane.name,
+        "tau": run.tau if run.rounds else None,
+        "tokens": len(run.token_ids),
+        "right": lane.right,
+        "outcomes": rows_of(OUTCOMES.index(outcome) for outcome in outcomes(run)),
+        "common": rows_of(map(bool, lane.common.common)),
+        "parts": lane.common.parts,
+    }
+
+
+def outcomes(run: Run) -> tuple[Outcome, ...]:
+    """Return the outcome of each token of the text, in order."""
+    kinds: list[Outcome] = []
+    for round_ in run.rounds:
+        marks = round_.outcomes
+        kinds += [marks[node] for node in round_.decision.kept[: round_.kept]]
+        if round_.emission is not None:
+            kinds.append(round_.emission)
+    return tuple(kinds)
+
+
+def whole_payload(
+    pair: Payload, lanes: Sequence[Payload], order: Sequence[str], reference: str, shown: str, colour: str, token: str
+) -> Payload:
+    """Return the complete payload: the pair, the visible lanes, and the keys of all texts of the strip.
+
+    `token` is the initially selected token. The browser keeps track of later selections, so it is not part of `id`.
+    """
+    chosen = {"reference": reference, "shown": shown, "colour": colour}
+    return identified({"pair": pair, "lanes": list(lanes), "order": list(order), **chosen}) | {"token": token}
+
+
+def rows_of(kinds: Iterable[int]) -> list[list[int]]:
+    """Return [kind, length] of each stretch of equal kinds."""
+    return [[int(kind), sum(1 for _ in members)] for kind, members in groupby(kinds)]
+
 
 SHARED = (
-    "mount",
-    "explorer/elements",
-    "explorer/tip",
-    "explorer/run",
-    "explorer/decisions",
-    "explorer/breakpoint_index",
-    "explorer/numbers",
-    "explorer/aria_labels",
-    "explorer/reading",
-    "explorer/trajectories",
-    "explorer/colours",
-    "explorer/placeholders",
-    "explorer/virtual_list",
-    "explorer/parting",
-    "explorer/tree",
-    "explorer/unfolding",
-    "explorer/round_elements",
-    "explorer/looks",
-    "explorer/reconcile",
-    "explorer/slot_marks",
-    "explorer/stream",
-)
+    "elements", "tip", "run", "decisions", "breakpoint_index", "numbers", "aria_labels", "reading", "trajectories",
+    "colours", "placeholders", "virtual_list", "parting", "tree", "unfolding", "round_elements", "looks", "reconcile",
+    "slot_marks", "stream",
+)  # fmt: skip
 """Scripts of the explorer that show a run and its tokens."""
 OWN = ("compare/difference", "compare/side", "compare/linked", "compare/lanes", "compare/compare")
-ELEMENT = Element("mars_viz_compare", (*SHARED, *OWN), ("explorer/explorer", "compare/compare"))
+STYLES = ("explorer/explorer", "compare/compare")
+ELEMENT = Element("mars_viz_compare", ("mount", *(f"explorer/{name}" for name in SHARED), *OWN), STYLES)
 
 
 class Ask(Enum):
@@ -65,27 +144,18 @@ class Asked:
 
 def compare(payload: Payload, *, key: str, on_ask: Callable[[Asked], None]) -> None:
     """Show the texts. `on_ask` is called before the rerun that a request causes."""
+    import streamlit as st  # imported here because sites read payloads without Streamlit
 
     def asked() -> None:
         state = st.session_state.get(key)
-        request = _read(state.get("asked") if isinstance(state, Mapping) else None)
-        if request is not None:
-            on_ask(request)
+        request = state.get("asked") if isinstance(state, Mapping) else None
+        if isinstance(request, Mapping) and request.get("what") in {each.value for each in Ask}:
+            on_ask(Asked(Ask(request["what"]), str(request.get("value", ""))))
 
     mount(ELEMENT, [payload], key=key, answers={"asked": asked})
 
 
-def _read(value: object) -> Asked | None:
-    if not isinstance(value, Mapping) or value.get("what") not in {each.value for each in Ask}:
-        return None
-    return Asked(Ask(value["what"]), str(value.get("value", "")))
-
-
-TEXTS = Element(
-    "mars_viz_texts",
-    ("mount", "explorer/elements", "compare/difference", "compare/texts"),
-    ("explorer/explorer", "compare/compare"),
-)
+TEXTS = Element("mars_viz_texts", ("mount", "explorer/elements", "compare/difference", "compare/texts"), STYLES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +179,10 @@ def texts_payload(prompt: str, left: TextPane, right: TextPane, unit: Unit) -> P
     Common tokens correspond one to one if the texts were aligned by tokens.
     """
     positions = unit is Unit.TOKENS
-    return identified({"prompt": prompt, "positions": positions, "left": _pane(left), "right": _pane(right)})
+    return identified({"prompt": prompt, "positions": positions, "left": _text_pane(left), "right": _text_pane(right)})
 
 
-def _pane(pane: TextPane) -> Payload:
+def _text_pane(pane: TextPane) -> Payload:
     pieces = list(dict.fromkeys(pane.text.pieces))
     place = {piece: index for index, piece in enumerate(pieces)}
     return {

@@ -9,7 +9,7 @@ at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import streamlit as st
 
-from mars_viz.components.explorer.files import ELEMENT
+from mars_viz.components.explorer import ELEMENT
 from mars_viz.components.explorer.packing import packed
 from mars_viz.components.explorer.payload import WINDOW, Payload, payload_of, window
 from mars_viz.components.explorer.pins import Pins
@@ -84,11 +84,6 @@ def cached_payload(run: Run, gamma: int, cuts: bool = False) -> RunPayload:
     return _payload(run, id(run), gamma, cuts)
 
 
-def cached_window(sent: RunPayload, number: int) -> PackedPayload:
-    """Return a window of evidence, from a cache."""
-    return _window(sent, sent.id, number)
-
-
 @st.cache_resource(max_entries=_KEPT, show_spinner=False)
 def _payload(_run: Run, identity: int, gamma: int, cuts: bool) -> RunPayload:
     return RunPayload.of(_run, gamma, cuts)
@@ -116,17 +111,13 @@ class Look(Enum):
 class ExplorerState:
     """The settings that the reader has chosen."""
 
-    dial: float | None
-    """The dial's value; None for a rule without a dial."""
-    overlay: str
-    """The quantity that colours tokens: outcome, ratio, margin, p or entropy."""
-    selected: int | None
-    """The selected token's slot; see `locate`."""
+    dial: float | None  # the dial's value; None for a rule without a dial
+    overlay: str  # the quantity that colours tokens: outcome, ratio, margin, p or entropy
+    selected: int | None  # the selected token's slot; see `round_index`
     decode: tuple[float, int] | None = None
     """Dial value and draft length at which to decode again; set only in the rerun that follows the button. These are
     the values when the button was pressed, even if their rounds have not arrived yet."""
-    gamma: int | None = None
-    """The displayed draft length; None for the run's own."""
+    gamma: int | None = None  # the displayed draft length; None for the run's own
     pins: Pins = NOTHING_PINNED
 
 
@@ -168,7 +159,8 @@ def explorer(
     memory = _remembered(run, position, key, lengths, cuts)
     sent = memory.contents.whole
     current = memory.where.stands
-    others = [cached_payload(run, length) for length in _elsewhere(memory, lengths)]
+    pinned = (memory.where.sent.pins.gammas | current.pins.gammas) - {current.gamma}  # whose rounds are sent too
+    others = [cached_payload(run, length) for length in lengths if length in pinned]
     data = {
         "key": key,
         "revision": memory.revision,
@@ -184,7 +176,9 @@ def explorer(
     for contents in (memory.contents, *others):
         if contents.windows:
             _evidence(contents, f"{key}.evidence{'' if contents is memory.contents else contents.gamma}")
-    pressed = _pressed(result.get("decode"), lengths or (run_gamma,))
+    pressed, asked = None, result.get("decode")
+    if asked is not None and asked.get("dial") is not None and asked.get("gamma") in (lengths or (run_gamma,)):
+        pressed = float(asked["dial"]), int(asked["gamma"])
     shown = None if current.gamma == run_gamma else current.gamma
     return ExplorerState(current.dial, current.overlay, current.selected, pressed, shown, current.pins)
 
@@ -200,13 +194,6 @@ def recorded_at(run: Run, cuts: bool) -> float | None:
     return run.settings.dial if controller is None else controller.longest
 
 
-def _elsewhere(memory: _Memory, lengths: Iterable[int]) -> list[int]:
-    """Return the draft lengths of pins, except the displayed one: their rounds are sent too."""
-    where = memory.where
-    pinned = (where.sent.pins.gammas | where.stands.pins.gammas) - {where.stands.gamma}
-    return [length for length in lengths if length in pinned]
-
-
 def _remembered(run: Run, asked: _Position, key: str, lengths: Sequence[int], cuts: bool) -> _Memory:
     """Return the element's cached payload and position, or start a new one if other rounds are requested."""
     memory: _Memory | None = recalled(KIND, key)
@@ -215,7 +202,18 @@ def _remembered(run: Run, asked: _Position, key: str, lengths: Sequence[int], cu
         memory.contents = sent if sent.id == memory.id else memory.contents
     position = asked
     if memory is not None and memory.contents.run is run:
-        memory.where.settle(asked, _reported(memory.reported(key), lengths or (asked.gamma,)))
+        reported, known_lengths = memory.reported(key), lengths or (asked.gamma,)
+        moved = None
+        if reported is not None and isinstance(gamma := reported.get("gamma"), int) and gamma in known_lengths:
+            moved_dial, selected = reported.get("dial"), reported.get("selected")
+            moved = _Position(
+                dial=None if moved_dial is None else float(moved_dial),
+                overlay=str(reported.get("overlay")),
+                selected=None if selected is None else int(selected),
+                gamma=gamma,
+                pins=Pins.told(reported.get("pins"), known_lengths),
+            )
+        memory.where.settle(asked, moved)
         if memory.where.stands.gamma == memory.contents.gamma:
             return memory
         position = replace(memory.where.stands, selected=None)  # slots are those of one draft length
@@ -231,27 +229,6 @@ def _evidence(sent: RunPayload, key: str) -> None:
     data: dict[str, Any] = {"evidence": sent.id, "wanted": None}
     if isinstance(request, Mapping) and request.get("id") == sent.id and request.get("window") in range(sent.windows):
         with suppress(BadInput), contained("A part of this run"):
-            evidence = cached_window(sent, int(request["window"]))
+            evidence = _window(sent, sent.id, int(request["window"]))
             data |= {"wanted": dict(request), "payload": evidence.head, "columns": evidence.columns}
     mount(ELEMENT, data, key=key, answers=("wanted",))
-
-
-def _pressed(setting: Mapping[str, Any] | None, lengths: Sequence[int]) -> tuple[float, int] | None:
-    if setting is None or setting.get("dial") is None or setting.get("gamma") not in lengths:
-        return None
-    return float(setting["dial"]), int(setting["gamma"])
-
-
-def _reported(position: Mapping[str, Any] | None, lengths: Sequence[int]) -> _Position | None:
-    if position is None:
-        return None
-    dial, selected, gamma = position.get("dial"), position.get("selected"), position.get("gamma")
-    if not isinstance(gamma, int) or gamma not in lengths:
-        return None
-    return _Position(
-        dial=None if dial is None else float(dial),
-        overlay=str(position.get("overlay")),
-        selected=None if selected is None else int(selected),
-        gamma=gamma,
-        pins=Pins.told(position.get("pins"), lengths),
-    )

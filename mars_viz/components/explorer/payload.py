@@ -6,8 +6,11 @@ the accepted nodes like `rules.settle` according to the policy in the payload. I
 length limit cuts the rounds of a map and the last recorded round. It names outcomes like `records.Round.outcomes`.
 
 The payload contains each round once. Paths are lists of round indices: the recorded path, and one per segment of the
-run's dial map. Rounds of the recorded path come first, in order. `columns` defines the arrays and `rounds.nodes` the
-number of nodes per round. Parents are local to their round, and tokens are indices into `pieces`.
+run's dial map. Rounds of the recorded path come first, in order.
+
+Nodes and rows of all rounds are concatenated; a round of N nodes has N + 1 rows, and `rounds.nodes` holds each N.
+Parents are local to their round, and tokens are indices into `pieces`. Columns named `top_` have up to `TOP` entries
+per line. A column is None if it adds no information, because there are no breakpoints.
 
 The evidence, which only the inspector shows, is about 80 % of the payload. A long run is sent without it. The browser
 then requests a `window` of rounds at a time, which is the payload of these rounds alone.
@@ -22,7 +25,6 @@ from typing import Any
 import numpy as np
 
 from mars_viz.analysis.metrics import forced
-from mars_viz.components.explorer.columns import Columns, Rounds, verdict_columns
 from mars_viz.components.explorer.packing import identified
 from mars_viz.components.explorer.round_index import RoundIndex, cut_index, round_index
 from mars_viz.dialmap import Span
@@ -34,6 +36,81 @@ from mars_viz.run import WITHIN_ROUNDING, Run, joined
 from mars_viz.shapes import CHAIN
 from mars_viz.trace import Trace
 from mars_viz.words import short_device
+
+TOP = 10  # candidates per row that the inspector shows
+
+Columns = dict[str, Any]  # arrays and their descriptions by name
+
+
+def round_columns(trace: Trace, evidence: bool) -> tuple[np.ndarray, Columns, Columns]:
+    """Return the ids of every token that occurs (int64 [V], ascending), the columns of all drafted tokens, and those of
+    all target distributions and the tokens emitted there: with `evidence` all that the inspector shows, otherwise those
+    for text and overlays."""
+    verdicts, drafts = trace.verdicts, trace.speculations.whole
+    tops = (drafts.top_ids[:, :TOP].ravel(), drafts.draft_ids[:, :TOP].ravel()) if evidence else ()
+    mentioned = (drafts.tokens, verdicts.emit_below, verdicts.emit_above, *tops)
+    vocabulary = np.unique(np.concatenate(mentioned).astype(np.int64))
+    kind = np.uint16 if len(vocabulary) <= 1 << 16 else np.int32
+
+    def indices(tokens: np.ndarray) -> np.ndarray:
+        return np.searchsorted(vocabulary, tokens).astype(kind)
+
+    def width(lists: np.ndarray) -> int:
+        return min(TOP, lists.shape[1]) if len(drafts.top_ids) else 0
+
+    nodes = verdict_columns(verdicts) | {
+        "token": indices(drafts.tokens),
+        "parent": trace.parents.astype(np.int16),
+        "depth": drafts.depths.astype(np.uint8),
+        "p": drafts.p,
+        "top": width(drafts.draft_ids),
+    }
+    rows: Columns = {
+        "breakpoint": _or_none(verdicts.row_breakpoints),
+        "ratio": drafts.ratio.astype(np.float32),
+        "margin": drafts.margin.astype(np.float32),
+        "entropy": drafts.entropy,
+        "top": width(drafts.top_ids),
+    }
+    for side, emitted in (("below", verdicts.emit_below), ("above", verdicts.emit_above)):
+        informative = side == "above" or rows["breakpoint"] is not None
+        rows[f"emit_{side}"] = indices(emitted) if informative else None
+        rows[f"p_{side}"] = drafts.emitted_chances(emitted) if informative else None
+    if evidence:
+        extras = [{"name": name, "values": values.astype(np.float64)} for name, values in drafts.extras.items()]
+        nodes |= {
+            "z": drafts.z,
+            "q": drafts.q,
+            "rank": drafts.ranks,
+            "coin": drafts.coins.astype(np.float32),
+            "logsumexp": drafts.draft_logsumexp,
+            "top_token": indices(tops[1]),
+            "top_logit": drafts.draft_logits[:, :TOP].ravel(),
+            "extras": [each for each in extras if len(each["values"]) == len(drafts)],
+        }
+        rows |= {
+            "logsumexp": drafts.logsumexp,
+            "top_token": indices(tops[0]),
+            "top_logit": drafts.top_logits[:, :TOP].ravel(),
+            "extras": [each for each in extras if len(each["values"]) == len(drafts.top_ids)],
+        }
+    return vocabulary, nodes, rows
+
+
+def verdict_columns(verdicts: Verdicts) -> Columns:
+    """Return breakpoints, starts of gaps, and a bit mask: 1 kept below, 2 kept above, 4 kept at the strict end."""
+    bits = (verdicts.keep_below, verdicts.keep_above, verdicts.keep_strict)
+    below, above, strict = (keep.astype(np.uint8) for keep in bits)
+    return {
+        "breakpoint": _or_none(verdicts.breakpoints),
+        "gap": verdicts.gap_from,
+        "keep": below | above << 1 | strict << 2,
+    }
+
+
+def _or_none(breakpoints: np.ndarray) -> np.ndarray | None:
+    return breakpoints if np.isfinite(breakpoints).any() else None
+
 
 Payload = dict[str, Any]  # JSON-compatible except for NumPy arrays; `id` is a digest of the rest
 WINDOW = 64  # number of rounds per window of evidence
@@ -70,36 +147,34 @@ def payload_of(
     run: Run, gamma: int | None, index: RoundIndex, judges: Collection[Rule] | None = None, evidence: bool = True
 ) -> Payload:
     """Return `run_payload` without its id, for callers that have the index of rounds."""
-    rule = rule_named(run.settings.rule)
-    rounds = Rounds(index.rounds, evidence)
-    others = rules_and(rule).values() if judges is None else judges
+    rule, trace = rule_named(run.settings.rule), index.rounds
+    vocabulary, nodes, rows = round_columns(trace, evidence)
+    pieces = [run.pieces[token] for token in vocabulary.tolist()]
+    strict_nodes = np.bincount(trace.round_index[forced(rule, trace)], minlength=len(trace))  # strict because z1 <= 0
+    texts = {name: getattr(rule, name) for name in ("name", "title", "summary", "formula")}
+    siblings = {"policy": trace.verdicts.policy.value, "among": rule.among_siblings(run.settings.temperature)}
     return {
-        "rule": _rule(rule, index.rounds.verdicts, run.settings.temperature),
+        "rule": texts | siblings,
         "dial": _dial(rule, run) if index.over is None else _threshold(index.over),
         "run": _about(run, gamma),
-        "pieces": _pieces(run, rounds.vocabulary),
+        "pieces": {
+            "ids": vocabulary.astype(np.int32),
+            "text": [piece.text for piece in pieces],
+            "special": [place for place, piece in enumerate(pieces) if piece.special],
+            "ends": np.flatnonzero(np.isin(vocabulary, run.provenance.eos_ids)).tolist(),
+        },
         "rounds": {
             "nodes": index.lengths,
             "limit": np.array(index.limits, np.int32),
-            "forced": _forced(rule, index.rounds),
+            "forced": strict_nodes.astype(np.uint16),
         },
         "recorded": np.array(index.recorded, np.int32),
         "map": _map(index),
-        "nodes": rounds.nodes() | {"stops": index.stops},
-        "rows": rounds.rows(),
-        "rules": _verdicts(index, others, run) if evidence else _able(index, others, run),
+        "nodes": nodes | {"stops": index.stops},
+        "rows": rows,
+        "rules": _rules(index, rules_and(rule).values() if judges is None else judges, run, evidence),
         "window": None if evidence else WINDOW,
     }
-
-
-def _rule(rule: Rule, verdicts: Verdicts, temperature: float) -> Payload:
-    texts = {name: getattr(rule, name) for name in ("name", "title", "summary", "formula")}
-    return texts | {"policy": verdicts.policy.value, "among": rule.among_siblings(temperature)}
-
-
-def _forced(rule: Rule, trace: Trace) -> np.ndarray:
-    """uint16 [R]; number of drafted tokens per round at which the rule is strict because z1 <= 0."""
-    return np.bincount(trace.round_index[forced(rule, trace)], minlength=len(trace)).astype(np.uint16)
 
 
 def _map(index: RoundIndex) -> Payload | None:
@@ -182,55 +257,30 @@ def _threshold(span: Span) -> Payload:
     }
 
 
-def _pieces(run: Run, vocabulary: np.ndarray) -> Payload:
-    pieces = [run.pieces[token] for token in vocabulary.tolist()]
-    ends = np.isin(vocabulary, run.provenance.eos_ids)
-    return {
-        "ids": vocabulary.astype(np.int32),
-        "text": [piece.text for piece in pieces],
-        "special": [index for index, piece in enumerate(pieces) if piece.special],
-        "ends": np.flatnonzero(ends).tolist(),
-    }
+def _rules(index: RoundIndex, judges: Collection[Rule], run: Run, evidence: bool) -> list[Payload]:
+    """Return each rule that can judge, with `evidence` also its verdicts on every node.
 
-
-def _able(index: RoundIndex, beside: Collection[Rule], run: Run) -> list[Payload]:
-    """Return the rules that can judge, without verdicts."""
-    able = [rule for rule in beside if rule.lacks_for(index.rounds.speculations) is None]
-    return [_named(rule, _fixed_dial(rule, run, index)) for rule in able]
-
-
-def _verdicts(index: RoundIndex, beside: Collection[Rule], run: Run) -> list[Payload]:
-    """Return the verdicts of each rule that can judge, on every node."""
-    speculations, columns = index.rounds.speculations, []
-    for rule in beside:
-        if rule.lacks_for(speculations) is None:
-            is_run_rule, value = rule == rule_named(run.settings.rule), _fixed_dial(rule, run, index)
-            verdicts = index.rounds.verdicts if is_run_rule else rule.judge_all(speculations)
-            columns.append(_named(rule, value) | _judged(verdicts, value))
-    return columns
-
-
-def _fixed_dial(rule: Rule, run: Run, index: RoundIndex) -> float | None:
-    """Return the fixed dial value of a rule shown for comparison. None for a rule without a dial, and for one that
-    shares the dial that the reader turns."""
-    run_rule = rule_named(run.settings.rule)
-    if rule.dial is None or rule.dial != run_rule.dial:
-        return None if rule.dial is None else rule.dial.default
-    return None if index.over is None else run_rule.checked_dial(run.settings.dial)
-
-
-def _named(rule: Rule, stands: float | None) -> Payload:
-    dial = rule.dial
-    return {
-        "name": rule.name,
-        "title": rule.title,
-        "formula": rule.formula,
-        "symbol": dial.symbol if dial else None,
-        "default": (dial.default if stands is None else stands) if dial else None,
-        "follows": dial is not None and stands is None,
-    }
-
-
-def _judged(verdicts: Verdicts, stands: float | None) -> Columns:
-    """Return the columns of a rule's verdicts. A fixed dial value reduces their size to a ninth."""
-    return verdict_columns(verdicts if stands is None else verdicts.standing(stands))
+    A rule shares the dial that the reader turns, or is shown at a fixed value; that reduces its columns to a ninth.
+    """
+    run_rule, speculations, rules = rule_named(run.settings.rule), index.rounds.speculations, []
+    for rule in judges:
+        if rule.lacks_for(speculations) is not None:
+            continue
+        dial, fixed = rule.dial, None
+        if dial is not None and dial != run_rule.dial:
+            fixed = dial.default
+        elif dial is not None and index.over is not None:
+            fixed = run_rule.checked_dial(run.settings.dial)
+        named: Payload = {
+            "name": rule.name,
+            "title": rule.title,
+            "formula": rule.formula,
+            "symbol": dial.symbol if dial else None,
+            "default": (dial.default if fixed is None else fixed) if dial else None,
+            "follows": dial is not None and fixed is None,
+        }
+        if evidence:
+            verdicts = index.rounds.verdicts if rule == run_rule else rule.judge_all(speculations)
+            named |= verdict_columns(verdicts if fixed is None else verdicts.standing(fixed))
+        rules.append(named)
+    return rules

@@ -57,7 +57,7 @@ class PinnedSetting:
 class PinnedToken:
     """A token of one run at a setting."""
 
-    slot: int  # slot among the rounds of its draft length; see `locate`
+    slot: int  # slot among the rounds of its draft length; see `round_index`
     at: PinnedSetting  # the setting when the token was pinned
 
     @property

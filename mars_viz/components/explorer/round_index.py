@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mars_viz.dialmap import Prefix, Segment, Span
+from mars_viz.dialmap import Segment, Span
 from mars_viz.errors import EvidenceError
 from mars_viz.records import Round
 from mars_viz.replay import ending_of
 from mars_viz.run import Run
 from mars_viz.run_with_map import whole_controller_map
 from mars_viz.trace import Trace
+from mars_viz.walk import Prefix
 
 
 @dataclass(frozen=True)
@@ -108,18 +109,13 @@ def _stopped(run: Run, walked: Iterable[tuple[Sequence[int], Sequence[Round]]]) 
         before: tuple[int, ...] = ()
         for index, round_ in zip(path, rounds, strict=True):
             if index not in stops:
-                texts = _drafted(round_, before)
+                texts: list[tuple[int, ...]] = []  # for each node, the end of the text if its path were accepted
+                drafted = (round_.speculation.tokens.tolist(), round_.speculation.parents.tolist())
+                for token, parent in zip(*drafted, strict=True):
+                    texts.append((texts[parent] if parent >= 0 else before) + (token,))
                 stops[index] = np.array([ending.reached(text) for text in texts], np.uint8)
             before = (before + round_.token_ids)[-ending.reach :]
     return [stops[index] for index in range(len(stops))]
-
-
-def _drafted(round_: Round, before: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Return the end of the text for each node if its path were accepted."""
-    texts: list[tuple[int, ...]] = []
-    for token, parent in zip(round_.speculation.tokens.tolist(), round_.speculation.parents.tolist(), strict=True):
-        texts.append((texts[parent] if parent >= 0 else before) + (token,))
-    return texts
 
 
 def _keys(run: Run, rounds: Sequence[Round]) -> Iterator[tuple[Prefix, int]]:
@@ -128,19 +124,3 @@ def _keys(run: Run, rounds: Sequence[Round]) -> Iterator[tuple[Prefix, int]]:
     for round_ in rounds:
         yield prefix, len(round_.speculation)
         prefix += round_.token_ids
-
-
-def locate(run: Run, slot: int) -> tuple[int, int | None] | None:
-    """Return the round index and node of a slot.
-
-    The node is None for the emitted token. The result is None for a slot outside the run.
-
-    >>> locate(run, len(run.rounds[0].speculation))  # the correction or bonus of the first round
-    (0, None)
-    """
-    for index, round_ in enumerate(run.rounds):
-        nodes = len(round_.speculation)
-        if 0 <= slot <= nodes:
-            return index, slot if slot < nodes else None
-        slot -= nodes + 1
-    return None

@@ -15,7 +15,7 @@ from typing import Any
 
 from mars_viz.components.mount import Element, mount
 from mars_viz.components.session_cache import Memory, PositionSync, begun, recalled
-from mars_viz.figures.style import DARK, LIGHT, Theme
+from mars_viz.figures.style import DARK, LIGHT
 
 __all__ = ["Kind", "Knob", "lesson_figure"]
 
@@ -23,19 +23,16 @@ KIND = "lesson"  # kind of element, for the session's cache
 MOST = 64  # elements to remember per tab; each stores only a position
 
 
-def _marks(theme: Theme) -> str:
-    """Return the CSS variables of mark colours, so that lessons match the other figures."""
-    return " ".join(f"--m-{name}: {getattr(theme, name)};" for name in ("dial", "relaxed", "rejected", "quiet"))
-
-
 SHARED = ("mount", *(f"explorer/{name}" for name in ("elements", "numbers", "colours", "strip")), "marks")
 OWN = ("chart", "knobs", "drafting", "rollback", "lossless", "shift", "choosing", "branching", "setting", "lesson")
-ELEMENT = Element(
-    "mars_viz_lesson",
-    (*SHARED, *(f"lesson/{name}" for name in OWN)),
-    ("explorer/explorer", "lesson/lesson"),
-    f".lesson {{ {_marks(LIGHT)} }}\n.lesson[data-theme=dark] {{ {_marks(DARK)} }}\n",
-)
+MARKS = [
+    " ".join(f"--m-{name}: {getattr(theme, name)};" for name in ("dial", "relaxed", "rejected", "quiet"))
+    for theme in (LIGHT, DARK)
+]
+"""CSS variables of mark colours, so that lessons match the other figures."""
+RULES = f".lesson {{ {MARKS[0]} }}\n.lesson[data-theme=dark] {{ {MARKS[1]} }}\n"
+SCRIPTS = (*SHARED, *(f"lesson/{name}" for name in OWN))
+ELEMENT = Element("mars_viz_lesson", SCRIPTS, ("explorer/explorer", "lesson/lesson"), RULES)
 
 
 class Kind(Enum):

@@ -21,7 +21,7 @@ import numpy as np
 
 from mars_viz.components.stepper import narration
 from mars_viz.components.stepper.narration import Words
-from mars_viz.records import Decision, Outcome, Round
+from mars_viz.records import Outcome, Round
 from mars_viz.rules import Rule, rule_named, settle
 from mars_viz.run import Run
 from mars_viz.speculators.drafter_names import has_no_model
@@ -94,22 +94,24 @@ class Playback:
 
     def places(self, jump: Jump) -> tuple[int, ...]:
         """Return the ascending indices of frames of this kind."""
-        return tuple(i for i, frame in enumerate(self.frames) if _is_place(frame, jump))
+        places = []
+        for place, frame in enumerate(self.frames):
+            if jump is Jump.ROUND:
+                fits = frame.stage is Stage.DRAFT or (frame.stage is Stage.VERIFY and not frame.marks)
+            elif jump is Jump.DIVERGENCE:
+                fits = frame.diverges
+            else:
+                mark = Mark.REJECTED if jump is Jump.REJECTION else Mark.RELAXED
+                fits = frame.judged is not None and frame.marks[frame.judged] is mark
+            if fits:
+                places.append(place)
+        return tuple(places)
 
 
 def playback(run: Run) -> Playback:
     """Return the frames of a run, at its recorded rule and dial value."""
     shown = min(len(run.rounds), MOST_ROUNDS)
     return Playback(run, tuple(_frames(run, shown)), shown)
-
-
-def _is_place(frame: Frame, jump: Jump) -> bool:
-    if jump is Jump.ROUND:
-        return frame.stage is Stage.DRAFT or (frame.stage is Stage.VERIFY and not frame.marks)
-    if jump is Jump.DIVERGENCE:
-        return frame.diverges
-    mark = Mark.REJECTED if jump is Jump.REJECTION else Mark.RELAXED
-    return frame.judged is not None and frame.marks[frame.judged] is mark
 
 
 def _frames(run: Run, shown: int) -> Iterator[Frame]:
@@ -129,11 +131,11 @@ def _frames(run: Run, shown: int) -> Iterator[Frame]:
 
 
 def _round_frames(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator[Frame]:
-    n, drafted = frame.certain, len(round_.speculation)
+    n, drafted, drafter_cached = frame.certain, len(round_.speculation), frame.drafter_cache is not None
     fed = np.unique(round_.speculation.parents)  # the last certain token, and nodes with drafted children
     if drafted:
-        words = narration.draft(frame.round, round_.speculation, looked_up=frame.drafter_cache is None)
-        cached, marks = _held(frame, n - 1 + len(fed)), (Mark.DRAFTED,) * drafted
+        words = narration.draft(frame.round, round_.speculation, looked_up=not drafter_cached)
+        cached, marks = n - 1 + len(fed) if drafter_cached else None, (Mark.DRAFTED,) * drafted
         frame = replace(frame, stage=Stage.DRAFT, words=words, marks=marks, drafter_cache=cached)
         yield frame
     words, marks = narration.verify(frame.round, drafted), (Mark.READ,) * drafted
@@ -143,18 +145,17 @@ def _round_frames(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator
         frame = judged
         yield frame
     kept = round_.decision.kept[: round_.kept]
-    read, again = frame.drafter_cache, int(np.isin(fed, np.array(kept, np.int64)).sum())
-    tree = round_.speculation.is_tree
-    frame = replace(
-        frame,
-        judged=None,
-        diverges=False,
-        target_cache=n + (_on_first_path(round_) if tree else len(kept)),
-        drafter_cache=_held(frame, n - 1 + (drafted > 0) + (0 if tree else again)),
-    )
+    tree, target_cache = round_.speculation.is_tree, n + len(kept)
+    if tree:  # keeps the accepted nodes that are stored like a chain
+        first = first_path(round_.speculation.parents.tolist())
+        target_cache = n + next((i for i, node in enumerate(kept) if node != i or i >= first), len(kept))
+    read, cached = frame.drafter_cache, None
+    if drafter_cached:
+        cached = n - 1 + (drafted > 0) + (0 if tree else int(np.isin(fed, np.array(kept, np.int64)).sum()))
+    frame = replace(frame, judged=None, diverges=False, target_cache=target_cache, drafter_cache=cached)
     if len(kept) < drafted:
         marks = tuple(Mark.DISCARDED if mark is Mark.READ else mark for mark in frame.marks)
-        words = narration.roll_back(round_, _shrinks(frame.drafter_cache, read))
+        words = narration.roll_back(round_, None if cached is None or read is None else cached < read)
         if tree:
             words = narration.tree_rolled_back(round_, n + len(kept) - frame.target_cache)
         frame = replace(frame, stage=Stage.ROLL_BACK, words=words, marks=marks)
@@ -164,28 +165,14 @@ def _round_frames(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator
     yield replace(frame, stage=Stage.COMMIT, words=words, written=written, emission=round_.emission)
 
 
-def _on_first_path(round_: Round) -> int:
-    """Return the number of accepted nodes of a tree that are stored in the cache like a chain."""
-    kept, first = round_.decision.kept[: round_.kept], first_path(round_.speculation.parents.tolist())
-    return next((i for i, node in enumerate(kept) if node != i or i >= first), len(kept))
-
-
-def _held(frame: Frame, positions: int) -> int | None:
-    return None if frame.drafter_cache is None else positions
-
-
-def _shrinks(now: int | None, before: int | None) -> bool | None:
-    """True if the drafter's cache shrinks; None if it has no cache."""
-    return None if now is None or before is None else now < before
-
-
 def _judging(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator[Frame]:
-    """Yield a frame for each drafted token that the rule judges, in order, until the walk or the text ends."""
-    spec = round_.speculation
+    """Yield a frame for each drafted token that the rule judges, in order, until the walk or the text ends. A frame
+    diverges if the strict end decides differently about the node, or stops here too with a different token."""
+    spec, ours = round_.speculation, round_.decision
     strict = settle(spec, round_.verdicts, None if rule.dial is None else rule.dial.strict)
     kept_by_rule = round_.verdicts.keeps(math.nan if run.settings.dial is None else run.settings.dial)
     marks, diverged, row = list(frame.marks), False, 0
-    ahead: list[int | None] = [*round_.decision.kept[: round_.kept]]
+    ahead: list[int | None] = [*ours.kept[: round_.kept]]
     if round_.emission is not None:
         ahead.append(None)  # no node is accepted at the last row
     for chosen in ahead:
@@ -194,23 +181,13 @@ def _judging(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator[Fram
         for node in judged:
             keeps = node == chosen
             passed_over = chosen is not None and not keeps and bool(kept_by_rule[node])
-            marks[node] = Mark.DISCARDED if passed_over else _mark(round_, node, keeps)
-            diverges = not diverged and _decides_otherwise(strict, round_.decision, node, keeps)
+            kept_mark = Mark.MATCHED if round_.verdicts.keep_strict[node] else Mark.RELAXED
+            marks[node] = Mark.DISCARDED if passed_over else kept_mark if keeps else Mark.REJECTED
+            stops_too = strict.row == ours.row and strict.emitted != ours.emitted and not keeps
+            diverges = not diverged and (keeps != (node in strict.kept) or stops_too)
             diverged = diverged or diverges
             words = narration.judge(run, rule, round_, node, keeps, strict if diverges else None)
             if passed_over and chosen is not None:
                 words = narration.passed_over(spec, node, chosen, rule.policy)
             yield replace(frame, stage=Stage.JUDGE, words=words, marks=tuple(marks), judged=node, diverges=diverges)
             row = node + 1 if keeps else row
-
-
-def _mark(round_: Round, node: int, keeps: bool) -> Mark:
-    if not keeps:
-        return Mark.REJECTED
-    return Mark.MATCHED if round_.verdicts.keep_strict[node] else Mark.RELAXED
-
-
-def _decides_otherwise(strict: Decision, ours: Decision, node: int, keeps: bool) -> bool:
-    """True if the strict end decides differently about the node, or stops here too with a different token."""
-    stops_too = strict.row == ours.row and strict.emitted != ours.emitted and not keeps
-    return keeps != (node in strict.kept) or stops_too

@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from mars_viz.records import Decision, Emission, Outcome, Policy, Round, Speculation
 from mars_viz.rules import Rule
+from mars_viz.rules.lossless import left_of_p
 from mars_viz.rules.mars import THETA
-from mars_viz.rules.rejection_sampling import left_of_p
 from mars_viz.run import Run
 from mars_viz.words import counted, number, setting
 
@@ -61,7 +61,13 @@ def judge(run: Run, rule: Rule, round_: Round, node: int, kept: bool, strict: De
     why = _why_relaxed(run, rule, spec, row) if relaxed else _why(run, rule, spec, node, kept)
     if not kept and round_.verdicts.keep_strict[node] and run.settings.temperature > 0:
         why = (*why, f" u alone would have kept it; {rule.title} at this setting does not.")
-    return (token, *why, *_instead(spec, row, kept, strict))
+    if strict is None:
+        return (token, *why)
+    if not kept and strict.row != row:
+        return (token, *why, " Divergence: strict keeps it.")
+    if strict.row != row:
+        return (token, *why, " Divergence: strict keeps another draft.")
+    return (token, *why, " Divergence: strict stops here and writes ", Quoted(strict.emitted), ".")
 
 
 _PREFERS = {
@@ -80,12 +86,12 @@ def passed_over(spec: Speculation, node: int, wanted: int, policy: Policy) -> Wo
 def _why(run: Run, rule: Rule, spec: Speculation, node: int, kept: bool) -> Words:
     row, rank = int(spec.judging_rows[node]), int(spec.ranks[node])
     best = Quoted(int(spec.top_ids[row, 0]))
-    if (
-        run.settings.temperature == 0 or rule.on_rejection is Emission.ARGMAX
-    ):  # these rules go by rank at any temperature
+    if run.settings.temperature == 0 or rule.on_rejection is Emission.ARGMAX:  # by rank at any temperature
         if rank == 1:
             return (" is the target's own choice" + (": kept." if kept else ", yet it is rejected."),)
-        place = f" is only the target's {_ordinal(rank)} choice, and its first is "
+        ending = "th" if 10 <= rank % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(rank % 10, "th")
+        ordinal = {2: "second", 3: "third"}.get(rank, f"{number(rank)}{ending}")
+        place = f" is only the target's {ordinal} choice, and its first is "
         return (place, best, ": kept." if kept else ": rejected.")
     p, q = float(spec.p[node]), float(spec.q[node])
     chances = f": the target gives it p = {number(p)}"
@@ -122,16 +128,6 @@ def _why_relaxed(run: Run, rule: Rule, spec: Speculation, row: int) -> Words:
     return (f" is not what strict verification keeps (the target's {which} is ", best, relaxed)
 
 
-def _instead(spec: Speculation, row: int, kept: bool, strict: Decision | None) -> Words:
-    if strict is None:
-        return ()
-    if not kept and strict.row != row:
-        return (" Divergence: strict keeps it.",)
-    if strict.row != row:
-        return (" Divergence: strict keeps another draft.",)
-    return (" Divergence: strict stops here and writes ", Quoted(strict.emitted), ".")
-
-
 def roll_back(round_: Round, both: bool | None) -> Words:
     """Return the sentence for a rollback.
 
@@ -147,12 +143,9 @@ def roll_back(round_: Round, both: bool | None) -> Words:
             f"{'is' if lost == 1 else 'are'} discarded, and {'both caches shrink' if both else shrinks}.",
         )
     node = round_.outcomes.index(Outcome.REJECTED)
-    verdict = (
-        f" is rejected, and the {'one' if after == 1 else number(after)} drafted after it discarded"
-        if after
-        else " is rejected"
-    )
-    them = "them" if after else "it"
+    verdict, them = " is rejected", "them" if after else "it"
+    if after:
+        verdict += f", and the {'one' if after == 1 else number(after)} drafted after it discarded"
     if both is None:
         tail = f"The target's cache drops {them}."
     elif both:
@@ -205,10 +198,3 @@ def end(run: Run, shown: int, written: int) -> Words:
         f"The text is complete: {counted(written, 'token')} in {passes} of the target, τ = {number(run.tau)} tokens "
         "per pass.",
     )
-
-
-def _ordinal(rank: int) -> str:
-    """'second', 'third', '4th'."""
-    words = {1: "first", 2: "second", 3: "third"}
-    ending = "th" if 10 <= rank % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(rank % 10, "th")
-    return words.get(rank, f"{number(rank)}{ending}")

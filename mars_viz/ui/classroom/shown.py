@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
-from mars_viz.components.explorer import recorded_at
+from mars_viz.components.explorer.element import recorded_at
 from mars_viz.errors import SettingError
 from mars_viz.run import Run
 from mars_viz.ui.links import View, fitted

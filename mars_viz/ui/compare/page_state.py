@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from mars_viz.analysis.alignment import Alignment, align_runs
-from mars_viz.components.compare import Ask, Asked
-from mars_viz.components.compare.payload import (
+from mars_viz.components.compare import (
+    Ask,
+    Asked,
     Pane,
     Payload,
     StripLane,

@@ -91,7 +91,7 @@ class Recorder(Protocol):
 
 
 class Mapper(Protocol):
-    """Dial map in progress, such as `mars_viz.record_map.Mapping`."""
+    """Dial map in progress, such as `mars_viz.recording.Mapping`."""
 
     def __iter__(self) -> Iterator[Mapped]:
         """Map; each step is one batched pass."""

@@ -34,8 +34,7 @@ from mars_viz.ui.jobs.models import Device, Models, Tell
 if TYPE_CHECKING:
     from mars_viz.prompts import PromptSet
     from mars_viz.race.making import Racing
-    from mars_viz.record_map import Mapping
-    from mars_viz.recording import Recording
+    from mars_viz.recording import Mapping, Recording
     from mars_viz.sweep import Sweep
     from mars_viz.sweep.grid_sweep import GridSweep
     from mars_viz.sweep.ray_cluster import RayRequest
@@ -127,7 +126,7 @@ def chart_threshold(name: str, backend: Any, run: Run) -> Mapping:
 
 
 def _mapping(backend: Any, run: Run, span: Span) -> Mapping:
-    from mars_viz.record_map import Mapping
+    from mars_viz.recording import Mapping
 
     how: dict[str, Any] = {"chat": bool(run.provenance.chat), "history": run.history, "title": run.title}
     return Mapping(backend, run.prompt, run.settings, span, budget=Budget(branches=BRANCHES), run=run, **how)
@@ -162,7 +161,7 @@ def check_head(backend: Any) -> Iterator[TaskStep]:
 
 def walk(backend: Any, run: Run, stands: Sequence[Stand]) -> Iterable[Together]:
     """Walk rules from the run's prompt."""
-    from mars_viz.record_rule_walks import Walking
+    from mars_viz.recording import Walking
 
     return Walking(backend, run, stands)
 
@@ -226,7 +225,7 @@ def clock(
 def grade(pair: Any, per_task: int = PER_TASK) -> Iterator[TaskStep]:
     """Map `per_task` built-in exercises of each kind in free wording, and yield the number of right answers at
     every θ."""
-    from mars_viz.record_map import Mapping
+    from mars_viz.recording import Mapping
 
     settings = Settings(rule="mars", max_new_tokens=144)
     span = span_of(rule_named("mars"), LOW, None, (settings.gamma,))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mars_viz.components.explorer import Look, explorer
+from mars_viz.components.explorer.element import Look, explorer
 from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.base import Lesson, LessonContext
 from mars_viz.ui.lessons.needs import GREEDY, RUNNER_UP, THETA_DIAL

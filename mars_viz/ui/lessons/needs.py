@@ -13,8 +13,7 @@ from mars_viz.analysis.lesson_sums import close_calls, gain
 from mars_viz.analysis.tree_gain import choices
 from mars_viz.records import Emission
 from mars_viz.rules import rule_named
-from mars_viz.rules.mars import THETA
-from mars_viz.rules.mars_code import MarsCode
+from mars_viz.rules.mars import THETA, MarsCode
 from mars_viz.run import Run
 from mars_viz.runfiles import Manifest
 
