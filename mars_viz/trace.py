@@ -70,8 +70,9 @@ class Speculations(Sequence[Speculation]):
     def __getitem__(self, index: int | slice) -> Speculation | Speculations:
         """Return one as a view, or a slice of step 1."""
         if isinstance(index, slice):
-            singles = (each[index] for each in (self.lengths, self.starts, self.temperatures, self.sampled))
-            return Speculations(*singles, dict(Cut(self.columns, *self.places(index), self.total)))
+            some = dict(Cut(self.columns, *self.places(index), self.total))
+            lengths, starts, temperatures = self.lengths[index], self.starts[index], self.temperatures[index]
+            return Speculations(lengths, starts, temperatures, self.sampled[index], some)
         return self._view(range(len(self))[index])
 
     def _view(self, index: int) -> Speculation:

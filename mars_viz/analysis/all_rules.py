@@ -18,13 +18,13 @@ from mars_viz.analysis.judgements import Judgement, Ruling, opinion, ruling
 from mars_viz.analysis.metrics import Basis
 from mars_viz.analysis.rulings import Equivalent, Shifted, compared, equivalent, moved
 from mars_viz.analysis.settled_text import first_to_differ
-from mars_viz.multi_rule_walk import Prefix, RuleWalk, Stand, ahead
+from mars_viz.multi_rule_walk import RuleWalk, Stand, ahead
 from mars_viz.records import first_difference
 from mars_viz.replay import ending_of
 from mars_viz.rules import Rule, rule_named, rules_and
 from mars_viz.run import Run
 from mars_viz.run_with_map import known_answers
-from mars_viz.walk import Answer
+from mars_viz.walk import Answer, Prefix
 
 
 @dataclass(frozen=True, slots=True)

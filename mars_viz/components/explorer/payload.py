@@ -47,8 +47,8 @@ def round_columns(trace: Trace, evidence: bool) -> tuple[np.ndarray, Columns, Co
     all target distributions and the tokens emitted there: with `evidence` all that the inspector shows, otherwise those
     for text and overlays."""
     verdicts, drafts = trace.verdicts, trace.speculations.whole
-    tops = (drafts.top_ids[:, :TOP].ravel(), drafts.draft_ids[:, :TOP].ravel()) if evidence else ()
-    mentioned = (drafts.tokens, verdicts.emit_below, verdicts.emit_above, *tops)
+    top_rows, top_nodes = drafts.top_ids[:, :TOP].ravel(), drafts.draft_ids[:, :TOP].ravel()
+    mentioned = [drafts.tokens, verdicts.emit_below, verdicts.emit_above, *((top_rows, top_nodes) if evidence else ())]
     vocabulary = np.unique(np.concatenate(mentioned).astype(np.int64))
     kind = np.uint16 if len(vocabulary) <= 1 << 16 else np.int32
 
@@ -84,13 +84,13 @@ def round_columns(trace: Trace, evidence: bool) -> tuple[np.ndarray, Columns, Co
             "rank": drafts.ranks,
             "coin": drafts.coins.astype(np.float32),
             "logsumexp": drafts.draft_logsumexp,
-            "top_token": indices(tops[1]),
+            "top_token": indices(top_nodes),
             "top_logit": drafts.draft_logits[:, :TOP].ravel(),
             "extras": [each for each in extras if len(each["values"]) == len(drafts)],
         }
         rows |= {
             "logsumexp": drafts.logsumexp,
-            "top_token": indices(tops[0]),
+            "top_token": indices(top_rows),
             "top_logit": drafts.top_logits[:, :TOP].ravel(),
             "extras": [each for each in extras if len(each["values"]) == len(drafts.top_ids)],
         }

@@ -92,7 +92,7 @@ def stepper(run: Run, *, frame: int, key: str, large: bool = False) -> int:
             memory.contents = run, payload
         else:
             first = min(max(0, frame), len(payload["frames"]) - 1)
-            memory = begun(KIND, key, payload["id"], (run, payload), PositionSync(first, first, first))
+            memory = begun(KIND, key, payload["id"], (run, payload), PositionSync.begin(first))
     payload, reported = memory.contents[1], memory.reported(key)
     asked = min(max(0, frame), len(payload["frames"]) - 1)
     memory.where.settle(asked, None if reported is None else int(reported["frame"]))

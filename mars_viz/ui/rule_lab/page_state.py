@@ -15,14 +15,13 @@ from mars_viz.analysis.all_rules import AllRules
 from mars_viz.analysis.judgements import own_dial
 from mars_viz.components.session_cache import put_last
 from mars_viz.errors import BadInput
-from mars_viz.multi_rule_walk import Prefix
 from mars_viz.rules import RULES, Rule, rule_named, rules_and
 from mars_viz.run import Run
 from mars_viz.ui import links
 from mars_viz.ui.jobs.walk_job import WalkJob
 from mars_viz.ui.links import Opened, View, clipped, misplaced
 from mars_viz.ui.session import PageState, Session, remembered
-from mars_viz.walk import Answer
+from mars_viz.walk import Answer, Prefix
 
 
 class Panels:
