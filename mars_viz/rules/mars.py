@@ -104,7 +104,7 @@ class MarsSampling(Rule):
     policies = FREE[:2]  # the longest of what coins keep would not be by the target's law at the strict end
 
     def _judge(self, speculation: Speculation) -> Verdicts:
-        """The breakpoint of a token that its coin rejects is the ratio of its row."""
+        """Use the ratio of its row as the breakpoint of a token that its coin rejects."""
         rows = speculation.judging_rows
         relaxes = among_best(speculation, 2) & (speculation.z1[rows] > 0) & (speculation.support[rows] > 1)
         return self._relaxed(speculation, coin_keeps(speculation), np.where(relaxes, speculation.ratio[rows], np.nan))
@@ -125,7 +125,7 @@ class MarsMargin(Rule):
     policies = FREE
 
     def _judge(self, speculation: Speculation) -> Verdicts:
-        """The runner-up is kept from just above the margin of its row."""
+        """Keep the runner-up from just above the margin of its row."""
         margin = speculation.margin[speculation.judging_rows]
         breakpoints = np.where(among_best(speculation, 2), just_above(margin), np.nan)
         return self._relaxed(speculation, among_best(speculation, 1), breakpoints)
@@ -145,7 +145,7 @@ class MarsOdds(Rule):
     policies = FREE
 
     def _judge(self, speculation: Speculation) -> Verdicts:
-        """The runner-up's breakpoint is p2/p1 of its row."""
+        """Use p2/p1 of its row as the runner-up's breakpoint."""
         odds = np.exp(-speculation.margin[speculation.judging_rows] / (speculation.temperature or 1.0))
         relaxes = among_best(speculation, 2) & (odds > 0)
         return self._relaxed(speculation, among_best(speculation, 1), np.where(relaxes, odds, np.nan))
