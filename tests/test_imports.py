@@ -20,8 +20,7 @@ from mars_viz.analysis.draft_log import joined, parse_drafts, parse_log, prefix_
 from mars_viz.analysis.engine_counts import EngineRequest, parse_counts
 from mars_viz.analysis.engine_file import EngineFile, read_file
 from mars_viz.analysis.engines import EngineRow, acceptance_table
-from mars_viz.analysis.served_rounds import rejection_bound
-from mars_viz.analysis.vllm_responses import parse_responses
+from mars_viz.analysis.served_rounds import parse_responses, rejection_bound
 from mars_viz.demo.prompts import STORIES
 from mars_viz.errors import BadInput
 from mars_viz.imports import import_run

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from mars_viz.analysis.all_rules import AllRules, rule_row
-from mars_viz.analysis.flat_positions import drafted
 from mars_viz.analysis.judgements import opinion, own_dial, ruling
 from mars_viz.analysis.metrics import Basis, summary
+from mars_viz.analysis.positions import drafted
 from mars_viz.analysis.rulings import LooseSide, Say, agreement, boundary, equivalent, short_value
 from mars_viz.records import Outcome, Round, first_difference
 from mars_viz.rules import RULES

@@ -13,7 +13,6 @@ from enum import Enum
 
 import numpy as np
 
-from mars_viz.analysis.common_runs import shared_stretches
 from mars_viz.records import first_difference
 from mars_viz.run import Piece, Run
 
@@ -46,7 +45,7 @@ class Written:
     @property
     def text(self) -> str:
         """Characters without control tokens; a byte that is no complete character counts as one."""
-        return _read(self.pieces)
+        return b"".join(piece.data for piece in self.pieces if not piece.special).decode("utf-8", "surrogateescape")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,18 +135,10 @@ def align(left: Written, right: Written, unit: Unit) -> Alignment:
     first = first_difference(*contents)
     prefix = len(contents[0]) if first is None else first
     stretches = tuple(_stretches(*contents, prefix, unit))
-    return Alignment(
-        unit,
-        prefix,
-        stretches,
-        _side(places[0], prefix, [s.left for s in stretches if s.same]),
-        _side(places[1], prefix, [s.right for s in stretches if s.same]),
-        tuple(_round_pairs(places[0][list(left.starts)], places[1][list(right.starts)])),
-    )
-
-
-def _read(pieces: Sequence[Piece]) -> str:
-    return b"".join(piece.data for piece in pieces if not piece.special).decode("utf-8", "surrogateescape")
+    ours = _side(places[0], prefix, [stretch.left for stretch in stretches if stretch.same])
+    theirs = _side(places[1], prefix, [stretch.right for stretch in stretches if stretch.same])
+    rounds = _round_pairs(places[0][list(left.starts)], places[1][list(right.starts)])
+    return Alignment(unit, prefix, stretches, ours, theirs, tuple(rounds))
 
 
 def _places(text: Written, unit: Unit) -> np.ndarray:
@@ -176,25 +167,15 @@ def _stretches(left: Sequence[Hashable], right: Sequence[Hashable], prefix: int,
 
 def _met_again(left: Sequence[Hashable], right: Sequence[Hashable], unit: Unit) -> Iterator[tuple[int, int, int]]:
     """Yield start in each text and length, in units, of later common stretches; characters in complete words."""
-    ours, theirs = (left, right) if unit is Unit.TOKENS else (_words(left), _words(right))
+    ours, theirs = left, right
+    if unit is Unit.CHARACTERS:
+        ours, theirs = (re.findall(r"\s*\S+|\s+", str(text)) for text in (left, right))
     if max(len(ours), len(theirs)) > LONGEST:
         return
-    at, other = (_before(ours), _before(theirs)) if unit is Unit.CHARACTERS else (None, None)
-    for stretch in shared_stretches(ours, theirs, SHORTEST):
-        a, b, count = stretch.left, stretch.right, stretch.size
-        if at is None or other is None:
-            yield a, b, count
-        else:
-            yield int(at[a]), int(other[b]), int(at[a + count] - at[a])
-
-
-def _words(text: Sequence[Hashable]) -> list[str]:
-    return re.findall(r"\s*\S+|\s+", str(text))
-
-
-def _before(words: Sequence[Hashable]) -> np.ndarray:
-    """Return the number of characters before each word, then the total, int64 [W + 1]."""
-    return np.cumsum([0, *(len(str(word)) for word in words)])
+    sizes = [[len(str(word)) if unit is Unit.CHARACTERS else 1 for word in words] for words in (ours, theirs)]
+    at, other = (np.cumsum([0, *each]) for each in sizes)  # units before each word or token, then the total
+    for a, b, count in _shared_stretches(ours, theirs):
+        yield int(at[a]), int(other[b]), int(at[a + count] - at[a])
 
 
 def _side(places: np.ndarray, prefix: int, shared: Sequence[range]) -> Side:
@@ -215,15 +196,83 @@ def _round_pairs(left: np.ndarray, right: np.ndarray) -> Iterator[RoundPair]:
     """Merge two ascending lists of places; equal places form a pair."""
     i = j = 0
     while i < len(left) or j < len(right):
-        a = int(left[i]) if i < len(left) else None
-        b = int(right[j]) if j < len(right) else None
-        if a is not None and a == b:
-            yield RoundPair(i, j, a)
-            i, j = i + 1, j + 1
-        elif b is None or (a is not None and a < b):
-            assert a is not None
-            yield RoundPair(i, None, a)
-            i += 1
-        else:
-            yield RoundPair(None, j, b)
-            j += 1
+        a, b = (int(places[at]) if at < len(places) else None for places, at in ((left, i), (right, j)))
+        place = min(each for each in (a, b) if each is not None)
+        yield RoundPair(i if a == place else None, j if b == place else None, place)
+        i, j = i + (a == place), j + (b == place)
+
+
+def _shared_stretches(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> list[tuple[int, int, int]]:
+    """Return the longest common stretch, then the longest on either side of it and so on, in order: starts and size.
+
+    Finds what difflib finds without junk, of at least `SHORTEST` units. Each stretch takes time linear in the remaining
+    sequences: a hundredth of a second for 5000 units, two seconds for texts that loop and differ all the time. difflib
+    takes the cube of the length for texts that loop, as those at a loose setting do: minutes for a few thousand tokens.
+    """
+    stretches, waiting = [], [(range(len(ours)), range(len(theirs)))]
+    while waiting:
+        left, right = waiting.pop()
+        if min(len(left), len(right)) < SHORTEST:
+            continue
+        start, other, size = _longest_shared(ours[left.start : left.stop], theirs[right.start : right.stop])
+        if size < SHORTEST:
+            continue  # so everything around it is shorter, too
+        a, b = left.start + start, right.start + other
+        stretches.append((a, b, size))
+        waiting += [
+            (range(left.start, a), range(right.start, b)),
+            (range(a + size, left.stop), range(b + size, right.stop)),
+        ]
+    return sorted(stretches)
+
+
+def _longest_shared(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> tuple[int, int, int]:
+    """Return starts and size of the longest common stretch in linear time; if several are equal, the first in `ours`,
+    then in `theirs`. Uses the suffix automaton of `theirs` (Blumer et al. 1985)."""
+    states = _suffix_automaton(theirs)
+    best, state, size = (0, 0, 0), 0, 0
+    for end, unit in enumerate(ours, 1):
+        while state and unit not in states[state].following:
+            state = states[state].shorter
+            size = states[state].longest
+        if unit in states[state].following:
+            state, size = states[state].following[unit], size + 1
+        if size > best[2]:
+            best = (end - size, states[state].first_end - size, size)
+    return best
+
+
+@dataclass(slots=True)
+class _State:
+    """A state of a suffix automaton, which represents contiguous stretches of a sequence."""
+
+    following: dict[Hashable, int]  # the state after one more unit
+    shorter: int  # the state of the longest suffix that also occurs elsewhere; -1 for the empty one
+    longest: int  # length of its longest stretch
+    first_end: int  # end of its first occurrence
+
+
+def _suffix_automaton(units: Sequence[Hashable]) -> list[_State]:
+    """Return the states of the sequence's suffix automaton; the first one is the empty stretch."""
+    states, last = [_State({}, -1, 0, 0)], 0
+    for end, unit in enumerate(units, 1):
+        new, before = _State({}, 0, states[last].longest + 1, end), last
+        last = len(states)
+        states.append(new)
+        while before >= 0 and unit not in states[before].following:
+            states[before].following[unit] = last
+            before = states[before].shorter
+        if before < 0:
+            continue
+        place = states[before].following[unit]
+        found = states[place]
+        if found.longest == states[before].longest + 1:
+            new.shorter = place
+            continue
+        new.shorter = len(states)  # a separate state for `before` followed by the unit
+        states.append(_State(dict(found.following), found.shorter, states[before].longest + 1, found.first_end))
+        found.shorter = new.shorter
+        while before >= 0 and states[before].following.get(unit) == place:
+            states[before].following[unit] = new.shorter
+            before = states[before].shorter
+    return states

@@ -12,11 +12,11 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from mars_viz.analysis.branching import MOST_CHILDREN, Branching, branching_by, node_laws
-from mars_viz.analysis.flat_positions import FlatPositions, drafted
+from mars_viz.analysis.branching import MOST_CHILDREN, branching_by, node_laws
 from mars_viz.analysis.judgements import Judgement, Ruling, opinion, ruling
 from mars_viz.analysis.metrics import Basis
-from mars_viz.analysis.rulings import Equivalent, Shifted, compared, equivalent, moved
+from mars_viz.analysis.positions import FlatPositions, drafted
+from mars_viz.analysis.rulings import Equivalent, compared, equivalent, moved
 from mars_viz.analysis.settled_text import first_to_differ
 from mars_viz.multi_rule_walk import RuleWalk, Stand, ahead
 from mars_viz.records import first_difference
@@ -62,16 +62,6 @@ def rule_row(ruling: Ruling, drafted: FlatPositions) -> RuleRow:
     basis, place = Basis.EXACT if exact else Basis.BLOCK_LOCAL, None if parted is None else parted.index
     strictly = ruling.opinion.verdicts.keep_strict
     return _row(ruling.rule, ruling.dial, ruling.text.lengths, ruling.kept, strictly, drafted, basis, place)
-
-
-def walked_row(run: Run, walk: RuleWalk, strict: RuleWalk) -> RuleRow:
-    """Return the row of a rule's own walk, with the place at which its text leaves that of its strict end."""
-    walked = replace(run.unmapped, rounds=walk.rounds)
-    text = walked.trace.recorded_text
-    kept = walked.trace.in_text(text)
-    place = first_difference(walk.token_ids, strict.token_ids)
-    strictly = walked.trace.verdicts.keep_strict
-    return _row(walk.stand.rule, walk.stand.dial, text.lengths, kept, strictly, drafted(walked), Basis.EXACT, place)
 
 
 def _row(
@@ -129,14 +119,14 @@ class AllRules:
         """By name, including rules that cannot judge the run."""
         self.opinions: Mapping[str, Judgement] = {name: opinion(rule, run) for name, rule in self.rules.items()}
         self._answers = {**(answers or {}), **known_answers(run)}
-        self.ruling = lru_cache(_REMEMBERED)(self._ruling)
-        self.local_row = lru_cache(_REMEMBERED)(self._local_row)
+        after = lru_cache(1)(partial(moved, run))
+        laws = lru_cache(1)(partial(node_laws, run))  # the same for all numbers of children
+        self.ruling = lru_cache(_REMEMBERED)(lambda name, dial: ruling(self.opinions[name], dial))
+        self.local_row = lru_cache(_REMEMBERED)(lambda name, dial: rule_row(self.ruling(name, dial), self.drafted))
         self.walk = lru_cache(_REMEMBERED)(self._walk)
         self.row = lru_cache(_REMEMBERED)(self._row)
-        self.shifted = lru_cache(_REMEMBERED)(self._shifted)
-        self.branching = lru_cache(MOST_CHILDREN)(self._branching)
-        self._node_laws = lru_cache(1)(partial(node_laws, run))
-        self._moved = lru_cache(1)(partial(moved, run))
+        self.shifted = lru_cache(_REMEMBERED)(lambda name, dial, c: compared(self.ruling(name, dial), c, after(c)))
+        self.branching = lru_cache(MOST_CHILDREN)(lambda children: branching_by(laws(), children))
 
     @property
     def able(self) -> tuple[str, ...]:
@@ -171,22 +161,14 @@ class AllRules:
         walk = ahead(start, self._answers, len(self.run.prompt_ids), ending_of(self.run))
         return walk if walk.finished else None
 
-    def _ruling(self, name: str, dial: float | None) -> Ruling:
-        return ruling(self.opinions[name], dial)
-
-    def _local_row(self, name: str, dial: float | None) -> RuleRow:
-        return rule_row(self.ruling(name, dial), self.drafted)
-
     def _row(self, name: str, dial: float | None) -> RuleRow:
         """Return an exact row if the walks of the rule and its strict end are known, otherwise a block-local one."""
         walk, strict = self.walk(name, dial), self.walk(name, self._strict(name))
         if walk is None or strict is None:
             return self.local_row(name, dial)
-        return walked_row(self.run, walk, strict)
-
-    def _branching(self, children: int) -> Branching:
-        """Return the branching numbers; the laws are computed once for all numbers of children."""
-        return branching_by(self._node_laws(), children)
-
-    def _shifted(self, name: str, dial: float | None, c: float) -> Shifted:
-        return compared(self.ruling(name, dial), c, self._moved(c))
+        walked = replace(self.run.unmapped, rounds=walk.rounds)
+        text = walked.trace.recorded_text
+        kept = walked.trace.in_text(text)
+        place = first_difference(walk.token_ids, strict.token_ids)
+        strictly = walked.trace.verdicts.keep_strict
+        return _row(walk.stand.rule, dial, text.lengths, kept, strictly, drafted(walked), Basis.EXACT, place)

@@ -112,7 +112,7 @@ def ends(of: Resampled, levels: Sequence[float], *, corrected: bool) -> list[np.
     with np.errstate(all="ignore"):
         if len(of.sizes) < 2:
             return [np.full_like(of.estimate, np.nan) for _ in levels]
-        centre = _Tilt.none(of)
+        centre = _Tilt(of, of.means, np.full((len(of.sizes), 1), 1 / len(of.sizes)))
         bias, skew = centre.skew - centre.bend, centre.skew
         quantiles, undefined = [], of.undefined()
         for level in levels:
@@ -134,11 +134,6 @@ class _Tilt:
     """[S] or [1] each; the means with these weights."""
     weights: np.ndarray
     """[U, S] or [U, 1]; each column sums to 1."""
-
-    @classmethod
-    def none(cls, of: Resampled) -> _Tilt:
-        """Return equal weights."""
-        return cls(of, of.means, np.full((len(of.sizes), 1), 1 / len(of.sizes)))
 
     @cached_property
     def gradient(self) -> list[np.ndarray]:
@@ -195,6 +190,16 @@ class _Tilt:
                 second += of.statistic(*moved) - middle
         return np.nan_to_num(second * size * math.sqrt(count) / (2 * self.spread))
 
+    def turned(self, t: np.ndarray) -> _Tilt:
+        """Return the units with weights proportional to exp(t share), for these tilts [S]."""
+        weights = np.exp(t * self.shares)
+        weights /= weights.sum(axis=0)
+        size, *sums = (  # in one order for every column, so that the mean of ones is exactly one
+            np.einsum("us,us->s", weights, np.broadcast_to(column, weights.shape))
+            for column in (self.of.sizes[:, None], *self.of.columns)
+        )
+        return _Tilt(self.of, [each / size for each in sums], weights)
+
     def straight(self, other: _Tilt) -> bool:
         """Return True if the number is linear in the means from here to `other`, so that there is one direction."""
         slopes = zip(self.gradient, other.gradient, strict=True)
@@ -214,9 +219,8 @@ class _Tilt:
         t = (w - 2 * self.skew * w**2) / (self.spread * root)  # r to the first power of the skewness, turned round
         done = self.settled | np.isnan(value)
         for turn in range(_TURNS):
-            line = _Tilts(tilt.shares)
-            t = line.at(level + self.bend, t)
-            tilt = line.tilted(self.of, t)
+            t = _tilt_at(tilt.shares, level + self.bend, t)
+            tilt = tilt.turned(t)
             led = self.of.statistic(*tilt.means)
             if turn == 0:
                 first = led
@@ -230,85 +234,39 @@ class _Tilt:
         return np.where(done | (moved < _CLOSE), value, first)
 
 
-@dataclass(frozen=True)
-class _Tilts:
-    """Tilts in one direction, and the probability that a mean of the shares is at most that with each tilt."""
-
-    shares: np.ndarray  # float64 [U, S]
-
-    def at(self, level: np.ndarray, start: np.ndarray) -> np.ndarray:
-        """Return the tilt whose mean has this level (a normal quantile), float64 [S]; the largest tilt if no tilt
-        reaches it."""
-        furthest = _LARGEST / np.abs(self.shares).max(axis=0)
-        low, high = -furthest, furthest
-        t = np.where(level <= -self._most(-1), low, np.where(level >= self._most(1), high, np.clip(start, low, high)))
-        done = (t == low) | (t == high) | ~np.isfinite(t)
-        for _ in range(_STEPS):
-            reached = self._level(t)
-            off = reached.value - level
-            done |= ~(np.abs(off) > _SURE)
-            if done.all():
-                break
-            low, high = np.where(off < 0, t, low), np.where(off < 0, high, t)
-            step = t - off / reached.slope
-            inside = (step > low) & (step < high)
-            t = np.where(done, t, np.where(inside, step, (low + high) / 2))
-        return t
-
-    def _most(self, way: int) -> np.ndarray:
-        """Return |r| if only the units with the largest share remain (the smallest if `way` is -1), float64 [S]."""
-        shares, count = way * self.shares, len(self.shares)
-        most = shares.max(axis=0)
-        left = np.sum(shares >= most - 1e-9 * np.abs(self.shares).max(axis=0), axis=0)
-        return np.sqrt(2 * count * np.log(count / left)) - _ATOM
-
-    def _level(self, t: np.ndarray) -> _Level:
-        """Return r and its slope at each tilt."""
-        count = len(self.shares)
-        each = np.exp(t * self.shares)
+def _tilt_at(shares: np.ndarray, level: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """Return the tilt of these shares [U, S] whose mean has this level (a normal quantile), float64 [S]; the largest
+    tilt if no tilt reaches it."""
+    count, squares, largest = len(shares), shares**2, np.abs(shares).max(axis=0)
+    away = shares - shares.mean(axis=0)
+    skew = np.nan_to_num(np.mean(_cubed(away), axis=0) / np.mean(away * away, axis=0) ** 1.5) / (6 * math.sqrt(count))
+    low, high, most = -_LARGEST / largest, _LARGEST / largest, []
+    for way in (-1, 1):  # |r| if only the units with the smallest share remain, or with the largest
+        left = np.sum(way * shares >= (way * shares).max(axis=0) - 1e-9 * largest, axis=0)
+        most.append(np.sqrt(2 * count * np.log(count / left)) - _ATOM)
+    t = np.where(level <= -most[0], low, np.where(level >= most[1], high, np.clip(start, low, high)))
+    done = (t == low) | (t == high) | ~np.isfinite(t)
+    for _ in range(_STEPS):
+        each = np.exp(t * shares)
         total = each.sum(axis=0)
-        first = np.einsum("us,us->s", each, self.shares) / total
-        second = np.maximum(np.einsum("us,us->s", each, self._squares) / total - first**2, 0.0)
+        first = np.einsum("us,us->s", each, shares) / total
+        second = np.maximum(np.einsum("us,us->s", each, squares) / total - first**2, 0.0)
         w = np.sign(t) * np.sqrt(2 * count * np.maximum(t * first - np.log(total / count), 0.0))
         v = t * np.sqrt(count * second)
         near = np.abs(w) < 1e-3
-        correction = np.where(near, self._skew, np.log(v / w) / w)
-        slope = np.where(near, np.sqrt(count * second), count * t * second / w)
-        return _Level(w + np.clip(np.nan_to_num(correction, nan=-_ATOM), -_ATOM, _ATOM), slope)
-
-    @cached_property
-    def _squares(self) -> np.ndarray:
-        return self.shares**2
-
-    @cached_property
-    def _skew(self) -> np.ndarray:
-        away = self.shares - self.shares.mean(axis=0)
-        spread = np.mean(away * away, axis=0) ** 1.5
-        return np.nan_to_num(np.mean(_cubed(away), axis=0) / spread) / (6 * math.sqrt(len(away)))
-
-    def tilted(self, of: Resampled, t: np.ndarray) -> _Tilt:
-        """Return the units weighted by these tilts."""
-        weights = np.exp(t * self.shares)
-        weights /= weights.sum(axis=0)
-        size, *sums = (_summed(weights, column) for column in (of.sizes[:, None], *of.columns))
-        return _Tilt(of, [each / size for each in sums], weights)
+        correction = np.where(near, skew, np.log(v / w) / w)
+        slope = np.where(near, np.sqrt(count * second), count * t * second / w)  # of w, approximately that of r
+        off = w + np.clip(np.nan_to_num(correction, nan=-_ATOM), -_ATOM, _ATOM) - level
+        done |= ~(np.abs(off) > _SURE)
+        if done.all():
+            break
+        low, high = np.where(off < 0, t, low), np.where(off < 0, high, t)
+        step = t - off / slope
+        inside = (step > low) & (step < high)
+        t = np.where(done, t, np.where(inside, step, (low + high) / 2))
+    return t
 
 
 def _cubed(values: np.ndarray) -> np.ndarray:
     """Return the cubes; twenty times as fast as `values**3`, which handles any exponent."""
     return np.asarray(values * values * values)
-
-
-def _summed(weights: np.ndarray, column: np.ndarray) -> np.ndarray:
-    """Return weighted sums, [S], in one order for every column, so that the mean of ones is exactly one."""
-    return np.einsum("us,us->s", weights, np.broadcast_to(column, weights.shape))
-
-
-@dataclass(frozen=True, slots=True)
-class _Level:
-    """Probability of a mean that is at most a value."""
-
-    value: np.ndarray
-    """float64 [S]; r, a normal quantile."""
-    slope: np.ndarray
-    """float64 [S]; the slope of w in the tilt, approximately that of r."""

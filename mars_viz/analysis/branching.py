@@ -179,9 +179,8 @@ def why_not(run: Run) -> str:
     if run.settings.drafts_trees:
         return "Not shown of a run that drafted trees: this is modelled from chains. Record the prompt with chains."
     columns = speculations.columns
-    if not (
-        speculations.sampled.all() and all(name in columns for name in NEEDS) and columns["draft_ids"].shape[-1] > 1
-    ):
+    sampled = speculations.sampled.all() and all(name in columns for name in NEEDS)
+    if not sampled or columns["draft_ids"].shape[-1] <= 1:
         return "Not shown of this run: it holds no law that its drafter drew from. Record it with a drafting model."
     return ""
 
@@ -196,7 +195,9 @@ def node_laws(run: Run) -> NodeLaws:
     if reason := why_not(run):
         raise EvidenceError(reason)
     block, temperature = run.trace.speculations.whole, run.settings.temperature
-    chosen = _chosen(block.depths)
+    groups = [np.flatnonzero(block.depths == depth) for depth in np.unique(block.depths)]
+    few = [each[np.linspace(0, len(each) - 1, min(len(each), MOST_NODES)).astype(np.int64)] for each in groups]
+    chosen = np.sort(np.concatenate([np.empty(0, np.int64), *few]))
     rows = block.judging_rows[chosen]
     listed_p = block.emission_p[rows, Emission.ARGMAX, None] * _odds(block.top_logits[rows], temperature)
     listed_p[np.arange(listed_p.shape[1]) >= block.support[rows, None]] = 0
@@ -241,13 +242,6 @@ def branching_by(laws: NodeLaws, children: int) -> Branching:
     )
 
 
-def _chosen(depths: np.ndarray) -> np.ndarray:
-    """Return positions in order, at most `MOST_NODES` of each depth, int64 [n]."""
-    groups = [np.flatnonzero(depths == depth) for depth in np.unique(depths)]
-    few = [each[np.linspace(0, len(each) - 1, min(len(each), MOST_NODES)).astype(np.int64)] for each in groups]
-    return np.sort(np.concatenate([np.empty(0, np.int64), *few]))
-
-
 def _odds(logits: np.ndarray, temperature: float) -> np.ndarray:
     """Return probabilities relative to the first one's, float64 [n, K]."""
     wide = logits.astype(np.float64)
@@ -257,10 +251,8 @@ def _odds(logits: np.ndarray, temperature: float) -> np.ndarray:
 
 def _reached(chains: Speculation) -> np.ndarray:
     """Return `NodeLaws.reached` of every position, float64 [P]."""
-    reached, kept = (
-        np.ones(len(chains)),
-        np.minimum(1, _share(chains.p.astype(np.float64), chains.q.astype(np.float64))),
-    )
+    reached = np.ones(len(chains))
+    kept = np.minimum(1, _share(chains.p.astype(np.float64), chains.q.astype(np.float64)))
     for depth in range(2, int(chains.depths.max(initial=0)) + 1):
         nodes = np.flatnonzero(chains.depths == depth)
         reached[nodes] = reached[nodes - 1] * kept[nodes - 1]  # of a chain the node before is the parent

@@ -167,7 +167,12 @@ def totals_by_step(request: AcceptanceCounts) -> Totals:
     """Return the totals with one entry per step of this request, [R]; NaN for values known only in sum."""
     accepted, ones = request.accepted.astype(np.float64), np.ones(request.steps)
     drafted = None if request.drafted is None else request.drafted.astype(np.float64)
-    written = _emitted(request)
+    verified, completion = np.cumsum(request.accepted + 1), request.completion_tokens
+    total = int(verified[-1]) if len(verified) else 0
+    if completion is None or request.prefilled or completion > total or (completion < total and not request.ordered):
+        written = np.full(request.steps, np.nan)
+    else:
+        written = np.diff(np.minimum(verified, completion), prepend=0).astype(np.float64)
     return Totals(
         accepted=accepted,
         reached=np.minimum(accepted, written),
@@ -178,15 +183,6 @@ def totals_by_step(request: AcceptanceCounts) -> Totals:
         slots=ones * (request.gamma + 1),
         completion=written,
     )
-
-
-def _emitted(request: AcceptanceCounts) -> np.ndarray:
-    """Return the number of tokens of the text that each step added, float64 [R]; NaN if unknown."""
-    verified = np.cumsum(request.accepted + 1)
-    completion, total = request.completion_tokens, int(verified[-1]) if len(verified) else 0
-    if completion is None or request.prefilled or completion > total or (completion < total and not request.ordered):
-        return np.full(request.steps, np.nan)
-    return np.diff(np.minimum(verified, completion), prepend=0).astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,25 +248,22 @@ def synthetic_settings(requests: tuple[AcceptanceCounts, ...]) -> SyntheticSetti
         raise SettingError(
             "Nothing was drafted, so there is no acceptance to imitate. Choose a run with drafted tokens."
         )
-    accepted = sum(request.accepted_total for request in requests) / drafts
+    mean = sum(request.accepted_total for request in requests) / drafts
+    length, accepted = round(1 + mean, 4), round(mean, 4)
     rates = tuple(np.round(position_rates(requests).unconditional, 4).tolist())
     method = {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": list(rates)}
+    tensorrt_llm = "# TensorRT-LLM cannot pretend that nothing is accepted: 0 switches the variable off."
+    if accepted:  # it counts drafted tokens only, one less than the length
+        fraction = "" if accepted == int(accepted) else "  # two-model drafters take whole numbers only"
+        tensorrt_llm = f"TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS={accepted:g}{fraction}"
     return SyntheticSettings(
-        acceptance_length=round(1 + accepted, 4),
+        acceptance_length=length,
         rates=rates,
         vllm=json.dumps({"num_speculative_tokens": len(rates)} | method),
         sglang=(
-            f"SGLANG_SIMULATE_ACC_LEN={round(1 + accepted, 4):g}\n"
+            f"SGLANG_SIMULATE_ACC_LEN={length:g}\n"
             "SGLANG_SIMULATE_ACC_METHOD=match-expected\n"
             "SGLANG_SIMULATE_ACC_TOKEN_MODE=real-draft-token"
         ),
-        tensorrt_llm=_tensorrt_llm(round(accepted, 4)),
+        tensorrt_llm=tensorrt_llm,
     )
-
-
-def _tensorrt_llm(accepted: float) -> str:
-    """Return the variable, which counts drafted tokens only, one less than the length; 0 switches it off."""
-    if accepted == 0:
-        return "# TensorRT-LLM cannot pretend that nothing is accepted: 0 switches the variable off."
-    fraction = "" if accepted == int(accepted) else "  # two-model drafters take whole numbers only"
-    return f"TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS={accepted:g}{fraction}"

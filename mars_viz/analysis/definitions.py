@@ -80,43 +80,15 @@ def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
         return np.where(whole == 0, np.nan, part / whole)
 
 
-def _per_draft(of: Totals) -> np.ndarray:
-    return 1 + _ratio(of.accepted, of.drafts)
-
-
-def _per_forward(of: Totals) -> np.ndarray:
-    return _ratio(of.accepted + of.steps, of.steps)
-
-
-def _of_drafted(of: Totals) -> np.ndarray:
-    return _ratio(of.accepted, of.drafted)
-
-
-def _of_root_and_drafted(of: Totals) -> np.ndarray:
-    return _ratio(of.accepted + of.steps, of.slots)
-
-
-def _of_nominal(of: Totals) -> np.ndarray:
-    return _ratio(of.accepted, of.nominal)
-
-
-def _completion_per_step(of: Totals) -> np.ndarray:
-    return _ratio(of.completion, of.steps)
-
-
-def _of_completion(of: Totals) -> np.ndarray:
-    return _ratio(of.reached, of.completion)
-
-
 DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "vLLM",
         Bonus.LENGTH,
         Pooling.POOLED,
         ByPosition.UNCONDITIONAL,
-        _per_draft,
+        lambda of: 1 + _ratio(of.accepted, of.drafts),
         "1 + accepted / drafts",
-        _of_drafted,
+        lambda of: _ratio(of.accepted, of.drafted),
         "accepted / drafted tokens",
         "vllm/v1/spec_decode/metrics.py at 016a858; the per-request acceptance metrics page of its documentation",
         Evidence.READ,
@@ -127,9 +99,9 @@ DEFINITIONS: tuple[Definition, ...] = (
         Bonus.LENGTH_AND_RATE,
         Pooling.POOLED,
         ByPosition.NOTHING,
-        _per_forward,
+        lambda of: _ratio(of.accepted + of.steps, of.steps),
         "(accepted + batch) / forwards",
-        _of_root_and_drafted,
+        lambda of: _ratio(of.accepted + of.steps, of.slots),
         "(accepted + bonus) / (forwards × draft tokens)",
         "python/sglang/srt/observability/scheduler_metrics_mixin.py at 00eef54",
         Evidence.READ,
@@ -141,9 +113,9 @@ DEFINITIONS: tuple[Definition, ...] = (
         Bonus.LENGTH,
         Pooling.MEAN,
         ByPosition.NOTHING,
-        _completion_per_step,
+        lambda of: _ratio(of.completion, of.steps),
         "completion tokens / verify count",
-        _of_nominal,
+        lambda of: _ratio(of.accepted, of.nominal),
         "accepted / (verify count × (draft tokens - 1))",
         "spec_accept_length and spec_accept_rate in a response's meta_info; an excerpt of the function that makes them",
         Evidence.READ,
@@ -155,7 +127,7 @@ DEFINITIONS: tuple[Definition, ...] = (
         Bonus.LENGTH,
         Pooling.POOLED,
         ByPosition.NOTHING,
-        _per_draft,
+        lambda of: 1 + _ratio(of.accepted, of.drafts),
         "(accepted + requests) / requests, requests with a draft, in each iteration",
         None,
         "",
@@ -168,9 +140,9 @@ DEFINITIONS: tuple[Definition, ...] = (
         Bonus.LENGTH,
         Pooling.POOLED,
         ByPosition.UNCONDITIONAL,
-        _per_draft,
+        lambda of: 1 + _ratio(of.accepted, of.drafts),
         "1 + accepted / steps",
-        _of_drafted,
+        lambda of: _ratio(of.accepted, of.drafted),
         "accepted / generated drafted tokens",
         "ggml-org/llama.cpp pull request 24536; an excerpt of the server's print_timings",
         Evidence.READ,
@@ -181,7 +153,7 @@ DEFINITIONS: tuple[Definition, ...] = (
         Bonus.LENGTH,
         Pooling.MEAN,
         ByPosition.CONDITIONAL_AND_JOINT,
-        _completion_per_step,
+        lambda of: _ratio(of.completion, of.steps),
         "mean over turns of tokens / streamed steps",
         None,
         "",
@@ -195,7 +167,7 @@ DEFINITIONS: tuple[Definition, ...] = (
         Bonus.LENGTH,
         Pooling.MEAN,
         ByPosition.NOTHING,
-        _completion_per_step,
+        lambda of: _ratio(of.completion, of.steps),
         "mean over requests of completion tokens / verify count",
         None,
         "",
@@ -208,7 +180,7 @@ DEFINITIONS: tuple[Definition, ...] = (
         Bonus.LENGTH,
         Pooling.POOLED,
         ByPosition.NOTHING,
-        _per_forward,
+        lambda of: _ratio(of.accepted + of.steps, of.steps),
         "tokens / forwards",
         None,
         "",
@@ -224,7 +196,7 @@ DEFINITIONS: tuple[Definition, ...] = (
         ByPosition.NOTHING,
         None,
         "",
-        _of_completion,
+        lambda of: _ratio(of.reached, of.completion),
         "accepted drafted tokens / predicted output tokens",
         "lmstudio.ai/docs/python/llm-prediction/speculative-decoding",
         Evidence.READ,

@@ -6,12 +6,10 @@ really decoded at that setting.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
-from mars_viz.analysis.metrics import speed, summary
+from mars_viz.analysis.metrics import Speed, Summary, speed, summary
 from mars_viz.run import Run
 
 
@@ -52,42 +50,34 @@ class Difference:
         return self.right - self.left
 
 
-@dataclass(frozen=True, slots=True)
-class _Number:
-    name: str
-    meaning: str
-    read: Callable[[Any], float]
-    """Reads a `Summary`, or a `Speed` for measured numbers."""
-    scale: NumberFormat = NumberFormat.COUNT
-
-
 _NUMBERS = (
-    _Number("τ", "Acceptance length: tokens / rounds", lambda s: s.tau),
-    _Number("tokens", "Emitted tokens, corrections and bonuses included", lambda s: s.tokens),
-    _Number(
-        "rounds", "Draft-verify cycles: one target pass each, the one over the prompt excluded", lambda s: s.rounds
-    ),
-    _Number("acceptance", "Drafted tokens that reached the text", lambda s: s.acceptance_rate, NumberFormat.SHARE),
-    _Number("relaxed", "Kept tokens that the rule's own strict end rejects", lambda s: s.relaxed),
-    _Number("rolled back", "Drafted tokens that did not reach the text", lambda s: s.rolled_back),
-    _Number("passes saved", "Target passes spared against one pass a token", lambda s: s.passes_saved_autoregressive),
+    ("τ", "tau", "Acceptance length: tokens / rounds"),
+    ("tokens", "tokens", "Emitted tokens, corrections and bonuses included"),
+    ("rounds", "rounds", "Draft-verify cycles: one target pass each, the one over the prompt excluded"),
+    ("acceptance", "acceptance_rate", "Drafted tokens that reached the text"),
+    ("relaxed", "relaxed", "Kept tokens that the rule's own strict end rejects"),
+    ("rolled back", "rolled_back", "Drafted tokens that did not reach the text"),
+    ("passes saved", "passes_saved_autoregressive", "Target passes spared against one pass a token"),
 )
+"""Name, field of `Summary`, and meaning."""
 _CLOCKS = (
-    _Number("tokens / s", "Tokens / seconds of the decoding, prefill excluded", lambda s: s.tokens_per_second),
-    _Number("ms / round", "Milliseconds of a round", lambda s: s.milliseconds_per_round),
-    _Number("drafting", "Drafting's part of the rounds' time", lambda s: s.draft_share, NumberFormat.SHARE),
+    ("tokens / s", "tokens_per_second", "Tokens / seconds of the decoding, prefill excluded"),
+    ("ms / round", "milliseconds_per_round", "Milliseconds of a round"),
+    ("drafting", "draft_share", "Drafting's part of the rounds' time"),
 )
+"""Name, field of `Speed`, and meaning."""
+_SHARES = ("acceptance", "drafting")
 
 
 def differences(left: Run, right: Run, *, timed: bool) -> tuple[Difference, ...]:
     """Return the differences of two runs; with speeds if `timed`, because both were really decoded."""
-    ours, theirs = summary(left), summary(right)
-    rows = [_row(number, Stands.EXACT, number.read(ours), number.read(theirs)) for number in _NUMBERS]
+    parts: list[tuple[Stands, tuple[tuple[str, str, str], ...], tuple[Summary | Speed, Summary | Speed]]]
+    parts = [(Stands.EXACT, _NUMBERS, (summary(left), summary(right)))]
     if timed:
-        clocks = speed(left), speed(right)
-        rows += [_row(clock, Stands.MEASURED, *(clock.read(each) for each in clocks)) for clock in _CLOCKS]
+        parts.append((Stands.MEASURED, _CLOCKS, (speed(left), speed(right))))
+    rows = []
+    for stands, numbers, sides in parts:
+        for name, field, meaning in numbers:
+            scale = NumberFormat.SHARE if name in _SHARES else NumberFormat.COUNT
+            rows.append(Difference(name, meaning, scale, stands, *(float(getattr(side, field)) for side in sides)))
     return tuple(rows)
-
-
-def _row(number: _Number, stands: Stands, left: float, right: float) -> Difference:
-    return Difference(number.name, number.meaning, number.scale, stands, float(left), float(right))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
@@ -84,11 +84,8 @@ class LoggedText:
         for number, each in enumerate(self.rounds, 1):
             kept, last = each.drafted[: each.accepted], number == len(self.rounds)
             complete = len(each.emitted) == each.accepted + 1 or (last and 0 < len(each.emitted) <= each.accepted)
-            if (
-                each.accepted > len(each.drafted)
-                or not complete
-                or each.emitted[: len(kept)] != kept[: len(each.emitted)]
-            ):
+            same = each.emitted[: len(kept)] == kept[: len(each.emitted)]
+            if each.accepted > len(each.drafted) or not complete or not same:
                 raise RunFileError(
                     f"Round {number} of {self.name} does not add up: {len(each.drafted)} tokens drafted, "
                     f"{each.accepted} accepted, {len(each.emitted)} written. Log it again."
@@ -102,8 +99,7 @@ class LoggedText:
     @property
     def prefixes(self) -> list[tuple[int, ...]]:
         """The tokens before each round."""
-        written = accumulate((each.emitted for each in self.rounds[:-1]), initial=self.prompt_ids)
-        return list(written)
+        return list(accumulate((each.emitted for each in self.rounds[:-1]), initial=self.prompt_ids))
 
     @property
     def vocabulary(self) -> int:
@@ -137,11 +133,16 @@ def parse_log(text: str) -> tuple[LoggedText, ...]:
         line = _object(value, number)
         if "prompt_ids" in line:
             texts.append((line, []))
-        elif not texts:
+            continue
+        if not texts:
             raise RunFileError(f"Line {number} of the log is a round before any header. Begin with prompt_ids.")
-        else:
-            _check(texts[-1][0], texts[-1][1], line, number)
-            texts[-1][1].append(_round(line, number))
+        prompt, rounds = texts[-1][0]["prompt_ids"], texts[-1][1]
+        written = (len(prompt) if isinstance(prompt, list) else 0) + sum(len(each.emitted) for each in rounds)
+        if (logged := line.get("prefix_len")) is not None and logged != written:
+            raise RunFileError(
+                f"Line {number} of the log begins after {logged} tokens, and {written} were written before it."
+            )
+        rounds.append(_round(line, number))
     return tuple(_text(header, rounds, number) for number, (header, rounds) in enumerate(texts, 1))
 
 
@@ -188,7 +189,7 @@ def _text(header: Mapping[str, Any], rounds: Sequence[LoggedRound], number: int)
         raise RunFileError(f"The logits of {name} are {scale!r}, and rules need raw_logits. Log those, or no rows.")
     if header.get("temperature") not in (None, 0, 0.0):
         raise RunFileError(f"{name} was not decoded greedily, and what a rule tosses is not told. Log temperature 0.")
-    return replace(text, rounds=tuple(rounds))
+    return text
 
 
 def _round(line: Mapping[str, Any], number: int) -> LoggedRound:
@@ -199,30 +200,17 @@ def _round(line: Mapping[str, Any], number: int) -> LoggedRound:
     accepted = line.get("n_accepted")
     if type(accepted) is not int or accepted < 0:
         raise RunFileError(f"Line {number} of the log has no n_accepted. Log it with every round.")
-    rows = line.get("rows") or []
+    logged = []
     try:
-        logged = tuple(_row(row) for row in rows)
+        for row in line.get("rows") or ():
+            ids, values, judged = row["topk_ids"], row["topk_values"], row.get("z_x")
+            if not 2 <= len(ids) == len(values) <= WIDEST or not all(type(each) is int and each >= 0 for each in ids):
+                raise ValueError("no such list")
+            values = tuple(map(float, values))
+            logged.append(LoggedRow(tuple(ids), values, None if judged is None else float(judged)))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunFileError(f"Line {number} of the log has a row without topk_ids and topk_values. Log both.") from error
-    return LoggedRound(drafted, accepted, emitted, logged)
-
-
-def _check(header: Mapping[str, Any], rounds: Sequence[LoggedRound], line: Mapping[str, Any], number: int) -> None:
-    """Raise RunFileError if the round's `prefix_len` contradicts the rounds before it."""
-    logged = line.get("prefix_len")
-    prompt = header["prompt_ids"]
-    written = (len(prompt) if isinstance(prompt, list) else 0) + sum(len(each.emitted) for each in rounds)
-    if logged is not None and logged != written:
-        raise RunFileError(
-            f"Line {number} of the log begins after {logged} tokens, and {written} were written before it."
-        )
-
-
-def _row(row: Mapping[str, Any]) -> LoggedRow:
-    ids, values, drafted = row["topk_ids"], row["topk_values"], row.get("z_x")
-    if not 2 <= len(ids) == len(values) <= WIDEST or not all(type(each) is int and each >= 0 for each in ids):
-        raise ValueError("no such list")
-    return LoggedRow(tuple(ids), tuple(map(float, values)), None if drafted is None else float(drafted))
+    return LoggedRound(drafted, accepted, emitted, tuple(logged))
 
 
 def _object(value: Any, number: int) -> dict[str, Any]:

@@ -1,12 +1,16 @@
-"""Acceptance counts of a request as reported by vLLM, SGLang, llama.cpp's server, mlx-vlm, TensorRT-LLM and
-LM Studio.
+"""Acceptance counts as reported by vLLM, SGLang, llama.cpp's server, mlx-vlm, TensorRT-LLM and LM Studio: in responses,
+or as counters under /metrics.
 
 A figure that an engine does not report stays unknown. Read: SGLang 0.5.23 and earlier names of its fields, `timings` of
-llama.cpp and mlx-vlm, TensorRT-LLM's `request_perf_metrics`, LM Studio's `stats`.
+llama.cpp and mlx-vlm, TensorRT-LLM's `request_perf_metrics`, LM Studio's `stats`. Counters are sums over all requests
+since the server started. For several scrapes in one text the difference between the last and the first is counted.
 """
 
 from __future__ import annotations
 
+import math
+import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,14 +39,8 @@ class EngineRequest:
     """Counts of rounds, or their sums only."""
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
-    """One request in a file."""
-
-    value: Any
-    """The largest object about this request only."""
-    counts: Mapping[str, Any] | None
-    """The object in it with the counts; None if it has none."""
+Response = tuple[Any, Mapping[str, Any] | None]
+"""The largest object of a file about one request only, and the object in it with the counts, if it has one."""
 
 
 def parse_counts(text: str) -> tuple[EngineRequest, ...]:
@@ -54,18 +52,21 @@ def parse_counts(text: str) -> tuple[EngineRequest, ...]:
 def counts_in(values: Sequence[Any], text: str) -> tuple[list[tuple[EngineRequest, Any]], int]:
     """Return the requests with counts, each with its response, and the number of requests without any. `values` are
     those of `text`. Raises RunFileError as `parse_counts` does."""
-    responses = [each for value in values for each in _responses(value, DEEPEST) or [Response(value, None)]]
+    responses = [each for value in values for each in _responses(value, DEEPEST) or [(value, None)]]
     requests, steps = list[tuple[EngineRequest, Any]](), 0
-    for number, each in enumerate(responses, 1):
-        if each.counts is None:
+    for number, (response, holds) in enumerate(responses, 1):
+        engine = None if holds is None else _engine_of(holds)
+        if holds is None or engine is None:
             continue
-        requests.append((_request(each.value, each.counts, f"request {number}"), each.value))
-        steps += requests[-1][0].counts.steps or 0
+        label = response.get("id") if isinstance(response, dict) else None
+        counts = engine[2](response, holds, label if label and isinstance(label, str) else f"request {number}")
+        requests.append((EngineRequest(engine[0], counts), response))
+        steps += counts.steps or 0
         if steps > MAX_STEPS:
             raise RunFileError(f"There are more than {MAX_STEPS:,} steps in it. Split it into smaller files.")
     if not requests:
         what = "request 1" if len(responses) == 1 else f"all {len(responses)} requests"
-        raise no_counts(what, text, responses=any(each.value and _without(each.value) for each in responses))
+        raise no_counts(what, text, responses=any(response and _without(response) for response, _ in responses))
     return requests, len(responses) - len(requests)
 
 
@@ -79,31 +80,24 @@ def _responses(value: Any, deep: int) -> list[Response]:
             return []
         return [request for each, requests in inner for request in requests or _without(each)]
     if _engine_of(value) is not None:
-        return [Response(value, value)]
+        return [(value, value)]
     parts = [
         _responses(each, deep - 1) for key, each in value.items() if key != "logprobs" and isinstance(each, dict | list)
     ]
     # parts of one response repeat its counts, as llama.cpp's __verbose does; parts of another object are requests
     requests = max(parts, key=len, default=[]) if _ONE & value.keys() else [each for part in parts for each in part]
-    if len(requests) == 1 and "choices" not in requests[0].value:
-        return [Response(value, requests[0].counts)]
+    if len(requests) == 1 and "choices" not in requests[0][0]:
+        return [(value, requests[0][1])]
     return requests
 
 
 def _without(value: Any) -> list[Response]:
     looks = value is None or (isinstance(value, dict) and bool(_RESPONSE & value.keys()))
-    return [Response(value, None)] if looks else []
+    return [(value, None)] if looks else []
 
 
-def _request(value: Any, counts: Mapping[str, Any], name: str) -> EngineRequest:
-    engine = _engine_of(counts)
-    assert engine is not None
-    label = value.get("id") if isinstance(value, dict) else None
-    return EngineRequest(engine.name, engine.read(value, counts, label if label and isinstance(label, str) else name))
-
-
-def _engine_of(value: Mapping[str, Any]) -> _Engine | None:
-    return next((each for each in _ENGINES if any(value.get(key) is not None for key in each.keys)), None)
+def _engine_of(value: Mapping[str, Any]) -> tuple[str, Sequence[str], Reader] | None:
+    return next((each for each in _ENGINES if any(value.get(key) is not None for key in each[1])), None)
 
 
 def _vllm(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
@@ -172,24 +166,16 @@ def _tensorrt_llm(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
     return RequestTotals(name, accepted, drafted, steps or None, completion_tokens=completion)
 
 
-@dataclass(frozen=True, slots=True)
-class _Engine:
-    """Name, keys and reader of one engine's counts."""
-
-    name: str
-    keys: Sequence[str]
-    """At least one of them is in the object with its counts."""
-    read: Callable[[Any, Mapping[str, Any], str], Counts]
-
-
-_ENGINES = (
-    _Engine("vLLM", ("num_spec_steps",), _vllm),
-    _Engine("SGLang", ("spec_verify_ct",), _sglang),
-    _Engine("mlx-vlm", ("draft_rounds",), _mlx_vlm),
-    _Engine("llama.cpp", ("draft_n", "draft_n_accepted"), _llama_cpp),
-    _Engine("TensorRT-LLM", ("total_draft_tokens", "total_accepted_draft_tokens"), _tensorrt_llm),
-    _Engine("LM Studio", ("total_draft_tokens_count", "totalDraftTokensCount"), _lm_studio),
+Reader = Callable[[Any, Mapping[str, Any], str], Counts]
+_ENGINES: tuple[tuple[str, Sequence[str], Reader], ...] = (
+    ("vLLM", ("num_spec_steps",), _vllm),
+    ("SGLang", ("spec_verify_ct",), _sglang),
+    ("mlx-vlm", ("draft_rounds",), _mlx_vlm),
+    ("llama.cpp", ("draft_n", "draft_n_accepted"), _llama_cpp),
+    ("TensorRT-LLM", ("total_draft_tokens", "total_accepted_draft_tokens"), _tensorrt_llm),
+    ("LM Studio", ("total_draft_tokens_count", "totalDraftTokensCount"), _lm_studio),
 )
+"""Names and readers of engines, with keys of which at least one is in the object with the counts."""
 
 
 def _holding(value: Any, key: str, deep: int = DEEPEST) -> Mapping[str, Any]:
@@ -225,3 +211,113 @@ def _histogram(holds: Mapping[str, Any], name: str, *keys: str) -> list[int] | N
 def _check(condition: Any, name: str, otherwise: str) -> None:
     if not condition:
         raise RunFileError(f"The counts of {name} cannot be used: {otherwise}. Export them again.")
+
+
+_PREFIXES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp", "trtllm": "TensorRT-LLM"}
+_COUNTERS = {
+    "spec_decode_num_drafts": "steps",
+    "spec_decode_num_draft_tokens": "drafted",
+    "spec_decode_num_accepted_tokens": "accepted",
+    "spec_decode_num_accepted_tokens_per_pos": "accepted at",
+    "spec_verify_calls": "steps",  # SGLang
+    "generation_tokens": "completion",
+    "spec_decode_drafted_tokens": "drafted at",  # TensorRT-LLM
+    "spec_decode_accepted_tokens": "accepted at",
+}
+_SAMPLE = re.compile(
+    r"^(?:ray_)?(vllm|sglang|llamacpp|trtllm)[:_](\w+)"
+    r'(?:\{((?:[^"{}\n]|"(?:[^"\\\n]|\\.)*+")*+)\})?[ \t]+(\S+)',
+    re.MULTILINE,
+)
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+Series = tuple[str, str, tuple[tuple[str, str], ...]]
+"""Engine, name without `_total`, and labels."""
+
+
+def counters_in(text: str) -> tuple[list[tuple[str, Counts]], int]:
+    """Return the sums of each server's model with its engine, and the number of scrapes; 0 if the text has no counters
+    of speculative decoding. Raises RunFileError for counters that cannot be used."""
+    scrapes = _scrapes(text)
+    sums = defaultdict[tuple[str, str], defaultdict[tuple[str, int], int]](lambda: defaultdict(int))
+    for (engine, name, labels), value in _counted(scrapes).items():
+        by_label = dict(labels)
+        position = by_label.get("position", by_label.get("token_position", "0"))
+        what = (_COUNTERS[name], int(position) if position.isdecimal() and len(position) < 5 else 0)
+        sums[engine, by_label.get("model_name", by_label.get("model", "the server"))][what] += value
+    read = ((engine, _counts(engine, model, each)) for (engine, model), each in sums.items())
+    counts = [(engine, each) for engine, each in read if each is not None]
+    if counts and not any(each.steps or each.drafted_total for _, each in counts):
+        when = "since the server started" if len(scrapes) == 1 else "between the scrapes"
+        raise RunFileError(f"Nothing was drafted {when}. Send requests first, and see that the server drafts.")
+    return counts, len(scrapes) if counts else 0
+
+
+def _scrapes(text: str) -> list[dict[Series, float]]:
+    """Return the samples of each scrape: one that comes again begins the next."""
+    scrapes = list[dict[Series, float]]()
+    for prefix, name, labels, value in _SAMPLE.findall(text):
+        base = name.removesuffix("_created").removesuffix("_total")
+        if base not in _COUNTERS:
+            continue
+        series = (
+            _PREFIXES[prefix],
+            base + "_created" * name.endswith("_created"),
+            tuple(sorted(_LABEL.findall(labels))),
+        )
+        try:
+            number = float(value)
+        except ValueError as error:
+            raise RunFileError(f"The value {value[:40]!r} of {name} is no number. Save the metrics again.") from error
+        if not scrapes or series in scrapes[-1]:
+            scrapes.append({})
+        scrapes[-1][series] = number
+    return scrapes
+
+
+def _counted(scrapes: Sequence[Mapping[Series, float]]) -> dict[Series, int]:
+    """Return the count of each series: its value, or its increase after the first scrape."""
+    counts = dict[Series, int]()
+    for series in dict.fromkeys(series for scrape in scrapes for series in scrape):
+        values = [scrape[series] for scrape in scrapes if series in scrape]
+        created = series[1].endswith("_created")
+        if any(
+            later != before if created else later < before for before, later in zip(values, values[1:], strict=False)
+        ):
+            raise RunFileError(
+                "The scrapes are of several servers, or of one that was started again in between. Give the scrapes of "
+                "one server since its last start."
+            )
+        if created:
+            continue
+        count = values[-1] - (values[0] if len(scrapes) > 1 and series in scrapes[0] else 0)
+        if not (math.isfinite(count) and count == int(count) and 0 <= count < _LARGEST):
+            raise RunFileError(f"The counter {series[1]} has {count:g}, which is no count. Save the metrics again.")
+        counts[series] = int(count)
+    return counts
+
+
+def _counts(engine: str, name: str, sums: Mapping[tuple[str, int], int]) -> Counts | None:
+    """Return the counts in one model's counters; None if they contain nothing about speculation."""
+
+    def by_position(key: str) -> list[int]:
+        values = [sums[each] for each in sorted(sums) if each[0] == key]
+        return values if all((key, place) in sums for place in range(len(values))) else []
+
+    positions, drafted_at = by_position("accepted at"), by_position("drafted at")
+    drafted = sums.get(("drafted", 0), sum(drafted_at) if drafted_at else None)
+    accepted = sums.get(("accepted", 0), sum(positions) if positions and drafted_at else None)
+    steps = sums.get(("steps", 0), drafted_at[0] if drafted_at else None)
+    if drafted is None and accepted is None and steps is None:
+        return None
+    if steps and drafted is not None and sum(positions) == accepted and positions:
+        uniform = drafted == steps * len(positions)
+        falling = [steps, *positions, 0]
+        histogram = [more - fewer for more, fewer in zip(falling, falling[1:], strict=False)]
+        if min(histogram) >= 0 and steps <= MAX_STEPS and (uniform or engine == "vLLM"):  # vLLM has all its positions
+            depths = np.repeat(np.arange(len(histogram)), histogram)
+            each = np.full(steps, len(positions)) if uniform else None
+            return AcceptanceCounts(
+                name, depths, each, drafted, len(positions), None, ordered=False, prefilled=1, summed=True
+            )
+    completion = sums.get(("completion", 0)) if engine == "SGLang" else None
+    return RequestTotals(name, accepted, drafted, steps, completion_tokens=completion, summed=True)

@@ -6,12 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mars_viz.analysis.draft_log import LoggedText, is_log, joined, parse_drafts, parse_log
-from mars_viz.analysis.engine_counters import counters_in
-from mars_viz.analysis.engine_counts import EngineRequest, counts_in
+from mars_viz.analysis.engine_counts import EngineRequest, counters_in, counts_in
 from mars_viz.analysis.engine_text import values_in
 from mars_viz.analysis.engines import resampled
-from mars_viz.analysis.served_rounds import ServedRounds
-from mars_viz.analysis.vllm_responses import rounds_in
+from mars_viz.analysis.served_rounds import ServedRounds, rounds_in
 from mars_viz.errors import RunFileError, SettingError
 from mars_viz.words import counted
 
@@ -54,20 +52,17 @@ class EngineFile:
         when = "since the server started"
         if self.scrapes > 1:
             when = f"between the first and the last of {self.scrapes} scrapes"
-        return (
+        words = (
             f"{engines}: counters, which are sums over all requests {when}. They give no intervals and no means over "
-            f"requests.{self._verified()}"
+            "requests."
         )
-
-    def _verified(self) -> str:
-        """Return SGLang's own mean in words; it counts neither drafted nor accepted tokens."""
         counts = [each.counts for each in self.requests if each.engine == "SGLang"]
         tokens, steps = sum(each.completion_tokens or 0 for each in counts), sum(each.steps or 0 for each in counts)
         if not tokens or not steps:
-            return ""
-        return (
-            f" SGLang counts {counted(tokens, 'token')} in {counted(steps, 'verification')}, {tokens / steps:.3f} "
-            "each, the first token of each request included."
+            return words
+        return (  # SGLang counts neither drafted nor accepted tokens
+            f"{words} SGLang counts {counted(tokens, 'token')} in {counted(steps, 'verification')}, "
+            f"{tokens / steps:.3f} each, the first token of each request included."
         )
 
 
@@ -99,6 +94,7 @@ def read_file(text: str, drafts: str | None = None, words: Callable[[int], str] 
         if drafts is not None:
             raise
         return EngineFile(requests, without, unread=str(error))
-    logged = {} if drafts is None else parse_drafts(drafts)
-    texts = () if drafts is None else tuple(joined(each, logged) for each in served)
-    return EngineFile(requests, without, served=served, texts=texts)
+    if drafts is None:
+        return EngineFile(requests, without, served=served)
+    logged = parse_drafts(drafts)
+    return EngineFile(requests, without, served=served, texts=tuple(joined(each, logged) for each in served))

@@ -18,22 +18,10 @@ MOST_DRAWN = 200_000
 """Number of requests or rounds that are resampled; more are combined at random into that many groups."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Figure:
-    """A figure that an engine reports."""
-
-    engine: str
-    formula: Formula
-    pooling: Pooling
-
-
 _REPORTED = tuple(
-    _Figure(one.engine, formula, one.pooling)
-    for one in DEFINITIONS
-    for formula in (one.length, one.rate)
-    if formula is not None
+    (formula, one.pooling) for one in DEFINITIONS for formula in (one.length, one.rate) if formula is not None
 )
-"""In the order of the table, lengths before rates."""
+"""Every reported figure's formula and pooling, in the order of the table, lengths before rates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +70,8 @@ def acceptance_table(
     rows = []
     for definition in DEFINITIONS:
         length, rate = definition.length, definition.rate
-        means = definition.pooling is Pooling.MEAN and any(request.summed for request in pool)
-        if means:  # not known from sums over requests
-            length = rate = None
+        if definition.pooling is Pooling.MEAN and any(request.summed for request in pool):
+            length = rate = None  # not known from sums over requests
         alone = np.full(len(pool), np.nan) if length is None else length(each)
         both = definition.by_position is ByPosition.CONDITIONAL_AND_JOINT
         rows.append(
@@ -138,15 +125,18 @@ def _withins(pool: tuple[Counts, ...], each: Totals, units: np.ndarray | None, h
         return [Within(None, "it takes at least two rounds")] * len(_REPORTED)
     if (single or units is None) and count > MOST_DRAWN:
         units = np.random.default_rng(0).permutation(count) % MOST_DRAWN
-    intervals = [_interval(one, drawn, units, how, summed=single or one.pooling is Pooling.POOLED) for one in _REPORTED]
+    intervals = [
+        _interval(formula, drawn, units, how, summed=single or pooling is Pooling.POOLED)
+        for formula, pooling in _REPORTED
+    ]
     why = f"of {'its rounds' if single else 'some requests'} it is not known, or not defined"
     return [Within(None, why) if math.isnan(each.low) else Within(each) for each in intervals]
 
 
-def _interval(figure: _Figure, drawn: Totals, units: np.ndarray | None, how: Bootstrap, *, summed: bool) -> Interval:
+def _interval(formula: Formula, drawn: Totals, units: np.ndarray | None, how: Bootstrap, *, summed: bool) -> Interval:
     """Return the interval of sums over the rows of `drawn`, or of a mean over the requests that had a step."""
     if not summed:
         had = drawn.steps != 0
-        each = np.where(had, figure.formula(drawn), 0.0)
+        each = np.where(had, formula(drawn), 0.0)
         return interval(lambda values, counted: values / counted, each, had.astype(np.float64), how=how, units=units)
-    return interval(lambda *sums: figure.formula(Totals(*sums)), *drawn.columns, how=how, units=units)
+    return interval(lambda *sums: formula(Totals(*sums)), *drawn.columns, how=how, units=units)

@@ -118,9 +118,8 @@ def counts(agreed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     depth = agreed.shape[1]
     first = agreed[:, 0]
     windows = np.lib.stride_tricks.sliding_window_view(first, depth) if len(first) >= depth else agreed[:0]
-    return _chained(windows), _chained(agreed)
-
-
-def _chained(agreed: np.ndarray) -> np.ndarray:
-    until = np.concatenate([np.ones((len(agreed), 1), bool), np.logical_and.accumulate(agreed, axis=1)], 1)
-    return np.stack([until[:, 1:].sum(0), until[:, :-1].sum(0)], 1)
+    chained = []
+    for each in (windows, agreed):
+        until = np.concatenate([np.ones((len(each), 1), bool), np.logical_and.accumulate(each, axis=1)], 1)
+        chained.append(np.stack([until[:, 1:].sum(0), until[:, :-1].sum(0)], 1))
+    return chained[0], chained[1]

@@ -11,7 +11,6 @@ No samples are drawn: `bootstrap` computes the limit of infinitely many resample
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 from statistics import NormalDist
@@ -132,8 +131,7 @@ def interval(
     statistic: Statistic, *columns: np.ndarray, how: Bootstrap = DEFAULT, units: np.ndarray | None = None
 ) -> Interval:
     """Return the interval of a function of the columns' means; each column is [P]. Raises BadInput for no prompts."""
-    values = (np.asarray(column, np.float64).reshape(len(column), 1) for column in columns)
-    return band(statistic, *values, how=how, units=units).only
+    return band(statistic, *(np.reshape(column, (-1, 1)) for column in columns), how=how, units=units).only
 
 
 def band(statistic: Statistic, *columns: np.ndarray, how: Bootstrap = DEFAULT, units: np.ndarray | None = None) -> Band:
@@ -154,17 +152,13 @@ def band(statistic: Statistic, *columns: np.ndarray, how: Bootstrap = DEFAULT, u
         sizes = _joined(units, sizes)[0]
     segments = max(column.shape[1] for column in columns)
     block = max(1, _CHUNK // len(sizes))
-    parts = (
-        Resampled(statistic, [c if c.shape[1] == 1 else c[:, first : first + block] for c in columns], sizes)
-        for first in range(0, segments, block)
-    )
-    return _band(parts, how)
-
-
-def _band(parts: Iterable[Resampled], how: Bootstrap) -> Band:
     levels = [_NORMAL.inv_cdf((1 - how.confidence) / 2), _NORMAL.inv_cdf((1 + how.confidence) / 2)]
-    parts_ends = [(part.estimate, *ends(part, levels, corrected=how.method is Method.BCA)) for part in parts]
-    estimate, low, high = (np.concatenate(each) for each in zip(*parts_ends, strict=True))
+    parts = []
+    for first in range(0, segments, block):
+        some = [column if column.shape[1] == 1 else column[:, first : first + block] for column in columns]
+        part = Resampled(statistic, some, sizes)
+        parts.append((part.estimate, *ends(part, levels, corrected=how.method is Method.BCA)))
+    estimate, low, high = (np.concatenate(each) for each in zip(*parts, strict=True))
     return Band(estimate, low, high, how.confidence, how.method)
 
 
@@ -245,12 +239,12 @@ class Frontier:
         if dial in self.dials:
             return self
         place = int(np.searchsorted(self.dials, dial))
-        return replace(
-            self,
-            dials=np.insert(self.dials, place, dial),
-            accuracy=_with(self.accuracy, place, accuracy),
-            speed_up=_with(self.speed_up, place, speed_up),
-        )
+        bands = []
+        for old, found in ((self.accuracy, accuracy), (self.speed_up, speed_up)):
+            names = ("estimate", "low", "high")
+            values = (np.insert(getattr(old, name), place, getattr(found, name)) for name in names)
+            bands.append(Band(*values, old.confidence, old.method))
+        return replace(self, dials=np.insert(self.dials, place, dial), accuracy=bands[0], speed_up=bands[1])
 
     def lost(self, strict: float) -> np.ndarray:
         """Return the accuracy lost against the strict end's dial value on these prompts, in percentage points, float64
@@ -263,12 +257,3 @@ class Frontier:
         allowed."""
         allowed = self.lost(strict) <= points + 1e-9
         return int(np.argmax(np.where(allowed, np.nan_to_num(self.speed_up.estimate, nan=-np.inf), -np.inf)))
-
-
-def _with(band: Band, place: int, found: Interval) -> Band:
-    return replace(
-        band,
-        estimate=np.insert(band.estimate, place, found.estimate),
-        low=np.insert(band.low, place, found.low),
-        high=np.insert(band.high, place, found.high),
-    )

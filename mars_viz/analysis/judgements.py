@@ -15,7 +15,7 @@ from mars_viz.analysis.settled_text import settled_text
 from mars_viz.records import Verdicts
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Run
-from mars_viz.trace import Settled, SettledText, Trace
+from mars_viz.trace import SettledText, Trace
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,22 +81,16 @@ def ruling(opinion: Judgement, dial: float | None = None) -> Ruling:
     rule, trace = opinion.rule, opinion.trace
     at = rule.checked_dial(dial)
     text = settled_text(opinion.run, trace, at)
+    parents = np.repeat(trace.firsts, trace.lengths) + trace.parents
     return Ruling(
         opinion=opinion,
         dial=at,
         text=text,
         basis=basis(trace, text.settled),
         keeps=opinion.verdicts.keeps(np.nan if at is None else at),
-        reached=_reached(trace, text.settled),
+        reached=(trace.parents < 0) | text.settled.kept[parents],  # the parent is the prefix, or kept
         kept=trace.in_text(text),
     )
-
-
-def _reached(trace: Trace, settled: Settled) -> np.ndarray:
-    """Return True if the parent of a position is kept, or is the prefix, bool [P]."""
-    parents = np.repeat(trace.firsts, trace.lengths) + trace.parents
-    reached: np.ndarray = (trace.parents < 0) | settled.kept[parents]
-    return reached
 
 
 def own_dial(run: Run, rule: Rule) -> float | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mars_viz.records import Outcome, Speculation
+from mars_viz.records import Outcome
 from mars_viz.run import Run
 from mars_viz.shapes import shape_named
 
@@ -69,8 +69,10 @@ def gain(run: Run) -> Gain:
     timed = [
         round_ for round_ in run.rounds if round_.timing.draft > 0 < round_.timing.verify and len(round_.speculation)
     ]
-    step = _median([round_.timing.draft / int(round_.speculation.depths.max()) for round_ in timed])
-    verify = _median([round_.timing.verify for round_ in timed])
+    step = verify = np.nan
+    if timed:
+        step = float(np.median([round_.timing.draft / int(round_.speculation.depths.max()) for round_ in timed]))
+        verify = float(np.median([round_.timing.verify for round_ in timed]))
     spent = sum(round_.timing.draft + round_.timing.verify for round_ in timed)
     tokens = sum(len(round_.token_ids) for round_ in timed)
     return Gain(
@@ -82,10 +84,6 @@ def gain(run: Run) -> Gain:
         draft_step=step,
         target_pass=verify,
     )
-
-
-def _median(seconds: list[float]) -> float:
-    return float(np.median(seconds)) if seconds else np.nan
 
 
 OTHERS = -1
@@ -138,11 +136,12 @@ class Overlap:
 
 def places(run: Run) -> tuple[Place, ...]:
     """Return the positions whose laws are recorded: the drafted token is in the drafter's list, in order."""
-    return tuple(
-        Place(index, int(node))
-        for index, round_ in enumerate(run.rounds)
-        for node in np.flatnonzero(_known(round_.speculation))
-    )
+    recorded = []
+    for index, spec in enumerate(round_.speculation for round_ in run.rounds):
+        if spec.sampled and len(spec):
+            known = (spec.draft_ids == spec.tokens[:, None]).any(1) & (spec.q > 0) & np.isfinite(spec.total_variation)
+            recorded += [Place(index, node) for node in np.flatnonzero(known).tolist()]
+    return tuple(recorded)
 
 
 def overlap(run: Run, place: Place) -> Overlap:
@@ -194,14 +193,6 @@ def _drawn(mass: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
     return np.minimum(np.searchsorted(edges, uniforms * edges[-1], side="right"), np.flatnonzero(mass > 0)[-1])
 
 
-def _known(spec: Speculation) -> np.ndarray:
-    """Return True for positions whose laws are recorded, bool [N]."""
-    if not spec.sampled or not len(spec):
-        return np.zeros(len(spec), bool)
-    recorded = (spec.draft_ids == spec.tokens[:, None]).any(1) & (spec.q > 0) & np.isfinite(spec.total_variation)
-    return np.asarray(recorded)
-
-
 @dataclass(frozen=True, slots=True)
 class RunnerUps:
     """Positions at which the drafter proposed the target's second choice, closest first."""
@@ -234,17 +225,14 @@ class RunnerUps:
 
 def close_calls(run: Run) -> RunnerUps:
     """Return the run's drafted runner-ups."""
-    columns: list[list[float]] = [[], [], [], [], []]
-    first = 0
-    for round_ in run.rounds:
-        spec = round_.speculation
+    calls, first = [], 0
+    for spec in (round_.speculation for round_ in run.rounds):
         rows = spec.judging_rows
         for node in np.flatnonzero(spec.top_ids[rows, 1] == spec.tokens):
             row = rows[node]
-            values = (spec.tokens[node], spec.top_ids[row, 0], spec.z1[row], spec.z2[row], first + node)
-            for column, value in zip(columns, values, strict=True):
-                column.append(float(value))
+            calls.append((spec.tokens[node], spec.top_ids[row, 0], spec.z1[row], spec.z2[row], first + node))
         first += len(spec)
-    order = np.argsort(np.subtract(columns[2], columns[3]), kind="stable")
-    tokens, best, z1, z2, positions = (np.array(column, np.float64)[order] for column in columns)
-    return RunnerUps(tokens.astype(np.int64), best.astype(np.int64), z1, z2, positions.astype(np.int64))
+    tokens, best, z1, z2, positions = np.array(calls, np.float64).reshape(-1, 5).T
+    order = np.argsort(z1 - z2, kind="stable")
+    ids = (column[order].astype(np.int64) for column in (tokens, best))
+    return RunnerUps(*ids, z1[order], z2[order], positions[order].astype(np.int64))

@@ -11,7 +11,6 @@ import numpy as np
 from mars_viz.analysis.steps import Steps, stacked
 from mars_viz.costs import Cost, Costs, Factor, objection, ratio, round_cost
 from mars_viz.dialmap import DialMap, Segment
-from mars_viz.records import Timing
 from mars_viz.run import Run
 from mars_viz.shapes import CHAIN, length_name
 
@@ -77,52 +76,37 @@ def round_times(grid: MapGrid, run: Run, costs: Costs | None = None) -> RoundTim
     """
     if run.settings.control is not None:
         return RoundTimes(None, "nothing: a controller makes drafts, and so rounds, of different lengths")
-    covered = costs is not None and _same_pair(costs, run) and costs.cover(grid.gammas[-1], run.settings.tree)
-    if costs is not None and covered and not objection(costs):
-        return RoundTimes(
-            tuple(round_cost(costs, gamma) for gamma in grid.gammas),
-            f"from passes measured here, on {costs.device or 'an unknown device'}",
-        )
+    pair = (run.provenance.target, run.provenance.drafter, run.provenance.dtype)
+    same_pair = costs is not None and (costs.target, costs.drafter, costs.dtype) == pair
+    if costs and same_pair and costs.cover(grid.gammas[-1], run.settings.tree) and not objection(costs):
+        source = f"from passes measured here, on {costs.device or 'an unknown device'}"
+        return RoundTimes(tuple(round_cost(costs, gamma) for gamma in grid.gammas), source)
     rounds = [round_ for round_ in run.rounds if round_.timing.draft > 0 and len(round_.speculation)]
     if not rounds:
         return RoundTimes(None, "this run was not timed")
     if run.settings.drafts_trees and grid.gammas != (run.settings.gamma,):
         return RoundTimes(None, "by costs alone: this run's timings do not tell what trees of other sizes take")
     step = Cost.of([round_.timing.draft / (1 if grid.of_trees else len(round_.speculation)) for round_ in rounds])
-    overhead = Cost.of([_beside_drafting(round_.timing) for round_ in rounds])
-    evidence = float(np.mean([round_.timing.evidence for round_ in rounds]))
+    timings = [round_.timing for round_ in rounds]
+    overhead = Cost.of([max(each.total - each.draft - each.evidence, each.verify) for each in timings])
+    evidence = float(np.mean([each.evidence for each in timings]))
     device = run.provenance.device or "an unknown device"
     assumed = "drafting and verifying" if grid.of_trees else "verifying"
     source = f"from this run's timings, on {device}; {assumed} taken as at {grid.length} = {run.settings.gamma}"
-    steps = [1 if grid.of_trees else gamma for gamma in grid.gammas]
-    return RoundTimes(tuple(_round_of(each, step, overhead, evidence) for each in steps), source)
-
-
-def _round_of(steps: int, step: Cost, beside: Cost, evidence: float) -> Cost:
-    """Return the cost of drafting steps plus the rest; their errors add in quadrature."""
-    seconds = steps * step.seconds + beside.seconds + evidence
-    below = math.hypot(steps * (step.seconds - step.low), beside.seconds - beside.low)
-    above = math.hypot(steps * (step.high - step.seconds), beside.high - beside.seconds)
-    return Cost(seconds, seconds - below, seconds + above)
-
-
-def _same_pair(costs: Costs, run: Run) -> bool:
-    provenance = run.provenance
-    return (costs.target, costs.drafter, costs.dtype) == (provenance.target, provenance.drafter, provenance.dtype)
-
-
-def _beside_drafting(timing: Timing) -> float:
-    """Return a round's seconds without drafting and evidence."""
-    return max(timing.total - timing.draft - timing.evidence, timing.verify)
+    times = []
+    for steps in (1 if grid.of_trees else gamma for gamma in grid.gammas):
+        seconds = steps * step.seconds + overhead.seconds + evidence
+        below = math.hypot(steps * (step.seconds - step.low), overhead.seconds - overhead.low)  # errors in quadrature
+        above = math.hypot(steps * (step.high - step.seconds), overhead.high - overhead.seconds)
+        times.append(Cost(seconds, seconds - below, seconds + above))
+    return RoundTimes(tuple(times), source)
 
 
 def modelled_speed_up(grid: MapGrid, run: Run, costs: Costs | None = None) -> np.ndarray:
     """Return tokens per second relative to the strict end at the run's own γ, modelled by `round_times`, float64 [G,
     S]. NaN if nothing was timed, or if the map lacks the strict end at that γ."""
-    if run.settings.gamma not in grid.gammas:
-        return np.full_like(grid.tokens, np.nan)
     costs_of = round_times(grid, run, costs).rounds
-    if costs_of is None:
+    if run.settings.gamma not in grid.gammas or costs_of is None:
         return np.full_like(grid.tokens, np.nan)
     seconds = grid.rounds * np.array([each.seconds for each in costs_of])[:, None]
     speed = grid.tokens / seconds

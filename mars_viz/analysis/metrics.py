@@ -32,11 +32,11 @@ class Basis(Enum):
     @property
     def words(self) -> str:
         """A line for figures."""
-        if self is Basis.EXACT:
-            return "Exact: these are the decisions of this very text."
-        return (
-            "Block-local: each round is judged anew on the recorded text before it, not on the text that would follow."
-        )
+        return {
+            Basis.EXACT: "Exact: these are the decisions of this very text.",
+            Basis.BLOCK_LOCAL: "Block-local: each round is judged anew on the recorded text before it, not on the text "
+            "that would follow.",
+        }[self]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,15 @@ def summary(run: Run, dial: float | None = None) -> Summary:
     included = trace.in_text(text)
     tokens, rounds = int(text.lengths.sum()), len(trace)
     drafted, kept = len(included), int(np.count_nonzero(included))
-    strict = _strict(run, tokens)
+    walked = strict_walk(run)
+    if walked is not None:
+        strict_tokens, strict_rounds = len(emitted(walked)), len(walked)
+        strict_lost, scale = sum(round_.rolled_back for round_ in walked), 1.0
+    else:
+        strict = settled_text(run, trace, own_or(run, None if rule.dial is None else rule.dial.strict))
+        strict_tokens, strict_rounds = int(strict.lengths.sum()), rounds
+        strict_lost = int(np.count_nonzero(~trace.in_text(strict)))
+        scale = tokens / strict_tokens if strict_tokens else 1.0
     parted = first_to_differ(run, trace.recorded_text, text)
     return Summary(
         dial=at,
@@ -151,13 +159,13 @@ def summary(run: Run, dial: float | None = None) -> Summary:
         acceptance_rate=_ratio(kept, drafted),
         relaxed=int(np.count_nonzero(included & ~trace.verdicts.keep_strict)),
         rolled_back=drafted - kept,
-        strict_basis=strict.basis,
-        strict_tokens=strict.tokens,
-        strict_tau=strict.tau,
-        strict_passes=strict.passes,
-        strict_rolled_back=strict.rolled_back,
-        passes_saved_strict=strict.passes - rounds,
-        drafts_spared_strict=strict.rolled_back - (drafted - kept),
+        strict_basis=Basis.BLOCK_LOCAL if walked is None and rule.dial is not None else Basis.EXACT,
+        strict_tokens=strict_tokens,
+        strict_tau=_ratio(strict_tokens, strict_rounds),
+        strict_passes=scale * strict_rounds,
+        strict_rolled_back=scale * strict_lost,
+        passes_saved_strict=scale * strict_rounds - rounds,
+        drafts_spared_strict=scale * strict_lost - (drafted - kept),
         passes_saved_autoregressive=tokens - rounds,
         forced_strict=int(np.count_nonzero(forced(rule, trace))),
         first_difference=None if parted is None else parted.index,
@@ -197,45 +205,8 @@ def ending(run: Run) -> str:
         return f"stopped at the limit of {counted(settings.max_new_tokens, 'token')}"
     if not ending_of(run).reached(text):
         return f"cut short after {counted(len(text), 'token')}"
-    return (
-        f"stopped at the stop string {stop_words(settings.stop)}"
-        if len(settings.stop) == 1
-        else "stopped at a stop string"
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Strict:
-    """The strict end's part of `Summary`."""
-
-    basis: Basis
-    tokens: int
-    tau: float
-    passes: float
-    """Scaled number of rounds."""
-    rolled_back: float
-    """Scaled number of drafted tokens rolled back."""
-
-
-def _strict(run: Run, tokens: int) -> _Strict:
-    """Return the strict end's numbers, to compare with a judgement that emits `tokens` tokens."""
-    rounds_walked, dial = strict_walk(run), rule_named(run.settings.rule).dial
-    if rounds_walked is None:
-        text = settled_text(run, run.trace, own_or(run, None if dial is None else dial.strict))
-        written, rounds = int(text.lengths.sum()), len(run.trace)
-        lost = int(np.count_nonzero(~run.trace.in_text(text)))
-    else:
-        written, rounds = len(emitted(rounds_walked)), len(rounds_walked)
-        lost = sum(round_.rolled_back for round_ in rounds_walked)
-    reach = 1.0 if rounds_walked is not None or not written else tokens / written
-    exact = rounds_walked is not None or dial is None
-    return _Strict(
-        basis=Basis.EXACT if exact else Basis.BLOCK_LOCAL,
-        tokens=written,
-        tau=_ratio(written, rounds),
-        passes=reach * rounds,
-        rolled_back=reach * lost,
-    )
+    named = len(settings.stop) == 1
+    return f"stopped at the stop string {stop_words(settings.stop)}" if named else "stopped at a stop string"
 
 
 def own_or(run: Run, dial: float | None) -> float | None:

@@ -1,21 +1,66 @@
-"""Every drafted position of a run as flat arrays, judged at one dial value, for figures.
+"""Every drafted position of a run as flat arrays, for figures: the target's view, which is the same for any rule, and
+the judgement at one dial value.
 
-P is the number of drafted positions of the run.
+P is the number of drafted positions of the run, in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from mars_viz.analysis.metrics import Basis, basis, own_or, strict_walk
 from mars_viz.analysis.settled_text import settled_text
-from mars_viz.records import Outcome, Round
+from mars_viz.records import Outcome
 from mars_viz.rules import Rule, Scale, rule_named
+from mars_viz.rules.base import best_p, drafted_p
 from mars_viz.run import Run
-from mars_viz.trace import OUTCOMES, SettledText, Trace
+from mars_viz.trace import OUTCOMES
+
+
+@dataclass(frozen=True, slots=True)
+class FlatPositions:
+    """Drafted positions in order, seen by the target."""
+
+    round_index: np.ndarray
+    """int64 [P]; the round of each position, from 0."""
+    depth: np.ndarray
+    """int64 [P]; place within the block, from 1."""
+    tokens: np.ndarray  # int64 [P]
+    rank: np.ndarray
+    """int64 [P]; the target's rank of the drafted token, from 1."""
+    p: np.ndarray
+    """float64 [P]; the target's probability of the drafted token."""
+    share: np.ndarray
+    """float64 [P]; that probability over the best token's, p(x)/p1."""
+    margin: np.ndarray
+    """float64 [P]; z1 - z2 of the judging law, in logits."""
+    ratio: np.ndarray
+    """float64 [P]; z2 / z1 of the judging law, NaN if z1 is 0."""
+    written: np.ndarray
+    """int64 [P]; tokens of the recorded text before the position's round."""
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+def drafted(run: Run) -> FlatPositions:
+    """Return the run's drafted positions."""
+    trace = run.trace
+    block, rows = trace.speculations.whole, trace.judging_rows
+    p, best = drafted_p(block), best_p(block)
+    return FlatPositions(
+        round_index=trace.round_index,
+        depth=block.depths.astype(np.int64),
+        tokens=block.tokens.astype(np.int64),
+        rank=block.ranks.astype(np.int64),
+        p=p,
+        share=np.divide(p, best, out=np.full_like(p, np.nan), where=best > 0),
+        margin=block.margin[rows],
+        ratio=block.ratio[rows],
+        written=np.repeat(np.cumsum(trace.text_lengths) - trace.text_lengths, trace.lengths),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +154,12 @@ def positions(run: Run, dial: float | None = None) -> Positions:
     z1, z2 = trace.best[rows, 0], trace.best[rows, 1]
     wide = z1.astype(np.float64)
     strictly = settled_text(run, trace, own_or(run, None if rule.dial is None else rule.dial.strict))
-    strict = strict_walk(run)
+    courses, walked = None, strict_walk(run)
+    if walked is not None:
+        lost = np.bincount(trace.round_index[~trace.in_text(text)], minlength=len(trace))
+        theirs = np.array([(len(round_.token_ids), round_.rolled_back) for round_ in walked], np.int64).reshape(-1, 2)
+        ours = Course(np.cumsum(text.lengths), np.cumsum(lost))
+        courses = Courses(ours, Course(*np.cumsum(theirs, axis=0).T))
     return Positions(
         rule=rule,
         dial=at,
@@ -123,16 +173,6 @@ def positions(run: Run, dial: float | None = None) -> Positions:
         movable=~np.isnan(trace.verdicts.breakpoints),
         outcomes=trace.outcomes(text),
         strict_outcomes=trace.outcomes(strictly),
-        courses=None if strict is None else Courses(_course(trace, text), _walked(strict)),
+        courses=courses,
         trees=trace.speculations.whole.is_tree,
     )
-
-
-def _course(trace: Trace, text: SettledText) -> Course:
-    lost = np.bincount(trace.round_index[~trace.in_text(text)], minlength=len(trace))
-    return Course(np.cumsum(text.lengths), np.cumsum(lost))
-
-
-def _walked(rounds: Sequence[Round]) -> Course:
-    written, lost = [len(round_.token_ids) for round_ in rounds], [round_.rolled_back for round_ in rounds]
-    return Course(np.cumsum(written, dtype=np.int64), np.cumsum(lost, dtype=np.int64))

@@ -63,9 +63,8 @@ class Graded:
         right = self.steps.values.astype(bool)  # [P, S]
         strict = right[:, [self.strict]]
         lost, won = np.count_nonzero(strict & ~right, axis=0), np.count_nonzero(~strict & right, axis=0)
-        kinds = self._kinds(strict.astype(np.int64) - right)
-        each = zip(lost, won, kinds, strict=True)
-        return [Changed(int(b), int(c), len(right), kind) for b, c, kind in each]
+        each = zip(lost.tolist(), won.tolist(), self._kinds(strict.astype(np.int64) - right), strict=True)
+        return [Changed(lost, won, len(right), kinds) for lost, won, kinds in each]
 
     def _kinds(self, lost: np.ndarray) -> list[tuple[QuestionKind, ...]]:
         """Return the kinds of questions on each segment, from the turns lost [P, S], -1 for a won turn."""
@@ -226,8 +225,9 @@ def recommend(
         return replace(recommendation, sentence=sentence)
     segment = order[stop - 1]
     dial, best = _loosest(graded, segment, decimals), changed[segment]
+    exactly = repr(dial).removesuffix(".0")  # reads back as this value, so that rounding cannot leave the segment
     sentence = (
-        f"{symbol} = {_exactly(dial)} is the loosest safe setting: of {_counted(best)} it loses {best.lost} and wins "
+        f"{symbol} = {exactly} is the loosest safe setting: of {_counted(best)} it loses {best.lost} and wins "
         f"{best.won} against strict."
     )
     needed_next = None
@@ -296,23 +296,16 @@ def score_bound(changed: Changed, confidence: float) -> float:
     is the most likely share of won prompts given d, a root of 2n q² + (d (2n - lost + won) - lost - won) q - won d (1 -
     d). If nothing changed, the bound is z² / (n + z²).
     """
-    z = NormalDist().inv_cdf(confidence)
+    z, lost, won, n = NormalDist().inv_cdf(confidence), changed.lost, changed.won, changed.prompts
     low, high = changed.loss, 1.0
     for _ in range(60):
-        middle = (low + high) / 2
-        if _score(changed, middle) > -z:
-            low = middle
-        else:
-            high = middle
+        d = (low + high) / 2
+        half = (d * (2 * n - lost + won) - lost - won) / 2
+        q = (math.sqrt(max(0.0, half * half + 2 * n * won * d * (1 - d))) - half) / (2 * n)
+        variance = n * (2 * q + d * (1 - d))
+        score = (lost - won - n * d) / math.sqrt(variance) if variance > 0 else -math.inf
+        low, high = (d, high) if score > -z else (low, d)
     return high
-
-
-def _score(changed: Changed, d: float) -> float:
-    lost, won, n = changed.lost, changed.won, changed.prompts
-    half = (d * (2 * n - lost + won) - lost - won) / 2
-    q = (math.sqrt(max(0.0, half * half + 2 * n * won * d * (1 - d))) - half) / (2 * n)
-    variance = n * (2 * q + d * (1 - d))
-    return (lost - won - n * d) / math.sqrt(variance) if variance > 0 else -math.inf
 
 
 def _loosest(graded: Graded, segment: int, least: int) -> float:
@@ -327,11 +320,6 @@ def _loosest(graded: Graded, segment: int, least: int) -> float:
             if low <= count / scale < high or (last and count / scale == high):
                 return count / scale
     return low if low_is_loose else high if last else math.nextafter(high, low)
-
-
-def _exactly(dial: float) -> str:
-    """Return the shortest text that reads back as this value, so that rounding cannot leave the segment."""
-    return repr(dial).removesuffix(".0")
 
 
 def _counted(changed: Changed) -> str:

@@ -7,7 +7,7 @@ there, and its last round may accept past the length limit, as ours do before th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -81,14 +81,18 @@ def first_difference(
         return RoundDifference(prompt, -1, 0, Differs.END, (0, rounds))
     if alone.token_ids[0] != tokens[0]:
         return _other_text(prompt, -1, 0, alone, 0, tokens[0], (0, 0))
-    position, number = 1, 0
-    for round_, its in _side_by_side(ours, accepted):
-        pair = its, len(round_.decision.kept)
+    position, number, steps = 1, 0, iter(accepted or ())
+    for round_ in ours:
+        kept = len(round_.decision.kept)
+        its = kept if accepted is None or not len(round_.speculation) else next(steps, None)
+        if its is None:
+            break
         for depth, (token, other) in enumerate(zip(round_.token_ids, tokens[position:], strict=False)):
             if token != other:
-                return _other_text(prompt, number, position + depth, round_, depth, other, pair)
-        if its != pair[1]:
-            return _other_draft(prompt, number, position + min(pair), round_, pair, _drafted(counts, round_, number))
+                return _other_text(prompt, number, position + depth, round_, depth, other, (its, kept))
+        if its != kept:
+            drafted = len(round_.speculation) if counts.drafted is None else int(counts.drafted[number])
+            return _other_draft(prompt, number, position + min(its, kept), round_, (its, kept), drafted)
         position, number = position + len(round_.token_ids), number + (len(round_.speculation) > 0)
     its = rounds if accepted is None else len(accepted)
     if its != rounds or position != len(tokens):
@@ -105,23 +109,6 @@ def distance(ids: np.ndarray, logits: np.ndarray, token: int, other: int) -> flo
     """Return the distance of two tokens' logits among the best [K]; None if one is missing."""
     by_token = dict(zip(ids.tolist(), logits.tolist(), strict=True))
     return abs(by_token[token] - by_token[other]) if token in by_token and other in by_token else None
-
-
-def _side_by_side(ours: Sequence[Round], accepted: Sequence[int] | None) -> Iterator[tuple[Round, int]]:
-    """Yield our rounds with the engine's accepted tokens in each, as far as both go; our own if its rounds are
-    unknown."""
-    its = iter(accepted or ())
-    for round_ in ours:
-        kept = len(round_.decision.kept)
-        step = kept if accepted is None or not len(round_.speculation) else next(its, None)
-        if step is None:
-            return
-        yield round_, step
-
-
-def _drafted(counts: AcceptanceCounts, round_: Round, number: int) -> int:
-    """Return the number of tokens that the engine drafted in this round; if unknown, our number."""
-    return len(round_.speculation) if counts.drafted is None else int(counts.drafted[number])
 
 
 def _other_text(

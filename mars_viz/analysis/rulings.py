@@ -52,10 +52,8 @@ class Agreement:
 
 def agreement(rulings: Sequence[Ruling], positions: int) -> Agreement:
     """Combine rulings on one run with `positions` drafted positions."""
-    shape = (len(rulings), positions)
-    keeps = np.array([ruling.keeps for ruling in rulings], bool).reshape(shape)
-    relaxes = np.array([ruling.relaxes for ruling in rulings], bool).reshape(shape)
-    reached = np.array([ruling.reached for ruling in rulings], bool).reshape(shape)
+    verdicts = [(ruling.keeps, ruling.relaxes, ruling.reached) for ruling in rulings]
+    keeps, relaxes, reached = np.array(verdicts, bool).reshape(len(rulings), 3, positions).swapaxes(0, 1)
     keepers = np.count_nonzero(keeps, axis=0)
     return Agreement(
         rulings=tuple(rulings),
@@ -89,13 +87,6 @@ class Boundary:
     """Number of positions whose verdict the dial decides; the others are not divided."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    value: float
-    exceptions: int
-    likeness: float
-
-
 def boundary(ruling: Ruling, across: np.ndarray, up: np.ndarray) -> Boundary | None:
     """Return the ruling's boundary among positions at (`across`, `up`), float64 [P] each. None if there is nothing to
     divide: the dial decides no position, or all decided positions have the same verdict."""
@@ -113,14 +104,15 @@ def boundary(ruling: Ruling, across: np.ndarray, up: np.ndarray) -> Boundary | N
         LooseSide.LEFT: _cut(across[chosen], at, loose, ruling.dial),
         LooseSide.ABOVE: _cut(-up[chosen], at, loose, ruling.dial),
     }
-    side = min(cuts, key=lambda side: (cuts[side].exceptions, -cuts[side].likeness))
-    value = cuts[side].value if side is LooseSide.LEFT else -cuts[side].value
-    return Boundary(ruling, side, value, cuts[side].exceptions, len(chosen))
+    side = min(cuts, key=lambda side: cuts[side][:2])
+    exceptions, _, value = cuts[side]
+    return Boundary(ruling, side, value if side is LooseSide.LEFT else -value, exceptions, len(chosen))
 
 
-def _cut(place: np.ndarray, at: np.ndarray, loose: np.ndarray, dial: float) -> _Cut:
-    """Return the cut with the fewest exceptions, loose for smaller `place`. Between its two neighbours, breakpoints are
-    interpolated linearly, and the cut is at the dial's value."""
+def _cut(place: np.ndarray, at: np.ndarray, loose: np.ndarray, dial: float) -> tuple[int, float, float]:
+    """Return the cut with the fewest exceptions, loose for smaller `place`: their number, minus the correlation of
+    places and breakpoints, and its place. Between its two neighbours, breakpoints are interpolated linearly, and the
+    cut is at the dial's value."""
     order = np.argsort(place, kind="stable")
     place, at, loose = place[order], at[order], loose[order]
     wrong = np.concatenate([[0], np.cumsum(~loose)]) + np.concatenate([np.cumsum(loose[::-1])[::-1], [0]])
@@ -135,7 +127,7 @@ def _cut(place: np.ndarray, at: np.ndarray, loose: np.ndarray, dial: float) -> _
         value = float(left + share * (right - left))
     straight = len(place) > 2 and np.ptp(place) > 0 and np.ptp(at) > 0
     likeness = abs(float(np.corrcoef(place, at)[0, 1])) if straight else 0.0
-    return _Cut(value, int(wrong[cut]), likeness)
+    return int(wrong[cut]), -likeness, value
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +196,6 @@ def short_value(dial: Dial, low: float, high: float, liked: float | None = None)
     return low
 
 
-_LOGITS = ("z", "top_logits", "logsumexp", "emission_z")
-
-
 @dataclass(frozen=True, slots=True)
 class Shifted:
     """The effect of a shift on one rule's verdicts."""
@@ -232,9 +221,11 @@ def shifted(speculation: Speculation, c: float) -> Speculation:
     """Return the speculation of a target whose logits are all larger by `c`. Logits become float64, because rounding to
     float32 would change their differences."""
     scale = speculation.temperature or 1.0
-    by = dict.fromkeys(_LOGITS, c) | {"logsumexp_t": c / scale}
-    present = {name: speculation.columns[name] for name in by if name in speculation.columns}
-    return speculation.with_columns({name: present[name].astype(np.float64) + by[name] for name in present})
+    by = dict.fromkeys(("z", "top_logits", "logsumexp", "emission_z"), c) | {"logsumexp_t": c / scale}
+    columns = speculation.columns
+    return speculation.with_columns(
+        {name: columns[name].astype(np.float64) + by[name] for name in by if name in columns}
+    )
 
 
 def moved(run: Run, c: float) -> Speculations:

@@ -31,8 +31,23 @@ class FirstDifference:
 
 def settled_text(run: Run, trace: Trace, dial: float | None) -> SettledText:
     """Return the text of the run's blocks, judged by any rule at a dial value; None for a rule without a dial."""
-    settled = trace.settled(dial)
-    return SettledText(settled, _text_lengths(run, settled))
+    settled, recorded = trace.settled(dial), run.trace
+    if not len(recorded):
+        return SettledText(settled, np.zeros(0, np.int64))
+    decided = recorded.decided(settled)
+    lengths = np.minimum(decided.lengths, _end_of_text(run, settled))  # [R]; of each block, in the text
+    ends = np.cumsum(decided.lengths)
+    ending, text, last = ending_of(run), run.token_ids, len(recorded) - 1
+    boundless = replace(ending, max_new_tokens=int(_ENDLESS))
+    begins = np.cumsum(recorded.text_lengths) - recorded.text_lengths
+    for place in asked_one_by_one(run, settled):
+        begin = int(begins[place])
+        block = decided.tokens[ends[place] - decided.lengths[place] : ends[place]].tolist()
+        if place < last:
+            lengths[place] = len(boundless.cut(block, 0, text[max(0, begin - ending.reach) : begin]))
+        else:
+            lengths[place] = len(ending.cut(block, begin, text[:begin]))
+    return SettledText(settled, lengths)
 
 
 def first_to_differ(run: Run, ours: SettledText, theirs: SettledText) -> FirstDifference | None:
@@ -56,36 +71,13 @@ def _tokens(trace: Trace, text: SettledText) -> np.ndarray:
     return tokens
 
 
-def _text_lengths(run: Run, settled: Settled) -> np.ndarray:
-    """Return the number of tokens that each recorded block adds to the text with these decisions, int64 [R]."""
-    trace = run.trace
-    if not len(trace):
-        return np.zeros(0, np.int64)
-    decided = trace.decided(settled)
-    lengths = np.minimum(decided.lengths, _end_of_text(run, settled))
-    ends = np.cumsum(decided.lengths)
-    ending, text, last = ending_of(run), run.token_ids, len(trace) - 1
-    boundless = replace(ending, max_new_tokens=int(_ENDLESS))
-    begins = np.cumsum(trace.text_lengths) - trace.text_lengths
-    for place in asked_one_by_one(run, settled):
-        begin = int(begins[place])
-        block = decided.tokens[ends[place] - decided.lengths[place] : ends[place]].tolist()
-        if place < last:
-            lengths[place] = len(boundless.cut(block, 0, text[max(0, begin - ending.reach) : begin]))
-        else:
-            lengths[place] = len(ending.cut(block, begin, text[:begin]))
-    return lengths
-
-
 def _end_of_text(run: Run, settled: Settled) -> np.ndarray:
     """Return the number of tokens of each block up to its first kept end of text, int64 [R]; `_ENDLESS` without one."""
-    trace = run.trace
+    trace, lengths = run.trace, np.full(len(run.trace), _ENDLESS)
     ends = settled.kept & np.logical_or.reduce([trace.tokens == token for token in run.provenance.eos_ids or (-1,)])
-    if not ends.any():
-        return np.full(len(trace), _ENDLESS)
-    first = ends & (trace.places(ends) == 1)
-    lengths = np.full(len(trace), _ENDLESS)
-    lengths[trace.round_index[first]] = trace.places(settled.kept)[first]
+    if ends.any():
+        first = ends & (trace.places(ends) == 1)
+        lengths[trace.round_index[first]] = trace.places(settled.kept)[first]
     return lengths
 
 

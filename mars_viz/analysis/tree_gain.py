@@ -79,9 +79,8 @@ def _ranks(round_: Round) -> list[int]:
     if spec.draft_ids.shape[1] < 2:
         return []
     first_child = {int(row): node for node, row in reversed(list(enumerate(spec.judging_rows)))}
-    path = [0, *(node + 1 for node in round_.decision.kept[: round_.kept])]
     ranks = []
-    for row in path:
+    for row in [0, *(node + 1 for node in round_.decision.kept[: round_.kept])]:
         if row in first_child:
             at = np.flatnonzero(spec.draft_ids[first_child[row]] == spec.top_ids[row, 0])
             ranks.append(int(at[0]) if len(at) else -1)

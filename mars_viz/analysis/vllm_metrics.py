@@ -17,7 +17,6 @@ from mars_viz.errors import RunFileError
 
 MAX_STEPS = 5_000_000
 """Maximum number of steps of all requests of a file; a small histogram can claim any number."""
-_REMEDY = "Export it again with --per-request-spec-decode-metrics detailed."
 
 
 def vllm_metrics(counts: AcceptanceCounts) -> dict[str, Any]:
@@ -52,7 +51,8 @@ def vllm_counts(metrics: Mapping[str, Any], name: str, completion: int | None) -
             _count({"completion_tokens": completion}, "completion_tokens")
         return _counts(metrics, name, completion)
     except _Contradiction as error:
-        raise RunFileError(f"The metrics of {name} cannot be used: {error}. {_REMEDY}") from error
+        remedy = "Export it again with --per-request-spec-decode-metrics detailed."
+        raise RunFileError(f"The metrics of {name} cannot be used: {error}. {remedy}") from error
 
 
 class _Contradiction(Exception):
@@ -71,7 +71,7 @@ def _counts(metrics: Mapping[str, Any], name: str, completion: int | None) -> Ac
     _holds(sum(histogram or ()) == steps, "acceptance_histogram does not add up to num_spec_steps")
     per_step, drafted = _list(metrics, "per_step_accepted"), _list(metrics, "per_step_drafted")
     ordered = per_step is not None
-    accepted = np.repeat(np.arange(gamma + 1), histogram or []) if per_step is None else _array(per_step)
+    accepted = np.repeat(np.arange(gamma + 1), histogram or []) if per_step is None else np.array(per_step, np.int64)
     same = ordered and (len(accepted) != steps or accepted.max(initial=0) > gamma)
     _holds(not same, "per_step_accepted has not num_spec_steps entries of at most num_spec_tokens")
     _holds(np.bincount(accepted, minlength=gamma + 1).tolist() == histogram, "per_step_accepted is no such histogram")
@@ -86,16 +86,14 @@ def _counts(metrics: Mapping[str, Any], name: str, completion: int | None) -> Ac
     if drafted_by_step is None and drafted_total == steps * gamma:
         drafted_by_step = [gamma] * steps
     if drafted_by_step is not None:
-        _holds(
-            len(drafted_by_step) == steps and max(drafted_by_step, default=0) <= gamma,
-            "per_step_drafted does not fit the steps",
-        )
+        fits = len(drafted_by_step) == steps and max(drafted_by_step, default=0) <= gamma
+        _holds(fits, "per_step_drafted does not fit the steps")
         _holds(sum(drafted_by_step) == drafted_total, "per_step_drafted does not add up to num_draft_tokens")
-        _holds(bool(np.all(accepted <= _array(drafted_by_step))), "a step accepted more than it drafted")
+        _holds(bool(np.all(accepted <= np.array(drafted_by_step))), "a step accepted more than it drafted")
     _holds(accepted_total <= drafted_total <= steps * gamma, "num_draft_tokens does not fit the steps")
     _close(metrics, "mean_acceptance_length", 1 + accepted_total / steps if steps else None)
     _close(metrics, "draft_acceptance_rate", accepted_total / drafted_total if drafted_total else None)
-    array = None if drafted_by_step is None else _array(drafted_by_step)
+    array = None if drafted_by_step is None else np.array(drafted_by_step, np.int64)
     return AcceptanceCounts(
         name, accepted, array, drafted_total, gamma, completion, ordered, prefilled=1, empty_drafts=True
     )
@@ -115,10 +113,6 @@ def _by_draft_length(found: Any, steps: int) -> tuple[np.ndarray, list[int]]:
     return np.concatenate([np.empty(0, np.int64), *accepted]), drafted
 
 
-def _array(values: list[int]) -> np.ndarray:
-    return np.array(values, np.int64)
-
-
 def _holds(condition: bool, otherwise: str) -> None:
     if not condition:
         raise _Contradiction(otherwise)
@@ -126,7 +120,7 @@ def _holds(condition: bool, otherwise: str) -> None:
 
 def _count(found: Mapping[str, Any], key: str) -> int:
     value = found.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
+    if type(value) is not int or not 0 <= value < 2**53:
         raise _Contradiction(f"{key} is no count")
     return value
 
@@ -145,5 +139,7 @@ def _close(found: Mapping[str, Any], key: str, expected: float | None) -> None:
     value = found.get(key)
     if value is None or expected is None:
         return
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    _holds(number and math.isclose(value, expected, rel_tol=1e-4, abs_tol=1e-4), f"{key} contradicts the counts")
+    _holds(
+        type(value) in (int, float) and math.isclose(value, expected, rel_tol=1e-4, abs_tol=1e-4),
+        f"{key} contradicts the counts",
+    )

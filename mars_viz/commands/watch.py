@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from mars_viz.analysis.counts import AcceptanceCounts
 from mars_viz.analysis.intervals import Interval
 from mars_viz.analysis.round_differences import accepted_in_rounds
-from mars_viz.analysis.served_acceptance import ServedAcceptance, WatchedPrompt, tau_of
 from mars_viz.analysis.vllm_metrics import vllm_metrics
-from mars_viz.analysis.watch_verdict import ServerWatch, described, place
+from mars_viz.analysis.watch_verdict import ServedAcceptance, ServerWatch, WatchedPrompt, described, place, tau_of
 from mars_viz.bounds import shortened
 from mars_viz.commands import prompt_sets
 from mars_viz.commands.decoding import json_argument, model_arguments, note, opened_backend, progress_bar

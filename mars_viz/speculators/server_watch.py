@@ -12,8 +12,7 @@ import numpy as np
 
 from mars_viz.analysis.counts import AcceptanceCounts
 from mars_viz.analysis.round_differences import RoundDifference, first_difference
-from mars_viz.analysis.served_acceptance import WatchedPrompt
-from mars_viz.analysis.watch_verdict import ServerWatch
+from mars_viz.analysis.watch_verdict import ServerWatch, WatchedPrompt
 from mars_viz.chat import EncodedPrompt, check_prompt, in_plain_text
 from mars_viz.errors import ModelError, PromptError, SettingError
 from mars_viz.records import Round
