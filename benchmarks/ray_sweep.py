@@ -38,8 +38,7 @@ from mars_viz.sweep.mapper import LocalMapper
 from mars_viz.sweep.plan import plan_of
 from mars_viz.sweep.ray_cluster import RayRequest
 from mars_viz.sweep.ray_mapper import RayMapper
-from mars_viz.sweep.ray_pool import WorkerPool
-from mars_viz.sweep.ray_worker import NamedModels, PromptTask
+from mars_viz.sweep.ray_pool import NamedModels, PromptTask, WorkerPool
 from mars_viz.sweep.sweep import SweepLoop
 from mars_viz.walk import Answer, Prefix
 

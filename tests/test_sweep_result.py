@@ -40,8 +40,7 @@ from mars_viz.sweep import (
 from mars_viz.sweep.engine_settings import ENGINES, engine_settings
 from mars_viz.sweep.evidence import NOT_MEASURED, dial_grid
 from mars_viz.sweep.evidence_pack import write_evidence
-from mars_viz.sweep.evidence_tables import table
-from mars_viz.sweep.evidence_text import markdown
+from mars_viz.sweep.evidence_text import markdown, table
 from mars_viz.sweep.figure_words import told
 from mars_viz.sweep.pairing import SweepSetting, pair
 from mars_viz.sweep.plan import turns_words

@@ -23,10 +23,10 @@ from mars_viz.records import Round, emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings, joined
 from mars_viz.sweep import Sweep, SweepResult, load_sweep, shards
-from mars_viz.sweep.active_prompts import Conversations
 from mars_viz.sweep.evidence_pack import write_evidence
 from mars_viz.sweep.report import summary_lines
 from mars_viz.sweep.store import open_store
+from mars_viz.sweep.sweep import Conversations
 from mars_viz.sweep.wall_clock import to_time
 from mars_viz.walk import Ending, walk
 from tests.tables import table_backend

@@ -100,10 +100,6 @@ def _engine_of(value: Mapping[str, Any]) -> tuple[str, Sequence[str], Reader] | 
     return next((each for each in _ENGINES if any(value.get(key) is not None for key in each[1])), None)
 
 
-def _vllm(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
-    return vllm_counts(holds, name, _completion(value, holds, name))
-
-
 def _sglang(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
     """Older releases use other names. Its completion count includes the token that its prefill writes."""
     steps = _count(holds, name, "spec_verify_ct")
@@ -168,7 +164,7 @@ def _tensorrt_llm(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
 
 Reader = Callable[[Any, Mapping[str, Any], str], Counts]
 _ENGINES: tuple[tuple[str, Sequence[str], Reader], ...] = (
-    ("vLLM", ("num_spec_steps",), _vllm),
+    ("vLLM", ("num_spec_steps",), lambda value, holds, name: vllm_counts(holds, name, _completion(value, holds, name))),
     ("SGLang", ("spec_verify_ct",), _sglang),
     ("mlx-vlm", ("draft_rounds",), _mlx_vlm),
     ("llama.cpp", ("draft_n", "draft_n_accepted"), _llama_cpp),

@@ -15,8 +15,7 @@ from mars_viz.commands.decoding import note
 from mars_viz.errors import SettingError
 from mars_viz.run import Settings
 from mars_viz.sweep.ray_cluster import LOCAL, RayRequest, check_ray
-from mars_viz.sweep.ray_pool import WorkerPool, workers_of
-from mars_viz.sweep.ray_worker import NamedModels
+from mars_viz.sweep.ray_pool import NamedModels, WorkerPool, workers_of
 from mars_viz.sweep.sweep import SweepProgress
 from mars_viz.words import counted
 

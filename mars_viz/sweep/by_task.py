@@ -57,19 +57,13 @@ def by_task(
     by_name = measures(result)
     figures = {name: by_name[name] for name in FIGURES if name in by_name}
     groups = [(task, categories == task) for task in tasks] + [(TOGETHER, np.ones(len(result), bool))]
-    strict = [row.strict for row in known_strict] or [
-        _side(result, figures, members, result.plan.strict, how) for _, members in groups
-    ]
-    return tuple(
-        TaskResults(
-            task,
-            int(members.sum()),
-            int((members & result.graded).sum()),
-            side,
-            _side(result, figures, members, dial, how),
-        )
-        for (task, members), side in zip(groups, strict, strict=True)
-    )
+    strict: list[Mapping[str, Interval]] = [row.strict for row in known_strict]
+    strict = strict or [_side(result, figures, members, result.plan.strict, how) for _, members in groups]
+    rows = []
+    for (task, members), side in zip(groups, strict, strict=True):
+        graded, chosen = int((members & result.graded).sum()), _side(result, figures, members, dial, how)
+        rows.append(TaskResults(task, int(members.sum()), graded, side, chosen))
+    return tuple(rows)
 
 
 def losing(rows: Sequence[TaskResults], terms: Terms, against: str) -> str:
@@ -93,9 +87,5 @@ def _side(
     for name, measure in figures.items():
         rows = np.flatnonzero(own & result.graded if measure.graded else own)
         if len(rows):
-            intervals[name] = value_at(result, measure, dial, how, Among(rows, _units(result, rows)))
+            intervals[name] = value_at(result, measure, dial, how, Among(rows, result.units_of(rows)))
     return intervals
-
-
-def _units(result: SweepResult, rows: np.ndarray) -> np.ndarray | None:
-    return None if result.units is None else result.units[rows]

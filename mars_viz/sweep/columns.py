@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import nan
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from mars_viz.dialmap import DialMap, Segment
+from mars_viz.dialmap import DialMap
 from mars_viz.errors import EvidenceError
 from mars_viz.prompts import PromptItem, grader_named
 from mars_viz.records import Round, first_difference
@@ -100,9 +101,7 @@ OF_TURNS: dict[str, SweepColumn] = {
 }
 """Equal on all lines of a prompt, in sweeps of later turns."""
 
-OF_LENGTHS: dict[str, SweepColumn] = {
-    "lengths": SweepColumn(_int, "rounds that drafted 0, 1, … γ tokens", ROUNDS),
-}
+OF_LENGTHS: dict[str, SweepColumn] = {"lengths": SweepColumn(_int, "rounds that drafted 0, 1, … γ tokens", ROUNDS)}
 """Specific to each stretch, in sweeps with a draft-length controller."""
 
 OF_SCORES: dict[str, SweepColumn] = {
@@ -147,6 +146,7 @@ def share_bins(shares: np.ndarray) -> np.ndarray:
 Lines = dict[str, list[Any]]
 """Columns by name."""
 _SUMS = ("tokens", "rounds", "drafted", "rolled_back", "relaxed")
+_BINS = ("relaxed_by_rank", "relaxed_by_share", "accepted", "lengths")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,20 +168,38 @@ def lines_of(made: DialMap, index: int, item: PromptItem, texts: ReferenceTexts,
     incomplete map, and if a text cannot be graded."""
     if not made.complete:
         raise EvidenceError("Its map was cut short. Allow more passes, or a narrower range.")
-    gamma = max(made.span.gammas)
+    gamma, segments = max(made.span.gammas), made.segments
     off = made.segment(made.reference).token_ids
-    segments, sums = made.segments, _Sums(gamma)
-    grades = _Grades(item, texts.read)
-    totals = np.stack([sums.of(segment) for segment in segments])  # [S, columns]
-    lines: Lines = {name: totals[:, place].tolist() for place, name in enumerate(_SUMS)}
-    lines |= {name: list(totals[:, part]) for name, part in sums.parts.items()}
+
+    @cache
+    def grade(token_ids: tuple[int, ...]) -> int:
+        if not item.graded or item.answer is None:
+            return UNGRADED
+        return int(grader_named(item.grader).grade(item.answer, texts.read(token_ids)))
+
+    def other_scores(token_ids: tuple[int, ...]) -> list[float]:
+        values: Mapping[str, float] = {}
+        if scores and item.answer is not None and (given := grader_named(item.grader).scores) is not None:
+            values = given(item.answer, texts.read(token_ids))
+        return [values.get(name, nan) for name in scores]
+
+    rounds = {id(round_): round_ for segment in segments for round_ in segment.rounds}  # segments share most of theirs
+    counts = {place: _counts(round_, gamma) for place, round_ in rounds.items()}
+    totals = np.stack([np.sum([counts[id(each)] for each in segment.rounds], axis=0) for segment in segments])
+    bounds = np.cumsum([len(_SUMS), len(RANKS), len(SHARES), gamma + 1])
+    sums, *parts = np.split(totals, bounds, axis=1)  # [S, columns] each
+    texts_along = [segment.token_ids for segment in segments]
+    distances = {token_ids: edit_distance(token_ids, off) for token_ids in set(texts_along)}
+    divergences = [first_difference(token_ids, off) for token_ids in texts_along]
+    lines: Lines = dict(zip(_SUMS, sums.T.tolist(), strict=True))
+    lines |= {name: list(part) for name, part in zip(_BINS, parts, strict=True)}
     lines |= {
         "low": [segment.low for segment in segments],
         "high": [segment.high for segment in segments],
-        "right": [grades.of(segment.token_ids) for segment in segments],
-        "scores": [grades.scores(segment.token_ids, scores) for segment in segments],
-        "first_divergence": [_divergence(segment.token_ids, off) for segment in segments],
-        "edit_distance": _distances(segments, off),
+        "right": [grade(token_ids) for token_ids in texts_along],
+        "scores": [other_scores(token_ids) for token_ids in texts_along],
+        "first_divergence": [-1 if place is None else place for place in divergences],
+        "edit_distance": [distances[token_ids] for token_ids in texts_along],
     }
     common: dict[str, Any] = {
         "prompt": index,
@@ -193,7 +211,7 @@ def lines_of(made: DialMap, index: int, item: PromptItem, texts: ReferenceTexts,
         "passes": made.passes,
         "seconds": made.seconds,
         "off_is_strict": off == texts.strict and texts.own,
-        "target_right": grades.of(texts.target),
+        "target_right": grade(texts.target),
         "question": item.unit,
         "answer": texts.read(texts.target),
     }
@@ -213,72 +231,17 @@ def failed_lines(plan: Plan, index: int, item: PromptItem, why: str) -> Lines:
     return lines | span | {name: [value] for name, value in common.items()}
 
 
-class _Sums:
-    """Sums over rounds; each round is counted once, because the trajectories of a map share most of theirs."""
-
-    def __init__(self, gamma: int):
-        bounds = np.cumsum([len(_SUMS), len(RANKS), len(SHARES), gamma + 1, gamma + 1]).tolist()
-        names = ("relaxed_by_rank", "relaxed_by_share", "accepted", "lengths")
-        self.parts = {name: slice(*bounds[place : place + 2]) for place, name in enumerate(names)}
-        self._gamma = gamma
-        self._known: dict[int, np.ndarray] = {}
-
-    def of(self, segment: Segment) -> np.ndarray:
-        """Return a trajectory's sums, int64 [columns]. Its rounds must outlive this object."""
-        for round_ in segment.rounds:
-            if id(round_) not in self._known:
-                self._known[id(round_)] = self._counts(round_)
-        return np.sum([self._known[id(round_)] for round_ in segment.rounds], axis=0)
-
-    def _counts(self, round_: Round) -> np.ndarray:
-        speculation, kept = round_.speculation, np.array(round_.decision.kept[: round_.kept], np.int64)
-        relaxed = kept[~round_.verdicts.keep_strict[kept]]
-        shares = np.zeros(0)
-        if len(relaxed):
-            shares = drafted_p(speculation)[relaxed] / best_p(speculation)[relaxed]
-        accepted, lengths = np.zeros((2, self._gamma + 1), np.int64)
-        accepted[len(round_.decision.kept)] = lengths[len(speculation)] = 1
-        sums = [len(round_.token_ids), 1, len(speculation), round_.rolled_back, len(relaxed)]
-        return np.concatenate([sums, rank_bins(speculation.ranks[relaxed]), share_bins(shares), accepted, lengths])
-
-
-class _Grades:
-    """Grades of texts, each computed once."""
-
-    def __init__(self, item: PromptItem, read: Callable[[tuple[int, ...]], str]):
-        self._item, self._read = item, read
-        self._known: dict[tuple[int, ...], int] = {}
-
-    def of(self, token_ids: tuple[int, ...]) -> int:
-        """Return RIGHT, WRONG or UNGRADED."""
-        if not self._item.graded or self._item.answer is None:
-            return UNGRADED
-        if token_ids not in self._known:
-            self._known[token_ids] = int(
-                grader_named(self._item.grader).grade(self._item.answer, self._read(token_ids))
-            )
-        return self._known[token_ids]
-
-    def scores(self, token_ids: tuple[int, ...], names: Sequence[str]) -> list[float]:
-        """Return the text's other scores by name; NaN for those that its grader does not give."""
-        values: Mapping[str, float] = {}
-        if names and self._item.answer is not None and (given := grader_named(self._item.grader).scores) is not None:
-            values = given(self._item.answer, self._read(token_ids))
-        return [values.get(name, nan) for name in names]
-
-
-def _divergence(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return the first difference, or -1 if there is none."""
-    place = first_difference(one, other)
-    return -1 if place is None else place
-
-
-def _distances(segments: Sequence[Segment], strict: tuple[int, ...]) -> list[int]:
-    distances: dict[tuple[int, ...], int] = {}
-    for segment in segments:
-        if segment.token_ids not in distances:
-            distances[segment.token_ids] = edit_distance(segment.token_ids, strict)
-    return [distances[segment.token_ids] for segment in segments]
+def _counts(round_: Round, gamma: int) -> np.ndarray:
+    """Return a round's part of the columns `_SUMS` and `_BINS`, int64 [columns]."""
+    speculation, kept = round_.speculation, np.array(round_.decision.kept[: round_.kept], np.int64)
+    relaxed = kept[~round_.verdicts.keep_strict[kept]]
+    shares = np.zeros(0)
+    if len(relaxed):
+        shares = drafted_p(speculation)[relaxed] / best_p(speculation)[relaxed]
+    accepted, lengths = np.zeros((2, gamma + 1), np.int64)
+    accepted[len(round_.decision.kept)] = lengths[len(speculation)] = 1
+    sums = [len(round_.token_ids), 1, len(speculation), round_.rolled_back, len(relaxed)]
+    return np.concatenate([sums, rank_bins(speculation.ranks[relaxed]), share_bins(shares), accepted, lengths])
 
 
 def edit_distance(one: Sequence[int], other: Sequence[int]) -> int:

@@ -100,26 +100,17 @@ def _fly(window: int, dial: float, best: int, settings: Settings, note: str) -> 
     return _vllm(settings, note, rejection_sample_method="fly", **options, **drawn)
 
 
-def _sglang_single(_: Rule, dial: float, settings: Settings) -> EngineSetting:
-    options = f"--speculative-accept-threshold-single {exactly(dial)} --speculative-accept-threshold-acc 1"
-    return _sglang(options, settings)
-
-
-def _sglang_acc(_: Rule, dial: float, settings: Settings) -> EngineSetting:
-    options = f"--speculative-accept-threshold-single 1 --speculative-accept-threshold-acc {exactly(dial)}"
-    return _sglang(options, settings)
-
-
-def _sglang(options: str, settings: Settings) -> EngineSetting:
+def _sglang(rule: Rule, dial: float, settings: Settings) -> EngineSetting:
     """Return SGLang's options. Its number of draft tokens includes the text's last token, the root of the verified
     tree."""
     shape = shape_named(settings.tree).shape.within(settings.gamma)
-    steps = shape.depth or settings.gamma
+    single, acc = (exactly(dial), "1") if rule.family == "sglang-single" else ("1", exactly(dial))
     flags = (
-        f"--speculative-num-steps {steps} --speculative-eagle-topk {shape.children} "
-        f"--speculative-num-draft-tokens {settings.gamma + 1}"
+        f"--speculative-num-steps {shape.depth or settings.gamma} --speculative-eagle-topk {shape.children} "
+        f"--speculative-num-draft-tokens {settings.gamma + 1} "
+        f"--speculative-accept-threshold-single {single} --speculative-accept-threshold-acc {acc}"
     )
-    return EngineSetting("SGLang", f"{flags} {options}", "Without effect on greedy requests.")
+    return EngineSetting("SGLang", flags, "Without effect on greedy requests.")
 
 
 def _tensorrt_llm(rule: Rule, dial: float, settings: Settings) -> EngineSetting:
@@ -138,7 +129,7 @@ _KNOWN: dict[str, Callable[[Rule, float, Settings], EngineSetting]] = {
     "vllm-thinking": _vllm_thinking,
     "vllm-fly": _vllm_fly,
     "fly": _papers_fly,
-    "sglang-single": _sglang_single,
-    "sglang-acc": _sglang_acc,
+    "sglang-single": _sglang,
+    "sglang-acc": _sglang,
     "tensorrt-llm": _tensorrt_llm,
 }

@@ -70,6 +70,7 @@ def evidence_of(
     """
     plan, how = result.plan, terms.how
     origin = origin_of(result, dial, recommendation, by_hand)
+    variants = grid_option([result, *(each.result for each in beside)])
     given = dial_grid(result, dial) if grid is None else np.asarray(grid, np.float64)
     values = np.unique(np.append(given, dial))
     rows = dial_grid(result, dial, ROWS) if grid is None else values
@@ -82,9 +83,7 @@ def evidence_of(
         "version": __version__,
         "terms": terms.facts() | {"safe": terms.safe, "brackets": terms.brackets(drawn(result), result.questions)},
         "chosen": {"dial": dial, "how": origin.name.lower(), "words": _chosen(plan, dial, origin, recommendation)},
-        "reproduction": asdict(
-            reproduction(result, terms, dial=requested, timing=timing, grid=grid_option([result, *_results(beside)]))
-        ),
+        "reproduction": asdict(reproduction(result, terms, dial=requested, timing=timing, grid=variants)),
         "models": _models(result),
         "data_set": _data_set(result),
         "rule": _rule(result),
@@ -113,7 +112,8 @@ def evidence_of(
             "confidence": how.confidence,
             "method": how.method.value,
             "computed": COMPUTED,
-            "unit": f"{_drawn(result)}, paired where settings are compared; the intervals are not simultaneous",
+            "unit": f"{'prompts' if result.units is None else 'questions, each with all of its turns'}, paired where "
+            "settings are compared; the intervals are not simultaneous",
         },
     }
 
@@ -159,10 +159,6 @@ def grid_option(results: Sequence[SweepResult]) -> str:
     return f"{setting.key}={','.join(setting.written(value) for value in values)}"
 
 
-def _results(beside: Sequence[Advised]) -> list[SweepResult]:
-    return [each.result for each in beside]
-
-
 def _acceptance(result: SweepResult, dial: float) -> dict[str, int]:
     """Return sums over all prompts that relate τ to a count of accepted tokens. Tokens past a text's end were accepted,
     and cut off with it."""
@@ -174,13 +170,11 @@ def _acceptance(result: SweepResult, dial: float) -> dict[str, int]:
 
 
 def _models(result: SweepResult) -> dict[str, Any]:
-    facts = asdict(result.plan.provenance)
+    facts, settings = asdict(result.plan.provenance), result.plan.settings
     names = ("target", "target_revision", "drafter", "drafter_revision", "dtype", "device", "versions", "created")
-    settings = result.plan.settings
-    decoding = {
-        name: getattr(settings, name) for name in ("temperature", "top_p", "top_k", "seed", "max_new_tokens", "stop")
-    }
-    return {name: facts[name] for name in names} | decoding | {"chat": result.plan.chat}
+    decoding = ("temperature", "top_p", "top_k", "seed", "max_new_tokens", "stop")
+    models = {name: facts[name] for name in names} | {name: getattr(settings, name) for name in decoding}
+    return models | {"chat": result.plan.chat}
 
 
 def _data_set(result: SweepResult) -> dict[str, Any]:
@@ -202,37 +196,17 @@ def _data_set(result: SweepResult) -> dict[str, Any]:
     }
 
 
-def _drawn(result: SweepResult) -> str:
-    """Return the unit of resampling in words."""
-    return "prompts" if result.units is None else "questions, each with all of its turns"
-
-
 def _rule(result: SweepResult) -> dict[str, Any]:
-    rule, plan = result.plan.rule, result.plan
+    rule, plan, controller = result.plan.rule, result.plan, None
+    if plan.cut_by is not None:  # its threshold is None if it is swept
+        control = plan.settings.control
+        controller = {name: getattr(plan.cut_by, name) for name in ("name", "title", "formula", "source")}
+        controller["threshold"] = None if control is None else control.threshold
     facts = {name: getattr(rule, name) for name in ("name", "title", "formula", "source", "lossless")}
     facts |= {"swept": plan.title, "against": plan.against, "at": plan.settings.dial if plan.over else None}
-    fixed = {each.symbol: rule.values[each.key] for each in rule.fixed}
-    span = {"dial": plan.symbol, "low": plan.low, "high": plan.high, "strict": plan.strict}
-    return (
-        facts
-        | span
-        | {
-            "gamma": plan.settings.gamma,
-            "tree": plan.settings.tree,
-            "draft": plan.settings.draft,
-            "controller": _controller(plan),
-            "fixed": fixed,
-        }
-    )
-
-
-def _controller(plan: Plan) -> dict[str, Any] | None:
-    """Return the controller that cuts drafts; its threshold is None if it is swept."""
-    if plan.cut_by is None:
-        return None
-    control = plan.settings.control
-    facts = {name: getattr(plan.cut_by, name) for name in ("name", "title", "formula", "source")}
-    return facts | {"threshold": None if control is None else control.threshold}
+    facts |= {"dial": plan.symbol, "low": plan.low, "high": plan.high, "strict": plan.strict}
+    facts |= {name: getattr(plan.settings, name) for name in ("gamma", "tree", "draft")}
+    return facts | {"controller": controller, "fixed": {each.symbol: rule.values[each.key] for each in rule.fixed}}
 
 
 def _accuracy(result: SweepResult, dial: float, how: Bootstrap) -> dict[str, Any] | None:
@@ -256,27 +230,25 @@ def _accuracy(result: SweepResult, dial: float, how: Bootstrap) -> dict[str, Any
 
 def _off(result: SweepResult, timing: TimingCheck | None) -> dict[str, Any]:
     same = result.prompts["off_is_strict"]
-    others = result.prompts["id"][~same].tolist()
+    what = "the text of drafts of full length is, token for token, that of a walk without controller"
+    if result.plan.controller is None:
+        what = "the text at the strict end is, token for token, the lossless rule's, from the same speculations"
+        what += result.compared
+    alone = None if timing is None else {"same": timing.same_as_target, "n": len(timing.target.tokens)}
     return {
         "same": int(same.sum()),
         "n": len(result),
-        "different": others[:100],
-        "what": "the text at the strict end is, token for token, the lossless rule's, from the same speculations"
-        + result.compared
-        if result.plan.controller is None
-        else "the text of drafts of full length is, token for token, that of a walk without controller",
-        "decoded_by_the_target_alone": None
-        if timing is None
-        else {"same": timing.same_as_target, "n": len(timing.target.tokens)},
+        "different": result.prompts["id"][~same].tolist()[:100],
+        "what": what,
+        "decoded_by_the_target_alone": alone,
     }
 
 
 def _grid(result: SweepResult, dials: Sequence[float], how: Bootstrap) -> list[dict[str, Any]]:
     """Return a row for each stretch of the dial that contains one of these values, with its ends and all figures."""
-    by_name = measures(result)
     rows = stretches(result, dials, TOLD)
     values = np.array([each.dial for each in rows])
-    bands = {name: band_at(result, measure, values, how) for name, measure in by_name.items()}
+    bands = {name: band_at(result, measure, values, how) for name, measure in measures(result).items()}
     return [
         {"dial": each.dial, "from": each.low, "to": each.high, "shown": list(each.shown)} | cells_at(bands, place)
         for place, each in enumerate(rows)

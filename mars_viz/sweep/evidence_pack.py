@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -28,37 +28,37 @@ def grid_csv(rows: list[dict[str, Any]]) -> str:
     """Return a line per stretch of the dial, `dial_from` <= dial < `dial_to`, with figures and the ends of their
     intervals. Undefined values are empty."""
     names = [name for name in rows[0] if name not in ("dial", "from", "to", "shown")]
-    heads = ["dial_from", "dial_to", *_grid_heads(names)]
-    return csv_of(heads, [[row["from"], row["to"], *_grid_line(row, names)] for row in rows])
+    lines = [[row["from"], row["to"], row["dial"], *_cells(row, names)] for row in rows]
+    return csv_of(["dial_from", "dial_to", "dial", *_heads(names)], lines)
 
 
 def tasks_csv(rows: list[dict[str, Any]]) -> str:
     """Return a line per task and one for all together, with figures at strict and at the setting and their intervals'
     ends."""
     names = list(dict.fromkeys(name for row in rows for name in row["chosen"]))
-    columns = [(side, name) for name in names for side in ("strict", "chosen")]
-    heads = [f"{side}_{name}{end}" for side, name in columns for end in ("", "_low", "_high")]
+    sides = ("strict", "chosen")
     lines = [
         [row["task"], row["prompts"], row["graded"]]
-        + [(row[side].get(name) or {}).get(key) for side, name in columns for key in ("estimate", "low", "high")]
+        + [cell for name in names for side in sides for cell in _cells(row[side], [name])]
         for row in rows
     ]
-    return csv_of(["task", "prompts", "graded", *heads], lines)
+    return csv_of(["task", "prompts", "graded", *_heads([f"{side}_{name}" for name in names for side in sides])], lines)
 
 
 def setting_grid_csv(variants: Mapping[str, Any]) -> str:
     """Return a line per variant and common dial value, with the varied setting as the first column."""
     names = list(variants["titles"])
-    lines = [[each["value"], *_grid_line(row, names)] for each in variants["rows"] for row in each["dials"]]
-    return csv_of([variants["setting"]["key"], *_grid_heads(names)], lines)
+    lines = [[each["value"], row["dial"], *_cells(row, names)] for each in variants["rows"] for row in each["dials"]]
+    return csv_of([variants["setting"]["key"], "dial", *_heads(names)], lines)
 
 
-def _grid_heads(names: list[str]) -> list[str]:
-    return ["dial", *(f"{name}{end}" for name in names for end in ("", "_low", "_high"))]
+def _heads(names: Iterable[str]) -> list[str]:
+    return [f"{name}{end}" for name in names for end in ("", "_low", "_high")]
 
 
-def _grid_line(row: dict[str, Any], names: list[str]) -> list[Any]:
-    return [row["dial"], *(row[name][key] for name in names for key in ("estimate", "low", "high"))]
+def _cells(figures: Mapping[str, Any], names: Iterable[str]) -> list[Any]:
+    """Return each figure's estimate and the ends of its interval; None for a figure that is missing."""
+    return [(figures.get(name) or {}).get(key) for name in names for key in ("estimate", "low", "high")]
 
 
 def engines_csv(rows: list[dict[str, Any]]) -> str:
@@ -80,14 +80,9 @@ def summary_csv(found: Mapping[str, Any]) -> str:
     """Return a line each for the target alone, strict and the chosen setting, with models and data set. Every figure
     has the ends of its interval; unmeasured or undefined values are empty."""
     models, rule, data, timing = (found[name] for name in ("models", "rule", "data_set", "wall_clock"))
-    versions = "; ".join(f"{name} {version}" for name, version in sorted(models["versions"].items()))
-    where = {
-        **{name: models[name] for name in (*_MODELS, "temperature", "top_p", "top_k", "seed", "max_new_tokens")},
-        "versions": versions,
-        "data_set": data["name"],
-        "n": data["n"],
-        "graded": data["graded"],
-    }
+    where = {name: models[name] for name in (*_MODELS, "temperature", "top_p", "top_k", "seed", "max_new_tokens")}
+    where["versions"] = "; ".join(f"{name} {version}" for name, version in sorted(models["versions"].items()))
+    where |= {"data_set": data["name"], "n": data["n"], "graded": data["graded"]}
     rows = []
     for name, at in (("target", None), *((way, found["settings"][way]) for way in ("strict", "chosen"))):
         row = {"setting": name, "rule": rule["name"] if at is not None else "", "dial": at, "gamma": rule["gamma"]}
@@ -101,15 +96,9 @@ def summary_csv(found: Mapping[str, Any]) -> str:
                 figures |= {what: timing[what] for what in ("measured_over_target", "measured_over_strict")}
         rows.append((row | where, figures))
     names = list(dict.fromkeys([*rows[0][1], *rows[-1][1]]))  # of the target alone first
-    heads = [*rows[0][0], *(f"{name}{end}" for name in names for end in ("", "_low", "_high"))]
-    lines = [
-        [
-            *about.values(),
-            *((figures.get(name) or {}).get(key) for name in names for key in ("estimate", "low", "high")),
-        ]
-        for about, figures in rows
-    ]
-    return csv_of(heads, lines)
+    return csv_of(
+        [*rows[0][0], *_heads(names)], [[*about.values(), *_cells(figures, names)] for about, figures in rows]
+    )
 
 
 def prompts_csv(result: SweepResult, dial: float) -> str:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mars_viz.escapes import commonmark
 from mars_viz.run import stop_words
 from mars_viz.shapes import CHAIN
 from mars_viz.sweep.by_task import FIGURES
-from mars_viz.sweep.evidence_acceptance import acceptance, engine_settings, relaxed_tokens, synthetic
-from mars_viz.sweep.evidence_tables import figure_cell, pairs, plain_number, table, with_ends
+from mars_viz.sweep.figure_words import told
 from mars_viz.sweep.grid import few_dials, left_out
 from mars_viz.sweep.stretches import TOLD
-from mars_viz.words import counted, exactly
+from mars_viz.words import counted, exactly, number, ranged
 
 STRICT = "strict"
 """Name of the reference setting, unless a controller's threshold is swept."""
@@ -25,13 +26,19 @@ MOST_TASKS = 60
 def markdown(found: dict[str, Any]) -> str:
     """Return the complete document."""
     rule, dial = found["rule"], found["settings"]["chosen"]
+    advice, terms, reproduction = found["recommendation"], found["terms"], found["reproduction"]
+    advice_words = "No prompt is graded, so nothing is recommended." if advice is None else advice["sentence"]
+    recommendation = [advice_words, found["losing_tasks"], found["chosen"]["words"]]
+    recommendation += ["" if advice is None else terms["safe"], terms["brackets"]]
+    references, source = found.get("references"), commonmark(rule["source"])
     parts = [
         f"# {rule['swept']} at {rule['dial']} = {exactly(dial)}, against {rule['against']}",
-        _recommendation(found),
+        *map(commonmark, filter(None, recommendation)),
         "## To reproduce",
-        _reproduction(found),
+        f"```\n{reproduction['command']}\n```",
+        *map(commonmark, reproduction["needs"]),
         "## What was run",
-        pairs(_setup(found)),
+        table(["", ""], _setup(found)),
         "## Results",
         _results(found),
         *_by_task(found),
@@ -44,37 +51,18 @@ def markdown(found: dict[str, Any]) -> str:
         _grid(found),
         *_variants(found),
         "## Relaxed tokens",
-        relaxed_tokens(found),
+        _relaxed_tokens(found),
         "## Acceptance",
-        acceptance(found),
+        _acceptance(found),
         "## Settings for engines",
-        engine_settings(found),
+        _engine_settings(found),
         "## Synthetic acceptance",
-        synthetic(found),
+        _synthetic(found),
         "## How to read the numbers",
         _reading(found),
-        *_references(found),
+        *(["## References", f"{source}; as BibTeX in {references[0]}."] if references else []),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _recommendation(found: dict[str, Any]) -> str:
-    """Return the recommendation, the choice of the setting, and the terms."""
-    advice, terms = found["recommendation"], found["terms"]
-    advice_words = "No prompt is graded, so nothing is recommended." if advice is None else advice["sentence"]
-    parts = [advice_words, found["losing_tasks"], found["chosen"]["words"]]
-    parts += [terms["safe"] if advice is not None else "", terms["brackets"]]
-    return "\n\n".join(map(commonmark, filter(None, parts)))
-
-
-def _references(found: dict[str, Any]) -> list[str]:
-    files = found.get("references")
-    return ["## References", f"{commonmark(found['rule']['source'])}; as BibTeX in {files[0]}."] if files else []
-
-
-def _reproduction(found: dict[str, Any]) -> str:
-    reproduction = found["reproduction"]
-    return "\n\n".join([f"```\n{reproduction['command']}\n```", *map(commonmark, reproduction["needs"])])
 
 
 def _setup(found: dict[str, Any]) -> list[tuple[str, str]]:
@@ -85,6 +73,16 @@ def _setup(found: dict[str, Any]) -> list[tuple[str, str]]:
     graded = f"{data['n']} of {data['prompts']} prompts, {data['graded']} graded"
     if data["turns"] == "all":
         graded += f", turns of {data['questions']} questions"
+    controller = ""
+    if cut := rule["controller"]:
+        at = "the threshold is swept" if cut["threshold"] is None else f"at {exactly(cut['threshold'])}"
+        controller = f"{cut['title']}: stops where {cut['formula']}; {at} ({cut['source']})"
+    left_out_counts = (
+        (data["skipped_lines"], "lines that are no prompts"),
+        (data["later_turns"], "later turns of conversations, of which the first turn alone was decoded"),
+        (len(data["failures"]), "prompts without results"),
+        (data["not_finished"], "prompts not finished yet"),
+    )
     return [
         ("target", f"{models['target']}, revision {models['target_revision'] or 'unknown'}"),
         ("drafter", f"{models['drafter']}, revision {models['drafter_revision'] or 'unknown'}"),
@@ -98,7 +96,7 @@ def _setup(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("rule", f"{rule['title']}: {rule['formula']} ({rule['source']})"),
         ("fixed settings", ", ".join(f"{name} = {value:g}" for name, value in rule["fixed"].items()) or "none"),
         *([] if rule["at"] is None else [("judged at", exactly(rule["at"]))]),
-        *([("draft-length controller", _controller(rule["controller"]))] if rule["controller"] else []),
+        *([("draft-length controller", controller)] if controller else []),
         *([("draft", rule["draft"])] if trees else []),
         (f"{'' if trees else 'γ, '}temperature, top-p, top-k", ", ".join(f"{value:g}" for value in sampling)),
         ("seed, max new tokens", f"{models['seed']}, {models['max_new_tokens']}"),
@@ -106,23 +104,8 @@ def _setup(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("chat template", "yes" if models["chat"] else "no"),
         ("data set", f"{data['name']}: {graded}; SHA-256 {data['sha256'][:16]}"),
         *([("conversations", data["turns_are"])] if data["turns"] == "all" else []),
-        ("left out", _left_out(data)),
+        ("left out", ", ".join(f"{count} {what}" for count, what in left_out_counts if count) or "nothing"),
     ]
-
-
-def _controller(found: dict[str, Any]) -> str:
-    at = "the threshold is swept" if found["threshold"] is None else f"at {exactly(found['threshold'])}"
-    return f"{found['title']}: stops where {found['formula']}; {at} ({found['source']})"
-
-
-def _left_out(data: dict[str, Any]) -> str:
-    counts = (
-        (data["skipped_lines"], "lines that are no prompts"),
-        (data["later_turns"], "later turns of conversations, of which the first turn alone was decoded"),
-        (len(data["failures"]), "prompts without results"),
-        (data["not_finished"], "prompts not finished yet"),
-    )
-    return ", ".join(f"{count} {what}" for count, what in counts if count) or "nothing"
 
 
 def _results(found: dict[str, Any]) -> str:
@@ -137,19 +120,15 @@ def _results(found: dict[str, Any]) -> str:
         f"No modelled speed-up over the target alone: {found['costs_objection']}" if found["costs_objection"] else ""
     )
     remarks = "\n\n".join(commonmark(each) for each in (objection, found["costs_disturbance"]) if each)
-    return table(heads, rows) + (remarks and f"\n\n{remarks}") + _right(found)
-
-
-def _right(found: dict[str, Any]) -> str:
+    results = table(heads, rows) + (remarks and f"\n\n{remarks}")
     if found["accuracy"] is None:
-        return "\n\nNo prompt is graded, so there is no accuracy."
-    rows = []
+        return f"{results}\n\nNo prompt is graded, so there is no accuracy."
+    against, rows = found["rule"]["against"], []
+    chosen = "relaxed, the chosen setting" if against == STRICT else "the chosen setting"
     for name, each in found["accuracy"].items():
-        against = found["rule"]["against"]
-        label = {"target": "target alone", "strict": against, "relaxed": "the chosen setting"}[name]
-        label = f"relaxed, {label}" if name == "relaxed" and against == STRICT else label
+        label = {"target": "target alone", "strict": against, "relaxed": chosen}[name]
         rows.append([label, f"{each['right']} of {each['n']}", figure_cell("accuracy", each["wilson"])])
-    return "\n\n" + table(["right texts", "", "accuracy (Wilson's interval)"], rows)
+    return f"{results}\n\n" + table(["right texts", "", "accuracy (Wilson's interval)"], rows)
 
 
 def _by_task(found: dict[str, Any]) -> list[str]:
@@ -227,16 +206,11 @@ def _checks(found: dict[str, Any]) -> str:
         return ""
     over = f"over {found['rule']['against']}"
     heads = ["every wall-clock check, UTC", found["rule"]["dial"], "prompts × repetitions", over, "modelled"]
-    rows = [
-        [
-            each["created"],
-            exactly(each["dial"]),
-            f"{each['prompts']} × {each['repetitions']}",
-            figure_cell("ratio", each["measured_over_strict"]),
-            plain_number(each["modelled_over_strict"]),
-        ]
-        for each in checks
-    ]
+    rows = []
+    for each in checks:
+        count, measured = f"{each['prompts']} × {each['repetitions']}", each["measured_over_strict"]
+        modelled = plain_number(each["modelled_over_strict"])
+        rows.append([each["created"], exactly(each["dial"]), count, figure_cell("ratio", measured), modelled])
     return table(heads, rows)
 
 
@@ -255,18 +229,17 @@ def _grid(found: dict[str, Any]) -> str:
     """Return a row per stretch; settings with equal results share one."""
     titles = {row["figure"]: row["title"] for row in found["figures"]}
     names = [name for name in TOLD if name in titles]
-    rows = [[_from_to(row), *(figure_cell(name, row[name]) for name in names)] for row in found["grid"]]
+    rows = []
+    for row in found["grid"]:
+        low, high = map(exactly, row["shown"])
+        ends = low if low == high else f"from {low} to {high}"
+        rows.append([ends, *(figure_cell(name, row[name]) for name in names)])
     about = (
         f"Each row holds exactly from one {found['rule']['dial']} to the other: what it says reads the same at every "
         f"setting between. The texts change at {counted(found['stretches'] - 1, 'place')} of the dial; rows are those "
         "around evenly spaced settings, strict and the chosen one, and stretches.csv has all."
     )
     return f"{about}\n\n{table([found['rule']['dial'], *(titles[name] for name in names)], rows)}"
-
-
-def _from_to(row: dict[str, Any]) -> str:
-    low, high = row["shown"]
-    return exactly(low) if low == high else f"from {exactly(low)} to {exactly(high)}"
 
 
 def _variants(found: dict[str, Any]) -> list[str]:
@@ -284,17 +257,107 @@ def _variants(found: dict[str, Any]) -> list[str]:
     ]
     heads = ["", *(f"{dial} = {exactly(value)}" for value in columns)]
     for name in (each for each in VARIED if each in grid["titles"]):
-        lines = [
-            [
-                f"{symbol} = {exactly(row['value'])}",
-                *(figure_cell(name, at[name]) for at in row["dials"] if at["dial"] in columns),
-            ]
-            for row in rows
-        ]
+        lines = []
+        for row in rows:
+            cells = [figure_cell(name, at[name]) for at in row["dials"] if at["dial"] in columns]
+            lines.append([f"{symbol} = {exactly(row['value'])}", *cells])
         parts.append(f"{commonmark(grid['titles'][name])}:\n\n{table(heads, lines)}")
     advised = [row for row in rows if row["recommendation"] is not None]
     lines = [[f"{symbol} = {exactly(row['value'])}", row["recommendation"]["sentence"]] for row in advised]
     return parts + ([table(["", f"how far {dial} can go"], lines)] if lines else [])
+
+
+def _relaxed_tokens(found: dict[str, Any]) -> str:
+    """Return tables of the ranks and shares that occur, or a sentence if no token is relaxed."""
+    relaxed = found["relaxed_tokens"]
+    if not any(relaxed["by_target_rank"].values()):
+        return "No token was relaxed at this setting."
+    tables = []
+    for what, key in (("target's rank", "by_target_rank"), ("p(x)/p(v1)", "by_p_over_p1")):
+        names = [name for name, count in relaxed[key].items() if count]
+        shares = [figure_cell("relaxed", relaxed[f"shares_{key}"][name]) for name in names]
+        rows = [[name, number(relaxed[key][name]), share] for name, share in zip(names, shares, strict=True)]
+        tables.append(table([what, "tokens", "share of the relaxed"], rows))
+    return "\n\n".join(tables)
+
+
+def _acceptance(found: dict[str, Any]) -> str:
+    """Return the relation of τ to vLLM's mean acceptance length, each engine's figures, and acceptance by position."""
+    rows = [
+        [
+            row["engine"],
+            _within(row["length"], row["length_within"]),
+            row["length_formula"] or "not reported",
+            _within(row["rate"], row["rate_within"]),
+            row["rate_formula"] or "not reported",
+        ]
+        for row in found["engines"]
+    ]
+    heads = ["engine", "length", "formula", "rate", "formula"]
+    return "\n\n".join([_two_lengths(found), table(heads, rows), _positions(found)])
+
+
+def _two_lengths(found: dict[str, Any]) -> str:
+    """Return an explanation of τ and, if it differs, of vLLM's length."""
+    counts = found["acceptance"]
+    tokens, rounds, past = (counts[name] for name in ("tokens", "rounds", "past_the_end"))
+    vllm = next(row for row in found["engines"] if row["engine"] == "vLLM")["length"]
+    tau = tokens / rounds if rounds else None
+    words = (
+        f"τ, everywhere in this document, is tokens per target pass: the texts hold {number(tokens)} tokens, made in "
+        f"{number(rounds)} passes, corrections and bonus tokens included and the prefill left out: {plain_number(tau)}."
+    )
+    if not past:
+        return words
+    return (
+        f"{words} vLLM's mean acceptance length counts what verification accepted before a text is cut at its end, "
+        f"{number(past)} tokens more: {plain_number(vllm)}. Hold that one against vLLM's log, and τ against tokens "
+        "that a user gets."
+    )
+
+
+def _positions(found: dict[str, Any]) -> str:
+    """Return acceptance by position; joint rates are omitted if they equal the unconditional ones, as for chains."""
+    rates = next(row["unconditional"] for row in found["engines"] if row["unconditional"])
+    conditional_row = next(row for row in found["engines"] if row["conditional"])
+    kinds = {"unconditional": rates, "conditional": conditional_row["conditional"]}
+    if list(map(plain_number, conditional_row["joint"])) != list(map(plain_number, rates)):
+        kinds["joint"] = conditional_row["joint"]
+    places = [str(place) for place in range(1, len(rates) + 1)]
+    rows = [[name, *map(plain_number, values)] for name, values in kinds.items()]
+    return table(["accepted at position", *places], rows)
+
+
+def _within(value: float | None, found: dict[str, Any]) -> str:
+    """Return '2.40 (2.31 to 2.50)', or the reason why there is no interval."""
+    if found["why_none"]:
+        return f"{plain_number(value)} (no interval: {found['why_none']})"
+    if found["low"] is None:
+        return plain_number(value)
+    return "–" if value is None else ranged((value, found["low"], found["high"]))
+
+
+def _engine_settings(found: dict[str, Any]) -> str:
+    """Return the settings; engines with the same setting and note share an entry."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for each in found["engine_settings"]:
+        names.setdefault((each["note"], each["text"]), []).append(each["engine"])
+    parts = []
+    for (note, text), engines in names.items():
+        code = f"\n\n```\n{text}\n```" if text else ""
+        parts.append(f"**{', '.join(engines)}**: {commonmark(note)}{code}")
+    return "\n\n".join(parts)
+
+
+def _synthetic(found: dict[str, Any]) -> str:
+    """Return settings that make engines accept equally often, for throughput only."""
+    settings = found["synthetic_acceptance"]
+    return (
+        f"**{settings['warning']}**\n\n"
+        f"vLLM, to merge into --speculative-config:\n\n```\n{settings['vllm']}\n```\n\n"
+        f"SGLang, environment:\n\n```\n{settings['sglang']}\n```\n\n"
+        f"TensorRT-LLM, environment:\n\n```\n{settings['tensorrt_llm']}\n```"
+    )
 
 
 def _reading(found: dict[str, Any]) -> str:
@@ -305,3 +368,26 @@ def _reading(found: dict[str, Any]) -> str:
         "*Measured*: wall clock. The target's own text is that of strict matching, which keeps a token only where the "
         "target would have written it."
     )
+
+
+def figure_cell(name: str, found: dict[str, Any]) -> str:
+    """Return a figure with its interval, '12.3 (10.1 to 14.0)', if it has one."""
+    return told(name, [math.nan if found[key] is None else found[key] for key in ("estimate", "low", "high")])
+
+
+def with_ends(found: Sequence[float | None]) -> str:
+    """Return an estimate with the ends of its interval, if it has any."""
+    if len(found) == 1 or any(value is None or math.isnan(value) for value in found):
+        return plain_number(found[0])
+    return figure_cell("ratio", dict(zip(("estimate", "low", "high"), found, strict=True)))
+
+
+def plain_number(value: float | None) -> str:
+    """Return a number with three digits, or a dash if it is unknown."""
+    return "–" if value is None else number(value)
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table; every cell is escaped text."""
+    first, *others = (f"| {' | '.join(commonmark(str(text)) for text in line)} |" for line in [heads, *rows])
+    return "\n".join([first, f"|{' --- |' * len(heads)}", *others])

@@ -57,9 +57,8 @@ class Grid:
         """Return the folder of each variant's sweep: 'vllm-thinking-k5' (defaults included), or 'mars-svip0.3'."""
         if self.controller is not None:
             name = f"{self.rule.slug}-{self.controller.name.strip('+')}"
-            return tuple(out / f"{name}{self.setting.written(value)}" for value in self.values)
-        others = self.rule.varied({self.setting.key: self.setting.default})
-        name = f"{others.slug}-{self.setting.key}"
+        else:
+            name = f"{self.rule.varied({self.setting.key: self.setting.default}).slug}-{self.setting.key}"
         return tuple(out / f"{name}{self.setting.written(value)}" for value in self.values)
 
 
@@ -87,7 +86,11 @@ def grid_of(rule: Rule, text: str, controller: Controller | None = None) -> Grid
     example = f"write {setting.key}={','.join(setting.written(each) for each in neighbours(setting))}"
     if not equals or not listed.strip():
         raise SettingError(f"The grid {text!r} names no values; {example}, for instance.")
-    return Grid(_free(rule, setting), setting, grid_values(setting, listed))
+    if rule.values[setting.key] != setting.default:
+        raise SettingError(
+            f"The rule {rule.name} sets {setting.symbol}, and so does the grid; leave it out of the rule's name."
+        )
+    return Grid(rule, setting, grid_values(setting, listed))
 
 
 def grid_values(setting: Fixed, listed: str) -> tuple[float, ...]:
@@ -108,11 +111,9 @@ def grid_values(setting: Fixed, listed: str) -> tuple[float, ...]:
 
 def setting_named(rule: Rule, key: str) -> Fixed:
     """Return one of the rule's fixed settings. Raises BadInput with the list of settings."""
-    settings = {each.key: each for each in rule.fixed}
+    settings, family = {each.key: each for each in rule.fixed}, rule.family
     if not settings:
-        raise SettingError(
-            f"The rule {rule.family} has no settings besides its dial, so there is no grid; leave it out."
-        )
+        raise SettingError(f"The rule {family} has no settings besides its dial, so there is no grid; leave it out.")
     if key not in settings:
         raise SettingError(f"The rule {rule.family} has no setting {key!r} for a grid; it has {', '.join(settings)}.")
     return settings[key]
@@ -122,32 +123,22 @@ def varied_setting(plans: Sequence[Plan]) -> Fixed:
     """Return the setting in which these sweeps' rules differ. Raises BadInput if they form no grid."""
     first = plans[0]
     if first.settings.control is not None and len({plan.settings.controller for plan in plans}) == len(plans) > 1:
-        return _varied_threshold(plans, first.settings.control.controller)
+        controller = first.settings.control.controller
+        for plan in plans:
+            same = (plan.rule.name, plan.settings.gamma) == (first.rule.name, first.settings.gamma)
+            if plan.cut_by is not controller or not same or not comparable(first, plan):
+                raise SettingError("The sweeps of a grid of thresholds differ in nothing else; choose such sweeps.")
+        return threshold_of(controller)
     for plan in plans[1:]:
         if plan.rule.family != first.rule.family or not plan.settings.drafts_like(first.settings):
             raise SettingError("The sweeps of a grid have one rule and drafts of one shape; choose such sweeps.")
         if not comparable(first, plan):
             raise SettingError("The sweeps of a grid have the same prompts, models and sampling; choose such sweeps.")
-    varied = [
-        each for each in first.rule.fixed if len({plan.rule.values[each.key] for plan in plans}) == len(plans) > 1
-    ]
-    others = [each for each in first.rule.fixed if len({plan.rule.values[each.key] for plan in plans}) > 1]
-    if len(varied) != 1 or varied != others:
+    values = {each: len({plan.rule.values[each.key] for plan in plans}) for each in first.rule.fixed}
+    varied = [each for each, count in values.items() if count > 1]
+    if len(varied) != 1 or values[varied[0]] != len(plans):
         raise SettingError("The sweeps of a grid differ in one fixed setting, each with a value of its own.")
     return varied[0]
-
-
-def _varied_threshold(plans: Sequence[Plan], controller: Controller) -> Fixed:
-    alike = all(
-        plan.cut_by is controller
-        and plan.rule.name == plans[0].rule.name
-        and plan.settings.gamma == plans[0].settings.gamma
-        and comparable(plans[0], plan)
-        for plan in plans
-    )
-    if not alike:
-        raise SettingError("The sweeps of a grid of thresholds differ in nothing else; choose such sweeps.")
-    return threshold_of(controller)
 
 
 def value_in(plan: Plan, setting: Fixed) -> float:
@@ -156,15 +147,6 @@ def value_in(plan: Plan, setting: Fixed) -> float:
     if setting.key == THRESHOLD and control is not None:
         return control.threshold
     return plan.rule.values[setting.key]
-
-
-def _free(rule: Rule, setting: Fixed) -> Rule:
-    """Return the rule. Raises BadInput if its name already sets the varied setting."""
-    if rule.values[setting.key] != setting.default:
-        raise SettingError(
-            f"The rule {rule.name} sets {setting.symbol}, and so does the grid; leave it out of the rule's name."
-        )
-    return rule
 
 
 def neighbours(setting: Fixed) -> tuple[float, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -164,15 +165,13 @@ class GridSweep:
         """Return an opener for one sweep's speculators: the first shares the batches' speculator, the second another
         one. A sweep's controller cuts the shared answers."""
         places = chain((0,), repeat(1))
-        return lambda: _CutAnswers(self._sharing(next(places), settings), control)
 
-    def _sharing(self, place: int, settings: Settings) -> Remembering:
-        def live() -> Speculator:
+        def opened(place: int) -> Speculator:
             while len(self._opened) <= place:
                 self._opened.append(self._backend.speculator(settings))
             return self._opened[place]
 
-        return Remembering(self._shared, live)
+        return lambda: _CutAnswers(Remembering(self._shared, partial(opened, next(places))), control)
 
 
 def sweep_grid(

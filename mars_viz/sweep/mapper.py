@@ -6,19 +6,19 @@ few prompts at once, and their requests form one batch.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from mars_viz.chat import History
-from mars_viz.dialmap import DialMap, Exploration
+from mars_viz.dialmap import DialMap, Exploration, step
 from mars_viz.errors import BadInput, PromptError, SettingError
 from mars_viz.prompts import PromptItem
 from mars_viz.records import Emission, emitted
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Run, joined
-from mars_viz.sweep.active_prompts import ActivePrompts, advance
 from mars_viz.sweep.columns import Lines, ReferenceTexts, lines_of
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.texts import PromptTexts, texts_of
@@ -40,6 +40,23 @@ class MappedPrompt:
     """Texts along the dial; None without results."""
     error: str = ""
     """Reason for missing results; empty otherwise."""
+
+
+@dataclass(slots=True)
+class ActivePrompt:
+    """A prompt whose map is in progress."""
+
+    index: int
+    """Index in the set."""
+    item: PromptItem
+    prompt: Prefix
+    """Its tokens, including the turns before it."""
+    exploration: Exploration
+    """Its walk for every dial value."""
+    share: float = 0.0
+    """Part of the dial with a complete text."""
+    seconds: float = 0.0
+    """Its part of the batches' wall-clock time, by requested prefixes."""
 
 
 class PromptMapper(Protocol):
@@ -92,7 +109,7 @@ class LocalMapper:
             raise SettingError(f"{batch} prompts at once are none; take at least 1.")
         self._backend, self._plan, self._rule = backend, plan, plan.rule
         self._open = open_ or (lambda: backend.speculator(plan.settings))
-        self._hand: dict[int, ActivePrompts] = {}
+        self._hand: dict[int, ActivePrompt] = {}
         self._refused: list[MappedPrompt] = []
 
     @property
@@ -107,7 +124,14 @@ class LocalMapper:
 
     def objections(self, items: Iterable[PromptItem]) -> list[str]:
         """Return, for each item, the reason why it cannot be decoded even alone; empty if it can."""
-        return [self._objection(item) for item in items]
+        reasons = []
+        for item in items:
+            try:
+                self._tokens(item, item.opening)
+                reasons.append("")
+            except BadInput as error:
+                reasons.append(str(error))
+        return reasons
 
     def begin(self, index: int, item: PromptItem, history: History) -> None:
         """Add a prompt."""
@@ -118,15 +142,21 @@ class LocalMapper:
             return
         span, dial = self._plan.span, self._plan.settings.dial
         exploration = Exploration(self._rule, span, prompt, self._ending, {}, dial=dial)
-        self._hand[index] = ActivePrompts(index, item, prompt, exploration)
+        self._hand[index] = ActivePrompt(index, item, prompt, exploration)
 
     def advance(self) -> list[MappedPrompt]:
-        """Extend every active prompt by one round and return the finished ones."""
+        """Extend every active prompt by one round, with one batch for all, and return the finished ones."""
         refused, self._refused = self._refused, []
         if refused or not self._hand:
             return refused
-        advance(self._speculator, list(self._hand.values()))
-        done = [active for active in self._hand.values() if not active.exploration.going]
+        hand = list(self._hand.values())
+        began, requested = time.perf_counter(), [len(active.exploration.missing) for active in hand]
+        for active, progress in zip(hand, step(self._speculator, [each.exploration for each in hand]), strict=True):
+            active.share = progress.exact
+        seconds = (time.perf_counter() - began) / max(1, sum(requested))
+        for active, count in zip(hand, requested, strict=True):
+            active.seconds += count * seconds
+        done = [active for active in hand if not active.exploration.going]
         for active in done:
             del self._hand[active.index]
         return [self._mapped(active) for active in done]
@@ -140,13 +170,6 @@ class LocalMapper:
         self._hand.clear()
         self._refused.clear()
 
-    def _objection(self, item: PromptItem) -> str:
-        try:
-            self._tokens(item, item.opening)
-        except BadInput as error:
-            return str(error)
-        return ""
-
     def _tokens(self, item: PromptItem, history: History) -> Prefix:
         """Return the prompt's tokens. Raises BadInput if they do not fit in the context."""
         try:
@@ -156,7 +179,7 @@ class LocalMapper:
                 raise
             raise PromptError(f"With the turns before it and their answers: {error}") from error
 
-    def _mapped(self, one: ActivePrompts) -> MappedPrompt:
+    def _mapped(self, one: ActivePrompt) -> MappedPrompt:
         """Return the lines and texts of a prompt whose map is complete."""
         plan, item, pieces = self._plan, one.item, self._backend.tokenizer.pieces
         frame = Run(plan.settings, plan.provenance, one.prompt, (), pieces, item.id, item.prompt)
@@ -174,17 +197,16 @@ class LocalMapper:
         prompt, settings = made.frame.prompt_ids, self._plan.settings
         answers = Remembering(dict(made.answers), lambda: self._beside)
 
-        def walked(rule: Rule) -> tuple[int, ...]:
-            dial = None if rule.dial is None else rule.dial.strict
+        def walked(rule: Rule, dial: float | None) -> tuple[int, ...]:
             return emitted(walk(answers, rule, dial, prompt, self._ending))
 
-        target = rule_named("strict")
-        if made.span.over:
-            full_drafts = emitted(walk(answers, self._rule, settings.dial, prompt, self._ending))
-            return ReferenceTexts(full_drafts, walked(target), self._text)
-        strict = strict_reference(self._rule, settings.temperature)
-        text = walked(strict)
-        return ReferenceTexts(text, text if strict is target else walked(target), self._text)
+        target, strict, dial = rule_named("strict"), self._rule, settings.dial
+        if not made.span.over:
+            strict = strict_reference(self._rule, settings.temperature)
+            dial = None if strict.dial is None else strict.dial.strict
+        text = walked(strict, dial)
+        own = text if strict is target else walked(target, None if target.dial is None else target.dial.strict)
+        return ReferenceTexts(text, own, self._text)
 
     def _text(self, token_ids: tuple[int, ...]) -> str:
         if token_ids and token_ids[-1] in self._backend.eos_ids:  # not all end tokens are special

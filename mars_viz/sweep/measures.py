@@ -15,7 +15,7 @@ import numpy as np
 from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Frontier, Interval, band, wilson
 from mars_viz.analysis.recommendation import Changed, loss_bound
 from mars_viz.analysis.steps import Steps, combined, plain_within
-from mars_viz.costs import Costs, Factor, at_ends, objection, per_token
+from mars_viz.costs import Factor, at_ends, objection, per_token
 from mars_viz.errors import SettingError
 from mars_viz.sweep.result import SweepResult, spent_by_length
 from mars_viz.sweep.terms import FEWEST
@@ -33,7 +33,8 @@ PERCENT = frozenset(("accuracy", "accuracy_change", "relaxed", "same", "agreed",
 
 Ends = tuple[float, float]
 """The low and the high end of an interval."""
-AtCostsEnds = Callable[[SweepResult, np.ndarray, np.ndarray | None], Iterator[tuple[np.ndarray, np.ndarray]]]
+FigureEnds = Iterator[tuple[np.ndarray, np.ndarray]]
+AtCostsEnds = Callable[[SweepResult, np.ndarray, np.ndarray | None], FigureEnds]
 """From a sweep, dial values [D] and the counted prompts to the figure [D] with one cost at the low and the high end of
 its interval, for each cost in turn."""
 Agreed = Callable[[float, int, float], Ends]
@@ -73,19 +74,12 @@ class Measure:
     def against_strict(self) -> bool:
         """True for figures that are known at the strict end without prompts: comparisons with strict, or counts of
         relaxed tokens."""
-        return self.sure_at_strict or self.name in ("relaxed", "edits") or any(map(_at_strict, self.columns))
-
-
-def _at_strict(column: str) -> bool:
-    return column.startswith("strict:")
+        at_strict = any(column.startswith("strict:") for column in self.columns)
+        return self.sure_at_strict or self.name in ("relaxed", "edits") or at_strict
 
 
 def _same(value: np.ndarray) -> np.ndarray:
     return value
-
-
-def _less(value: np.ndarray, other: np.ndarray) -> np.ndarray:
-    return np.asarray(value - other)
 
 
 def _over(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
@@ -133,6 +127,7 @@ _EXACT = (
     Measure("edits", "edit distance to strict per strict token", ("edit_distance", "strict:tokens"), _over),
     Measure("length", "output length relative to strict", ("tokens", "strict:tokens"), _over),
 )
+_OVER_TARGET = "modelled speed-up over the target alone"
 _PACE = Measure(
     "speed_up_strict",
     "modelled speed-up over strict",
@@ -142,10 +137,7 @@ _PACE = Measure(
 )
 DRAFTED = Measure("drafted", "drafted tokens per prompt", ("drafted",), _same)
 """The number that a controller reduces; without a controller it follows from the rounds."""
-_CUT = (
-    DRAFTED,
-    Measure("drafted_share", "drafted tokens relative to strict", ("drafted", "strict:drafted"), _over),
-)
+_CUT = (DRAFTED, Measure("drafted_share", "drafted tokens relative to strict", ("drafted", "strict:drafted"), _over))
 """Figures of sweeps with a controller."""
 _AGAINST = {
     "speed_up_strict": "modelled speed-up over {}",
@@ -163,7 +155,7 @@ _GRADED = (
         "accuracy_change",
         "accuracy change vs strict",
         ("right", "strict:right"),
-        _less,
+        np.subtract,
         graded=True,
         agreed=_change_ends,
         sure_at_strict=True,
@@ -177,60 +169,54 @@ def measures(result: SweepResult) -> dict[str, Measure]:
     There is no accuracy without graded prompts, and no speed-up over the target alone without reliable costs. Without a
     controller a round costs the same at every setting, so the speed-up over strict needs no costs.
     """
-    plan, settings = result.plan, result.plan.settings
+    plan, settings, costs = result.plan, result.plan.settings, result.costs
+    figures = [*_EXACT, *((_PACE,) if plan.cut_by is None else _CUT)]
     if plan.cut_by is not None:
-        figures = [*_EXACT, *_CUT, *(_cut_paces(result) if "modelled" in result.lines else ())]
-    else:
-        figures = [*_EXACT, _PACE]
-        costs = result.costs
-        if costs is not None and costs.cover(settings.gamma, settings.tree) and not objection(costs):
-            figures.append(_speed_up(costs, settings.gamma))
+        figures += _cut_paces(result) if "modelled" in result.lines else ()
+    elif costs is not None and costs.cover(settings.gamma, settings.tree) and not objection(costs):
+        factor = per_token(costs, settings.gamma)
+        alone = Measure("speed_up", _OVER_TARGET, ("tokens", "rounds"), partial(_times, factor.estimate), modelled=True)
+        figures.append(replace(alone, factor=factor, costed=_over_target_at_factors_ends))
     if result.graded.any():
-        figures += [*_GRADED, *(_score(name, result.lines[name]) for name in plan.scores)]
+        figures += _GRADED
+        for name in plan.scores:  # a share if all values are 0 or 1
+            share = _share_ends if np.isin(result.lines[name], (0, 1)).all() else None
+            figures.append(Measure(name, name, (name,), _same, graded=True, agreed=share))
     if plan.controller is not None:
         figures = [replace(each, title=_AGAINST.get(each.name, each.title).format(plan.against)) for each in figures]
     return {measure.name: measure for measure in figures}
 
 
-def _score(name: str, values: np.ndarray) -> Measure:
-    """Return a task's additional score as a figure; a share if all values are 0 or 1."""
-    share = _share_ends if np.isin(values, (0, 1)).all() else None
-    return Measure(name, name, (name,), _same, graded=True, agreed=share)
-
-
 def _cut_paces(result: SweepResult) -> list[Measure]:
     """Return speed-ups for rounds whose cost depends on their draft length."""
     assert result.costs is not None
-    alone = result.costs.passes[0].seconds
+    columns, of = ("tokens", "modelled"), partial(_times, result.costs.passes[0].seconds)
     return [
-        replace(_PACE, columns=("tokens", "modelled", "strict:tokens", "strict:modelled"), costed=_over_strict_at_ends),
-        Measure(
-            "speed_up",
-            "modelled speed-up over the target alone",
-            ("tokens", "modelled"),
-            partial(_times, alone),
-            modelled=True,
-            costed=_over_target_at_ends,
-        ),
+        replace(_PACE, columns=(*columns, "strict:tokens", "strict:modelled"), costed=_over_strict_at_ends),
+        Measure("speed_up", _OVER_TARGET, columns, of, modelled=True, costed=_over_target_at_ends),
     ]
 
 
-def _over_strict_at_ends(
-    result: SweepResult, dials: np.ndarray, rows: np.ndarray | None
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _over_strict_at_ends(result: SweepResult, dials: np.ndarray, rows: np.ndarray | None) -> FigureEnds:
     strict = np.array([result.plan.strict])
     tokens, others = (result.at("tokens", at, rows).mean(axis=0) for at in (dials, strict))
-    for ends in zip(_seconds_at_ends(result, dials, rows), _seconds_at_ends(result, strict, rows), strict=True):
-        (low, high), (low_strict, high_strict) = ((each[0][1], each[1][1]) for each in ends)
-        yield _pace(tokens, low, others, low_strict), _pace(tokens, high, others, high_strict)
+    for ours, theirs in zip(_seconds_at_ends(result, dials, rows), _seconds_at_ends(result, strict, rows), strict=True):
+        low, high = (_pace(tokens, own[1], others, full[1]) for own, full in zip(ours, theirs, strict=True))
+        yield low, high
 
 
-def _over_target_at_ends(
-    result: SweepResult, dials: np.ndarray, rows: np.ndarray | None
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _over_target_at_ends(result: SweepResult, dials: np.ndarray, rows: np.ndarray | None) -> FigureEnds:
     tokens = result.at("tokens", dials, rows).mean(axis=0)
     for low, high in _seconds_at_ends(result, dials, rows):
         yield _times(low[0], tokens, low[1]), _times(high[0], tokens, high[1])
+
+
+def _over_target_at_factors_ends(result: SweepResult, dials: np.ndarray, rows: np.ndarray | None) -> FigureEnds:
+    assert result.costs is not None
+    tokens, rounds = (result.at(name, dials, rows).mean(axis=0) for name in ("tokens", "rounds"))
+    for costs in at_ends(result.costs):
+        low, high = (_times(per_token(each, result.plan.settings.gamma).estimate, tokens, rounds) for each in costs)
+        yield low, high
 
 
 def _seconds_at_ends(
@@ -242,25 +228,6 @@ def _seconds_at_ends(
     lengths = result.at("lengths", dials, rows).mean(axis=0)  # [D, γ + 1]
     for costs in at_ends(result.costs):
         low, high = ((each.passes[0].seconds, lengths @ spent_by_length(result.plan, each)) for each in costs)
-        yield low, high
-
-
-def _speed_up(costs: Costs, gamma: int) -> Measure:
-    factor = per_token(costs, gamma)
-    title = "modelled speed-up over the target alone"
-    of = partial(_times, factor.estimate)
-    return Measure(
-        "speed_up", title, ("tokens", "rounds"), of, modelled=True, factor=factor, costed=_over_target_at_factors_ends
-    )
-
-
-def _over_target_at_factors_ends(
-    result: SweepResult, dials: np.ndarray, rows: np.ndarray | None
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    assert result.costs is not None
-    tokens, rounds = (result.at(name, dials, rows).mean(axis=0) for name in ("tokens", "rounds"))
-    for costs in at_ends(result.costs):
-        low, high = (_times(per_token(each, result.plan.settings.gamma).estimate, tokens, rounds) for each in costs)
         yield low, high
 
 
@@ -390,18 +357,13 @@ def pace_over(one: tuple[SweepResult, float], other: tuple[SweepResult, float], 
     names = [result.prompts["id"].tolist() for result, _ in (one, other)]
     if names[0] != names[1] or first.costs != second.costs or "modelled" not in first.lines:
         raise SettingError("These sweeps have other prompts or costs, so their paces cannot be compared.")
-    at = (np.array([dial]), np.array([second_dial]))
-    columns = [
-        result.at(name, where).astype(np.float64)
-        for result, where in zip((first, second), at, strict=True)
-        for name in ("tokens", "modelled")
-    ]
-    interval = band(_pace, *columns, how=how, units=first.units)
-    tokens = [columns[place].mean(axis=0) for place in (0, 2)]
-    ends = zip(_seconds_at_ends(first, at[0], None), _seconds_at_ends(second, at[1], None), strict=True)
-    moved = (
-        (_pace(tokens[0], a[0][1], tokens[1], b[0][1]), _pace(tokens[0], a[1][1], tokens[1], b[1][1])) for a, b in ends
-    )
+    sides = [(first, np.array([dial])), (second, np.array([second_dial]))]
+    columns = [result.at(name, at).astype(np.float64) for result, at in sides for name in ("tokens", "modelled")]
+    interval, moved = band(_pace, *columns, how=how, units=first.units), []
+    tokens, others = (columns[place].mean(axis=0) for place in (0, 2))
+    for ours, theirs in zip(*(_seconds_at_ends(result, at, None) for result, at in sides), strict=True):
+        low, high = (_pace(tokens, own[1], others, other[1]) for own, other in zip(ours, theirs, strict=True))
+        moved.append((low, high))
     return widened(interval, moved).only
 
 
@@ -449,7 +411,11 @@ def change(
     )
     drawn_count, same = drawn(first, units), np.array([sure])
     if before.factor is not None and after.factor is not None:
-        return _of_few(costed(interval, *_parts((before, after), (first, second), interval)), drawn_count, same).only
+        parts = [(interval.estimate, before.factor)]  # all of it depends on a cost that both figures share
+        if before.factor != after.factor:
+            one, other = (side.measure.of(*(each.mean(axis=0) for each in side.columns)) for side in sides)
+            parts = [(-one, before.factor), (other, after.factor)]
+        return _of_few(costed(interval, *parts), drawn_count, same).only
     if before.costed is not None and after.costed is not None:
         return _of_few(widened(interval, _moved(sides)), drawn_count, same).only
     return _not_too_sure(_of_few(interval, drawn_count, same), before.unchanged, drawn_count, same).only
@@ -464,19 +430,6 @@ def _moved(sides: tuple[ComparedFigure, ComparedFigure]) -> Iterator[tuple[np.nd
     first, second = (side.measure.of(*(each.mean(axis=0) for each in side.columns)) for side in sides)
     yield from ((second - low, second - high) for low, high in sides[0].ends)
     yield from ((low - first, high - first) for low, high in sides[1].ends)
-
-
-def _parts(
-    figures: tuple[Measure, Measure], columns: tuple[list[np.ndarray], list[np.ndarray]], difference: Band
-) -> list[tuple[np.ndarray, Factor]]:
-    """Return the parts of a difference that depend on each cost: all of it if both figures share the cost."""
-    one, other = figures
-    assert one.factor is not None and other.factor is not None
-    if one.factor == other.factor:
-        return [(difference.estimate, one.factor)]
-    values = (measure.of(*(each.mean(axis=0) for each in of)) for measure, of in zip(figures, columns, strict=True))
-    first, second = values
-    return [(-first, one.factor), (second, other.factor)]
 
 
 def _whole(result: SweepResult, measure: Measure) -> Among:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -95,8 +96,8 @@ class Pairing:
     def one_vocabulary(self) -> bool:
         """True if token ids are known to mean the same in both: one sweep, or sweeps of one target."""
         ours, theirs = (side.result.plan.provenance for side in (self.left, self.right))
-        one = ours.target == theirs.target and ours.target_revision == theirs.target_revision
-        return self.one_sweep or one
+        one_target = (ours.target, ours.target_revision) == (theirs.target, theirs.target_revision)
+        return self.one_sweep or one_target
 
     @property
     def costs(self) -> tuple[Costs | None, Costs | None]:
@@ -144,24 +145,26 @@ def pair(left: SweepSetting, right: SweepSetting) -> Pairing:
     ours = _asked(left.result)
     theirs = ours if right.result is left.result else _asked(right.result)
     answers = same_answers(left.result.plan, right.result.plan)
-    alike: dict[_TurnKey, None] = {}
+    alike: dict[tuple[str, int], None] = {}
     otherwise = apart = 0
-    for place in (place for place in ours if place in theirs):
-        if place.turn > 1 and not (answers and replace(place, turn=place.turn - 1) in alike):
+    for question, turn in (place for place in ours if place in theirs):
+        texts = {prompts[question, turn][2] for prompts in (ours, theirs)}
+        if turn > 1 and not (answers and (question, turn - 1) in alike):
             apart += 1
-        elif None not in (texts := {ours[place].text, theirs[place].text}) and len(texts) > 1:
+        elif None not in texts and len(texts) > 1:
             otherwise += 1
         else:
-            alike[place] = None
+            alike[question, turn] = None
     if not alike:
         same = f" {otherwise} ids occur in both, with different texts." if otherwise else ""
         raise SettingError(
             f"These sweeps share no prompt: one is over “{left.result.plan.prompt_set}”, the other over "
             f"“{right.result.plan.prompt_set}”.{same} Choose two sweeps of one set of prompts."
         )
-    rows = tuple(np.array([prompts[place].row for place in alike], np.int64) for prompts in (ours, theirs))
-    texts_of = tuple(ours[place].text or theirs[place].text or "" for place in alike)
-    return Pairing(left, right, tuple(ours[p].id for p in alike), texts_of, (rows[0], rows[1]), otherwise, apart)
+    rows = tuple(np.array([prompts[place][0] for place in alike], np.int64) for prompts in (ours, theirs))
+    ids = tuple(ours[place][1] for place in alike)
+    texts_of = tuple(ours[place][2] or theirs[place][2] or "" for place in alike)
+    return Pairing(left, right, ids, texts_of, (rows[0], rows[1]), otherwise, apart)
 
 
 def at_settings(paired: Pairing, left: SweepSetting, right: SweepSetting) -> Pairing:
@@ -179,47 +182,22 @@ def _check(*settings: SweepSetting) -> None:
             raise SettingError(f"No prompt of the sweep {side.result.folder.name} could be swept. {reason}")
 
 
-@dataclass(frozen=True, slots=True)
-class _TurnKey:
-    """Identity of a prompt in both sweeps, with first turns or all turns."""
-
-    question: str
-    """The conversation of the turn, or the prompt's id."""
-    turn: int
-    """Number of the turn, from 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class _SweptPrompt:
-    """A prompt of one sweep."""
-
-    row: int
-    """Index among prompts with results."""
-    id: str
-    text: str | None
-    """None if the folder does not store its prompts."""
-
-
-def _asked(result: SweepResult) -> dict[_TurnKey, _SweptPrompt]:
-    """Return every prompt with results. Turns can be counted, because later turns of a missing one have no results
-    either."""
-    ids, texts, turns = result.prompts["id"].astype(str).tolist(), _texts(result), Counter[str]()
+def _asked(result: SweepResult) -> dict[tuple[str, int], tuple[int, str, str | None]]:
+    """Return every prompt with results by its identity in both sweeps: the question (the conversation, or the prompt's
+    id) and the number of the turn. Each is its row among prompts with results, its id, and its text, None if the folder
+    does not store its prompts. Turns can be counted, because later turns of a missing one have no results either."""
+    texts: dict[str, str] = {}
+    with suppress(BadInput):
+        items = open_store(result.folder).prompts().items
+        texts = {item.id: in_plain_text(item.opening, item.prompt) for item in items}
+    ids = result.prompts["id"].astype(str).tolist()
     if result.plan.turns is Turns.FIRST:
-        return {_TurnKey(name, 1): _SweptPrompt(row, name, texts.get(name)) for row, name in enumerate(ids)}
-    prompts = {}
+        return {(name, 1): (row, name, texts.get(name)) for row, name in enumerate(ids)}
+    prompts, turns = {}, Counter[str]()
     for row, (name, question) in enumerate(zip(ids, result.prompts["question"].astype(str).tolist(), strict=True)):
         turns[question] += 1
-        prompts[_TurnKey(question, turns[question])] = _SweptPrompt(row, name, texts.get(name))
+        prompts[question, turns[question]] = (row, name, texts.get(name))
     return prompts
-
-
-def _texts(result: SweepResult) -> dict[str, str]:
-    """Return each prompt's text by id; empty if the folder does not store its prompts."""
-    try:
-        items = open_store(result.folder).prompts().items
-        return {item.id: in_plain_text(item.opening, item.prompt) for item in items}
-    except BadInput:
-        return {}
 
 
 def compared(pairing: Pairing, names: Sequence[str], how: Bootstrap = DEFAULT) -> tuple[Paired, ...]:
@@ -233,26 +211,19 @@ def compared(pairing: Pairing, names: Sequence[str], how: Bootstrap = DEFAULT) -
     figures = [measures(side.result) for side in (left, right)]
     if any(DRAFTED.name in each for each in figures):
         figures = [each | {DRAFTED.name: DRAFTED} for each in figures]
-    graded = pairing.graded
-    pairs = [(figures[0][name], figures[1][name]) for name in names if all(name in each for each in figures)]
-    return tuple(
-        _paired(pairing, (one, other), graded, how)
-        for one, other in pairs
-        if one.title == other.title and (graded.any() or not one.graded)
-    )
-
-
-def _paired(pairing: Pairing, both: tuple[Measure, Measure], graded: np.ndarray, how: Bootstrap) -> Paired:
-    chosen = graded if both[0].graded else np.ones_like(graded)
-    units = None if pairing.units is None else pairing.units[chosen]
-    settings = zip((pairing.left, pairing.right), both, pairing.rows, strict=True)
-    one, other = (
-        ComparedFigure(setting.result, measure, setting.dial, rows[chosen]) for setting, measure, rows in settings
-    )
-    left, right = (
-        value_at(each.result, each.measure, each.dial, how, Among(each.rows, units)) for each in (one, other)
-    )
-    return Paired(both[0], left, right, change((one, other), how, units, sure=pairing.one_setting))
+    graded, pairs = pairing.graded, []
+    for one, other in ((figures[0][name], figures[1][name]) for name in names if all(name in each for each in figures)):
+        if one.title != other.title or (one.graded and not graded.any()):
+            continue
+        chosen = graded if one.graded else np.ones_like(graded)
+        units = None if pairing.units is None else pairing.units[chosen]
+        ours = ComparedFigure(left.result, one, left.dial, pairing.rows[0][chosen])
+        theirs = ComparedFigure(right.result, other, right.dial, pairing.rows[1][chosen])
+        values = (
+            value_at(each.result, each.measure, each.dial, how, Among(each.rows, units)) for each in (ours, theirs)
+        )
+        pairs.append(Paired(one, *values, change((ours, theirs), how, units, sure=pairing.one_setting)))
+    return tuple(pairs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,10 +136,8 @@ class Plan:
     @property
     def judged(self) -> str:
         """The judging rule and its dial value in words, for sweeps of a controller's threshold."""
-        dial, at = self.rule.dial, self.settings.dial
-        return (
-            self.rule.title if dial is None or at is None else f"{self.rule.title} at {exact_setting(dial.symbol, at)}"
-        )
+        dial, at, title = self.rule.dial, self.settings.dial, self.rule.title
+        return title if dial is None or at is None else f"{title} at {exact_setting(dial.symbol, at)}"
 
     @property
     def against(self) -> str:
@@ -155,7 +153,15 @@ def plan_of(settings: Settings, span: Span, chat: bool | None, prompts: PromptSe
     rule, controller = rule_named(settings.rule), span.controller
     dial = rule.dial
     if controller is not None:
-        _check_threshold(settings, span, controller)
+        if settings.control is not None:
+            raise SettingError("A controller's threshold is swept over drafts that no controller cuts; leave it out.")
+        if settings.drafts_trees:
+            raise SettingError(f"{controller.title} cuts chains; sweep drafts that are chains (--tree chain).")
+        if not span.low <= controller.longest <= span.high:
+            raise SettingError(
+                "A sweep compares every threshold with drafts of full length; let the range reach "
+                f"{controller.dial.symbol} = {controller.longest:g}."
+            )
     elif dial is None or not span.low <= dial.strict <= span.high:
         end = "" if dial is None else f", {dial.symbol} = {dial.strict:g}"
         raise SettingError(
@@ -184,19 +190,6 @@ def plan_of(settings: Settings, span: Span, chat: bool | None, prompts: PromptSe
         scores=prompts.scores,
         checked=settings.temperature == 0,
     )
-
-
-def _check_threshold(settings: Settings, span: Span, controller: Controller) -> None:
-    """Raise BadInput if a sweep of a controller's threshold is impossible or lacks its reference."""
-    if settings.control is not None:
-        raise SettingError("A controller's threshold is swept over drafts that no controller cuts; leave it out.")
-    if settings.drafts_trees:
-        raise SettingError(f"{controller.title} cuts chains; sweep drafts that are chains (--tree chain).")
-    if not span.low <= controller.longest <= span.high:
-        raise SettingError(
-            "A sweep compares every threshold with drafts of full length; let the range reach "
-            f"{controller.dial.symbol} = {controller.longest:g}."
-        )
 
 
 def with_prompts(plan: Plan, prompts: PromptSet) -> Plan:
@@ -256,12 +249,8 @@ AS_TEXT = "Without a chat template they stand one after the other as plain text,
 
 def differences(one: Plan, other: Plan) -> list[str]:
     """Return the reasons why results of the second plan cannot join those of the first: 'γ was 6 and is 4'."""
-    reasons = []
     before, now = _identity(one), _identity(other)
-    for name, value in before.items():
-        if now[name] != value:
-            reasons.append(f"{name} was {value} and is {now[name]}")
-    return reasons
+    return [f"{name} was {value} and is {now[name]}" for name, value in before.items() if now[name] != value]
 
 
 _OF_THE_RULE = ("rule", "dial", "gamma", "tree", "controller", "threshold swept", "low end", "high end")
@@ -274,23 +263,15 @@ def comparable(one: Plan, other: Plan) -> bool:
     return all(now[name] == value for name, value in before.items() if name not in _OF_THE_RULE)
 
 
-_NOT_THE_TARGETS = (
-    *_OF_THE_RULE,
-    "drafter",
-    "drafter's revision",
-    "turns",
-    "number of prompts",
-    "contents of the prompt set",
-)
+_OF_THE_DRAFTS = (*_OF_THE_RULE, "drafter", "drafter's revision")
+_OF_THE_SET = ("turns", "number of prompts", "contents of the prompt set")
 _DRAWING = ("seed", "top k", "top p")
 
 
 def same_answers(one: Plan, other: Plan) -> bool:
     """Return True if both plans give the same target's own texts, which later turns follow."""
-    free = (*_NOT_THE_TARGETS, *(_DRAWING if one.settings.temperature == 0 else ()))
-    before, now = (
-        {name: value for name, value in _identity(plan).items() if name not in free} for plan in (one, other)
-    )
+    free = (*_OF_THE_DRAFTS, *_OF_THE_SET, *(_DRAWING if one.settings.temperature == 0 else ()))
+    before, now = ({name: fact for name, fact in _identity(plan).items() if name not in free} for plan in (one, other))
     return before == now
 
 
@@ -304,11 +285,7 @@ def _identity(plan: Plan) -> dict[str, Any]:
     versions = {f"version of {name}": version for name, version in sorted(provenance.versions.items())}
     span = {"threshold swept": plan.over or "none", "low end": plan.low, "high end": plan.high}
     span |= {"chat template": plan.chat}
-    prompts = {
-        "turns": plan.turns,
-        "number of prompts": plan.prompts,
-        "contents of the prompt set": plan.prompt_set_sha256[:12],
-    }
+    prompts = dict(zip(_OF_THE_SET, (plan.turns, plan.prompts, plan.prompt_set_sha256[:12]), strict=True))
     facts = {**settings, **span, **prompts, **models, **revisions, **device, **versions}
     return {name: exactly(value) if isinstance(value, float) else str(value) for name, value in facts.items()}
 
@@ -334,12 +311,7 @@ def to_json(plan: Plan, costs: Costs | None) -> bytes:
         if not plan.settings.stop:
             del facts["settings"]["stop"]
             schema = WITHOUT_STOP
-    contents = {
-        "format": FORMAT,
-        "schema": schema,
-        "plan": facts,
-        "costs": None if costs is None else asdict(costs),
-    }
+    contents = {"format": FORMAT, "schema": schema, "plan": facts, "costs": None if costs is None else asdict(costs)}
     return (json.dumps(contents, ensure_ascii=False, allow_nan=False, indent=1) + "\n").encode()
 
 
@@ -361,11 +333,8 @@ def from_json(data: bytes) -> tuple[Plan, Costs | None]:
 
 
 def _plan(found: Mapping[str, Any], schema: int) -> Plan:
-    lacking = (
-        {"later_turns": 0, "over": "", "scores": [], "checked": False}
-        | dict(found)
-        | ({"turns": Turns.FIRST.value} if schema < CHAINS else {})
-    )
+    lacking = {"later_turns": 0, "over": "", "scores": [], "checked": False} | dict(found)
+    lacking |= {"turns": Turns.FIRST.value} if schema < CHAINS else {}
     settings = {name: value for name, value in asdict(Settings()).items() if name != "stop"}
     settings |= {"stop": []} if schema <= WITHOUT_STOP else {}
     records = {"settings": settings, "provenance": asdict(Provenance()) | {"eos_ids": []}}
@@ -376,12 +345,8 @@ def _plan(found: Mapping[str, Any], schema: int) -> Plan:
         raise ValueError("impossible counts")
     if schema == UNSCORED and plan.cut_by is None:
         raise ValueError("nothing that this schema is for")
-    named = set(filter(names_score, plan.scores))
-    if (
-        plan.checked != (schema == SCHEMA)
-        or (schema < SCHEMA and (schema < UNCHECKED) != (not plan.scores))
-        or not len(named) == len(plan.scores) <= SCORES
-    ):
+    named, fits = set(filter(names_score, plan.scores)), schema == SCHEMA or (schema < UNCHECKED) == (not plan.scores)
+    if plan.checked != (schema == SCHEMA) or not fits or not len(named) == len(plan.scores) <= SCORES:
         raise ValueError("impossible scores")
     if plan.over and (plan.over not in CONTROLLERS or plan.settings.control is not None or plan.settings.drafts_trees):
         raise ValueError("no threshold of a controller")

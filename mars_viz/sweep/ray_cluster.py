@@ -1,6 +1,6 @@
 """Ray clusters: joining one, starting one on this machine, and the room in it.
 
-Only this module, `ray_pool`, `ray_worker` and `ray_mapper` use Ray. It is an extra and imported on use.
+Only this module, `ray_pool` and `ray_mapper` use Ray. It is an extra and imported on use.
 """
 
 from __future__ import annotations
@@ -66,9 +66,8 @@ class RayRequest:
             raise SettingError(f"--ray-workers {self.workers} are none; take at least 1.")
         if self.cpus < 1:
             raise SettingError(f"--ray-cpus {self.cpus} is none; a worker takes at least 1 core.")
-        if self.gpus is not None and not (
-            0 <= self.gpus <= 1 or (1 < self.gpus < 1000 and self.gpus == int(self.gpus))
-        ):
+        whole = self.gpus is not None and 1 < self.gpus < 1000 and self.gpus == int(self.gpus)
+        if self.gpus is not None and not (whole or 0 <= self.gpus <= 1):
             raise SettingError(f"--ray-gpus {self.gpus:g} is no share; take 0 to 1, such as 0.5, or whole GPUs.")
         if self.address.startswith("ray://"):
             raise SettingError("A sweep joins a cluster as one of its machines; give its head's address as HOST:PORT.")
@@ -132,12 +131,14 @@ def _start(home: str) -> None:
 
 def _check_reachable(address: str) -> None:
     """Raise SettingError unless another process can join it, because Ray ends a process that cannot."""
-    command = [sys.executable, "-c", _TRIAL, address]
+    command, env = [sys.executable, "-c", _TRIAL, address], {**os.environ, **_HASTY}
+    host, separated, port = address.rpartition(":")
     try:
-        _knock(address)
-        done = subprocess.run(
-            command, env={**os.environ, **_HASTY}, capture_output=True, text=True, timeout=_TRIAL_SECONDS
-        )
+        if separated and port.isdecimal():  # see that a process listens; Ray itself would retry for long
+            if not 0 < int(port) < 1 << 16:
+                raise OSError(f"there is no port {shortened(int(port))}")
+            socket.create_connection((host, int(port)), timeout=_KNOCK_SECONDS).close()
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=_TRIAL_SECONDS)
         reason = done.stdout.strip() or "nobody answers there as Ray's head does"
     except OSError as error:
         reason = error.strerror or str(error)
@@ -151,15 +152,6 @@ def _check_reachable(address: str) -> None:
         "machine (ray start --head, or ray start --address=HEAD:6379), or leave the address out to start a cluster "
         "for this sweep."
     )
-
-
-def _knock(address: str) -> None:
-    """Raise OSError if no process listens at HOST:PORT; Ray itself would retry for long."""
-    host, separated, port = address.rpartition(":")
-    if separated and port.isdecimal():
-        if not 0 < int(port) < 1 << 16:
-            raise OSError(f"there is no port {shortened(int(port))}")
-        socket.create_connection((host, int(port)), timeout=_KNOCK_SECONDS).close()
 
 
 @contextmanager

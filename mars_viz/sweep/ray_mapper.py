@@ -24,8 +24,7 @@ from mars_viz.sweep import store
 from mars_viz.sweep.mapper import MappedPrompt
 from mars_viz.sweep.plan import Plan, plan_of
 from mars_viz.sweep.ray_cluster import RayRequest
-from mars_viz.sweep.ray_pool import RayWorker, WorkerPool, workers_of
-from mars_viz.sweep.ray_worker import NamedModels, PromptTask, Refusal
+from mars_viz.sweep.ray_pool import NamedModels, PromptTask, RayWorker, Refusal, WorkerPool, workers_of
 from mars_viz.sweep.sweep import SweepLoop, SweepProgress, TooLong, costs_for
 
 _TICK = 0.2
@@ -83,9 +82,7 @@ class RayMapper:
         answered = set(answers)
         mapped = []
         for worker in self._pool.ready:
-            while (
-                worker.calls and worker.calls[0] in answered
-            ):  # they are answered in order, and dropped with the worker
+            while worker.calls and worker.calls[0] in answered:  # in order; a lost worker has no more calls
                 mapped += self._answer(worker, worker.calls.pop(0))
         return mapped
 

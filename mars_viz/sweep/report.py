@@ -83,9 +83,8 @@ def summary_lines(
             cells = [cell(by_name[name], value_at(result, by_name[name], at, terms.how)) for at in columns.values()]
             lines.append(f"{by_name[name].title:<44}" + "".join(f"{text:>31}" for text in cells))
     lines += _task_lines(result, dial, terms)
-    lines += filter(
-        None, [missing(result.costs, result.folder), "" if result.costs is None else disturbance(result.costs)]
-    )
+    disturbed = "" if result.costs is None else disturbance(result.costs)
+    lines += filter(None, [missing(result.costs, result.folder), disturbed])
     lines.append(terms.brackets(drawn(result), result.questions))
     lines.append("'Modelled' figures use measured costs of passes; their intervals include those of the costs.")
     off = int(result.prompts["off_is_strict"].sum())
@@ -105,10 +104,8 @@ def _task_lines(result: SweepResult, dial: float, terms: Terms) -> list[str]:
     names = [name for name in ("accuracy", "accuracy_change", "tau", "speed_up_strict") if name in rows[-1].chosen]
     heads = {"accuracy": "accuracy", "accuracy_change": f"change vs {plan.against}", "tau": "τ"}
     labels = [heads.get(name, f"× {plan.against}, modelled") for name in names]
-    lines = [
-        "",
-        f"{f'by task, at {plan.symbol} = {exactly(dial)}':<34}{'prompts':>8}" + "".join(map("{:>29}".format, labels)),
-    ]
+    head = f"by task, at {plan.symbol} = {exactly(dial)}"
+    lines = ["", f"{head:<34}{'prompts':>8}" + "".join(map("{:>29}".format, labels))]
     for row in rows:
         cells = [cell(by_name[name], row.chosen[name]) if name in row.chosen else "not graded" for name in names]
         lines.append(f"{row.task[:33]:<34}{number(row.prompts):>8}" + "".join(f"{text:>29}" for text in cells))
@@ -122,7 +119,6 @@ def drawn(result: SweepResult) -> str:
 
 def timing_lines(timed: TimingCheck) -> list[str]:
     """Return the wall-clock check in words."""
-
     prompts, repetitions = timed.chosen.seconds.shape
     labels = {timed.strict.name: timed.against}
     paces = ", ".join(

@@ -6,6 +6,7 @@ Facts that a sweep does not store are described in words: the path of a prompt f
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from mars_viz.analysis.intervals import DEFAULT
 from mars_viz.controllers import NONE
 from mars_viz.demo import is_built_in
 from mars_viz.errors import BadInput
-from mars_viz.prompts import Turns, harness, kinds_of, per_task
+from mars_viz.prompts import PromptItem, Turns, harness, kinds_of, per_task
 from mars_viz.shapes import CHAIN
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.result import SweepResult
@@ -35,19 +36,20 @@ class Reproduction:
 
 
 def reproduction(
-    result: SweepResult,
-    terms: Terms,
-    *,
-    dial: float | None = None,
-    timing: TimingCheck | None = None,
-    grid: str = "",
+    result: SweepResult, terms: Terms, *, dial: float | None = None, timing: TimingCheck | None = None, grid: str = ""
 ) -> Reproduction:
     """Return the command for this sweep on these terms. `dial` is a setting chosen by hand, `timing` its wall-clock
     check, and `grid` the value of `--grid` for variants."""
-    plan = result.plan
-    prompts, needs = _prompts(result)
+    plan, items = result.plan, tuple[PromptItem, ...]()
+    with suppress(BadInput):
+        items = open_store(result.folder).prompts().items
+    prompts, needs = _prompts(plan, items)
+    systems = {item.system for item in items}
+    prompts += [f"--system={system}" for system in systems if system and len(systems) == 1]
     models, of_models = _models(plan)
-    words = ["mars-viz", "sweep", *prompts, *_system(result), *_settings(plan, dial, grid), *models, *_terms(terms)]
+    words = ["mars-viz", "sweep", *prompts, *_settings(plan, dial, grid), *models]
+    words += ["--loss", f"{terms.points:g}", "--confidence", f"{terms.confidence:g}"]
+    words += [] if terms.how.method is DEFAULT.method else ["--intervals", terms.how.method.value.lower()]
     if timing is not None and not grid:
         count, repetitions = timing.chosen.seconds.shape
         words += ["--wall-clock", "--timed", str(count), "--repetitions", str(repetitions)]
@@ -58,14 +60,14 @@ def reproduction(
     return Reproduction(shlex.join(words), needs)
 
 
-def _prompts(result: SweepResult) -> tuple[list[str], tuple[str, ...]]:
-    """Return the options that name the prompt set, and their requirements."""
-    plan = result.plan
+def _prompts(plan: Plan, items: Sequence[PromptItem]) -> tuple[list[str], tuple[str, ...]]:
+    """Return the options that name the prompt set, and their requirements. `items` are empty if they are unknown."""
     if kinds := kinds_of(plan.prompt_set):
         named = plan.prompt_set.partition(": ")[2].replace(" ", "")
-        return ["--set", f"builtin:{named}" if named else "builtin", "--limit", str(_each(plan, len(kinds)))], ()
-    units, graders = _swept(result)
-    limit = ["--limit", str(units)] if units else []
+        each = str(per_task(plan.prompts, len(kinds)))
+        return ["--set", f"builtin:{named}" if named else "builtin", "--limit", each], ()
+    graders = list(dict.fromkeys(item.grader for item in items if item.graded))
+    limit = ["--limit", str(len({item.unit for item in items}))] if items else []
     if task := next(filter(None, map(harness.task_of, graders)), ""):
         note = f"The task and its examples: {plan.prompt_set}."
         score = next(grader for grader in graders if harness.task_of(grader)).rpartition(":")[2]
@@ -79,28 +81,6 @@ def _prompts(result: SweepResult) -> tuple[list[str], tuple[str, ...]]:
         words += ["--grader", *graders]
     note = f"{plan.prompt_set} is the file that was swept; the SHA-256 of its prompts is under “What was run”."
     return words + ["--skip-bad"] * bool(plan.skipped), (note,)
-
-
-def _each(plan: Plan, kinds: int) -> int:
-    return per_task(plan.prompts, kinds)
-
-
-def _swept(result: SweepResult) -> tuple[int, list[str]]:
-    """Return the number of prompts or conversations (0 if unknown) and the names of their graders."""
-    try:
-        items = open_store(result.folder).prompts().items
-    except BadInput:
-        return 0, []
-    graders = dict.fromkeys(item.grader for item in items if item.graded)
-    return len({item.unit for item in items}), list(graders)
-
-
-def _system(result: SweepResult) -> list[str]:
-    """Return the option for the system prompt, if all prompts have the same."""
-    with suppress(BadInput):
-        systems = {item.system for item in open_store(result.folder).prompts().items}
-        return [f"--system={system}" for system in systems if system and len(systems) == 1]
-    return []
 
 
 def _settings(plan: Plan, dial: float | None, grid: str) -> list[str]:
@@ -134,17 +114,12 @@ def _models(plan: Plan) -> tuple[list[str], tuple[str, ...]]:
     for name, model in (("target", provenance.target), ("drafter", provenance.drafter)):
         words += [] if is_built_in(model) else [f"--{name}", model]
     words += ["--dtype", provenance.dtype] if provenance.dtype else []
-    revisions = [
-        f"{name} {model} was at revision {revision}"
+    revisions = tuple(
+        f"{name} {model} was at revision {revision}."
         for name, model, revision in (
             ("The target", provenance.target, provenance.target_revision),
             ("The drafter", provenance.drafter, provenance.drafter_revision),
         )
         if revision and not is_built_in(model)
-    ]
-    return words, tuple(f"{each}." for each in revisions)
-
-
-def _terms(terms: Terms) -> list[str]:
-    words = ["--loss", f"{terms.points:g}", "--confidence", f"{terms.confidence:g}"]
-    return words if terms.how.method is DEFAULT.method else [*words, "--intervals", terms.how.method.value.lower()]
+    )
+    return words, revisions

@@ -30,7 +30,6 @@ from mars_viz.sweep.columns import (
     PER_SEGMENT,
     RIGHT,
     UNGRADED,
-    SweepColumn,
     width,
 )
 from mars_viz.sweep.plan import Plan
@@ -101,7 +100,7 @@ class SweepResult:
         return len(self) if self.units is None else len(np.unique(self.units))
 
     def units_of(self, chosen: np.ndarray | None = None) -> np.ndarray | None:
-        """Return `units` of the prompts marked by `chosen` [P]."""
+        """Return `units` of the prompts marked by `chosen`, bool [P] or indices."""
         return self.units if self.units is None or chosen is None else self.units[chosen]
 
     @property
@@ -167,20 +166,16 @@ class SweepResult:
         if rows is None:
             if len(self._searched) >= _SEARCHES:
                 self._searched.clear()
-            rows = self._searched[key] = self._search(dials)
+            rows = self._searched[key] = np.empty((len(self), len(dials)), np.int64)
+            for place in range(len(self)):
+                rows[place] = self._lines_at(place, dials)
+            rows.flags.writeable = False
         return rows if chosen is None else rows[chosen]
 
     @cached_property
     def _searched(self) -> dict[bytes, np.ndarray]:
         """Cached rows by dial values, because all figures of a setting use the same ones."""
         return {}
-
-    def _search(self, dials: np.ndarray) -> np.ndarray:
-        rows = np.empty((len(self), len(dials)), np.int64)
-        for place in range(len(self)):
-            rows[place] = self._lines_at(place, dials)
-        rows.flags.writeable = False
-        return rows
 
     def _lines_at(self, place: int, dials: np.ndarray) -> np.ndarray:
         """Return a prompt's lines that contain these dial values, int64 [D]."""
@@ -249,7 +244,10 @@ def _read(store: SweepStore) -> SweepResult:
         raise RunFileError(f"{folder} has no finished prompt yet. Go on with the sweep (--resume).")
     plan = store.plan
     kinds = PER_SEGMENT | ({} if plan.cut_by is None else OF_LENGTHS) | (OF_SCORES if plan.scores else {})
-    lines = {name: _room(column, total, plan) for name, column in kinds.items()}
+    lines = {}
+    for name, column in kinds.items():
+        size = width(column, plan.settings.gamma, len(plan.scores))
+        lines[name] = np.empty((total, size) if size else total, column.type.to_pandas_dtype())
     names = [*PER_PROMPT, *(["question"] if plan.turns is Turns.ALL else [])]
     prompts: dict[str, list[np.ndarray]] = {name: [] for name in names}
     starts, count = [np.zeros(0, np.int64)], 0
@@ -272,11 +270,6 @@ def _read(store: SweepStore) -> SweepResult:
     return _result(store, columns, lines, begins)
 
 
-def _room(column: SweepColumn, total: int, plan: Plan) -> np.ndarray:
-    size = width(column, plan.settings.gamma, len(plan.scores))
-    return np.empty((total, size) if size else total, column.type.to_pandas_dtype())
-
-
 def _column(table: pa.Table, name: str) -> np.ndarray:
     array = table.column(name).combine_chunks()
     column = (COLUMNS | OF_TURNS | OF_LENGTHS | OF_SCORES)[name]
@@ -297,6 +290,7 @@ def _check(
     inner[last] = False
     others = ("low", "high", "right", "first_divergence", "scores")
     counts = [values for name, values in lines.items() if name not in others]
+    lengths = lines.get("lengths")
     sound = (
         np.array_equal(prompts["prompt"], np.arange(len(starts)))
         and len(starts) <= plan.prompts
@@ -308,18 +302,13 @@ def _check(
         and all((values >= 0).all() for values in counts)
         and np.array_equal(lines["accepted"].sum(axis=1), lines["rounds"])
         and (lines["rolled_back"] <= lines["drafted"]).all()
-        and ("lengths" not in lines or _lengths_fit(lines))
+        and (lengths is None or np.array_equal(lengths.sum(axis=1), lines["rounds"]))
+        and (lengths is None or np.array_equal(lengths @ np.arange(lengths.shape[1]), lines["drafted"]))
         and UNGRADED <= lines["right"].min() <= lines["right"].max() <= RIGHT
         and np.array_equal(lines["right"] != UNGRADED, np.repeat(prompts["target_right"] != UNGRADED, last - first + 1))
     )
     if not sound:
         raise RunFileError(f"{folder} holds results that contradict each other. Take a fresh copy, or sweep again.")
-
-
-def _lengths_fit(lines: Mapping[str, np.ndarray]) -> bool:
-    lengths = lines["lengths"]
-    drafted = lengths @ np.arange(lengths.shape[1])
-    return np.array_equal(lengths.sum(axis=1), lines["rounds"]) and np.array_equal(drafted, lines["drafted"])
 
 
 def _result(
@@ -377,9 +366,8 @@ def recommended(result: SweepResult, points: float, confidence: float, among: in
     """
     if not result.graded.any():
         return None
-    dial = result.plan.dial
+    dial, each = result.plan.dial, confidence_of_each(confidence, among)
     decimals = 0 if dial.step >= 1 else DECIMALS
-    each = confidence_of_each(confidence, among)
     recommendation = recommend(result.graded_steps(), points, each, symbol=dial.symbol, decimals=decimals)
     return replace(recommendation, sentence=f"{recommendation.sentence} {together(confidence, among)}".rstrip())
 

@@ -190,7 +190,11 @@ class SweepStore:
             table = source.read(columns=columns, use_threads=False)
             if source.schema_arrow.names != expected.names or any(column.null_count for column in table.columns):
                 raise ValueError("other columns")
-            return table.cast(_as_read(pa.schema([expected.field(column) for column in columns])))
+            words = pa.dictionary(pa.int32(), pa.string())  # few distinct values repeat
+            fields = [expected.field(column) for column in columns]
+            return table.cast(
+                pa.schema([field.with_type(words) if field.type == pa.string() else field for field in fields])
+            )
 
     @contextmanager
     def _damaged(self, name: str) -> Iterator[None]:
@@ -253,9 +257,8 @@ def check_new(folder: Path, *, resume: bool = False) -> None:
         raise RunFileError(f"{folder} is no folder. Choose another name.")
     results = folder / _RESULTS
     leftovers = {_RESULTS, _PROMPTS, _REST} if results.is_dir() and not results.is_symlink() else set()
-    if folder.is_dir() and any(
-        path.name not in leftovers and not path.name.startswith(".") for path in folder.iterdir()
-    ):
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    if any(name not in leftovers and not name.startswith(".") for name in names):
         raise StorageError(f"{folder} is not empty. Choose another folder for the sweep.")
 
 
@@ -306,19 +309,24 @@ def list_sweeps(folder: Path) -> list[SweepEntry]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise RunFileError(
-            f"{folder} cannot be listed ({error.strerror}). Choose another folder for results."
-        ) from error
-    entries = sorted(map(_entry, paths), key=lambda entry: entry.path.name)
+        reason = f"{folder} cannot be listed ({error.strerror}). Choose another folder for results."
+        raise RunFileError(reason) from error
+    entries = []
+    for path in sorted(paths, key=lambda path: path.name):
+        try:
+            with contained(f"The sweep {path.name}", "Delete it, or take a fresh copy."):
+                store = open_store(path)
+                entries.append(SweepEntry(path, store.plan, store.finished()))
+        except BadInput as error:
+            entries.append(SweepEntry(path, None, error=str(error)))
     return sorted(entries, key=lambda entry: "" if entry.plan is None else entry.plan.provenance.created, reverse=True)
 
 
 def sweep_folders(folder: Path) -> list[Path]:
     """Return the folders with a sweep by name, including a grid's one level deeper. Raises OSError."""
-    children = sorted(folder.iterdir())
-    paths = [path for path in children if holds_sweep(path)]
-    known_paths = set(paths)
-    further = [path for path in children if path not in known_paths and not path.name.startswith(".")]
+    children = {path: holds_sweep(path) for path in sorted(folder.iterdir())}
+    paths = [path for path, holds in children.items() if holds]
+    further = [path for path, holds in children.items() if not holds and not path.name.startswith(".")]
     for path in further[:_FURTHER]:
         with suppress(OSError):  # a file, or not for us
             paths += sorted(inner for inner in islice(to_read(path).iterdir(), _FURTHER) if holds_sweep(inner))
@@ -340,15 +348,6 @@ def check_listed(folder: Path, sweeps: int) -> None:
         raise StorageError(
             f"There are {_FURTHER} folders for results already, and no more are listed. Choose one of them."
         )
-
-
-def _entry(path: Path) -> SweepEntry:
-    try:
-        with contained(f"The sweep {path.name}", "Delete it, or take a fresh copy."):
-            store = open_store(path)
-            return SweepEntry(path, store.plan, store.finished())
-    except BadInput as error:
-        return SweepEntry(path, None, error=str(error))
 
 
 def resume(folder: Path, plan: Plan, prompts: PromptSet) -> SweepStore:
@@ -378,18 +377,12 @@ def in_begun_order(folder: Path, prompts: PromptSet) -> PromptSet:
     if not holds_sweep(folder):
         return prompts
     store = open_store(folder)
-    plan = store.plan
-    if set_hash(prompts.first(plan.prompts)) == plan.prompt_set_sha256:
+    begun = store.plan.prompt_set_sha256
+    if set_hash(prompts.first(store.plan.prompts)) == begun:
         return prompts
     try:
         ordered = store.prompts().with_more(prompts)
     except BadInput:  # other prompts, or a folder that does not hold its own
         ordered = prompts.grouped()
-        return ordered if set_hash(ordered) == plan.prompt_set_sha256 else prompts
+        return ordered if set_hash(ordered) == begun else prompts
     return replace(prompts, items=ordered.items)
-
-
-def _as_read(wanted: pa.Schema) -> pa.Schema:
-    """Return the schema with texts as dictionaries, because few distinct values repeat."""
-    words = pa.dictionary(pa.int32(), pa.string())
-    return pa.schema([field.with_type(words) if field.type == pa.string() else field for field in wanted])

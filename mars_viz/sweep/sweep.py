@@ -12,14 +12,14 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mars_viz.chat import Exchange, History
 from mars_viz.costs import Costs, objection
 from mars_viz.dialmap import Span
-from mars_viz.errors import BadInput, Disturbed, SettingError
+from mars_viz.errors import BadInput, Disturbed, PromptError, SettingError
 from mars_viz.locks import held
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.run import Settings
 from mars_viz.sweep import store
-from mars_viz.sweep.active_prompts import Conversations, unanswered
 from mars_viz.sweep.columns import failed_lines
 from mars_viz.sweep.mapper import LocalMapper, MappedPrompt, PromptMapper
 from mars_viz.sweep.plan import Plan, plan_of
@@ -56,6 +56,46 @@ class TooLong:
     id: str
     reason: str
     """With a remedy."""
+
+
+class Conversations:
+    """The answers of every unfinished conversation; finished ones must be forgotten. An answer is the target's own
+    text, so that a turn's history is the same for strict and for every dial value."""
+
+    def __init__(self) -> None:
+        self._turns: dict[str, list[Exchange]] = {}  # by conversation, with their answers
+        self._broken: dict[str, str] = {}  # reasons why no further turn can follow
+
+    def __len__(self) -> int:
+        return len(self._turns.keys() | self._broken.keys())
+
+    def before(self, item: PromptItem) -> History | None:
+        """Return the history before this turn; None while an earlier turn is unanswered. Raises BadInput if it never
+        will be."""
+        if item.unit in self._broken:
+            raise PromptError(self._broken[item.unit])
+        turns = self._turns.get(item.unit, [])
+        return History(item.system, tuple(turns)) if len(turns) == item.turn - 1 else None
+
+    def answered(self, item: PromptItem, text: str) -> None:
+        """Record the target's own text after this turn."""
+        if item.question:
+            self._turns.setdefault(item.unit, []).append(Exchange(item.prompt, text))
+
+    def failed(self, item: PromptItem) -> None:
+        """Record that this turn, and so every later one, has no text."""
+        if item.question:
+            self._broken.setdefault(item.unit, unanswered(item))
+
+    def forget(self, item: PromptItem) -> None:
+        """Forget the conversation after its last turn."""
+        self._turns.pop(item.unit, None)
+        self._broken.pop(item.unit, None)
+
+
+def unanswered(item: PromptItem) -> str:
+    """Return the reason why the turns after this one have no results."""
+    return f"It follows {item.id}, which has no results; mend that turn, or take first turns alone."
 
 
 class SweepLoop:
@@ -108,29 +148,26 @@ class SweepLoop:
         self._store.take_on(self._prompts)
         self._store.tidy()
         self._finished = self._store.finished()  # others may have gone on with it since
-        try:
-            yield from self._steps()
-        finally:
-            self._mapper.clear()
-
-    def _steps(self) -> Iterator[SweepProgress]:
         begun: set[int] = set()  # and not written yet
         done: dict[int, MappedPrompt] = {}  # that wait for those before them
-        talks, items = self._resumed(), self._prompts.items
-        while self._finished < len(items):
-            self._begin(begun, done, talks)
-            if (ready := done.pop(self._finished, None)) is not None:
-                begun.remove(self._finished)
-                self._write(ready, talks)
-                yield self.progress
-                continue
-            for each in self._mapper.advance():
-                done[each.index] = each
-                if each.lines is None:
-                    talks.failed(items[each.index])
-                else:
-                    talks.answered(items[each.index], each.lines["answer"][0])
-            yield self._progress(1.0 if self._finished in done else self._mapper.share(self._finished))
+        try:
+            talks, items = self._resumed(), self._prompts.items
+            while self._finished < len(items):
+                self._begin(begun, done, talks)
+                if (ready := done.pop(self._finished, None)) is not None:
+                    begun.remove(self._finished)
+                    self._write(ready, talks)
+                    yield self.progress
+                    continue
+                for each in self._mapper.advance():
+                    done[each.index] = each
+                    if each.lines is None:
+                        talks.failed(items[each.index])
+                    else:
+                        talks.answered(items[each.index], each.lines["answer"][0])
+                yield self._progress(1.0 if self._finished in done else self._mapper.share(self._finished))
+        finally:
+            self._mapper.clear()
 
     def _resumed(self) -> Conversations:
         """Return the answers of the conversation in which the sweep was interrupted."""

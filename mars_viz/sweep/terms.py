@@ -18,10 +18,7 @@ ROUGH = 30
 """Number of prompts below which intervals are called rough."""
 METHODS = {method.value.lower(): method for method in (Method.BCA, Method.PERCENTILE)}
 """Selectable methods by name on the command line and in links."""
-_MADE = {
-    Method.BCA: "BCa bootstrap (corrected for bias and skew)",
-    Method.PERCENTILE: "percentile bootstrap",
-}
+_MADE = {Method.BCA: "BCa bootstrap (corrected for bias and skew)", Method.PERCENTILE: "percentile bootstrap"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +72,3 @@ ALL_AGREE = (
     "binomial bounds."
 )
 """Method of intervals if resampling shows no spread."""
-
-
-def method_named(name: str) -> Method:
-    """Return the method of this name in any case. Raises SettingError for another name."""
-    if (method := METHODS.get(name.lower())) is None:
-        raise SettingError(f"Intervals are made by {' or '.join(METHODS)}, not by {name!r}. Choose one of these.")
-    return method

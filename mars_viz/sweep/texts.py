@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,21 +29,21 @@ MAX_BYTES = 1 << 30
 """Limit of unpacked bytes read at once; far above any sweep."""
 
 
-def _each(kind: pa.DataType) -> pa.DataType:
-    return pa.list_(pa.field("element", kind, nullable=False))
-
-
-_COLUMNS: dict[str, pa.DataType] = {
-    "prompt": pa.int32(),
-    "lengths": _each(pa.int32()),
-    "token_ids": _each(pa.int32()),
-    "piece_ids": _each(pa.int32()),
-    "pieces": _each(pa.binary()),
-    "special": _each(pa.bool_()),
+_LISTS: dict[str, pa.DataType] = {
+    "lengths": pa.int32(),
+    "token_ids": pa.int32(),
+    "piece_ids": pa.int32(),
+    "pieces": pa.binary(),
+    "special": pa.bool_(),
 }
-"""Index in the set; tokens of each text; all texts concatenated; and for every token that occurs its id, bytes and
-whether it is a control token."""
-_SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _COLUMNS.items()])
+"""Tokens of each text; all texts concatenated; and for every token its id, bytes and whether it is a control token."""
+_SCHEMA = pa.schema(
+    [pa.field("prompt", pa.int32(), nullable=False)]  # its index in the set
+    + [
+        pa.field(name, pa.list_(pa.field("element", kind, nullable=False)), nullable=False)
+        for name, kind in _LISTS.items()
+    ]
+)
 _PLAIN = {"use_dictionary": False, "write_statistics": False}
 """Equal stretches of texts are equal bytes, which compress well."""
 
@@ -127,44 +126,31 @@ def read(sweep: Path, index: int) -> PromptTexts | None:
     """Return the texts of a prompt by index; None if the sweep stores none. Raises BadInput if they are damaged."""
     folder = sweep / FOLDER
     name = shards.parts_of(folder).holding(index) if folder.is_dir() else None
-    return None if name is None else _read(folder / name, index)
-
-
-def _read(path: Path, index: int) -> PromptTexts | None:
-    """Return a prompt's line; None if the file lacks it."""
+    if name is None:
+        return None
     try:
-        source = pq.ParquetFile(to_read(path), page_checksum_verification=True)
+        source = pq.ParquetFile(to_read(folder / name), page_checksum_verification=True)
         rows = np.flatnonzero(source.read(columns=["prompt"], use_threads=False).column("prompt").to_numpy() == index)
         if not len(rows):
             return None
-        group, row = _whereabouts(source, int(rows[0]))
+        group, row = 0, int(rows[0])
+        while row >= (count := source.metadata.row_group(group).num_rows):
+            group, row = group + 1, row - count
         if source.metadata.row_group(group).total_byte_size > MAX_BYTES:
             raise ValueError("more than any prompt has")
         table = source.read_row_group(group, use_threads=False).cast(_SCHEMA)
         table.validate(full=True)
-        return _texts(table.slice(row, 1).to_pylist()[0])
+        line = table.slice(row, 1).to_pylist()[0]
+        lengths, token_ids = (np.array(line[name], np.int32) for name in ("lengths", "token_ids"))
+        named = zip(line["piece_ids"], line["pieces"], line["special"], strict=True)
+        pieces = {token: Piece(data, special) for token, data, special in named}
+        if (lengths < 0).any() or lengths.sum(dtype=np.int64) != len(token_ids):
+            raise ValueError("other lengths")
+        if not pieces.keys() >= set(np.unique(token_ids).tolist()):
+            raise KeyError("a token without a piece")
+        return PromptTexts(lengths, token_ids, pieces)
     except shards.DAMAGED as error:
-        raise spoiled(path) from error
-
-
-def _whereabouts(source: pq.ParquetFile, row: int) -> tuple[int, int]:
-    """Return the row group of a row, and its index there."""
-    group = 0
-    while row >= (rows := source.metadata.row_group(group).num_rows):
-        group, row = group + 1, row - rows
-    return group, row
-
-
-def _texts(line: Mapping[str, Any]) -> PromptTexts:
-    """Return a line's texts. Raises ValueError, TypeError or KeyError for an invalid line."""
-    lengths, token_ids = (np.array(line[name], np.int32) for name in ("lengths", "token_ids"))
-    named = zip(line["piece_ids"], line["pieces"], line["special"], strict=True)
-    pieces = {token: Piece(data, special) for token, data, special in named}
-    if (lengths < 0).any() or lengths.sum(dtype=np.int64) != len(token_ids):
-        raise ValueError("other lengths")
-    if not pieces.keys() >= set(np.unique(token_ids).tolist()):
-        raise KeyError("a token without a piece")
-    return PromptTexts(lengths, token_ids, pieces)
+        raise spoiled(folder / name) from error
 
 
 def spoiled(path: Path) -> BadInput:

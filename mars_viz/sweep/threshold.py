@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap, prompts_needed
-from mars_viz.analysis.recommendation import FEW, Changed, Finding, Recommendation, about, grown, loss_bound
+from mars_viz.analysis.recommendation import FEW, Finding, Recommendation, about, grown, loss_bound
 from mars_viz.controllers import Controller
 from mars_viz.costs import objection
 from mars_viz.sweep.figure_words import spread
@@ -55,24 +55,18 @@ def fastest(result: SweepResult, points: float, confidence: float, how: Bootstra
     if "speed_up" in by_name:
         alone = value_at(result, by_name["speed_up"], dial, how)
         sentence += f" and {spread(alone)} as fast as {ALONE}"
-    changed = _changed(result, dial)
-    bound = math.nan if changed is None else loss_bound(changed, confidence)
+    changed, bound = None, math.nan
+    if result.graded.any():
+        graded = result.graded_steps()
+        changed = graded.changed()[graded.steps.segment(dial)]
+        bound = loss_bound(changed, confidence)
+    recommended_dial = replace(none, finding=Finding.RECOMMENDED, dial=dial, changed=changed, bound=bound)
     if result.plan.rule.lossless:
-        return replace(
-            none,
-            finding=Finding.RECOMMENDED,
-            sentence=f"{sentence}. {result.plan.rule.title} is lossless at every threshold.",
-            dial=dial,
-            changed=changed,
-            bound=bound,
-        )
+        title = result.plan.rule.title
+        return replace(recommended_dial, sentence=f"{sentence}. {title} is lossless at every threshold.")
     if changed is None:
-        return replace(
-            none,
-            finding=Finding.RECOMMENDED,
-            sentence=f"{sentence}. What that does to accuracy is not known: no prompt is graded.",
-            dial=dial,
-        )
+        unknown = "What that does to accuracy is not known: no prompt is graded."
+        return replace(recommended_dial, sentence=f"{sentence}. {unknown}")
     grades = f"of {changed.prompts} graded prompts it loses {changed.lost} and wins {changed.won} against {against}"
     safe = bound <= points / 100
     sure, needed = f"at most {number(100 * bound)} points", None
@@ -81,16 +75,10 @@ def fastest(result: SweepResult, points: float, confidence: float, how: Bootstra
         needed = max(grown(changed.questions), prompts_needed(points, confidence, share))
         sure += f"; about {about(needed - changed.questions)} more {changed.unit} may show {number(points)}"
         sentence = f"Not shown to be safe: {sentence[0].lower()}{sentence[1:]}"
-    return replace(
-        none,
-        finding=Finding.RECOMMENDED if safe else Finding.NOT_ENOUGH,
-        sentence=f"{sentence}; {grades}, a loss of {sure}.",
-        dial=dial if safe else None,
-        changed=changed,
-        bound=bound,
-        prompts_needed=needed,
-        there=changed.questions,
-    )
+    finding = Finding.RECOMMENDED if safe else Finding.NOT_ENOUGH
+    sentence = f"{sentence}; {grades}, a loss of {sure}."
+    at = dial if safe else None
+    return Recommendation(finding, sentence, at, None, changed, bound, needed, changed.questions)
 
 
 def with_pair(best: Advised, variants: Sequence[Advised], how: Bootstrap = DEFAULT) -> Recommendation | None:
@@ -105,8 +93,10 @@ def with_pair(best: Advised, variants: Sequence[Advised], how: Bootstrap = DEFAU
     if advice is None or advice.dial is None or control is None or "modelled" not in best.result.lines:
         return advice
     at = exact_setting(plan.symbol, advice.dial)
-    full = [each for each in variants if _threshold(each) == control.controller.longest]
-    for other in full:
+    for other in variants:
+        others = other.result.plan.settings.control
+        if others is None or others.threshold != control.controller.longest:
+            continue
         over = pace_over((best.result, advice.dial), (other.result, plan.strict), how)
         sentences.append(f"{spread(over)} as fast as strict with fixed γ = {plan.settings.gamma}")
         if other is not best and other.found is not None and other.found.dial is not None:
@@ -120,20 +110,7 @@ def with_pair(best: Advised, variants: Sequence[Advised], how: Bootstrap = DEFAU
     return replace(advice, sentence=f"{words} {advice.sentence}")
 
 
-def _threshold(each: Advised) -> float:
-    control = each.result.plan.settings.control
-    return math.nan if control is None else control.threshold
-
-
 def stopping(controller: Controller, threshold: float) -> str:
     """Return the stopping condition at this threshold: 'q(x) < 0.37 (Confidence)'."""
     where = controller.formula.partition(";")[0].replace(controller.dial.symbol, exactly(threshold))
     return f"{where} ({controller.title})"
-
-
-def _changed(result: SweepResult, dial: float) -> Changed | None:
-    """Return the difference in grades from full drafts; None if no prompt is graded."""
-    if not result.graded.any():
-        return None
-    graded = result.graded_steps()
-    return graded.changed()[graded.steps.segment(dial)]

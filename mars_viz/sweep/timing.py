@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -106,13 +107,9 @@ class TimingCheck:
     def is_of(self, plan: Plan) -> bool:
         """Return True if it belongs to a setting of this sweep."""
         dial = plan.rule.checked_dial(plan.settings.dial) if plan.over else None
-        at = math.nan if dial is None else dial
-        same = (self.rule, self.gamma, self.over, self.controller) == (
-            plan.settings.rule,
-            plan.settings.gamma,
-            plan.over,
-            plan.settings.controller,
-        )
+        at, settings = math.nan if dial is None else dial, plan.settings
+        theirs = (settings.rule, settings.gamma, plan.over, settings.controller)
+        same = (self.rule, self.gamma, self.over, self.controller) == theirs
         return same and (self.at == at or math.isnan(self.at) and math.isnan(at))
 
     @property
@@ -173,10 +170,8 @@ class TimingCheck:
     def to_json(self) -> str:
         """Return the measurements as JSON; the method of intervals is not included."""
         ways = (self.target, self.strict, self.chosen)
-        facts = {name: getattr(self, name) for name in _FACTS}
+        facts = {name: getattr(self, name) for name in _FACTS if self.note or name not in _CUT_BY}
         schema = SCHEMA if self.note else UNCUT
-        if schema == UNCUT:
-            facts = {name: value for name, value in facts.items() if name not in _CUT_BY}
         contents = {"format": FORMAT, "schema": schema, **facts, "ways": {way.name: way.facts() for way in ways}}
         return json_of(contents, indent=1, escaped=False) + "\n"
 
@@ -187,10 +182,8 @@ class TimingCheck:
             contents = json.loads(data.decode())
             if not isinstance(contents, dict) or contents.get("format") != FORMAT:
                 raise RunFileError("it is another file")
-            if contents.get("schema") not in (UNCUT, SCHEMA):
-                raise RunFileError(
-                    f"its schema is {contents.get('schema')!r}, and this MARS Viz reads {SCHEMA} and below"
-                )
+            if (schema := contents.get("schema")) not in (UNCUT, SCHEMA):
+                raise RunFileError(f"its schema is {schema!r}, and this MARS Viz reads {SCHEMA} and below")
             ways = {name: _way(name, contents["ways"][name]) for name in ("target", "strict", "chosen")}
             facts = {name: kind((_LATER | contents)[name]) for name, kind in _FACTS.items()}
             check = cls(**facts, **ways)  # type: ignore[arg-type]
@@ -227,12 +220,8 @@ _LATER = {"modelled_low": None, "modelled_high": None, **_CUT_BY}
 
 
 def _way(name: str, found: Any) -> Way:
-    way = Way(
-        name,
-        np.array(found["tokens"], np.int64),
-        np.array(found["rounds"], np.int64),
-        np.array(found["seconds"], np.float64),
-    )
+    tokens, rounds = (np.array(found[column], np.int64) for column in ("tokens", "rounds"))
+    way = Way(name, tokens, rounds, np.array(found["seconds"], np.float64))
     sound = (
         way.seconds.ndim == 2
         and way.seconds.size
@@ -276,8 +265,10 @@ def keep_check(folder: Path, check: TimingCheck) -> Path:
 
 def kept_checks(folder: Path, plan: Plan) -> Checks:
     """Return the checks of this sweep. A damaged file is reported as a problem and raises nothing."""
-    checks, problems = list[TimingCheck](), list[str]()
-    for path in _paths(folder):
+    checks, problems, paths = list[TimingCheck](), list[str](), list[Path]()
+    with suppress(OSError):
+        paths = sorted(to_read(folder, _CHECKS).glob("[!.]*.json"))
+    for path in paths:
         try:
             if to_read(path).stat().st_size > _LARGEST:
                 raise RunFileError("it is far too large")
@@ -289,10 +280,3 @@ def kept_checks(folder: Path, plan: Plan) -> Checks:
             reason = error.strerror if isinstance(error, OSError) else error
             problems.append(f"{path.name} in {path.parent} is no wall-clock check of this sweep ({reason}). Remove it.")
     return Checks(tuple(sorted(checks, key=lambda check: check.created)), tuple(problems))
-
-
-def _paths(folder: Path) -> Sequence[Path]:
-    try:
-        return sorted(to_read(folder, _CHECKS).glob("[!.]*.json"))
-    except OSError:
-        return ()

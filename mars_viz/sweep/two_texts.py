@@ -67,29 +67,7 @@ class KeptTexts:
 
 def entries(both: Pairing) -> tuple[PromptEntry, ...]:
     """Return every shared prompt, changed ones first, otherwise in the reference's order. Reads no texts."""
-    worse, better = turned(both)
-    facts = _told(both)
-    marks = ((Change.WORSE, worse), (Change.BETTER, better), (Change.DIFFERS, facts.differs), (Change.SAME, facts.same))
-    prompts = []
-    for place, name in enumerate(both.ids):
-        change = next((kind for kind, of in marks if of[place]), Change.PERHAPS)
-        prompts.append(PromptEntry(place, name, change))
-    order = list(Change)
-    return tuple(sorted(prompts, key=lambda entry: order.index(entry.change)))
-
-
-@dataclass(frozen=True, slots=True)
-class _KnownOfTexts:
-    """Facts about texts that follow from the figures."""
-
-    same: np.ndarray
-    """bool [P]; the texts are certainly equal."""
-    differs: np.ndarray
-    """bool [P]; the texts certainly differ."""
-
-
-def _told(both: Pairing) -> _KnownOfTexts:
-    parted, lengths = divergence(both), both.at("tokens")
+    (worse, better), parted, lengths = turned(both), divergence(both), both.at("tokens")
     # tokens of another vocabulary may be more or fewer for one text
     differs = (lengths[0] != lengths[1]) & both.one_vocabulary
     same = np.zeros_like(differs)
@@ -100,7 +78,13 @@ def _told(both: Pairing) -> _KnownOfTexts:
         dials = np.array([both.left.dial, both.right.dial])
         lines = both.left.result.rows(dials)[both.rows[0]]
         same |= lines[:, 0] == lines[:, 1]
-    return _KnownOfTexts(same, differs & ~same)
+    marks = {Change.WORSE: worse, Change.BETTER: better, Change.DIFFERS: differs & ~same, Change.SAME: same}
+    prompts = []
+    for place, name in enumerate(both.ids):
+        change = next((kind for kind, of in marks.items() if of[place]), Change.PERHAPS)
+        prompts.append(PromptEntry(place, name, change))
+    order = list(Change)
+    return tuple(sorted(prompts, key=lambda entry: order.index(entry.change)))
 
 
 def kept(both: Pairing, place: int) -> KeptTexts:
@@ -109,10 +93,11 @@ def kept(both: Pairing, place: int) -> KeptTexts:
     read = [_texts(both.left, ours)]
     once = both.one_sweep and ours == theirs
     read.append(read[0] if once else _texts(both.right, theirs))
-    left, right = (
-        None if found is None else found.text(_stretch(side, int(rows[place])))
-        for side, rows, found in zip((both.left, both.right), both.rows, read, strict=True)
-    )
+    written: list[Written | None] = []
+    for side, row, found in zip((both.left, both.right), (ours, theirs), read, strict=True):
+        stretch = int(side.result.rows(np.array([side.dial]))[row, 0] - side.result.starts[row])
+        written.append(None if found is None else found.text(stretch))
+    left, right = written
     if left is None or right is None or read[0] is None or read[1] is None:
         return KeptTexts(left, right, None)
     by_token = both.one_vocabulary or same_vocabulary(read[0].pieces, read[1].pieces)
@@ -123,13 +108,7 @@ def kept(both: Pairing, place: int) -> KeptTexts:
 def _texts(side: SweepSetting, row: int) -> PromptTexts | None:
     result = side.result
     stored = texts.read(result.folder, int(result.prompts["prompt"][row]))
-    if stored is not None and not np.array_equal(
-        stored.lengths, result.lines["tokens"][slice(*result.starts[row : row + 2])]
-    ):
+    lengths = result.lines["tokens"][slice(*result.starts[row : row + 2])]
+    if stored is not None and not np.array_equal(stored.lengths, lengths):
         raise spoiled(result.folder / FOLDER)
     return stored
-
-
-def _stretch(side: SweepSetting, row: int) -> int:
-    """Return the index of the prompt's stretch that contains the setting."""
-    return int(side.result.rows(np.array([side.dial]))[row, 0] - side.result.starts[row])

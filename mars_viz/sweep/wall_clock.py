@@ -18,26 +18,26 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from mars_viz.analysis.intervals import DEFAULT, Interval, band
 from mars_viz.chat import EncodedPrompt, Exchange, History
 from mars_viz.controllers import NONE, Controller
-from mars_viz.costs import Costs
+from mars_viz.costs import Costs, at_ends, drafts_seconds, modelled_seconds, objection, per_token
 from mars_viz.errors import SettingError
-from mars_viz.prompts import PromptItem, PromptSet
+from mars_viz.prompts import PromptSet
 from mars_viz.records import emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.sweep.modelled_pace import ModelledPace
+from mars_viz.sweep.measures import costed, widened
 from mars_viz.sweep.result import SweepResult
-from mars_viz.sweep.store import SweepStore, open_store
+from mars_viz.sweep.store import open_store
 from mars_viz.sweep.timing import TimingCheck, Way
-from mars_viz.walk import Answer, Speculator, walk
+from mars_viz.walk import Answer, Prefix, Speculator, walk
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
     from mars_viz.speculators.speculator import DraftAndScore
 
 T = TypeVar("T")
-Prefix = tuple[int, ...]
 WAYS = ("target", "strict", "chosen")
 """The ways in which every prompt is decoded."""
 
@@ -124,9 +124,17 @@ class WallClock:
     def check(self) -> TimingCheck:
         """Return the result; call it after the last iteration."""
         decodes_by_way, settings, control = self._found, self._settings["chosen"], self._settings["chosen"].control
-        ways = {name: _way(name, decodes) for name, decodes in decodes_by_way.items()}
+        ways = {}
+        for name, decodes in decodes_by_way.items():
+            tokens, rounds = np.array([(len(each[0].token_ids), each[0].rounds) for each in decodes]).T
+            ways[name] = Way(name, tokens, rounds, np.array([[one.seconds for one in each] for each in decodes]))
         pairs = zip(decodes_by_way["strict"], decodes_by_way["target"], strict=True)
-        chosen, strict = (_pace(decodes_by_way[name], self._settings[name]) for name in ("chosen", "strict"))
+        paces = []
+        for name in ("chosen", "strict"):
+            first = [each[0] for each in decodes_by_way[name]]  # every repetition has the same rounds
+            tokens = np.array([len(each.token_ids) for each in first])
+            paces.append(ModelledPace(self._settings[name], tokens, tuple(each.drafted for each in first)))
+        chosen, strict = paces
         modelled = chosen.over_target(self._costs)
         swept = settings.dial if control is None or not self._fixed else control.threshold
         assert swept is not None
@@ -152,7 +160,10 @@ class WallClock:
     def _decode(self, name: str, prompt: Prefix) -> TimedDecode:
         settings = self._settings[name]
         if name == "target":
-            return _alone(self._backend, prompt, settings)
+            from mars_viz.speculators.autoregressive import decode_alone
+
+            done = decode_alone(self._backend, prompt, settings)
+            return TimedDecode(done.token_ids, len(done.token_ids), done.seconds)
         return _walked(self._backend, prompt, settings, self._told(name, prompt) if self._cut(name) else None)
 
     def _cut(self, name: str) -> bool:
@@ -191,30 +202,21 @@ def to_time(result: SweepResult, prompts: PromptSet, count: int) -> list[Encoded
     tasks = list(dict.fromkeys(item.category for _, item in numbered))
     questions = [list(turns) for _, turns in groupby(numbered, key=lambda each: each[1].unit)]
     questions.sort(key=lambda turns: tasks.index(turns[0][1].category))  # or every n-th might be of one task
-    chosen = [turns[n % len(turns)] for n, turns in enumerate(spread_over(questions, count))]
-    return [_asked(store, prompts, index, item) for index, item in chosen]
-
-
-def _asked(store: SweepStore, prompts: PromptSet, index: int, item: PromptItem) -> EncodedPrompt:
-    if item.turn == 1:
-        return EncodedPrompt(item.prompt, item.opening)
-    begins = index - item.turn + 1
-    answered = zip(prompts.items[begins:index], store.told(begins, index), strict=True)
-    turns = tuple(Exchange(before.prompt, each.answer) for before, each in answered)
-    return EncodedPrompt(item.prompt, History(item.system, turns))
+    encoded = []
+    for index, item in (turns[n % len(turns)] for n, turns in enumerate(spread_over(questions, count))):
+        history = item.opening
+        if item.turn > 1:
+            begins = index - item.turn + 1
+            answered = zip(prompts.items[begins:index], store.told(begins, index), strict=True)
+            history = History(item.system, tuple(Exchange(before.prompt, each.answer) for before, each in answered))
+        encoded.append(EncodedPrompt(item.prompt, history))
+    return encoded
 
 
 def spread_over(found: Sequence[T], count: int) -> list[T]:
     """Return at most `count` items, evenly spaced from the first to the last."""
     places = np.linspace(0, len(found) - 1, min(count, len(found))).round().astype(int)
     return [found[place] for place in places]
-
-
-def _alone(backend: Backend, prompt: Prefix, settings: Settings) -> TimedDecode:
-    from mars_viz.speculators.autoregressive import decode_alone
-
-    done = decode_alone(backend, prompt, settings)
-    return TimedDecode(done.token_ids, len(done.token_ids), done.seconds)
 
 
 def _walked(
@@ -255,17 +257,57 @@ class _Stopping:
         ]
 
 
-def _way(name: str, decodes: list[list[TimedDecode]]) -> Way:
-    return Way(
-        name=name,
-        tokens=np.array([len(each[0].token_ids) for each in decodes]),
-        rounds=np.array([each[0].rounds for each in decodes]),
-        seconds=np.array([[one.seconds for one in each] for each in decodes]),
-    )
+@dataclass(frozen=True, slots=True)
+class ModelledPace:
+    """Data of K decodes for modelling their pace."""
 
+    settings: Settings
+    tokens: np.ndarray
+    """int64 [K]; tokens of each text."""
+    drafted: tuple[tuple[int, ...], ...]
+    """[K]; drafted tokens of each round of each text."""
 
-def _pace(decodes: list[list[TimedDecode]], settings: Settings) -> ModelledPace:
-    """Return the modelled pace; every repetition has the same rounds."""
-    first = [each[0] for each in decodes]
-    tokens = np.array([len(each.token_ids) for each in first])
-    return ModelledPace(settings, tokens, tuple(each.drafted for each in first))
+    def over(self, other: ModelledPace, costs: Costs | None) -> float:
+        """Return the ratio of the two paces: tokens per round, or tokens per modelled second if a controller cuts
+        drafts. NaN without reliable costs."""
+        cut = any(each.settings.control is not None for each in (self, other))
+        if cut and not self._believes(costs):
+            return math.nan
+        mine, others = (each._seconds(costs) if cut and costs is not None else each._rounds for each in (self, other))
+        return float(self.tokens.sum() / mine.sum() / (other.tokens.sum() / others.sum()))
+
+    def over_target(self, costs: Costs | None) -> Interval:
+        """Return the pace relative to the target alone, resampled over prompts and with the costs' intervals. NaN
+        without reliable costs."""
+        if costs is None or not self._believes(costs):
+            return Interval(math.nan, math.nan, math.nan, DEFAULT.confidence, DEFAULT.method)
+        tokens, rounds, seconds = self.tokens[:, None], self._rounds[:, None], self._seconds(costs)[:, None]
+        if self.settings.control is None:
+            factor = per_token(costs, self.settings.gamma)
+            interval = band(lambda tokens, rounds: factor.estimate * tokens / rounds, tokens, rounds)
+            return costed(interval, (interval.estimate, factor)).only
+        alone = costs.passes[0].seconds
+        interval = band(lambda tokens, seconds: alone * tokens / seconds, tokens, seconds)
+        ends = (
+            [each.passes[0].seconds * self.tokens.sum() / self._seconds(each).sum() for each in moved]
+            for moved in at_ends(costs)
+        )
+        return widened(interval, ((np.array([low]), np.array([high])) for low, high in ends)).only
+
+    def _believes(self, costs: Costs | None) -> bool:
+        cover = costs is not None and costs.cover(self.settings.gamma, self.settings.tree)
+        return cover and not objection(costs)
+
+    @property
+    def _rounds(self) -> np.ndarray:
+        return np.array([len(each) for each in self.drafted])
+
+    def _seconds(self, costs: Costs) -> np.ndarray:
+        """Return the modelled seconds of each text, float64 [K]."""
+        control, gamma = self.settings.control, self.settings.gamma
+        if control is None:
+            return modelled_seconds(costs, self._rounds, gamma)
+        steps = [[control.controller.steps(each, gamma) for each in text] for text in self.drafted]
+        return np.array(
+            [drafts_seconds(costs, text, text_steps) for text, text_steps in zip(self.drafted, steps, strict=True)]
+        )

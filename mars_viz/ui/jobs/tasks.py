@@ -185,7 +185,7 @@ def sweep_on_ray(
 ) -> ClusterSweep:
     """Begin or resume a sweep on the workers of a Ray cluster, each of which loads the models itself."""
     from mars_viz.sweep.ray_mapper import ClusterSweep
-    from mars_viz.sweep.ray_worker import NamedModels
+    from mars_viz.sweep.ray_pool import NamedModels
 
     target, drafter = choice.target or None, choice.drafter or None
     models = NamedModels(target, drafter, choice.device, choice.dtype, threads=request.cpus)
