@@ -26,8 +26,7 @@ long."""
 class Unit(Enum):
     """Unit of comparison of two texts."""
 
-    TOKENS = "token"
-    """Token ids; both texts use one vocabulary."""
+    TOKENS = "token"  # token ids; both texts use one vocabulary
     CHARACTERS = "character"
     """Characters; the texts use different vocabularies. Control tokens have none."""
 
@@ -36,11 +35,9 @@ class Unit(Enum):
 class Written:
     """A text as tokens in rounds."""
 
-    tokens: tuple[int, ...]
-    """[T]; ids, without the prompt."""
+    tokens: tuple[int, ...]  # [T]; ids, without the prompt
     pieces: tuple[Piece, ...]  # [T]
-    starts: tuple[int, ...]
-    """[R]; index of each round's first token, ascending."""
+    starts: tuple[int, ...]  # [R]; index of each round's first token, ascending
 
     @property
     def text(self) -> str:
@@ -52,34 +49,26 @@ class Written:
 class Stretch:
     """A part of both texts, in units, that is equal or different. A different part may be empty in one text."""
 
-    same: bool
-    """True if the texts are equal; `left` and `right` then have one length."""
-    left: range
-    """Units of the left text."""
-    right: range
-    """Units of the right text."""
+    same: bool  # True if the texts are equal; `left` and `right` then have one length
+    left: range  # units of the left text
+    right: range  # units of the right text
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
     """The alignment seen from one text."""
 
-    common: np.ndarray
-    """bool [T]; tokens completely inside a common stretch."""
-    parts: int | None
-    """Index of the first token that differs; None if the text is a prefix of the other."""
+    common: np.ndarray  # bool [T]; tokens completely inside a common stretch
+    parts: int | None  # index of the first token that differs; None if the text is a prefix of the other
 
 
 @dataclass(frozen=True, slots=True)
 class RoundPair:
     """Rounds that start at the same place, or a round without a counterpart in the other text."""
 
-    left: int | None
-    """Index of the left text's round, if any."""
-    right: int | None
-    """Index of the right text's round, if any."""
-    place: int
-    """Units before it."""
+    left: int | None  # index of the left text's round, if any
+    right: int | None  # index of the right text's round, if any
+    place: int  # units before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +76,12 @@ class Alignment:
     """The alignment of two texts."""
 
     unit: Unit
-    prefix: int
-    """Length of the common prefix in units."""
+    prefix: int  # length of the common prefix in units
     stretches: tuple[Stretch, ...]
     """In order; together they cover both texts. Empty for two empty texts."""
     left: Side
     right: Side
-    rounds: tuple[RoundPair, ...]
-    """Every round of both texts once, by place."""
+    rounds: tuple[RoundPair, ...]  # every round of both texts once, by place
 
     @property
     def identical(self) -> bool:

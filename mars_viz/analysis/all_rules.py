@@ -32,27 +32,20 @@ class RuleRow:
     """One rule at one dial value."""
 
     rule: Rule
-    dial: float | None
-    """None for a rule without a dial."""
+    dial: float | None  # None for a rule without a dial
     basis: Basis
     """Exact: on the text that the rule itself writes at this setting. Block-local: on the recorded text."""
-    rounds: int
-    """Target passes; on a recorded text, those of the run."""
+    rounds: int  # target passes; on a recorded text, those of the run
     tau: float
     """Tokens emitted per round, including correction or bonus. NaN without rounds."""
-    kept: int
-    """Number of drafted tokens in the text."""
-    rolled_back: int
-    """Number of drafted tokens that are not in the text."""
-    relaxed: int
-    """Number of accepted tokens that the rule's strict end rejects."""
+    kept: int  # number of drafted tokens in the text
+    rolled_back: int  # number of drafted tokens that are not in the text
+    relaxed: int  # number of accepted tokens that the rule's strict end rejects
     first_difference: int | None
     """Exact: index of the first token that differs from the strict end's text. Block-local: index in the recorded text
     of the first token that the strict end replaces, given the same prefix. None if no token differs."""
-    lowest_rank: int | None
-    """Lowest target's rank of a drafted token in the text; None if the text has none."""
-    lowest_share: float
-    """Smallest p(x)/p1 of a drafted token in the text; NaN if the text has none."""
+    lowest_rank: int | None  # lowest target's rank of a drafted token in the text; None if the text has none
+    lowest_share: float  # smallest p(x)/p1 of a drafted token in the text; NaN if the text has none
 
 
 def rule_row(ruling: Ruling, drafted: FlatPositions) -> RuleRow:
@@ -100,12 +93,9 @@ _REMEMBERED = 64
 class AgainstStrict:
     """A rule's row and that of its strict end, both exact or both on recorded prefixes."""
 
-    row: RuleRow
-    """At the requested dial value."""
-    strict: RuleRow
-    """At the strict end; the same row for a rule without a dial."""
-    walked: bool
-    """True if both come from the rule's own walks."""
+    row: RuleRow  # at the requested dial value
+    strict: RuleRow  # at the strict end; the same row for a rule without a dial
+    walked: bool  # True if both come from the rule's own walks
 
 
 class AllRules:

@@ -49,8 +49,7 @@ class Resampled:
     statistic: Statistic
     columns: list[np.ndarray]
     """float64 [U, S] or [U, 1]; arguments of the statistic, summed over the prompts of each unit."""
-    sizes: np.ndarray
-    """float64 [U]; number of prompts of each unit."""
+    sizes: np.ndarray  # float64 [U]; number of prompts of each unit
 
     @cached_property
     def means(self) -> list[np.ndarray]:
@@ -130,10 +129,8 @@ class _Tilt:
     """Units with unequal weights, proportional to exp(t share)."""
 
     of: Resampled
-    means: list[np.ndarray]
-    """[S] or [1] each; the means with these weights."""
-    weights: np.ndarray
-    """[U, S] or [U, 1]; each column sums to 1."""
+    means: list[np.ndarray]  # [S] or [1] each; the means with these weights
+    weights: np.ndarray  # [U, S] or [U, 1]; each column sums to 1
 
     @cached_property
     def gradient(self) -> list[np.ndarray]:

@@ -126,41 +126,28 @@ SOLVERS: Mapping[str, Solver] = {
 class NodeLaws:
     """Both laws at some of a run's drafted positions, on the tokens of both lists and the merged rest."""
 
-    p: np.ndarray
-    """float64 [n, M]; each row sums to 1."""
-    q: np.ndarray
-    """float64 [n, M]; each row sums to 1."""
-    depths: np.ndarray
-    """int64 [n]; place in the block, from 1."""
+    p: np.ndarray  # float64 [n, M]; each row sums to 1
+    q: np.ndarray  # float64 [n, M]; each row sums to 1
+    depths: np.ndarray  # int64 [n]; place in the block, from 1
     reached: np.ndarray
     """float64 [n]; the chance that rejection sampling of the recorded chain reaches the position: the product of min(1,
     p/q) of the tokens before it in its block."""
-    left_p: float
-    """Mean mass of p on tokens that are not on both lists."""
-    left_q: float
-    """Mean mass of q on tokens that are not on both lists."""
+    left_p: float  # mean mass of p on tokens that are not on both lists
+    left_q: float  # mean mass of q on tokens that are not on both lists
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Branching:
     """The effect of k children at each depth: means over recorded prefixes, weighted by the chance to reach them."""
 
-    children: int
-    """k."""
-    depths: np.ndarray
-    """int64 [D]; places in a block, from 1."""
-    reached: np.ndarray
-    """float64 [D]; the share of blocks in which rejection sampling reaches the depth."""
-    alone: np.ndarray
-    """float64 [D]; acceptance of one child by every rule except the naive one."""
-    acceptance: Mapping[str, np.ndarray]
-    """float64 [D]; acceptance of k children by the names of `SOLVERS`."""
-    left_p: float
-    """As in `NodeLaws`."""
-    left_q: float
-    """As in `NodeLaws`."""
-    nodes: int
-    """Number of recorded prefixes used."""
+    children: int  # k
+    depths: np.ndarray  # int64 [D]; places in a block, from 1
+    reached: np.ndarray  # float64 [D]; the share of blocks in which rejection sampling reaches the depth
+    alone: np.ndarray  # float64 [D]; acceptance of one child by every rule except the naive one
+    acceptance: Mapping[str, np.ndarray]  # float64 [D]; acceptance of k children by the names of `SOLVERS`
+    left_p: float  # as in `NodeLaws`
+    left_q: float  # as in `NodeLaws`
+    nodes: int  # number of recorded prefixes used
 
     def gains(self, name: str) -> np.ndarray:
         """Return the additional tokens per block that a branch at only this depth keeps there, float64 [D]."""

@@ -19,25 +19,17 @@ from mars_viz.errors import RunFileError, SettingError
 class AcceptanceCounts:
     """The counts of one request."""
 
-    name: str
-    """Label for lists."""
-    accepted: np.ndarray
-    """int64 [R]; drafted tokens accepted in each step, before the text's end is cut off."""
-    drafted: np.ndarray | None
-    """int64 [R]; drafted tokens of each step; None if only their sum is known."""
+    name: str  # label for lists
+    accepted: np.ndarray  # int64 [R]; drafted tokens accepted in each step, before the text's end is cut off
+    drafted: np.ndarray | None  # int64 [R]; drafted tokens of each step; None if only their sum is known
     drafted_total: int
-    gamma: int
-    """Maximum number of tokens drafted in a step."""
-    completion_tokens: int | None
-    """Number of tokens of the text after its end is cut off; None if unknown."""
-    ordered: bool = True
-    """False if the order of steps is lost, as in a histogram."""
-    prefilled: int = 0
-    """Number of tokens of the text that no step wrote: 1 if an engine's prefill writes the first."""
+    gamma: int  # maximum number of tokens drafted in a step
+    completion_tokens: int | None  # number of tokens of the text after its end is cut off; None if unknown
+    ordered: bool = True  # False if the order of steps is lost, as in a histogram
+    prefilled: int = 0  # number of tokens of the text that no step wrote: 1 if an engine's prefill writes the first
     empty_drafts: bool = False
     """True if steps without a drafted token count as drafts, as vLLM counts a draft that a grammar emptied."""
-    summed: bool = False
-    """True for sums over several requests, such as a server's counters."""
+    summed: bool = False  # True for sums over several requests, such as a server's counters
 
     def __post_init__(self) -> None:
         """Raise BadInput for counts that contradict each other."""
@@ -82,22 +74,14 @@ class AcceptanceCounts:
 class RequestTotals:
     """The sums of one request of an engine that reports no steps; None if unknown."""
 
-    name: str
-    """Label for lists."""
-    accepted_total: int | None = None
-    """Number of accepted drafted tokens."""
-    drafted_total: int | None = None
-    """Number of drafted tokens."""
-    steps: int | None = None
-    """Number of target passes, including those without a draft."""
-    gamma: int | None = None
-    """Maximum number of tokens drafted in a step."""
-    completion_tokens: int | None = None
-    """Number of tokens of the text."""
-    reached_total: int | None = None
-    """Number of accepted drafted tokens in the text."""
-    summed: bool = False
-    """True for sums over several requests, such as a server's counters."""
+    name: str  # label for lists
+    accepted_total: int | None = None  # number of accepted drafted tokens
+    drafted_total: int | None = None  # number of drafted tokens
+    steps: int | None = None  # number of target passes, including those without a draft
+    gamma: int | None = None  # maximum number of tokens drafted in a step
+    completion_tokens: int | None = None  # number of tokens of the text
+    reached_total: int | None = None  # number of accepted drafted tokens in the text
+    summed: bool = False  # True for sums over several requests, such as a server's counters
 
     def __post_init__(self) -> None:
         """Raise BadInput for sums that contradict each other."""
@@ -120,22 +104,14 @@ Counts = AcceptanceCounts | RequestTotals
 class Totals:
     """Arguments of formulas, float64 [...] each: one entry per request or step, or sums or means over them."""
 
-    accepted: np.ndarray
-    """Drafted tokens that verification accepted; NaN if unknown, as in all fields."""
-    reached: np.ndarray
-    """Accepted tokens in the text."""
-    drafted: np.ndarray
-    """Drafted tokens."""
-    steps: np.ndarray
-    """Target passes."""
-    drafts: np.ndarray
-    """Target passes with a draft to verify; all passes if unknown."""
-    nominal: np.ndarray
-    """Tokens that could have been drafted: γ per step."""
-    slots: np.ndarray
-    """Tokens that could have been verified: γ + 1 per step."""
-    completion: np.ndarray
-    """Tokens of the text."""
+    accepted: np.ndarray  # drafted tokens that verification accepted; NaN if unknown, as in all fields
+    reached: np.ndarray  # accepted tokens in the text
+    drafted: np.ndarray  # drafted tokens
+    steps: np.ndarray  # target passes
+    drafts: np.ndarray  # target passes with a draft to verify; all passes if unknown
+    nominal: np.ndarray  # tokens that could have been drafted: γ per step
+    slots: np.ndarray  # tokens that could have been verified: γ + 1 per step
+    completion: np.ndarray  # tokens of the text
 
     @property
     def columns(self) -> tuple[np.ndarray, ...]:
@@ -191,8 +167,7 @@ class PositionRates:
 
     unconditional: np.ndarray
     """Position i: drafts whose first i tokens were accepted / drafts. vLLM, llama.cpp."""
-    conditional: np.ndarray
-    """Position i: drafts whose first i tokens were accepted / drafts whose first i - 1 were."""
+    conditional: np.ndarray  # position i: drafts whose first i tokens were accepted / drafts whose first i - 1 were
     joint: np.ndarray
     """Position i: the product of the conditional rates up to i. Equals `unconditional` over the same drafts."""
 
@@ -227,18 +202,12 @@ WARNING = (
 class SyntheticSettings:
     """Settings for each engine."""
 
-    acceptance_length: float
-    """1 + accepted / drafts, bonus included, rounded to four digits."""
-    rates: tuple[float, ...]
-    """Unconditional acceptance by position [γ], never rising, rounded to four digits."""
-    vllm: str
-    """JSON to merge into --speculative-config."""
-    sglang: str
-    """Environment variables, one per line."""
-    tensorrt_llm: str
-    """Environment variable, or the reason why there is none."""
-    warning: str = WARNING
-    """Always shown with the settings."""
+    acceptance_length: float  # 1 + accepted / drafts, bonus included, rounded to four digits
+    rates: tuple[float, ...]  # unconditional acceptance by position [γ], never rising, rounded to four digits
+    vllm: str  # JSON to merge into --speculative-config
+    sglang: str  # environment variables, one per line
+    tensorrt_llm: str  # environment variable, or the reason why there is none
+    warning: str = WARNING  # always shown with the settings
 
 
 def synthetic_settings(requests: tuple[AcceptanceCounts, ...]) -> SyntheticSettings:

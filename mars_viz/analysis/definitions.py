@@ -22,8 +22,7 @@ class Bonus(Enum):
 
     LENGTH = "in the length only"
     LENGTH_AND_RATE = "in the length and the rate"
-    NOT = "not counted"
-    """Drafted tokens only."""
+    NOT = "not counted"  # drafted tokens only
 
 
 class Pooling(Enum):
@@ -36,10 +35,8 @@ class Pooling(Enum):
 class ByPosition(Enum):
     """Reported rates for each position in the block."""
 
-    UNCONDITIONAL = "unconditional"
-    """Relative to all drafts."""
-    CONDITIONAL_AND_JOINT = "conditional and joint"
-    """Relative to drafts accepted so far, and the products of these."""
+    UNCONDITIONAL = "unconditional"  # relative to all drafts
+    CONDITIONAL_AND_JOINT = "conditional and joint"  # relative to drafts accepted so far, and the products of these
     NOTHING = "not reported"
 
 
@@ -54,24 +51,18 @@ class Evidence(Enum):
 class Definition:
     """One engine's or paper's way to count acceptance."""
 
-    engine: str
-    """Common name."""
+    engine: str  # common name
     bonus: Bonus
     pooling: Pooling
     by_position: ByPosition
     length: Callable[[Totals], np.ndarray] | None
     """Acceptance length from sums or means of one or several requests; None if not reported."""
-    length_formula: str
-    """In words; empty if not reported."""
-    rate: Callable[[Totals], np.ndarray] | None
-    """Acceptance rate from sums or means; None if not reported."""
-    rate_formula: str
-    """In words; empty if not reported."""
-    source: str
-    """File and version, or paper."""
+    length_formula: str  # in words; empty if not reported
+    rate: Callable[[Totals], np.ndarray] | None  # acceptance rate from sums or means; None if not reported
+    rate_formula: str  # in words; empty if not reported
+    source: str  # file and version, or paper
     evidence: Evidence
-    note: str = ""
-    """Other differences."""
+    note: str = ""  # other differences
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

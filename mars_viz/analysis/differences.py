@@ -16,18 +16,15 @@ from mars_viz.run import Run
 class Stands(Enum):
     """Basis of a number in a comparison."""
 
-    EXACT = "exact"
-    """From the setting's own text."""
-    MEASURED = "measured"
-    """Wall clock of the recorded decoding."""
+    EXACT = "exact"  # from the setting's own text
+    MEASURED = "measured"  # wall clock of the recorded decoding
 
 
 class NumberFormat(Enum):
     """Format of a number."""
 
     COUNT = "count"
-    SHARE = "share"
-    """In per cent; differences in percentage points."""
+    SHARE = "share"  # in per cent; differences in percentage points
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +32,11 @@ class Difference:
     """One number of two runs."""
 
     name: str
-    meaning: str
-    """Explanation in one line."""
+    meaning: str  # explanation in one line
     scale: NumberFormat
     stands: Stands
-    left: float
-    """The reference's value; NaN if unknown."""
-    right: float
-    """The other's value; NaN if unknown."""
+    left: float  # the reference's value; NaN if unknown
+    right: float  # the other's value; NaN if unknown
 
     @property
     def change(self) -> float:

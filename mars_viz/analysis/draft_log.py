@@ -29,11 +29,9 @@ Drafts = Mapping[str, tuple[int, ...]]
 class LoggedRow:
     """The target's law at one place, as far as it is logged."""
 
-    ids: tuple[int, ...]
-    """Its best tokens."""
+    ids: tuple[int, ...]  # its best tokens
     logits: tuple[float, ...]  # raw logits
-    drafted: float | None
-    """Logit of the drafted token that the row judges; None if unknown or if it judges none."""
+    drafted: float | None  # logit of the drafted token that the row judges; None if unknown or if it judges none
 
     @property
     def listed(self) -> dict[int, float]:
@@ -49,33 +47,23 @@ class LoggedRow:
 class LoggedRound:
     """One round of an engine."""
 
-    drafted: tuple[int, ...]
-    """A chain; empty if the engine wrote a token without a draft, as its prefill does."""
-    accepted: int
-    """Number of accepted drafted tokens."""
-    emitted: tuple[int, ...]
-    """The accepted tokens and one more; fewer at the text's end."""
-    rows: tuple[LoggedRow, ...] = ()
-    """One more than the drafted tokens; empty if not logged."""
+    drafted: tuple[int, ...]  # a chain; empty if the engine wrote a token without a draft, as its prefill does
+    accepted: int  # number of accepted drafted tokens
+    emitted: tuple[int, ...]  # the accepted tokens and one more; fewer at the text's end
+    rows: tuple[LoggedRow, ...] = ()  # one more than the drafted tokens; empty if not logged
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedText:
     """One request."""
 
-    name: str
-    """Label for lists."""
+    name: str  # label for lists
     prompt_ids: tuple[int, ...]
-    rounds: tuple[LoggedRound, ...]
-    """At least one."""
-    engine: str = ""
-    """Name and version."""
-    target: str = ""
-    """The engine's name of the target."""
-    drafter: str = ""
-    """The engine's name of the drafter."""
-    texts: Mapping[int, str] = field(default_factory=dict)
-    """Texts of tokens, if logged."""
+    rounds: tuple[LoggedRound, ...]  # at least one
+    engine: str = ""  # name and version
+    target: str = ""  # the engine's name of the target
+    drafter: str = ""  # the engine's name of the drafter
+    texts: Mapping[int, str] = field(default_factory=dict)  # texts of tokens, if logged
 
     def __post_init__(self) -> None:
         """Raise RunFileError for contradictory rounds."""

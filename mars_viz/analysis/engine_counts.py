@@ -33,10 +33,8 @@ _RESPONSE = _ONE | {"outputs", "usage", "metrics", "stats", "error"}
 class EngineRequest:
     """The counts that an engine reports of one request, or of all requests together."""
 
-    engine: str
-    """Its name."""
-    counts: Counts
-    """Counts of rounds, or their sums only."""
+    engine: str  # its name
+    counts: Counts  # counts of rounds, or their sums only
 
 
 Response = tuple[Any, Mapping[str, Any] | None]

@@ -28,18 +28,12 @@ _TELLS = {
 class EngineFile:
     """Contents of an engine's file."""
 
-    requests: tuple[EngineRequest, ...] = ()
-    """The counts of each request, or the counters of each server's model."""
-    without: int = 0
-    """Requests in the file that have no counts; they are left out."""
-    scrapes: int = 0
-    """Scrapes of a server's counters; 0 for a file of requests."""
-    served: tuple[ServedRounds, ...] = ()
-    """Rounds of each request, if reported."""
-    unread: str = ""
-    """Reason why there are no rounds; empty if there are."""
-    texts: tuple[LoggedText, ...] = ()
-    """Whole runs, if drafts are logged."""
+    requests: tuple[EngineRequest, ...] = ()  # the counts of each request, or the counters of each server's model
+    without: int = 0  # requests in the file that have no counts; they are left out
+    scrapes: int = 0  # scrapes of a server's counters; 0 for a file of requests
+    served: tuple[ServedRounds, ...] = ()  # rounds of each request, if reported
+    unread: str = ""  # reason why there are no rounds; empty if there are
+    texts: tuple[LoggedText, ...] = ()  # whole runs, if drafts are logged
 
     @property
     def summary(self) -> str:

@@ -28,10 +28,8 @@ _REPORTED = tuple(
 class Within:
     """Uncertainty of a figure."""
 
-    interval: Interval | None
-    """None if there is no interval."""
-    why: str = ""
-    """Reason for a missing interval; empty for a figure that is not reported."""
+    interval: Interval | None  # None if there is no interval
+    why: str = ""  # reason for a missing interval; empty for a figure that is not reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +41,12 @@ class EngineRow:
     """All requests together. NaN if not reported or not defined."""
     rate: float
     """All requests together. NaN if not reported or not defined."""
-    lengths: tuple[float, ...]
-    """Length of each request alone."""
-    unconditional: np.ndarray | None
-    """float64 [γ]; None if not reported."""
-    conditional: np.ndarray | None
-    """float64 [γ]; None if not reported."""
-    joint: np.ndarray | None
-    """float64 [γ]; None if not reported."""
-    length_within: Within
-    """The length's interval: over requests, or over the rounds of a single one."""
-    rate_within: Within
-    """The rate's interval."""
+    lengths: tuple[float, ...]  # length of each request alone
+    unconditional: np.ndarray | None  # float64 [γ]; None if not reported
+    conditional: np.ndarray | None  # float64 [γ]; None if not reported
+    joint: np.ndarray | None  # float64 [γ]; None if not reported
+    length_within: Within  # the length's interval: over requests, or over the rounds of a single one
+    rate_within: Within  # the rate's interval
 
 
 def acceptance_table(

@@ -22,28 +22,20 @@ NOTHING = "Nothing stands out."
 class DepthAgreement:
     """Agreement at one depth, over drafts that agreed with the target up to it."""
 
-    depth: int
-    """1 for the token right after the text."""
-    true_features: Interval
-    """Share that agrees if the head always reads the target's features."""
-    own_states: Interval
-    """Share that agrees if the head reads its own states, as when it drafts."""
+    depth: int  # 1 for the token right after the text
+    true_features: Interval  # share that agrees if the head always reads the target's features
+    own_states: Interval  # share that agrees if the head reads its own states, as when it drafts
 
 
 @dataclass(frozen=True, slots=True)
 class LayerTrial:
     """Drafts of a head that reads certain hidden states of its target."""
 
-    reads: str
-    """The hidden states in words."""
-    setting: str
-    """The entry of config.json that names them."""
-    first: Interval
-    """Share that agrees at depth 1."""
-    accepted: Interval
-    """Mean number of tokens of a draft before the first disagreement."""
-    gain: Interval
-    """Difference in `accepted` from the head's current layers, paired by text."""
+    reads: str  # the hidden states in words
+    setting: str  # the entry of config.json that names them
+    first: Interval  # share that agrees at depth 1
+    accepted: Interval  # mean number of tokens of a draft before the first disagreement
+    gain: Interval  # difference in `accepted` from the head's current layers, paired by text
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +44,13 @@ class HeadCheck:
 
     head: str
     target: str
-    texts: int
-    """Number of texts along which the head drafted."""
-    drafts: int
-    """Number of drafts."""
-    depths: tuple[DepthAgreement, ...]
-    """By rising depth, as far as any draft agreed."""
-    coverage: Interval
-    """Mean share of the target's probability on tokens that the head can draft."""
-    best_held: Interval
-    """Share of positions whose best token the head can draft."""
-    guess: str = ""
-    """Reason why the layers that it reads may be wrong; empty if its configuration names them."""
-    tried: tuple[LayerTrial, ...] = ()
-    """The layers that it reads, then others; empty if no others were tried."""
+    texts: int  # number of texts along which the head drafted
+    drafts: int  # number of drafts
+    depths: tuple[DepthAgreement, ...]  # by rising depth, as far as any draft agreed
+    coverage: Interval  # mean share of the target's probability on tokens that the head can draft
+    best_held: Interval  # share of positions whose best token the head can draft
+    guess: str = ""  # reason why the layers that it reads may be wrong; empty if its configuration names them
+    tried: tuple[LayerTrial, ...] = ()  # the layers that it reads, then others; empty if no others were tried
 
     @property
     def findings(self) -> tuple[str, ...]:

@@ -28,12 +28,9 @@ _CHUNK = 1 << 16
 class Method(Enum):
     """Method of an interval."""
 
-    PERCENTILE = "percentile"
-    """Middle part of the bootstrap distribution."""
-    BCA = "BCa"
-    """Corrected for bias and skew (Efron 1987, Journal of the American Statistical Association 82:171-185)."""
-    WILSON = "Wilson"
-    """No bootstrap: the score interval of a single share."""
+    PERCENTILE = "percentile"  # middle part of the bootstrap distribution
+    BCA = "BCa"  # corrected for bias and skew (Efron 1987, Journal of the American Statistical Association 82:171-185)
+    WILSON = "Wilson"  # no bootstrap: the score interval of a single share
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +39,9 @@ class Interval:
 
     estimate: float
     """On the original prompts. NaN if undefined."""
-    low: float
-    """NaN if unknown: fewer than two prompts, or an undefined number in a resample."""
-    high: float
-    """NaN if unknown."""
-    confidence: float
-    """Above 0 and below 1, such as 0.95."""
+    low: float  # NaN if unknown: fewer than two prompts, or an undefined number in a resample
+    high: float  # NaN if unknown
+    confidence: float  # above 0 and below 1, such as 0.95
     method: Method
 
     def scaled(self, factor: float) -> tuple[float, float, float]:
@@ -62,8 +56,7 @@ class Band:
     estimate: np.ndarray  # float64 [S]
     low: np.ndarray  # float64 [S]
     high: np.ndarray  # float64 [S]
-    confidence: float
-    """For each segment alone, not for all of them together."""
+    confidence: float  # for each segment alone, not for all of them together
     method: Method
 
     def at(self, place: int) -> Interval:
@@ -81,10 +74,8 @@ class Band:
 class Bootstrap:
     """Choice of an interval from the bootstrap distribution."""
 
-    confidence: float = 0.95
-    """Two-sided."""
-    method: Method = Method.BCA
-    """PERCENTILE or BCA."""
+    confidence: float = 0.95  # two-sided
+    method: Method = Method.BCA  # PERCENTILE or BCA
 
     def __post_init__(self) -> None:
         """Raise BadInput for a value out of range."""
@@ -218,17 +209,13 @@ def _divided(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 class Frontier:
     """A rule's settings between strict and its loosest, on graded prompts."""
 
-    dials: np.ndarray
-    """float64 [D]; ascending."""
-    accuracy: Band
-    """Share of correct texts at each setting; if `paired`, minus strict's."""
-    speed_up: Band
-    """Tokens per second relative to `over` at each setting, modelled."""
+    dials: np.ndarray  # float64 [D]; ascending
+    accuracy: Band  # share of correct texts at each setting; if `paired`, minus strict's
+    speed_up: Band  # tokens per second relative to `over` at each setting, modelled
     over: str
     """'the target alone'; 'strict' if no costs were measured or the path is paired; for a controller's threshold the
     fixed draft length."""
-    paired: bool
-    """True if every setting is compared with strict on the same prompts, which is much more precise."""
+    paired: bool  # True if every setting is compared with strict on the same prompts, which is much more precise
 
     def near(self, dial: float) -> int:
         """Return the index of this dial value, or of the next one below it."""

@@ -23,14 +23,10 @@ class Judgement:
     """A rule's verdicts on a run, for every dial value at once."""
 
     rule: Rule
-    lacks: str
-    """A sentence if the rule cannot judge this run; otherwise empty."""
-    run: Run
-    """The recorded run; without rounds if the rule cannot judge it."""
-    trace: Trace
-    """The rounds with this rule's verdicts and the recorded decisions."""
-    strict: SettledText
-    """Decisions at the rule's strict end."""
+    lacks: str  # a sentence if the rule cannot judge this run; otherwise empty
+    run: Run  # the recorded run; without rounds if the rule cannot judge it
+    trace: Trace  # the rounds with this rule's verdicts and the recorded decisions
+    strict: SettledText  # decisions at the rule's strict end
 
     @property
     def verdicts(self) -> Verdicts:
@@ -43,18 +39,12 @@ class Ruling:
     """A judgement at one dial value."""
 
     opinion: Judgement
-    dial: float | None
-    """None for a rule without a dial."""
-    text: SettledText
-    """The recorded rounds with this ruling's decisions."""
-    basis: Basis
-    """Exact if no recorded decision changes: the rule would have written this text."""
-    keeps: np.ndarray
-    """bool [P]; its verdict on each position, whether or not its own walk reaches it."""
-    reached: np.ndarray
-    """bool [P]; True if its walk reaches the position, because all before it in the block are kept."""
-    kept: np.ndarray
-    """bool [P]; reached, kept, and not cut off by the end of the text."""
+    dial: float | None  # None for a rule without a dial
+    text: SettledText  # the recorded rounds with this ruling's decisions
+    basis: Basis  # exact if no recorded decision changes: the rule would have written this text
+    keeps: np.ndarray  # bool [P]; its verdict on each position, whether or not its own walk reaches it
+    reached: np.ndarray  # bool [P]; True if its walk reaches the position, because all before it in the block are kept
+    kept: np.ndarray  # bool [P]; reached, kept, and not cut off by the end of the text
 
     @property
     def rule(self) -> Rule:

@@ -40,20 +40,16 @@ class Gain:
 
     alpha: float
     """Kept tokens per judged one. NaN if none was judged."""
-    gamma: int
-    """Tokens drafted per block; for trees, those of the longest path."""
+    gamma: int  # tokens drafted per block; for trees, those of the longest path
     c: float
     """Median drafting time of a token over the median time of a target pass. NaN without timings."""
-    tau: float
-    """Tokens per target pass, counted."""
+    tau: float  # tokens per target pass, counted
     speed_up: float
     """Tokens in units of target passes, over the time spent drafting and verifying. Modelled from the run's clock,
     because a pass over γ + 1 positions is used for a plain one. Time for evidence and records is excluded, as in the
     formula. NaN without timings."""
-    draft_step: float
-    """Median seconds of a drafted token; for trees, of a level."""
-    target_pass: float
-    """Median seconds of the target's pass over a block and one more position."""
+    draft_step: float  # median seconds of a drafted token; for trees, of a level
+    target_pass: float  # median seconds of the target's pass over a block and one more position
 
     @property
     def timed(self) -> bool:
@@ -98,24 +94,20 @@ SEED = 0x9E3779B9
 class Place:
     """A drafted position of a run."""
 
-    round: int
-    """Index of the round."""
-    node: int
-    """Index of the drafted token in the round."""
+    round: int  # index of the round
+    node: int  # index of the drafted token in the round
 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
     """Both laws over M groups: single tokens, the likeliest first, and all others as the last one."""
 
-    tokens: tuple[int, ...]
-    """Token ids; the last is `OTHERS`."""
+    tokens: tuple[int, ...]  # token ids; the last is `OTHERS`
     p: np.ndarray
     """float64 [M]; the target's law. Sums to 1."""
     q: np.ndarray
     """float64 [M]; the drafter's law. Sums to 1."""
-    shared: np.ndarray
-    """float64 [M]; the sum of min(p, q) over the tokens of each group: drafted and kept."""
+    shared: np.ndarray  # float64 [M]; the sum of min(p, q) over the tokens of each group: drafted and kept
 
     @property
     def acceptance(self) -> float:
@@ -197,16 +189,11 @@ def _drawn(mass: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
 class RunnerUps:
     """Positions at which the drafter proposed the target's second choice, closest first."""
 
-    tokens: np.ndarray
-    """int64 [M]; the drafted runner-up."""
-    best: np.ndarray
-    """int64 [M]; the target's best token."""
-    z1: np.ndarray
-    """float64 [M]; the best token's raw logit."""
-    z2: np.ndarray
-    """float64 [M]; the runner-up's raw logit."""
-    positions: np.ndarray
-    """int64 [M]; index among the run's drafted positions."""
+    tokens: np.ndarray  # int64 [M]; the drafted runner-up
+    best: np.ndarray  # int64 [M]; the target's best token
+    z1: np.ndarray  # float64 [M]; the best token's raw logit
+    z2: np.ndarray  # float64 [M]; the runner-up's raw logit
+    positions: np.ndarray  # int64 [M]; index among the run's drafted positions
 
     def __len__(self) -> int:
         return len(self.tokens)

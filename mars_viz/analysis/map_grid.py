@@ -19,20 +19,13 @@ from mars_viz.shapes import CHAIN, length_name
 class MapGrid:
     """One cell per setting: G block lengths by S dial segments on which no length's result changes."""
 
-    symbol: str
-    """The dial's symbol."""
-    length: str
-    """Name of the numbers of drafted tokens, from `shapes.length_name`."""
-    strict_is_high: bool
-    """True if a higher dial makes the rule stricter."""
-    edges: np.ndarray
-    """float64 [S + 1]; ascending dial values."""
-    gammas: tuple[int, ...]
-    """Block lengths, ascending."""
-    tokens: np.ndarray
-    """float64 [G, S]; tokens of the text; NaN if mapping stopped early."""
-    rounds: np.ndarray
-    """float64 [G, S]; target passes; NaN if mapping stopped early."""
+    symbol: str  # the dial's symbol
+    length: str  # name of the numbers of drafted tokens, from `shapes.length_name`
+    strict_is_high: bool  # True if a higher dial makes the rule stricter
+    edges: np.ndarray  # float64 [S + 1]; ascending dial values
+    gammas: tuple[int, ...]  # block lengths, ascending
+    tokens: np.ndarray  # float64 [G, S]; tokens of the text; NaN if mapping stopped early
+    rounds: np.ndarray  # float64 [G, S]; target passes; NaN if mapping stopped early
 
     @property
     def of_trees(self) -> bool:
@@ -60,10 +53,8 @@ class MapGrid:
 class RoundTimes:
     """Time of a draft-verify cycle at each block length of a grid, with its source."""
 
-    rounds: tuple[Cost, ...] | None
-    """[G]; None if nothing was timed."""
-    source: str
-    """In words that follow 'modelled'."""
+    rounds: tuple[Cost, ...] | None  # [G]; None if nothing was timed
+    source: str  # in words that follow 'modelled'
 
 
 def round_times(grid: MapGrid, run: Run, costs: Costs | None = None) -> RoundTimes:

@@ -24,10 +24,8 @@ from mars_viz.words import counted
 class Basis(Enum):
     """Basis of a number."""
 
-    EXACT = "exact"
-    """From the setting's own trajectory."""
-    BLOCK_LOCAL = "block-local"
-    """Judged block by block on the prefixes of the recorded trajectory."""
+    EXACT = "exact"  # from the setting's own trajectory
+    BLOCK_LOCAL = "block-local"  # judged block by block on the prefixes of the recorded trajectory
 
     @property
     def words(self) -> str:
@@ -43,44 +41,30 @@ class Basis(Enum):
 class Summary:
     """A run in numbers at one dial value."""
 
-    dial: float | None
-    """None for a rule without a dial."""
-    basis: Basis
-    """Exact if no recorded decision changes at this dial value, otherwise block-local."""
-    tokens: int
-    """Emitted tokens over all rounds, including corrections and bonuses, after the end of the text cut them."""
-    rounds: int
-    """Draft-verify cycles: passes of the target, without the one over the prompt."""
+    dial: float | None  # None for a rule without a dial
+    basis: Basis  # exact if no recorded decision changes at this dial value, otherwise block-local
+    tokens: int  # emitted tokens over all rounds, including corrections and bonuses, after the end of the text cut them
+    rounds: int  # draft-verify cycles: passes of the target, without the one over the prompt
     tau: float
     """Acceptance length: tokens / rounds. NaN without rounds."""
-    drafted: int
-    """Number of drafted tokens."""
-    kept: int
-    """Number of drafted tokens in the text."""
+    drafted: int  # number of drafted tokens
+    kept: int  # number of drafted tokens in the text
     acceptance_rate: float
     """kept / drafted. NaN if nothing was drafted."""
-    relaxed: int
-    """Kept tokens that the rule's strict end rejects."""
-    rolled_back: int
-    """drafted - kept."""
+    relaxed: int  # kept tokens that the rule's strict end rejects
+    rolled_back: int  # drafted - kept
     strict_basis: Basis
     """Basis of the strict end's numbers. Exact if they come from the strict end's own text, of any length. Block-local
     if the same prefixes are judged strictly; passes and rollbacks are then scaled to this setting's number of tokens. A
     comparison is exact if this and `basis` are."""
-    strict_tokens: int
-    """Tokens that the strict end emits."""
-    strict_tau: float
-    """The strict end's τ; `tau` itself for a rule without a dial."""
-    strict_passes: float
-    """The strict end's target passes: a whole number if exact, otherwise tokens / strict_tau."""
-    strict_rolled_back: float
-    """Drafted tokens that the strict end rolls back; scaled like `strict_passes`."""
+    strict_tokens: int  # tokens that the strict end emits
+    strict_tau: float  # the strict end's τ; `tau` itself for a rule without a dial
+    strict_passes: float  # the strict end's target passes: a whole number if exact, otherwise tokens / strict_tau
+    strict_rolled_back: float  # drafted tokens that the strict end rolls back; scaled like `strict_passes`
     passes_saved_strict: float
     """strict_passes - rounds. No speed-up if `strict_tokens` differs, because the texts then differ in length."""
-    drafts_spared_strict: float
-    """strict_rolled_back - rolled_back, with the same restriction."""
-    passes_saved_autoregressive: int
-    """Target passes saved against one pass per token: tokens - rounds."""
+    drafts_spared_strict: float  # strict_rolled_back - rolled_back, with the same restriction
+    passes_saved_autoregressive: int  # target passes saved against one pass per token: tokens - rounds
     forced_strict: int
     """Drafted runner-ups with z1 <= 0, at which the rule is strict because a ratio has no meaning; 0 for other
     rules."""
@@ -92,10 +76,8 @@ class Summary:
 class Speed:
     """Wall clock of the recorded decoding, on the run's own device and at its own dial."""
 
-    seconds: float
-    """The whole decoding, without the pass over the prompt."""
-    prefill_seconds: float
-    """The pass over the prompt."""
+    seconds: float  # the whole decoding, without the pass over the prompt
+    prefill_seconds: float  # the pass over the prompt
     tokens_per_second: float
     """tokens / seconds. NaN if no time was recorded."""
     milliseconds_per_round: float

@@ -23,23 +23,15 @@ from mars_viz.trace import OUTCOMES
 class FlatPositions:
     """Drafted positions in order, seen by the target."""
 
-    round_index: np.ndarray
-    """int64 [P]; the round of each position, from 0."""
-    depth: np.ndarray
-    """int64 [P]; place within the block, from 1."""
+    round_index: np.ndarray  # int64 [P]; the round of each position, from 0
+    depth: np.ndarray  # int64 [P]; place within the block, from 1
     tokens: np.ndarray  # int64 [P]
-    rank: np.ndarray
-    """int64 [P]; the target's rank of the drafted token, from 1."""
-    p: np.ndarray
-    """float64 [P]; the target's probability of the drafted token."""
-    share: np.ndarray
-    """float64 [P]; that probability over the best token's, p(x)/p1."""
-    margin: np.ndarray
-    """float64 [P]; z1 - z2 of the judging law, in logits."""
-    ratio: np.ndarray
-    """float64 [P]; z2 / z1 of the judging law, NaN if z1 is 0."""
-    written: np.ndarray
-    """int64 [P]; tokens of the recorded text before the position's round."""
+    rank: np.ndarray  # int64 [P]; the target's rank of the drafted token, from 1
+    p: np.ndarray  # float64 [P]; the target's probability of the drafted token
+    share: np.ndarray  # float64 [P]; that probability over the best token's, p(x)/p1
+    margin: np.ndarray  # float64 [P]; z1 - z2 of the judging law, in logits
+    ratio: np.ndarray  # float64 [P]; z2 / z1 of the judging law, NaN if z1 is 0
+    written: np.ndarray  # int64 [P]; tokens of the recorded text before the position's round
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -67,18 +59,15 @@ def drafted(run: Run) -> FlatPositions:
 class Course:
     """Growth of a text, round by round."""
 
-    written: np.ndarray
-    """int64 [R]; total tokens after each round, ascending."""
-    rolled_back: np.ndarray
-    """int64 [R]; total drafted tokens rolled back up to each round."""
+    written: np.ndarray  # int64 [R]; total tokens after each round, ascending
+    rolled_back: np.ndarray  # int64 [R]; total drafted tokens rolled back up to each round
 
 
 @dataclass(frozen=True, slots=True)
 class Courses:
     """Growth of a setting's text and of the strict end's own text, which may differ in length."""
 
-    ours: Course
-    """The setting's text: its own, or the recorded blocks judged at it."""
+    ours: Course  # the setting's text: its own, or the recorded blocks judged at it
     strict: Course
 
 
@@ -86,34 +75,21 @@ class Courses:
 class Positions:
     """Drafted positions in order, with their outcomes at one dial value and at the rule's strict end."""
 
-    rule: Rule
-    """The judging rule."""
-    dial: float | None
-    """None for a rule without a dial."""
+    rule: Rule  # the judging rule
+    dial: float | None  # None for a rule without a dial
     basis: Basis
     """Basis of `outcomes` and of `courses.ours`. Comparisons of outcomes with the strict end's are block-local."""
-    rounds: int
-    """Rounds of the run; a round without drafted tokens has no position."""
-    round_index: np.ndarray
-    """int64 [P]; the round of each position, from 0."""
-    z1: np.ndarray
-    """float32 [P]; the target's largest raw logit at the position."""
-    z2: np.ndarray
-    """float32 [P]; the target's second largest raw logit."""
-    ratio: np.ndarray
-    """float64 [P]; z2 / z1, NaN if z1 is 0."""
-    runner_up: np.ndarray
-    """bool [P]; the drafted token is the target's second best."""
-    movable: np.ndarray
-    """bool [P]; the verdict has a breakpoint, so the dial decides it."""
-    outcomes: np.ndarray
-    """int8 [P]; outcome at `dial`, as an index of `OUTCOMES`."""
-    strict_outcomes: np.ndarray
-    """int8 [P]; outcome at the strict end, on the same prefixes."""
-    courses: Courses | None = None
-    """Both texts, if a map contains the strict end's."""
-    trees: bool = False
-    """True if drafts branch, so that no round can keep all of its nodes."""
+    rounds: int  # rounds of the run; a round without drafted tokens has no position
+    round_index: np.ndarray  # int64 [P]; the round of each position, from 0
+    z1: np.ndarray  # float32 [P]; the target's largest raw logit at the position
+    z2: np.ndarray  # float32 [P]; the target's second largest raw logit
+    ratio: np.ndarray  # float64 [P]; z2 / z1, NaN if z1 is 0
+    runner_up: np.ndarray  # bool [P]; the drafted token is the target's second best
+    movable: np.ndarray  # bool [P]; the verdict has a breakpoint, so the dial decides it
+    outcomes: np.ndarray  # int8 [P]; outcome at `dial`, as an index of `OUTCOMES`
+    strict_outcomes: np.ndarray  # int8 [P]; outcome at the strict end, on the same prefixes
+    courses: Courses | None = None  # both texts, if a map contains the strict end's
+    trees: bool = False  # True if drafts branch, so that no round can keep all of its nodes
 
     def __len__(self) -> int:
         return len(self.round_index)

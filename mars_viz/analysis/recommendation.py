@@ -36,10 +36,8 @@ _ROUNDING = 1e-9
 class Graded:
     """The grades of every prompt along the dial."""
 
-    steps: Steps
-    """Values bool [P, S]: the prompt's text is right on the segment."""
-    strict: int
-    """The segment of the rule's strict end: the first or the last."""
+    steps: Steps  # values bool [P, S]: the prompt's text is right on the segment
+    strict: int  # the segment of the rule's strict end: the first or the last
     units: np.ndarray | None = None
     """int64 [P]; equal for the turns of one question, which are no independent evidence. None if every prompt is
     independent."""
@@ -86,10 +84,8 @@ class Graded:
 class QuestionKind:
     """Questions with the same result."""
 
-    lost: int
-    """Turns of each that only the strict setting gets right, minus those that only the other gets right."""
-    turns: int
-    """Graded turns of each."""
+    lost: int  # turns of each that only the strict setting gets right, minus those that only the other gets right
+    turns: int  # graded turns of each
     count: int
 
 
@@ -97,12 +93,9 @@ class QuestionKind:
 class Changed:
     """Differences between the grades of two settings on the same prompts."""
 
-    lost: int
-    """Prompts that only the strict setting gets right."""
-    won: int
-    """Prompts that only the other setting gets right."""
-    prompts: int
-    """Number of all prompts."""
+    lost: int  # prompts that only the strict setting gets right
+    won: int  # prompts that only the other setting gets right
+    prompts: int  # number of all prompts
     kinds: tuple[QuestionKind, ...] = ()
     """The same by question, if prompts are turns of conversations; empty if every prompt is independent."""
 
@@ -148,12 +141,9 @@ class Changed:
 class Finding(Enum):
     """Result of the search."""
 
-    RECOMMENDED = "recommended"
-    """A setting is shown to be good enough."""
-    NO_GAIN = "no setting is shown to be faster"
-    """For a draft-length controller's thresholds."""
-    NOT_ENOUGH = "not enough prompts to tell"
-    """No setting is shown to be safe, not even one that changed no grade."""
+    RECOMMENDED = "recommended"  # a setting is shown to be good enough
+    NO_GAIN = "no setting is shown to be faster"  # for a draft-length controller's thresholds
+    NOT_ENOUGH = "not enough prompts to tell"  # no setting is shown to be safe, not even one that changed no grade
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,20 +152,16 @@ class Recommendation:
 
     finding: Finding
     sentence: str
-    dial: float | None
-    """The loosest good value, with few decimals; None unless recommended."""
-    segment: int | None
-    """Its segment; None unless recommended."""
-    changed: Changed | None
-    """Differences of its grades from strict; None unless recommended."""
+    dial: float | None  # the loosest good value, with few decimals; None unless recommended
+    segment: int | None  # its segment; None unless recommended
+    changed: Changed | None  # differences of its grades from strict; None unless recommended
     bound: float
     """Upper bound of the accuracy loss, as a share, with the requested confidence: at the dial, or at a setting that
     changes no grade if none is recommended."""
     prompts_needed: int | None
     """Approximate number of prompts (or questions) needed to test the next looser segment; None if there is none, or if
     it already loses more than the limit on these prompts."""
-    there: int = 0
-    """Number of graded prompts (or questions) used."""
+    there: int = 0  # number of graded prompts (or questions) used
 
     @property
     def more(self) -> int | None:

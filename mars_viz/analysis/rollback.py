@@ -15,16 +15,11 @@ from mars_viz.run import Run
 class Price:
     """The complete text at the rule's strict end, at one block length."""
 
-    gamma: int
-    """Tokens drafted per block."""
-    tokens: int
-    """Tokens of the text."""
-    passes: int
-    """Target passes."""
-    kept: int
-    """Number of drafted tokens in the text."""
-    rolled_back: int
-    """Number of drafted tokens that are not in the text."""
+    gamma: int  # tokens drafted per block
+    tokens: int  # tokens of the text
+    passes: int  # target passes
+    kept: int  # number of drafted tokens in the text
+    rolled_back: int  # number of drafted tokens that are not in the text
 
     @property
     def wasted(self) -> float:

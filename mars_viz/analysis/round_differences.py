@@ -23,8 +23,7 @@ ROUNDING = 1e-4
 class Differs(Enum):
     """Kind of a difference."""
 
-    TEXT = "text"
-    """The engine wrote another token."""
+    TEXT = "text"  # the engine wrote another token
     RELAXED = "relaxed"
     """The engine wrote another token that was drafted there: it accepted a token that strict speculation rejects."""
     DRAFT = "draft"
@@ -32,30 +31,25 @@ class Differs(Enum):
     side rejected a token that the target writes."""
     LENGTH = "length"
     """The texts agree, and one side accepted all of a draft that was shorter than the other side's accepted part."""
-    END = "end"
-    """One side made more rounds, or wrote more."""
+    END = "end"  # one side made more rounds, or wrote more
 
 
 @dataclass(frozen=True, slots=True)
 class RoundDifference:
     """The first round of a text in which both sides differ; later rounds are not compared."""
 
-    prompt: int
-    """Index of the prompt."""
+    prompt: int  # index of the prompt
     round: int
     """Index of our round, without rounds that have no draft; -1 for the token that the engine's prefill writes."""
-    position: int
-    """Index in the text after the prompt at which the written or drafted tokens differ."""
+    position: int  # index in the text after the prompt at which the written or drafted tokens differ
     what: Differs
-    accepted: tuple[int, int]
-    """Accepted tokens in that round, the engine's and ours; for an END the numbers of rounds."""
+    accepted: tuple[int, int]  # accepted tokens in that round, the engine's and ours; for an END the numbers of rounds
     tokens: tuple[int, ...] = ()
     """Our token there, and the engine's; if unknown, our drafter's second best, if it has one."""
     gap: float | None = None
     """Distance of our logits of the two: the target's for a text, the drafter's for a draft (then a lower limit,
     because the second best is the nearest). None if one of them is not among the best."""
-    depth: int = 0
-    """Index in the block."""
+    depth: int = 0  # index in the block
 
     @property
     def tie(self) -> bool:

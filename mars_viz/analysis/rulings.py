@@ -22,10 +22,8 @@ from mars_viz.trace import Speculations
 class Say(IntEnum):
     """A rule's verdict on a position."""
 
-    KEEPS = 0
-    """Kept, also by the rule's strict end."""
-    RELAXES = 1
-    """Kept although the strict end rejects."""
+    KEEPS = 0  # kept, also by the rule's strict end
+    RELAXES = 1  # kept although the strict end rejects
     REJECTS = 2
 
 
@@ -33,14 +31,10 @@ class Say(IntEnum):
 class Agreement:
     """Verdicts of many rules on the positions of one run."""
 
-    rulings: tuple[Ruling, ...]
-    """Each rule at its dial value, in order; R of them."""
-    says: np.ndarray
-    """int8 [R, P]; each verdict as a `Say`, whether or not the rule's own walk reaches the position."""
-    reached: np.ndarray
-    """bool [R, P]; the rule's walk reaches the position."""
-    keepers: np.ndarray
-    """int64 [P]; number of rules that keep the position."""
+    rulings: tuple[Ruling, ...]  # each rule at its dial value, in order; R of them
+    says: np.ndarray  # int8 [R, P]; each verdict as a `Say`, whether or not the rule's own walk reaches the position
+    reached: np.ndarray  # bool [R, P]; the rule's walk reaches the position
+    keepers: np.ndarray  # int64 [P]; number of rules that keep the position
     disputed: np.ndarray
     """bool [P]; some rule keeps the position and some other rejects it, and at least one of them reaches it."""
 
@@ -67,10 +61,8 @@ def agreement(rulings: Sequence[Ruling], positions: int) -> Agreement:
 class LooseSide(Enum):
     """The loose side of a boundary."""
 
-    LEFT = "left"
-    """Kept if the horizontal quantity is smaller: a vertical line."""
-    ABOVE = "above"
-    """Kept if the vertical quantity is larger: a horizontal line."""
+    LEFT = "left"  # kept if the horizontal quantity is smaller: a vertical line
+    ABOVE = "above"  # kept if the vertical quantity is larger: a horizontal line
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +71,9 @@ class Boundary:
 
     ruling: Ruling
     side: LooseSide
-    value: float
-    """Position of the line on its axis."""
-    exceptions: int
-    """Number of positions on the wrong side."""
-    positions: int
-    """Number of positions whose verdict the dial decides; the others are not divided."""
+    value: float  # position of the line on its axis
+    exceptions: int  # number of positions on the wrong side
+    positions: int  # number of positions whose verdict the dial decides; the others are not divided
 
 
 def boundary(ruling: Ruling, across: np.ndarray, up: np.ndarray) -> Boundary | None:
@@ -141,10 +130,8 @@ class Equivalent:
     """Smallest dial value with the same verdicts on this run. NaN without a value."""
     high: float
     """Dial value at which the verdicts change again; at the dial's end, just above it. NaN without a value."""
-    differing: int
-    """Number of verdicts that still differ."""
-    positions: int
-    """Number of positions compared."""
+    differing: int  # number of verdicts that still differ
+    positions: int  # number of positions compared
 
 
 def equivalent(opinion: Judgement, like: Ruling) -> Equivalent:
@@ -200,10 +187,8 @@ def short_value(dial: Dial, low: float, high: float, liked: float | None = None)
 class Shifted:
     """The effect of a shift on one rule's verdicts."""
 
-    ruling: Ruling
-    """Before the shift."""
-    changed: np.ndarray
-    """bool [P]; the shift reverses the verdict on the position."""
+    ruling: Ruling  # before the shift
+    changed: np.ndarray  # bool [P]; the shift reverses the verdict on the position
 
     @property
     def keeps(self) -> np.ndarray:

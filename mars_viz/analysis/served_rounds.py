@@ -27,22 +27,14 @@ from mars_viz.errors import RunFileError
 class ServedRounds:
     """The rounds of one request."""
 
-    name: str
-    """Label for lists."""
-    model: str
-    """The engine's name of the target; empty if unknown."""
-    prompt_ids: tuple[int, ...]
-    """May be empty if unknown."""
-    token_ids: tuple[int, ...]
-    """The text; empty if only its words are known."""
-    texts: tuple[str, ...]
-    """[T]; the texts of its tokens."""
-    counts: AcceptanceCounts
-    """Counts of its rounds, in order, with the drafted tokens of each."""
-    best: np.ndarray
-    """float64 [T, 2]; the target's two largest logits at each token, NaN if unknown."""
-    raw: bool
-    """False for log-probabilities, which give a margin and no ratio."""
+    name: str  # label for lists
+    model: str  # the engine's name of the target; empty if unknown
+    prompt_ids: tuple[int, ...]  # may be empty if unknown
+    token_ids: tuple[int, ...]  # the text; empty if only its words are known
+    texts: tuple[str, ...]  # [T]; the texts of its tokens
+    counts: AcceptanceCounts  # counts of its rounds, in order, with the drafted tokens of each
+    best: np.ndarray  # float64 [T, 2]; the target's two largest logits at each token, NaN if unknown
+    raw: bool  # False for log-probabilities, which give a margin and no ratio
 
     def __post_init__(self) -> None:
         """Raise RunFileError if the rounds do not add up to the text, or lack their drafts."""
@@ -105,15 +97,12 @@ class RejectionBound:
     """The maximum number of rejections in some texts that a threshold could have forgiven. The drafted token is
     unknown. MARS forgives only the runner-up, and only if the two best logits are close."""
 
-    rejections: int
-    """Rejected drafted tokens, the first of each round."""
-    unknown: int
-    """Rejections whose two best logits are unknown; any threshold might forgive them."""
+    rejections: int  # rejected drafted tokens, the first of each round
+    unknown: int  # rejections whose two best logits are unknown; any threshold might forgive them
     values: np.ndarray
     """float64, rising; z2/z1 at the other rejections, or z1 - z2 for log-probabilities. Values that no threshold
     forgives are left out."""
-    by_ratio: bool
-    """True for ratios, compared with θ; False for margins, compared with m of `mars-margin`."""
+    by_ratio: bool  # True for ratios, compared with θ; False for margins, compared with m of `mars-margin`
 
     def at(self, dial: float) -> int:
         """Return the maximum number at this θ or m."""
@@ -193,14 +182,10 @@ def _served_rounds(counts: Counts, value: Any, words: Callable[[int], str] | Non
 class _ToldToken:
     """A token in a response."""
 
-    text: str | None
-    """Its text; None if its number is given instead."""
-    id: int | None
-    """Its number; None if its text is given instead."""
-    value: float
-    """Its logit or log-probability."""
-    row: tuple[float, ...]
-    """Values of the best tokens there."""
+    text: str | None  # its text; None if its number is given instead
+    id: int | None  # its number; None if its text is given instead
+    value: float  # its logit or log-probability
+    row: tuple[float, ...]  # values of the best tokens there
 
 
 def _told(logprobs: Mapping[str, Any]) -> list[_ToldToken]:

@@ -19,39 +19,28 @@ target is .01 away."""
 class Verdict(Enum):
     """Conclusion about a server's weights."""
 
-    SAME = "the same weights, at the same precision"
-    """Within rounding."""
+    SAME = "the same weights, at the same precision"  # within rounding
     LOWER = "the same weights at another precision, or weights that hardly differ from them"
     """Logits cannot distinguish these."""
-    OTHER = "another model, or weights that were changed"
-    """Further away than any rounding of weights."""
-    OPEN = "not to be told from so few texts"
-    """The interval includes two of them."""
+    OTHER = "another model, or weights that were changed"  # further away than any rounding of weights
+    OPEN = "not to be told from so few texts"  # the interval includes two of them
 
 
 @dataclass(frozen=True, slots=True)
 class ServerCheck:
     """Results at the tokens that the server wrote."""
 
-    server: str
-    """The server's name of its model."""
-    version: str
-    """Version of vLLM."""
-    reference: str
-    """The local model."""
-    dtype: str
-    """The local model's dtype."""
-    texts: int
-    """Number of texts that the server wrote."""
-    tokens: int
-    """Number of tokens of all texts."""
+    server: str  # the server's name of its model
+    version: str  # version of vLLM
+    reference: str  # the local model
+    dtype: str  # the local model's dtype
+    texts: int  # number of texts that the server wrote
+    tokens: int  # number of tokens of all texts
     distance: Interval
     """Mean over the tokens of the root mean square difference between both models' logits, on the tokens that the
     server lists, relative to the standard deviation of the reference's logits."""
-    best_differs: Interval
-    """Share of tokens at which the reference would have written another token."""
-    furthest: float
-    """The largest difference between two logits."""
+    best_differs: Interval  # share of tokens at which the reference would have written another token
+    furthest: float  # the largest difference between two logits
 
     @property
     def verdict(self) -> Verdict:

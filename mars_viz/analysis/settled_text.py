@@ -23,10 +23,8 @@ _ENDLESS = np.iinfo(np.int64).max
 class FirstDifference:
     """The first place at which two settings of a run's blocks write different tokens."""
 
-    index: int
-    """Index in the recorded text."""
-    sure: bool
-    """False if one block is only longer, so that the other's next token is unknown."""
+    index: int  # index in the recorded text
+    sure: bool  # False if one block is only longer, so that the other's next token is unknown
 
 
 def settled_text(run: Run, trace: Trace, dial: float | None) -> SettledText:

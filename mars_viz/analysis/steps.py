@@ -21,8 +21,7 @@ class Steps:
 
     edges: np.ndarray
     """float64 [S + 1]; ascending. Segment s is edges[s] <= dial < edges[s + 1]; the last one includes its high end."""
-    values: np.ndarray
-    """[S] or [P, S]; the value on each segment."""
+    values: np.ndarray  # [S] or [P, S]; the value on each segment
 
     def __post_init__(self) -> None:
         """Raise BadInput for edges that do not ascend or do not fit the values."""

@@ -26,12 +26,9 @@ _RAREST = 0.01
 class Choices:
     """Rank of the target's best token among the drafter's, at the verified places."""
 
-    places: int
-    """Number of places."""
-    first: int
-    """How often it was the drafter's first choice."""
-    second: int
-    """How often it was the second choice."""
+    places: int  # number of places
+    first: int  # how often it was the drafter's first choice
+    second: int  # how often it was the second choice
 
     @property
     def alpha(self) -> float:
@@ -56,10 +53,8 @@ class ChildChances:
     """Chances that the target's best token is the drafter's first, second, ... choice. In a greedy decode by the strict
     rule these are the chances that a node's children are kept, from which static trees are built."""
 
-    accept: tuple[float, ...]
-    """Rounded to three digits, falling, at least `_RAREST`; empty for too few places."""
-    places: int
-    """Number of places used: the first ones of a long run."""
+    accept: tuple[float, ...]  # rounded to three digits, falling, at least `_RAREST`; empty for too few places
+    places: int  # number of places used: the first ones of a long run
 
 
 def child_chances(run: Run) -> ChildChances:

@@ -23,20 +23,15 @@ DETAILED = "--per-request-spec-decode-metrics detailed"
 class WatchedPrompt:
     """Results of both sides for one prompt."""
 
-    number: int
-    """Index of the prompt."""
+    number: int  # index of the prompt
     prompt: str
-    served: AcceptanceCounts
-    """The server's counts."""
+    served: AcceptanceCounts  # the server's counts
     here: AcceptanceCounts | None = None
     """Counts of strict speculation after the prompt and the token that the server's prefill wrote, without rounds that
     have no draft, as on the server; None if nothing was decoded here."""
-    same_rounds: int = 0
-    """Number of our rounds with a draft before the first difference."""
-    rounds: int = 0
-    """Number of all our rounds with a draft."""
-    difference: RoundDifference | None = None
-    """The first difference, if both sides were compared and differ."""
+    same_rounds: int = 0  # number of our rounds with a draft before the first difference
+    rounds: int = 0  # number of all our rounds with a draft
+    difference: RoundDifference | None = None  # the first difference, if both sides were compared and differ
 
     @property
     def tokens(self) -> int:
@@ -60,12 +55,9 @@ def tau_of(counts: AcceptanceCounts) -> tuple[int, int]:
 class ServedAcceptance:
     """Acceptance over several prompts, each number with its interval over prompts."""
 
-    tau: Interval
-    """Tokens per pass of the target, without the first token, which the prefill writes."""
-    rate: Interval
-    """Share of accepted drafted tokens."""
-    positions: tuple[Interval, ...]
-    """[γ]; position i: share of drafts whose first i tokens were accepted."""
+    tau: Interval  # tokens per pass of the target, without the first token, which the prefill writes
+    rate: Interval  # share of accepted drafted tokens
+    positions: tuple[Interval, ...]  # [γ]; position i: share of drafts whose first i tokens were accepted
 
     @classmethod
     def of(cls, requests: Sequence[AcceptanceCounts]) -> ServedAcceptance:
@@ -95,40 +87,26 @@ def tau_apart(served: Sequence[AcceptanceCounts], here: Sequence[AcceptanceCount
 class Accepts(Enum):
     """A server's acceptance compared with strict speculation here."""
 
-    SAME = "as many in every round"
-    """Except after a tie within rounding."""
-    FEWER = "fewer"
-    """The interval of the difference in τ is below 0."""
-    MORE = "more"
-    """The interval of the difference in τ is above 0."""
-    OTHER = "not the same in every round, and on the whole as many"
-    """The interval includes 0, or there is none."""
-    OPEN = "not held against anything"
-    """Nothing was decoded here."""
+    SAME = "as many in every round"  # except after a tie within rounding
+    FEWER = "fewer"  # the interval of the difference in τ is below 0
+    MORE = "more"  # the interval of the difference in τ is above 0
+    OTHER = "not the same in every round, and on the whole as many"  # the interval includes 0, or there is none
+    OPEN = "not held against anything"  # nothing was decoded here
 
 
 @dataclass(frozen=True, slots=True)
 class ServerWatch:
     """Results so far."""
 
-    server: str
-    """The server's name of its model."""
-    version: str
-    """Version of vLLM."""
-    gamma: int
-    """Maximum number of tokens that it drafts in a round."""
-    asked: int
-    """Number of prompts to send."""
-    prompts: tuple[WatchedPrompt, ...]
-    """Answered prompts, in order; at least one."""
-    target: str = ""
-    """The local target; empty if nothing was decoded here."""
-    drafter: str = ""
-    """The local drafter; empty if nothing was decoded here."""
-    dtype: str = ""
-    """Dtype of the local target's weights."""
-    gamma_here: int = 0
-    """Tokens drafted in a round here."""
+    server: str  # the server's name of its model
+    version: str  # version of vLLM
+    gamma: int  # maximum number of tokens that it drafts in a round
+    asked: int  # number of prompts to send
+    prompts: tuple[WatchedPrompt, ...]  # answered prompts, in order; at least one
+    target: str = ""  # the local target; empty if nothing was decoded here
+    drafter: str = ""  # the local drafter; empty if nothing was decoded here
+    dtype: str = ""  # dtype of the local target's weights
+    gamma_here: int = 0  # tokens drafted in a round here
 
     @property
     def served(self) -> ServedAcceptance:

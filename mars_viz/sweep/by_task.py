@@ -24,16 +24,12 @@ FIGURES = ("accuracy_change", "accuracy", "tau", "speed_up_strict", "speed_up")
 class TaskResults:
     """The figures of one task, or of all together."""
 
-    task: str
-    """Its name; TOGETHER for all."""
-    prompts: int
-    """Number of prompts with results."""
-    graded: int
-    """Number of these that are graded."""
+    task: str  # its name; TOGETHER for all
+    prompts: int  # number of prompts with results
+    graded: int  # number of these that are graded
     strict: Mapping[str, Interval]
     """By figure, at the strict end; figures that need grades are absent if no prompt is graded."""
-    chosen: Mapping[str, Interval]
-    """By figure, at the chosen setting."""
+    chosen: Mapping[str, Interval]  # by figure, at the chosen setting
 
     def facts(self) -> dict[str, Any]:
         """Return everything as JSON values."""

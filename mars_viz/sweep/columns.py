@@ -50,8 +50,7 @@ class SweepColumn:
 
     type: pa.DataType
     meaning: str
-    wide: int = 0
-    """Number of values per line: 0 for a single one, a number, or one of `ROUNDS` and `EACH_SCORE`."""
+    wide: int = 0  # number of values per line: 0 for a single one, a number, or one of `ROUNDS` and `EACH_SCORE`
 
 
 _int, _float, _text, _truth = pa.int32(), pa.float64(), pa.string(), pa.bool_()
@@ -153,14 +152,10 @@ _BINS = ("relaxed_by_rank", "relaxed_by_share", "accepted", "lengths")
 class ReferenceTexts:
     """Texts that a map is compared with."""
 
-    strict: tuple[int, ...]
-    """The lossless rule's tokens; for a controller's threshold, those of drafts of full length."""
-    target: tuple[int, ...]
-    """The target's own tokens."""
-    read: Callable[[tuple[int, ...]], str]
-    """Returns the text of tokens."""
-    own: bool = True
-    """False if a plain pass of the target gives another text than `target`."""
+    strict: tuple[int, ...]  # the lossless rule's tokens; for a controller's threshold, those of drafts of full length
+    target: tuple[int, ...]  # the target's own tokens
+    read: Callable[[tuple[int, ...]], str]  # returns the text of tokens
+    own: bool = True  # False if a plain pass of the target gives another text than `target`
 
 
 def lines_of(made: DialMap, index: int, item: PromptItem, texts: ReferenceTexts, scores: Sequence[str] = ()) -> Lines:

@@ -29,10 +29,8 @@ class EngineSetting:
     """One engine's configuration for a rule."""
 
     engine: str
-    text: str
-    """Configuration; empty if the engine lacks the rule."""
-    note: str
-    """Differences from the sweep, or a statement that the engine lacks the rule."""
+    text: str  # configuration; empty if the engine lacks the rule
+    note: str  # differences from the sweep, or a statement that the engine lacks the rule
 
 
 def engine_settings(settings: Settings, dial: float) -> tuple[EngineSetting, ...]:

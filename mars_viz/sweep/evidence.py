@@ -121,12 +121,9 @@ def evidence_of(
 class SettingOrigin(Enum):
     """How the setting of the evidence was chosen."""
 
-    RECOMMENDED = "recommended"
-    """The sweep recommends it."""
-    BY_HAND = "chosen by hand"
-    """A user chose it."""
-    DEFAULT = "the default, since nothing is recommended"
-    """There is no recommendation and no user's choice."""
+    RECOMMENDED = "recommended"  # the sweep recommends it
+    BY_HAND = "chosen by hand"  # a user chose it
+    DEFAULT = "the default, since nothing is recommended"  # there is no recommendation and no user's choice
 
 
 def origin_of(

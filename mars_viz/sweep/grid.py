@@ -29,14 +29,10 @@ MOST = 16
 class Grid:
     """A rule, its varied setting (or a controller's threshold), and the values."""
 
-    rule: Rule
-    """With its other settings; the varied one is ignored."""
-    setting: Fixed
-    """The varied setting."""
-    values: tuple[float, ...]
-    """Ascending, without repeats."""
-    controller: Controller | None = None
-    """Controller whose threshold is varied; None for a setting of the rule."""
+    rule: Rule  # with its other settings; the varied one is ignored
+    setting: Fixed  # the varied setting
+    values: tuple[float, ...]  # ascending, without repeats
+    controller: Controller | None = None  # controller whose threshold is varied; None for a setting of the rule
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -163,8 +159,7 @@ class Advised:
     """A sweep and its recommendation."""
 
     result: SweepResult
-    found: Recommendation | None
-    """Tested as one of several sweeps; None if no prompt is graded."""
+    found: Recommendation | None  # tested as one of several sweeps; None if no prompt is graded
 
     @classmethod
     def of(cls, result: SweepResult, points: float, confidence: float, among: int) -> Self:
@@ -177,12 +172,9 @@ class Advised:
 class GridTable:
     """Variants of a rule, V of them, at D dial values."""
 
-    setting: Fixed
-    """The varied setting."""
-    variants: tuple[Advised, ...]
-    """One sweep each, by rising setting."""
-    dials: np.ndarray
-    """float64 [D]; ascending, swept by all variants."""
+    setting: Fixed  # the varied setting
+    variants: tuple[Advised, ...]  # one sweep each, by rising setting
+    dials: np.ndarray  # float64 [D]; ascending, swept by all variants
 
     @property
     def values(self) -> tuple[float, ...]:

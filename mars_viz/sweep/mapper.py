@@ -32,31 +32,22 @@ if TYPE_CHECKING:
 class MappedPrompt:
     """A prompt with its complete map, or without results."""
 
-    index: int
-    """Index in the set."""
-    lines: Lines | None = None
-    """Lines of the table; None without results."""
-    texts: PromptTexts | None = None
-    """Texts along the dial; None without results."""
-    error: str = ""
-    """Reason for missing results; empty otherwise."""
+    index: int  # index in the set
+    lines: Lines | None = None  # lines of the table; None without results
+    texts: PromptTexts | None = None  # texts along the dial; None without results
+    error: str = ""  # reason for missing results; empty otherwise
 
 
 @dataclass(slots=True)
 class ActivePrompt:
     """A prompt whose map is in progress."""
 
-    index: int
-    """Index in the set."""
+    index: int  # index in the set
     item: PromptItem
-    prompt: Prefix
-    """Its tokens, including the turns before it."""
-    exploration: Exploration
-    """Its walk for every dial value."""
-    share: float = 0.0
-    """Part of the dial with a complete text."""
-    seconds: float = 0.0
-    """Its part of the batches' wall-clock time, by requested prefixes."""
+    prompt: Prefix  # its tokens, including the turns before it
+    exploration: Exploration  # its walk for every dial value
+    share: float = 0.0  # part of the dial with a complete text
+    seconds: float = 0.0  # its part of the batches' wall-clock time, by requested prefixes
 
 
 class PromptMapper(Protocol):

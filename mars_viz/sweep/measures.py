@@ -45,22 +45,17 @@ Agreed = Callable[[float, int, float], Ends]
 class Measure:
     """A figure of a setting."""
 
-    name: str
-    """Name in files and on the command line."""
+    name: str  # name in files and on the command line
     title: str
     columns: tuple[str, ...]
     """Columns of the sweep's table; the prefix 'strict:' takes a column at the strict end, for every dial value."""
-    of: Callable[..., np.ndarray]
-    """From the columns' means over prompts, each [..., S], to the figure [..., S]."""
-    graded: bool = False
-    """True if only graded prompts count."""
-    modelled: bool = False
-    """True if it uses measured costs instead of the clock."""
+    of: Callable[..., np.ndarray]  # from the columns' means over prompts, each [..., S], to the figure [..., S]
+    graded: bool = False  # True if only graded prompts count
+    modelled: bool = False  # True if it uses measured costs instead of the clock
     agreed: Agreed | None = None
     """The interval if all prompts agree, because resampling then shows no spread, which is not certainty. None keeps
     the estimate."""
-    unchanged: Agreed | None = None
-    """The interval of a change between settings if it is equal for all prompts."""
+    unchanged: Agreed | None = None  # the interval of a change between settings if it is equal for all prompts
     sure_at_strict: bool = False
     """True for comparisons of texts or grades with strict's, which are certain at the strict end."""
     factor: Factor | None = None
@@ -267,10 +262,8 @@ def named_places(result: SweepResult, most: int = PLACES) -> np.ndarray:
 class Among:
     """Prompts of a sweep over which a figure is computed."""
 
-    rows: np.ndarray | None
-    """[P]; indices in the sweep, or bool for each of its prompts; None for all."""
-    units: np.ndarray | None
-    """[P]; equal for prompts that are drawn together; None if each is drawn separately."""
+    rows: np.ndarray | None  # [P]; indices in the sweep, or bool for each of its prompts; None for all
+    units: np.ndarray | None  # [P]; equal for prompts that are drawn together; None if each is drawn separately
 
 
 def band_at(
@@ -384,8 +377,7 @@ class ComparedFigure:
     result: SweepResult
     measure: Measure
     dial: float
-    rows: np.ndarray | None
-    """As in `Among`."""
+    rows: np.ndarray | None  # as in `Among`
 
     @property
     def columns(self) -> list[np.ndarray]:
@@ -478,10 +470,8 @@ def frontier(result: SweepResult, how: Bootstrap = DEFAULT, most: int = PLACES, 
 class RelaxedShares:
     """Counts of a setting's relaxed tokens over all prompts."""
 
-    by_rank: np.ndarray
-    """int64 [len(RANKS)]; by the target's rank."""
-    by_share: np.ndarray
-    """int64 [len(SHARES)]; by p(x) / p(v1)."""
+    by_rank: np.ndarray  # int64 [len(RANKS)]; by the target's rank
+    by_share: np.ndarray  # int64 [len(SHARES)]; by p(x) / p(v1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,34 +40,23 @@ class SweepSetting:
 class Paired:
     """One figure of both settings, on their shared prompts."""
 
-    measure: Measure
-    """The figure as defined in the first sweep."""
-    left: Interval
-    """The first setting's value."""
-    right: Interval
-    """The second setting's value."""
-    change: Interval
-    """Second minus first, paired by resampled prompts (or questions if prompts are turns)."""
+    measure: Measure  # the figure as defined in the first sweep
+    left: Interval  # the first setting's value
+    right: Interval  # the second setting's value
+    change: Interval  # second minus first, paired by resampled prompts (or questions if prompts are turns)
 
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
     """Two settings and their shared prompts with results."""
 
-    left: SweepSetting
-    """The reference."""
-    right: SweepSetting
-    """The other setting."""
-    ids: tuple[str, ...]
-    """[P]; the shared prompts, in the reference's order and with its names."""
-    texts: tuple[str, ...]
-    """[P]; texts of the prompts; empty if the sweeps do not store them."""
-    rows: tuple[np.ndarray, np.ndarray]
-    """int64 [P] each; indices in either sweep."""
-    otherwise: int
-    """Number of prompts with equal id and different text, which are not paired."""
-    apart: int
-    """Number of shared later turns after other turns or answers, which are not paired."""
+    left: SweepSetting  # the reference
+    right: SweepSetting  # the other setting
+    ids: tuple[str, ...]  # [P]; the shared prompts, in the reference's order and with its names
+    texts: tuple[str, ...]  # [P]; texts of the prompts; empty if the sweeps do not store them
+    rows: tuple[np.ndarray, np.ndarray]  # int64 [P] each; indices in either sweep
+    otherwise: int  # number of prompts with equal id and different text, which are not paired
+    apart: int  # number of shared later turns after other turns or answers, which are not paired
 
     @property
     def graded(self) -> np.ndarray:
@@ -231,8 +220,7 @@ class Divergence:
     """Where the texts of a prompt differ, as far as two sweeps know it from each text's first difference to its
     reference."""
 
-    first: np.ndarray
-    """int64 [P]; first token that differs; -1 if none does."""
+    first: np.ndarray  # int64 [P]; first token that differs; -1 if none does
     exact: np.ndarray
     """bool [P]; False if both texts leave the reference at this token, so that they differ there, later, or not at
     all."""

@@ -45,28 +45,19 @@ class Plan:
     rule's fixed dial."""
     low: float
     high: float
-    chat: bool
-    """True if prompts went through the model's chat template."""
-    prompt_set: str
-    """Display name of the prompt set."""
-    prompt_set_sha256: str
-    """Hash of every prompt, answer and grader in it, in order."""
-    prompts: int
-    """Number of prompts."""
-    graded: int
-    """Number of graded prompts."""
-    skipped: int
-    """Number of omitted lines of its file."""
-    provenance: Provenance
-    """Models, revisions, dtype, device, versions, and the start of the sweep."""
+    chat: bool  # True if prompts went through the model's chat template
+    prompt_set: str  # display name of the prompt set
+    prompt_set_sha256: str  # hash of every prompt, answer and grader in it, in order
+    prompts: int  # number of prompts
+    graded: int  # number of graded prompts
+    skipped: int  # number of omitted lines of its file
+    provenance: Provenance  # models, revisions, dtype, device, versions, and the start of the sweep
     later_turns: int = 0
     """Number of omitted later turns of conversations. Unknown, and 0, in sweeps of schema 1."""
     turns: Turns = Turns.FIRST
     """ALL if later turns are decoded after the target's own answers, which are the same at every setting."""
-    over: str = ""
-    """Name of the controller whose threshold is swept; empty for the rule's dial."""
-    scores: tuple[str, ...] = ()
-    """Names of additional scores of every text; only for tasks of lm-evaluation-harness."""
+    over: str = ""  # name of the controller whose threshold is swept; empty for the rule's dial
+    scores: tuple[str, ...] = ()  # names of additional scores of every text; only for tasks of lm-evaluation-harness
     checked: bool = False
     """True if the target's own texts of sampled prompts are compared with a plain pass: at temperature 0."""
 

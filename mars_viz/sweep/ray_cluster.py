@@ -53,12 +53,9 @@ class RayRequest:
 
     address: str = LOCAL
     """`local` starts a cluster, `auto` joins this machine's, HOST:PORT joins the one with that head."""
-    workers: int | None = None
-    """Maximum number of workers; None for as many as there is room for."""
-    cpus: int = 1
-    """Cores of each worker, and threads for its computations on the CPU."""
-    gpus: float | None = None
-    """GPUs of each worker, or a share of one; None for one if the device needs it."""
+    workers: int | None = None  # maximum number of workers; None for as many as there is room for
+    cpus: int = 1  # cores of each worker, and threads for its computations on the CPU
+    gpus: float | None = None  # GPUs of each worker, or a share of one; None for one if the device needs it
 
     def __post_init__(self) -> None:
         """Raise SettingError for values that no cluster supports."""

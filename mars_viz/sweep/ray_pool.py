@@ -52,22 +52,15 @@ class ModelSource(Protocol):
 class NamedModels:
     """Models by name; every worker loads them separately."""
 
-    target: str | None = None
-    """Hub id, folder or server's address; None for the built-in one."""
-    drafter: str | None = None
-    """Hub id, folder or settings; None for the default of `drafter_for`."""
-    device: str = "auto"
-    """As in `load_backend`."""
-    dtype: str = "auto"
-    """As in `load_backend`."""
-    cuda_graphs: bool = True
-    """As in `load_backend`."""
-    device_map: str | None = None
-    """As in `load_backend`."""
+    target: str | None = None  # Hub id, folder or server's address; None for the built-in one
+    drafter: str | None = None  # Hub id, folder or settings; None for the default of `drafter_for`
+    device: str = "auto"  # as in `load_backend`
+    dtype: str = "auto"  # as in `load_backend`
+    cuda_graphs: bool = True  # as in `load_backend`
+    device_map: str | None = None  # as in `load_backend`
     threads: int = 1
     """Threads for computing on the CPU. Several workers with spinning threads would starve each other."""
-    folder: str = ""
-    """Base of relative folder names, if the machine has it."""
+    folder: str = ""  # base of relative folder names, if the machine has it
 
     def backend(self) -> Backend:
         """Return loaded models. Raises BadInput if they are not available."""
@@ -93,24 +86,19 @@ class Refusal:
 class WorkerFacts:
     """Facts about a worker with loaded models."""
 
-    provenance: Provenance
-    """Its models, device, dtype and versions."""
-    batch: int
-    """Default number of prompts that it maps at once."""
+    provenance: Provenance  # its models, device, dtype and versions
+    batch: int  # default number of prompts that it maps at once
     machine: str
-    process: int
-    """Process id on that machine."""
+    process: int  # process id on that machine
 
 
 @dataclass(frozen=True, slots=True)
 class PromptTask:
     """A prompt to be mapped."""
 
-    index: int
-    """Index in the set."""
+    index: int  # index in the set
     item: PromptItem
-    history: History
-    """The turns before it."""
+    history: History  # the turns before it
 
 
 class SweepWorker:
@@ -163,18 +151,12 @@ class SweepWorker:
 class RayWorker:
     """A worker as seen by the sweep."""
 
-    actor: Any
-    """Ray's handle."""
-    loading: Any
-    """The pending answer to `load`, which includes waiting for a place to run."""
-    facts: WorkerFacts | None = None
-    """None until its models are loaded."""
-    calls: list[Any] = field(default_factory=list)
-    """Pending answers."""
-    tasks: dict[int, PromptTask] = field(default_factory=dict)
-    """Its prompts by index in the set."""
-    mapped: int = 0
-    """Number of prompts that it has returned."""
+    actor: Any  # Ray's handle
+    loading: Any  # the pending answer to `load`, which includes waiting for a place to run
+    facts: WorkerFacts | None = None  # None until its models are loaded
+    calls: list[Any] = field(default_factory=list)  # pending answers
+    tasks: dict[int, PromptTask] = field(default_factory=dict)  # its prompts by index in the set
+    mapped: int = 0  # number of prompts that it has returned
 
 
 class WorkerPool:

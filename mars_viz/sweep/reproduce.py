@@ -29,10 +29,8 @@ from mars_viz.words import exactly
 class Reproduction:
     """Instructions for repeating a sweep."""
 
-    command: str
-    """For a shell; OUT and PACK are placeholders of new folders."""
-    needs: tuple[str, ...]
-    """Further requirements, one sentence each; may be empty."""
+    command: str  # for a shell; OUT and PACK are placeholders of new folders
+    needs: tuple[str, ...]  # further requirements, one sentence each; may be empty
 
 
 def reproduction(

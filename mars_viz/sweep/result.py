@@ -47,8 +47,7 @@ class Failure:
     """A prompt without results."""
 
     id: str
-    reason: str
-    """With a remedy."""
+    reason: str  # with a remedy
 
 
 @dataclass(frozen=True)
@@ -58,16 +57,12 @@ class SweepResult:
 
     folder: Path
     plan: Plan
-    costs: Costs | None
-    """Costs of passes on the device, measured at the start."""
-    finished: int
-    """Number of finished prompts of the set, including failed ones."""
-    failures: tuple[Failure, ...]
-    """Prompts without results."""
+    costs: Costs | None  # costs of passes on the device, measured at the start
+    finished: int  # number of finished prompts of the set, including failed ones
+    failures: tuple[Failure, ...]  # prompts without results
     prompts: Mapping[str, np.ndarray]
     """Columns of `PER_PROMPT`, [P]; texts as objects. Also `question` in sweeps of later turns."""
-    starts: np.ndarray
-    """int64 [P + 1]; first line of each prompt."""
+    starts: np.ndarray  # int64 [P + 1]; first line of each prompt
     lines: Mapping[str, np.ndarray]
     """Columns of `PER_SEGMENT`, [L] or [L, width], and `OF_LENGTHS` with a controller. Also `kept`, `same`, each of the
     plan's scores by name, and `agreed`, the number of tokens before the first that differs from strict's; with a

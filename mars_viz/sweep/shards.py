@@ -28,10 +28,8 @@ _NAME = re.compile(r"(prompt|batch)-(\d{6})\.parquet")
 class Shards:
     """The files of a data set."""
 
-    batches: frozenset[int]
-    """Numbers of merged files."""
-    singles: frozenset[int]
-    """Indices of prompts with separate files."""
+    batches: frozenset[int]  # numbers of merged files
+    singles: frozenset[int]  # indices of prompts with separate files
 
     @property
     def names(self) -> list[str]:

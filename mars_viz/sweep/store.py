@@ -44,10 +44,8 @@ class Begun(BadInput):
 class TurnOutcome:
     """Result of a turn."""
 
-    answer: str
-    """The target's own text; empty if there is none."""
-    error: str
-    """Reason for missing results; may be empty."""
+    answer: str  # the target's own text; empty if there is none
+    error: str  # reason for missing results; may be empty
 
 
 class SweepStore:
@@ -288,12 +286,9 @@ class SweepEntry:
     """A folder with a sweep, for lists."""
 
     path: Path
-    plan: Plan | None
-    """None if unreadable."""
-    finished: int = 0
-    """Number of finished prompts."""
-    error: str = ""
-    """The problem and its remedy; may be empty."""
+    plan: Plan | None  # None if unreadable
+    finished: int = 0  # number of finished prompts
+    error: str = ""  # the problem and its remedy; may be empty
 
     @property
     def complete(self) -> bool:

@@ -28,12 +28,9 @@ class DialStretch:
     """Settings with equal printed figures."""
 
     low: float
-    high: float
-    """Start of the next stretch; for the last one its largest value."""
-    dial: float
-    """A setting in it, at which its figures were taken."""
-    last: bool
-    """True if it includes its high end."""
+    high: float  # start of the next stretch; for the last one its largest value
+    dial: float  # a setting in it, at which its figures were taken
+    last: bool  # True if it includes its high end
 
     @property
     def shown(self) -> tuple[float, float]:

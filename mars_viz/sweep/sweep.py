@@ -37,14 +37,10 @@ _AHEAD = 4
 class SweepProgress:
     """Progress of a sweep."""
 
-    finished: int
-    """Number of written prompts, including earlier sessions."""
-    prompts: int
-    """Number of all prompts."""
-    failed: int
-    """Number of prompts without results in this session."""
-    share: float
-    """Part of the next prompt's dial with a complete text; 0 between prompts."""
+    finished: int  # number of written prompts, including earlier sessions
+    prompts: int  # number of all prompts
+    failed: int  # number of prompts without results in this session
+    share: float  # part of the next prompt's dial with a complete text; 0 between prompts
     workers: tuple[int, ...] = ()
     """Number of prompts that each worker has mapped in this session; empty if there is only this process."""
 
@@ -54,8 +50,7 @@ class TooLong:
     """A prompt that cannot be decoded."""
 
     id: str
-    reason: str
-    """With a remedy."""
+    reason: str  # with a remedy
 
 
 class Conversations:

@@ -25,10 +25,8 @@ _MADE = {Method.BCA: "BCa bootstrap (corrected for bias and skew)", Method.PERCE
 class Terms:
     """Definition of safe settings and of the intervals in brackets."""
 
-    points: float = 1.0
-    """Tolerated accuracy loss in percentage points, above 0 and at most 100."""
-    how: Bootstrap = DEFAULT
-    """The confidence, at least 0.5, and the method of intervals."""
+    points: float = 1.0  # tolerated accuracy loss in percentage points, above 0 and at most 100
+    how: Bootstrap = DEFAULT  # the confidence, at least 0.5, and the method of intervals
 
     def __post_init__(self) -> None:
         """Raise SettingError for an invalid loss or confidence."""

@@ -52,12 +52,9 @@ _PLAIN = {"use_dictionary": False, "write_statistics": False}
 class PromptTexts:
     """S texts of one prompt, one for each stretch of the dial."""
 
-    lengths: np.ndarray
-    """int32 [S]; tokens of each."""
-    token_ids: np.ndarray
-    """int32 [sum of lengths]; the concatenated texts."""
-    pieces: Mapping[int, Piece]
-    """Pieces of every token that occurs, by rising id."""
+    lengths: np.ndarray  # int32 [S]; tokens of each
+    token_ids: np.ndarray  # int32 [sum of lengths]; the concatenated texts
+    pieces: Mapping[int, Piece]  # pieces of every token that occurs, by rising id
 
     def text(self, stretch: int) -> Written:
         """Return the text of a stretch, without its rounds."""

@@ -42,14 +42,10 @@ CUT = (
 class Way:
     """One way to decode the same prompts."""
 
-    name: str
-    """'target', 'strict' or 'chosen'."""
-    tokens: np.ndarray
-    """int64 [K]; tokens of each text, equal in every repetition."""
-    rounds: np.ndarray
-    """int64 [K]; target passes of each."""
-    seconds: np.ndarray
-    """float64 [K, R]; wall clock, without the prompt's own pass."""
+    name: str  # 'target', 'strict' or 'chosen'
+    tokens: np.ndarray  # int64 [K]; tokens of each text, equal in every repetition
+    rounds: np.ndarray  # int64 [K]; target passes of each
+    seconds: np.ndarray  # float64 [K, R]; wall clock, without the prompt's own pass
 
     def facts(self) -> dict[str, Any]:
         """Return the numbers as JSON values."""
@@ -61,38 +57,22 @@ class TimingCheck:
     """The target alone, strict and a setting, decoded in turn on one device."""
 
     device: str
-    rule: str
-    """Name in the registry."""
-    dial: float
-    """The setting: a value of the rule's dial, or of the swept threshold."""
-    gamma: int
-    """Tokens drafted per round."""
-    target: Way
-    """The target alone, one pass per token."""
-    strict: Way
-    """The rule at its strict end; for a swept threshold, drafts of full length."""
-    chosen: Way
-    """The rule at the setting."""
-    same_as_target: int
-    """Number of prompts whose strict text equals, token for token, the target's own."""
-    modelled_over_strict: float
-    """Tokens per round relative to strict's."""
-    modelled_over_target: float
-    """Modelled pace relative to the target alone; NaN without costs."""
-    modelled_low: float = math.nan
-    """Low end of its interval, over prompts and costs; NaN in old files."""
-    modelled_high: float = math.nan
-    """High end of its interval; NaN in old files."""
-    created: str = ""
-    """End of the check, ISO 8601 in UTC."""
-    over: str = ""
-    """Name of the controller whose threshold was swept; empty for the rule's dial."""
-    controller: str = NONE
-    """Controller and threshold for all settings, as in `Settings`."""
-    at: float = math.nan
-    """Value of the rule's dial while a controller's threshold is swept; NaN for a rule without one."""
-    how: Bootstrap = DEFAULT
-    """Method of intervals."""
+    rule: str  # name in the registry
+    dial: float  # the setting: a value of the rule's dial, or of the swept threshold
+    gamma: int  # tokens drafted per round
+    target: Way  # the target alone, one pass per token
+    strict: Way  # the rule at its strict end; for a swept threshold, drafts of full length
+    chosen: Way  # the rule at the setting
+    same_as_target: int  # number of prompts whose strict text equals, token for token, the target's own
+    modelled_over_strict: float  # tokens per round relative to strict's
+    modelled_over_target: float  # modelled pace relative to the target alone; NaN without costs
+    modelled_low: float = math.nan  # low end of its interval, over prompts and costs; NaN in old files
+    modelled_high: float = math.nan  # high end of its interval; NaN in old files
+    created: str = ""  # end of the check, ISO 8601 in UTC
+    over: str = ""  # name of the controller whose threshold was swept; empty for the rule's dial
+    controller: str = NONE  # controller and threshold for all settings, as in `Settings`
+    at: float = math.nan  # value of the rule's dial while a controller's threshold is swept; NaN for a rule without one
+    how: Bootstrap = DEFAULT  # method of intervals
 
     @property
     def against(self) -> str:
@@ -243,10 +223,8 @@ _LARGEST = 16 << 20
 class Checks:
     """The wall-clock checks of a sweep."""
 
-    found: tuple[TimingCheck, ...] = ()
-    """The oldest first."""
-    problems: tuple[str, ...] = ()
-    """A sentence with a remedy for each invalid file."""
+    found: tuple[TimingCheck, ...] = ()  # the oldest first
+    problems: tuple[str, ...] = ()  # a sentence with a remedy for each invalid file
 
     def latest(self, dial: float) -> TimingCheck | None:
         """Return the newest check of this setting."""

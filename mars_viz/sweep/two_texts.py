@@ -19,24 +19,18 @@ from mars_viz.sweep.texts import FOLDER, PromptTexts, spoiled
 class Change(Enum):
     """Change of a prompt from the reference to the other setting; the largest changes come first."""
 
-    WORSE = "becomes wrong"
-    """Right, then wrong."""
-    BETTER = "becomes right"
-    """Wrong, then right."""
-    DIFFERS = "differs"
-    """The texts differ, the grades are equal."""
-    PERHAPS = "may differ"
-    """Unknown from the figures."""
-    SAME = "identical"
-    """Token for token."""
+    WORSE = "becomes wrong"  # right, then wrong
+    BETTER = "becomes right"  # wrong, then right
+    DIFFERS = "differs"  # the texts differ, the grades are equal
+    PERHAPS = "may differ"  # unknown from the figures
+    SAME = "identical"  # token for token
 
 
 @dataclass(frozen=True, slots=True)
 class PromptEntry:
     """A shared prompt."""
 
-    place: int
-    """Index in the pairing."""
+    place: int  # index in the pairing
     id: str
     change: Change
 
@@ -45,24 +39,18 @@ class PromptEntry:
 class TwoTexts:
     """Both texts of a prompt, aligned."""
 
-    left: Written
-    """The reference's text."""
-    right: Written
-    """The other's text."""
-    found: Alignment
-    """The alignment of both."""
+    left: Written  # the reference's text
+    right: Written  # the other's text
+    found: Alignment  # the alignment of both
 
 
 @dataclass(frozen=True, slots=True)
 class KeptTexts:
     """The stored texts of a prompt."""
 
-    left: Written | None
-    """The reference's text; None if its sweep stores none."""
-    right: Written | None
-    """The other's text; None if its sweep stores none."""
-    both: TwoTexts | None
-    """The aligned texts; None unless both exist."""
+    left: Written | None  # the reference's text; None if its sweep stores none
+    right: Written | None  # the other's text; None if its sweep stores none
+    both: TwoTexts | None  # the aligned texts; None unless both exist
 
 
 def entries(both: Pairing) -> tuple[PromptEntry, ...]:

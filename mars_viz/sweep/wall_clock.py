@@ -47,22 +47,17 @@ class TimedDecode:
     """One decode."""
 
     token_ids: Prefix
-    rounds: int
-    """Target passes."""
-    seconds: float
-    """Wall clock, without the prompt's own pass."""
-    drafted: tuple[int, ...] = ()
-    """Tokens drafted in each round; empty for the target alone."""
+    rounds: int  # target passes
+    seconds: float  # wall clock, without the prompt's own pass
+    drafted: tuple[int, ...] = ()  # tokens drafted in each round; empty for the target alone
 
 
 @dataclass(frozen=True, slots=True)
 class ClockProgress:
     """Progress of a wall-clock check."""
 
-    done: int
-    """Number of decodes so far, without warm-up."""
-    decodes: int
-    """Number of all decodes."""
+    done: int  # number of decodes so far, without warm-up
+    decodes: int  # number of all decodes
 
 
 class WallClock:
@@ -241,12 +236,9 @@ class _Stopping:
     """A speculator whose drafter stops at a controller's cut."""
 
     speculator: DraftAndScore
-    lengths: Mapping[Prefix, int]
-    """Number of drafted tokens after each prefix."""
-    controller: Controller
-    """Determines the number of passes."""
-    gamma: int
-    """Maximum number of tokens."""
+    lengths: Mapping[Prefix, int]  # number of drafted tokens after each prefix
+    controller: Controller  # determines the number of passes
+    gamma: int  # maximum number of tokens
 
     def speculate(self, prefixes: Sequence[Prefix]) -> list[Answer]:
         """Return one answer per prefix, one after the other."""
@@ -262,10 +254,8 @@ class ModelledPace:
     """Data of K decodes for modelling their pace."""
 
     settings: Settings
-    tokens: np.ndarray
-    """int64 [K]; tokens of each text."""
-    drafted: tuple[tuple[int, ...], ...]
-    """[K]; drafted tokens of each round of each text."""
+    tokens: np.ndarray  # int64 [K]; tokens of each text
+    drafted: tuple[tuple[int, ...], ...]  # [K]; drafted tokens of each round of each text
 
     def over(self, other: ModelledPace, costs: Costs | None) -> float:
         """Return the ratio of the two paces: tokens per round, or tokens per modelled second if a controller cuts
