@@ -31,10 +31,10 @@ from typing import Any
 from measuring import json_option, write_json
 
 from mars_viz import demo
-from mars_viz.analysis.round_differences import Differs, RoundDifference, text_of
+from mars_viz.analysis.round_differences import Differs, RoundDifference
 from mars_viz.demo.prompts import STORIES
 from mars_viz.errors import BadInput
-from mars_viz.records import Round
+from mars_viz.records import Round, emitted
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
@@ -160,7 +160,7 @@ def compare(
     for index, (prompt, written) in enumerate(zip(prompts, answers, strict=True)):
         held, counts = held_against(backend, settings, index, prompt, written), written.counts
         both, difference = (held.alone, *held.rounds), held.difference
-        tokens, texts = tokens + len(written.tokens), texts + (text_of(both) == written.tokens)
+        tokens, texts = tokens + len(written.tokens), texts + (emitted(both) == written.tokens)
         rounds, same, accepted = rounds + counts.steps, same + held.same_rounds, accepted + counts.accepted_total
         comparable = both if difference is None else both[: difference.round + 2]
         logits = [logit for each in comparable for logit in written_logits(each)]

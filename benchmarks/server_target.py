@@ -24,9 +24,9 @@ from engines import served, versions
 from measuring import json_option, write_json
 
 from mars_viz import demo
-from mars_viz.analysis.round_differences import ROUNDING, distance, text_of
+from mars_viz.analysis.round_differences import ROUNDING, distance
 from mars_viz.demo.prompts import STORIES
-from mars_viz.records import Round
+from mars_viz.records import Round, emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
@@ -114,7 +114,7 @@ def compared(remote: Backend, local: Backend, settings: Settings, spent: Spent) 
         near = decoded(local, settings, prompt)
         asked, seconds, rounds = asked + spent.count - count, seconds + took, rounds + len(far)
         ratios.append(took / (requested + sum(each.timing.draft for each in far)))
-        same += text_of(far) == text_of(near)
+        same += emitted(far) == emitted(near)
         for mine, its in zip(near, far, strict=False):
             if mine.token_ids != its.token_ids:
                 differences.append(difference(index, mine, its))

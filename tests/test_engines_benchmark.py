@@ -17,8 +17,8 @@ import pytest
 from mars_viz import demo
 from mars_viz.analysis import round_differences
 from mars_viz.analysis.counts import AcceptanceCounts
-from mars_viz.analysis.round_differences import text_of
 from mars_viz.demo.prompts import STORIES
+from mars_viz.records import emitted
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
@@ -63,7 +63,7 @@ def written(engines: ModuleType, pair: Backend, prompt: tuple[int, ...]) -> Serv
     """What an engine that agrees with us would say: our own rounds, with vLLM's one token ahead of them."""
     first = decoded(pair, replace(SETTINGS, max_new_tokens=1), prompt)[0]
     rounds = decoded(pair, replace(SETTINGS, max_new_tokens=31), prompt + first.token_ids)
-    tokens = text_of([first, *rounds])
+    tokens = emitted([first, *rounds])
     logits = [z for round_ in (first, *rounds) for z in engines.written_logits(round_)]
     rows = tuple({token: z} for token, z in zip(tokens, logits, strict=True))
     return ServedText(tokens, rows, counts([len(round_.decision.kept) for round_ in rounds]))

@@ -15,6 +15,7 @@ from enum import Enum
 import numpy as np
 
 from mars_viz.analysis.counts import Totals
+from mars_viz.analysis.intervals import divided
 
 
 class Bonus(Enum):
@@ -65,21 +66,15 @@ class Definition:
     note: str = ""  # other differences
 
 
-def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """Return part / whole, NaN if the denominator is 0."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(whole == 0, np.nan, part / whole)
-
-
 DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "vLLM",
         Bonus.LENGTH,
         Pooling.POOLED,
         ByPosition.UNCONDITIONAL,
-        lambda of: 1 + _ratio(of.accepted, of.drafts),
+        lambda of: 1 + divided(of.accepted, of.drafts),
         "1 + accepted / drafts",
-        lambda of: _ratio(of.accepted, of.drafted),
+        lambda of: divided(of.accepted, of.drafted),
         "accepted / drafted tokens",
         "vllm/v1/spec_decode/metrics.py at 016a858; the per-request acceptance metrics page of its documentation",
         Evidence.READ,
@@ -90,9 +85,9 @@ DEFINITIONS: tuple[Definition, ...] = (
         Bonus.LENGTH_AND_RATE,
         Pooling.POOLED,
         ByPosition.NOTHING,
-        lambda of: _ratio(of.accepted + of.steps, of.steps),
+        lambda of: divided(of.accepted + of.steps, of.steps),
         "(accepted + batch) / forwards",
-        lambda of: _ratio(of.accepted + of.steps, of.slots),
+        lambda of: divided(of.accepted + of.steps, of.slots),
         "(accepted + bonus) / (forwards × draft tokens)",
         "python/sglang/srt/observability/scheduler_metrics_mixin.py at 00eef54",
         Evidence.READ,
@@ -104,9 +99,9 @@ DEFINITIONS: tuple[Definition, ...] = (
         Bonus.LENGTH,
         Pooling.MEAN,
         ByPosition.NOTHING,
-        lambda of: _ratio(of.completion, of.steps),
+        lambda of: divided(of.completion, of.steps),
         "completion tokens / verify count",
-        lambda of: _ratio(of.accepted, of.nominal),
+        lambda of: divided(of.accepted, of.nominal),
         "accepted / (verify count × (draft tokens - 1))",
         "spec_accept_length and spec_accept_rate in a response's meta_info; an excerpt of the function that makes them",
         Evidence.READ,
@@ -118,7 +113,7 @@ DEFINITIONS: tuple[Definition, ...] = (
         Bonus.LENGTH,
         Pooling.POOLED,
         ByPosition.NOTHING,
-        lambda of: 1 + _ratio(of.accepted, of.drafts),
+        lambda of: 1 + divided(of.accepted, of.drafts),
         "(accepted + requests) / requests, requests with a draft, in each iteration",
         None,
         "",
@@ -131,9 +126,9 @@ DEFINITIONS: tuple[Definition, ...] = (
         Bonus.LENGTH,
         Pooling.POOLED,
         ByPosition.UNCONDITIONAL,
-        lambda of: 1 + _ratio(of.accepted, of.drafts),
+        lambda of: 1 + divided(of.accepted, of.drafts),
         "1 + accepted / steps",
-        lambda of: _ratio(of.accepted, of.drafted),
+        lambda of: divided(of.accepted, of.drafted),
         "accepted / generated drafted tokens",
         "ggml-org/llama.cpp pull request 24536; an excerpt of the server's print_timings",
         Evidence.READ,
@@ -144,7 +139,7 @@ DEFINITIONS: tuple[Definition, ...] = (
         Bonus.LENGTH,
         Pooling.MEAN,
         ByPosition.CONDITIONAL_AND_JOINT,
-        lambda of: _ratio(of.completion, of.steps),
+        lambda of: divided(of.completion, of.steps),
         "mean over turns of tokens / streamed steps",
         None,
         "",
@@ -158,7 +153,7 @@ DEFINITIONS: tuple[Definition, ...] = (
         Bonus.LENGTH,
         Pooling.MEAN,
         ByPosition.NOTHING,
-        lambda of: _ratio(of.completion, of.steps),
+        lambda of: divided(of.completion, of.steps),
         "mean over requests of completion tokens / verify count",
         None,
         "",
@@ -171,7 +166,7 @@ DEFINITIONS: tuple[Definition, ...] = (
         Bonus.LENGTH,
         Pooling.POOLED,
         ByPosition.NOTHING,
-        lambda of: _ratio(of.accepted + of.steps, of.steps),
+        lambda of: divided(of.accepted + of.steps, of.steps),
         "tokens / forwards",
         None,
         "",
@@ -187,7 +182,7 @@ DEFINITIONS: tuple[Definition, ...] = (
         ByPosition.NOTHING,
         None,
         "",
-        lambda of: _ratio(of.reached, of.completion),
+        lambda of: divided(of.reached, of.completion),
         "accepted drafted tokens / predicted output tokens",
         "lmstudio.ai/docs/python/llm-prediction/speculative-decoding",
         Evidence.READ,

@@ -103,7 +103,7 @@ def mean(values: np.ndarray, how: Bootstrap = DEFAULT, units: np.ndarray | None 
 def ratio(numerators: np.ndarray, denominators: np.ndarray, how: Bootstrap = DEFAULT) -> Interval:
     """Return the interval of a ratio of sums, in which long prompts count more: pooled τ from tokens [P] and rounds
     [P]."""
-    return interval(_divided, numerators, denominators, how=how)
+    return interval(divided, numerators, denominators, how=how)
 
 
 def difference(a: np.ndarray, b: np.ndarray, how: Bootstrap = DEFAULT) -> Interval:
@@ -115,7 +115,7 @@ def ratio_of_ratios(
     a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray], how: Bootstrap = DEFAULT
 ) -> Interval:
     """Return the interval of (sum(a0) / sum(a1)) / (sum(b0) / sum(b1)), paired: a speed-up from tokens and seconds."""
-    return interval(lambda x, y, u, v: _divided(_divided(x, y), _divided(u, v)), *a, *b, how=how)
+    return interval(lambda x, y, u, v: divided(divided(x, y), divided(u, v)), *a, *b, how=how)
 
 
 def interval(
@@ -200,9 +200,10 @@ def _joined(units: np.ndarray, *columns: np.ndarray) -> list[np.ndarray]:
     return [np.add.reduceat(column[order], begins, axis=0) for column in columns]
 
 
-def _divided(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return a / b, NaN if b is 0."""
-    return np.where(b == 0, np.nan, a / b)
+def divided(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Return part / whole, NaN if the whole is 0."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(whole == 0, np.nan, part / whole)
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,11 +94,6 @@ def first_difference(
     return None
 
 
-def text_of(rounds: Sequence[Round]) -> tuple[int, ...]:
-    """Return the tokens that these rounds wrote."""
-    return tuple(token for round_ in rounds for token in round_.token_ids)
-
-
 def distance(ids: np.ndarray, logits: np.ndarray, token: int, other: int) -> float | None:
     """Return the distance of two tokens' logits among the best [K]; None if one is missing."""
     by_token = dict(zip(ids.tolist(), logits.tolist(), strict=True))

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Frontier, Interval, band, wilson
+from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Frontier, Interval, band, divided, wilson
 from mars_viz.analysis.recommendation import Changed, loss_bound
 from mars_viz.analysis.steps import Steps, combined, plain_within
 from mars_viz.costs import Factor, at_ends, objection, per_token
@@ -77,17 +77,12 @@ def _same(value: np.ndarray) -> np.ndarray:
     return value
 
 
-def _over(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(whole == 0, np.nan, part / whole)
-
-
 def _pace(tokens: np.ndarray, rounds: np.ndarray, other: np.ndarray, others: np.ndarray) -> np.ndarray:
-    return _over(_over(tokens, rounds), _over(other, others))
+    return divided(divided(tokens, rounds), divided(other, others))
 
 
 def _times(factor: float, part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    return factor * _over(part, whole)
+    return factor * divided(part, whole)
 
 
 def _share_ends(share: float, prompts: int, confidence: float) -> Ends:
@@ -111,16 +106,16 @@ def _change_ends(change: float, prompts: int, confidence: float) -> Ends:
 
 
 _EXACT = (
-    Measure("tau", "tokens per target pass, τ", ("tokens", "rounds"), _over),
+    Measure("tau", "tokens per target pass, τ", ("tokens", "rounds"), divided),
     Measure("passes", "target passes per prompt", ("rounds",), _same),
     Measure("tokens", "tokens per prompt", ("tokens",), _same),
     Measure("rolled_back", "rolled-back tokens per prompt", ("rolled_back",), _same),
-    Measure("acceptance", "acceptance rate of drafted tokens", ("kept", "drafted"), _over),
-    Measure("relaxed", "relaxed tokens, share of the text", ("relaxed", "tokens"), _over),
+    Measure("acceptance", "acceptance rate of drafted tokens", ("kept", "drafted"), divided),
+    Measure("relaxed", "relaxed tokens, share of the text", ("relaxed", "tokens"), divided),
     Measure("same", "texts identical to strict", ("same",), _same, agreed=_share_ends, sure_at_strict=True),
-    Measure("agreed", "strict's text before the first divergence, share", ("agreed", "strict:tokens"), _over),
-    Measure("edits", "edit distance to strict per strict token", ("edit_distance", "strict:tokens"), _over),
-    Measure("length", "output length relative to strict", ("tokens", "strict:tokens"), _over),
+    Measure("agreed", "strict's text before the first divergence, share", ("agreed", "strict:tokens"), divided),
+    Measure("edits", "edit distance to strict per strict token", ("edit_distance", "strict:tokens"), divided),
+    Measure("length", "output length relative to strict", ("tokens", "strict:tokens"), divided),
 )
 _OVER_TARGET = "modelled speed-up over the target alone"
 _PACE = Measure(
@@ -132,7 +127,7 @@ _PACE = Measure(
 )
 DRAFTED = Measure("drafted", "drafted tokens per prompt", ("drafted",), _same)
 """The number that a controller reduces; without a controller it follows from the rounds."""
-_CUT = (DRAFTED, Measure("drafted_share", "drafted tokens relative to strict", ("drafted", "strict:drafted"), _over))
+_CUT = (DRAFTED, Measure("drafted_share", "drafted tokens relative to strict", ("drafted", "strict:drafted"), divided))
 """Figures of sweeps with a controller."""
 _AGAINST = {
     "speed_up_strict": "modelled speed-up over {}",
@@ -487,7 +482,7 @@ def relaxed_bands(result: SweepResult, dial: float, how: Bootstrap = DEFAULT) ->
     where = np.array([dial])
     relaxed = result.at("relaxed", where).astype(np.float64)  # [P, 1]
     parts = (result.at(f"relaxed_by_{what}", where)[:, 0].astype(np.float64) for what in ("rank", "share"))
-    return RelaxedBands(*(band(_over, part, relaxed, how=how, units=result.units) for part in parts))
+    return RelaxedBands(*(band(divided, part, relaxed, how=how, units=result.units) for part in parts))
 
 
 def relaxed_at(result: SweepResult, dial: float) -> RelaxedShares:
