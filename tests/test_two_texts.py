@@ -230,15 +230,15 @@ def test_prompts_and_texts_are_read_and_aligned_once(
         real = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *given: (asked.append(name), real(*given))[1])
 
-    watched(pairing, "_texts")
+    watched(pairing, "open_store")
     watched(two_texts, "align")
     watched(two_texts.texts, "read")
     tab = opened(across="sweep", sweep="tuesday", to="0.3")
-    assert sorted(asked) == ["_texts", "align", "read"]
+    assert sorted(asked) == ["align", "open_store", "read"]
     tab.run()
     assert len(asked) == 3 and len(sent) > 1
     tab.number_input(key="compare-to_dial").set_value(0.4).run()
-    assert sorted(asked) == ["_texts", "align", "align", "read", "read"]
+    assert sorted(asked) == ["align", "align", "open_store", "read", "read"]
 
 
 def test_a_sweep_that_was_written_again_is_read_again(shelf: Path, sent: list[dict[str, Any]]) -> None:

@@ -230,8 +230,8 @@ class Frontier:
         bands = []
         for old, found in ((self.accuracy, accuracy), (self.speed_up, speed_up)):
             names = ("estimate", "low", "high")
-            ends = (np.insert(getattr(old, name), place, getattr(found, name)) for name in names)
-            bands.append(replace(old, **dict(zip(names, ends, strict=True))))
+            estimate, low, high = (np.insert(getattr(old, name), place, getattr(found, name)) for name in names)
+            bands.append(replace(old, estimate=estimate, low=low, high=high))
         return replace(self, dials=np.insert(self.dials, place, dial), accuracy=bands[0], speed_up=bands[1])
 
     def lost(self, strict: float) -> np.ndarray:

@@ -221,5 +221,5 @@ def close_calls(run: Run) -> RunnerUps:
         first += len(spec)
     tokens, best, z1, z2, positions = np.array(calls, np.float64).reshape(-1, 5).T
     order = np.argsort(z1 - z2, kind="stable")
-    tokens, best, positions = (column[order].astype(np.int64) for column in (tokens, best, positions))
-    return RunnerUps(tokens, best, z1[order], z2[order], positions)
+    ids, best_ids, places = (column[order].astype(np.int64) for column in (tokens, best, positions))
+    return RunnerUps(ids, best_ids, z1[order], z2[order], places)

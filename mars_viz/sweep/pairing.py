@@ -172,9 +172,12 @@ def _check(*settings: SweepSetting) -> None:
 
 
 def _asked(result: SweepResult) -> dict[tuple[str, int], tuple[int, str, str | None]]:
-    """Return every prompt with results by its identity in both sweeps: the question (the conversation, or the prompt's
-    id) and the number of the turn. Each is its row among prompts with results, its id, and its text, None if the folder
-    does not store its prompts. Turns can be counted, because later turns of a missing one have no results either."""
+    """Return row, id and text of every prompt with results, by its identity in both sweeps: question and turn.
+
+    The question is the conversation, or the prompt's id. The row is the index among prompts with results. The text is
+    None if the folder does not store its prompts. Turns can be counted, because later turns of a missing one have no
+    results either.
+    """
     texts: dict[str, str] = {}
     with suppress(BadInput):
         items = open_store(result.folder).prompts().items
@@ -208,10 +211,10 @@ def compared(pairing: Pairing, names: Sequence[str], how: Bootstrap = DEFAULT) -
         units = None if pairing.units is None else pairing.units[chosen]
         ours = ComparedFigure(left.result, one, left.dial, pairing.rows[0][chosen])
         theirs = ComparedFigure(right.result, other, right.dial, pairing.rows[1][chosen])
-        values = (
+        before, after = (
             value_at(each.result, each.measure, each.dial, how, Among(each.rows, units)) for each in (ours, theirs)
         )
-        pairs.append(Paired(one, *values, change((ours, theirs), how, units, sure=pairing.one_setting)))
+        pairs.append(Paired(one, before, after, change((ours, theirs), how, units, sure=pairing.one_setting)))
     return tuple(pairs)
 
 

@@ -75,10 +75,14 @@ def fastest(result: SweepResult, points: float, confidence: float, how: Bootstra
         needed = max(grown(changed.questions), prompts_needed(points, confidence, share))
         sure += f"; about {about(needed - changed.questions)} more {changed.unit} may show {number(points)}"
         sentence = f"Not shown to be safe: {sentence[0].lower()}{sentence[1:]}"
-    finding = Finding.RECOMMENDED if safe else Finding.NOT_ENOUGH
-    sentence = f"{sentence}; {grades}, a loss of {sure}."
-    at = dial if safe else None
-    return Recommendation(finding, sentence, at, None, changed, bound, needed, changed.questions)
+    return replace(
+        recommended_dial,
+        finding=Finding.RECOMMENDED if safe else Finding.NOT_ENOUGH,
+        sentence=f"{sentence}; {grades}, a loss of {sure}.",
+        dial=dial if safe else None,
+        prompts_needed=needed,
+        there=changed.questions,
+    )
 
 
 def with_pair(best: Advised, variants: Sequence[Advised], how: Bootstrap = DEFAULT) -> Recommendation | None:
