@@ -30,11 +30,11 @@ from mars_viz.run import Settings
 from mars_viz.speculators import evidence, speculator, waiting
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.cached import CachedModel
+from mars_viz.speculators.devices import wait_for
 from mars_viz.speculators.drafters.model import ModelDrafter, Picking
+from mars_viz.speculators.evidence import Waiting
 from mars_viz.speculators.networks import Chaining, Network
 from mars_viz.speculators.networks.hf import PlainNetwork
-from mars_viz.speculators.sampling import wait_for
-from mars_viz.speculators.waiting import Waiting
 from mars_viz.walk import Ending, walk
 
 Prefix = tuple[int, ...]

@@ -7,7 +7,7 @@ from factories import make_speculation
 
 from mars_viz.records import Decision, Speculation
 from mars_viz.rules import RULES, settle
-from mars_viz.speculators.divergences import DIVERGENCES
+from mars_viz.speculators.logit_stats import DIVERGENCES
 
 KINDS_OF_RULES = {
     (bool(rule.needs), DIVERGENCES.isdisjoint(rule.needs), rule.on_rejection): rule.name for rule in RULES.values()

@@ -32,8 +32,7 @@ from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.drafters.model import ModelDrafter, Picking
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.networks import Chaining, llama_forward, opener
-from mars_viz.speculators.networks.batched import CHUNK, RaggedNetwork
-from mars_viz.speculators.networks.cache_pool import LEAST, CachePool
+from mars_viz.speculators.networks.batched import CHUNK, LEAST, CachePool, RaggedNetwork
 from mars_viz.speculators.networks.graphs import SETTLED, WORTH
 from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.networks.llama_forward import Body, why_not

@@ -34,7 +34,7 @@ from mars_viz.runfiles import load_run
 from mars_viz.speculators.autoregressive import decode_alone
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.costs import Measuring
-from mars_viz.speculators.device_errors import inference
+from mars_viz.speculators.devices import inference
 from mars_viz.speculators.drafter_names import Eagle3, Ngram, drafter_named, has_no_model
 from mars_viz.speculators.drafters.layers import count_of, with_layers
 from mars_viz.speculators.drafters.ngram import NgramDrafter, latest

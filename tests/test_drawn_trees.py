@@ -33,8 +33,7 @@ from mars_viz.speculators.draft_batch import DraftBatch, Trees
 from mars_viz.speculators.drafters.tree_sampling import PathTree, drawn
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.loading import load_backend
-from mars_viz.speculators.tree_columns import OWN_Q, TREE_COLUMNS
-from mars_viz.speculators.tree_laws import greedily, refused_in_turn, traversed
+from mars_viz.speculators.tree_laws import OWN_Q, TREE_COLUMNS, greedily, refused_in_turn, traversed
 from tests.tables import table_backend
 
 IID = "iid:paths=3,depth=4"

@@ -49,8 +49,7 @@ from mars_viz.speculators.drafters.eagle3_shapes import TargetShape
 from mars_viz.speculators.loading import backend_of
 from mars_viz.speculators.model_files import Loaded
 from mars_viz.speculators.networks import Opener
-from mars_viz.speculators.networks.batched import RaggedNetwork
-from mars_viz.speculators.networks.cache_pool import CachePool
+from mars_viz.speculators.networks.batched import CachePool, RaggedNetwork
 from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.networks.llama_forward import Body
 from mars_viz.speculators.networks.small_llama import PackedLlama

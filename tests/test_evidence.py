@@ -15,7 +15,7 @@ from mars_viz.speculators import draft_batch
 from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.topk import largest
-from mars_viz.speculators.tree_columns import TREE_COLUMNS
+from mars_viz.speculators.tree_laws import TREE_COLUMNS
 
 N, V = 5, 60
 

@@ -14,8 +14,7 @@ from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.cached import CachedModel
 from mars_viz.speculators.networks import Network, differs, opener
-from mars_viz.speculators.networks.batched import RaggedNetwork
-from mars_viz.speculators.networks.cache_pool import CachePool
+from mars_viz.speculators.networks.batched import CachePool, RaggedNetwork
 from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.networks.llama_forward import Body
 from mars_viz.speculators.networks.small_llama import PackedLlama, fits, pack

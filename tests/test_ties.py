@@ -40,8 +40,7 @@ from mars_viz.speculators.drafters.model import Picking
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.networks import Opener, opener
-from mars_viz.speculators.networks.batched import RaggedNetwork
-from mars_viz.speculators.networks.cache_pool import CachePool
+from mars_viz.speculators.networks.batched import CachePool, RaggedNetwork
 from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.networks.llama_forward import Body
 from mars_viz.speculators.sampling import law

@@ -40,8 +40,7 @@ from mars_viz.rules import RULES, OnTrees, rule_named, settle
 from mars_viz.run import Run, Settings
 from mars_viz.speculators.draft_batch import DraftBatch, Trees
 from mars_viz.speculators.speculator import DraftAndScore, Limits
-from mars_viz.speculators.tree_columns import OWN_Q, TREE_COLUMNS, tree_residuals
-from mars_viz.speculators.tree_laws import k_sequentially, with_replacement
+from mars_viz.speculators.tree_laws import OWN_Q, TREE_COLUMNS, k_sequentially, tree_residuals, with_replacement
 from mars_viz.words import number
 from tests.tables import TableDrafter, TableTarget, table_backend
 

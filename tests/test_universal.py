@@ -40,7 +40,7 @@ from mars_viz.runfiles import load_run
 from mars_viz.speculators.autoregressive import decode_alone
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.costs import Measuring
-from mars_viz.speculators.device_errors import inference
+from mars_viz.speculators.devices import inference
 from mars_viz.speculators.drafter_parts import text_drafter
 from mars_viz.speculators.drafters.translation import PATIENCE, Continuation, Translation
 from mars_viz.speculators.loading import load_backend

@@ -12,9 +12,9 @@ from mars_viz.errors import EvidenceError
 from mars_viz.randomness import position_uniforms
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
-from mars_viz.speculators.device_errors import inference
+from mars_viz.speculators.devices import inference, wait_for
 from mars_viz.speculators.draft import NO_SAMPLE, Scored, TopLogits
-from mars_viz.speculators.sampling import draw, law, on_device, wait_for
+from mars_viz.speculators.sampling import draw, law, on_device
 from mars_viz.speculators.topk import best
 from mars_viz.walk import Prefix
 

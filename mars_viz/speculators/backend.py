@@ -37,17 +37,14 @@ class Tokenizer(Protocol):
     @property
     def pieces(self) -> Mapping[int, Piece]:
         """The piece of every token."""
-        ...
 
     @property
     def has_template(self) -> bool:
         """True if the model has a chat template."""
-        ...
 
     def encode(self, prompt: str, history: History = NO_HISTORY, *, chat: bool | None = None) -> Prefix:
         """Return the tokens of a prompt after the turns before it; `chat` None applies a chat template if there is one.
         Raises BadInput."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mars_viz.speculators.host_copy import sent
+from mars_viz.speculators.devices import sent
 from mars_viz.speculators.networks import Chain, Chaining, Network, Pick, TreeMask
 from mars_viz.speculators.networks.layer_inputs import LayerInputs
 

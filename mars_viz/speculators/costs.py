@@ -21,10 +21,9 @@ from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Settings
 from mars_viz.shapes import shape_named
 from mars_viz.speculators.backend import Backend
-from mars_viz.speculators.device_errors import inference
+from mars_viz.speculators.devices import inference, wait_for
 from mars_viz.speculators.draft import CountsPasses, Draft, Drafter, FollowsTarget, Spent, Target
 from mars_viz.speculators.networks.graphs import SETTLED
-from mars_viz.speculators.sampling import wait_for
 from mars_viz.speculators.speculator import DraftAndScore, scored_by
 from mars_viz.walk import Ending, Prefix, step
 

@@ -94,10 +94,7 @@ class TopLogits:
 
     @classmethod
     def of_rows(
-        cls,
-        rows: Sequence[Sequence[Mapping[int, float]]],
-        width: int,
-        drafted: Sequence[Sequence[float]] | None,
+        cls, rows: Sequence[Sequence[Mapping[int, float]]], width: int, drafted: Sequence[Sequence[float]] | None
     ) -> TopLogits:
         """Build from dicts of token to logit for B texts' N + 1 rows, keeping the best `width`; `drafted` is [B, N]."""
         ordered = [[sorted(row.items(), key=_best_first)[:width] for row in each] for each in rows]
@@ -125,15 +122,12 @@ class Target(Protocol):
 
     def prefill(self, prompts: Sequence[Prefix]) -> None:
         """Read the prompts into the cache."""
-        ...
 
     def score(self, prefixes: Sequence[Prefix], tokens: Tensor) -> Scored:
         """Score each prefix and each of the tokens [B, N] after it in one pass."""
-        ...
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
         """Receive the scored tokens once they are on the host."""
-        ...
 
 
 class Drafter(Protocol):
@@ -141,15 +135,12 @@ class Drafter(Protocol):
 
     def prefill(self, prompts: Sequence[Prefix]) -> None:
         """Read the prompts into the cache."""
-        ...
 
     def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
         """Draft at most `count` tokens after each prefix."""
-        ...
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
         """Receive the drafted tokens once they are on the host."""
-        ...
 
 
 @runtime_checkable
@@ -158,7 +149,6 @@ class ScoresTrees(Protocol):
 
     def score_trees(self, prefixes: Sequence[Prefix], tokens: Tensor, branches: Branches) -> Scored:
         """Score each prefix and each of the nodes [B, N] after it."""
-        ...
 
 
 @runtime_checkable
@@ -167,12 +157,10 @@ class KeepsInputs(Protocol):
 
     def keep(self, layers: Sequence[int]) -> None:
         """Keep the inputs of these layers, counted from 0; call before any read."""
-        ...
 
     def inputs(self, texts: Sequence[Prefix], begins: Sequence[int]) -> list[Tensor]:
         """Return the concatenated inputs of the kept layers for each text from token `begins` on, [n, width]. Reads the
         unread part of a text first."""
-        ...
 
 
 @dataclass(slots=True)
@@ -198,4 +186,3 @@ class FollowsTarget(Protocol):
 
     def follow(self, target: Target) -> None:
         """Set the target; call before any read."""
-        ...

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from mars_viz.evidence import Of
+from mars_viz.speculators.devices import sent
 from mars_viz.speculators.draft import Draft, rows_at
-from mars_viz.speculators.host_copy import sent
 
 CACHED = 1 << 18
 """Logits processed at once on a processor: enough for its cores, and few enough for their caches, which need about four

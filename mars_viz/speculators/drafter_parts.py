@@ -33,14 +33,7 @@ from mars_viz.speculators.drafters.translation import Translation
 from mars_viz.speculators.drafters.trigram import TrigramDrafter
 from mars_viz.speculators.drafters.trimmed import most_frequent, with_vocabulary
 from mars_viz.speculators.drafters.universal import UniversalDrafter
-from mars_viz.speculators.model_files import (
-    Loaded,
-    cannot_load,
-    fetched,
-    no_safetensors,
-    revision_of,
-    short_name,
-)
+from mars_viz.speculators.model_files import Loaded, cannot_load, fetched, no_safetensors, revision_of, short_name
 from mars_viz.speculators.names import is_place
 from mars_viz.speculators.networks import Opener
 from mars_viz.speculators.networks.eagle3_head import EagleNetwork, HeadWeights

@@ -5,34 +5,33 @@ There are two levels: columns that all rules need plus one rule's, and all colum
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from mars_viz.errors import EvidenceError, ModelError
-from mars_viz.randomness import Purpose, position_uniforms, round_uniforms
-from mars_viz.records import CANDIDATES, COLUMNS, Speculation
+from mars_viz.randomness import Purpose, position_uniforms, round_uniforms, tree_uniforms
+from mars_viz.records import CANDIDATES, COLUMNS, EMITTED, Emission, Speculation, chain
 from mars_viz.run import Settings
-from mars_viz.speculators.build_records import Origin, completed, records
-from mars_viz.speculators.divergences import DIVERGENCES, parent_weights
 from mars_viz.speculators.draft import NO_SAMPLE, Draft, TopLogits
 from mars_viz.speculators.draft_batch import DraftBatch, Seen, Trees
-from mars_viz.speculators.logit_stats import one_hot, standing
+from mars_viz.speculators.logit_stats import DIVERGENCES, one_hot, parent_weights, standing
 from mars_viz.speculators.sampling import draw, law, on_device, to_host
 from mars_viz.speculators.topk import Largest, best, largest, settled
-from mars_viz.speculators.tree_columns import TREE_COLUMNS, tree_columns, tree_residuals
-from mars_viz.speculators.tree_laws import refused_in_turn
-from mars_viz.speculators.waiting import Waiting
-from mars_viz.trees import depths_of
+from mars_viz.speculators.tree_laws import TREE_COLUMNS, refused_in_turn, tree_columns, tree_residuals
+from mars_viz.trees import depths_of, siblings_of
 
 DAMAGED = (
     "The {whose}'s logits hold NaN or infinity. Decode in float32 (--dtype float32); if that does not help, its "
     "weights are damaged: take a fresh copy."
 )
+TURNS = 4
+"""Multiple of the chains processed at once to wait for: the first batch finds neither code nor data in the processor's
+caches, because the models' weights have passed through them."""
 
 
 def gather_evidence(
@@ -52,9 +51,52 @@ def gather_evidence(
         waiting.take(seen, recorded)
         return recorded
     columns = needs if waiting is None else None
-    both = _goes_on(columns)
+    both = columns is None or not TREE_COLUMNS.issuperset(columns)
     parts = (_recorded(_seen(part, settings, columns, both=both), settings, columns) for part in blocks.parts())
     return [record for _, recorded in parts for record in recorded]
+
+
+class Waiting:
+    """Holds chains with only decision columns until there is enough work, or all evidence is requested."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._seen: list[Seen] = []
+        self._records: list[Speculation] = []
+        self._completed: dict[Speculation, Speculation] = {}
+
+    def take(self, seen: Seen, made: Sequence[Speculation]) -> None:
+        """Accept chains and their records for later completion."""
+        if self._seen and self._seen[0].blocks.tokens.shape[1] != seen.blocks.tokens.shape[1]:
+            self._work()
+        self._seen.append(seen)
+        self._records += made
+        if len(self._records) >= TURNS * seen.blocks.seats:
+            self._work()
+
+    def complete(self, speculations: Sequence[Speculation]) -> list[Speculation]:
+        """Return the record with all columns for each of them, once each; unchanged if it is complete."""
+        self._work()
+        return [self._completed.pop(speculation, speculation) for speculation in speculations]
+
+    def _work(self) -> None:
+        """Complete all waiting chains."""
+        while self._seen:
+            count, chains = 0, 0
+            while count < len(self._seen) and chains < self._seen[0].blocks.seats:
+                chains += len(self._seen[count].blocks.starts)
+                count += 1
+            together, unfinished = self._seen[:count], self._records[:chains]
+            columns, of_trees = standing(together, self._settings, apart=True), []
+            for each in together:
+                if each.drawn is not None and each.blocks.trees is not None:
+                    missing = TREE_COLUMNS.difference(each.found)  # that no decision needed
+                    of_trees.append(tree_columns(each.blocks, self._settings, each.drawn, missing))
+            if of_trees:  # all are trees, or none is
+                columns |= {name: torch.cat([each[name] for each in of_trees]) for name in of_trees[0]}
+            made = completed(unfinished, self._settings, to_host(columns))
+            self._completed |= zip(unfinished, made, strict=True)
+            self._seen, self._records = self._seen[count:], self._records[chains:]
 
 
 def record_top_logits(
@@ -71,14 +113,13 @@ def record_top_logits(
     drafted, tokens, completed_records = _drafter_alone(draft, vocabulary), draft.tokens.cpu().numpy(), []
     for i, start in enumerate(starts):
         n = len(tokens[i]) if draft.lengths is None else draft.lengths[i]
-        chain = {
+        block = {
             "tokens": tokens[i : i + 1, :n],
             "listed_ids": top.ids[i : i + 1, : n + 1],
             "listed_logits": top.logits[i : i + 1, : n + 1],
         }
-        passes = None if draft.passes is None else draft.passes[i][None]
-        origin = Origin((start,), sampled=False, vocabulary=vocabulary, trees=Trees.of(draft, [i]), passes=passes)
-        (record,) = chains = records(origin, settings, chain)
+        passes, trees = None if draft.passes is None else draft.passes[i][None], Trees.of(draft, [i])
+        (record,) = chains = _records(block, settings, (start,), vocabulary, sampled=False, trees=trees, passes=passes)
         listed = record.at_nodes(record.top_ids) == record.tokens[:, None]  # [N, K]
         columns = {name: array[i : i + 1, :n] for name, array in drafted.items()}
         if top.drafted is not None:
@@ -108,23 +149,28 @@ def _drafter_alone(draft: Draft, vocabulary: int) -> dict[str, np.ndarray]:
 
 def _recorded(seen: Seen, settings: Settings, needs: Collection[str] | None) -> tuple[Seen, list[Speculation]]:
     """Return the records with the values from which they were computed."""
-    blocks = seen.blocks
-    later = standing([seen], settings, apart=needs is None) if _goes_on(needs) else {}
+    blocks, later = seen.blocks, dict[str, Tensor]()
+    if needs is None or not TREE_COLUMNS.issuperset(needs):
+        later = standing([seen], settings, apart=needs is None)
     fetched = to_host(seen.found | later)
-    if "tied" in fetched and fetched.pop("tied").any():
-        return _recorded(_settled(seen), settings, needs)
-    rows, peaks = blocks.target.shape[1], fetched["listed_logits"][..., 0]
-    _check(peaks[:, :rows], fetched["peaks"] if "peaks" in fetched else peaks[:, rows:])
-    origin = Origin(blocks.starts, blocks.sampled, blocks.target.shape[-1], blocks.trees, blocks.passes)
-    recorded = records(origin, settings, fetched)
+    if "tied" in fetched and fetched.pop("tied").any():  # first, the order of equal logits is resolved
+        columns = dict(seen.found)
+        listed = Largest(columns["listed_logits"], columns["listed_ids"], columns.pop("tied"))
+        rows = blocks.target if listed.ids.shape[1] == blocks.target.shape[1] else blocks.logits
+        columns |= _listed(settled(rows, listed), seen.drawn, blocks)
+        return _recorded(replace(seen, found=columns), settings, needs)
+    n, peaks = blocks.tokens.shape[1], fetched["listed_logits"][..., 0]
+    largest_of = {"target": peaks[:, : n + 1], "drafter": fetched.get("peaks", peaks[:, n + 1 :])}
+    for whose, logits in largest_of.items():  # NaN and infinity count as largest
+        if not np.isfinite(logits).all():
+            raise ModelError(DAMAGED.format(whose=whose))
+    vocabulary, trees, passes = blocks.target.shape[-1], blocks.trees, blocks.passes
+    recorded = _records(
+        fetched, settings, blocks.starts, vocabulary, sampled=blocks.sampled, trees=trees, passes=passes
+    )
     if later:
         recorded = completed(recorded, settings, {name: fetched[name] for name in later})
     return seen, recorded
-
-
-def _goes_on(needs: Collection[str] | None) -> bool:
-    """Return True if `standing` is needed, which reads both models' lists."""
-    return needs is None or not TREE_COLUMNS.issuperset(needs)
 
 
 def _seen(blocks: DraftBatch, settings: Settings, needs: Collection[str] | None, *, both: bool) -> Seen:
@@ -135,19 +181,15 @@ def _seen(blocks: DraftBatch, settings: Settings, needs: Collection[str] | None,
     if not both and blocks.drafter is not None:
         columns["peaks"] = blocks.drafter.amax(-1)
     if settings.temperature > 0:
-        drawn = _drawn_from(blocks, law(blocks.logits, settings))
+        drawn = law(blocks.logits, settings)
+        if not blocks.sampled:  # the drafter did not draw: q is 1 at its tokens
+            n = blocks.tokens.shape[1]
+            certain = torch.zeros_like(drawn[:, :n]).scatter_(-1, blocks.tokens.unsqueeze(-1), 1.0)
+            drawn = torch.cat([drawn[:, : n + 1], certain], 1)
         columns |= _draws(blocks, settings, drawn)
         if blocks.trees is not None:
             columns |= tree_columns(blocks, settings, drawn, TREE_COLUMNS if needs is None else needs)
     return Seen(blocks, columns | _listed(listed, drawn, blocks), drawn)
-
-
-def _settled(seen: Seen) -> Seen:
-    """Return the values with the order of equal logits resolved."""
-    columns = dict(seen.found)
-    listed, blocks = Largest(columns["listed_logits"], columns["listed_ids"], columns.pop("tied")), seen.blocks
-    rows = blocks.target if listed.ids.shape[1] == blocks.target.shape[1] else blocks.logits
-    return replace(seen, found=columns | _listed(settled(rows, listed), seen.drawn, blocks))
 
 
 def _listed(listed: Largest, drawn: Tensor | None, blocks: DraftBatch) -> dict[str, Tensor]:
@@ -161,22 +203,6 @@ def _listed(listed: Largest, drawn: Tensor | None, blocks: DraftBatch) -> dict[s
     return columns
 
 
-def _check(target: np.ndarray, drafter: np.ndarray) -> None:
-    """Check every row's largest logit, [B, N + 1] and [B, N]: NaN and infinity count as largest."""
-    for whose, peaks in (("target", target), ("drafter", drafter)):
-        if not all(map(math.isfinite, peaks.ravel().tolist())):
-            raise ModelError(DAMAGED.format(whose=whose))
-
-
-def _drawn_from(blocks: DraftBatch, laws: Tensor) -> Tensor:
-    """Return the laws [B, 2N + 1, V], with one-hot q if the drafter did not draw."""
-    if blocks.sampled:
-        return laws
-    n = blocks.tokens.shape[1]
-    one_hot = torch.zeros_like(laws[:, :n]).scatter_(-1, blocks.tokens.unsqueeze(-1), 1.0)
-    return torch.cat([laws[:, : n + 1], one_hot], 1)
-
-
 def _draws(blocks: DraftBatch, settings: Settings, laws: Tensor) -> dict[str, Tensor]:
     """Return the laws at the drafted tokens, and every row's candidate emissions; above temperature 0."""
     n, x = blocks.tokens.shape[1], blocks.tokens.unsqueeze(-1)  # [B, N, 1]
@@ -184,7 +210,10 @@ def _draws(blocks: DraftBatch, settings: Settings, laws: Tensor) -> dict[str, Te
     px, qx = blocks.at_nodes(ps).gather(-1, x), qs.gather(-1, x)
     tree_values: dict[str, Tensor] = {}
     if blocks.judging is not None:
-        left = lowered = _without_children(ps, blocks.judging, blocks.tokens)
+        tried = torch.zeros_like(ps, dtype=torch.bool)  # the tokens drafted at each row, as if each had been certain
+        tried[torch.arange(len(ps), device=ps.device).unsqueeze(1), blocks.judging, blocks.tokens] = True
+        rest = ps.masked_fill(tried, 0.0)
+        left = lowered = torch.where(rest.sum(-1, keepdim=True) > 1e-9, rest, ps)
         if blocks.sampled:
             left, tree_values = refused_in_turn(blocks, ps, qs)
         masses = torch.stack([ps, left, lowered, left], 2)
@@ -220,17 +249,89 @@ def _uniforms(blocks: DraftBatch, settings: Settings) -> Tensor:
     return on_device(np.stack([plain, residual, residual, residual], -1), device)
 
 
-def _without_children(ps: Tensor, judging: Tensor, tokens: Tensor) -> Tensor:
-    """Return the laws [B, N + 1, V] without the tokens drafted at each row, as if each had been certain. A law with
-    nothing left is unchanged."""
-    tried = torch.zeros_like(ps, dtype=torch.bool)
-    texts = torch.arange(len(ps), device=ps.device).unsqueeze(1)
-    tried[texts, judging, tokens] = True
-    left = ps.masked_fill(tried, 0.0)
-    return torch.where(left.sum(-1, keepdim=True) > 1e-9, left, ps)
-
-
 def _or_law(mass: Tensor, ps: Tensor) -> Tensor:
     """Return the mass [B, N, V] if there is any, otherwise p, and p for the last row: [B, N + 1, V]."""
     usable = mass.sum(-1, keepdim=True) > 1e-9
     return torch.cat([torch.where(usable, mass, ps[:, :-1]), ps[:, -1:]], 1)
+
+
+def _records(
+    found: dict[str, np.ndarray],
+    settings: Settings,
+    starts: Sequence[int],
+    vocabulary: int,
+    *,
+    sampled: bool,
+    trees: Trees | None,
+    passes: np.ndarray | None,
+) -> list[Speculation]:
+    """Return one record per chain with the columns that all rules need. See `Seen.found` and `DraftBatch`."""
+    n = found["tokens"].shape[1]
+    fields = {
+        "tokens": found["tokens"].astype(np.int32),
+        "top_ids": found["listed_ids"][:, : n + 1].astype(np.int32),
+        "top_logits": found["listed_logits"][:, : n + 1],
+    }
+    if settings.temperature == 0:  # all candidates are one token
+        fields["emissions"] = fields["top_ids"][..., :1].repeat(len(Emission), -1)
+    else:
+        names = ("p", "q", "best_q", "emission_p", "p_left", "q_left", *TREE_COLUMNS.difference(EMITTED))
+        fields |= {name: found[name] for name in names if name in found}
+        fields |= {name: found[name].astype(np.int32) for name in ("support", "emissions", *EMITTED) if name in found}
+        fields["coins"] = _coins(settings, starts, [chain(n)] * len(starts) if trees is None else trees.parents)
+    if passes is not None:
+        fields["drafter_passes"] = passes
+    made = []
+    for i, start in enumerate(starts):
+        columns = dict(_shared(n, vocabulary))
+        if trees is not None:
+            parents = trees.parents[i]
+            columns |= {"parents": np.array(parents, np.int32), "depths": depths_of(parents)}
+            columns |= {"siblings": siblings_of(parents), "budgets": trees.budgets[i]}
+            columns |= {} if trees.draws is None else {"draws": trees.draws[i]}
+        columns |= {name: fields[name][i] for name in fields}
+        made.append(Speculation(start, settings.temperature, sampled, columns))
+    return made
+
+
+def completed(made: Sequence[Speculation], settings: Settings, found: dict[str, np.ndarray]) -> list[Speculation]:
+    """Return the records with the columns computed by `logit_stats`."""
+    integers = ("ranks", "draft_ids", *EMITTED)
+    fields = found | {name: found[name].astype(np.int32) for name in integers if name in found}
+    if settings.temperature > 0:
+        fields["emission_ranks"] = found["emission_ranks"].astype(np.int32)
+    else:
+        z1 = np.stack([record.top_logits[:, :1] for record in made])
+        fields["emission_z"] = z1.repeat(len(Emission), -1)
+        fields["emission_ranks"] = np.ones(fields["emission_z"].shape, np.int32)
+        fields["coins"] = _coins(settings, [record.start for record in made], [record.parents for record in made])
+        if "logsumexp" in found:
+            fields["emission_p"] = np.exp(z1 - found["logsumexp"][..., None]).repeat(len(Emission), -1)
+            fields["logsumexp_t"] = found["logsumexp"]
+    return [record.with_columns({name: fields[name][i] for name in fields}) for i, record in enumerate(made)]
+
+
+def _coins(settings: Settings, starts: Sequence[int], branches: Sequence[Sequence[int] | np.ndarray]) -> np.ndarray:
+    """Return coins, float64 [B, N]; unused at temperature 0. `branches` are the parents of each draft's nodes."""
+    seed, coins = settings.seed, []
+    for start, parents in zip(starts, branches, strict=True):
+        n = len(parents)
+        if parents is chain(n):
+            coins.append(round_uniforms(seed, start, Purpose.COIN, n))
+        else:
+            coins.append(tree_uniforms(seed, start, Purpose.COIN, [int(parent) for parent in parents]))
+    return np.stack(coins)
+
+
+@lru_cache(maxsize=64)
+def _shared(n: int, vocabulary: int) -> dict[str, np.ndarray]:
+    """Return the columns that all chains of N tokens share: their shape, and the full support of temperature 0."""
+    columns = {
+        "parents": chain(n),
+        "depths": np.arange(1, n + 1, dtype=np.int32),
+        "siblings": np.zeros(n, np.int32),
+        "support": np.full(n + 1, vocabulary, np.int32),
+    }
+    for array in columns.values():
+        array.setflags(write=False)
+    return columns

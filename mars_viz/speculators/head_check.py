@@ -22,7 +22,7 @@ from mars_viz.errors import PromptError, SettingError
 from mars_viz.run import Settings
 from mars_viz.speculators.autoregressive import decode_alone
 from mars_viz.speculators.backend import Backend
-from mars_viz.speculators.device_errors import inference
+from mars_viz.speculators.devices import inference
 from mars_viz.speculators.draft import TopLogits
 from mars_viz.speculators.drafters.eagle3 import Eagle3Drafter
 from mars_viz.speculators.drafters.eagle3_layers import Reading

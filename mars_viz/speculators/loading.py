@@ -18,7 +18,7 @@ from mars_viz import demo
 from mars_viz.errors import BadInput, ModelError
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend, Part
-from mars_viz.speculators.device_map import DeviceMap, is_spread, layout, place_of
+from mars_viz.speculators.devices import DeviceMap, is_spread, layout, place_of
 from mars_viz.speculators.download_progress import Arrival, LoadShare
 from mars_viz.speculators.draft import Drafter, Target
 from mars_viz.speculators.drafter_names import Eagle3, Layers, NamedDrafter, Trimmed

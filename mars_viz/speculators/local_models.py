@@ -25,8 +25,7 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from mars_viz.errors import MarsVizError, ModelError
-from mars_viz.speculators.device_errors import is_gone, lacks_memory, lost
-from mars_viz.speculators.device_map import DeviceMap, loaded_over, place_of
+from mars_viz.speculators.devices import DeviceMap, is_gone, lacks_memory, loaded_over, lost, place_of
 from mars_viz.speculators.download_progress import Arrival
 from mars_viz.speculators.gguf_model import arguments, parsed_once, scale_rotary
 from mars_viz.speculators.memory import too_large
@@ -47,11 +46,7 @@ def device_named(name: str) -> torch.device:
 
 
 def loaded_model(
-    name: str,
-    device: torch.device,
-    dtype: torch.dtype | str,
-    arrival: Arrival,
-    device_map: DeviceMap | None = None,
+    name: str, device: torch.device, dtype: torch.dtype | str, arrival: Arrival, device_map: DeviceMap | None = None
 ) -> PreTrainedModel:
     """Load the model of a hub id or folder onto a device, or as in the device map. Raises BadInput if it is
     unavailable, does not fit, lacks weights or cannot continue a text."""

@@ -14,13 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
-from huggingface_hub import (
-    get_hf_file_metadata,
-    hf_hub_url,
-    list_repo_files,
-    snapshot_download,
-    try_to_load_from_cache,
-)
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, list_repo_files, snapshot_download, try_to_load_from_cache
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from mars_viz import demo

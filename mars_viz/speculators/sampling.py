@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mars_viz.run import Settings
-from mars_viz.speculators.host_copy import fetched, sent
+from mars_viz.speculators.devices import fetched, sent
 
 
 def law(logits: Tensor, settings: Settings) -> Tensor:
@@ -53,14 +53,6 @@ def wide(device: torch.device) -> torch.dtype:
 def on_device(uniforms: np.ndarray, device: torch.device) -> Tensor:
     """Return keyed uniforms, float64, as a tensor on the device."""
     return sent(uniforms, device, wide(device))
-
-
-def wait_for(device: torch.device) -> None:
-    """Wait until an asynchronous device has finished its work."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()
 
 
 def to_host(found: dict[str, Tensor]) -> dict[str, np.ndarray]:

@@ -16,7 +16,7 @@ from mars_viz.analysis.server_agreement import ServerCheck
 from mars_viz.errors import ModelError, PromptError, SettingError
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
-from mars_viz.speculators.device_errors import inference
+from mars_viz.speculators.devices import inference
 from mars_viz.speculators.draft import TopLogits
 from mars_viz.speculators.targets.vllm import check_target
 from mars_viz.speculators.vllm_http import ServedText, Server

@@ -14,11 +14,10 @@ from mars_viz.errors import ModelError, PromptError
 from mars_viz.records import Speculation, Timing
 from mars_viz.replay import cut_by
 from mars_viz.run import Settings
-from mars_viz.speculators.device_errors import inference
+from mars_viz.speculators.devices import inference
 from mars_viz.speculators.draft import Branches, Draft, Drafter, Scored, ScoresTrees, Target, TopLogits
 from mars_viz.speculators.draft_batch import DraftBatch, Trees
-from mars_viz.speculators.evidence import gather_evidence, record_top_logits
-from mars_viz.speculators.waiting import Waiting
+from mars_viz.speculators.evidence import Waiting, gather_evidence, record_top_logits
 from mars_viz.trees import first_path, leaves, path_to
 from mars_viz.walk import Answer, Prefix
 

@@ -78,20 +78,8 @@ class Contention:
         return True
 
 
-class Sleep(Protocol):
-    """Makes OpenMP's threads sleep while they wait."""
-
-    def begin(self) -> None:
-        """Start sleeping."""
-        ...
-
-    def end(self) -> None:
-        """Allow spinning again."""
-        ...
-
-
 class IdleTeams:
-    """Idle threads, each with an OpenMP team."""
+    """Idle threads, each with an OpenMP team. While they exist, waiting threads of passes sleep instead of spinning."""
 
     def __init__(self, threads: int, cores: int) -> None:
         """Plan teams of `threads`, enough for more threads than `cores`."""
@@ -104,9 +92,7 @@ class IdleTeams:
         self._released = Event()
         for _ in range(self._count):
             ready = Event()
-            member = Thread(
-                target=_keep_a_team, args=(self._size, ready, self._released), name="idle-team", daemon=True
-            )
+            member = Thread(target=self._keep_a_team, args=(ready, self._released), name="idle-team", daemon=True)
             member.start()
             ready.wait()
             self._members.append(member)
@@ -117,19 +103,18 @@ class IdleTeams:
         while self._members:
             self._members.pop().join()
 
-
-def _keep_a_team(threads: int, ready: Event, released: Event) -> None:
-    try:
-        torch.zeros(threads << 17).exp_()  # large enough for each of the team to have a part
-    finally:
-        ready.set()
-    released.wait()
+    def _keep_a_team(self, ready: Event, released: Event) -> None:
+        try:
+            torch.zeros(self._size << 17).exp_()  # large enough for each of the team to have a part
+        finally:
+            ready.set()
+        released.wait()
 
 
 class Threads:
     """The threads of this process's passes."""
 
-    def __init__(self, contention: Contention, sleep: Sleep) -> None:
+    def __init__(self, contention: Contention, sleep: IdleTeams) -> None:
         self._contention, self._sleep = contention, sleep
         self._asleep = False
         self._lock = Lock()

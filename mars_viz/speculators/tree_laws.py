@@ -1,17 +1,21 @@
-"""Residuals of the target's law after rejected children, for each rule for trees of drawn paths."""
+"""Residuals of the target's law after rejected children, for each rule for trees of drawn paths, and their columns.
+
+The columns are computed if one of these rules, or all evidence, is requested.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from mars_viz.randomness import Purpose, round_uniforms, tree_uniforms
+from mars_viz.run import Settings
+from mars_viz.speculators.devices import sent
 from mars_viz.speculators.draft_batch import DraftBatch
-from mars_viz.speculators.host_copy import sent
-from mars_viz.speculators.sampling import wide
+from mars_viz.speculators.sampling import draw, on_device, wide
 from mars_viz.trees import siblings_of
 
 NOTHING = 1e-9
@@ -31,9 +35,8 @@ def refused_in_turn(blocks: DraftBatch, ps: Tensor, qs: Tensor) -> tuple[Tensor,
     removed from q, and p becomes norm((p - q)+).
     """
     assert blocks.trees is not None and blocks.judging is not None
-    kind = wide(ps.device)
-    p, now = ps.to(kind, copy=True), _drawn_first(blocks, ps, qs)
-    left = {name: torch.ones(blocks.tokens.shape, dtype=kind, device=ps.device) for name in ("p_left", "q_left")}
+    p, now = ps.to(wide(ps.device), copy=True), _drawn_first(blocks, ps, qs)
+    left = {name: p.new_ones(blocks.tokens.shape) for name in ("p_left", "q_left")}
     ranks = np.stack([siblings_of(parents) for parents in blocks.trees.parents])
     for rank in range(int(ranks.max(initial=-1)) + 1):
         texts, nodes = (sent(places, ps.device) for places in np.nonzero(ranks == rank))
@@ -72,28 +75,24 @@ def with_replacement(blocks: DraftBatch, ps: Tensor, qs: Tensor) -> tuple[Tensor
     unchanged. After i draws p is (p - c_i q)+ / S_i, with S_i its sum, c_0 = 0, S_0 = 1 and c_(i+1) = c_i + S_i. A
     rejected token has no probability left, so a node is kept at its first draw or not at all.
     """
-    drawn = Drawn.of(blocks)
-    laws, chances = ps.to(wide(ps.device), copy=True), _no_chances(blocks, ps)
-    p, q, counts = drawn.rows_of(laws), drawn.rows_of(_drawn_first(blocks, ps, qs)), drawn.counts(ps.device)
+    at, draws, counts = _rows_with_draws(blocks, ps.device)
+    laws = ps.to(wide(ps.device), copy=True)
+    chances, p, q = laws.new_zeros(blocks.tokens.shape), laws[at], _drawn_first(blocks, ps, qs)[at]
     taken, total, left = torch.zeros_like(counts), torch.ones_like(counts), p
-    for draw in range(max(map(len, drawn.draws), default=0)):
-        first = [
-            (i, nodes_drawn[draw])
-            for i, nodes_drawn in enumerate(drawn.draws)
-            if nodes_drawn[draw : draw + 1] and nodes_drawn[draw] not in nodes_drawn[:draw]
-        ]
+    for turn in range(max(map(len, draws), default=0)):
+        first = [(i, each[turn]) for i, each in enumerate(draws) if len(each) > turn and each[turn] not in each[:turn]]
         if first:
             places, nodes = sent(np.array(first, np.int64).T, ps.device)
-            texts = drawn.on(ps.device)[0][places]
+            texts = at[0][places]
             tokens = blocks.tokens[texts, nodes].unsqueeze(-1)
             drawn_by = (total[places] * q[places].gather(-1, tokens)).clamp(min=_LEAST)
             chances[texts, nodes] = (left[places].gather(-1, tokens) / drawn_by).squeeze(-1).clamp(max=1.0)
         further = (p - (taken + total) * q).clamp_(min=0)
         rest = further.sum(-1, keepdim=True)
-        goes_on = (counts > draw) & (rest > NOTHING)  # where nothing is left the law stays as it was
+        goes_on = (counts > turn) & (rest > NOTHING)  # where nothing is left the law stays as it was
         taken = torch.where(goes_on, taken + total, taken)
         left, total = torch.where(goes_on, further, left), torch.where(goes_on, rest, total)
-    laws[drawn.on(ps.device)] = left / total
+    laws[at] = left / total
     return laws.to(ps.dtype), {"recursive_keep": chances}
 
 
@@ -106,10 +105,9 @@ def k_sequentially(blocks: DraftBatch, ps: Tensor, qs: Tensor) -> tuple[Tensor, 
     b)^k)/b. The first kept draw counts, each with its own coin. A node that several paths drew has one coin for all:
     its chance is that of being the first, given that no earlier sibling is.
     """
-    drawn = Drawn.of(blocks)
-    laws, chances = ps.to(wide(ps.device), copy=True), _no_chances(blocks, ps)
-    p, q, k = drawn.rows_of(laws), drawn.rows_of(_drawn_first(blocks, ps, qs)), drawn.counts(ps.device)
-    low, high = torch.ones_like(k), k
+    at, draws, k = _rows_with_draws(blocks, ps.device)
+    laws = ps.to(wide(ps.device), copy=True)
+    p, q, low, high = laws[at], _drawn_first(blocks, ps, qs)[at], torch.ones_like(k), k
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         kept = torch.minimum(p / middle, q).sum(-1, keepdim=True)
@@ -119,10 +117,10 @@ def k_sequentially(blocks: DraftBatch, ps: Tensor, qs: Tensor) -> tuple[Tensor, 
     kept = shared.sum(-1, keepdim=True)
     any_kept = 1 - (1 - kept) ** k
     left = (p - shared * any_kept / kept.clamp(min=NOTHING)).clamp_(min=0)
-    laws[drawn.on(ps.device)] = normalised(left, p)
+    laws[at] = normalised(left, p)
     each = (p / (high * q).clamp(min=_LEAST)).clamp_(max=1.0)
-    tokens, values = blocks.tokens.tolist(), np.zeros(chances.shape)
-    for text, nodes, accepts in zip(drawn.texts.tolist(), drawn.draws, each, strict=True):
+    tokens, values = blocks.tokens.tolist(), np.zeros(blocks.tokens.shape)
+    for text, nodes, accepts in zip(at[0].tolist(), draws, each, strict=True):
         acceptances = accepts[[tokens[text][node] for node in nodes]].tolist()
         first, rest = dict.fromkeys(nodes, 0.0), 1.0
         for node, accept in zip(nodes, acceptances, strict=True):
@@ -132,51 +130,22 @@ def k_sequentially(blocks: DraftBatch, ps: Tensor, qs: Tensor) -> tuple[Tensor, 
         for node, chance in first.items():
             values[text, node] = min(1.0, chance / rest) if rest > NOTHING else 0.0
             rest -= chance
-    return laws.to(ps.dtype), {"k_seq_keep": chances + sent(values, ps.device).to(chances.dtype)}
+    return laws.to(ps.dtype), {"k_seq_keep": sent(values, ps.device, laws.dtype)}
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """The rows with draws, and their nodes draw by draw."""
-
-    texts: np.ndarray
-    """int64 [M]; index of the tree."""
-    rows: np.ndarray
-    """int64 [M]; row in the tree."""
-    draws: list[list[int]]
-    """For each row, the nodes in the order of the paths that drew them; a node appears once per draw."""
-
-    @classmethod
-    def of(cls, blocks: DraftBatch) -> Drawn:
-        """Collect the draws of all trees."""
-        assert blocks.trees is not None and blocks.trees.draws is not None
-        by_row: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        for text, (parents, draws) in enumerate(zip(blocks.trees.parents, blocks.trees.draws, strict=True)):
-            for node, (parent, paths) in enumerate(zip(parents, draws.tolist(), strict=True)):
-                node_draws = [(path, node) for path in range(paths.bit_length()) if paths >> path & 1]
-                by_row.setdefault((text, parent + 1), []).extend(node_draws)
-        places = np.array(list(by_row), np.int64).reshape(-1, 2)
-        return cls(
-            places[:, 0], places[:, 1], [[node for _, node in sorted(node_draws)] for node_draws in by_row.values()]
-        )
-
-    def on(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return indices of trees and rows as tensors on a device."""
-        return sent(self.texts, device), sent(self.rows, device)
-
-    def rows_of(self, laws: Tensor) -> Tensor:
-        """Return rows [M, V] of [B, N + 1, V]."""
-        return laws[self.on(laws.device)]
-
-    def counts(self, device: torch.device) -> Tensor:
-        """Return the number of draws of each row, [M, 1]."""
-        return sent(np.array([[len(nodes)] for nodes in self.draws], np.float64).reshape(-1, 1), device).to(
-            wide(device)
-        )
-
-
-def _no_chances(blocks: DraftBatch, ps: Tensor) -> Tensor:
-    return torch.zeros(blocks.tokens.shape, dtype=wide(ps.device), device=ps.device)
+def _rows_with_draws(blocks: DraftBatch, device: torch.device) -> tuple[tuple[Tensor, Tensor], list[list[int]], Tensor]:
+    """Return the rows with draws as indices of trees and of rows, int64 [M] each; for each row, the nodes in the order
+    of the paths that drew them, a node once per draw; and the number of draws of each row, [M, 1]."""
+    assert blocks.trees is not None and blocks.trees.draws is not None
+    by_row: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for text, (parents, paths_of) in enumerate(zip(blocks.trees.parents, blocks.trees.draws, strict=True)):
+        for node, (parent, paths) in enumerate(zip(parents, paths_of.tolist(), strict=True)):
+            node_draws = [(path, node) for path in range(paths.bit_length()) if paths >> path & 1]
+            by_row.setdefault((text, parent + 1), []).extend(node_draws)
+    places = np.array(list(by_row), np.int64).reshape(-1, 2)
+    draws = [[node for _, node in sorted(node_draws)] for node_draws in by_row.values()]
+    counts = np.array([len(nodes) for nodes in draws], np.float64).reshape(-1, 1)
+    return (sent(places[:, 0], device), sent(places[:, 1], device)), draws, sent(counts, device, wide(device))
 
 
 def traversed(blocks: DraftBatch, ps: Tensor, qs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -187,16 +156,14 @@ def traversed(blocks: DraftBatch, ps: Tensor, qs: Tensor) -> tuple[Tensor, dict[
     it were removed regardless of coins, so its chance depends only on the laws.
     """
     assert blocks.trees is not None and blocks.judging is not None
-    kind, device = wide(ps.device), ps.device
-    p, now = ps.to(kind, copy=True), _drawn_first(blocks, ps, qs)
-    weights = torch.ones(p.shape[:2], dtype=kind, device=device)  # of each row
-    stops = torch.zeros(blocks.tokens.shape, dtype=kind, device=device)
+    p, now = ps.to(wide(ps.device), copy=True), _drawn_first(blocks, ps, qs)
+    weights, stops = p.new_ones(p.shape[:2]), p.new_zeros(blocks.tokens.shape)  # weights of each row
     for step in zip(*map(_events, blocks.trees.parents), strict=True):
         for begins in (True, False):
             chosen = [(text, node) for text, (node, enters) in enumerate(step) if enters is begins]
             if not chosen:
                 continue
-            texts, nodes = sent(np.array(chosen, np.int64).T, device)
+            texts, nodes = sent(np.array(chosen, np.int64).T, ps.device)
             rows, tokens = blocks.judging[texts, nodes], blocks.tokens[texts, nodes].unsqueeze(-1)
             law, drawn_from, weight = p[texts, rows], now[texts, rows], weights[texts, rows].unsqueeze(-1)
             if begins:
@@ -234,8 +201,8 @@ def greedily(blocks: DraftBatch, ps: Tensor, qs: Tensor) -> tuple[Tensor, dict[s
     favours such tokens, and block verification judges by this law.
     """
     assert blocks.trees is not None and blocks.trees.draws is not None and blocks.judging is not None
-    p, stops = ps.to(wide(ps.device), copy=True), torch.zeros(blocks.tokens.shape, dtype=wide(ps.device))
-    stops, tokens = stops.to(ps.device), blocks.tokens.tolist()
+    p, tokens = ps.to(wide(ps.device), copy=True), blocks.tokens.tolist()
+    stops = p.new_zeros(blocks.tokens.shape)
     for text, (parents, draws) in enumerate(zip(blocks.trees.parents, blocks.trees.draws, strict=True)):
         paths = int(np.bitwise_or.reduce(draws)).bit_count() if len(parents) else 0
         below, mass, weight = (p.new_tensor(value) for value in (0.0, 1.0, 1.0))
@@ -269,3 +236,47 @@ def greedily(blocks: DraftBatch, ps: Tensor, qs: Tensor) -> tuple[Tensor, dict[s
 def _powers(one: Tensor, other: Tensor, count: int) -> Tensor:
     """Return (a^K - b^K) / (a - b) without the difference."""
     return torch.stack([one**i * other ** (count - 1 - i) for i in range(count)]).sum(0)
+
+
+_OF_DRAWN = (
+    ("traversal_stop", "traversal_emission", traversed),
+    ("greedy_stop", "greedy_emission", greedily),
+    ("recursive_keep", "recursive_emission", with_replacement),
+    ("k_seq_keep", "k_seq_emission", k_sequentially),
+)
+"""By rule for drawn paths: the column with the chance that it ends at, or keeps, each node; the column with a sample of
+its residual at each row; and the function that computes its residual laws."""
+OWN_Q = "own_q"
+"""The additional column of trees of the likeliest tokens."""
+TREE_COLUMNS = frozenset((OWN_Q, *(name for *names, _ in _OF_DRAWN for name in names)))
+"""All columns that only rules for trees read."""
+
+
+def tree_columns(blocks: DraftBatch, settings: Settings, laws: Tensor, names: Collection[str]) -> dict[str, Tensor]:
+    """Return those of these columns that exist for trees above temperature 0, [B, N] or [B, N + 1], by name. `laws` [B,
+    2N + 1, V] are those that tokens were drawn from, the target's rows first."""
+    assert blocks.trees is not None
+    n, columns = blocks.tokens.shape[1], dict[str, Tensor]()
+    if not blocks.sampled:
+        if OWN_Q not in names:
+            return {}
+        if (rows := blocks.drafter) is None:
+            return {OWN_Q: torch.ones_like(blocks.target[:, 1:, 0])}
+        z = rows.gather(-1, blocks.tokens.unsqueeze(-1)).squeeze(-1)
+        return {OWN_Q: (z - rows.logsumexp(-1)).exp()}
+    for chance, emission, residuals in _OF_DRAWN:
+        if chance in names or emission in names:
+            left, chances = residuals(blocks, laws[:, : n + 1], laws[:, n + 1 :])
+            after = on_device(tree_residuals(blocks, settings), blocks.target.device)
+            columns |= chances | {emission: draw(left, after)}
+    return columns
+
+
+def tree_residuals(blocks: DraftBatch, settings: Settings) -> np.ndarray:
+    """Return the uniforms of emissions after rejections at trees' rows, keyed by round and path; float64 [B, N + 1]."""
+    assert blocks.trees is not None
+    seed, rows = settings.seed, []
+    for start, parents in zip(blocks.starts, blocks.trees.parents, strict=True):
+        first = round_uniforms(seed, start, Purpose.RESIDUAL, 1)
+        rows.append(np.append(first, tree_uniforms(seed, start, Purpose.RESIDUAL, parents, after=True)))
+    return np.stack(rows)

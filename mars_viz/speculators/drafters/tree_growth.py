@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from mars_viz.shapes import Shape, best_paths
+from mars_viz.speculators.devices import sent
 from mars_viz.speculators.draft import Draft, rows_at
-from mars_viz.speculators.host_copy import sent
 from mars_viz.speculators.topk import largest
 from mars_viz.trees import also_itself
 

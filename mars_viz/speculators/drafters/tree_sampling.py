@@ -18,9 +18,9 @@ from torch import Tensor
 from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.run import Settings
 from mars_viz.shapes import Shape
+from mars_viz.speculators.devices import sent
 from mars_viz.speculators.draft import Draft, rows_at
 from mars_viz.speculators.drafters.tree_growth import Deeper, Level, grown
-from mars_viz.speculators.host_copy import sent
 from mars_viz.speculators.sampling import draw, law, on_device
 from mars_viz.trees import also_itself
 

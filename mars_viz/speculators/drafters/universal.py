@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mars_viz.speculators.cached import CachedModel
+from mars_viz.speculators.devices import sent
 from mars_viz.speculators.draft import Draft, Spent
 from mars_viz.speculators.drafters.translation import Continuation, Translation
-from mars_viz.speculators.host_copy import sent
 from mars_viz.speculators.networks import Network
 from mars_viz.speculators.topk import best
 from mars_viz.walk import Prefix

@@ -11,11 +11,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from mars_viz.speculators.device_errors import inference
-from mars_viz.speculators.device_map import is_spread
-from mars_viz.speculators.networks.batched import RaggedNetwork
-from mars_viz.speculators.networks.cache_pool import CachePool
-from mars_viz.speculators.networks.chains import Chain, Pick
+from mars_viz.speculators.devices import inference, is_spread
+from mars_viz.speculators.networks.batched import CachePool, Chain, Pick, RaggedNetwork
 from mars_viz.speculators.networks.graphs import CudaCapture
 from mars_viz.speculators.networks.hf import PlainNetwork, rewind_of, rounding
 from mars_viz.speculators.networks.layer_inputs import LayerInputs
@@ -50,11 +47,9 @@ class Network(Protocol):
         was there. Slots are consecutive in any order; None is 0, 1, … B - 1. Each token sees all before it, or what
         `tree` lets it see.
         """
-        ...
 
     def copy(self, source: int, slot: int, length: int) -> None:
         """Copy the first `length` places of row `source` of the cache to row `slot`."""
-        ...
 
 
 @runtime_checkable
@@ -75,7 +70,6 @@ class Chaining(Network, Protocol):
         Step s passes column s of the uniforms [B, count] to `pick`. Afterwards the cache holds all but the last picked
         token. `starts` and `slots` are as for `score`.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,12 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from mars_viz.speculators.host_copy import sent
-from mars_viz.speculators.networks.cache_pool import LEAST, CachePool, PooledCache, power
-from mars_viz.speculators.networks.chains import Chain, Pick
-from mars_viz.speculators.networks.graphs import Tensors
+from mars_viz.speculators.devices import sent
+from mars_viz.speculators.networks.graphs import Capture, Graphs, Tensors
 from mars_viz.speculators.networks.layer_inputs import LayerInputs
-from mars_viz.speculators.networks.llama_forward import Where
+from mars_viz.speculators.networks.llama_forward import Body, Where
 from mars_viz.speculators.networks.tree_mask import TreeMask
 from mars_viz.speculators.threads import on_shared_cores
 
@@ -34,18 +33,103 @@ SHORT = 66
 """Most tokens of a row in a recorded pass: enough for the longest block after an unread rest; prompts are longer."""
 FEW = 16
 """Most rows in a recorded pass: with more, the device needs longer than the host does to start the pass."""
+LEAST = 256
+"""Fewest places of a row; doubled as often as a text requires."""
+IDLE = 64 << 20
+"""Most bytes of a cache kept unused; an eighth of the weights' bytes is allowed in any case."""
+SLACK = {torch.float32: 1e-4, torch.bfloat16: 0.05, torch.float16: 0.02}
+"""How far logits of the same pass may differ, as a share of the largest."""
+Pick = Callable[[Tensor, Tensor | None], Tensor]
+"""Maps raw logits [B, 1, V] and, if it draws, uniforms [B, 1] to token ids int64 [B, 1].
+
+Equal functions must pick alike: a recorded chain is replayed for any function equal to its own.
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class BatchLayout:
-    """Positions of a batch's rows, as the host has them before a pass."""
+class Chain:
+    """Drafts after each of B rows, N tokens each."""
 
-    starts: Sequence[int]
-    """First place of each row."""
-    slots: Sequence[int]
-    """Row of the cache of each row; consecutive, in any order."""
-    end: int
-    """Places of any row that are filled after the pass."""
+    tokens: Tensor  # int64 [B, N]
+    logits: Tensor
+    """Raw, float32 [B, N, V]; the law from which each token was picked."""
+
+
+class PooledCache:
+    """A cache for passes, and the passes recorded on it."""
+
+    def __init__(self, body: Body, graphs: Graphs | None):
+        """Begin without any place. Without `graphs`, passes are not recorded."""
+        self.body, self.graphs = body, graphs
+        self.cache: Tensor = body.cache(0, 0)
+        """[layers, rows + 1, places, 2 G, D]; the last row receives values that are not read."""
+        self._written = 0  # places of any row that were ever written
+
+    def reserve(self, rows: int, places: int) -> None:
+        """Make room for as many rows and places, which may be written afterwards."""
+        have_rows, have_places = self.cache.shape[1:3]
+        if rows >= have_rows or places > have_places:
+            larger = self.body.cache(max(power(rows) + 1, have_rows), max(power(places, LEAST), have_places))
+            larger[:, :have_rows, : self._written] = self.cache[:, :, : self._written]
+            if self.graphs is not None:
+                self.graphs.forget()
+            self.cache = larger  # only now: where there was no memory for it, all is as before
+        self._written = max(self._written, places)
+
+    def clear(self) -> None:
+        """Empty the cache but keep its memory and recordings. Zeros are written, since a NaN would spread through the
+        mask."""
+        self.cache[:, :, : self._written] = 0
+        self._written = 0
+
+
+class CachePool:
+    """Caches of one model. An unused one is kept for the next pass, with its recordings."""
+
+    def __init__(self, body: Body, begin: Callable[[], Capture] | None = None):
+        """`begin` creates the recorder of passes; None if none are recorded."""
+        self.body, self._begin = body, begin
+        self._empty: list[PooledCache] = []
+        self.trouble = ""
+        """Why recordings were given up, as the end of a sentence."""
+
+    def take(self) -> PooledCache:
+        """Return an empty cache."""
+        with torch.inference_mode():
+            try:
+                room = self._empty.pop()
+            except IndexError:
+                if self._begin is None or self.trouble:
+                    return PooledCache(self.body, None)
+                return PooledCache(self.body, Graphs(self._begin, self._agree, self._tell))
+            room.clear()
+            return room
+
+    def leave(self, room: PooledCache) -> None:
+        """Take back a cache that is no longer used."""
+        if not self._empty and room.cache.nbytes <= max(IDLE, self.body.bytes // 8):
+            self._empty.append(room)
+
+    def _agree(self, found: Tensors, expected: Tensors) -> bool:
+        """Return whether logits are the same up to rounding, and tokens until rounding may have separated them. The
+        last result is the logits [B, R, V]; the tokens [B, R] picked from them may precede it."""
+        *picked, logits = (torch.nan_to_num(result) for result in found)
+        *wanted, expected_logits = (torch.nan_to_num(result) for result in expected)
+        differences = (logits - expected_logits).abs().amax(-1)  # [B, R]
+        for ids, wanted_ids in zip(picked, wanted, strict=True):  # what follows a different token is different
+            mismatches = (ids != wanted_ids).cumsum(-1)
+            differences = torch.where(mismatches - (ids != wanted_ids).long() > 0, 0.0, differences)
+        return bool((differences <= SLACK[self.body.dtype] * expected_logits.abs().amax()).all())
+
+    def _tell(self, reason: str) -> None:
+        self.trouble = self.trouble or reason
+
+
+def power(count: int, least: int = 1) -> int:
+    """Return the smallest of `least`, 2 `least`, 4 `least`, … that is at least `count`."""
+    while least < count:
+        least *= 2
+    return least
 
 
 class RaggedNetwork:
@@ -70,17 +154,17 @@ class RaggedNetwork:
         tree: TreeMask | None = None,
     ) -> Tensor:
         """Return raw logits [B, rows, V] after the last `rows` of the tokens [B, n]; see `Network.score`."""
-        scored, left = [], tokens.shape[1]
+        scored, left, slots = [], tokens.shape[1], slots or range(len(starts))
         for part in torch.split(tokens, CHUNK, 1):
             cut = tokens.shape[1] - left
             n, left = part.shape[1], left - part.shape[1]
             last = min(n, max(rows - left, 1))  # one, where none of this part is asked for
-            layout = BatchLayout(starts, slots or range(len(starts)), max(starts) + n)
             mask = tree and tree.part(slice(len(starts)), cut, cut + n)
             function = partial(_scored, self._room, rows=last, inputs_of=self.inputs.layers, tree=mask)
-            logits, *entered = self._run(("score", last), function, layout, (part,), short=n <= SHORT and mask is None)
+            short = n <= SHORT and mask is None
+            logits, *entered = self._run(("score", last), function, starts, slots, n, (part,), short=short)
             if self.inputs:
-                self.inputs.put(layout.slots, starts, entered)
+                self.inputs.put(slots, starts, entered)
             if rows > left:
                 scored.append(logits)
             starts = [start + n for start in starts]
@@ -102,10 +186,10 @@ class RaggedNetwork:
             self.score(tokens[:, :-1], starts, 1, slots)
             starts = [start + tokens.shape[1] - 1 for start in starts]
             tokens = tokens[:, -1:]
-        layout = BatchLayout(starts, slots or range(len(starts)), max(starts) + tokens.shape[1] + count - 1)
-        inputs = (tokens,) if uniforms is None else (tokens, uniforms)
-        function = partial(_chained, self._room, count=count, pick=pick)
-        return Chain(*self._run(("chain", count, pick), function, layout, inputs, short=tokens.shape[1] <= SHORT))
+        n, inputs = tokens.shape[1], (tokens,) if uniforms is None else (tokens, uniforms)
+        function, key = partial(_chained, self._room, count=count, pick=pick), ("chain", count, pick)
+        slots = slots or range(len(starts))
+        return Chain(*self._run(key, function, starts, slots, n + count - 1, inputs, short=n <= SHORT))
 
     @torch.inference_mode()
     def copy(self, source: int, slot: int, length: int) -> None:
@@ -118,39 +202,39 @@ class RaggedNetwork:
         self,
         key: tuple[Hashable, ...],
         function: Callable[..., Tensors],
-        stand: BatchLayout,
+        starts: Sequence[int],
+        slots: Sequence[int],
+        places: int,
         inputs: Tensors,
         *,
         short: bool,
     ) -> Tensors:
-        """Call the function with the batch's control tensor and the inputs [B, …], by a recording if there is one."""
-        count, first, graphs = len(stand.starts), min(stand.slots), self._room.graphs
-        if self.inputs:
-            graphs = None  # recordings keep none
-        if graphs is None or graphs.given_up or not short or count > FEW or first > 0:
-            end = -(-stand.end // TILE) * TILE
-            self._room.reserve(first + count, end)
-            return function(self._control(stand, count), *inputs, first=first, end=end)
-        rows, end = power(count), power(stand.end, LEAST)  # few shapes, so that each comes back
-        self._room.reserve(rows, end)
-        padded = tuple(_padded(value, rows) for value in inputs)
-        key = (*key, rows, end, *(value.shape[1] for value in inputs))
-        results = graphs.run(key, partial(function, first=0, end=end), (self._control(stand, rows), *padded))
-        return tuple(result[:count] for result in results)
+        """Call the function with a control tensor and the inputs [B, …], by a recording if there is one. It fills
+        `places` places of each row of the batch, from `starts` on.
 
-    def _control(self, stand: BatchLayout, rows: int) -> Tensor:
-        """Return a tensor int64 [4, rows] on the device with the positions of the rows of the cache.
-
-        By row of the cache: row of the batch, first place, row of the cache that is written. By row of the batch: its
-        row among these. Rows beyond the batch are written to a row that is not read.
+        The control tensor, int64 [4, R], has by row of the cache the row of the batch, its first place, and the row of
+        the cache that is written; by row of the batch its row among these. Rows beyond the batch are written to a row
+        that is not read.
         """
-        first, count = min(stand.slots), len(stand.slots)
-        positions = [slot - first for slot in stand.slots] + list(range(count, rows))
+        count, first, graphs = len(starts), min(slots), self._room.graphs
+        recorded = graphs is not None and not graphs.given_up and short and count <= FEW and first == 0
+        if recorded and not self.inputs:  # recordings keep none
+            rows, end = power(count), power(max(starts) + places, LEAST)  # few shapes, so that each comes back
+        else:
+            graphs, rows, end = None, count, -(-(max(starts) + places) // TILE) * TILE
+        self._room.reserve(first + rows, end)
+        positions = [slot - first for slot in slots] + list(range(count, rows))
         order = sorted(range(rows), key=positions.__getitem__)
-        starts = [stand.starts[i] if i < count else 0 for i in order]
+        begins = [starts[i] if i < count else 0 for i in order]
         spare = self._room.cache.shape[1] - 1
         written = [first + row if row < count else spare for row in range(rows)]
-        return sent([order, starts, written, positions], self.device)
+        control = sent([order, begins, written, positions], self.device)
+        if graphs is None:
+            return function(control, *inputs, first=first, end=end)
+        padded = [pad(value, (0, 0) * (value.dim() - 1) + (0, rows - count)) for value in inputs]
+        key = (*key, rows, end, *(value.shape[1] for value in inputs))
+        results = graphs.run(key, partial(function, first=0, end=end), (control, *padded))
+        return tuple(result[:count] for result in results)
 
 
 def _scored(
@@ -168,7 +252,8 @@ def _scored(
     order, starts, written, positions = control.unbind(0)
     entered: dict[int, Tensor] | None = {} if inputs_of else None
     tree = tree and tree.arranged(order.tolist())
-    logits = room.logits(_arranged(tokens, order), Where(starts, written, first, end), rows, entered, tree)
+    where = Where(starts, written, first, end)
+    logits = room.body.logits(_arranged(tokens, order), where, room.cache, rows, entered, tree)
     results = (logits, *(entered[i] for i in inputs_of)) if entered is not None else (logits,)
     return tuple(_arranged(result, positions) for result in results)
 
@@ -189,7 +274,7 @@ def _chained(
     draws = None if uniforms is None else _arranged(uniforms, order)
     picked, rows = [], []
     for step in range(count):
-        logits = room.logits(ids, Where(starts, written, first, end), 1)  # [B, 1, V]
+        logits = room.body.logits(ids, Where(starts, written, first, end), room.cache, 1)  # [B, 1, V]
         starts = starts + ids.shape[1]
         ids = pick(logits, None if draws is None else draws[:, step : step + 1])
         picked.append(ids)
@@ -199,12 +284,3 @@ def _chained(
 
 def _arranged(x: Tensor, order: Tensor) -> Tensor:
     return x if len(x) == 1 else x.index_select(0, order)
-
-
-def _padded(x: Tensor, rows: int) -> Tensor:
-    """Return x with `rows` rows, the added ones zero."""
-    if len(x) == rows:
-        return x
-    padded = x.new_zeros(rows, *x.shape[1:])
-    padded[: len(x)] = x
-    return padded

@@ -11,7 +11,7 @@ In float32 on the CPU a row's result is the same, bit for bit, in any batch; see
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -143,23 +143,18 @@ class EagleNetwork:
         w, (b, n) = self._weights, features.shape[:2]
         if w.fc is None:
             return features.to(self.dtype)
-        x = features.flatten(0, 1).to(self.dtype)
-        most = len(x) if w.batching is None else w.batching.rows.most
-        states = (
-            [self._state(part, w.fc) for part in torch.split(x, most)] if len(x) else [x.new_empty(0, w.fc.shape[1])]
-        )
-        return torch.cat(states).view(b, n, w.fc.shape[1])
-
-    def _state(self, x: Tensor, fc: Tensor) -> Tensor:
-        w, count = self._weights, len(x)
-        if "input_norm" in w.norms:
-            x = w.norms["input_norm"](x)
-        if "fc_norm.0" in w.norms:
-            each = (name for name in w.norms if name.startswith("fc_norm."))
-            features = torch.split(x, [len(w.norms[name].weight) for name in each], -1)
-            x = torch.cat([w.norms[f"fc_norm.{i}"](feature) for i, feature in enumerate(features)], -1)
-        x = self._filled(x)
-        return leading(w.kernels.product(x, fc, x.new_zeros(len(x), fc.shape[1])), count)
+        flat, width = features.flatten(0, 1).to(self.dtype), w.fc.shape[1]
+        most = len(flat) if w.batching is None else w.batching.rows.most
+        states = [flat.new_empty(0, width)]
+        for part in torch.split(flat, most) if len(flat) else ():
+            x = w.norms["input_norm"](part) if "input_norm" in w.norms else part
+            if "fc_norm.0" in w.norms:
+                each = (name for name in w.norms if name.startswith("fc_norm."))
+                split = torch.split(x, [len(w.norms[name].weight) for name in each], -1)
+                x = torch.cat([w.norms[f"fc_norm.{i}"](feature) for i, feature in enumerate(split)], -1)
+            x = self._filled(x)
+            states.append(leading(w.kernels.product(x, w.fc, x.new_zeros(len(x), width)), len(part)))
+        return torch.cat(states).view(b, n, width)
 
     @on_shared_cores
     def read(
@@ -170,18 +165,14 @@ class EagleNetwork:
         These are the states of the next rows and the input of `logits`. Text b is row first + b of the cache, written
         from place starts[b] on. Each row sees all before it, or what `tree` lets it see.
         """
-        parts = []
-        for texts, cuts in self._groups(starts, tokens.shape[1]):
-            outputs = [
-                self._read(
-                    tokens[texts, cut:end],
-                    states[texts, cut:end],
-                    [start + cut for start in starts[texts]],
-                    first + texts.start,
-                    tree and tree.part(texts, cut, end),
-                )
-                for cut, end in pairwise(cuts)
-            ]
+        n, batching, parts = tokens.shape[1], self._weights.batching, []
+        whole = (slice(0, len(starts)), tuple(sorted({*range(0, n, CHUNK), n})))
+        for texts, cuts in [whole] if batching is None else batching.groups(starts, n):
+            outputs = []
+            for cut, end in pairwise(cuts):
+                begins, part = [start + cut for start in starts[texts]], tree and tree.part(texts, cut, end)
+                new = tokens[texts, cut:end], states[texts, cut:end]
+                outputs.append(self._read(*new, begins, first + texts.start, part))
             parts.append(torch.cat(outputs, 1))
         return torch.cat(parts)
 
@@ -189,19 +180,12 @@ class EagleNetwork:
     def logits(self, made: Tensor) -> Tensor:
         """Return raw float32 logits [B, Vd] of the head's tokens, from the layer's output [B, H] for one row of each
         text."""
-        w = self._weights
-        if w.batching is None:
-            return w.kernels.product(self._output(made), w.lm_head, None).float()
-        counts = w.batching.logits
-        return torch.cat(
-            [
-                leading(w.kernels.product(self._output(filled(x, counts.at_least(len(x)))), w.lm_head, None), len(x))
-                for x in torch.split(made, counts.most)
-            ]
-        )
-
-    def _output(self, made: Tensor) -> Tensor:
-        return made if self._weights.normed_output else self._weights.norms["norm"](made)
+        w, parts = self._weights, []
+        for x in torch.split(made, len(made) if w.batching is None else w.batching.logits.most):
+            padded = x if w.batching is None else filled(x, w.batching.logits.at_least(len(x)))
+            padded = padded if w.normed_output else w.norms["norm"](padded)
+            parts.append(leading(w.kernels.product(padded, w.lm_head, None), len(x)))
+        return torch.cat(parts).float()
 
     def _read(self, tokens: Tensor, states: Tensor, starts: Sequence[int], first: int, tree: TreeMask | None) -> Tensor:
         w, (b, n), heads = self._weights, tokens.shape, self._weights.heads
@@ -224,36 +208,24 @@ class EagleNetwork:
         for name, part in (("q", slice(0, heads.queries)), ("k", slice(heads.queries, heads.queries + heads.keys))):
             if norm := w.norms.get(f"self_attn.{name}_norm"):
                 qkv[:, :, part] = norm(qkv[:, :, part])
-        self._turn(qkv[:, :, : heads.queries + heads.keys], positions[:, :m])
+        turned, half = qkv[:, :, : heads.queries + heads.keys], heads.size // 2
+        cosine, sine = (each.unsqueeze(2) for each in w.rotary(turned, positions[:, :m]))
+        other = torch.cat([-turned[..., half:], turned[..., :half]], -1)
+        turned.mul_(cosine).add_(other.mul_(sine))
         cache = self._rows.layers[0]
         for row, start in enumerate(starts):
             cache[first + row, start : start + n] = qkv[row, :n, heads.queries :]
         past = cache[first : first + b, :end].transpose(1, 2)  # [B, 2 G, end, D]
         queries = filled(qkv[:, :, : heads.queries].transpose(1, 2), q, 2)  # [B, H, q, D]
-        mixed = w.kernels.attention(queries, past[:, : heads.keys], past[:, heads.keys :], mask.unsqueeze(1)).transpose(
-            1, 2
-        )
-        mixed = leading(mixed, m, 1).reshape(b * m, -1)
+        mixed = w.kernels.attention(queries, past[:, : heads.keys], past[:, heads.keys :], mask.unsqueeze(1))
+        mixed = leading(mixed.transpose(1, 2), m, 1).reshape(b * m, -1)
         x = product(self._filled(mixed, b * m), w.attention_out, hidden if w.normed_residual else state)
         x = product(gated(product(w.norms["post_attention_layernorm"](x), w.gate_up, None)), w.down, x)
         x = w.norms["norm"](x) if w.normed_output else x
         return leading(leading(x, b * m).view(b, m, -1), n, 1)
-
-    def _turn(self, x: Tensor, positions: Tensor) -> None:
-        """Apply the rotary positions [B, m] to x [B, m, heads, D] in place."""
-        cosine, sine = (each.unsqueeze(2) for each in self._weights.rotary(x, positions))
-        half = x.shape[-1] // 2
-        other = torch.cat([-x[..., half:], x[..., :half]], -1)
-        x.mul_(cosine).add_(other.mul_(sine))
 
     def _filled(self, x: Tensor, count: int = 0) -> Tensor:
         """Return x padded to the number of rows computed for len(x) or `count`, whichever is larger."""
         limits = self._weights.batching
         count = max(count, len(x))
         return filled(x, count if limits is None else limits.rows.at_least(count))
-
-    def _groups(self, starts: Sequence[int], n: int) -> Iterator[tuple[slice, tuple[int, ...]]]:
-        """Yield texts that are read together and the cuts between their tokens; see `Batching.groups`."""
-        if self._weights.batching is not None:
-            return self._weights.batching.groups(starts, n)
-        return iter([(slice(0, len(starts)), tuple(sorted({*range(0, n, CHUNK), n})))])

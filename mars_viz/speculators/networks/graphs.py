@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from mars_viz.speculators.device_errors import lacks_memory
+from mars_viz.speculators.devices import first_line, lacks_memory
 
 Tensors = tuple[Tensor, ...]
 Function = Callable[..., Tensors]
@@ -44,12 +43,8 @@ class Recorded:
     """Contain the results after every replay."""
 
 
-class Capture(Protocol):
-    """Records functions."""
-
-    def __call__(self, function: Function, inputs: Tensors) -> Recorded:
-        """Record the function's work on these tensors. Raises RuntimeError if that is impossible."""
-        ...
+Capture = Callable[[Function, Tensors], Recorded]
+"""Records the function's work on these tensors. Raises RuntimeError if that is impossible."""
 
 
 class CudaCapture:
@@ -98,10 +93,7 @@ class Graphs:
     """Recordings by shape."""
 
     def __init__(
-        self,
-        begin: Callable[[], Capture],
-        agree: Callable[[Tensors, Tensors], bool],
-        tell: Callable[[str], None],
+        self, begin: Callable[[], Capture], agree: Callable[[Tensors, Tensors], bool], tell: Callable[[str], None]
     ):
         """`begin` creates the recorder, again after `forget`: a memory pool cannot be reused once it is empty. `agree`
         compares a recording's results with the function's; `tell` receives the reason if recordings are given up."""
@@ -130,7 +122,8 @@ class Graphs:
             self._kept.move_to_end(key)
             results = recording(inputs)
         except RuntimeError as error:  # all that PyTorch raises; what is wrong with the function itself it raises again
-            self._give_up(_reason(error))
+            lacks = lacks_memory(error)
+            self._give_up("the device has too little memory for them" if lacks else first_line(error))
             return function(*inputs)
         if recording.checks:
             recording.checks -= 1
@@ -159,9 +152,3 @@ class Graphs:
         self.given_up = True
         self.forget()
         self._tell(reason)
-
-
-def _reason(error: RuntimeError) -> str:
-    if lacks_memory(error):
-        return "the device has too little memory for them"
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

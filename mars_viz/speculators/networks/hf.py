@@ -25,9 +25,8 @@ from transformers.cache_utils import (
 )
 
 from mars_viz.errors import ModelError
-from mars_viz.speculators.device_errors import inference, is_gone, lacks_memory
-from mars_viz.speculators.device_map import place_of
-from mars_viz.speculators.networks.cache_pool import SLACK
+from mars_viz.speculators.devices import first_line, inference, is_gone, lacks_memory, place_of
+from mars_viz.speculators.networks.batched import SLACK
 from mars_viz.speculators.networks.layer_inputs import LayerInputs, last_states
 from mars_viz.speculators.networks.tree_mask import TreeMask
 from mars_viz.speculators.threads import on_shared_cores
@@ -114,7 +113,10 @@ class PlainNetwork:
         self.device = place_of(model)
         self._model, self._vocabulary_size, self._rewind = model, vocabulary_size, rewind
         self._config = model.config.get_text_config(decoder=True)
-        self._switch = _rotary_switch(self._config)
+        parameters = getattr(self._config, "rope_parameters", None) or {}
+        kinds = [parameters, *(value for value in parameters.values() if isinstance(value, dict))]
+        lengths = [value["original_max_position_embeddings"] for value in kinds if value.get("rope_type") == "longrope"]
+        self._switch = min(lengths, default=None)  # the length above which all keys have other rotary angles
         self._accepts = inspect.signature(model.forward).parameters
         self._rows: dict[int, RowCache] = {}
         self._held: dict[int, dict[int, Tensor]] = {}  # by row and place, the ids of a tree's tokens
@@ -145,7 +147,7 @@ class PlainNetwork:
             cut, after = self._switch - start, end - self._switch
             short = self._score(slot, ids[:cut], start, rows - after)
             return torch.cat([short, self._score(slot, ids[cut:], self._switch, after)])
-        row = self._row(slot)
+        row = self._rows.setdefault(slot, RowCache(self._rewind))
         row.tokens = torch.cat([row.tokens[:start].to(ids.device), ids])
         row.back_to(start)
         if self._switch is not None and row.long != (end > self._switch):
@@ -157,9 +159,6 @@ class PlainNetwork:
             if row.read == start:
                 row.keep()
         return self._read(slot, row, end, rows, tree)
-
-    def _row(self, slot: int) -> RowCache:
-        return self._rows.setdefault(slot, RowCache(self._rewind))
 
     def _read(self, slot: int, row: RowCache, end: int, rows: int, tree: TreeMask | None = None) -> Tensor:
         """Read a row's tokens up to `end`; return logits [rows, V] after the last ones."""
@@ -178,7 +177,8 @@ class PlainNetwork:
         if "logits_to_keep" in self._accepts:
             options["logits_to_keep"] = rows
         if tree is not None:
-            options["attention_mask"] = _finite(tree.added(end, self._model.dtype)).unsqueeze(1)
+            lowest = torch.finfo(self._model.dtype).min  # in place of -inf, as in transformers
+            options["attention_mask"] = tree.added(end, self._model.dtype).clamp_(min=lowest).unsqueeze(1)
             options["position_ids"] = tree.positions
         if self._rewind is Rewind.WHOLE:
             options["use_cache"] = False
@@ -206,7 +206,7 @@ class PlainNetwork:
 
     def _heeds_masks(self, slot: int, ids: Tensor, start: int, tree: TreeMask) -> bool:
         """Return whether a pass over the tree gives the logits of passes over its paths, within rounding."""
-        before = self._row(slot).copied()
+        before = self._rows.setdefault(slot, RowCache(self._rewind)).copied()
         paths = self._paths(slot, ids, start, len(ids), tree)
         self._rows[slot] = before
         try:
@@ -253,9 +253,10 @@ def rewind_of(model: PreTrainedModel, vocabulary_size: int) -> Rewind:
             expected = uncached.score(ids, [0, 0], TRIAL)
             shorter = uncached.score(ids[:1, :12], [0], 12)
         except Exception as error:  # whatever the model's code raises
-            _raise_device_errors(error)
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-            raise ModelError(f"{name} cannot read plain text ({reason}). Take a causal language model.") from error
+            if lacks_memory(error) or is_gone(error):
+                raise
+            why = first_line(error)
+            raise ModelError(f"{name} cannot read plain text ({why}). Take a causal language model.") from error
         if (apart := _apart(shorter, expected[:1, :12])) > rounding(model.dtype):
             raise ModelError(
                 f"{name} changes its logits by up to {apart:.2g} of the largest when more text follows, so one pass "
@@ -268,7 +269,8 @@ def rewind_of(model: PreTrainedModel, vocabulary_size: int) -> Rewind:
             try:
                 differences[rewind] = _tried(PlainNetwork(model, vocabulary_size, rewind), ids, expected)
             except Exception as error:  # it takes no such cache, or cannot go on from it
-                _raise_device_errors(error)
+                if lacks_memory(error) or is_gone(error):
+                    raise
             if differences[rewind] <= slack:
                 return rewind
     noise = 4 * differences[Rewind.WHOLE]  # of passes of other lengths, as when experts are chosen otherwise
@@ -298,11 +300,6 @@ def _apart(found: Tensor, expected: Tensor) -> float:
     return float((found - expected).abs().amax() / expected.abs().amax())
 
 
-def _raise_device_errors(error: Exception) -> None:
-    if lacks_memory(error) or is_gone(error):
-        raise error
-
-
 def _cache_of(config: PreTrainedConfig) -> DynamicCache:
     """Return an empty cache without windows: masks limit attention, and a branch may go back beyond a window."""
     cache = DynamicCache(config=config)
@@ -312,16 +309,3 @@ def _cache_of(config: PreTrainedConfig) -> DynamicCache:
         elif type(layer) is LinearAttentionAndSlidingWindowAttentionLayer:
             cache.layers[i] = LinearAttentionAndFullAttentionLayer(layer.number_of_states)
     return cache
-
-
-def _rotary_switch(config: PreTrainedConfig) -> int | None:
-    """Return the length above which a model uses other rotary angles for all keys (longrope); None for most models."""
-    parameters = getattr(config, "rope_parameters", None) or {}
-    kinds = [parameters, *(value for value in parameters.values() if isinstance(value, dict))]
-    lengths = [value["original_max_position_embeddings"] for value in kinds if value.get("rope_type") == "longrope"]
-    return min(lengths, default=None)
-
-
-def _finite(mask: Tensor) -> Tensor:
-    """Replace -inf by the dtype's least number, as transformers does."""
-    return mask.clamp_(min=torch.finfo(mask.dtype).min)

@@ -57,8 +57,16 @@ class Rows:
         if rows <= had_rows and places <= had_places:
             return
         rows, places = max(rows, had_rows), max(places, had_places)
-        if rows > allocated[0] or places > allocated[1]:
-            self._grow(rows, places)
+        if rows > allocated[0] or places > allocated[1]:  # to at least twice as many
+            most_rows, most_places = allocated
+            if rows > most_rows:
+                most_rows = max(rows, 2 * most_rows)
+            if places > most_places:
+                most_places = max(places, LEAST, min(2 * most_places, self._shape.limit))
+            grown = [self._shape.room(most_rows, most_places) for _ in self.layers]
+            for layer, old in zip(grown, self.layers, strict=True):
+                layer[:had_rows, :had_places] = old[:had_rows, :had_places]
+            self.layers = grown  # only now: where there is no memory for all of them, none has moved
         for layer in self.layers:
             layer[:had_rows, had_places:places] = 0
             layer[had_rows:rows, :places] = 0
@@ -73,16 +81,6 @@ class Rows:
     def clear(self) -> None:
         """Forget all values; the memory stays."""
         self._open = (0, 0)
-
-    def _grow(self, rows: int, places: int) -> None:
-        """Move to memory for as many rows and places, at least twice the present number of those that grow."""
-        (had_rows, had_places), allocated = self._open, self.layers[0].shape[:2]
-        rows = max(rows, 2 * allocated[0]) if rows > allocated[0] else allocated[0]
-        places = max(places, LEAST, min(2 * allocated[1], self._shape.limit)) if places > allocated[1] else allocated[1]
-        grown = [self._shape.room(rows, places) for _ in self.layers]
-        for layer, old in zip(grown, self.layers, strict=True):
-            layer[:had_rows, :had_places] = old[:had_rows, :had_places]
-        self.layers = grown  # only now: where there is no memory for all of them, none has moved
 
 
 class IdleCaches:

@@ -49,19 +49,14 @@ def why_not(model: PreTrainedModel) -> str:
         return f"its rotary positions are of the kind {rotary.rope_type}"
     if 2 * len(rotary.inv_freq) != model.model.layers[0].self_attn.head_dim:
         return "its rotary positions turn only a part of each head"
-    return _changed(model)
-
-
-def _changed(model: PreTrainedModel) -> str:
-    """Return a reason if modules are replaced, as by adapters or quantised layers; else empty."""
-    linears = [model.lm_head]
-    norms = [model.model.norm]
+    linears, norms = [model.lm_head], [model.model.norm]
     for layer in model.model.layers:
         attention, mlp = layer.self_attn, layer.mlp
         linears += [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj]
         linears += [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
         norms += [layer.input_layernorm, layer.post_attention_layernorm]
     plain = all(type(module) is nn.Linear for module in linears) and all(type(module) in NORMS for module in norms)
+    # adapters and quantised layers replace modules
     return "" if plain and not model.training else "its layers were changed"
 
 
@@ -200,16 +195,13 @@ class Body:
         self._rotary = body.rotary_emb
         self.device, self.dtype = self.embedding.device, self.embedding.dtype
         self.bytes = sum(part.numel() * part.element_size() for part in model.parameters())
-        if self._reorders():
+        if self.device.type != "cpu" or self.dtype != torch.float32 or not torch._C._has_mkldnn:
+            return
+        (low, high), free = REORDERED, bytes_free(self.device)
+        if low <= self.bytes <= high and (free is None or free >= 2 * self.bytes):
             with torch.inference_mode(False):
                 self.layers = tuple(layer.with_copy() for layer in self.layers)
                 self.head = self.head.with_copy()
-
-    def _reorders(self) -> bool:
-        if self.device.type != "cpu" or self.dtype != torch.float32 or not torch._C._has_mkldnn:
-            return False
-        (low, high), free = REORDERED, bytes_free(self.device)
-        return low <= self.bytes <= high and (free is None or free >= 2 * self.bytes)
 
     def cache(self, rows: int, places: int) -> Tensor:
         """Return a new cache [layers, rows, places, 2 G, D] of zeros: keys, then values. Masked values are read, so
@@ -236,11 +228,14 @@ class Body:
         positions = at.starts.unsqueeze(1) + torch.arange(n, device=tokens.device)  # [B, n]
         places = (at.homes.unsqueeze(1) * cache.shape[2] + positions).flatten()  # [B n], of the rows laid end to end
         if tree is None:
-            mask = _mask(positions, at.end, self.dtype, shared)
+            unseen = torch.arange(at.end, device=tokens.device) > positions.unsqueeze(-1)  # [B, n, end]
+            mask = torch.zeros_like(unseen, dtype=self.dtype).masked_fill_(unseen, -torch.inf)
         else:
-            mask, positions = _shared(tree.added(at.end, self.dtype), shared), tree.positions
-        x = embedding(tokens, self.embedding)  # [B, n, E]
-        cosine, sine = self._turns(x, positions)
+            mask, positions = tree.added(at.end, self.dtype), tree.positions
+        mask = mask.unsqueeze(1).expand(b, shared, n, at.end).reshape(b, 1, shared * n, at.end)
+        x, half = embedding(tokens, self.embedding), self.size // 2  # [B, n, E]
+        cosine, sine = (each.unsqueeze(2) for each in self._rotary(x, positions))  # [B, n, 1, D]
+        sine = torch.cat([-sine[..., :half], sine[..., half:]], -1)  # so that halves can be swapped by rolling
         for i, (layer, layer_cache) in enumerate(zip(self.layers, cache.unbind(0), strict=True)):
             if entered is not None:
                 entered[i] = x
@@ -249,7 +244,7 @@ class Body:
                 for norm, part in zip(layer.norms, (qkv[:, :, :heads], qkv[:, :, heads : heads + groups]), strict=True):
                     part.copy_(norm(part))
             turned = qkv[:, :, : heads + groups]
-            other = turned.roll(self.size // 2, -1)
+            other = turned.roll(half, -1)
             turned.mul_(cosine).addcmul_(other, sine)
             layer_cache.flatten(0, 1).index_copy_(0, places, qkv[:, :, heads:].flatten(0, 1))
             past = layer_cache[at.first : at.first + b, : at.end].transpose(1, 2)  # [B, 2 G, end, D]
@@ -267,25 +262,3 @@ class Body:
         if entered is not None:
             entered[len(self.layers)], entered[NORMED] = x, self.norm(x)
         return self.head(self.norm(x[:, n - rows :])).float()
-
-    def _turns(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return cosines and sines [B, n, 1, D]; the sine's first half is negated, so that halves can be swapped by
-        rolling."""
-        cosine, sine = self._rotary(x, positions)
-        half = self.size // 2
-        return cosine.unsqueeze(2), torch.cat([-sine[..., :half], sine[..., half:]], -1).unsqueeze(2)
-
-
-def _mask(positions: Tensor, end: int, dtype: torch.dtype, shared: int) -> Tensor:
-    """Return [B, 1, shared · n, end]: 0 if a token sees a place, else -inf; repeated for each head with the same
-    keys."""
-    b, n = positions.shape
-    unseen = torch.arange(end, device=positions.device) > positions.unsqueeze(-1)  # [B, n, end]
-    mask = torch.zeros(b, n, end, dtype=dtype, device=positions.device).masked_fill_(unseen, -torch.inf)
-    return _shared(mask, shared)
-
-
-def _shared(mask: Tensor, shared: int) -> Tensor:
-    """Return [B, 1, shared · n, end] from [B, n, end], repeated for each head with the same keys."""
-    b, n, end = mask.shape
-    return mask.unsqueeze(1).expand(b, shared, n, end).reshape(b, 1, shared * n, end)

@@ -158,19 +158,16 @@ def invariant(
     def different(width: int) -> Tensor:
         return torch.randn(DIFFERENT, width, generator=torch.Generator().manual_seed(width))
 
-    def rows(width: int, taken: Tensor) -> Tensor:
-        return different(width)[taken]
-
     def multiplied(taken: Tensor) -> Iterator[Tensor]:
-        yield kernels.product(rows(qkv.shape[0], taken), qkv, None)
-        gates = kernels.product(rows(gate_up.shape[0], taken), gate_up, None)
+        yield kernels.product(different(len(qkv))[taken], qkv, None)
+        gates = kernels.product(different(len(gate_up))[taken], gate_up, None)
         yield gates
         yield gated(gates)  # threads take parts of it that may end within a row
         for matrix in added:
-            yield kernels.product(rows(matrix.shape[0], taken), matrix, rows(matrix.shape[1], taken))
+            yield kernels.product(different(len(matrix))[taken], matrix, different(matrix.shape[1])[taken])
 
     def made_logits(taken: Tensor) -> Iterator[Tensor]:
-        yield kernels.product(rows(head.shape[0], taken), head, None)
+        yield kernels.product(different(len(head))[taken], head, None)
 
     def attended(taken: Tensor, seen: int, end: int) -> Tensor:
         asked = query[taken].transpose(0, 1).unsqueeze(0)  # [1, H, count, D]

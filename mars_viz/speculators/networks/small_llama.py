@@ -87,16 +87,12 @@ def fits(model: PreTrainedModel) -> bool:
 def pack(model: LlamaForCausalLM, vocabulary_size: int, kernels: Kernels = Kernels()) -> Weights:  # noqa: B008
     """Copy the weights into the layout that `PackedLlama` multiplies fastest, and find their batching by trial."""
     config, body = model.config, model.model
-    width, heads, groups = (
-        int(n) for n in (config.hidden_size, config.num_attention_heads, config.num_key_value_heads)
-    )
-    size = int(body.layers[0].self_attn.head_dim)
+    width, size = int(config.hidden_size), int(body.layers[0].self_attn.head_dim)
+    heads, groups = int(config.num_attention_heads), int(config.num_key_value_heads)
     layers = tuple(_packed(layer, size) for layer in body.layers)
     head = _columns(model.lm_head.weight[:vocabulary_size] * body.norm.weight * math.sqrt(width))
-    layer = layers[0]
-    batching = invariant(
-        kernels, layer.qkv, layer.gate_up, (layer.attention_out, layer.down), head, Heads(heads, groups, size)
-    )
+    first, shape = layers[0], Heads(heads, groups, size)
+    batching = invariant(kernels, first.qkv, first.gate_up, (first.attention_out, first.down), head, shape)
     places = batching.end(int(config.max_position_embeddings) + 1)
     cosine, sine = body.rotary_emb(body.embed_tokens.weight, torch.arange(places + MOST).unsqueeze(0))
     return Weights(
@@ -135,21 +131,6 @@ def _columns(weight: Tensor) -> Tensor:
     return weight.t().contiguous()
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Positions of B texts of n tokens in a pass: rotary factors, mask and places of the cache."""
-
-    tokens: int
-    """m, tokens computed of each text: n, or more if there is one text."""
-    rows: int
-    """R, rows computed at a time: at least B m."""
-    turns: Tensor  # complex64 [B, m, 1, D / 2] or [m, 1, D / 2]
-    mask: Tensor
-    """float32 [B, 1, q, end] of 0 or -inf, with q queries, at least m."""
-    places: tuple[int, slice] | tuple[Tensor, Tensor]
-    """Rows and places of the cache, n of each text."""
-
-
 class PackedLlama:
     """A pass over weights that may be shared, with a cache of its own; B texts of n tokens."""
 
@@ -177,19 +158,17 @@ class PackedLlama:
         tree = tree and tree.arranged(order)
         outputs = []
         for texts, cuts in w.batching.groups(starts, n):
-            parts = [
-                self._read(
-                    _part(tokens, texts, cut, end),
-                    [start + cut for start in starts[texts]],
-                    first + texts.start,
-                    tree and tree.part(texts, cut, end),
-                )
-                for cut, end in pairwise(cuts)
-            ]
+            parts = []
+            for cut, end in pairwise(cuts):
+                begins = [start + cut for start in starts[texts]]
+                part = tree and tree.part(texts, cut, end)
+                parts.append(self._read(tokens[texts, cut:end], begins, first + texts.start, part))
             outputs.append(_joined(parts, 1))
         x = _reordered(_joined(outputs)[:, -rows:], [slot - first for slot in slots]).flatten(0, 1)  # [B rows, E]
-        largest = w.batching.logits.most
-        logits = [self._logits(part) for part in (torch.split(x, largest) if len(x) > largest else (x,))]
+        logits, counts = [], w.batching.logits
+        for some in torch.split(x, counts.most) if len(x) > counts.most else (x,):
+            padded = normed(filled(some, counts.at_least(len(some))), w.epsilon)
+            logits.append(leading(w.kernels.product(padded, w.head, None), len(some)))
         return _joined(logits).view(b, rows, -1)
 
     def copy(self, source: int, slot: int, length: int) -> None:
@@ -201,22 +180,22 @@ class PackedLlama:
         """Return the layers' outputs [B, n, E] for the tokens [B, n], written to rows of the cache from `first` on."""
         w, (b, n) = self._weights, tokens.shape
         product, attention = w.kernels.product, w.kernels.attention
-        at = self._window(starts, n, first, tree)
-        m, end = at.tokens, at.mask.shape[-1]
-        x = embedding(filled(tokens.flatten(), at.rows), w.embedding)  # [R, E]
+        m, rows, turns, mask, places = self._window(starts, n, first, tree)
+        x = embedding(filled(tokens.flatten(), rows), w.embedding)  # [R, E]
         entered = {}
         for i, (layer, cache) in enumerate(zip(w.layers, self._rows.layers, strict=True)):
             if i in self.inputs.layers:
                 entered[i] = x
             qkv = leading(product(normed(x, w.epsilon), layer.qkv, None), b * m)
             qkv = qkv.view(b, m, w.heads + 2 * w.groups, -1)
-            _pairs(qkv[:, :, : w.heads + w.groups]).mul_(at.turns)
-            cache[at.places] = qkv[:, :n, w.heads :]
-            past = cache[first : first + b, :end].transpose(1, 2)  # [B, 2 G, end, D]
-            queries = filled(qkv[:, :, : w.heads].transpose(1, 2), at.mask.shape[2], 2)  # [B, H, q, D]
-            mixed = attention(queries, past[:, : w.groups], past[:, w.groups :], at.mask).transpose(1, 2)
+            turned = qkv[:, :, : w.heads + w.groups]
+            torch.view_as_complex(turned.view(*turned.shape[:-1], -1, 2)).mul_(turns)
+            cache[places] = qkv[:, :n, w.heads :]
+            past = cache[first : first + b, : mask.shape[-1]].transpose(1, 2)  # [B, 2 G, end, D]
+            queries = filled(qkv[:, :, : w.heads].transpose(1, 2), mask.shape[2], 2)  # [B, H, q, D]
+            mixed = attention(queries, past[:, : w.groups], past[:, w.groups :], mask).transpose(1, 2)
             mixed = leading(mixed, m, 1).reshape(b * m, -1)
-            x = product(filled(mixed, at.rows), layer.attention_out, x)
+            x = product(filled(mixed, rows), layer.attention_out, x)
             x = product(gated(product(normed(x, w.epsilon), layer.gate_up, None)), layer.down, x)
         if self.inputs:
             entered[len(w.layers)], entered[NORMED] = x, normed(x, w.epsilon) * w.norm
@@ -224,34 +203,32 @@ class PackedLlama:
             self.inputs.put(range(first, first + b), starts, states)
         return leading(leading(x, b * m).view(b, m, -1), n, 1)
 
-    def _logits(self, x: Tensor) -> Tensor:
-        """Return raw logits [R, V] from the layers' outputs [R, E]."""
-        w, count = self._weights, len(x)
-        x = filled(x, w.batching.logits.at_least(count))
-        return leading(w.kernels.product(normed(x, w.epsilon), w.head, None), count)
+    def _window(
+        self, starts: Sequence[int], n: int, first: int, tree: TreeMask | None
+    ) -> tuple[int, int, Tensor, Tensor, tuple[int, slice] | tuple[Tensor, Tensor]]:
+        """Make room for n tokens of B texts from each start on, and return their positions.
 
-    def _window(self, starts: Sequence[int], n: int, first: int, tree: TreeMask | None) -> Window:
-        """Make room for n tokens from each start on, and return their positions."""
+        Returns m, the tokens computed of each text: n, or more if there is one text; R, the rows computed at a time, at
+        least B m; rotary factors, complex64 [B, m, 1, D / 2] or [m, 1, D / 2]; a mask, float32 [B, 1, q, end] of 0 or
+        -inf, with q queries, at least m; and the rows and places of the cache, n of each text.
+        """
         w, b = self._weights, len(starts)
         limits, end = w.batching, w.batching.end(max(starts) + n)
         q = limits.queries.at_least(n)
         m = min(q, limits.rows.most) if b == 1 else n
         rows = limits.rows.at_least(b * m)
         self._rows.open(first + b, end)
-        if tree is not None:
-            places = torch.tensor(starts, device=self.device).unsqueeze(1) + torch.arange(n, device=self.device)
-            texts = torch.arange(first, first + b, device=self.device).unsqueeze(1)
-            turns = w.turns[filled(tree.positions, m, 1)]
-            mask = filled(tree.added(end, torch.float32), q, 1).unsqueeze(1)
-            return Window(m, rows, turns, mask, (texts, places))
-        if b == 1:  # slices are cheaper than indices
+        if b == 1 and tree is None:  # slices are cheaper than indices
             start = starts[0]
             mask = w.causal[start : start + q, :end][None, None]
-            return Window(m, rows, w.turns[start : start + m], mask, (first, slice(start, start + n)))
+            return m, rows, w.turns[start : start + m], mask, (first, slice(start, start + n))
         positions = torch.tensor(starts, device=self.device).unsqueeze(1) + torch.arange(q, device=self.device)
         texts = torch.arange(first, first + b, device=self.device).unsqueeze(1)
-        mask = w.causal[positions, :end].unsqueeze(1)
-        return Window(m, rows, w.turns[positions[:, :m]], mask, (texts, positions[:, :n]))
+        if tree is None:
+            turns, mask = w.turns[positions[:, :m]], w.causal[positions, :end]
+        else:
+            turns, mask = w.turns[filled(tree.positions, m, 1)], filled(tree.added(end, torch.float32), q, 1)
+        return m, rows, turns, mask.unsqueeze(1), (texts, positions[:, :n])
 
 
 def normed(x: Tensor, epsilon: float) -> Tensor:
@@ -268,11 +245,6 @@ def filled(x: Tensor, count: int, dim: int = 0) -> Tensor:
     return pad(x, (0, 0) * (x.dim() - 1 - dim) + (0, count - x.shape[dim]))
 
 
-def _part(tokens: Tensor, some: slice, cut: int, end: int) -> Tensor:
-    """Return the tokens from `cut` to `end` of some texts; the tokens themselves if these are all."""
-    return tokens if tokens.shape == (some.stop - some.start, end - cut) else tokens[some, cut:end]
-
-
 def leading(x: Tensor, count: int, dim: int = 0) -> Tensor:
     """Return the first entries of x along a dimension; x itself if there are no more."""
     return x if x.shape[dim] == count else x.narrow(dim, 0, count)
@@ -286,8 +258,3 @@ def _joined(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
 def _reordered(x: Tensor, order: Sequence[int]) -> Tensor:
     """Return the rows of x [B, …] in this order; x itself if they are in order."""
     return x if len(order) == 1 or list(order) == list(range(len(order))) else x[order]
-
-
-def _pairs(x: Tensor) -> Tensor:
-    """View the last dimension as complex numbers."""
-    return torch.view_as_complex(x.view(*x.shape[:-1], -1, 2))

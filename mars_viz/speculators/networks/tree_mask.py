@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mars_viz.speculators.host_copy import sent
+from mars_viz.speculators.devices import sent
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from torch import Tensor
 from mars_viz import trees
 from mars_viz.shapes import LONGEST_PATH
 from mars_viz.speculators.cached import CachedModel
+from mars_viz.speculators.devices import sent
 from mars_viz.speculators.draft import Branches
-from mars_viz.speculators.host_copy import sent
 from mars_viz.speculators.networks import Network, TreeMask
 from mars_viz.walk import Prefix
 
