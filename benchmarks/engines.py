@@ -38,7 +38,7 @@ from mars_viz.records import Round, emitted
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
-from mars_viz.speculators.server_watch import held_against
+from mars_viz.speculators.server_audit import held_against
 from mars_viz.speculators.vllm_http import SPECULATING, ServedText, Server
 from mars_viz.walk import Prefix
 

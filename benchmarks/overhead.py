@@ -27,7 +27,7 @@ from mars_viz.demo.prompts import STORIES
 from mars_viz.records import Speculation
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.speculators import evidence, speculator, waiting
+from mars_viz.speculators import evidence, speculator
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.cached import CachedModel
 from mars_viz.speculators.devices import wait_for
@@ -147,8 +147,7 @@ def _parts(pair: Backend, prompts: list[Prefix], settings: Settings, watch: Stop
     watch.wrap(speculator, "gather_evidence", "evidence")
     watch.wrap(Waiting, "take", "evidence")
     watch.wrap(Waiting, "complete", "evidence")
-    for module in (evidence, waiting):
-        watch.wrap(module, "to_host", "transfers")
+    watch.wrap(evidence, "to_host", "transfers")
     for name in ("rewind", "remember"):
         watch.wrap(CachedModel, name, "commit and rollback")
     watch.wrap(walking, "settle", "judging")

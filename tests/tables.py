@@ -19,7 +19,7 @@ from mars_viz.shapes import shape_named
 from mars_viz.speculators.backend import Backend, Part
 from mars_viz.speculators.draft import Draft, TopLogits
 from mars_viz.speculators.drafters.model import Picking
-from mars_viz.speculators.drafters.tree_sampling import tree_drafted
+from mars_viz.speculators.drafters.token_trees import tree_drafted
 from mars_viz.speculators.sampling import on_device
 from mars_viz.walk import Prefix
 from tests.factories import VOCABULARY, tables

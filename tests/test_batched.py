@@ -26,7 +26,7 @@ from transformers import (
 from mars_viz.prompts import builtin_prompts
 from mars_viz.recording import Recording, record_all
 from mars_viz.run import Settings
-from mars_viz.speculators import evidence, waiting
+from mars_viz.speculators import evidence
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.drafters.model import ModelDrafter, Picking
@@ -382,8 +382,7 @@ def test_a_round_looks_at_no_value_before_its_one_transfer(
         assert {tensor.device.type for tensor in found.values()} == {"meta"}
         raise Arrived
 
-    for module in (evidence, waiting):
-        monkeypatch.setattr(module, "to_host", to_host)
+    monkeypatch.setattr(evidence, "to_host", to_host)
     with torch.device("meta"):
         model = LlamaForCausalLM(LlamaConfig(**COMMON | {"vocab_size": 672})).eval().requires_grad_(False)
     target = ModelTarget(RaggedNetwork(CachePool(Body(model, 640))))

@@ -36,12 +36,9 @@ from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.costs import Measuring
 from mars_viz.speculators.devices import inference
 from mars_viz.speculators.drafter_names import Eagle3, Ngram, drafter_named, has_no_model
-from mars_viz.speculators.drafters.layers import count_of, with_layers
 from mars_viz.speculators.drafters.ngram import NgramDrafter, latest
-from mars_viz.speculators.drafters.suffix import SuffixDrafter
-from mars_viz.speculators.drafters.text import TextBefore
-from mars_viz.speculators.drafters.trigram import TrigramDrafter
-from mars_viz.speculators.drafters.trimmed import most_frequent
+from mars_viz.speculators.drafters.smaller import count_of, most_frequent, with_layers
+from mars_viz.speculators.drafters.text import SuffixDrafter, TextBefore, TrigramDrafter
 from mars_viz.speculators.loading import backend_of, load_backend
 from mars_viz.speculators.model_files import Loaded
 from mars_viz.speculators.names import check_names, drafter_for

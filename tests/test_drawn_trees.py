@@ -30,7 +30,7 @@ from mars_viz.shapes import Shape, draft_words, shape_named, with_nodes
 from mars_viz.speculators import evidence
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.draft_batch import DraftBatch, Trees
-from mars_viz.speculators.drafters.tree_sampling import PathTree, drawn
+from mars_viz.speculators.drafters.token_trees import TokenTree, drawn
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.tree_laws import OWN_Q, TREE_COLUMNS, greedily, refused_in_turn, traversed
@@ -57,7 +57,7 @@ def drafter_law(context: Context) -> np.ndarray:
 class Case:
     """A tree that can be drawn, and the laws along it."""
 
-    tree: PathTree
+    tree: TokenTree
     chance: float
     """That it is drawn."""
 
@@ -85,7 +85,7 @@ def cases(paths: int, depth: int, trunk: int = 0) -> Iterator[Case]:
         for drawing in itertools.product(itertools.product(range(3), repeat=depth - trunk), repeat=paths):
             after = [drafter_law((*shared, *path[:at]))[path[at]] for path in drawing for at in range(depth - trunk)]
             levels = [*([token] for token in shared), *([path[at] for path in drawing] for at in range(depth - trunk))]
-            yield Case(PathTree.of(levels), float(begun * np.prod(after)))
+            yield Case(TokenTree.of_paths(levels), float(begun * np.prod(after)))
 
 
 def batch(made: Sequence[Case]) -> DraftBatch:
@@ -177,12 +177,12 @@ def exactly(paths: int, depth: int, endings: Ending, trunk: int = 0) -> tuple[fl
 
 
 def test_paths_that_begin_alike_are_one_tree_in_preorder() -> None:
-    tree = PathTree.of([[4, 7, 4, 7], [1, 1, 2, 1], [9, 9, 9, 8]])
+    tree = TokenTree.of_paths([[4, 7, 4, 7], [1, 1, 2, 1], [9, 9, 9, 8]])
     assert tree.parents == [-1, 0, 1, 0, 3, -1, 5, 6, 6]
     assert tree.tokens == [4, 1, 9, 2, 9, 7, 1, 9, 8]
     assert tree.draws == [0b0101, 0b0001, 0b0001, 0b0100, 0b0100, 0b1010, 0b1010, 0b0010, 0b1000]
     assert tree.budgets == [1, 2, 3, 7, 8, 4, 5, 6, 9]
-    trunk = PathTree.of([[5], [6], [1, 1, 2]])
+    trunk = TokenTree.of_paths([[5], [6], [1, 1, 2]])
     assert (trunk.parents, trunk.tokens) == ([-1, 0, 1, 1], [5, 6, 1, 2])
     assert trunk.draws == [0b001, 0b001, 0b011, 0b100]
 
@@ -245,7 +245,7 @@ def test_so_many_distinct_draws_are_kept_as_often_as_they_can_be(children: int, 
         left, chance = 1.0, 1.0
         for token in order:
             chance, left = chance * Q[token] / left, left - Q[token]
-        case = Case(PathTree.of([order]), chance)
+        case = Case(TokenTree.of_paths([order]), chance)
         blocks = batch([case])
         _, found = refused_in_turn(blocks, torch.from_numpy(case.ps)[None], torch.from_numpy(case.qs)[None])
         p, q = found["p_left"][0].numpy(), found["q_left"][0].numpy()

@@ -10,10 +10,9 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from mars_viz import demo
 from mars_viz.recording import record
-from mars_viz.speculators import dtypes
-from mars_viz.speculators.dtypes import LARGE, dtype_of, fastest_on_cpu
+from mars_viz.speculators import memory
 from mars_viz.speculators.loading import load_backend
-from mars_viz.speculators.memory import bytes_needed, stored_values
+from mars_viz.speculators.memory import LARGE, bytes_needed, dtype_of, fastest_on_cpu, stored_values
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 NATIVE, OTHERS = {"avx512_bf16": True, "amx_bf16": True}, {"avx512_bf16": True, "amx_bf16": False}
@@ -62,7 +61,7 @@ def test_bfloat16_is_for_large_targets_of_pairs_that_are_stored_in_it(
 
 
 def test_only_a_processor_with_units_for_bfloat16_is_given_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dtypes, "stored_values", lambda name: {"BF16": LARGE})
+    monkeypatch.setattr(memory, "stored_values", lambda name: {"BF16": LARGE})
     for capabilities, expected in ((NATIVE, torch.bfloat16), (OTHERS, torch.float32), ({}, torch.float32)):
         processor(monkeypatch, capabilities)
         assert dtype_of("auto", CPU, ["target", "drafter"]) == expected
@@ -84,6 +83,6 @@ def test_a_tiny_checkpoint_in_bfloat16_stays_in_float32_and_a_large_one_does_not
     processor(monkeypatch, NATIVE)
     assert load_backend(tiny, tiny, device="cpu").dtype == "float32"
     assert load_backend(device="cpu").dtype == "float32"  # stored in bfloat16 as well
-    monkeypatch.setattr(dtypes, "LARGE", 1)
+    monkeypatch.setattr(memory, "LARGE", 1)
     run = record("Once upon a time", target=tiny, drafter=tiny, max_new_tokens=9, device="cpu", rule="strict")
     assert run.provenance.dtype == "bfloat16" and len(run.token_ids) == 9

@@ -44,8 +44,7 @@ from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.costs import Measuring
 from mars_viz.speculators.draft import Draft, Drafter
 from mars_viz.speculators.drafter_names import Eagle3
-from mars_viz.speculators.drafters.eagle3_checkpoint import read_checkpoint
-from mars_viz.speculators.drafters.eagle3_shapes import TargetShape
+from mars_viz.speculators.drafters.eagle3_checkpoint import TargetShape, read_checkpoint
 from mars_viz.speculators.loading import backend_of
 from mars_viz.speculators.model_files import Loaded
 from mars_viz.speculators.networks import Opener

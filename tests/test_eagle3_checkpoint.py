@@ -17,9 +17,7 @@ from torch import Tensor
 from mars_viz.demo import TARGET
 from mars_viz.errors import ModelError, SettingError
 from mars_viz.speculators.drafter_names import Eagle3, drafter_named, has_no_model
-from mars_viz.speculators.drafters.eagle3_checkpoint import read_checkpoint
-from mars_viz.speculators.drafters.eagle3_layers import KEY
-from mars_viz.speculators.drafters.eagle3_shapes import TargetShape
+from mars_viz.speculators.drafters.eagle3_checkpoint import KEY, TargetShape, read_checkpoint
 from mars_viz.speculators.names import check_names
 
 LAYOUTS = ("SafeAILab", "speculators", "SpecForge")

@@ -22,7 +22,7 @@ from mars_viz.records import emitted
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
-from mars_viz.speculators.server_watch import decoded
+from mars_viz.speculators.server_audit import decoded
 from mars_viz.speculators.vllm_http import ServedText
 
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"

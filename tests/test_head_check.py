@@ -20,7 +20,7 @@ from mars_viz.run import Settings
 from mars_viz.speculators import head_check
 from mars_viz.speculators.autoregressive import Alone, decode_alone
 from mars_viz.speculators.backend import Backend
-from mars_viz.speculators.drafters.eagle3_layers import KEY
+from mars_viz.speculators.drafters.eagle3_checkpoint import KEY
 from mars_viz.speculators.head_check import CheckingHead
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.networks.eagle3_head import EagleNetwork

@@ -21,7 +21,7 @@ from mars_viz.errors import BadInput
 from mars_viz.recording import Recording, dial_map, record
 from mars_viz.run import Settings
 from mars_viz.speculators.loading import load_backend
-from mars_viz.speculators.local_models import eos_ids_of
+from mars_viz.speculators.model_files import eos_ids_of
 from mars_viz.speculators.networks.small_llama import PackedLlama
 
 

@@ -18,7 +18,7 @@ from mars_viz.errors import BadInput
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import backend_of, load_backend
 from mars_viz.speculators.model_files import Loaded
-from mars_viz.speculators.server_check import CheckingServer
+from mars_viz.speculators.server_audit import CheckingServer
 from mars_viz.speculators.vllm_http import Server
 from tests.vllm_server import Manners, vllm_server
 

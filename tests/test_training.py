@@ -13,8 +13,7 @@ import torch
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from mars_viz import demo
-from mars_viz.speculators.drafters.eagle3_checkpoint import read_checkpoint
-from mars_viz.speculators.drafters.eagle3_shapes import TargetShape
+from mars_viz.speculators.drafters.eagle3_checkpoint import TargetShape, read_checkpoint
 from training import chat_card, chat_head, chat_texts, eagle, family, model_card, train
 from training.chat_texts import Shards, Template, Writer, write_shards
 from training.corpus import Mixture, Shares, text_sources

@@ -33,7 +33,7 @@ from mars_viz.shapes import Shape, best_paths, shape_named
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.draft import Draft
 from mars_viz.speculators.draft_batch import DraftBatch, Trees
-from mars_viz.speculators.drafters.tree_growth import grown
+from mars_viz.speculators.drafters.token_trees import grown
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.speculator import scored_by

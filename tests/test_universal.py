@@ -41,9 +41,8 @@ from mars_viz.speculators.autoregressive import decode_alone
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.costs import Measuring
 from mars_viz.speculators.devices import inference
-from mars_viz.speculators.drafter_parts import text_drafter
-from mars_viz.speculators.drafters.translation import PATIENCE, Continuation, Translation
-from mars_viz.speculators.loading import load_backend
+from mars_viz.speculators.drafters.universal import PATIENCE, Continuation, Translation
+from mars_viz.speculators.loading import load_backend, text_drafter
 from mars_viz.speculators.networks import Network, Opener
 from mars_viz.speculators.networks.layer_inputs import LayerInputs
 from mars_viz.speculators.token_bytes import TransformersTokenizer

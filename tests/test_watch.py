@@ -25,10 +25,10 @@ from mars_viz.errors import BadInput
 from mars_viz.prompts import builtin_prompts
 from mars_viz.records import Round
 from mars_viz.run import Settings
-from mars_viz.speculators import server_watch, vllm_http
+from mars_viz.speculators import server_audit, vllm_http
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
-from mars_viz.speculators.server_watch import WatchingServer, decoded
+from mars_viz.speculators.server_audit import WatchingServer, decoded
 from mars_viz.speculators.vllm_http import Server
 from tests.speculating import Speculating
 from tests.vllm_server import Manners, vllm_server
@@ -235,14 +235,14 @@ def test_the_command_tells_each_prompt_and_then_all(
 def test_an_interruption_tells_what_came(
     pair: Backend, served: tuple[str, Manners], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = server_watch.held_against
+    asked = server_audit.held_against
 
     def interrupted(backend: Backend, settings: Settings, number: int, *rest: Any) -> Any:
         if number == 2:
             raise KeyboardInterrupt
         return asked(backend, settings, number, *rest)
 
-    monkeypatch.setattr(server_watch, "held_against", interrupted)
+    monkeypatch.setattr(server_audit, "held_against", interrupted)
     command = ["watch", served[0], *PAIR, "--tokens", str(TOKENS)]
     assert main(command) == 130
     told = capsys.readouterr()

@@ -25,7 +25,7 @@ from mars_viz.terminal import say
 from mars_viz.words import number
 
 if TYPE_CHECKING:
-    from mars_viz.speculators.server_watch import WatchingServer
+    from mars_viz.speculators.server_audit import WatchingServer
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> None:
     address, prompts = server_named(options.server), prompt_sets.first_turns(options)
     if not address:
         raise ModelError(f"{options.server} is no server's address; give one as http://HOST:PORT.")
-    from mars_viz.speculators.server_watch import WatchingServer, speculated
+    from mars_viz.speculators.server_audit import WatchingServer, speculated
     from mars_viz.speculators.vllm_http import SPECULATING, Server
 
     server = Server.at(address, SPECULATING)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,23 +17,21 @@ from mars_viz.costs import LEAST, MOST, WANTED, Cost, Costs, objection, too_busy
 from mars_viz.demo.prompts import STORIES
 from mars_viz.errors import Disturbed, SettingError
 from mars_viz.records import Timing
-from mars_viz.rules import Rule, rule_named
+from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.shapes import shape_named
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.devices import inference, wait_for
-from mars_viz.speculators.draft import CountsPasses, Draft, Drafter, FollowsTarget, Spent, Target
+from mars_viz.speculators.draft import CountsPasses, Draft, Drafter, FollowsTarget, Spent
 from mars_viz.speculators.networks.graphs import SETTLED
-from mars_viz.speculators.speculator import DraftAndScore, scored_by
-from mars_viz.walk import Ending, Prefix, step
+from mars_viz.speculators.speculator import scored_by
+from mars_viz.walk import Prefix, step
 
 SECONDS = 6.0
 """Limit for a measurement that does not converge; the repeats needed for an interval are always made."""
 
 PLACES = 6
 """Number of places in a text at which a drafter that counts its passes drafts once."""
-Times = dict[str, list[float]]
-"""Seconds by task, in the order of measurement."""
 
 
 class Measuring:
@@ -69,7 +67,8 @@ class Measuring:
 
     def __iter__(self) -> Iterator[float]:
         """Measure until every cost is known to ±5 %, or time is up."""
-        device, times = self._backend.place, Times()
+        device = self._backend.place
+        times: dict[str, list[float]] = {}  # seconds by task, in the order of measurement
         with inference():
             tasks = dict(_tasks(self._backend, self._gamma, self._settings, self._length, self._spent_drafting))
             for task in tasks.values():
@@ -79,9 +78,13 @@ class Measuring:
         for done in itertools.count(1):
             with inference():
                 for name, task in tasks.items():
-                    taken, parts = _timed(task, device, self._clock)
+                    wait_for(device)
+                    start = self._clock()
+                    parts = task()
+                    wait_for(device)
+                    taken = self._clock() - start
                     times.setdefault(name, []).append(taken)
-                    if parts is not None:
+                    if isinstance(parts, Timing):
                         times.setdefault(f"rest of {name}", []).append(taken - parts.draft - parts.verify)
             self._spent = self._clock() - began
             yield min(1.0, done / LEAST, self._spent / self._seconds)
@@ -101,9 +104,10 @@ class Measuring:
             raise Disturbed(f"{why} Measure again.")
         return self._found
 
-    def _costs(self, times: Times) -> Costs:
+    def _costs(self, times: dict[str, list[float]]) -> Costs:
         backend, gamma = self._backend, self._gamma
-        levels = [times[f"draft {depth}"] for depth in range(1, _levels(self._settings, gamma) + 1)]
+        depth = shape_named(self._settings.tree).shape.within(gamma).depth  # 0 for a chain
+        levels = [times[f"draft {level}"] for level in range(1, depth + 1)]
         drafted = self._spent_drafting.tokens or gamma
         steps = levels[0] if levels else [taken / drafted for taken in times["draft"]]
         passes = [times[f"target {n}"] for n in range(1, gamma + 2)]
@@ -172,13 +176,14 @@ def _cores_used() -> float | None:
 
 def _tasks(
     backend: Backend, gamma: int, settings: Settings, length: int, spent: Spent
-) -> Iterator[tuple[str, Callable[[], Timing | None]]]:
-    """Yield the timed tasks by name, with caches of `length` positions. `spent` receives the totals of one drafting by
-    a drafter that counts its passes."""
+) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield the timed tasks by name, with caches of `length` positions; a round returns its own timing. `spent`
+    receives the totals of one drafting by a drafter that counts its passes."""
     target, drafter = backend.opened(Settings(gamma=gamma, tree=settings.tree))
     prefix = (*_tokens(backend, length), _tokens(backend, 1)[0])
-    if isinstance(drafter, CountsPasses):  # how many hangs on the text
-        prefix = _written(backend, length + 1)
+    if isinstance(drafter, CountsPasses):  # how many depends on the text, so it has words
+        words = backend.tokenizer.encode(" ".join(STORIES))
+        prefix = tuple(itertools.islice(itertools.cycle(words), length + 1))
     for part in (target, drafter):
         part.prefill([prefix[:-1]])
     shape = shape_named(settings.tree).shape.within(gamma)
@@ -189,9 +194,11 @@ def _tasks(
             draft = Draft(ids, branches=(shape.separate_paths(width - 1),))
         else:
             draft = drafter.draft([prefix], width - 1) if levels and width > 1 else Draft(ids)
-        yield f"target {width}", partial(_scored, target, prefix, draft)
+        yield f"target {width}", partial(scored_by, target, [prefix], draft)
     if not levels and isinstance(drafter, CountsPasses):
-        several = partial(_drafted_along, drafter, prefix, gamma)
+        ends = (max(1, len(prefix) - gamma * (place - 1)) for place in range(PLACES, 0, -1))
+        texts = [prefix[:end] for end in ends]  # first to last, because the number of passes depends on the place
+        several = partial(_drafted_each, drafter, texts, gamma)
         before = replace(drafter.spent)
         several()
         spent.passes, spent.tokens = drafter.spent.passes - before.passes, drafter.spent.tokens - before.tokens
@@ -202,7 +209,13 @@ def _tasks(
         count = max(depth, gamma * (depth == levels))
         if shape.drawn:
             count = replace(shape, depth=depth, trunk=min(shape.trunk, depth)).most_nodes
-        yield f"draft {depth}", partial(_drafted, drafter, _kept(drafter, prefix, depth), count)
+        # Nodes of a tree are not cached, so half of a longest path and the token after it are read before the next
+        # draft. A drafter that follows the target would make the target read them as well, so it gets one constant
+        # prefix.
+        new = 0 if isinstance(drafter, FollowsTarget) else min(1 + depth // 2, length)
+        others = tuple(token - 1 if token else 1 for token in prefix[len(prefix) - new :])
+        in_turn = itertools.cycle([prefix, (*prefix[: len(prefix) - new], *others)])
+        yield f"draft {depth}", partial(_drafted, drafter, in_turn, count)
     for count in sorted({_least(settings, gamma), gamma}):
         yield f"round {count}", _round(backend, settings, count, prefix[:-1])
 
@@ -212,87 +225,40 @@ def _tokens(backend: Backend, count: int) -> tuple[int, ...]:
     return tuple(place * 7919 % backend.vocabulary_size for place in range(count))
 
 
-def _written(backend: Backend, count: int) -> Prefix:
-    """Return `count` tokens of a repeated text in words."""
-    words = backend.tokenizer.encode(" ".join(STORIES))
-    return tuple(itertools.islice(itertools.cycle(words), count))
-
-
 def _least(settings: Settings, gamma: int) -> int:
     """Return the tokens of the smallest timed round; drawn paths have a fixed size."""
     return gamma if shape_named(settings.tree).shape.drawn else 1
-
-
-def _levels(settings: Settings, gamma: int) -> int:
-    """Return the levels of a tree of γ nodes; 0 for a chain."""
-    return shape_named(settings.tree).shape.within(gamma).depth
-
-
-def _kept(drafter: Drafter, prefix: Prefix, depth: int) -> Iterator[Prefix]:
-    """Yield prefixes to draft after in turn, each with new tokens at its end.
-
-    Nodes of a tree are not cached, so half of a longest path and the token after it are read before the next draft. A
-    drafter that follows the target would make the target read them as well, so it gets one constant prefix.
-    """
-    new = 0 if isinstance(drafter, FollowsTarget) else min(1 + depth // 2, len(prefix) - 1)
-    others = tuple(token - 1 if token else 1 for token in prefix[len(prefix) - new :])
-    return itertools.cycle([prefix, (*prefix[: len(prefix) - new], *others)])
-
-
-def _scored(target: Target, prefix: Prefix, draft: Draft) -> None:
-    scored_by(target, [prefix], draft)
 
 
 def _drafted(drafter: Drafter, prefixes: Iterator[Prefix], count: int) -> None:
     drafter.draft([next(prefixes)], count)
 
 
-def _drafted_along(drafter: Drafter, prefix: Prefix, count: int) -> None:
-    """Draft at several places of a text, first to last, because the number of passes depends on the place."""
-    for place in range(PLACES, 0, -1):
-        drafter.draft([prefix[: max(1, len(prefix) - count * (place - 1))]], count)
+def _drafted_each(drafter: Drafter, prefixes: Sequence[Prefix], count: int) -> None:
+    for prefix in prefixes:
+        drafter.draft([prefix], count)
 
 
-def _round(backend: Backend, settings: Settings, gamma: int, prefix: Prefix) -> Callable[[], Timing | None]:
+def _round(backend: Backend, settings: Settings, gamma: int, prefix: Prefix) -> Callable[[], Timing]:
     rule = rule_named(settings.rule)
-    short = Settings(
-        rule=settings.rule,
-        gamma=gamma,
-        temperature=settings.temperature,
-        top_p=settings.top_p,
-        top_k=settings.top_k,
-        seed=settings.seed,
-        tree=settings.tree,
-    )
+    names = ("rule", "temperature", "top_p", "top_k", "seed", "tree")
+    short = Settings(gamma=gamma, **{name: getattr(settings, name) for name in names})
     speculator = backend.speculator(short, rule.needs)
     speculator.prefill(prefix)
     ending = backend.ending(replace(short, max_new_tokens=gamma + 1))
-    return partial(_decided, speculator, rule, prefix, ending)
 
+    def decided() -> Timing:
+        (answer,) = speculator.speculate([prefix])
+        step(answer, rule.judge(answer.speculation), rule.checked_dial(None), ending, text=())
+        return answer.timing
 
-def _decided(speculator: DraftAndScore, rule: Rule, prefix: Prefix, ending: Ending) -> Timing:
-    (answer,) = speculator.speculate([prefix])
-    step(answer, rule.judge(answer.speculation), rule.checked_dial(None), ending, text=())
-    return answer.timing
-
-
-def _timed(
-    task: Callable[[], Timing | None], device: torch.device, clock: Callable[[], float]
-) -> tuple[float, Timing | None]:
-    """Return the seconds until the device is finished, and the task's own timing."""
-    wait_for(device)
-    began = clock()
-    parts = task()
-    wait_for(device)
-    return clock() - began, parts
+    return decided
 
 
 def _between(first: Cost, last: Cost, count: int) -> tuple[Cost, ...]:
     """Return `count` costs, interpolated linearly."""
     if count == 1:
         return (first,)
+    ends = [(getattr(first, name), getattr(last, name)) for name in Cost.__slots__]
     shares = [step / (count - 1) for step in range(count)]
-    return tuple(
-        Cost(*(a + share * (b - a) for a, b in ((getattr(first, k), getattr(last, k)) for k in Cost.__slots__)))
-        for share in shares
-    )
+    return tuple(Cost(*(a + share * (b - a) for a, b in ends)) for share in shares)

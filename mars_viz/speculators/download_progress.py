@@ -6,9 +6,8 @@ Replaces the progress bars of the hub's library and of transformers.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from transformers import modeling_gguf_pytorch_utils as gguf
@@ -23,35 +22,18 @@ _FETCHING = 0.8
 """Part of a loading with a download that is assigned to the download."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadShare:
-    """One model's part of a loading."""
-
-    first: float
-    """Share at its start, 0 to 1."""
-    last: float
-    """Share at its end."""
-
-    def at(self, share: float) -> float:
-        """Return the share of the complete loading at this share of the part."""
-        return self.first + share * (self.last - self.first)
-
-
 class Arrival:
     """One model's loading: reports its libraries' progress bars as sentences."""
 
-    def __init__(self, name: str, span: LoadShare, tell: Tell) -> None:
-        """Start with nothing loaded."""
+    def __init__(self, name: str, span: tuple[float, float], tell: Tell) -> None:
+        """Start with nothing loaded. `span` are the shares of the complete loading at its start and its end."""
         self._name, self._span, self._tell = name, span, tell
         self._files: list[_Bytes] = []
         self._share = self._read = 0.0
         self._lock = threading.Lock()
 
-    def bars(self) -> Callable[..., _Bar]:
-        """Return a replacement of tqdm for the hub's library: `tqdm_class` of `snapshot_download`."""
-        return lambda *args, **settings: self._bar(settings)
-
-    def _bar(self, settings: Mapping[str, Any]) -> _Bar:
+    def bar(self, *args: Any, **settings: Any) -> _Bar:
+        """Return a replacement of a tqdm for the hub's library: `tqdm_class` of `snapshot_download`."""
         if settings.get("unit") != "B":
             return _Bar()
         bar = _Bytes(self._fetched, settings.get("total"), settings.get("initial", 0))
@@ -62,7 +44,7 @@ class Arrival:
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Report transformers' progress while it reads the weights. For one thread at a time."""
-        self._tell(f"Reading {self._name}", self._span.at(self._begun))
+        self._report(f"Reading {self._name}", self._begun)
         before = transformers_logging.set_tqdm_hook(self._bar_of_transformers), gguf.tqdm
         gguf.tqdm = self._bar_of_gguf
         try:
@@ -70,6 +52,10 @@ class Arrival:
         finally:
             transformers_logging.set_tqdm_hook(before[0])
             gguf.tqdm = before[1]
+
+    def _report(self, doing: str, share: float) -> None:
+        first, last = self._span
+        self._tell(doing, first + share * (last - first))
 
     @property
     def _begun(self) -> float:
@@ -88,20 +74,17 @@ class Arrival:
         count, begun = len(tensors), self._begun
         for done, tensor in enumerate(tensors):
             share = begun + (1 - begun) * done / count
-            self._tell(f"Reading {self._name}: {done} of {count} tensors", self._span.at(share))
+            self._report(f"Reading {self._name}: {done} of {count} tensors", share)
             yield tensor
 
     def _fetched(self) -> None:
         """Report the largest count: the library counts a byte twice, when it arrives packed and when it is unpacked."""
         with self._lock:
             done, total = max(file.n for file in self._files), max(file.total or 0 for file in self._files)
-            if (
-                total
-            ):  # a file may be whole before the library knows of the next: a share that was told is not taken back
+            if total:  # a file may be whole before the library knows of the next: a reported share is not taken back
                 self._share = max(self._share, min(1.0, done / total))
         if total:
-            words = f"Fetching {self._name}: {in_words(done)} of {in_words(total)}"
-            self._tell(words, self._span.at(_FETCHING * self._share))
+            self._report(f"Fetching {self._name}: {in_words(done)} of {in_words(total)}", _FETCHING * self._share)
 
 
 class _Bar:

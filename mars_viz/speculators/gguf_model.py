@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
-from mars_viz.speculators.gguf_files import header_of
+from mars_viz.speculators.gguf_files import gguf_here, header_of
 from mars_viz.speculators.memory import DTYPES, bytes_of, in_words
 
 _ENDS = ("eos", "eot", "eom")
@@ -70,8 +70,10 @@ def scale_rotary(model: PreTrainedModel, file: Path) -> None:
         rotary.inv_freq = rotary.inv_freq / torch.from_numpy(divisors).to(rotary.inv_freq)
 
 
-def note_in(file: Path, model: PreTrainedModel) -> str:
-    """Say what dequantisation takes."""
+def gguf_note(name: str, model: PreTrainedModel) -> str:
+    """Return a note about the cost of dequantising a GGUF file; empty for other models."""
+    if (file := gguf_here(name)) is None:
+        return ""
     size, kind = in_words(file.stat().st_size), header_of(file).quantisation
     return f"its weights are dequantised from {kind}: {size} in the file, {in_words(bytes_of(model))} in memory"
 

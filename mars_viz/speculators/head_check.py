@@ -25,7 +25,7 @@ from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.devices import inference
 from mars_viz.speculators.draft import TopLogits
 from mars_viz.speculators.drafters.eagle3 import Eagle3Drafter
-from mars_viz.speculators.drafters.eagle3_layers import Reading
+from mars_viz.speculators.drafters.eagle3_checkpoint import Reading
 from mars_viz.walk import Prefix
 
 TOGETHER = 16

@@ -35,9 +35,11 @@ _ID = re.compile(rf"{_WORD}(/{_WORD})?(:{_WORD}\.gguf)?", re.ASCII)
 NO_SERVER = f"A server's address is for those who may name folders here ({PATHS}); name a model's id on the hub."
 DEVICES = ("auto", "cpu", "cuda", "mps")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+ModelName = str | PathLike[str] | None
+"""A model's name, folder or file, or a server's address; None if the user named none."""
 
 
-def server_named(name: str | PathLike[str] | None) -> str:
+def server_named(name: ModelName) -> str:
     """The address of the server that a target's name is, http://HOST:PORT, or nothing. Raises BadInput for an address
     that cannot be one."""
     if not isinstance(name, str) or not name.lower().startswith(("http://", "https://")):
@@ -54,7 +56,7 @@ def server_named(name: str | PathLike[str] | None) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def drafter_for(target: str | PathLike[str] | None, drafter: str | PathLike[str] | None) -> NamedDrafter | str:
+def drafter_for(target: ModelName, drafter: ModelName) -> NamedDrafter | str:
     """A drafter without a model of its own, or the drafting model's name, '' for the built-in one.
 
     A target without a drafter gets its EAGLE-3 head if one comes with the product, else prompt lookup. Raises BadInput.
@@ -64,7 +66,7 @@ def drafter_for(target: str | PathLike[str] | None, drafter: str | PathLike[str]
     return drafter_named(str(drafter)) or str(drafter)
 
 
-def whole_drafter(target: str | PathLike[str] | None, drafter: str | PathLike[str] | None) -> NamedDrafter | str:
+def whole_drafter(target: ModelName, drafter: ModelName) -> NamedDrafter | str:
     """`drafter_for`, of a trimmed drafter the one that is trimmed. Raises BadInput where there is none to trim."""
     found = drafter_for(target, drafter)
     if not isinstance(found, Trimmed):
@@ -78,25 +80,24 @@ def whole_drafter(target: str | PathLike[str] | None, drafter: str | PathLike[st
     return whole
 
 
-def models_named(target: str | PathLike[str] | None, drafter: str | PathLike[str] | None) -> list[str]:
+def models_named(target: ModelName, drafter: ModelName) -> list[str]:
     """The models that are asked for by name and loaded here, without the built-in ones. Raises BadInput."""
     named = (None if server_named(target) else target, whole_drafter(target, drafter))
     return [str(name) for name in named if name and not isinstance(name, NamedDrafter)]
 
 
-def check_names(
-    target: str | PathLike[str] | None,
-    drafter: str | PathLike[str] | None,
-    *,
-    device: str,
-    dtype: str,
-    folders: bool = True,
-) -> None:
+def check_names(target: ModelName, drafter: ModelName, *, device: str, dtype: str, folders: bool = True) -> None:
     """Raise BadInput, with the remedy, for names that cannot work whatever the machine. None is the built-in model;
     without `folders` only ids on the hub are taken, and no folder is looked for."""
     named, drafting = drafter_for(target, drafter), whole_drafter(target, drafter)
     if server_named(target):
-        _check_server(drafting, folders)
+        if not folders:
+            raise SettingError(NO_SERVER)
+        if isinstance(drafting, Eagle3 | Layers):
+            raise SettingError(
+                f"{drafting.name} reads what happens inside the target, which a server does not tell; take a drafter "
+                "that is a model, or ngram:n=3."
+            )
     if isinstance(drafting, str) and server_named(drafting):
         raise ModelError("A server can be the target, and drafts nothing; name a drafter of this machine.")
     if target is None and drafting and isinstance(drafting, str):
@@ -110,10 +111,18 @@ def check_names(
     if isinstance(drafting, Eagle3):
         _check_head(drafting.head, target, folders)
     if isinstance(named, ReadsText) and named.text:
-        _check_text(named.text, folders)
+        if not folders:
+            raise SettingError(
+                f"A drafter's text is a file of the server, which its visitors may not name here ({PATHS}); leave it "
+                "out."
+            )
+        if not Path(named.text).is_file():
+            raise SettingError(
+                f"There is no file {shortened(named.text)}. Give the drafter a text file that can be read."
+            )
 
 
-def check_device_map(target: str | PathLike[str] | None, device: str) -> None:
+def check_device_map(target: ModelName, device: str) -> None:
     """Raise BadInput, with the remedy, where a target of this name cannot be laid over several devices."""
     if server_named(target):
         raise SettingError("A served target lies where its server has it; leave --device-map out.")
@@ -123,7 +132,7 @@ def check_device_map(target: str | PathLike[str] | None, device: str) -> None:
         raise ModelError("A device map needs accelerate, which is not installed. Run: pip install accelerate")
 
 
-def check_trees(settings: Settings, target: str | PathLike[str] | None, drafter: str | PathLike[str] | None) -> None:
+def check_trees(settings: Settings, target: ModelName, drafter: ModelName) -> None:
     """Raise BadInput where drafts are to be trees, and the rule or the drafter of these names is known to take none."""
     if not settings.drafts_trees:
         return
@@ -134,15 +143,13 @@ def check_trees(settings: Settings, target: str | PathLike[str] | None, drafter:
         raise SettingError(chains_alone(drafting.name))
 
 
-def check_controller(
-    settings: Settings, target: str | PathLike[str] | None, drafter: str | PathLike[str] | None
-) -> None:
+def check_controller(settings: Settings, target: ModelName, drafter: ModelName) -> None:
     """Raise BadInput where a controller is to cut the drafts of a drafter that is known to have no distribution."""
     if settings.control is not None and (said := never_stopped(target, drafter)):
         raise SettingError(said)
 
 
-def never_stopped(target: str | PathLike[str] | None, drafter: str | PathLike[str] | None) -> str:
+def never_stopped(target: ModelName, drafter: ModelName) -> str:
     """Why no controller ever stops the drafter of these names, as a sentence with the remedy; empty where one may.
     Raises BadInput for names that mean nothing."""
     drafting = drafter_for(target, drafter)
@@ -154,17 +161,7 @@ def never_stopped(target: str | PathLike[str] | None, drafter: str | PathLike[st
     )
 
 
-def _check_server(drafting: NamedDrafter | str, folders: bool) -> None:
-    if not folders:
-        raise SettingError(NO_SERVER)
-    if isinstance(drafting, Eagle3 | Layers):
-        raise SettingError(
-            f"{drafting.name} reads what happens inside the target, which a server does not tell; take a drafter that "
-            "is a model, or ngram:n=3."
-        )
-
-
-def _check_head(head: str, target: str | PathLike[str] | None, folders: bool) -> None:
+def _check_head(head: str, target: ModelName, folders: bool) -> None:
     if not head:
         folder = demo.head_for(None if target is None else str(target))
         if folder is None:
@@ -178,15 +175,6 @@ def _check_head(head: str, target: str | PathLike[str] | None, folders: bool) ->
         return
     if is_place(head) and not (Path(head) / "config.json").is_file():
         raise ModelError(f"{shortened(head)} holds no config.json; give the folder of an EAGLE-3 head.")
-
-
-def _check_text(file: str, folders: bool) -> None:
-    if not folders:
-        raise SettingError(
-            f"A drafter's text is a file of the server, which its visitors may not name here ({PATHS}); leave it out."
-        )
-    if not Path(file).is_file():
-        raise SettingError(f"There is no file {shortened(file)}. Give the drafter a text file that can be read.")
 
 
 def check_id(name: str) -> None:

@@ -200,9 +200,9 @@ def _asked(
         answer = pool.request("GET" if body is None else "POST", f"{address}{path}", json=body, redirect=False)
         reply = json.loads(answer.data)
     except urllib3.exceptions.HTTPError as error:
+        why = type(getattr(error, "reason", None) or error).__name__.removesuffix("Error")
         raise ModelError(
-            f"No vLLM server answers at {address} ({_reason(error)}). See that it runs there and has finished loading: "
-            f"{start}"
+            f"No vLLM server answers at {address} ({why}). See that it runs there and has finished loading: {start}"
         ) from error
     except ValueError as error:
         reply = {}
@@ -227,9 +227,3 @@ def _asked(
         f"The server at {address} refuses what it is asked ({answer.status}{f': {words}' if words else ''}). Give the "
         f"address of a vLLM server: {start}"
     )
-
-
-def _reason(error: Exception) -> str:
-    """Return the cause in a few words, without the library's terms."""
-    cause = getattr(error, "reason", None) or error
-    return type(cause).__name__.removesuffix("Error")

@@ -17,10 +17,9 @@ from mars_viz.shapes import shape_named
 from mars_viz.speculators.cached import UNREAD, PrefixRows, Row
 from mars_viz.speculators.devices import sent
 from mars_viz.speculators.draft import Draft, KeepsInputs, Target, rows_at, spread
-from mars_viz.speculators.drafters.eagle3_layers import Reading
+from mars_viz.speculators.drafters.eagle3_checkpoint import Reading
 from mars_viz.speculators.drafters.model import Picking, keyed_uniforms
-from mars_viz.speculators.drafters.tree_growth import Level
-from mars_viz.speculators.drafters.tree_sampling import tree_drafted
+from mars_viz.speculators.drafters.token_trees import Level, tree_drafted
 from mars_viz.speculators.networks.eagle3_head import EagleNetwork
 from mars_viz.speculators.networks.tree_mask import TreeMask
 from mars_viz.walk import Prefix

@@ -2,12 +2,17 @@
 
 SafeAILab's own (github.com/SafeAILab/EAGLE), vLLM's speculators (github.com/vllm-project/speculators) and SpecForge's,
 as SGLang serves it (github.com/sgl-project/SpecForge). They name the same layer differently, and also the target's
-layers; see `eagle3_layers`. Unknown names are refused before weights are read.
+layers whose hidden states the head reads. Unknown names are refused before weights are read.
+
+Here a layer's number means its input, as in speculators and vLLM: 0 is the embedding, L the last layer's output before
+the last norm. SpecForge and ModelOpt write the numbers of layers whose output is read, one less, into `eagle_config`;
+other heads, such as gpt-oss-120b-Eagle3-v3, have numbers of inputs there.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -20,15 +25,6 @@ from torch import Tensor
 from transformers import LlamaConfig
 
 from mars_viz.errors import ModelError
-from mars_viz.speculators.drafters.eagle3_layers import Reading, reading_of
-from mars_viz.speculators.drafters.eagle3_shapes import (
-    FEATURE_NORM,
-    HeadShape,
-    TargetShape,
-    check_names,
-    check_shapes,
-    shape_of,
-)
 from mars_viz.speculators.networks.layer_inputs import NORMED
 
 LARGEST_CONFIG = 1 << 20
@@ -42,6 +38,103 @@ CONVERT = (
 )
 PREFIXES = ("midlayer.", "layers.0.")
 """Prefixes of the names of the head's layer."""
+KEY = "eagle_aux_hidden_state_layer_ids"
+"""Entry of a configuration that names the target's layers."""
+MUST = (
+    *(f"self_attn.{name}_proj.weight" for name in "qkvo"),
+    *(f"mlp.{name}_proj.weight" for name in ("gate", "up", "down")),
+    "hidden_norm.weight",
+    "input_layernorm.weight",
+    "post_attention_layernorm.weight",
+    "norm.weight",
+)
+"""Names in every head, without the prefix."""
+MAY = (
+    *("fc.weight", "lm_head.weight", "embed_tokens.weight", "d2t", "t2d", "input_norm.weight"),
+    *(f"self_attn.{name}_norm.weight" for name in "qk"),
+)
+"""Optional names."""
+FEATURE_NORM = re.compile(r"fc_norm\.\d+\.weight")
+"""Optional names, one for each feature that it reads: EAGLE-3.1."""
+IGNORED = "rotary_emb.inv_freq"
+"""Follows from the configuration."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetShape:
+    """The sizes of a target that a head must match."""
+
+    name: str
+    """Name for messages."""
+    width: int
+    """Width of its hidden states."""
+    layers: int
+    """L."""
+    vocabulary: int
+    """Number of tokens that it scores."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadShape:
+    """Size of a head: H wide, I inside, reading k features of a target Ht wide."""
+
+    width: int
+    """H."""
+    inner: int
+    """I."""
+    heads: int
+    """Heads of queries."""
+    groups: int
+    """Heads of keys and values."""
+    size: int
+    """D, of each head."""
+    epsilon: float
+    """Epsilon of the norms."""
+    vocabulary: int
+    """Vd, number of tokens that it can draft."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Hidden states that a head may read."""
+
+    layers: tuple[int, ...]
+    """In the order of concatenation; 0 to L, or `NORMED`."""
+    count: int
+    """L, the target's number of layers."""
+    guess: str = ""
+    """Reason why these may be wrong, as the end of a sentence; empty if the configuration is clear."""
+
+    @property
+    def words(self) -> str:
+        """In words: 'inputs of layers 2, 16 and 29'."""
+        if self.layers == (NORMED,):
+            return "output of the last norm"
+        *most, last = map(str, self.layers)
+        which = f"inputs of layers {', '.join(most)} and {last}" if most else f"input of layer {last}"
+        return which + f" ({self.count}: the last layer's output, before the last norm)" * (self.count in self.layers)
+
+    @property
+    def setting(self) -> str:
+        """The entry of config.json that names them."""
+        if self.layers == (NORMED,):
+            return '"use_aux_hidden_state": false'
+        return f'"{KEY}": {json.dumps(self.layers)}'
+
+    @property
+    def others(self) -> tuple[Reading, ...]:
+        """Equally many other hidden states that a head may have been trained on: neighbours, and usual choices."""
+        count = self.count
+        shifted = [tuple(layer + by for layer in self.layers) for by in (-1, 1) if self.layers != (NORMED,)]
+        usual = [_usual(count), (2 * count // 3, 5 * count // 6, count), (NORMED,), (count,), (count - 1,)]
+        fit = [
+            layers
+            for layers in dict.fromkeys((*shifted, *usual))
+            if len(layers) == len(self.layers) == len(set(layers))
+            and layers != self.layers
+            and (layers == (NORMED,) or all(0 <= layer <= count for layer in layers))
+        ]
+        return tuple(Reading(layers, count) for layers in fit)
 
 
 class Layout(Enum):
@@ -99,14 +192,18 @@ class Checkpoint:
 def read_checkpoint(folder: Path, target: TargetShape) -> Checkpoint:
     """Return the head in a folder. Raises ModelError with a remedy for another model, or one for another target."""
     config = _config(folder)
-    layout = _layout(config)
+    names, layout = config.get("architectures") or [], Layout.SAFEAILAB
+    if config.get("speculators_model_type") or "transformer_layer_config" in config or "Eagle3Speculator" in names:
+        layout = Layout.SPECULATORS
+    elif isinstance(config.get("eagle_config"), dict) or "LlamaForCausalLMEagle3" in names:
+        layout = Layout.SPECFORGE
     dims = _layer_config(config, layout, folder)
     files = _files(folder)
-    shapes = {_plain(name): shape for names in files.values() for name, shape in names.items()}
-    check_names(shapes, folder.name, layout.value)
+    shapes = {_plain(name): size for held in files.values() for name, size in held.items()}
+    _check_names(shapes, folder.name, layout.value)
     last_alone = _flag(config, "use_aux_hidden_state", folder) is False
-    reading = reading_of(config, last_alone, target, folder.name)
-    shape = shape_of(dims, config, shapes, target, folder.name)
+    reading = _reading(config, last_alone, target, folder.name)
+    shape = _shape(dims, config, shapes, target, folder.name)
     features = len(reading.layers)
     needs_fc = features * target.width != shape.width
     if needs_fc and "fc.weight" not in shapes:
@@ -116,11 +213,14 @@ def read_checkpoint(folder: Path, target: TargetShape) -> Checkpoint:
             'state alone, write "use_aux_hidden_state": false into its config.json.'
         )
     unused = last_alone and not needs_fc and shapes.pop("fc.weight", None) is not None
-    check_shapes(shapes, shape, target, features, folder.name)
+    _check_shapes(shapes, shape, target, features, folder.name)
     rotary = _rotary(dims, shape, folder)
     _check_feature_norms(config, layout, shapes, features, folder)
     residual = _normed_residual(config, layout, folder)
-    tensors = _load(files)
+    tensors: dict[str, Tensor] = {}
+    for path, held in files.items():
+        with safe_open(path, "pt") as opened:
+            tensors |= {_plain(name): opened.get_tensor(name) for name in held}
     if unused:
         del tensors["fc.weight"]
     vocabulary = _vocabulary(tensors.pop("d2t", None), tensors.pop("t2d", None), shape.vocabulary, target, folder)
@@ -145,15 +245,6 @@ def _config(folder: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise ModelError(f"{file} holds no settings of a model. Give the folder of an EAGLE-3 head.")
     return config
-
-
-def _layout(config: Mapping[str, Any]) -> Layout:
-    names = config.get("architectures") or []
-    if config.get("speculators_model_type") or "transformer_layer_config" in config or "Eagle3Speculator" in names:
-        return Layout.SPECULATORS
-    if isinstance(config.get("eagle_config"), dict) or "LlamaForCausalLMEagle3" in names:
-        return Layout.SPECFORGE
-    return Layout.SAFEAILAB
 
 
 def _layer_config(config: Mapping[str, Any], layout: Layout, folder: Path) -> Mapping[str, Any]:
@@ -193,14 +284,6 @@ def _plain(name: str) -> str:
     for prefix in PREFIXES:
         name = name.removeprefix(prefix)
     return name
-
-
-def _load(files: Mapping[Path, Mapping[str, tuple[int, ...]]]) -> dict[str, Tensor]:
-    tensors: dict[str, Tensor] = {}
-    for path, names in files.items():
-        with safe_open(path, "pt") as opened:
-            tensors |= {_plain(name): opened.get_tensor(name) for name in names}
-    return tensors
 
 
 def _rotary(dims: Mapping[str, Any], shape: HeadShape, folder: Path) -> LlamaConfig:
@@ -349,3 +432,181 @@ def _remark(config: Mapping[str, Any]) -> str:
                     "nats, which is left to the rule here"
                 )
     return ""
+
+
+def _reading(config: Mapping[str, Any], last_alone: bool, target: TargetShape, head: str) -> Reading:
+    """Return the reading in a head's configuration, the last hidden state only if `last_alone`. Raises ModelError for
+    numbers that are no layers of the target."""
+    count, guess = target.layers, ""
+    if last_alone:
+        return Reading((NORMED,), count)
+    nested = config.get("eagle_config")
+    inner = _listed(nested, head) if isinstance(nested, dict) else ()
+    outer = _listed(config, head)
+    following = tuple(layer + 1 for layer in inner)  # inputs, if the list names outputs
+    if outer:
+        layers = outer
+        if inner and outer not in (inner, following):
+            raise ModelError(
+                f"The config.json of {head} names layers {list(outer)} ({KEY}), but its eagle_config names "
+                f"{list(inner)}; leave the list out that the head was not trained with."
+            )
+    elif inner:
+        layers = inner if max(following) > count or inner == _usual(count) else following
+        if layers == following != _usual(count):
+            guess = (
+                f"{list(inner)} in its eagle_config is read as outputs, as SpecForge and ModelOpt write them; vLLM "
+                "reads it as inputs"
+            )
+    else:
+        layers, guess = _usual(count), "its config.json names none, and these are EAGLE-3's own choice"
+    if len(set(layers)) < len(layers):
+        raise ModelError(f"The config.json of {head} names the layers {list(layers)}; name different ones.")
+    if wrong := [layer for layer in layers if not 0 <= layer <= count]:
+        raise ModelError(
+            f"{head} reads the input of layer {wrong[0]}, but {target.name} has {count} layers (0 to {count - 1}, and "
+            f"{count} for the last one's output); take the target that the head was trained for, or name its layers in "
+            f"its config.json ({KEY})."
+        )
+    return Reading(layers, count, guess)
+
+
+def _usual(count: int) -> tuple[int, ...]:
+    """Return SafeAILab's choice; with few layers some coincide."""
+    return tuple(dict.fromkeys((2, count // 2, count - 3)))
+
+
+def _listed(config: Mapping[str, Any], head: str) -> tuple[int, ...]:
+    """Return the layers named in the configuration; may be empty."""
+    listed = config.get(KEY, [])
+    if listed is None:
+        return ()
+    if not isinstance(listed, list) or any(isinstance(each, bool) or not isinstance(each, int) for each in listed):
+        raise ModelError(f"{KEY} in the config.json of {head} is no list of whole numbers.")
+    return tuple(listed)
+
+
+def _number(dims: Mapping[str, Any], name: str, head: str) -> int:
+    number = dims.get(name)
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 < number < 1 << 24:
+        raise ModelError(f"The config.json of {head} has no usable {name} ({str(number)[:40]}); mend it.")
+    return number
+
+
+def _shape(
+    dims: Mapping[str, Any],
+    config: Mapping[str, Any],
+    shapes: Mapping[str, tuple[int, ...]],
+    target: TargetShape,
+    head: str,
+) -> HeadShape:
+    """Return the shape from the configuration and the weights' shapes; `dims` is the layer's part. Raises
+    ModelError."""
+    heads = _number(dims, "num_attention_heads", head)
+    groups = _number({"num_key_value_heads": heads, **dims}, "num_key_value_heads", head)
+    if dims.get("num_hidden_layers", 1) != 1:
+        raise ModelError(
+            f"{head} has {dims['num_hidden_layers']} layers; heads of one layer are taken, so take another."
+        )
+    if dims.get("hidden_act", "silu") != "silu":
+        raise ModelError(f"{head} has the activation {str(dims['hidden_act'])[:40]!r}; only silu is taken.")
+    drafted = config.get("draft_vocab_size")
+    if "lm_head.weight" in shapes:
+        rows = shapes["lm_head.weight"][0]
+        if isinstance(drafted, int) and drafted != rows:
+            raise ModelError(
+                f"{head} is to draft {drafted} tokens (draft_vocab_size), but its lm_head has {rows} rows; one "
+                "of them is from another head."
+            )
+    else:
+        rows = target.vocabulary
+        if isinstance(drafted, int) and drafted != rows:
+            raise ModelError(f"{head} has no lm_head.weight; fetch the whole checkpoint.")
+    query_rows = shapes["self_attn.q_proj.weight"][0]
+    if query_rows % heads or heads % groups:
+        raise ModelError(
+            f"{head} has {heads} heads of queries and {groups} of keys by its config.json, which its weights do "
+            "not fit; mend config.json."
+        )
+    epsilon = dims.get("rms_norm_eps", 1e-6)
+    if not isinstance(epsilon, float) or not 0 < epsilon < 1:
+        raise ModelError(f"The config.json of {head} has no usable rms_norm_eps ({str(epsilon)[:40]}); mend it.")
+    return HeadShape(
+        width=_number(dims, "hidden_size", head),
+        inner=_number(dims, "intermediate_size", head),
+        heads=heads,
+        groups=groups,
+        size=query_rows // heads,
+        epsilon=epsilon,
+        vocabulary=rows,
+    )
+
+
+def _check_names(found: Mapping[str, object], head: str, layout: str) -> None:
+    """Raise ModelError for the names of an incomplete head, or of more than one."""
+    if missing := sorted(name for name in MUST if name not in found):
+        raise ModelError(
+            f"{head} is no whole EAGLE-3 head in the {layout} layout: it lacks {_some(missing)}. Give the "
+            "folder of an EAGLE-3 head; EAGLE-1 and 2 have another layer."
+        )
+    others = (name for name in found if name not in (*MUST, *MAY) and not name.endswith(IGNORED))
+    if unknown := sorted(name for name in others if not FEATURE_NORM.fullmatch(name)):
+        raise ModelError(
+            f"{head} holds {_some(unknown)}, which heads of one plain layer do not have, so it would draft "
+            "otherwise than it was trained to; take another head."
+        )
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
+
+
+def _check_shapes(
+    found: Mapping[str, tuple[int, ...]], shape: HeadShape, target: TargetShape, features: int, head: str
+) -> None:
+    """Raise ModelError if the weights do not match the head's size, or the features of the target."""
+    h, queries, keys = shape.width, shape.heads * shape.size, shape.groups * shape.size
+    sizes = {  # by the configuration; -1 for any size
+        "fc.weight": (h, features * target.width),
+        "self_attn.q_proj.weight": (queries, 2 * h),
+        "self_attn.k_proj.weight": (keys, 2 * h),
+        "self_attn.v_proj.weight": (keys, 2 * h),
+        "self_attn.o_proj.weight": (h, queries),
+        "mlp.gate_proj.weight": (shape.inner, h),
+        "mlp.up_proj.weight": (shape.inner, h),
+        "mlp.down_proj.weight": (h, shape.inner),
+        "lm_head.weight": (shape.vocabulary, h),
+        "d2t": (shape.vocabulary,),
+        "t2d": (-1,),
+        "self_attn.q_norm.weight": (shape.size,),
+        "self_attn.k_norm.weight": (shape.size,),
+        "input_norm.weight": (features * target.width,),
+        "embed_tokens.weight": (-1, h),
+    }
+    sizes |= {name: (target.width,) for name in found if FEATURE_NORM.fullmatch(name)}
+    expected = {name: sizes.get(name, (h,)) for name in found if not name.endswith(IGNORED)}
+    fc, fc_expected = found.get("fc.weight"), expected.get("fc.weight")
+    if fc and fc_expected and fc != fc_expected and len(fc) == 2 and fc[0] == fc_expected[0]:
+        raise ModelError(
+            f"{head} reads {fc[1]} numbers of each token, but {features} layers of {target.name}, "
+            f"{target.width} wide, give {fc_expected[1]}; take the target that the head was trained for, or name the "
+            "layers in its config.json (eagle_aux_hidden_state_layer_ids)."
+        )
+    for name, size in expected.items():
+        got = found[name]
+        if len(got) != len(size) or any(want not in (-1, have) for want, have in zip(size, got, strict=True)):
+            raise ModelError(
+                f"{name} of {head} is {list(got)} large, but by its config.json it would be {list(size)}; give "
+                "config.json and weights of one head."
+            )
+    width = expected["norm.weight"][0]
+    if width != target.width and not {"embed_tokens.weight", "lm_head.weight"} <= set(found):
+        raise ModelError(
+            f"{head} is {width} wide and {target.name} {target.width}, so it cannot share the target's "
+            "embeddings; take the target that the head was trained for."
+        )
+    if "embed_tokens.weight" in found and found["embed_tokens.weight"][0] < target.vocabulary:
+        raise ModelError(
+            f"{head} has embeddings of {found['embed_tokens.weight'][0]} tokens, {target.name} scores "
+            f"{target.vocabulary}; take the target that the head was trained for."
+        )

@@ -15,8 +15,7 @@ from mars_viz.shapes import LONGEST_PATH, shape_named
 from mars_viz.speculators.cached import CachedModel
 from mars_viz.speculators.devices import sent
 from mars_viz.speculators.draft import Draft
-from mars_viz.speculators.drafters.tree_growth import Level
-from mars_viz.speculators.drafters.tree_sampling import tree_drafted
+from mars_viz.speculators.drafters.token_trees import Level, tree_drafted
 from mars_viz.speculators.networks import Network, TreeMask
 from mars_viz.speculators.sampling import draw, law, on_device
 from mars_viz.speculators.topk import best

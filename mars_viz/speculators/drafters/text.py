@@ -1,4 +1,4 @@
-"""Shared parts of drafters that use only the text: no cache, no training, no law."""
+"""Drafters that use only the text: no cache, no training, no law; q is 1 at the drafted token."""
 
 from __future__ import annotations
 
@@ -80,3 +80,71 @@ def most(tokens: np.ndarray) -> int:
     distinct, last, counts = np.unique(tokens[::-1], return_index=True, return_counts=True)
     best = np.flatnonzero(counts == counts.max())
     return int(distinct[best[np.argmin(last[best])]])
+
+
+class SuffixDrafter(TextDrafter):
+    """Drafts down the tree of continuations of the longest known suffix of at most n tokens. Each step takes the most
+    frequent continuation; if several are equal, the latest.
+
+    He et al. 2023, 'REST' (arXiv 2311.08252), over a datastore; Oliaro et al. 2024, 'SuffixDecoding' (arXiv
+    2411.04975), over the prompt and the text so far.
+    """
+
+    def __init__(self, n: int, before: TextBefore, device: torch.device):
+        """`before` is text that precedes every prefix."""
+        super().__init__(device)
+        self._n, self._before = n, before
+
+    def continued(self, prefix: Prefix, count: int) -> list[int]:
+        """Return at most `count` tokens; empty if the last token has not occurred before."""
+        text = TextSoFar(self._before, prefix)
+        ends = longest(text, prefix[-self._n :])
+        drafted: list[int] = []
+        while len(drafted) < count and len(ends := ends[ends < len(text)]):
+            follows = text.at(ends)
+            token = most(follows)
+            if token == BETWEEN:
+                break
+            drafted.append(token)
+            ends = ends[follows == token] + 1
+        return drafted
+
+
+def longest(text: TextSoFar, suffix: Prefix) -> np.ndarray:
+    """Return the ends of earlier occurrences of the suffix's longest known end, int64; empty if its last token is
+    unknown."""
+    ends = text.places(suffix[-1])[:-1] + 1
+    for length in range(2, len(suffix) + 1):
+        fits = ends[ends >= length]
+        longer = fits[text.at(fits - length) == suffix[-length]]
+        if not len(longer):
+            break
+        ends = longer
+    return ends
+
+
+class TrigramDrafter(TextDrafter):
+    """Drafts the most frequent continuation of the last two tokens, including drafted ones, among all pairs read. The
+    table depends on the prefix only.
+
+    Liu et al. 2024, 'Adaptive draft-verification' (ADED, arXiv 2407.12021), as a chain.
+    """
+
+    def __init__(self, before: TextBefore, device: torch.device):
+        """`before` is text that precedes every prefix."""
+        super().__init__(device)
+        self._before = before
+
+    def continued(self, prefix: Prefix, count: int) -> list[int]:
+        """Return at most `count` tokens, up to the first unknown pair."""
+        text, pair = TextSoFar(self._before, prefix), prefix[-2:]
+        drafted: list[int] = []
+        while len(pair) == 2 and len(drafted) < count:
+            places = text.places(pair[0])
+            places = places[places + 2 < len(text)]
+            places = places[text.at(places + 1) == pair[1]]
+            if not len(places) or (token := most(text.at(places + 2))) == BETWEEN:
+                break
+            drafted.append(token)
+            pair = (pair[1], token)
+        return drafted

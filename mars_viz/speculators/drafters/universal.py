@@ -3,19 +3,40 @@
 Universal assisted generation (Hugging Face 2024; 'string-level exact match' in Timor et al. 2025, arXiv 2502.05202): it
 reads the prefix's text and continues greedily; the draft is the target's tokens of its text. Its law is over other
 tokens, so the draft counts as deterministic, q is 1 at the drafted token.
+
+Unlike in transformers' `AssistedCandidateGeneratorDifferentTokenizers`, a draft depends on its prefix alone, and a
+shorter draft is a prefix of a longer one. Maps rely on both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import codecs
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from mars_viz.run import Piece
 from mars_viz.speculators.cached import CachedModel
 from mars_viz.speculators.devices import sent
 from mars_viz.speculators.draft import Draft, Spent
-from mars_viz.speculators.drafters.translation import Continuation, Translation
 from mars_viz.speculators.networks import Network
+from mars_viz.speculators.token_bytes import TransformersTokenizer
 from mars_viz.speculators.topk import best
 from mars_viz.walk import Prefix
+
+LOOKBACK = 8
+"""Minimum number of the target's tokens before the end of a prefix that are encoded again with the continuation."""
+LAG = 4
+"""Number of further tokens after which a token counts as settled without white space."""
+PATIENCE = 16
+"""Number of drafter passes without a newly settled token after which a draft ends."""
+PART = 2048
+"""Bytes of a text above which it is encoded in parts, so that parts can be cached."""
+_PARTS = 4096
+"""Maximum number of cached parts."""
 
 
 class UniversalDrafter:
@@ -34,9 +55,7 @@ class UniversalDrafter:
         """Return at most `count` tokens after each prefix."""
         texts = [Continuation(self._translation, prefix) for prefix in prefixes]
         read = [self._translation.read(prefix) for prefix in prefixes]
-        able = [
-            i for i, tokens_read in enumerate(read) if tokens_read
-        ]  # of a text without words there is nothing to go on from
+        able = [i for i, tokens in enumerate(read) if tokens]  # nothing can be drafted after a text without words
         if able:
             self._write([texts[i] for i in able], [read[i] for i in able], count)
         chains = [text.tokens[:count] for text in texts]
@@ -59,3 +78,192 @@ class UniversalDrafter:
             for i in going:
                 texts[i].take(written[-1][i])
         self._model.remember([[step[i] for step in written[:-1]] for i in range(len(texts))])
+
+
+class Translation:
+    """From a target's tokens to a drafter's, and back."""
+
+    def __init__(
+        self,
+        target: TransformersTokenizer,
+        drafter: TransformersTokenizer,
+        context: int,
+        ends: frozenset[int],
+        end: int | None,
+        sizes: tuple[int, int] = (sys.maxsize, sys.maxsize),
+    ):
+        """Translate for a drafter with `context` tokens that ends texts with one of `ends`; the target uses `end`. The
+        target scores ids below the first of the `sizes`, the drafter reads ids below the second."""
+        self._target, self._drafter = target, drafter
+        self._scored, self._readable = sizes
+        self.ends, self.end = ends, end
+        self.most = max(1, context // 4)
+        """Maximum number of drafter passes for one draft."""
+        self._begin = _beginning(drafter.library)
+        self._room = max(1, context - self.most - len(self._begin))
+        self._part = max(1, min(PART, context // 8))
+        self._known: dict[bytes, list[int]] = {}
+        self._control = _control(drafter.library)
+
+    def read(self, prefix: Prefix) -> Prefix:
+        """Return the drafter's input for a text: all of it, or its last parts that fit in the context. An unfinished
+        character at the end is left out, as are control tokens that the drafter lacks."""
+        *before, last = self._parts(prefix)
+        encoded = [*map(self._encoded_once, before), self._encoded(last)]
+        kept, length = len(encoded) - 1, len(encoded[-1])
+        while kept and length + len(encoded[kept - 1]) <= self._room:
+            kept -= 1
+            length += len(encoded[kept])
+        return (*self._begin, *list(chain(*encoded[kept:]))[-self._room :])
+
+    def drafted(self, token: int) -> Piece:
+        """Return the drafter's piece of a token."""
+        return self._drafter.pieces[token]
+
+    def window(self, prefix: Prefix) -> tuple[str, bytes]:
+        """Return the end of a text, from white space on if possible, and the bytes of an unfinished character. The
+        target's tokens for the continuation depend on no more than this."""
+        parts: list[bytes] = []
+        for token in reversed(prefix[-4 * LOOKBACK :]):
+            piece = self._target.pieces[token]
+            if piece.special:
+                break
+            parts.append(piece.data)
+            if len(parts) >= LOOKBACK and piece.data[:1].isspace():
+                break
+        data = b"".join(reversed(parts))
+        while data and data[0] & 0xC0 == 0x80:  # the end of a character that began before
+            data = data[1:]
+        return decoded(data)
+
+    def continued(self, window: str, begun: bytes, data: bytes, *, final: bool) -> list[int] | None:
+        """Return the target's tokens for the drafter's text `data` after a window.
+
+        These are the tokens that further text will hardly change, or all if it is `final`. None if no token begins at
+        the window's end, so that the draft would change tokens before it.
+        """
+        overlap = min(len(begun), len(data))
+        if data[:overlap] != begun[:overlap]:
+            return None
+        new = data[overlap:]
+        if not new:
+            return []
+        ids, tokens, left = _encoded(self._target.library, window + data.decode()), list[int](), len(new)
+        while left > 0 and ids:
+            tokens.insert(0, ids.pop())
+            left -= len(self._target.pieces[tokens[0]].data)
+        pieces = [self._target.pieces[token] for token in tokens]
+        if left < 0:  # the first one begins before the window's end
+            return None if final or _settled(pieces) else []
+        if b"".join(piece.data for piece in pieces) != new:
+            return None
+        settled = len(tokens) if final else _settled(pieces)
+        control = (i for i, piece in enumerate(pieces) if piece.special or tokens[i] >= self._scored)
+        return tokens[: min(settled, next(control, settled))]  # the text of a control token is none
+
+    def _parts(self, prefix: Prefix) -> Iterator[bytes]:
+        """Yield the bytes of a text, cut before nearby white space; the places depend only on the text before."""
+        part = b""
+        for token in prefix:
+            piece = self._target.pieces[token]
+            data = piece.data if not piece.special or piece.data in self._control else b""
+            due = len(part) >= self._part and (data[:1].isspace() or len(part) >= 2 * self._part)
+            if due and not decoded(part)[1]:
+                yield part
+                part = b""
+            part += data
+        yield part
+
+    def _encoded_once(self, part: bytes) -> list[int]:
+        if part not in self._known:
+            if len(self._known) >= _PARTS:
+                self._known.clear()
+            self._known[part] = self._encoded(part)
+        return self._known[part]
+
+    def _encoded(self, part: bytes) -> list[int]:
+        ids = _encoded(self._drafter.library, decoded(part)[0])
+        return [token for token in ids if token < self._readable]
+
+
+class Continuation:
+    """A draft in progress: the drafter's text after one prefix, and the settled target's tokens."""
+
+    def __init__(self, translation: Translation, prefix: Prefix):
+        """Start with an empty text."""
+        self._translation = translation
+        self._window, self._begun = translation.window(prefix)
+        self._data = b""
+        self._idle = 0
+        self.tokens: list[int] = []
+        """Settled tokens of the target."""
+        self._settled_by: list[int] = []
+        self.passes = 0
+        """Number of drafter passes so far."""
+        self.done = False
+        """True if further passes would settle no more tokens."""
+
+    def take(self, token: int) -> None:
+        """Add a token written by the drafter."""
+        translation, piece = self._translation, self._translation.drafted(token)
+        self.passes += 1
+        self._idle += 1
+        final = token in translation.ends or piece.special
+        if not final:
+            self._data += piece.data
+        complete, broken = _whole(self._data)
+        tokens = translation.continued(self._window, self._begun, complete, final=final or broken)
+        if tokens is None or tokens[: len(self.tokens)] != self.tokens[: len(tokens)]:
+            self.done = True
+            return
+        if len(tokens) > len(self.tokens):
+            self.tokens, self._idle = tokens, 0
+        if token in translation.ends and translation.end is not None:
+            self.tokens = [*self.tokens, translation.end]
+        self._settled_by += [self.passes] * (len(self.tokens) - len(self._settled_by))
+        self.done = final or broken or self._idle >= PATIENCE or self.passes >= translation.most
+
+    def passes_of(self, count: int) -> np.ndarray:
+        """Return the passes up to each of the first tokens, then the total, int32 [count + 1]."""
+        return np.array([0, *self._settled_by[: count - 1], self.passes][-count - 1 :], np.int32)
+
+
+def decoded(data: bytes) -> tuple[str, bytes]:
+    """Return the text of complete characters, with invalid UTF-8 replaced, and the bytes of an unfinished character."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    return decoder.decode(data), decoder.getstate()[0]
+
+
+def _whole(data: bytes) -> tuple[bytes, bool]:
+    """Return the bytes up to the last complete character, or up to invalid UTF-8, and whether there is any."""
+    decoder = codecs.getincrementaldecoder("utf-8")("strict")
+    try:
+        decoder.decode(data)
+    except UnicodeDecodeError as error:
+        return data[: error.start], True
+    return data[: len(data) - len(decoder.getstate()[0])], False
+
+
+def _settled(pieces: Sequence[Piece]) -> int:
+    """Return how many pieces of an unfinished text are settled: those before its last word, or before the last few."""
+    words = (i for i in range(len(pieces) - 1, 0, -1) if pieces[i].data[:1].isspace())
+    return max(next(words, 0), len(pieces) - LAG)
+
+
+def _encoded(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    return list(ids)
+
+
+def _beginning(tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+    """Return the tokens that the tokenizer puts before every text."""
+    bare, with_special = _encoded(tokenizer, "a"), list(tokenizer("a", verbose=False)["input_ids"])
+    at = next((i for i in range(len(with_special)) if with_special[i : i + len(bare)] == bare), 0)
+    return tuple(with_special[:at])
+
+
+def _control(tokenizer: PreTrainedTokenizerBase) -> frozenset[bytes]:
+    """Return the texts of its control tokens, except the one that begins every text."""
+    added = (token.content for token in tokenizer.added_tokens_decoder.values() if token.special)
+    texts = {*tokenizer.all_special_tokens, *added} - {tokenizer.bos_token}
+    return frozenset(token.encode() for token in texts)

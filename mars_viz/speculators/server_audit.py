@@ -1,6 +1,8 @@
-"""Acceptance of a server that speculates by itself, compared with strict speculation by local models.
+"""Checks of a server with local models: its acceptance, if it speculates by itself, and its logits.
 
-Prompts are sent one by one, as token ids.
+Its acceptance is compared with strict speculation, and its logits at the tokens that it writes with a local model's, to
+see whether it runs the model that it claims. The latter is DiFR's idea (arXiv 2511.20621): a trusted reference reads
+the server's text. Prompts are sent one by one, as token ids.
 """
 
 from __future__ import annotations
@@ -9,9 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 
 from mars_viz.analysis.counts import AcceptanceCounts
+from mars_viz.analysis.intervals import ratio
 from mars_viz.analysis.round_differences import RoundDifference, first_difference
+from mars_viz.analysis.server_agreement import ServerCheck
 from mars_viz.analysis.watch_verdict import ServerWatch, WatchedPrompt
 from mars_viz.chat import EncodedPrompt, check_prompt, in_plain_text
 from mars_viz.errors import ModelError, PromptError, SettingError
@@ -19,10 +24,14 @@ from mars_viz.records import Round
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
-from mars_viz.speculators.targets.vllm import PROBE, check_known, check_tokens
+from mars_viz.speculators.devices import inference
+from mars_viz.speculators.draft import TopLogits
+from mars_viz.speculators.targets.vllm import PROBE, check_known, check_target, check_tokens
 from mars_viz.speculators.vllm_http import SPECULATING, ServedText, Server
 from mars_viz.walk import Prefix, walk
 
+LEAST = 3
+"""Minimum number of texts for an interval of a check."""
 _NEEDED = ("draft_ids", "draft_logits")
 """Additional columns: they show how close the drafter's other tokens are."""
 
@@ -112,10 +121,16 @@ class WatchingServer:
         self._server, self._backend, self._texts = server, backend, [each.prompt for each in asked]
         self._gamma = speculated(server).gamma
         self._settings = Settings(rule="strict", gamma=self._gamma if gamma is None else gamma, max_new_tokens=tokens)
+        self._prompts: list[Prefix] = []
         if backend is not None:
             library = backend.tokenizer.library
             check_tokens(server, lambda text: library(text, add_special_tokens=False)["input_ids"])
-        self._prompts = [self._ids(each, chat) for each in asked]
+        for each in asked:
+            if backend is None:
+                ids = tuple(server.tokens_of(in_plain_text(each.history, each.prompt), special=True))
+            else:
+                ids = backend.prompt_ids(each.prompt, self._settings, each.history, chat=chat)
+            self._prompts.append(ids)
         longest = max(map(len, self._prompts)) + tokens
         if longest > server.context:
             raise PromptError(
@@ -132,52 +147,107 @@ class WatchingServer:
             written = self._server.written(ids, self._settings.max_new_tokens, with_logits=False)
             if written.counts is None:
                 raise ModelError(f"{self._server.address} tells nothing of its speculation. Start it so: {SPECULATING}")
-            self._found.append(self._held(number, text, ids, written, written.counts))
-            yield self._found[-1]
+            watched = WatchedPrompt(number, text, written.counts)
+            if self._backend is not None:
+                check_known(self._server, max(written.tokens, default=0), self._backend.vocabulary_size)
+                held = held_against(self._backend, self._settings, number, ids, written)
+                drafting = [each for each in held.rounds if len(each.speculation)]
+                drafted = np.array([len(each.speculation) for each in drafting], np.int64)
+                accepted = np.array([len(each.decision.kept) for each in drafting], np.int64)
+                count, gamma = 1 + sum(len(each.token_ids) for each in held.rounds), self._settings.gamma
+                here = AcceptanceCounts("here", accepted, drafted, int(drafted.sum()), gamma, count, prefilled=1)
+                watched = WatchedPrompt(
+                    number, text, written.counts, here, held.same_rounds, here.steps, held.difference
+                )
+            self._found.append(watched)
+            yield watched
 
     def result(self) -> ServerWatch:
         """Return the results so far. Raises PromptError if there are none."""
         if not self._found:
             raise PromptError("The server answered no prompt yet, so there is nothing to tell.")
-        names = (
-            {}
-            if self._backend is None
-            else {
-                "target": self._backend.target.name,
-                "drafter": self._backend.drafter.name,
-                "dtype": self._backend.dtype,
-            }
-        )
+        backend, names = self._backend, dict[str, str]()
+        if backend is not None:
+            names = {"target": backend.target.name, "drafter": backend.drafter.name, "dtype": backend.dtype}
         return ServerWatch(
             server=self._server.model,
             version=self._server.version,
             gamma=self._gamma,
             asked=len(self._prompts),
             prompts=tuple(self._found),
-            gamma_here=0 if self._backend is None else self._settings.gamma,
+            gamma_here=0 if backend is None else self._settings.gamma,
             **names,
         )
 
-    def _ids(self, asked: EncodedPrompt, chat: bool | None) -> Prefix:
-        if self._backend is None:
-            return tuple(self._server.tokens_of(in_plain_text(asked.history, asked.prompt), special=True))
-        return self._backend.prompt_ids(asked.prompt, self._settings, asked.history, chat=chat)
 
-    def _held(
-        self, number: int, text: str, ids: Prefix, written: ServedText, counts: AcceptanceCounts
-    ) -> WatchedPrompt:
-        if self._backend is None:
-            return WatchedPrompt(number, text, counts)
-        check_known(self._server, max(written.tokens, default=0), self._backend.vocabulary_size)
-        held = held_against(self._backend, self._settings, number, ids, written)
-        here = counts_of(held.rounds, self._settings.gamma)
-        return WatchedPrompt(number, text, counts, here, held.same_rounds, here.steps, held.difference)
+class CheckingServer:
+    """A check in progress: iterate it for the finished share, then take the result."""
 
+    def __init__(self, server: Server, backend: Backend, prompts: Sequence[str | Prefix], *, tokens: int = 64):
+        """Compare `tokens` tokens that the server writes after each prompt with the target of `backend`.
 
-def counts_of(rounds: Sequence[Round], gamma: int) -> AcceptanceCounts:
-    """Return the acceptance of rounds after a prefill's token, counted as on a server."""
-    drafting = [each for each in rounds if len(each.speculation)]
-    drafted = np.array([len(each.speculation) for each in drafting], np.int64)
-    accepted = np.array([len(each.decision.kept) for each in drafting], np.int64)
-    tokens = 1 + sum(len(each.token_ids) for each in rounds)
-    return AcceptanceCounts("here", accepted, drafted, int(drafted.sum()), gamma, tokens, prefilled=1)
+        Raises BadInput for too few prompts, a text that does not fit the context, and a server without raw logits or
+        with other tokens.
+        """
+        if len(prompts) < LEAST:
+            raise PromptError(f"{len(prompts)} prompts say too little of a server; give at least {LEAST}.")
+        if tokens < 1:
+            raise SettingError(f"{tokens} tokens of each text are none; ask for at least 1.")
+        settings = Settings(rule="strict", max_new_tokens=tokens)
+        self._prompts = [backend.prompt_ids(prompt, settings) for prompt in prompts]
+        longest = max(map(len, self._prompts)) + tokens
+        if longest > server.context:
+            raise PromptError(
+                f"The server's context is {server.context} tokens and {longest} are asked for; ask for fewer."
+            )
+        library = backend.tokenizer.library
+        encode = lambda text: library(text, add_special_tokens=False)["input_ids"]  # noqa: E731
+        self._server = check_target(server, encode, backend.vocabulary_size)
+        self._backend, self._tokens = backend, tokens
+        self._found: list[tuple[float, float, int]] = []  # of each text: distances, other best tokens, tokens
+        self._furthest = 0.0
+
+    def __iter__(self) -> Iterator[float]:
+        for done, prompt in enumerate(self._prompts, start=1):
+            written = self._server.written(prompt, self._tokens)
+            if written.tokens:
+                self._held_against(prompt, written)
+            yield done / len(self._prompts)
+
+    def result(self) -> ServerCheck:
+        """Return the results so far. Raises PromptError if the server wrote too little."""
+        if len(self._found) < LEAST:
+            raise PromptError(
+                f"The server wrote something after {len(self._found)} prompts, and {LEAST} are needed; give prompts "
+                "that it goes on with."
+            )
+        distances, differ, tokens = np.array(self._found, np.float64).T
+        return ServerCheck(
+            server=self._server.model,
+            version=self._server.version,
+            reference=self._backend.target.name,
+            dtype=self._backend.dtype,
+            texts=len(self._found),
+            tokens=int(tokens.sum()),
+            distance=ratio(distances, tokens),
+            best_differs=ratio(differ, tokens),
+            furthest=self._furthest,
+        )
+
+    def _held_against(self, prompt: tuple[int, ...], written: ServedText) -> None:
+        target = self._backend.target.open()
+        ids = torch.tensor([written.tokens[:-1]], dtype=torch.int64, device=target.device)
+        with inference():
+            scored = target.score([prompt], ids)
+        if isinstance(scored, TopLogits):
+            raise ModelError("A server is held against a model of this machine; name its hub id or folder.")
+        ours = scored[0].cpu().numpy().astype(np.float64)  # [tokens, V]
+        distances = differ = 0.0
+        for row, listed in zip(ours, written.rows, strict=True):
+            tokens = np.fromiter(listed, np.int64)
+            mine, its = row[tokens], np.fromiter(listed.values(), np.float64)
+            apart = np.abs(mine - its)
+            distances += float(np.sqrt((apart**2).mean()) / mine.std())
+            differ += int(row.argmax()) != max(listed, key=listed.__getitem__)
+            self._furthest = max(self._furthest, float(apart.max()))
+        self._found.append((distances, differ, len(ours)))

@@ -1,4 +1,4 @@
-"""Level-by-level drafting of a tree, independent of the source of logits.
+"""Level-by-level drafting of trees of the likeliest tokens, or of drawn paths, independent of the source of logits.
 
 EAGLE-2's dynamic tree (Li et al. 2024, arXiv 2406.16858; `topK_genrate` in SafeAILab/EAGLE): on every level the k
 likeliest paths are extended, each by its k likeliest tokens; the tree is the n likeliest of all candidates. A path's
@@ -7,23 +7,31 @@ fewer nodes is the likeliest part of the larger one.
 
 Sequoia's static tree (Chen et al. 2024, arXiv 2402.12374) grows in the same way, with the measured chance that a node's
 first, second, ... child is kept instead of the drafter's probabilities: its form is known before drafting.
+
+In a tree of drawn paths, K paths are drawn independently from the drafter's law, from the prefix on or after a shared
+trunk. Paths with a common beginning are merged, so that the children of a node are distinct; repeated draws are
+recorded, not stored twice. The first path is the chain that the same random numbers would draw, and the tree of fewer
+paths is part of the one with more.
 """
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from mars_viz.randomness import Purpose, round_uniforms
+from mars_viz.run import Settings
 from mars_viz.shapes import Shape, best_paths
 from mars_viz.speculators.devices import sent
 from mars_viz.speculators.draft import Draft, rows_at
+from mars_viz.speculators.sampling import draw, law, on_device
 from mars_viz.speculators.topk import largest
 from mars_viz.trees import also_itself
 
@@ -46,6 +54,23 @@ Deeper = Callable[[Level], Tensor]
 """Returns the raw logits [B, w, V'] after each node of a level."""
 
 
+def tree_drafted(
+    first: Tensor,
+    deeper: Deeper,
+    shape: Shape,
+    settings: Settings,
+    starts: Sequence[int],
+    nodes: int,
+    vocabulary: Tensor | None = None,
+) -> Draft:
+    """Return trees of this shape with at most `nodes` nodes, from the raw logits [B, V'] after prefixes of `starts`
+    tokens. `vocabulary` is as in `Draft`."""
+    shape = shape.within(nodes)
+    if shape.drawn:
+        return drawn(first, deeper, shape, settings, starts, vocabulary)
+    return grown(first, deeper, shape, nodes, vocabulary)
+
+
 def grown(first: Tensor, deeper: Deeper, shape: Shape, nodes: int, vocabulary: Tensor | None = None) -> Draft:
     """Return trees of at most `nodes` nodes, from the raw logits [B, V'] after each prefix; `vocabulary` as in `Draft`.
 
@@ -61,7 +86,7 @@ def grown(first: Tensor, deeper: Deeper, shape: Shape, nodes: int, vocabulary: T
         ids, parents, sees = zip(*(tree.gone_on_with(width) for tree in trees), strict=True)
         rows.append(deeper(Level(depth, sent(ids, first.device), list(parents), list(sees))))  # [B, w, V']
         _meet(trees, rows[-1], vocabulary, plan[depth])
-    return _draft([tree.likeliest(nodes) for tree in trees], torch.cat(rows, 1), vocabulary)
+    return _draft([tree.likeliest(nodes) for tree in trees], torch.cat(rows, 1), vocabulary, are_drawn=False)
 
 
 @lru_cache(maxsize=64)
@@ -131,28 +156,21 @@ class _Growing:
         sees = [seen.ljust(count, b"\0") for seen in self._sees[count - len(best) :]]
         return [self._ids[place] for place in best], parents, sees
 
-    def likeliest(self, nodes: int) -> _Tree:
+    def likeliest(self, nodes: int) -> TokenTree:
         """Return the likeliest candidates as a tree. Among equal ones the first counts, so that a parent comes before
         its children. Candidates that cannot be drafted, with score -inf, are left out."""
-        order = _largest_first(self._scores, range(len(self._ids)))[:nodes]
-        rank = {place: i for i, place in enumerate(order, start=1) if self._scores[place] > -math.inf}
+        best = _largest_first(self._scores, range(len(self._ids)))[:nodes]
+        rank = {place: i for i, place in enumerate(best, start=1) if self._scores[place] > -math.inf}
         children: dict[int, list[int]] = {}
         for place in rank:
             children.setdefault(self._above[place // self.each], []).append(place)
-        places: list[int] = []
-        parents: list[int] = []
-        node_of, waiting = {-1: -1}, children.get(-1, [])[::-1]
-        while waiting:
-            place = waiting.pop()
-            node_of[place] = len(places)
-            places.append(place)
-            parents.append(node_of[self._above[place // self.each]])
-            waiting += children.get(place, [])[::-1]
-        return _Tree(
-            tokens=[self._ids[place] for place in places],
-            rows=[place // self.each for place in places],
-            parents=tuple(parents),
-            budgets=np.array([rank[place] for place in places], np.int32),
+        order = _preorder(children)
+        node_of = {-1: -1} | {place: i for i, place in enumerate(order)}
+        return TokenTree(
+            tokens=[self._ids[place] for place in order],
+            parents=[node_of[self._above[place // self.each]] for place in order],
+            places=[place // self.each for place in order],
+            budgets=[rank[place] for place in order],
         )
 
 
@@ -161,31 +179,97 @@ def _largest_first(scores: Sequence[float], places: range) -> list[int]:
     return sorted(places, key=scores.__getitem__, reverse=True)
 
 
+def drawn(
+    first: Tensor,
+    deeper: Deeper,
+    shape: Shape,
+    settings: Settings,
+    starts: Sequence[int],
+    vocabulary: Tensor | None = None,
+) -> Draft:
+    """Return trees of drawn paths; see `tree_drafted`. Each path is read as if it were alone."""
+    paths = range(shape.children)
+    keyed = [[round_uniforms(settings.seed, at, Purpose.DRAFT, shape.depth, path) for path in paths] for at in starts]
+    uniforms = on_device(np.array(keyed), first.device)  # [B, K, depth]; those of the first path are a chain's
+    rows, sees, levels, drawn_from = first.unsqueeze(1), [b""], [], []
+    for depth in range(1, shape.depth + 1):
+        width = 1 if depth <= shape.trunk else shape.children
+        above = [*range(width)] if width == rows.shape[1] else [0] * width  # each its own, or all the one
+        rows, begins = rows[:, above], len(sees[0])
+        sees = [also_itself(sees[parent], begins + i) for i, parent in enumerate(above)]
+        sees = [seen.ljust(begins + width, b"\0") for seen in sees]
+        picked = draw(law(rows, settings), uniforms[:, :width, depth - 1])  # [B, w]
+        levels.append(picked if vocabulary is None else vocabulary[picked])
+        drawn_from.append(rows)
+        if depth < shape.depth:
+            b = len(first)
+            rows = deeper(Level(depth, levels[-1], [above] * b, [sees] * b))  # [B, w, V']
+    on_host = [level.cpu().numpy() for level in levels]
+    trees = [TokenTree.of_paths([level[i].tolist() for level in on_host]) for i in range(len(first))]
+    return _draft(trees, torch.cat(drawn_from, 1), vocabulary, are_drawn=True)
+
+
 @dataclass(frozen=True, slots=True)
-class _Tree:
-    """Nodes in depth-first preorder, siblings by falling score."""
+class TokenTree:
+    """Nodes in depth-first preorder: siblings by falling score, or in the order in which they were first drawn."""
 
     tokens: list[int]
     """In the target's vocabulary."""
-    rows: list[int]
-    """Index of the row of logits that each node was drafted from."""
-    parents: tuple[int, ...]
+    parents: list[int]
     """-1 for the prefix."""
-    budgets: np.ndarray
-    """int32 [N]; size of the smallest tree with each node."""
+    places: list[int]
+    """Index of the row of logits that each node was drafted from."""
+    budgets: list[int]
+    """Size of the smallest tree with each node: its rank, or the order in which it was first drawn, path by path."""
+    draws: list[int] = field(default_factory=list)
+    """See `Speculation.draws`; empty if the tree is not drawn."""
+
+    @classmethod
+    def of_paths(cls, levels: Sequence[Sequence[int]]) -> TokenTree:
+        """Build from one text's drawn tokens [w] per level: one per path, or one that all paths share."""
+        nodes: list[list[int]] = []  # token, parent, place, budget and draws, in the order of drawing
+        node_of: dict[tuple[int, int], int] = {}
+        children: dict[int, list[int]] = {}
+        begins = np.cumsum([0, *map(len, levels)]).tolist()
+        for path in range(max(map(len, levels))):
+            node = -1
+            for begin, level in zip(begins, levels, strict=False):
+                at = path if len(level) > 1 else 0
+                child = node_of.setdefault((node, level[at]), len(nodes))
+                if child == len(nodes):
+                    nodes.append([level[at], node, begin + at, child + 1, 0])
+                    children.setdefault(node, []).append(child)
+                if at == path:
+                    nodes[child][-1] |= 1 << path
+                node = child
+        order = _preorder(children)
+        number = {-1: -1} | {node: i for i, node in enumerate(order)}
+        tokens, parents, places, budgets, draws = (list(values) for values in zip(*(nodes[i] for i in order), strict=True))
+        return cls(tokens, [number[parent] for parent in parents], places, budgets, draws)
 
 
-def _draft(trees: Sequence[_Tree], rows: Tensor, vocabulary: Tensor | None) -> Draft:
+def _preorder(children: Mapping[int, Sequence[int]]) -> list[int]:
+    """Return all nodes below -1, the prefix, in depth-first preorder."""
+    order: list[int] = []
+    waiting = [*children.get(-1, ())][::-1]
+    while waiting:
+        order.append(waiting.pop())
+        waiting += children.get(order[-1], ())[::-1]
+    return order
+
+
+def _draft(trees: Sequence[TokenTree], rows: Tensor, vocabulary: Tensor | None, *, are_drawn: bool) -> Draft:
     """Return the trees as a draft, with rows of logits [B, R, V']."""
-    lengths = tuple(len(tree.tokens) for tree in trees)
-    filling = [(max(lengths) - length) * [0] for length in lengths]
-    places = [tree.rows + zeros for tree, zeros in zip(trees, filling, strict=True)]
-    tokens = [tree.tokens + zeros for tree, zeros in zip(trees, filling, strict=True)]
+    lengths = tuple(len(tree.parents) for tree in trees)
+    places, tokens = (np.zeros((len(trees), max(lengths)), np.int64) for _ in range(2))
+    for i, tree in enumerate(trees):
+        places[i, : lengths[i]], tokens[i, : lengths[i]] = tree.places, tree.tokens
     return Draft(
         sent(tokens, rows.device),
         rows_at(rows, sent(places, rows.device)),
         vocabulary,
         lengths,
-        tuple(tree.parents for tree in trees),
-        tuple(tree.budgets for tree in trees),
+        tuple(tuple(tree.parents) for tree in trees),
+        tuple(np.array(tree.budgets, np.int32) for tree in trees),
+        tuple(np.array(tree.draws, np.int32) for tree in trees) if are_drawn else None,
     )
