@@ -208,7 +208,7 @@ def written(prefix: Sequence[str], text: bytes, target: PreTrainedTokenizerBase 
     """What a drafter by letters settles that writes this after the target's tokens."""
     ids, letters, translation = tuple(target.convert_tokens_to_ids(list(prefix))), bpe(), between(target)
     draft = Continuation(translation, ids)
-    byte = {piece.data: i for i in range(len(letters)) if not (piece := translation.drafted(i)).special}
+    byte = {piece.data: i for i in range(len(letters)) if not (piece := translation.pieces[i]).special}
     for each in [byte[text[i : i + 1]] for i in range(len(text))] + [letters.eos_token_id] * end:
         if not draft.done:
             draft.take(each)

@@ -32,8 +32,7 @@ class WrittenToken:
 class Alone:
     """A text written by the target alone."""
 
-    token_ids: tuple[int, ...]
-    """The emitted tokens."""
+    token_ids: tuple[int, ...]  # the emitted tokens
     seconds: float
     """Wall-clock time, without the prompt's own pass."""
 

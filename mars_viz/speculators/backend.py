@@ -83,10 +83,6 @@ class Part(Generic[Open]):
         return 0 if self.passes is None or self.passes.model is None else bytes_of(self.passes.model)
 
 
-def _versions() -> dict[str, str]:
-    return {name: importlib.metadata.version(name) for name in ("torch", "transformers", "numpy")}
-
-
 @dataclass(frozen=True, slots=True)
 class Backend:
     """A target and a drafter."""
@@ -105,7 +101,9 @@ class Backend:
     """Dtype of the target's weights, such as float32."""
     processor: str = ""
     """Name of the GPU or processor."""
-    versions: Mapping[str, str] = field(default_factory=_versions)
+    versions: Mapping[str, str] = field(
+        default_factory=lambda: {name: importlib.metadata.version(name) for name in ("torch", "transformers", "numpy")}
+    )
     """Versions of the libraries."""
     place: torch.device = CPU
     """Device of the models."""
@@ -167,7 +165,16 @@ class Backend:
                 f"The prompt's token {outside}{called} is outside the vocabulary of {self.vocabulary_size} tokens that "
                 f"{self.target.name} scores; leave it out."
             )
-        _check_context(len(ids), settings.max_new_tokens, self.context, len(history.turns))
+        turns, context, new = len(history.turns), self.context, settings.max_new_tokens
+        what = f"conversation with its {turns + 1} turns" if turns else "prompt"
+        remedy = "begin a new conversation" if turns else "shorten the prompt"
+        if len(ids) >= context:
+            raise PromptError(f"The {what} has {len(ids)} tokens but the models' context is {context}; {remedy}.")
+        if len(ids) + new > context:
+            raise PromptError(
+                f"The {what} has {len(ids)} tokens and {new} new ones are asked for, but the models' context is "
+                f"{context}; ask for at most {context - len(ids)} new tokens, or {remedy}."
+            )
         return ids
 
     @property
@@ -235,15 +242,3 @@ def _checked(prompt: Iterable[int]) -> Prefix:
     if not ids:
         raise PromptError("The prompt is empty; write at least one word.")
     return ids
-
-
-def _check_context(prompt: int, new: int, context: int, turns: int) -> None:
-    what = f"conversation with its {turns + 1} turns" if turns else "prompt"
-    remedy = "begin a new conversation" if turns else "shorten the prompt"
-    if prompt >= context:
-        raise PromptError(f"The {what} has {prompt} tokens but the models' context is {context}; {remedy}.")
-    if prompt + new > context:
-        raise PromptError(
-            f"The {what} has {prompt} tokens and {new} new ones are asked for, but the models' context is {context}; "
-            f"ask for at most {context - prompt} new tokens, or {remedy}."
-        )

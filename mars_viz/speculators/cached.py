@@ -21,10 +21,8 @@ UNREAD = -1
 class Row:
     """The contents of a row of the cache."""
 
-    asked: Prefix
-    """The prefix of its last request."""
-    drafted: Prefix = ()
-    """Tokens read after that prefix."""
+    asked: Prefix  # the prefix of its last request
+    drafted: Prefix = ()  # tokens read after that prefix
 
 
 class PrefixRows:
@@ -93,7 +91,8 @@ class CachedModel:
 
     def read(self, prefixes: Sequence[Prefix]) -> None:
         """Read each prefix separately, in one pass."""
-        for prefix, shared, slot in zip(prefixes, self._settle(prefixes), self._rows.slots, strict=True):
+        self._asked = list(prefixes)
+        for prefix, shared, slot in zip(prefixes, self._rows.settle(prefixes), self._rows.slots, strict=True):
             self._network.score(sent([prefix[shared:]], self.device), [shared], 1, [slot])
 
     def keep(self, layers: Sequence[int]) -> None:
@@ -119,7 +118,7 @@ class CachedModel:
         The number is at least 1 and equal for all: if one prefix has more left than another, the other's last tokens
         are read again. With several prefixes, one with more than `most` left is read alone first.
         """
-        shared = self._settle(prefixes)
+        self._asked, shared = list(prefixes), self._rows.settle(prefixes)
         together = min(most, *(len(prefix) for prefix in prefixes)) if len(prefixes) > 1 else len(prefixes[0])
         for i, prefix in enumerate(prefixes):
             if len(prefix) - shared[i] > together:  # new to the cache: read alone
@@ -151,10 +150,6 @@ class CachedModel:
     def remember(self, drafted: Sequence[Sequence[int]]) -> None:
         """Record the tokens that were read after each prefix."""
         self._rows.note([Row(prefix, tuple(tokens)) for prefix, tokens in zip(self._asked, drafted, strict=True)])
-
-    def _settle(self, prefixes: Sequence[Prefix]) -> list[int]:
-        self._asked = list(prefixes)
-        return self._rows.settle(prefixes)
 
 
 def _common(one: Iterable[int], other: Iterable[int]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -106,8 +106,9 @@ class Measuring:
 
     def _costs(self, times: dict[str, list[float]]) -> Costs:
         backend, gamma = self._backend, self._gamma
-        depth = shape_named(self._settings.tree).shape.within(gamma).depth  # 0 for a chain
-        levels = [times[f"draft {level}"] for level in range(1, depth + 1)]
+        shape = shape_named(self._settings.tree).shape.within(gamma)
+        least = gamma if shape.drawn else 1  # drawn paths have a fixed size
+        levels = [times[f"draft {level}"] for level in range(1, shape.depth + 1)]  # none for a chain
         drafted = self._spent_drafting.tokens or gamma
         steps = levels[0] if levels else [taken / drafted for taken in times["draft"]]
         passes = [times[f"target {n}"] for n in range(1, gamma + 2)]
@@ -130,7 +131,7 @@ class Measuring:
             repeats=len(steps),
             target_pass=tuple(Cost.of(taken) for taken in passes),
             drafter_step=Cost.of(steps),
-            rest=_between(Cost.of(rest(_least(self._settings, gamma))), Cost.of(rest(gamma)), gamma),
+            rest=_between(Cost.of(rest(least)), Cost.of(rest(gamma)), gamma),
             passes_per_token=self._spent_drafting.passes / drafted if self._spent_drafting.passes else 1.0,
             tree=self._settings.tree,
             drafting=tuple(Cost.of(taken) for taken in levels),
@@ -196,9 +197,11 @@ def _tasks(
             draft = drafter.draft([prefix], width - 1) if levels and width > 1 else Draft(ids)
         yield f"target {width}", partial(scored_by, target, [prefix], draft)
     if not levels and isinstance(drafter, CountsPasses):
-        ends = (max(1, len(prefix) - gamma * (place - 1)) for place in range(PLACES, 0, -1))
-        texts = [prefix[:end] for end in ends]  # first to last, because the number of passes depends on the place
-        several = partial(_drafted_each, drafter, texts, gamma)
+
+        def several() -> None:  # first to last place of the text, because the number of passes depends on it
+            for place in range(PLACES, 0, -1):
+                drafter.draft([prefix[: max(1, len(prefix) - gamma * (place - 1))]], gamma)
+
         before = replace(drafter.spent)
         several()
         spent.passes, spent.tokens = drafter.spent.passes - before.passes, drafter.spent.tokens - before.tokens
@@ -216,7 +219,7 @@ def _tasks(
         others = tuple(token - 1 if token else 1 for token in prefix[len(prefix) - new :])
         in_turn = itertools.cycle([prefix, (*prefix[: len(prefix) - new], *others)])
         yield f"draft {depth}", partial(_drafted, drafter, in_turn, count)
-    for count in sorted({_least(settings, gamma), gamma}):
+    for count in sorted({gamma if shape.drawn else 1, gamma}):
         yield f"round {count}", _round(backend, settings, count, prefix[:-1])
 
 
@@ -225,24 +228,21 @@ def _tokens(backend: Backend, count: int) -> tuple[int, ...]:
     return tuple(place * 7919 % backend.vocabulary_size for place in range(count))
 
 
-def _least(settings: Settings, gamma: int) -> int:
-    """Return the tokens of the smallest timed round; drawn paths have a fixed size."""
-    return gamma if shape_named(settings.tree).shape.drawn else 1
-
-
 def _drafted(drafter: Drafter, prefixes: Iterator[Prefix], count: int) -> None:
     drafter.draft([next(prefixes)], count)
 
 
-def _drafted_each(drafter: Drafter, prefixes: Sequence[Prefix], count: int) -> None:
-    for prefix in prefixes:
-        drafter.draft([prefix], count)
-
-
 def _round(backend: Backend, settings: Settings, gamma: int, prefix: Prefix) -> Callable[[], Timing]:
     rule = rule_named(settings.rule)
-    names = ("rule", "temperature", "top_p", "top_k", "seed", "tree")
-    short = Settings(gamma=gamma, **{name: getattr(settings, name) for name in names})
+    short = Settings(
+        rule=settings.rule,
+        gamma=gamma,
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        top_k=settings.top_k,
+        seed=settings.seed,
+        tree=settings.tree,
+    )
     speculator = backend.speculator(short, rule.needs)
     speculator.prefill(prefix)
     ending = backend.ending(replace(short, max_new_tokens=gamma + 1))

@@ -25,8 +25,7 @@ Branches = Sequence[Sequence[int]]
 class Draft:
     """Drafts after each of B prefixes: chains or trees of up to N tokens."""
 
-    tokens: Tensor
-    """int64 [B, N]; arbitrary tokens after a draft's end."""
+    tokens: Tensor  # int64 [B, N]; arbitrary tokens after a draft's end
     logits: Tensor | None = None
     """float32 [B, N, V']; the raw logits from which each token was drafted. None for deterministic drafting: q is 1 at
     the drafted token."""
@@ -97,15 +96,10 @@ class TopLogits:
         cls, rows: Sequence[Sequence[Mapping[int, float]]], width: int, drafted: Sequence[Sequence[float]] | None
     ) -> TopLogits:
         """Build from dicts of token to logit for B texts' N + 1 rows, keeping the best `width`; `drafted` is [B, N]."""
-        ordered = [[sorted(row.items(), key=_best_first)[:width] for row in each] for each in rows]
+        ordered = [[sorted(row.items(), key=lambda pair: (-pair[1], pair[0]))[:width] for row in each] for each in rows]
         pairs = np.array(ordered, np.float64)  # [B, N + 1, K, 2]; ids are far below 2^53
         logits = None if drafted is None else np.array(drafted, np.float32).reshape(len(rows), -1)
         return cls(pairs[..., 0].astype(np.int64), pairs[..., 1].astype(np.float32), logits)
-
-
-def _best_first(pair: tuple[int, float]) -> tuple[float, int]:
-    """Sort key: higher logits first, then lower ids."""
-    return -pair[1], pair[0]
 
 
 NO_SAMPLE = "This target gives its best tokens alone, which no sample can be drawn from; decode at temperature 0."
@@ -117,8 +111,7 @@ its best ones only."""
 class Target(Protocol):
     """The model that writes the text, with its own cache."""
 
-    device: torch.device
-    """Device for drafted tokens."""
+    device: torch.device  # device for drafted tokens
 
     def prefill(self, prompts: Sequence[Prefix]) -> None:
         """Read the prompts into the cache."""
@@ -167,8 +160,7 @@ class KeepsInputs(Protocol):
 class Spent:
     """Totals over all drafts so far."""
 
-    passes: int = 0
-    """Drafter passes."""
+    passes: int = 0  # drafter passes
     tokens: int = 0
     """Drafted tokens, in the target's tokens."""
 

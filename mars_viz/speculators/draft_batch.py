@@ -26,10 +26,8 @@ On an H200 the starts took most of a round's evidence, with a vocabulary of 128,
 class Trees:
     """Branching of trees of N nodes, on the host."""
 
-    parents: tuple[tuple[int, ...], ...]
-    """For each of B trees."""
-    budgets: tuple[np.ndarray, ...]
-    """int32 [N] each; see `Speculation.budgets`."""
+    parents: tuple[tuple[int, ...], ...]  # for each of B trees
+    budgets: tuple[np.ndarray, ...]  # int32 [N] each; see `Speculation.budgets`
     draws: tuple[np.ndarray, ...] | None = None
     """int32 [N] each, if tokens were drawn; see `Speculation.draws`."""
 
@@ -40,10 +38,6 @@ class Trees:
             return None
         draws = draft.draws and tuple(draft.draws[i] for i in chosen)
         return cls(tuple(tuple(draft.branches[i]) for i in chosen), tuple(draft.budgets[i] for i in chosen), draws)
-
-    def some(self, chosen: slice) -> Trees:
-        """Return these trees only."""
-        return Trees(self.parents[chosen], self.budgets[chosen], self.draws and self.draws[chosen])
 
 
 @dataclass(frozen=True)  # no slots: both models' logits are laid side by side when they are first asked for so
@@ -94,11 +88,6 @@ class DraftBatch:
         return at_nodes(rows, self.judging, self.tokens.shape[1])
 
     @property
-    def certain(self) -> bool:
-        """True if q is 1 at the drafted tokens, because the draft is deterministic."""
-        return self.drafter is None
-
-    @property
     def kind(self) -> Of:
         """The kind of drafts."""
         if self.trees is None:
@@ -110,7 +99,7 @@ class DraftBatch:
         """Number of such chains processed at once."""
         rows, vocabulary = self.target.shape[1:]
         at_once = CACHED if self.target.device.type == "cpu" else STARTED
-        return at_once // ((rows if self.certain else 2 * rows - 1) * vocabulary)
+        return at_once // ((rows if self.drafter is None else 2 * rows - 1) * vocabulary)
 
     def parts(self) -> Iterator[DraftBatch]:
         """Yield the chains, on a processor a few at a time, so that their data stay in its cache."""
@@ -120,14 +109,16 @@ class DraftBatch:
             yield self
             return
         for at in range(0, chains, step):
-            some = slice(at, at + step)
+            some, trees = slice(at, at + step), self.trees
+            if trees is not None:
+                trees = Trees(trees.parents[some], trees.budgets[some], trees.draws and trees.draws[some])
             yield DraftBatch(
                 self.starts[some],
                 self.tokens[some],
                 self.target[some],
                 self.sampled,
                 None if self.drafter is None else self.drafter[some],
-                None if self.trees is None else self.trees.some(some),
+                trees,
                 None if self.judging is None else self.judging[some],
                 None if self.passes is None else self.passes[some],
             )
@@ -135,9 +126,7 @@ class DraftBatch:
 
 def at_nodes(rows: Tensor, judging: Tensor | None, n: int) -> Tensor:
     """Index rows [B, R, ...] by each node's judging row, in order for chains; returns [B, n, ...]."""
-    if judging is None:
-        return rows[:, :n]
-    return rows_at(rows, judging)
+    return rows[:, :n] if judging is None else rows_at(rows, judging)
 
 
 @dataclass(frozen=True, slots=True)

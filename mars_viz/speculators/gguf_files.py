@@ -44,11 +44,6 @@ class Header:
     tensors: Mapping[str, Tensor]
 
     @property
-    def architecture(self) -> str:
-        """llama.cpp's name of it: 'llama', 'qwen2'."""
-        return str(self.values["general.architecture"])
-
-    @property
     def quantisation(self) -> str:
         """The kind in which most of the weights are stored."""
         kinds: Counter[str] = Counter()

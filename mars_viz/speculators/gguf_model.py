@@ -25,12 +25,12 @@ _ROPE_FACTORS = "rope_freqs.weight"
 
 def config_in(file: Path) -> PreTrainedConfig:
     """Return the configuration, with end tokens and scaled rotary positions, which transformers leaves out."""
-    values, architecture = header_of(file).values, header_of(file).architecture
+    values = header_of(file).values
     config = AutoConfig.from_pretrained(file.parent, gguf_file=str(file.absolute()), trust_remote_code=False)
     ends = [values.get(f"tokenizer.ggml.{each}_token_id") for each in _ENDS]
     more = config.eos_token_id if isinstance(config.eos_token_id, list) else []
     config.eos_token_id = list(dict.fromkeys(each for each in (*ends, *more) if each is not None)) or None
-    rope, scaling = getattr(config, "rope_parameters", None), f"{architecture}.rope.scaling"
+    rope, scaling = getattr(config, "rope_parameters", None), f"{values['general.architecture']}.rope.scaling"
     kind = values.get(f"{scaling}.type")
     if kind in ("linear", "yarn") and rope and rope.get("rope_type") == "default":
         rope |= {"rope_type": kind, "factor": float(values[f"{scaling}.factor"])}

@@ -105,22 +105,14 @@ class CheckingHead:
 
     def _trials(self) -> tuple[LayerTrial, ...]:
         """Return the results of each tried reading, the present one first."""
-        drafts = np.array([len(each) for each in self._agreed], np.float64)
-        every = [self._agreed, *self._others]
-        firsts = [np.array([each[:, 0].sum() for each in agreed], np.float64) for agreed in every]
-        kept = [
-            np.array([np.logical_and.accumulate(each, axis=1).sum() for each in agreed], np.float64) for agreed in every
-        ]
-        return tuple(
-            LayerTrial(
-                reading.words,
-                reading.setting,
-                ratio(first, drafts),
-                ratio(accepted, drafts),
-                ratio(accepted - kept[0], drafts),
-            )
-            for reading, first, accepted in zip(self._readings, firsts, kept, strict=False)
-        )
+        drafts, trials = np.array([len(each) for each in self._agreed], np.float64), []
+        present = np.array([np.logical_and.accumulate(each, axis=1).sum() for each in self._agreed], np.float64)
+        for reading, agreed in zip(self._readings, [self._agreed, *self._others], strict=False):
+            first = np.array([each[:, 0].sum() for each in agreed], np.float64)
+            kept = np.array([np.logical_and.accumulate(each, axis=1).sum() for each in agreed], np.float64)
+            shares = (ratio(values, drafts) for values in (first, kept, kept - present))
+            trials.append(LayerTrial(reading.words, reading.setting, *shares))
+        return tuple(trials)
 
     def _drafted_along(self, prompt: Prefix, text: Prefix, reading: Reading) -> np.ndarray:
         """Return whether each token of the draft after each token of the text is the text's next one, bool [drafts,

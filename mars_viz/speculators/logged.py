@@ -55,9 +55,8 @@ class LoggedTarget:
         ]
         logits = [[logit for logit in each if logit is not None] for each in drafted]
         listed = [[row.listed for row in each] for each in rows]
-        return TopLogits.of_rows(
-            listed, self._width, logits if list(map(len, logits)) == list(map(len, drafted)) else None
-        )
+        known = list(map(len, logits)) == list(map(len, drafted))
+        return TopLogits.of_rows(listed, self._width, logits if known else None)
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
         """Do nothing; see `prefill`."""
@@ -90,26 +89,19 @@ class AgreeingTarget:
             number = self._numbers[prefix]
             for row, token in enumerate(self._text.rounds[number].emitted):
                 if isinstance(scored, Tensor):
-                    self._settle_row(scored[index, row], token, number, row)
-                else:
-                    self._settle_list(scored.ids[index, row], scored.logits[index, row], token, number, row)
+                    logits = scored[index, row]
+                    if (best := int(logits.argmax())) != token:
+                        self._check(float(logits[best] - logits[token]), number, row)
+                        logits[token] = torch.nextafter(logits[best], logits.new_tensor(torch.inf))
+                    continue
+                ids, listed = scored.ids[index, row], scored.logits[index, row]
+                if ids[0] != token:
+                    places = np.flatnonzero(ids == token)
+                    self._check(float(listed[0] - listed[places[0]]) if len(places) else np.inf, number, row)
+                    place = int(places[0])
+                    ids[1 : place + 1], listed[1 : place + 1] = ids[:place].copy(), listed[:place].copy()
+                    ids[0], listed[0] = token, np.nextafter(listed[1], np.float32(np.inf))
         return scored
-
-    def _settle_row(self, logits: Tensor, token: int, number: int, row: int) -> None:
-        best = int(logits.argmax())
-        if best == token:
-            return
-        self._check(float(logits[best] - logits[token]), number, row)
-        logits[token] = torch.nextafter(logits[best], logits.new_tensor(torch.inf))
-
-    def _settle_list(self, ids: np.ndarray, logits: np.ndarray, token: int, number: int, row: int) -> None:
-        if ids[0] == token:
-            return
-        places = np.flatnonzero(ids == token)
-        self._check(float(logits[0] - logits[places[0]]) if len(places) else np.inf, number, row)
-        place = int(places[0])
-        ids[1 : place + 1], logits[1 : place + 1] = ids[:place].copy(), logits[:place].copy()
-        ids[0], logits[0] = token, np.nextafter(logits[1], np.float32(np.inf))
 
     def _check(self, apart: float, number: int, row: int) -> None:
         if apart > self._tolerance:

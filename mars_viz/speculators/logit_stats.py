@@ -37,7 +37,7 @@ def standing(seen: Sequence[Seen], settings: Settings, *, apart: bool) -> dict[s
     rows = [one.blocks.judging for one in seen if one.blocks.judging is not None]  # all are trees, or none is
     judging = _cat(rows) if rows else None
     judged = at_nodes(target, judging, n)
-    if seen[0].blocks.certain:
+    if seen[0].blocks.drafter is None:  # q is 1 at the drafted tokens
         draft_ids, draft_logits = x, torch.zeros_like(x, dtype=logits.dtype)
         logits, peaks = torch.cat([logits, one_hot(x, logits)], 1), torch.cat([peaks, draft_logits], 1)
     values = {

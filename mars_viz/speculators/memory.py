@@ -77,9 +77,8 @@ def stored_values(name: str) -> dict[str, int]:
             folder = Path(snapshot_download(name, local_files_only=True, allow_patterns="*.safetensors"))
     index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
     files = [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
-    with suppress(
-        OSError, ValueError, KeyError, AttributeError
-    ):  # a folder may contain the same weights in other forms
+    # A folder may contain the same weights in other forms.
+    with suppress(OSError, ValueError, KeyError, AttributeError):
         files = sorted({folder / name for name in json.loads(index.read_text("utf-8"))["weight_map"].values()})
     counts: Counter[str] = Counter()
     if all(file.is_file() for file in files):  # of a download that was broken off some are missing

@@ -58,16 +58,13 @@ CONVERT = (
 class Loaded:
     """A loaded model."""
 
-    model: PreTrainedModel
-    """On its device."""
-    name: str
-    """Hub id, or folder name."""
+    model: PreTrainedModel  # on its device
+    name: str  # hub id, or folder name
     revision: str = ""
     """Commit on the hub, or the start of the weights' SHA-256."""
     tokenizer: PreTrainedTokenizerBase | None = None
     """The tokenizer of a drafter that drafts by text."""
-    note: str = ""
-    """See `Part.note`."""
+    note: str = ""  # see `Part.note`
 
 
 def fetched(name: str, patterns: Sequence[str], bars: Callable[..., Any] = silent) -> Path:

@@ -28,8 +28,7 @@ class Limits:
 
     vocabulary_size: int
     """V; ids are below it."""
-    context: int
-    """Maximum number of tokens."""
+    context: int  # maximum number of tokens
 
 
 class DraftAndScore:
@@ -132,12 +131,13 @@ class DraftAndScore:
         speculations: dict[int, Speculation] = {}
         for length in dict.fromkeys(lengths):
             some = [i for i, each in enumerate(lengths) if each == length]
-            index = None if len(some) == len(starts) else torch.tensor(some, device=scored.device)
+            whole = len(some) == len(starts)
+            index: slice | Tensor = slice(None) if whole else torch.tensor(some, device=scored.device)
             blocks = DraftBatch.of(
                 tuple(starts[i] for i in some),
-                _rows(draft.tokens, index, length),
-                None if logits is None else _rows(logits, index, length),
-                _rows(scored, index, length + 1),
+                draft.tokens[index, :length],
+                None if logits is None else logits[index, :length],
+                scored[index, : length + 1],
                 sampled=self._settings.temperature > 0,
                 trees=Trees.of(draft, some),
                 passes=None if draft.passes is None else np.stack([draft.passes[i] for i in some]),
@@ -173,11 +173,6 @@ def _by_paths(target: Target, prefixes: Sequence[Prefix], tokens: Tensor, branch
     nodes = at[:, 1:, 0], at[:, 1:, 1] - 1
     drafted = None if scored.drafted is None else scored.drafted[nodes]
     return TopLogits(scored.ids[at[..., 0], at[..., 1]], scored.logits[at[..., 0], at[..., 1]], drafted)
-
-
-def _rows(values: Tensor, chains: Tensor | None, count: int) -> Tensor:
-    """Return [b, count, ...] of [B, N, ...]: the first places of these chains (None: all)."""
-    return values[:, :count] if chains is None else values[chains, :count]
 
 
 def _check(prefix: Prefix, limits: Limits) -> None:

@@ -83,34 +83,22 @@ class TokenizerPieces(dict[int, Piece]):
         added = tokenizer.added_tokens_decoder
         self._tokenizer, self._added = tokenizer, frozenset(added)
         self._special = {*tokenizer.all_special_ids, *(token_id for token_id, token in added.items() if token.special)}
-        self._byte_level = _is_byte_level(tokenizer)
+        backend = getattr(tokenizer, "backend_tokenizer", None)  # GPT-2's byte-level alphabet has no plain space
+        self._byte_level = backend is not None and "ByteLevel" in repr(backend.decoder)
 
     def __missing__(self, token_id: int) -> Piece:
-        piece = self[token_id] = self._looked_up(token_id)
-        return piece
-
-    def _looked_up(self, token_id: int) -> Piece:
         token: str | None = self._tokenizer.convert_ids_to_tokens(token_id)
+        byte = None if token is None else _BYTE.fullmatch(token)
         if token is None:
-            return Piece(f"<unused {token_id}>".encode(), special=True)
-        if token_id in self._special or (token_id in self._added and not _BYTE.fullmatch(token)):
-            return Piece(token.encode(), special=token_id in self._special)
-        return Piece(_bytes(token, self._byte_level))
-
-
-def _is_byte_level(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Return True if vocabulary entries use the byte-level alphabet (GPT-2's), which has no plain space."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    return backend is not None and "ByteLevel" in repr(backend.decoder)
-
-
-def _bytes(token: str, byte_level: bool) -> bytes:
-    if byte_level and all(char in _byte_alphabet() for char in token):
-        return bytes(_byte_alphabet()[char] for char in token)
-    single = _BYTE.fullmatch(token)
-    if single:
-        return bytes([int(single[1], 16)])
-    return token.replace("▁", " ").encode()
+            piece = Piece(f"<unused {token_id}>".encode(), special=True)
+        elif token_id in self._special or (token_id in self._added and not byte):
+            piece = Piece(token.encode(), special=token_id in self._special)
+        elif self._byte_level and all(char in _byte_alphabet() for char in token):
+            piece = Piece(bytes(_byte_alphabet()[char] for char in token))
+        else:
+            piece = Piece(bytes([int(byte[1], 16)]) if byte else token.replace("▁", " ").encode())
+        self[token_id] = piece
+        return piece
 
 
 @cache

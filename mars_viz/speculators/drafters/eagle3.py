@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from mars_viz.run import Settings
 from mars_viz.shapes import shape_named
@@ -75,23 +76,20 @@ class Eagle3Drafter:
         drafted = self._draft([prefixes[i] for i in able], count) if able and count else None
         if drafted is not None and len(able) == len(prefixes):
             return drafted
-        width = 0 if drafted is None or drafted.logits is None else drafted.logits.shape[-1]
-        tokens = torch.zeros(len(prefixes), count if width else 0, dtype=torch.int64, device=self.device)
-        logits = torch.zeros(*tokens.shape, width, device=self.device)
+        b = len(prefixes)
         if drafted is None or drafted.logits is None:
-            return Draft(tokens, lengths=(0,) * len(prefixes))
-        width = drafted.tokens.shape[1]
-        tokens, logits = tokens[:, :width], logits[:, :width]
+            return Draft(torch.zeros(b, 0, dtype=torch.int64, device=self.device), lengths=(0,) * b)
+        width, place = drafted.tokens.shape[1], {i: at for at, i in enumerate(able)}
+        tokens, logits = drafted.tokens.new_zeros(b, width), drafted.logits.new_zeros(b, *drafted.logits.shape[1:])
         tokens[able], logits[able] = drafted.tokens, drafted.logits
-        place = {i: at for at, i in enumerate(able)}
         drafted_lengths = drafted.lengths or (width,) * len(able)
-        lengths = tuple(drafted_lengths[place[i]] if i in place else 0 for i in range(len(prefixes)))
+        lengths = tuple(drafted_lengths[place[i]] if i in place else 0 for i in range(b))
         if drafted.branches is None or drafted.budgets is None:
             return Draft(tokens, logits, self.vocabulary, lengths)
-        branches = tuple(drafted.branches[place[i]] if i in place else () for i in range(len(prefixes)))
         none = np.zeros(0, np.int32)
-        budgets = tuple(drafted.budgets[place[i]] if i in place else none for i in range(len(prefixes)))
-        draws = drafted.draws and tuple(drafted.draws[place[i]] if i in place else none for i in range(len(prefixes)))
+        branches = tuple(drafted.branches[place[i]] if i in place else () for i in range(b))
+        budgets = tuple(drafted.budgets[place[i]] if i in place else none for i in range(b))
+        draws = drafted.draws and tuple(drafted.draws[place[i]] if i in place else none for i in range(b))
         return Draft(tokens, logits, self.vocabulary, lengths, branches, budgets, draws)
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
@@ -109,9 +107,8 @@ class Eagle3Drafter:
         tokens, rows = [], []
         for step in range(count):
             logits = self._network.logits(states).unsqueeze(1)  # [B, 1, Vd]
-            ids = self._pick(
-                spread(logits, self.vocabulary, self._size), None if uniforms is None else uniforms[:, step, None]
-            )
+            luck = None if uniforms is None else uniforms[:, step, None]
+            ids = self._pick(spread(logits, self.vocabulary, self._size), luck)
             tokens.append(ids)
             rows.append(logits)
             if step + 1 < count:
@@ -159,17 +156,13 @@ class Eagle3Drafter:
         lengths = [len(each) for each in ids]
         if not any(lengths):
             return torch.cat(states)
+        # padding behind a text's end is never seen
         states_new = self._network.read(
-            _padded(ids), _padded(states), starts
-        )  # what stands behind a text's end is never seen
+            pad_sequence(ids, batch_first=True), pad_sequence(states, batch_first=True), starts
+        )
         return states_new[range(len(texts)), [length - 1 for length in lengths]]
 
     def _order(self) -> list[int]:
         """Return the index of the text in each row of the cache."""
         slots = self._rows.slots
         return sorted(range(len(slots)), key=slots.__getitem__)
-
-
-def _padded(parts: Sequence[Tensor]) -> Tensor:
-    """Pad parts [n_b, ...] with zeros to [B, n, ...]."""
-    return torch.nn.utils.rnn.pad_sequence(list(parts), batch_first=True)

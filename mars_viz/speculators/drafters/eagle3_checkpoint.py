@@ -64,32 +64,22 @@ IGNORED = "rotary_emb.inv_freq"
 class TargetShape:
     """The sizes of a target that a head must match."""
 
-    name: str
-    """Name for messages."""
-    width: int
-    """Width of its hidden states."""
-    layers: int
-    """L."""
-    vocabulary: int
-    """Number of tokens that it scores."""
+    name: str  # name for messages
+    width: int  # width of its hidden states
+    layers: int  # L
+    vocabulary: int  # number of tokens that it scores
 
 
 @dataclass(frozen=True, slots=True)
 class HeadShape:
     """Size of a head: H wide, I inside, reading k features of a target Ht wide."""
 
-    width: int
-    """H."""
-    inner: int
-    """I."""
-    heads: int
-    """Heads of queries."""
-    groups: int
-    """Heads of keys and values."""
-    size: int
-    """D, of each head."""
-    epsilon: float
-    """Epsilon of the norms."""
+    width: int  # H
+    inner: int  # I
+    heads: int  # heads of queries
+    groups: int  # heads of keys and values
+    size: int  # D, of each head
+    epsilon: float  # epsilon of the norms
     vocabulary: int
     """Vd, number of tokens that it can draft."""
 
@@ -100,8 +90,7 @@ class Reading:
 
     layers: tuple[int, ...]
     """In the order of concatenation; 0 to L, or `NORMED`."""
-    count: int
-    """L, the target's number of layers."""
+    count: int  # L, the target's number of layers
     guess: str = ""
     """Reason why these may be wrong, as the end of a sentence; empty if the configuration is clear."""
 
@@ -127,13 +116,9 @@ class Reading:
         count = self.count
         shifted = [tuple(layer + by for layer in self.layers) for by in (-1, 1) if self.layers != (NORMED,)]
         usual = [_usual(count), (2 * count // 3, 5 * count // 6, count), (NORMED,), (count,), (count - 1,)]
-        fit = [
-            layers
-            for layers in dict.fromkeys((*shifted, *usual))
-            if len(layers) == len(self.layers) == len(set(layers))
-            and layers != self.layers
-            and (layers == (NORMED,) or all(0 <= layer <= count for layer in layers))
-        ]
+        others = dict.fromkeys(each for each in (*shifted, *usual) if each != self.layers)
+        distinct = (each for each in others if len(each) == len(self.layers) == len(set(each)))
+        fit = (each for each in distinct if each == (NORMED,) or all(0 <= layer <= count for layer in each))
         return tuple(Reading(layers, count) for layers in fit)
 
 
@@ -153,8 +138,7 @@ class Checkpoint:
     reading: Reading
     """The hidden states of the target that it reads."""
     shape: HeadShape
-    rotary: LlamaConfig
-    """Configuration of its positions."""
+    rotary: LlamaConfig  # configuration of its positions
     normed_residual: bool
     """True if attention's result is added to the normed state."""
     normed_output: bool
@@ -197,7 +181,12 @@ def read_checkpoint(folder: Path, target: TargetShape) -> Checkpoint:
         layout = Layout.SPECULATORS
     elif isinstance(config.get("eagle_config"), dict) or "LlamaForCausalLMEagle3" in names:
         layout = Layout.SPECFORGE
-    dims = _layer_config(config, layout, folder)
+    dims = config if layout is not Layout.SPECULATORS else config.get("transformer_layer_config")
+    kind = config.get("speculators_model_type", "eagle3")
+    if layout is Layout.SPECULATORS and kind != "eagle3":
+        raise ModelError(f"{folder.name} is a drafter of the kind {str(kind)[:40]!r}; take an EAGLE-3 head.")
+    if not isinstance(dims, dict):
+        raise ModelError(f"The config.json of {folder.name} has no transformer_layer_config; save the head again.")
     files = _files(folder)
     shapes = {_plain(name): size for held in files.values() for name, size in held.items()}
     _check_names(shapes, folder.name, layout.value)
@@ -216,7 +205,12 @@ def read_checkpoint(folder: Path, target: TargetShape) -> Checkpoint:
     _check_shapes(shapes, shape, target, features, folder.name)
     rotary = _rotary(dims, shape, folder)
     _check_feature_norms(config, layout, shapes, features, folder)
-    residual = _normed_residual(config, layout, folder)
+    residual = config.get("norm_before_residual") if layout is Layout.SPECULATORS else False
+    if not isinstance(residual, bool):
+        raise ModelError(
+            f"The config.json of {folder.name} does not say norm_before_residual, of which speculators takes false and "
+            'vLLM true where it is missing; write "norm_before_residual": true or false into it, as it was trained.'
+        )
     tensors: dict[str, Tensor] = {}
     for path, held in files.items():
         with safe_open(path, "pt") as opened:
@@ -245,19 +239,6 @@ def _config(folder: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise ModelError(f"{file} holds no settings of a model. Give the folder of an EAGLE-3 head.")
     return config
-
-
-def _layer_config(config: Mapping[str, Any], layout: Layout, folder: Path) -> Mapping[str, Any]:
-    """Return the settings with the size of the head's layer."""
-    if layout is not Layout.SPECULATORS:
-        return config
-    kind = config.get("speculators_model_type", "eagle3")
-    if kind != "eagle3":
-        raise ModelError(f"{folder.name} is a drafter of the kind {str(kind)[:40]!r}; take an EAGLE-3 head.")
-    dims = config.get("transformer_layer_config")
-    if not isinstance(dims, dict):
-        raise ModelError(f"The config.json of {folder.name} has no transformer_layer_config; save the head again.")
-    return dims
 
 
 def _files(folder: Path) -> dict[Path, dict[str, tuple[int, ...]]]:
@@ -310,18 +291,6 @@ def _rotary(dims: Mapping[str, Any], shape: HeadShape, folder: Path) -> LlamaCon
             f"{folder.name} has rotary positions of the kind {str(kind)[:40]!r}; taken are {', '.join(ROTARY)}."
         )
     return config
-
-
-def _normed_residual(config: Mapping[str, Any], layout: Layout, folder: Path) -> bool:
-    if layout is not Layout.SPECULATORS:
-        return False
-    normed = config.get("norm_before_residual")
-    if not isinstance(normed, bool):
-        raise ModelError(
-            f"The config.json of {folder.name} does not say norm_before_residual, of which speculators takes false and "
-            'vLLM true where it is missing; write "norm_before_residual": true or false into it, as it was trained.'
-        )
-    return normed
 
 
 def _flag(config: Mapping[str, Any], name: str, folder: Path) -> bool | None:

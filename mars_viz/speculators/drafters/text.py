@@ -98,7 +98,14 @@ class SuffixDrafter(TextDrafter):
     def continued(self, prefix: Prefix, count: int) -> list[int]:
         """Return at most `count` tokens; empty if the last token has not occurred before."""
         text = TextSoFar(self._before, prefix)
-        ends = longest(text, prefix[-self._n :])
+        suffix = prefix[-self._n :]
+        ends = text.places(suffix[-1])[:-1] + 1  # of earlier occurrences of the longest known suffix
+        for length in range(2, len(suffix) + 1):
+            fits = ends[ends >= length]
+            longer = fits[text.at(fits - length) == suffix[-length]]
+            if not len(longer):
+                break
+            ends = longer
         drafted: list[int] = []
         while len(drafted) < count and len(ends := ends[ends < len(text)]):
             follows = text.at(ends)
@@ -108,19 +115,6 @@ class SuffixDrafter(TextDrafter):
             drafted.append(token)
             ends = ends[follows == token] + 1
         return drafted
-
-
-def longest(text: TextSoFar, suffix: Prefix) -> np.ndarray:
-    """Return the ends of earlier occurrences of the suffix's longest known end, int64; empty if its last token is
-    unknown."""
-    ends = text.places(suffix[-1])[:-1] + 1
-    for length in range(2, len(suffix) + 1):
-        fits = ends[ends >= length]
-        longer = fits[text.at(fits - length) == suffix[-length]]
-        if not len(longer):
-            break
-        ends = longer
-    return ends
 
 
 class TrigramDrafter(TextDrafter):

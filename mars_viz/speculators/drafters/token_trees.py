@@ -40,10 +40,8 @@ from mars_viz.trees import also_itself
 class Level:
     """The w nodes of a level that are extended, in each of B trees."""
 
-    depth: int
-    """1 for the first level."""
-    ids: Tensor
-    """int64 [B, w]; in the target's vocabulary."""
+    depth: int  # 1 for the first level
+    ids: Tensor  # int64 [B, w]; in the target's vocabulary
     parents: list[list[int]]
     """[B, w]; each node's parent in the level before; 0 in the first."""
     sees: list[list[bytes]]
@@ -213,10 +211,8 @@ def drawn(
 class TokenTree:
     """Nodes in depth-first preorder: siblings by falling score, or in the order in which they were first drawn."""
 
-    tokens: list[int]
-    """In the target's vocabulary."""
-    parents: list[int]
-    """-1 for the prefix."""
+    tokens: list[int]  # in the target's vocabulary
+    parents: list[int]  # -1 for the prefix
     places: list[int]
     """Index of the row of logits that each node was drafted from."""
     budgets: list[int]
@@ -244,7 +240,9 @@ class TokenTree:
                 node = child
         order = _preorder(children)
         number = {-1: -1} | {node: i for i, node in enumerate(order)}
-        tokens, parents, places, budgets, draws = (list(values) for values in zip(*(nodes[i] for i in order), strict=True))
+        tokens, parents, places, budgets, draws = (
+            list(values) for values in zip(*(nodes[i] for i in order), strict=True)
+        )
         return cls(tokens, [number[parent] for parent in parents], places, budgets, draws)
 
 

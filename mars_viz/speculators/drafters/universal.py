@@ -36,7 +36,7 @@ PATIENCE = 16
 PART = 2048
 """Bytes of a text above which it is encoded in parts, so that parts can be cached."""
 _PARTS = 4096
-"""Maximum number of cached parts."""
+"""Number of cached parts above which the cache is emptied."""
 
 
 class UniversalDrafter:
@@ -95,30 +95,37 @@ class Translation:
         """Translate for a drafter with `context` tokens that ends texts with one of `ends`; the target uses `end`. The
         target scores ids below the first of the `sizes`, the drafter reads ids below the second."""
         self._target, self._drafter = target, drafter
+        self.pieces = drafter.pieces
+        """The drafter's pieces of its tokens."""
         self._scored, self._readable = sizes
         self.ends, self.end = ends, end
         self.most = max(1, context // 4)
         """Maximum number of drafter passes for one draft."""
-        self._begin = _beginning(drafter.library)
+        bare, begun = _encoded(drafter.library, "a"), list(drafter.library("a", verbose=False)["input_ids"])
+        at = next((i for i in range(len(begun)) if begun[i : i + len(bare)] == bare), 0)
+        self._begin = tuple(begun[:at])  # the tokens that its tokenizer puts before every text
         self._room = max(1, context - self.most - len(self._begin))
         self._part = max(1, min(PART, context // 8))
         self._known: dict[bytes, list[int]] = {}
-        self._control = _control(drafter.library)
+        added = (token.content for token in drafter.library.added_tokens_decoder.values() if token.special)
+        texts = {*drafter.library.all_special_tokens, *added} - {drafter.library.bos_token}
+        self._control = frozenset(token.encode() for token in texts)  # except the one that begins every text
 
     def read(self, prefix: Prefix) -> Prefix:
         """Return the drafter's input for a text: all of it, or its last parts that fit in the context. An unfinished
         character at the end is left out, as are control tokens that the drafter lacks."""
         *before, last = self._parts(prefix)
-        encoded = [*map(self._encoded_once, before), self._encoded(last)]
+        if len(self._known) > _PARTS:
+            self._known.clear()
+        for part in before:
+            if part not in self._known:
+                self._known[part] = self._encoded(part)
+        encoded = [*(self._known[part] for part in before), self._encoded(last)]
         kept, length = len(encoded) - 1, len(encoded[-1])
         while kept and length + len(encoded[kept - 1]) <= self._room:
             kept -= 1
             length += len(encoded[kept])
         return (*self._begin, *list(chain(*encoded[kept:]))[-self._room :])
-
-    def drafted(self, token: int) -> Piece:
-        """Return the drafter's piece of a token."""
-        return self._drafter.pieces[token]
 
     def window(self, prefix: Prefix) -> tuple[str, bytes]:
         """Return the end of a text, from white space on if possible, and the bytes of an unfinished character. The
@@ -174,13 +181,6 @@ class Translation:
             part += data
         yield part
 
-    def _encoded_once(self, part: bytes) -> list[int]:
-        if part not in self._known:
-            if len(self._known) >= _PARTS:
-                self._known.clear()
-            self._known[part] = self._encoded(part)
-        return self._known[part]
-
     def _encoded(self, part: bytes) -> list[int]:
         ids = _encoded(self._drafter.library, decoded(part)[0])
         return [token for token in ids if token < self._readable]
@@ -205,7 +205,7 @@ class Continuation:
 
     def take(self, token: int) -> None:
         """Add a token written by the drafter."""
-        translation, piece = self._translation, self._translation.drafted(token)
+        translation, piece = self._translation, self._translation.pieces[token]
         self.passes += 1
         self._idle += 1
         final = token in translation.ends or piece.special
@@ -253,17 +253,3 @@ def _settled(pieces: Sequence[Piece]) -> int:
 def _encoded(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
     return list(ids)
-
-
-def _beginning(tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-    """Return the tokens that the tokenizer puts before every text."""
-    bare, with_special = _encoded(tokenizer, "a"), list(tokenizer("a", verbose=False)["input_ids"])
-    at = next((i for i in range(len(with_special)) if with_special[i : i + len(bare)] == bare), 0)
-    return tuple(with_special[:at])
-
-
-def _control(tokenizer: PreTrainedTokenizerBase) -> frozenset[bytes]:
-    """Return the texts of its control tokens, except the one that begins every text."""
-    added = (token.content for token in tokenizer.added_tokens_decoder.values() if token.special)
-    texts = {*tokenizer.all_special_tokens, *added} - {tokenizer.bos_token}
-    return frozenset(token.encode() for token in texts)

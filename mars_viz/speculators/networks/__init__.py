@@ -121,11 +121,9 @@ def differs(network: Network, model: PreTrainedModel) -> str:
         logits = network.score(ids, [0], FIRST_BLOCK)  # [1, 8, V]
         reference = model(input_ids=ids, use_cache=False).logits[..., : logits.shape[-1]].float()
         difference = float((logits - reference).abs().amax() / reference.abs().amax())
-    return (
-        ""
-        if difference <= rounding(model.dtype)
-        else f"the faster one gives other logits here, by up to {difference:.2g} of the largest"
-    )
+    if difference <= rounding(model.dtype):
+        return ""
+    return f"the faster one gives other logits here, by up to {difference:.2g} of the largest"
 
 
 def _transformers(model: PreTrainedModel, vocabulary_size: int, reason: str) -> Opener:

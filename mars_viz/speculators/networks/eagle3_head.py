@@ -37,10 +37,8 @@ LONGEST = 1 << 20
 class FloatNorm:
     """A root-mean-square norm over the last dimension, in float32."""
 
-    weight: Tensor
-    """float32 [width], times √width."""
-    epsilon: float
-    """Times the width."""
+    weight: Tensor  # float32 [width], times √width
+    epsilon: float  # times the width
 
     @classmethod
     def of(cls, weight: Tensor, epsilon: float) -> FloatNorm:

@@ -22,12 +22,9 @@ class KVShape:
     """Shape of the keys and values of a token."""
 
     layers: int
-    heads: int
-    """2 G: keys, then values."""
-    size: int
-    """D, of each head."""
-    limit: int
-    """P, most places of the model."""
+    heads: int  # 2 G: keys, then values
+    size: int  # D, of each head
+    limit: int  # P, most places of the model
     dtype: torch.dtype = torch.float32
     device: torch.device = torch.device("cpu")
 

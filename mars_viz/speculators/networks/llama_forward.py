@@ -65,8 +65,7 @@ class Norm:
     """A root-mean-square norm over the last dimension."""
 
     weight: Tensor  # [width]
-    epsilon: float
-    """Added to the mean square."""
+    epsilon: float  # added to the mean square
 
     @classmethod
     def of(cls, module: LlamaRMSNorm) -> Norm:
@@ -129,17 +128,14 @@ def _joined(parts: Sequence[Tensor]) -> Tensor:
 class Layer:
     """One layer: H heads and G key/value heads of D, I inner width."""
 
-    before: Norm
-    """Before attention."""
+    before: Norm  # before attention
     qkv: Matrix  # [(H + 2 G) D, E]
     norms: tuple[Norm, Norm] | None
     """Norms of each query's and key's head, in models with such norms (Qwen3)."""
     out: Matrix  # [E, H D]
-    between: Norm
-    """Before the inner layer."""
+    between: Norm  # before the inner layer
     gate_up: Matrix  # [2 I, E]
-    act: Callable[[Tensor], Tensor]
-    """Activation of the gate."""
+    act: Callable[[Tensor], Tensor]  # activation of the gate
     down: Matrix  # [E, I]
 
     @classmethod
@@ -168,10 +164,8 @@ class Layer:
 class Where:
     """Positions of a pass of B rows of n tokens; its tensors are on the device."""
 
-    starts: Tensor
-    """int64 [B]; first place of each row."""
-    homes: Tensor
-    """int64 [B]; row of the cache that is written for each row."""
+    starts: Tensor  # int64 [B]; first place of each row
+    homes: Tensor  # int64 [B]; row of the cache that is written for each row
     first: int
     """Row of the cache that the first row reads; the others follow."""
     end: int

@@ -102,8 +102,7 @@ class Batching:
     """For the products with the layers' matrices."""
     logits: Counts
     """For the product that computes logits."""
-    queries: Counts
-    """For a text's queries in attention."""
+    queries: Counts  # for a text's queries in attention
     near: int
     """Keys up to which results are equal at multiples of `TILE`; beyond, they are equal at multiples of `BLOCK`."""
 
@@ -178,7 +177,7 @@ def invariant(
         return mixed[0].transpose(0, 1)  # [count, H, D]
 
     queries = alike(lambda taken: (attended(taken, end - 9, end) for end in (TILE, 4 * TILE)), ASKED)
-    near = _near(lambda seen, end: attended(_taken(0, queries.at_least(1)), seen, end))
+    near = _near(lambda seen, end: attended(torch.arange(queries.at_least(1)) % DIFFERENT, seen, end))
     return Batching(alike(multiplied), alike(made_logits, SPARSE), queries, near)
 
 
@@ -197,7 +196,8 @@ def _result(computed: Callable[[Tensor], Iterator[Tensor]], count: int) -> bytes
     first: list[Tensor] = []
     seen = torch.zeros(DIFFERENT, dtype=torch.bool)
     for turn in range(max(2, -(-DIFFERENT // count))):
-        taken = _taken(turn * min(count, DIFFERENT // 2), count)
+        begin = turn * min(count, DIFFERENT // 2)
+        taken = torch.arange(begin, begin + count) % DIFFERENT  # the different rows in turn
         unseen = (~seen[taken]).nonzero().squeeze(-1)
         with sharing_cores():
             results = list(computed(taken))
@@ -213,11 +213,6 @@ def _result(computed: Callable[[Tensor], Iterator[Tensor]], count: int) -> bytes
     for result in first:
         digest.update(result.numpy().tobytes())
     return digest.digest()
-
-
-def _taken(begin: int, count: int) -> Tensor:
-    """Return indices int64 [count] of the different rows in turn."""
-    return torch.arange(begin, begin + count) % DIFFERENT
 
 
 def _near(attended: Callable[[int, int], Tensor]) -> int:

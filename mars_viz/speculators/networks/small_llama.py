@@ -49,23 +49,17 @@ class Weights:
 
     heads: int  # H
     groups: int  # G
-    epsilon: float
-    """Epsilon of the norms, times E."""
+    epsilon: float  # epsilon of the norms, times E
     embedding: Tensor  # float32 [V, E]
-    layers: tuple[PackedLayer, ...]
-    """From the embedding up."""
-    norm: Tensor
-    """float32 [E]; the last norm's weight, times √E."""
-    head: Tensor
-    """float32 [E, V]; the last norm's weight is folded in."""
+    layers: tuple[PackedLayer, ...]  # from the embedding up
+    norm: Tensor  # float32 [E]; the last norm's weight, times √E
+    head: Tensor  # float32 [E, V]; the last norm's weight is folded in
     turns: Tensor
     """complex64 [P + MOST, 1, D / 2]; factor of a pair of a query or key at each place."""
-    causal: Tensor
-    """float32 [P + MOST, P]; 0 if a place sees another, else -inf."""
+    causal: Tensor  # float32 [P + MOST, P]; 0 if a place sees another, else -inf
     kernels: Kernels
     batching: Batching
-    shelf: IdleCaches
-    """Unused caches for the next passes."""
+    shelf: IdleCaches  # unused caches for the next passes
 
 
 def fits(model: PreTrainedModel) -> bool:

@@ -37,12 +37,13 @@ class ModelTarget:
     def score_trees(self, prefixes: Sequence[Prefix], tokens: Tensor, branches: Branches) -> Tensor:
         """Return raw float32 logits [B, N + 1, V] after each prefix and each node of trees, in one pass."""
         unread = self._model.rewind(prefixes, LONGEST_PATH)
-        b, n = tokens.shape
-        ids = sent([prefix[-unread:] for prefix in prefixes], self.device)
-        chains = [_below(unread, parents, n) for parents in branches]
+        n, ids = tokens.shape[1], sent([prefix[-unread:] for prefix in prefixes], self.device)
+        chains = []
+        for parents in branches:  # below consecutive tokens; places after a tree's end count as another branch
+            below, rest = (unread + parent for parent in parents), (n - len(parents)) * (unread - 1,)
+            chains.append((*range(-1, unread - 1), *below, *rest))
         depths = [(trees.depths_of(path) - 1).tolist() for path in chains]
-        begins = self._model.ends
-        mask = TreeMask.of(begins, [trees.sees(path) for path in chains], depths, self.device)
+        mask = TreeMask.of(self._model.ends, [trees.sees(path) for path in chains], depths, self.device)
         return self._model.logits(torch.cat([ids, tokens], 1), rows=n + 1, tree=mask)
 
     def keep(self, layers: Sequence[int]) -> None:
@@ -56,9 +57,3 @@ class ModelTarget:
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
         """Record that the cache contains these tokens after the last scored prefixes."""
         self._model.remember(drafted)
-
-
-def _below(unread: int, parents: Sequence[int], size: int) -> tuple[int, ...]:
-    """Return the parents of `unread` consecutive tokens and of a tree of at most `size` nodes below the last one.
-    Places after the tree's end contain arbitrary tokens and count as another branch."""
-    return (*range(-1, unread - 1), *(unread + parent for parent in parents), *(size - len(parents)) * (unread - 1,))
