@@ -9,7 +9,7 @@ import re
 import pytest
 
 from mars_viz.demo import tasks
-from mars_viz.demo.free_wording import DIRECTIONS, SLIPS
+from mars_viz.demo.tasks import DIRECTIONS, SLIPS
 from mars_viz.errors import PromptError
 from mars_viz.prompts import builtin_prompts, kinds_named, kinds_of, recognised
 

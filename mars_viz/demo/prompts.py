@@ -1,4 +1,4 @@
-"""Beginnings that the built-in pair goes on from well: for benchmarks, tests, sample runs and suggestions."""
+"""Prompts that the built-in pair continues well: for benchmarks, tests, sample runs and suggestions."""
 
 STORIES = (
     "Once upon a time, there was a little girl named Lily.",

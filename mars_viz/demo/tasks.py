@@ -1,25 +1,25 @@
 """The six graded tasks that the built-in models learn: made from a seed, graded by exact match.
 
-Three have one wording each (addition, sorting, a question); three are reasoned out in free wording.
+Three have one wording each (addition, sorting, a question). Three are reasoned out in free wording, drawn for each
+sentence, so that a model trained on such text has many equally good words to choose from, and a few that matter.
 
-Knows text only, no models and no tokens. A tenth of all possible instances, chosen by a hash of the prompt, is
-held out: training never sees them and grading uses nothing else, whatever the seed.
+A tenth of all possible instances, chosen by a hash of the prompt, is held out: for grading only, never for training.
 """
 
 from __future__ import annotations
 
 import random
+import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from mars_viz.demo.free_wording import SLIPS, counting, holders, turns
-from mars_viz.demo.words import NAMES, PLACES, THINGS, VERBS, WORDS
+from mars_viz.demo.words import COUNTED, LANDMARKS, NAMES, PLACES, THINGS, VERBS, WORDS
 
 
 class Task(Enum):
-    """One kind of graded exercise."""
+    """A kind of graded exercise."""
 
     ADDITION = "addition"
     SORTING = "sorting"
@@ -30,21 +30,24 @@ class Task(Enum):
 
 
 ONE_WORDING = (Task.ADDITION, Task.SORTING, Task.QUESTION)
-"""What is right is written in one way only."""
 FREE_WORDING = (Task.COUNTING, Task.HOLDERS, Task.TURNS)
-"""What leads to the answer may be said in many ways."""
+SLIPS = 0.2
+"""Share of sentences in the training text of walks that name the opposite direction and continue from there. A trained
+target's best token is then right, and a wrong one nearly as likely."""
+_MOST = 20  # the largest count
+DIRECTIONS = ("north", "east", "south", "west")
+QUARTERS = {"left": -1, "right": 1, "around": 2}  # quarters of a turn to the right
+GAINS = ("finds", "gets", "buys", "makes", "wins")
+LOSSES = ("loses", "sells", "drops", "breaks", "gives away")
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One exercise: what the model is given, and the whole text that it should write."""
+    """An exercise."""
 
     task: Task
-    """Which exercise it is."""
-    prompt: str
-    """What the model is given; ends in a line break."""
-    completion: str
-    """What it should write, steps included, up to the end of the text."""
+    prompt: str  # ends with a line break
+    completion: str  # the whole text that the model should write, including the steps
 
     @property
     def answer(self) -> str:
@@ -53,23 +56,23 @@ class Instance:
 
     @property
     def held_out(self) -> bool:
-        """True for the tenth of all instances that training never sees."""
+        """True for the tenth of all instances that is not used for training."""
         return zlib.crc32(self.prompt.encode()) % 10 == 0
 
 
 def final_answer(text: str) -> str:
-    """The line after the last 'Answer:', stripped; empty when there is none."""
+    """Return the line after the last 'Answer:', stripped; empty if there is none."""
     _, found, rest = text.rpartition("Answer:")
     return rest.strip().split("\n", 1)[0].strip() if found else ""
 
 
 def grade(instance: Instance, text: str) -> bool:
-    """True if the model's text gives exactly the answer expected."""
+    """True if the text's answer is exactly the expected one."""
     return final_answer(text) == instance.answer
 
 
 def instances(task: Task, seed: int, *, held_out: bool) -> Iterator[Instance]:
-    """An endless stream of exercises, the same for the same seed, from one side of the held-out split."""
+    """Yield exercises without end, the same for the same seed, from one side of the held-out split."""
     rng = random.Random(f"{task.value}:{seed}")
     while True:
         instance = make(task, rng)
@@ -78,12 +81,12 @@ def instances(task: Task, seed: int, *, held_out: bool) -> Iterator[Instance]:
 
 
 def make(task: Task, rng: random.Random) -> Instance:
-    """One exercise drawn with `rng`, from either side of the split."""
+    """Return an exercise drawn with `rng`, from either side of the split."""
     return Instance(task, *_MAKERS[task](rng))
 
 
 def learned(task: Task, rng: random.Random) -> Instance:
-    """One for training: as `make`, not held out, and with the slips that training text has."""
+    """Return an exercise for training: not held out, and with the slips of training text."""
     while True:
         instance = Instance(task, *turns(rng, slips=SLIPS)) if task is Task.TURNS else make(task, rng)
         if not instance.held_out:
@@ -109,9 +112,9 @@ def _sorting(rng: random.Random) -> tuple[str, str]:
 
 
 def _question(rng: random.Random) -> tuple[str, str]:
-    """Who did it is asked of a sentence in the passive twice out of three times: in the active it is far harder.
+    """Two thirds of the 'Who' questions are about a sentence in the passive, since the active is far harder.
 
-    Where a thing is, is answered with the sentence that says so: a small model copies far better than it looks up.
+    The answer is a whole sentence of the story: a small model copies far better than it looks up.
     """
     who, what, where = rng.sample(NAMES, 2), rng.sample(THINGS, 2), rng.sample(PLACES, 2)
     verbs = rng.sample(VERBS, 2)
@@ -134,6 +137,130 @@ def _question(rng: random.Random) -> tuple[str, str]:
     return f"Story: {story}\nQuestion: {question}\n", f"Answer: {answer}"
 
 
+def counting(rng: random.Random) -> tuple[str, str]:
+    """Return a prompt of two to four steps of plus and minus, and its completion."""
+    name, things = rng.choice(NAMES), rng.choice(COUNTED)
+    count = rng.randint(3, 12)
+    asked = [f"{name} has {count} {things}."]
+    told = [_one_of(rng, _COUNT_BEGINS).format(name=name, count=count, things=things)]
+    changes = rng.sample(range(2, 10), 4)
+    gains, losses = rng.sample(GAINS, 4), rng.sample(LOSSES, 4)
+    for change in changes[: rng.randint(2, 4)]:  # no number and no verb twice, so that each says which step it is
+        more = count - change < 2 or (count + change <= _MOST and rng.random() < 0.5)
+        verb = (gains if more else losses).pop()
+        asked.append(f"{name} {verb} {change}.")
+        after = count + change if more else count - change
+        words = {"name": name, "verb": verb, "change": change, "things": things}
+        words["sum"] = f"{count} {'+' if more else '-'} {change} = {after}"
+        told.append(_sentence(rng, (_THEN, _MORE if more else _FEWER, _MAKES), **words))
+        count = after
+    told.append(_one_of(rng, _COUNT_ENDS).format(name=name, count=count, things=things))
+    return f"{' '.join(asked)} How many {things} does {name} have now?\n", f"{' '.join(told)}\nAnswer: {count}"
+
+
+def holders(rng: random.Random) -> tuple[str, str]:
+    """Return a prompt in which one of two things changes hands two to four times, and its completion."""
+    names, things = rng.sample(NAMES, 6), rng.sample(THINGS, 2)
+    holder, *takers = names[1 : 2 + rng.randint(2, 4)]
+    asked = [f"The {things[0]} is with {names[0]}.", f"The {things[1]} is with {holder}."]
+    rng.shuffle(asked)
+    thing = things[1]
+    told = [_one_of(rng, _HOLD_BEGINS).format(name=holder, thing=thing)]
+    for place, taker in zip(rng.sample(LANDMARKS, len(takers)), takers, strict=True):
+        asked.append(f"At the {place} the {thing} goes from {holder} to {taker}.")
+        told.append(_sentence(rng, (_THEN, _HANDS, _HOLDS), giver=holder, taker=taker, thing=thing, place=place))
+        holder = taker
+    told.append(_one_of(rng, _HOLD_ENDS).format(name=holder, thing=thing))
+    return f"{' '.join(asked)} Who has the {thing} now?\n", f"{' '.join(told)}\nAnswer: {holder}"
+
+
+def turns(rng: random.Random, *, slips: float = 0.0) -> tuple[str, str]:
+    """Return a prompt of two to four turns, and its completion, in which a share `slips` of the sentences is wrong."""
+    name, faced = rng.choice(NAMES), rng.randrange(4)
+    asked = [f"{name} looks {DIRECTIONS[faced]}."]
+    told = [_one_of(rng, _TURN_BEGINS).format(name=name, faced=DIRECTIONS[faced])]
+    for place in rng.sample(LANDMARKS, rng.randint(2, 4)):
+        way = rng.choice(tuple(QUARTERS))
+        asked.append(f"At the {place} {name} turns {way}.")
+        faced = (faced + QUARTERS[way] + 2 * (rng.random() < slips)) % 4
+        told.append(_sentence(rng, (_THEN, _TURN, _FACES), name=name, way=way, place=place, faced=DIRECTIONS[faced]))
+    told.append(_one_of(rng, _TURN_ENDS).format(name=name, faced=DIRECTIONS[faced]))
+    return f"{' '.join(asked)} Where does {name} look now?\n", f"{' '.join(told)}\nAnswer: {DIRECTIONS[faced]}"
+
+
+def _one_of(rng: random.Random, ways: str) -> str:
+    return rng.choice(ways.split("|"))
+
+
+def _sentence(rng: random.Random, parts: Sequence[str], **words: object) -> str:
+    """Return the parts in one wording each, joined; it starts with a capital letter."""
+    said = "".join(_one_of(rng, ways) for ways in parts).format(**words)
+    return said[0].upper() + said[1:]
+
+
+_THEN = "then |next |after that |well, |later |and then |soon |a little later |"
+
+_COUNT_BEGINS = (
+    "At first {name} has {count} {things}.|To begin with, there are {count} {things}.|{name} starts with {count}."
+    "|We start with {count} {things}.|In the beginning there are {count}.|First of all, {name} has {count} {things}."
+    "|There are {count} {things} at the start.|The story begins with {count} {things}."
+)
+_MORE = (
+    "{name} {verb} {change} more|{name} {verb} {change} {things}|there are {change} more|{change} more come"
+    "|{change} are added|{name} {verb} another {change}|we add {change}|{name} has {change} more"
+)
+_FEWER = (
+    "{name} {verb} {change}|{name} {verb} {change} of them|there are {change} less|{change} of them go"
+    "|{change} are taken away|{change} are gone|we take {change} away|{name} has {change} less"
+)
+_MAKES = (
+    ", so there are {sum}.|, and that makes {sum}.|. Now there are {sum}.|, which is {sum}.|: {sum}."
+    "|, and {sum}.|. That is {sum}.|, so {name} has {sum}.|. This makes {sum} {things}.|, so it is {sum} now."
+)
+_COUNT_ENDS = (
+    "So {name} has {count} {things}.|In the end there are {count}.|That leaves {count} {things}.|So it is {count}."
+    "|At the end {name} has {count}.|Now we know that there are {count}.|All in all, there are {count} {things}."
+)
+
+_HOLD_BEGINS = (
+    "At first the {thing} is with {name}.|To begin with, the {thing} is with {name}.|First the {thing} was with {name}."
+    "|The {thing} starts with {name}.|In the beginning the {thing} is held by {name}.|We look for the {thing}. First "
+    "{name} has it.|The {thing} belongs to {name} at the start.|We follow the {thing}, which is with {name}."
+)
+_HANDS = (
+    "at the {place} {giver} gives it to {taker}|at the {place} {giver} gives the {thing} to {taker}"
+    "|by the {place} {giver} hands it to {taker}|at the {place} it goes from {giver} to {taker}"
+    "|at the {place} the {thing} goes from {giver} to {taker}|by the {place} it moves from {giver} to {taker}"
+    "|at the {place} from {giver} it goes to {taker}|near the {place} {giver} lets {taker} have it"
+)
+_HOLDS = (
+    ".|, so {taker} has it.|, and {taker} holds it now.|. Now it is with {taker}.|, and now {taker} has the {thing}."
+    "|, so the {thing} is with {taker}.|. So {taker} has it now.|, who keeps it."
+)
+_HOLD_ENDS = (
+    "So {name} has the {thing}.|In the end it is with {name}.|So the {thing} is with {name}.|At the end {name} has it."
+    "|Now we know that {name} has it.|All in all, {name} has the {thing}.|That is why {name} has it now."
+)
+
+_TURN_BEGINS = (
+    "At first {name} looks {faced}.|To begin with, {name} looks {faced}.|{name} starts by looking {faced}."
+    "|We start with {faced}.|In the beginning it is {faced}.|First of all, {name} looks {faced}."
+    "|The walk starts to the {faced}.|{name} was looking {faced} at the start."
+)
+_TURN = (
+    "at the {place} {name} turns {way}|at the {place} it goes {way}|{name} comes to the {place} and goes {way}"
+    "|at the {place} the turn is {way}|we come to the {place} and turn {way}|the {place} means a turn {way}"
+    "|at the {place} there is a turn {way}|by the {place} {name} goes {way}"
+)
+_FACES = (
+    ", so it is {faced}.|, and that is {faced}.|. Now {name} looks {faced}.|, which is {faced}.|: {faced}."
+    "|, and now it is {faced}.|. That makes {faced}.|, so {name} looks {faced}.|, to the {faced}."
+)
+_TURN_ENDS = (
+    "So {name} looks {faced}.|In the end it is {faced}.|That leaves {faced}.|So it is {faced}."
+    "|At the end {name} looks {faced}.|Now we know that it is {faced}.|All in all, {name} looks {faced}."
+)
+
 _MAKERS: dict[Task, Callable[[random.Random], tuple[str, str]]] = {
     Task.ADDITION: _addition,
     Task.SORTING: _sorting,
@@ -142,3 +269,51 @@ _MAKERS: dict[Task, Callable[[random.Random], tuple[str, str]]] = {
     Task.HOLDERS: holders,
     Task.TURNS: turns,
 }
+
+_COUNTING = re.compile(
+    r"(?P<name>\w+) has (?P<count>[0-9]{1,9}) (?P<things>\w+)\."
+    rf"(?P<steps>(?: (?P=name) (?:{'|'.join((*GAINS, *LOSSES))}) [0-9]{{1,9}}\.)+)"
+    r" How many (?P=things) does (?P=name) have now\?"
+)
+_HOLDERS = re.compile(
+    r"(?P<facts>The \w+ is with \w+\.(?: The \w+ is with \w+\.)*)"
+    r"(?P<steps>(?: At the \w+ the \w+ goes from \w+ to \w+\.)*)"
+    r" Who has the (?P<thing>\w+) now\?"
+)
+_TURNS = re.compile(
+    rf"(?P<name>\w+) looks (?P<faced>{'|'.join(DIRECTIONS)})\."
+    rf"(?P<steps>(?: At the \w+ (?P=name) turns (?:{'|'.join(QUARTERS)})\.)+) Where does (?P=name) look now\?"
+)
+
+
+def solve_counting(asked: str) -> str:
+    """Return the answer to a prompt of `counting`; empty for other prompts."""
+    match = _COUNTING.fullmatch(asked)
+    if not match:
+        return ""
+    count = int(match["count"])
+    for verb, change in re.findall(rf"({'|'.join((*GAINS, *LOSSES))}) ([0-9]+)\.", match["steps"]):
+        count += int(change) if verb in GAINS else -int(change)
+    return str(count) if count >= 0 else ""
+
+
+def solve_holders(asked: str) -> str:
+    """Return the answer to a prompt of `holders`; empty for other prompts, and if a giver lacks the given thing."""
+    match = _HOLDERS.fullmatch(asked)
+    if not match:
+        return ""
+    holds = dict(re.findall(r"The (\w+) is with (\w+)\.", match["facts"]))
+    for thing, giver, taker in re.findall(r"the (\w+) goes from (\w+) to (\w+)\.", match["steps"]):
+        if holds.get(thing) != giver:
+            return ""
+        holds[thing] = taker
+    return holds.get(match["thing"], "")
+
+
+def solve_turns(asked: str) -> str:
+    """Return the answer to a prompt of `turns`; empty for other prompts."""
+    match = _TURNS.fullmatch(asked)
+    if not match:
+        return ""
+    ways = re.findall(r"turns (\w+)\.", match["steps"])
+    return DIRECTIONS[(DIRECTIONS.index(match["faced"]) + sum(QUARTERS[way] for way in ways)) % 4]

@@ -1,11 +1,11 @@
-"""The words that the built-in graded tasks are made of."""
+"""The words of the built-in graded tasks."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """One verb in three forms."""
+    """A verb in three forms."""
 
     plain: str
     past: str
@@ -28,10 +28,8 @@ NAMES = (
 COUNTED = (
     "apples balls books cakes cups dolls eggs flowers keys stones shells coins cookies toys boats pencils buttons bells"
 ).split()
-"""Things that are counted."""
 
 LANDMARKS = "tree river house barn lake bridge school park pond road rock gate hill well farm wall tower church".split()
-"""Where a walk turns."""
 
 THINGS = (
     "ball cup hat book doll drum cake apple key toy boat bell box kite car truck coat shoe spoon ring bag pencil "

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 
 from mars_viz.demo import tasks
-from mars_viz.demo.free_wording import solve_counting, solve_holders, solve_turns
-from mars_viz.demo.tasks import Task
+from mars_viz.demo.tasks import Task, solve_counting, solve_holders, solve_turns
 from mars_viz.demo.words import NAMES, PLACES, THINGS, VERBS
 from mars_viz.errors import PromptError
 from mars_viz.prompts.items import PromptItem, PromptSet
@@ -41,15 +39,6 @@ def _sorting(asked: str) -> str:
     return ", ".join(sorted(match[1].split(", "))) if match else ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Fact:
-    clause: str  # without the place
-    who: str
-    thing: str
-    place: str
-    verb: str  # in the past tense
-
-
 def _any(words: Iterator[str]) -> str:
     return "|".join(sorted({re.escape(word) for word in words}, key=len, reverse=True))
 
@@ -61,36 +50,22 @@ _PASSIVE = re.compile(rf"The (?P<thing>{_THING}) was (?P<verb>{_any(v.participle
 _SENTENCE = re.compile(rf"(?P<clause>.+?) (?P<place>{_PLACE})\. ?")
 
 
-def _facts(story: str) -> tuple[_Fact, ...]:
-    """Return the facts of a story; empty if any sentence has another form."""
-    facts, at = [], 0
-    while at < len(story):
-        sentence = _SENTENCE.match(story, at)
-        match = sentence and (_ACTIVE.fullmatch(sentence["clause"]) or _PASSIVE.fullmatch(sentence["clause"]))
-        if not sentence or not match:
-            return ()
-        facts.append(
-            _Fact(sentence["clause"], match["who"], match["thing"], sentence["place"], _PAST[match["verb"]].past)
-        )
-        at = sentence.end()
-    return tuple(facts)
-
-
 def _question(asked: str) -> str:
-    match = _QUESTION.fullmatch(asked)
-    facts = _facts(match[1]) if match else ()
-    answers = {
-        f"{fact.clause} {fact.place}." if question.startswith("Where") else f"{fact.clause}."
-        for fact in facts
-        for question in _questions(fact)
-        if match and question == match[2]
-    }
+    """Return the answer that the story gives; empty if there is none or several, or a sentence has another form."""
+    match, answers, at = _QUESTION.fullmatch(asked), set[str](), 0
+    while match and at < len(match[1]):
+        sentence = _SENTENCE.match(match[1], at)
+        fact = sentence and (_ACTIVE.fullmatch(sentence["clause"]) or _PASSIVE.fullmatch(sentence["clause"]))
+        if not sentence or not fact:
+            return ""
+        at, verb, clause = sentence.end(), _PAST[fact["verb"]], sentence["clause"]
+        by_question = {
+            f"Where is the {fact['thing']}?": f"{clause} {sentence['place']}.",
+            f"Who {verb.past} the {fact['thing']}?": f"{clause}.",
+            f"What did {fact['who']} {verb.plain}?": f"{clause}.",
+        }
+        answers |= {by_question[match[2]]} if match[2] in by_question else set()
     return answers.pop() if len(answers) == 1 else ""
-
-
-def _questions(fact: _Fact) -> tuple[str, str, str]:
-    plain = _PAST[fact.verb].plain
-    return f"Where is the {fact.thing}?", f"Who {fact.verb} the {fact.thing}?", f"What did {fact.who} {plain}?"
 
 
 _SOLVERS = {
@@ -101,8 +76,6 @@ _SOLVERS = {
     Task.HOLDERS: solve_holders,
     Task.TURNS: solve_turns,
 }
-
-
 BUILTIN = "built-in tasks"  # name of the set of all kinds; for fewer, the kinds' names are appended
 
 

@@ -10,7 +10,7 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from io import BufferedReader
 from itertools import chain, groupby
 from os import PathLike
@@ -117,12 +117,11 @@ def load_prompts(
                 f"{path}, {read.unit} {read.line}: {read.reason}. Mend the {read.unit}, or skip bad lines."
             )
     if not items:
-        why = (
-            f"none of its {len(skipped)} lines is one ({skipped[0].unit} {skipped[0].line}: {skipped[0].reason})"
-            if skipped
-            else ""
-        )
-        raise PromptError(f"{path} holds no prompt{': ' + why if why else ''}. {WANTED}")
+        why = ""
+        if skipped:
+            first = f"{skipped[0].unit} {skipped[0].line}: {skipped[0].reason}"
+            why = f": none of its {len(skipped)} lines is one ({first})"
+        raise PromptError(f"{path} holds no prompt{why}. {WANTED}")
     if grader not in (None, "none") and not any(item.graded for item in items):
         raise PromptError(f"{path} holds no answers to grade with {grader!r}. Leave the grader out, or add 'answer'.")
     prompts = PromptSet(Path(path).name, tuple(items), tuple(skipped))
@@ -132,20 +131,20 @@ def load_prompts(
 
 def to_jsonl(prompts: PromptSet) -> bytes:
     """Return the set as a file that `load_prompts` reads back identically; a conversation is one line."""
-    lines = [json.dumps(_line(tuple(turns))) for _, turns in groupby(prompts.items, key=lambda item: item.unit)]
-    return "".join(f"{line}\n" for line in lines).encode()
-
-
-def _line(turns: Sequence[PromptItem]) -> dict[str, Any]:
-    first = turns[0]
-    named = {"question_id": first.unit, "category": first.category}
-    named |= {"system": first.system} if first.system else {}
-    if not first.question:
-        entry = named | {"prompt": first.prompt, "grader": first.grader}
-        return entry | ({} if first.answer is None else {"answer": first.answer})
-    grader = next((item.grader for item in turns if item.graded), "none")
-    texts, answers = [item.prompt for item in turns], [item.answer for item in turns]
-    return named | {"turns": texts, "reference": answers, "grader": grader}
+    lines = []
+    for _, turns in groupby(prompts.items, key=lambda item: item.unit):
+        first, *later = turns
+        entry: dict[str, Any] = {"question_id": first.unit, "category": first.category}
+        entry |= {"system": first.system} if first.system else {}
+        if first.question:
+            entry["turns"] = [item.prompt for item in (first, *later)]
+            entry["reference"] = [item.answer for item in (first, *later)]
+            entry["grader"] = next((item.grader for item in (first, *later) if item.graded), "none")
+        else:
+            entry |= {"prompt": first.prompt, "grader": first.grader}
+            entry |= {} if first.answer is None else {"answer": first.answer}
+        lines.append(f"{json.dumps(entry)}\n")
+    return "".join(lines).encode()
 
 
 def _pieces(file: BinaryIO) -> Iterator[bytes]:
@@ -187,7 +186,7 @@ def _entries(pieces: Iterator[bytes]) -> Iterator[Entry]:
         yield from _values(pieces)
         return
     lines = _lines(pieces, blank)
-    looked: list[tuple[int, bytes | None]] = []
+    looked: list[tuple[int, bytes | BadEntry]] = []
     objects = 0
     for line in lines:
         looked.append(line)
@@ -196,12 +195,18 @@ def _entries(pieces: Iterator[bytes]) -> Iterator[Entry]:
             break
     lines = chain(looked, lines)
     if 2 * objects < len(looked) and not _begins_as_json(text):
-        _refuse_table(text)
-        yield from (("line", number, _text(data, number)) for number, data in lines)
-    elif objects or any(data is None for _, data in looked):
+        cells = [cell.strip().strip('"').lower() for cell in re.split("[,;\t]", text)]
+        if len(cells) > 1 and any(cell in KEYS for cell in cells) and all(re.fullmatch(r"\w{1,40}", c) for c in cells):
+            raise PromptError(
+                "it is a CSV table. Write it as JSONL first, such as with pandas: "
+                "pandas.read_csv(FILE).to_json(OUT, orient='records', lines=True)."
+            )
+        for number, data in lines:
+            yield "line", number, data if isinstance(data, BadEntry) else _decoded(data, number).rstrip("\r\n")
+    elif objects or any(isinstance(data, BadEntry) for _, data in looked):
         yield from (("line", number, _parsed(data, number)) for number, data in lines)
     else:
-        yield from _values(data or b"" for _, data in lines)
+        yield from _values(b"" if isinstance(data, BadEntry) else data for _, data in lines)
 
 
 def _begins_as_json(text: str) -> bool:
@@ -213,18 +218,8 @@ def _begins_as_json(text: str) -> bool:
     return text.strip()[end:].lstrip(" ,")[:1] in ("", "[", "{")
 
 
-def _refuse_table(header: str) -> None:
-    """Raise PromptError for the header of a CSV or TSV file."""
-    cells = [cell.strip().strip('"').lower() for cell in re.split("[,;\t]", header)]
-    if len(cells) > 1 and any(cell in KEYS for cell in cells) and all(re.fullmatch(r"\w{1,40}", c) for c in cells):
-        raise PromptError(
-            "it is a CSV table. Write it as JSONL first, such as with pandas: "
-            "pandas.read_csv(FILE).to_json(OUT, orient='records', lines=True)."
-        )
-
-
-def _lines(pieces: Iterable[bytes], blank: int) -> Iterator[tuple[int, bytes | None]]:
-    """Yield number and bytes of each line that is not blank; None for a line that is too long."""
+def _lines(pieces: Iterable[bytes], blank: int) -> Iterator[tuple[int, bytes | BadEntry]]:
+    """Yield number and bytes of each line that is not blank; a BadEntry for a line that is too long."""
     number, parts, size = blank + 1, list[bytes](), 0
     for piece in chain(pieces, [b""]):
         size += len(piece)
@@ -232,7 +227,8 @@ def _lines(pieces: Iterable[bytes], blank: int) -> Iterator[tuple[int, bytes | N
             parts.append(piece)
         if piece.endswith(b"\n") or not piece:
             if size > MAX_LINE:
-                yield number, None
+                long = f"it is longer than {MAX_LINE >> 20} MiB; put every prompt on a line of its own"
+                yield number, BadEntry(long)
             elif (line := b"".join(parts)).strip():
                 yield number, line
             number, parts, size = number + 1, [], 0
@@ -248,13 +244,9 @@ def _decoded(data: bytes, line: int) -> str:
     return text
 
 
-def _text(data: bytes | None, line: int) -> str | BadEntry:
-    return _too_long() if data is None else _decoded(data, line).rstrip("\r\n")
-
-
-def _parsed(data: bytes | None, line: int) -> Any:
-    if data is None:
-        return _too_long()
+def _parsed(data: bytes | BadEntry, line: int) -> Any:
+    if isinstance(data, BadEntry):
+        return data
     text = _decoded(data, line)
     if text.count("[") + text.count("{") > MOST_BRACKETS:
         return BadEntry("it is far too large for a prompt; put every object on a line of its own")
@@ -264,8 +256,8 @@ def _parsed(data: bytes | None, line: int) -> Any:
         return BadEntry(f"it is no JSON ({_reason(error)}); every line must be one whole JSON object")
 
 
-def _is_object(data: bytes | None) -> bool:
-    if data is None or data.count(b"[") + data.count(b"{") > MOST_BRACKETS:
+def _is_object(data: bytes | BadEntry) -> bool:
+    if isinstance(data, BadEntry) or data.count(b"[") + data.count(b"{") > MOST_BRACKETS:
         return False
     try:
         return isinstance(json.loads(data.decode()), dict)
@@ -329,7 +321,3 @@ def _checked(value: Any) -> Any:
 
 def _reason(error: Exception) -> str:
     return error.msg if isinstance(error, json.JSONDecodeError) else "a value that cannot be text or a number"
-
-
-def _too_long() -> BadEntry:
-    return BadEntry(f"it is longer than {MAX_LINE >> 20} MiB; put every prompt on a line of its own")

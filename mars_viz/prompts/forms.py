@@ -51,7 +51,11 @@ def items_of(found: Any, name: str, grader: str | None, turns: Turns, own: bool)
         found = {"text": found}
     if not isinstance(found, dict):
         raise BadEntry("it is no JSON object; write every prompt as an object")
-    key, system, every = _asked(_unwrapped(found), turns)
+    if str(found.get("url")).endswith("/embeddings"):
+        raise BadEntry("it asks for an embedding and not for a text; leave it out")
+    inner = (found[key] for key in ("body", "params", "input") if isinstance(found.get(key), dict))
+    request = found | next(inner, dict[str, Any]())  # of an OpenAI or Anthropic batch line
+    key, system, every = _asked(request, turns)
     kept_turns = every if turns is Turns.ALL else every[:1]
     named = _text(found, "grader") or grader
     answers = _answers(found, key, named, len(kept_turns))
@@ -59,8 +63,19 @@ def items_of(found: Any, name: str, grader: str | None, turns: Turns, own: bool)
         raise PromptError("has an answer, but no grader was named. Choose one; 'none' grades nothing.")
     for answer in answers:
         if named is not None and answer is not None:
-            _check_answer(answer, named, own)
-    name = next((identifier for each in _NAMES if (identifier := _name(found, each))), name)
+            try:
+                usable = checked_grader(named, own).usable(answer)
+            except BadInput as error:
+                raise BadEntry(f"'grader': {str(error).rstrip('.')}") from error
+            if not usable:
+                raise BadEntry(f"no text can be right by its answer and the grader {named!r}; mend one of them")
+    for key_of_id in _NAMES:
+        identifier = found.get(key_of_id)
+        if identifier is not None and (isinstance(identifier, bool) or not isinstance(identifier, int | str)):
+            raise BadEntry(f"{key_of_id!r} is neither a text nor a whole number; write one of them")
+        if identifier is not None and str(identifier).strip():
+            name = str(identifier).strip()
+            break
     category = _text(found, "category") or "general"
     graders = ["none" if named is None or answer is None else named for answer in answers]
     if len(kept_turns) == 1:
@@ -101,14 +116,6 @@ def checked_grader(named: str, own: bool) -> Grader:
     return grader_named(named)
 
 
-def _unwrapped(found: dict[str, Any]) -> dict[str, Any]:
-    """Return the request of an OpenAI or Anthropic batch line; other entries unchanged."""
-    if str(found.get("url")).endswith("/embeddings"):
-        raise BadEntry("it asks for an embedding and not for a text; leave it out")
-    inner = (found[key] for key in ("body", "params", "input") if isinstance(found.get(key), dict))
-    return found | next(inner, dict[str, Any]())
-
-
 def _asked(found: dict[str, Any], turns: Turns) -> tuple[str, str, list[str]]:
     """Return the field with the prompts, the system message (may be empty), and the user's turns."""
     present = [key for key in KEYS if found.get(key) is not None]
@@ -118,8 +125,9 @@ def _asked(found: dict[str, Any], turns: Turns) -> tuple[str, str, list[str]]:
     key = next((key for key in present if found[key] != ""), present[0])
     value, system = found[key], [_words(found[each]) for each in _SYSTEM if found.get(each)]
     if isinstance(value, list) and any(isinstance(each, dict) for each in value):
-        messages, user_turns = _conversation(value)
-        system += messages
+        messages = _messages(value)  # without recorded answers, which the target replaces
+        system += [text for role, text in messages if role == "system"]
+        user_turns = [text for role, text in messages if role == "user"]
     elif key == "turns":
         if not (isinstance(value, list) and value and isinstance(value[0], str)):
             raise BadEntry("'turns' is no list of texts; write a list with the prompt first")
@@ -148,16 +156,10 @@ def _prompt(found: dict[str, Any], key: str) -> str:
     return f"{value}\n\n{about}" if isinstance(about, str) and about.strip() else value
 
 
-def _conversation(given: list[Any]) -> tuple[list[str], list[str]]:
-    """Return system messages and the user's turns, without recorded answers, which the target replaces."""
-    messages = _messages(given)
-    system, questions = ([text for role, text in messages if role == wanted] for wanted in ("system", "user"))
-    return system, questions
-
-
 def _messages(given: list[Any], *, answers: bool = False) -> list[tuple[str, str]]:
     """Return role and text of each message, merging consecutive ones of a role; answers are empty unless `answers`."""
     messages: list[tuple[str, str]] = []
+    keys = ("content", "value", "text")
     for message in given:
         if not isinstance(message, dict):
             raise BadEntry("one of its messages is no object; write each with 'role' and 'content'")
@@ -169,7 +171,7 @@ def _messages(given: list[Any], *, answers: bool = False) -> list[tuple[str, str
         if role == "system" and any(role == "user" for role, _ in messages):
             raise BadEntry("a system message follows a turn; write it first, or leave the conversation out")
         left_out = role == "assistant" and not answers
-        text = "" if left_out else _words(_first(message, "content", "value", "text"))
+        text = "" if left_out else _words(next((message[key] for key in keys if message.get(key) is not None), None))
         if messages and messages[-1][0] == role != "system":
             text = f"{messages.pop()[1]}\n\n{text}"
         messages.append((role, text))
@@ -180,19 +182,18 @@ def _messages(given: list[Any], *, answers: bool = False) -> list[tuple[str, str
 
 def _words(content: Any) -> str:
     """Return a message's text; parts of a list are joined by line breaks."""
-    if isinstance(content, list):
-        return "\n".join(map(_part, content))
-    if not isinstance(content, str):
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
         raise BadEntry(f"a message holds {shortened(content)} in place of text; write it in quotes")
-    return content
-
-
-def _part(part: Any) -> str:
-    text = part.get("text") if isinstance(part, dict) else part
-    if not isinstance(text, str):
-        kind = part.get("type") if isinstance(part, dict) else part
-        raise BadEntry(f"a message has a part of the type {shortened(kind)}, and only text can be read; leave it out")
-    return text
+    texts = []
+    for part in content:
+        text, kind = (part.get("text"), part.get("type")) if isinstance(part, dict) else (part, part)
+        if not isinstance(text, str):
+            problem = f"a message has a part of the type {shortened(kind)}, and only text can be read; leave it out"
+            raise BadEntry(problem)
+        texts.append(text)
+    return "\n".join(texts)
 
 
 def _answers(found: dict[str, Any], key: str, named: str | None, count: int) -> list[str | None]:
@@ -204,31 +205,14 @@ def _answers(found: dict[str, Any], key: str, named: str | None, count: int) -> 
     if answer is None and named is not None:
         reference = found.get("reference")
         values = reference if isinstance(reference, list) else [reference]
-    answers = [_answer(each) for each in [*values, *[None] * count][:count]]
+    answers: list[str | None] = []
+    for given in [*values, *[None] * count][:count]:
+        if isinstance(given, bool) or not (given is None or isinstance(given, int | float | str)):
+            raise BadEntry("its answer is neither a text nor a number; write one of them")
+        answers.append(None if given is None else str(given))
     if key == "problem" and named == "last-number":  # the last number of a formula is not its value
         answers = [each if each and _NUMERIC.fullmatch(each) else None for each in answers]
     return answers
-
-
-def _answer(given: Any) -> str | None:
-    if isinstance(given, int | float) and not isinstance(given, bool):
-        return str(given)
-    if given is not None and not isinstance(given, str):
-        raise BadEntry("its answer is neither a text nor a number; write one of them")
-    return given
-
-
-def _check_answer(answer: str, named: str, own: bool) -> None:
-    try:
-        grader = checked_grader(named, own)
-    except BadInput as error:
-        raise BadEntry(f"'grader': {str(error).rstrip('.')}") from error
-    if not grader.usable(answer):
-        raise BadEntry(f"no text can be right by its answer and the grader {named!r}; mend one of them")
-
-
-def _first(found: dict[str, Any], *keys: str) -> Any:
-    return next((found[key] for key in keys if found.get(key) is not None), None)
 
 
 def _text(found: dict[str, Any], key: str) -> str | None:
@@ -236,10 +220,3 @@ def _text(found: dict[str, Any], key: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise BadEntry(f"{key!r} is no text; write it in quotes")
     return value
-
-
-def _name(found: dict[str, Any], key: str) -> str | None:
-    value = found.get(key)
-    if value is None or (isinstance(value, int | str) and not isinstance(value, bool)):
-        return None if value is None else str(value).strip()
-    raise BadEntry(f"{key!r} is neither a text nor a whole number; write one of them")

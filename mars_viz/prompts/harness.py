@@ -25,7 +25,7 @@ import numpy as np
 
 from mars_viz.errors import PromptError
 
-PREFIX = "lm-eval:"  # prefix of graders that are tasks; the task and, after the last colon, the deciding score follow
+PREFIX = "lm-eval:"  # prefix of graders that are tasks; the task, a colon and the deciding score follow
 REMEDY = "Run: pip install mars-viz[eval]"
 FEWSHOT_SEED = 1234  # the harness's default; it determines the few-shot examples
 RANDOM_SEED, NUMPY_SEED = 0, 1234  # the harness's defaults for loading tasks
@@ -44,11 +44,6 @@ def installed() -> bool:
 def names_file(task: str) -> bool:
     """True if this names a YAML file rather than one of the harness's tasks."""
     return task.lower().endswith(_SUFFIXES) or bool(set(task) & set("/\\"))
-
-
-def grader_name(task: str, score: str) -> str:
-    """Return the name of the grader that accepts texts for which this score of the task is 1."""
-    return f"{PREFIX}{task}:{score}"
 
 
 def names_score(name: str) -> bool:
@@ -150,7 +145,7 @@ def _loaded(task: str, changed: int) -> Any:
     try:
         with quiet(), _seeded():
             manager = _index(own=not names_file(task))
-            _check(task, _configured(manager, task))
+            _check(task, manager)
             (loaded_task,) = manager.load(task)["tasks"].values()
     except PromptError:
         raise
@@ -171,26 +166,23 @@ def _index(own: bool) -> Any:
     return TaskManager(include_defaults=own)
 
 
-def _configured(manager: Any, task: str) -> dict[str, Any]:
-    """Return the task's YAML, before running its code or downloading its data."""
+def _check(task: str, manager: Any) -> None:
+    """Raise PromptError unless one text answers one prompt of the task. Reads its YAML, before running code or loading
+    data."""
     from lm_eval.tasks._yaml_loader import load_yaml
 
+    entry = None if names_file(task) else manager.task_index.get(task)
     if names_file(task):
-        config: dict[str, Any] = load_yaml(task, resolve_func=False)
+        config = load_yaml(task, resolve_func=False)
         if "task" not in config and "group" not in config:
             raise PromptError(f"{task} has no 'task'. Give the YAML file of a task.")
-        return config
-    entry = manager.task_index.get(task)
-    if entry is None:
+    elif entry is None:
         raise PromptError(
             f"lm-evaluation-harness has no task {task!r}. `lm_eval ls tasks` lists them; a YAML file's name ends in "
             ".yaml."
         )
-    return {"group": task} if entry.kind.name in ("GROUP", "TAG") else dict(entry.cfg or {})
-
-
-def _check(task: str, config: Mapping[str, Any]) -> None:
-    """Raise PromptError unless one text answers one prompt of the task."""
+    else:
+        config = {"group": task} if entry.kind.name in ("GROUP", "TAG") else dict(entry.cfg or {})
     if "group" in config or isinstance(config.get("task"), list):
         raise PromptError(f"{task} is a group of tasks, and a sweep grades one. Name one of its tasks.")
     kind = config.get("output_type", "generate_until")

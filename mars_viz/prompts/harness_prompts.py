@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from typing import Any
 
 from mars_viz.errors import PromptError
@@ -56,17 +56,33 @@ def load_task(
     task = os.path.abspath(os.path.expanduser(task)) if harness.names_file(task) else task
     loaded_task = harness.loaded(task)
     names = score_names(loaded_task)
-    score = _deciding(task, loaded_task, names, metric)
-    shots = _shots(task, loaded_task, fewshot)
+    better = loaded_task.higher_is_better()
+    usable = [name for name in names if better.get(name.partition(",")[0])]
+    if not usable:
+        raise PromptError(f"{task} has no metric that grades each text and is better the higher it is. Choose another.")
+    score = next((name for name in usable if metric in (None, name, name.partition(",")[0])), None)
+    if score is None:
+        raise PromptError(f"{task} grades no text by {metric!r}. Choose one of {'; '.join(usable)}.")
+    default = loaded_task.config.num_fewshot
+    if fewshot is not None and fewshot < 0:
+        raise PromptError(f"{fewshot} examples before a prompt are none. Ask for 0 or more.")
+    if fewshot and default == 0:
+        raise PromptError(f"{task} says that no examples stand before its prompts (num_fewshot: 0). Leave them out.")
+    shots = (default or 0) if fewshot is None else fewshot
     requests = _asked(task, loaded_task, shots, limit)
     about = loaded_task.config.generation_kwargs or {}
-    grader = harness.grader_name(task, score)
-    items = tuple(_item(loaded_task.config.task, grader, each) for each in requests)
-    name = f"{loaded_task.config.task}, {counted(shots, 'example')} in front, {score}, lm_eval {_version()}"
+    title, items = loaded_task.config.task, []
+    for each in requests:
+        prompt = each.args[0]
+        if not isinstance(prompt, str) or not prompt.strip():
+            raise PromptError(f"The prompt of document {each.doc_id} of {title} is blank or no text. Mend the task.")
+        answer, grader = harness.document(each.doc), f"{harness.PREFIX}{task}:{score}"
+        items.append(PromptItem(f"{title}-{each.doc_id}", title, prompt, answer, grader))
+    name = f"{title}, {counted(shots, 'example')} in front, {score}, lm_eval {version('lm_eval')}"
     length = next((int(about[each]) for each in LENGTHS if about.get(each) is not None), LENGTH)
     drawn = float(about.get("temperature") or 0) if about.get("do_sample", True) else 0.0
     others = tuple(each for each in names if each != score)
-    return HarnessTask(PromptSet(name, items, scores=others), harness.stop_strings(loaded_task), length, drawn)
+    return HarnessTask(PromptSet(name, tuple(items), scores=others), harness.stop_strings(loaded_task), length, drawn)
 
 
 def score_names(task: Any) -> tuple[str, ...]:
@@ -76,26 +92,6 @@ def score_names(task: Any) -> tuple[str, ...]:
     metrics = [metric for metric, of in task.aggregation().items() if of is mean]
     names = [f"{metric},{each.name}" for each in task._filters for metric in metrics]
     return tuple(filter(harness.names_score, names))
-
-
-def _deciding(task: str, found: Any, names: Sequence[str], metric: str | None) -> str:
-    better = found.higher_is_better()
-    usable = [name for name in names if better.get(name.partition(",")[0])]
-    if not usable:
-        raise PromptError(f"{task} has no metric that grades each text and is better the higher it is. Choose another.")
-    chosen = next((name for name in usable if metric in (None, name, name.partition(",")[0])), None)
-    if chosen is None:
-        raise PromptError(f"{task} grades no text by {metric!r}. Choose one of {'; '.join(usable)}.")
-    return chosen
-
-
-def _shots(task: str, found: Any, fewshot: int | None) -> int:
-    default = found.config.num_fewshot
-    if fewshot is not None and fewshot < 0:
-        raise PromptError(f"{fewshot} examples before a prompt are none. Ask for 0 or more.")
-    if fewshot and default == 0:
-        raise PromptError(f"{task} says that no examples stand before its prompts (num_fewshot: 0). Leave them out.")
-    return (default or 0) if fewshot is None else fewshot
 
 
 def _asked(task: str, found: Any, shots: int, limit: int | None) -> list[Any]:
@@ -112,21 +108,7 @@ def _asked(task: str, found: Any, shots: int, limit: int | None) -> list[Any]:
                 found.set_config("num_fewshot", default)
     except Exception as error:  # code and data of the task
         raise PromptError(f"{task} cannot write its prompts: {harness.reason(error)} Mend the task.") from error
-    if any(each.request_type != "generate_until" for each in requests) or len({each.doc_id for each in requests}) < len(
-        requests
-    ):
+    several = len({each.doc_id for each in requests}) < len(requests)
+    if several or any(each.request_type != "generate_until" for each in requests):
         raise PromptError(f"{task} asks more than one text of a document, and a sweep grades one. Choose another task.")
     return requests
-
-
-def _item(task: str, grader: str, asked: Any) -> PromptItem:
-    prompt = asked.args[0]
-    if not isinstance(prompt, str) or not prompt.strip():
-        raise PromptError(f"The prompt of document {asked.doc_id} of {task} is blank or no text. Mend the task.")
-    return PromptItem(f"{task}-{asked.doc_id}", task, prompt, harness.document(asked.doc), grader)
-
-
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("lm_eval")

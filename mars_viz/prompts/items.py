@@ -240,17 +240,18 @@ def _never(answer: str, text: str) -> bool:
     raise PromptError("A prompt without a grader cannot be right or wrong. Choose a grader for the set.")
 
 
-_REGISTERED = (
-    Grader("exact", "The whole text is the answer.", exact_match, lambda answer: bool(answer.strip())),
-    Grader("final-line", "The line after the last 'Answer:' is the answer.", final_line, lambda a: bool(a.strip())),
-    Grader(
-        "last-number",
-        "The last number in the text is the last one in the answer.",
-        last_number,
-        lambda answer: _last_number(answer) is not None,
-    ),
-    Grader("contains", "The answer occurs somewhere in the text.", contains, lambda answer: bool(answer.strip())),
-    Grader("none", "Nothing is graded; only speed and agreement are measured.", _never, lambda answer: True),
-)
-
-GRADERS: dict[str, Grader] = {grader.name: grader for grader in _REGISTERED}
+GRADERS: dict[str, Grader] = {
+    grader.name: grader
+    for grader in (
+        Grader("exact", "The whole text is the answer.", exact_match, lambda answer: bool(answer.strip())),
+        Grader("final-line", "The line after the last 'Answer:' is the answer.", final_line, lambda a: bool(a.strip())),
+        Grader(
+            "last-number",
+            "The last number in the text is the last one in the answer.",
+            last_number,
+            lambda answer: _last_number(answer) is not None,
+        ),
+        Grader("contains", "The answer occurs somewhere in the text.", contains, lambda answer: bool(answer.strip())),
+        Grader("none", "Nothing is graded; only speed and agreement are measured.", _never, lambda answer: True),
+    )
+}
