@@ -217,7 +217,7 @@ class Run:
     title: str = ""  # a line for lists; if empty, lists show the start of the prompt
     prompt: str = ""  # the prompt as the user entered it
     history: History = NO_HISTORY  # the messages before the prompt
-    tags: tuple[str, ...] = ()  # labels for finding the run; see `runfiles.tags`
+    tags: tuple[str, ...] = ()  # labels for finding the run; see `runfiles.manifest`
     dial_map: mars_viz.DialMap | None = None
     """Results at other dial values and block lengths, if the run was mapped; its frame is this run without rounds.
     `run_with_map.mapped` joins the two."""

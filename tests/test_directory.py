@@ -15,7 +15,7 @@ from factories import toy_run
 from mars_viz.errors import BadInput
 from mars_viz.runfiles import codec
 from mars_viz.runfiles.directory import END, chunks_of
-from mars_viz.runfiles.parquet import from_bytes, opened, to_bytes
+from mars_viz.runfiles.parquet import opened, to_bytes
 
 NUMBERS = {"PLAIN": 0, "PLAIN_DICTIONARY": 2, "RLE": 3, "RLE_DICTIONARY": 8, "BYTE_STREAM_SPLIT": 9}
 TABLE = pa.table(
@@ -67,8 +67,8 @@ def test_a_damaged_directory_ends_no_process() -> None:
 
 def test_a_nan_that_signals_is_refused_like_any_other() -> None:
     """NumPy warns of one where it is compared, and tests take warnings for errors."""
-    nodes = from_bytes("nodes", codec.encode(toy_run(max_new_tokens=4))["nodes.parquet"])
+    nodes = opened("nodes", codec.encode(toy_run(max_new_tokens=4))["nodes.parquet"]).read()
     entropy = nodes["q_entropy"].copy()
     entropy.view(np.uint32)[0] = 0x7FA00000
     with pytest.raises(BadInput, match="impossible value"):
-        from_bytes("nodes", to_bytes("nodes", {**nodes, "q_entropy": entropy}))
+        opened("nodes", to_bytes("nodes", {**nodes, "q_entropy": entropy})).read()

@@ -170,7 +170,7 @@ def test_a_run_with_gaps_comes_back_and_one_without_them_is_written_as_ever(tmp_
     files = codec.encode(run)
     assert difference(run, load_run(run.save(tmp_path / "run"))) == ""
     for made, gaps in ((files, True), (codec.encode(gapped_run(rule="mars-sampling")), False)):
-        assert ("gap_from" in parquet.from_bytes("nodes", made["nodes.parquet"])) is gaps
+        assert ("gap_from" in parquet.opened("nodes", made["nodes.parquet"]).read()) is gaps
 
 
 def test_runs_without_the_drafters_law_open_and_say_what_the_rule_lacks() -> None:

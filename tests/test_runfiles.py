@@ -25,7 +25,7 @@ from mars_viz.records import Decision, Round, Timing
 from mars_viz.rules import RULES, Rule, rule_named, settle
 from mars_viz.run import Piece, Provenance, Run
 from mars_viz.run_with_map import mapped
-from mars_viz.runfiles import codec, manifest, maps, parquet, zips
+from mars_viz.runfiles import codec, manifest, parquet, tables, zips
 from mars_viz.runfiles.columns import (
     GAPS,
     MAP_TABLES,
@@ -76,7 +76,7 @@ def signed(files: Mapping[str, bytes], **changes: bytes) -> dict[str, bytes]:
 
 def edited(files: Mapping[str, bytes], table: str, edit: Callable[[dict[str, np.ndarray]], None]) -> dict[str, bytes]:
     """The files with the columns of one table edited in place."""
-    columns = {name: values.copy() for name, values in parquet.from_bytes(table, files[f"{table}.parquet"]).items()}
+    columns = {name: values.copy() for name, values in parquet.opened(table, files[f"{table}.parquet"]).read().items()}
     edit(columns)
     return signed(files, **{table: parquet.to_bytes(table, columns)})
 
@@ -567,7 +567,7 @@ def test_a_table_that_the_manifest_does_not_name_is_refused(
 def test_more_prefixes_than_any_memory_holds_are_not_unrolled(
     charted_files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maps, "MAX_VALUES", 50)
+    monkeypatch.setattr(tables, "MAX_VALUES", 50)
     with pytest.raises(BadInput, match="far more prefixes"):
         codec.decode(charted_files)
 
@@ -709,7 +709,7 @@ def test_a_map_with_its_values_in_disorder_is_refused_or_can_be_used(
 ) -> None:
     rng = np.random.default_rng(2)
     refused = 0
-    for column in parquet.from_bytes(table, charted_files[f"{table}.parquet"]):
+    for column in parquet.opened(table, charted_files[f"{table}.parquet"]).read():
 
         def shuffle(columns: dict[str, np.ndarray], column: str = column) -> None:
             columns[column] = rng.permutation(columns[column])

@@ -11,7 +11,7 @@ import pytest
 from mars_viz.errors import BadInput
 from mars_viz.runfiles import list_runs, load_run, manifest, read_zip, write_zip
 from mars_viz.runfiles.codec import MANIFEST
-from mars_viz.runfiles.tags import LONGEST_TAG, MOST_TAGS, checked_tags, retagged
+from mars_viz.runfiles.manifest import LONGEST_TAG, MOST_TAGS, checked_tags, retagged
 from mars_viz.runstore import RunStatus, RunStore, read
 from tests.factories import toy_run
 

@@ -6,18 +6,17 @@ import io
 import json
 import sys
 import zipfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
+from typing import TypeVar
 
 from mars_viz import bounds
 from mars_viz.errors import BadInput, RunFileError, contained
 from mars_viz.race.records import Race, RaceLane, Solo
-from mars_viz.run import Run
 from mars_viz.runfiles import load_run
-from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, decode, encode, stamp
+from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, decode, encode, missing_file, stamp
 from mars_viz.runfiles.codec import room as room_of_run
 from mars_viz.runfiles.folders import check_free, write_folder
 from mars_viz.runfiles.manifest import LARGEST, Stamp, parsed, strict_json
@@ -29,6 +28,7 @@ FORMAT = "mars-viz-race"
 SCHEMA = 2
 ONE_TURN = 1  # older schema, in which each lane was timed once
 
+T = TypeVar("T")
 _RUNS = (RaceLane.STRICT.value, RaceLane.RELAXED.value)
 
 
@@ -77,49 +77,39 @@ def save_race(race: Race, path: str | PathLike[str]) -> Path:
 
 def decode_race(files: Mapping[str, bytes]) -> Race:
     """Return the race of these files, by path in its folder. Raises BadInput unless it is complete."""
-    about, runs = _described(files), {}
-    for name, lane in _lanes(files):
-        with _naming(name):
-            runs[name] = decode(lane)
-        _check_lane(lane[MANIFEST], about.manifests[name], name)
-    strict, relaxed = (runs[name] for name in _RUNS)
+    about, (strict, relaxed) = _of_lanes(files, decode)
+    for name in _RUNS:
+        _check_lane(files[f"{name}/{MANIFEST}"], about.manifests[name], name)
     return Race(about.title, about.alone, strict, relaxed, about.turns)
 
 
 def room(files: Mapping[str, bytes]) -> int:
     """Estimate the memory in bytes that the race needs; see `runfiles.codec.room`."""
-    _described(files)
-    needed = 0
-    for name, lane in _lanes(files):
-        with _naming(name):
-            needed += room_of_run(lane)
-    return needed
+    return sum(_of_lanes(files, room_of_run)[1])
 
 
-def _described(files: Mapping[str, bytes]) -> RaceManifest:
+def _of_lanes(files: Mapping[str, bytes], of: Callable[[dict[str, bytes]], T]) -> tuple[RaceManifest, list[T]]:
+    """Return the contents of race.json, and a value of the files of each lane's run."""
     if ABOUT not in files:
-        raise RunFileError(f"{ABOUT} is missing. Choose a whole folder written by MARS Viz.")
-    return _parsed(files[ABOUT])
-
-
-def _lanes(files: Mapping[str, bytes]) -> Iterator[tuple[str, dict[str, bytes]]]:
+        raise missing_file(ABOUT)
+    about, values = _parsed(files[ABOUT]), []
     for name in _RUNS:
-        yield name, {file.removeprefix(f"{name}/"): data for file, data in files.items() if file.startswith(f"{name}/")}
-
-
-@contextmanager
-def _naming(name: str) -> Iterator[None]:
-    try:
-        yield
-    except BadInput as error:
-        raise RunFileError(f"its run {name} cannot be opened: {error}") from error
+        lane = {file.removeprefix(f"{name}/"): data for file, data in files.items() if file.startswith(f"{name}/")}
+        try:
+            values.append(of(lane))
+        except BadInput as error:
+            raise RunFileError(f"its run {name} cannot be opened: {error}") from error
+    return about, values
 
 
 def load_race(path: str | PathLike[str]) -> Race:
     """Read the race in a folder. Raises BadInput, with the remedy, unless it is complete."""
     path = Path(path)
-    about = _about(path)
-    strict, relaxed = (_run(path / name, about.manifests[name]) for name in _RUNS)
+    about, runs = _about(path), []
+    for lane in (path / name for name in _RUNS):
+        runs.append(load_run(lane))  # checks all tables against the manifest
+        _check_lane(to_read(lane, MANIFEST).read_bytes(), about.manifests[lane.name], str(lane))
+    strict, relaxed = runs
     try:
         return Race(about.title, about.alone, strict, relaxed, about.turns)
     except BadInput as error:
@@ -129,21 +119,19 @@ def load_race(path: str | PathLike[str]) -> Race:
 def list_races(folder: str | PathLike[str]) -> list[RaceEntry]:
     """Return the races in a folder by name, broken ones with their error; empty if the folder does not exist."""
     try:
-        paths = sorted(
-            path for path in to_read(Path(folder)).iterdir() if not path.name.startswith(".") and path.is_dir()
-        )
+        there = sorted(to_read(Path(folder)).iterdir())
+        paths = [path for path in there if not path.name.startswith(".") and path.is_dir()]
     except OSError:
         return []
-    return [_entry(path) for path in paths if (path / ABOUT).exists()]
-
-
-def _entry(path: Path) -> RaceEntry:
-    try:
-        with contained(f"The race {path.name}", "Delete it, or take a fresh copy."):
-            about = _about(path)
-    except BadInput as error:
-        return RaceEntry(path, path.name, error=str(error))
-    return RaceEntry(path, about.title or path.name, about)
+    entries = []
+    for path in (path for path in paths if (path / ABOUT).exists()):
+        try:
+            with contained(f"The race {path.name}", "Delete it, or take a fresh copy."):
+                about = _about(path)
+                entries.append(RaceEntry(path, about.title or path.name, about))
+        except BadInput as error:
+            entries.append(RaceEntry(path, path.name, error=str(error)))
+    return entries
 
 
 def _parsed(data: bytes) -> RaceManifest:
@@ -175,21 +163,12 @@ def _about(path: Path) -> RaceManifest:
         raise RunFileError(f"{path} cannot be opened ({error.strerror}). Choose a folder that holds a race.") from error
 
 
-def _run(path: Path, expected: Stamp) -> Run:
-    run = load_run(path)  # checks all tables against the manifest
-    _check_lane(to_read(path, MANIFEST).read_bytes(), expected, str(path))
-    return run
-
-
 def _check_lane(about: bytes, expected: Stamp, name: str) -> None:
     if stamp(about) != expected:
         raise RunFileError(f"{name} is not the run that the race was recorded with. Take a fresh copy.")
 
 
-_LANES = (RaceLane.STRICT.value, RaceLane.RELAXED.value)
-RACE = ZipLayout(
-    "race", frozenset((ABOUT, *(f"{lane}/{name}" for lane in _LANES for name in (*NAMES, *MAP_NAMES)))), 64
-)
+RACE = ZipLayout("race", frozenset((ABOUT, *(f"{run}/{name}" for run in _RUNS for name in (*NAMES, *MAP_NAMES)))), 64)
 VETTING = (sys.executable, "-m", __package__)  # command of the sandbox process
 
 

@@ -19,6 +19,7 @@ from mars_viz.recording import Recording
 from mars_viz.records import Round, emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
+from mars_viz.runfiles.manifest import one_line
 from mars_viz.walk import walk
 
 if TYPE_CHECKING:
@@ -97,20 +98,17 @@ class Racing:
             for _ in recording:
                 yield RaceStep(lane, len(recording.token_ids), RECORDED, self._turns)
         for turn in range(1, self._turns + 1):
-            yield from self._turn(turn)
-
-    def _turn(self, turn: int) -> Iterator[RaceStep]:
-        ids, clock = [], []
-        for token, seconds in self._single():
-            ids.append(token)
-            clock.append(seconds)
-            yield RaceStep(RaceLane.ALONE, len(ids), turn, self._turns)
-        self._alone.append(Solo(tuple(ids), tuple(clock)))
-        for lane, turns in self._rounds.items():
-            turns.append([])
-            for round_ in self._walk(lane):
-                turns[-1].append(round_)
-                yield RaceStep(lane, len(emitted(turns[-1])), turn, self._turns)
+            ids, clock = [], []
+            for token, seconds in self._single():
+                ids.append(token)
+                clock.append(seconds)
+                yield RaceStep(RaceLane.ALONE, len(ids), turn, self._turns)
+            self._alone.append(Solo(tuple(ids), tuple(clock)))
+            for lane, turns in self._rounds.items():
+                turns.append([])
+                for round_ in self._walk(lane):
+                    turns[-1].append(round_)
+                    yield RaceStep(lane, len(emitted(turns[-1])), turn, self._turns)
 
     def texts(self) -> RaceTexts:
         """Return the lanes' texts so far."""
@@ -134,18 +132,15 @@ class Racing:
         runs = {lane: [timed(run, rounds) for rounds in self._rounds[lane]] for lane, run in recorded.items()}
         if {each.token_ids for each in self._alone} != {tuple(self._written)}:
             raise SettingError(SEVERAL_TEXTS)
-        seconds_by_lane = {RaceLane.ALONE: [each.clock[-1] for each in self._alone]} | {
-            lane: [each.provenance.seconds for each in turns] for lane, turns in runs.items()
-        }
-        middle = {
-            lane: int(np.argsort(seconds, kind="stable")[self._turns // 2]) for lane, seconds in seconds_by_lane.items()
-        }
+        seconds = {RaceLane.ALONE: [each.clock[-1] for each in self._alone]}
+        seconds |= {lane: [each.provenance.seconds for each in turns] for lane, turns in runs.items()}
+        middle = {lane: int(np.argsort(each, kind="stable")[self._turns // 2]) for lane, each in seconds.items()}
         strict, relaxed = (turns[middle[lane]] for lane, turns in runs.items())
         pieces = {**self._backend.pieces_of(self._written), **strict.pieces}
-        line = " ".join(self._title.split())
-        title = line if len(line) <= 60 else f"{line[:59]}…"
-        turns = tuple(zip(*(seconds_by_lane[lane] for lane in RaceLane), strict=True))
-        return Race(title, self._alone[middle[RaceLane.ALONE]], replace(strict, pieces=pieces), relaxed, turns)
+        turns = tuple(zip(*(seconds[lane] for lane in RaceLane), strict=True))
+        return Race(
+            one_line(self._title), self._alone[middle[RaceLane.ALONE]], replace(strict, pieces=pieces), relaxed, turns
+        )
 
     def _single(self) -> Iterator[tuple[int, float]]:
         from mars_viz.speculators.autoregressive import writing_alone
@@ -154,6 +149,7 @@ class Racing:
             yield written.token, written.seconds
 
     def _walk(self, lane: RaceLane) -> Iterator[Round]:
+        """Return a lane's rounds; the speculator and its caches are released with them."""
         settings = self._settings[lane]
         rule = rule_named(settings.rule)
         speculator = self._backend.speculator(settings, rule.needs)

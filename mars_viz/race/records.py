@@ -15,7 +15,6 @@ from mars_viz.run import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-
 BY_THE_CLOCK = (
     "A race is by the clock, and the models draft all γ tokens whatever a draft-length controller leaves of them; race "
     "without one."
@@ -55,8 +54,7 @@ class Race:
     """
 
     title: str
-    alone: Solo
-    """The autoregressive lane; its pieces are in the strict run."""
+    alone: Solo  # the autoregressive lane; its pieces are in the strict run
     strict: Run
     relaxed: Run
     turns: tuple[tuple[float, ...], ...] = ()
@@ -66,13 +64,10 @@ class Race:
     def __post_init__(self) -> None:
         """Raise BadInput if the lanes do not belong together."""
         one, other = self.strict, self.relaxed
-        same_models = (
-            all(
-                getattr(one.provenance, name) == getattr(other.provenance, name)
-                for name in ("target", "drafter", "dtype", "eos_ids")
-            )
-            and len({run.provenance.device.partition(",")[0] for run in (one, other)}) == 1
-        )  # details after the comma may differ
+        names = ("target", "drafter", "dtype", "eos_ids")
+        same_models = all(getattr(one.provenance, name) == getattr(other.provenance, name) for name in names)
+        # device details after the comma may differ
+        same_models &= len({run.provenance.device.partition(",")[0] for run in (one, other)}) == 1
         if one.prompt_ids != other.prompt_ids or not same_models:
             raise RunFileError("The lanes of a race have one prompt, one pair and one device. Record the race again.")
         for run in (one, other):

@@ -8,7 +8,7 @@ from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 
-from mars_viz.errors import BadInput, RunFileError, StorageError, disk_refusals
+from mars_viz.errors import BadInput, RunFileError, disk_refusals
 from mars_viz.race.files import ABOUT, RaceEntry, list_races, read_zip, save_race
 from mars_viz.race.records import Race
 from mars_viz.runfiles import check_free
@@ -52,18 +52,18 @@ class RaceStore:
         Raises BadInput unless it is a complete race, and then saves nothing.
         """
         try:
-            name = self._free(name).name
+            name = checked_name(name, "race")
+            check_free(self.folder / name)
+            name = new_name("race") if name in self._taken else name  # that of a recorded race
         except BadInput:
             name = new_name("race")
-        with disk_refusals(name, "saved", "Check that you may write there, and try again."):
-            self._check()
+        self._check_to_save(name)
         read_zip(data, self.folder / name)
         return name
 
     def save(self, race: Race, name: str, maker: str = "") -> str:
         """Save a race under this name and return it; `maker` identifies the browser. Raises BadInput on failure."""
-        with disk_refusals(name, "saved", "Check that you may write there, and try again."):
-            self._check()
+        self._check_to_save(name)
         self.makers.note(name, maker)
         try:
             return save_race(race, self.folder / name).name
@@ -104,6 +104,10 @@ class RaceStore:
                 raise RunFileError(GONE)
             self._bin.give_back(self._bin.folder / checked_name(name, "race"))
 
+    def _check_to_save(self, name: str) -> None:
+        with disk_refusals(name, "saved", "Check that you may write there, and try again."):
+            self._check()
+
     def _check(self) -> None:
         """Raise OSError if the folder is a link made by another user."""
         with suppress(FileNotFoundError):
@@ -120,10 +124,3 @@ class RaceStore:
         if match is None:
             raise RunFileError(GONE)
         return match
-
-    def _free(self, name: str) -> Path:
-        name = checked_name(name, "race")
-        if name in self._taken:
-            raise StorageError(f"{name} is the name of a recorded race. Choose another name.")
-        check_free(self.folder / name)
-        return self.folder / name

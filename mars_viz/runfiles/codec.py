@@ -13,16 +13,14 @@ from itertools import chain
 import numpy as np
 
 from mars_viz.bounds import LONGEST_DRAFT, VOCABULARY
-from mars_viz.dialmap import DialMap
 from mars_viz.errors import BadInput, EvidenceError, RunFileError
 from mars_viz.records import EMITTED
 from mars_viz.run import Piece, Run
-from mars_viz.runfiles import manifest, maps, parquet, rounds
+from mars_viz.runfiles import manifest, parquet
 from mars_viz.runfiles.columns import MAP_TABLES, RUN_TABLES, ValueShape
-from mars_viz.runfiles.manifest import Manifest, MapFacts, Stamp
+from mars_viz.runfiles.manifest import Manifest, MapFacts, Stamp, checked_tags
 from mars_viz.runfiles.parquet import Table, UnreadTable
-from mars_viz.runfiles.speculations import contradiction
-from mars_viz.runfiles.tags import checked_tags
+from mars_viz.runfiles.tables import ANSWERS, ROUNDS, contradiction, map_of, map_tables, trace_of, trace_tables
 
 MANIFEST = "manifest.json"
 NAMES = (MANIFEST, *(f"{table}.parquet" for table in RUN_TABLES))  # the files of every run, in writing order
@@ -48,7 +46,17 @@ def encode(run: Run) -> dict[str, bytes]:
         "special": np.array([piece.special for piece in run.pieces.values()], bool),
     }
     try:
-        tables = rounds.to_tables(run.trace) | {"pieces": pieces} | _map_tables(run)
+        tables = trace_tables(run.trace) | {"pieces": pieces}
+        dial_map, facts = run.dial_map or run.controller_map, None
+        if run.dial_map is not None and run.controller_map is not None:
+            raise RunFileError("it carries two maps, and a file holds one. Leave dial_map or controller_map out.")
+        if dial_map is not None:
+            if dial_map.frame != run.without_rounds or bool(dial_map.span.over) != (dial_map is run.controller_map):
+                raise RunFileError(
+                    "its map is that of another run. Join them with mars_viz.run_with_map.mapped(run, dial_map)."
+                )
+            tables |= map_tables(dial_map)
+            facts = MapFacts(dial_map.span, dial_map.passes, dial_map.seconds, len(dial_map.answers))
         files = {f"{name}.parquet": parquet.to_bytes(name, table) for name, table in tables.items()}
         files[MANIFEST] = manifest.to_json(
             Manifest(
@@ -60,7 +68,7 @@ def encode(run: Run) -> dict[str, bytes]:
                 provenance=run.provenance,
                 rounds=len(run.rounds),
                 tokens=len(run.token_ids),
-                dial_map=_map_facts(run),
+                dial_map=facts,
                 files={name: stamp(data) for name, data in files.items()},
                 tags=checked_tags(run.tags),
             )
@@ -69,31 +77,6 @@ def encode(run: Run) -> dict[str, bytes]:
     except BadInput as error:
         raise RunFileError(f"The run cannot be saved: {error}") from error
     return {name: files[name] for name in (*NAMES, *MAP_NAMES) if name in files}
-
-
-def _map(run: Run) -> DialMap | None:
-    """Return the run's map. Raises BadInput if it has two, since a file contains at most one."""
-    if run.dial_map is not None and run.controller_map is not None:
-        raise RunFileError("it carries two maps, and a file holds one. Leave dial_map or controller_map out.")
-    return run.dial_map or run.controller_map
-
-
-def _map_tables(run: Run) -> dict[str, Table]:
-    dial_map = _map(run)
-    if dial_map is None:
-        return {}
-    if dial_map.frame != run.without_rounds or bool(dial_map.span.over) != (dial_map is run.controller_map):
-        raise RunFileError(
-            "its map is that of another run. Join them with mars_viz.run_with_map.mapped(run, dial_map)."
-        )
-    return maps.to_tables(dial_map)
-
-
-def _map_facts(run: Run) -> MapFacts | None:
-    dial_map = _map(run)
-    return (
-        None if dial_map is None else MapFacts(dial_map.span, dial_map.passes, dial_map.seconds, len(dial_map.answers))
-    )
 
 
 def tables_of(about: Manifest) -> tuple[str, ...]:
@@ -108,26 +91,31 @@ def decode(files: Mapping[str, bytes]) -> Run:
     """Return the run. Raises BadInput if a file is missing, damaged, newer or contradicts another."""
     about, sources = _looked_at(files)
     tables = {name: source.read() for name, source in sources.items()}
-    trace = rounds.from_tables(tables, about.settings, len(about.prompt_ids))
+    trace = trace_of(tables, about.settings, len(about.prompt_ids))
+    columns = (tables["pieces"]["id"].tolist(), tables["pieces"]["bytes"], tables["pieces"]["special"].tolist())
+    pieces = {token: Piece(data, special) for token, data, special in zip(*columns, strict=True)}
+    if len(pieces) != len(tables["pieces"]["id"]):
+        raise RunFileError("pieces.parquet holds a token twice. Take a fresh copy, or record the run again.")
     run = Run(
         settings=about.settings,
         provenance=about.provenance,
         prompt_ids=about.prompt_ids,
         rounds=trace,
-        pieces=_pieces(tables["pieces"]),
+        pieces=pieces,
         title=about.title,
         prompt=about.prompt,
         history=about.history,
         tags=about.tags,
     )
     if about.dial_map is not None:
-        dial_map = maps.from_tables(tables, run, about.dial_map)
+        dial_map = map_of(tables, run, about.dial_map)
         run = replace(run, controller_map=dial_map) if dial_map.span.over else replace(run, dial_map=dial_map)
     _check(run, about, tables)
     return run
 
 
-def _missing(name: str) -> BadInput:
+def missing_file(name: str) -> BadInput:
+    """Return the error for a missing file."""
     return RunFileError(f"{name} is missing. Choose a whole folder written by MARS Viz.")
 
 
@@ -136,53 +124,37 @@ def stamp(data: bytes) -> Stamp:
     return Stamp(len(data), hashlib.sha256(data).hexdigest())
 
 
-def _pieces(table: Table) -> dict[int, Piece]:
-    columns = (table["id"].tolist(), table["bytes"], table["special"].tolist())
-    pieces = {token: Piece(data, special) for token, data, special in zip(*columns, strict=True)}
-    if len(pieces) != len(table["id"]):
-        raise RunFileError("pieces.parquet holds a token twice. Take a fresh copy, or record the run again.")
-    return pieces
-
-
 def room(files: Mapping[str, bytes]) -> int:
     """Estimate the memory in bytes that the run of these files needs, without unpacking tables.
 
     Raises BadInput if a file is missing or is not such a table.
     """
     about, sources = _looked_at(files)
-    prefixes = 0 if about.dial_map is None else about.dial_map.answers * len(about.prompt_ids) * _POINTER
-    return prefixes + sum(map(_taken, sources.values()))
+    needed = 0 if about.dial_map is None else about.dial_map.answers * len(about.prompt_ids) * _POINTER
+    for source in sources.values():
+        needed += source.lines * _OBJECTS.get(source.name, 0)
+        for name, column in source.described.items():
+            needed += source.values[name] * (_OBJECT if column.shape is ValueShape.MANY else column.dtype.itemsize)
+    return needed
 
 
 def _looked_at(files: Mapping[str, bytes]) -> tuple[Manifest, dict[str, UnreadTable]]:
     """Return the manifest and the unread tables. Raises BadInput if they do not fit each other."""
     if MANIFEST not in files:
-        raise _missing(MANIFEST)
+        raise missing_file(MANIFEST)
     about = manifest.from_json(files[MANIFEST])
     expected = tables_of(about)
     for name in expected:
         if name not in files:
-            raise _missing(name)
+            raise missing_file(name)
         if stamp(files[name]) != about.files[name]:
             raise RunFileError(f"{name} is not what was written. Take a fresh copy, or record the run again.")
     if unnamed := files.keys() - {MANIFEST, *expected}:
         raise RunFileError(f"{min(unnamed)} is there, but {MANIFEST} does not name it. Take a fresh copy.")
-    sources = _sources({name: files[name] for name in expected})
+    names = [name.removesuffix(".parquet") for name in expected]
+    sources = {name: parquet.opened(name, files[f"{name}.parquet"]) for name in names}
     _check_counts(about, sources)
     return about, sources
-
-
-def _sources(files: Mapping[str, bytes]) -> dict[str, UnreadTable]:
-    names = [name.removesuffix(".parquet") for name in files]
-    return {name: parquet.opened(name, files[f"{name}.parquet"]) for name in names}
-
-
-def _taken(source: UnreadTable) -> int:
-    each = ((column, source.values[name]) for name, column in source.described.items())
-    values = sum(
-        count * (_OBJECT if column.shape is ValueShape.MANY else column.dtype.itemsize) for column, count in each
-    )
-    return values + source.lines * _OBJECTS.get(source.name, 0)
 
 
 def _check_counts(about: Manifest, sources: Mapping[str, UnreadTable]) -> None:
@@ -192,7 +164,7 @@ def _check_counts(about: Manifest, sources: Mapping[str, UnreadTable]) -> None:
         raise RunFileError(f"{MANIFEST} counts other rounds or tokens than the tables hold. Take a fresh copy.")
     if about.dial_map is not None and about.dial_map.answers != lines["map_answers"]:
         raise contradiction("map_answers", "does not hold as many prefixes as manifest.json says")
-    for place in (rounds.ROUNDS, *([maps.ANSWERS] if about.dial_map is not None else [])):
+    for place in (ROUNDS, *([ANSWERS] if about.dial_map is not None else [])):
         if lines[place.nodes] > LONGEST_DRAFT * lines[place.owners]:
             raise contradiction(place.nodes, f"holds more drafted tokens than any {place.owner}s have")
         if lines[place.rows] != lines[place.nodes] + lines[place.owners]:
@@ -213,14 +185,9 @@ def _check(run: Run, about: Manifest, tables: Mapping[str, Table]) -> None:
     """Check the manifest's counts, that every token is in the vocabulary, and that it has a piece."""
     if about.tokens != len(run.token_ids):
         raise RunFileError(f"{MANIFEST} counts other rounds or tokens than the tables hold. Take a fresh copy.")
-    token_columns = [
-        table[column]
-        for name, columns in _TOKEN_COLUMNS.items()
-        for table in [tables.get(name, {})]
-        for column in columns
-        if column in table
-    ]
-    token_columns += [np.array(run.prompt_ids, np.int64)]
+    token_columns = [np.array(run.prompt_ids, np.int64)]
+    for name in _TOKEN_COLUMNS.keys() & tables.keys():
+        token_columns += [tables[name][column] for column in _TOKEN_COLUMNS[name] if column in tables[name]]
     if "map_answers" in tables:
         token_columns += [np.fromiter(chain.from_iterable(tables["map_answers"]["prefix"]), np.int64)]
     has_piece = np.zeros(max(run.pieces, default=-1) + 2, bool)  # the last entry represents all higher ids

@@ -44,21 +44,12 @@ def _anything(values: np.ndarray) -> np.ndarray:
     return np.ones(values.shape, bool)
 
 
-def _seconds(values: np.ndarray) -> np.ndarray:
-    return (values >= 0) & (values <= SECONDS)
-
-
-def _temperature(values: np.ndarray) -> np.ndarray:
-    bounds = NUMBERS["Settings"]["temperature"]
-    return (values >= bounds.low) & (values <= bounds.high)
-
-
 def _piece(values: np.ndarray) -> np.ndarray:
     return np.array([len(data) <= LONGEST_PIECE for data in values], bool)
 
 
 _token = within(0, VOCABULARY - 1)
-_place = within(0, 2 * TOKENS)
+_temperature = NUMBERS["Settings"]["temperature"]
 
 
 def _columns(names: str, type_: pa.DataType, holds: Check, shape: ValueShape = ValueShape.ONE) -> dict[str, FileColumn]:
@@ -66,16 +57,13 @@ def _columns(names: str, type_: pa.DataType, holds: Check, shape: ValueShape = V
 
 
 def _evidence(per: Per) -> dict[str, FileColumn]:
-    return {
-        name: FileColumn(
-            pa.from_numpy_dtype(column.dtype),
-            column.holds,
-            ValueShape.ONE if column.width == 1 else ValueShape.WIDE,
-            optional=column.decides is not Decides.ALWAYS,
-        )
-        for name, column in COLUMNS.items()
-        if column.per is per
-    }
+    columns = {}
+    for name, column in COLUMNS.items():
+        if column.per is per:
+            shape = ValueShape.ONE if column.width == 1 else ValueShape.WIDE
+            optional = column.decides is not Decides.ALWAYS
+            columns[name] = FileColumn(pa.from_numpy_dtype(column.dtype), column.holds, shape, optional)
+    return columns
 
 
 def extra(type_: pa.DataType) -> FileColumn | None:
@@ -88,11 +76,9 @@ def extra(type_: pa.DataType) -> FileColumn | None:
 
 
 MOST_EXTRAS = 32  # maximum number of unknown columns in a table
-
 _BOOL, _INT, _LONG, _DOUBLE = pa.bool_(), pa.int32(), pa.int64(), pa.float64()
 
 NODE_FIELDS = _evidence(Per.NODE)  # arrays of `Speculation` with a value per drafted token
-
 ROW_FIELDS = _evidence(Per.ROW)  # arrays of `Speculation` with a value per row
 
 NODE_VERDICTS: dict[str, FileColumn] = {
@@ -101,8 +87,7 @@ NODE_VERDICTS: dict[str, FileColumn] = {
 }
 """Arrays of `Verdicts` with a value per drafted token."""
 
-GAPS: dict[str, FileColumn] = {"gap_from": FileColumn(_DOUBLE, _anything, optional=True)}
-"""The same, only for rules that have gaps."""
+GAPS = {"gap_from": FileColumn(_DOUBLE, _anything, optional=True)}  # another one, only for rules that have gaps
 
 ROW_VERDICTS: dict[str, FileColumn] = {
     **_columns("row_breakpoints", _DOUBLE, _anything),
@@ -111,17 +96,16 @@ ROW_VERDICTS: dict[str, FileColumn] = {
 """Arrays of `Verdicts` with a value per row."""
 
 SCALAR_FIELDS: dict[str, FileColumn] = {
-    **_columns("start", _LONG, _place),
-    **_columns("temperature", _DOUBLE, _temperature),
+    **_columns("start", _LONG, within(0, 2 * TOKENS)),
+    **_columns("temperature", _DOUBLE, within(_temperature.low, _temperature.high)),
     **_columns("sampled", _BOOL, _anything),
 }
 """Single values of `Speculation`."""
 
-TIMING_FIELDS: dict[str, FileColumn] = _columns(" ".join(field.name for field in fields(Timing)), _DOUBLE, _seconds)
+TIMING_FIELDS = {field.name: FileColumn(_DOUBLE, within(0, SECONDS)) for field in fields(Timing)}
 """Seconds of a round."""
 
-_ROUND = _columns("round", _INT, within(0, TOKENS - 1))
-_ANSWER = _columns("answer", _INT, within(0, TOKENS - 1))
+_ROUND, _ANSWER = (_columns(owner, _INT, within(0, TOKENS - 1)) for owner in ("round", "answer"))
 
 RUN_TABLES: dict[str, dict[str, FileColumn]] = {
     "nodes": _ROUND | NODE_FIELDS | NODE_VERDICTS | GAPS | _columns("kept", _BOOL, _anything),
@@ -145,15 +129,10 @@ cycle, of `pieces` a vocabulary entry."""
 MAP_TABLES: dict[str, dict[str, FileColumn]] = {
     "map_nodes": _ANSWER | NODE_FIELDS,
     "map_rows": _ANSWER | ROW_FIELDS,
-    "map_answers": {
-        **SCALAR_FIELDS,
-        **_columns("prefix", _INT, _token, ValueShape.MANY),
-        **TIMING_FIELDS,
-    },
+    "map_answers": {**SCALAR_FIELDS, **_columns("prefix", _INT, _token, ValueShape.MANY), **TIMING_FIELDS},
 }
 """Tables of a dial map. `map_nodes` and `map_rows` are as above; a row of `map_answers` is a prefix without the prompt.
 """
 
 EVIDENCE_TABLES = ("nodes", "rows", "map_nodes", "map_rows")  # tables that may have columns unknown to this version
-
 TABLES = RUN_TABLES | MAP_TABLES

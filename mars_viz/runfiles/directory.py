@@ -45,7 +45,6 @@ class _DirectoryReader:
     at: int = 0
 
     def chunk(self) -> Chunk:
-        """Read a chunk of a list."""
         meta: dict[int, tuple[int, Callable[[], Any]]] = {
             2: (_LIST, lambda: self.each(self.number)),
             3: (_LIST, lambda: self.each(self.binary)),
@@ -76,16 +75,13 @@ class _DirectoryReader:
             yield field, head & 15
 
     def each(self, read: Callable[[], Any]) -> list[Any]:
-        """Read a list."""
         return [read() for _ in range(self._list()[0])]
 
     def number(self) -> int:
-        """Read a signed integer of any size."""
         value = self._varint()
         return (value >> 1) ^ -(value & 1)
 
     def binary(self) -> bytes:
-        """Read bytes or a string."""
         length = self._varint()
         self._step(length)
         return self.data[self.at - length : self.at]

@@ -18,7 +18,7 @@ from mars_viz import writer
 from mars_viz.errors import BadInput, RunFileError, StorageError, contained, disk_refusals
 from mars_viz.run import Run
 from mars_viz.runfiles import manifest
-from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, decode, encode, tables_of
+from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, decode, encode, missing_file, tables_of
 from mars_viz.runfiles.manifest import Manifest
 from mars_viz.writer import is_ours, to_read
 
@@ -66,12 +66,9 @@ class RunEntry:
     """A folder with a run or the files of a broken one."""
 
     path: Path
-    title: str
-    """The run's title, or the folder's name for a broken run."""
-    manifest: Manifest | None = None
-    """None for a broken run."""
-    error: str | None = None
-    """The problem and its remedy, if the run is broken."""
+    title: str  # the run's title, or the folder's name for a broken run
+    manifest: Manifest | None = None  # None for a broken run
+    error: str | None = None  # the problem and its remedy, if the run is broken
 
 
 def list_runs(folder: str | PathLike[str]) -> list[RunEntry]:
@@ -79,29 +76,36 @@ def list_runs(folder: str | PathLike[str]) -> list[RunEntry]:
     Reads manifests only: a damaged table of the right size shows when the run is loaded."""
     folder = Path(folder)
     try:
-        paths = [path for path in folder.iterdir() if not path.name.startswith(".") and path.is_dir()]
+        paths = sorted(folder.iterdir(), key=_counting)
+        return [entry for path in paths if (entry := run_in(path)) is not None]
     except FileNotFoundError:
         return []
     except OSError as error:
         raise RunFileError(f"{folder} cannot be listed ({error.strerror}). Choose a folder of runs.") from error
-    paths.sort(key=lambda path: _counting(path.name))
-    return [entry for path in paths if (entry := _meant(path, _sizes(path))) is not None]
 
 
 def run_in(path: Path) -> RunEntry | None:
     """Return the entry of one folder as in `list_runs`; None if it is not meant as a run."""
     if path.name.startswith(".") or not path.is_dir():
         return None
-    return _meant(path, _sizes(path))
+    sizes = _sizes(path)
+    if sizes.keys().isdisjoint((*NAMES, *MAP_NAMES)):
+        return None
+    try:
+        with contained(f"The run {path.name}", "Delete it, or take a fresh copy."), _naming(path):
+            about = _about((path / MANIFEST).read_bytes() if sizes.get(MANIFEST) else _read(path, MANIFEST))
+            for name in tables_of(about):
+                if sizes.get(name) != about.files[name].bytes:
+                    _check_file(path, name)
+                    raise RunFileError(f"{name} is not what was written. Take a fresh copy, or record the run again.")
+    except BadInput as error:
+        return RunEntry(path, path.name, error=str(error))
+    return RunEntry(path, about.heading, about)
 
 
-def _meant(path: Path, sizes: Mapping[str, int | None]) -> RunEntry | None:
-    return None if sizes.keys().isdisjoint((*NAMES, *MAP_NAMES)) else _entry(path, sizes)
-
-
-def _counting(name: str) -> list[str | int]:
+def _counting(path: Path) -> list[str | int]:
     """Return a sort key that puts '2-story' before '10-story'."""
-    return [int(part) if place % 2 else part for place, part in enumerate(re.split("([0-9]+)", name))]
+    return [int(part) if place % 2 else part for place, part in enumerate(re.split("([0-9]+)", path.name))]
 
 
 def _about(data: bytes) -> Manifest:
@@ -115,30 +119,17 @@ _remembered = lru_cache(maxsize=4096)(manifest.from_json)  # by what is written 
 def _sizes(path: Path) -> dict[str, int | None]:
     """Return the size of each file in a folder, None for other entries. One scan of the folder takes a third of the
     time of one request per file. A folder that cannot be scanned counts as having a manifest."""
+
+    def plain(entry: os.DirEntry[str]) -> bool:
+        return entry.is_file() and (not entry.is_symlink() or is_ours(Path(entry.path)))
+
     try:
         with os.scandir(to_read(path)) as there:
-            return {entry.name: entry.stat().st_size if _is_plain(entry) else None for entry in there}
+            return {entry.name: entry.stat().st_size if plain(entry) else None for entry in there}
     except FileNotFoundError:  # it has gone meanwhile
         return {}
     except OSError:
         return {MANIFEST: None}
-
-
-def _is_plain(entry: os.DirEntry[str]) -> bool:
-    return entry.is_file() and (not entry.is_symlink() or is_ours(Path(entry.path)))
-
-
-def _entry(path: Path, sizes: Mapping[str, int | None]) -> RunEntry:
-    try:
-        with contained(f"The run {path.name}", "Delete it, or take a fresh copy."), _naming(path):
-            about = _about((path / MANIFEST).read_bytes() if sizes.get(MANIFEST) else _read(path, MANIFEST))
-            for name in tables_of(about):
-                if sizes.get(name) != about.files[name].bytes:
-                    _check_file(path, name)
-                    raise RunFileError(f"{name} is not what was written. Take a fresh copy, or record the run again.")
-    except BadInput as error:
-        return RunEntry(path, path.name, error=str(error))
-    return RunEntry(path, about.heading, about)
 
 
 def write_folder(files: Mapping[str, bytes], path: Path) -> None:
@@ -154,7 +145,7 @@ def _check_file(path: Path, name: str) -> None:
             raise RunFileError("it is a file. Choose a folder written by MARS Viz; unpack a run's zip first.")
         raise RunFileError("the folder does not exist. Choose a folder written by MARS Viz.")
     if not (path / name).is_file():
-        raise RunFileError(f"{name} is missing. Choose a whole folder written by MARS Viz.")
+        raise missing_file(name)
 
 
 def _read(path: Path, name: str) -> bytes:

@@ -1,24 +1,25 @@
-"""The manifest of a run: strict JSON to and from dataclasses, readable before any table."""
+"""The manifest of a run: strict JSON to and from dataclasses, readable before any table; and the tags of runs."""
 
 from __future__ import annotations
 
 import json
 import math
 import types
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
-from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from mars_viz import bounds
 from mars_viz.chat import NO_HISTORY, History
 from mars_viz.controllers import controller_named
 from mars_viz.dialmap import Span, controller_span, span_of
 from mars_viz.errors import BadInput, RunFileError, StorageError
+from mars_viz.escapes import JOINERS, steers
 from mars_viz.rules import rule_named
 from mars_viz.run import Provenance, Settings
-from mars_viz.runfiles.tags import checked_tags
 
 FORMAT = "mars-viz-run"
 SCHEMA = 5  # incremented on every change that breaks reading in either direction
@@ -34,6 +35,9 @@ _ADDED: Mapping[str, frozenset[str]] = {
     "Manifest": frozenset({"tags", "history"}),
 }
 """Fields by record that older files of this schema may lack; they get the default."""
+
+MOST_TAGS = 20  # per run
+LONGEST_TAG = 40  # characters per tag
 
 T = TypeVar("T")
 
@@ -80,8 +84,48 @@ class Manifest:
     @property
     def heading(self) -> str:
         """The title, or the start of the prompt if there is none."""
-        line = " ".join((self.title or self.prompt).split()) or "Untitled"
-        return line if len(line) <= 60 else line[:59] + "…"
+        return one_line(self.title or self.prompt) or "Untitled"
+
+
+def checked_tag(tag: str) -> str:
+    """Return the tag with normalized whitespace.
+
+    Raises BadInput if it is empty, too long, or contains control characters or commas, which separate tags.
+    """
+    if any(map(steers, tag)):
+        raise StorageError(
+            f"The tag {bounds.shortened(tag)} holds a control character, such as a line break. Remove it."
+        )
+    tag = " ".join(unicodedata.normalize("NFC", tag).split())
+    if not tag.strip(JOINERS):
+        raise StorageError("A tag is empty. Write a word.")
+    if len(tag) > LONGEST_TAG:
+        raise StorageError(f"A tag has {len(tag)} characters, and at most {LONGEST_TAG} are kept. Shorten it.")
+    if "," in tag:
+        raise StorageError(f"The tag “{tag}” holds a comma, which stands between tags. Leave it out.")
+    return tag
+
+
+def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
+    """Return the sorted tags without case-insensitive duplicates. Raises BadInput as `checked_tag`, or for too many."""
+    by_key: dict[str, str] = {}
+    for tag in map(checked_tag, tags):
+        by_key.setdefault(tag.casefold(), tag)
+    if len(by_key) > MOST_TAGS:
+        raise StorageError(f"These are {len(by_key)} tags, and a run has at most {MOST_TAGS}. Leave some out.")
+    return tuple(by_key[key] for key in sorted(by_key))
+
+
+def retagged(tags: Iterable[str], add: Iterable[str] = (), remove: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the tags after adding and removing some, ignoring case. Raises BadInput as `checked_tags`."""
+    removed = {checked_tag(tag).casefold() for tag in remove}
+    return checked_tags([*(tag for tag in tags if tag.casefold() not in removed), *add])
+
+
+def one_line(text: str) -> str:
+    """Return the text on one line, cut to 60 characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= 60 else line[:59] + "…"
 
 
 def to_json(manifest: Manifest) -> bytes:
@@ -127,20 +171,15 @@ def from_json(data: bytes) -> Manifest:
         raise RunFileError(
             "manifest.json counts more rounds than tokens, and every round writes one. Take a fresh copy."
         )
-    _check_tags(manifest.tags)
-    if manifest.dial_map is not None:
-        _check_map(manifest.dial_map, manifest.settings)
-    return manifest
-
-
-def _check_tags(tags: tuple[str, ...]) -> None:
-    """Raise BadInput unless `checked_tags` leaves the tags unchanged."""
     try:
-        plausible = checked_tags(tags) == tags
+        plausible = checked_tags(manifest.tags) == manifest.tags
     except BadInput as error:
         raise RunFileError(f"manifest.json holds tags that cannot be: {error}") from error
     if not plausible:
         raise RunFileError("manifest.json holds tags twice, or in another order than is written. Take a fresh copy.")
+    if manifest.dial_map is not None:
+        _check_map(manifest.dial_map, manifest.settings)
+    return manifest
 
 
 def _check_map(facts: MapFacts, settings: Settings) -> None:
@@ -162,16 +201,12 @@ def _check_map(facts: MapFacts, settings: Settings) -> None:
         )
 
 
-def _refused(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
-
-
 def strict_json(data: bytes, name: str) -> Any:
     """Parse JSON. Raises BadInput if it is invalid or far too large; size is checked before parsing."""
     if len(data) > LARGEST or data.count(b"[") + data.count(b"{") > MOST_BRACKETS:
         raise RunFileError(f"{name} is far too large. Take a fresh copy, or record the run again.")
     try:
-        value = json.loads(data.decode(), parse_constant=_refused, parse_float=_finite)
+        value = json.loads(data.decode(), parse_constant=_finite, parse_float=_finite)
         if b"\\u" in data:  # UTF-8 cannot contain half pairs, but escapes can
             _check_texts(value)
     except (ValueError, RecursionError) as error:
@@ -180,6 +215,7 @@ def strict_json(data: bytes, name: str) -> Any:
 
 
 def _finite(text: str) -> float:
+    """Parse a number; NaN and Infinity are not JSON."""
     if not math.isfinite(value := float(text)):
         raise ValueError(f"{text} is no number")
     return value
@@ -198,12 +234,10 @@ def _check_texts(value: Any) -> None:
                 _check_texts(item)
 
 
-_hints = cache(get_type_hints)
-
-
 @cache
-def _names(cls: type) -> frozenset[str]:
-    return frozenset(field.name for field in fields(cls))
+def _fields(cls: type) -> tuple[dict[str, Any], frozenset[str]]:
+    """Return type hints and names of a dataclass; cached because it runs for every record."""
+    return get_type_hints(cls), frozenset(field.name for field in fields(cls))
 
 
 @cache
@@ -214,7 +248,7 @@ def _parts(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:
 
 def parsed(cls: type[T], value: object, where: str) -> T:
     """Build a dataclass from parsed JSON. Raises BadInput if fields are missing, unknown or of another type."""
-    hints, names = _hints(cls), _names(cls)  # type: ignore[arg-type]
+    hints, names = _fields(cls)  # type: ignore[arg-type]
     if isinstance(value, dict):
         names = names - (_ADDED.get(cls.__name__, frozenset()) - set(value))
     if not isinstance(value, dict) or set(value) != names:

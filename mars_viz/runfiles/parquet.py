@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -20,7 +21,7 @@ import pyarrow.parquet as pq
 from mars_viz.bounds import WIDEST, shortened
 from mars_viz.errors import RunFileError
 from mars_viz.runfiles.columns import EVIDENCE_TABLES, MOST_EXTRAS, TABLES, FileColumn, ValueShape, extra
-from mars_viz.runfiles.directory import END, Chunk, chunks_of
+from mars_viz.runfiles.directory import END, chunks_of
 
 Table: TypeAlias = dict[str, np.ndarray]
 """Columns by name: [rows], or [rows, length] for lists of one length; other lists and bytes as objects."""
@@ -36,7 +37,11 @@ _UNREADABLE = (pa.ArrowException, OSError, MemoryError, ValueError, TypeError, K
 
 def to_bytes(name: str, columns: Table) -> bytes:
     """Return the Parquet file of a table. Raises BadInput for a column that does not match its description."""
-    described = _described(name, {key: _type(values) for key, values in columns.items()})
+    types = {}
+    for key, values in columns.items():
+        each = pa.null() if values.dtype == object else pa.from_numpy_dtype(values.dtype)
+        types[key] = each if values.ndim == 1 else pa.list_(each, values.shape[1])
+    described = _described(name, types)
     arrays = [_to_arrow(f"{name}.{key}", column, columns[key]) for key, column in described.items()]
     schema = pa.schema(
         [pa.field(key, array.type, nullable=False) for key, array in zip(described, arrays, strict=True)]
@@ -70,7 +75,8 @@ class UnreadTable:
             if len(table) != self.lines:
                 raise ValueError("other lines")
             values = _from_arrow(column, table.column(key))
-            flat = _flat(column, values)
+            many = column.shape is ValueShape.MANY
+            flat = np.fromiter(itertools.chain.from_iterable(values), column.dtype) if many else values
             if flat.size > self.values[key]:
                 raise ValueError("more values")
         with np.errstate(invalid="ignore"):  # comparing a signalling NaN
@@ -92,23 +98,28 @@ def opened(name: str, data: bytes) -> UnreadTable:
         raise RunFileError(f"{file} is damaged or is no Parquet file. Take a fresh copy, or record the run again.")
     with _damaged(name):
         source = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
-        values = _counted(file, source.metadata.num_rows, chunks_of(data))
+        lines, chunks, values = source.metadata.num_rows, chunks_of(data), Counter[str]()
+        if max((lines, *(chunk.values for chunk in chunks))) > MAX_VALUES or sum(c.bytes for c in chunks) > MAX_BYTES:
+            raise RunFileError(f"{file} is far larger than any run. Choose a folder written by MARS Viz.")
+        if any(not _PLAIN.issuperset(chunk.encodings) for chunk in chunks):
+            raise RunFileError(f"{file} is encoded in another way than a run's. Choose a folder written by MARS Viz.")
+        for chunk in chunks:
+            values[chunk.path[0]] += chunk.values
         schema = source.schema_arrow
         if len(set(schema.names)) < len(schema.names):
             raise ValueError("a column twice")
         described = _described(name, dict(zip(schema.names, schema.types, strict=True)))
-        _check_schema(file, described, schema)
-        of_each = {key: values.get(key, 0) for key in described}
-        if any(
-            of_each[key] != source.metadata.num_rows for key, each in described.items() if each.shape is ValueShape.ONE
-        ):
+        for key, column in described.items():
+            if not _fits(column, schema.field(key).type):
+                words = {ValueShape.ONE: "", ValueShape.WIDE: "equally long lists of ", ValueShape.MANY: "lists of "}
+                raise RunFileError(
+                    f"{file} holds {schema.field(key).type} in the column {key}; a run holds {words[column.shape]}"
+                    f"{column.type} there."
+                )
+        of_each = {key: values[key] for key in described}
+        if any(of_each[key] != lines for key, each in described.items() if each.shape is ValueShape.ONE):
             raise ValueError("other lines in a column")
-        return UnreadTable(name, described, source.metadata.num_rows, of_each, source)
-
-
-def from_bytes(name: str, data: bytes) -> Table:
-    """Return the columns of a table. Raises BadInput if `data` is not that table, complete and valid."""
-    return opened(name, data).read()
+        return UnreadTable(name, described, lines, of_each, source)
 
 
 @contextmanager
@@ -138,7 +149,9 @@ def _described(name: str, types: Mapping[str, pa.DataType]) -> dict[str, FileCol
         raise RunFileError(f"{file} lacks the column {lacking}. Take a fresh copy, or record the run again.")
     described = {key: column for key, column in columns.items() if key in types}
     unknown = [key for key in types if key not in columns]
-    extras = {key: evidence for key in unknown if (evidence := _extra(name, key, types[key])) is not None}
+    known = {key for table in EVIDENCE_TABLES for key in TABLES[table]}
+    named = [key for key in unknown if name in EVIDENCE_TABLES and key not in known and _NAME.fullmatch(key)]
+    extras = {key: evidence for key in named if (evidence := extra(types[key])) is not None}
     strange = next((key for key in unknown if key not in extras), None)
     if strange is not None or len(extras) > MOST_EXTRAS:
         problem = f"more than {MOST_EXTRAS} unknown columns" if strange is None else f"the column {shortened(strange)}"
@@ -146,23 +159,6 @@ def _described(name: str, types: Mapping[str, pa.DataType]) -> dict[str, FileCol
             f"{file} has {problem}, and evidence cannot be that. Take it out, or choose a folder written by MARS Viz."
         )
     return described | extras
-
-
-def _extra(name: str, key: str, type_: pa.DataType) -> FileColumn | None:
-    """Return an unknown column; None if it cannot be evidence, or if another table has a column of that name."""
-    free = all(key not in TABLES[other] for other in EVIDENCE_TABLES)
-    return extra(type_) if name in EVIDENCE_TABLES and free and _NAME.fullmatch(key) else None
-
-
-def _type(values: np.ndarray) -> pa.DataType:
-    each = pa.null() if values.dtype == object else pa.from_numpy_dtype(values.dtype)
-    return each if values.ndim == 1 else pa.list_(each, values.shape[1])
-
-
-def _flat(column: FileColumn, values: np.ndarray) -> np.ndarray:
-    if column.shape is ValueShape.MANY:
-        return np.fromiter(itertools.chain.from_iterable(values), column.dtype)
-    return values
 
 
 def _to_arrow(label: str, column: FileColumn, values: np.ndarray) -> pa.Array:
@@ -206,34 +202,6 @@ def _to_numpy(flat: pa.Array) -> np.ndarray:
     if pa.types.is_primitive(flat.type):
         return np.from_dlpack(flat)
     return objects(flat.to_pylist())
-
-
-def _counted(file: str, lines: int, chunks: Sequence[Chunk]) -> dict[str, int]:
-    """Return the number of values per column. Raises BadInput for too many, or encodings that could hide it."""
-    values = max((lines, *(chunk.values for chunk in chunks)))
-    if values > MAX_VALUES or sum(chunk.bytes for chunk in chunks) > MAX_BYTES:
-        raise RunFileError(f"{file} is far larger than any run. Choose a folder written by MARS Viz.")
-    if any(not _PLAIN.issuperset(chunk.encodings) for chunk in chunks):
-        raise RunFileError(f"{file} is encoded in another way than a run's. Choose a folder written by MARS Viz.")
-    counts: dict[str, int] = {}
-    for chunk in chunks:
-        key = chunk.path[0]
-        counts[key] = counts.get(key, 0) + chunk.values
-    return counts
-
-
-def _check_schema(file: str, described: Mapping[str, FileColumn], schema: pa.Schema) -> None:
-    for key, column in described.items():
-        type_ = schema.field(key).type
-        if not _fits(column, type_):
-            expected = {
-                ValueShape.ONE: "{}",
-                ValueShape.WIDE: "equally long lists of {}",
-                ValueShape.MANY: "lists of {}",
-            }[column.shape]
-            raise RunFileError(
-                f"{file} holds {type_} in the column {key}; a run holds {expected.format(column.type)} there."
-            )
 
 
 def _fits(column: FileColumn, found: pa.DataType) -> bool:

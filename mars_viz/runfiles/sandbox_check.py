@@ -20,10 +20,7 @@ Files = Mapping[str, bytes]
 
 
 def vetted(
-    noun: str,
-    unpacked: Callable[[bytes], Files],
-    room: Callable[[Files], int],
-    decode: Callable[[Files], object],
+    noun: str, unpacked: Callable[[bytes], Files], room: Callable[[Files], int], decode: Callable[[Files], object]
 ) -> int:
     """Decode the bytes of standard input; return 0 on success, and 2 with a sentence on BadInput.
 
@@ -52,17 +49,12 @@ def _limit_memory(taken: int) -> None:
     with suppress(ImportError, OSError, ValueError):
         import resource
 
+        try:
+            space = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        except OSError:
+            space = _ANY
         most = resource.getrlimit(resource.RLIMIT_AS)[1]
-        needed = _address_space() + 2 * taken + _BESIDE
+        needed = space + 2 * taken + _BESIDE
         limit = needed if most == resource.RLIM_INFINITY else min(needed, most)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_AS, (limit, most))
-
-
-def _address_space() -> int:
-    import resource
-
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    except OSError:
-        return _ANY

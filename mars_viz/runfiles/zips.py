@@ -29,7 +29,7 @@ MAX_UNPACKED = 64 << 20
 """Unpacked bytes, counted while unpacking. Tables are compressed already, so a run hardly grows."""
 MAX_RATIO = 50  # unpacked bytes per byte of the zip; small runs, which are mostly manifest, reach about 5
 MAX_ENTRIES = 32  # entries, including folders and macOS metadata
-
+MAX_COMMENT = 1024  # bytes of a zip's comment
 TIMEOUT = 30  # seconds for reading an upload
 VETTING = (sys.executable, "-m", __package__)  # command of the sandbox process
 SPARING = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}
@@ -49,15 +49,8 @@ class ZipLayout:
         """Parts of the longest path."""
         return max(len(PurePosixPath(name).parts) for name in self.names)
 
-    def place(self, path: PurePosixPath) -> str:
-        """Return the layout's name of a path in the zip; empty for other files."""
-        ends = ("/".join(path.parts[-parts:]) for parts in range(self.depth, 0, -1))
-        return next((end for end in ends if end in self.names), "")
-
 
 RUN = ZipLayout("run", frozenset((*NAMES, *MAP_NAMES)), MAX_ENTRIES)
-
-MAX_COMMENT = 1024  # bytes of a zip's comment
 
 _ENTRY, _END = b"PK\x01\x02", b"PK\x05\x06"  # signatures of a directory entry and of the end record
 _HEADER = struct.Struct("<4s5H3L2H")
@@ -157,7 +150,8 @@ def _members(infos: list[zipfile.ZipInfo], layout: ZipLayout) -> dict[str, zipfi
         _check_entry(info, path, layout)
         if info.is_dir():
             continue
-        name = layout.place(path)
+        ends = ("/".join(path.parts[-parts:]) for parts in range(layout.depth, 0, -1))
+        name = next((end for end in ends if end in layout.names), "")
         if not name or name in members:
             raise RunFileError(
                 f"it holds {shortened(info.filename)}, which is no part of a {noun}. Choose the zip of a single {noun}."

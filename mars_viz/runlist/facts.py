@@ -16,15 +16,14 @@ from mars_viz.escapes import visible
 from mars_viz.rules import rule_named
 from mars_viz.run import Provenance, Run, Settings, stop_words
 from mars_viz.runfiles import Manifest
+from mars_viz.runfiles.manifest import one_line
 from mars_viz.shapes import shape_named
 from mars_viz.words import counted, exactly, number, short_device
 
 BETWEEN = " · "  # separates the parts of the line
 CORE = ("rule", "temperature", "draft")  # parts that follow the start of the prompt in the label of a run without title
 _DEFAULT = Settings()
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _PAIR = (f"{demo.BUILT_IN}/target", f"{demo.BUILT_IN}/drafter")
-_UNNAMED = "models not named"
 _LONGEST_PLACE = 60  # longest device or model name in the line
 
 
@@ -60,8 +59,7 @@ class RunFacts:
     @property
     def heading(self) -> str:
         """The title, or the start of the prompt if there is none; one line."""
-        line = " ".join((self.title or self.prompt).split()) or "Untitled"
-        return line if len(line) <= 60 else line[:59] + "…"
+        return one_line(self.title or self.prompt) or "Untitled"
 
     @property
     def is_titled(self) -> bool:
@@ -80,7 +78,7 @@ class RunFacts:
         if (target, drafter) == _PAIR:
             return "built-in pair"
         named = ["built-in target" if target == _PAIR[0] else target, drafter]
-        return ", ".join(_short(each) for each in named if each) or _UNNAMED
+        return ", ".join(_short(each) for each in named if each) or "models not named"
 
     @property
     def draft(self) -> str:
@@ -92,7 +90,7 @@ class RunFacts:
     @property
     def date(self) -> str:
         """The UTC date of the recording, such as '2026-11-25'; empty if unknown."""
-        match = _DAY.match(self.provenance.created)
+        match = re.match(r"\d{4}-\d{2}-\d{2}", self.provenance.created)
         return match[0] if match else ""
 
     @property
@@ -102,9 +100,15 @@ class RunFacts:
         device = _short(short_device(provenance.device))
         if device and provenance.dtype not in ("", "float32"):
             device += f", {_short(provenance.dtype)}"
+        rule = rule_named(settings.rule)
+        dial = rule.checked_dial(settings.dial)
+        at = "" if rule.dial is None or dial is None else f" {rule.dial.symbol} = {exactly(dial)}"
+        sampling = [f"T {exactly(settings.temperature)}"]
+        sampling += [f"top-p {exactly(settings.top_p)}"] * (settings.top_p != _DEFAULT.top_p)
+        sampling += [f"top-k {settings.top_k}"] * (settings.top_k != _DEFAULT.top_k)
         texts = {
-            "rule": _judged(settings),
-            "temperature": _sampled(settings),
+            "rule": rule.title + at,
+            "temperature": ", ".join(sampling),
             "seed": f"seed {settings.seed}",
             "draft": self.draft,
             "limit": "" if settings.max_new_tokens == _DEFAULT.max_new_tokens else f"limit {settings.max_new_tokens}",
@@ -123,20 +127,6 @@ class RunFacts:
         return BETWEEN.join(self.parts.values())
 
 
-def _judged(settings: Settings) -> str:
-    """Return rule and dial value, such as 'MARS θ = 0.9'."""
-    rule = rule_named(settings.rule)
-    dial = rule.checked_dial(settings.dial)
-    return rule.title if rule.dial is None or dial is None else f"{rule.title} {rule.dial.symbol} = {exactly(dial)}"
-
-
-def _sampled(settings: Settings) -> str:
-    """Return the sampling settings, such as 'T 1, top-p 0.9, top-k 20'."""
-    parts = [f"T {exactly(settings.temperature)}"]
-    parts += [f"top-p {exactly(settings.top_p)}"] * (settings.top_p != _DEFAULT.top_p)
-    return ", ".join(parts + [f"top-k {settings.top_k}"] * (settings.top_k != _DEFAULT.top_k))
-
-
 def _short(text: str) -> str:
     return text if len(text) <= _LONGEST_PLACE else text[: _LONGEST_PLACE - 1] + "…"
 
@@ -148,10 +138,17 @@ def labels_of(runs: Mapping[str, RunFacts | str]) -> dict[str, str]:
     labels get the parts that differ, and finally the id. A text in place of facts, for an unreadable run, is its own
     label.
     """
-    labels = {name: visible(_called(facts)) for name, facts in runs.items()}
+    labels = {}
+    for name, facts in runs.items():
+        if isinstance(facts, RunFacts):
+            settings = [] if facts.is_titled else [facts.parts[part] for part in CORE]
+            labels[name] = visible(BETWEEN.join([facts.heading, *settings]))
+        else:
+            labels[name] = visible(facts)
     for same_label in _groups(labels):
         parts_of = {name: facts.parts for name in same_label if isinstance(facts := runs[name], RunFacts)}
-        telling = _differing_parts(parts_of)
+        order = dict.fromkeys(part for parts in parts_of.values() for part in parts)
+        telling = [part for part in order if len({parts.get(part) for parts in parts_of.values()}) > 1]
         for name, parts in parts_of.items():
             shown = () if isinstance(facts := runs[name], RunFacts) and facts.is_titled else CORE
             more = [parts[part] for part in telling if part in parts and part not in shown]
@@ -162,21 +159,8 @@ def labels_of(runs: Mapping[str, RunFacts | str]) -> dict[str, str]:
     return labels
 
 
-def _called(facts: RunFacts | str) -> str:
-    if isinstance(facts, str):
-        return facts
-    if facts.is_titled:
-        return facts.heading
-    return BETWEEN.join([facts.heading, *(facts.parts[part] for part in CORE)])
-
-
 def _groups(labels: Mapping[str, str]) -> list[list[str]]:
     names_by_label: dict[str, list[str]] = {}
     for name, label in labels.items():
         names_by_label.setdefault(label, []).append(name)
     return [names for names in names_by_label.values() if len(names) > 1]
-
-
-def _differing_parts(known: Mapping[str, Mapping[str, str]]) -> list[str]:
-    order = dict.fromkeys(part for parts in known.values() for part in parts)
-    return [part for part in order if len({parts.get(part) for parts in known.values()}) > 1]

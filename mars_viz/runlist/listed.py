@@ -73,17 +73,14 @@ def listed_runs(folder: Path, shipped: Path | None = None) -> list[ListedRun]:
     Raises BadInput if a folder cannot be listed.
     """
     saved = list_runs(folder)
-    samples = [] if shipped is None else list_runs(shipped)
-    return merged(samples, saved, started(folder))
+    return merged([] if shipped is None else list_runs(shipped), saved, started(folder))
 
 
 def merged(given: Iterable[RunEntry], there: Iterable[RunEntry], begun: Iterable[KeptRun]) -> list[ListedRun]:
     """Merge samples, complete runs, and growing or interrupted runs; the first of each id is kept."""
+    runs = [of_kept(whole(entry), RunOrigin.SAMPLE) for entry in given]
+    runs += [of_kept(kept) for kept in (*map(whole, there), *begun)]
     by_id: dict[str, ListedRun] = {}
-    for entry in given:
-        by_id.setdefault(entry.path.name, of_kept(whole(entry), RunOrigin.SAMPLE))
-    for entry in there:
-        by_id.setdefault(entry.path.name, of_kept(whole(entry)))
-    for kept in begun:
-        by_id.setdefault(kept.name, of_kept(kept))
+    for run in runs:
+        by_id.setdefault(run.name, run)
     return list(by_id.values())

@@ -25,9 +25,6 @@ from mars_viz.words import exactly
 LONGEST_ARGUMENT = 100_000  # most bytes of a prompt as command-line argument; Linux's limit is 131,072
 FOLDER, ADDRESS, PROMPT_FILE, HISTORY_FILE = "FOLDER", "http://HOST:PORT", "prompt.txt", "history.json"  # placeholders
 _DEFAULT = Settings()
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-_DIGEST = re.compile(r"[0-9a-f]{12}")
-_BLANK_LINE = re.compile(r"\n[^\S\n]+(?=\n)")
 _ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
@@ -41,48 +38,45 @@ class Recipe:
     cautions: tuple[str, ...] = ()  # sentences on placeholders and possible differences
 
 
-@dataclass(frozen=True, slots=True)
-class _Models:
-    """The options for the models; None for defaults."""
-
-    target: str | None
-    drafter: str | None
-    device: str | None
-    dtype: str | None
-
-
 def recipe(run: Run, name: str) -> Recipe:
     """Return the instructions to reproduce the run with that id."""
-    if refused := _refused(run):
+    info, cautions = run.provenance, list[str]()
+    if not info.target or not info.drafter:
+        refused = "This run does not name its models, so nothing here can make it again. Record the prompt with a pair."
         return Recipe(refused=refused)
-    cautions: list[str] = []
+    if not info.drafter_revision:
+        refused = (
+            "This run does not say which weights drafted, as one that was read from an engine's log does not, so "
+            "nothing here can make it again. Record its prompt with models of yours."
+        )
+        return Recipe(refused=refused)
     models, chat = _models(run, cautions), _chat(run, cautions)
-    _cautioned(run, cautions)
+    if info.device:
+        cautions.append(
+            f"It was made on {info.device}{f' in {info.dtype}' if info.dtype else ''}. Another device may round "
+            "otherwise, and so write another token where two are nearly equal."
+        )
+    dial_map = run.dial_map or run.controller_map
+    if dial_map is not None:
+        span = dial_map.span
+        over = " --over controller" if span.over else " --gammas all" * (len(span.gammas) > 1)
+        ends = f"--low {exactly(span.low)} --high {exactly(span.high)}{over}"
+        cautions.append(f"Its map is made by mars-viz map with the same options and {ends}.")
     command = _command(run, name, models, cautions, chat=chat)
     return Recipe(command, _python(run, models, chat=chat), cautions=tuple(cautions))
 
 
-def _refused(run: Run) -> str:
+def _models(run: Run, cautions: list[str]) -> dict[str, object]:
+    """Return the options for the models that are not defaults; notes on placeholders are added to `cautions`."""
     provenance = run.provenance
-    if not provenance.target or not provenance.drafter:
-        return "This run does not name its models, so nothing here can make it again. Record the prompt with a pair."
-    if not provenance.drafter_revision:
-        return (
-            "This run does not say which weights drafted, as one that was read from an engine's log does not, so "
-            "nothing here can make it again. Record its prompt with models of yours."
-        )
-    return ""
-
-
-def _models(run: Run, cautions: list[str]) -> _Models:
-    """Return the options for the models; notes on placeholders are added to `cautions`."""
-    provenance = run.provenance
-    device = _device(provenance.device)
-    dtype = (
-        provenance.dtype
-        if provenance.dtype in DTYPES and (provenance.dtype != "float32" or device is not None)
-        else None
-    )
+    device: str | None = None  # the CPU, which `auto` takes without an accelerator
+    if provenance.device.endswith("(mps)"):
+        device = "mps"
+    elif provenance.device and not re.search(r"\d+ threads?\b", provenance.device):
+        device = "cuda"
+    dtype = provenance.dtype if provenance.dtype in DTYPES else None
+    if dtype == "float32" and device is None:
+        dtype = None
     custom_target = not demo.is_built_in(provenance.target)
     if provenance.target_revision.startswith("vLLM"):
         cautions.append(f"The target, {provenance.target}, was served by vLLM; put its address in place of {ADDRESS}.")
@@ -91,21 +85,22 @@ def _models(run: Run, cautions: list[str]) -> _Models:
         target = _named(provenance.target, provenance.target_revision, "target", cautions) if custom_target else None
     if demo.is_built_in(provenance.drafter):
         drafter = str(provenance.drafter) if custom_target else None
-        if drafter is not None:
+        if custom_target:
             cautions.append(f"The built-in drafter drafted; put its folder in place of {provenance.drafter}.")
     else:
         drafter = _drafter(provenance.drafter, provenance.drafter_revision, cautions)
-    return _Models(target, drafter, device, dtype)
+    options = {"target": target, "drafter": drafter, "device": device, "dtype": dtype}
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _named(name: str, revision: str, what: str, cautions: list[str]) -> str:
     """Return a model's hub id, or a placeholder folder."""
-    if _DIGEST.fullmatch(revision) and name != SMOLLM2:
+    if re.fullmatch(r"[0-9a-f]{12}", revision) and name != SMOLLM2:
         cautions.append(
             f"The {what} was in a folder called “{name}”, whose place is not kept; put it in place of {FOLDER}/{name}."
         )
         return f"{FOLDER}/{name}"
-    if _COMMIT.fullmatch(revision):
+    if re.fullmatch(r"[0-9a-f]{40}", revision):
         cautions.append(f"The {what} was {name} at the commit {revision[:12]}; the hub may have another by now.")
     return name
 
@@ -114,23 +109,12 @@ def _drafter(name: str, revision: str, cautions: list[str]) -> str:
     drafter: NamedDrafter | None = drafter_told(name)
     if drafter is None:
         return _named(name, revision, "drafter", cautions)
-    source = (
-        drafter.text
-        if isinstance(drafter, ReadsText | Trimmed)
-        else drafter.head
-        if isinstance(drafter, Eagle3)
-        else ""
-    )
-    if source and not (isinstance(drafter, Eagle3) and "/" in source):
+    source = drafter.text if isinstance(drafter, ReadsText | Trimmed) else ""
+    if isinstance(drafter, Eagle3) and "/" not in drafter.head:
+        source = drafter.head
+    if source:
         cautions.append(f"The drafter was made from “{source}”, whose place is not kept; write it with its folder.")
     return name
-
-
-def _device(words: str) -> str | None:
-    """Return the device option; None for the CPU, the default of `auto` without an accelerator."""
-    if words.endswith("(mps)"):
-        return "mps"
-    return None if re.search(r"\d+ threads?\b", words) or not words else "cuda"
 
 
 def _chat(run: Run, cautions: list[str]) -> bool:
@@ -143,20 +127,6 @@ def _chat(run: Run, cautions: list[str]) -> bool:
         return False
     cautions.append("The prompt's tokens say more than its text, so the model's chat template is applied.")
     return True
-
-
-def _cautioned(run: Run, cautions: list[str]) -> None:
-    info = run.provenance
-    if info.device:
-        cautions.append(
-            f"It was made on {info.device}{f' in {info.dtype}' if info.dtype else ''}. Another device may round "
-            "otherwise, and so write another token where two are nearly equal."
-        )
-    span = run.dial_map or run.controller_map
-    if span is not None:
-        over = " --over controller" if span.span.over else " --gammas all" * (len(span.span.gammas) > 1)
-        ends = f"--low {exactly(span.span.low)} --high {exactly(span.span.high)}{over}"
-        cautions.append(f"Its map is made by mars-viz map with the same options and {ends}.")
 
 
 def _options(run: Run) -> list[tuple[str, object]]:
@@ -175,15 +145,14 @@ def _options(run: Run) -> list[tuple[str, object]]:
     return options
 
 
-def _command(run: Run, name: str, models: _Models, cautions: list[str], *, chat: bool) -> str:
+def _command(run: Run, name: str, models: dict[str, object], cautions: list[str], *, chat: bool) -> str:
     words = ["mars-viz", "record"]
     if "\0" in run.prompt or len(run.prompt.encode()) > LONGEST_ARGUMENT:
         words.append(f"--prompt-file {PROMPT_FILE}")
         cautions.append(f"The prompt is none that a command takes; save it as {PROMPT_FILE} first.")
     else:
         words.append(f"--prompt={_quoted(run.prompt)}")  # with '=', because it may start with a dash
-    named = ((option, getattr(models, option)) for option in ("target", "drafter", "device", "dtype"))
-    for option, value in (*((option, value) for option, value in named if value is not None), *_options(run)):
+    for option, value in (*models.items(), *_options(run)):
         text = exactly(value) if isinstance(value, float) else str(value)
         words.append(f"--{option.replace('_', '-')} {_quoted(text)}")
     words += [f"--stop={_quoted(stop)}" for stop in run.settings.stop]
@@ -194,17 +163,14 @@ def _command(run: Run, name: str, models: _Models, cautions: list[str], *, chat:
             cautions.append(f"The earlier turns are more than a command takes; save them as {HISTORY_FILE} first.")
             earlier = HISTORY_FILE
         words.append(f"--history={_quoted(earlier)}")
-    words += ["--chat"] * chat + ["--no-chat"] * (not chat and models.target is not None)
+    words += ["--chat"] * chat + ["--no-chat"] * (not chat and "target" in models)
     return " ".join([*words, f"--out {_quoted(f'{name}-again')}"])
 
 
-def _python(run: Run, models: _Models, *, chat: bool) -> str:
-    named = [(option, getattr(models, option)) for option in ("target", "drafter", "device", "dtype")]
-    backend = _called("mars_viz.backend", [], [(option, value) for option, value in named if value is not None])
-    options = [*_options(run)]
-    options += [("stop", run.settings.stop)] * bool(run.settings.stop) + [("chat", chat)] * (
-        chat or models.target is not None
-    )
+def _python(run: Run, models: dict[str, object], *, chat: bool) -> str:
+    backend = _called("mars_viz.backend", [], models.items())
+    options = [*_options(run)] + [("stop", run.settings.stop)] * bool(run.settings.stop)
+    options += [("chat", chat)] * (chat or "target" in models)
     history, imported = run.history, ""
     if history.turns:
         options.append(("history", history))
@@ -233,10 +199,7 @@ def _literal(value: object) -> str:
 def _quoted(text: str) -> str:
     """Quote an argument for a POSIX shell. Invisible characters and whitespace-only lines are escaped in $'…', for
     bash, zsh and ksh: terminals may act on the former, and pages drop the latter."""
-    if not (any(unseen(sign) and sign != "\n" for sign in text) or _BLANK_LINE.search(text)):
+    if not (any(unseen(sign) and sign != "\n" for sign in text) or re.search(r"\n[^\S\n]+(?=\n)", text)):
         return shlex.quote(text)
-    return "$'" + "".join(_ESCAPES.get(sign) or (_escaped(sign) if unseen(sign) else sign) for sign in text) + "'"
-
-
-def _escaped(sign: str) -> str:
-    return "".join(f"\\{byte:03o}" for byte in sign.encode())
+    escapes = {sign: "".join(f"\\{byte:03o}" for byte in sign.encode()) for sign in text if unseen(sign)} | _ESCAPES
+    return "$'" + "".join(escapes.get(sign, sign) for sign in text) + "'"

@@ -47,7 +47,9 @@ class Query:
     def finds(self, run: ListedRun) -> bool:
         """True if the run matches."""
         facts = run.facts
-        if self.origin not in (None, run.origin) or not _has_words(run, self.words):
+        texts = (run.name,) if facts is None else (facts.title, facts.prompt, *facts.tags, run.name)
+        searched = "\n".join(texts).casefold()
+        if self.origin not in (None, run.origin) or not all(word in searched for word in self.words.casefold().split()):
             return False
         if facts is None:  # only the name of an unreadable run is known
             return not (self.rule or self.drafter or self.target or self.tree or self.tags) and self.temperature is None
@@ -64,16 +66,16 @@ class Query:
 
 def found(runs: Iterable[ListedRun], query: Query, order: Order = Order.NEWEST) -> list[ListedRun]:
     """Return the matching runs, sorted."""
-    newest = sorted(filter(query.finds, runs), key=_when, reverse=True)
+    matching = [run for run in runs if query.finds(run)]
+    matching.sort(key=lambda run: ("" if run.facts is None else run.facts.provenance.created, run.name), reverse=True)
     if order is Order.NEWEST:
-        return newest
+        return matching
     if order is Order.OLDEST:
-        newest.reverse()
-    key = _KEYS.get(order)
-    readable = [run for run in newest if run.facts is not None]
-    if key is not None:
-        readable.sort(key=lambda run: key(_facts(run)))
-    return readable + [run for run in newest if run.facts is None]
+        matching.reverse()
+    readable = [(run, run.facts) for run in matching if run.facts is not None]
+    if (key := _KEYS.get(order)) is not None:
+        readable.sort(key=lambda pair: key(pair[1]))
+    return [run for run, _ in readable] + [run for run in matching if run.facts is None]
 
 
 def shapes_among(runs: Iterable[ListedRun]) -> list[str]:
@@ -84,16 +86,12 @@ def shapes_among(runs: Iterable[ListedRun]) -> list[str]:
 
 def rules_among(runs: Iterable[ListedRun]) -> list[str]:
     """Return the names of the runs' rules, including variants."""
-    return _among(runs, lambda facts: facts.settings.rule)
+    return sorted({run.facts.settings.rule for run in runs if run.facts is not None} - {""})
 
 
 def drafters_among(runs: Iterable[ListedRun]) -> list[str]:
     """Return the names of the runs' drafters."""
-    return _among(runs, lambda facts: facts.provenance.drafter)
-
-
-def _among(runs: Iterable[ListedRun], of: Callable[[RunFacts], str]) -> list[str]:
-    return sorted({value for run in runs if run.facts is not None and (value := of(run.facts))})
+    return sorted({run.facts.provenance.drafter for run in runs if run.facts is not None} - {""})
 
 
 def temperatures_among(runs: Iterable[ListedRun]) -> list[float]:
@@ -105,25 +103,6 @@ def tags_among(runs: Iterable[ListedRun]) -> list[str]:
     """Return the tags without case-insensitive duplicates, sorted."""
     by_key = {tag.casefold(): tag for run in runs for tag in run.tags}
     return [by_key[key] for key in sorted(by_key)]
-
-
-def _has_words(run: ListedRun, words: str) -> bool:
-    terms = words.casefold().split()
-    if not terms:
-        return True
-    facts = run.facts
-    texts = (run.name,) if facts is None else (facts.title, facts.prompt, *facts.tags, run.name)
-    within = "\n".join(texts).casefold()
-    return all(word in within for word in terms)
-
-
-def _when(run: ListedRun) -> tuple[str, str]:
-    return ("" if run.facts is None else run.facts.provenance.created, run.name)
-
-
-def _facts(run: ListedRun) -> RunFacts:
-    assert run.facts is not None
-    return run.facts
 
 
 def _by_rule(facts: RunFacts) -> tuple[str, float]:

@@ -58,13 +58,13 @@ class Bin:
 
     def _overdue(self) -> list[Path]:
         try:
-            newest_first = sorted(to_read(self.folder).iterdir(), key=_when, reverse=True)
+            newest_first = sorted(to_read(self.folder).iterdir(), key=lambda path: path.lstat().st_mtime, reverse=True)
         except OSError:
             return []
         overdue, total = [], 0
         for place, path in enumerate(newest_first):
             total += 0 if path.is_symlink() else sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-            if time.time() - _when(path) > DAYS * 86_400 or (place and total > BYTES):
+            if time.time() - path.lstat().st_mtime > DAYS * 86_400 or (place and total > BYTES):
                 overdue.append(path)
         return overdue
 
@@ -75,7 +75,3 @@ def put_away(path: Path, home: Path) -> Path:
     hidden = hidden.with_name(f"{hidden.name}.gone")
     path.rename(hidden)
     return hidden
-
-
-def _when(path: Path) -> float:
-    return path.lstat().st_mtime

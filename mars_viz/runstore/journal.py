@@ -61,17 +61,17 @@ class Journal:
         if len(run.rounds) <= self._rounds:
             return
         data = write_zip(segment(run, self._rounds))
-        path = self.folder / f"{self._segments:06}.zip"
         with disk_refusals(self.folder, remedy=_REMEDY):
-            write_file(path, data)
+            write_file(self.folder / f"{self._segments:06}.zip", data)
         self._segments += 1
         self._rounds = len(run.rounds)
 
     def leave(self) -> None:
         """Release the folder and keep it as an interrupted run, unless it is empty."""
-        self._held.close()
-        if not self._segments:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        if self._segments:
+            self._held.close()
+        else:
+            self.remove()
 
     def remove(self) -> None:
         """Release and remove the folder."""
@@ -100,8 +100,13 @@ def is_held(folder: Path) -> bool:
 def about(folder: Path) -> tuple[Manifest, int]:
     """Return the manifest of the first segment and the total number of tokens. Raises BadInput if there is none."""
     paths = _paths(folder)
-    first = _manifest(paths[0])
-    last = _manifest(paths[-1])
+    manifests = []
+    for path in (paths[0], paths[-1]):
+        try:
+            manifests.append(from_json(_files(path)[MANIFEST]))
+        except KeyError as error:
+            raise RunFileError(f"{path} has no manifest. Delete the interrupted run.") from error
+    first, last = manifests
     return first, len(last.prompt_ids) + last.tokens - len(first.prompt_ids)
 
 
@@ -140,13 +145,6 @@ def _paths(folder: Path) -> list[Path]:
     if not paths:
         raise RunFileError("The decode was interrupted before its first round was kept. Delete it, and decode again.")
     return paths
-
-
-def _manifest(path: Path) -> Manifest:
-    try:
-        return from_json(_files(path)[MANIFEST])
-    except KeyError as error:
-        raise RunFileError(f"{path} has no manifest. Delete the interrupted run.") from error
 
 
 def _files(path: Path) -> dict[str, bytes]:

@@ -14,7 +14,7 @@ import re
 import shutil
 import time
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -26,16 +26,15 @@ from uuid import uuid4
 from mars_viz.errors import BadInput, RunFileError, StorageError, contained, disk_refusals
 from mars_viz.escapes import JOINERS, steers
 from mars_viz.locks import alone_in
+from mars_viz.permissions import DELETE, MayDelete, who_may_delete
 from mars_viz.run import Run
 from mars_viz.runfiles import RunEntry, list_runs, load_run, manifest, run_in, save_run, write_zip
 from mars_viz.runfiles.codec import MANIFEST
-from mars_viz.runfiles.manifest import Manifest, strict_json
-from mars_viz.runfiles.tags import retagged
+from mars_viz.runfiles.manifest import Manifest, retagged, strict_json
 from mars_viz.runstore import journal as journals
 from mars_viz.runstore.bin import Bin
 from mars_viz.runstore.journal import SUFFIX, Journal, about, is_held, recovered
-from mars_viz.runstore.makers import Makers, Sees
-from mars_viz.writer import STALE, beside, remove, to_read, write_file
+from mars_viz.writer import STALE, beside, make_folder, remove, to_read, write_file
 
 
 class RunStatus(Enum):
@@ -88,7 +87,7 @@ def whole(entry: RunEntry) -> KeptRun:
 
 def by_age(runs: Iterable[KeptRun]) -> list[KeptRun]:
     """Sort runs, the newest first."""
-    return sorted(runs, key=_age)[::-1]
+    return sorted(runs, key=lambda kept: (kept.manifest.provenance.created if kept.manifest else "", kept.name))[::-1]
 
 
 def _started(path: Path) -> KeptRun:
@@ -102,10 +101,10 @@ def _started(path: Path) -> KeptRun:
     return KeptRun(name, path, standing, manifest.heading, tokens, manifest)
 
 
-def _age(kept: KeptRun) -> tuple[str, str]:
-    return (kept.manifest.provenance.created if kept.manifest else "", kept.name)
+Sees = Callable[[str, str], bool]
+"""Takes a name and the maker's mark (empty if unknown); returns whether the visitor may see it."""
 
-
+_NOTED = 30 * 86_400.0  # seconds to keep the note of a missing run, which may still be decoding
 GONE = "There is no run of that name here any more; choose another from the list."
 LONGEST_NAME = 80
 
@@ -132,6 +131,77 @@ def new_name(kind: str = "live") -> str:
     return f"{kind}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid4().hex[:6]}"
 
 
+class Makers:
+    """The browsers that made the entries of a folder, and whether each may rename and delete them.
+
+    A browser is identified by a mark in a separate folder, so that marks are never part of downloads.
+    """
+
+    def __init__(self, home: Path) -> None:
+        """Nothing is created before the first note."""
+        self._folder = home / ".makers"
+        self._sees: Sees | None = None
+
+    def seen_by(self, sees: Sees | None) -> Makers:
+        """Return a copy for a visitor with limited access; None gives full access."""
+        seen = copy.copy(self)
+        seen._sees = sees
+        return seen
+
+    def shows(self, name: str) -> bool:
+        """True if the visitor may see this entry."""
+        return self._sees is None or self._sees(name, self.of(name))
+
+    def note(self, name: str, mark: str) -> None:
+        """Record the maker of an entry. Without a mark, or on disk errors, the maker stays unknown."""
+        if mark:
+            with suppress(OSError):
+                self._folder.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(self._folder)
+                write_file(self._folder / name, mark.encode())
+
+    def drop(self, name: str) -> None:
+        """Delete the note of an entry that was not saved."""
+        with suppress(OSError):
+            (to_read(self._folder) / name).unlink()
+
+    def of(self, name: str) -> str:
+        """Return the maker's mark; empty if unknown."""
+        with suppress(OSError, ValueError):
+            if Path(name).name == name:
+                return to_read(self._folder, name).read_text("utf-8")
+        return ""
+
+    def refusal(self, name: str, mark: str) -> str:
+        """Return why this browser may not rename or delete the entry; empty if it may."""
+        try:
+            who = who_may_delete()
+        except BadInput as error:
+            return str(error)
+        maker = self.of(name)
+        if who is MayDelete.EVERYBODY or (who is MayDelete.MAKER and maker and maker == mark):
+            return ""
+        if who is MayDelete.NOBODY:
+            return f"This server lets nobody rename or delete what is saved here ({DELETE}=nobody)."
+        if maker and not mark:
+            return "This browser sends no cookie, so nobody knows what it made. Allow cookies here, and load it again."
+        if maker:
+            return "Only the browser that made it may rename or delete it."
+        return f"It is not known which browser made it, so only a server with {DELETE}=everybody changes it."
+
+    def check(self, name: str, mark: str) -> None:
+        """Raise BadInput if this browser may not rename or delete the entry."""
+        if refused := self.refusal(name, mark):
+            raise StorageError(refused)
+
+    def forget(self, is_there: Callable[[str], bool]) -> None:
+        """Delete old notes of names for which `is_there` is False."""
+        with suppress(OSError):
+            for path in to_read(self._folder).iterdir():
+                if time.time() - path.lstat().st_mtime > _NOTED and not is_there(path.name):
+                    path.unlink()
+
+
 class RunStore:
     """Stores runs in a folder that several servers may share; compound steps take a lock."""
 
@@ -142,7 +212,10 @@ class RunStore:
         self._bin = Bin(self.folder)
         tidy(self.folder)
         self._bin.expire()
-        self.makers.forget(self._is_anywhere)
+        homes = (self.folder, self._bin.folder)
+        self.makers.forget(
+            lambda name: any((home / path).exists() for home in homes for path in (name, f".{name}{SUFFIX}"))
+        )
 
     def seen_by(self, sees: Sees | None) -> RunStore:
         """Return a copy for a visitor with limited access, from whom other runs are hidden; None gives full access."""
@@ -184,7 +257,7 @@ class RunStore:
     def keep(self, run: Run, maker: str = "") -> str:
         """Save a complete run by the browser `maker`, and return its new name. Raises BadInput on disk errors."""
         name = new_name("kept")
-        save_run(run, self._path(name))
+        save_run(run, self.folder / checked_name(name))
         self.makers.note(name, maker)
         return name
 
@@ -196,7 +269,7 @@ class RunStore:
 
     def replace(self, name: str, run: Run) -> None:
         """Replace a run atomically, keeping its current title and tags. Raises BadInput if it no longer exists."""
-        path = self._path(name)
+        path = self.folder / checked_name(name)
         step = beside(path)
         fresh, old = (step.with_name(f"{step.name}.{suffix}") for suffix in ("next", "old"))
         save_run(run, fresh)
@@ -204,7 +277,12 @@ class RunStore:
             with changing(self.folder, name, "replaced"):
                 if not path.exists():
                     raise StorageError("That run was deleted meanwhile, so nothing more of it is saved.")
-                if changes := _changed_since(path, run):
+                changes: dict[str, object] = {}
+                with suppress(OSError, BadInput):  # an unreadable run has no title or tags to keep
+                    saved = manifest.from_json(to_read(path, MANIFEST).read_bytes())
+                    fields = {"title": saved.title, "tags": saved.tags}
+                    changes = {key: value for key, value in fields.items() if value != getattr(run, key)}
+                if changes:
                     redescribe(fresh / MANIFEST, changes)
                 path.rename(old)
                 fresh.rename(path)
@@ -273,13 +351,6 @@ class RunStore:
             raise StorageError("That run is being decoded; cancel it first, or wait for its end.")
         return kept
 
-    def _is_anywhere(self, name: str) -> bool:
-        homes = (self.folder, self._bin.folder)
-        return any((home / path).exists() for home in homes for path in (name, f".{name}{SUFFIX}"))
-
-    def _path(self, name: str) -> Path:
-        return self.folder / checked_name(name)
-
     def _journal(self, name: str) -> Path:
         return self.folder / f".{checked_name(name)}{SUFFIX}"
 
@@ -289,15 +360,6 @@ def changing(folder: Path, name: str, deed: str) -> Iterator[None]:
     """Lock the folder during a change. Raises BadInput if the lock is not released in time, and on disk errors."""
     with alone_in(folder), disk_refusals(name, deed, "Check that you may write there, and try again."):
         yield
-
-
-def _changed_since(path: Path, run: Run) -> dict[str, object]:
-    """Return title and tags of the saved run that differ from another version; empty if unreadable."""
-    with suppress(OSError, BadInput):
-        saved = manifest.from_json(to_read(path, MANIFEST).read_bytes())
-        fields: dict[str, object] = {"title": saved.title, "tags": saved.tags}
-        return {name: value for name, value in fields.items() if value != getattr(run, name)}
-    return {}
 
 
 def tidy(folder: Path) -> None:

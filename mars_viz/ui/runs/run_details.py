@@ -13,7 +13,7 @@ from mars_viz.escapes import Html, html, joined, markdown, visible
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, stop_words
 from mars_viz.runfiles import write_zip
-from mars_viz.runfiles.tags import LONGEST_TAG, checked_tags
+from mars_viz.runfiles.manifest import LONGEST_TAG, checked_tags
 from mars_viz.runlist import ListedRun, RunOrigin
 from mars_viz.runlist.reproduce import recipe
 from mars_viz.runlist.search import tags_among
