@@ -26,7 +26,7 @@ from mars_viz.components.explorer.payload import run_payload
 from mars_viz.errors import BadInput
 from mars_viz.figures import ALONG_THE_DIAL, LIGHT, two_logits
 from mars_viz.report import MAX_BYTES, check_place, file_name, page, report_html, write_report
-from mars_viz.report.detail import LEVELS, UNSAID, Detail, detailed
+from mars_viz.report.page import LEVELS, UNSAID, Detail, detailed
 from mars_viz.report.prerendered_figures import prerendered_figures, settings
 from mars_viz.run import Piece, Run
 from mars_viz.run_with_map import mapped

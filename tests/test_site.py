@@ -26,9 +26,8 @@ from mars_viz.run import Piece, Run
 from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import load_run, save_run, write_zip
 from mars_viz.site import check_site_place, named_runs, run_pages, write_site
-from mars_viz.site.bundles import classic
-from mars_viz.site.files import LISTED
-from mars_viz.site.wording import worded
+from mars_viz.site.files import LISTED, classic
+from mars_viz.site.lesson_pages import worded
 from mars_viz.ui.lessons import LESSONS
 from mars_viz.words import number
 from tests.factories import toy_map, toy_run

@@ -16,8 +16,6 @@ from mars_viz.writer import write_file
 if TYPE_CHECKING:
     import pandas as pd
 
-_HEAD = 400  # bytes at the start of a report that contain its mark
-
 
 def check_place(path: str | PathLike[str], *, force: bool = False) -> Path:
     """Return the path for a report, which may replace an earlier report, and other files only with `force`.
@@ -30,7 +28,11 @@ def check_place(path: str | PathLike[str], *, force: bool = False) -> Path:
             raise StorageError(f"{path} is a folder. Name a file in it, such as {path / 'report.html'}.")
         if not path.parent.is_dir():
             raise StorageError(f"The folder {path.parent} does not exist. Make it first, or choose another place.")
-        if (path.exists() or path.is_symlink()) and not force and not _is_report(path):
+        is_report = False
+        if path.is_file() and not force:
+            with path.open("rb") as file:
+                is_report = MARK.encode() in file.read(400)  # near the start
+        if (path.exists() or path.is_symlink()) and not force and not is_report:
             raise StorageError(f"{path} exists and is not a report. Choose another name, or replace it with --force.")
     except OSError as error:
         raise StorageError(f"{path} cannot be looked at ({error.strerror}). Choose another place.") from error
@@ -45,13 +47,6 @@ def write_report(html: str, path: str | PathLike[str], *, force: bool = False) -
     with disk_refusals(path, remedy="Choose another place, or make room."):
         write_file(path, html.encode())
     return path
-
-
-def _is_report(path: Path) -> bool:
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return MARK.encode() in file.read(_HEAD)
 
 
 def csv_table(frame: pd.DataFrame) -> bytes:

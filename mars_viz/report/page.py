@@ -1,34 +1,47 @@
 """Build the self-contained HTML report of a run, with the explorer and the figures of the app.
 
 Text from models is sent compressed and inserted as text nodes; text in the HTML is escaped. A content security policy
-allows only the embedded scripts, identified by their digests, and no network access.
+allows only the embedded scripts, identified by their digests, and no network access. To stay small, a report may have
+less evidence for texts other than the recorded one.
 """
 
 from __future__ import annotations
 
+import base64
 import gzip
+import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from html import escape
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
 
 from mars_viz import __version__
-from mars_viz.components.explorer.payload import run_payload
-from mars_viz.escapes import html
+from mars_viz.components.explorer.payload import TOP, Columns
+from mars_viz.components.explorer import ELEMENT
+from mars_viz.components.explorer.packing import packed
+from mars_viz.components.explorer.payload import Payload, run_payload
+from mars_viz.components.mount import joined as joined_scripts
+from mars_viz.escapes import Html, html, joined
 from mars_viz.report.citations import bibtex
-from mars_viz.report.detail import Detail, detailed, levels
-from mars_viz.report.facts import heading, run_facts
 from mars_viz.report.prerendered_figures import MOST_STEPS, prerendered_figures
-from mars_viz.report.scripts import PLOTLY, run_view_script, text_of
-from mars_viz.report.sending import in_base64, sent
 from mars_viz.rules import rule_named
-from mars_viz.run import Run
+from mars_viz.run import Run, stop_words
 from mars_viz.run_with_map import checked_gamma
-from mars_viz.words import exactly
+from mars_viz.shapes import CHAIN, length_name
+from mars_viz.words import counted, exactly, number, setting, short_device
 
+HEIGHT = 1250  # pixels of the notebook's iframe
 MAX_BYTES = 3_000_000  # largest report; above it, texts other than the recorded one have less evidence
 MARK = '<meta name="generator" content="MARS Viz'  # marks a file as a report
+PLOTLY = files(__package__) / "vendor" / "plotly-basic.min.js.gz"  # gzipped
+RUN_VIEW = ("unpacking.js", "place.js", "pace.js", "figures.js", "run_view.js")
+UNSAID = 8  # bit of a rule's `keep` for nodes without that rule's verdict
 
 
 def report_html(
@@ -54,7 +67,8 @@ def report_html(
     payload = run_payload(run, gamma)
     drawn = sent(prerendered_figures(run, gamma, payload["rows"], most_steps))
 
-    for detail in levels(payload):
+    has_others = len(payload["rounds"]["nodes"]) > len(payload["recorded"])
+    for detail in LEVELS if has_others else LEVELS[:1]:
         shown = sent({**where, "payload": detailed(payload, detail)})
         page = "".join(_page(run, gamma, detail, shown, drawn))
         if len(page.encode()) <= MAX_BYTES:
@@ -89,7 +103,10 @@ def _length(run: Run, gamma: int | None) -> str:
 
 def _page(run: Run, gamma: int, detail: Detail, shown: str, drawn: str) -> Iterator[str]:
     title = html(heading(run))
-    scripts = " ".join(map(_digest, (_opening(), _code(), gzip.decompress(_plotly()).decode())))
+    opening = text_of("opening.js")  # reports if the page cannot be shown
+    code, plotly = f"{run_view_script()}\n{text_of('host.js')}", PLOTLY.read_bytes()
+    digests = (sha256(script).digest() for script in (opening.encode(), code.encode(), gzip.decompress(plotly)))
+    scripts = " ".join(f"'sha256-{in_base64(digest)}'" for digest in digests)
     policy = (
         f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; "
         "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
@@ -109,38 +126,142 @@ def _page(run: Run, gamma: int, detail: Detail, shown: str, drawn: str) -> Itera
     yield '<div class="figure" id="heat_map"></div></section>\n'
     yield f"<h2>To cite</h2>\n<pre>{html(bibtex(run.settings.rule))}</pre>\n</main>\n"
     yield f"<footer>Made by MARS Viz {html(__version__)}. Figures follow the dial.</footer>\n"
-    for name, data in (("run", shown), ("drawn", drawn), ("plotly", in_base64(_plotly()))):
+    for name, data in (("run", shown), ("drawn", drawn), ("plotly", in_base64(plotly))):
         yield f'<script type="application/octet-stream" id="{name}">{data}</script>\n'
-    yield f'<script>{_opening()}</script>\n<script type="module">{_code()}</script>\n</body>\n</html>\n'
-
-
-def _digest(code: str) -> str:
-    return f"'sha256-{in_base64(sha256(code.encode()).digest())}'"
-
-
-def _opening() -> str:
-    """Return the script that reports if the page cannot be shown."""
-    return text_of("opening.js")
-
-
-@cache
-def _code() -> str:
-    return "\n".join([run_view_script(), text_of("host.js")])
-
-
-@cache
-def _plotly() -> bytes:
-    return PLOTLY.read_bytes()
-
-
-HEIGHT = 1250
-"""Pixels of the notebook's iframe."""
+    yield f'<script>{opening}</script>\n<script type="module">{code}</script>\n</body>\n</html>\n'
 
 
 def framed(run: Run) -> str:
     """Return the report as a sandboxed iframe for notebooks, with figures for the map's segments only."""
-    html = escape(report_html(run, most_steps=0), quote=True)
+    source = escape(report_html(run, most_steps=0), quote=True)
     return (
-        f'<iframe srcdoc="{html}" sandbox="allow-scripts allow-downloads" title="MARS Viz" '
+        f'<iframe srcdoc="{source}" sandbox="allow-scripts allow-downloads" title="MARS Viz" '
         f'style="width: 100%; height: {HEIGHT}px; border: 0"></iframe>'
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """The evidence to keep for texts other than the first."""
+
+    target: int = TOP  # target candidates per row
+    drafter: int = TOP  # drafter candidates per node
+    rules: bool = True  # True for the verdicts of all rules; False for the run's rule only
+
+    @property
+    def words(self) -> str:
+        """A sentence on the omissions; empty if there are none."""
+        candidates = ((self.target, "target's"), (self.drafter, "drafter's"))
+        kept = [f"the {whose} {count} best candidates" for count, whose in candidates if 0 < count < TOP]
+        omitted = [f"the {whose} candidates" for count, whose in candidates if not count]
+        if not self.rules:
+            omitted.append("the other rules' verdicts")
+        parts = [f"has only {' and '.join(kept)}"] * bool(kept)
+        parts += [f"leaves out {' and '.join(omitted)}"] * bool(omitted)
+        return f"To stay small, away from the recorded text this report {' and '.join(parts)}." if parts else ""
+
+
+LEVELS = (*(Detail(count, count) for count in range(TOP, 1, -1)), Detail(2, 0), Detail(2, 0, rules=False))
+"""From full detail to the minimum for all views; figures need the target's two best candidates."""
+
+
+def detailed(payload: Payload, detail: Detail) -> Payload:
+    """Return the payload with reduced evidence for texts other than the first."""
+    first = payload["rounds"]["nodes"][: len(payload["recorded"])]
+    nodes = int(first.sum())
+    run_rule, rules = payload["rule"]["name"], []
+    for rule in payload["rules"]:
+        if not detail.rules and rule["name"] != run_rule:
+            blanks = {"breakpoint": np.nan, "gap": np.nan, "keep": UNSAID}
+            known = {name: blank for name, blank in blanks.items() if rule[name] is not None}
+            rule = rule | {name: _blank(rule[name], np.s_[nodes:], blank) for name, blank in known.items()}
+        rules.append(rule)
+    return payload | {
+        "nodes": _cut(payload["nodes"], nodes, detail.drafter),
+        "rows": _cut(payload["rows"], nodes + len(first), detail.target),
+        "rules": rules,
+    }
+
+
+def _cut(columns: Columns, start: int, count: int) -> Columns:
+    """Keep `count` candidates per row from `start` on; the logits of the others become NaN."""
+    return columns | {
+        name: _blank(columns[name], np.s_[start:, count:], blank, columns["top"])
+        for name, blank in (("top_token", 0), ("top_logit", np.nan))
+    }
+
+
+def _blank(column: np.ndarray, where: Any, blank: float, width: int = 1) -> np.ndarray:
+    """Return a copy with blanks at `where`; a row has `width` numbers."""
+    copy = column.copy()
+    copy.reshape(-1, max(width, 1))[where] = blank
+    return copy
+
+
+def heading(run: Run) -> str:
+    """Return the run's name in at most 200 characters; not escaped."""
+    return " ".join((run.title or run.prompt or "A run").split())[:200]
+
+
+def run_facts(run: Run, gamma: int) -> Html:
+    """Return settings and provenance as a list."""
+    settings, provenance = run.settings, run.provenance
+    rule = rule_named(settings.rule)
+    dial = "none" if rule.dial is None else setting(rule.dial.symbol, rule.dial.checked(settings.dial))
+    sampling = f"{settings.temperature:g}" if settings.temperature else "0, greedy"
+    if settings.top_p < 1 or settings.top_k:
+        sampling += f", top-p {settings.top_p:g}, top-k {settings.top_k or 'off'}"
+    named = ((provenance.target, provenance.target_revision), (provenance.drafter, provenance.drafter_revision))
+    models = [f"{name} @ {revision[:12]}" if name and revision else name for name, revision in named]
+    facts = {
+        "Target": models[0],
+        "Drafter": models[1],
+        "Rule": rule.title,
+        "Recorded at": dial,
+        "Drafts": "" if settings.tree == CHAIN else f"trees, {settings.tree}",
+        length_name(settings.tree): str(gamma)
+        if gamma == settings.gamma
+        else f"{gamma} (recorded with {settings.gamma})",
+        "Temperature": sampling,
+        "Seed": str(settings.seed),
+        "Stop strings": stop_words(settings.stop),
+        "Chat template": "applied" if provenance.chat else "",
+        "System prompt": run.history.system,
+        "Earlier turns": str(len(run.history.turns) or ""),
+        "Recorded text": f"{counted(len(run.token_ids), 'token')} in {counted(len(run.rounds), 'round')},"
+        f" τ = {number(run.tau)}",
+        "Device": ", ".join(filter(None, [short_device(provenance.device), provenance.dtype])),
+        "Versions": ", ".join(f"{name} {version}" for name, version in provenance.versions.items()),
+        "Date": provenance.created,
+    }
+    hovers = {"Device": Html(f' title="{html(provenance.device)}"')}
+    lines = (
+        Html(f"<div{html(hovers.get(name, Html()))}><dt>{html(name)}</dt><dd><bdi>{html(text)}</bdi></dd></div>")
+        for name, text in facts.items()
+        if text
+    )
+    return Html(f'<dl class="facts">{joined(lines)}</dl>\n')
+
+
+@cache
+def run_view_script() -> str:
+    """Return the explorer's script and style, and the surrounding page's scripts, in one scope."""
+    style = f"const explorerStyle = {json.dumps(ELEMENT.style)};"
+    return "\n".join([style, ELEMENT.script, joined_scripts(["marks"]), *map(text_of, RUN_VIEW)])
+
+
+def text_of(name: str) -> str:
+    """Return the text of a file in this package."""
+    return (files(__package__) / name).read_text("utf-8")
+
+
+def sent(value: Any) -> str:
+    """Return the value as base64: one line of JSON followed by the bytes of its arrays, gzipped."""
+    parts = packed(value)
+    head = json.dumps(parts.head, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return in_base64(gzip.compress(head.encode() + b"\n" + parts.data.tobytes(), 9, mtime=0))
+
+
+def in_base64(data: bytes) -> str:
+    """Return the bytes as base64."""
+    return base64.b64encode(data).decode("ascii")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
@@ -19,10 +18,9 @@ from mars_viz import figures
 from mars_viz.analysis.map_grid import map_grid
 from mars_viz.analysis.positions import Positions, positions
 from mars_viz.components.explorer.payload import Columns
-from mars_viz.dialmap import DialMap, Segment
 from mars_viz.figures.heat_map import QUANTITIES, heat_map
 from mars_viz.figures.style import DIAL_MARK
-from mars_viz.rules import Dial, rule_named
+from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.run_with_map import shown
 
@@ -46,23 +44,19 @@ def settings(run: Run, gamma: int, most: int = MOST_STEPS) -> list[Setting]:
         return [Setting(None, -np.inf, np.inf)]
     dial_map = run.dial_map
     segments = dial_map.segments_for(gamma) if dial_map is not None and gamma in dial_map.span.gammas else ()
-    values = {dial.checked(run.settings.dial), *_steps(dial, most), *(segment.low for segment in segments)}
-    return [_setting(value, dial_map, segments) for value in sorted(values)]
-
-
-def _steps(dial: Dial, most: int) -> list[float]:
     count = round((dial.high - dial.low) / dial.step)
     stride = max(1, -(-count // most)) if most else count + 1
-    return [round(dial.low + step * dial.step, 10) for step in range(0, count + 1, stride)]
-
-
-def _setting(value: float, made: DialMap | None, known: tuple[Segment, ...]) -> Setting:
-    if made is not None and known and made.span.low <= value <= made.span.high:
-        segment = next(segment for segment in reversed(known) if segment.low <= value)
-        if segment.complete:
-            last = segment is known[-1]
-            return Setting(value, segment.low, float(np.nextafter(segment.high, np.inf)) if last else segment.high)
-    return Setting(value, -np.inf, np.inf)
+    steps = (round(dial.low + step * dial.step, 10) for step in range(0, count + 1, stride))
+    chosen = []
+    for value in sorted({dial.checked(run.settings.dial), *steps, *(segment.low for segment in segments)}):
+        low, high = -np.inf, np.inf
+        if dial_map is not None and segments and dial_map.span.low <= value <= dial_map.span.high:
+            segment = next(segment for segment in reversed(segments) if segment.low <= value)
+            if segment.complete:
+                last = segment is segments[-1]
+                low, high = segment.low, float(np.nextafter(segment.high, np.inf)) if last else segment.high
+        chosen.append(Setting(value, low, high))
+    return chosen
 
 
 def prerendered_figures(run: Run, gamma: int, rows: Columns, most: int = MOST_STEPS) -> dict[str, Any]:
@@ -71,54 +65,47 @@ def prerendered_figures(run: Run, gamma: int, rows: Columns, most: int = MOST_ST
     `rows` are those of the explorer's payload. Figures mark the same tokens at many settings, so tokens with two best
     logits in `rows` are stored as row indices.
     """
-    shared, lines, before = _SharedParts(rows), [], None
+    shared, lines = _SharedParts(rows), []
+    before: tuple[float, Positions] | None = None  # of the previous setting: start of its segment, and its positions
     for setting in settings(run, gamma, most):
-        before = (setting, _positions(run, setting, gamma, before))
-        at = before[1]
+        if before is not None and np.isfinite(setting.low) and setting.low == before[0]:
+            at = replace(before[1], dial=setting.dial)
+        else:
+            at = positions(*shown(run, setting.dial, gamma))
+        before = (setting.low, at)
         drawn = [shared.put(make(at, figures.LIGHT)) for make in figures.ALONG_THE_DIAL]
         ends = [None if not np.isfinite(end) else end for end in (setting.low, setting.high)]
         lines.append([setting.dial, *ends, at.words, *drawn])
+    maps: list[dict[str, Any]] = []  # heat maps of each quantity, in which the page moves marks named `DIAL_MARK`
+    if run.dial_map is not None:
+        grid = map_grid(run.dial_map)
+        for quantity in QUANTITIES:
+            figure = heat_map(grid, run, quantity, figures.LIGHT, dial=run.settings.dial, gamma=gamma)
+            maps.append({"label": quantity.label, "spec": shared.put(figure)})
     return {
         "names": [make.__name__ for make in figures.ALONG_THE_DIAL],
         "settings": lines,
-        "maps": _maps(run, gamma, shared),
+        "maps": maps,
         "dialMark": DIAL_MARK,
-        **shared.told,
+        **shared.to_json(),
     }
 
 
-def told_figures(made: Iterable[go.Figure]) -> dict[str, Any]:
-    """Return figures without a dial as JSON, in the colours of the light theme; `specs` are in order."""
+def figure_alone(figure: go.Figure) -> dict[str, Any]:
+    """Return a figure without a dial as JSON, in the colours of the light theme."""
     shared = _SharedParts({"top": 0})
-    for figure in made:
-        shared.put(figure)
-    return shared.told
-
-
-def _positions(run: Run, setting: Setting, gamma: int, before: tuple[Setting, Positions] | None) -> Positions:
-    """Return the drafted positions at a setting, reusing those of the previous one in the same segment."""
-    if before is not None and np.isfinite(setting.low) and before[0].low == setting.low:
-        return replace(before[1], dial=setting.dial)
-    return positions(*shown(run, setting.dial, gamma))
-
-
-def _maps(run: Run, gamma: int, shared: _SharedParts) -> list[dict[str, Any]]:
-    """Return the heat map of each quantity; the page moves marks named `DIAL_MARK`."""
-    if run.dial_map is None:
-        return []
-    grid, dial = map_grid(run.dial_map), run.settings.dial
-    heat_maps = (heat_map(grid, run, quantity, figures.LIGHT, dial=dial, gamma=gamma) for quantity in QUANTITIES)
-    return [
-        {"label": quantity.label, "spec": shared.put(figure)}
-        for quantity, figure in zip(QUANTITIES, heat_maps, strict=True)
-    ]
+    shared.put(figure)
+    return shared.to_json()
 
 
 class _SharedParts:
     """Distinct figures and traces as Plotly JSON, and their common template."""
 
     def __init__(self, rows: Columns) -> None:
-        self._rows = _row_by_logits(rows)
+        self._rows: dict[tuple[float, float], int] = {}  # row of the payload by its two best logits
+        if rows["top"] >= 2 and "top_logit" in rows:
+            best = rows["top_logit"].reshape(-1, rows["top"])[:, :2].tolist()
+            self._rows = {(z1, z2): row for row, (z1, z2) in enumerate(best)}
         self.specs: list[dict[str, Any]] = []
         self.traces: list[dict[str, Any]] = []
         self.template: Any = {}
@@ -131,9 +118,8 @@ class _SharedParts:
         data = [self._index(self._trace(trace.to_plotly_json()), self.traces) for trace in figure.data]
         return self._index({"data": data, "layout": layout}, self.specs)
 
-    @property
-    def told(self) -> dict[str, Any]:
-        """All parts as JSON, with a map from light to dark colours."""
+    def to_json(self) -> dict[str, Any]:
+        """Return all parts, with a map from light to dark colours."""
         colours = dict(zip(astuple(figures.LIGHT), astuple(figures.DARK), strict=True))
         return {"specs": self.specs, "traces": self.traces, "template": self.template, "colours": colours}
 
@@ -159,15 +145,6 @@ class _SharedParts:
         return others | {
             "cloud": {name: np.diff(np.asarray(part), prepend=0).astype(int) for name, part in cloud.items()}
         }
-
-
-def _row_by_logits(rows: Columns) -> dict[tuple[float, float], int]:
-    """Map pairs of best logits to rows of the payload; empty if it has no candidates."""
-    width = rows["top"]
-    if width < 2 or "top_logit" not in rows:
-        return {}
-    best = rows["top_logit"].reshape(-1, width)[:, :2].tolist()
-    return {(z1, z2): row for row, (z1, z2) in enumerate(best)}
 
 
 def _listed(array: np.ndarray) -> list[Any]:

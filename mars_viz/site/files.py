@@ -1,28 +1,44 @@
-"""Write a site to disk atomically, and check which folders it may replace."""
+"""Write a site to disk atomically: its pages, and the scripts and styles that they share.
+
+Browsers do not load modules from file URLs, so each module of the app is wrapped in a function and loaded as a plain
+script.
+"""
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.resources import files
 from os import PathLike
 from pathlib import Path
 
+from mars_viz.components import compare, lesson, stepper
+from mars_viz.components.mount import Element
+from mars_viz.components.mount import joined as joined_scripts
 from mars_viz.errors import StorageError, disk_refusals
-from mars_viz.report.facts import heading
+from mars_viz.escapes import Html, html, joined
+from mars_viz.report.page import PLOTLY, heading, run_view_script, text_of
 from mars_viz.run import Run
-from mars_viz.site.bundles import bundles
+from mars_viz.runlist import RunFacts
 from mars_viz.site.compare_page import compare_page, compared, pairs_file
-from mars_viz.site.gallery_page import gallery_page
 from mars_viz.site.lesson_pages import lesson_files, taught
-from mars_viz.site.named import SiteRun, named_runs
 from mars_viz.site.run_pages import run_files, run_page
-from mars_viz.site.shell import SiteFile
+from mars_viz.site.shell import SiteFile, SitePage, SiteRun, named_runs
 from mars_viz.strict_formats import json_of
+from mars_viz.ui.gallery import HERO, Card, run_card
 from mars_viz.writer import replacing_folder, write_file
 
 LISTED = "mars-viz-site.json"  # the file that marks a folder as a site and lists its other files
 _MOST = 1 << 24  # most bytes of that list to read
+STORY = (
+    "That is speculative decoding. It saves passes of the large model, and how strictly drafts are verified is a "
+    "setting. Move one dial and see which tokens change, which drafts are rolled back, and what that saves."
+)
+KEY = "◆ kept only because the rule is relaxed, × rejected, ↺ correction by the large model, + bonus token"
+_EXPORTED = re.compile(r"^export (?:default )?(?=(?:async )?(?:function|const|let|class)\b)", re.MULTILINE)
 
 Told = Callable[[str], None]  # callback for progress lines
 
@@ -59,7 +75,7 @@ def _all_files(runs: tuple[SiteRun, ...], told: Told) -> Iterator[SiteFile]:
         yield from run_files(item)
     lessons, candidates = taught(runs), compared(runs)
     yield from lesson_files(lessons)
-    pages = (gallery_page(runs, (item.card for item in lessons)), compare_page(candidates), *map(run_page, runs))
+    pages = (gallery_page(runs, [item.card for item in lessons]), compare_page(candidates), *map(run_page, runs))
     yield from (page.file(lessons=bool(lessons)) for page in pages)
     if len(runs) > 1:
         told(f"Comparing {len(runs)} runs with one another")
@@ -92,9 +108,14 @@ def _check_replaceable(folder: Path, force: bool) -> None:
         raise StorageError(f"{folder} holds the folder that you work in or your home. Name a folder of its own.")
     if force or not any(folder.iterdir()):
         return
-    site_files = _listed(folder)
-    if site_files is None:
+    try:
+        with (folder / LISTED).open("rb") as file:
+            listed = json.loads(file.read(_MOST))["files"]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        listed = None
+    if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
         raise StorageError(f"{folder} exists and is no site. Choose another name, or replace it with --force.")
+    site_files = {LISTED, *listed}
     for place, _, names in os.walk(folder):
         for name in names:
             path = (Path(place) / name).relative_to(folder).as_posix()
@@ -104,12 +125,55 @@ def _check_replaceable(folder: Path, force: bool) -> None:
                 )
 
 
-def _listed(folder: Path) -> set[str] | None:
-    """Return the files of the site in a folder; None if it contains no site."""
-    try:
-        with (folder / LISTED).open("rb") as file:
-            listing = json.loads(file.read(_MOST))
-        files = listing["files"]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return None
-    return {LISTED, *files} if isinstance(files, list) and all(isinstance(each, str) for each in files) else None
+def gallery_page(runs: Sequence[SiteRun], lessons: Sequence[Card]) -> SitePage:
+    """Return the page. Lesson cards are named by number."""
+    run_cards = [run_card(each.name, heading(each.run), each.run, RunFacts.of(each.run).line) for each in runs]
+    of_lessons = Html()
+    if lessons:
+        of_lessons = Html(f'<section id="lessons"><h2>Lessons</h2>\n{html(_cards("lessons", lessons))}</section>\n')
+    both = Html('<p class="onward"><a href="compare.html">Compare two runs</a></p>\n' if len(runs) > 1 else "")
+    main = Html(
+        f'<header class="hero"><h1>{html(HERO)}</h1><p>{html(STORY)}</p></header>\n<main>\n'
+        f'<section id="runs"><h2>Runs</h2>\n{html(_cards("runs", run_cards))}<p class="quiet">{html(KEY)}</p>'
+        f"{html(both)}</section>\n{html(of_lessons)}</main>\n"
+    )
+    return SitePage("index.html", "MARS Viz", main)
+
+
+def _cards(folder: str, cards: Iterable[Card]) -> Html:
+    items = []
+    for card in cards:
+        label = f"{card.title}: {card.line}"  # an <article> does not name the link around it
+        to = f"{folder}/{card.name}.html"
+        items.append(Html(f'<li><a href="{html(to)}" aria-label="{html(label)}">{html(card.html)}</a></li>\n'))
+    return Html(f'<ul class="cards">{joined(items)}</ul>\n')
+
+
+def classic(script: str) -> str:
+    """Wrap a module without imports as a plain script, dropping its exports."""
+    return f'(() => {{\n"use strict";\n{_EXPORTED.sub("", script)}\n}})();\n'
+
+
+def bundles() -> Iterator[SiteFile]:
+    """Yield all scripts and style sheets."""
+    page = text_of("unpacking.js"), text_of("place.js"), _ours("address.js")
+    read = joined_scripts(["explorer/run"]), *page
+    figures = text_of("pace.js"), text_of("figures.js")
+    scripts = {
+        "loader": _ours("loader.js"),
+        "explorer": classic("\n".join([run_view_script(), page[-1], _ours("run_page.js")])),
+        "compare": _of_element(compare.ELEMENT, *page, _ours("compare_page.js")),
+        "lesson": _of_element(lesson.ELEMENT, *read, *figures, _ours("lesson_page.js")),
+        "stepper": _of_element(stepper.ELEMENT, *read, _ours("stepper_page.js")),
+        "plotly": gzip.decompress(PLOTLY.read_bytes()).decode(),
+    }
+    yield from (SiteFile(f"assets/{name}.js", text.encode()) for name, text in scripts.items())
+    yield SiteFile("assets/site.css", f"{text_of('report.css')}\n{_ours('site.css')}".encode())
+
+
+def _of_element(element: Element, *after: str) -> str:
+    return classic("\n".join([f"const elementStyle = {json.dumps(element.style)};", element.script, *after]))
+
+
+def _ours(name: str) -> str:
+    return (files(__package__) / name).read_text("utf-8")
