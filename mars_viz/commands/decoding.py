@@ -1,7 +1,4 @@
-"""From arguments to a decoded run, and what is told of it: what `record`, `map` and, but for the prompt, `sweep` share.
-
-Refuses what can be refused before the models are loaded.
-"""
+"""Options, decoding and printing that `record`, `map` and `sweep` share. Bad options are refused before models load."""
 
 from __future__ import annotations
 
@@ -40,21 +37,16 @@ from mars_viz.words import counted, number, setting
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
 
-
-VARIANT = "vllm-thinking:k=5"
-"""How a rule with another fixed setting is written."""
+VARIANT = "vllm-thinking:k=5"  # example of a rule with another fixed setting
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeRequest:
-    """What is to be decoded."""
+    """A prompt to decode."""
 
-    prompt: str
-    """As the user gave it."""
-    settings: Settings
-    """With a dial that the rule has, or None."""
-    history: History
-    """The system prompt and the earlier turns."""
+    prompt: str  # as the user entered it
+    settings: Settings  # with a valid dial, or None
+    history: History  # the system prompt and the earlier turns
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -103,7 +95,7 @@ def controller_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def over_argument(parser: argparse.ArgumentParser, done: str) -> None:
-    """Add the option for which dial is `done`."""
+    """Add the option for the kind of dial that is `done`, such as 'mapped'."""
     parser.add_argument(
         "--over",
         choices=(OVER_DIAL, OVER_CONTROLLER),
@@ -120,7 +112,7 @@ def range_arguments(parser: argparse.ArgumentParser, purpose: str = "") -> None:
 
 
 def json_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the option for what is printed."""
+    """Add --json."""
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
@@ -136,20 +128,15 @@ def sampling_arguments(parser: argparse.ArgumentParser) -> None:
         default=default.tree,
         help=f"shape of drafts: chain, or a tree such as {EXAMPLE} or, drawn, {DRAWN_EXAMPLE} (default: %(default)s)",
     )
-    parser.add_argument(
-        "--temperature", type=float, default=default.temperature, help="0 is greedy (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--top-p", type=float, default=default.top_p, help="nucleus sampling; 1 is off (default: %(default)s)"
-    )
-    parser.add_argument("--top-k", type=int, default=default.top_k, help="0 is off (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=default.seed, help="random seed (default: %(default)s)")
-    parser.add_argument(
-        "--max-new-tokens",
-        type=int,
-        default=default.max_new_tokens,
-        help=f"tokens at most (default: {default.max_new_tokens})",
-    )
+    for name, kind, about in (
+        ("temperature", float, "0 is greedy"),
+        ("top_p", float, "nucleus sampling; 1 is off"),
+        ("top_k", int, "0 is off"),
+        ("seed", int, "random seed"),
+        ("max_new_tokens", int, "tokens at most"),
+    ):
+        value = getattr(default, name)
+        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=value, help=f"{about} (default: {value})")
     parser.add_argument(
         "--stop",
         metavar="TEXT",
@@ -224,19 +211,19 @@ def backend_arguments(parser: argparse.ArgumentParser, *, drafter: bool = True) 
 
 
 def with_backend_file(options: argparse.Namespace) -> argparse.Namespace:
-    """The options, where they name no models, tree, device or dtype those of the file that they name, if any. Raises
-    BadInput for a file that cannot be read."""
+    """Return the options, with values of the file of --backend in place of defaults. Raises BadInput for a file that
+    cannot be read."""
     if getattr(options, "backend", None) is None:
         return options
-    said = read_backend_file(options.backend)
+    choice = read_backend_file(options.backend)
     for name, nothing in (("target", None), ("drafter", None), ("tree", CHAIN), ("device", AUTO), ("dtype", AUTO)):
         if name in options and getattr(options, name) == nothing:
-            setattr(options, name, getattr(said, name) or nothing)
+            setattr(options, name, getattr(choice, name) or nothing)
     return options
 
 
 def settings_of(options: argparse.Namespace, **others: Any) -> Settings:
-    """The settings that the options say; what they lack is in `others`, or at its default. Raises BadInput."""
+    """Return the settings of the options; others are in `others` or have their defaults. Raises BadInput."""
     known = {name: getattr(options, name) for name in Settings.__slots__ if hasattr(options, name)}
     if known.get("max_new_tokens") is None:
         known["max_new_tokens"] = Settings().max_new_tokens
@@ -245,7 +232,7 @@ def settings_of(options: argparse.Namespace, **others: Any) -> Settings:
 
 
 def wish(options: argparse.Namespace) -> DecodeRequest:
-    """What the options ask for. Raises BadInput for what cannot be done, and where the run's folder exists already."""
+    """Return the request of the options. Raises BadInput if it is impossible, or if the run's folder exists already."""
     options.out = options.out or str(default_folders.runs() / new_name())
     check_free(options.out)
     prompt = options.prompt if options.prompt_file is None else _read_prompt(options.prompt_file)
@@ -257,19 +244,19 @@ def wish(options: argparse.Namespace) -> DecodeRequest:
     return DecodeRequest(prompt, settings, history)
 
 
-def _history(said: str) -> History:
+def _history(source: str) -> History:
     """Return the conversation of a run's folder, of messages as JSON, or of a file with them. Raises BadInput."""
-    if not said.strip():
+    if not source.strip():
         return NO_HISTORY
-    if said.lstrip()[0] not in "[{":
-        if os.path.isdir(said):
-            run = load_run(said)
+    if source.lstrip()[0] not in "[{":
+        if os.path.isdir(source):
+            run = load_run(source)
             if not run.ended:
                 note(CUT_OFF)
             return run.conversation
-        said = _read_prompt(said)
+        source = _read_prompt(source)
     try:
-        return history_of(json.loads(said))
+        return history_of(json.loads(source))
     except (ValueError, RecursionError) as error:
         raise PromptError(
             f"The history is no JSON ({error}). Give a run's folder, or OpenAI messages as a JSON list."
@@ -288,8 +275,10 @@ def _read_prompt(name: str) -> str:
 
 
 def models_of(options: argparse.Namespace, begun: str = "auto") -> dict[str, Any]:
-    """What `load_backend` is to be told; where the options leave the dtype open it is `begun`, that of what is gone on
-    with. Raises BadInput for names that cannot work."""
+    """Return the arguments of `load_backend`. `begun` is the dtype of a resumed sweep, for options without one.
+
+    Raises BadInput for names that cannot work.
+    """
     dtype = begun if options.dtype == "auto" else options.dtype
     check_names(options.target, options.drafter, device=options.device, dtype=dtype)
     if options.device_map is not None:
@@ -303,7 +292,7 @@ def models_of(options: argparse.Namespace, begun: str = "auto") -> dict[str, Any
 
 
 def opened_backend(options: argparse.Namespace, begun: str = "auto") -> Backend:
-    """The models, as `models_of` names them. Raises BadInput where a library is missing or they cannot be loaded."""
+    """Load the models of the options. Raises BadInput if a library is missing or they cannot be loaded."""
     named = models_of(options, begun)
     for library in ("torch", "transformers", "tqdm"):
         if importlib.util.find_spec(library) is None:
@@ -314,7 +303,7 @@ def opened_backend(options: argparse.Namespace, begun: str = "auto") -> Backend:
 
 
 def decoded(backend: Backend, wish: DecodeRequest, options: argparse.Namespace) -> Run:
-    """The run, with a progress bar."""
+    """Decode the request with a progress bar, and return the run."""
     from mars_viz.recording import Recording
 
     recording = Recording(
@@ -331,12 +320,12 @@ def decoded(backend: Backend, wish: DecodeRequest, options: argparse.Namespace) 
 
 
 def note(text: str) -> None:
-    """Say it on standard error, in a line."""
+    """Print the text on standard error, on one line."""
     say(" ".join(text.split()), error=True)
 
 
 def progress_bar() -> Callable[..., Any]:
-    """Makes tqdm's bars on standard error, silent where nobody watches."""
+    """Return a constructor of tqdm's bars on standard error, silent unless it is a terminal."""
     from functools import partial
 
     from tqdm import tqdm
@@ -345,7 +334,7 @@ def progress_bar() -> Callable[..., Any]:
 
 
 def tell(run: Run, path: Path, as_json: bool) -> None:
-    """Print what the run decided, and its text."""
+    """Print a run's summary and text."""
     if as_json:
         print(json_of(facts(run, path)))
     else:
@@ -354,16 +343,16 @@ def tell(run: Run, path: Path, as_json: bool) -> None:
 
 
 def facts(run: Run, path: Path) -> dict[str, Any]:
-    """All that is told of a run in JSON."""
-    told: dict[str, Any] = {"path": str(path)}
-    told |= {name: getattr(run, name) for name in ("title", "prompt", "text", "prompt_ids", "token_ids")}
-    told |= {"ending": ending(run), "settings": asdict(run.settings), "provenance": asdict(run.provenance)}
-    told |= {"history": asdict(run.history)}
-    return told | {"summary": asdict(summary(run)), "speed": asdict(speed(run))}
+    """Return the JSON fields of a run."""
+    fields: dict[str, Any] = {"path": str(path)}
+    fields |= {name: getattr(run, name) for name in ("title", "prompt", "text", "prompt_ids", "token_ids")}
+    fields |= {"ending": ending(run)}
+    fields |= {name: asdict(getattr(run, name)) for name in ("settings", "provenance", "history")}
+    return fields | {"summary": asdict(summary(run)), "speed": asdict(speed(run))}
 
 
 def sentence(run: Run) -> str:
-    """What the run decided, in words."""
+    """Return a summary of the run's decisions and speed."""
     numbers, pace, rule = summary(run), speed(run), rule_named(run.settings.rule)
     at = "" if rule.dial is None or numbers.dial is None else f" at {setting(rule.dial.symbol, numbers.dial)}"
     ended = ending(run)

@@ -6,7 +6,6 @@ import argparse
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from mars_viz.commands import decoding
@@ -16,7 +15,7 @@ from mars_viz.errors import SettingError
 from mars_viz.recording import OVER_DIAL, mapping_of
 from mars_viz.records import first_difference
 from mars_viz.rules import rule_named
-from mars_viz.run import Run, Settings
+from mars_viz.run import Settings
 from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import save_run
 from mars_viz.shapes import draft_words
@@ -51,7 +50,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Check all options before loading the models; then decode, map, save and print."""
     request = decoding.wish(options)
-    settings, span = mapping_wished(request.settings, options)
+    settings, span = _mapping(request.settings, options)
     request = replace(request, settings=settings)
     budget = Budget(options.budget_branches, options.budget_passes, options.budget_seconds)
     pair = decoding.opened_backend(options)
@@ -66,25 +65,41 @@ def run(options: argparse.Namespace) -> None:
             bar.set_postfix_str(f"{progress.open} branches open, {progress.exact:.0%} exact")
     with_map = mapped(alone, mapping.map())
     path = save_run(with_map, options.out)
-    _print(with_map, path, options.json)
+    dial_map = with_map.dial_map or with_map.controller_map
+    assert dial_map is not None
+    if options.json:
+        print(json_of(facts(with_map, path) | map_facts(dial_map)))
+        return
+    span, controller = dial_map.span, dial_map.span.controller
+    ends = f"{setting(dial_map.dial.symbol, span.low)} to {number(span.high)}"
+    ends = ends if controller is None else f"{ends} of {controller.title}"
+    exactness = "exact everywhere" if dial_map.complete else "cut short, so not exact everywhere"
+    steps = f"{counted(dial_map.passes, 'batched round')} beyond the run's own, {number(dial_map.seconds)} s"
+    say(sentence(with_map), "", f"Map from {ends}: {exactness}; {steps}.")
+    for gamma in span.gammas:
+        say("", *_table(dial_map, gamma))
+    say("", f"Saved to {path}.")
 
 
-def mapping_wished(settings: Settings, options: argparse.Namespace) -> tuple[Settings, Span]:
-    """Return the settings to decode with and the span to map. Raises BadInput if it cannot be mapped."""
-    if options.over == OVER_DIAL:
-        return settings, span_wished(settings, options)
-    lengths = _block_lengths(options.gammas, settings.gamma)
-    if lengths != (settings.gamma,):
-        raise SettingError(
-            f"A controller's threshold is mapped at one draft length, γ = {settings.gamma}; leave --gammas out."
-        )
-    return mapping_of(settings, options.over, options.low, options.high, lengths)
-
-
-def span_wished(settings: Settings, options: argparse.Namespace) -> Span:
-    """Return the span to map. Raises BadInput if it cannot be mapped, or if the run would be outside the map."""
+def _mapping(settings: Settings, options: argparse.Namespace) -> tuple[Settings, Span]:
+    """Return the settings to decode with and the span to map. Raises BadInput if it cannot be mapped, or if the run
+    would be outside the map."""
+    lengths: tuple[int, ...] = (settings.gamma,)
+    if options.gammas is not None and options.gammas.strip() == "all":
+        lengths = tuple(range(1, settings.gamma + 1))
+    elif options.gammas is not None:
+        try:
+            lengths = tuple(int(part) for part in options.gammas.split(","))
+        except ValueError as error:
+            raise SettingError(f"--gammas is {options.gammas!r}; give whole numbers such as 1,2,6, or all.") from error
+    if options.over != OVER_DIAL:
+        if lengths != (settings.gamma,):
+            raise SettingError(
+                f"A controller's threshold is mapped at one draft length, γ = {settings.gamma}; leave --gammas out."
+            )
+        return mapping_of(settings, options.over, options.low, options.high, lengths)
     rule = rule_named(settings.rule)
-    span = span_of(rule, options.low, options.high, _block_lengths(options.gammas, settings.gamma))
+    span = span_of(rule, options.low, options.high, lengths)
     if max(span.gammas) > settings.gamma:
         length, by = settings.draft_of(max(span.gammas)), "--tree" if settings.drafts_trees else "--gamma"
         raise SettingError(f"{length} is to be mapped, but {by} drafts only {settings.gamma} tokens.")
@@ -95,30 +110,7 @@ def span_wished(settings: Settings, options: argparse.Namespace) -> Span:
         raise SettingError(
             f"The run's {at} is not between {span.low:g} and {span.high:g}; choose another --dial or range."
         )
-    return span
-
-
-def _block_lengths(wanted: str | None, gamma: int) -> tuple[int, ...]:
-    if wanted is None:
-        return (gamma,)
-    if wanted.strip() == "all":
-        return tuple(range(1, gamma + 1))
-    try:
-        return tuple(int(part) for part in wanted.split(","))
-    except ValueError as error:
-        raise SettingError(f"--gammas is {wanted!r}; give whole numbers such as 1,2,6, or all.") from error
-
-
-def _print(made: Run, path: Path, as_json: bool) -> None:
-    dial_map = made.dial_map or made.controller_map
-    assert dial_map is not None
-    if as_json:
-        print(json_of(facts(made, path) | map_facts(dial_map)))
-        return
-    say(sentence(made), "", _map_sentence(dial_map))
-    for gamma in dial_map.span.gammas:
-        say("", *_table(dial_map, gamma))
-    say("", f"Saved to {path}.")
+    return settings, span
 
 
 def map_facts(made: DialMap) -> dict[str, Any]:
@@ -147,17 +139,12 @@ def map_facts(made: DialMap) -> dict[str, Any]:
                 "drafted": segment.drafted,
                 "relaxed": segment.relaxed,
                 "complete": segment.complete,
-                "differs_at": differs_at(segment, strictest(made, gamma)),
+                "differs_at": differs_at(segment, made.segment(made.reference, gamma)),
             }
             for gamma in made.span.gammas
             for segment in made.segments_for(gamma)
         ],
     }
-
-
-def strictest(made: DialMap, gamma: int) -> Segment:
-    """Return the segment at the rule's strict end of the map, or at a controller's longest drafts."""
-    return made.segment(made.reference, gamma)
 
 
 def differs_at(segment: Segment, other: Segment) -> int | None:
@@ -168,17 +155,10 @@ def differs_at(segment: Segment, other: Segment) -> int | None:
     return first if both_complete or first is None or first < shorter else None
 
 
-def _map_sentence(made: DialMap) -> str:
-    span, controller = made.span, made.span.controller
-    ends = f"{setting(made.dial.symbol, span.low)} to {number(span.high)}"
-    ends = ends if controller is None else f"{ends} of {controller.title}"
-    exactness = "exact everywhere" if made.complete else "cut short, so not exact everywhere"
-    steps = counted(made.passes, "batched round")
-    return f"Map from {ends}: {exactness}; {steps} beyond the run's own, {number(made.seconds)} s."
-
-
 def _table(made: DialMap, gamma: int) -> Iterator[str]:
-    segments, reference, cut = made.segments_for(gamma), strictest(made, gamma), made.span.controller is not None
+    """Yield the lines of the texts at a draft length. Texts are compared with that of the rule's strict end of the map,
+    or of a controller's longest drafts; the words start at the first different token."""
+    segments, cut = made.segments_for(gamma), made.span.controller is not None
     yield f"{draft_words(gamma, made.frame.settings.tree)}, {counted(len(segments), 'decode' if cut else 'text')}"
     drafted, other = ("  drafted", "the longest drafts' text") if cut else ("", "strict")
     yield f"{made.dial.symbol + ' from':>9}  {'to':>9}  {'τ':>5}  rounds{drafted}  relaxed  differs from {other}"
@@ -189,14 +169,8 @@ def _table(made: DialMap, gamma: int) -> Iterator[str]:
             f"{segment.low:>9.5f}  {segment.high:>9.5f}  {tau:>5}  {len(segment.rounds):>6}{drafted}  "
             f"{segment.relaxed:>7}"
         )
-        yield f"{numbers}  {_difference(made.frame, segment, reference)}"
-
-
-def _difference(frame: Run, segment: Segment, reference: Segment) -> str:
-    """Return the first position at which the segment's text differs from the strictest, and its words from there."""
-    place = differs_at(segment, reference)
-    cut = "" if segment.complete else " (cut short)"
-    if place is None:
-        return f"no{cut}"
-    words = " ".join(printable(frame.decode(segment.token_ids[place : place + WIDTH])).split())
-    return f"at token {place + 1}: {words if len(words) <= WIDTH else words[: WIDTH - 1] + '…'}{cut}"
+        place, difference = differs_at(segment, made.segment(made.reference, gamma)), "no"
+        if place is not None:
+            words = " ".join(printable(made.frame.decode(segment.token_ids[place : place + WIDTH])).split())
+            difference = f"at token {place + 1}: {words if len(words) <= WIDTH else words[: WIDTH - 1] + '…'}"
+        yield f"{numbers}  {difference}{'' if segment.complete else ' (cut short)'}"

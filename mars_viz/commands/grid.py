@@ -8,19 +8,18 @@ import sys
 from dataclasses import asdict, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mars_viz.analysis.intervals import Bootstrap
 from mars_viz.analysis.recommendation import Recommendation
-from mars_viz.commands import decoding, harness_task, prompt_sets
+from mars_viz.commands import decoding, prompt_sets
 from mars_viz.commands.decoding import note
 from mars_viz.controllers import control_named
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.locks import check_nobody
-from mars_viz.prompts import PromptSet, Turns, load_prompts, per_task
+from mars_viz.prompts import PromptSet, Turns, load_prompts, load_task, per_task
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.strict_formats import json_of
@@ -39,9 +38,6 @@ from mars_viz.sweep.threshold import with_pair
 from mars_viz.sweep.timing import kept_checks
 from mars_viz.terminal import say
 from mars_viz.words import counted, exactly
-
-if TYPE_CHECKING:
-    from mars_viz.speculators.backend import Backend
 
 
 def swept(sweep: SweepLoop | GridSweep, title: str, where: str) -> None:
@@ -89,26 +85,13 @@ def next_step(found: Recommendation, options: argparse.Namespace, folder: Path, 
 def _graded(options: argparse.Namespace, folder: Path, turns: Turns) -> list[int]:
     """Return the cumulative number of graded prompts in sweep order; a conversation counts once."""
     if options.task is not None:
-        return list(range(1, len(harness_task.loaded(options).prompts) + 1))
+        return list(range(1, len(load_task(options.task, fewshot=options.fewshot, metric=options.metric).prompts) + 1))
     prompts = load_prompts(options.set, grader=options.grader, skip_bad=options.skip_bad, turns=turns)
     prompts = store.in_begun_order(folder, prompts)
     lines: dict[str, bool] = {}
     for item in prompts.items:
         lines[item.unit] = lines.get(item.unit, False) or item.graded
     return list(accumulate(lines.values()))
-
-
-_SHOWN = ("accuracy", "tau", "speed_up", "rolled_back")
-
-
-def argument(parser: argparse.ArgumentParser) -> None:
-    """Add --grid."""
-    parser.add_argument(
-        "--grid",
-        metavar="KEY=VALUES",
-        help="sweep each of these values of a fixed setting, such as k=1,2,5, into a folder of its own below --out; "
-        "each prefix is decoded once for all; with --controller NAME of its threshold, such as threshold=0.2,0.4",
-    )
 
 
 def checked(options: argparse.Namespace) -> Grid | None:
@@ -149,30 +132,22 @@ def gone_on_with(options: argparse.Namespace, grid: Grid | None) -> Plan | None:
     return store.open_store(folders[0]).plan if folders else None
 
 
-_ON_THE_CPU = re.compile(r", \d+ threads?$")
-
-
 def dtype_of(plan: Plan | None) -> str:
     """Return the dtype that `auto` means for a resumed sweep.
 
     On the CPU, it is the recorded dtype, because auto depends on the processor. Elsewhere auto is each model's stored
     dtype.
     """
-    if plan is None or not _ON_THE_CPU.search(plan.provenance.device):
+    if plan is None or not re.search(r", \d+ threads?$", plan.provenance.device):
         return "auto"
     return plan.provenance.dtype or "auto"
 
 
-def run(
-    options: argparse.Namespace,
-    grid: Grid,
-    settings: Settings,
-    span: Span,
-    prompts: PromptSet,
-) -> None:
+def run(options: argparse.Namespace, grid: Grid, settings: Settings, span: Span, prompts: PromptSet) -> None:
     """Sweep and print the results."""
     pair = decoding.opened_backend(options, dtype_of(gone_on_with(options, grid)))
-    sweep = _begun(options, pair, grid, settings, span, prompts)
+    keywords = {"chat": options.chat, "resume": options.resume, "batch": options.batch}
+    sweep = sweep_grid(pair, prompts, grid.settings(settings), grid.folders(Path(options.out)), span, **keywords)
     for each in sweep.too_long:
         note(f"{each.id} will have no results: {each.reason}")
     swept(sweep, f"Sweeping {counted(len(sweep.sweeps), 'variant')}", "for every variant")
@@ -193,55 +168,35 @@ def run(
     _print(table, best, dial, options)
 
 
-def _begun(
-    options: argparse.Namespace, pair: Backend, grid: Grid, settings: Settings, span: Span, prompts: PromptSet
-) -> GridSweep:
-    each = grid.settings(settings)
-    keywords = {"chat": options.chat, "resume": options.resume, "batch": options.batch}
-    return sweep_grid(pair, prompts, each, grid.folders(Path(options.out)), span, **keywords)
-
-
 def _print(table: GridTable | None, best: Advised, dial: float, options: argparse.Namespace) -> None:
-    if options.json:
-        print(json_of(_facts(table, best, dial, terms_of(options))))
-        return
     terms = terms_of(options)
+    if options.json:
+        facts = {
+            "folder": str(best.result.folder),
+            "plan": asdict(best.result.plan),
+            "dial": dial,
+            "terms": terms.facts(),
+            "recommendation": None if best.found is None else asdict(best.found),
+            "setting_grid": None if table is None else table.facts(terms.how),
+        }
+        print(json_of(facts))
+        return
     say(*summary_lines(best.result, dial, terms=terms))
-    if table is not None:
-        for each in _tables(table, dial):
-            say("", *each.split("\n"))
+    if table is not None:  # estimates only, to fit a terminal
+        dials = table.dials.tolist()
+        shown = few_dials(dials, (dial,))
+        few = replace(table, dials=np.array(shown))
+        for name in (each for each in ("accuracy", "tau", "speed_up", "rolled_back") if each in table.titles):
+            heads = "".join(f"{f'{table.symbol} = {exactly(at)}':>14}" for at in shown)
+            say("", f"{table.titles[name]:<44}{heads}")
+            for place, value in enumerate(table.values):
+                cells = [f"{alone(name, estimate):>14}" for estimate in few.band(place, name).estimate.tolist()]
+                say(f"{f'{table.setting.symbol} = {exactly(value)}':<44}{''.join(cells)}")
+        if omission := left_out(table.symbol, dials, dial):
+            say("", *omission.split("\n"))
     advice = "No recommendation: no prompt of the set is graded."
     advice = advice if best.found is None else f"{best.found.sentence} {terms.safe}"
     say("", f"{best.result.plan.rule.title}: {advice}")
     if best.found is not None and (more := next_step(best.found, options, best.result.folder, best.result.plan.turns)):
         say(more)
     say("", f"Results below {options.out}" + (f", evidence in {options.evidence}." if options.evidence else "."))
-
-
-def _tables(table: GridTable, dial: float) -> list[str]:
-    """Return one table per figure: rows are variants, columns dial values; estimates only, to fit a terminal."""
-    dials = table.dials.tolist()
-    shown = few_dials(dials, (dial,))
-    few = replace(table, dials=np.array(shown))
-    symbol = table.setting.symbol
-    tables = []
-    for name in (each for each in _SHOWN if each in table.titles):
-        heads = f"{table.titles[name]:<44}" + "".join(f"{f'{table.symbol} = {exactly(at)}':>14}" for at in shown)
-        lines = [heads]
-        for place, value in enumerate(table.values):
-            estimates = few.band(place, name).estimate.tolist()
-            cells = [alone(name, estimate) for estimate in estimates]
-            lines.append(f"{f'{symbol} = {exactly(value)}':<44}" + "".join(f"{text:>14}" for text in cells))
-        tables.append("\n".join(lines))
-    return [*tables, *filter(None, [left_out(table.symbol, dials, dial)])]
-
-
-def _facts(table: GridTable | None, best: Advised, dial: float, terms: Terms) -> dict[str, Any]:
-    return {
-        "folder": str(best.result.folder),
-        "plan": asdict(best.result.plan),
-        "dial": dial,
-        "terms": terms.facts(),
-        "recommendation": None if best.found is None else asdict(best.found),
-        "setting_grid": None if table is None else table.facts(terms.how),
-    }

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mars_viz.analysis.engine_counts import EngineRequest
 from mars_viz.analysis.engine_file import EngineFile, read_file
 from mars_viz.analysis.engines import EngineRow, acceptance_table
-from mars_viz.analysis.served_rounds import RejectionBound, ServedRounds, rejection_bound
+from mars_viz.analysis.served_rounds import rejection_bound
 from mars_viz.commands.decoding import json_argument, note, progress_bar
 from mars_viz.errors import RunFileError
 from mars_viz.imports import TOLERANCE, ImportedRun, check_tolerance, import_run
@@ -73,7 +72,12 @@ def run(options: argparse.Namespace) -> None:
     runs = _runs(engine_file, options)
     if options.out is None and engine_file.texts and not options.json:
         note("The runs are not kept; name a new folder for them with --out.")
-    paths = [] if options.out is None else _saved(runs, Path(options.out))
+    paths = []
+    if options.out is not None and len(runs) == 1:
+        paths = [save_run(runs[0].run, options.out)]
+    elif options.out is not None:  # in numbered subfolders
+        Path(options.out).mkdir(parents=True)
+        paths = [save_run(each.run, Path(options.out, str(place))) for place, each in enumerate(runs, 1)]
     rows = acceptance_table([each.counts for each in engine_file.requests]) if engine_file.requests else ()
     if options.json:
         print(json_of(_facts(engine_file, rows, runs, paths)))
@@ -101,10 +105,6 @@ def _text_of(path: str) -> str:
         raise RunFileError(f"{path} is not UTF-8 text. Save it as UTF-8.") from error
 
 
-def _target(options: argparse.Namespace) -> str | None:
-    return None if options.target == BUILTIN else str(options.target)
-
-
 def _words(options: argparse.Namespace) -> Callable[[int], str] | None:
     """Return a function from token to text if a local or hub model is named."""
     if options.target is None or str(options.target).startswith(("http://", "https://")):
@@ -113,7 +113,7 @@ def _words(options: argparse.Namespace) -> Callable[[int], str] | None:
     from mars_viz.speculators.model_files import tokenizer_of
     from mars_viz.speculators.token_bytes import TokenizerPieces
 
-    pieces = TokenizerPieces(tokenizer_of(_target(options) or str(demo.TARGET)))
+    pieces = TokenizerPieces(tokenizer_of(str(demo.TARGET if options.target == BUILTIN else options.target)))
     return lambda token: pieces[token].text
 
 
@@ -129,7 +129,8 @@ def _runs(found: EngineFile, options: argparse.Namespace) -> list[ImportedRun]:
     if options.target is not None:
         from mars_viz.speculators.loading import load_backend
 
-        backend = load_backend(_target(options), None, device=options.device, dtype=options.dtype)
+        target = None if options.target == BUILTIN else options.target
+        backend = load_backend(target, None, device=options.device, dtype=options.dtype)
     runs, total = [], sum(len(each.rounds) for each in found.texts)
     with progress_bar()(desc="Reading", total=total, unit=" rounds") as bar:
         for text in found.texts:
@@ -138,69 +139,50 @@ def _runs(found: EngineFile, options: argparse.Namespace) -> list[ImportedRun]:
     return runs
 
 
-def _saved(made: Sequence[ImportedRun], out: Path) -> list[Path]:
-    """Save one run in the folder itself, several in numbered subfolders."""
-    if len(made) == 1:
-        return [save_run(made[0].run, out)]
-    out.mkdir(parents=True)
-    return [save_run(each.run, out / str(number)) for number, each in enumerate(made, 1)]
-
-
 def _print(found: EngineFile, rows: Sequence[EngineRow]) -> None:
     if found.requests:
         say(found.summary, "")
         for row in rows:
-            _print_row(row)
+            numbers = []
+            for value, within in ((row.length, row.length_within), (row.rate, row.rate_within)):
+                ends = within.interval
+                interval = "" if ends is None else f" ({ends.low:.3f} to {ends.high:.3f})"
+                numbers.append("not told" if np.isnan(value) else f"{value:.3f}{interval}")
+            say(f"{row.definition.engine:<22} length {numbers[0]:<26} rate {numbers[1]}")
         say("")
     if found.unread:
         say(f"No rounds, so no margins: {found.unread}")
     if found.served:
-        say(*_bound_lines(rejection_bound(found.served), found.served))
-
-
-def _print_row(row: EngineRow) -> None:
-    length, rate = (
-        "not told" if np.isnan(value) else f"{value:.3f}" + _within(within.interval)
-        for value, within in ((row.length, row.length_within), (row.rate, row.rate_within))
-    )
-    say(f"{row.definition.engine:<22} length {length:<26} rate {rate}")
-
-
-def _within(interval: Any) -> str:
-    return "" if interval is None else f" ({interval.low:.3f} to {interval.high:.3f})"
-
-
-def _bound_lines(bound: RejectionBound, served: Sequence[ServedRounds]) -> list[str]:
-    tokens, rounds = sum(len(each.texts) for each in served), sum(each.counts.steps for each in served)
-    symbol, above = ("θ", "z2/z1 is above") if bound.by_ratio else ("m", "z1 - z2 is below")
-    lines = [
-        f"{counted(tokens, 'token')} in {counted(rounds, 'round')}, {counted(bound.rejections, 'rejection')}. The "
-        "rejected tokens are not told, so this is a bound: a threshold can have",
-        f"forgiven no more rejections than there are where {above} it, and fewer where the rejected token was not the "
-        "runner-up.",
-    ]
-    if bound.unknown:
-        lines.append(f"At {counted(bound.unknown, 'rejection')} the logits are not told; they count as forgiven.")
-    for dial in _DIALS[bound.by_ratio]:
-        share = "" if not bound.rejections else f"  ({bound.share(dial):.1%})"
-        lines.append(f"  {symbol} = {dial:<5g} bound: at most {bound.at(dial)} of {bound.rejections}{share}")
-    return lines
+        bound = rejection_bound(found.served)
+        tokens, rounds = sum(len(each.texts) for each in found.served), sum(each.counts.steps for each in found.served)
+        symbol, above = ("θ", "z2/z1 is above") if bound.by_ratio else ("m", "z1 - z2 is below")
+        say(
+            f"{counted(tokens, 'token')} in {counted(rounds, 'round')}, {counted(bound.rejections, 'rejection')}. The "
+            "rejected tokens are not told, so this is a bound: a threshold can have",
+            f"forgiven no more rejections than there are where {above} it, and fewer where the rejected token was not "
+            "the runner-up.",
+        )
+        if bound.unknown:
+            say(f"At {counted(bound.unknown, 'rejection')} the logits are not told; they count as forgiven.")
+        for dial in _DIALS[bound.by_ratio]:
+            share = "" if not bound.rejections else f"  ({bound.share(dial):.1%})"
+            say(f"  {symbol} = {dial:<5g} bound: at most {bound.at(dial)} of {bound.rejections}{share}")
 
 
 def _facts(
     found: EngineFile, rows: Sequence[EngineRow], made: Sequence[ImportedRun], paths: Sequence[Path]
 ) -> dict[str, Any]:
+    counts = ("name", "accepted_total", "drafted_total", "steps", "gamma", "completion_tokens", "summed")
     bound: dict[str, Any] | None = None
     if found.served:
         rejected = rejection_bound(found.served)
-        bound = {
-            "by": "θ" if rejected.by_ratio else "m",
-            "rejections": rejected.rejections,
-            "unknown": rejected.unknown,
-        }
+        bound = {"by": "θ" if rejected.by_ratio else "m"}
+        bound |= {"rejections": rejected.rejections, "unknown": rejected.unknown}
         bound["at_most"] = [{"dial": dial, "rejections": rejected.at(dial)} for dial in _DIALS[rejected.by_ratio]]
     return {
-        "requests": [_counts_of(each) for each in found.requests],
+        "requests": [
+            {"engine": each.engine} | {name: getattr(each.counts, name) for name in counts} for each in found.requests
+        ],
         "without_counts": found.without,
         "scrapes": found.scrapes,
         "acceptance": [
@@ -213,29 +195,20 @@ def _facts(
             }
             for row in rows
         ],
-        "rounds": [_rounds_of(each) for each in found.served],
+        "rounds": [
+            {
+                "name": served.name,
+                "model": served.model,
+                "tau": served.tau,
+                "text": list(served.texts),
+                "token_ids": list(served.token_ids),
+                "round": served.round_index.tolist(),
+                **{name: getattr(served, name).tolist() for name in ("drafted", "corrected", "margin", "ratio")},
+            }
+            for served in found.served
+        ],
         "no_rounds": found.unread or None,
         "bound": bound,
         "runs": [{"title": e.run.title, "tau": e.run.tau, "rounds": len(e.run.rounds), "ties": e.ties} for e in made],
         "paths": [str(path) for path in paths],
-    }
-
-
-def _counts_of(request: EngineRequest) -> dict[str, Any]:
-    names = ("name", "accepted_total", "drafted_total", "steps", "gamma", "completion_tokens", "summed")
-    return {"engine": request.engine} | {name: getattr(request.counts, name) for name in names}
-
-
-def _rounds_of(served: ServedRounds) -> dict[str, Any]:
-    return {
-        "name": served.name,
-        "model": served.model,
-        "tau": served.tau,
-        "text": list(served.texts),
-        "token_ids": list(served.token_ids),
-        "round": served.round_index.tolist(),
-        "drafted": served.drafted.tolist(),
-        "corrected": served.corrected.tolist(),
-        "margin": served.margin.tolist(),
-        "ratio": served.ratio.tolist(),
     }

@@ -1,4 +1,4 @@
-"""The options for a prompt set, shared by all commands that take prompts."""
+"""The options for a prompt set or a task of lm-evaluation-harness, shared by the commands that take prompts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from mars_viz.commands.decoding import note
 from mars_viz.demo.prompts import STORIES
 from mars_viz.demo.tasks import Task
 from mars_viz.errors import SettingError
-from mars_viz.prompts import Turns, builtin_prompts, kinds_named, load_prompts
+from mars_viz.prompts import HarnessTask, Turns, builtin_prompts, kinds_named, load_prompts, load_task
+from mars_viz.run import Settings
 from mars_viz.sweep.plan import set_notes
 
 BUILTIN = "builtin"  # the value of --set for the built-in tasks
 OF_EACH_TASK = 5  # default number of built-in prompts per task for a check
+_REPLACED = {"set": "prompts", "grader": "grading", "turns": "prompts", "skip_bad": "prompts", "stop": "stop strings"}
+"""Options of a prompt set, and the part of a task that replaces each."""
 
 
 def arguments(parser: argparse.ArgumentParser, default: str, limit: str) -> None:
@@ -56,3 +59,45 @@ def first_turns(options: argparse.Namespace) -> list[EncodedPrompt]:
     for sentence in set_notes(prompts):
         note(sentence)
     return [EncodedPrompt(item.prompt, item.opening) for item in prompts.items]
+
+
+def task_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options for a task."""
+    parser.add_argument(
+        "--task",
+        metavar="TASK",
+        help="generate_until task of lm-evaluation-harness in place of --set, by name or as a YAML file, with its own "
+        "prompts, stop strings, grading and, without --max-new-tokens, length limit (pip install mars-viz[eval]); a "
+        "task may run Python code of its own, so name one that you trust; with --chat each whole prompt is one turn",
+    )
+    parser.add_argument("--fewshot", type=int, metavar="N", help="examples before each prompt (default: the task's)")
+    parser.add_argument(
+        "--metric",
+        metavar="NAME",
+        help="score of the task by which a text is right, such as exact_match or exact_match,flexible-extract "
+        "(default: the first that is better the higher it is); the others are reported beside it",
+    )
+
+
+def check_task(options: argparse.Namespace) -> None:
+    """Raise BadInput for options that conflict."""
+    if options.task is None:
+        for name in ("fewshot", "metric"):
+            if getattr(options, name) is not None:
+                raise SettingError(
+                    f"--{name} is for a task of lm-evaluation-harness. Name one (--task), or leave it out."
+                )
+        return
+    for name, part in _REPLACED.items():
+        if getattr(options, name):
+            raise SettingError(f"A task has {part} of its own. Leave --{name.replace('_', '-')} or --task out.")
+
+
+def task_of(options: argparse.Namespace, settings: Settings) -> HarnessTask | None:
+    """Return the requested task or None, and note if decoding deviates from it. Raises BadInput as `load_task`."""
+    if options.task is None:
+        return None
+    task = load_task(options.task, fewshot=options.fewshot, metric=options.metric, limit=options.limit)
+    if remark := task.remark(settings):
+        note(remark)
+    return task

@@ -14,7 +14,7 @@ from mars_viz.errors import RunFileError, StorageError
 from mars_viz.rules import rule_named
 from mars_viz.runlist import ListedRun, Order, Query, RunOrigin, found, listed_runs
 from mars_viz.runlist.listed import of_kept
-from mars_viz.runlist.reproduce import Recipe, recipe
+from mars_viz.runlist.reproduce import recipe
 from mars_viz.runlist.search import CHAINS, TREES
 from mars_viz.runstore import RunStore, read
 from mars_viz.strict_formats import json_of
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> None:
         tags=tuple(options.tag),
         origin=None if options.origin is None else RunOrigin(options.origin),
     )
-    available = _deleted(options) if options.deleted else _listed(options)
+    available = list(map(of_kept, RunStore(options.folder).deleted())) if options.deleted else _listed(options)
     listed = found(available, query, Order(options.sort))
     if options.json:
         print(json_of([told(each) for each in listed]))
@@ -121,17 +121,6 @@ def _listed(options: argparse.Namespace) -> list[ListedRun]:
     return listed_runs(folder, samples.runs_folder())
 
 
-def _deleted(options: argparse.Namespace) -> list[ListedRun]:
-    return [of_kept(kept) for kept in RunStore(options.folder).deleted()]
-
-
-def _found(options: argparse.Namespace, name: str) -> ListedRun:
-    match = next((each for each in _listed(options) if each.name == name), None)
-    if match is None:
-        raise RunFileError(f"There is no run {name} here. `mars-viz runs` lists their ids.")
-    return match
-
-
 def _store_of(options: argparse.Namespace, names: list[str]) -> RunStore:
     """Return the store after checking that it contains all these runs. Raises BadInput before anything changes."""
     listed = {each.name: each for each in _listed(options)}
@@ -144,7 +133,9 @@ def _store_of(options: argparse.Namespace, names: list[str]) -> RunStore:
 
 
 def _show(options: argparse.Namespace) -> None:
-    listed = _found(options, options.id)
+    listed = next((each for each in _listed(options) if each.name == options.id), None)
+    if listed is None:
+        raise RunFileError(f"There is no run {options.id} here. `mars-viz runs` lists their ids.")
     if listed.facts is None or listed.path is None or not listed.opens:
         raise RunFileError(listed.error or f"{listed.name} is being decoded; wait for its end.")
     opened = read(listed.path)
@@ -155,16 +146,6 @@ def _show(options: argparse.Namespace) -> None:
     say(f"{listed.heading}{''.join(f' #{tag}' for tag in listed.tags)}", listed.line, "", sentence(opened), "")
     for title, record in (("Settings", listed.facts.settings), ("Where it comes from", listed.facts.provenance)):
         say(title, *(f"    {name.replace('_', ' ')}: {_written(value)}" for name, value in asdict(record).items()), "")
-    _say_again(again)
-
-
-def _written(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {part}" for name, part in value.items())
-    return ", ".join(map(repr, value)) if isinstance(value, tuple) else str(value)
-
-
-def _say_again(again: Recipe) -> None:
     if again.refused:
         say(again.refused)
         return
@@ -172,6 +153,12 @@ def _say_again(again: Recipe) -> None:
     print(again.command)
     print(f"\n{again.python}\n")
     say(*again.cautions)
+
+
+def _written(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {part}" for name, part in value.items())
+    return ", ".join(map(repr, value)) if isinstance(value, tuple) else str(value)
 
 
 def _title(options: argparse.Namespace) -> None:

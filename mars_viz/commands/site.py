@@ -28,17 +28,15 @@ def run(options: argparse.Namespace) -> None:
 
     check_site_place(options.out, force=options.force)
     with tempfile.TemporaryDirectory() as unpacked:
-        runs = runs_in(map(Path, options.runs or [_samples()]), Path(unpacked))
+        places = options.runs or [samples.runs_folder()]
+        if None in places:
+            raise RunFileError(
+                f"There are no sample runs here ({samples.VARIABLE} is off). Name runs to make a site of."
+            )
+        runs = runs_in(map(Path, places), Path(unpacked))
         folder = write_site(runs, options.out, force=options.force, told=note)
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     say(
         f"Wrote {folder}, {counted(len(runs), 'run')}, {number(size / 1e6)} MB. Open {folder / 'index.html'}, or let "
         "any web host serve the folder."
     )
-
-
-def _samples() -> str:
-    folder = samples.runs_folder()
-    if folder is None:
-        raise RunFileError(f"There are no sample runs here ({samples.VARIABLE} is off). Name runs to make a site of.")
-    return str(folder)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import suppress
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.chat import checked_system
-from mars_viz.commands import decoding, grid, harness_task, on_ray, prompt_sets
+from mars_viz.commands import decoding, grid, prompt_sets
 from mars_viz.commands.decoding import note
 from mars_viz.commands.grid import next_step, swept, terms_of
 from mars_viz.dialmap import Span
@@ -29,14 +31,17 @@ from mars_viz.sweep.by_task import by_task
 from mars_viz.sweep.evidence_pack import write_evidence
 from mars_viz.sweep.grid import Grid
 from mars_viz.sweep.plan import set_notes
+from mars_viz.sweep.ray_cluster import LOCAL, RayRequest, check_ray
 from mars_viz.sweep.ray_mapper import sweep_on_ray
+from mars_viz.sweep.ray_pool import NamedModels, WorkerPool, workers_of
 from mars_viz.sweep.report import missing, summary_lines, table_of
 from mars_viz.sweep.result import SweepResult, chosen_dial
 from mars_viz.sweep.sweep import SweepLoop, sweep_prompts
-from mars_viz.sweep.terms import METHODS, Terms
+from mars_viz.sweep.terms import METHODS
 from mars_viz.sweep.threshold import advised
 from mars_viz.sweep.timing import Checks, TimingCheck, keep_check, kept_checks
 from mars_viz.terminal import say
+from mars_viz.words import counted
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
@@ -51,7 +56,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "N prompts or conversations, the file's tasks in turn; built-in: N of each task (default: 20); with --resume, "
         "a larger N adds prompts to the sweep",
     )
-    harness_task.arguments(parser)
+    prompt_sets.task_arguments(parser)
     parser.add_argument("--grader", metavar="NAME", help=f"grader of prompts that name none: {graders}")
     parser.add_argument(
         "--turns",
@@ -60,7 +65,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "without --chat, as plain text with blank lines between (default: all; with --resume as begun)",
     )
     decoding.rule_argument(parser, "verification rule with a dial")
-    grid.argument(parser)
+    parser.add_argument(
+        "--grid",
+        metavar="KEY=VALUES",
+        help="sweep each of these values of a fixed setting, such as k=1,2,5, into a folder of its own below --out; "
+        "each prefix is decoded once for all; with --controller NAME of its threshold, such as threshold=0.2,0.4",
+    )
     decoding.range_arguments(parser)
     decoding.sampling_arguments(parser)
     parser.set_defaults(max_new_tokens=None)  # a task has its own limit
@@ -68,7 +78,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     decoding.over_argument(parser, "swept")
     decoding.model_arguments(parser)
     decoding.system_argument(parser, " for all prompts, in place of the set's own (default: with --resume as begun)")
-    on_ray.arguments(parser)
+    ray_arguments(parser)
     parser.add_argument("--out", metavar="DIR", required=True, help="folder for the results")
     parser.add_argument("--resume", action="store_true", help="continue the sweep in that folder, if there is one")
     parser.add_argument(
@@ -109,9 +119,9 @@ def run(options: argparse.Namespace) -> None:
     check_controller(requested, options.target, options.drafter)
     settings, span = mapping_of(requested, options.over, options.low, options.high, (requested.gamma,))
     _check(options, span)
-    asked_ray = on_ray.request(options)
+    asked_ray = _ray_request(options)
     variants = grid.checked(options)
-    task = harness_task.task_of(options, settings)
+    task = prompt_sets.task_of(options, settings)
     prompts = _prompts(options, variants, task)
     settings = settings if task is None else task.settings(settings, options.max_new_tokens)
     for sentence in set_notes(prompts):
@@ -121,7 +131,7 @@ def run(options: argparse.Namespace) -> None:
         return
     begun, pair = grid.dtype_of(grid.gone_on_with(options, variants)), None
     keywords = {"chat": options.chat, "resume": options.resume, "batch": options.batch}
-    with on_ray.workers(asked_ray, options, settings, begun) as pool:
+    with _workers(asked_ray, options, settings, begun) as pool:
         if pool is None:
             pair = decoding.opened_backend(options, begun)
             sweep: SweepLoop = sweep_prompts(pair, prompts, settings, span, options.out, **keywords)
@@ -130,16 +140,20 @@ def run(options: argparse.Namespace) -> None:
         for each in sweep.too_long:
             note(f"{each.id} will have no results: {each.reason}")
         swept(sweep, "Sweeping", f"in {sweep.folder}")
-        on_ray.tell(sweep.progress)
+        if sum(mapped := sweep.progress.workers):
+            each_worker = " + ".join(map(str, mapped))
+            note(f"Mapped by {counted(len(mapped), 'worker')}: {each_worker} prompts.")
     result = sweep.result()
     if not len(result):
         raise SettingError(f"None of the {result.finished} prompts could be swept. {result.failures[0].reason}")
     terms = terms_of(options)
     recommendation = advised(result, terms.points, terms.confidence, how=terms.how)
-    value = _reported_value(options, requested)
+    value: float | None = options.dial
+    if options.over != OVER_DIAL:  # the threshold that --controller names, if it names one
+        control = requested.control
+        value = None if control is None or ":" not in options.controller else control.threshold
     dial = chosen_dial(result, recommendation) if value is None else value
-    timed = None if pair is None or not options.wall_clock else _timed(pair, prompts, result, dial, options)
-    checks = _checks(result, timed)
+    checks = _checks(result, pair, prompts, dial, options)
     if options.evidence is not None:
         write_evidence(
             options.evidence, result, dial=dial, recommendation=recommendation, checks=checks.found, terms=terms
@@ -147,15 +161,8 @@ def run(options: argparse.Namespace) -> None:
     _print(result, recommendation, dial, checks.latest(dial), options)
 
 
-def _reported_value(options: argparse.Namespace, asked: Settings) -> float | None:
-    """Return the dial value or threshold to report; None for the recommended one."""
-    if options.over == OVER_DIAL:
-        return None if options.dial is None else float(options.dial)
-    return None if asked.control is None or ":" not in options.controller else asked.control.threshold
-
-
 def _check(options: argparse.Namespace, span: Span) -> None:
-    harness_task.check(options)
+    prompt_sets.check_task(options)
     terms_of(options)
     if span.controller is not None and options.grid is not None:
         raise SettingError("A grid of thresholds is one over the rule's dial; leave --over or --grid out.")
@@ -185,7 +192,11 @@ def _offered(options: argparse.Namespace, variants: Grid | None, swept: PromptSe
         several = swept is not None and (options.limit or 0) > 0
         limit = MOST_PROMPTS if several else options.limit  # the resumed sweep applies the limit itself
         keywords = {"grader": options.grader, "skip_bad": options.skip_bad, "limit": limit}
-        return load_prompts(options.set, turns=_turns(options, variants), **keywords)
+        plan = grid.gone_on_with(options, variants)
+        turns = Turns(options.turns or Turns.ALL)
+        if options.turns is None and plan is not None:  # as the resumed sweep
+            turns = Turns.FIRST if plan.later_turns else Turns.ALL
+        return load_prompts(options.set, turns=turns, **keywords)
     if options.turns is not None:
         raise SettingError("The built-in tasks are no conversations. Leave --turns out, or name a file.")
     if options.grader not in (None, "none"):
@@ -198,17 +209,11 @@ def _offered(options: argparse.Namespace, variants: Grid | None, swept: PromptSe
     return prompts
 
 
-def _swept(options: argparse.Namespace, variants: Grid | None) -> PromptSet | None:
-    """Return the prompts of the sweep to resume; None if there is none or its folder lacks them."""
-    folders = grid.begun(variants, Path(options.out)) if options.resume else []
-    with suppress(BadInput):
-        return store.open_store(folders[0]).prompts() if folders else None
-    return None
-
-
 def _prompts(options: argparse.Namespace, variants: Grid | None, task: HarnessTask | None) -> PromptSet:
     """Return the set; for a resumed sweep its prompts, then those that a larger --limit adds."""
-    swept = _swept(options, variants)
+    folders, swept = grid.begun(variants, Path(options.out)) if options.resume else [], None
+    with suppress(BadInput):  # its folder lacks them
+        swept = store.open_store(folders[0]).prompts() if folders else None
     offered = _offered(options, variants, swept) if task is None else task.prompts
     offered = offered.with_system(checked_system(options.system, options.chat))
     if swept is None:
@@ -223,34 +228,24 @@ def _prompts(options: argparse.Namespace, variants: Grid | None, task: HarnessTa
     return more.limited(options.limit) if of_file else more
 
 
-def _turns(options: argparse.Namespace, variants: Grid | None) -> Turns:
-    """Return --turns, by default those of the resumed sweep, else all."""
-    plan = grid.gone_on_with(options, variants)
-    if options.turns is not None or plan is None:
-        return Turns(options.turns or Turns.ALL)
-    return Turns.FIRST if plan.later_turns else Turns.ALL
+def _checks(
+    result: SweepResult, pair: Backend | None, prompts: PromptSet, dial: float, options: argparse.Namespace
+) -> Checks:
+    """Return all timing checks of this sweep, after making and saving one with --wall-clock; failures to save are
+    printed as notes."""
+    kept, timed = True, None
+    if pair is not None and options.wall_clock:
+        from mars_viz.sweep.wall_clock import to_time, wall_clock
 
-
-def _timed(
-    pair: Backend, prompts: PromptSet, result: SweepResult, dial: float, options: argparse.Namespace
-) -> TimingCheck:
-    from mars_viz.sweep.wall_clock import to_time, wall_clock
-
-    return wall_clock(
-        pair,
-        to_time(result, prompts, options.timed),
-        result.plan.at(dial),
-        repetitions=options.repetitions,
-        chat=options.chat,
-        costs=result.costs,
-        fixed=result.plan.controller is not None,
-    )
-
-
-def _checks(result: SweepResult, timed: TimingCheck | None) -> Checks:
-    """Return all timing checks of this sweep, and save the new one; failures to save are printed as notes."""
-    kept = True
-    if timed is not None:
+        timed = wall_clock(
+            pair,
+            to_time(result, prompts, options.timed),
+            result.plan.at(dial),
+            repetitions=options.repetitions,
+            chat=options.chat,
+            costs=result.costs,
+            fixed=result.plan.controller is not None,
+        )
         try:
             keep_check(result.folder, timed)
         except BadInput as error:
@@ -269,10 +264,26 @@ def _print(
     timed: TimingCheck | None,
     options: argparse.Namespace,
 ) -> None:
-    if options.json:
-        print(json_of(_facts(result, found, dial, timed, terms_of(options))))
-        return
     terms = terms_of(options)
+    if options.json:
+        facts = {
+            "folder": str(result.folder),
+            "plan": asdict(result.plan),
+            "costs": None if result.costs is None else asdict(result.costs),
+            "costs_objection": missing(result.costs, result.folder),
+            "prompts": len(result),
+            "failures": [asdict(failure) for failure in result.failures],
+            "positions": result.positions,
+            "off_is_strict": int(result.prompts["off_is_strict"].sum()),
+            "dial": dial,
+            "terms": terms.facts(),
+            "table": table_of(result, dial, terms.how),
+            "by_task": [row.facts() for row in by_task(result, dial, terms.how)],
+            "recommendation": None if found is None else asdict(found),
+            "wall_clock": None if timed is None else timed.facts(),
+        }
+        print(json_of(facts))
+        return
     say(*summary_lines(result, dial, timed, terms))
     advice = "No recommendation: no prompt of the set is graded."
     say("", advice if found is None else f"{found.sentence} {terms.safe}")
@@ -281,22 +292,68 @@ def _print(
     say("", f"Results in {options.out}" + (f", evidence in {options.evidence}." if options.evidence else "."))
 
 
-def _facts(
-    result: SweepResult, found: Recommendation | None, dial: float, timed: TimingCheck | None, terms: Terms
-) -> dict[str, Any]:
-    return {
-        "folder": str(result.folder),
-        "plan": asdict(result.plan),
-        "costs": None if result.costs is None else asdict(result.costs),
-        "costs_objection": missing(result.costs, result.folder),
-        "prompts": len(result),
-        "failures": [asdict(failure) for failure in result.failures],
-        "positions": result.positions,
-        "off_is_strict": int(result.prompts["off_is_strict"].sum()),
-        "dial": dial,
-        "terms": terms.facts(),
-        "table": table_of(result, dial, terms.how),
-        "by_task": [row.facts() for row in by_task(result, dial, terms.how)],
-        "recommendation": None if found is None else asdict(found),
-        "wall_clock": None if timed is None else timed.facts(),
+def ray_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options for a Ray cluster."""
+    parser.add_argument(
+        "--ray",
+        nargs="?",
+        const=LOCAL,
+        metavar="ADDRESS",
+        help="map prompts with workers of a Ray cluster, each with models of its own: auto joins the cluster that this "
+        "machine is in, HOST:PORT the one with that head; without an address one is started with what this machine has",
+    )
+    parser.add_argument(
+        "--ray-workers", type=int, metavar="N", help="workers at most (default: as many as there is room for)"
+    )
+    parser.add_argument(
+        "--ray-cpus", type=int, metavar="N", help="cores of each worker, and threads on the CPU (default: 1)"
+    )
+    parser.add_argument(
+        "--ray-gpus",
+        type=float,
+        metavar="SHARE",
+        help="GPUs of each worker, or a share of one, such as 0.5 (default: 1 with --device cuda, and with auto where "
+        "the cluster has GPUs)",
+    )
+
+
+def _ray_request(options: argparse.Namespace) -> RayRequest | None:
+    """Return the request for workers, or None without --ray. Raises BadInput for conflicting options."""
+    sized = {
+        name: getattr(options, f"ray_{name}")
+        for name in ("workers", "cpus", "gpus")
+        if getattr(options, f"ray_{name}") is not None
     }
+    if options.ray is None:
+        if sized:
+            raise SettingError(f"--ray-{next(iter(sized))} says how workers on Ray are; add --ray, or leave it out.")
+        return None
+    ray_request = RayRequest(options.ray, **sized)
+    if options.grid is not None:
+        raise SettingError(
+            "A grid's variants share what the models answer, in one process. Leave --ray out, or sweep each variant "
+            "by itself, such as --rule vllm-thinking:k=5."
+        )
+    if options.wall_clock:
+        raise SettingError(
+            "The wall-clock check times one process. Leave --wall-clock out, and run the same command afterwards with "
+            "it and with --resume in place of --ray."
+        )
+    check_ray()
+    return ray_request
+
+
+@contextmanager
+def _workers(
+    asked: RayRequest | None, options: argparse.Namespace, settings: Settings, begun: str
+) -> Iterator[WorkerPool | None]:
+    """Yield the workers, and end them afterwards together with a cluster started for them; None without a request.
+
+    `begun` is the dtype if the options leave it open. Raises BadInput if no workers can be started.
+    """
+    if asked is None:
+        yield None
+        return
+    models = NamedModels(**decoding.models_of(options, begun), threads=asked.cpus, folder=os.getcwd())
+    with workers_of(models, settings, asked, note) as pool:
+        yield pool

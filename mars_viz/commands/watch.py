@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from mars_viz.analysis.counts import AcceptanceCounts
 from mars_viz.analysis.intervals import Interval
 from mars_viz.analysis.round_differences import accepted_in_rounds
 from mars_viz.analysis.vllm_metrics import vllm_metrics
@@ -23,9 +21,6 @@ from mars_viz.speculators.names import server_named
 from mars_viz.strict_formats import json_of
 from mars_viz.terminal import say
 from mars_viz.words import number
-
-if TYPE_CHECKING:
-    from mars_viz.speculators.server_audit import WatchingServer
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,9 +55,14 @@ def run(options: argparse.Namespace) -> None:
         note(sentence)
     received = 0
     try:
-        for watched in _with_bar(watching, options.json):
-            received += 1
-            if not options.json:
+        if options.json:
+            with progress_bar()(desc="Watching", total=len(watching), unit=" prompts") as bar:
+                for _ in watching:
+                    received += 1
+                    bar.update()
+        else:
+            for watched in watching:
+                received += 1
                 say(*lines_of(watched, len(watching)))
                 sys.stdout.flush()
     except KeyboardInterrupt:
@@ -80,39 +80,24 @@ def run(options: argparse.Namespace) -> None:
 def lines_of(watched: WatchedPrompt, asked: int) -> list[str]:
     """Return the lines of one prompt: accepted tokens per round of the server, and of the local pair if they differ."""
     head, difference = f"{watched.number + 1:>{len(str(asked))}} of {asked}", watched.difference
-    at = None if difference is None else difference.round
-    served = f"{_numbers(watched.served)}  {_rounds(accepted_in_rounds(watched.served), watched.served.gamma, at)}"
-    same = "" if watched.here is None or difference is not None or not watched.tells_rounds else "  the same here"
-    lines = [f"{head}  {served}{same}  {shortened(watched.prompt)}"]
-    if watched.here is not None and (difference is not None or not watched.tells_rounds):
-        rounds = _rounds(accepted_in_rounds(watched.here), watched.here.gamma, at)
-        lines.append(f"{'here':>{len(head)}}  {_numbers(watched.here)}  {rounds}")
+    marked, sides = None if difference is None else difference.round, []
+    for counts in (watched.served, watched.here):
+        if counts is None:
+            continue
+        (tokens, passes), accepted, rounds = tau_of(counts), accepted_in_rounds(counts), "(no rounds told)"
+        if accepted is not None:  # per round, the first different one in brackets
+            each = (f"[{number}]" if at == marked else str(number) for at, number in enumerate(accepted))
+            rounds = ("" if counts.gamma < 10 else " ").join(each)
+        tau = f"{tokens / passes:.2f}" if passes else "–"
+        total = f"{counts.accepted_total:>3} of {counts.drafted_total:>3} drafted accepted"
+        sides.append(f"τ {tau}, {total}  {rounds}")
+    is_same = watched.here is not None and difference is None and watched.tells_rounds
+    lines = [f"{head}  {sides[0]}{'  the same here' if is_same else ''}  {shortened(watched.prompt)}"]
+    if watched.here is not None and not is_same:
+        lines.append(f"{'here':>{len(head)}}  {sides[1]}")
     if difference is not None:
         lines.append(f"{'':>{len(head)}}  {place(difference)}: {described(difference)}")
     return lines
-
-
-def _numbers(counts: AcceptanceCounts) -> str:
-    tokens, passes = tau_of(counts)
-    tau = f"{tokens / passes:.2f}" if passes else "–"
-    return f"τ {tau}, {counts.accepted_total:>3} of {counts.drafted_total:>3} drafted accepted"
-
-
-def _rounds(accepted: Sequence[int] | None, gamma: int, marked: int | None) -> str:
-    """Return accepted tokens per round, with the first different round in brackets."""
-    if accepted is None:
-        return "(no rounds told)"
-    return ("" if gamma < 10 else " ").join(f"[{n}]" if at == marked else str(n) for at, n in enumerate(accepted))
-
-
-def _with_bar(watching: WatchingServer, shown: bool) -> Iterator[WatchedPrompt]:
-    if not shown:
-        yield from watching
-        return
-    with progress_bar()(desc="Watching", total=len(watching), unit=" prompts") as bar:
-        for watched in watching:
-            bar.update()
-            yield watched
 
 
 def _print(found: ServerWatch, as_json: bool) -> None:
@@ -163,18 +148,13 @@ def facts(found: ServerWatch) -> dict[str, Any]:
     fields |= {"sentence": found.sentence, "findings": found.findings, "ties": found.ties}
     fields |= {name: None if (each := getattr(found, name)) is None else asdict(each) for name in ("served", "here")}
     fields["tau_difference"] = None if found.apart is None else asdict(found.apart)
-    return fields | {"prompts": [_prompt(each) for each in found.prompts]}
-
-
-def _prompt(watched: WatchedPrompt) -> dict[str, Any]:
-    difference = watched.difference
-    return {
-        "number": watched.number,
-        "prompt": watched.prompt,
-        "tokens": watched.tokens,
-        "served": vllm_metrics(watched.served),
-        "here": None if watched.here is None else vllm_metrics(watched.here),
-        "rounds": watched.rounds,
-        "same_rounds": watched.same_rounds,
-        "difference": None if difference is None else asdict(difference) | {"tie": difference.tie},
-    }
+    fields["prompts"] = prompts = []
+    for each in found.prompts:
+        prompt: dict[str, Any] = {name: getattr(each, name) for name in ("number", "prompt", "tokens")}
+        prompt["served"] = vllm_metrics(each.served)
+        prompt["here"] = None if each.here is None else vllm_metrics(each.here)
+        prompt |= {"rounds": each.rounds, "same_rounds": each.same_rounds, "difference": None}
+        if each.difference is not None:
+            prompt["difference"] = asdict(each.difference) | {"tie": each.difference.tie}
+        prompts.append(prompt)
+    return fields
