@@ -10,12 +10,12 @@ from streamlit import runtime
 
 from mars_viz.terminal import shown_logs
 from mars_viz.ui import models_form, navigation, visitors, warm_up
-from mars_viz.ui.classroom import door, route
+from mars_viz.ui.classroom import door
 
 if not runtime.exists():  # `streamlit run` imports this file once, and serves the App that it finds here
     around = [Middleware(each) for each in (door.LetsTeachersIn, visitors.KnowsBrowsers, warm_up.ReadAhead)]
     shown_logs()
-    app = st.App(__file__, lifespan=warm_up.warmed_up, middleware=around, routes=route.routes())
+    app = st.App(__file__, lifespan=warm_up.warmed_up, middleware=around, routes=door.routes())
 else:  # each tab runs it as its script
     warm_up.wait_for_imports()
     st.set_page_config(

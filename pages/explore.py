@@ -26,7 +26,6 @@ from mars_viz.run_with_map import shown, whole_controller_map
 from mars_viz.runfiles import MAX_ZIP, write_zip
 from mars_viz.ui import (
     decode_form,
-    draft_fields,
     faults,
     imported,
     library,
@@ -168,7 +167,7 @@ def threshold(session: Session, run: Run) -> None:
             help="What stops a draft before its γ tokens",
         )
     ]
-    st.caption(markdown(draft_fields.about(chosen)))
+    st.caption(markdown(decode_form.about(chosen)))
     again = "The prompt is decoded once more"
     why = f"A run keeps one map. {again}." if control is None else f"{again}, with drafts of full length."
     st.caption(markdown("The map goes to this run." if tab_jobs.threshold_in_place(run) else why))

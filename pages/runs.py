@@ -9,7 +9,7 @@ import streamlit as st
 from mars_viz.errors import BadInput
 from mars_viz.ui import faults, library, navigation, theme
 from mars_viz.ui.links import to_parameters
-from mars_viz.ui.runs import finder
+from mars_viz.ui.runs import run_list
 from mars_viz.ui.runs.page_state import current_runs
 from mars_viz.ui.runs.run_details import shown
 from mars_viz.ui.runs.run_list import listed
@@ -24,7 +24,7 @@ def page() -> None:
     state.arrive(session, st.query_params.to_dict())
     theme.title("Runs", "Every run here: what made it, and how it is made again")
     try:
-        if state.listed is None or not finder.typing(state):
+        if state.listed is None or not run_list.typing(state):
             state.listed = library.runs_in_folders()
     except BadInput as error:
         theme.note(str(error))

@@ -19,11 +19,11 @@ from mars_viz.ui.classroom import rights
 from mars_viz.ui.links import to_parameters
 from mars_viz.ui.session import current_session
 from mars_viz.ui.tab_jobs import shared_worker
-from mars_viz.ui.tune import detail, form, more_prompts, sweep_requests, tables, terms, words
+from mars_viz.ui.tune import detail, form, more_prompts, sweep_requests, tables, words
 from mars_viz.ui.tune.cached_sweep import CachedSweep
 from mars_viz.ui.tune.catalogue import SweepCatalogue, shelf
+from mars_viz.ui.tune.detail import Variants
 from mars_viz.ui.tune.dial import turned
-from mars_viz.ui.tune.grid import Variants
 from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.ui.tune.page_state import (
     MOST_COMPARED,
@@ -201,7 +201,7 @@ def look(page_state: TunePageState, catalog: SweepCatalogue, sweep: CachedSweep)
     )
     with sentence:
         tables.lead(words.lead(sweep, dial), words.advice(sweep, advised, dial, view.terms))
-        terms.terms(page_state, sweep)
+        detail.draw_terms(page_state, sweep)
         more_prompts.offer(page_state, catalog, sweep, advised)
     navigation.write_link(to_parameters(view))
     left, right = st.columns([8.6, 3.1], vertical_alignment="center", gap="medium")

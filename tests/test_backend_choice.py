@@ -22,7 +22,7 @@ from mars_viz.cli import main
 from mars_viz.errors import BadInput
 from mars_viz.run import Provenance
 from mars_viz.runfiles import load_run
-from mars_viz.ui import models_link, recent_models, visitors
+from mars_viz.ui import models_form, visitors
 from mars_viz.ui.jobs.models import Device, Status, models_that_made
 
 TREE = "dynamic:depth=6,topk=4,nodes=16"
@@ -122,7 +122,7 @@ def nobody(monkeypatch):
 )
 def test_a_choice_comes_back_from_its_link(nobody, choice):
     complaints: list[str] = []
-    found = models_link.read(models_link.written(choice, BUILT_IN), BUILT_IN, complaints)
+    found = models_form.models_in_link(models_form.models_written(choice, BUILT_IN), BUILT_IN, complaints)
     assert replace(found, folders=False) == choice
     assert all("fetch" in said for said in complaints) and bool(complaints) == ("org/" in "".join(choice.names))
 
@@ -135,16 +135,16 @@ def test_a_link_says_what_is_another_than_the_server_begins_with(nobody):
         replace(begun, tree="chain"),
         replace(begun, dtype="auto"),
     ):
-        link = models_link.written(choice, begun)
-        assert link and replace(models_link.read(link, begun, []), folders=False) == choice, link
-    assert models_link.written(BUILT_IN, BackendChoice(drafter="eagle3")) == {"target": "built-in"}
+        link = models_form.models_written(choice, begun)
+        assert link and replace(models_form.models_in_link(link, begun, []), folders=False) == choice, link
+    assert models_form.models_written(BUILT_IN, BackendChoice(drafter="eagle3")) == {"target": "built-in"}
 
 
 def test_links_say_no_folder_of_this_machine_and_no_server(nobody):
     for target in ("/home/me/model", "http://127.0.0.1:8000"):
-        assert "target" not in models_link.written(BackendChoice(target, "org/b", folders=True), BUILT_IN)
+        assert "target" not in models_form.models_written(BackendChoice(target, "org/b", folders=True), BUILT_IN)
     begun = BackendChoice("/srv/model", "org/b", folders=True)
-    assert models_link.written(begun, begun) == {} and models_link.read({}, begun, []) == begun
+    assert models_form.models_written(begun, begun) == {} and models_form.models_in_link({}, begun, []) == begun
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_links_say_no_folder_of_this_machine_and_no_server(nobody):
 def test_what_a_link_cannot_have_is_said_and_the_models_stay(monkeypatch, link, says):
     monkeypatch.setattr(visitors, "may_name_paths", lambda: False)
     complaints: list[str] = []
-    assert models_link.read(link, BUILT_IN, complaints) == BUILT_IN
+    assert models_form.models_in_link(link, BUILT_IN, complaints) == BUILT_IN
     assert says in " ".join(complaints)
 
 
@@ -185,19 +185,19 @@ def test_a_runs_models_are_those_that_are_chosen_or_built_in():
 def test_what_was_loaded_is_remembered_by_the_next_server(tmp_path, monkeypatch):
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path / "new"))
     first = BackendChoice("org/a", "org/b")
-    assert recent_models.known((first, BUILT_IN)) == (first,)
-    file = tmp_path / "new" / recent_models.NAME
-    assert recent_models.read(file) == (first,)
+    assert models_form.recent_models((first, BUILT_IN)) == (first,)
+    file = tmp_path / "new" / models_form.RECENT_FILE
+    assert models_form.read_recent(file) == (first,)
     second = replace(first, target="org/c")
-    assert recent_models.known((second,)) == (second, first) == recent_models.read(file)
+    assert models_form.recent_models((second,)) == (second, first) == models_form.read_recent(file)
 
 
 @pytest.mark.parametrize("said", ["", "[", "{}", "[1]", '[{"target": "x"}]', "[" * 100_000, "\udcff"])
 def test_a_file_of_remembered_models_that_says_something_else_says_nothing(tmp_path, said):
     file = tmp_path / "recent.json"
     file.write_text(said, encoding="utf-8", errors="surrogateescape")
-    assert recent_models.read(file) == ()
+    assert models_form.read_recent(file) == ()
     good = {"target": "a", "drafter": "b", "device": "cpu", "dtype": "auto", "folders": False, "tree": "chain"}
     for wrong in ({"target": "a\nb"}, {"folders": "yes"}, {"device": "abacus"}, {"tree": "bush"}, {"more": "x"}):
         file.write_text(json.dumps([good | wrong, good]), encoding="utf-8")
-        assert recent_models.read(file) == (BackendChoice("a", "b", "cpu"),)
+        assert models_form.read_recent(file) == (BackendChoice("a", "b", "cpu"),)

@@ -28,11 +28,10 @@ from mars_viz.run import Run
 from mars_viz.run_with_map import mapped
 from mars_viz.runstore import RunStatus, RunStore
 from mars_viz.ui import visitors
-from mars_viz.ui.classroom import door, explore_bar, rights, route, server_class
-from mars_viz.ui.classroom.admission import StudentJobs
+from mars_viz.ui.classroom import door, explore_bar, rights, server_class
 from mars_viz.ui.classroom.explore_bar import Following
-from mars_viz.ui.classroom.server_class import ServerClass
-from mars_viz.ui.classroom.shown import ShownBoard
+from mars_viz.ui.classroom.rights import StudentJobs
+from mars_viz.ui.classroom.server_class import ServerClass, ShownBoard
 from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.jobs.worker import Worker
@@ -186,8 +185,8 @@ def message(**changes: object) -> dict[str, object]:
 )  # fmt: skip
 def test_a_message_that_is_none_is_refused(body: bytes) -> None:
     with pytest.raises(SettingError, match="Load the page again"):
-        route.view_in(body)
-    assert route.view_in(json.dumps(message()).encode()) == View(STORY, 0.8, gamma=6)
+        door.view_in(body)
+    assert door.view_in(json.dumps(message()).encode()) == View(STORY, 0.8, gamma=6)
 
 
 @pytest.mark.parametrize(
@@ -204,13 +203,13 @@ def test_a_message_that_is_none_is_refused(body: bytes) -> None:
     ],
 )
 def test_only_pages_of_the_server_move_what_is_shown(headers: dict[str, str], own: bool) -> None:
-    assert route.from_own_page(headers) == own
+    assert door.from_own_page(headers) == own
 
 
 def test_without_a_class_there_is_no_route_and_nothing_new_on_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
     server_class.server_class.cache_clear()
     try:
-        assert route.routes() == [] and rights.sees() is None and rights.limits() is None and not rights.why_no_sweeps()
+        assert door.routes() == [] and rights.sees() is None and rights.limits() is None and not rights.why_no_sweeps()
         monkeypatch.setattr(explore_bar, "class_view", lambda *_, **__: pytest.fail("it was drawn"))
         monkeypatch.setattr(explore_bar.st, "container", lambda *_, **__: pytest.fail("it was drawn"))
         explore_bar.draw(None, Session(), run_with_map(), None, None)  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ from mars_viz.run import Piece, Run
 from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import list_runs
 from mars_viz.sweep import difference_at, load_sweep, measures, value_at
-from mars_viz.ui.compare import candidates, compare_words, page_state, sweep_pair
+from mars_viz.ui.compare import compare_view, compare_words, page_state, sweep_pair
 from mars_viz.ui.compare.compare_view import Across, Choice, Colour, CompareView, to_parameters
 from mars_viz.ui.compare.page_state import Comparison, line_up
 from mars_viz.ui.library import RunCatalogue
@@ -108,50 +108,50 @@ def test_no_link_is_fatal_and_every_part_that_cannot_be_read_is_named(parameters
 
 
 def test_every_text_of_a_map_is_there_once(run):
-    choices = candidates.settings_of("a", run)
-    texts = [candidates.contender(choice, shelf_of(a=run)).run.token_ids for choice in choices]
+    choices = compare_view.settings_of("a", run)
+    texts = [compare_view.contender(choice, shelf_of(a=run)).run.token_ids for choice in choices]
     assert texts == [segment.token_ids for segment in run.dial_map.segments]
     assert len(set(choices)) == len(choices) > 2
-    shorter = candidates.settings_of("a", run, 2)
-    assert {candidates.contender(choice, shelf_of(a=run)).run.settings.gamma for choice in shorter} == {2}
+    shorter = compare_view.settings_of("a", run, 2)
+    assert {compare_view.contender(choice, shelf_of(a=run)).run.settings.gamma for choice in shorter} == {2}
     assert [s.token_ids for s in run.dial_map.segments_for(2)] == [
-        candidates.contender(choice, shelf_of(a=run)).run.token_ids for choice in shorter
+        compare_view.contender(choice, shelf_of(a=run)).run.token_ids for choice in shorter
     ]
 
 
 def test_a_setting_is_the_exact_run_and_only_a_recorded_one_has_a_clock(run):
     shelf = shelf_of(a=run)
-    own, strict = (candidates.contender(Choice("a", dial), shelf) for dial in (None, 1.0))
+    own, strict = (compare_view.contender(Choice("a", dial), shelf) for dial in (None, 1.0))
     assert own.recorded and not strict.recorded
-    assert candidates.contender(Choice("a", 0.9, run.settings.gamma), shelf).recorded, "its own setting, in full"
+    assert compare_view.contender(Choice("a", 0.9, run.settings.gamma), shelf).recorded, "its own setting, in full"
     assert strict.run.token_ids == run.dial_map.at(1.0).token_ids and strict.run.dial_map is None
 
 
 @pytest.mark.parametrize("choice", [Choice("b"), Choice("a", 0.2), Choice("a", 3.0), Choice("a", 0.9, 5)])
 def test_what_nobody_mapped_is_refused(run, choice):
     with pytest.raises(BadInput):
-        candidates.contender(choice, shelf_of(a=run))
+        compare_view.contender(choice, shelf_of(a=run))
 
 
 @given(st.floats(0, 1), st.floats(0, 1))
 def test_a_round_value_lies_in_its_stretch(low, high):
-    value = candidates.roundest(low, high)
+    value = compare_view.roundest(low, high)
     assert value == low if low >= high else low <= value < high
-    assert candidates.roundest(0.8731, 0.8912) == 0.88 and candidates.roundest(0.5, 0.6) == 0.5
+    assert compare_view.roundest(0.8731, 0.8912) == 0.88 and compare_view.roundest(0.5, 0.6) == 0.5
 
 
 def test_a_first_visit_sees_strict_beside_the_runs_own_setting(run):
-    assert candidates.first_pair("a", run) == (Choice("a", 1.0), Choice("a"))
+    assert compare_view.first_pair("a", run) == (Choice("a", 1.0), Choice("a"))
     strict = charted(dial=1.0)
-    assert candidates.first_pair("a", strict) == (Choice("a"), Choice("a", 0.9))
+    assert compare_view.first_pair("a", strict) == (Choice("a"), Choice("a", 0.9))
     alone = toy_run(rule="strict")
-    assert candidates.first_pair("a", alone) == (Choice("a"), Choice("a"))
+    assert compare_view.first_pair("a", alone) == (Choice("a"), Choice("a"))
 
 
 def test_one_prompt_gathers_its_runs_whatever_their_rule():
     runs = {"a": toy_run(), "b": toy_run(rule="strict"), "c": replace(toy_run(), prompt="another")}
-    assert candidates.field(Across.RULES, "a", runs["a"], None, shelf_of(**runs)) == (Choice("b"), Choice("a"))
-    assert len(candidates.field(Across.RUNS, "a", runs["a"], None, shelf_of(**runs))) == 3
+    assert compare_view.field(Across.RULES, "a", runs["a"], None, shelf_of(**runs)) == (Choice("b"), Choice("a"))
+    assert len(compare_view.field(Across.RUNS, "a", runs["a"], None, shelf_of(**runs))) == 3
 
 
 def test_the_reference_is_left_out_and_pinning_swaps(run):
@@ -201,7 +201,7 @@ def test_a_run_whose_map_came_later_is_looked_up_again(run):
 @given(st.integers(1, 60), st.data())
 def test_a_window_holds_the_place_it_is_around(count, data):
     at = data.draw(st.integers(0, count - 1))
-    seen = candidates.window([Choice("a")] * count, at, 24)
+    seen = compare_view.window([Choice("a")] * count, at, 24)
     assert at in seen and len(seen) == min(count, 24) and seen[0] >= 0 and seen[-1] < count
 
 
@@ -245,7 +245,7 @@ def test_a_right_and_a_wrong_answer_are_told_apart():
     pieces = {i: b" 5" for i in range(1, 32)} | {1: b"Answer: 5\n"}
     run = replace(toy_run(pieces=pieces), prompt="Add 2 and 3.\n")
     texts = {"a": run, "b": replace(run, prompt="Add 2 and 4.\n"), "c": replace(run, prompt="A story")}
-    right = {name: candidates.contender(Choice(name), shelf_of(**texts)).right for name in texts}
+    right = {name: compare_view.contender(Choice(name), shelf_of(**texts)).right for name in texts}
     assert right["c"] is None and right["b"] is False
     assert right["a"] == final_line("5", run.text)
 
@@ -277,21 +277,21 @@ def test_shares_of_a_sweep_are_told_in_per_cent_and_their_changes_in_points():
 # ---- sentences
 
 
-def sentence(left: candidates.Candidate, right: candidates.Candidate, across: Across = Across.SETTINGS) -> str:
+def sentence(left: compare_view.Candidate, right: compare_view.Candidate, across: Across = Across.SETTINGS) -> str:
     names = compare_words.named(left, right)
     return compare_words.finding(left, right, align_runs(left.run, right.run), names, across)
 
 
 def test_the_sentence_says_where_they_part_and_what_it_is_worth(run):
     shelf = shelf_of(a=run)
-    strict, own = (candidates.contender(Choice("a", dial), shelf) for dial in (1.0, None))
+    strict, own = (compare_view.contender(Choice("a", dial), shelf) for dial in (1.0, None))
     found = align_runs(strict.run, own.run)
     words = [compare_words.quoted(one.run.pieces[one.run.token_ids[found.prefix]]) for one in (own, strict)]
     shared = "token" if found.prefix == 1 else f"{found.prefix} tokens"
     begin = f"Same first {shared}; then θ = 0.90 writes “{words[0]}”, strict writes “{words[1]}”."
     worth = f"τ (tokens per round): {number(own.run.tau)} against {number(strict.run.tau)}."
     assert sentence(strict, own) == f"{begin} {worth}"
-    blocks = candidates.contender(Choice("a", 1.0, 2), shelf)
+    blocks = compare_view.contender(Choice("a", 1.0, 2), shelf)
     assert compare_words.named(strict, blocks).right == "strict, γ = 2"
     assert "write the same text" in sentence(strict, blocks), "strict writes one text, whatever γ is"
 
@@ -301,13 +301,15 @@ def test_runs_without_a_common_dial_are_called_by_rule_by_models_or_by_their_lin
     elsewhere = replace(one, provenance=replace(one.provenance, target="bigger"))
     runs = {"a": one, "b": other, "c": elsewhere, "d": replace(one, prompt_ids=(4, 5), prompt="more", title="Else")}
     named = {
-        name: compare_words.named(*(candidates.contender(Choice(each), shelf_of(**runs)) for each in ("a", name))).right
+        name: compare_words.named(
+            *(compare_view.contender(Choice(each), shelf_of(**runs)) for each in ("a", name))
+        ).right
         for name in "bcd"
     }
     assert named["b"] == "Strict" or "trict" in named["b"]
     assert "bigger" in named["c"] and "Else" in named["d"]
     clones = shelf_of(a=one, e=one)
-    names = compare_words.named(*(candidates.contender(Choice(each), clones) for each in ("a", "e")))
+    names = compare_words.named(*(compare_view.contender(Choice(each), clones) for each in ("a", "e")))
     assert names.left != names.right
 
 
@@ -317,7 +319,7 @@ def with_models(run: Run, target: str, drafter: str, **changed: object) -> Run:
 
 def names_of(*runs: Run) -> compare_words.Names:
     shelf = shelf_of(**dict(zip("ab", runs, strict=True)))
-    return compare_words.named(*(candidates.contender(Choice(each), shelf) for each in "ab"))
+    return compare_words.named(*(compare_view.contender(Choice(each), shelf) for each in "ab"))
 
 
 def test_two_models_are_called_by_what_of_them_differs():
@@ -339,7 +341,7 @@ def test_a_tree_beside_a_chain_is_called_by_what_is_drafted_and_the_footnote_say
     chain = toy_run(max_new_tokens=24, gamma=4, dial=0.9, **pair)
     assert names_of(tree, chain) == compare_words.Names("tree of 10 nodes, depth 4, branching 3", "γ = 4")
     shelf = shelf_of(a=tree, b=chain, c=toy_run(max_new_tokens=24, gamma=4, rule="strict", **pair))
-    ours, theirs, strict = (candidates.contender(Choice(each), shelf) for each in "abc")
+    ours, theirs, strict = (compare_view.contender(Choice(each), shelf) for each in "abc")
     assert compare_words.named(ours, strict).left == "MARS at θ = 0.90"
     names = compare_words.named(ours, theirs)
     assert compare_words.detail(ours, ruled=names.ruled).startswith("MARS at θ = 0.90, tree of 10 nodes, depth 4")
@@ -358,7 +360,7 @@ def test_a_tree_beside_a_chain_is_called_by_what_is_drafted_and_the_footnote_say
 def test_no_two_texts_of_the_strip_are_called_alike():
     one, strict = replace(toy_run(), title="One"), toy_run(rule="strict")
     runs = {"a": one} | {name: replace(strict, title=f"Run {name}") for name in "bcd"}
-    left, right, *others = (candidates.contender(Choice(name), shelf_of(**runs)) for name in runs)
+    left, right, *others = (compare_view.contender(Choice(name), shelf_of(**runs)) for name in runs)
     called = compare_words.lane_names(left, right, [left, right, *others])
     assert len(set(called)) == len(runs)
     assert called[:2] == [compare_words.named(left, right).left, compare_words.named(left, right).right]
@@ -375,7 +377,7 @@ def test_texts_of_one_title_are_called_by_their_keys(reference, prompts, seeds):
         for key, prompt, seed in zip(keys, prompts, seeds, strict=True)
     }
     runs["a"] = replace(toy_run(), title=reference, prompt=prompts[0])
-    left, right, *others = (candidates.contender(Choice(key), shelf_of(**runs)) for key in keys)
+    left, right, *others = (compare_view.contender(Choice(key), shelf_of(**runs)) for key in keys)
     called = compare_words.lane_names(left, right, [left, right, *others])
     assert len(set(called)) == len(runs)
     assert all(name.count("One title") <= 1 for name in called), "a line is said once"
@@ -384,7 +386,7 @@ def test_texts_of_one_title_are_called_by_their_keys(reference, prompts, seeds):
 def test_a_pane_says_rule_and_block_length_once(run):
     shelf = shelf_of(a=run, b=replace(charted(seed=1), title="MARS at θ = 1.00"), c=replace(run, prompt="another"))
     strict, own, other, elsewhere = (
-        candidates.contender(choice, shelf) for choice in (Choice("a", 1.0), Choice("a"), Choice("b"), Choice("c"))
+        compare_view.contender(choice, shelf) for choice in (Choice("a", 1.0), Choice("a"), Choice("b"), Choice("c"))
     )
     for right, ruled in ((own, False), (other, True), (elsewhere, False)):
         names = compare_words.named(strict, right)
@@ -397,7 +399,7 @@ def test_a_pane_says_rule_and_block_length_once(run):
 def test_a_title_that_reads_like_a_rule_hides_no_rule():
     runs = [replace(toy_run(rule="strict"), title=title, prompt=title) for title in ("Strict parents", "Other parents")]
     shelf = shelf_of(**{"upload-a": runs[0], "upload-b": runs[1]})
-    left, right = (candidates.contender(Choice(name), shelf) for name in shelf.own)
+    left, right = (compare_view.contender(Choice(name), shelf) for name in shelf.own)
     names = compare_words.named(left, right)
     assert "Strict" in names.left and not names.ruled
     assert compare_words.detail(left, ruled=names.ruled).startswith("Strict")
@@ -412,7 +414,7 @@ def test_a_title_that_reads_like_a_rule_hides_no_rule():
     ],
 )
 def test_a_text_that_stands_alone_is_led_to_other_views_than_its_own(across, said, unsaid):
-    alone = candidates.contender(Choice("a"), shelf_of(a=toy_run(rule="strict")))
+    alone = compare_view.contender(Choice("a"), shelf_of(a=toy_run(rule="strict")))
     found = sentence(alone, alone, across)
     assert all(each in found for each in said) and not any(each in found for each in unsaid)
 
@@ -420,7 +422,7 @@ def test_a_text_that_stands_alone_is_led_to_other_views_than_its_own(across, sai
 def test_a_text_without_tokens_writes_nothing():
     run = toy_run()
     empty = replace(run, rounds=(), title="Empty")
-    one, none = (candidates.contender(Choice(each), shelf_of(a=replace(run, title="Full"), b=empty)) for each in "ab")
+    one, none = (compare_view.contender(Choice(each), shelf_of(a=replace(run, title="Full"), b=empty)) for each in "ab")
     said = sentence(one, none)
     assert "writes nothing" in said and "begins with" in said and "τ" not in said
     assert sentence(none, replace(none, choice=Choice("c"))) == "Both write nothing."
@@ -499,7 +501,7 @@ def test_tokens_in_a_sentence_cannot_turn_it_round():
 def test_other_tokenizers_are_compared_by_characters_and_that_is_said(run):
     other = replace(toy_run(), pieces={i: Piece(f" w{i} ".encode()) for i in range(32)})
     shelf = shelf_of(a=run, b=other)
-    said = sentence(*(candidates.contender(Choice(each), shelf) for each in "ab"))
+    said = sentence(*(compare_view.contender(Choice(each), shelf) for each in "ab"))
     assert "compared by characters" in said
 
 

@@ -30,7 +30,7 @@ from mars_viz.records import Timing
 from mars_viz.run import Settings
 from mars_viz.sweep.measures import curve, difference_at, measures, value_at
 from mars_viz.sweep.store import keep_costs
-from mars_viz.ui.jobs.background_task import TaskStep
+from mars_viz.ui.jobs.job import TaskStep
 from tests.sweep_cases import timing
 from tests.tables import table_backend
 

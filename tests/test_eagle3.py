@@ -53,7 +53,7 @@ from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.networks.llama_forward import Body
 from mars_viz.speculators.networks.small_llama import PackedLlama
 from mars_viz.speculators.sampling import law
-from mars_viz.ui import models_link
+from mars_viz.ui import models_form
 from mars_viz.ui.jobs.models import at_hand
 from mars_viz.walk import Prefix
 from training.eagle_head import EagleHead, HeadShape
@@ -521,8 +521,10 @@ def test_the_built_in_head_drafts_usefully_for_the_built_in_target() -> None:
 
 def test_a_link_that_names_a_head_says_that_it_may_be_fetched() -> None:
     complaints: list[str] = []
-    found = models_link.read({"drafter": "eagle3:org/name"}, BUILT_IN, complaints)
+    found = models_form.models_in_link({"drafter": "eagle3:org/name"}, BUILT_IN, complaints)
     assert found.models == BackendChoice(drafter="eagle3:org/name", folders=found.folders)
     assert any("fetch what is not here yet from the hub" in complaint for complaint in complaints)
     complaints.clear()
-    assert models_link.read({"drafter": "eagle3"}, BUILT_IN, complaints).drafter == "eagle3" and not complaints
+    assert (
+        models_form.models_in_link({"drafter": "eagle3"}, BUILT_IN, complaints).drafter == "eagle3" and not complaints
+    )

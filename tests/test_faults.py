@@ -24,8 +24,8 @@ from mars_viz.run import Run
 from mars_viz.runfiles import folders, load_run
 from mars_viz.sweep import load_sweep
 from mars_viz.ui import library
+from mars_viz.ui.library import RunCache
 from mars_viz.ui.live import races
-from mars_viz.ui.run_cache import RunCache
 from mars_viz.ui.tune import catalogue as tune_shelf
 from mars_viz.ui.tune.cached_sweep import CachedSweep
 from tests.factories import toy_run

@@ -20,7 +20,7 @@ from mars_viz.components.guide import CARDS
 from mars_viz.figures.svg import AMBER, BLUE, Area, BarPart, Line, lanes, lines, stacked_bars
 from mars_viz.ui import gallery, library, links, navigation
 from mars_viz.ui.lessons import LESSONS
-from mars_viz.ui.lessons.needs import TEXTS, THETA_DIAL, lacking, mapped_gamma
+from mars_viz.ui.lessons.base import TEXTS, THETA_DIAL, lacking, mapped_gamma
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.live.races import Replay, course
 from mars_viz.ui.session import Session

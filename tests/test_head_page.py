@@ -16,7 +16,7 @@ from mars_viz.analysis.intervals import Interval, Method
 from mars_viz.errors import PromptError
 from mars_viz.figures.engines import head_agreement
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.background_task import TaskStep
+from mars_viz.ui.jobs.job import TaskStep
 from tests.tabs import settled
 from tests.test_live_page import folder, labels, opened, press, wait
 from tests.test_pages import button, notes

@@ -25,8 +25,7 @@ from mars_viz.run_with_map import mapped
 from mars_viz.runstore import read
 from mars_viz.ui import tab_jobs
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.background_task import BackgroundTask, TaskStep
-from mars_viz.ui.jobs.job import JobState
+from mars_viz.ui.jobs.job import BackgroundTask, JobState, TaskStep
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.lessons import LESSONS, page_state, ratio, theta, thumbs

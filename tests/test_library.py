@@ -19,7 +19,7 @@ from mars_viz.runfiles import list_runs, load_run
 from mars_viz.runstore import RunStore
 from mars_viz.ui import library
 from mars_viz.ui.lessons import LESSONS
-from mars_viz.ui.lessons.needs import is_lossless
+from mars_viz.ui.lessons.base import is_lossless
 from mars_viz.ui.session import KEY, Session
 from tests.factories import toy_run
 from tests.served import ROOT, served

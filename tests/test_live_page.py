@@ -25,10 +25,9 @@ from mars_viz.runfiles import write_zip
 from mars_viz.runstore import RunStatus, RunStore
 from mars_viz.ui import models_form, navigation, tab_jobs, visitors
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
+from mars_viz.ui.jobs.decode_job import DecodeJob, Raced, RaceJob, Ways
 from mars_viz.ui.jobs.job import JobState, LongJob, Progress
 from mars_viz.ui.jobs.models import Device, Models, Status
-from mars_viz.ui.jobs.race_job import Raced, RaceJob
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.live import live_words
 from tests.factories import toy_run

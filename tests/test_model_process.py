@@ -26,12 +26,11 @@ from mars_viz.runfiles import load_run
 from mars_viz.runstore import RunStatus, RunStore
 from mars_viz.speculators.loading import load_backend
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
+from mars_viz.ui.jobs.decode_job import DecodeJob, WalkJob, Ways
 from mars_viz.ui.jobs.job import FAULT, Job, JobState
 from mars_viz.ui.jobs.model_process import GIVEN_UP, ModelProcess, Wire
 from mars_viz.ui.jobs.model_process_main import EXPENDABLE, MODEST
 from mars_viz.ui.jobs.models import Status
-from mars_viz.ui.jobs.walk_job import WalkJob
 from mars_viz.ui.jobs.worker import UnloadJob, Worker
 from mars_viz.ui.under_way import stop_button
 from tests.engine_toys import Look, Seen, Steps, Wait, blind, held, toys
@@ -326,15 +325,7 @@ def test_a_run_is_told_by_its_new_rounds_and_what_is_cut_off_ends_the_wire():
 
 
 def test_what_travels_needs_no_library_of_pages_or_models_to_arrive():
-    modules = (
-        "model_process_main",
-        "tasks",
-        "decode_job",
-        "race_job",
-        "walk_job",
-        "background_task",
-        "worker",
-    )
+    modules = ("model_process_main", "tasks", "decode_job", "worker")
     script = (
         f"import sys, importlib\n"
         f"for name in {modules!r}: importlib.import_module('mars_viz.ui.jobs.' + name)\n"

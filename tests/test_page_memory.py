@@ -23,8 +23,8 @@ from mars_viz.analysis.all_rules import AllRules
 from mars_viz.run import Run
 from mars_viz.sweep import SweepResult
 from mars_viz.ui import library, tab_jobs
+from mars_viz.ui.library import RunCache
 from mars_viz.ui.rule_lab.page_state import Known, Panels, RulesPageState
-from mars_viz.ui.run_cache import RunCache
 from tests import tabs
 from tests.factories import toy_run
 from tests.sweep_cases import SETTINGS, toy_sweep

@@ -21,7 +21,7 @@ from mars_viz.run import Settings
 from mars_viz.runfiles import load_run, read_zip, write_zip
 from mars_viz.sweep.engine_settings import engine_settings
 from mars_viz.ui.links import from_parameters, to_parameters
-from mars_viz.ui.live.live_link import LiveView
+from mars_viz.ui.live.page_state import LiveView
 from mars_viz.ui.rule_lab.page_state import RuleView
 from mars_viz.ui.rule_lab.page_state import fitted as rule_fitted
 from mars_viz.ui.rule_lab.page_state import from_parameters as rule_link

@@ -11,7 +11,7 @@ import pytest
 
 from mars_viz.errors import BadInput
 from mars_viz.run import Run
-from mars_viz.ui.run_cache import OBJECTS, RunCache, bytes_of
+from mars_viz.ui.library import OBJECTS, RunCache, bytes_of
 from tests.factories import toy_run
 
 RUN = toy_run(max_new_tokens=20)

@@ -21,7 +21,7 @@ from mars_viz.ui import library, navigation, visitors
 from mars_viz.ui.compare.compare_view import Across, Choice
 from mars_viz.ui.links import from_parameters, to_parameters
 from mars_viz.ui.live import changing
-from mars_viz.ui.live.live_link import SAVED
+from mars_viz.ui.live.page_state import SAVED
 from mars_viz.ui.runs import several
 from mars_viz.ui.runs.page_state import RunsPageState, RunsView, Whose
 from mars_viz.ui.session import KEY, Session

@@ -17,7 +17,7 @@ from mars_viz.prompts import harness, load_task
 from mars_viz.sweep import Sweep
 from mars_viz.sweep.store import list_sweeps
 from mars_viz.ui import visitors
-from mars_viz.ui.tune import sweep_requests, task_form
+from mars_viz.ui.tune import form, sweep_requests
 from mars_viz.ui.tune.sweep_requests import SweepRequest
 from tests.tables import table_backend
 from tests.test_tune_page import clicked, opened, said, settled
@@ -50,7 +50,7 @@ def test_a_task_is_swept_with_its_own_stop_strings_and_length(
     monkeypatch.setattr(visitors, "may_name_paths", lambda: True)
     path = gsm8k_form(tmp_path, 4, num_fewshot=1, generation_kwargs={"until": ["\n\n"], "max_gen_toks": 33})
     tab = on_tasks()
-    assert task_form.OWN in [caption.value for caption in tab.caption]
+    assert form.OWN in [caption.value for caption in tab.caption]
     clicked(tab, "sweep-begin")
     assert "Name a task of lm-evaluation-harness first" in said(tab) and not begun
     tab.text_input(key="sweep-task").set_value(f" {path} ")

@@ -20,7 +20,7 @@ from mars_viz.run import Piece
 from mars_viz.sweep import Sweep, SweepResult, load_sweep, pairing, two_texts
 from mars_viz.sweep.pairing import Pairing, SweepSetting, pair
 from mars_viz.sweep.two_texts import Change
-from mars_viz.ui.compare import prompt_texts
+from mars_viz.ui.compare import saved_sweeps
 from mars_viz.ui.compare.compare_words import Names
 from tests.in_node import in_node_with
 from tests.sweep_cases import SETTINGS, toy_prompts, toy_sweep
@@ -106,7 +106,7 @@ def test_an_older_sweep_says_that_it_holds_no_texts_and_what_to_do(swept: SweepR
         both = pair(SweepSetting(left, 1.0), SweepSetting(right, 0.5))
         kept = two_texts.kept(both, 0)
         assert kept.both is None
-        words = prompt_texts.missing(both, kept)
+        words = saved_sweeps.missing(both, kept)
         assert words.startswith(f"{whose} text of this prompt") and "Sweep again into a new folder" in words
 
 
@@ -115,7 +115,7 @@ def test_the_sentence_names_the_first_difference_and_the_grades(swept: SweepResu
     entry = next(entry for entry in two_texts.entries(both) if entry.change in (Change.WORSE, Change.BETTER))
     kept = two_texts.kept(both, entry.place).both
     assert kept is not None
-    words = prompt_texts.finding(kept, Names("strict", "loose"), prompt_texts._grades(both, entry.place))
+    words = saved_sweeps.finding(kept, Names("strict", "loose"), saved_sweeps._grades(both, entry.place))
     assert f"Same first {kept.found.prefix} token" in words or kept.found.prefix == 0
     assert ("Strict gets the answer right, loose wrong." in words) == (entry.change is Change.WORSE)
 
@@ -161,10 +161,10 @@ def test_the_plans_say_whether_tokens_mean_the_same(swept: SweepResult, monkeypa
 
 
 def test_a_label_looks_at_no_more_than_the_end_of_a_prompt() -> None:
-    assert prompt_texts.clipped(" a  prompt\n") == "a prompt"
-    long = prompt_texts.clipped("word " * 100_000)
-    assert len(long) == prompt_texts.LABEL_LENGTH and long.startswith("…") and long.endswith("word word")
-    assert prompt_texts.clipped("first" + " " * 10_000 + "last \n") == "…last"
+    assert saved_sweeps.clipped(" a  prompt\n") == "a prompt"
+    long = saved_sweeps.clipped("word " * 100_000)
+    assert len(long) == saved_sweeps.LABEL_LENGTH and long.startswith("…") and long.endswith("word word")
+    assert saved_sweeps.clipped("first" + " " * 10_000 + "last \n") == "…last"
 
 
 # ---- the page
@@ -182,7 +182,7 @@ def shelf(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swept: 
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What the browser was sent."""
     found: list[dict[str, Any]] = []
-    monkeypatch.setattr(prompt_texts, "show", lambda payload, *, key: found.append(payload))
+    monkeypatch.setattr(saved_sweeps, "show", lambda payload, *, key: found.append(payload))
     return found
 
 

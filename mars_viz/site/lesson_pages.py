@@ -20,7 +20,7 @@ from mars_viz.site.run_pages import STEPPER, explorer_place, run_scripts, steps_
 from mars_viz.site.shell import FAILED, NEEDS_SCRIPTS, SiteFile, SitePage, SiteRun, data_file
 from mars_viz.ui.gallery import Card
 from mars_viz.ui.lessons import LESSONS, Lesson
-from mars_viz.ui.lessons.pictures import LessonAside, LessonPicture
+from mars_viz.ui.lessons.base import LessonAside, LessonPicture
 
 _MARKED = re.compile(
     r"\*\*(?P<bold>.+?)\*\*|\*(?P<italic>[^*]+)\*|`(?P<code>[^`]+)`|\$(?P<formula>[^$]+)\$"

@@ -24,7 +24,7 @@ from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
 from mars_viz.ui import library, visitors
 from mars_viz.ui.lessons import LESSONS
-from mars_viz.ui.lessons.needs import TEXTS, THETA_DIAL, is_lossless, lacking, mapped_gamma
+from mars_viz.ui.lessons.base import TEXTS, THETA_DIAL, is_lossless, lacking, mapped_gamma
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.live.races import Replay
 from mars_viz.words import counted, number

@@ -1,28 +1,181 @@
 """The choice of models at the top of every page, with the loaded models, their memory use and buttons that load and
-unload."""
+unload; its parameters in a link; and the recently loaded models of this and earlier servers, in a small file."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
-from mars_viz.backend_choice import BUILT_IN, BackendChoice, backend_toml, checked_choice, first_choice
+from mars_viz import default_folders, demo
+from mars_viz.backend_choice import BUILT_IN, BackendChoice, backend_toml, checked_choice, checked_tree, first_choice
+from mars_viz.demo import SMOLLM2
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import visible
-from mars_viz.speculators.drafter_names import drafter_named
-from mars_viz.speculators.names import DEVICES, DTYPES
-from mars_viz.ui import faults, links, models_link, recent_models, tab_jobs, theme, visitors
+from mars_viz.shapes import CHAIN
+from mars_viz.speculators.drafter_names import Eagle3, NamedDrafter, drafter_named
+from mars_viz.speculators.names import DEVICES, DTYPES, drafter_for, models_named, server_named
+from mars_viz.ui import faults, links, tab_jobs, theme, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.decode_form import named_models
 from mars_viz.ui.jobs.job import Job
-from mars_viz.ui.jobs.models import CHAT, OTHER_DRAFTERS, Status
+from mars_viz.ui.jobs.models import CHAT, OTHER_DRAFTERS, RECENT, Status
 from mars_viz.ui.jobs.worker import LoadJob, UnloadJob
+from mars_viz.ui.links import clipped
 from mars_viz.ui.live import live_words
 from mars_viz.ui.session import Session, current_session
 from mars_viz.ui.under_way import progress_bar
 from mars_viz.words import counted
+from mars_viz.writer import make_folder, write_file
+
+LONGEST_NAME = 300  # maximum length of a model's name in a link
+
+
+def models_written(choice: BackendChoice, begun: BackendChoice) -> dict[str, str]:
+    """Return the parameters of a choice, as far as it differs from the server's default `begun`. Folders and server
+    addresses are never written."""
+    parameters = {name: getattr(choice, name) for name in ("device", "dtype", "tree")}
+    parameters = {name: value for name, value in parameters.items() if value != getattr(begun, name)}
+    hidden = choice.folders and choice.in_short != choice.names or bool(_server(choice.target))
+    if hidden or choice.names == begun.names:
+        return parameters
+    default_target = demo.BUILT_IN if begun.target or not choice.drafter else ""
+    names = {"target": choice.target or default_target, "drafter": choice.drafter}
+    return {name: value for name, value in names.items() if value} | parameters
+
+
+def models_in_link(parameters: Mapping[str, str], begun: BackendChoice, complaints: list[str]) -> BackendChoice:
+    """Return the choice in a link, based on the server's default `begun`. Problems are added to `complaints`."""
+    names = parameters.get("target", "").strip(), parameters.get("drafter", "").strip()
+    models = _linked_models(*names, complaints) if any(names) else None
+    choice = begun
+    if models is not None:
+        choice = replace(begun, target=models.target, drafter=models.drafter, folders=models.folders)
+    for name, allowed in (("device", DEVICES), ("dtype", DTYPES)):
+        value = parameters.get(name, "")
+        if value in allowed:
+            choice = replace(choice, **{name: value})  # type: ignore[arg-type]
+        elif value:
+            complaints.append(
+                f"There is no {name} “{clipped(value)}”; choose one of {', '.join(allowed)} under Models."
+            )
+    return _with_shape(choice, parameters.get("tree", ""), complaints)
+
+
+def _linked_models(target: str, drafter: str, complaints: list[str]) -> BackendChoice | None:
+    target = "" if target == demo.BUILT_IN else target
+    if not _is_valid(target, drafter):
+        complaints.append("The link does not name a target and its drafter, so the models stay as they were.")
+        return None
+    if _server(target):
+        complaints.append(
+            "The link names a server as the target. Links choose none, since prompts and a key would be sent there; "
+            "type its address under Models if you trust it."
+        )
+        return None
+    try:
+        choice = named_models(target, drafter)
+    except BadInput as error:
+        complaints.append(str(error))
+        return None
+    drafting = drafter_for(target or None, drafter or None)
+    models = set(models_named(target or None, drafter or None)) - {SMOLLM2}
+    if models or (isinstance(drafting, Eagle3) and drafting.head):  # possibly on the hub
+        complaints.append(
+            f"The link chooses the models {' and '.join(filter(None, choice.names))}. Decode would fetch what is not "
+            "here yet from the hub; choose others under Models if you do not want that."
+        )
+    return choice
+
+
+def _is_valid(target: str, drafter: str) -> bool:
+    if any(len(name) > LONGEST_NAME or not name.isprintable() for name in (target, drafter)):
+        return False
+    try:
+        server_named(target)
+        drafting = drafter_for(target or None, drafter or None)
+    except BadInput:
+        return False
+    return bool(target) or not drafter or isinstance(drafting, NamedDrafter)
+
+
+def _server(target: str) -> bool:
+    try:
+        return bool(server_named(target))
+    except BadInput:
+        return False
+
+
+def _with_shape(choice: BackendChoice, tree: str, complaints: list[str]) -> BackendChoice:
+    if not tree:
+        return choice
+    try:
+        return replace(choice, tree=checked_tree(tree))
+    except BadInput as error:
+        complaints.append(f"The link's tree “{clipped(tree)}” cannot be drafted, so chains are set. {error}")
+        return replace(choice, tree=CHAIN)
+
+
+RECENT_FILE = ".recent-models.json"
+LONGEST_STORED = 4096  # maximum length of a name; longer names are not from this program
+
+
+def recent_models(loaded: Sequence[BackendChoice]) -> tuple[BackendChoice, ...]:
+    """Return recently loaded models, newest first: those of this server, then those of earlier ones. Updates the
+    file."""
+    remembered = _remembered(default_folders.runs() / RECENT_FILE)
+    listed_anyway = (BUILT_IN, CHAT, *OTHER_DRAFTERS.values())
+    fresh = tuple(choice for choice in loaded if choice not in listed_anyway)
+    every = (*fresh, *(choice for choice in remembered.choices if choice not in fresh))[:RECENT]
+    if every != remembered.choices:
+        remembered.choices = every
+        with suppress(OSError, BadInput):  # without a writable disk, only this server remembers them
+            make_folder(remembered.path.parent)
+            write_file(remembered.path, json.dumps([asdict(choice) for choice in every]).encode())
+    return every
+
+
+class _Memory:
+    def __init__(self, path: Path) -> None:
+        self.path, self.choices = path, read_recent(path)
+
+
+@st.cache_resource(show_spinner=False)
+def _remembered(path: Path) -> _Memory:
+    return _Memory(path)
+
+
+def read_recent(path: Path) -> tuple[BackendChoice, ...]:
+    """Return the valid choices in the file; empty if there is no such file."""
+    try:
+        values = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return ()
+    choices = (_read_choice(each) for each in values[:RECENT]) if isinstance(values, list) else ()
+    return tuple(choice for choice in choices if choice is not None)
+
+
+def _read_choice(fields: object) -> BackendChoice | None:
+    if not isinstance(fields, dict) or set(fields) != set(asdict(BUILT_IN)):
+        return None
+    folders = fields.pop("folders")
+    texts = all(
+        isinstance(each, str) and each.isprintable() and len(each) <= LONGEST_STORED for each in fields.values()
+    )
+    if not texts or not isinstance(folders, bool):
+        return None
+    if fields["device"] not in DEVICES or fields["dtype"] not in DTYPES:
+        return None
+    with suppress(BadInput):
+        checked_tree(fields["tree"])
+        return BackendChoice(**fields, folders=folders)
+    return None
+
 
 AUTO = (
     "auto: on a GPU the dtype of the weights; on a CPU float32, or bfloat16 for a large pair of that dtype where the "
@@ -64,12 +217,12 @@ def _arrive(session: Session) -> None:
         initial = BUILT_IN
     session.begun = session.models = initial
     if not rights.is_student():
-        session.models = models_link.read(st.query_params.to_dict(), initial, session.models_notices)
+        session.models = models_in_link(st.query_params.to_dict(), initial, session.models_notices)
 
 
 def _write(session: Session) -> None:
     """Write the models to the address, also on pages that write nothing else."""
-    parameters = models_link.written(session.models, session.begun)
+    parameters = models_written(session.models, session.begun)
     for name in ("target", "drafter", "device", "dtype"):
         if st.query_params.get(name) != parameters.get(name):
             st.query_params.pop(name, None)
@@ -81,7 +234,7 @@ def _choose(session: Session) -> None:
     """Draw the fields. A valid choice takes effect at once; the models are loaded when needed."""
     worker, paths = tab_jobs.shared_worker(), visitors.may_name_paths()
     now = session.models
-    recent = [choice for choice in recent_models.known(worker.models.recent) if paths or not choice.folders]
+    recent = [choice for choice in recent_models(worker.models.recent) if paths or not choice.folders]
     pairs = (session.begun, BUILT_IN, CHAT, *OTHER_DRAFTERS.values(), now, *recent)
     choices = {in_words(each): each for each in pairs}
     selected = str(

@@ -10,7 +10,7 @@ import streamlit as st
 from streamlit.runtime.pages_manager import PagesManager
 
 from mars_viz.components.mount import Element, mount
-from mars_viz.ui import models_link
+from mars_viz.ui import models_form
 from mars_viz.ui.session import current_session
 
 PAGE = Element("mars_viz_page", ("page",))
@@ -46,7 +46,7 @@ def write_link(parameters: Mapping[str, str]) -> None:
     """Write the shown state and the tab's models to the address. It is only written if it differs, because each write
     is sent to the browser."""
     session = current_session()
-    all_parameters = {**models_link.written(session.models, session.begun), **parameters}
+    all_parameters = {**models_form.models_written(session.models, session.begun), **parameters}
     if st.query_params.to_dict() != all_parameters:
         st.query_params.from_dict(all_parameters)
 

@@ -26,7 +26,7 @@ from mars_viz.runstore import RunStore, new_name
 from mars_viz.speculators import names
 from mars_viz.speculators.names import check_controller, check_trees, never_stopped
 from mars_viz.ui import decode_form, visitors
-from mars_viz.ui.classroom import admission, rights
+from mars_viz.ui.classroom import rights
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import MAPPING_SECONDS, Decoded, DecodeJob, Ways
 from mars_viz.ui.jobs.job import JobState
@@ -44,7 +44,7 @@ LOOKS = 10.0  # maximum polls per second of all tabs together
 @st.cache_resource(show_spinner=False)
 def shared_worker() -> Worker:
     """Return the server's worker."""
-    return Worker(ModelProcess(tasks.models), asker=asker, admit=admission.why_not)
+    return Worker(ModelProcess(tasks.models), asker=asker, admit=rights.why_no_job)
 
 
 def asker() -> Wanted:

@@ -16,8 +16,7 @@ from mars_viz.escapes import markdown
 from mars_viz.run import Settings
 from mars_viz.ui import faults, tab_jobs, theme
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.background_task import CostsJob
-from mars_viz.ui.jobs.job import Job, JobState
+from mars_viz.ui.jobs.job import CostsJob, Job, JobState
 from mars_viz.ui.session import Session
 from mars_viz.words import counted
 

@@ -30,10 +30,10 @@ from mars_viz.speculators.backend import Backend
 from mars_viz.sweep import curve, load_sweep, measures
 from mars_viz.sweep.evidence import evidence_of
 from mars_viz.sweep.result import chosen_dial, recommended
-from mars_viz.ui import links, models_link
+from mars_viz.ui import links, models_form
 from mars_viz.ui.compare import compare_view
 from mars_viz.ui.lessons import page_state as learn
-from mars_viz.ui.live.live_link import LiveView
+from mars_viz.ui.live.page_state import LiveView
 from mars_viz.ui.rule_lab import page_state as rule_page
 from mars_viz.ui.runs.page_state import RunsView
 from mars_viz.ui.tune.page_state import TuneView
@@ -213,7 +213,7 @@ def opened_link(page: str, link: Mapping[str, str]) -> dict[str, Any]:
     left of it on a sample run where that differs, and the link that the page then writes."""
     if page == "models":
         complaints: list[str] = []
-        choice = models_link.read(link, BUILT_IN, complaints)
+        choice = models_form.models_in_link(link, BUILT_IN, complaints)
         return {"opens": _changed(choice, BUILT_IN), "complaints": len(complaints)}
     opened = _opened(page, link)
     view, blank = opened.view, _opened(page, {}).view

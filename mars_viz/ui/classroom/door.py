@@ -1,16 +1,26 @@
-"""Starlette middleware for the teacher's link: makes the browser a teacher's and redirects to the address without the
-key."""
+"""HTTP requests to a classroom: the teacher's link, which makes the browser a teacher's, and the route that browsers
+poll for the shown run.
+
+Students' browsers poll several times a second, so the handler runs no script, reads no file and never waits.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, quote, urlencode
+import json
+import math
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
+import streamlit as st
 from starlette.datastructures import Headers
-from starlette.responses import HTMLResponse, Response
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
 
+from mars_viz.errors import BadInput, SettingError
 from mars_viz.ui import visitors
-from mars_viz.ui.classroom.server_class import server_class
+from mars_viz.ui.classroom.server_class import ServerClass, server_class
+from mars_viz.ui.links import OVERLAYS, View
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -63,3 +73,91 @@ def answer(classroom: ServerClass, query: list[tuple[str, str]], scope: Scope) -
 def link(address: str, classroom: ServerClass) -> str:
     """Return the teacher's link for the app at this address."""
     return f"{address}?{urlencode({PARAMETER: classroom.key})}"
+
+
+PATH = "classroom/shown"
+LARGEST = 1024  # maximum size of a message in bytes
+_FIELDS = frozenset(("run", "cuts", "dial", "gamma", "overlay", "selected"))
+_NO_STORE = {"cache-control": "no-store"}
+
+
+def routes() -> list[Route]:
+    """Return the classroom's route; empty if the server is not a classroom."""
+    if server_class() is None:
+        return []
+    base = str(st.get_option("server.baseUrlPath") or "").strip("/")
+    return [Route(f"/{base}/{PATH}" if base else f"/{PATH}", shown, methods=["GET", "POST"])]
+
+
+async def shown(request: Request) -> Response:
+    """GET returns the shown position and its version as JSON, or 204 if the version is unchanged. POST, from a teacher,
+    updates the position."""
+    classroom = server_class()
+    mark = visitors.mark_of(request.cookies.get(visitors.COOKIE, ""))
+    if classroom is None or not mark:
+        return _refused(
+            403, "This browser sends no cookie of this server. Allow cookies here, and load the page again."
+        )
+    if request.method == "POST":
+        return await _moved(classroom, mark, request)
+    if request.query_params.get("since") == classroom.board.version:
+        return Response(None, 204, _NO_STORE)
+    return JSONResponse(classroom.board.read(), 200, _NO_STORE)
+
+
+async def _moved(classroom: ServerClass, mark: str, request: Request) -> Response:
+    if not classroom.is_teacher(mark):
+        return _refused(403, "The teacher alone moves what the class is shown. Open the teacher's link first.")
+    if not from_own_page(request.headers):
+        return _refused(403, "This message comes from a page of another site. Open the app itself.")
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > LARGEST:
+            return _refused(413, f"This message has more than {LARGEST} bytes. Load the page again.")
+    try:
+        classroom.board.move(view_in(body))
+    except BadInput as error:
+        return _refused(400, str(error))
+    return Response(None, 204, _NO_STORE)
+
+
+def from_own_page(headers: Any) -> bool:
+    """Return True if a page of this server sent the request, judging by its headers."""
+    if site := headers.get("sec-fetch-site"):
+        return bool(site == "same-origin")
+    origin, host = headers.get("origin", ""), headers.get("host", "")
+    return bool(host) and urlsplit(origin).netloc.lower() == host.lower()
+
+
+def view_in(body: bytes) -> View:
+    """Return the view in a message. Raises SettingError if the message is invalid."""
+    try:
+        message = json.loads(body.decode())
+    except (ValueError, RecursionError) as error:
+        raise SettingError("This message is no JSON. Load the page again.") from error
+    if not isinstance(message, dict) or set(message) != _FIELDS:
+        raise SettingError(f"This message needs {', '.join(sorted(_FIELDS))}, and no more. Load the page again.")
+    is_valid = (
+        isinstance(message["run"], str)
+        and isinstance(message["cuts"], bool)
+        and message["overlay"] in OVERLAYS
+        and (message["dial"] is None or (_is_number(message["dial"]) and math.isfinite(message["dial"])))
+        and all(message[name] is None or _is_natural(message[name]) for name in ("gamma", "selected"))
+    )
+    if not is_valid:
+        raise SettingError("This message names a place that there cannot be. Load the page again.")
+    dial = None if message["dial"] is None else float(message["dial"])
+    return View(message["run"], dial, message["overlay"], message["selected"], message["gamma"], message["cuts"])
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, float) or _is_natural(value)
+
+
+def _is_natural(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9
+
+
+def _refused(status: int, why: str) -> Response:
+    return JSONResponse({"error": why}, status, _NO_STORE)

@@ -20,8 +20,7 @@ from mars_viz.run import Run
 from mars_viz.runstore import RunStore
 from mars_viz.ui import visitors
 from mars_viz.ui.classroom import rights
-from mars_viz.ui.classroom.server_class import ServerClass, server_class
-from mars_viz.ui.classroom.shown import ShownRun
+from mars_viz.ui.classroom.server_class import ServerClass, ShownRun, server_class
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.session import Session, remembered
 

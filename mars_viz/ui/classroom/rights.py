@@ -1,15 +1,20 @@
-"""Rights of the browser whose script is running; without a classroom it may do everything."""
+"""Rights of the browser whose script is running, and limits of students' jobs. Without a classroom it may do
+everything."""
 
 from __future__ import annotations
 
 from functools import partial
+from threading import Lock
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from mars_viz.classroom import ClassLimits
 from mars_viz.errors import SettingError
 from mars_viz.runstore import Sees
 from mars_viz.ui import visitors
 from mars_viz.ui.classroom.server_class import server_class
-from mars_viz.words import number
+from mars_viz.ui.jobs.job import Job
+from mars_viz.words import counted, number
 
 SWEEPS = "In a classroom the teacher alone begins, continues and times sweeps. Open one of the samples in the list."
 UNSEEN = (
@@ -89,3 +94,43 @@ def check_tokens(tokens: int) -> None:
     classroom = limits()
     if classroom is not None and tokens > classroom.tokens:
         raise SettingError(too_many_tokens(tokens, classroom))
+
+
+class StudentJobs:
+    """Counts the admitted, unfinished jobs of each browser."""
+
+    def __init__(self) -> None:
+        self._marks: WeakKeyDictionary[Job[Any], str] = WeakKeyDictionary()
+        self._lock = Lock()
+
+    def why_not(self, job: Job[Any], mark: str, limits: ClassLimits) -> str:
+        """Return why the browser may not run the job now, in a sentence; empty if the job is admitted. Cancelled jobs
+        don't count."""
+        if job.new_tokens > limits.tokens:
+            return too_many_tokens(job.new_tokens, limits)
+        with self._lock:
+            unfinished = sum(
+                mark == whose and not (other.progress.state.finished or other.stopping)
+                for other, whose in self._marks.items()
+            )
+            if unfinished < limits.jobs:
+                self._marks[job] = mark
+                return ""
+        if not mark:
+            return (
+                "Browsers that send no cookie share one place in this classroom's queue, and it is taken. Allow "
+                "cookies here, and load the page again."
+            )
+        return (
+            f"In this classroom a browser has at most {counted(limits.jobs, 'job')} that wait or run at once, over all "
+            "of its tabs. Wait until one of yours has ended, or stop it."
+        )
+
+
+_student_jobs = StudentJobs()
+
+
+def why_no_job(job: Job[Any]) -> str:
+    """Return why the running script's browser may not run the job now; empty if it may."""
+    allowed = limits()
+    return "" if allowed is None else _student_jobs.why_not(job, visitors.mark(), allowed)

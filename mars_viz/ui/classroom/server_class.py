@@ -1,15 +1,113 @@
-"""The server's class: its limits, the teacher's key and browsers, and the shown run. Held in memory, one per server."""
+"""The server's class: its limits, the teacher's key and browsers, and the shown run with the teacher's position.
+
+Held in memory, one per server. Each change of the position gives a new version. Thread-safe.
+"""
 
 from __future__ import annotations
 
 import secrets
+from dataclasses import dataclass, replace
 from functools import cache
 from threading import Lock
+from typing import Any
 
 from mars_viz.classroom import ClassLimits, class_limits
-from mars_viz.errors import BadInput
-from mars_viz.ui.classroom.shown import ShownBoard
-from mars_viz.ui.links import View
+from mars_viz.components.explorer import recorded_at
+from mars_viz.errors import BadInput, SettingError
+from mars_viz.run import Run
+from mars_viz.ui.links import View, fitted
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRun:
+    """Shown run and position."""
+
+    run: Run
+    title: str
+    view: View  # the run's id, and the teacher's dial, draft length, overlay and selected token
+
+    @property
+    def position(self) -> dict[str, Any]:
+        """The position in JSON types, without defaults."""
+        view, settings = self.view, self.run.settings
+        return {
+            "run": view.run,
+            "cuts": view.cuts,
+            "dial": recorded_at(self.run, view.cuts) if view.dial is None else view.dial,
+            "gamma": settings.gamma if view.gamma is None else view.gamma,
+            "overlay": view.overlay,
+            "selected": view.selected,
+        }
+
+
+def place_in(view: View) -> View:
+    """Return the view without the teacher's pins."""
+    return View(view.run, view.dial, view.overlay, view.selected, view.gamma, view.cuts)
+
+
+class ShownBoard:
+    """Holds the shown run, if any."""
+
+    def __init__(self) -> None:
+        """Draw a random prefix for the versions, so that those of two servers differ."""
+        self._epoch, self._count = secrets.token_hex(4), 0
+        self._shown: ShownRun | None = None
+        self._lock = Lock()
+
+    @property
+    def shown(self) -> ShownRun | None:
+        """The shown run, if any."""
+        return self._shown
+
+    @property
+    def run_id(self) -> str:
+        """The run's id; empty if nothing is shown."""
+        shown = self._shown
+        return "" if shown is None else shown.view.run
+
+    @property
+    def version(self) -> str:
+        """Changes with each update."""
+        return f"{self._epoch}.{self._count}"
+
+    def read(self) -> dict[str, Any]:
+        """Return the version and the position at one moment."""
+        with self._lock:
+            position = {"run": None} if self._shown is None else self._shown.position
+            return {"version": self.version, **position}
+
+    def show(self, run: Run, title: str, view: View) -> None:
+        """Show a run at the position of this view."""
+        self._set(ShownRun(run, title, fitted(place_in(view), run).view))
+
+    def stop(self) -> None:
+        """Show nothing."""
+        self._set(None)
+
+    def renew(self, run: Run, cuts: bool) -> None:
+        """Update the shown run after it gained a map or its slider was switched to another threshold."""
+        shown = self._shown
+        if shown is None or (shown.run is run and shown.view.cuts == cuts):
+            return
+        dial = shown.view.dial if shown.view.cuts == cuts else None
+        self._set(replace(shown, run=run, view=fitted(replace(shown.view, cuts=cuts, dial=dial), run).view))
+
+    def move(self, view: View) -> None:
+        """Move to the teacher's new position. Raises SettingError if the view has another run or an invalid
+        position."""
+        shown = self._shown
+        if shown is None or (view.run, view.cuts) != (shown.view.run, shown.view.cuts):
+            raise SettingError("The class is shown another run by now. Load the page again.")
+        opened = fitted(view, shown.run)
+        if opened.complaints:
+            raise SettingError(" ".join(opened.complaints))
+        if opened.view != shown.view:
+            self._set(replace(shown, view=opened.view))
+
+    def _set(self, shown: ShownRun | None) -> None:
+        with self._lock:
+            self._shown, self._count = shown, self._count + 1
+
 
 _BYTES = 24  # of a key
 

@@ -1,13 +1,21 @@
-"""Query parameters of the Compare page."""
+"""Query parameters of the Compare page, the texts that can be compared, and the exact run of each."""
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from mars_viz.errors import EvidenceError, RunFileError
+from mars_viz.prompts import grader_named, recognised
+from mars_viz.rules import Rule, rule_named
+from mars_viz.run import Run
+from mars_viz.runfiles import Manifest
 from mars_viz.ui import links
+from mars_viz.ui.library import RunCatalogue
 from mars_viz.words import exactly, number_in
 
 
@@ -106,3 +114,159 @@ def to_parameters(run_id: str, view: CompareView) -> dict[str, str]:
     """Return the query parameters of a view, without defaults."""
     written, of_sweeps = links.to_parameters(view, run=run_id), view.across is Across.SWEEP
     return {name: text for name, text in written.items() if name == "across" or (name in OF_SWEEPS) == of_sweeps}
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Text to compare."""
+
+    choice: Choice  # identifies the text; the run's own values are None
+    source: Run
+    run: Run  # the run at exactly this setting, without a dial map
+    label: str  # label of its source in lists
+    right: bool | None  # whether its answer is right by the built-in tasks; None for other prompts
+
+    @property
+    def recorded(self) -> bool:
+        """True if it was decoded at this setting. Otherwise it is from the map and has no timings."""
+        return self.run.rounds is self.source.rounds
+
+    @property
+    def rule(self) -> Rule:
+        """Its rule."""
+        return rule_named(self.run.settings.rule)
+
+    @property
+    def dial(self) -> float | None:
+        """Value of its dial; None if the rule has none."""
+        return None if self.rule.dial is None else self.rule.dial.checked(self.run.settings.dial)
+
+
+def source_of(choice: Choice, catalog: RunCatalogue) -> Run:
+    """Return the run of a choice. Raises BadInput if it is missing or cannot be read."""
+    if choice.run not in catalog.own and choice.run not in catalog.recorded:
+        raise RunFileError("There is no run of that name here; choose another from the list.")
+    return catalog.opened(choice.run)
+
+
+def contender(choice: Choice, catalog: RunCatalogue) -> Candidate:
+    """Return the exact run of a choice. Raises BadInput as `source_of` does, and if the setting was not mapped."""
+    source = source_of(choice, catalog)
+    run = _at(source, choice).unmapped
+    return Candidate(simplest(choice, source), source, run, catalog.labels[choice.run], right_answer(run))
+
+
+def _at(source: Run, choice: Choice) -> Run:
+    settings, rule = source.settings, rule_named(source.settings.rule)
+    gamma = choice.gamma or settings.gamma
+    own_dial = dial_of(Choice(choice.run), source)
+    dial = own_dial if choice.dial is None else rule.checked_dial(choice.dial)
+    if (dial, gamma) == (own_dial, settings.gamma):
+        return source
+    if source.dial_map is None or dial is None:
+        raise EvidenceError(
+            "This run carries no dial map, so only its own setting is known. Decode it anew, or map it."
+        )
+    return source.dial_map.at(dial, gamma)
+
+
+def right_answer(run: Run) -> bool | None:
+    """Return whether a run's answer is right by the built-in tasks; None for other prompts."""
+    item = recognised(run.prompt)
+    if item is None or item.answer is None:
+        return None
+    return grader_named(item.grader).grade(item.answer, run.text)
+
+
+def field(across: Across, run_id: str, run: Run, gamma: int | None, catalog: RunCatalogue) -> tuple[Choice, ...]:
+    """Return the choices to browse, without reading their runs."""
+    if across is Across.SETTINGS:
+        return settings_of(run_id, run, gamma)
+    entries = {name: entry.manifest for name, entry in catalog.recorded.items() if entry.manifest is not None}
+    if across is Across.RUNS:
+        return tuple(map(Choice, (*reversed(list(catalog.own)), *entries)))
+    tab_runs = [name for name, each in reversed(list(catalog.own.items())) if same_prompt(run, each)]
+    return tuple(map(Choice, (*tab_runs, *(n for n, e in entries.items() if same_prompt(run, e)))))
+
+
+def same_prompt(run: Run, other: Run | Manifest) -> bool:
+    """Return True if the texts of prompt and history are equal. Without texts, compare token ids."""
+    if run.prompt and other.prompt:
+        return (run.prompt, run.history) == (other.prompt, other.history)
+    return run.prompt_ids == other.prompt_ids
+
+
+def settings_of(run_id: str, run: Run, gamma: int | None = None) -> tuple[Choice, ...]:
+    """Return a choice for every distinct text of the run's dial map at this γ, by increasing dial; without a map only
+    its own."""
+    dial_map, rule = run.dial_map, rule_named(run.settings.rule)
+    length = gamma or run.settings.gamma
+    if dial_map is None or rule.dial is None or length not in dial_map.span.gammas:
+        return (Choice(run_id),)
+    named = (rule.dial.strict, rule.dial.checked(run.settings.dial), rule.dial.default)
+    choices = []
+    for segment in dial_map.segments_for(length):
+        if not segment.complete:
+            continue
+        inside = [
+            dial for dial in named if segment.low <= dial < segment.high or dial == segment.high == dial_map.span.high
+        ]
+        dial = inside[0] if inside else roundest(segment.low, segment.high)
+        choices.append(simplest(Choice(run_id, dial, gamma), run))
+    return tuple(choices)
+
+
+def simplest(choice: Choice, run: Run) -> Choice:
+    """Return the choice with the run's own values as None."""
+    gamma = None if choice.gamma == run.settings.gamma else choice.gamma
+    is_own = choice.dial == dial_of(Choice(choice.run), run)
+    return Choice(choice.run, None if is_own else choice.dial, gamma)
+
+
+def roundest(low: float, high: float) -> float:
+    """Return the value with the fewest decimals in low <= value < high; `low` if there is none."""
+    for decimals in range(17):
+        value = math.ceil(low * 10**decimals) / 10**decimals
+        if low <= value < high:
+            return value
+    return low
+
+
+def first_pair(run_id: str, run: Run) -> tuple[Choice, Choice]:
+    """Return the initial reference and text of a run: the strict end of its map and its own setting, or the rule's
+    default if they are equal. Without a map, both are the run's own."""
+    dial, dial_map, own_choice = rule_named(run.settings.rule).dial, run.dial_map, Choice(run_id)
+    if dial is None or dial_map is None:
+        return own_choice, own_choice
+    strict, default = (_reachable(Choice(run_id, value), run) for value in (dial.strict, dial.default))
+    mapped = settings_of(run_id, run)
+    reference = strict or mapped[0]
+    return reference, next(
+        (each for each in (own_choice, default, *mapped) if each is not None and each != reference), reference
+    )
+
+
+def _reachable(choice: Choice, run: Run) -> Choice | None:
+    """Return the simplest choice; None if the map lacks its complete text."""
+    dial_map, dial = run.dial_map, choice.dial
+    plain = simplest(choice, run)
+    if plain == Choice(choice.run):
+        return plain
+    if dial_map is None or dial is None or not dial_map.span.low <= dial <= dial_map.span.high:
+        return None
+    gamma = choice.gamma or run.settings.gamma
+    return plain if gamma in dial_map.span.gammas and dial_map.segment(dial, gamma).complete else None
+
+
+def dial_of(choice: Choice, run: Run) -> float | None:
+    """Return the dial's value of a choice; None if the rule has none."""
+    rule = rule_named(run.settings.rule)
+    if rule.dial is None:
+        return None
+    return rule.dial.checked(run.settings.dial) if choice.dial is None else choice.dial
+
+
+def window(choices: Sequence[Choice], at: int, most: int) -> range:
+    """Return the indices of the visible part of a long list around a position."""
+    first = max(0, min(at - most // 2, len(choices) - most))
+    return range(first, min(first + most, len(choices)))

@@ -12,9 +12,8 @@ from mars_viz.analysis.differences import Difference, NumberFormat
 from mars_viz.demo import BUILT_IN
 from mars_viz.escapes import isolated
 from mars_viz.run import Piece, Run
-from mars_viz.ui.compare import candidates
-from mars_viz.ui.compare.candidates import Candidate
-from mars_viz.ui.compare.compare_view import Across
+from mars_viz.ui.compare import compare_view
+from mars_viz.ui.compare.compare_view import Across, Candidate
 from mars_viz.words import THIN_SPACE, counted, number, setting, shown_token
 
 QUOTED = 24  # maximum number of characters of a token in a sentence
@@ -63,7 +62,7 @@ def named(left: Candidate, right: Candidate) -> Names:
 def _ways(left: Candidate, right: Candidate) -> Iterator[Names]:
     """Yield pairs of names, the shortest first. Texts with different prompts are named by their runs' labels."""
     left_run, right_run = left.run, right.run
-    if candidates.same_prompt(left_run, right_run):
+    if compare_view.same_prompt(left_run, right_run):
         if _models(left_run) != _models(right_run):
             yield _by_models(left, right)
         else:
@@ -179,7 +178,7 @@ def finding(left: Candidate, right: Candidate, alignment: Alignment, names: Name
             *(_piece(each.run, side.parts) for each, side in ((left, alignment.left), (right, alignment.right))),
         )
     ]
-    if left.run.prompt_ids != right.run.prompt_ids and not candidates.same_prompt(left.run, right.run):
+    if left.run.prompt_ids != right.run.prompt_ids and not compare_view.same_prompt(left.run, right.run):
         parts.insert(0, "They continue different prompts.")
     if alignment.unit is Unit.CHARACTERS:
         parts.append(

@@ -20,9 +20,8 @@ from mars_viz.components.compare import (
 from mars_viz.errors import BadInput, RunFileError, contained
 from mars_viz.run import Run
 from mars_viz.ui import links, tab_jobs
-from mars_viz.ui.compare import candidates, compare_words
-from mars_viz.ui.compare.candidates import Candidate
-from mars_viz.ui.compare.compare_view import Across, Choice, Colour, CompareView, is_token
+from mars_viz.ui.compare import compare_view, compare_words
+from mars_viz.ui.compare.compare_view import Across, Candidate, Choice, Colour, CompareView, is_token
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.links import View
 from mars_viz.ui.session import PageState, Session, remembered
@@ -68,17 +67,17 @@ class Comparison(PageState):
         self.view = replace(self.view, **{"token": "", **changes})  # type: ignore[arg-type]
 
     def contender(self, choice: Choice, catalog: RunCatalogue) -> Candidate:
-        """Return the exact run of a choice. Raises BadInput as `candidates.contender` does."""
+        """Return the exact run of a choice. Raises BadInput as `compare_view.contender` does."""
         with contained(f"The run {choice.run}"):
             return self._contender(choice, catalog)
 
     def _contender(self, choice: Choice, catalog: RunCatalogue) -> Candidate:
-        source = candidates.source_of(choice, catalog)
-        plain = candidates.simplest(choice, source)
+        source = compare_view.source_of(choice, catalog)
+        plain = compare_view.simplest(choice, source)
         candidate = self.known.get(plain)
         if candidate is None or candidate.source is not source:
             self.forget(plain)
-            candidate = self.known[plain] = candidates.contender(plain, catalog)
+            candidate = self.known[plain] = compare_view.contender(plain, catalog)
         return candidate
 
     def forget(self, choice: Choice) -> None:
@@ -147,7 +146,7 @@ class Lineup:
 def line_up(memory: Comparison, run_id: str, run: Run, catalog: RunCatalogue) -> Lineup:
     """Choose the texts to show. Raises BadInput if the reference or all other texts cannot be read."""
     view = memory.view
-    choices = candidates.field(view.across, run_id, run, view.gamma, catalog)
+    choices = compare_view.field(view.across, run_id, run, view.gamma, catalog)
     if memory.turned and view.shown not in choices:
         view = memory.view = replace(view, shown=None)
     memory.turned = False
@@ -163,7 +162,7 @@ def line_up(memory: Comparison, run_id: str, run: Run, catalog: RunCatalogue) ->
     order = _browsable(memory, left, right, choices, view.across)
     at = order.index(right.choice) if right.choice in order else 0
     lanes = [left]
-    for place in candidates.window(order, at, MOST_LANES):
+    for place in compare_view.window(order, at, MOST_LANES):
         try:
             one = memory.contender(order[place], catalog)
             with contained(f"The run {one.choice.run}"):
@@ -178,7 +177,7 @@ def line_up(memory: Comparison, run_id: str, run: Run, catalog: RunCatalogue) ->
 
 def _defaults(view: CompareView, run_id: str, run: Run, choices: Sequence[Choice]) -> tuple[Choice, Choice]:
     if view.across is Across.SETTINGS:
-        return candidates.first_pair(run_id, run)
+        return compare_view.first_pair(run_id, run)
     reference = Choice(run_id)
     return reference, next((choice for choice in choices if choice != reference), reference)
 
@@ -217,7 +216,7 @@ def _browsable(
             choice_gamma = choice.gamma or one.source.settings.gamma
             if choice.run != one.choice.run or choice_gamma != gamma or one.dial is None:
                 continue
-            dial = candidates.dial_of(choice, one.source)
+            dial = compare_view.dial_of(choice, one.source)
             if dial is not None and dial_map.segment(dial, gamma) is dial_map.segment(one.dial, gamma):
                 order[place] = one.choice
     if right.choice not in order:

@@ -1,6 +1,7 @@
-"""Job that decodes one prompt and then maps the run's dial, if requested.
+"""Jobs that decode one prompt: a decode that then maps the run's dial, if requested, a race of three lanes, and walks
+of several rules.
 
-The functions that record and map are arguments.
+The functions that record, map, race and walk are arguments.
 """
 
 from __future__ import annotations
@@ -8,19 +9,24 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.dialmap import DialMap
 from mars_viz.dialmap import MapProgress as Mapped
 from mars_viz.errors import BadInput, MarsVizError
+from mars_viz.multi_rule_walk import Stand, Together
+from mars_viz.race import Race
+from mars_viz.race.making import RECORDED, RaceStep, RaceTexts
+from mars_viz.race.store import RaceStore
 from mars_viz.records import Round
 from mars_viz.run import Run, Settings
 from mars_viz.run_with_map import mapped
-from mars_viz.runstore import Journal, RunStore
+from mars_viz.runstore import Journal, RunStore, new_name, read
 from mars_viz.ui.jobs.job import Job, JobState, Progress, Rank, Throttle
 from mars_viz.ui.jobs.models import Models
 
@@ -312,3 +318,170 @@ class Keeping:
             yield
         except BadInput as error:
             self.error = f"The run is not saved: {error}"
+
+
+@dataclass(frozen=True, slots=True)
+class Raced(Progress):
+    """Snapshot of a race's progress."""
+
+    step: RaceStep | None = None
+    texts: RaceTexts = RaceTexts()  # the lanes' texts so far, updated less often than `step`
+    race: Race | None = None
+    saved: str = ""  # name of the saved race's folder
+    unsaved: str = ""  # why the race could not be saved, in a sentence
+
+
+class Racer(Protocol):
+    """Race in progress, such as `mars_viz.race.making.Racing`."""
+
+    def __iter__(self) -> Iterator[RaceStep]:
+        """Race; each step is one token or one round."""
+
+    def texts(self) -> RaceTexts:
+        """Return the lanes' texts so far."""
+
+    def race(self) -> Race:
+        """Return the finished race."""
+
+
+class RaceJob(Job[Raced]):
+    """Decodes one race."""
+
+    private: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        make: Callable[[Any], Racer],
+        prompt: str,
+        settings: Settings,
+        choice: BackendChoice = BUILT_IN,
+        folder: Path | None = None,
+        name: str = "",
+        maker: str = "",
+    ) -> None:
+        """`make` makes the racer from a pair. `prompt` and `settings` are for display. The race is saved in `folder`,
+        if given, under `name` or a new name, with the browser's mark `maker`."""
+        super().__init__(Raced(JobState.QUEUED))
+        self.choice, self.prompt, self.settings = choice, prompt, settings
+        self._make, self._folder, self._name, self.maker = make, folder, name, maker
+
+    @property
+    def new_tokens(self) -> int:
+        """Token limit from the settings."""
+        return self.settings.max_new_tokens
+
+    def after(self, news: Mapping[str, Any]) -> Raced:
+        """Append the new parts of the texts, sent as `more`."""
+        if "more" in news:
+            news = {"texts": _grown_texts(self.progress.texts, news["more"])}
+        return super().after(news)
+
+    def work(self, models: Models[Any]) -> None:
+        """Race to the end. A cancelled race is discarded."""
+        pair = models.pair(self.choice, lambda: self.stopping)
+        racer = self._make(pair)
+        self.tell(state=JobState.DECODING)
+        looks, complete = Throttle(), False
+        for step in () if self.stopping else racer:
+            self.tell(step=step)
+            if self.stopping:
+                break
+            if not complete and (looks.due or step.turn != RECORDED):
+                complete = step.turn != RECORDED  # the texts are complete
+                with looks:
+                    self.tell(more=_texts_since(self.progress.texts, racer.texts()))
+        if self.stopping:
+            self.tell(state=JobState.CANCELLED)
+            return
+        race = racer.race()
+        saved, unsaved = "", ""
+        if self._folder is not None:
+            try:
+                saved = RaceStore(self._folder).save(race, self._name or new_name("race"), self.maker)
+            except BadInput as error:
+                unsaved = f"The race is not saved: {error}"
+        self.tell(state=JobState.DONE, race=race, saved=saved, unsaved=unsaved)
+
+
+def _texts_since(before: RaceTexts, texts: RaceTexts) -> RaceTexts:
+    strict = None if texts.strict is None else since(before.strict, texts.strict)
+    relaxed = None if texts.relaxed is None else since(before.relaxed, texts.relaxed)
+    return RaceTexts(texts.alone[len(before.alone) :], strict, relaxed)
+
+
+def _grown_texts(before: RaceTexts, more: RaceTexts) -> RaceTexts:
+    strict = before.strict if more.strict is None else grown(before.strict, more.strict)
+    relaxed = before.relaxed if more.relaxed is None else grown(before.relaxed, more.relaxed)
+    return RaceTexts((*before.alone, *more.alone), strict, relaxed)
+
+
+Walk = Callable[[Any, Run, Sequence[Stand]], Iterable[Together]]
+"""Walks rules from a run's prompt with a pair; each step is a batched pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walked(Progress):
+    """Snapshot of the walks' progress."""
+
+    together: Together | None = None  # the walks so far; None before the first pass
+
+
+class WalkJob(Job[Walked]):
+    """Walks several rules from one run."""
+
+    private: ClassVar[bool] = True
+
+    def __init__(
+        self, run: Run, stands: Sequence[Stand], walk: Walk, path: Path | None = None, choice: BackendChoice = BUILT_IN
+    ) -> None:
+        """`walk` makes the walks with the models of `choice`. `path` is the run's saved file, if any."""
+        super().__init__(Walked(JobState.QUEUED))
+        self.asked, self.stands, self.choice = run, stands, choice
+        self._walk, self._path = walk, path
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out a saved run: with its map it is large, and `work` reads it from its file."""
+        return super().__getstate__() | ({} if self._path is None else {"asked": None})
+
+    @property
+    def new_tokens(self) -> int:
+        """Token limit from the settings."""
+        return self.asked.settings.max_new_tokens
+
+    def work(self, models: Models[Any]) -> None:
+        """Walk to the end or until cancelled; completed rounds are kept."""
+        pair = models.pair(self.choice, lambda: self.stopping)
+        run = read(self._path) if self.asked is None and self._path is not None else self.asked
+        self.tell(state=JobState.DECODING)
+        looks, together = Throttle(), None
+        for together in () if self.stopping else self._walk(pair, run, self.stands):
+            if looks.due:
+                with looks:
+                    self._tell(together)
+            if self.stopping:
+                break
+        if together is not None:
+            self._tell(together)
+        self.tell(state=JobState.CANCELLED if self.stopping else JobState.DONE)
+
+    def after(self, news: Mapping[str, Any]) -> Walked:
+        """Append the new rounds, sent as `more`."""
+        if "more" in news:
+            news = {"together": _grown_walks(self.progress.together, news["more"])}
+        return super().after(news)
+
+    def _tell(self, together: Together) -> None:
+        sent = self.progress.together
+        walks = together.walks
+        if sent is not None:
+            pairs = zip(sent.walks, walks, strict=True)
+            walks = tuple(replace(walk, rounds=walk.rounds[len(before.rounds) :]) for before, walk in pairs)
+        self.tell(more=Together(walks, together.passes))
+
+
+def _grown_walks(current: Together | None, more: Together) -> Together:
+    if current is None:
+        return more
+    pairs = zip(current.walks, more.walks, strict=True)
+    walks = tuple(replace(walk, rounds=(*before.rounds, *walk.rounds)) for before, walk in pairs)
+    return Together(walks, more.passes)

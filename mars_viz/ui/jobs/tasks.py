@@ -28,7 +28,7 @@ from mars_viz.prompts.items import grader_named
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.samples import GradedExercises
-from mars_viz.ui.jobs.background_task import TaskStep
+from mars_viz.ui.jobs.job import TaskStep
 from mars_viz.ui.jobs.models import Device, Models, Tell
 
 if TYPE_CHECKING:

@@ -13,9 +13,17 @@ from mars_viz.components.lesson import Kind, Knob
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.ui.lessons import base, thumbs
-from mars_viz.ui.lessons.base import Lesson, LessonContext, forget, moving
-from mars_viz.ui.lessons.needs import BOTH_KNOWN, SAMPLED, UNCUT, is_lossless
-from mars_viz.ui.lessons.pictures import LessonPicture
+from mars_viz.ui.lessons.base import (
+    BOTH_KNOWN,
+    SAMPLED,
+    UNCUT,
+    Lesson,
+    LessonContext,
+    LessonPicture,
+    forget,
+    is_lossless,
+    moving,
+)
 from mars_viz.words import number, setting, shown_token
 
 DRAWS = tuple(10 ** (step // 3) * (1, 2, 5)[step % 3] for step in range(3, 16))  # 10, 20, 50, … 100 000

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from mars_viz.components.explorer.element import Look, explorer
 from mars_viz.ui.lessons import thumbs
-from mars_viz.ui.lessons.base import Lesson, LessonContext
-from mars_viz.ui.lessons.needs import GREEDY, RUNNER_UP, THETA_DIAL
+from mars_viz.ui.lessons.base import GREEDY, RUNNER_UP, THETA_DIAL, Lesson, LessonContext
 from mars_viz.ui.lessons.page_state import write_address
 
 

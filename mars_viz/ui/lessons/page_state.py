@@ -9,7 +9,7 @@ import streamlit as st
 
 from mars_viz.run import Run
 from mars_viz.ui import links
-from mars_viz.ui.jobs.background_task import BackgroundTask
+from mars_viz.ui.jobs.job import BackgroundTask
 from mars_viz.ui.links import Opened, clipped, misplaced_on
 from mars_viz.ui.session import PageState, Session, remembered
 from mars_viz.words import number_in, whole_in

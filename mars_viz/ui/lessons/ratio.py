@@ -16,9 +16,7 @@ from mars_viz.rules import RULES
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
 from mars_viz.ui.lessons import thumbs
-from mars_viz.ui.lessons.base import Lesson, LessonContext, moving
-from mars_viz.ui.lessons.needs import RUNNER_UP
-from mars_viz.ui.lessons.pictures import LessonPicture
+from mars_viz.ui.lessons.base import RUNNER_UP, Lesson, LessonContext, LessonPicture, moving
 from mars_viz.words import setting
 
 REACH = 40  # range of the constant, in both directions

@@ -12,9 +12,17 @@ from mars_viz.components.lesson import Kind, Knob
 from mars_viz.run import Run
 from mars_viz.ui import theme
 from mars_viz.ui.lessons import thumbs
-from mars_viz.ui.lessons.base import Fold, Lesson, LessonContext, moving
-from mars_viz.ui.lessons.needs import CHAINS, GREEDY, ROUNDS, STRICT_KNOWN
-from mars_viz.ui.lessons.pictures import LessonPicture
+from mars_viz.ui.lessons.base import (
+    CHAINS,
+    GREEDY,
+    ROUNDS,
+    STRICT_KNOWN,
+    Fold,
+    Lesson,
+    LessonContext,
+    LessonPicture,
+    moving,
+)
 from mars_viz.ui.lessons.watch import watch
 from mars_viz.words import counted, number
 

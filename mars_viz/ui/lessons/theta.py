@@ -20,10 +20,20 @@ from mars_viz.samples import GradedExercises, recorded_grades
 from mars_viz.ui import theme
 from mars_viz.ui.jobs.tasks import PER_TASK, grade
 from mars_viz.ui.lessons import thumbs
-from mars_viz.ui.lessons.base import Lesson, LessonContext, asked, draw, whose
-from mars_viz.ui.lessons.needs import TEXTS, THETA_DIAL, mapped_gamma
+from mars_viz.ui.lessons.base import (
+    BUILT_IN_PAIR,
+    TEXTS,
+    THETA_DIAL,
+    Lesson,
+    LessonAside,
+    LessonContext,
+    LessonPicture,
+    asked,
+    draw,
+    mapped_gamma,
+    whose,
+)
 from mars_viz.ui.lessons.page_state import write_address
-from mars_viz.ui.lessons.pictures import BUILT_IN_PAIR, LessonAside, LessonPicture
 
 
 def show(context: LessonContext) -> None:

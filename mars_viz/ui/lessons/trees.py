@@ -13,9 +13,7 @@ from mars_viz.components.lesson import Kind, Knob
 from mars_viz.run import Run
 from mars_viz.samples import recorded_costs
 from mars_viz.ui.lessons import thumbs
-from mars_viz.ui.lessons.base import Lesson, LessonContext, moving
-from mars_viz.ui.lessons.needs import GREEDY, SECOND_CHOICE
-from mars_viz.ui.lessons.pictures import LessonPicture
+from mars_viz.ui.lessons.base import GREEDY, SECOND_CHOICE, Lesson, LessonContext, LessonPicture, moving
 from mars_viz.words import counted, number
 
 MOST = 32  # maximum number of nodes in a draft

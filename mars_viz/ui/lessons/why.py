@@ -19,9 +19,19 @@ from mars_viz.samples import recorded_costs
 from mars_viz.ui import theme
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.lessons import thumbs
-from mars_viz.ui.lessons.base import Lesson, LessonContext, asked, draw, moving, whose
-from mars_viz.ui.lessons.needs import CHAINS, JUDGED
-from mars_viz.ui.lessons.pictures import BUILT_IN_PAIR, LessonAside, LessonPicture
+from mars_viz.ui.lessons.base import (
+    BUILT_IN_PAIR,
+    CHAINS,
+    JUDGED,
+    Lesson,
+    LessonAside,
+    LessonContext,
+    LessonPicture,
+    asked,
+    draw,
+    moving,
+    whose,
+)
 from mars_viz.words import number, short_device
 
 LONGEST = 16  # maximum γ of the control

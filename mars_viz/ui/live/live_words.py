@@ -12,10 +12,9 @@ from mars_viz.run import Run
 from mars_viz.runstore.bin import BYTES, DAYS
 from mars_viz.shapes import draft_words
 from mars_viz.ui.classroom import rights
-from mars_viz.ui.jobs.decode_job import Decoded
+from mars_viz.ui.jobs.decode_job import Decoded, Raced
 from mars_viz.ui.jobs.job import JobState, Progress
 from mars_viz.ui.jobs.models import Device, Status
-from mars_viz.ui.jobs.race_job import Raced
 from mars_viz.ui.jobs.worker import LEFT
 from mars_viz.ui.theme import Tile
 from mars_viz.words import THIN_SPACE, counted, number, short_device

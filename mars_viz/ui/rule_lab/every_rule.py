@@ -10,9 +10,9 @@ from mars_viz.backend_choice import BUILT_IN
 from mars_viz.multi_rule_walk import Stand, answers_along
 from mars_viz.run import Run
 from mars_viz.ui import library, tab_jobs
+from mars_viz.ui.jobs.decode_job import Walked, WalkJob
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.jobs.tasks import walk
-from mars_viz.ui.jobs.walk_job import Walked, WalkJob
 from mars_viz.ui.jobs.worker import LEFT
 from mars_viz.ui.rule_lab.page_state import PendingWalks, RulesPageState
 from mars_viz.ui.session import Session

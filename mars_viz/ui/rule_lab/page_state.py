@@ -18,7 +18,7 @@ from mars_viz.errors import BadInput
 from mars_viz.rules import RULES, Rule, rule_named, rules_and
 from mars_viz.run import Run
 from mars_viz.ui import links
-from mars_viz.ui.jobs.walk_job import WalkJob
+from mars_viz.ui.jobs.decode_job import WalkJob
 from mars_viz.ui.links import Opened, View, clipped, misplaced
 from mars_viz.ui.session import PageState, Session, remembered
 from mars_viz.walk import Answer, Prefix

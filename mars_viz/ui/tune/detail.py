@@ -1,38 +1,222 @@
-"""Draws a sweep on the Tune page: the frontier, and details in expanders."""
+"""Draws a sweep on the Tune page: its terms, the frontier, and details in expanders, such as the grid of sweeps that
+differ in one setting."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
+import pandas as pd
 import streamlit as st
 
 from mars_viz.analysis.counts import synthetic_settings
 from mars_viz.analysis.engine_file import read_file
-from mars_viz.analysis.recommendation import Recommendation
+from mars_viz.analysis.intervals import Method
+from mars_viz.analysis.recommendation import Recommendation, about
 from mars_viz.analysis.vllm_metrics import vllm_metrics
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.figures.dial_curve import dial_curve, share_bars
 from mars_viz.figures.frontier import RulePath, frontier_figure
 from mars_viz.report.citations import bibtex
+from mars_viz.rules import Fixed
 from mars_viz.sweep import relaxed_at
 from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
-from mars_viz.sweep.evidence import judged_at
+from mars_viz.sweep.evidence import dial_grid, judged_at
 from mars_viz.sweep.evidence_pack import evidence_zip
+from mars_viz.sweep.evidence_text import VARIED
+from mars_viz.sweep.figure_words import cell
+from mars_viz.sweep.grid import THRESHOLD, Advised, best_of, few_dials, grid_table, left_out, value_in
+from mars_viz.sweep.report import drawn
+from mars_viz.sweep.result import together
+from mars_viz.sweep.terms import METHODS
+from mars_viz.sweep.threshold import with_pair
 from mars_viz.sweep.timing import CUT, Checks, kept_checks
 from mars_viz.ui import faults, tab_jobs, theme
 from mars_viz.ui.imported import draw_counts
 from mars_viz.ui.theme import chart
-from mars_viz.ui.tune import grid, sweep_requests, tables, words
+from mars_viz.ui.tune import sweep_requests, tables, words
 from mars_viz.ui.tune.cached_sweep import CachedSweep
-from mars_viz.ui.tune.grid import Variant, Variants
+from mars_viz.ui.tune.catalogue import SweepCatalogue
 from mars_viz.ui.tune.jobs import ClockJob
-from mars_viz.ui.tune.page_state import TuneView
+from mars_viz.ui.tune.page_state import LEAST_POINTS, MOST_CONFIDENCE, TunePageState, TuneView
 from mars_viz.ui.under_way import progress_bar
+from mars_viz.words import exact_setting
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Sweep of a grid."""
+
+    study: CachedSweep
+    found: Recommendation | None
+
+    @property
+    def advised(self) -> Advised:
+        """The result and its recommendation, for the evidence pack."""
+        return Advised(self.study.result, self.found)
+
+
+@dataclass(frozen=True, slots=True)
+class Variants:
+    """The sweeps of a grid, opened on use."""
+
+    shelf: SweepCatalogue
+    study: CachedSweep  # this page's sweep
+    names: tuple[str, ...]  # names of the other sweeps
+    points: float  # tolerated loss of accuracy in percentage points
+    confidence: float  # confidence of the joint choice and of all intervals
+
+    def opened(self) -> list[Variant]:
+        """Return the variants, this page's sweep first, each tested as one of several. Raises BadInput if a sweep
+        cannot be read."""
+        others = [other.by(self.study.how) for name in self.names if (other := self.shelf.opened(name)) is not None]
+        sweeps = [self.study, *(each for each in others if each is not self.study)]
+        return [Variant(each, each.recommendation(self.points, self.confidence, len(sweeps))) for each in sweeps]
+
+
+def draw_grid(sweep: CachedSweep, dial: float, beside: Variants) -> None:
+    """Draw a table of one figure, with values of the setting as rows and of the dial as columns, and each row's loosest
+    safe value."""
+    try:
+        variants = beside.opened()
+        table = grid_table([each.advised for each in variants], dial_grid(sweep.result, dial))
+    except BadInput as error:
+        theme.note(str(error))
+        return
+    setting, dials = table.setting, table.dials.tolist()
+    variants.sort(key=lambda each: value_in(each.study.plan, setting))
+    names = [name for name in VARIED if all(name in each.study.measures for each in variants)]
+    titles = {name: sweep.measures[name].title for name in names}  # the widget must hold nothing else
+    name = st.segmented_control(
+        "Figure",
+        names,
+        default=names[0],
+        required=True,
+        key="grid-figure",
+        format_func=lambda name: markdown(titles[name]),
+        label_visibility="collapsed",
+    )
+    measure = sweep.measures[name or names[0]]
+    tables.line(
+        f"{measure.title[0].upper()}{measure.title[1:]}, by {setting.symbol} and {sweep.plan.symbol}. "
+        f"{_meaning(setting)} {left_out(sweep.plan.symbol, dials, dial)}".rstrip(),
+        "modelled" if measure.modelled else "exact",
+    )
+    tables.table(_grid_table(variants, setting, measure.name, few_dials(dials, (dial,))), "grid", measure.title)
+    if setting.key == THRESHOLD and (best := pair([each.advised for each in variants])) is not None:
+        tables.line(best.sentence, "modelled")
+    if sweep.graded:
+        lines = [_advice(each, setting) for each in variants]
+        tables.line(together(beside.confidence, len(variants)))
+        tables.table(
+            pd.DataFrame(lines), "grid-advice", f"How far {sweep.plan.symbol} can go for each {setting.symbol}"
+        )
+
+
+def pair(advised: Sequence[Advised]) -> Recommendation | None:
+    """Return the joint recommendation of threshold and dial; None if there is none."""
+    recommendation = with_pair(best_of(advised), advised)
+    return None if recommendation is None or recommendation.dial is None else recommendation
+
+
+def _advice(each: Variant, setting: Fixed) -> dict[str, str]:
+    recommendation, symbol = each.found, each.study.plan.symbol
+    dial, needed = (None, None) if recommendation is None else (recommendation.dial, recommendation.prompts_needed)
+    pace = each.study.measures[each.study.pace]
+    unit = "prompts" if each.study.result.units is None else "questions"
+    return {
+        setting.symbol: _value(each, setting),
+        "loosest within the loss": "not enough prompts" if dial is None else exact_setting(symbol, dial),
+        pace.title: "–" if dial is None else cell(pace, each.study.value(pace.name, dial)),
+        f"{unit} to test the next": "–" if needed is None else f"about {about(needed)}",
+    }
+
+
+def _grid_table(variants: list[Variant], setting: Fixed, name: str, dials: list[float]) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {setting.symbol: _value(each, setting)}
+            | {
+                exact_setting(each.study.plan.symbol, at): cell(each.study.measures[name], each.study.value(name, at))
+                for at in dials
+            }
+            for each in variants
+        ]
+    )
+
+
+def _value(each: Variant, setting: Fixed) -> str:
+    return setting.written(value_in(each.study.plan, setting))
+
+
+def _meaning(setting: Fixed) -> str:
+    return f"{setting.symbol}: {setting.meaning}. Each row is a sweep of its own, of the same prompts."
+
+
+_METHOD_WORDS = {Method.BCA: "BCa", Method.PERCENTILE: "Percentile"}
+
+
+def draw_terms(page_state: TunePageState, sweep: CachedSweep) -> None:
+    """Draw the terms in words, and the button that opens the form."""
+    current = page_state.view.terms
+    brackets = current.brackets(drawn(sweep.result), sweep.result.questions)
+    left, right = st.columns([8.6, 3.1], vertical_alignment="center", gap="medium")
+    with left:
+        theme.small(f"{current.safe} {brackets}" if sweep.accuracy_known else brackets)
+    with right.popover("Change these terms", width="stretch"):
+        _term_fields(page_state)
+
+
+def _term_fields(page_state: TunePageState) -> None:
+    view, most = page_state.view, 100 * MOST_CONFIDENCE
+    st.session_state["tune-points"] = view.points
+    st.session_state["tune-confidence"] = min(most, 100 * view.confidence)
+    st.session_state["tune-intervals"] = view.intervals
+
+    def change() -> None:
+        values = st.session_state
+        page_state.view = replace(
+            page_state.view,
+            points=values["tune-points"],
+            confidence=values["tune-confidence"] / 100,
+            intervals=values["tune-intervals"],
+        )
+
+    st.number_input(
+        "Tolerated loss of accuracy, points",
+        LEAST_POINTS,
+        100.0,
+        step=0.5,
+        format="%.3f",
+        key="tune-points",
+        on_change=change,
+        help="A setting is safe where its loss is shown to be no larger",
+    )
+    st.number_input(
+        "Confidence, %",
+        50.0,
+        most,
+        step=1.0,
+        key="tune-confidence",
+        on_change=change,
+        help="Of what is called safe, and of all intervals of this sweep",
+    )
+    st.segmented_control(
+        "Intervals by the bootstrap",
+        list(METHODS),
+        required=True,
+        key="tune-intervals",
+        on_change=change,
+        format_func=lambda name: _METHOD_WORDS[METHODS[name]],
+        help="BCa corrects the percentile interval for bias and skew",
+    )
+    if view.dial is not None:
+        st.button("Go to the recommended setting", on_click=lambda: page_state.open(view.sweep))
+
 
 POLL = 0.3  # seconds between polls of a running check
 PAIRED, ALONE = "against strict", "absolute"
@@ -127,7 +311,7 @@ def folded(
         "Evidence pack and engine settings": partial(evidence, sweep, dial, advice, view, beside),
     }
     if beside is not None:
-        sections["Grid of this rule's settings"] = partial(grid.grid, sweep, dial, beside)
+        sections["Grid of this rule's settings"] = partial(draw_grid, sweep, dial, beside)
     for place, (title, show) in enumerate(sections.items()):
         section = st.expander(markdown(title), key=f"tune-section-{place}", on_change="rerun")
         if section.open:
@@ -265,7 +449,7 @@ def evidence(
     def packed() -> bytes:
         variants = [Variant(sweep, advice)] if beside is None else beside.opened()
         own_variant, *others = (each.advised for each in variants)
-        best = grid.pair([own_variant, *others]) if others and sweep.plan.cut_by is not None else None
+        best = pair([own_variant, *others]) if others and sweep.plan.cut_by is not None else None
         recommendation = best or own_variant.found
         return evidence_zip(
             sweep.result,

@@ -13,7 +13,7 @@ from mars_viz.controllers import NONE, control_named
 from mars_viz.demo.tasks import Task
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import markdown
-from mars_viz.prompts import GRADERS, HarnessTask, PromptSet, Turns, builtin_prompts
+from mars_viz.prompts import GRADERS, HarnessTask, PromptSet, Turns, builtin_prompts, harness
 from mars_viz.records import Policy
 from mars_viz.rules import RULES, Fixed, Rule, rule_named
 from mars_viz.run import Settings
@@ -21,11 +21,10 @@ from mars_viz.runstore.store import LONGEST_NAME
 from mars_viz.shapes import CHAIN
 from mars_viz.sweep.grid import grid_values, neighbours, threshold_of
 from mars_viz.sweep.plan import ALL_TURNS, AS_TEXT
-from mars_viz.ui import decode_form, draft_fields, tab_jobs, theme, visitors
+from mars_viz.ui import decode_form, tab_jobs, theme, visitors
 from mars_viz.ui.decode_form import START, dial_slider, drafting, fixed_inputs, keep_shape
 from mars_viz.ui.models_form import in_words
 from mars_viz.ui.session import current_session
-from mars_viz.ui.tune import task_form
 from mars_viz.ui.tune.sweep_requests import (
     DIALLED,
     FIRST_PER_TASK,
@@ -33,10 +32,55 @@ from mars_viz.ui.tune.sweep_requests import (
     SweepRequest,
     Upload,
     estimate,
+    task_prompts,
     uploaded_prompts,
 )
 from mars_viz.ui.tune.words import duration
 from mars_viz.words import counted, exactly
+
+OWN = "Prompts, stop strings, length limit and grading are the task's own."
+_AS_THE_TASK = -1
+
+
+def task_fields() -> Callable[[], HarnessTask]:
+    """Draw the fields of a task of lm-evaluation-harness. Returns a function that loads it and raises BadInput."""
+    if not harness.installed():
+        problem = f"Tasks need lm-evaluation-harness, which is not installed. {harness.REMEDY}"
+        theme.note(problem)
+        return lambda: _refused(problem)
+    paths = visitors.may_name_paths()
+    task = st.text_input(
+        "Task",
+        key="sweep-task",
+        max_chars=None if paths else 200,
+        placeholder="gsm8k",
+        help="A generate_until task of lm-evaluation-harness, by name"
+        + (", or the whole path of a YAML file; its Python code, if it has any, runs on this machine" if paths else ""),
+    )
+    left, middle, right = st.columns(3)
+    shots = left.number_input(
+        "Examples before each prompt",
+        _AS_THE_TASK,
+        100,
+        _AS_THE_TASK,
+        key="sweep-fewshot",
+        help=f"{_AS_THE_TASK} for as many as the task says",
+    )
+    metric = middle.text_input(
+        "Right by",
+        key="sweep-metric",
+        placeholder="the task's first score",
+        help="Such as exact_match, or exact_match,flexible-extract after that filter; the others are shown beside it",
+    )
+    limit = right.number_input("Max prompts", 0, 1_000_000, 0, key="sweep-task-limit", help="0 for all")
+    st.caption(OWN)
+    fewshot = None if shots == _AS_THE_TASK else int(shots)
+    return lambda: task_prompts(task, fewshot, metric.strip() or None, int(limit) or None)
+
+
+def _refused(problem: str) -> HarnessTask:
+    raise SettingError(problem)
+
 
 BUILTIN, FILE, TASK = "Built-in tasks", "My own file", "Harness task"
 BY_LINE = "as each line says"
@@ -72,7 +116,7 @@ def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
     def make_request() -> SweepRequest:
         variant_names = {rule.family: names for each in variants for rule, names in [each()]}
         named = [rule_named(name) for family in rules for name in variant_names.get(family, (family,))]
-        names = tuple(draft_fields.choosing(rule, policy).name for rule in named)
+        names = tuple(decode_form.choosing(rule, policy).name for rule in named)
         chosen, prompt_set = settings(), prompts()
         if isinstance(prompt_set, HarnessTask):
             chosen, prompt_set = prompt_set.settings(chosen), prompt_set.prompts
@@ -201,7 +245,7 @@ def _prompts() -> Callable[[], PromptSet | HarnessTask]:
         label_visibility="collapsed",
     )
     if source == TASK:
-        return task_form.fields()
+        return task_fields()
     if source == BUILTIN:
         kinds = st.multiselect(
             "Tasks",
@@ -291,12 +335,12 @@ def _settings(rules: Sequence[str]) -> tuple[Callable[[], Settings], Policy | No
     """Draw the settings. Returns them, the policy for several accepted siblings if drafts are trees, the name of the
     controller whose threshold is swept (empty for the rules' dials), and the additional thresholds."""
     start = drafting(START, current_session().models.tree)
-    tree = draft_fields.tree_name("sweep-", start)
-    policy = None if tree == CHAIN else draft_fields.among_siblings([RULES[name] for name in rules], "sweep-")
-    controller = draft_fields.controller_name(tree, "sweep-", start)
+    tree = decode_form.tree_name("sweep-", start)
+    policy = None if tree == CHAIN else decode_form.among_siblings([RULES[name] for name in rules], "sweep-")
+    controller = decode_form.controller_name(tree, "sweep-", start)
     over, thresholds = _over(controller)
     left, middle, right = st.columns(3)  # two rows of three, which keep their order on a narrow page
-    count = draft_fields.drafted(left, tree, "sweep-", start)
+    count = decode_form.drafted(left, tree, "sweep-", start)
     limit = middle.number_input("Max new tokens", 1, 100_000, 128, key="sweep-tokens", help="Length limit of a text")
     temperature = right.number_input("Temperature", 0.0, 5.0, 0.0, 0.1, key="sweep-temperature", help="0 is greedy")
     left, middle, right = st.columns(3)
@@ -312,7 +356,7 @@ def _settings(rules: Sequence[str]) -> tuple[Callable[[], Settings], Policy | No
             top_p=float(top_p),
             top_k=int(top_k),
             seed=int(seed),
-            tree=draft_fields.sized(tree, count),
+            tree=decode_form.sized(tree, count),
             controller=NONE if over else controller,
         )
 
