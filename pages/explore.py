@@ -75,7 +75,7 @@ def page() -> None:
         under_way.decoding(session)
         st.stop()
     if (engine_file := imported.opened()) is not None:
-        imported.draw(engine_file)
+        imported.draw(*engine_file)
         st.stop()
     if run is None:
         theme.note(problem)

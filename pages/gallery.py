@@ -66,8 +66,7 @@ def page() -> None:
 
 def hero(session: Session, catalog: RunCatalogue) -> None:
     """Draw a recorded run with its dial and the guide; without samples a button to Explore."""
-    run_id = gallery.shown_first(catalog)
-    if run_id:
+    if run_id := gallery.shown_first(catalog):
         with st.container(key="first-minute"):
             first_minute(session, catalog, run_id)
     elif st.button("Decode a prompt on Explore", type="primary", key="begin"):
@@ -136,13 +135,6 @@ def teach(session: Session, lesson: int) -> None:
     st.switch_page("pages/learn.py")
 
 
-def watch_race(name: str) -> None:
-    """Open the race on Live."""
-    live_desk().shown = name
-    st.session_state[NEXT] = RACES
-    st.switch_page("pages/live.py")
-
-
 def more() -> None:
     """Draw the race and links to the pages without cards."""
     theme.section("Other pages")
@@ -152,12 +144,14 @@ def more() -> None:
         with left.container(border=True):
             theme.show(card.html)
             if st.button("Watch the race", key="race", width="stretch"):
-                watch_race(card.name)
+                live_desk().shown = card.name
+                st.session_state[NEXT] = RACES
+                st.switch_page("pages/live.py")
     with right if card is not None else st.container():
-        for other in gallery.ELSEWHERE:
-            name, line = st.columns([1.4, 6.6], vertical_alignment="center")
-            name.page_link(other.page, label=markdown(other.name))
-            line.caption(markdown(other.line))
+        for page, name, line in gallery.ELSEWHERE:
+            left, right = st.columns([1.4, 6.6], vertical_alignment="center")
+            left.page_link(page, label=markdown(name))
+            right.caption(markdown(line))
 
 
 page()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from urllib.parse import urlencode
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -32,7 +32,10 @@ def page() -> None:
     if problem and not catalog.labels:
         problem = "There is no run here yet. Decode a prompt on Explore first."
     elif problem and lesson is not None and not page_state.run:
-        problem = unserved(lesson)
+        problem = (
+            f"{library.NO_SAMPLES} This lesson needs a run with {lesson.wanted}. Choose one from the list, or decode "
+            "one on Explore."
+        )
     source = "" if run is None else catalog.described(page_state.run)
     head(session, page_state, labels(catalog, lesson, page_state.run), lesson, source)
     for sentence in filter(None, [catalog.error, *page_state.notices, problem]):
@@ -84,14 +87,6 @@ def land(session: Session, page_state: LessonPageState, catalog: RunCatalogue, l
         page_state.run = chosen if catalog.has(chosen) else library.suited(catalog, lesson.lacks, lesson.sample)
         page_state.chosen[page_state.view.lesson] = "" if lost else chosen
     page_state.notices.extend(filter(None, [lost]))
-
-
-def unserved(lesson: Lesson) -> str:
-    """Return what to do if no sample suits the lesson."""
-    return (
-        f"{library.NO_SAMPLES} This lesson needs a run with {lesson.wanted}. Choose one from the list, or decode one "
-        "on Explore."
-    )
 
 
 def labels(catalog: RunCatalogue, lesson: Lesson | None, shown: str) -> Mapping[str, str]:
@@ -155,7 +150,8 @@ def teaching(page_state: LessonPageState) -> None:
     )
     st.caption("A link for the class: it opens this screen with its run, step and settings.")
     parameters = st.query_params.to_dict() | links.to_parameters(page_state.view, run=page_state.run) | {"teach": "1"}
-    st.code(base.link(st.context.url, parameters), language=None, wrap_lines=True)
+    address = f"{(st.context.url or '').split('?')[0]}?{urlencode(parameters)}"
+    st.code(address, language=None, wrap_lines=True)
 
 
 def teacher_bar(page_state: LessonPageState) -> None:
@@ -207,13 +203,13 @@ def give(context: LessonContext, lesson: Lesson, catalog: RunCatalogue) -> None:
         return
     if context.steps_first:
         step_by_step(context, lesson)
-    place = places(context, lesson)
-    with place.picture:
+    picture, words, question = places(context, lesson)
+    with picture:
         lesson.show(context)
-    with place.words:
+    with words:
         for paragraph in () if context.large else lesson.text:
             st.markdown(paragraph)
-    with place.question:
+    with question:
         base.question(lesson, f"answer-{number}")
         if lesson.beside is not None:
             lesson.beside(context)
@@ -232,36 +228,28 @@ def offer_sample(context: LessonContext, lesson: Lesson, catalog: RunCatalogue, 
         button.button(markdown(words), key="learn-open", on_click=lambda: context.desk.choose(other), width="stretch")
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Containers for the parts of a lesson."""
-
-    picture: DeltaGenerator  # includes the control
-    words: DeltaGenerator
-    question: DeltaGenerator  # includes the additional content
-
-
-def places(context: LessonContext, lesson: Lesson) -> Places:
-    """Return the layout. The picture has the full width if it needs it, and in teacher mode, which has no text."""
+def places(context: LessonContext, lesson: Lesson) -> tuple[DeltaGenerator, DeltaGenerator, DeltaGenerator]:
+    """Return containers for the picture with its control, the words, and the question with additional content. The
+    picture has the full width if it needs it, and in teacher mode, which has no text."""
     if not lesson.whole_width and (not context.large or lesson.beside is not None):
         picture, words = st.columns([7.8, 4.2], gap="large")
-        return Places(picture, words, words)
+        return picture, words, words
     if context.large:
         picture, below = st.container(), st.container()
-        return Places(picture, below, below)
+        return picture, below, below
     words, question = st.columns([7.8, 4.2], gap="large")
-    return Places(st.container(), words, question)
+    return st.container(), words, question
 
 
 def step_by_step(context: LessonContext, lesson: Lesson) -> None:
     """Draw the stepper in an expander, which is open if the link has a step."""
     asked_for = context.desk.view.frame is not None
     key = f"watch-{context.desk.view.lesson}"
-    steps = lesson.steps or watch.STEPS
-    folded = st.expander(markdown(steps.words), expanded=asked_for, key=key, on_change="rerun")
+    words, show = lesson.steps or watch.STEPS
+    folded = st.expander(markdown(words), expanded=asked_for, key=key, on_change="rerun")
     if folded.open:
         with folded:
-            steps.show(context)
+            show(context)
 
 
 page()

@@ -22,16 +22,9 @@ from mars_viz.ui.tab_jobs import shared_worker
 from mars_viz.ui.tune import detail, form, more_prompts, sweep_requests, tables, words
 from mars_viz.ui.tune.cached_sweep import CachedSweep
 from mars_viz.ui.tune.catalogue import SweepCatalogue, shelf
-from mars_viz.ui.tune.detail import Variants
 from mars_viz.ui.tune.dial import turned
 from mars_viz.ui.tune.jobs import SweepJob
-from mars_viz.ui.tune.page_state import (
-    MOST_COMPARED,
-    ShownResults,
-    TunePageState,
-    TuneView,
-    current_tuning,
-)
+from mars_viz.ui.tune.page_state import MOST_COMPARED, ShownResults, TunePageState, TuneView, current_tuning
 from mars_viz.ui.under_way import measure_again, progress_bar
 from mars_viz.words import counted
 
@@ -195,10 +188,8 @@ def look(page_state: TunePageState, catalog: SweepCatalogue, sweep: CachedSweep)
     sentence = st.container()  # above the dial, but drawn after it because it has the dial's result
     turn(page_state, sweep)
     view = page_state.view
-    dial, advised = (
-        sweep.dial(view.dial, view.points, view.confidence),
-        sweep.recommendation(view.points, view.confidence),
-    )
+    dial = sweep.dial(view.dial, view.points, view.confidence)
+    advised = sweep.recommendation(view.points, view.confidence)
     with sentence:
         tables.lead(words.lead(sweep, dial), words.advice(sweep, advised, dial, view.terms))
         detail.draw_terms(page_state, sweep)
@@ -214,17 +205,18 @@ def look(page_state: TunePageState, catalog: SweepCatalogue, sweep: CachedSweep)
     detail.hero(view, sweep, dial, others)
     theme.small(words.coverage(sweep), sweep.plan.provenance.device)
     costs(sweep)
-    detail.folded(view, sweep, dial, advised, variants(catalog, sweep, view))
-    items = [
-        share.Table(
-            "All figures at strict, this setting and the loosest", "figures", lambda: tables.figures(sweep, dial)
-        ),
-        share.Table("Prompt by prompt", "prompts", lambda: tables.prompts(sweep.result, dial)),
-        share.Table("Acceptance as each engine defines it", "engines", lambda: tables.engines(sweep.engines(dial))),
-        share.Table("Acceptance by position", "positions", lambda: tables.by_position(sweep.engines(dial))),
+    names = tuple(catalog.variants(view.sweep))  # of sweeps that form a grid with this one
+    variants = detail.Variants(catalog, sweep, names, view.points, view.confidence) if names else None
+    detail.folded(view, sweep, dial, advised, variants)
+    folder, all_figures = sweep.result.folder.name, "All figures at strict, this setting and the loosest"
+    engines = "Acceptance as each engine defines it"
+    shared_tables = [
+        share.Table(all_figures, f"{folder}-figures", lambda: tables.figures(sweep, dial)),
+        share.Table("Prompt by prompt", f"{folder}-prompts", lambda: tables.prompts(sweep.result, dial)),
+        share.Table(engines, f"{folder}-engines", lambda: tables.engines(sweep.engines(dial))),
+        share.Table("Acceptance by position", f"{folder}-positions", lambda: tables.by_position(sweep.engines(dial))),
     ]
-    rules = [each.plan.rule.name for each in (sweep, *others.values())]
-    share.tables([replace(table, name=f"{sweep.result.folder.name}-{table.name}") for table in items], rules, "tune")
+    share.tables(shared_tables, [each.plan.rule.name for each in (sweep, *others.values())], "tune")
 
 
 def costs(sweep: CachedSweep) -> None:
@@ -233,15 +225,11 @@ def costs(sweep: CachedSweep) -> None:
     result = sweep.result
     why = objection(result.costs) or ("" if result.costs is None else disturbance(result.costs))
     if why and not sweep.shipped:
-        measure_again(
-            f"tune-{result.folder.name}",
-            f"No {'modelled speed-up' if sweep.plan.cut_by else 'speed-up over the target alone'}: {why}"
-            if objection(result.costs)
-            else why,
-            sweep.plan.settings,
-            sweep_requests.models_of(result.folder, sweep.plan),
-            partial(keep_costs, result.folder),
-        )
+        if objection(result.costs):
+            why = f"No {'modelled speed-up' if sweep.plan.cut_by else 'speed-up over the target alone'}: {why}"
+        models = sweep_requests.models_of(result.folder, sweep.plan)
+        keep = partial(keep_costs, result.folder)
+        measure_again(f"tune-{result.folder.name}", why, sweep.plan.settings, models, keep)
 
 
 def turn(page_state: TunePageState, sweep: CachedSweep) -> None:
@@ -270,12 +258,6 @@ def beside(catalog: SweepCatalogue, sweep: CachedSweep, view: TuneView) -> dict[
         except BadInput as error:
             theme.note(str(error))
     return others
-
-
-def variants(catalog: SweepCatalogue, sweep: CachedSweep, view: TuneView) -> Variants | None:
-    """Return the sweeps that form a grid with this one; None if there are none."""
-    names = tuple(catalog.variants(view.sweep))
-    return Variants(catalog, sweep, names, view.points, view.confidence) if names else None
 
 
 def lay_over(page_state: TunePageState, beside: Mapping[str, str]) -> None:

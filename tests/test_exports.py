@@ -50,7 +50,7 @@ def test_all_that_is_shared_is_of_the_setting_that_is_shown(dial: float, gamma: 
     """Inside the map, outside, and at another draft length; what is said of it in the popover and in the files."""
     run = mapped_toy()
     own = run.settings.gamma if gamma is None else gamma
-    made = {one.ending: one.make() for one in share._downloads(run, dial, gamma, "outcome")}
+    made = {ending: make() for _, ending, make, _ in share._downloads(run, dial, gamma, "outcome")}
     at, value = generated(run, dial, own)
     judged = judged_rounds(at, value)
     frames = [pd.read_csv(io.BytesIO(made["csv"])), pd.read_parquet(io.BytesIO(made["parquet"]))]

@@ -205,8 +205,8 @@ def test_an_old_link_to_a_view_still_opens_it_on_explore(folder):
 
 def test_every_page_of_the_app_is_led_to():
     app = (ROOT / "app.py").read_text("utf-8")
-    for other in gallery.ELSEWHERE:
-        assert f'"{other.page}", title="{other.name}"' in app
+    for page, name, _ in gallery.ELSEWHERE:
+        assert f'"{page}", title="{name}"' in app
     assert app.count("st.Page(") == len(gallery.ELSEWHERE) + len(("gallery", "explore", "learn"))
 
 

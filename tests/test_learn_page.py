@@ -28,7 +28,7 @@ from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.job import BackgroundTask, JobState, TaskStep
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
-from mars_viz.ui.lessons import LESSONS, page_state, ratio, theta, thumbs
+from mars_viz.ui.lessons import LESSONS, page_state, ratio, theta
 from mars_viz.ui.lessons.page_state import LessonView, fitted, from_parameters
 from mars_viz.ui.links import to_parameters
 from tests.factories import toy_map, toy_run
@@ -209,9 +209,9 @@ def test_where_the_map_was_cut_short_nothing_is_called_wrong():
     assert whole.dial_map is not None
     run = replace(whole, dial_map=replace(whole.dial_map, answers={}))
     assert run.dial_map is not None and not any(each.complete for each in run.dial_map.segments_for(6))
-    drawn = thumbs.tau_and_damage(run, 6)
-    assert "<svg" in drawn and thumbs.RED not in drawn
-    assert thumbs.RED in thumbs.tau_and_damage(whole, 6), "a known text that is wrong is"
+    drawn = theta.thumbnail(run)
+    assert "<svg" in drawn and theta.RED not in drawn
+    assert theta.RED in theta.thumbnail(whole), "a known text that is wrong is"
 
 
 def test_a_strict_text_that_was_cut_short_is_told_as_such():

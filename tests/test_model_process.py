@@ -80,7 +80,7 @@ def test_it_gets_ready_before_a_job_and_once(engine):
     assert (seen.state, seen.what, seen.prepared) == (JobState.DONE, "toy bear", 1)
     assert engine._process is ready and engine.status.doing == ""
     os.kill(seen.pid, signal.SIGKILL)
-    until(lambda: ready.is_gone)
+    until(lambda: ready.poll() is not None)
     engine.get_ready()
     assert done(engine, Look()).prepared == 1 and engine._process is not ready
 
@@ -161,7 +161,7 @@ def test_a_process_that_dies_while_nobody_needs_it_costs_no_job(engine):
     engine.serve(long)
     assert not long.progress.state.finished
     os.kill(first, signal.SIGKILL)
-    until(lambda: engine._process._popen.poll() is not None)
+    until(lambda: engine._process.poll() is not None)
     second = done(engine, Look())
     assert (second.state, second.pid != first, second.error) == (JobState.DONE, True, "")
     for _ in range(4):  # begun anew there, since what it had come to went with the first
@@ -225,7 +225,7 @@ def test_a_killed_decode_keeps_what_had_been_heard_and_is_listed_as_interrupted(
     until(lambda: job.progress.so_far is not None and store.list() and store.list()[0].tokens)
     assert store.list()[0].standing is RunStatus.GROWING
     assert engine._process is not None
-    os.kill(engine._process._popen.pid, signal.SIGKILL)
+    os.kill(engine._process.pid, signal.SIGKILL)
     until(lambda: job.progress.state.finished)
     assert job.progress.state is JobState.FAILED and "stopped by SIGKILL" in job.progress.error
     assert job.progress.run is not None and job.progress.run.rounds

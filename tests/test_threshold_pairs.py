@@ -177,7 +177,7 @@ def test_the_words_say_which_threshold_it_is_and_what_judges(
     assert sweep_pair.stands(one) == f"Confidence stops where q(x) < λ; x is drafted still. {judged}"
     assert sweep_pair.stands(two).count(judged) == 1 and "SVIP stops where" in sweep_pair.stands(two)
     assert sweep_pair.stands(settings(theta, 0.9, theta, 1.0)) == ""
-    rows = tuple(map(sweep_pair._row, compared(one, sweep_pair.COMPARED)))
+    rows = tuple(compared(one, sweep_pair.COMPARED))
     sentence = sweep_pair.finding(one, rows, sweep_pair.turned(one), sweep_pair.names(one))
     assert "(λ = 0.60) against" in sentence and "(fixed γ)" in sentence and "Drafted tokens per prompt:" in sentence
     assert "from its own sweep's text at fixed γ or strict" in sweep_pair.parting(mixed, None)

@@ -18,7 +18,7 @@ from mars_viz.analysis.metrics import summary
 from mars_viz.errors import BadInput, contained
 from mars_viz.escapes import Html, html
 from mars_viz.figures.svg import AMBER, BLUE, QUIET, BarPart, lanes, token_bars
-from mars_viz.race.records import Race, RaceLane
+from mars_viz.race.records import RaceLane
 from mars_viz.rules import RULES
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
@@ -35,29 +35,18 @@ LOOSE = 0.8  # the value of θ to which the animated dial on the start page goes
 MOST = 6  # Maximum number of cards for runs that are not samples, until the user asks for all. Each has to be read.
 
 
-@dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """Link to another page of the app."""
-
-    page: str
-    name: str
-    line: str
-
-
 ELSEWHERE = (
-    Elsewhere(
-        "pages/tune.py", "Tune", "Which threshold is safe? A whole prompt set, graded at every setting, with intervals."
-    ),
-    Elsewhere("pages/live.py", "Live", "Decode while you watch, with the built-in pair of models or your own."),
-    Elsewhere("pages/runs.py", "Runs", "Every run here: find, tag and compare them, and see how each is made again."),
-    Elsewhere("pages/compare.py", "Compare", "Two texts side by side: where they first differ, and by how much."),
-    Elsewhere(
+    ("pages/tune.py", "Tune", "Which threshold is safe? A whole prompt set, graded at every setting, with intervals."),
+    ("pages/live.py", "Live", "Decode while you watch, with the built-in pair of models or your own."),
+    ("pages/runs.py", "Runs", "Every run here: find, tag and compare them, and see how each is made again."),
+    ("pages/compare.py", "Compare", "Two texts side by side: where they first differ, and by how much."),
+    (
         "pages/rules.py",
         "Rules",
         f"{len(RULES)} verification rules on one run: what each keeps, and at which threshold.",
     ),
 )
-"""Pages without a card."""
+"""Pages without a card: file, name and description."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +125,14 @@ def played_values(run: Run) -> tuple[float, float, float]:
 
 def run_cards(catalog: RunCatalogue, run_ids: Iterable[str], most: int | None = None) -> Iterator[Card]:
     """Yield cards of recorded runs, at most `most`. Lazy, because each run has to be read."""
-    return (_run_card(catalog, run_id) for run_id in islice(run_ids, most))
-
-
-def _run_card(catalog: RunCatalogue, run_id: str) -> Card:
-    title = catalog.recorded[run_id].title
-    try:
-        with contained("This run"):
-            return run_card(run_id, title, catalog.opened(run_id), catalog.line(run_id))
-    except BadInput as error:
-        return Card(run_id, title, visitors.told(str(error)), "", "")
+    for run_id in islice(run_ids, most):
+        title = catalog.recorded[run_id].title
+        try:
+            with contained("This run"):
+                card = run_card(run_id, title, catalog.opened(run_id), catalog.line(run_id))
+        except BadInput as error:
+            card = Card(run_id, title, visitors.told(str(error)), "", "")
+        yield card
 
 
 def run_card(name: str, title: str, run: Run, provenance: str) -> Card:
@@ -186,19 +173,18 @@ def race_card(course: Replay) -> Card | None:
     none."""
     for name in course.entries:
         with suppress(BadInput), contained("A race"):
-            if not (race := course.opened(name)).objection:
-                return _race_card(name, race)
+            race = course.opened(name)
+            if race.objection:
+                continue
+            gain, colours = (
+                race.over(RaceLane.RELAXED, RaceLane.ALONE),
+                zip(RaceLane, (QUIET, BLUE, AMBER), strict=True),
+            )
+            line = (
+                "The target alone, speculative with the strict rule, and with a relaxed one: one prompt, replayed up to "
+                "50 times slower."
+            )
+            fact = f"{number(gain.estimate)} times as fast with the relaxed rule (measured)"
+            picture = lanes([BarPart(race.seconds[lane], colour) for lane, colour in colours])
+            return Card(name, "A race by the clock", line, fact, picture)
     return None
-
-
-def _race_card(name: str, race: Race) -> Card:
-    seconds, gain = race.seconds, race.over(RaceLane.RELAXED, RaceLane.ALONE)
-    colours = {RaceLane.ALONE: QUIET, RaceLane.STRICT: BLUE, RaceLane.RELAXED: AMBER}
-    return Card(
-        name,
-        "A race by the clock",
-        "The target alone, speculative with the strict rule, and with a relaxed one: one prompt, replayed up to 50 "
-        "times slower.",
-        f"{number(gain.estimate)} times as fast with the relaxed rule (measured)",
-        lanes([BarPart(seconds[lane], colour) for lane, colour in colours.items()]),
-    )

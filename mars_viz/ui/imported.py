@@ -6,14 +6,14 @@ Everything shown is from the file; missing information is marked as unknown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from hashlib import sha256
 
 import streamlit as st
 
 from mars_viz.analysis.engine_file import EngineFile, read_file
 from mars_viz.analysis.engines import acceptance_table
-from mars_viz.analysis.served_rounds import RejectionBound, ServedRounds, rejection_bound
+from mars_viz.analysis.served_rounds import ServedRounds, rejection_bound
 from mars_viz.errors import BadInput, contained
 from mars_viz.escapes import Html, html, joined
 from mars_viz.figures.engines import bound_curve, margins_along_the_text
@@ -30,14 +30,6 @@ BOUND = (
     "Bound: the engine does not tell which tokens it rejected. MARS forgives none but the target's runner-up, and that "
     "only where the two best logits are close; so this is the most that a threshold could have forgiven."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedFile:
-    """Opened file of a tab."""
-
-    digest: str  # SHA-256 of its bytes
-    file: EngineFile
 
 
 def add_file(session: Session, data: bytes) -> bool:
@@ -60,7 +52,7 @@ def add_file(session: Session, data: bytes) -> bool:
     else:
         for run in runs:
             session.open(session.keep(run, "upload"))
-        st.session_state[KEY] = None if runs else OpenedFile(digest, engine_file)
+        st.session_state[KEY] = None if runs else (digest, engine_file)
     return True
 
 
@@ -69,9 +61,9 @@ def forget() -> None:
     st.session_state[READ] = ""
 
 
-def opened() -> OpenedFile | None:
-    """Return this tab's opened file, if any."""
-    opened_file: OpenedFile | None = st.session_state.get(KEY)
+def opened() -> tuple[str, EngineFile] | None:
+    """Return this tab's opened file, if any, after the SHA-256 digest of its bytes."""
+    opened_file: tuple[str, EngineFile] | None = st.session_state.get(KEY)
     return opened_file
 
 
@@ -80,26 +72,24 @@ def close() -> None:
     st.session_state[KEY] = None
 
 
-def draw(opened_file: OpenedFile) -> None:
+def draw(digest: str, engine_file: EngineFile) -> None:
     """Draw the opened file."""
-    engine_file = opened_file.file
     words, button = st.columns([6, 1], vertical_alignment="center")
     with words:
         theme.note(engine_file.summary)
     button.button("Close", key="close-engine-file", on_click=close, width="stretch", help="Back to the runs")
     if engine_file.served:
-        _rounds(opened_file)
+        _rounds(digest, engine_file.served)
     else:
         theme.small(f"No rounds, so no margins. {engine_file.unread}")
     draw_counts(engine_file)
 
 
-def _rounds(opened_file: OpenedFile) -> None:
-    served = opened_file.file.served
+def _rounds(digest: str, served: Sequence[ServedRounds]) -> None:
     names = [f"{place}. {each.name}" for place, each in enumerate(served, 1)]
     chosen = served[0]
     if len(served) > 1:
-        key = f"request-{opened_file.digest[:8]}"
+        key = f"request-{digest[:8]}"
         chosen = served[st.selectbox("Request", range(len(served)), key=key, format_func=names.__getitem__)]
     theme.small(_sentence(chosen))
     theme.show(_text(chosen))
@@ -114,13 +104,9 @@ def _rounds(opened_file: OpenedFile) -> None:
         theme.chart(margins_along_the_text(chosen, colours), "margins-along-the-text")
     with right:
         theme.chart(bound_curve(bound, colours), "bound")
-    theme.small(BOUND + _unknown(bound) + (" Of all requests together." if len(served) > 1 else ""))
-
-
-def _unknown(bound: RejectionBound) -> str:
-    if not bound.unknown:
-        return ""
-    return f" At {counted(bound.unknown, 'rejection')} the logits are not told; they count as forgiven."
+    rejections = f" At {counted(bound.unknown, 'rejection')} the logits are not told; they count as forgiven."
+    unknown = rejections if bound.unknown else ""
+    theme.small(BOUND + unknown + (" Of all requests together." if len(served) > 1 else ""))
 
 
 def _sentence(served: ServedRounds) -> str:

@@ -21,7 +21,7 @@ from mars_viz.words import exactly, number_in, whole_in
 V = TypeVar("V")
 
 OVERLAYS = ("outcome", "ratio", "margin", "p", "entropy")  # token colourings, the default first
-_LINK = "link"
+_READ, _WRITE = "read", "write"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +32,15 @@ class Opened(Generic[V]):
     complaints: tuple[str, ...] = ()  # a sentence for each invalid part
 
 
-@dataclass(frozen=True, slots=True)
-class InLink:
-    """Encoding of a view's field in a link."""
-
-    read: Callable[[Mapping[str, str], list[str]], Any]
-    """Returns the value from all parameters, or None for the default. Appends complaints to the list."""
-    write: Callable[[Any], Mapping[str, str]]
-    """Returns the parameters of a value that is not the default; empty ones are left out."""
-
-
 def part(
     read: Callable[[Mapping[str, str], list[str]], Any], write: Callable[[Any], Mapping[str, str]], **how: Any
 ) -> Any:
-    """Return a dataclass field with custom encoding; `how` is passed to `dataclasses.field`."""
-    return field(metadata={_LINK: InLink(read, write)}, **how)
+    """Return a dataclass field with custom encoding; `how` is passed to `dataclasses.field`.
+
+    `read` returns the value from all parameters, or None for the default, and appends complaints to the list. `write`
+    returns the parameters of a value that is not the default; empty ones are left out.
+    """
+    return field(metadata={_READ: read, _WRITE: write}, **how)
 
 
 def said(
@@ -105,8 +99,8 @@ def to_parameters(view: Any, **also: str) -> dict[str, str]:
     written = also
     for each in fields(view):
         value = getattr(view, each.name)
-        if _LINK in each.metadata and (each.default is MISSING or value != each.default):
-            written |= each.metadata[_LINK].write(value)
+        if _WRITE in each.metadata and (each.default is MISSING or value != each.default):
+            written |= each.metadata[_WRITE](value)
     return {name: text for name, text in written.items() if text}
 
 
@@ -114,9 +108,9 @@ def from_parameters(kind: type[V], parameters: Mapping[str, str]) -> Opened[V]:
     """Return the view of this class in a link. Invalid parts take their default and add a complaint."""
     complaints: list[str] = []
     values = {
-        each.name: each.metadata[_LINK].read(parameters, complaints)
+        each.name: each.metadata[_READ](parameters, complaints)
         for each in fields(kind)  # type: ignore[arg-type]
-        if _LINK in each.metadata
+        if _READ in each.metadata
     }
     view = kind(**{name: value for name, value in values.items() if value is not None})
     return Opened(view, tuple(complaints))
@@ -128,13 +122,8 @@ def clipped(text: str, most: int = 20) -> str:
 
 
 def _pin(name: str, kind: Any, what: str) -> Any:
-    return said(
-        name,
-        kind.read,
-        lambda pin: str(pin.key),
-        None,
-        f"The link's pinned {what} {{}} cannot be read, so none is pinned.",
-    )
+    wrong = f"The link's pinned {what} {{}} cannot be read, so none is pinned."
+    return said(name, kind.read, lambda pin: str(pin.key), None, wrong)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,25 +201,19 @@ def fitted(view: View, run: Run) -> Opened[View]:
     if selected is not None and selected >= slots and run.dial_map is None and not cuts:
         complaints.append(f"The link selects token {selected}, but this run has only {slots}.")
         selected = None
-    fitting = _fitted_pins(replace(view, dial=dial, selected=selected, gamma=gamma, cuts=cuts), run, slots)
-    return Opened(fitting.view, (*complaints, *fitting.complaints))
-
-
-def _fitted_pins(view: View, run: Run, slots: int) -> Opened[View]:
-    """Remove pins of tokens and settings that the run does not have, with a complaint for each. `slots` is the number
-    of tokens of its own rounds."""
-    complaints: list[str] = []
     token, setting = view.pin_token, view.pin_dial
-    if setting is not None and (wrong := _unpinned(setting, run, view.cuts)):
+    if setting is not None and (wrong := _unpinned(setting, run, cuts)):
         complaints.append(f"The pinned setting is none of this run's, so it is unpinned: {wrong}.")
         setting = None
-    if token is not None and (wrong := _unpinned(token.at, run, view.cuts)):
-        complaints.append(f"The pinned token is none of this run's, so it is unpinned: {wrong}.")
-        token = None
-    if token is not None and token.slot >= slots and run.dial_map is None and not view.cuts:
-        complaints.append(f"The pinned token is none of this run's, so it is unpinned: it has only {slots}.")
-        token = None
-    return Opened(replace(view, pin_token=token, pin_dial=setting), tuple(complaints))
+    if token is not None:
+        wrong = _unpinned(token.at, run, cuts)
+        if not wrong and token.slot >= slots and run.dial_map is None and not cuts:
+            wrong = f"it has only {slots}"
+        if wrong:
+            complaints.append(f"The pinned token is none of this run's, so it is unpinned: {wrong}.")
+            token = None
+    kept = {"dial": dial, "selected": selected, "gamma": gamma, "cuts": cuts, "pin_token": token, "pin_dial": setting}
+    return Opened(replace(view, **kept), tuple(complaints))  # type: ignore[arg-type]
 
 
 def _unpinned(at: PinnedSetting, run: Run, cuts: bool) -> str:

@@ -24,15 +24,6 @@ from mars_viz.words import exact_setting
 
 
 @dataclass(frozen=True, slots=True)
-class _Download:
-    label: str
-    ending: str
-    mime: str
-    make: Callable[[], bytes | str]
-    says: str
-
-
-@dataclass(frozen=True, slots=True)
 class Table:
     """Table shown on a page."""
 
@@ -48,50 +39,41 @@ def tables(shown: Sequence[Table], rules: Iterable[str], key: str) -> None:
         for table in shown:
             st.caption(markdown(table.title))
             with st.container(horizontal=True):
-                for download in _formats(table):
-                    _button(download, table.name, f"{key}-{table.name}")
-        _to_cite(rules)
-
-
-def _formats(table: Table) -> tuple[_Download, ...]:
-    return (
-        _Download("CSV", "csv", "text/csv", partial(_contents, csv_table, table), "For a spreadsheet."),
-        _Download("Parquet", "parquet", PARQUET, partial(_contents, parquet_table, table), "With the columns' types."),
-    )
+                place = (table.name, f"{key}-{table.name}")
+                _button("CSV", "csv", partial(_contents, csv_table, table), "For a spreadsheet.", *place)
+                _button(
+                    "Parquet", "parquet", partial(_contents, parquet_table, table), "With the columns' types.", *place
+                )
+        st.caption("To cite")
+        st.code(bibtex(*rules), language="bibtex", wrap_lines=True)
 
 
 def _contents(write: Callable[[pd.DataFrame], bytes], table: Table) -> bytes:
     return write(table.make())
 
 
-def _button(download: _Download, name: str, key: str) -> None:
-    file = f"{name}.{download.ending}"
+def _button(label: str, ending: str, make: Callable[[], bytes | str], says: str, name: str, key: str) -> None:
+    """Draw the button that downloads the file that `make` returns, with `says` as its tooltip."""
     st.download_button(
-        markdown(download.label),
-        download.make,
-        file,
-        download.mime,
+        markdown(label),
+        make,
+        f"{name}.{ending}",
+        MIME[ending],
         on_click="ignore",
-        help=markdown(download.says),
-        key=f"{key}-{download.ending}",
+        help=markdown(says),
+        key=f"{key}-{ending}",
     )
 
 
-def _to_cite(rules: Iterable[str]) -> None:
-    st.caption("To cite")
-    st.code(bibtex(*rules), language="bibtex", wrap_lines=True)
-
-
-PARQUET = "application/vnd.apache.parquet"
+MIME = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet", "html": "text/html", "svg": "image/svg+xml"}
 
 
 def offer(run: Run, dial: float | None, gamma: int | None, overlay: str) -> None:
     """Draw Explore's popover. All files are of the run at its current setting."""
-    name = file_name(run, dial, gamma)
     with st.popover("Share"):
         st.caption(markdown(_setting(run, dial, gamma)))
         for download in _downloads(run, dial, gamma, overlay):
-            _button(download, name, "share")
+            _button(*download, file_name(run, dial, gamma), "share")
         st.segmented_control(
             "A figure's camera button saves",
             FORMATS,
@@ -102,6 +84,13 @@ def offer(run: Run, dial: float | None, gamma: int | None, overlay: str) -> None
         )
         with st.expander("To cite"):
             st.code(bibtex(run.settings.rule), language="bibtex", wrap_lines=True)
+
+
+def _setting(run: Run, dial: float | None, gamma: int | None) -> str:
+    rule = rule_named(run.settings.rule)
+    at = rule.checked_dial(run.settings.dial if dial is None else dial)
+    parts = [] if rule.dial is None or at is None else [exact_setting(rule.dial.symbol, at)]
+    return f"All of {', '.join([*parts, run.settings.draft_of(checked_gamma(run, gamma))])}, as shown."
 
 
 def token_table(run: Run, dial: float | None, gamma: int | None) -> pd.DataFrame:
@@ -120,40 +109,32 @@ def token_table(run: Run, dial: float | None, gamma: int | None) -> pd.DataFrame
     return frame
 
 
-def _setting(run: Run, dial: float | None, gamma: int | None) -> str:
-    rule = rule_named(run.settings.rule)
-    at = rule.checked_dial(run.settings.dial if dial is None else dial)
-    parts = [] if rule.dial is None or at is None else [exact_setting(rule.dial.symbol, at)]
-    return f"All of {', '.join([*parts, run.settings.draft_of(checked_gamma(run, gamma))])}, as shown."
-
-
-def _downloads(run: Run, dial: float | None, gamma: int | None, overlay: str) -> tuple[_Download, ...]:
+def _downloads(
+    run: Run, dial: float | None, gamma: int | None, overlay: str
+) -> tuple[tuple[str, str, Callable[[], bytes | str], str], ...]:
+    """Return label, file ending, function that makes the file, and tooltip of each of Explore's downloads."""
     return (
-        _Download(
+        (
             "Report, one HTML file",
             "html",
-            "text/html",
             lambda: report_html(run, dial=dial, gamma=gamma, overlay=overlay),
             "Dial, text, inspector and figures; opens anywhere, without a network. Takes some seconds to make.",
         ),
-        _Download(
+        (
             "The text with its outcomes, SVG",
             "svg",
-            "image/svg+xml",
             lambda: token_strip(run, dial, gamma),
             "Every token as the dial stands, for a paper.",
         ),
-        _Download(
+        (
             "Table of tokens, CSV",
             "csv",
-            "text/csv",
             lambda: csv_table(token_table(run, dial, gamma)),
             "One row a drafted position and one a correction or bonus, as the dial stands.",
         ),
-        _Download(
+        (
             "Table of tokens, Parquet",
             "parquet",
-            PARQUET,
             lambda: parquet_table(token_table(run, dial, gamma)),
             "The same table with the types of its columns.",
         ),

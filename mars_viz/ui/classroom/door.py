@@ -45,9 +45,8 @@ class LetsTeachersIn:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, unless it has a key."""
         classroom = server_class() if scope["type"] == "http" and scope["method"] == "GET" else None
-        query = (
-            parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True) if classroom is not None else []
-        )
+        query_string = b"" if classroom is None else scope["query_string"]
+        query = parse_qsl(query_string.decode("latin-1"), keep_blank_values=True)
         if classroom is None or all(name != PARAMETER for name, _ in query):
             await self._app(scope, receive, send)
             return
@@ -95,9 +94,8 @@ async def shown(request: Request) -> Response:
     classroom = server_class()
     mark = visitors.mark_of(request.cookies.get(visitors.COOKIE, ""))
     if classroom is None or not mark:
-        return _refused(
-            403, "This browser sends no cookie of this server. Allow cookies here, and load the page again."
-        )
+        why = "This browser sends no cookie of this server. Allow cookies here, and load the page again."
+        return _refused(403, why)
     if request.method == "POST":
         return await _moved(classroom, mark, request)
     if request.query_params.get("since") == classroom.board.version:
@@ -142,17 +140,14 @@ def view_in(body: bytes) -> View:
         isinstance(message["run"], str)
         and isinstance(message["cuts"], bool)
         and message["overlay"] in OVERLAYS
-        and (message["dial"] is None or (_is_number(message["dial"]) and math.isfinite(message["dial"])))
+        and (message["dial"] is None or _is_natural(message["dial"]) or isinstance(message["dial"], float))
+        and math.isfinite(message["dial"] or 0.0)
         and all(message[name] is None or _is_natural(message[name]) for name in ("gamma", "selected"))
     )
     if not is_valid:
         raise SettingError("This message names a place that there cannot be. Load the page again.")
     dial = None if message["dial"] is None else float(message["dial"])
     return View(message["run"], dial, message["overlay"], message["selected"], message["gamma"], message["cuts"])
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, float) or _is_natural(value)
 
 
 def _is_natural(value: object) -> bool:

@@ -6,7 +6,6 @@ Draws nothing if the server is not a classroom.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -104,7 +103,16 @@ def draw(place: DeltaGenerator, session: Session, run: Run, catalog: RunCatalogu
         classroom.board.renew(run, view.cuts)
     row = place.container(horizontal=True, vertical_alignment="center", key="class-bar")
     if teaches:
-        _teach(row, classroom, shown, here, partial(_show, classroom, session, run, catalog, store))
+        if not here:
+            show = partial(_show, classroom, session, run, catalog, store)
+            row.button(
+                "Show to the class", key="class-show", on_click=show, help="Every student who follows sees this run"
+            )
+        if shown is not None:
+            stop = classroom.board.stop
+            row.button("Stop showing", key="class-stop", on_click=stop, help="The class is shown nothing")
+        other = f"The class sees “{shown.title}”." if shown is not None else NOTHING_SHOWN
+        row.caption(markdown(IN_STEP if here else other))
     elif shown is not None:
         _follow(row, memory, shown)
     class_view(
@@ -116,17 +124,6 @@ def draw(place: DeltaGenerator, session: Session, run: Run, catalog: RunCatalogu
         changed=memory.renew,
         left=memory.leave,
     )
-
-
-def _teach(
-    row: DeltaGenerator, classroom: ServerClass, shown: ShownRun | None, here: bool, show: Callable[[], None]
-) -> None:
-    if not here:
-        row.button("Show to the class", key="class-show", on_click=show, help="Every student who follows sees this run")
-    if shown is not None:
-        row.button("Stop showing", key="class-stop", on_click=classroom.board.stop, help="The class is shown nothing")
-    other = f"The class sees “{shown.title}”." if shown is not None else NOTHING_SHOWN
-    row.caption(markdown(IN_STEP if here else other))
 
 
 def _show(classroom: ServerClass, session: Session, run: Run, catalog: RunCatalogue, store: RunStore) -> None:

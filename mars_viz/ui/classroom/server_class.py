@@ -40,11 +40,6 @@ class ShownRun:
         }
 
 
-def place_in(view: View) -> View:
-    """Return the view without the teacher's pins."""
-    return View(view.run, view.dial, view.overlay, view.selected, view.gamma, view.cuts)
-
-
 class ShownBoard:
     """Holds the shown run, if any."""
 
@@ -77,8 +72,9 @@ class ShownBoard:
             return {"version": self.version, **position}
 
     def show(self, run: Run, title: str, view: View) -> None:
-        """Show a run at the position of this view."""
-        self._set(ShownRun(run, title, fitted(place_in(view), run).view))
+        """Show a run at the position of this view, without the teacher's pins."""
+        place = replace(view, pin_token=None, pin_dial=None, pin_run=None)
+        self._set(ShownRun(run, title, fitted(place, run).view))
 
     def stop(self) -> None:
         """Show nothing."""

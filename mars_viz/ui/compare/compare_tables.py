@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pandas as pd
 
 from mars_viz.analysis.differences import Difference
 from mars_viz.escapes import Html, html, joined
+from mars_viz.sweep.measures import PERCENT
+from mars_viz.sweep.pairing import Paired
 from mars_viz.ui import theme
 from mars_viz.ui.compare.compare_words import MEANING, Names, change, short_names, written
-from mars_viz.ui.compare.sweep_pair import SweepRow, words
+from mars_viz.ui.compare.sweep_pair import words
 
 _STYLE = """
 .mv-lead { margin: 0; font-size: 1.12rem; line-height: 1.55; unicode-bidi: plaintext; overflow-wrap: anywhere; }
@@ -64,79 +65,48 @@ def lead(sentence: str, stands: str = "exact") -> None:
 
 def table(rows: Sequence[Difference], names: Names) -> None:
     """Draw the numbers of both texts."""
-    _table(
-        "Both texts in numbers",
-        names,
-        [
-            _TableLine(
-                row.name,
-                row.meaning,
-                written(row.left, row.scale),
-                written(row.right, row.scale),
-                change(row),
-                row.stands.value,
-            )
-            for row in rows
-        ],
-    )
+    lines = [
+        (
+            row.name,
+            row.meaning,
+            written(row.left, row.scale),
+            written(row.right, row.scale),
+            change(row),
+            row.stands.value,
+        )
+        for row in rows
+    ]
+    _table("Both texts in numbers", names, lines)
 
 
 def frame(rows: Sequence[Difference], names: Names) -> pd.DataFrame:
     """Return the same numbers for a file; shares are fractions."""
-    return pd.DataFrame(
-        [
-            {
-                "number": row.name,
-                names.left: row.left,
-                names.right: row.right,
-                "difference": row.change,
-                "stands on": row.stands.value,
-            }
-            for row in rows
-        ]
-    )
+    columns = ("number", names.left, names.right, "difference", "stands on")
+    lines = [(row.name, row.left, row.right, row.change, row.stands.value) for row in rows]
+    return pd.DataFrame([dict(zip(columns, line, strict=True)) for line in lines])
 
 
-def sweep_table(rows: Sequence[SweepRow], names: Names) -> None:
+def sweep_table(rows: Sequence[Paired], names: Names) -> None:
     """Draw the numbers of both dial values with intervals."""
-    _table(
-        "Both dial values over all prompts",
-        names,
-        [
-            _TableLine(
-                row.title,
-                "",
-                words(row.reference, percent=row.percent),
-                words(row.other, percent=row.percent),
-                words(row.change, signed=True, percent=row.percent),
-                "modelled" if row.modelled else "exact",
-            )
-            for row in rows
-        ],
-        "intervals",
-    )
+    lines = []
+    for row in rows:
+        percent, kind = row.measure.name in PERCENT, "modelled" if row.measure.modelled else "exact"
+        cells = (words(row.left, percent=percent), words(row.right, percent=percent))
+        lines.append((row.measure.title, "", *cells, words(row.change, signed=True, percent=percent), kind))
+    _table("Both dial values over all prompts", names, lines, "intervals")
 
 
-@dataclass(frozen=True, slots=True)
-class _TableLine:
-    name: str
-    meaning: str
-    left: str
-    right: str
-    change: str
-    stands: str
-
-
-def _table(label: str, names: Names, lines: Sequence[_TableLine], kind: str = "") -> None:
+def _table(label: str, names: Names, lines: Sequence[tuple[str, str, str, str, str, str]], kind: str = "") -> None:
+    """Draw lines of name, meaning, both values, their change and its basis."""
     left, right = short_names(names)
     body = joined(
         Html(
-            f'<tr><th scope="row" title="{html(line.meaning)}">{html(line.name)}</th>'
-            f'<td data-name="{html(left)}">{html(line.left)}</td>'
-            f'<td data-name="{html(right)}">{html(line.right)}</td>'
-            f'<td class="change" data-name="difference">{html(line.change)}</td><td>{html(tag(line.stands))}</td></tr>'
+            f'<tr><th scope="row" title="{html(meaning)}">{html(name)}</th>'
+            f'<td data-name="{html(left)}">{html(left_value)}</td>'
+            f'<td data-name="{html(right)}">{html(right_value)}</td>'
+            f'<td class="change" data-name="difference">{html(difference)}</td><td>{html(tag(stands))}</td></tr>'
         )
-        for line in lines
+        for name, meaning, left_value, right_value, difference, stands in lines
     )
     heads = joined(Html(f'<th scope="col">{html(name)}</th>') for name in (names.left, names.right))
     theme.show(

@@ -74,9 +74,8 @@ def _unread(name: str, instead: str) -> str:
 
 
 def _choice(name: str) -> Any:
-    return links.said(
-        name, Choice.read, lambda choice: str(choice.key), None, _unread(name, "the page chose one itself")
-    )
+    wrong = _unread(name, "the page chose one itself")
+    return links.said(name, Choice.read, lambda choice: str(choice.key), None, wrong)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,22 +151,18 @@ def source_of(choice: Choice, catalog: RunCatalogue) -> Run:
 def contender(choice: Choice, catalog: RunCatalogue) -> Candidate:
     """Return the exact run of a choice. Raises BadInput as `source_of` does, and if the setting was not mapped."""
     source = source_of(choice, catalog)
-    run = _at(source, choice).unmapped
-    return Candidate(simplest(choice, source), source, run, catalog.labels[choice.run], right_answer(run))
-
-
-def _at(source: Run, choice: Choice) -> Run:
     settings, rule = source.settings, rule_named(source.settings.rule)
     gamma = choice.gamma or settings.gamma
     own_dial = dial_of(Choice(choice.run), source)
     dial = own_dial if choice.dial is None else rule.checked_dial(choice.dial)
     if (dial, gamma) == (own_dial, settings.gamma):
-        return source
-    if source.dial_map is None or dial is None:
-        raise EvidenceError(
-            "This run carries no dial map, so only its own setting is known. Decode it anew, or map it."
-        )
-    return source.dial_map.at(dial, gamma)
+        run = source.unmapped
+    elif source.dial_map is None or dial is None:
+        why = "This run carries no dial map, so only its own setting is known. Decode it anew, or map it."
+        raise EvidenceError(why)
+    else:
+        run = source.dial_map.at(dial, gamma).unmapped
+    return Candidate(simplest(choice, source), source, run, catalog.labels[choice.run], right_answer(run))
 
 
 def right_answer(run: Run) -> bool | None:

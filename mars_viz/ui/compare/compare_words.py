@@ -66,7 +66,8 @@ def _ways(left: Candidate, right: Candidate) -> Iterator[Names]:
         if _models(left_run) != _models(right_run):
             yield _by_models(left, right)
         else:
-            if _same_but_dial(left_run, right_run):
+            same = (getattr(left_run.settings, name) == getattr(right_run.settings, name) for name in _BUT_THE_DIAL)
+            if all(same):
                 # a rule without a dial is named itself
                 yield Names(_by_dial(left), _by_dial(right), ruled=left.dial is None)
             yield Names(_by_rule(left), _by_rule(right), ruled=True)
@@ -104,10 +105,7 @@ def _models(run: Run) -> tuple[str, str]:
     return run.provenance.target, run.provenance.drafter
 
 
-def _same_but_dial(one: Run, other: Run) -> bool:
-    first_settings, other_settings = one.settings, other.settings
-    fields = ("rule", "temperature", "top_p", "top_k", "seed", "max_new_tokens", "stop", "tree")
-    return all(getattr(first_settings, name) == getattr(other_settings, name) for name in fields)
+_BUT_THE_DIAL = ("rule", "temperature", "top_p", "top_k", "seed", "max_new_tokens", "stop", "tree")
 
 
 def _by_dial(one: Candidate) -> str:
@@ -171,19 +169,13 @@ def finding(left: Candidate, right: Candidate, alignment: Alignment, names: Name
     return which view has more to compare."""
     if left.choice == right.choice:
         return f"Nothing else here to compare {names.left} with. {_ELSEWHERE[across]}"
-    parts = [
-        parting(
-            alignment,
-            names,
-            *(_piece(each.run, side.parts) for each, side in ((left, alignment.left), (right, alignment.right))),
-        )
-    ]
+    first = _piece(left.run, alignment.left.parts), _piece(right.run, alignment.right.parts)
+    parts = [parting(alignment, names, *first)]
     if left.run.prompt_ids != right.run.prompt_ids and not compare_view.same_prompt(left.run, right.run):
         parts.insert(0, "They continue different prompts.")
     if alignment.unit is Unit.CHARACTERS:
-        parts.append(
-            "Their tokenizers differ, so they are compared by characters, and τ counts tokens of different lengths."
-        )
+        characters = "Their tokenizers differ, so they are compared by characters"
+        parts.append(f"{characters}, and τ counts tokens of different lengths.")
     if left.run.rounds and right.run.rounds:
         parts.append(f"τ (tokens per round): {number(right.run.tau)} against {number(left.run.tau)}.")
     return " ".join([*parts, *graded(left.right, right.right, names)])
@@ -258,9 +250,8 @@ def _capital(name: str) -> str:
 
 def written(value: float, scale: NumberFormat) -> str:
     """Format a number of the table."""
-    return (
-        f"{number(100 * value)}{THIN_SPACE}%" if scale is NumberFormat.SHARE and math.isfinite(value) else number(value)
-    )
+    is_share = scale is NumberFormat.SHARE and math.isfinite(value)
+    return f"{number(100 * value)}{THIN_SPACE}%" if is_share else number(value)
 
 
 def change(row: Difference) -> str:

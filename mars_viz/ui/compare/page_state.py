@@ -69,16 +69,13 @@ class Comparison(PageState):
     def contender(self, choice: Choice, catalog: RunCatalogue) -> Candidate:
         """Return the exact run of a choice. Raises BadInput as `compare_view.contender` does."""
         with contained(f"The run {choice.run}"):
-            return self._contender(choice, catalog)
-
-    def _contender(self, choice: Choice, catalog: RunCatalogue) -> Candidate:
-        source = compare_view.source_of(choice, catalog)
-        plain = compare_view.simplest(choice, source)
-        candidate = self.known.get(plain)
-        if candidate is None or candidate.source is not source:
-            self.forget(plain)
-            candidate = self.known[plain] = compare_view.contender(plain, catalog)
-        return candidate
+            source = compare_view.source_of(choice, catalog)
+            plain = compare_view.simplest(choice, source)
+            candidate = self.known.get(plain)
+            if candidate is None or candidate.source is not source:
+                self.forget(plain)
+                candidate = self.known[plain] = compare_view.contender(plain, catalog)
+            return candidate
 
     def forget(self, choice: Choice) -> None:
         """Drop the cached data of a choice, because its run has changed."""
@@ -150,7 +147,11 @@ def line_up(memory: Comparison, run_id: str, run: Run, catalog: RunCatalogue) ->
     if memory.turned and view.shown not in choices:
         view = memory.view = replace(view, shown=None)
     memory.turned = False
-    reference, default_shown = _defaults(view, run_id, run, choices)
+    if view.across is Across.SETTINGS:
+        reference, default_shown = compare_view.first_pair(run_id, run)
+    else:
+        reference = Choice(run_id)
+        default_shown = next((choice for choice in choices if choice != reference), reference)
     left = _requested(memory, view.reference, catalog, "reference") or memory.contender(reference, catalog)
     unread: list[str] = []
     right = _requested(memory, view.shown, catalog, "text")
@@ -173,13 +174,6 @@ def line_up(memory: Comparison, run_id: str, run: Run, catalog: RunCatalogue) ->
     lineup = Lineup(left, right, order, tuple(lanes), tuple(dict.fromkeys(unread)))
     memory.keep(lineup)
     return lineup
-
-
-def _defaults(view: CompareView, run_id: str, run: Run, choices: Sequence[Choice]) -> tuple[Choice, Choice]:
-    if view.across is Across.SETTINGS:
-        return compare_view.first_pair(run_id, run)
-    reference = Choice(run_id)
-    return reference, next((choice for choice in choices if choice != reference), reference)
 
 
 def _requested(memory: Comparison, choice: Choice | None, catalog: RunCatalogue, noun: str) -> Candidate | None:
@@ -234,15 +228,7 @@ def payload(memory: Comparison, shown: Lineup) -> Payload:
     )
     pair = pair_payload(*panes, memory.alignment(left, right), (memory.payload(left), memory.payload(right)))
     lanes = [
-        lane_payload(
-            StripLane(
-                one.choice.key,
-                name,
-                one.run,
-                memory.alignment(left, one).right,
-                one.right,
-            )
-        )
+        lane_payload(StripLane(one.choice.key, name, one.run, memory.alignment(left, one).right, one.right))
         for one, name in zip(shown.lanes, lane_names, strict=True)
     ]
     order = [choice.key for choice in shown.order]

@@ -94,7 +94,9 @@ def _chosen(memory: Comparison, both: Pairing, entries: tuple[PromptEntry, ...])
     chosen = requested if requested in by_id else entries[0].id
     st.session_state["compare-prompt"] = chosen
 
-    labels = {name: _label(entry, both.texts[entry.place]) for name, entry in by_id.items()}  # outlive the page
+    # the labels outlive the page
+    parts = {name: (name, each.change.value, clipped(both.texts[each.place])) for name, each in by_id.items()}
+    labels = {name: visible(" · ".join(each).removesuffix(" · ")) for name, each in parts.items()}
     st.selectbox(
         "Prompt",
         list(by_id),
@@ -104,10 +106,6 @@ def _chosen(memory: Comparison, both: Pairing, entries: tuple[PromptEntry, ...])
         help="Those whose answer changes come first; type to search",
     )
     return by_id[chosen]
-
-
-def _label(entry: PromptEntry, text: str) -> str:
-    return visible(f"{entry.id} · {entry.change.value} · {clipped(text)}".removesuffix(" · "))
 
 
 def clipped(text: str) -> str:
@@ -133,22 +131,18 @@ def _next(text: Written, side: Side) -> Piece | None:
 
 
 def _grades(both: Pairing, place: int) -> tuple[bool | None, bool | None]:
-    left, right = (int(grades[place]) for grades in both.at("right"))
-    return _grade(left), _grade(right)
-
-
-def _grade(value: int) -> bool | None:
-    return None if value == UNGRADED else value == RIGHT
+    left, right = (None if at[place] == UNGRADED else bool(at[place] == RIGHT) for at in both.at("right"))
+    return left, right
 
 
 def _details(both: Pairing, place: int) -> list[str]:
-    lengths, passes, grades = both.at("tokens"), both.at("rounds"), _grades(both, place)
-    return [_detail(int(lengths[side][place]), int(passes[side][place]), grades[side]) for side in (0, 1)]
-
-
-def _detail(tokens: int, rounds: int, right: bool | None) -> str:
-    tau = number(tokens / rounds if rounds else math.nan)
-    return f"τ {tau}, {counted(tokens, 'token')}, {counted(rounds, 'round')}{compare_words.answer(right)}"
+    details = []
+    for lengths, passes, right in zip(both.at("tokens"), both.at("rounds"), _grades(both, place), strict=True):
+        tokens, rounds = int(lengths[place]), int(passes[place])
+        tau = number(tokens / rounds if rounds else math.nan)
+        parts = f"τ {tau}, {counted(tokens, 'token')}, {counted(rounds, 'round')}{compare_words.answer(right)}"
+        details.append(parts)
+    return details
 
 
 def missing(both: Pairing, kept: KeptTexts) -> str:
@@ -186,36 +180,26 @@ def over_a_sweep(memory: Comparison) -> None:
         return
     try:
         left, right = st.columns(2, gap="medium")
-        path, result = chosen_sweep(memory, left, paths, catalog.labels)
-        other_sweep = chosen_beside(memory, right, paths, catalog.labels, sweep_pair.id_of(path))
-        if other_sweep is None:
-            over_one_sweep(memory, path, result)
-        else:
-            over_two_sweeps(memory, (path, result), other_sweep)
+        one = chosen_sweep(memory, left, paths, catalog.labels)
+        other = chosen_beside(memory, right, paths, catalog.labels, sweep_pair.id_of(one[0]))
+        over_sweeps(memory, one, other)
     except BadInput as error:
         theme.note(str(error))
 
 
-def over_one_sweep(memory: Comparison, path: Path, result: SweepResult) -> None:
-    """Draw the comparison of two dial values of one sweep."""
-    left, right = st.columns(2, gap="medium")
-    reference = dial_input(memory, left, result, "from_dial", result.plan.strict, compare_words.SIDES.left)
-    dial = dial_input(memory, right, result, "to_dial", result.plan.dial.default, compare_words.SIDES.right)
-    memory.view = replace(memory.view, sweep=sweep_pair.id_of(path), beside="", from_dial=reference, to_dial=dial)
-    over_both(memory, SweepSetting(result, reference), SweepSetting(result, dial), sweep_pair.place(path, result))
-
-
-def over_two_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tuple[Path, SweepResult]) -> None:
-    """Draw the comparison of two sweeps, each with its own dial."""
-    columns, chosen_settings = st.columns(2, gap="medium"), []
-    sides = compare_words.SIDES.left, compare_words.SIDES.right
-    for column, name, words, (_, result) in zip(columns, ("from_dial", "to_dial"), sides, (one, other), strict=True):
-        at = dial_input(memory, column, result, name, result.plan.dial.default, f"{words}: {result.plan.title}")
-        chosen_settings.append(SweepSetting(result, at))
-    left, right = chosen_settings
-    sweep_id, other_id = (sweep_pair.id_of(path) for path, _ in (one, other))
-    memory.view = replace(memory.view, sweep=sweep_id, beside=other_id, from_dial=left.dial, to_dial=right.dial)
-    over_both(memory, left, right, "&".join(sweep_pair.place(*each) for each in (one, other)))
+def over_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tuple[Path, SweepResult] | None) -> None:
+    """Draw the comparison of two dial values of one sweep, or of two sweeps, each with its own dial."""
+    sweeps, sides = (one, other or one), (compare_words.SIDES.left, compare_words.SIDES.right)
+    columns, settings = st.columns(2, gap="medium"), []
+    for column, name, words, (_, result) in zip(columns, ("from_dial", "to_dial"), sides, sweeps, strict=True):
+        default = result.plan.strict if other is None and name == "from_dial" else result.plan.dial.default
+        label = words if other is None else f"{words}: {result.plan.title}"
+        settings.append(SweepSetting(result, dial_input(memory, column, result, name, default, label)))
+    left, right = settings
+    sweep, beside = sweep_pair.id_of(one[0]), "" if other is None else sweep_pair.id_of(other[0])
+    memory.view = replace(memory.view, sweep=sweep, beside=beside, from_dial=left.dial, to_dial=right.dial)
+    state = "&".join(sweep_pair.place(*each) for each in sweeps[: 1 if other is None else 2])
+    over_both(memory, left, right, state)
 
 
 def over_both(memory: Comparison, left: SweepSetting, right: SweepSetting, state: str) -> None:

@@ -16,7 +16,7 @@ from mars_viz.errors import RunFileError, contained
 from mars_viz.escapes import visible
 from mars_viz.sweep import SweepResult, load_sweep, pairing
 from mars_viz.sweep.columns import RIGHT, UNGRADED, WRONG
-from mars_viz.sweep.measures import DRAFTED, PERCENT
+from mars_viz.sweep.measures import DRAFTED
 from mars_viz.sweep.pairing import Divergence, Paired, Pairing, SweepSetting, at_settings, pair
 from mars_viz.ui.compare.compare_words import SIDES, Names
 from mars_viz.words import THIN_SPACE, counted, number, ranged, setting
@@ -35,19 +35,6 @@ COMPARED = (
 )
 """Figures of the table in order, as far as a sweep has them."""
 PROMPT_LENGTH = 80  # maximum number of characters of a prompt in the table
-
-
-@dataclass(frozen=True, slots=True)
-class SweepRow:
-    """One figure at two settings."""
-
-    name: str
-    title: str
-    reference: Interval  # at the first setting
-    other: Interval  # at the second setting
-    change: Interval  # second minus first, paired by prompt
-    modelled: bool  # True if it is based on measured costs and not on wall-clock time
-    percent: bool = False  # True if it is a share, shown in per cent and its change in percentage points
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,33 +92,23 @@ def _loaded(path: Path, changed: int) -> SweepResult:
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
-def rows(_both: Pairing, settings: str) -> tuple[SweepRow, ...]:
+def rows(_both: Pairing, settings: str) -> tuple[Paired, ...]:
     """Return every figure of both; `settings` is their `settings_key`."""
-    return tuple(map(_row, pairing.compared(_both, COMPARED)))
-
-
-def _row(comparison: Paired) -> SweepRow:
-    measure = comparison.measure
-    return SweepRow(
-        measure.name,
-        measure.title,
-        comparison.left,
-        comparison.right,
-        comparison.change,
-        measure.modelled,
-        measure.name in PERCENT,
-    )
+    return tuple(pairing.compared(_both, COMPARED))
 
 
 def names(both: Pairing) -> Names:
     """Return the shortest distinct names: for one sweep by dial; otherwise by rule or controller and dial, draft,
     drafter or target, and folder."""
     settings = (both.left, both.right)
-    if both.one_sweep:
-        return Names(*map(_by_dial, settings))
-    makers = [(s.result.plan.provenance.target, s.result.plan.provenance.drafter) for s in settings]
-    labels = [_by_rule(each, alone=_same_rule(both)) for each in settings]
-    drafts = [each.result.plan.settings.draft for each in settings]
+    plans = [each.result.plan for each in settings]
+    if both.one_sweep:  # 'strict', for drafts of full length 'fixed γ', otherwise 'θ = 0.90'
+        dials = [(each.dial, plan) for each, plan in zip(settings, plans, strict=True)]
+        return Names(*(plan.against if at == plan.strict else setting(plan.symbol, at) for at, plan in dials))
+    makers = [(plan.provenance.target, plan.provenance.drafter) for plan in plans]
+    same_rule = all(plan.controller is not None for plan in plans) and plans[0].judged == plans[1].judged
+    labels = [_by_rule(each, alone=same_rule) for each in settings]
+    drafts = [plan.settings.draft for plan in plans]
     if drafts[0] != drafts[1]:
         labels = [f"{name} with {draft}" for name, draft in zip(labels, drafts, strict=True)]
     if makers[0] != makers[1]:
@@ -153,17 +130,6 @@ def _by_rule(one: SweepSetting, *, alone: bool) -> str:
         return f"{plan.rule.title} at {setting(plan.symbol, one.dial)}"
     cut = plan.against if one.dial == plan.strict else f"{plan.controller.title} at {setting(plan.symbol, one.dial)}"
     return cut if alone else f"{cut}, {plan.judged}"
-
-
-def _by_dial(one: SweepSetting) -> str:
-    """Return 'strict', for drafts of full length 'fixed γ', otherwise 'θ = 0.90'."""
-    plan = one.result.plan
-    return plan.against if one.dial == plan.strict else setting(plan.symbol, one.dial)
-
-
-def _same_rule(both: Pairing) -> bool:
-    plans = [each.result.plan for each in (both.left, both.right)]
-    return all(plan.controller is not None for plan in plans) and plans[0].judged == plans[1].judged
 
 
 def stands(both: Pairing) -> str:
@@ -196,20 +162,20 @@ def words(interval: Interval, *, signed: bool = False, percent: bool = False) ->
     return ranged(interval.scaled(100 if percent else 1), unit, signed=signed)
 
 
-def finding(both: Pairing, table: tuple[SweepRow, ...], answers: Turned, called: Names) -> str:
+def finding(both: Pairing, table: tuple[Paired, ...], answers: Turned, called: Names) -> str:
     """Return the main result."""
     tau, over = table[0], counted(len(both.ids), "prompt" if both.one_sweep else "shared prompt")
     if both.one_setting:
         return (
-            f"Both are at {called.right}, so nothing differs: τ {number(tau.other.estimate)} over {over}. "
+            f"Both are at {called.right}, so nothing differs: τ {number(tau.right.estimate)} over {over}. "
             "Choose another value for one of them."
         )
     sentence = (
-        f"τ (tokens per target pass) over {over}: {number(tau.other.estimate)} ({called.right}) against "
-        f"{number(tau.reference.estimate)} ({called.left}), difference {words(tau.change, signed=True)}."
+        f"τ (tokens per target pass) over {over}: {number(tau.right.estimate)} ({called.right}) against "
+        f"{number(tau.left.estimate)} ({called.left}), difference {words(tau.change, signed=True)}."
     )
-    if (drafted := next((row for row in table if row.name == DRAFTED.name), None)) is not None:
-        ends = (number(side.estimate) for side in (drafted.other, drafted.reference))
+    if (drafted := next((row for row in table if row.measure.name == DRAFTED.name), None)) is not None:
+        ends = (number(side.estimate) for side in (drafted.right, drafted.left))
         sentence += (
             f" Drafted tokens per prompt: {' against '.join(ends)}, difference {words(drafted.change, signed=True)}."
         )
@@ -259,8 +225,8 @@ def parting(both: Pairing, differences: Divergence | None) -> str:
         sentence += (
             f" {counted(unsure, 'text')} {'diverges' if unsure == 1 else 'diverge'} from "
             f"{' or '.join(sorted(references))} at the same token in "
+            "both sweeps; they differ from there or later, or not at all."
         )
-        sentence += "both sweeps; they differ from there or later, or not at all."
     return sentence
 
 
@@ -288,18 +254,17 @@ def prompts(both: Pairing, differences: Divergence | None) -> pd.DataFrame:
     return frame
 
 
-def figures(table: tuple[SweepRow, ...], called: Names) -> pd.DataFrame:
+def figures(table: tuple[Paired, ...], called: Names) -> pd.DataFrame:
     """Return the table of figures for a file, with both ends of each interval."""
-    sides = {called.left: "reference", called.right: "other", "difference": "change"}
-    return pd.DataFrame([_file_row(row, sides) for row in table])
-
-
-def _file_row(row: SweepRow, sides: dict[str, str]) -> dict[str, float | str]:
-    cells: dict[str, float | str] = {"figure": row.title, "stands on": "modelled" if row.modelled else "exact"}
-    for name, attribute in sides.items():
-        interval: Interval = getattr(row, attribute)
-        cells |= {name: interval.estimate, f"{name}, from": interval.low, f"{name}, to": interval.high}
-    return cells
+    lines: list[dict[str, float | str]] = []
+    for row in table:
+        line: dict[str, float | str] = {"figure": row.measure.title}
+        line["stands on"] = "modelled" if row.measure.modelled else "exact"
+        sides = {called.left: row.left, called.right: row.right, "difference": row.change}
+        for name, interval in sides.items():
+            line |= {name: interval.estimate, f"{name}, from": interval.low, f"{name}, to": interval.high}
+        lines.append(line)
+    return pd.DataFrame(lines)
 
 
 _GRADES = {UNGRADED: "", WRONG: "wrong", RIGHT: "right"}

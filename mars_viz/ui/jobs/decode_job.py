@@ -13,22 +13,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
-from mars_viz.dialmap import DialMap
 from mars_viz.dialmap import MapProgress as Mapped
 from mars_viz.errors import BadInput, MarsVizError
 from mars_viz.multi_rule_walk import Stand, Together
 from mars_viz.race import Race
 from mars_viz.race.making import RECORDED, RaceStep, RaceTexts
 from mars_viz.race.store import RaceStore
-from mars_viz.records import Round
 from mars_viz.run import Run, Settings
 from mars_viz.run_with_map import mapped
 from mars_viz.runstore import Journal, RunStore, new_name, read
 from mars_viz.ui.jobs.job import Job, JobState, Progress, Rank, Throttle
 from mars_viz.ui.jobs.models import Models
+
+if TYPE_CHECKING:
+    from mars_viz.race.making import Racing
+    from mars_viz.record_map import Mapping as Mapper
+    from mars_viz.recording import Recording
 
 MAPPING_SECONDS = 120.0
 """Working time after which the job stops a map, because sweeps wait behind it. A map may be resumed any number of
@@ -82,30 +85,6 @@ def grown(before: Run | None, more: Run) -> Run:
     return replace(more, rounds=(*before.rounds, *more.rounds), pieces={**before.pieces, **more.pieces})
 
 
-class Recorder(Protocol):
-    """Decode in progress, such as `mars_viz.recording.Recording`."""
-
-    @property
-    def token_ids(self) -> tuple[int, ...]:
-        """The emitted tokens."""
-
-    def __iter__(self) -> Iterator[Round]:
-        """Decode; each step is one round."""
-
-    def run(self) -> Run:
-        """Return the rounds so far."""
-
-
-class Mapper(Protocol):
-    """Dial map in progress, such as `mars_viz.recording.Mapping`."""
-
-    def __iter__(self) -> Iterator[Mapped]:
-        """Map; each step is one batched pass."""
-
-    def map(self) -> DialMap:
-        """Return the map so far."""
-
-
 def unmapped(pair: Any, run: Run) -> None:
     """Return None: `chart` for decodes without a map."""
 
@@ -114,41 +93,13 @@ def unmapped(pair: Any, run: Run) -> None:
 class Ways:
     """How a decode job records, maps and saves."""
 
-    record: Callable[..., Recorder]  # makes a recorder from a pair, a prompt and settings; accepts `chat` as a keyword
+    record: Callable[..., Recording]  # takes a pair, a prompt and settings, and `chat` as a keyword
     chart: Callable[[Any, Run], Mapper | None] = unmapped
     """Makes the mapper for a finished run; returns None if there is nothing to map."""
     store: RunStore | None = None  # store that saves the run from its first round on; None to save nothing
     name: str = ""  # name of the saved run; empty for a new name
     maker: str = ""  # mark of the browser that started the run, saved with it
     over: str = ""  # name of the controller whose threshold is mapped; empty to map the rule's dial
-
-
-class Growing:
-    """Unfinished map of a finished run, kept between a job's turns."""
-
-    def __init__(self, run: Run, mapper: Mapper):
-        self._run, self._mapper, self._steps = run, mapper, iter(mapper)
-        self._spent = 0.0
-
-    def turn(self, wanted: Callable[[], bool]) -> Iterator[Mapped]:
-        """Map for up to TURN seconds while `wanted()` is true; each step is a batched pass."""
-        began, spent = time.monotonic(), 0.0
-        while wanted() and (step := next(self._steps, None)) is not None:
-            yield step
-            spent = time.monotonic() - began
-            if spent >= TURN:
-                self._spent += spent
-                return
-        self._spent = math.inf
-
-    @property
-    def within(self) -> bool:
-        """False once the map is complete or has used MAPPING_SECONDS."""
-        return self._spent < MAPPING_SECONDS
-
-    def run(self) -> Run:
-        """Return the run with the map so far."""
-        return mapped(self._run, self._mapper.map())
 
 
 class DecodeJob(Job[Decoded]):
@@ -160,8 +111,13 @@ class DecodeJob(Job[Decoded]):
         """`choice` selects the models."""
         super().__init__(Decoded(JobState.QUEUED))
         self.prompt, self.settings, self.choice = prompt, settings, choice
+        self.new_tokens = settings.max_new_tokens
+        self.over = ways.over  # name of the controller whose threshold is mapped; empty for the rule's dial
+        self.maker = ways.maker  # mark of the browser that started the run
         self._ways = ways
-        self._growing: Growing | None = None
+        self._mapper: Mapper | None = None  # the unfinished map, kept between turns
+        self._steps: Iterator[Mapped] = iter(())
+        self._spent = 0.0  # seconds of mapping
 
     @classmethod
     def mapping(cls, run: Run, saved: str, ways: Ways, choice: BackendChoice = BUILT_IN) -> DecodeJob:
@@ -172,21 +128,6 @@ class DecodeJob(Job[Decoded]):
         return job
 
     @property
-    def over(self) -> str:
-        """Name of the controller whose threshold is mapped; empty for the rule's dial."""
-        return self._ways.over
-
-    @property
-    def new_tokens(self) -> int:
-        """Token limit from the settings."""
-        return self.settings.max_new_tokens
-
-    @property
-    def maker(self) -> str:
-        """Mark of the browser that started the run."""
-        return self._ways.maker
-
-    @property
     def rank(self) -> Rank:
         """SHORT while decoding, MAP afterwards."""
         return Rank.SHORT if self.progress.run is None else Rank.MAP
@@ -194,18 +135,17 @@ class DecodeJob(Job[Decoded]):
     def work(self, models: Models[Any]) -> None:
         """Decode and start the map, or continue it for one turn."""
         run = self.progress.run
-        if run is None or self._growing is None:
-            pair = models.pair(self.choice, lambda: self.stopping)
-            run = self._decoded(pair) if run is None else run
-            mapper = None if run is None or self.stopping else self._ways.chart(pair, run)
-            if run is None or mapper is None:
-                if not self.progress.state.finished:
-                    self.tell(state=JobState.DONE)
-                return
-            self._growing = Growing(run, mapper)
-            self.tell(state=JobState.MAPPING)
+        if run is not None and self._mapper is not None:
+            self._map(run, self._mapper)
             return
-        self._map(self._growing)
+        pair = models.pair(self.choice, lambda: self.stopping)
+        run = self._decoded(pair) if run is None else run
+        self._mapper = None if run is None or self.stopping else self._ways.chart(pair, run)
+        if self._mapper is not None:
+            self._steps = iter(self._mapper)
+            self.tell(state=JobState.MAPPING)
+        elif not self.progress.state.finished:
+            self.tell(state=JobState.DONE)
 
     def after(self, news: Mapping[str, Any]) -> Decoded:
         """Append the new rounds, sent as `more`."""
@@ -216,7 +156,7 @@ class DecodeJob(Job[Decoded]):
     def let_go(self) -> None:
         """Drop the map and its caches."""
         super().let_go()
-        self._growing = None
+        self._mapper, self._steps = None, iter(())
 
     def _decoded(self, pair: Any) -> Run | None:
         recorder = self._ways.record(pair, self.prompt, self.settings)
@@ -234,7 +174,7 @@ class DecodeJob(Job[Decoded]):
             _log.exception("What had been decoded could not be told.")
         super().fail(error)
 
-    def _decode(self, recorder: Recorder, keeping: Keeping) -> Run | None:
+    def _decode(self, recorder: Recording, keeping: Keeping) -> Run | None:
         """Decode to the end of the text; return None if cancelled."""
         self.tell(state=JobState.DECODING)
         rounds, looks, writes = 0, Throttle(), Throttle()
@@ -258,28 +198,32 @@ class DecodeJob(Job[Decoded]):
             return None
         return run
 
-    def _map(self, growing: Growing) -> None:
-        """Map for one turn. If the map ends, is cancelled or fails, keep the run with the map so far."""
+    def _map(self, run: Run, mapper: Mapper) -> None:
+        """Map for one turn of up to TURN seconds; each step is a batched pass. If the map ends, is cancelled or fails,
+        or has used MAPPING_SECONDS, keep the run with the map so far: in the store, or as progress if the run is not
+        stored."""
+        began, complete = time.monotonic(), True
         try:
-            for progress in growing.turn(lambda: not self.stopping):
-                self.tell(exact=progress.exact, open=progress.open)
-            if growing.within and not self.stopping:
+            while not self.stopping and (step := next(self._steps, None)) is not None:
+                self.tell(exact=step.exact, open=step.open)
+                spent = time.monotonic() - began
+                if spent >= TURN:
+                    self._spent, complete = self._spent + spent, False
+                    break
+            if not (complete or self.stopping) and self._spent < MAPPING_SECONDS:
                 return
-            self._keep(growing.run())
+            mapped_run = mapped(run, mapper.map())
+            if self._ways.store is None or not self.progress.saved:
+                self.tell(so_far=mapped_run)
+            else:
+                try:
+                    self._ways.store.replace(self.progress.saved, mapped_run)
+                except MarsVizError:
+                    self.tell(so_far=mapped_run)
+                    raise
             self.tell(state=JobState.DONE)
         except MarsVizError as error:
             self.tell(state=JobState.DONE, error=str(error))
-
-    def _keep(self, mapped_run: Run) -> None:
-        """Save the mapped run to the store, or send it as progress if the run is not stored."""
-        if self._ways.store is None or not self.progress.saved:
-            self.tell(so_far=mapped_run)
-            return
-        try:
-            self._ways.store.replace(self.progress.saved, mapped_run)
-        except MarsVizError:
-            self.tell(so_far=mapped_run)
-            raise
 
 
 class Keeping:
@@ -331,19 +275,6 @@ class Raced(Progress):
     unsaved: str = ""  # why the race could not be saved, in a sentence
 
 
-class Racer(Protocol):
-    """Race in progress, such as `mars_viz.race.making.Racing`."""
-
-    def __iter__(self) -> Iterator[RaceStep]:
-        """Race; each step is one token or one round."""
-
-    def texts(self) -> RaceTexts:
-        """Return the lanes' texts so far."""
-
-    def race(self) -> Race:
-        """Return the finished race."""
-
-
 class RaceJob(Job[Raced]):
     """Decodes one race."""
 
@@ -351,7 +282,7 @@ class RaceJob(Job[Raced]):
 
     def __init__(
         self,
-        make: Callable[[Any], Racer],
+        make: Callable[[Any], Racing],
         prompt: str,
         settings: Settings,
         choice: BackendChoice = BUILT_IN,
@@ -364,16 +295,15 @@ class RaceJob(Job[Raced]):
         super().__init__(Raced(JobState.QUEUED))
         self.choice, self.prompt, self.settings = choice, prompt, settings
         self._make, self._folder, self._name, self.maker = make, folder, name, maker
-
-    @property
-    def new_tokens(self) -> int:
-        """Token limit from the settings."""
-        return self.settings.max_new_tokens
+        self.new_tokens = settings.max_new_tokens
 
     def after(self, news: Mapping[str, Any]) -> Raced:
         """Append the new parts of the texts, sent as `more`."""
         if "more" in news:
-            news = {"texts": _grown_texts(self.progress.texts, news["more"])}
+            before, more = self.progress.texts, news["more"]
+            strict = before.strict if more.strict is None else grown(before.strict, more.strict)
+            relaxed = before.relaxed if more.relaxed is None else grown(before.relaxed, more.relaxed)
+            news = {"texts": RaceTexts((*before.alone, *more.alone), strict, relaxed)}
         return super().after(news)
 
     def work(self, models: Models[Any]) -> None:
@@ -389,7 +319,10 @@ class RaceJob(Job[Raced]):
             if not complete and (looks.due or step.turn != RECORDED):
                 complete = step.turn != RECORDED  # the texts are complete
                 with looks:
-                    self.tell(more=_texts_since(self.progress.texts, racer.texts()))
+                    before, texts = self.progress.texts, racer.texts()
+                    strict = None if texts.strict is None else since(before.strict, texts.strict)
+                    relaxed = None if texts.relaxed is None else since(before.relaxed, texts.relaxed)
+                    self.tell(more=RaceTexts(texts.alone[len(before.alone) :], strict, relaxed))
         if self.stopping:
             self.tell(state=JobState.CANCELLED)
             return
@@ -401,18 +334,6 @@ class RaceJob(Job[Raced]):
             except BadInput as error:
                 unsaved = f"The race is not saved: {error}"
         self.tell(state=JobState.DONE, race=race, saved=saved, unsaved=unsaved)
-
-
-def _texts_since(before: RaceTexts, texts: RaceTexts) -> RaceTexts:
-    strict = None if texts.strict is None else since(before.strict, texts.strict)
-    relaxed = None if texts.relaxed is None else since(before.relaxed, texts.relaxed)
-    return RaceTexts(texts.alone[len(before.alone) :], strict, relaxed)
-
-
-def _grown_texts(before: RaceTexts, more: RaceTexts) -> RaceTexts:
-    strict = before.strict if more.strict is None else grown(before.strict, more.strict)
-    relaxed = before.relaxed if more.relaxed is None else grown(before.relaxed, more.relaxed)
-    return RaceTexts((*before.alone, *more.alone), strict, relaxed)
 
 
 Walk = Callable[[Any, Run, Sequence[Stand]], Iterable[Together]]
@@ -438,15 +359,11 @@ class WalkJob(Job[Walked]):
         super().__init__(Walked(JobState.QUEUED))
         self.asked, self.stands, self.choice = run, stands, choice
         self._walk, self._path = walk, path
+        self.new_tokens = run.settings.max_new_tokens
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out a saved run: with its map it is large, and `work` reads it from its file."""
         return super().__getstate__() | ({} if self._path is None else {"asked": None})
-
-    @property
-    def new_tokens(self) -> int:
-        """Token limit from the settings."""
-        return self.asked.settings.max_new_tokens
 
     def work(self, models: Models[Any]) -> None:
         """Walk to the end or until cancelled; completed rounds are kept."""
@@ -467,7 +384,12 @@ class WalkJob(Job[Walked]):
     def after(self, news: Mapping[str, Any]) -> Walked:
         """Append the new rounds, sent as `more`."""
         if "more" in news:
-            news = {"together": _grown_walks(self.progress.together, news["more"])}
+            more, current = news["more"], self.progress.together
+            if current is not None:
+                pairs = zip(current.walks, more.walks, strict=True)
+                walks = tuple(replace(walk, rounds=(*before.rounds, *walk.rounds)) for before, walk in pairs)
+                more = Together(walks, more.passes)
+            news = {"together": more}
         return super().after(news)
 
     def _tell(self, together: Together) -> None:
@@ -477,11 +399,3 @@ class WalkJob(Job[Walked]):
             pairs = zip(sent.walks, walks, strict=True)
             walks = tuple(replace(walk, rounds=walk.rounds[len(before.rounds) :]) for before, walk in pairs)
         self.tell(more=Together(walks, together.passes))
-
-
-def _grown_walks(current: Together | None, more: Together) -> Together:
-    if current is None:
-        return more
-    pairs = zip(current.walks, more.walks, strict=True)
-    walks = tuple(replace(walk, rounds=(*before.rounds, *walk.rounds)) for before, walk in pairs)
-    return Together(walks, more.passes)

@@ -100,16 +100,13 @@ class Job(ABC, Generic[P]):
         vars(self).update(state)
         self._begin()
 
+    new_tokens: int = 0  # maximum number of tokens per text that the user requested; 0 if there is no such setting
+
     @property
     def rank(self) -> Rank:
         """Priority in the queue. Jobs of any rank but SHORT may return from `work` unfinished; they run again after
         jobs with a higher priority."""
         return Rank.SHORT
-
-    @property
-    def new_tokens(self) -> int:
-        """Maximum number of tokens per text that the user requested; 0 if there is no such setting."""
-        return 0
 
     @abstractmethod
     def work(self, models: Models[Any]) -> None:
@@ -211,10 +208,7 @@ class LongJob(Job[P]):
     It continues when its tab is closed; any session can find and stop it.
     """
 
-    @property
-    def rank(self) -> Rank:
-        """LONG, behind all other jobs."""
-        return Rank.LONG
+    rank = Rank.LONG  # behind all other jobs
 
     def __init__(self, progress: P) -> None:
         super().__init__(progress)

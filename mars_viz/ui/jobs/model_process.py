@@ -46,17 +46,10 @@ class GetReady:
 
 @dataclass(frozen=True, slots=True)
 class Do:
-    """Request to run a job, or the first step of a long one."""
+    """Request to run a job, or a step of a long one."""
 
     number: int  # identifies the job
-    job: Job[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class GoOn:
-    """Request to run another step of a long job."""
-
-    number: int
+    job: Job[Any] | None  # None for another step
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +123,8 @@ class ModelProcess:
         """`make` creates the models in the other process; it must be picklable, such as a module's function."""
         self._make = make
         self._numbers = itertools.count()
-        self._process: _Process | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._wire: Wire | None = None
         self._numbers_by_job: WeakKeyDictionary[Job[Any], int] = WeakKeyDictionary()
         self._status = Status()
         self.recent: tuple[BackendChoice, ...] = ()  # recently loaded models, newest first
@@ -143,7 +137,7 @@ class ModelProcess:
     def get_ready(self) -> None:
         """Start the process, if it is not running, and have it import its libraries. Raises OSError if it does not
         start."""
-        if self._wire() is None:
+        if self._running() is None:
             self._start().put(GetReady())
 
     def serve(self, job: Job[Any]) -> None:
@@ -172,11 +166,11 @@ class ModelProcess:
         self._numbers_by_job.clear()
         self._status = Status()
         if process is not None:
-            process.end()
+            _end(process)
 
     def _serve(self, job: Job[Any]) -> bool:
         """Return False if the process ends afterwards."""
-        wire = self._wire() or self._start()
+        wire = self._running() or self._start()
         number = self._numbers_by_job.get(job)
         if number is None:
             number = self._numbers_by_job[job] = next(self._numbers)
@@ -185,7 +179,7 @@ class ModelProcess:
             if job.stopping:  # cancelled before the process knew the job
                 _stop(wire, number)
         else:
-            wire.put(GoOn(number))
+            wire.put(Do(number, None))
         while True:
             match wire.take():
                 case Told(news):
@@ -195,20 +189,29 @@ class ModelProcess:
                 case Over(last):
                     return not last
 
-    def _wire(self) -> Wire | None:
-        return None if self._process is None or self._process.is_gone else self._process.wire
+    def _running(self) -> Wire | None:
+        return None if self._process is None or self._process.poll() is not None else self._wire
 
     def _start(self) -> Wire:
         self.rest()
-        self._process = _Process()
-        self._process.wire.put(self._make)
-        return self._process.wire
+        package = Path(__file__).resolve().parents[3]
+        paths = filter(None, [str(package), *sys.path, os.environ.get("PYTHONPATH")])
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "PYTHONSAFEPATH": "1"},
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._wire = Wire(self._process.stdout, self._process.stdin)
+        self._wire.put(self._make)
+        return self._wire
 
     def _ended(self, error: EOFError | OSError) -> str:
         """Clean up after the process has ended unexpectedly; return a sentence with the reason and the remedy."""
         if self._process is None:
             return f"The process that runs the models could not be started ({error}). Free some memory, and try again."
-        code = self._process.end()
+        code = _end(self._process)
         self.rest()
         how = f"stopped by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         return (
@@ -217,34 +220,17 @@ class ModelProcess:
         )
 
 
-class _Process:
-    def __init__(self) -> None:
-        package = Path(__file__).resolve().parents[3]
-        paths = filter(None, [str(package), *sys.path, os.environ.get("PYTHONPATH")])
-        self._popen = subprocess.Popen(
-            [sys.executable, "-m", PROGRAM],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "PYTHONSAFEPATH": "1"},
-        )
-        assert self._popen.stdin is not None and self._popen.stdout is not None
-        self.wire = Wire(self._popen.stdout, self._popen.stdin)
-
-    @property
-    def is_gone(self) -> bool:
-        return self._popen.poll() is not None
-
-    def end(self) -> int:
-        """Close the pipes, which ends the process, and return its exit code."""
-        for stream in (self._popen.stdin, self._popen.stdout):
-            assert stream is not None
-            with suppress(OSError):  # flushing to a process that has ended
-                stream.close()
-        try:
-            return self._popen.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            self._popen.kill()
-            return self._popen.wait()
+def _end(process: subprocess.Popen[bytes]) -> int:
+    """Close the pipes, which ends the process, and return its exit code."""
+    for stream in (process.stdin, process.stdout):
+        assert stream is not None
+        with suppress(OSError):  # flushing to a process that has ended
+            stream.close()
+    try:
+        return process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
 
 
 def _stop(wire: Wire, number: int) -> None:

@@ -12,14 +12,13 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from mars_viz.terminal import shown_logs, shown_streams
 from mars_viz.ui.jobs.job import Job
-from mars_viz.ui.jobs.model_process import Do, GetReady, GoOn, Holds, Over, Stop, Told, Wire
+from mars_viz.ui.jobs.model_process import Do, GetReady, Holds, Over, Stop, Told, Wire
 from mars_viz.ui.jobs.models import Models
 
 MODEST = 5  # niceness of the model process, so that pages stay responsive
@@ -34,8 +33,7 @@ def main() -> None:
 
 
 def _serve(wire: Wire) -> None:
-    make: Callable[[], Models[Any]] = wire.take()
-    models = make()
+    models: Models[Any] = wire.take()()
     models.report_to(lambda status, recent: wire.put(Holds(status, recent)))
     requests: queue.SimpleQueue[int | None] = queue.SimpleQueue()
     jobs: dict[int, Job[Any]] = {}
@@ -68,16 +66,11 @@ def _wire() -> Wire:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the parent, which ends this process
-    _lower_priority()
-    return Wire(incoming, outgoing)
-
-
-def _lower_priority() -> None:
-    """Lower the process's priority for processors and memory, if the system supports it."""
-    with suppress(AttributeError, OSError):
+    with suppress(AttributeError, OSError):  # no such system call
         os.nice(MODEST)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(EXPENDABLE), "ascii")
+    return Wire(incoming, outgoing)
 
 
 def _listen(wire: Wire, requests: queue.SimpleQueue[int | None], jobs: dict[int, Job[Any]]) -> None:
@@ -91,17 +84,14 @@ def _listen(wire: Wire, requests: queue.SimpleQueue[int | None], jobs: dict[int,
         os._exit(1)
 
 
-def _handle(
-    message: GetReady | Do | GoOn | Stop, requests: queue.SimpleQueue[int | None], jobs: dict[int, Job[Any]]
-) -> None:
+def _handle(message: GetReady | Do | Stop, requests: queue.SimpleQueue[int | None], jobs: dict[int, Job[Any]]) -> None:
     """Handle one message. A separate function, so that no local variable keeps the job alive."""
     match message:
         case GetReady():
             requests.put(None)
         case Do(number, job):
-            jobs[number] = job
-            requests.put(number)
-        case GoOn(number):
+            if job is not None:
+                jobs[number] = job
             requests.put(number)
         case Stop(number):
             job_to_stop = jobs.get(number)  # a single lookup, because the job may end at any time

@@ -50,13 +50,9 @@ def models_that_made(
     names = made_with.target, made_with.drafter
     if held is not None and held.device is not None and held.choice == chosen.models and held.device.models == names:
         return chosen
-    return chosen if chosen.models != BUILT_IN and _expected_names(chosen) == names else at_hand(made_with)
-
-
-def _expected_names(choice: BackendChoice) -> tuple[str, str]:
-    """Return the names that runs of these models will have, as far as they are known before loading."""
-    target, drafter = choice.in_short
-    return target or f"{demo.BUILT_IN}/target", drafter or f"{demo.BUILT_IN}/drafter"
+    target, drafter = chosen.in_short
+    expected = target or f"{demo.BUILT_IN}/target", drafter or f"{demo.BUILT_IN}/drafter"  # as far as they are known
+    return chosen if chosen.models != BUILT_IN and expected == names else at_hand(made_with)
 
 
 def at_hand(made_with: Provenance) -> BackendChoice | None:
@@ -98,13 +94,6 @@ class Status:
     costs: Costs | None = None  # costs of this pair's passes, if they were measured
 
 
-@dataclass(frozen=True, slots=True)
-class _Loan(Generic[Pair]):
-    holder: object
-    choice: BackendChoice
-    pair: Pair
-
-
 class Doable(Protocol):
     """A job that uses models."""
 
@@ -128,8 +117,8 @@ class Models(Generic[Pair]):
         self._load, self._look, self._release, self._prepare = load, look, release, prepare
         self._on_status: Callable[[Status, tuple[BackendChoice, ...]], None] = lambda status, recent: None
         self._pair: Pair | None = None
-        self._held = Status()
-        self._loan: _Loan[Pair] | None = None
+        self._status = Status()
+        self._loan: tuple[object, BackendChoice, Pair] | None = None  # a long job, its models and their pair
         self.recent: tuple[BackendChoice, ...] = ()  # recently loaded models, newest first
 
     @property
@@ -137,13 +126,8 @@ class Models(Generic[Pair]):
         """The latest snapshot."""
         return self._status
 
-    @property
-    def _status(self) -> Status:
-        return self._held
-
-    @_status.setter
-    def _status(self, status: Status) -> None:
-        self._held = status
+    def _set(self, status: Status) -> None:
+        self._status = status
         self._on_status(status, self.recent)
 
     def report_to(self, on_status: Callable[[Status, tuple[BackendChoice, ...]], None]) -> None:
@@ -162,7 +146,7 @@ class Models(Generic[Pair]):
         self._set_doing()
 
     def _set_doing(self, doing: str = "", share: float = 0.0) -> None:
-        self._status = replace(self._status, doing=doing, share=share)
+        self._set(replace(self._status, doing=doing, share=share))
 
     def rest(self) -> None:
         """Drop the pair after a time without jobs."""
@@ -181,27 +165,22 @@ class Models(Generic[Pair]):
         choice = choice.models
         if self._pair is not None and self._status.choice == choice:
             pair = self._pair
-        elif self._loan is not None and self._loan.choice == choice:
-            pair = self._use_loan()
+        elif self._loan is not None and self._loan[1] == choice:
+            device = self._look(self._loan[2])  # may raise; the current pair stays until then
+            pair = self._pair = self._loan[2]
+            self._set(Status(choice, device))
+            self._release()
         else:
             pair = self._loaded(choice, stopping)
         if holder is not None:
-            self._loan = _Loan(holder, choice, pair)
+            self._loan = (holder, choice, pair)
         return pair
 
     def given_back(self, holder: object) -> None:
         """Release the pair of a long job that has ended."""
-        if self._loan is not None and self._loan.holder is holder:
+        if self._loan is not None and self._loan[0] is holder:
             self._loan = None
             self._release()
-
-    def _use_loan(self) -> Pair:
-        """Make the pair that a long job holds the current one."""
-        assert self._loan is not None
-        device = self._look(self._loan.pair)
-        self._pair, self._status = self._loan.pair, Status(self._loan.choice, device)
-        self._release()
-        return self._pair
 
     def _loaded(self, choice: BackendChoice, stopping: Callable[[], bool]) -> Pair:
         def tell(doing: str, share: float) -> None:
@@ -222,7 +201,8 @@ class Models(Generic[Pair]):
                 pair = self._load(choice, tell)
             device = self._look(pair)  # may raise; the old pair stays until then
             self.recent = (choice, *(other for other in self.recent if other != choice))[:RECENT]
-            self._pair, self._status = pair, Status(choice, device)
+            self._pair = pair
+            self._set(Status(choice, device))
         finally:
             self._set_doing()
         self._release()
@@ -232,26 +212,26 @@ class Models(Generic[Pair]):
         """Return True if the new pair fits in place of the current one. Raises TooLarge if it does not fit because a
         long job holds a pair."""
         weights = self._status.device.weights if self._status.device else 0
-        is_lent = self._loan is not None and self._loan.pair is self._pair
+        is_lent = self._loan is not None and self._loan[2] is self._pair
         if self._pair is not None and not is_lent and error.need <= (error.free or 0) + weights:
             return True
         if self._loan is None:
             return False
-        name = self._loan.choice.in_short[0] or "the built-in pair"
+        name = self._loan[1].in_short[0] or "the built-in pair"
         message = f"{error} A sweep that is under way holds {name} until it ends; wait for that, or stop it."
         raise TooLarge(message, error.need, error.free) from error
 
     def look(self) -> None:
         """Update the memory use in the status."""
         if self._pair is not None:
-            self._status = replace(self._status, device=self._look(self._pair))
+            self._set(replace(self._status, device=self._look(self._pair)))
 
     def measured(self, costs: Costs) -> None:
         """Add the measured costs of the pair's passes to the status."""
-        self._status = replace(self._status, costs=costs)
+        self._set(replace(self._status, costs=costs))
 
     def drop(self) -> None:
         """Drop the pair."""
         self._pair = None
-        self._status = Status(doing=self._status.doing, share=self._status.share)
+        self._set(Status(doing=self._status.doing, share=self._status.share))
         self._release()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from mars_viz.controllers import controller_named
 from mars_viz.costs import Costs
 from mars_viz.demo.prompts import STORIES
 from mars_viz.demo.tasks import FREE_WORDING
-from mars_viz.dialmap import Budget, DialMap, Segment, Span, controller_span, span_of, useful_span
+from mars_viz.dialmap import Budget, Segment, Span, controller_span, span_of, useful_span
 from mars_viz.errors import ModelError
 from mars_viz.multi_rule_walk import Stand, Together
 from mars_viz.prompts import PromptItem
@@ -234,16 +234,10 @@ def grade(pair: Any, per_task: int = PER_TASK) -> Iterator[TaskStep]:
     grades: list[Steps] = []
     for done, item in enumerate(items, start=1):
         dial_map = Mapping(pair, item.prompt, settings, span).finish()
-        if dial_map.complete:
-            grades.append(_along(dial_map, item))
+        if dial_map.complete:  # 1 where the text answers the exercise correctly and 0 elsewhere, along the dial
+            grades.append(along_dial(dial_map.segments, partial(_right, item, dial_map.frame)))
         yield TaskStep(done / len(items), GradedExercises(len(grades), total(grades)) if grades else None)
 
 
-def _along(dial_map: DialMap, item: PromptItem) -> Steps:
-    """Return 1 if the text answers the exercise correctly and else 0, along the dial."""
-    grader = grader_named(item.grader)
-
-    def right(segment: Segment) -> float:
-        return grader.grade(item.answer or "", dial_map.frame.decode(segment.token_ids))
-
-    return along_dial(dial_map.segments, right)
+def _right(item: PromptItem, frame: Run, segment: Segment) -> float:
+    return grader_named(item.grader).grade(item.answer or "", frame.decode(segment.token_ids))

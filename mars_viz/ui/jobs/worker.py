@@ -11,14 +11,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Hashable
-from dataclasses import dataclass
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.ui.jobs.job import Job, JobState, Progress, Rank
-from mars_viz.ui.jobs.models import Models, Status
+from mars_viz.ui.jobs.model_process import ModelProcess
+from mars_viz.ui.jobs.models import Models
 
 IDLE = 900.0  # seconds without a job after which the models are dropped
 
@@ -36,37 +36,13 @@ LOOKS = 12  # number of attendance checks per grace period
 _log = logging.getLogger(__name__)
 
 
-class Host(Protocol):
-    """Owner of the models: `Models`, or a `ModelProcess`, which holds them in another process."""
-
-    @property
-    def status(self) -> Status:
-        """The latest snapshot of loaded and loading models."""
-
-    @property
-    def recent(self) -> tuple[BackendChoice, ...]:
-        """Recently loaded models, newest first."""
-
-    def get_ready(self) -> None:
-        """Prepare for a job."""
-
-    def serve(self, job: Job[Any]) -> None:
-        """Run a job, or a step of a long one."""
-
-    def rest(self) -> None:
-        """Free the models after a time without jobs."""
-
-
 class UnloadJob(Job[Progress]):
     """Drops the models, after all earlier jobs, including sweeps."""
 
+    rank = Rank.LONG  # so that sweeps finish first
+
     def __init__(self) -> None:
         super().__init__(Progress(JobState.QUEUED))
-
-    @property
-    def rank(self) -> Rank:
-        """LONG, so that sweeps finish first."""
-        return Rank.LONG
 
     def work(self, models: Models[Any]) -> None:
         """Drop the models."""
@@ -93,13 +69,14 @@ class Worker:
 
     def __init__(
         self,
-        models: Host,
+        models: Models[Any] | ModelProcess,
         idle: float = IDLE,
         asker: Callable[[], Wanted] | None = None,
         attendance: OrphanReaper | None = None,
         admit: Admit | None = None,
     ) -> None:
-        """Create an idle worker, which drops the models after `idle` seconds without a job.
+        """Create an idle worker, which drops the models after `idle` seconds without a job. A `ModelProcess` holds them
+        in another process.
 
         `asker` is called in the session that submits a private job; it returns a function that checks whether that
         session is connected. Without `asker`, no job is cancelled. `admit` is called for each submitted job; a refused
@@ -204,34 +181,21 @@ class Worker:
                 job = self._waiting.popleft() if self._waiting else None
                 self._running, expected, self._expected = job is not None, self._expected, False
             if job is None:  # without the lock, so that sessions need not wait
-                self._run_idle(self.models.get_ready if expected else self.models.rest)
+                try:
+                    self.models.get_ready() if expected else self.models.rest()
+                except Exception:  # the thread serves other jobs too
+                    _log.exception("The models could be neither let go nor made ready.")
                 continue
             try:
                 self.models.serve(job)
             except Exception:  # the device does not respond; the thread serves other jobs too
                 _log.exception("The device does not answer.")
-            if not job.progress.state.finished:
-                self._put_back(job)
+            if not job.progress.state.finished:  # queue it again, so that long jobs finish one after the other
+                with self._news:
+                    self._waiting = deque(sorted([*self._waiting, job], key=lambda other: (other.rank, other.number)))
             del job  # finished jobs must be collectable
             with self._news:
                 self._running = False
-
-    def _run_idle(self, act: Callable[[], None]) -> None:
-        try:
-            act()
-        except Exception:  # the thread serves other jobs too
-            _log.exception("The models could be neither let go nor made ready.")
-
-    def _put_back(self, job: Job[Any]) -> None:
-        """Queue an unfinished job again, by rank and then by number, so that long jobs finish one after the other."""
-        with self._news:
-            self._waiting = deque(sorted([*self._waiting, job], key=lambda other: (other.rank, other.number)))
-
-
-@dataclass(slots=True)
-class _Asker:
-    wanted: tuple[Wanted, ...]
-    seen: float
 
 
 class OrphanReaper:
@@ -240,16 +204,16 @@ class OrphanReaper:
 
     def __init__(self, grace: float = GRACE) -> None:
         self._grace = grace
-        self._askers: WeakKeyDictionary[Job[Any], _Asker] = WeakKeyDictionary()
+        self._askers: WeakKeyDictionary[Job[Any], tuple[Wanted, ...]] = WeakKeyDictionary()
+        self._seen: WeakKeyDictionary[Job[Any], float] = WeakKeyDictionary()  # when a session was last connected
         self._lock = threading.Condition()
         self._thread: threading.Thread | None = None
 
     def add(self, job: Job[Any], wanted: Wanted) -> None:
         """Watch a job until it ends. If several sessions wait for it, one connected session is enough."""
         with self._lock:
-            earlier = self._askers.get(job)
-            checks = () if earlier is None else earlier.wanted
-            self._askers[job] = _Asker((*checks, wanted), time.monotonic())
+            self._askers[job] = (*self._askers.get(job, ()), wanted)
+            self._seen[job] = time.monotonic()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._watch, name="job-attendance", daemon=True)
                 self._thread.start()
@@ -260,13 +224,13 @@ class OrphanReaper:
         now = time.monotonic()
         with self._lock:
             askers = dict(self._askers)
-        for job, asker in askers.items():
+        for job, wanted in askers.items():
             if job.progress.state.finished:
                 with self._lock:
                     self._askers.pop(job, None)
-            elif any(map(_is_connected, asker.wanted)):
-                asker.seen = now
-            elif now - asker.seen > self._grace:
+            elif any(map(_is_connected, wanted)):
+                self._seen[job] = now
+            elif now - self._seen[job] > self._grace:
                 job.abandon()
 
     def _watch(self) -> None:

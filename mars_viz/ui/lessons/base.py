@@ -4,10 +4,9 @@ background tasks. Foreign text is escaped. Requirements on the manifest are chec
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
-from urllib.parse import urlencode
 
 import streamlit as st
 from plotly.graph_objects import Figure
@@ -52,11 +51,6 @@ class Need:
 def lacking(run: Run, needs: tuple[Need, ...]) -> str:
     """Return why a run is unsuitable, as a sentence; empty if it is suitable."""
     return next((need.missing for need in needs if not (need.of_facts(run) and need.of_records(run))), "")
-
-
-def ruled_out(facts: Facts, needs: tuple[Need, ...]) -> bool:
-    """Return True if the manifest alone shows that the run is unsuitable."""
-    return not all(need.of_facts(facts) for need in needs)
 
 
 def is_lossless(facts: Facts) -> bool:
@@ -132,9 +126,7 @@ BOTH_KNOWN = Need(
     of_records=lambda run: bool(lesson_sums.places(run)),
 )
 THETA_DIAL = Need(
-    "a MARS rule whose θ decides",
-    "The rule of this run has no ratio threshold θ to move.",
-    _theta_counts,
+    "a MARS rule whose θ decides", "The rule of this run has no ratio threshold θ to move.", _theta_counts
 )
 RUNNER_UP = Need(
     "a drafted runner-up of the target",
@@ -197,14 +189,6 @@ class LessonContext:
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
-    """Part of the page in an expander."""
-
-    words: str
-    show: Callable[[LessonContext], None]
-
-
-@dataclass(frozen=True, slots=True)
 class Lesson:
     """One lesson of the Learn page."""
 
@@ -219,7 +203,8 @@ class Lesson:
     show: Callable[[LessonContext], None]  # draws the picture and its control
     thumbnail: Callable[[Run], str]  # returns a small SVG picture of a run without lacks
     beside: Callable[[LessonContext], None] | None = None  # draws the content below the text
-    steps: Fold | None = None  # expander at the bottom, in full width; None for the run's stepper
+    steps: tuple[str, Callable[[LessonContext], None]] | None = None
+    """Label and contents of the expander at the bottom, in full width; None for the run's stepper."""
     whole_width: bool = False  # True if the picture needs the full width, with the text above it
     picture: Callable[[Run, Iterable[Run]], LessonPicture | None] | None = None
     """Returns the figure of a suitable run, given all other runs, for use without a server; None if it cannot be drawn.
@@ -236,7 +221,7 @@ class Lesson:
 
     def rules_out(self, facts: Facts) -> bool:
         """Return True if a run's manifest alone shows that it is unsuitable."""
-        return ruled_out(facts, self.needs)
+        return not all(need.of_facts(facts) for need in self.needs)
 
     @property
     def wanted(self) -> str:
@@ -285,21 +270,10 @@ def finding(sentence: str) -> None:
     theme.show(Html(f'<p class="mv-big" role="status">{html(sentence)}</p>'))
 
 
-def caption(finding: str) -> None:
-    """Draw a figure's title, which may wrap."""
-    unbroken = finding.replace(" = ", UNBROKEN).replace(" %", "\u00a0%")
-    theme.show(Html(f'<h3 class="mv-caption">{html(unbroken)}</h3>'))
-
-
 def question(lesson: Lesson, key: str) -> None:
     """Draw the question, with its answer in an expander."""
     with st.expander(f"**{markdown(lesson.question)}**", key=key):
         st.markdown(lesson.answer)
-
-
-def link(address: str | None, parameters: Mapping[str, str]) -> str:
-    """Return the page's address with these parameters."""
-    return f"{(address or '').split('?')[0]}?{urlencode(parameters)}"
 
 
 LARGER = 1.45  # scale of figures in teacher mode
@@ -308,16 +282,13 @@ TOP = 10  # pixels above the plot
 KEY = 20  # additional pixels for a legend above the plot
 
 
-def forget(key: str, choices: Sequence[object]) -> None:
-    """Reset a control whose value is not among the choices of the current run."""
-    if key in st.session_state and st.session_state[key] not in choices:
-        del st.session_state[key]
-
-
 def draw(context: LessonContext, figure: Figure, key: str) -> None:
-    """Draw a figure with its title as a heading above it, which is also its alternative text."""
+    """Draw a figure with its title as a heading above it, which may wrap and is also its alternative text."""
     alt = figures.spoken_title(figure)
-    caption(alt)
+    unbroken = alt.replace(" = ", UNBROKEN).replace(" %", "\u00a0%")
+    theme.show(Html(f'<h3 class="mv-caption">{html(unbroken)}</h3>'))
+    # text above the plot, not counting the dial's name inside it
+    has_key = any((each.yref, each.y, each.yanchor) == ("paper", 1, "bottom") for each in figure.layout.annotations)
     layout, scale = figure.layout, LARGER if context.large else 1.0
     figure.update_layout(
         title_text="",
@@ -325,7 +296,7 @@ def draw(context: LessonContext, figure: Figure, key: str) -> None:
         font_size=scale * layout.font.size,
         margin={
             "l": scale * layout.margin.l,
-            "t": scale * (TOP + KEY * _has_key(figure)),
+            "t": scale * (TOP + KEY * has_key),
             "b": scale * layout.margin.b,
         },
     )
@@ -334,11 +305,6 @@ def draw(context: LessonContext, figure: Figure, key: str) -> None:
         figure.update_yaxes(title_font_size=17)
         figure.update_annotations(font_size=17)
     chart(figure, key, alt=alt, saves=False)
-
-
-def _has_key(figure: Figure) -> bool:
-    """Return True if there is text above the plot, not counting the dial's name inside it."""
-    return any((words.yref, words.y, words.yanchor) == ("paper", 1, "bottom") for words in figure.layout.annotations)
 
 
 def moving(context: LessonContext, shown: LessonPicture) -> dict[str, float]:

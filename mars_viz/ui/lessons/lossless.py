@@ -10,9 +10,10 @@ import streamlit as st
 
 from mars_viz.analysis.lesson_sums import OTHERS, Overlap, Place, overlap, places, total_variation, trials
 from mars_viz.components.lesson import Kind, Knob
+from mars_viz.figures.svg import BLUE, QUIET, RED, BarPart, stacked_bars
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
-from mars_viz.ui.lessons import base, thumbs
+from mars_viz.ui.lessons import base
 from mars_viz.ui.lessons.base import (
     BOTH_KNOWN,
     SAMPLED,
@@ -20,7 +21,6 @@ from mars_viz.ui.lessons.base import (
     Lesson,
     LessonContext,
     LessonPicture,
-    forget,
     is_lossless,
     moving,
 )
@@ -36,7 +36,8 @@ def show(context: LessonContext) -> None:
     """Draw the choice of a position, its distributions and the simulation."""
     positions = places(context.run)[:MOST]
     labels = [_label(context.run, place) for place in positions]
-    forget("place", labels)
+    if st.session_state.get("place", labels[0]) not in labels:  # of another run
+        del st.session_state["place"]
     chosen = st.selectbox(
         "Drafted token", labels, positions.index(telling(context.run)), key="place", bind="query-params"
     )
@@ -56,9 +57,10 @@ def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
 
 
 def _pictured(run: Run, laws: Overlap) -> LessonPicture:
-    figure = told(laws, [_name(run, token) for token in laws.tokens])
+    names = ["rest" if token == OTHERS else shown_token(run.pieces[token].text, 10) for token in laws.tokens]
     knob = Knob("draws", "Trials", 1000, stops=DRAWS, help="How often a token is drafted and judged")
-    return LessonPicture(Kind.LOSSLESS, (knob,), figure, "Both distributions, and trials of rejection sampling on them")
+    label = "Both distributions, and trials of rejection sampling on them"
+    return LessonPicture(Kind.LOSSLESS, (knob,), told(laws, names), label)
 
 
 def finding(laws: Overlap) -> str:
@@ -94,8 +96,16 @@ def told(laws: Overlap, names: list[str]) -> dict[str, Any]:
     }
 
 
-def _name(run: Run, token: int) -> str:
-    return "rest" if token == OTHERS else shown_token(run.pieces[token].text, 10)
+def thumbnail(run: Run) -> str:
+    """Return both distributions at the most instructive position: shared, target only and drafter only."""
+    laws = overlap(run, telling(run))
+    return stacked_bars(
+        [
+            (BarPart(float(shared), QUIET), BarPart(float(residual), BLUE), BarPart(float(q - shared), RED))
+            for token, shared, residual, q in zip(laws.tokens, laws.shared, laws.residual, laws.q, strict=True)
+            if token != OTHERS
+        ]
+    )
 
 
 def _label(run: Run, place: Place) -> str:
@@ -137,7 +147,7 @@ LESSON = Lesson(
     needs=(SAMPLED, UNCUT, BOTH_KNOWN),
     caution=caution,
     show=show,
-    thumbnail=thumbs.two_laws,
+    thumbnail=thumbnail,
     picture=picture,
     told=finding_where,
 )

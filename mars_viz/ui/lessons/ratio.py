@@ -8,19 +8,20 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
-from mars_viz.analysis.judgements import Ruling, opinion, own_dial, ruling
+from mars_viz.analysis.judgements import opinion, own_dial, ruling
 from mars_viz.analysis.lesson_sums import RunnerUps, close_calls
 from mars_viz.analysis.rulings import compared, moved
 from mars_viz.components.lesson import Kind, Knob
+from mars_viz.figures.svg import AMBER, BLUE, Line, lines
 from mars_viz.rules import RULES
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
-from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.base import RUNNER_UP, Lesson, LessonContext, LessonPicture, moving
 from mars_viz.words import setting
 
 REACH = 40  # range of the constant, in both directions
 COMPARED = ("mars", "mars-margin", "mars-odds")  # the same idea by ratio, by difference and by probability
+_CALLS = 8  # maximum number of curves in the thumbnail
 DRAWN = 12  # maximum number of curves, the closest runner-ups first
 STEEP = np.array([0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1, 1.5, 2])  # points of a curve, relative to its start
 
@@ -53,16 +54,12 @@ def verdicts(run: Run, calls: RunnerUps) -> dict[str, Any]:
         mars, *others = [compared(each_ruling, c, after) for each_ruling in rulings]
         above.append(int(np.count_nonzero(mars.keeps[calls.positions])))
         changes.append([each.count for each in (mars, *others)])
-    rules = [
-        {"name": _named(each_ruling), "changes": list(counts)}
-        for each_ruling, counts in zip(rulings, zip(*changes, strict=True), strict=True)
-    ]
+    rules = []
+    for each, counts in zip(rulings, zip(*changes, strict=True), strict=True):
+        assert each.rule.dial is not None and each.dial is not None
+        name = f"{each.rule.title} at {setting(each.rule.dial.symbol, each.dial)}"
+        rules.append({"name": name, "changes": list(counts)})
     return {"runnerUps": len(calls), "above": above, "rules": rules}
-
-
-def _named(given: Ruling) -> str:
-    assert given.rule.dial is not None and given.dial is not None
-    return f"{given.rule.title} at {setting(given.rule.dial.symbol, given.dial)}"
 
 
 def curves(calls: RunnerUps, theta: float) -> dict[str, Any]:
@@ -91,6 +88,14 @@ def _rounded(ratio: float) -> float | None:
     return float(f"{ratio:.4g}") if np.isfinite(ratio) else None
 
 
+def thumbnail(run: Run) -> str:
+    """Return curves of the closest runner-ups' ratios when a constant is added to every logit."""
+    c = np.linspace(-REACH, REACH, 81)
+    shifted = close_calls(run).ratio(c)[:, :_CALLS]  # [81, M]
+    theta = Line(c, np.full(81, THETA.default), BLUE, dashed=True)
+    return lines([*(Line(c, column, AMBER) for column in shifted.T), theta], 1.1)
+
+
 LESSON = Lesson(
     name="The ratio",
     title="What the ratio of logits does not say",
@@ -110,6 +115,6 @@ LESSON = Lesson(
     sample="1-story-mars",
     needs=(RUNNER_UP,),
     show=show,
-    thumbnail=thumbs.shifted_ratios,
+    thumbnail=thumbnail,
     picture=picture,
 )

@@ -9,15 +9,14 @@ import streamlit as st
 from mars_viz.analysis.lesson_sums import gain
 from mars_viz.analysis.rollback import Price, prices, strict_run
 from mars_viz.components.lesson import Kind, Knob
+from mars_viz.figures.svg import QUIET, RED, BarPart, stacked_bars
 from mars_viz.run import Run
 from mars_viz.ui import theme
-from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.base import (
     CHAINS,
     GREEDY,
     ROUNDS,
     STRICT_KNOWN,
-    Fold,
     Lesson,
     LessonContext,
     LessonPicture,
@@ -68,7 +67,12 @@ def strict_steps(context: LessonContext) -> None:
     if gammas:
         drafted = context.desk.view.knobs.get("drafted")
         gamma = int(drafted) if drafted in gammas else _own(context.run, gammas)
-        watch(context, _strict(context, gamma), f"strict-{context.run_id}-{gamma}")
+        # cached so that the stepper's data need not be computed again
+        cache = st.session_state.setdefault("learn-strict", {})
+        key = (id(context.run), gamma)
+        if key not in cache:
+            cache[key] = (context.run, strict_run(context.run, gamma))
+        watch(context, cache[key][1], f"strict-{context.run_id}-{gamma}")
 
 
 def strict_text(run: Run) -> Run | None:
@@ -91,9 +95,8 @@ def words(price: Price, run: Run) -> str:
     """Return a sentence about the cost."""
     gains, time = gain(run), ""
     if gains.timed:
-        time = (
-            f": {number(1000 * price.rolled_back * gains.draft_step)} ms of drafting (modelled: measured step × count)"
-        )
+        spent = number(1000 * price.rolled_back * gains.draft_step)
+        time = f": {spent} ms of drafting (modelled: measured step × count)"
     return (
         f"{counted(price.rolled_back, 'drafted token')} rolled back{time}. A target pass yields "
         f"{number(price.tokens / price.passes)} tokens on average, of {number(price.gamma + 1)} at most."
@@ -112,13 +115,9 @@ def _prices(run: Run) -> tuple[Price, ...]:
     return run_prices
 
 
-def _strict(context: LessonContext, gamma: int) -> Run:
-    """Return the strict run, cached so that the stepper's data need not be computed again."""
-    cache = st.session_state.setdefault("learn-strict", {})
-    key = (id(context.run), gamma)
-    if key not in cache:
-        cache[key] = (context.run, strict_run(context.run, gamma))
-    return cache[key][1]
+def thumbnail(run: Run) -> str:
+    """Return bars of accepted and rolled-back tokens at every block length."""
+    return stacked_bars([(BarPart(price.kept, QUIET), BarPart(price.rolled_back, RED)) for price in prices(run)])
 
 
 LESSON = Lesson(
@@ -140,8 +139,8 @@ LESSON = Lesson(
     sample="2-story-strict",
     needs=(CHAINS, GREEDY, ROUNDS, STRICT_KNOWN),
     show=show,
-    thumbnail=thumbs.kept_and_lost,
-    steps=Fold("Watch the strict text step by step", strict_steps),
+    thumbnail=thumbnail,
+    steps=("Watch the strict text step by step", strict_steps),
     picture=picture,
     played=strict_text,
 )

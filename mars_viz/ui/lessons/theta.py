@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import streamlit as st
 
+from mars_viz.analysis.map_grid import along_dial
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
 from mars_viz.demo.tasks import FREE_WORDING, final_answer
 from mars_viz.dialmap import DialMap, Segment
 from mars_viz.figures import Theme
 from mars_viz.figures.lessons import accuracy_curve
+from mars_viz.figures.svg import AMBER, RED, Area, Line, lines
 from mars_viz.prompts import recognised
 from mars_viz.records import first_difference
 from mars_viz.rules.mars import Mars
@@ -19,7 +22,6 @@ from mars_viz.run import Run
 from mars_viz.samples import GradedExercises, recorded_grades
 from mars_viz.ui import theme
 from mars_viz.ui.jobs.tasks import PER_TASK, grade
-from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.base import (
     BUILT_IN_PAIR,
     TEXTS,
@@ -55,7 +57,8 @@ def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
     dial_map = run.dial_map
     assert dial_map is not None and dial_map.rule.dial is not None  # required by the lesson
     dial = dial_map.rule.dial
-    exercise, strict = recognised(run.prompt), dial_map.segment(_strict(dial_map), mapped_gamma(run))
+    strict_end = dial_map.span.high if dial_map.rule.strict_is_high else dial_map.span.low
+    exercise, strict = recognised(run.prompt), dial_map.segment(strict_end, mapped_gamma(run))
     answer = exercise.answer if exercise else None
     figure = {
         "symbol": dial.symbol,
@@ -140,13 +143,19 @@ def written(run: Run, segment: Segment, strict: Segment, answer: str | None) -> 
     }
 
 
-def _thumbnail(run: Run) -> str:
+def thumbnail(run: Run) -> str:
+    """Return the tokens per pass over the dial, shaded at wrong answers."""
     assert run.dial_map is not None  # required by the lesson
-    return thumbs.tau_and_damage(run, mapped_gamma(run))
-
-
-def _strict(dial_map: DialMap) -> float:
-    return dial_map.span.high if dial_map.rule.strict_is_high else dial_map.span.low
+    segments, exercise = run.dial_map.segments_for(mapped_gamma(run)), recognised(run.prompt)
+    tau = along_dial(segments, lambda segment: segment.tau)
+    bands = [
+        Area(segment.low, segment.high, RED)
+        for segment in segments
+        if segment.complete and exercise and final_answer(run.decode(segment.token_ids)) != exercise.answer
+    ]
+    x, y = np.repeat(tau.edges, 2)[1:-1], np.repeat(tau.values, 2)
+    finite = tau.values[np.isfinite(tau.values)]  # empty if every text was cut short
+    return lines([Line(x, y, AMBER)], 1.15 * float(finite.max(initial=1.0)), bands)
 
 
 LESSON = Lesson(
@@ -169,7 +178,7 @@ LESSON = Lesson(
     sample="6-counting-damaged",
     needs=(THETA_DIAL, TEXTS),
     show=show,
-    thumbnail=_thumbnail,
+    thumbnail=thumbnail,
     beside=accuracy,
     picture=picture,
     aside=recorded_accuracy,

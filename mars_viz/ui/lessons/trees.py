@@ -10,9 +10,9 @@ import numpy as np
 from mars_viz.analysis.lesson_sums import expected_tokens, round_cost
 from mars_viz.analysis.tree_gain import Choices, choices, tree_tokens
 from mars_viz.components.lesson import Kind, Knob
+from mars_viz.figures.svg import BLUE, QUIET, Line, lines
 from mars_viz.run import Run
 from mars_viz.samples import recorded_costs
-from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.base import GREEDY, SECOND_CHOICE, Lesson, LessonContext, LessonPicture, moving
 from mars_viz.words import counted, number
 
@@ -73,11 +73,11 @@ def measured() -> float:
 def words(drafter_choices: Choices) -> str:
     """Return a sentence about the drafter's choices in the run."""
     missed = drafter_choices.places - drafter_choices.first
-    sentence = (
+    return (
         f"In this run the drafter's first choice was the target's token at {number(drafter_choices.first)} of "
-        f"{counted(drafter_choices.places, 'place')}"
+        f"{counted(drafter_choices.places, 'place')}, its second at {number(drafter_choices.second)} of the other "
+        f"{number(missed)} (exact)."
     )
-    return f"{sentence}, its second at {number(drafter_choices.second)} of the other {number(missed)} (exact)."
 
 
 def _short(values: list[float]) -> list[float]:
@@ -92,6 +92,15 @@ def caution(run: Run) -> str:
     """Return a warning if the run has few positions."""
     places = choices(run).places
     return f"Only {counted(places, 'place')} of this run say how good its drafter is." if places < 20 else ""
+
+
+def thumbnail(run: Run) -> str:
+    """Return the tokens per pass of the best tree and of a chain, by number of nodes, for the run's drafter."""
+    drafter_choices, nodes = choices(run), np.arange(1, 25)
+    tree = tree_tokens(drafter_choices.alpha, np.nan_to_num(drafter_choices.rescued), len(nodes))
+    chain = np.array([float(expected_tokens(drafter_choices.alpha, int(n))) for n in nodes])
+    x = (nodes - 1) / (len(nodes) - 1)
+    return lines([Line(x, chain, QUIET), Line(x, tree, BLUE)], 1.1 * float(tree[-1]))
 
 
 LESSON = Lesson(
@@ -116,6 +125,6 @@ LESSON = Lesson(
     needs=(GREEDY, SECOND_CHOICE),
     caution=caution,
     show=show,
-    thumbnail=thumbs.branches,
+    thumbnail=thumbnail,
     picture=picture,
 )

@@ -10,7 +10,7 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.run_with_map import shown
 from mars_viz.ui import theme
-from mars_viz.ui.lessons.base import Fold, LessonContext
+from mars_viz.ui.lessons.base import LessonContext
 from mars_viz.ui.lessons.page_state import write_address
 from mars_viz.words import setting
 
@@ -26,22 +26,6 @@ def watch(context: LessonContext, run: Run, key: str) -> None:
     if frame or context.desk.view.frame is not None:
         context.desk.change(frame=frame)
     write_address(context.desk)
-
-
-def at_dial(context: LessonContext) -> tuple[Run, str]:
-    """Return the run at the page's dial and no message. If that text is unknown, return the recorded run and a
-    message."""
-    run, dial = context.run, context.desk.view.dial
-    if dial is None or dial == run.settings.dial:
-        return run, ""
-    run_at_dial, _ = shown(run, dial, run.settings.gamma)
-    if run_at_dial is run:
-        symbol = rule_named(run.settings.rule).dial.symbol  # type: ignore[union-attr]  # ensured by `fitted`
-        return (
-            run,
-            f"The text at {setting(symbol, dial)} is not known here, so the recorded text is played.",
-        )
-    return run_at_dial, ""
 
 
 def caption(context: LessonContext) -> None:
@@ -62,14 +46,20 @@ def show(context: LessonContext) -> None:
     watch(context, run, context.run_id)
 
 
-STEPS = Fold("Watch this run step by step", show)
+STEPS = ("Watch this run step by step", show)
 
 
 def cached(context: LessonContext) -> tuple[Run, str]:
-    """Return the result of `at_dial`, cached so that the stepper's data need not be computed again."""
-    key = (context.run_id, context.desk.view.dial)
+    """Return the run at the page's dial and no message, cached so that the stepper's data need not be computed again.
+    If that text is unknown, return the recorded run and a message."""
+    run, dial = context.run, context.desk.view.dial
     cache = st.session_state.get("learn-played")
-    if cache is None or cache[0] != key or cache[1] is not context.run:
-        cache = key, context.run, at_dial(context)
-        st.session_state["learn-played"] = cache
+    if cache is None or cache[0] != (context.run_id, dial) or cache[1] is not run:
+        played, message = run, ""
+        if dial is not None and dial != run.settings.dial:
+            played, _ = shown(run, dial, run.settings.gamma)
+            if played is run:
+                symbol = rule_named(run.settings.rule).dial.symbol  # type: ignore[union-attr]  # ensured by `fitted`
+                message = f"The text at {setting(symbol, dial)} is not known here, so the recorded text is played."
+        cache = st.session_state["learn-played"] = (context.run_id, dial), run, (played, message)
     return cache[2]

@@ -9,16 +9,16 @@ from functools import cache, partial
 import numpy as np
 import streamlit as st
 
-from mars_viz.analysis.lesson_sums import Gain, expected_tokens, gain, round_cost
+from mars_viz.analysis.lesson_sums import Gain, expected_speed_up, expected_tokens, gain, round_cost
 from mars_viz.components.lesson import Kind, Knob
 from mars_viz.costs import Costs, disturbance
 from mars_viz.figures import Theme
 from mars_viz.figures.lessons import pass_costs, run_times
+from mars_viz.figures.svg import BLUE, QUIET, Line, lines
 from mars_viz.run import Run, Settings
 from mars_viz.samples import recorded_costs
 from mars_viz.ui import theme
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.base import (
     BUILT_IN_PAIR,
     CHAINS,
@@ -75,24 +75,22 @@ def theory() -> dict[str, list[list[float]]]:
 def passes(context: LessonContext) -> None:
     """Draw the costs of passes: measured now, included with the product, or from the run's own timings."""
     place = st.container()
-    here = asked(
-        context,
-        "costs",
-        "Measure the passes on this device",
-        "Timing passes of both models …",
-        partial(tasks.measure, Settings(rule="strict", gamma=MEASURED)),
-    )
+    find = partial(tasks.measure, Settings(rule="strict", gamma=MEASURED))
+    words = "Measure the passes on this device"
+    here = asked(context, "costs", words, "Timing passes of both models …", find)
     costs = here if isinstance(here, Costs) else recorded_costs()
     with place:
         if costs is None:
-            _own_times(context)
+            gains, device = gain(context.run), context.run.provenance.device
+            draw(context, run_times(gains, context.theme), "why-passes")
+            if gains.timed:
+                device_name = short_device(device) or "a device it does not name"
+                theme.small(f"Measured when the run was made, on {device_name}.", device)
             return
         draw(context, pass_costs(costs, context.theme), "why-passes")
+        measured = f"{whose(context, 'costs')}, measured here" if costs is here else whose(context, "")
         more = f"{costs.device}, {costs.dtype}, caches of {costs.cache_length} positions"
-        theme.small(
-            _stands_on(costs, f"{whose(context, 'costs')}, measured here" if costs is here else whose(context, "")),
-            more,
-        )
+        theme.small(_stands_on(costs, measured), more)
         if warning := disturbance(costs):
             theme.note(warning)
 
@@ -101,18 +99,19 @@ def _stands_on(costs: Costs, measured: str) -> str:
     return f"{measured}, {short_device(costs.device)}; 95 % intervals, n = {costs.repeats}"
 
 
+def thumbnail(run: Run) -> str:
+    """Return the speed-up formula's curve over α, at the run's own γ and cost."""
+    run_gain = gain(run)
+    alpha = np.linspace(0, 1, 61)
+    curve = expected_speed_up(alpha, run_gain.gamma, run_gain.c if run_gain.timed else 0.1)
+    top = 1.1 * max(1.0, float(curve[-1]))
+    return lines([Line(alpha, np.ones(61), QUIET, dashed=True), Line(alpha, curve, BLUE)], top)
+
+
 def recorded_passes(run: Run, colours: Theme) -> LessonAside | None:
     """Return the figure of the included costs of passes."""
     costs = recorded_costs()
     return None if costs is None else LessonAside(pass_costs(costs, colours), _stands_on(costs, BUILT_IN_PAIR))
-
-
-def _own_times(context: LessonContext) -> None:
-    gains, device = gain(context.run), context.run.provenance.device
-    draw(context, run_times(gains, context.theme), "why-passes")
-    if gains.timed:
-        device_name = short_device(device) or "a device it does not name"
-        theme.small(f"Measured when the run was made, on {device_name}.", device)
 
 
 def dials(gains: Gain) -> tuple[Knob, ...]:
@@ -145,7 +144,7 @@ LESSON = Lesson(
     sample="1-story-mars",
     needs=(CHAINS, JUDGED),
     show=show,
-    thumbnail=thumbs.speed_up,
+    thumbnail=thumbnail,
     beside=passes,
     picture=picture,
     aside=recorded_passes,

@@ -100,7 +100,12 @@ class CachedSweep:
         key = ("place", paired, dial)
         speed = "speed_up" if path.over == ALONE else "speed_up_strict"
         right = "accuracy_change" if paired else "accuracy"
-        return self.kept(key, lambda: path.through(dial, self.value(right, dial), self._graded(speed, dial)))
+        measure = self.measures[speed]  # of the graded prompts only, as on the frontier
+        graded = Measure(speed, measure.title, measure.columns, measure.of, graded=True)
+        return self.kept(
+            key,
+            lambda: path.through(dial, self.value(right, dial), value_at(self.result, graded, dial, self.how)),
+        )
 
     def curve(self, name: str) -> DialCurve:
         """Return a figure over the dial."""
@@ -116,12 +121,6 @@ class CachedSweep:
             ("engines", dial),
             lambda: acceptance_table(self.result.acceptance(dial), units=self.result.units, how=self.how),
         )
-
-    def _graded(self, name: str, dial: float) -> Interval:
-        """Return a speed-up of the graded prompts only, as on the frontier."""
-        measure = self.measures[name]
-        graded = Measure(name, measure.title, measure.columns, measure.of, graded=True)
-        return value_at(self.result, graded, dial, self.how)
 
     def _curve(self, measure: Measure) -> DialCurve:
         dials = places(self.result, BANDS)

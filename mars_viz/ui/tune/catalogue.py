@@ -59,18 +59,12 @@ class SweepCatalogue:
     @property
     def labels(self) -> dict[str, str]:
         """Unique label of each sweep by id, new jobs first."""
-        fresh = {
-            name: f"{_named(job, name)} ({'failed' if job.progress.error else 'beginning'})"
-            for name, job in self.jobs.items()
-            if name in self._beginning
-        }
+        fresh = {}  # jobs without a folder; failed ones stay with their error, cancelled ones are left out
+        for name, job in self.jobs.items():
+            if name not in self.entries and (job.progress.error or not job.progress.state.finished):
+                own = (label for folder, label in job.labels.items() if folder.name == PurePosixPath(name).name)
+                fresh[name] = f"{next(own, job.label)} ({'failed' if job.progress.error else 'beginning'})"
         return told_apart(fresh | {name: self._label(entry) for name, entry in self.entries.items()})
-
-    @property
-    def _beginning(self) -> set[str]:
-        """Jobs without a folder. Failed ones stay with their error; cancelled ones are left out."""
-        gone = {name for name, job in self.jobs.items() if job.progress.state.finished and not job.progress.error}
-        return set(self.jobs) - set(self.entries) - gone
 
     def running(self, name: str) -> SweepJob | None:
         """Return the unfinished job of this sweep, if any."""
@@ -99,22 +93,20 @@ class SweepCatalogue:
         try:
             changed = (entry.path / "sweep.json").stat().st_mtime_ns
         except OSError as error:
-            raise RunFileError(
-                f"The sweep {entry.path.name} cannot be read ({error.strerror}). Choose another."
-            ) from error
+            why = f"The sweep {entry.path.name} cannot be read ({error.strerror}). Choose another."
+            raise RunFileError(why) from error
         with contained(f"The sweep {entry.path.name}"):
             return _study(entry.path, entry.finished, changed)
 
     def beside(self, name: str) -> dict[str, str]:
         """Return the finished sweeps that can be compared with this one, with their labels."""
         base = self.entries[name].plan
-        return told_apart(
-            {
-                other: _short_label(entry.plan, base)
-                for other, entry in self.entries.items()
-                if other != name and entry.complete and base and entry.plan and _same_reference(base, entry.plan)
-            }
-        )
+        labels = {
+            other: _short_label(entry.plan, base)
+            for other, entry in self.entries.items()
+            if other != name and entry.complete and base and entry.plan and _same_reference(base, entry.plan)
+        }
+        return told_apart(labels)
 
     def left_beside(self, name: str) -> tuple[SweepEntry, ...]:
         """Return the unfinished sweeps that can continue together with this one: the newest of each other variant of
@@ -140,9 +132,8 @@ class SweepCatalogue:
         for other in labels:
             plan = self.entries[other].plan
             assert plan is not None  # otherwise it could not be compared
-            differ = [
-                each.key for each in base.rule.fixed if plan.rule.values.get(each.key) != base.rule.values[each.key]
-            ]
+            values, own_values = plan.rule.values, base.rule.values
+            differ = [each.key for each in base.rule.fixed if values.get(each.key) != own_values[each.key]]
             alike = plan.rule.family == base.rule.family and plan.settings.drafts_like(base.settings)
             if alike and plan.rule.policy is base.rule.policy and len(differ) == 1:
                 by_setting[differ[0]].setdefault(plan.rule.values[differ[0]], other)
@@ -196,11 +187,6 @@ def _same_grid(own_entry: SweepEntry, other: SweepEntry) -> bool:
     alike = rules[0].family == rules[1].family and own_entry.plan.span == other.plan.span
     alike = alike and own_entry.plan.settings.drafts_like(other.plan.settings) and rules[0].policy is rules[1].policy
     return alike and rules[0].name != rules[1].name and comparable(own_entry.plan, other.plan)
-
-
-def _named(job: SweepJob, name: str) -> str:
-    folder_name = PurePosixPath(name).name
-    return next((label for folder, label in job.labels.items() if folder.name == folder_name), job.label)
 
 
 def shelf(results: Path) -> SweepCatalogue:

@@ -103,18 +103,24 @@ def draw_grid(sweep: CachedSweep, dial: float, beside: Variants) -> None:
     measure = sweep.measures[name or names[0]]
     tables.line(
         f"{measure.title[0].upper()}{measure.title[1:]}, by {setting.symbol} and {sweep.plan.symbol}. "
-        f"{_meaning(setting)} {left_out(sweep.plan.symbol, dials, dial)}".rstrip(),
+        f"{setting.symbol}: {setting.meaning}. Each row is a sweep of its own, of the same prompts. "
+        f"{left_out(sweep.plan.symbol, dials, dial)}".rstrip(),
         "modelled" if measure.modelled else "exact",
     )
-    tables.table(_grid_table(variants, setting, measure.name, few_dials(dials, (dial,))), "grid", measure.title)
+    rows = []
+    for each in variants:
+        row = {setting.symbol: _value(each, setting)}
+        for at in few_dials(dials, (dial,)):
+            figure = each.study.measures[measure.name]
+            row[exact_setting(each.study.plan.symbol, at)] = cell(figure, each.study.value(measure.name, at))
+        rows.append(row)
+    tables.table(pd.DataFrame(rows), "grid", measure.title)
     if setting.key == THRESHOLD and (best := pair([each.advised for each in variants])) is not None:
         tables.line(best.sentence, "modelled")
     if sweep.graded:
-        lines = [_advice(each, setting) for each in variants]
         tables.line(together(beside.confidence, len(variants)))
-        tables.table(
-            pd.DataFrame(lines), "grid-advice", f"How far {sweep.plan.symbol} can go for each {setting.symbol}"
-        )
+        lines = pd.DataFrame([_advice(each, setting) for each in variants])
+        tables.table(lines, "grid-advice", f"How far {sweep.plan.symbol} can go for each {setting.symbol}")
 
 
 def pair(advised: Sequence[Advised]) -> Recommendation | None:
@@ -136,25 +142,8 @@ def _advice(each: Variant, setting: Fixed) -> dict[str, str]:
     }
 
 
-def _grid_table(variants: list[Variant], setting: Fixed, name: str, dials: list[float]) -> pd.DataFrame:
-    return pd.DataFrame(
-        [
-            {setting.symbol: _value(each, setting)}
-            | {
-                exact_setting(each.study.plan.symbol, at): cell(each.study.measures[name], each.study.value(name, at))
-                for at in dials
-            }
-            for each in variants
-        ]
-    )
-
-
 def _value(each: Variant, setting: Fixed) -> str:
     return setting.written(value_in(each.study.plan, setting))
-
-
-def _meaning(setting: Fixed) -> str:
-    return f"{setting.symbol}: {setting.meaning}. Each row is a sweep of its own, of the same prompts."
 
 
 _METHOD_WORDS = {Method.BCA: "BCa", Method.PERCENTILE: "Percentile"}
@@ -301,7 +290,8 @@ def folded(
         tasks = st.expander("Results by task", expanded=True, key="tune-tasks", on_change="rerun")
         if tasks.open:
             with tasks:
-                by_task(sweep, dial)
+                tables.line(f"Each task at {sweep.plan.against} and at this setting.", "exact")
+                tables.table(tables.tasks(sweep, dial), "tasks", "Results by task and together")
     sections: dict[str, Callable[[], None]] = {
         "All figures along the dial": partial(every_figure, sweep, dial),
         "Relaxed tokens by rank and probability": partial(relaxed, sweep, dial),
@@ -317,12 +307,6 @@ def folded(
         if section.open:
             with section:
                 show()
-
-
-def by_task(sweep: CachedSweep, dial: float) -> None:
-    """Draw a table with a row per task and one for all."""
-    tables.line(f"Each task at {sweep.plan.against} and at this setting.", "exact")
-    tables.table(tables.tasks(sweep, dial), "tasks", "Results by task and together")
 
 
 def every_figure(sweep: CachedSweep, dial: float) -> None:
@@ -470,11 +454,8 @@ def evidence(
         key="evidence-pack",
         on_click="ignore",
     )
-    measured = (
-        "with the wall-clock check"
-        if checks.latest(dial)
-        else "without a wall-clock check: none was run at this setting"
-    )
+    unmeasured = "without a wall-clock check: none was run at this setting"
+    measured = "with the wall-clock check" if checks.latest(dial) else unmeasured
     more = "" if beside is None else ", and the grid of the rule's settings"
     theme.small(
         f"A zip of Markdown, CSV and JSON for this setting, {measured}{more}: the command that makes it again, results "

@@ -25,29 +25,15 @@ def turned(cached: CachedSweep, dial: float, home: float, sweep: str, *, paired:
     `home` is the recommended setting, reached by a double click. `paired` selects the frontier.
     """
     data = cached.kept(("readings", home, paired), lambda: readings(cached, home, paired=paired))
-    label = "Key figures at the dial and at strict"
-    values = lesson_figure(
-        Kind.SETTING, [_knob(cached, home)], data, {"dial": dial}, key=f"tune-dial-{sweep}", label=label
-    )
-    return values["dial"]
-
-
-def _knob(cached: CachedSweep, home: float) -> Knob:
-    plan = cached.plan
-    dial = plan.dial
+    plan, own = cached.plan, cached.plan.dial
     ends = ("looser", "strict") if plan.controller is None else ("shorter drafts", "full drafts")
     ends = ends if plan.span.refers_high(plan.rule) else ends[::-1]
-    return Knob(
-        "dial",
-        f"{ends[0]} ← {dial.name} {plan.symbol} → {ends[1]}",
-        home,
-        plan.low,
-        plan.high,
-        dial.step,
-        digits=0 if dial.step >= 1 else LARGEST_DIGITS,
-        help=f"{plan.strict:g} is {plan.against}, {dial.default:g} the default; a double click goes to {home:g}",
-        exact=True,
-    )
+    tip = f"{plan.strict:g} is {plan.against}, {own.default:g} the default; a double click goes to {home:g}"
+    digits = 0 if own.step >= 1 else LARGEST_DIGITS
+    name = f"{ends[0]} ← {own.name} {plan.symbol} → {ends[1]}"
+    knob = Knob("dial", name, home, plan.low, plan.high, own.step, digits=digits, help=tip, exact=True)
+    label = "Key figures at the dial and at strict"
+    return lesson_figure(Kind.SETTING, [knob], data, {"dial": dial}, key=f"tune-dial-{sweep}", label=label)["dial"]
 
 
 def readings(cached: CachedSweep, home: float, *, paired: bool) -> dict[str, Any]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import streamlit as st
 
@@ -47,7 +49,7 @@ def task_fields() -> Callable[[], HarnessTask]:
     if not harness.installed():
         problem = f"Tasks need lm-evaluation-harness, which is not installed. {harness.REMEDY}"
         theme.note(problem)
-        return lambda: _refused(problem)
+        return partial(_refuse, problem)
     paths = visitors.may_name_paths()
     task = st.text_input(
         "Task",
@@ -78,7 +80,7 @@ def task_fields() -> Callable[[], HarnessTask]:
     return lambda: task_prompts(task, fewshot, metric.strip() or None, int(limit) or None)
 
 
-def _refused(problem: str) -> HarnessTask:
+def _refuse(problem: str) -> NoReturn:
     raise SettingError(problem)
 
 
@@ -107,10 +109,24 @@ def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
         ranges = st.container()  # above the settings, one of which determines what is swept
         settings, policy, over, thresholds = _settings(rules)
         with ranges:
-            loosest, at = ({}, _fixed_dials(rules)) if over else (_loosest(rules), {})
+            loosest, at = {} if over else _loosest(rules), {}
+            for name in rules if over else ():
+                value = dial_slider(RULES[name], f"sweep-stands-{name}")
+                assert value is not None  # all in DIALLED have a dial
+                at[name] = value
         theme.small(f"By the models that are chosen at the top: {in_words(models)}.")
         chat, system = decode_form.chat_fields(tab_jobs.has_template(models), prefix="sweep-")
-        cluster = _cluster()
+        cluster = ""  # visitors who may not name paths may not name one
+        if importlib.util.find_spec("ray") is not None and visitors.may_name_paths():
+            cluster = st.text_input(
+                "Ray cluster",
+                key="sweep-ray",
+                max_chars=200,
+                placeholder="none: this server's models",
+                help="Maps prompts with workers of a Ray cluster, which load the models themselves: local starts one "
+                "with what this machine has, auto joins the one that this machine is in, HOST:PORT the one with that "
+                "head",
+            )
         folder = _folder(results)
 
     def make_request() -> SweepRequest:
@@ -124,20 +140,6 @@ def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
         return SweepRequest(prompt_set, names, chosen, models, chat, loosest, over, thresholds(), cluster.strip(), at)
 
     return make_request, lambda: folder
-
-
-def _cluster() -> str:
-    """Draw the field for a Ray cluster; empty if the visitor may not name one or Ray is not installed."""
-    if importlib.util.find_spec("ray") is None or not visitors.may_name_paths():
-        return ""
-    return st.text_input(
-        "Ray cluster",
-        key="sweep-ray",
-        max_chars=200,
-        placeholder="none: this server's models",
-        help="Maps prompts with workers of a Ray cluster, which load the models themselves: local starts one with what "
-        "this machine has, auto joins the one that this machine is in, HOST:PORT the one with that head",
-    )
 
 
 def _folder(results: Path) -> str:
@@ -192,12 +194,6 @@ def _also_key(rule: Rule, setting: Fixed) -> str:
     return f"sweep-also-{rule.family}-{setting.key}"
 
 
-def _sweeps(rules: Sequence[str]) -> int:
-    """Estimate the number of requested sweeps; unfinished lists count by their commas."""
-    texts = [st.session_state.get(_also_key(RULES[name], each)) or "" for name in rules for each in RULES[name].fixed]
-    return max(1, len(rules)) + sum(bool(part.strip()) for text in texts for part in text.split(","))
-
-
 def _loosest(rules: Sequence[str]) -> dict[str, float]:
     """Draw the range of each rule's dial. The strict end is fixed, because every setting is compared with it."""
     ends_by_rule = {}
@@ -224,15 +220,6 @@ def _loosest(rules: Sequence[str]) -> dict[str, float]:
             ends.append(float(end))
         ends_by_rule[name] = ends[0] if rule.strict_is_high else ends[1]
     return ends_by_rule
-
-
-def _fixed_dials(rules: Sequence[str]) -> dict[str, float]:
-    values = {}
-    for name in rules:
-        value = dial_slider(RULES[name], f"sweep-stands-{name}")
-        assert value is not None  # all in DIALLED have a dial
-        values[name] = value
-    return values
 
 
 def _prompts() -> Callable[[], PromptSet | HarnessTask]:
@@ -298,8 +285,8 @@ def _file() -> Callable[[], PromptSet]:
     )
     skip = st.checkbox("Skip invalid lines and list them", key="sweep-skip")
     if upload is None:
-        return _no_file
-    data = Upload(upload.name, upload.getvalue())
+        return partial(_refuse, "Choose a file of prompts first, or sweep the built-in tasks.")
+    data = (upload.name, upload.getvalue())
     st.caption(markdown(_duration(_count(upload.file_id, data, int(limit) or None, turns), builtin=False)))
     return lambda: uploaded_prompts(data, None if grader == BY_LINE else grader, skip, int(limit) or None, turns)
 
@@ -310,21 +297,17 @@ def _count(file_id: str, _data: Upload, limit: int | None, turns: Turns) -> int:
     try:
         return len(uploaded_prompts(_data, "none", skip_bad=True, limit=limit, turns=turns))
     except BadInput:
-        lines = sum(bool(line.strip()) for line in _data.data.split(b"\n"))
+        lines = sum(bool(line.strip()) for line in _data[1].split(b"\n"))
         return min(lines, limit or lines)
 
 
-def _no_file() -> PromptSet:
-    raise SettingError("Choose a file of prompts first, or sweep the built-in tasks.")
-
-
 def _duration(prompts: int, *, builtin: bool) -> str:
-    rules = _sweeps(st.session_state.get("sweep-rules", ["mars"]))
-    seconds = estimate(prompts, builtin, rules)
-    most = "" if builtin else "at most "
-    return (
-        f"{counted(prompts, 'prompt')}: {most}about {duration(seconds)} with the built-in pair on two processor cores."
-    )
+    rules = st.session_state.get("sweep-rules", ["mars"])
+    texts = [st.session_state.get(_also_key(RULES[name], each)) or "" for name in rules for each in RULES[name].fixed]
+    # unfinished lists of variants count by their commas
+    sweeps = max(1, len(rules)) + sum(bool(part.strip()) for text in texts for part in text.split(","))
+    time = f"{'' if builtin else 'at most '}about {duration(estimate(prompts, builtin, sweeps))}"
+    return f"{counted(prompts, 'prompt')}: {time} with the built-in pair on two processor cores."
 
 
 Thresholds = Callable[[], tuple[float, ...]]

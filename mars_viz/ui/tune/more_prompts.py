@@ -20,7 +20,7 @@ from mars_viz.ui.tune import sweep_requests
 from mars_viz.ui.tune.cached_sweep import CachedSweep
 from mars_viz.ui.tune.catalogue import SweepCatalogue
 from mars_viz.ui.tune.page_state import TunePageState
-from mars_viz.ui.tune.sweep_requests import PER_TASK_MOST, Upload
+from mars_viz.ui.tune.sweep_requests import PER_TASK_MOST
 from mars_viz.ui.tune.words import duration
 from mars_viz.words import counted, number
 
@@ -147,9 +147,8 @@ def _file(page_state: TunePageState, entry: SweepEntry, beside: Sequence[SweepEn
         swept = open_store(entry.path).prompts()
         graders = {item.grader for item in swept.items if item.graded}
         grader = graders.pop() if len(graders) == 1 else None
-        offered = sweep_requests.uploaded_prompts(
-            Upload(upload.name, upload.getvalue()), grader, True, None, plan.turns
-        )
+        data = (upload.name, upload.getvalue())
+        offered = sweep_requests.uploaded_prompts(data, grader, True, None, plan.turns)
         needed = len({item.unit for item in swept.items if item.graded}) + wanted
         grown, everything = swept.with_more(offered, needed), swept.with_more(offered)
         grown = replace(grown, rest=everything.items[len(grown) :])

@@ -46,12 +46,7 @@ _SECONDS = {True: 0.13, False: 2.5}
 texts. A running sweep estimates its own speed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Upload:
-    """Uploaded file."""
-
-    name: str  # name sent by the browser, which is not trustworthy
-    data: bytes
+Upload = tuple[str, bytes]  # name sent by the browser, which is not trustworthy, and contents of a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +77,11 @@ def uploaded_prompts(
     upload: Upload, grader: str | None, skip_bad: bool, limit: int | None, turns: Turns = Turns.ALL
 ) -> PromptSet:
     """Return the file as a prompt set. Raises BadInput as `load_prompts` does, with the file's original name."""
-    name = PurePosixPath(upload.name.replace("\\", "/")).name.lstrip(".")[-100:]
+    name = PurePosixPath(upload[0].replace("\\", "/")).name.lstrip(".")[-100:]
     name = "".join(letter for letter in name if letter.isprintable()) or "prompts.jsonl"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "prompts.jsonl"  # independent of the uploaded name
-        write_file(path, upload.data)
+        write_file(path, upload[1])
         try:
             prompt_set = load_prompts(path, grader=grader, skip_bad=skip_bad, limit=limit, turns=turns)
         except BadInput as error:
@@ -129,25 +124,19 @@ def checked_folder(text: str) -> tuple[Path, Path]:
                 "Name a folder for results without a path: it will lie in the server's own. Paths are taken by "
                 f"`mars-viz sweep --out`, and where the server lets its visitors name them ({PATHS})."
             )
-        folder = _absolute_folder(text)
-        return folder, folder
+        try:
+            path = Path(text).expanduser()
+            if not path.is_absolute() or not text.isprintable():
+                raise SettingError("Name the folder for results by its whole path, such as /home/me/sweeps.")
+            if path.exists() and not path.is_dir():
+                raise StorageError(f"{path} is a file. Choose another folder for results.")
+        except (OSError, RuntimeError) as error:  # an unknown user's home
+            raise RunFileError(f"{text} cannot be looked at ({error}). Choose another folder for results.") from error
+        return path, path
     into = results / checked_name(text, "folder")
     if holds_sweep(into) or (into.exists() and not into.is_dir()):
         raise SettingError(f"{into.name} is a sweep or a file itself. Choose another name for the folder.")
     return into, results
-
-
-def _absolute_folder(text: str) -> Path:
-    """Return the folder of a path. Raises BadInput if it does not exist and cannot be created."""
-    try:
-        path = Path(text).expanduser()
-        if not path.is_absolute() or not text.isprintable():
-            raise SettingError("Name the folder for results by its whole path, such as /home/me/sweeps.")
-        if path.exists() and not path.is_dir():
-            raise StorageError(f"{path} is a file. Choose another folder for results.")
-    except (OSError, RuntimeError) as error:  # an unknown user's home
-        raise RunFileError(f"{text} cannot be looked at ({error}). Choose another folder for results.") from error
-    return path
 
 
 def begin(request: SweepRequest, results: Path, into: Path | None = None) -> list[str]:
@@ -165,10 +154,19 @@ def begin(request: SweepRequest, results: Path, into: Path | None = None) -> lis
         if request.settings.drafts_trees:
             raise SettingError("Draft-length controllers cut chains; choose Draft: Chain.")
         spans = dict.fromkeys(families, controller_span(controller_named(request.over), None, None, (gamma,)))
-    if max(map(len, families.values())) * len(_cut(request)) > MOST:
+    largest = max(map(len, families.values())) * len(_cut(request))
+    if largest > MOST:
         raise SettingError(f"A grid has at most {MOST} sweeps; list fewer values.")
     if request.ray:
-        _check_cluster(request, families)
+        if not visitors.may_name_paths():
+            raise SettingError(f"A Ray cluster is for those who may name folders of this machine here ({PATHS}).")
+        check_ray()
+        RayRequest(request.ray)
+        if largest > 1:
+            raise SettingError(
+                "Variants of a rule share what the models answer, in one process. Leave the Ray cluster out, or list "
+                "one value each."
+            )
     for name in request.rules:
         models = request.choice.target or None, request.choice.drafter or None
         check_trees(replace(request.settings, rule=name), *models)
@@ -178,18 +176,6 @@ def begin(request: SweepRequest, results: Path, into: Path | None = None) -> lis
         check_listed(into, len(request.rules) * len(_cut(request)))
     folders = [each for family, names in families.items() for each in _begin(request, names, spans[family], into)]
     return [folder.relative_to(results).as_posix() for folder in folders]
-
-
-def _check_cluster(request: SweepRequest, families: Mapping[str, Sequence[str]]) -> None:
-    if not visitors.may_name_paths():
-        raise SettingError(f"A Ray cluster is for those who may name folders of this machine here ({PATHS}).")
-    check_ray()
-    RayRequest(request.ray)
-    if max(map(len, families.values())) * len(_cut(request)) > 1:
-        raise SettingError(
-            "Variants of a rule share what the models answer, in one process. Leave the Ray cluster out, or list one "
-            "value each."
-        )
 
 
 def span_to(rule: str, loosest: float | None, gamma: int) -> Span:
@@ -280,15 +266,11 @@ def keep_nowhere(check: TimingCheck) -> None:
 
 
 def models_of(folder: Path, plan: Plan) -> BackendChoice:
-    """Return the models of a sweep: those of its job if this server ran it, because a plan only has a local folder's
-    name."""
-    job = jobs_in(folder.parent).get(folder.name)
-    return choice_of(plan) if job is None else job.choice
-
-
-def choice_of(plan: Plan) -> BackendChoice:
-    """Return the models that made a sweep."""
-    made_with = plan.provenance
+    """Return the models that made a sweep: those of its job if this server ran it, because a plan only has a local
+    folder's name."""
+    job, made_with = jobs_in(folder.parent).get(folder.name), plan.provenance
+    if job is not None:
+        return job.choice
     return models_that_made(made_with, current_session().models) or BackendChoice(
         made_with.target, made_with.drafter, dtype=made_with.dtype, folders=visitors.may_name_paths()
     )

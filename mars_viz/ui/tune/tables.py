@@ -48,7 +48,7 @@ def tag(kind: str) -> Html:
 
 def lead(parts: Iterable[Clause], more: str) -> None:
     """Draw the main result with its tags, and the recommendation below."""
-    body = joined(Html(f"{html(part.words)} {html(tag(part.tag))}") if part.tag else html(part.words) for part in parts)
+    body = joined(Html(f"{html(words)} {html(tag(kind))}") if kind else html(words) for words, kind in parts)
     theme.show(Html(f'<p class="mv-lead">{html(body)}<br><small>{html(more)}</small></p>'))
 
 
@@ -87,19 +87,15 @@ def tasks(sweep: CachedSweep, dial: float) -> pd.DataFrame:
 
 def figures(sweep: CachedSweep, dial: float) -> pd.DataFrame:
     """Return a table with a row per figure, at strict, at the chosen setting and at the loosest."""
-    rows = []
+    rows, plan = [], sweep.plan
+    names = {"strict": plan.against, "loosest": "loosest" if plan.controller is None else "shortest drafts"}
     for name, measure in sweep.measures.items():
         row = {"figure": measure.title}
         for label, at in settings_of(sweep.result, dial).items():
-            row[_head(sweep, label, at)] = cell(measure, sweep.value(name, at))
+            head = f"{names.get(label, label)}, {exact_setting(plan.symbol, at)}"
+            row[head] = cell(measure, sweep.value(name, at))
         rows.append(row | {"is": "modelled" if measure.modelled else "exact"})
     return pd.DataFrame(rows)
-
-
-def _head(sweep: CachedSweep, label: str, at: float) -> str:
-    plan = sweep.plan
-    names = {"strict": plan.against, "loosest": "loosest" if plan.controller is None else "shortest drafts"}
-    return f"{names.get(label, label)}, {exact_setting(plan.symbol, at)}"
 
 
 def prompts(result: SweepResult, dial: float) -> pd.DataFrame:

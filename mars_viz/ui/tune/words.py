@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.figures.frontier import RulePath
@@ -19,13 +18,7 @@ from mars_viz.ui.tune.cached_sweep import CachedSweep
 from mars_viz.ui.tune.jobs import Clocking, Sweeping
 from mars_viz.words import counted, decimals_within, exact_setting, number, ranged, short_device, times
 
-
-@dataclass(frozen=True, slots=True)
-class Clause:
-    """Part of a sentence, with the basis of its numbers."""
-
-    words: str
-    tag: str = ""  # 'exact', 'modelled' or 'measured'; empty for none
+Clause = tuple[str, str]  # part of a sentence, with 'exact', 'modelled' or 'measured' as its basis; empty for none
 
 
 def lead(sweep: CachedSweep, dial: float) -> tuple[Clause, ...]:
@@ -35,24 +28,19 @@ def lead(sweep: CachedSweep, dial: float) -> tuple[Clause, ...]:
     plan = sweep.plan
     at = f"{plan.rule.title} at {exact_setting(plan.symbol, dial)}"
     if dial == plan.strict:
-        tau = sweep.value("tau", dial)
-        return (
-            Clause(f"{at} is strict: {number(tau.estimate)} tokens per target pass. Move the dial to relax.", "exact"),
-        )
+        tau = number(sweep.value("tau", dial).estimate)
+        return ((f"{at} is strict: {tau} tokens per target pass. Move the dial to relax.", "exact"),)
     if sweep.value("same", dial).estimate == 1:
         moved = _accuracy_change(sweep, dial) if sweep.graded else "."
-        words = "writes the same text as strict on every prompt"
-        return (Clause(f"{at} {words}{moved}", "exact"),)
+        return ((f"{at} writes the same text as strict on every prompt{moved}", "exact"),)
     speed, passes = sweep.value("speed_up_strict", dial), sweep.value("passes", dial).estimate
     strict_passes = sweep.value("passes", plan.strict).estimate
-    parts = [
-        Clause(f"{at} is {spread(speed)} as fast as strict", "modelled"),
-        Clause(f": {number(passes)} target passes per prompt, strict {number(strict_passes)}", "exact"),
-    ]
-    if not sweep.graded:
-        same = sweep.value("same", dial)
-        return (*parts, Clause(f"; {ranged(same.scaled(100), ' %')} of texts are identical to strict.", "exact"))
-    return (*parts, Clause(_accuracy_change(sweep, dial), "exact"))
+    end = f"; {ranged(sweep.value('same', dial).scaled(100), ' %')} of texts are identical to strict."
+    return (
+        (f"{at} is {spread(speed)} as fast as strict", "modelled"),
+        (f": {number(passes)} target passes per prompt, strict {number(strict_passes)}", "exact"),
+        (_accuracy_change(sweep, dial) if sweep.graded else end, "exact"),
+    )
 
 
 def _shortened(sweep: CachedSweep, dial: float) -> tuple[Clause, ...]:
@@ -62,15 +50,15 @@ def _shortened(sweep: CachedSweep, dial: float) -> tuple[Clause, ...]:
     tau, drafted = (sweep.value(name, dial).estimate for name in ("tau", "drafted"))
     counts = f"{number(drafted)} drafted tokens per prompt, {number(tau)} tokens per target pass"
     if dial == plan.strict:
-        return (Clause(f"At {exact_setting(plan.symbol, dial)} nothing is cut: {counts}.", "exact"),)
+        return ((f"At {exact_setting(plan.symbol, dial)} nothing is cut: {counts}.", "exact"),)
     where = f"Stopping where {stopping(controller, dial)}"
     has_speed, full_drafted = "speed_up_strict" in sweep.measures, sweep.value("drafted", plan.strict).estimate
     pace = f" is {spread(sweep.value('speed_up_strict', dial))} as fast as {plan.against}" if has_speed else ""
-    parts = [
-        Clause(f"{where}{pace}", "modelled" if has_speed else ""),
-        Clause(f": {counts}; {plan.against} drafts {number(full_drafted)}{'' if sweep.graded else '.'}", "exact"),
-    ]
-    return (*parts, Clause(_accuracy_change(sweep, dial), "exact")) if sweep.graded else tuple(parts)
+    parts = (
+        (f"{where}{pace}", "modelled" if has_speed else ""),
+        (f": {counts}; {plan.against} drafts {number(full_drafted)}{'' if sweep.graded else '.'}", "exact"),
+    )
+    return (*parts, (_accuracy_change(sweep, dial), "exact")) if sweep.graded else parts
 
 
 def _accuracy_change(sweep: CachedSweep, dial: float) -> str:
@@ -124,18 +112,17 @@ def coverage(sweep: CachedSweep) -> str:
 
 def trade(paths: Sequence[RulePath], points: float) -> str:
     """Return the fastest rule for the tolerated loss of accuracy."""
-    ranked = sorted(((each.name, *_fastest(each, points)) for each in paths), key=lambda row: -row[1])
-    parts = [f"{name} {times(speed)}× at {at}" for name, speed, at in ranked]
+    ranked: list[tuple[float, str]] = []
+    for each in paths:
+        place = each.path.best_within(each.strict, points)
+        speed, at = float(each.path.speed_up.estimate[place]), exact_setting(each.symbol, float(each.path.dials[place]))
+        ranked.append((-speed, f"{each.name} {times(speed)}× at {at}"))
+    parts = [words for _, words in sorted(ranked, key=lambda row: row[0])]
     allowed = f"{number(points)} {'point' if points == 1 else 'points'}"
     return (
         f"Fastest settings that lose at most {allowed} on these prompts, over {paths[0].path.over}: "
         f"{'; '.join(parts)}. Other prompts may differ."
     )
-
-
-def _fastest(each: RulePath, points: float) -> tuple[float, str]:
-    place = each.path.best_within(each.strict, points)
-    return float(each.path.speed_up.estimate[place]), exact_setting(each.symbol, float(each.path.dials[place]))
 
 
 def going(now: Sweeping, ahead: int, stopping: bool) -> str:
@@ -168,14 +155,8 @@ def timed(check: TimingCheck) -> tuple[str, ...]:
     prompts, repetitions = check.chosen.seconds.shape
     modelled = "" if math.isnan(check.modelled_over_target) else f" (modelled {spread(check.modelled)})"
     alone = f", and {spread(check.over_target)} as fast as the target alone{modelled}"
-    paces = ", ".join(
-        f"{label} {ranged(check.pace(way).scaled(1))}"
-        for label, way in (
-            ("the target alone", check.target),
-            (check.against, check.strict),
-            ("this setting", check.chosen),
-        )
-    )
+    ways = (("the target alone", check.target), (check.against, check.strict), ("this setting", check.chosen))
+    paces = ", ".join(f"{label} {ranged(check.pace(way).scaled(1))}" for label, way in ways)
     over = check.modelled_over_strict
     modelled_over = "" if math.isnan(over) else f" (modelled {times(over)}×)"
     return (
