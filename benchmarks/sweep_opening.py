@@ -32,7 +32,7 @@ from mars_viz.sweep.shards import BATCH
 from mars_viz.sweep.store import create
 from mars_viz.sweep.terms import Terms
 from mars_viz.ui.tune.cached_sweep import KEY, CachedSweep
-from mars_viz.ui.tune.dial import readings
+from mars_viz.ui.tune.detail import readings
 from mars_viz.ui.tune.page_state import CONFIDENCE, POINTS
 from mars_viz.ui.tune.words import advice, lead
 

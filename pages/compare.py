@@ -14,11 +14,11 @@ from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.rules import RULES
 from mars_viz.run import Run
-from mars_viz.ui import decode_form, faults, library, navigation, share, tab_jobs, theme, under_way
+from mars_viz.ui import decode_form, faults, library, navigation, share, tab_jobs, theme
 from mars_viz.ui.classroom.server_class import class_view
 from mars_viz.ui.compare import compare_tables, compare_view, compare_words, page_state, saved_sweeps
 from mars_viz.ui.compare.compare_view import Across
-from mars_viz.ui.compare.page_state import Comparison, current_comparison, line_up
+from mars_viz.ui.compare.page_state import Comparison, line_up
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.session import Session, current_session
 
@@ -34,7 +34,7 @@ LABELS = {
 def page() -> None:
     """Draw the page."""
     navigation.through_app()
-    session, memory = current_session(), current_comparison()
+    session, memory = current_session(), Comparison.of_tab()
     memory.arrive(session, st.query_params.to_dict())
     page_state.settle_decode(session, memory)
     catalog, run, problem = library.in_view(session, memory.notices)
@@ -47,7 +47,7 @@ def page() -> None:
     for sentence in filter(None, [catalog.error, problem]):
         theme.note(sentence)
     if session.job is not None:
-        under_way.decoding(session)
+        tab_jobs.decoding(session)
         st.stop()
     if run is None:
         st.stop()
@@ -145,17 +145,11 @@ def another_rule(session: Session, run: Run) -> None:
     prompt, settings = run.prompt, run.settings  # the button must not hold the run
     chat, history = bool(run.provenance.chat), run.history
     left, middle, right = st.columns([3.6, 5.8, 2.6], vertical_alignment="bottom", gap="medium")
-    rule = RULES[
-        str(
-            left.selectbox(
-                "Another rule",
-                list(RULES),
-                key="compare-rule",
-                format_func=lambda name: RULES[name].title,
-                disabled=bool(reason),
-            )
-        )
-    ]
+    titles = {name: rule.title for name, rule in RULES.items()}
+    name = left.selectbox(
+        "Another rule", list(RULES), key="compare-rule", format_func=titles.__getitem__, disabled=bool(reason)
+    )
+    rule = RULES[str(name)]
     with middle:
         dial = decode_form.dial_slider(rule, f"compare-dial-{rule.name}", disabled=bool(reason))
     if reason:

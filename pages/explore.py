@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -36,14 +37,14 @@ from mars_viz.ui import (
     share,
     tab_jobs,
     theme,
-    under_way,
 )
 from mars_viz.ui.classroom import explore_bar, rights
 from mars_viz.ui.pinned_run import Beside
 from mars_viz.ui.session import Session, current_session
+from mars_viz.ui.tab_jobs import measure_again, stop_button
 from mars_viz.ui.theme import chart
-from mars_viz.ui.under_way import measure_again, stop_button
 
+WHOLE = "The whole run as recorded, with its dial map; where the dial stands makes no difference"
 NARROWEST = 270  # minimum width of a figure in pixels; a narrower page has fewer per row
 
 
@@ -63,7 +64,8 @@ def page() -> None:
     # a long run is read while the browser draws the part above
     run, problem = catalog.tried(session.view.run, lambda opened_run: session.notices.extend(session.fit(opened_run)))
     if run is not None:
-        offer_zip(saving, session.view.run, run)
+        zipped = (partial(write_zip, run), f"{session.view.run}.zip", "application/zip")
+        saving.download_button("Save this run as a zip", *zipped, on_click="ignore", help=WHOLE)
         pinned_run.offer(saving, session)
     pair = None if run is None else pinned_run.beside(session, catalog)
     with asking:
@@ -72,7 +74,7 @@ def page() -> None:
         theme.note(sentence)
     if session.job is not None:
         imported.close()
-        under_way.decoding(session)
+        tab_jobs.decoding(session)
         st.stop()
     if (engine_file := imported.opened()) is not None:
         imported.draw(*engine_file)
@@ -115,18 +117,6 @@ def chosen(session: Session) -> None:
     session.open(st.session_state["run"])
 
 
-def offer_zip(place: DeltaGenerator, run_id: str, run: Run) -> None:
-    """Draw the button that downloads the run's folder."""
-    place.download_button(
-        "Save this run as a zip",
-        lambda: write_zip(run),
-        f"{run_id}.zip",
-        "application/zip",
-        on_click="ignore",
-        help="The whole run as recorded, with its dial map; where the dial stands makes no difference",
-    )
-
-
 def prompt(session: Session, run: Run | None) -> None:
     """Draw the prompt, initially that of the shown run, with its settings and the button."""
     models = session.models
@@ -137,15 +127,8 @@ def prompt(session: Session, run: Run | None) -> None:
     with st.expander("Settings"):
         settings = decode_form.settings_fields(decode_form.drafting(decode_form.START, models.tree), shown=run)
         decode_form.keep_shape(settings)
-    if act.button(
-        "Decode",
-        width="stretch",
-        on_click=_close,
-        args=(session,),
-        help=markdown(
-            f"Decode this prompt and open what it becomes; it is kept on this server, for {rights.who_sees()}"
-        ),
-    ):
+    tip = f"Decode this prompt and open what it becomes; it is kept on this server, for {rights.who_sees()}"
+    if act.button("Decode", width="stretch", on_click=_close, args=(session,), help=markdown(tip)):
         tab_jobs.start(session, text, settings, models, chat=chat, history=History(system))
         st.rerun()
 
@@ -334,18 +317,10 @@ def draw(run: Run, dial: float | None, gamma: int) -> None:
             format_func=lambda label: markdown(label),
             required=True,
         )
-        figure = heat_map(
-            map_grid(run.dial_map),
-            run,
-            choices[chosen],
-            colours,
-            dial=dial,
-            gamma=gamma,
-            costs=tab_jobs.shared_worker().models.status.costs,
-        )
+        grid, costs = map_grid(run.dial_map), tab_jobs.shared_worker().models.status.costs
+        figure = heat_map(grid, run, choices[chosen], colours, dial=dial, gamma=gamma, costs=costs)
         chart(figure, "heat-map", of=name)
         if choices[chosen].basis == "modelled" and (models := tab_jobs.models_for(current_session(), run)):
-            costs = tab_jobs.shared_worker().models.status.costs
             if costs is not None and run.settings.drafts_trees and costs.tree != run.settings.tree:
                 costs = None
             why = disturbance(costs) if costs is not None else "Modelled from this run's own timings."

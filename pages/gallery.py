@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import streamlit as st
 
 from mars_viz.components.explorer.element import Look, explorer
 from mars_viz.components.guide import guide
 from mars_viz.escapes import Html, markdown
-from mars_viz.ui import faults, gallery, library, links, navigation, theme
-from mars_viz.ui.lessons.page_state import current_desk
+from mars_viz.ui import faults, gallery, library, navigation, theme
+from mars_viz.ui.lessons.page_state import LessonPageState
 from mars_viz.ui.library import RunCatalogue
-from mars_viz.ui.live import races
+from mars_viz.ui.links import View
+from mars_viz.ui.live import page_state
 from mars_viz.ui.live.page_state import NEXT, RACES
 from mars_viz.ui.live.page_state import current_desk as live_desk
 from mars_viz.ui.session import Session, current_session
@@ -47,7 +48,8 @@ def page() -> None:
     """Draw the introduction and the cards of runs, lessons, the race and other pages."""
     navigation.through_app()
     session, parameters = current_session(), st.query_params.to_dict()
-    if links.asks_for_a_view(parameters) and not session.arrived:  # the browser's Back also leads here
+    # Explore once was the start page; the browser's Back also leads here
+    if any(each.name in parameters for each in fields(View)) and not session.arrived:
         session.arrive(parameters)
         st.switch_page("pages/explore.py")
     theme.title("MARS Viz", gallery.HERO)
@@ -131,7 +133,7 @@ def see(session: Session, run_id: str) -> None:
 def teach(session: Session, lesson: int) -> None:
     """Open a lesson."""
     session.arrives()  # the tab's first link is handled
-    current_desk().turn_to(lesson)
+    LessonPageState.of_tab().turn_to(lesson)
     st.switch_page("pages/learn.py")
 
 
@@ -139,7 +141,7 @@ def more() -> None:
     """Draw the race and links to the pages without cards."""
     theme.section("Other pages")
     left, right = st.columns([4, 8], gap="large")
-    card = gallery.race_card(races.course())
+    card = gallery.race_card(page_state.course())
     if card is not None:
         with left.container(border=True):
             theme.show(card.html)

@@ -10,8 +10,8 @@ from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz.escapes import markdown
 from mars_viz.ui import faults, library, links, navigation, theme
-from mars_viz.ui.lessons import LESSONS, Lesson, LessonContext, base, watch
-from mars_viz.ui.lessons.page_state import LessonPageState, current_desk, write_address
+from mars_viz.ui.lessons import LESSONS, Lesson, LessonContext, base
+from mars_viz.ui.lessons.page_state import LessonPageState, write_address
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.session import Session, current_session
 
@@ -23,7 +23,7 @@ NARROWEST = 240  # minimum width of a lesson's card in pixels
 def page() -> None:
     """Draw the page."""
     navigation.through_app()
-    session, page_state = current_session(), current_desk()
+    session, page_state = current_session(), LessonPageState.of_tab()
     page_state.arrive(session, st.query_params.to_dict(), len(LESSONS))
     catalog = library.shelf(session)
     lesson = LESSONS[page_state.view.lesson - 1] if page_state.view.lesson else None
@@ -182,11 +182,11 @@ def look(context: LessonContext, lesson: Lesson | None, catalog: RunCatalogue, s
         corner = st.container(horizontal=True, vertical_alignment="top")
         with corner.container():
             if lesson is None:
-                watch.caption(context)
+                base.run_caption(context)
             else:
                 name(context.desk, lesson, source)
     if lesson is None:
-        watch.show(context)
+        base.show_steps(context)
     else:
         give(context, lesson, catalog)
     if corner is not None:  # last, so that the link has the values of the lesson's controls
@@ -245,7 +245,7 @@ def step_by_step(context: LessonContext, lesson: Lesson) -> None:
     """Draw the stepper in an expander, which is open if the link has a step."""
     asked_for = context.desk.view.frame is not None
     key = f"watch-{context.desk.view.lesson}"
-    words, show = lesson.steps or watch.STEPS
+    words, show = lesson.steps or base.STEPS
     folded = st.expander(markdown(words), expanded=asked_for, key=key, on_change="rerun")
     if folded.open:
         with folded:

@@ -43,7 +43,7 @@ def page() -> None:
 
 def view(page_state: LivePageState) -> str:
     """Draw the switch between the decode and the races, and return the choice; without a decode there is no switch."""
-    if not page_state.has_decode:
+    if page_state.job is None and page_state.recalled is None:
         return RACES
     st.session_state.setdefault("live-view", TEXT)
     choice = st.segmented_control("Show", [TEXT, RACES], key="live-view", required=True, label_visibility="collapsed")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from weakref import ref
 
@@ -21,11 +21,18 @@ from mars_viz.report import file_name
 from mars_viz.rules import Rule, rule_named
 from mars_viz.ui import faults, library, links, navigation, share, tab_jobs, theme
 from mars_viz.ui.classroom.server_class import class_view
-from mars_viz.ui.rule_lab import every_rule, rule_tables, rule_words
-from mars_viz.ui.rule_lab.page_state import RulesPageState, current_bench
+from mars_viz.ui.rule_lab import rule_tables, rule_words
+from mars_viz.ui.rule_lab.page_state import (
+    RulesPageState,
+    finished_share,
+    settle_walks,
+    start_walks,
+    walks_going_on,
+    what_is_exact,
+)
 from mars_viz.ui.session import Session, current_session
+from mars_viz.ui.tab_jobs import progress_bar
 from mars_viz.ui.theme import chart
-from mars_viz.ui.under_way import progress_bar
 
 COMPARED = ("mars", "mars-margin", "tensorrt-llm", "vllm-thinking")  # rules whose boundaries are drawn by default
 MOST = 5  # maximum number of boundaries besides that of the chosen rule
@@ -37,9 +44,9 @@ DISPUTED, EVERY = "disputed", "all"
 def page() -> None:
     """Draw the page."""
     navigation.through_app()
-    session, page_state = current_session(), current_bench()
+    session, page_state = current_session(), RulesPageState.of_tab()
     tab_jobs.fill_in(session)
-    every_rule.settle(page_state)
+    settle_walks(page_state)
     page_state.arrive(session, st.query_params.to_dict())
     catalog, run, problem = library.in_view(session, page_state.notices, page_state.fit)
     head(session, page_state, catalog.labels)
@@ -80,9 +87,16 @@ def look(session: Session, page_state: RulesPageState, panel: AllRules) -> None:
     navigation.write_link(links.to_parameters(page_state.view, run=session.view.run))
     chosen = None if panel.opinions[rule.name].lacks else panel.ruling(rule.name, dial)
     matched = {} if chosen is None else panel.equivalents(rule.name, dial)
-    dials = standing(panel, rule, dial, matched if others == MATCHED else {})
+    # the chosen rule's dial, and the others' own or matched values
+    dials = {name: own_dial(panel.run, panel.rules[name]) for name in panel.able}
+    dials |= {name: equivalent.dial for name, equivalent in matched.items() if others == MATCHED} | {rule.name: dial}
     listed = page_state.view.listed(panel.rules, panel.run)
-    finding(panel, rule, dial)
+    if lacks := panel.opinions[rule.name].lacks:
+        theme.note(lacks)
+    else:
+        comparison = panel.against_strict(rule.name, dial)
+        is_exact = {comparison.row.basis, comparison.strict.basis} == {Basis.EXACT}
+        rule_tables.lead(rule_words.lead(comparison), Basis.EXACT if is_exact else Basis.BLOCK_LOCAL)
     rule_tables.card(rule)
     rulings = {name: panel.ruling(name, dials[name]) for name in panel.able}
     table(session, page_state, panel, listed, dials)
@@ -98,26 +112,21 @@ def take_away(panel: AllRules, dials: Mapping[str, float | None], matched: Mappi
     """Draw the downloads of the page's tables for all rules, and the citations."""
     name, c = file_name(panel.run), float(st.session_state["lab-shift"])
 
-    def like() -> pd.DataFrame:
-        return rule_tables.likeness_frame(dials, matched, shifts(panel, panel.able, dials, c))
+    def rules() -> pd.DataFrame:
+        return rule_tables.rule_frame(panel, list(panel.rules), dials)
 
-    numbers = share.Table(
-        "Every rule on this run", f"{name}-rules", lambda: rule_tables.rule_frame(panel, list(panel.rules), dials)
-    )
-    shared_tables = [numbers, share.Table("Equivalent settings of every rule", f"{name}-likeness", like)]
+    def like() -> pd.DataFrame:
+        return rule_tables.likeness_frame(dials, matched, shifts(panel, dials, c))
+
+    shared_tables = [
+        share.Table("Every rule on this run", f"{name}-rules", rules),
+        share.Table("Equivalent settings of every rule", f"{name}-likeness", like),
+    ]
     if not why_not(panel.run):
         branching = panel.branching(st.session_state["lab-children"])
         words = "Where a branch would pay, modelled"
         shared_tables.append(share.Table(words, f"{name}-branches", lambda: rule_tables.branch_frame(branching)))
     share.tables(shared_tables, panel.able, "lab")
-
-
-def standing(
-    panel: AllRules, rule: Rule, dial: float | None, matched: Mapping[str, Equivalent]
-) -> dict[str, float | None]:
-    """Return the dial of every rule that can judge: the chosen one's, and the others' own or matched values."""
-    own_dials = {name: own_dial(panel.run, panel.rules[name]) for name in panel.able}
-    return {**own_dials, **{name: equivalent.dial for name, equivalent in matched.items()}, rule.name: dial}
 
 
 def controls(page_state: RulesPageState, panel: AllRules) -> str:
@@ -128,13 +137,11 @@ def controls(page_state: RulesPageState, panel: AllRules) -> str:
     choices = {
         name: one.title + (" (cannot judge)" if panel.opinions[name].lacks else "") for name, one in panel.rules.items()
     }
-    left.selectbox(
-        "Rule",
-        list(choices),
-        key="lab-rule",
-        format_func=choices.__getitem__,
-        on_change=lambda: page_state.choose(st.session_state["lab-rule"]),
-    )
+
+    def choose() -> None:
+        page_state.choose(st.session_state["lab-rule"])
+
+    left.selectbox("Rule", list(choices), key="lab-rule", format_func=choices.__getitem__, on_change=choose)
     rule = page_state.view.rule_on(panel.run)
     if rule.dial is None:
         middle.slider("This rule has no dial", 0.0, 1.0, 0.0, disabled=True, key="lab-no-dial", format=" ")
@@ -163,16 +170,6 @@ def controls(page_state: RulesPageState, panel: AllRules) -> str:
     )
 
 
-def finding(panel: AllRules, rule: Rule, dial: float | None) -> None:
-    """Draw the main result."""
-    if lacks := panel.opinions[rule.name].lacks:
-        theme.note(lacks)
-        return
-    comparison = panel.against_strict(rule.name, dial)
-    rows = {comparison.row.basis, comparison.strict.basis}
-    rule_tables.lead(rule_words.lead(comparison), Basis.EXACT if rows == {Basis.EXACT} else Basis.BLOCK_LOCAL)
-
-
 def table(
     session: Session,
     page_state: RulesPageState,
@@ -187,10 +184,10 @@ def table(
     every.toggle(
         f"Show all {len(panel.rules)} rules",
         key="lab-every",
-        on_change=lambda: page_state.list_every(st.session_state["lab-every"]),
+        on_change=lambda: page_state.change(every=st.session_state["lab-every"]),
         help="In the tables and in the figure of verdicts",
     )
-    waiting = page_state.walking is not None and page_state.walking.run_id == session.view.run
+    waiting = page_state.walking is not None and page_state.walking[0] == session.view.run
     if waiting:
         faults.fragment(walking, run_every=tab_jobs.pace())(page_state)
     else:
@@ -198,7 +195,7 @@ def table(
         missing = any(row.basis is not Basis.EXACT for row in rows)
         reason = tab_jobs.why_not_again(session, panel.run) if missing else ""
         with left:
-            rule_tables.sentence(" ".join(filter(None, [every_rule.what_is_exact(rows), reason])))
+            rule_tables.sentence(" ".join(filter(None, [what_is_exact(rows), reason])))
         if missing:
             decode.button(
                 "Decode every rule on this prompt",
@@ -219,21 +216,21 @@ def decode_every_rule(
     """Decode every rule. `panel_ref` is a weak reference, because Streamlit never forgets a button's callback."""
     panel = panel_ref()
     if panel is not None:
-        every_rule.start(page_state, session, panel.run, panel.stands(dials))
+        start_walks(page_state, session, panel.run, panel.stands(dials))
 
 
 def walking(page_state: RulesPageState) -> None:
     """Draw the progress of the walks, with a stop button."""
-    if page_state.walking is None or page_state.walking.job.progress.state.finished:
+    if page_state.walking is None or page_state.walking[1].progress.state.finished:
         st.rerun()
-    job = page_state.walking.job
-    words = every_rule.what_goes_on(job.progress, tab_jobs.shared_worker().ahead(job), job.stopping)
-    progress_bar(job, every_rule.share(job.progress), words, keeps="Keeps the rules that are done", key="lab-cancel")
+    job = page_state.walking[1]
+    words = walks_going_on(job.progress, tab_jobs.shared_worker().ahead(job), job.stopping)
+    progress_bar(job, finished_share(job.progress), words, keeps="Keeps the rules that are done", key="lab-cancel")
 
 
-def shifts(panel: AllRules, names: Iterable[str], dials: Mapping[str, float | None], c: float) -> dict[str, Shifted]:
+def shifts(panel: AllRules, dials: Mapping[str, float | None], c: float) -> dict[str, Shifted]:
     """Return the effect of adding `c` to every logit on each rule's verdicts."""
-    return {name: panel.shifted(name, dials[name], c) for name in names}
+    return {name: panel.shifted(name, dials[name], c) for name in panel.able}
 
 
 def equivalents(
@@ -248,7 +245,7 @@ def equivalents(
     rule_tables.sentence(rule_words.nearest_settings(rule, dials.get(rule.name), matched))
     left, right = st.columns([3.2, 8.8], vertical_alignment="bottom", gap="medium")
     c = left.number_input("Shift test: add to every logit", -1000.0, 1000.0, 10.0, 1.0, key="lab-shift", format="%g")
-    shifted = shifts(panel, panel.able, dials, float(c))
+    shifted = shifts(panel, dials, float(c))
     with right:
         rule_tables.sentence(rule_words.shift_words(float(c), shifted.values()))
     folded = st.expander("Rule by rule", key="lab-likeness", on_change="rerun")
@@ -278,11 +275,9 @@ def matrix(session: Session, panel: AllRules, agreed: Agreement, chosen: Ruling 
     inside = (panel.drafted.round_index >= first - 1) & (panel.drafted.round_index <= last - 1)
     position_indices = np.flatnonzero(inside & (agreed.disputed if which == DISPUTED else True))
     with st.container(key=theme.WIDE_FIGURE):
-        chart(
-            agreement_matrix(agreed, panel.drafted, panel.run.pieces, position_indices, theme.figure_theme(), chosen),
-            "matrix",
-            of=file_name(panel.run),
-        )
+        pieces, colours = panel.run.pieces, theme.figure_theme()
+        figure = agreement_matrix(agreed, panel.drafted, pieces, position_indices, colours, chosen)
+        chart(figure, "matrix", of=file_name(panel.run))
     st.caption(
         "Block-local: every rule judges the same drafted tokens, after the recorded text before each block.",
         help=f"{markdown(rule_words.across_positions())} Drag over the figure to zoom, double-click to see it all.",

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import streamlit as st
 
+from mars_viz import default_folders, samples
 from mars_viz.errors import BadInput
+from mars_viz.runlist import listed_runs
 from mars_viz.ui import faults, library, navigation, theme
 from mars_viz.ui.links import to_parameters
 from mars_viz.ui.runs import run_list
-from mars_viz.ui.runs.page_state import current_runs
+from mars_viz.ui.runs.page_state import RunsPageState
 from mars_viz.ui.runs.run_details import shown
 from mars_viz.ui.runs.run_list import listed
 from mars_viz.ui.session import current_session
@@ -20,12 +22,12 @@ from mars_viz.ui.session import current_session
 def page() -> None:
     """Draw the list, or the details of one run."""
     navigation.through_app()
-    session, state = current_session(), current_runs()
+    session, state = current_session(), RunsPageState.of_tab()
     state.arrive(session, st.query_params.to_dict())
     theme.title("Runs", "Every run here: what made it, and how it is made again")
     try:
         if state.listed is None or not run_list.typing(state):
-            state.listed = library.runs_in_folders()
+            state.listed = listed_runs(default_folders.runs(), samples.runs_folder())
     except BadInput as error:
         theme.note(str(error))
         st.stop()

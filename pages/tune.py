@@ -18,14 +18,13 @@ from mars_viz.ui import faults, navigation, share, theme, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.links import to_parameters
 from mars_viz.ui.session import current_session
-from mars_viz.ui.tab_jobs import shared_worker
+from mars_viz.ui.tab_jobs import measure_again, progress_bar, shared_worker
 from mars_viz.ui.tune import detail, form, more_prompts, sweep_requests, tables, words
 from mars_viz.ui.tune.cached_sweep import CachedSweep
 from mars_viz.ui.tune.catalogue import SweepCatalogue, shelf
-from mars_viz.ui.tune.dial import turned
+from mars_viz.ui.tune.detail import turned
 from mars_viz.ui.tune.jobs import SweepJob
-from mars_viz.ui.tune.page_state import MOST_COMPARED, ShownResults, TunePageState, TuneView, current_tuning
-from mars_viz.ui.under_way import measure_again, progress_bar
+from mars_viz.ui.tune.page_state import MOST_COMPARED, ShownResults, TunePageState, TuneView
 from mars_viz.words import counted
 
 POLL = 0.5  # seconds between polls of a running sweep; Streamlit would draw a docstring here on the page
@@ -36,7 +35,7 @@ def page() -> None:
     """Draw the page."""
     navigation.through_app()
     began = time.monotonic()
-    page_state = current_tuning()
+    page_state = TunePageState.of_tab()
     page_state.arrive(current_session(), st.query_params.to_dict())
     catalog = shelf(page_state.folder)
     page_state.view, lost = catalog.landed(page_state.view)
@@ -186,9 +185,13 @@ def look(page_state: TunePageState, catalog: SweepCatalogue, sweep: CachedSweep)
     """Draw the sweep at the chosen setting."""
     sweep = sweep.by(page_state.view.terms.how)
     sentence = st.container()  # above the dial, but drawn after it because it has the dial's result
-    turn(page_state, sweep)
     view = page_state.view
-    dial = sweep.dial(view.dial, view.points, view.confidence)
+    home = sweep.dial(None, view.points, view.confidence)
+    before = home if view.dial is None else view.dial
+    dial = turned(sweep, before, home, view.sweep, paired=detail.shows_pairs())
+    if dial != before:
+        page_state.turn(dial)
+    view = page_state.view
     advised = sweep.recommendation(view.points, view.confidence)
     with sentence:
         tables.lead(words.lead(sweep, dial), words.advice(sweep, advised, dial, view.terms))
@@ -230,16 +233,6 @@ def costs(sweep: CachedSweep) -> None:
         models = sweep_requests.models_of(result.folder, sweep.plan)
         keep = partial(keep_costs, result.folder)
         measure_again(f"tune-{result.folder.name}", why, sweep.plan.settings, models, keep)
-
-
-def turn(page_state: TunePageState, sweep: CachedSweep) -> None:
-    """Draw the dial, and store its value in the view."""
-    view = page_state.view
-    home = sweep.dial(None, view.points, view.confidence)
-    dial = home if view.dial is None else view.dial
-    rests = turned(sweep, dial, home, view.sweep, paired=detail.shows_pairs())
-    if rests != dial:
-        page_state.turn(rests)
 
 
 def beside(catalog: SweepCatalogue, sweep: CachedSweep, view: TuneView) -> dict[str, CachedSweep]:

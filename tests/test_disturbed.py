@@ -250,7 +250,7 @@ def asks(folder: str) -> None:
     from mars_viz.backend_choice import BUILT_IN
     from mars_viz.run import Settings
     from mars_viz.sweep.store import keep_costs
-    from mars_viz.ui.under_way import measure_again
+    from mars_viz.ui.tab_jobs import measure_again
 
     measure_again("here", "Not known.", Settings(), BUILT_IN, partial(keep_costs, Path(folder)))
 

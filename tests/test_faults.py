@@ -25,7 +25,7 @@ from mars_viz.runfiles import folders, load_run
 from mars_viz.sweep import load_sweep
 from mars_viz.ui import library
 from mars_viz.ui.library import RunCache
-from mars_viz.ui.live import races
+from mars_viz.ui.live import page_state
 from mars_viz.ui.tune import catalogue as tune_shelf
 from mars_viz.ui.tune.cached_sweep import CachedSweep
 from tests.factories import toy_run
@@ -104,7 +104,7 @@ def fault(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[F
         cache = RunCache(read)
         monkeypatch.setattr(library, "_cache", lambda: cache)
         race = watched(load_race(folder / "races" / "1-race"), fault)
-        monkeypatch.setattr(races, "_loaded", lambda path, changed: race)
+        monkeypatch.setattr(page_state, "_loaded", lambda path, changed: race)
         study = watched(CachedSweep(load_sweep(folder / "sweeps" / "a-mars")), fault)
         monkeypatch.setattr(tune_shelf, "_study", lambda path, finished, changed: study)
 

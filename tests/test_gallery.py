@@ -22,7 +22,7 @@ from mars_viz.ui import gallery, library, links, navigation
 from mars_viz.ui.lessons import LESSONS
 from mars_viz.ui.lessons.base import TEXTS, THETA_DIAL, lacking, mapped_gamma
 from mars_viz.ui.library import RunCatalogue
-from mars_viz.ui.live.races import Replay, course
+from mars_viz.ui.live.page_state import Replay, course
 from mars_viz.ui.session import Session
 from tests.factories import toy_run
 from tests.tabs import ROOT, opened, sent, settled

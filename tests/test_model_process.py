@@ -32,7 +32,7 @@ from mars_viz.ui.jobs.model_process import GIVEN_UP, ModelProcess, Wire
 from mars_viz.ui.jobs.model_process_main import EXPENDABLE, MODEST
 from mars_viz.ui.jobs.models import Status
 from mars_viz.ui.jobs.worker import UnloadJob, Worker
-from mars_viz.ui.under_way import stop_button
+from mars_viz.ui.tab_jobs import stop_button
 from tests.engine_toys import Look, Seen, Steps, Wait, blind, held, toys
 from tests.factories import toy_run
 from tests.recorders import ToyRecorder
@@ -305,7 +305,7 @@ def test_a_run_is_told_by_its_new_rounds_and_what_is_cut_off_ends_the_wire():
     run, heard = toy_run(max_new_tokens=60), []
     ways = Ways(lambda *asked: ToyRecorder(run, "grow"))
     job, here = (DecodeJob("grow", run.settings, ways) for _ in range(2))
-    job.report_to(heard.append)
+    job.on_news = heard.append
     job.run(toys())
     news = [each["more"] for each in heard if "more" in each]
     assert sum(len(more.rounds) for more in news) == len(run.rounds) and len(news) > 1

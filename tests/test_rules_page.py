@@ -29,7 +29,7 @@ from mars_viz.ui import library, tab_jobs
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import Opened, to_parameters
-from mars_viz.ui.rule_lab import every_rule, rule_tables, rule_words
+from mars_viz.ui.rule_lab import page_state, rule_tables, rule_words
 from mars_viz.ui.rule_lab.page_state import FIRST, RuleView, fitted, from_parameters
 from tests import tabs
 from tests.factories import ToySpeculator, toy_map, toy_run
@@ -190,7 +190,7 @@ def own(folder, monkeypatch) -> Iterator[threading.Event]:
 
     worker = Worker(Models(lambda choice, tell: object()))
     monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
-    monkeypatch.setattr(every_rule, "walk", walks)
+    monkeypatch.setattr(page_state, "walk", walks)
     yield go
     go.set()
 
@@ -267,7 +267,7 @@ def test_walks_that_fail_say_why(own, monkeypatch):
     def refuse(*asked: object) -> None:
         raise BadInput("This run was made with other weights; decode it again.")
 
-    monkeypatch.setattr(every_rule, "walk", refuse)
+    monkeypatch.setattr(page_state, "walk", refuse)
     tab = press(opened(run="d-mine"), EVERY_RULE)
     until(tab, lambda tab: "Cancel" not in labels(tab))
     assert "made with other weights" in said(tab) and len(titles(tab)) == 3

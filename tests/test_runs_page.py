@@ -22,7 +22,6 @@ from mars_viz.ui.compare.compare_view import Across, Choice
 from mars_viz.ui.links import from_parameters, to_parameters
 from mars_viz.ui.live import changing
 from mars_viz.ui.live.page_state import SAVED
-from mars_viz.ui.runs import several
 from mars_viz.ui.runs.page_state import RunsPageState, RunsView, Whose
 from mars_viz.ui.session import KEY, Session
 from tests import tabs
@@ -198,7 +197,7 @@ def test_samples_stay_and_of_a_mixed_choice_the_others_go(store, monkeypatch):
     monkeypatch.delenv("MARS_VIZ_SAMPLES")
     name = kept(store, "Fox")
     tab = select(opened(), "1-story-mars")
-    assert tab.button(key="runs-delete").disabled and several.SAMPLE in tab.button(key="runs-delete").help
+    assert tab.button(key="runs-delete").disabled and changing.SAMPLE in tab.button(key="runs-delete").help
     select(tab, "1-story-mars", name)
     assert tab.button(key="runs-delete").help.startswith("1 selected run cannot be changed.")
     press(tab, "runs-delete")
@@ -251,16 +250,16 @@ def test_who_may_change_runs_is_said_and_enforced(store, monkeypatch, setting, b
     assert sentence in " ".join(said)
     # whatever a tab sends, one that drew its buttons while they were enabled, say
     state, run = RunsPageState(), of_kept(store.find(name))
-    several.tag(state, [run], ["a"], [])
-    changing.attempt(state, several.item(run), lambda: store.rename(name, "Bear"))
+    changing.tag_runs(state, [run], ["a"], [])
+    changing.attempt(state, changing.item_of(run), lambda: store.rename(name, "Bear"))
     found = store.find(name)
     assert (found.title, found.manifest and found.manifest.tags) == (("Bear", ("a",)) if may else ("Fox", ()))
-    several.delete(state, [run])
+    changing.delete_runs(state, [run])
     assert [entry.name for entry in store.list()] == ([] if may else [name]) and bool(state.notices) == (not may)
     if may:
         monkeypatch.setattr(visitors, "mark", lambda: "another")
         monkeypatch.setenv("MARS_VIZ_DELETE", "maker")
-        several.restore(state, [several.item(run)])
+        changing.restore_runs(state, [changing.item_of(run)])
         assert store.list() == [] and state.refused, "to bring it back is the same right"
 
 
@@ -276,7 +275,7 @@ def test_a_run_that_nobody_is_known_to_have_made_is_left_as_it_is(store, monkeyp
     monkeypatch.setattr(visitors, "mark", lambda: "mine")
     name = kept(store, "Fox")
     assert opened(run=name).button(key="run-delete").disabled
-    several.delete(state := RunsPageState(), [of_kept(store.find(name))])
+    changing.delete_runs(state := RunsPageState(), [of_kept(store.find(name))])
     assert "It is not known which browser made it" in state.notices[0] and len(store.list()) == 1
 
 
@@ -344,13 +343,13 @@ def test_the_zip_of_one_run_opens_and_of_several_holds_one_for_each(store, tmp_p
     first, second = kept(store, "Fox", 1, tags=("wood",)), kept(store, "Bear", 2)
     shelf, runs = library.shelf(Session()), [of_kept(entry) for entry in store.list()]
     folder = tmp_path_factory.mktemp("zips")
-    assert read_zip(several.zipped(runs[-1:], shelf), folder / "one").title == "Fox"
-    with zipfile.ZipFile(io.BytesIO(several.zipped(runs, shelf))) as archive:
+    assert read_zip(changing.zipped(runs[-1:], shelf), folder / "one").title == "Fox"
+    with zipfile.ZipFile(io.BytesIO(changing.zipped(runs, shelf))) as archive:
         assert sorted(archive.namelist()) == sorted([f"{first}.zip", f"{second}.zip"])
         assert read_zip(archive.read(f"{first}.zip"), folder / "two").tags == ("wood",)
-    assert not several.too_large(runs)
-    monkeypatch.setattr(several, "MOST_BYTES", 1000)
-    assert several.too_large(runs)
+    assert not changing.too_large(runs)
+    monkeypatch.setattr(changing, "MOST_BYTES", 1000)
+    assert changing.too_large(runs)
     tab = select(opened(), first, second)
     (download,) = tab.get("download_button")
     assert download.proto.disabled and "select fewer" in download.proto.help

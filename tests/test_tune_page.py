@@ -53,10 +53,10 @@ from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import Opened, from_parameters, to_parameters
 from mars_viz.ui.tune import cached_sweep as study_module
-from mars_viz.ui.tune import detail, dial, sweep_requests
+from mars_viz.ui.tune import detail, sweep_requests
 from mars_viz.ui.tune.cached_sweep import KEY, CachedSweep
 from mars_viz.ui.tune.catalogue import jobs_in, sample_sweeps, shelf
-from mars_viz.ui.tune.dial import readings
+from mars_viz.ui.tune.detail import readings
 from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.ui.tune.page_state import ShownResults, TuneView
 from mars_viz.words import counted, exactly, number
@@ -147,7 +147,7 @@ def element(tab: AppTest) -> dict[str, Any]:
 def dialled(tab: AppTest, monkeypatch: pytest.MonkeyPatch, value: float) -> AppTest:
     """The tab after the hand has come to rest at this dial value."""
     with monkeypatch.context() as patched:
-        patched.setattr(dial, "lesson_figure", lambda *_, **__: {"dial": value})
+        patched.setattr(detail, "lesson_figure", lambda *_, **__: {"dial": value})
         settled(tab.run())
     return settled(tab.run())
 
@@ -246,7 +246,7 @@ def test_what_the_dial_reads_under_the_hand_is_what_python_says_of_it(folder, na
 
 def test_of_very_many_stretches_the_dial_says_that_it_reads_some(folder, monkeypatch):
     monkeypatch.setattr(study_module, "BANDS", 3)
-    monkeypatch.setattr(dial, "BANDS", 3)
+    monkeypatch.setattr(detail, "BANDS", 3)
     study = CachedSweep(load_sweep(folder / "a-mars"))
     told = readings(study, study.plan.strict, paired=True)
     assert told["thinned"] and len(told["places"]) == 3
@@ -255,7 +255,7 @@ def test_of_very_many_stretches_the_dial_says_that_it_reads_some(folder, monkeyp
 @pytest.mark.parametrize("paired", [True, False])
 def test_of_very_many_stretches_the_one_that_the_sweep_speaks_for_is_read_as_it_is(folder, monkeypatch, paired):
     monkeypatch.setattr(study_module, "BANDS", 3)
-    monkeypatch.setattr(dial, "BANDS", 3)
+    monkeypatch.setattr(detail, "BANDS", 3)
     study, home = CachedSweep(load_sweep(folder / "a-mars")), 0.8512
     told = readings(study, home, paired=paired)
     lows = [place["low"] for place in told["places"]]
@@ -627,7 +627,7 @@ def test_a_sweep_under_way_without_results_is_drawn_anew_only_when_more_has_fini
     job.tell(state=JobState.DECODING, prompts=5, finished=2)
     tab_jobs.shared_worker().name(job, empty / "a")
     tab = opened(sweep="a")
-    drawn = tab.session_state["mars_viz_tune"].drawn
+    drawn = tab.session_state["mars_viz_TunePageState"].drawn
     later = drawn.ended + 1000
     assert "cannot be opened" in said(tab) and not drawn.outdated("a", 2, later) and drawn.outdated("a", 3, later)
 

@@ -39,7 +39,15 @@ from mars_viz.shapes import (
     static_name,
     with_nodes,
 )
-from mars_viz.speculators.names import NO_SERVER, check_id, drafter_for, models_named, server_named
+from mars_viz.speculators.names import (
+    NO_SERVER,
+    check_controller,
+    check_id,
+    check_trees,
+    drafter_for,
+    models_named,
+    server_named,
+)
 from mars_viz.ui import visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.session import current_session
@@ -82,14 +90,9 @@ def tree_name(prefix: str, start: Settings, shown: Run | None = None) -> str:
     depth = _integer(left, DEPTH, "Depth", initial.depth, f"{prefix}depth", "Tokens of the longest path.")
     if family == STATIC:
         return _static_name(right, prefix, depth, initial.accept, shown)
-    children = _integer(
-        right,
-        TOP_K,
-        "Branching k",
-        int(TOP_K.default) if initial.accept else initial.children,
-        f"{prefix}branching",
-        "Children that a node may have, and nodes of a level that something is drafted after.",
-    )
+    tip = "Children that a node may have, and nodes of a level that something is drafted after."
+    first = int(TOP_K.default) if initial.accept else initial.children
+    children = _integer(right, TOP_K, "Branching k", first, f"{prefix}branching", tip)
     return f"dynamic:depth={depth},topk={children}"
 
 
@@ -139,12 +142,9 @@ def _static_name(place: DeltaGenerator, prefix: str, depth: int, initial: tuple[
         st.caption("The chances that are written here.")
     elif chances is not None and measured:
         shares = ", ".join(f"{100 * chance:.3g}" for chance in measured)
-        st.caption(
-            markdown(
-                f"As in the run that is shown: its drafter's first, second, … choice was the target's token at {shares}"
-                f" % of {counted(chances.places, 'place')} (exact)."
-            )
-        )
+        places = f"{shares} % of {counted(chances.places, 'place')} (exact)"
+        drafter = "As in the run that is shown: its drafter's first, second, … choice was the target's token at"
+        st.caption(markdown(f"{drafter} {places}."))
     else:
         st.caption("About as the built-in pair has them in greedy stories.")
     return name
@@ -203,18 +203,12 @@ def controller_name(tree: str, prefix: str, start: Settings) -> str:
         return NONE
     controller = CONTROLLERS[chosen]
     st.caption(markdown(about(controller)))
-    is_initial = initial is not None and initial.controller is controller
-    dial = controller.dial
-    threshold = st.number_input(
-        markdown(f"{dial.name.capitalize()} {dial.symbol}"),
-        float(dial.low),
-        float(dial.high),
-        initial.threshold if is_initial and initial is not None else dial.default,
-        dial.step,
-        format="%.4g",
-        key=f"{prefix}threshold-{chosen}",
-        help=markdown(f"{dial.low:g} to {dial.high:g}; {controller.longest:g} drafts the most"),
-    )
+    dial, is_initial = controller.dial, initial is not None and initial.controller is controller
+    first = initial.threshold if is_initial and initial is not None else dial.default
+    label, key = f"{dial.name.capitalize()} {dial.symbol}", f"{prefix}threshold-{chosen}"
+    tip = f"{dial.low:g} to {dial.high:g}; {controller.longest:g} drafts the most"
+    bounds = (float(dial.low), float(dial.high), first, dial.step)
+    threshold = st.number_input(markdown(label), *bounds, format="%.4g", key=key, help=markdown(tip))
     return Control(controller, float(threshold)).name
 
 
@@ -253,11 +247,8 @@ def choosing(rule: Rule, policy: Policy | None) -> Rule:
 
 
 def _integer(place: DeltaGenerator, setting: Fixed, label: str, start: int, key: str, meaning: str) -> int:
-    return int(
-        place.number_input(
-            markdown(label), int(setting.low), int(setting.high), int(start), key=key, help=markdown(meaning)
-        )
-    )
+    low, high = int(setting.low), int(setting.high)
+    return int(place.number_input(markdown(label), low, high, int(start), key=key, help=markdown(meaning)))
 
 
 START = Settings()
@@ -352,14 +343,8 @@ def settings_fields(start: Settings = START, shown: Run | None = None) -> Callab
         least, most = LIMITS["max_new_tokens"]
         most = most if (limits := rights.limits()) is None else limits.tokens
         note = "" if limits is None else f"; in this classroom at most {most}"
-        limit = st.number_input(
-            "Max new tokens",
-            least,
-            most,
-            min(start.max_new_tokens, most),
-            key="limit",
-            help=markdown(f"Length limit of the text, the prompt not counted{note}"),
-        )
+        tip, length = f"Length limit of the text, the prompt not counted{note}", min(start.max_new_tokens, most)
+        limit = st.number_input("Max new tokens", least, most, length, key="limit", help=markdown(tip))
         top_p = st.number_input("Top-p", *LIMITS["top_p"], start.top_p, 0.05, key="top_p", help="1 is off")
         top_k = st.number_input("Top-k", *LIMITS["top_k"], start.top_k, key="top_k", help="0 is off")
     lines = "\n".join(start.stop)
@@ -384,8 +369,11 @@ def stop_lines(text: str) -> tuple[str, ...]:
     return tuple(line for line in text.split("\n") if line)
 
 
-def checked(notices: list[str], prompt: str, settings: Callable[[], Settings], *, under_way: bool) -> Settings | None:
-    """Return valid settings, or None after replacing the tab's `notices` with the problem.
+def checked(
+    notices: list[str], prompt: str, settings: Callable[[], Settings], choice: BackendChoice, *, under_way: bool
+) -> Settings | None:
+    """Return settings that are valid for the models of `choice`, or None after replacing the tab's `notices` with the
+    problem.
 
     The form stays enabled while a job runs, because on a busy server the rerun that would enable it may be lost.
     """
@@ -400,6 +388,8 @@ def checked(notices: list[str], prompt: str, settings: Callable[[], Settings], *
         chosen = settings()
         rule_named(chosen.rule).checked_dial(chosen.dial)
         rights.check_tokens(chosen.max_new_tokens)
+        check_trees(chosen, choice.target or None, choice.drafter or None)
+        check_controller(chosen, choice.target or None, choice.drafter or None)
     except BadInput as error:
         notices.append(str(error))
         return None
@@ -447,20 +437,12 @@ def fixed_inputs(rule: Rule, key: str, start: Rule | None = None) -> Rule:
 
 def _fixed_input(setting: Fixed, start: float, key: str) -> float:
     kind = int if setting.whole else float
-    value = st.number_input(
-        markdown(f"{setting.name[0].upper()}{setting.name[1:]} {setting.symbol}"),
-        kind(setting.low),
-        kind(setting.high),
-        kind(start),
-        kind(setting.step),
-        format="%d" if setting.whole else "%.3g",
-        key=f"{key}-{setting.key}",
-        help=markdown(
-            f"{setting.meaning[0].upper()}{setting.meaning[1:]}. {setting.written(setting.default)} unless said; "
-            "fixed while the dial moves."
-        ),
-    )
-    return float(value)
+    bounds = (kind(setting.low), kind(setting.high), kind(start), kind(setting.step))
+    meaning = f"{setting.meaning[0].upper()}{setting.meaning[1:]}"
+    tip = f"{meaning}. {setting.written(setting.default)} unless said; fixed while the dial moves."
+    label, form = f"{setting.name[0].upper()}{setting.name[1:]} {setting.symbol}", "%d" if setting.whole else "%.3g"
+    name = f"{key}-{setting.key}"
+    return float(st.number_input(markdown(label), *bounds, format=form, key=name, help=markdown(tip)))
 
 
 def dial_slider(rule: Rule, key: str, disabled: bool = False, start: float | None = None) -> float | None:

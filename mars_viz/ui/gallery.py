@@ -26,7 +26,7 @@ from mars_viz.ui import library, visitors
 from mars_viz.ui.lessons import LESSONS
 from mars_viz.ui.lessons.base import TEXTS, THETA_DIAL, is_lossless, lacking, mapped_gamma
 from mars_viz.ui.library import RunCatalogue
-from mars_viz.ui.live.races import Replay
+from mars_viz.ui.live.page_state import Replay
 from mars_viz.words import counted, number
 
 HERO = "A small model drafts the next tokens, a large one verifies them. See every decision."
@@ -176,13 +176,11 @@ def race_card(course: Replay) -> Card | None:
             race = course.opened(name)
             if race.objection:
                 continue
-            gain, colours = (
-                race.over(RaceLane.RELAXED, RaceLane.ALONE),
-                zip(RaceLane, (QUIET, BLUE, AMBER), strict=True),
-            )
+            gain = race.over(RaceLane.RELAXED, RaceLane.ALONE)
+            colours = zip(RaceLane, (QUIET, BLUE, AMBER), strict=True)
             line = (
-                "The target alone, speculative with the strict rule, and with a relaxed one: one prompt, replayed up to "
-                "50 times slower."
+                "The target alone, speculative with the strict rule, and with a relaxed one: one prompt, replayed up "
+                "to 50 times slower."
             )
             fact = f"{number(gain.estimate)} times as fast with the relaxed rule (measured)"
             picture = lanes([BarPart(race.seconds[lane], colour) for lane, colour in colours])

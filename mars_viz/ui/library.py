@@ -25,7 +25,7 @@ from mars_viz.errors import BadInput, RunFileError, contained
 from mars_viz.escapes import visible
 from mars_viz.run import Run
 from mars_viz.runfiles import RunEntry, list_runs, read_zip
-from mars_viz.runlist import ListedRun, RunFacts, RunOrigin, labels_of, listed_runs
+from mars_viz.runlist import ListedRun, RunFacts, RunOrigin, labels_of
 from mars_viz.runlist.listed import of_tab
 from mars_viz.runstore import Makers, RunStatus, read, started
 from mars_viz.runstore.store import GONE
@@ -42,10 +42,7 @@ MOST = 32  # Maximum number of runs. Must exceed the number of runs on Compare, 
 OBJECTS = 3000  # approximate bytes per round in addition to its arrays, for about thirty Python objects
 
 
-@dataclass(frozen=True, slots=True)
-class _Version:
-    path: Path
-    changed: int
+_Version = tuple[Path, int]  # folder and time of its last change
 
 
 class RunCache:
@@ -61,7 +58,7 @@ class RunCache:
     def opened(self, path: Path, changed: int) -> Run:
         """Return the run in that folder; a different `changed` reads it again. Concurrent requests share one reading.
         Raises its errors, which are not cached."""
-        version = _Version(path, changed)
+        version = (path, changed)
         with self._lock:
             future = self._reading.pop(version, None)
             is_new = future is None
@@ -76,7 +73,7 @@ class RunCache:
 
     def _fill(self, version: _Version, future: Future[Run]) -> None:
         try:
-            run = self._alive.get(version) or self._read(version.path)
+            run = self._alive.get(version) or self._read(version[0])
             size = bytes_of(run)
         except BaseException as error:  # waiting threads get the same error
             with self._lock:
@@ -87,14 +84,11 @@ class RunCache:
         with self._lock:
             self._alive[version] = run
             self._sizes[version] = size
-            self._evict()
-
-    def _evict(self) -> None:
-        for version in list(self._reading)[:-1]:
-            if len(self._reading) <= self._most and sum(self._sizes.values()) <= self._budget:
-                return
-            if version in self._sizes:  # otherwise it is still being read
-                del self._reading[version], self._sizes[version]
+            for old in list(self._reading)[:-1]:
+                if len(self._reading) <= self._most and sum(self._sizes.values()) <= self._budget:
+                    return
+                if old in self._sizes:  # otherwise it is still being read
+                    del self._reading[old], self._sizes[old]
 
 
 def bytes_of(run: Run) -> int:
@@ -136,7 +130,9 @@ class RunCatalogue:
         tab_runs = {run_id: _facts_of(run_id, run) for run_id, run in reversed(list(self.own.items()))}
         recorded = {run_id: _facts(entry) for run_id, entry in self.recorded.items()}
         labels = labels_of(tab_runs | recorded)
-        return told_apart(labels | {run_id: f"{_source(run_id)}: {labels[run_id]}" for run_id in tab_runs})
+        for run_id in tab_runs:
+            labels[run_id] = f"{'Uploaded' if run_id.startswith('upload') else 'Decoded'}: {labels[run_id]}"
+        return told_apart(labels)
 
     def line(self, run_id: str) -> str:
         """Return a full description of a run's provenance; empty if it is unknown."""
@@ -189,10 +185,6 @@ class RunCatalogue:
             lost = self.missing
         return lost + (" A sample is shown instead." if self.default in self.samples else "")
 
-    def path_of(self, run_id: str) -> Path | None:
-        """Return the folder of a recorded run; None for a tab's own run."""
-        return None if run_id in self.own or run_id not in self.recorded else self.recorded[run_id].path
-
     def opened(self, run_id: str) -> Run:
         """Return the run. Raises BadInput if it is missing or cannot be read."""
         if not self.labels:
@@ -209,9 +201,8 @@ class RunCatalogue:
         try:
             changed = max((file.stat().st_mtime_ns for file in entry.path.iterdir()), default=0)
         except OSError as error:
-            raise RunFileError(
-                f"{run_id} is not there any more ({error.strerror}); choose another from the list."
-            ) from error
+            why = f"{run_id} is not there any more ({error.strerror}); choose another from the list."
+            raise RunFileError(why) from error
         with contained(f"The run {run_id}"):
             return _cache().opened(entry.path, changed)
 
@@ -245,11 +236,6 @@ def shelf(session: Session) -> RunCatalogue:
     if rights.is_student():
         return replace(catalogue, missing=rights.UNSEEN, kept_title="Your runs, and what the teacher shows")
     return catalogue
-
-
-def runs_in_folders() -> list[ListedRun]:
-    """Return the samples and all saved runs. Raises BadInput if the folder cannot be listed."""
-    return listed_runs(default_folders.runs(), samples.runs_folder())
 
 
 def all_runs(session: Session, listed: Sequence[ListedRun]) -> list[ListedRun]:
@@ -357,10 +343,6 @@ def _facts_of(run_id: str, run: Run) -> RunFacts | str:
             return facts
     except BadInput:
         return f"{run_id} (cannot be read)"
-
-
-def _source(run_id: str) -> str:
-    return "Uploaded" if run_id.startswith("upload") else "Decoded"
 
 
 def second_line(catalog: RunCatalogue, run_id: str) -> None:

@@ -1,12 +1,12 @@
 """Reads and writes the query parameters of pages.
 
-A page's view is a frozen dataclass. The functions `text`, `number`, `whole`, `flag`, `chosen`, `said` and `part` create
-its fields together with their encoding.
+A page's view is a frozen dataclass. The functions `text`, `number`, `whole`, `flag`, `one_of`, `chosen`, `said` and
+`part` create its fields together with their encoding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import Enum
 from typing import Any, Generic, TypeVar
@@ -88,6 +88,11 @@ def switch(name: str) -> Any:
     return said(name, {"0": False, "1": True}.get, lambda value: str(int(value)), True)
 
 
+def one_of(name: str, texts: Collection[str], default: str, wrong: str) -> Any:
+    """Return a field for one of these texts."""
+    return said(name, lambda text: text if text in texts else None, str, default, wrong)
+
+
 def chosen(name: str, default: Enum, wrong: str) -> Any:
     """Return a field for a member of an Enum, by its value."""
     members = {each.value: each for each in type(default)}
@@ -133,12 +138,8 @@ class View:
     run: str = text("run")  # id of the run; empty for the default run
     dial: float | None = number("dial", "The link's dial {} is no number, so it stands where the run was made.")
     """Value of the dial; None for the run's own."""
-    overlay: str = said(
-        "overlay",
-        lambda text: text if text in OVERLAYS else None,
-        str,
-        OVERLAYS[0],
-        f"There is no overlay {{}}; choose one of {', '.join(OVERLAYS)}.",
+    overlay: str = one_of(
+        "overlay", OVERLAYS, OVERLAYS[0], f"There is no overlay {{}}; choose one of {', '.join(OVERLAYS)}."
     )
     selected: int | None = whole("selected", "The link's token {} is no whole number, so no token is selected.")
     gamma: int | None = whole("gamma", "The link's γ {} is no whole number, so the run's own is shown.")
@@ -148,11 +149,6 @@ class View:
     pin_dial: PinnedSetting | None = _pin("pin_dial", PinnedSetting, "setting")
     """Setting to compare with the current one."""
     pin_run: PinnedRun | None = _pin("pin_run", PinnedRun, "run")  # run shown next to this one
-
-
-def asks_for_a_view(parameters: Mapping[str, str]) -> bool:
-    """Return True if the link has parameters of Explore, which once was the start page."""
-    return any(each.name in parameters for each in fields(View))
 
 
 def misplaced(rule: Rule, dial: float | None, whose: str, instead: str) -> str:

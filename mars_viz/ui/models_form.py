@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import streamlit as st
 
@@ -23,13 +22,12 @@ from mars_viz.speculators.names import DEVICES, DTYPES, drafter_for, models_name
 from mars_viz.ui import faults, links, tab_jobs, theme, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.decode_form import named_models
-from mars_viz.ui.jobs.job import Job
 from mars_viz.ui.jobs.models import CHAT, OTHER_DRAFTERS, RECENT, Status
 from mars_viz.ui.jobs.worker import LoadJob, UnloadJob
 from mars_viz.ui.links import clipped
 from mars_viz.ui.live import live_words
 from mars_viz.ui.session import Session, current_session
-from mars_viz.ui.under_way import progress_bar
+from mars_viz.ui.tab_jobs import progress_bar
 from mars_viz.words import counted
 from mars_viz.writer import make_folder, write_file
 
@@ -64,7 +62,13 @@ def models_in_link(parameters: Mapping[str, str], begun: BackendChoice, complain
             complaints.append(
                 f"There is no {name} “{clipped(value)}”; choose one of {', '.join(allowed)} under Models."
             )
-    return _with_shape(choice, parameters.get("tree", ""), complaints)
+    if tree := parameters.get("tree", ""):
+        try:
+            choice = replace(choice, tree=checked_tree(tree))
+        except BadInput as error:
+            complaints.append(f"The link's tree “{clipped(tree)}” cannot be drafted, so chains are set. {error}")
+            choice = replace(choice, tree=CHAIN)
+    return choice
 
 
 def _linked_models(target: str, drafter: str, complaints: list[str]) -> BackendChoice | None:
@@ -111,16 +115,6 @@ def _server(target: str) -> bool:
         return False
 
 
-def _with_shape(choice: BackendChoice, tree: str, complaints: list[str]) -> BackendChoice:
-    if not tree:
-        return choice
-    try:
-        return replace(choice, tree=checked_tree(tree))
-    except BadInput as error:
-        complaints.append(f"The link's tree “{clipped(tree)}” cannot be drafted, so chains are set. {error}")
-        return replace(choice, tree=CHAIN)
-
-
 RECENT_FILE = ".recent-models.json"
 LONGEST_STORED = 4096  # maximum length of a name; longer names are not from this program
 
@@ -128,26 +122,23 @@ LONGEST_STORED = 4096  # maximum length of a name; longer names are not from thi
 def recent_models(loaded: Sequence[BackendChoice]) -> tuple[BackendChoice, ...]:
     """Return recently loaded models, newest first: those of this server, then those of earlier ones. Updates the
     file."""
-    remembered = _remembered(default_folders.runs() / RECENT_FILE)
+    path = default_folders.runs() / RECENT_FILE
+    remembered = _remembered(path)
     listed_anyway = (BUILT_IN, CHAT, *OTHER_DRAFTERS.values())
-    fresh = tuple(choice for choice in loaded if choice not in listed_anyway)
-    every = (*fresh, *(choice for choice in remembered.choices if choice not in fresh))[:RECENT]
-    if every != remembered.choices:
-        remembered.choices = every
+    fresh = [choice for choice in loaded if choice not in listed_anyway]
+    every = [*fresh, *(choice for choice in remembered if choice not in fresh)][:RECENT]
+    if every != remembered:
+        remembered[:] = every
         with suppress(OSError, BadInput):  # without a writable disk, only this server remembers them
-            make_folder(remembered.path.parent)
-            write_file(remembered.path, json.dumps([asdict(choice) for choice in every]).encode())
-    return every
-
-
-class _Memory:
-    def __init__(self, path: Path) -> None:
-        self.path, self.choices = path, read_recent(path)
+            make_folder(path.parent)
+            write_file(path, json.dumps([asdict(choice) for choice in every]).encode())
+    return tuple(every)
 
 
 @st.cache_resource(show_spinner=False)
-def _remembered(path: Path) -> _Memory:
-    return _Memory(path)
+def _remembered(path: Path) -> list[BackendChoice]:
+    """Return the choices in the file, in a list that `recent_models` updates."""
+    return list(read_recent(path))
 
 
 def read_recent(path: Path) -> tuple[BackendChoice, ...]:
@@ -181,6 +172,11 @@ AUTO = (
     "auto: on a GPU the dtype of the weights; on a CPU float32, or bfloat16 for a large pair of that dtype where the "
     "CPU supports it"
 )
+LOAD_HELP = "Loads them now; a decode loads them too"
+SAVE_HELP = (
+    "backend.toml, which `mars-viz app`, `record`, `map` and `sweep` take as --backend, and "
+    "`mars_viz.backend` in Python"
+)
 OTHER = "Another pair …"
 DRAFTER = "a smaller model, or ngram:n=3, suffix, trigram, layers:exit=4, eagle3:HEADDIR"
 OPEN = "models-open"
@@ -191,7 +187,12 @@ def draw() -> None:
     """Draw the choice. A new tab begins with the models of its link, or with the server's default."""
     session = current_session()
     _arrive(session)
-    _write(session)
+    parameters = models_written(session.models, session.begun)
+    for name in ("target", "drafter", "device", "dtype"):  # also on pages that write nothing else
+        if st.query_params.get(name) != parameters.get(name):
+            st.query_params.pop(name, None)
+            if name in parameters:
+                st.query_params[name] = parameters[name]
     with st.container(key="models", horizontal=True, vertical_alignment="center", gap="small"):
         # not the button's label, because a popover closes when its label changes
         theme.small(links.clipped(in_words(session.models), LONGEST))
@@ -201,7 +202,8 @@ def draw() -> None:
         with area:
             if not rights.is_student():
                 _choose(session)
-            faults.fragment(_loaded, run_every=tab_jobs.pace() if _is_loading(session) else None)(session)
+            loading = session.models_job is not None and not session.models_job.progress.state.finished
+            faults.fragment(_loaded, run_every=tab_jobs.pace() if loading else None)(session)
     for sentence in session.models_notices:
         theme.note(sentence)
 
@@ -218,16 +220,6 @@ def _arrive(session: Session) -> None:
     session.begun = session.models = initial
     if not rights.is_student():
         session.models = models_in_link(st.query_params.to_dict(), initial, session.models_notices)
-
-
-def _write(session: Session) -> None:
-    """Write the models to the address, also on pages that write nothing else."""
-    parameters = models_written(session.models, session.begun)
-    for name in ("target", "drafter", "device", "dtype"):
-        if st.query_params.get(name) != parameters.get(name):
-            st.query_params.pop(name, None)
-            if name in parameters:
-                st.query_params[name] = parameters[name]
 
 
 def _choose(session: Session) -> None:
@@ -275,16 +267,17 @@ def _checked(target: str, drafter: str, device: str, dtype: str, tree: str, name
     return checked_choice(chosen) if chosen.folders else chosen
 
 
-def _is_loading(session: Session) -> bool:
-    return session.models_job is not None and not session.models_job.progress.state.finished
-
-
 def _loaded(session: Session) -> None:
     """Draw the status of the models, the progress of loading, and the buttons."""
     worker = tab_jobs.shared_worker()
     job, status = session.models_job, worker.models.status
     if job is not None and not job.progress.state.finished:
-        _under_way(job, status, worker.ahead(job))
+        if isinstance(job, UnloadJob):
+            st.caption("Unloading the models, once the jobs before it are done …")
+            return
+        ahead, doing = worker.ahead(job), f"{status.doing or 'Loading'} …"
+        words = f"Waiting for {counted(ahead, 'other job')} on this server …" if ahead else doing
+        progress_bar(job, status.share, words, "Stop", key="stop-loading")
         return
     if job is not None:
         session.models_job = None
@@ -297,43 +290,19 @@ def _loaded(session: Session) -> None:
         st.caption("In a class the models are the server's: other ones would be loaded in place of everybody's.")
         return
     load, unload, save = st.columns(3)
-    if load.button(
-        "Load",
-        key="load-models",
-        width="stretch",
-        disabled=status.choice == session.models.models,
-        help="Loads them now; a decode loads them too",
-    ):
-        _submit(session, LoadJob(session.models))
-    if unload.button(
-        "Unload", key="unload-models", width="stretch", disabled=status.choice is None, help="Frees their memory"
-    ):
-        _submit(session, UnloadJob())
-    save.download_button(
-        "Save",
-        lambda: backend_toml(session.models),
-        "backend.toml",
-        "application/toml",
-        on_click="ignore",
-        key="save-models",
-        width="stretch",
-        help="backend.toml, which `mars-viz app`, `record`, `map` and `sweep` take as --backend, and "
-        "`mars_viz.backend` in Python",
-    )
-
-
-def _submit(session: Session, job: LoadJob | UnloadJob) -> None:
-    session.models_job, session.models_error = job, ""
-    tab_jobs.shared_worker().submit(job)
-    st.rerun(scope="app")
-
-
-def _under_way(job: Job[Any], status: Status, ahead: int) -> None:
-    if isinstance(job, UnloadJob):
-        st.caption("Unloading the models, once the jobs before it are done …")
-        return
-    words = f"Waiting for {counted(ahead, 'other job')} on this server …" if ahead else f"{status.doing or 'Loading'} …"
-    progress_bar(job, status.share, words, "Stop", key="stop-loading")
+    loaded = status.choice == session.models.models
+    new_job: LoadJob | UnloadJob | None = None
+    if load.button("Load", key="load-models", width="stretch", disabled=loaded, help=LOAD_HELP):
+        new_job = LoadJob(session.models)
+    none = status.choice is None
+    if unload.button("Unload", key="unload-models", width="stretch", disabled=none, help="Frees their memory"):
+        new_job = UnloadJob()
+    toml = (lambda: backend_toml(session.models), "backend.toml", "application/toml")
+    save.download_button("Save", *toml, on_click="ignore", key="save-models", width="stretch", help=SAVE_HELP)
+    if new_job is not None:
+        session.models_job, session.models_error = new_job, ""
+        worker.submit(new_job)
+        st.rerun(scope="app")
 
 
 def _status(session: Session, status: Status) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -13,18 +13,12 @@ from mars_viz.escapes import markdown
 from mars_viz.run import Run
 from mars_viz.ui import faults, links, tab_jobs
 from mars_viz.ui.compare.compare_view import Across, Choice
-from mars_viz.ui.compare.page_state import current_comparison
+from mars_viz.ui.compare.page_state import Comparison
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.navigation import leave_for
 from mars_viz.ui.session import Session
 
-
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """Run shown next to the opened one."""
-
-    run: Run
-    label: str
+Beside = tuple[Run, str]  # run shown next to the opened one, and its label
 
 
 def offer(place: DeltaGenerator, session: Session) -> None:
@@ -70,13 +64,13 @@ def beside(session: Session, catalog: RunCatalogue) -> Beside | None:
     fitting = links.fitted(links.View(pinned.run, pinned.dial, gamma=pinned.gamma), run)
     session.notices.extend(f"Of the pinned run: {complaint}" for complaint in fitting.complaints)
     session.view = replace(session.view, pin_run=PinnedRun(pinned.run, fitting.view.dial, fitting.view.gamma))
-    return Beside(run, catalog.labels[pinned.run])
+    return run, catalog.labels[pinned.run]
 
 
 def columns(session: Session, pair: Beside) -> tuple[DeltaGenerator, DeltaGenerator]:
     """Draw a row with the pinned run's name and buttons; return the columns for both runs."""
     row = st.container(horizontal=True, vertical_alignment="center", key="pinned-head")
-    row.markdown(f"Pinned beside it: **{markdown(pair.label)}**", width="content")
+    row.markdown(f"Pinned beside it: **{markdown(pair[1])}**", width="content")
     if row.button("Compare the texts", key="pinned-compare", help="Opens both texts on Compare, with every difference"):
         _compare(session)
     if row.button("Unpin the run", key="pinned-unpin", help="Show the other run alone again"):
@@ -92,29 +86,19 @@ def draw(session: Session, pair: Beside) -> None:
     pinned = session.view.pin_run
     if pinned is None:
         return
-    state = explorer(
-        pair.run,
-        dial=pinned.dial,
-        overlay=session.view.overlay,
-        selected=None,
-        key=f"pinned-{pinned.run}",
-        gamma=pinned.gamma,
-    )
-    moved = None if state.dial == recorded_at(pair.run, cuts=False) else state.dial
+    run, overlay, key = pair[0], session.view.overlay, f"pinned-{pinned.run}"
+    state = explorer(run, dial=pinned.dial, overlay=overlay, selected=None, key=key, gamma=pinned.gamma)
+    moved = None if state.dial == recorded_at(run, cuts=False) else state.dial
     session.view = replace(session.view, pin_run=PinnedRun(pinned.run, moved, state.gamma))
     if state.decode is not None:
-        tab_jobs.start_again(session, pair.run, *state.decode, cuts=False)
+        tab_jobs.start_again(session, run, *state.decode, cuts=False)
         st.rerun()
 
 
 def _compare(session: Session) -> None:
-    view, pinned, memory = session.view, session.view.pin_run, current_comparison()
+    view, pinned, memory = session.view, session.view.pin_run, Comparison.of_tab()
     if pinned is None:
         return
-    memory.run = view.run
-    memory.look(
-        across=Across.RUNS,
-        reference=Choice(pinned.run, pinned.dial, pinned.gamma),
-        shown=Choice(view.run, None if view.cuts else view.dial, view.gamma),
-    )
+    memory.run, shown = view.run, Choice(view.run, None if view.cuts else view.dial, view.gamma)
+    memory.look(across=Across.RUNS, reference=Choice(pinned.run, pinned.dial, pinned.gamma), shown=shown)
     leave_for("pages/compare.py")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Self, TypeVar
 from uuid import uuid4
 
 import streamlit as st
@@ -127,8 +127,13 @@ def remembered(key: str, begin: Callable[[], M]) -> M:
 class PageState:
     """State of one page in a tab."""
 
-    view: Any  # view of the page's own class
+    view: Any = None  # view of the page's own class
     notices: list[str] = field(default_factory=list)  # sentences shown until the next action
+
+    @classmethod
+    def of_tab(cls) -> Self:
+        """Return this tab's state."""
+        return remembered(f"mars_viz_{cls.__name__}", cls)
 
     def open_link(self, opened: Opened[Any]) -> None:
         """Show the view of a link."""
@@ -139,3 +144,7 @@ class PageState:
         """Show the valid part of a view, and add the complaints to the notices."""
         self.view = opened.view
         self.notices.extend(opened.complaints)
+
+    def change(self, **parts: object) -> None:
+        """Change parts of the view."""
+        self.view = replace(self.view, **parts)

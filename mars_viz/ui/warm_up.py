@@ -37,20 +37,16 @@ async def warmed_up(_: App) -> AsyncIterator[None]:
     """Lifespan of `st.App`: start the warm-up and print the server's settings."""
     navigation.know_app()
     _warm_up().start()
-    _print_permissions()
-    _print_classroom()
-    if not st.get_option("server.headless"):  # Streamlit does not open a browser for an App
-        webbrowser.open(address())
-    yield
-
-
-def _print_permissions() -> None:
     try:
         message = permissions.about_paths(visitors.address())
     except BadInput as error:
         message = str(error)
     if message:
         print(message, file=sys.stderr, flush=True)
+    _print_classroom()
+    if not st.get_option("server.headless"):  # Streamlit does not open a browser for an App
+        webbrowser.open(address())
+    yield
 
 
 def _print_classroom() -> None:

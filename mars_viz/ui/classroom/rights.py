@@ -23,15 +23,9 @@ UNSEEN = (
 )
 
 
-def in_class() -> bool:
-    """Return True if the server is a classroom."""
-    return server_class() is not None
-
-
 def is_student() -> bool:
     """Return True if the browser is in a classroom and not a teacher's."""
-    classroom = server_class()
-    return classroom is not None and not classroom.is_teacher(visitors.mark())
+    return server_class() is not None and not is_teacher()
 
 
 def is_teacher() -> bool:

@@ -14,6 +14,7 @@ from mars_viz.escapes import isolated
 from mars_viz.run import Piece, Run
 from mars_viz.ui.compare import compare_view
 from mars_viz.ui.compare.compare_view import Across, Candidate
+from mars_viz.ui.rule_lab.rule_words import standing
 from mars_viz.words import THIN_SPACE, counted, number, setting, shown_token
 
 QUOTED = 24  # maximum number of characters of a token in a sentence
@@ -81,18 +82,13 @@ def lane_names(left: Candidate, right: Candidate, lanes: Sequence[Candidate]) ->
     pair = named(left, right)
     pair_names = {left.choice: pair.left, right.choice: pair.right}
     names = [pair_names.get(lane.choice) or named(left, lane).right for lane in lanes]
-    for more in (_with_line, _with_key):
+    for by_key in (False, True):
         counts = Counter(names)
-        names = [
-            name if counts[name] == 1 or lane.choice in pair_names else more(lane, name)
-            for lane, name in zip(lanes, names, strict=True)
-        ]
+        for place, lane in enumerate(lanes):
+            name, line = names[place], _by_line(lane)
+            if counts[name] > 1 and lane.choice not in pair_names:
+                names[place] = _with_key(lane, name) if by_key else name if name == line else f"{name}, {line}"
     return names
-
-
-def _with_line(one: Candidate, name: str) -> str:
-    line = _by_line(one)
-    return name if name == line else f"{name}, {line}"
 
 
 def _with_key(one: Candidate, name: str) -> str:
@@ -124,9 +120,7 @@ def setting_words(one: Candidate) -> str:
 
 
 def _by_rule(one: Candidate) -> str:
-    dial = one.rule.dial
-    at = "" if dial is None or one.dial is None else f" at {setting(dial.symbol, one.dial)}"
-    return f"{one.rule.title}{at}"
+    return standing(one.rule, one.dial)
 
 
 def _by_models(left: Candidate, right: Candidate) -> Names:

@@ -24,7 +24,7 @@ from mars_viz.ui.compare import compare_view, compare_words
 from mars_viz.ui.compare.compare_view import Across, Candidate, Choice, Colour, CompareView, is_token
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.links import View
-from mars_viz.ui.session import PageState, Session, remembered
+from mars_viz.ui.session import PageState, Session
 
 MOST_LANES = 24  # maximum number of texts in the strip
 
@@ -246,8 +246,3 @@ def settle_decode(session: Session, memory: Comparison) -> None:
     if waiting is not None and session.job is None and session.view.run != previous_view.run:
         memory.look(shown=Choice(session.view.run))
         session.view = previous_view
-
-
-def current_comparison() -> Comparison:
-    """Return this tab's state."""
-    return remembered("mars_viz_compare", Comparison)

@@ -88,12 +88,14 @@ class Job(ABC, Generic[P]):
     def _begin(self) -> None:
         self._stop = threading.Event()
         self._lock = threading.Lock()
-        self._on_news: Callable[[Mapping[str, object]], None] = _ignore
-        self._on_cancel: Callable[[], None] = _ignore
+        self.on_news: Callable[[Mapping[str, object]], None] = _ignore
+        """Receives each update, in the process that runs the job."""
+        self.on_cancel: Callable[[], None] = _ignore
+        """Passes `cancel` on to the process that runs the job."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without the fields that belong to this process."""
-        local = ("_stop", "_lock", "_on_news", "_on_cancel")
+        local = ("_stop", "_lock", "on_news", "on_cancel")
         return {name: value for name, value in vars(self).items() if name not in local}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
@@ -132,7 +134,7 @@ class Job(ABC, Generic[P]):
         with self._lock:
             if self._progress.state is JobState.QUEUED:
                 self._progress = replace(self._progress, state=JobState.CANCELLED)
-        self._on_cancel()
+        self.on_cancel()
 
     def abandon(self) -> None:
         """Cancel the job because its browser session has ended."""
@@ -143,7 +145,7 @@ class Job(ABC, Generic[P]):
         """Update fields of the snapshot."""
         with self._lock:
             self._progress = self.after(news)
-        self._on_news(news)
+        self.on_news(news)
 
     def after(self, news: Mapping[str, Any]) -> P:
         """Return the snapshot with `news` applied. Subclasses override it to append partial updates to growing
@@ -185,17 +187,9 @@ class Job(ABC, Generic[P]):
             if self._progress.state.finished:
                 self.let_go()
 
-    def report_to(self, on_news: Callable[[Mapping[str, object]], None]) -> None:
-        """Set the function that receives each update, in the process that runs the job."""
-        self._on_news = on_news
-
-    def entrust(self, cancelled: Callable[[], None]) -> None:
-        """Set the function that passes `cancel` on to the process that runs the job."""
-        self._on_cancel = cancelled
-
     def let_go(self) -> None:
         """Drop references that only `work` needs."""
-        self._on_cancel = _ignore
+        self.on_cancel = _ignore
 
 
 def _ignore(*news: object) -> None:

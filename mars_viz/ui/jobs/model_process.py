@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, fields
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
@@ -175,7 +176,7 @@ class ModelProcess:
         if number is None:
             number = self._numbers_by_job[job] = next(self._numbers)
             wire.put(Do(number, job))
-            job.entrust(lambda: _stop(wire, number))
+            job.on_cancel = partial(_stop, wire, number)
             if job.stopping:  # cancelled before the process knew the job
                 _stop(wire, number)
         else:

@@ -34,7 +34,7 @@ def main() -> None:
 
 def _serve(wire: Wire) -> None:
     models: Models[Any] = wire.take()()
-    models.report_to(lambda status, recent: wire.put(Holds(status, recent)))
+    models.on_status = lambda status, recent: wire.put(Holds(status, recent))
     requests: queue.SimpleQueue[int | None] = queue.SimpleQueue()
     jobs: dict[int, Job[Any]] = {}
     threading.Thread(target=_listen, args=(wire, requests, jobs), daemon=True).start()
@@ -44,7 +44,7 @@ def _serve(wire: Wire) -> None:
             models.get_ready()
             continue
         job = jobs[number]
-        job.report_to(lambda news: wire.put(Told(dict(news))))
+        job.on_news = lambda news: wire.put(Told(dict(news)))
         last = False
         try:
             models.serve(job)

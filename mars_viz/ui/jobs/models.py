@@ -115,7 +115,8 @@ class Models(Generic[Pair]):
         frees memory after a pair was dropped. `prepare` does the part of `load` that is the same for all pairs, and
         raises the same errors."""
         self._load, self._look, self._release, self._prepare = load, look, release, prepare
-        self._on_status: Callable[[Status, tuple[BackendChoice, ...]], None] = lambda status, recent: None
+        self.on_status: Callable[[Status, tuple[BackendChoice, ...]], None] = lambda status, recent: None
+        """Receives each new snapshot and the recent choices."""
         self._pair: Pair | None = None
         self._status = Status()
         self._loan: tuple[object, BackendChoice, Pair] | None = None  # a long job, its models and their pair
@@ -128,11 +129,7 @@ class Models(Generic[Pair]):
 
     def _set(self, status: Status) -> None:
         self._status = status
-        self._on_status(status, self.recent)
-
-    def report_to(self, on_status: Callable[[Status, tuple[BackendChoice, ...]], None]) -> None:
-        """Set the function that receives each new snapshot and the recent choices."""
-        self._on_status = on_status
+        self.on_status(status, self.recent)
 
     def serve(self, job: Doable) -> None:
         """Run a job, or a step of a long one. Raises the job's DeviceLost."""

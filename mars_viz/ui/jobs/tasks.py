@@ -118,9 +118,9 @@ def chart(backend: Any, run: Run) -> Mapping | None:
 
 def chart_threshold(name: str, backend: Any, run: Run) -> Mapping:
     """Return the mapper of the named controller's threshold around an uncut run. It resumes the run's map, if any."""
-    partial = run.controller_map
+    current = run.controller_map
     span = (
-        controller_span(controller_named(name), None, None, (run.settings.gamma,)) if partial is None else partial.span
+        controller_span(controller_named(name), None, None, (run.settings.gamma,)) if current is None else current.span
     )
     return _mapping(backend, run, span)
 

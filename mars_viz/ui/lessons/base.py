@@ -1,5 +1,8 @@
-"""Common parts of the lessons: requirements for a run, the Lesson class, page elements, figures with controls, and
-background tasks. Foreign text is escaped. Requirements on the manifest are checked before the records are read."""
+"""Common parts of the lessons: requirements for a run, the Lesson class, page elements, figures with controls,
+background tasks, and the stepper.
+
+Foreign text is escaped. Requirements on the manifest are checked before the records are read.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from mars_viz.analysis import lesson_sums
 from mars_viz.analysis.lesson_sums import close_calls, gain
 from mars_viz.analysis.tree_gain import choices
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
+from mars_viz.components.stepper import stepper
 from mars_viz.escapes import Html, html, markdown
 from mars_viz.figures import Theme
 from mars_viz.figures.style import UNBROKEN
@@ -24,16 +28,18 @@ from mars_viz.rules import rule_named
 from mars_viz.rules.mars import THETA
 from mars_viz.rules.mars_code import MarsCode
 from mars_viz.run import Run
+from mars_viz.run_with_map import shown
 from mars_viz.runfiles import Manifest
 from mars_viz.ui import faults, tab_jobs, theme
 from mars_viz.ui.jobs.job import BackgroundTask, JobState, TaskStep
 from mars_viz.ui.jobs.worker import LEFT
 from mars_viz.ui.lessons.page_state import LessonPageState, write_address
 from mars_viz.ui.models_form import not_built_in
+from mars_viz.ui.rule_lab.rule_words import standing
 from mars_viz.ui.session import Session, current_session
+from mars_viz.ui.tab_jobs import progress_bar
 from mars_viz.ui.theme import chart
-from mars_viz.ui.under_way import progress_bar
-from mars_viz.words import counted
+from mars_viz.words import counted, setting
 
 Facts: TypeAlias = Run | Manifest  # provides a run's settings, and whether it has rounds and a dial map
 
@@ -257,12 +263,8 @@ def heading(number: int, lesson: Lesson, source: str) -> None:
     """Draw a lesson's title, its point and the run, which is hidden if the page's title shows it."""
     source_html = Html(f'<p class="run"><bdi>{html(source)}</bdi></p>' if source else "")
     point = lesson.point.replace(" > ", "\u00a0>\u00a0")
-    theme.show(
-        Html(
-            f'<div class="mv-lesson"><h2>{number:d} · {html(lesson.title)}</h2><p>{html(point)}</p>'
-            f"{html(source_html)}</div>"
-        )
-    )
+    title = Html(f"<h2>{number:d} · {html(lesson.title)}</h2>")
+    theme.show(Html(f'<div class="mv-lesson">{html(title)}<p>{html(point)}</p>{html(source_html)}</div>'))
 
 
 def finding(sentence: str) -> None:
@@ -290,16 +292,9 @@ def draw(context: LessonContext, figure: Figure, key: str) -> None:
     # text above the plot, not counting the dial's name inside it
     has_key = any((each.yref, each.y, each.yanchor) == ("paper", 1, "bottom") for each in figure.layout.annotations)
     layout, scale = figure.layout, LARGER if context.large else 1.0
-    figure.update_layout(
-        title_text="",
-        height=scale * HEIGHT,
-        font_size=scale * layout.font.size,
-        margin={
-            "l": scale * layout.margin.l,
-            "t": scale * (TOP + KEY * has_key),
-            "b": scale * layout.margin.b,
-        },
-    )
+    above = TOP + KEY * has_key
+    margin = {"l": scale * layout.margin.l, "t": scale * above, "b": scale * layout.margin.b}
+    figure.update_layout(title_text="", height=scale * HEIGHT, font_size=scale * layout.font.size, margin=margin)
     if context.large:
         figure.update_xaxes(title_font_size=17)
         figure.update_yaxes(title_font_size=17)
@@ -369,3 +364,53 @@ def _waiting(page_state: LessonPageState, name: str, doing: str) -> None:
     else:
         words = doing
     progress_bar(task, report.share, words, "Stop", key=f"stop-{name}")
+
+
+STEP_KEYS = (
+    "Keys: ←\u00a0→ one step, ↑\u00a0↓ one round, space play or pause, x next rejection, k next relaxed keep, d next "
+    "divergence from strict."
+)
+
+
+def watch(context: LessonContext, run: Run, key: str) -> None:
+    """Play a run, and write the stepper's frame to the address."""
+    frame = stepper(run, frame=context.desk.view.frame or 0, key=f"stepper-{key}", large=context.large)
+    if frame or context.desk.view.frame is not None:
+        context.desk.change(frame=frame)
+    write_address(context.desk)
+
+
+def run_caption(context: LessonContext) -> None:
+    """Draw a run_caption about the run, with the keys as its tooltip."""
+    run, _ = played_run(context)
+    settings, rule = run.settings, standing(rule_named(run.settings.rule), run.settings.dial)
+    drafts = settings.draft if settings.drafts_trees else f"blocks of {settings.gamma} tokens"
+    words = f"{rule}, {drafts}, temperature {settings.temperature:g}. Exact: the decisions of this text."
+    st.caption(markdown(words), help=STEP_KEYS)
+
+
+def show_steps(context: LessonContext) -> None:
+    """Draw the stepper of the run at the page's dial."""
+    run, complaint = played_run(context)
+    if complaint:
+        theme.note(complaint)
+    watch(context, run, context.run_id)
+
+
+STEPS = ("Watch this run step by step", show_steps)
+
+
+def played_run(context: LessonContext) -> tuple[Run, str]:
+    """Return the run at the page's dial and no message, cached so that the stepper's data need not be computed again.
+    If that text is unknown, return the recorded run and a message."""
+    run, dial = context.run, context.desk.view.dial
+    cache = st.session_state.get("learn-played")
+    if cache is None or cache[0] != (context.run_id, dial) or cache[1] is not run:
+        played, message = run, ""
+        if dial is not None and dial != run.settings.dial:
+            played, _ = shown(run, dial, run.settings.gamma)
+            if played is run:
+                symbol = rule_named(run.settings.rule).dial.symbol  # type: ignore[union-attr]  # ensured by `fitted`
+                message = f"The text at {setting(symbol, dial)} is not known here, so the recorded text is played."
+        cache = st.session_state["learn-played"] = (context.run_id, dial), run, (played, message)
+    return cache[2]

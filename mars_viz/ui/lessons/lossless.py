@@ -24,7 +24,8 @@ from mars_viz.ui.lessons.base import (
     is_lossless,
     moving,
 )
-from mars_viz.words import number, setting, shown_token
+from mars_viz.ui.rule_lab.rule_words import standing
+from mars_viz.words import number, shown_token
 
 DRAWS = tuple(10 ** (step // 3) * (1, 2, 5)[step % 3] for step in range(3, 16))  # 10, 20, 50, … 100 000
 SHOWN = tuple(sorted({*DRAWS, *np.geomspace(DRAWS[0], DRAWS[-1], 180).round().astype(int).tolist()}))
@@ -117,11 +118,9 @@ def caution(run: Run) -> str:
     """Return a warning if the run's text is not a sample of the target's distribution."""
     if is_lossless(run):
         return ""
-    rule = rule_named(run.settings.rule)
-    at = "" if rule.dial is None or run.settings.dial is None else f" at {setting(rule.dial.symbol, run.settings.dial)}"
     return (
-        f"This run is lossy: {rule.title}{at} wrote it, and its text does not follow the target's distribution. "
-        "Shown below is rejection sampling at its positions."
+        f"This run is lossy: {standing(rule_named(run.settings.rule), run.settings.dial)} wrote it, and its text does "
+        "not follow the target's distribution. Shown below is rejection sampling at its positions."
     )
 
 

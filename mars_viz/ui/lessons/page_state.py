@@ -11,7 +11,7 @@ from mars_viz.run import Run
 from mars_viz.ui import links
 from mars_viz.ui.jobs.job import BackgroundTask
 from mars_viz.ui.links import Opened, clipped, misplaced_on
-from mars_viz.ui.session import PageState, Session, remembered
+from mars_viz.ui.session import PageState, Session
 from mars_viz.words import number_in, whole_in
 
 KNOBS = ("alpha", "block", "cost", "drafted", "draws", "shift", "second", "wider")
@@ -93,15 +93,6 @@ class LessonPageState(PageState):
         self.notices.clear()
         self.run = self.chosen[self.view.lesson] = run_id
         self.change(frame=None, dial=None)
-
-    def change(self, **parts: object) -> None:
-        """Change parts of the view."""
-        self.view = replace(self.view, **parts)  # type: ignore[arg-type]
-
-
-def current_desk() -> LessonPageState:
-    """Return this tab's state."""
-    return remembered("mars_viz_lessons", LessonPageState)
 
 
 def write_address(page_state: LessonPageState) -> None:

@@ -17,7 +17,7 @@ from mars_viz.rules import RULES
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
 from mars_viz.ui.lessons.base import RUNNER_UP, Lesson, LessonContext, LessonPicture, moving
-from mars_viz.words import setting
+from mars_viz.ui.rule_lab.rule_words import standing
 
 REACH = 40  # range of the constant, in both directions
 COMPARED = ("mars", "mars-margin", "mars-odds")  # the same idea by ratio, by difference and by probability
@@ -54,11 +54,10 @@ def verdicts(run: Run, calls: RunnerUps) -> dict[str, Any]:
         mars, *others = [compared(each_ruling, c, after) for each_ruling in rulings]
         above.append(int(np.count_nonzero(mars.keeps[calls.positions])))
         changes.append([each.count for each in (mars, *others)])
-    rules = []
-    for each, counts in zip(rulings, zip(*changes, strict=True), strict=True):
-        assert each.rule.dial is not None and each.dial is not None
-        name = f"{each.rule.title} at {setting(each.rule.dial.symbol, each.dial)}"
-        rules.append({"name": name, "changes": list(counts)})
+    rules = [
+        {"name": standing(each.rule, each.dial), "changes": list(counts)}
+        for each, counts in zip(rulings, zip(*changes, strict=True), strict=True)
+    ]
     return {"runnerUps": len(calls), "above": above, "rules": rules}
 
 

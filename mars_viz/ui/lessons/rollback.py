@@ -21,8 +21,8 @@ from mars_viz.ui.lessons.base import (
     LessonContext,
     LessonPicture,
     moving,
+    watch,
 )
-from mars_viz.ui.lessons.watch import watch
 from mars_viz.words import counted, number
 
 

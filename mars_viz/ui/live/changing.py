@@ -1,60 +1,44 @@
-"""Renames, deletes and restores saved runs and races.
+"""Changes of saved runs and races: renames, deletes and restores items, and tags and downloads several runs.
 
 The form is in a popover with a key per item, so it closes after a change and never shows another item.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import io
+import zipfile
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, StorageError
 from mars_viz.escapes import markdown
-from mars_viz.runstore import Makers
+from mars_viz.race.store import RaceStore
+from mars_viz.runfiles import write_zip
+from mars_viz.runlist import ListedRun, RunOrigin
+from mars_viz.runstore import RunStatus, RunStore
 from mars_viz.runstore.store import LONGEST_TITLE
-from mars_viz.ui import theme, visitors
+from mars_viz.ui import tab_jobs, theme, visitors
+from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.live import live_words
+from mars_viz.ui.live.page_state import LivePageState
+from mars_viz.ui.runs.page_state import RunsPageState
+from mars_viz.words import counted
 
 COLUMNS = (6.0, 1.2, 1.2, 1.7)  # relative widths of a line's words and three buttons
 
 
-class ChangesOf(Protocol):
-    """State of a page on which items are changed."""
-
-    notices: list[str]
-    deleted: set[str]  # items deleted in this tab, by `Item.key`
-    refused: dict[str, str]  # why the last change of an item was refused, by `Item.key`
-
-    def forget(self, name: str) -> None:
-        """Stop showing a deleted item."""
-
-
-class Store(Protocol):
-    """Store of runs or races."""
-
-    @property
-    def makers(self) -> Makers:
-        """The makers of all items."""
-
-    def rename(self, name: str, title: str, seen: str | None = None) -> str:
-        """Change the title."""
-
-    def delete(self, name: str) -> None:
-        """Move to the bin."""
-
-    def restore(self, name: str) -> None:
-        """Restore from the bin."""
+ChangesOf = LivePageState | RunsPageState  # state of a page on which items are changed
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
     """A run or a race."""
 
-    store: Store
+    store: RunStore | RaceStore
     name: str  # name of the folder
     heading: str  # title in lists
     title: str = ""  # full title; empty if it has none
@@ -131,27 +115,20 @@ def rename(page_state: ChangesOf, item: Item) -> None:
 
 def delete(page_state: ChangesOf, item: Item) -> None:
     """Move the item to the bin."""
-
-    def delete_item() -> None:
-        item.store.delete(item.name)
+    if attempt(page_state, item, lambda: item.store.delete(item.name)):
         page_state.forget(item.name)
         page_state.deleted.add(item.key)
-
-    attempt(page_state, item, delete_item)
 
 
 def undo(page_state: ChangesOf, item: Item) -> None:
     """Restore the item from the bin."""
-
-    def restore_item() -> None:
-        item.store.restore(item.name)
+    if attempt(page_state, item, lambda: item.store.restore(item.name)):
         page_state.deleted.discard(item.key)
 
-    attempt(page_state, item, restore_item)
 
-
-def attempt(page_state: ChangesOf, item: Item, change: Callable[[], object]) -> None:
-    """Apply a change if this browser may, and close the popover. An error is shown in the popover, which stays open."""
+def attempt(page_state: ChangesOf, item: Item, change: Callable[[], object]) -> bool:
+    """Apply a change if this browser may, close the popover and return True. An error is shown in the popover, which
+    stays open."""
     page_state.notices.clear()
     page_state.refused.clear()
     try:
@@ -159,5 +136,116 @@ def attempt(page_state: ChangesOf, item: Item, change: Callable[[], object]) -> 
         change()
     except BadInput as error:
         page_state.refused[item.key] = str(error)
-    else:
-        st.session_state[f"change-{item.key}"] = False
+        return False
+    st.session_state[f"change-{item.key}"] = False
+    return True
+
+
+MOST_BYTES = 256 << 20  # maximum size of all runs in one zip, which is created in memory
+SAMPLE = "It comes with MARS Viz, and stays as it is."
+OF_TAB = "It is in this tab alone, where it was opened; it goes with the tab."
+GROWING = "It is being decoded; cancel it first, or wait for its end."
+
+
+def item_of(run: ListedRun) -> Item:
+    """Return the run as an item that can be renamed, deleted and restored."""
+    title = "" if run.facts is None else " ".join(run.facts.title.split())
+    return Item(tab_jobs.run_store(), run.name, run.heading, title, readable=run.facts is not None and not run.error)
+
+
+def refusal(run: ListedRun) -> str:
+    """Return why this browser may not change the run now; empty if it may."""
+    if run.origin is not RunOrigin.SAVED:
+        return SAMPLE if run.origin is RunOrigin.SAMPLE else OF_TAB
+    return GROWING if run.standing is RunStatus.GROWING else item_of(run).refusal
+
+
+def made_here(runs: Iterable[ListedRun]) -> list[ListedRun]:
+    """Return the runs that this browser made or that are open in this tab."""
+    makers, mark = tab_jobs.run_store().makers, visitors.mark()
+    return [
+        run
+        for run in runs
+        if run.origin is RunOrigin.TAB or (mark and run.origin is RunOrigin.SAVED and makers.of(run.name) == mark)
+    ]
+
+
+def changeable(runs: Iterable[ListedRun]) -> tuple[list[ListedRun], str]:
+    """Return the runs that this browser may change, and a sentence about the others, empty if there are none."""
+    refused = {run.name: reason for run in runs if (reason := refusal(run))}
+    allowed = [run for run in runs if run.name not in refused]
+    if not refused:
+        return allowed, ""
+    first = next(iter(refused.values()))
+    return allowed, first if not allowed else f"{counted(len(refused), 'selected run')} cannot be changed. {first}"
+
+
+def delete_runs(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
+    """Move the runs to the bin. Refused runs stay, with a notice."""
+    for run in _each(state, runs, lambda run: tab_jobs.run_store().delete(run.name), "deleted"):
+        state.forget(run.name)
+        state.deleted.add(item_of(run).key)
+
+
+def tag_runs(state: RunsPageState, runs: Sequence[ListedRun], add: Sequence[str], remove: Sequence[str]) -> None:
+    """Add and remove tags. Refused runs give a notice."""
+    _each(state, runs, lambda run: tab_jobs.run_store().tag(run.name, add, remove), "tagged")
+
+
+def restore_runs(state: RunsPageState, items: Sequence[Item]) -> None:
+    """Restore runs that were deleted in this tab."""
+    state.notices.clear()
+    state.refused.clear()
+    for each in items:
+        try:
+            each.store.makers.check(each.name, visitors.mark())
+            each.store.restore(each.name)
+        except BadInput as error:
+            state.refused[each.key] = str(error)
+        else:
+            state.deleted.discard(each.key)
+
+
+def _each(
+    state: RunsPageState, runs: Sequence[ListedRun], change: Callable[[ListedRun], object], done: str
+) -> list[ListedRun]:
+    """Apply a change to each run, give a notice of refused ones, and return the others."""
+    state.notices.clear()
+    state.refused.clear()
+    refused: dict[str, str] = {}
+    changed = []
+    for run in runs:
+        try:
+            if reason := refusal(run):
+                raise StorageError(reason)
+            change(run)
+            changed.append(run)
+        except BadInput as error:
+            refused[run.heading] = str(error)
+    if refused:
+        heading, why = next(iter(refused.items()))
+        others = f", nor {counted(len(refused) - 1, 'other')}" if len(refused) > 1 else ""
+        state.notices.append(f"“{heading}” was not {done}{others}. {why}")
+    return changed
+
+
+def too_large(runs: Iterable[ListedRun]) -> bool:
+    """Return True if the runs are too large for one zip."""
+    total = 0
+    for run in runs:
+        if run.path is not None:
+            with suppress(OSError):
+                total += sum(file.stat().st_size for file in run.path.iterdir())
+    return total > MOST_BYTES
+
+
+def zipped(runs: Sequence[ListedRun], catalog: RunCatalogue) -> bytes:
+    """Return the zip of one run's folder, or a zip that contains one such zip per run. Raises BadInput if a run cannot
+    be read."""
+    if len(runs) == 1:
+        return write_zip(catalog.opened(runs[0].name))
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for run in runs:
+            archive.writestr(f"{run.name}.zip", write_zip(catalog.opened(run.name)))
+    return buffer.getvalue()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mars_viz.costs import Cost, Costs, per_token, round_cost
+from mars_viz.costs import Costs, per_token, round_cost
 from mars_viz.errors import BadInput
 from mars_viz.permissions import DELETE, MayDelete, who_may_delete
 from mars_viz.race.records import RaceLane
@@ -12,6 +12,7 @@ from mars_viz.run import Run
 from mars_viz.runstore.bin import BYTES, DAYS
 from mars_viz.shapes import draft_words
 from mars_viz.ui.classroom import rights
+from mars_viz.ui.classroom.server_class import server_class
 from mars_viz.ui.jobs.decode_job import Decoded, Raced
 from mars_viz.ui.jobs.job import JobState, Progress
 from mars_viz.ui.jobs.models import Device, Status
@@ -65,7 +66,7 @@ def whose(folder: Path | None) -> str:
         who = str(error)
     where = "on this server" if folder is None else f"in {folder} (MARS_VIZ_RUNS)"
     seen = "Everybody who can open this page sees and downloads them."
-    if rights.in_class():
+    if server_class() is not None:
         seen = f"They are for {rights.who_sees()}."
     return f"Saved {where}. {seen} {who}"
 
@@ -135,30 +136,19 @@ def cost_tiles(costs: Costs, gamma: int) -> list[Tile]:
         verifying = (f"Target, {gamma + 1} tokens", costs.passes[gamma], "A verifying pass; measured")
         passes = "" if costs.passes_per_token == 1 else f", {number(costs.passes_per_token)} passes of the drafter"
         drafting = ("Drafter, 1 token", costs.drafter_step, f"One drafted token{passes}; measured")
-    costs_shown = [
-        ("Target, 1 token", costs.passes[0], "A pass of the target over one position; measured"),
-        verifying,
-        drafting,
-        (
-            f"A round, {draft_words(gamma, costs.tree)}",
-            round_cost(costs, gamma),
-            "Drafting, verifying and the rest; from these costs",
-        ),
-    ]
-    tiles = [
-        Tile(name, f"{number(1000 * cost.seconds)}{THIN_SPACE}ms", f"{help}; {_between(cost)}")
-        for name, cost, help in costs_shown
-    ]
+    one = ("Target, 1 token", costs.passes[0], "A pass of the target over one position; measured")
+    words = "Drafting, verifying and the rest; from these costs"
+    a_round = (f"A round, {draft_words(gamma, costs.tree)}", round_cost(costs, gamma), words)
+    tiles = []
+    for name, cost, help in (one, verifying, drafting, a_round):
+        between = f"95 % interval {number(1000 * cost.low)} to {number(1000 * cost.high)}{THIN_SPACE}ms"
+        tiles.append(Tile(name, f"{number(1000 * cost.seconds)}{THIN_SPACE}ms", f"{help}; {between}"))
     factor = per_token(costs, gamma)
     words = (
         "Tokens per round from which speculation is faster than the target alone; modelled from measured costs, "
         f"{number(1 / factor.high)} to {number(1 / factor.low)}"
     )
     return [*tiles, Tile("Break-even τ, modelled", number(1 / factor.estimate), words)]
-
-
-def _between(cost: Cost) -> str:
-    return f"95 % interval {number(1000 * cost.low)} to {number(1000 * cost.high)}{THIN_SPACE}ms"
 
 
 def _bytes(count: int | None) -> str:

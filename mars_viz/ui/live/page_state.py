@@ -1,4 +1,5 @@
-"""State of the Live page in one tab: its link, its decode, race, measurement and check, and notices."""
+"""State of the Live page in one tab: its link, its decode, race, measurement and check, notices, and the races that it
+can replay."""
 
 from __future__ import annotations
 
@@ -7,19 +8,24 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from mars_viz import default_folders
+import streamlit as st
+
+from mars_viz import default_folders, samples
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.chat import NO_HISTORY, History
 from mars_viz.controllers import NONE
-from mars_viz.errors import BadInput, SettingError
+from mars_viz.errors import BadInput, RunFileError, SettingError, contained
+from mars_viz.race import Race, RaceEntry, list_races, load_race
+from mars_viz.race.files import ABOUT, write_zip
 from mars_viz.race.records import BY_THE_CLOCK
+from mars_viz.race.store import RaceStore
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStatus, new_name, read
 from mars_viz.shapes import CHAIN, drafted_tokens, shape_named, with_nodes
-from mars_viz.speculators.names import check_controller, check_trees
 from mars_viz.ui import decode_form, links, tab_jobs, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.decode_form import LIMITS, LONGEST_STOPS, LONGEST_SYSTEM, stop_lines
@@ -27,10 +33,71 @@ from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import DecodeJob, RaceJob
 from mars_viz.ui.jobs.job import BackgroundTask, CostsJob, Job, JobState
 from mars_viz.ui.jobs.worker import LEFT
+from mars_viz.ui.library import told_apart
 from mars_viz.ui.links import clipped
-from mars_viz.ui.live.races import race_store
 from mars_viz.ui.session import Session, remembered
-from mars_viz.words import exactly, number_in
+from mars_viz.words import exactly, number_in, short_device
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Races that can be replayed."""
+
+    entries: dict[str, RaceEntry]  # by name: the server's races, newest first, then the samples
+
+    def label(self, name: str) -> str:
+        """Return a unique line for a list."""
+        return told_apart({other: self._line(other) for other in self.entries})[name]
+
+    def _line(self, name: str) -> str:
+        entry = self.entries[name]
+        if entry.manifest is None:
+            return f"{entry.title} (cannot be read)"
+        return f"{entry.title} · {entry.manifest.target} on {short_device(entry.manifest.device)}"
+
+    def landed(self, name: str) -> str:
+        """Return `name` if it exists, otherwise a sample, otherwise any race; empty if there is none."""
+        recorded = (other for other in self.entries if not self.own(other))
+        return name if name in self.entries else next(recorded, next(iter(self.entries), ""))
+
+    def opened(self, name: str) -> Race:
+        """Return the race. Raises BadInput if it cannot be read."""
+        entry = self.entries[name]
+        if entry.manifest is None:
+            raise RunFileError(entry.error)
+        with contained(f"The race {name}"):
+            return _loaded(entry.path, (entry.path / ABOUT).stat().st_mtime_ns)
+
+    def zipped(self, name: str) -> bytes:
+        """Return the race's folder as a zip, which this page can open."""
+        return write_zip(self.entries[name].path)
+
+    def own(self, name: str) -> bool:
+        """Return True if the race is in this server's folder and not a sample."""
+        return self.entries[name].path.parent == default_folders.races()
+
+
+def course() -> Replay:
+    """Return the races that can be replayed now."""
+    server_races = reversed(race_store().list())
+    return Replay({entry.path.name: entry for entry in (*server_races, *list_races(samples.RACES))})
+
+
+def race_store() -> RaceStore:
+    """Return the server's store of races, restricted to those that this browser may see."""
+    return _race_store(default_folders.races()).seen_by(rights.sees())
+
+
+@st.cache_resource(show_spinner=False)
+def _race_store(folder: Path) -> RaceStore:
+    return RaceStore(folder, [entry.path.name for entry in list_races(samples.RACES)])
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _loaded(path: Path, changed: int) -> Race:
+    """`changed` is part of the cache key, so that a changed folder is read again."""
+    return load_race(path)
+
 
 NAMES = {"max_new_tokens": "tokens"}  # names of settings in the link, if they differ from the field's
 _DEFAULT = Settings()
@@ -113,10 +180,10 @@ def _stop(text: str, complaints: list[str]) -> tuple[str, ...]:
 
 
 def _written(settings: Settings) -> dict[str, str]:
-    tree = settings.drafts_trees
+    tree, dial = settings.drafts_trees, rule_named(settings.rule).dial
     return {
         "rule": "" if settings.rule == _DEFAULT.rule else settings.rule,
-        "dial": "" if _is_default(settings) else exactly(settings.dial or 0.0),
+        "dial": "" if dial is None or settings.dial in (None, dial.default) else exactly(settings.dial or 0.0),
         **{
             NAMES.get(name, name): str(value) if name in _WHOLE else exactly(value)
             for name in LIMITS
@@ -126,11 +193,6 @@ def _written(settings: Settings) -> dict[str, str]:
         "controller": "" if settings.control is None else settings.controller,
         "stop": "\n".join(settings.stop),
     }
-
-
-def _is_default(settings: Settings) -> bool:
-    dial = rule_named(settings.rule).dial
-    return dial is None or settings.dial in (None, dial.default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,18 +291,12 @@ class LivePageState:
         try:
             saved = tab_jobs.run_store().find(self.run)
             if saved.standing is RunStatus.GROWING:
-                raise SettingError(
-                    "The link's run is being decoded by another server; load this page again when it is done."
-                )
+                why = "The link's run is being decoded by another server; load this page again when it is done."
+                raise SettingError(why)
             self.recalled = read(saved.path)
         except BadInput as error:
             self.notices.append(str(error))
             self.run = ""
-
-    @property
-    def has_decode(self) -> bool:
-        """True if there is a decode to show."""
-        return self.job is not None or self.recalled is not None
 
     @property
     def decoded(self) -> Run | None:
@@ -260,7 +316,8 @@ class LivePageState:
         run = self.address if decodes or show is Show.DECODE else ""
         shown_race = self.shown if show is Show.RACE else ""
         race = self.racing if self.race is not None else shown_race
-        return replace(self.link, show=show if self.has_decode else Show.DECODE, run=run, race=race)
+        is_empty = self.job is None and self.recalled is None
+        return replace(self.link, show=Show.DECODE if is_empty else show, run=run, race=race)
 
     def remember(self, prompt: str, settings: Callable[[], Settings], wanted: Wanted) -> None:
         """Store the forms' values. Settings that cannot be read stay as they were."""
@@ -279,45 +336,39 @@ class LivePageState:
 
     def decode(self, prompt: str, settings: Callable[[], Settings], wanted: Wanted) -> None:
         """Submit a decode. Invalid values give a notice."""
-        checked = self._checked(prompt, settings, wanted)
-        if checked is not None:
-            chosen, models = checked
+        if (chosen := self._checked(prompt, settings, wanted)) is not None:
             self.run, self.recalled = new_name(), None
-            self.job = DecodeJob(
-                prompt, chosen, tab_jobs.streamed(models.chat, models.history, self.run), models.choice
-            )
+            ways = tab_jobs.streamed(wanted.chat, wanted.history, self.run)
+            self.job = DecodeJob(prompt, chosen, ways, wanted.choice)
             tab_jobs.shared_worker().submit(self.job, self.run)
 
     def run_race(self, prompt: str, settings: Callable[[], Settings], wanted: Wanted) -> None:
         """Submit a race. Invalid values give a notice."""
-        checked = self._checked(prompt, settings, wanted)
-        if checked is not None:
-            chosen, models = checked
-            if rule_named(chosen.rule).dial is None:
-                self.notices.append("That rule has no dial, so it has no relaxed lane; choose another in Settings.")
-                return
-            if chosen.control is not None:
-                self.notices.append(BY_THE_CLOCK)
-                return
-            make = partial(tasks.race, prompt, chosen, models.chat, models.history)
+        chosen = self._checked(prompt, settings, wanted)
+        if chosen is None:
+            return
+        if rule_named(chosen.rule).dial is None:
+            self.notices.append("That rule has no dial, so it has no relaxed lane; choose another in Settings.")
+        elif chosen.control is not None:
+            self.notices.append(BY_THE_CLOCK)
+        else:
+            make = partial(tasks.race, prompt, chosen, wanted.chat, wanted.history)
             self.racing = new_name("race")
             destination = (default_folders.races(), self.racing, visitors.mark())
-            self.race = RaceJob(make, prompt, chosen, models.choice, *destination)
+            self.race = RaceJob(make, prompt, chosen, wanted.choice, *destination)
             tab_jobs.shared_worker().submit(self.race, self.racing)
 
     def measure(self, settings: Callable[[], Settings], wanted: Wanted) -> None:
         """Submit a measurement of the passes' costs."""
-        checked = self._checked("any", settings, wanted)
-        if checked is not None:
+        if (chosen := self._checked("any", settings, wanted)) is not None:
             self.measured = True
-            self.measuring = CostsJob(partial(tasks.measure, checked[0]), checked[1].choice)
+            self.measuring = CostsJob(partial(tasks.measure, chosen), wanted.choice)
             tab_jobs.shared_worker().submit(self.measuring)
 
     def check_head(self, settings: Callable[[], Settings], wanted: Wanted) -> None:
         """Submit a check of the chosen head."""
-        checked = self._checked("any", settings, wanted)
-        if checked is not None:
-            self.checking = BackgroundTask(tasks.check_head, checked[1].choice)
+        if self._checked("any", settings, wanted) is not None:
+            self.checking = BackgroundTask(tasks.check_head, wanted.choice)
             tab_jobs.shared_worker().submit(self.checking)
 
     def bring_race(self, upload: str, data: bytes, name: str) -> bool:
@@ -344,25 +395,15 @@ class LivePageState:
             self.shown = over.saved or self.shown
             self.notices.extend(filter(None, [over.error, over.unsaved]))
             if over.state is JobState.CANCELLED:
-                self.notices.append(
-                    f"{LEFT if over.abandoned else 'You stopped the race'}; an unfinished race is not saved."
-                )
+                why = LEFT if over.abandoned else "You stopped the race"
+                self.notices.append(f"{why}; an unfinished race is not saved.")
         if self.measuring is not None and self.measuring.progress.state.finished:
             over_too, self.measuring = self.measuring.progress, None
             self.notices.extend(filter(None, [over_too.error]))
 
-    def _checked(self, prompt: str, settings: Callable[[], Settings], wanted: Wanted) -> tuple[Settings, Wanted] | None:
-        chosen = decode_form.checked(self.notices, prompt, settings, under_way=self.waits_for is not None)
-        if chosen is None:
-            return None
-        try:
-            named = wanted.choice.target or None, wanted.choice.drafter or None
-            check_trees(chosen, *named)
-            check_controller(chosen, *named)
-            return chosen, wanted
-        except BadInput as error:
-            self.notices.append(str(error))
-            return None
+    def _checked(self, prompt: str, settings: Callable[[], Settings], wanted: Wanted) -> Settings | None:
+        under_way = self.waits_for is not None
+        return decode_form.checked(self.notices, prompt, settings, wanted.choice, under_way=under_way)
 
 
 def current_desk() -> LivePageState:

@@ -23,13 +23,13 @@ from mars_viz.runfiles import MAX_ZIP
 from mars_viz.speculators.drafter_names import Eagle3
 from mars_viz.speculators.names import drafter_for
 from mars_viz.ui import faults, navigation, share, tab_jobs, theme
-from mars_viz.ui.jobs.job import BackgroundTask, JobState
+from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.jobs.models import OTHER_DRAFTERS
-from mars_viz.ui.live import changing, live_words, races
-from mars_viz.ui.live.page_state import LivePageState, Wanted
+from mars_viz.ui.live import changing, live_words
+from mars_viz.ui.live.page_state import LivePageState, Replay, Wanted, course, race_store
 from mars_viz.ui.models_form import in_words
 from mars_viz.ui.session import current_session
-from mars_viz.ui.under_way import progress_bar, stop_button
+from mars_viz.ui.tab_jobs import progress_bar, stop_button
 from mars_viz.words import THIN_SPACE, counted, number
 
 EXAMPLE = "**A recorded example**: one prompt, decoded three ways. *Race now* does the same with yours."
@@ -106,8 +106,8 @@ def race(page_state: LivePageState) -> None:
     if page_state.race is not None:
         faults.fragment(racing, run_every=tab_jobs.pace())(page_state)
         return
-    course = races.course()
-    name = course.landed(page_state.shown)
+    replays = course()
+    name = replays.landed(page_state.shown)
     if page_state.shown and name != page_state.shown:
         theme.note("There is no race of that name here; " + ("another is shown." if name else "run one first."))
         page_state.shown = ""
@@ -118,31 +118,35 @@ def race(page_state: LivePageState) -> None:
     # in one row, also on a phone
     actions = right.container(horizontal=True, horizontal_alignment="right", gap="xsmall")
     with actions.popover("Open"):
-        open_race(page_state)
+        upload = st.file_uploader("Open a race's zip", type="zip", max_upload_size=MAX_ZIP >> 20, key="race-zip")
+    if upload is not None:
+        name_of_zip = upload.name.removesuffix(".zip")
+        if page_state.bring_race(upload.file_id, upload.getvalue(), name_of_zip):
+            st.rerun()
     gone(page_state)
     if not name:
         theme.note("No race was run here yet. Choose a relaxed rule in Settings and press Race now.")
         return
     st.session_state["race"] = name
-    if course.own(name):
-        changing.popover(actions, page_state, race_item(course.entries[name]))
+    if replays.own(name):
+        changing.popover(actions, page_state, race_item(replays.entries[name]))
     left.selectbox(
-        "Race", list(course.entries), key="race", format_func=course.label, label_visibility="collapsed",
+        "Race", list(replays.entries), key="race", format_func=replays.label, label_visibility="collapsed",
         on_change=lambda: setattr(page_state, "shown", st.session_state["race"]),
     )  # fmt: skip
     with above:
         try:
-            opened = course.opened(name)
+            opened = replays.opened(name)
         except BadInput as error:
             theme.note(str(error))
             return
-        raced(opened, name, actions, course, play=not page_state.shown)
+        raced(opened, name, actions, replays, play=not page_state.shown)
 
 
 @faults.drawn
-def raced(opened: Race, name: str, deeds: DeltaGenerator, course: races.Replay, *, play: bool) -> None:
+def raced(opened: Race, name: str, deeds: DeltaGenerator, replays: Replay, *, play: bool) -> None:
     """Draw a recorded race with its actions."""
-    deeds.download_button("Download", lambda: course.zipped(name), f"{name}.zip", "application/zip", on_click="ignore")
+    deeds.download_button("Download", lambda: replays.zipped(name), f"{name}.zip", "application/zip", on_click="ignore")
     if deeds.button("Explore", help="Open the relaxed lane in Explore"):
         explore("", opened.relaxed)
     replay(opened, key="race-replay", play=play)
@@ -150,24 +154,15 @@ def raced(opened: Race, name: str, deeds: DeltaGenerator, course: races.Replay, 
     share.tables([board], [run.settings.rule for run in (opened.strict, opened.relaxed)], "race-board")
 
 
-def open_race(page_state: LivePageState) -> None:
-    """Draw the upload field for a race's zip."""
-    upload = st.file_uploader("Open a race's zip", type="zip", max_upload_size=MAX_ZIP >> 20, key="race-zip")
-    if upload is not None and page_state.bring_race(
-        upload.file_id, upload.getvalue(), upload.name.removesuffix(".zip")
-    ):
-        st.rerun()
-
-
 def race_item(entry: RaceEntry) -> changing.Item:
     """Return the race as an item that can be renamed and deleted."""
     title = "" if entry.manifest is None else " ".join(entry.manifest.title.split())
-    return changing.Item(races.race_store(), entry.path.name, entry.title, title, "race", entry.manifest is not None)
+    return changing.Item(race_store(), entry.path.name, entry.title, title, "race", entry.manifest is not None)
 
 
 def gone(page_state: LivePageState) -> None:
     """Draw deleted races and the bin."""
-    store = races.race_store()
+    store = race_store()
     items = [race_item(entry) for entry in reversed(store.deleted())]
     changing.lost(page_state, "race", [*items, *(race_item(entry) for entry in store.list())])
     deleted_in_tab = [each for each in items if each.key in page_state.deleted]
@@ -248,8 +243,15 @@ def check_area(page_state: LivePageState, settings: Callable[[], Settings], want
     ):
         page_state.check_head(settings, wanted)
         st.rerun()
-    if done is not None:
-        _ended(done)
+    if done is None:
+        return
+    progress = done.progress
+    if progress.error:
+        theme.note(progress.error)
+    elif progress.state is JobState.CANCELLED and progress.result is None:
+        theme.note("You stopped the check before it could tell anything; three texts are the least.")
+    if progress.result is not None:
+        _results(progress.result)
 
 
 def _chosen(wanted: Wanted) -> BackendChoice | None:
@@ -274,16 +276,6 @@ def _checking(page_state: LivePageState) -> None:
     else:
         words = live_words.waiting(progress, worker.models.status, worker.ahead(job))
     progress_bar(job, progress.share, words, "Stop", keeps="Keeps what the texts so far tell", key="stop-check")
-    if progress.result is not None:
-        _results(progress.result)
-
-
-def _ended(job: BackgroundTask) -> None:
-    progress = job.progress
-    if progress.error:
-        theme.note(progress.error)
-    elif progress.state is JobState.CANCELLED and progress.result is None:
-        theme.note("You stopped the check before it could tell anything; three texts are the least.")
     if progress.result is not None:
         _results(progress.result)
 

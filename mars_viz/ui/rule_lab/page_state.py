@@ -1,27 +1,34 @@
-"""State of the Rules page in one tab: the chosen rule, the rules' verdicts on the run, and their walks. Tabs with the
-same run share the verdicts."""
+"""State of the Rules page in one tab: the chosen rule, the rules' verdicts on the run, and the job that decodes its
+prompt with every rule. Tabs with the same run share the verdicts."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from weakref import WeakValueDictionary
 
 import streamlit as st
 
-from mars_viz.analysis.all_rules import AllRules
+from mars_viz.analysis.all_rules import AllRules, RuleRow
 from mars_viz.analysis.judgements import own_dial
+from mars_viz.analysis.metrics import Basis
+from mars_viz.backend_choice import BUILT_IN
 from mars_viz.components.session_cache import put_last
 from mars_viz.errors import BadInput
+from mars_viz.multi_rule_walk import Stand, answers_along
 from mars_viz.rules import RULES, Rule, rule_named, rules_and
 from mars_viz.run import Run
-from mars_viz.ui import links
-from mars_viz.ui.jobs.decode_job import WalkJob
+from mars_viz.ui import library, links, tab_jobs
+from mars_viz.ui.jobs.decode_job import Walked, WalkJob
+from mars_viz.ui.jobs.job import JobState
+from mars_viz.ui.jobs.tasks import walk
+from mars_viz.ui.jobs.worker import LEFT
 from mars_viz.ui.links import Opened, View, clipped, misplaced
-from mars_viz.ui.session import PageState, Session, remembered
+from mars_viz.ui.session import PageState, Session
 from mars_viz.walk import Answer, Prefix
+from mars_viz.words import counted, number
 
 
 class Panels:
@@ -48,16 +55,7 @@ def panels() -> Panels:
     return Panels()
 
 
-FIRST = (
-    "strict",
-    "rejection-sampling",
-    "mars",
-    "lenience",
-    "typical",
-    "sglang-acc",
-    "tensorrt-llm",
-    "vllm-fly",
-)
+FIRST = ("strict", "rejection-sampling", "mars", "lenience", "typical", "sglang-acc", "tensorrt-llm", "vllm-fly")
 """Rules listed first: lossless rules, MARS, and those of well-known papers and engines."""
 EVERY = "all"  # link value that lists every rule
 MOST = 4  # number of runs per tab whose answers are kept; these include all distributions
@@ -117,14 +115,6 @@ def fitted(view: RuleView, run: Run) -> Opened[RuleView]:
 
 
 @dataclass(frozen=True, slots=True)
-class PendingWalks:
-    """Unfinished walks of this tab."""
-
-    run_id: str
-    job: WalkJob
-
-
-@dataclass(frozen=True, slots=True)
 class Known:
     """Answers of walks from a run's prompt."""
 
@@ -132,8 +122,13 @@ class Known:
     answers: Mapping[Prefix, Answer]
 
     def fits(self, run: Run) -> bool:
-        """Return True if `run` has the same models, prompt and settings, so that the answers apply."""
-        return _determinants(self.run) == _determinants(run)
+        """Return True if `run` has the same models, prompt and settings but for the rule, so that the answers apply."""
+        ours, theirs = (each.provenance for each in (self.run, run))
+        same_models = (
+            ours.target_revision == theirs.target_revision and ours.drafter_revision == theirs.drafter_revision
+        )
+        settings = (replace(each.settings, rule="", dial=None) for each in (self.run, run))
+        return same_models and self.run.prompt_ids == run.prompt_ids and next(settings) == next(settings)
 
 
 @dataclass(slots=True)
@@ -142,7 +137,7 @@ class RulesPageState(PageState):
 
     view: RuleView = field(default_factory=RuleView)
     panel: AllRules | None = None  # verdicts of all rules on the last run, cached because they take long
-    walking: PendingWalks | None = None
+    walking: tuple[str, WalkJob] | None = None  # id of the run and the unfinished walks of this tab
     known: dict[str, Known] = field(default_factory=dict)  # answers of finished walks, by the run's id
 
     def arrive(self, session: Session, parameters: Mapping[str, str]) -> None:
@@ -169,10 +164,6 @@ class RulesPageState(PageState):
         self.notices.clear()
         self.view = replace(self.view, dial=dial)
 
-    def list_every(self, every: bool) -> None:
-        """List every rule, or only the first ones."""
-        self.view = replace(self.view, every=every)
-
     def panel_of(self, run_id: str, run: Run) -> AllRules:
         """Return the verdicts of all rules on this run."""
         if self.panel is None or self.panel.run is not run:
@@ -189,13 +180,67 @@ class RulesPageState(PageState):
         self.panel = None
 
 
-def _determinants(run: Run) -> object:
-    """Return everything that determines the models' answers at the run's prefixes."""
-    made_with = run.provenance
-    weights = made_with.target_revision, made_with.drafter_revision
-    return weights, run.prompt_ids, replace(run.settings, rule="", dial=None)
+def start_walks(page_state: RulesPageState, session: Session, run: Run, stands: Sequence[Stand]) -> None:
+    """Start walking these rules from the tab's run, in place of the tab's previous walks."""
+    if page_state.walking is not None:
+        page_state.walking[1].cancel()
+    page_state.notices.clear()
+    run_id, catalog = session.view.run, library.shelf(session)
+    path = catalog.recorded[run_id].path if run_id in catalog.recorded and run_id not in catalog.own else None
+    job = WalkJob(run, stands, walk, path, tab_jobs.models_for(session, run) or BUILT_IN)
+    page_state.walking = run_id, job
+    tab_jobs.shared_worker().submit(job)
 
 
-def current_bench() -> RulesPageState:
-    """Return this tab's state."""
-    return remembered("mars_viz_rules", RulesPageState)
+def settle_walks(page_state: RulesPageState) -> None:
+    """When the tab's walks have ended, keep their answers and report how they ended."""
+    if page_state.walking is None or not page_state.walking[1].progress.state.finished:
+        return
+    (run_id, job), page_state.walking = page_state.walking, None
+    progress = job.progress
+    if progress.together is not None:
+        page_state.learn(run_id, job.asked, answers_along(progress.together.walks, job.asked.prompt_ids))
+    page_state.notices[:] = filter(None, [how_walks_ended(progress)])
+
+
+def how_walks_ended(progress: Walked) -> str:
+    """Return a sentence about ended walks; empty if they are complete."""
+    if progress.state is JobState.FAILED:
+        return progress.error
+    if progress.state is JobState.CANCELLED:
+        reason = LEFT if progress.abandoned else "You stopped the walks"
+        return f"{reason}; rules whose text was complete have exact rows."
+    return ""
+
+
+def finished_share(progress: Walked) -> float:
+    """Return the share of finished walks, from 0 to 1."""
+    together = progress.together
+    return together.finished / len(together.walks) if together is not None and together.walks else 0.0
+
+
+def walks_going_on(progress: Walked, ahead: int, stopping: bool) -> str:
+    """Return a sentence about the progress of the walks."""
+    if stopping:
+        return "Stopping after this pass …"
+    if progress.state is JobState.QUEUED:
+        return f"Waiting for {counted(ahead, 'other job')} on this server …"
+    if progress.together is None:
+        return "Loading the models; only the first decode with them waits for this …"
+    together = progress.together
+    return (
+        f"Decoding every rule, and the strict end of each: {number(together.finished)} of "
+        f"{counted(len(together.walks), 'text')} complete after {counted(together.passes, 'batched step')}"
+    )
+
+
+def what_is_exact(rows: Iterable[RuleRow]) -> str:
+    """Return a sentence about the basis of the table's rows."""
+    bases = list(rows)
+    exact = sum(row.basis is Basis.EXACT for row in bases)
+    if exact == len(bases):
+        return "Every row is exact: counted on the rule's own text after this prompt."
+    local = "block-local (grey): judged round by round on the recorded text"
+    if not exact:
+        return f"Every row is {local}."
+    return f"{number(exact)} of {number(len(bases))} rows exact; the others {local}."

@@ -133,13 +133,8 @@ def likeness_frame(
 
 def branch_frame(branching: Branching) -> pd.DataFrame:
     """Return a table of the effect of k children, with a row per depth."""
-    columns = {
-        "depth": branching.depths,
-        "children": branching.children,
-        "reached": branching.reached,
-        "one child": branching.alone,
-    }
-    return pd.DataFrame({**columns, **branching.acceptance})
+    columns = {"depth": branching.depths, "children": branching.children, "reached": branching.reached}
+    return pd.DataFrame({**columns, "one child": branching.alone, **branching.acceptance})
 
 
 def table(frame: pd.DataFrame, chosen: str, spoken: str) -> None:
@@ -156,9 +151,8 @@ def table(frame: pd.DataFrame, chosen: str, spoken: str) -> None:
             Html(f'<td class="{html(_kind(name))}">{html(_cell_text(name, row[name]))}</td>') for name in columns[1:]
         )
         if lacks := row.get("reason"):
-            cells = Html(
-                f'<td class="reason" colspan="{html(str(len(columns) - 1))}">{html(f"cannot judge: {lacks}")}</td>'
-            )
+            why, width = f"cannot judge: {lacks}", str(len(columns) - 1)
+            cells = Html(f'<td class="reason" colspan="{html(width)}">{html(why)}</td>')
         kinds = " ".join(["chosen"] * (rule == chosen) + ["grey"] * (row.get("basis", _EXACT) != _EXACT))
         lines.append(Html(f'<tr class="{html(kinds)}"><th scope="row">{html(row["rule"])}</th>{html(cells)}</tr>'))
     theme.show(

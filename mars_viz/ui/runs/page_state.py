@@ -9,7 +9,7 @@ from enum import Enum
 from mars_viz.runlist import ListedRun, Order, Query, RunOrigin
 from mars_viz.ui import links
 from mars_viz.ui.live.page_state import current_desk
-from mars_viz.ui.session import PageState, Session, remembered
+from mars_viz.ui.session import PageState, Session
 
 
 class Whose(Enum):
@@ -46,15 +46,8 @@ class RunsView:
     @property
     def query(self) -> Query:
         """The search, except for `Whose.MINE`."""
-        return Query(
-            words=self.words,
-            rule=self.rule,
-            drafter=self.drafter,
-            tree=self.tree,
-            temperature=self.temperature,
-            tags=self.tags,
-            origin=ORIGINS.get(self.whose),
-        )
+        names = ("words", "rule", "drafter", "tree", "temperature", "tags")
+        return Query(**{name: getattr(self, name) for name in names}, origin=ORIGINS.get(self.whose))
 
     @property
     def filters(self) -> int:
@@ -89,8 +82,3 @@ class RunsPageState(PageState):
         current_desk().forget(name)
         if name == self.view.run:
             self.view = replace(self.view, run="")
-
-
-def current_runs() -> RunsPageState:
-    """Return this tab's state."""
-    return remembered("mars_viz_runs", RunsPageState)

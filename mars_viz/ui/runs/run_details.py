@@ -20,7 +20,6 @@ from mars_viz.runlist.search import tags_among
 from mars_viz.runstore.store import LONGEST_TITLE
 from mars_viz.ui import faults, library, navigation, tab_jobs, theme
 from mars_viz.ui.live import changing, live_words
-from mars_viz.ui.runs import several
 from mars_viz.ui.runs.page_state import RunsPageState
 from mars_viz.ui.session import Session
 from mars_viz.words import exactly, number
@@ -45,7 +44,7 @@ def shown(session: Session, state: RunsPageState, run: ListedRun, runs: Iterable
     if run.facts is not None and not run.error:
         theme.small(run.line)
     catalog = library.shelf(session)
-    opened, problem = catalog.tried(run.name) if run.opens else (None, run.error or several.GROWING)
+    opened, problem = catalog.tried(run.name) if run.opens else (None, run.error or changing.GROWING)
     ways(session, state, run, opened)
     if opened is None:
         theme.note(problem)
@@ -71,9 +70,9 @@ def ways(session: Session, state: RunsPageState, run: ListedRun, opened: Run | N
             "Download", lambda: b"" if opened is None else write_zip(opened), f"{run.name}.zip", "application/zip",
             on_click="ignore", key="run-zip", disabled=opened is None, help="The run's folder, which Explore opens",
         )  # fmt: skip
-        refused = several.refusal(run)
+        refused = changing.refusal(run)
         st.button(
-            "Delete", key="run-delete", disabled=bool(refused), on_click=several.delete, args=(state, [run]),
+            "Delete", key="run-delete", disabled=bool(refused), on_click=changing.delete_runs, args=(state, [run]),
             help=markdown(refused) or live_words.BIN,
         )  # fmt: skip
 
@@ -81,12 +80,14 @@ def ways(session: Session, state: RunsPageState, run: ListedRun, opened: Run | N
 def numbers(run: Run) -> None:
     """Draw the run's results and timings."""
     pace = speed(run)
+    untimed = pace.draft_share != pace.draft_share  # NaN
+    share = "–" if untimed else f"{number(100 * pace.draft_share)}\u202f%"
     theme.numbers(
         [
             *live_words.tiles(run),
             theme.Tile("Prompt's pass, measured", _seconds(pace.prefill_seconds), "The first pass over the prompt"),
             theme.Tile("Decoding, measured", _seconds(pace.seconds), "Wall clock of all rounds"),
-            theme.Tile("Drafting, measured", _share(pace.draft_share), "Share of the rounds' time"),
+            theme.Tile("Drafting, measured", share, "Share of the rounds' time"),
         ]
     )
 
@@ -95,16 +96,12 @@ def _seconds(value: float) -> str:
     return f"{number(value)}\u202fs" if value else "–"
 
 
-def _share(value: float) -> str:
-    return "–" if value != value else f"{number(100 * value)}\u202f%"  # NaN if rounds were not timed
-
-
 def naming(state: RunsPageState, run: ListedRun, runs: Iterable[ListedRun]) -> None:
     """Draw the form for title and tags, or the tags and why this browser may not change them."""
     if run.facts is None:
         return
-    item = several.item(run)
-    if refused := several.refusal(run):
+    item = changing.item_of(run)
+    if refused := changing.refusal(run):
         theme.small(f"Tags: {visible(', '.join(run.tags))}. {refused}" if run.tags else refused)
         return
     key = f"{run.name}-{len(run.tags)}-{run.facts.title}"
@@ -127,7 +124,7 @@ def naming(state: RunsPageState, run: ListedRun, runs: Iterable[ListedRun]) -> N
 
 def save(state: RunsPageState, run: ListedRun, tags_key: str) -> None:
     """Save the title and the tags."""
-    item, store = several.item(run), tab_jobs.run_store()
+    item, store = changing.item_of(run), tab_jobs.run_store()
     title, tags = str(st.session_state[f"title-{item.key}"]), list(st.session_state[tags_key])
 
     def apply() -> None:
@@ -209,12 +206,7 @@ def again(listed: ListedRun, run: Run) -> None:
     if listed.origin is RunOrigin.TAB:
         theme.small("No link opens it: it is in this tab alone. Download it, and open the zip on Explore.")
     else:
-        st.code(link_to(listed.name), language=None, wrap_lines=True)
-
-
-def link_to(name: str) -> str:
-    """Return Explore's address for a run on this server, as the browser reaches it."""
-    parts = urlsplit(str(st.context.url or ""))
-    origin = f"{parts.scheme}://{parts.netloc}" if parts.netloc else ""
-    folder = parts.path.rstrip("/").rpartition("/")[0] if parts.path.rstrip("/").endswith("/runs") else ""
-    return f"{origin}{folder}/explore?run={quote(name, safe='')}"
+        parts = urlsplit(str(st.context.url or ""))  # as the browser reaches this server
+        origin = f"{parts.scheme}://{parts.netloc}" if parts.netloc else ""
+        folder = parts.path.rstrip("/").rpartition("/")[0] if parts.path.rstrip("/").endswith("/runs") else ""
+        st.code(f"{origin}{folder}/explore?run={quote(listed.name, safe='')}", language=None, wrap_lines=True)

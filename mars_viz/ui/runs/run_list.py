@@ -15,24 +15,16 @@ import streamlit as st
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown, visible
 from mars_viz.rules import rule_named
-from mars_viz.runlist import ListedRun, Order, RunOrigin, found
+from mars_viz.runlist import ListedRun, Order, RunOrigin, found, search
 from mars_viz.runlist.listed import of_kept
-from mars_viz.runlist.search import (
-    CHAINS,
-    TREES,
-    drafters_among,
-    rules_among,
-    shapes_among,
-    tags_among,
-    temperatures_among,
-)
+from mars_viz.runlist.search import tags_among
 from mars_viz.runstore import RunStatus
 from mars_viz.ui import faults, library, navigation, tab_jobs, theme, visitors
 from mars_viz.ui.compare.compare_view import Across, Choice
-from mars_viz.ui.compare.page_state import current_comparison
+from mars_viz.ui.compare.page_state import Comparison
 from mars_viz.ui.library import RunCatalogue
+from mars_viz.ui.links import clipped
 from mars_viz.ui.live import changing, live_words
-from mars_viz.ui.runs import several
 from mars_viz.ui.runs.page_state import RunsPageState, RunsView, Whose
 from mars_viz.ui.session import Session
 from mars_viz.words import counted, exactly, number, number_in
@@ -76,10 +68,10 @@ def finder(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
 
 def _filters(view: RunsView, runs: Sequence[ListedRun]) -> RunsView:
     whose = _choice("From", "whose", list(Whose), view.whose, WHOSE.__getitem__)
-    rule = _choice("Rule", "rule", ["", *rules_among(runs)], view.rule, _rule_title)
-    drafter = _choice("Drafter", "drafter", ["", *drafters_among(runs)], view.drafter, lambda name: name or ANY)
-    tree = _choice("Draft", "tree", ["", *shapes_among(runs)], view.tree, _shape)
-    temperatures = ["", *map(exactly, temperatures_among(runs))]
+    rule = _choice("Rule", "rule", ["", *search.rules_among(runs)], view.rule, _rule_title)
+    drafter = _choice("Drafter", "drafter", ["", *search.drafters_among(runs)], view.drafter, lambda name: name or ANY)
+    tree = _choice("Draft", "tree", ["", *search.shapes_among(runs)], view.tree, _shape)
+    temperatures = ["", *map(exactly, search.temperatures_among(runs))]
     current = "" if view.temperature is None else exactly(view.temperature)
     temperature = _choice("Temperature", "temperature", temperatures, current, lambda name: name or ANY)
     tags = list(dict.fromkeys([*tags_among(runs), *view.tags]))
@@ -128,7 +120,7 @@ def _rule_title(name: str) -> str:
 
 
 def _shape(name: str) -> str:
-    return {"": ANY, CHAINS: "Chains", TREES: "Trees"}.get(name, name)
+    return {"": ANY, search.CHAINS: "Chains", search.TREES: "Trees"}.get(name, name)
 
 
 ROWS = 12  # number of visible rows
@@ -172,7 +164,7 @@ def _row(run: ListedRun) -> dict[str, object]:
 
 
 def _cell(text: str) -> str:
-    return visible(text if len(text) <= LONGEST else text[: LONGEST - 1] + "…")
+    return visible(clipped(text, LONGEST))
 
 
 def selected_runs(runs: Sequence[ListedRun]) -> list[ListedRun]:
@@ -222,7 +214,7 @@ def listed(session: Session, state: RunsPageState, runs: Sequence[ListedRun]) ->
         finder(state, runs)
         matches = found(runs, state.view.query, state.view.order)
         if state.view.whose is Whose.MINE:
-            matches = several.made_here(matches)
+            matches = changing.made_here(matches)
         filters = f", {counted(state.view.filters, 'filter')} set" if state.view.filters else ""
         st.caption(markdown(f"{number(len(matches))} of {counted(len(runs), 'run')}{filters}. {HINT}"))
         actions = st.container(horizontal=True, gap="xsmall", key="runs-deeds")
@@ -249,14 +241,14 @@ def offer(session: Session, state: RunsPageState, picked: Sequence[ListedRun], t
     two = len(picked) == 2 and all(run.opens for run in picked)
     if st.button("Compare", key="runs-compare", disabled=not two, help=None if two else "Tick two rows"):
         compare(session, picked)
-    free, refused = several.changeable(picked)
+    free, refused = changing.changeable(picked)
     with st.popover("Tag", key="runs-tag", disabled=not free, help=markdown(refused) or None, on_change="rerun"):
         if free:
             tag_form(state, free, tags)
     download(session, picked)
     st.button(
         "Delete" if len(free) < 2 else f"Delete {len(free)}", key="runs-delete", disabled=not free,
-        help=markdown(refused or live_words.BIN), on_click=several.delete, args=(state, free),
+        help=markdown(refused or live_words.BIN), on_click=changing.delete_runs, args=(state, free),
     )  # fmt: skip
 
 
@@ -269,7 +261,7 @@ def compare(session: Session, picked: Sequence[ListedRun]) -> None:
     """Open both runs side by side on Compare."""
     left, right = (run.name for run in picked)
     session.land(left)
-    memory = current_comparison()
+    memory = Comparison.of_tab()
     memory.follow(left)
     memory.look(across=Across.RUNS, reference=Choice(left), shown=Choice(right), gamma=None)
     navigation.leave_for("pages/compare.py")
@@ -299,7 +291,7 @@ def tag_now(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
     if not (add or remove):
         state.notices[:] = ["No tag was chosen. Choose or write one under Tag."]
         return
-    several.tag(state, runs, add, remove)
+    changing.tag_runs(state, runs, add, remove)
     if not state.notices:
         st.session_state["runs-add"] = st.session_state["runs-remove"] = []
         st.session_state["runs-tag"] = False
@@ -308,12 +300,12 @@ def tag_now(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
 def download(session: Session, picked: Sequence[ListedRun]) -> None:
     """Draw the download button for the selected runs."""
     unread = not picked or not all(run.opens for run in picked)
-    large = not unread and several.too_large(picked)
-    problem = f"They take more than {several.MOST_BYTES >> 20} MB together; select fewer." if large else ""
+    large = not unread and changing.too_large(picked)
+    problem = f"They take more than {changing.MOST_BYTES >> 20} MB together; select fewer." if large else ""
     name = f"{picked[0].name}.zip" if len(picked) == 1 else "runs.zip"
     catalog = RunCatalogue({}, {}) if unread or large else library.shelf(session)
     st.download_button(
-        "Download", lambda: several.zipped(picked, catalog), name, "application/zip", on_click="ignore",
+        "Download", lambda: changing.zipped(picked, catalog), name, "application/zip", on_click="ignore",
         key="runs-zip", disabled=unread or large, help=markdown(problem) or None,
     )  # fmt: skip
 
@@ -321,7 +313,7 @@ def download(session: Session, picked: Sequence[ListedRun]) -> None:
 def in_bin() -> list[changing.Item]:
     """Return deleted runs, newest first. If the bin cannot be read, show the error."""
     try:
-        return [several.item(of_kept(kept)) for kept in tab_jobs.run_store().deleted()]
+        return [changing.item_of(of_kept(kept)) for kept in tab_jobs.run_store().deleted()]
     except BadInput as error:
         theme.note(str(error))
         return []
@@ -340,4 +332,4 @@ def deleted_here(state: RunsPageState, here: Sequence[changing.Item]) -> None:
             theme.line(
                 f"Deleted: {counted(len(here), 'run')}", refused or live_words.BIN.replace("It stays", "They stay")
             )
-        button.button("Undo all", key="undo-all", on_click=several.restore, args=(state, here), width="stretch")
+        button.button("Undo all", key="undo-all", on_click=changing.restore_runs, args=(state, here), width="stretch")

@@ -36,21 +36,11 @@ class CachedSweep:
         self.measures: dict[str, Measure] = measures(result)  # measures that this sweep has
         self._cache: dict[Hashable, object] = {}
 
-    @property
-    def several_tasks(self) -> bool:
-        """True if its prompts belong to more than one task."""
-        return self.kept(("several tasks",), lambda: len(set(self.result.prompts["category"].tolist())) > 1)
-
     def by(self, how: Bootstrap) -> CachedSweep:
         """Return the same sweep with other intervals."""
         if how == self.how:
             return self
         return self.kept(("intervals", how), lambda: CachedSweep(self.result, how))
-
-    @property
-    def accuracy_known(self) -> bool:
-        """True if any prompt is graded."""
-        return "accuracy" in self.measures
 
     @property
     def shipped(self) -> bool:
@@ -86,11 +76,6 @@ class CachedSweep:
         strict = self.plan.strict
         at_strict = () if dial == strict else self.tasks(strict)
         return self.kept(("tasks", dial), lambda: by_task(self.result, dial, self.how, at_strict))
-
-    def regraded(self, dial: float) -> int:
-        """Return the number of prompts that strict and this setting grade differently."""
-        now, strict = (self.result.at("right", np.array([at])) for at in (dial, self.plan.strict))
-        return int(np.count_nonzero(now != strict))
 
     def path(self, dial: float, *, paired: bool) -> Frontier:
         """Return the frontier, including this setting."""

@@ -141,15 +141,17 @@ class SweepCatalogue:
         return {other: labels[other] for other in most.values()}
 
     def _at_thresholds(self, name: str, base: Plan) -> dict[str, str]:
-        by_threshold: dict[float, str] = {}
+        """Return the finished sweeps of the rule's dial that differ only in their controller's threshold."""
+        by_threshold: dict[float, tuple[str, Plan]] = {}
         for other, entry in self.entries.items():
             plan = entry.plan
-            if other == name or plan is None or not entry.complete or not _of_a_grid(base, plan):
+            if other == name or plan is None or not entry.complete or plan.settings.control is None:
                 continue
-            assert plan.settings.control is not None
-            by_threshold.setdefault(plan.settings.control.threshold, other)
-        plans = {other: self.entries[other].plan for other in by_threshold.values()}
-        return {other: _short_label(plan, base) for other, plan in plans.items() if plan is not None}
+            differ = base.cut_by is plan.cut_by and base.settings.controller != plan.settings.controller
+            alike = replace(base.settings, controller=NONE) == replace(plan.settings, controller=NONE)
+            if differ and alike and base.span == plan.span and comparable(base, plan):
+                by_threshold.setdefault(plan.settings.control.threshold, (other, plan))
+        return {other: _short_label(plan, base) for other, plan in by_threshold.values()}
 
     def _label(self, entry: SweepEntry) -> str:
         if entry.plan is None:
@@ -168,15 +170,6 @@ def _same_reference(base: Plan, other: Plan) -> bool:
     else:
         alike = base.settings == other.settings
     return alike and comparable(base, other)
-
-
-def _of_a_grid(base: Plan, other: Plan) -> bool:
-    """Return True if two sweeps of a rule's dial differ only in their controller's threshold."""
-    controls = base.settings.control, other.settings.control
-    if None in controls or base.cut_by is not other.cut_by or base.settings.controller == other.settings.controller:
-        return False
-    alike = replace(base.settings, controller=NONE) == replace(other.settings, controller=NONE)
-    return alike and base.span == other.span and comparable(base, other)
 
 
 def _same_grid(own_entry: SweepEntry, other: SweepEntry) -> bool:

@@ -1,5 +1,10 @@
-"""Draws a sweep on the Tune page: its terms, the frontier, and details in expanders, such as the grid of sweeps that
-differ in one setting."""
+"""Draws a sweep on the Tune page: its dial, its terms, the frontier, and details in expanders, such as the grid of
+sweeps that differ in one setting.
+
+The browser shows the key figures while the dial is dragged. They are computed in advance, at the settings where texts
+change. If there are too many, evenly spaced ones and the recommended setting are used, and the browser shows which one
+it reads.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +12,23 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import streamlit as st
 
 from mars_viz.analysis.counts import synthetic_settings
 from mars_viz.analysis.engine_file import read_file
-from mars_viz.analysis.intervals import Method
+from mars_viz.analysis.intervals import Band, Method
 from mars_viz.analysis.recommendation import Recommendation, about
 from mars_viz.analysis.vllm_metrics import vllm_metrics
+from mars_viz.components.lesson import Kind, Knob, lesson_figure
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.figures.dial_curve import dial_curve, share_bars
 from mars_viz.figures.frontier import RulePath, frontier_figure
+from mars_viz.figures.style import DIAL_MARK
 from mars_viz.report.citations import bibtex
 from mars_viz.rules import Fixed
 from mars_viz.sweep import relaxed_at
@@ -28,7 +37,7 @@ from mars_viz.sweep.engine_settings import engine_settings
 from mars_viz.sweep.evidence import dial_grid, judged_at
 from mars_viz.sweep.evidence_pack import evidence_zip
 from mars_viz.sweep.evidence_text import VARIED
-from mars_viz.sweep.figure_words import cell
+from mars_viz.sweep.figure_words import cell, told
 from mars_viz.sweep.grid import THRESHOLD, Advised, best_of, few_dials, grid_table, left_out, value_in
 from mars_viz.sweep.report import drawn
 from mars_viz.sweep.result import together
@@ -37,14 +46,101 @@ from mars_viz.sweep.threshold import with_pair
 from mars_viz.sweep.timing import CUT, Checks, kept_checks
 from mars_viz.ui import faults, tab_jobs, theme
 from mars_viz.ui.imported import draw_counts
+from mars_viz.ui.tab_jobs import progress_bar
 from mars_viz.ui.theme import chart
 from mars_viz.ui.tune import sweep_requests, tables, words
-from mars_viz.ui.tune.cached_sweep import CachedSweep
+from mars_viz.ui.tune.cached_sweep import BANDS, KEY, CachedSweep
 from mars_viz.ui.tune.catalogue import SweepCatalogue
 from mars_viz.ui.tune.jobs import ClockJob
 from mars_viz.ui.tune.page_state import LEAST_POINTS, MOST_CONFIDENCE, TunePageState, TuneView
-from mars_viz.ui.under_way import progress_bar
 from mars_viz.words import exact_setting
+
+LARGEST_DIGITS = 3  # maximum number of decimals of a dial with steps smaller than 1
+
+
+def turned(cached: CachedSweep, dial: float, home: float, sweep: str, *, paired: bool) -> float:
+    """Draw the dial at this value with the key figures below, and return its new value.
+
+    `home` is the recommended setting, reached by a double click. `paired` selects the frontier.
+    """
+    data = cached.kept(("readings", home, paired), lambda: readings(cached, home, paired=paired))
+    plan, own = cached.plan, cached.plan.dial
+    ends = ("looser", "strict") if plan.controller is None else ("shorter drafts", "full drafts")
+    ends = ends if plan.span.refers_high(plan.rule) else ends[::-1]
+    tip = f"{plan.strict:g} is {plan.against}, {own.default:g} the default; a double click goes to {home:g}"
+    digits = 0 if own.step >= 1 else LARGEST_DIGITS
+    name = f"{ends[0]} ← {own.name} {plan.symbol} → {ends[1]}"
+    knob = Knob("dial", name, home, plan.low, plan.high, own.step, digits=digits, help=tip, exact=True)
+    label = "Key figures at the dial and at strict"
+    return lesson_figure(Kind.SETTING, [knob], data, {"dial": dial}, key=f"tune-dial-{sweep}", label=label)["dial"]
+
+
+def readings(cached: CachedSweep, home: float, *, paired: bool) -> dict[str, Any]:
+    """Return JSON data for the component: `rows` with a key figure each, and `places` with an interval of the dial
+    each.
+
+    If there are too many intervals, one starts at `home`, the recommended setting. `x` and `y` are the mark's position
+    on the frontier, None if the figure's axis is the dial.
+    """
+    names = [name for name in KEY if name in cached.measures]
+    curves = {name: cached.curve(name) for name in names}
+    dials = curves[names[0]].dials
+    thinned = len(cached.result.edges) > BANDS
+    marks = _marks(cached, dials, cached.plan.strict, paired) if cached.graded else [(None, None)] * len(dials)
+    rows = [
+        {
+            "title": cached.measures[name].title,
+            "kind": "modelled" if cached.measures[name].modelled else "exact",
+            "strict": cell(cached.measures[name], cached.value(name, cached.plan.strict)),
+        }
+        for name in names
+    ]
+    places = [
+        _place(low, [told(name, _at(curves[name].band, place)) for name in names], mark)
+        for place, (low, mark) in enumerate(zip(dials.tolist(), marks, strict=True))
+    ]
+    if thinned and home not in dials:
+        cells = [cell(cached.measures[name], cached.value(name, home)) for name in names]
+        (mark,) = _marks(cached, np.array([home]), home, paired) if cached.graded else [(None, None)]
+        places.insert(int(np.searchsorted(dials, home)), _place(home, cells, mark))
+    if cached.plan.strict == cached.plan.low < cached.plan.high:
+        # the texts at strict are exact, but an estimate right next to it
+        next_to_strict = float(np.nextafter(cached.plan.low, np.inf))
+        cells = [cell(cached.measures[name], cached.value(name, next_to_strict)) for name in names]
+        places.insert(1, _place(next_to_strict, cells, marks[0]))
+    return {
+        "symbol": cached.plan.symbol,
+        "against": cached.plan.against,
+        "chart": "frontier" if cached.graded else "pace",
+        "mark": DIAL_MARK,
+        "thinned": thinned,
+        "rows": rows,
+        "places": places,
+    }
+
+
+def _place(low: float, cells: list[str], mark: tuple[float | None, float | None]) -> dict[str, Any]:
+    return {"low": low, "cells": cells, "x": mark[0], "y": mark[1]}
+
+
+def _at(band: Band, place: int) -> list[float]:
+    """Return estimate and both ends at one index; without a dial there is only one."""
+    return [float(ends[min(place, len(ends) - 1)]) for ends in (band.estimate, band.low, band.high)]
+
+
+def _marks(
+    cached: CachedSweep, dials: np.ndarray, through: float, paired: bool
+) -> list[tuple[float | None, float | None]]:
+    """Return the position of the mark on the frontier `through` a setting at each dial value: accuracy in per cent or
+    points, and speed-up."""
+    path = cached.path(through, paired=paired)
+    across, up = 100 * path.accuracy.estimate, path.speed_up.estimate
+    near = [min(int(np.searchsorted(path.dials, low)), len(path.dials) - 1) for low in dials.tolist()]
+    return [(_finite(across[place]), _finite(up[place])) for place in near]
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +251,7 @@ def draw_terms(page_state: TunePageState, sweep: CachedSweep) -> None:
     brackets = current.brackets(drawn(sweep.result), sweep.result.questions)
     left, right = st.columns([8.6, 3.1], vertical_alignment="center", gap="medium")
     with left:
-        theme.small(f"{current.safe} {brackets}" if sweep.accuracy_known else brackets)
+        theme.small(f"{current.safe} {brackets}" if "accuracy" in sweep.measures else brackets)
     with right.popover("Change these terms", width="stretch"):
         _term_fields(page_state)
 
@@ -168,12 +264,8 @@ def _term_fields(page_state: TunePageState) -> None:
 
     def change() -> None:
         values = st.session_state
-        page_state.view = replace(
-            page_state.view,
-            points=values["tune-points"],
-            confidence=values["tune-confidence"] / 100,
-            intervals=values["tune-intervals"],
-        )
+        confidence, intervals = values["tune-confidence"] / 100, values["tune-intervals"]
+        page_state.change(points=values["tune-points"], confidence=confidence, intervals=intervals)
 
     st.number_input(
         "Tolerated loss of accuracy, points",
@@ -286,7 +378,7 @@ def folded(
 ) -> None:
     """Draw the expanders. Closed ones compute nothing. `beside` has the sweeps that form a grid with this one, if
     any."""
-    if sweep.several_tasks:
+    if sweep.kept(("several tasks",), lambda: len(set(sweep.result.prompts["category"].tolist())) > 1):
         tasks = st.expander("Results by task", expanded=True, key="tune-tasks", on_change="rerun")
         if tasks.open:
             with tasks:
@@ -401,14 +493,8 @@ def engines(sweep: CachedSweep, dial: float) -> None:
     tables.line("The same texts, counted by each engine's definition.", "exact")
     tables.table(tables.engines(rows), "engines", "Acceptance length and rate under every engine's definition")
     tables.table(tables.by_position(rows), "positions", "Acceptance by position in the block")
-    st.download_button(
-        "Save as vLLM's per-request metrics",
-        lambda: exported(sweep, dial),
-        f"{sweep.result.folder.name}-vllm-metrics.json",
-        "application/json",
-        key="vllm-export",
-        on_click="ignore",
-    )
+    file = (lambda: exported(sweep, dial), f"{sweep.result.folder.name}-vllm-metrics.json", "application/json")
+    st.download_button("Save as vLLM's per-request metrics", *file, key="vllm-export", on_click="ignore")
 
 
 def exported(sweep: CachedSweep, dial: float) -> str:
@@ -446,14 +532,8 @@ def evidence(
             references=bibtex(sweep.plan.rule.name),
         )
 
-    st.download_button(
-        "Download the evidence pack",
-        packed,
-        f"{sweep.result.folder.name}-evidence.zip",
-        "application/zip",
-        key="evidence-pack",
-        on_click="ignore",
-    )
+    file = (packed, f"{sweep.result.folder.name}-evidence.zip", "application/zip")
+    st.download_button("Download the evidence pack", *file, key="evidence-pack", on_click="ignore")
     unmeasured = "without a wall-clock check: none was run at this setting"
     measured = "with the wall-clock check" if checks.latest(dial) else unmeasured
     more = "" if beside is None else ", and the grid of the rule's settings"

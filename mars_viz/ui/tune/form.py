@@ -86,6 +86,7 @@ def _refuse(problem: str) -> NoReturn:
 
 BUILTIN, FILE, TASK = "Built-in tasks", "My own file", "Harness task"
 BY_LINE = "as each line says"
+LIMIT_HELP = "0 for all; tasks are taken in turn, and a conversation counts as one"
 DIALS = "Rule's dial"
 
 
@@ -275,14 +276,7 @@ def _file() -> Callable[[], PromptSet]:
         format_func=lambda name: name if name == BY_LINE else f"{name}: {GRADERS[name].summary}",
         help="For lines that have an answer and name no grader",
     )
-    limit = right.number_input(
-        "Max prompts",
-        0,
-        1_000_000,
-        0,
-        key="sweep-limit",
-        help="0 for all; tasks are taken in turn, and a conversation counts as one",
-    )
+    limit = right.number_input("Max prompts", 0, 1_000_000, 0, key="sweep-limit", help=LIMIT_HELP)
     skip = st.checkbox("Skip invalid lines and list them", key="sweep-skip")
     if upload is None:
         return partial(_refuse, "Choose a file of prompts first, or sweep the built-in tasks.")

@@ -13,7 +13,7 @@ from mars_viz.sweep import Plan
 from mars_viz.sweep.terms import METHODS, Terms
 from mars_viz.ui import links
 from mars_viz.ui.links import Opened
-from mars_viz.ui.session import PageState, Session, remembered
+from mars_viz.ui.session import PageState, Session
 from mars_viz.words import exactly, number_in
 
 POINTS, CONFIDENCE, BCA = 1.0, 0.95, "bca"
@@ -58,12 +58,8 @@ class TuneView:
         "confidence", _confidence, "{:.10g}".format, CONFIDENCE, f"The link's confidence {{}} {_LEFT}"
     )
     """Confidence of the recommendation and of all intervals."""
-    intervals: str = links.said(
-        "intervals",
-        lambda text: text if text in METHODS else None,
-        str,
-        BCA,
-        f"The link's intervals {{}} are none of {' and '.join(METHODS)}; {BCA} is taken.",
+    intervals: str = links.one_of(
+        "intervals", METHODS, BCA, f"The link's intervals {{}} are none of {' and '.join(METHODS)}; {BCA} is taken."
     )
     """Name in `METHODS`."""
 
@@ -124,8 +120,3 @@ class TunePageState(PageState):
         """Choose another setting."""
         self.notices.clear()
         self.view = replace(self.view, dial=dial)
-
-
-def current_tuning() -> TunePageState:
-    """Return this tab's state."""
-    return remembered("mars_viz_tune", TunePageState)

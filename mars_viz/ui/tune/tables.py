@@ -125,22 +125,21 @@ _GRADES = {RIGHT: "right", UNGRADED: "–", 0: "wrong"}
 
 def engines(rows: Sequence[EngineRow]) -> pd.DataFrame:
     """Return a table with a row per definition."""
-    return pd.DataFrame(
-        [
-            {
-                "engine": row.definition.engine,
-                "length": _with_interval(row.length, row.length_within),
-                "length is": row.definition.length_formula or "not reported",
-                "rate": _with_interval(row.rate, row.rate_within),
-                "rate is": row.definition.rate_formula or "not reported",
-                "bonus": row.definition.bonus.value,
-                "requests": row.definition.pooling.value,
-                "note": row.definition.note,
-                "source": row.definition.source,
-            }
-            for row in rows
-        ]
-    )
+    lines = [
+        {
+            "engine": row.definition.engine,
+            "length": _with_interval(row.length, row.length_within),
+            "length is": row.definition.length_formula or "not reported",
+            "rate": _with_interval(row.rate, row.rate_within),
+            "rate is": row.definition.rate_formula or "not reported",
+            "bonus": row.definition.bonus.value,
+            "requests": row.definition.pooling.value,
+            "note": row.definition.note,
+            "source": row.definition.source,
+        }
+        for row in rows
+    ]
+    return pd.DataFrame(lines)
 
 
 def _with_interval(value: float, within: Within) -> str:
@@ -152,21 +151,20 @@ def _with_interval(value: float, within: Within) -> str:
 
 def checks(all_checks: Sequence[TimingCheck], symbol: str, against: str) -> pd.DataFrame:
     """Return a table with a row per wall-clock check; `against` is the reference for display."""
-    return pd.DataFrame(
-        [
-            {
-                "measured, UTC": check.created.replace("T", " ")[:16],
-                symbol: exactly(check.dial),
-                f"over {against}": spread(check.over_strict),
-                "modelled": f"{times(check.modelled_over_strict)}×",
-                "over the target alone": "disturbed" if check.objection else spread(check.over_target),
-                "prompts": len(check.chosen.tokens),
-                "repetitions": check.chosen.seconds.shape[1],
-                "device": check.device,
-            }
-            for check in all_checks
-        ]
-    )
+    lines = [
+        {
+            "measured, UTC": check.created.replace("T", " ")[:16],
+            symbol: exactly(check.dial),
+            f"over {against}": spread(check.over_strict),
+            "modelled": f"{times(check.modelled_over_strict)}×",
+            "over the target alone": "disturbed" if check.objection else spread(check.over_target),
+            "prompts": len(check.chosen.tokens),
+            "repetitions": check.chosen.seconds.shape[1],
+            "device": check.device,
+        }
+        for check in all_checks
+    ]
+    return pd.DataFrame(lines)
 
 
 def by_position(rows: Sequence[EngineRow]) -> pd.DataFrame:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.figures.frontier import RulePath
 from mars_viz.sweep.by_task import losing
@@ -65,7 +67,8 @@ def _accuracy_change(sweep: CachedSweep, dial: float) -> str:
     """Return the change of accuracy as the end of a sentence."""
     change, accuracy = (sweep.value(name, dial).scaled(100) for name in ("accuracy_change", "accuracy"))
     is_now = f"; accuracy is {number(accuracy[0], decimals_within(*accuracy[1:]))} %"
-    if sweep.regraded(dial):
+    grades = sweep.result.at("right", np.array([dial])), sweep.result.at("right", np.array([sweep.plan.strict]))
+    if (grades[0] != grades[1]).any():
         return f"{is_now}, {ranged(change, ' points', signed=True)} vs {sweep.plan.against}."
     low, high = (number(end, decimals_within(*change[1:])) for end in change[1:])
     return f"{is_now}, and no prompt's grade changes ({low} to {high} points)."
