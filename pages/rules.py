@@ -37,7 +37,9 @@ from mars_viz.ui.theme import chart
 COMPARED = ("mars", "mars-margin", "tensorrt-llm", "vllm-thinking")  # rules whose boundaries are drawn by default
 MOST = 5  # maximum number of boundaries besides that of the chosen rule
 DEFAULT, MATCHED = "defaults", "matched"
+OTHERS_HELP = "Defaults, or for each rule the dial value whose verdicts differ least from the chosen rule's"
 DISPUTED, EVERY = "disputed", "all"
+DISPUTED_HELP = "Disputed: the rules disagree on it"
 
 
 @faults.drawn
@@ -158,16 +160,10 @@ def controls(page_state: RulesPageState, panel: AllRules) -> str:
             help=f"Strict at {rule.dial.strict:g}, default {rule.dial.default:g}",
             on_change=lambda: page_state.turn(st.session_state[key]),
         )
-    return str(
-        right.segmented_control(
-            "Other rules at",
-            [DEFAULT, MATCHED],
-            default=DEFAULT,
-            required=True,
-            key="lab-others",
-            help="Defaults, or for each rule the dial value whose verdicts differ least from the chosen rule's",
-        )
+    others = right.segmented_control(
+        "Other rules at", [DEFAULT, MATCHED], default=DEFAULT, required=True, key="lab-others", help=OTHERS_HELP
     )
+    return str(others)
 
 
 def table(
@@ -262,12 +258,7 @@ def matrix(session: Session, panel: AllRules, agreed: Agreement, chosen: Ruling 
     rounds = int(panel.drafted.round_index.max()) + 1
     left, right = st.columns([3.2, 8.8], vertical_alignment="bottom", gap="medium")
     which = left.segmented_control(
-        "Positions",
-        [DISPUTED, EVERY],
-        default=DISPUTED,
-        required=True,
-        key="lab-positions",
-        help="Disputed: the rules disagree on it",
+        "Positions", [DISPUTED, EVERY], default=DISPUTED, required=True, key="lab-positions", help=DISPUTED_HELP
     )
     first, last = 1, rounds
     if rounds > 1:

@@ -10,6 +10,7 @@ from dataclasses import replace
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from mars_viz import shapes
 from mars_viz.analysis.tree_gain import child_chances
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.bounds import LONGEST_DRAFT
@@ -20,34 +21,8 @@ from mars_viz.escapes import markdown, visible
 from mars_viz.records import Policy
 from mars_viz.rules import RULES, Fixed, Rule, rule_named
 from mars_viz.run import Run, Settings
-from mars_viz.shapes import (
-    BUILT_IN_CHANCES,
-    CHAIN,
-    DELAYED,
-    DEPTH,
-    DRAWN_DEPTH,
-    DYNAMIC,
-    IID,
-    NODES,
-    PATHS,
-    STATIC,
-    TOP_K,
-    TRUNK,
-    Shape,
-    drafted_tokens,
-    shape_named,
-    static_name,
-    with_nodes,
-)
-from mars_viz.speculators.names import (
-    NO_SERVER,
-    check_controller,
-    check_id,
-    check_trees,
-    drafter_for,
-    models_named,
-    server_named,
-)
+from mars_viz.shapes import CHAIN, DELAYED, IID, Shape, shape_named, with_nodes
+from mars_viz.speculators import names
 from mars_viz.ui import visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.session import current_session
@@ -56,14 +31,10 @@ from mars_viz.words import counted
 DRAFT, LENGTH, FIXED = "Draft", "Draft length", "Fixed γ"
 CHAINS, TREES = "Chain", "Tree"
 LIKELIEST, PLANNED, DRAWN, AFTER_TRUNK = "Likeliest", "Static", "Drawn", "After a trunk"
-_FAMILIES = {LIKELIEST: DYNAMIC, PLANNED: STATIC, DRAWN: IID, AFTER_TRUNK: DELAYED}
+_FAMILIES = {LIKELIEST: shapes.DYNAMIC, PLANNED: shapes.STATIC, DRAWN: IID, AFTER_TRUNK: DELAYED}
 _AT_ZERO = (LIKELIEST, PLANNED)
 _LONGEST_CHANCES = 200  # maximum length of the text with a static tree's chances
-POLICIES = {
-    Policy.STRICT_FIRST: "Strict first",
-    Policy.DRAFT_ORDER: "Draft order",
-    Policy.LONGEST: "Longest",
-}
+POLICIES = {Policy.STRICT_FIRST: "Strict first", Policy.DRAFT_ORDER: "Draft order", Policy.LONGEST: "Longest"}
 """Labels of the policies for several accepted siblings."""
 
 
@@ -81,18 +52,18 @@ def tree_name(prefix: str, start: Settings, shown: Run | None = None) -> str:
     )
     if chosen != TREES:
         return CHAIN
-    initial = shape_named(start.tree if start.drafts_trees else DYNAMIC).shape
+    initial = shape_named(start.tree if start.drafts_trees else shapes.DYNAMIC).shape
     family = _family(prefix, initial, start.temperature)
     if family in (IID, DELAYED):
         return _drawn_name(family, prefix, initial if initial.drawn else shape_named(family).shape)
-    initial = shape_named(DYNAMIC).shape if initial.drawn else initial
+    initial = shape_named(shapes.DYNAMIC).shape if initial.drawn else initial
     left, right = st.columns(2)
-    depth = _integer(left, DEPTH, "Depth", initial.depth, f"{prefix}depth", "Tokens of the longest path.")
-    if family == STATIC:
+    depth = _integer(left, shapes.DEPTH, "Depth", initial.depth, f"{prefix}depth", "Tokens of the longest path.")
+    if family == shapes.STATIC:
         return _static_name(right, prefix, depth, initial.accept, shown)
     tip = "Children that a node may have, and nodes of a level that something is drafted after."
-    first = int(TOP_K.default) if initial.accept else initial.children
-    children = _integer(right, TOP_K, "Branching k", first, f"{prefix}branching", tip)
+    first = int(shapes.TOP_K.default) if initial.accept else initial.children
+    children = _integer(right, shapes.TOP_K, "Branching k", first, f"{prefix}branching", tip)
     return f"dynamic:depth={depth},topk={children}"
 
 
@@ -128,11 +99,11 @@ def _static_name(place: DeltaGenerator, prefix: str, depth: int, initial: tuple[
         ", ".join(f"{chance:g}" for chance in initial),
         key=f"{prefix}chances",
         max_chars=_LONGEST_CHANCES,
-        placeholder=", ".join(f"{chance:g}" for chance in measured or BUILT_IN_CHANCES),
+        placeholder=", ".join(f"{chance:g}" for chance in measured or shapes.BUILT_IN_CHANCES),
         help="How often a node's first, second, … child is kept, each from 0 to 1 and none above the one before it. "
         "The tree has the places that are kept most often if that holds everywhere. Empty for the numbers in grey.",
     )
-    name = static_name(written if written.strip() else measured or BUILT_IN_CHANCES, depth)
+    name = shapes.static_name(written if written.strip() else measured or shapes.BUILT_IN_CHANCES, depth)
     try:
         shape_named(name)
     except SettingError as error:  # a request for such a tree gives the same error
@@ -153,14 +124,18 @@ def _static_name(place: DeltaGenerator, prefix: str, depth: int, initial: tuple[
 def _drawn_name(family: str, prefix: str, initial: Shape) -> str:
     left, right = st.columns(2)
     meaning = "Paths drawn from the drafter's law, each by itself; where two begin alike they are one."
-    paths = _integer(left, PATHS, "Paths K", initial.children, f"{prefix}paths", meaning)
+    paths = _integer(left, shapes.PATHS, "Paths K", initial.children, f"{prefix}paths", meaning)
     tip = "Tokens of each path, after the trunk if it has one."
-    depth = _integer(right, DRAWN_DEPTH, "Depth of each", initial.depth - initial.trunk, f"{prefix}drawn-depth", tip)
+    depth = _integer(
+        right, shapes.DRAWN_DEPTH, "Depth of each", initial.depth - initial.trunk, f"{prefix}drawn-depth", tip
+    )
     if family == IID:
         name = f"{IID}:paths={paths},depth={depth}"
     else:
-        first = initial.trunk or int(TRUNK.default)
-        trunk = _integer(left, TRUNK, "Trunk", first, f"{prefix}trunk", "Tokens of the path that all begin with.")
+        first = initial.trunk or int(shapes.TRUNK.default)
+        trunk = _integer(
+            left, shapes.TRUNK, "Trunk", first, f"{prefix}trunk", "Tokens of the path that all begin with."
+        )
         name = f"{DELAYED}:trunk={trunk},paths={paths},depth={depth}"
     try:
         st.caption(markdown(f"Up to {shape_named(name).nodes} nodes."))
@@ -180,8 +155,8 @@ def drafted(place: DeltaGenerator, tree: str, prefix: str, start: Settings) -> i
         )
     if tree.startswith((IID, DELAYED)):
         return LONGEST_DRAFT  # an upper bound; the name has the number
-    nodes = start.gamma if start.drafts_trees else int(NODES.default)
-    return _integer(place, NODES, "Nodes", nodes, f"{prefix}nodes", "Tokens of a tree, drafted per round.")
+    nodes = start.gamma if start.drafts_trees else int(shapes.NODES.default)
+    return _integer(place, shapes.NODES, "Nodes", nodes, f"{prefix}nodes", "Tokens of a tree, drafted per round.")
 
 
 def controller_name(tree: str, prefix: str, start: Settings) -> str:
@@ -252,6 +227,7 @@ def _integer(place: DeltaGenerator, setting: Fixed, label: str, start: int, key:
 
 
 START = Settings()
+GREEDY_HELP = "0 takes the most likely token every time"
 STOP_HELP = "Texts that end decoding, one on each line, blanks included; the token that completes one stays whole."
 EXAMPLE = "Once upon a time, there was a little fox who"
 ONE_AT_A_TIME = "One thing at a time: cancel what is under way, or wait until it has ended."
@@ -330,14 +306,8 @@ def settings_fields(start: Settings = START, shown: Run | None = None) -> Callab
     left, right = st.columns(2)
     count = drafted(left, tree, "", start)
     with left:
-        temperature = st.number_input(
-            "Temperature",
-            *LIMITS["temperature"],
-            start.temperature,
-            0.1,
-            key="temperature",
-            help="0 takes the most likely token every time",
-        )
+        bounds = (*LIMITS["temperature"], start.temperature, 0.1)
+        temperature = st.number_input("Temperature", *bounds, key="temperature", help=GREEDY_HELP)
         seed = st.number_input("Seed", *LIMITS["seed"], start.seed, key="seed", help="Same seed, same draws")
     with right:
         least, most = LIMITS["max_new_tokens"]
@@ -388,8 +358,8 @@ def checked(
         chosen = settings()
         rule_named(chosen.rule).checked_dial(chosen.dial)
         rights.check_tokens(chosen.max_new_tokens)
-        check_trees(chosen, choice.target or None, choice.drafter or None)
-        check_controller(chosen, choice.target or None, choice.drafter or None)
+        names.check_trees(chosen, choice.target or None, choice.drafter or None)
+        names.check_controller(chosen, choice.target or None, choice.drafter or None)
     except BadInput as error:
         notices.append(str(error))
         return None
@@ -401,7 +371,7 @@ def drafting(start: Settings, tree: str) -> Settings:
     shape = shape_named(tree)
     if shape.shape.name == start.tree or (tree == CHAIN and not start.drafts_trees):
         return start
-    return replace(start, tree=tree, gamma=drafted_tokens(None, tree), controller=NONE)
+    return replace(start, tree=tree, gamma=shapes.drafted_tokens(None, tree), controller=NONE)
 
 
 def keep_shape(settings: Callable[[], Settings]) -> None:
@@ -415,14 +385,14 @@ def keep_shape(settings: Callable[[], Settings]) -> None:
 def named_models(target: str, drafter: str, device: str = "auto", dtype: str = "auto") -> BackendChoice:
     """Return the models with these names; an empty name means the default. Raises BadInput for names that visitors may
     not use."""
-    drafting = drafter_for(target.strip() or None, drafter.strip() or None)
-    models = models_named(target.strip() or None, drafter.strip() or None)
-    server = server_named(target.strip())
+    drafting = names.drafter_for(target.strip() or None, drafter.strip() or None)
+    models = names.models_named(target.strip() or None, drafter.strip() or None)
+    server = names.server_named(target.strip())
     folders = bool(set(models) - {SMOLLM2} or server) and visitors.may_name_paths()
     if server and not folders:
-        raise SettingError(NO_SERVER)
+        raise SettingError(names.NO_SERVER)
     for name in () if folders else models:
-        check_id(name)
+        names.check_id(name)
     drafted_by = drafting if isinstance(drafting, str) else drafting.name
     return BackendChoice(target.strip(), drafted_by, device, dtype, folders)
 

@@ -356,12 +356,7 @@ def stop_button(place: DeltaGenerator, words: str, job: Job[Any], *, keeps: str 
             running.cancel()
 
     place.button(
-        markdown(words),
-        key=key,
-        on_click=stop,
-        disabled=job.stopping,
-        width="stretch",
-        help=markdown(keeps) or None,
+        markdown(words), key=key, on_click=stop, disabled=job.stopping, width="stretch", help=markdown(keeps) or None
     )
 
 

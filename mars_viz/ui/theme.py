@@ -64,6 +64,8 @@ button[kind="primary"]:not(:disabled):hover { background: #005F95; border-color:
 .mv-served .odd { background: color-mix(in srgb, currentColor 9%, transparent); }
 .mv-served .corrected, .mv-served .bonus { text-decoration: underline; text-underline-offset: .2em; }
 .mv-served .corrected { font-weight: 600; }
+.mv-tag { font-size: .78rem; padding: .05rem .45rem; border-radius: 1rem; border: 1px solid currentColor; opacity: .75;
+  white-space: nowrap; cursor: help; vertical-align: .1em; }
 .mv-line { margin: 0; overflow-wrap: anywhere; }
 .mv-line small { display: block; opacity: .7; }
 .mv-small { margin: 0; font-size: .85rem; opacity: .8; overflow-wrap: anywhere; }
@@ -118,6 +120,11 @@ def numbers(tiles: Iterable[Tile]) -> None:
 def line(heading: str, facts: str) -> None:
     """Draw a line of a list, with small facts below."""
     show(Html(f'<p class="mv-line">{html(heading)}<small>{html(visitors.told(facts))}</small></p>'))
+
+
+def tag(basis: str, meaning: str) -> Html:
+    """Return the basis of a number as HTML, with its meaning as a tooltip."""
+    return Html(f'<span class="mv-tag" title="{html(meaning)}">{html(basis)}</span>')
 
 
 def small(words: str, more: str = "") -> None:

@@ -16,8 +16,6 @@ from mars_viz.ui.compare.sweep_pair import words
 
 _STYLE = """
 .mv-lead { margin: 0; font-size: 1.12rem; line-height: 1.55; unicode-bidi: plaintext; overflow-wrap: anywhere; }
-.mv-tag { font-size: .78rem; padding: .05rem .45rem; border-radius: 1rem; border: 1px solid currentColor; opacity: .75;
-  white-space: nowrap; cursor: help; vertical-align: .1em; }
 .mv-scroll { overflow-x: auto; }
 .mv-table { width: 100%; border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .93rem; }
 .mv-table :is(th, td) { padding: .28rem .7rem; text-align: right; font-weight: 400; border: 0;
@@ -53,14 +51,11 @@ def style() -> None:
     theme.show(Html(f"<style>{_STYLE}</style>"))
 
 
-def tag(stands: str) -> Html:
-    """Return the basis of a number as HTML."""
-    return Html(f'<span class="mv-tag" title="{html(MEANING[stands])}">{html(stands)}</span>')
-
-
 def lead(sentence: str, stands: str = "exact") -> None:
     """Draw the main result and its basis."""
-    theme.show(Html(f'<p class="mv-lead" role="status">{html(sentence)} {html(tag(stands))}</p>'))
+    theme.show(
+        Html(f'<p class="mv-lead" role="status">{html(sentence)} {html(theme.tag(stands, MEANING[stands]))}</p>')
+    )
 
 
 def table(rows: Sequence[Difference], names: Names) -> None:
@@ -104,7 +99,8 @@ def _table(label: str, names: Names, lines: Sequence[tuple[str, str, str, str, s
             f'<tr><th scope="row" title="{html(meaning)}">{html(name)}</th>'
             f'<td data-name="{html(left)}">{html(left_value)}</td>'
             f'<td data-name="{html(right)}">{html(right_value)}</td>'
-            f'<td class="change" data-name="difference">{html(difference)}</td><td>{html(tag(stands))}</td></tr>'
+            f'<td class="change" data-name="difference">{html(difference)}</td>'
+            f"<td>{html(theme.tag(stands, MEANING[stands]))}</td></tr>"
         )
         for name, meaning, left_value, right_value, difference, stands in lines
     )

@@ -14,16 +14,7 @@ from mars_viz.figures.svg import BLUE, QUIET, RED, BarPart, stacked_bars
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.ui.lessons import base
-from mars_viz.ui.lessons.base import (
-    BOTH_KNOWN,
-    SAMPLED,
-    UNCUT,
-    Lesson,
-    LessonContext,
-    LessonPicture,
-    is_lossless,
-    moving,
-)
+from mars_viz.ui.lessons.base import Lesson, LessonContext, LessonPicture
 from mars_viz.ui.rule_lab.rule_words import standing
 from mars_viz.words import number, shown_token
 
@@ -43,7 +34,7 @@ def show(context: LessonContext) -> None:
         "Drafted token", labels, positions.index(telling(context.run)), key="place", bind="query-params"
     )
     laws = overlap(context.run, positions[labels.index(chosen)])
-    moving(context, _pictured(context.run, laws))
+    base.moving(context, _pictured(context.run, laws))
     base.finding(finding(laws))
 
 
@@ -116,7 +107,7 @@ def _label(run: Run, place: Place) -> str:
 
 def caution(run: Run) -> str:
     """Return a warning if the run's text is not a sample of the target's distribution."""
-    if is_lossless(run):
+    if base.is_lossless(run):
         return ""
     return (
         f"This run is lossy: {standing(rule_named(run.settings.rule), run.settings.dial)} wrote it, and its text does "
@@ -143,7 +134,7 @@ LESSON = Lesson(
         "(but for rounding). What changes is the speed: drafts are kept with probability 1 − TV(p, q)."
     ),
     sample="4-story-sampled-lossless",
-    needs=(SAMPLED, UNCUT, BOTH_KNOWN),
+    needs=(base.SAMPLED, base.UNCUT, base.BOTH_KNOWN),
     caution=caution,
     show=show,
     thumbnail=thumbnail,

@@ -12,17 +12,8 @@ from mars_viz.components.lesson import Kind, Knob
 from mars_viz.figures.svg import QUIET, RED, BarPart, stacked_bars
 from mars_viz.run import Run
 from mars_viz.ui import theme
-from mars_viz.ui.lessons.base import (
-    CHAINS,
-    GREEDY,
-    ROUNDS,
-    STRICT_KNOWN,
-    Lesson,
-    LessonContext,
-    LessonPicture,
-    moving,
-    watch,
-)
+from mars_viz.ui.lessons import base
+from mars_viz.ui.lessons.base import Lesson, LessonContext, LessonPicture
 from mars_viz.words import counted, number
 
 
@@ -32,7 +23,7 @@ def show(context: LessonContext) -> None:
     if lesson_picture is None:
         theme.note("The dial map of this run was cut short before its strict text. Choose another run.")
         return
-    moving(context, lesson_picture)
+    base.moving(context, lesson_picture)
 
 
 def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture | None:
@@ -72,7 +63,7 @@ def strict_steps(context: LessonContext) -> None:
         key = (id(context.run), gamma)
         if key not in cache:
             cache[key] = (context.run, strict_run(context.run, gamma))
-        watch(context, cache[key][1], f"strict-{context.run_id}-{gamma}")
+        base.watch(context, cache[key][1], f"strict-{context.run_id}-{gamma}")
 
 
 def strict_text(run: Run) -> Run | None:
@@ -137,7 +128,7 @@ LESSON = Lesson(
         "as plain decoding; it loses the drafting, and what a pass over γ + 1 positions costs more than over one."
     ),
     sample="2-story-strict",
-    needs=(CHAINS, GREEDY, ROUNDS, STRICT_KNOWN),
+    needs=(base.CHAINS, base.GREEDY, base.ROUNDS, base.STRICT_KNOWN),
     show=show,
     thumbnail=thumbnail,
     steps=("Watch the strict text step by step", strict_steps),

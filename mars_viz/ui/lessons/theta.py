@@ -22,19 +22,8 @@ from mars_viz.run import Run
 from mars_viz.samples import GradedExercises, recorded_grades
 from mars_viz.ui import theme
 from mars_viz.ui.jobs.tasks import PER_TASK, grade
-from mars_viz.ui.lessons.base import (
-    BUILT_IN_PAIR,
-    TEXTS,
-    THETA_DIAL,
-    Lesson,
-    LessonAside,
-    LessonContext,
-    LessonPicture,
-    asked,
-    draw,
-    mapped_gamma,
-    whose,
-)
+from mars_viz.ui.lessons import base
+from mars_viz.ui.lessons.base import Lesson, LessonAside, LessonContext, LessonPicture
 from mars_viz.ui.lessons.page_state import write_address
 
 
@@ -58,14 +47,14 @@ def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
     assert dial_map is not None and dial_map.rule.dial is not None  # required by the lesson
     dial = dial_map.rule.dial
     strict_end = dial_map.span.high if dial_map.rule.strict_is_high else dial_map.span.low
-    exercise, strict = recognised(run.prompt), dial_map.segment(strict_end, mapped_gamma(run))
+    exercise, strict = recognised(run.prompt), dial_map.segment(strict_end, base.mapped_gamma(run))
     answer = exercise.answer if exercise else None
     figure = {
         "symbol": dial.symbol,
         "strictTau": strict.tau if strict.complete else None,
         "graded": answer is not None,
         "prompt": run.prompt,
-        "segments": [written(run, each, strict, answer) for each in dial_map.segments_for(mapped_gamma(run))],
+        "segments": [written(run, each, strict, answer) for each in dial_map.segments_for(base.mapped_gamma(run))],
     }
     label = f"{dial.name.capitalize()} {dial.symbol}; {dial.strict:g} is strict"
     initial = _inside(dial_map, dial.checked(run.settings.dial))
@@ -82,13 +71,13 @@ def accuracy(context: LessonContext) -> None:
         return
     place = st.container()
     words = f"Grade {len(FREE_WORDING) * PER_TASK} exercises here"
-    here = asked(context, "graded", words, "Decoding held-out exercises …", grade)
+    here = base.asked(context, "graded", words, "Decoding held-out exercises …", grade)
     graded, at = here if isinstance(here, GradedExercises) else recorded_grades(), _standing(context, dial_map)
     if graded is not None and graded.right.low <= at <= graded.right.high:
         figure = accuracy_curve(graded.right, graded.exercises, dial_map.rule.dial.symbol, at, context.theme)
         with place:
-            draw(context, figure, "theta-accuracy")
-            theme.small(_stands_on(whose(context, "graded")))
+            base.draw(context, figure, "theta-accuracy")
+            theme.small(_stands_on(base.whose(context, "graded")))
 
 
 def _stands_on(graded: str) -> str:
@@ -103,7 +92,7 @@ def recorded_accuracy(run: Run, colours: Theme) -> LessonAside | None:
     if graded is None or dial_map.rule.name != Mars.name or not graded.right.low <= at <= graded.right.high:
         return None
     figure = accuracy_curve(graded.right, graded.exercises, dial_map.rule.dial.symbol, at, colours)
-    return LessonAside(figure, _stands_on(BUILT_IN_PAIR))
+    return LessonAside(figure, _stands_on(base.BUILT_IN_PAIR))
 
 
 def _standing(context: LessonContext, dial_map: DialMap) -> float:
@@ -146,7 +135,7 @@ def written(run: Run, segment: Segment, strict: Segment, answer: str | None) -> 
 def thumbnail(run: Run) -> str:
     """Return the tokens per pass over the dial, shaded at wrong answers."""
     assert run.dial_map is not None  # required by the lesson
-    segments, exercise = run.dial_map.segments_for(mapped_gamma(run)), recognised(run.prompt)
+    segments, exercise = run.dial_map.segments_for(base.mapped_gamma(run)), recognised(run.prompt)
     tau = along_dial(segments, lambda segment: segment.tau)
     bands = [
         Area(segment.low, segment.high, RED)
@@ -176,7 +165,7 @@ LESSON = Lesson(
         "the same ones (Tune, or `mars-viz sweep`)."
     ),
     sample="6-counting-damaged",
-    needs=(THETA_DIAL, TEXTS),
+    needs=(base.THETA_DIAL, base.TEXTS),
     show=show,
     thumbnail=thumbnail,
     beside=accuracy,

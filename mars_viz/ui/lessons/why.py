@@ -19,19 +19,8 @@ from mars_viz.run import Run, Settings
 from mars_viz.samples import recorded_costs
 from mars_viz.ui import theme
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.lessons.base import (
-    BUILT_IN_PAIR,
-    CHAINS,
-    JUDGED,
-    Lesson,
-    LessonAside,
-    LessonContext,
-    LessonPicture,
-    asked,
-    draw,
-    moving,
-    whose,
-)
+from mars_viz.ui.lessons import base
+from mars_viz.ui.lessons.base import Lesson, LessonAside, LessonContext, LessonPicture
 from mars_viz.words import number, short_device
 
 LONGEST = 16  # maximum γ of the control
@@ -42,7 +31,7 @@ MEASURED = 8  # γ of the measured passes
 def show(context: LessonContext) -> None:
     """Draw the formula with three controls, and the measurements of the samples. Timings of other runs may have been
     disturbed."""
-    moving(context, picture(context.run, context.samples()))
+    base.moving(context, picture(context.run, context.samples()))
 
 
 def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
@@ -77,18 +66,18 @@ def passes(context: LessonContext) -> None:
     place = st.container()
     find = partial(tasks.measure, Settings(rule="strict", gamma=MEASURED))
     words = "Measure the passes on this device"
-    here = asked(context, "costs", words, "Timing passes of both models …", find)
+    here = base.asked(context, "costs", words, "Timing passes of both models …", find)
     costs = here if isinstance(here, Costs) else recorded_costs()
     with place:
         if costs is None:
             gains, device = gain(context.run), context.run.provenance.device
-            draw(context, run_times(gains, context.theme), "why-passes")
+            base.draw(context, run_times(gains, context.theme), "why-passes")
             if gains.timed:
                 device_name = short_device(device) or "a device it does not name"
                 theme.small(f"Measured when the run was made, on {device_name}.", device)
             return
-        draw(context, pass_costs(costs, context.theme), "why-passes")
-        measured = f"{whose(context, 'costs')}, measured here" if costs is here else whose(context, "")
+        base.draw(context, pass_costs(costs, context.theme), "why-passes")
+        measured = f"{base.whose(context, 'costs')}, measured here" if costs is here else base.whose(context, "")
         more = f"{costs.device}, {costs.dtype}, caches of {costs.cache_length} positions"
         theme.small(_stands_on(costs, measured), more)
         if warning := disturbance(costs):
@@ -111,7 +100,7 @@ def thumbnail(run: Run) -> str:
 def recorded_passes(run: Run, colours: Theme) -> LessonAside | None:
     """Return the figure of the included costs of passes."""
     costs = recorded_costs()
-    return None if costs is None else LessonAside(pass_costs(costs, colours), _stands_on(costs, BUILT_IN_PAIR))
+    return None if costs is None else LessonAside(pass_costs(costs, colours), _stands_on(costs, base.BUILT_IN_PAIR))
 
 
 def dials(gains: Gain) -> tuple[Knob, ...]:
@@ -142,7 +131,7 @@ LESSON = Lesson(
         "right: wherever c > 0 and α < 1, the speed-up falls from some γ on."
     ),
     sample="1-story-mars",
-    needs=(CHAINS, JUDGED),
+    needs=(base.CHAINS, base.JUDGED),
     show=show,
     thumbnail=thumbnail,
     beside=passes,

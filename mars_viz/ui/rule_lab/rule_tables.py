@@ -21,8 +21,6 @@ from mars_viz.words import setting
 
 _STYLE = """
 .mv-lead { margin: 0; font-size: 1.08rem; line-height: 1.55; }
-.mv-tag { font-size: .78rem; padding: .05rem .45rem; border-radius: 1rem; border: 1px solid currentColor; opacity: .75;
-  white-space: nowrap; cursor: help; vertical-align: .1em; }
 .mv-rule { margin: 0; line-height: 1.6; }
 .mv-rule code { font-size: .95em; overflow-wrap: anywhere; }
 .mv-rule summary { cursor: pointer; width: fit-content; opacity: .8; }
@@ -68,8 +66,7 @@ def style() -> None:
 
 def lead(sentence: str, basis: Basis) -> None:
     """Draw the main result with its basis."""
-    tag = Html(f'<span class="mv-tag" title="{html(basis.words)}">{html(basis.value)}</span>')
-    theme.show(Html(f'<p class="mv-lead">{html(sentence)} {html(tag)}</p>'))
+    theme.show(Html(f'<p class="mv-lead">{html(sentence)} {html(theme.tag(basis.value, basis.words))}</p>'))
 
 
 def sentence(words: str) -> None:

@@ -88,8 +88,7 @@ class CachedSweep:
         measure = self.measures[speed]  # of the graded prompts only, as on the frontier
         graded = Measure(speed, measure.title, measure.columns, measure.of, graded=True)
         return self.kept(
-            key,
-            lambda: path.through(dial, self.value(right, dial), value_at(self.result, graded, dial, self.how)),
+            key, lambda: path.through(dial, self.value(right, dial), value_at(self.result, graded, dial, self.how))
         )
 
     def curve(self, name: str) -> DialCurve:

@@ -277,15 +277,7 @@ def _term_fields(page_state: TunePageState) -> None:
         on_change=change,
         help="A setting is safe where its loss is shown to be no larger",
     )
-    st.number_input(
-        "Confidence, %",
-        50.0,
-        most,
-        step=1.0,
-        key="tune-confidence",
-        on_change=change,
-        help="Of what is called safe, and of all intervals of this sweep",
-    )
+    st.number_input("Confidence, %", 50.0, most, step=1.0, key="tune-confidence", on_change=change, help=SURE_HELP)
     st.segmented_control(
         "Intervals by the bootstrap",
         list(METHODS),
@@ -300,6 +292,7 @@ def _term_fields(page_state: TunePageState) -> None:
 
 
 POLL = 0.3  # seconds between polls of a running check
+SURE_HELP = "Of what is called safe, and of all intervals of this sweep"
 PAIRED, ALONE = "against strict", "absolute"
 COUNTS_ONLY = (
     "These metrics hold counts only. Margins, ratios and other thresholds need the logits: sweep the prompts here, or "

@@ -27,21 +27,19 @@ from mars_viz.ui import decode_form, tab_jobs, theme, visitors
 from mars_viz.ui.decode_form import START, dial_slider, drafting, fixed_inputs, keep_shape
 from mars_viz.ui.models_form import in_words
 from mars_viz.ui.session import current_session
-from mars_viz.ui.tune.sweep_requests import (
-    DIALLED,
-    FIRST_PER_TASK,
-    PER_TASK_MOST,
-    SweepRequest,
-    Upload,
-    estimate,
-    task_prompts,
-    uploaded_prompts,
-)
+from mars_viz.ui.tune import sweep_requests
+from mars_viz.ui.tune.sweep_requests import DIALLED, SweepRequest, Upload
 from mars_viz.ui.tune.words import duration
 from mars_viz.words import counted, exactly
 
+BUILTIN, FILE, TASK = "Built-in tasks", "My own file", "Harness task"
+SOURCES = (BUILTIN, FILE, TASK)
+BY_LINE = "as each line says"
+LIMIT_HELP = "0 for all; tasks are taken in turn, and a conversation counts as one"
+DIALS = "Rule's dial"
 OWN = "Prompts, stop strings, length limit and grading are the task's own."
 _AS_THE_TASK = -1
+SHOTS_HELP = f"{_AS_THE_TASK} for as many as the task says"
 
 
 def task_fields() -> Callable[[], HarnessTask]:
@@ -60,14 +58,8 @@ def task_fields() -> Callable[[], HarnessTask]:
         + (", or the whole path of a YAML file; its Python code, if it has any, runs on this machine" if paths else ""),
     )
     left, middle, right = st.columns(3)
-    shots = left.number_input(
-        "Examples before each prompt",
-        _AS_THE_TASK,
-        100,
-        _AS_THE_TASK,
-        key="sweep-fewshot",
-        help=f"{_AS_THE_TASK} for as many as the task says",
-    )
+    least = _AS_THE_TASK
+    shots = left.number_input("Examples before each prompt", least, 100, least, key="sweep-fewshot", help=SHOTS_HELP)
     metric = middle.text_input(
         "Right by",
         key="sweep-metric",
@@ -77,17 +69,11 @@ def task_fields() -> Callable[[], HarnessTask]:
     limit = right.number_input("Max prompts", 0, 1_000_000, 0, key="sweep-task-limit", help="0 for all")
     st.caption(OWN)
     fewshot = None if shots == _AS_THE_TASK else int(shots)
-    return lambda: task_prompts(task, fewshot, metric.strip() or None, int(limit) or None)
+    return lambda: sweep_requests.task_prompts(task, fewshot, metric.strip() or None, int(limit) or None)
 
 
 def _refuse(problem: str) -> NoReturn:
     raise SettingError(problem)
-
-
-BUILTIN, FILE, TASK = "Built-in tasks", "My own file", "Harness task"
-BY_LINE = "as each line says"
-LIMIT_HELP = "0 for all; tasks are taken in turn, and a conversation counts as one"
-DIALS = "Rule's dial"
 
 
 def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
@@ -225,12 +211,7 @@ def _loosest(rules: Sequence[str]) -> dict[str, float]:
 
 def _prompts() -> Callable[[], PromptSet | HarnessTask]:
     source = st.segmented_control(
-        "Prompts",
-        [BUILTIN, FILE, TASK],
-        default=BUILTIN,
-        required=True,
-        key="sweep-source",
-        label_visibility="collapsed",
+        "Prompts", SOURCES, default=BUILTIN, required=True, key="sweep-source", label_visibility="collapsed"
     )
     if source == TASK:
         return task_fields()
@@ -245,7 +226,15 @@ def _prompts() -> Callable[[], PromptSet | HarnessTask]:
             help="All graded and held out from training. Counting, holders and turns are reasoned out in free wording, "
             "so that a relaxed rule has something to gain; additions, sorted lists and questions have one wording.",
         )
-        count = int(st.number_input("Prompts of each task", 1, PER_TASK_MOST, FIRST_PER_TASK, key="sweep-count"))
+        count = int(
+            st.number_input(
+                "Prompts of each task",
+                1,
+                sweep_requests.PER_TASK_MOST,
+                sweep_requests.FIRST_PER_TASK,
+                key="sweep-count",
+            )
+        )
         st.caption(markdown(_duration(len(kinds) * count, builtin=True)) if kinds else "Choose at least one task.")
         return lambda: builtin_prompts(count, kinds=kinds)
     return _file()
@@ -282,14 +271,16 @@ def _file() -> Callable[[], PromptSet]:
         return partial(_refuse, "Choose a file of prompts first, or sweep the built-in tasks.")
     data = (upload.name, upload.getvalue())
     st.caption(markdown(_duration(_count(upload.file_id, data, int(limit) or None, turns), builtin=False)))
-    return lambda: uploaded_prompts(data, None if grader == BY_LINE else grader, skip, int(limit) or None, turns)
+    return lambda: sweep_requests.uploaded_prompts(
+        data, None if grader == BY_LINE else grader, skip, int(limit) or None, turns
+    )
 
 
 @st.cache_data(max_entries=8, show_spinner=False)
 def _count(file_id: str, _data: Upload, limit: int | None, turns: Turns) -> int:
     """Return the number of prompts in the file for an estimate; the number of lines if it cannot be read."""
     try:
-        return len(uploaded_prompts(_data, "none", skip_bad=True, limit=limit, turns=turns))
+        return len(sweep_requests.uploaded_prompts(_data, "none", skip_bad=True, limit=limit, turns=turns))
     except BadInput:
         lines = sum(bool(line.strip()) for line in _data[1].split(b"\n"))
         return min(lines, limit or lines)
@@ -300,7 +291,7 @@ def _duration(prompts: int, *, builtin: bool) -> str:
     texts = [st.session_state.get(_also_key(RULES[name], each)) or "" for name in rules for each in RULES[name].fixed]
     # unfinished lists of variants count by their commas
     sweeps = max(1, len(rules)) + sum(bool(part.strip()) for text in texts for part in text.split(","))
-    time = f"{'' if builtin else 'at most '}about {duration(estimate(prompts, builtin, sweeps))}"
+    time = f"{'' if builtin else 'at most '}about {duration(sweep_requests.estimate(prompts, builtin, sweeps))}"
     return f"{counted(prompts, 'prompt')}: {time} with the built-in pair on two processor cores."
 
 

@@ -93,14 +93,9 @@ def _button(
     assert plan is not None  # otherwise there were no figures
     suggested = min(further.count, plan.prompts if wanted is None else two_digits(wanted))
     left, right, _ = st.columns([2.2, 3, 6.5], vertical_alignment="bottom")
-    chosen = left.number_input(
-        "Prompts to add",
-        min(further.step, further.count),
-        further.count,
-        max(min(further.step, further.count), _rounded(plan.prompts, suggested, further)),
-        further.step,
-        key=f"add-count-{entry.path.name}-{plan.prompts}-{suggested}",
-    )
+    least, key = min(further.step, further.count), f"add-count-{entry.path.name}-{plan.prompts}-{suggested}"
+    first = max(least, _rounded(plan.prompts, suggested, further))
+    chosen = left.number_input("Prompts to add", least, further.count, first, further.step, key=key)
     more = min(further.count, _rounded(plan.prompts, int(chosen), further))
     builtin = bool(kinds_of(plan.prompt_set))
     seconds = sweep_requests.estimate(more, builtin=builtin, rules=1 + len(beside))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -24,8 +24,6 @@ from mars_viz.words import exact_setting, exactly, number, ranged, times
 _STYLE = """
 .mv-lead { margin: 0; font-size: 1.08rem; line-height: 1.6; }
 .mv-lead small { opacity: .85; font-size: .95rem; }
-.mv-tag { font-size: .78rem; padding: .05rem .45rem; border-radius: 1rem; border: 1px solid currentColor; opacity: .75;
-  white-space: nowrap; cursor: help; vertical-align: .1em; }
 .mv-line { margin: 0; line-height: 1.55; overflow-wrap: anywhere; }
 """
 _TAGS = {
@@ -41,20 +39,17 @@ def style() -> None:
     theme.show(Html(f"<style>{_STYLE}</style>"))
 
 
-def tag(kind: str) -> Html:
-    """Return the basis of a number as HTML."""
-    return Html(f'<span class="mv-tag" title="{html(_TAGS[kind])}">{html(kind)}</span>')
-
-
-def lead(parts: Iterable[Clause], more: str) -> None:
+def lead(parts: Sequence[Clause], more: str) -> None:
     """Draw the main result with its tags, and the recommendation below."""
-    body = joined(Html(f"{html(words)} {html(tag(kind))}") if kind else html(words) for words, kind in parts)
+    tags = {kind: theme.tag(kind, _TAGS[kind]) for _, kind in parts if kind}
+    body = joined(Html(f"{html(words)} {html(tags[kind])}") if kind else html(words) for words, kind in parts)
     theme.show(Html(f'<p class="mv-lead">{html(body)}<br><small>{html(more)}</small></p>'))
 
 
 def line(words: str, kind: str = "") -> None:
     """Draw a sentence with the basis of its numbers."""
-    theme.show(Html(f'<p class="mv-line">{html(words)} {html(tag(kind)) if kind else ""}</p>'))
+    tag = theme.tag(kind, _TAGS[kind]) if kind else Html()
+    theme.show(Html(f'<p class="mv-line">{html(words)} {html(tag)}</p>'))
 
 
 def tasks(sweep: CachedSweep, dial: float) -> pd.DataFrame:
