@@ -177,12 +177,12 @@ def race_card(course: Replay) -> Card | None:
             if race.objection:
                 continue
             gain = race.over(RaceLane.RELAXED, RaceLane.ALONE)
-            colours = zip(RaceLane, (QUIET, BLUE, AMBER), strict=True)
+            colours = {RaceLane.ALONE: QUIET, RaceLane.STRICT: BLUE, RaceLane.RELAXED: AMBER}
             line = (
                 "The target alone, speculative with the strict rule, and with a relaxed one: one prompt, replayed up "
                 "to 50 times slower."
             )
             fact = f"{number(gain.estimate)} times as fast with the relaxed rule (measured)"
-            picture = lanes([BarPart(race.seconds[lane], colour) for lane, colour in colours])
+            picture = lanes([BarPart(race.seconds[lane], colour) for lane, colour in colours.items()])
             return Card(name, "A race by the clock", line, fact, picture)
     return None

@@ -208,8 +208,8 @@ def fitted(view: View, run: Run) -> Opened[View]:
         if wrong:
             complaints.append(f"The pinned token is none of this run's, so it is unpinned: {wrong}.")
             token = None
-    kept = {"dial": dial, "selected": selected, "gamma": gamma, "cuts": cuts, "pin_token": token, "pin_dial": setting}
-    return Opened(replace(view, **kept), tuple(complaints))  # type: ignore[arg-type]
+    view = replace(view, dial=dial, selected=selected, gamma=gamma, cuts=cuts, pin_token=token, pin_dial=setting)
+    return Opened(view, tuple(complaints))
 
 
 def _unpinned(at: PinnedSetting, run: Run, cuts: bool) -> str:

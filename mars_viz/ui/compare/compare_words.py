@@ -86,8 +86,12 @@ def lane_names(left: Candidate, right: Candidate, lanes: Sequence[Candidate]) ->
         counts = Counter(names)
         for place, lane in enumerate(lanes):
             name, line = names[place], _by_line(lane)
-            if counts[name] > 1 and lane.choice not in pair_names:
-                names[place] = _with_key(lane, name) if by_key else name if name == line else f"{name}, {line}"
+            if counts[name] == 1 or lane.choice in pair_names:
+                continue
+            if by_key:
+                names[place] = _with_key(lane, name)
+            elif name != line:
+                names[place] = f"{name}, {line}"
     return names
 
 

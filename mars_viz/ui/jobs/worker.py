@@ -182,7 +182,10 @@ class Worker:
                 self._running, expected, self._expected = job is not None, self._expected, False
             if job is None:  # without the lock, so that sessions need not wait
                 try:
-                    self.models.get_ready() if expected else self.models.rest()
+                    if expected:
+                        self.models.get_ready()
+                    else:
+                        self.models.rest()
                 except Exception:  # the thread serves other jobs too
                     _log.exception("The models could be neither let go nor made ready.")
                 continue

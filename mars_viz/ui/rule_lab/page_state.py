@@ -123,12 +123,11 @@ class Known:
 
     def fits(self, run: Run) -> bool:
         """Return True if `run` has the same models, prompt and settings but for the rule, so that the answers apply."""
-        ours, theirs = (each.provenance for each in (self.run, run))
-        same_models = (
-            ours.target_revision == theirs.target_revision and ours.drafter_revision == theirs.drafter_revision
-        )
-        settings = (replace(each.settings, rule="", dial=None) for each in (self.run, run))
-        return same_models and self.run.prompt_ids == run.prompt_ids and next(settings) == next(settings)
+        keys = []
+        for each in (self.run, run):
+            weights = each.provenance.target_revision, each.provenance.drafter_revision
+            keys.append((weights, each.prompt_ids, replace(each.settings, rule="", dial=None)))
+        return keys[0] == keys[1]
 
 
 @dataclass(slots=True)

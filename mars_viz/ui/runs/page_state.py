@@ -46,8 +46,15 @@ class RunsView:
     @property
     def query(self) -> Query:
         """The search, except for `Whose.MINE`."""
-        names = ("words", "rule", "drafter", "tree", "temperature", "tags")
-        return Query(**{name: getattr(self, name) for name in names}, origin=ORIGINS.get(self.whose))
+        return Query(
+            words=self.words,
+            rule=self.rule,
+            drafter=self.drafter,
+            tree=self.tree,
+            temperature=self.temperature,
+            tags=self.tags,
+            origin=ORIGINS.get(self.whose),
+        )
 
     @property
     def filters(self) -> int:
