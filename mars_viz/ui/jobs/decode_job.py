@@ -30,7 +30,7 @@ from mars_viz.ui.jobs.models import Models
 
 if TYPE_CHECKING:
     from mars_viz.race.making import Racing
-    from mars_viz.record_map import Mapping as Mapper
+    from mars_viz.recording import Mapping as Mapper
     from mars_viz.recording import Recording
 
 MAPPING_SECONDS = 120.0

@@ -25,8 +25,7 @@ from mars_viz.figures import Theme
 from mars_viz.figures.style import UNBROKEN
 from mars_viz.records import Emission
 from mars_viz.rules import rule_named
-from mars_viz.rules.mars import THETA
-from mars_viz.rules.mars_code import MarsCode
+from mars_viz.rules.mars import THETA, MarsCode
 from mars_viz.run import Run
 from mars_viz.run_with_map import shown
 from mars_viz.runfiles import Manifest

@@ -15,7 +15,7 @@ from mars_viz.components.race import racing as lanes_so_far
 from mars_viz.costs import disturbance
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
-from mars_viz.figures.head_agreement import head_agreement
+from mars_viz.figures.engines import head_agreement
 from mars_viz.race import Race, RaceEntry
 from mars_viz.race.records import race_frame
 from mars_viz.run import Run, Settings
