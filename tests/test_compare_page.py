@@ -79,7 +79,7 @@ def test_opening_the_link_in_a_fresh_tab_shows_the_same(folder, monkeypatch):
     tab = opened()
     tab.segmented_control(key="compare-gamma").set_value(2)
     settled(tab.run())
-    shown = tab.session_state["mars_viz_compare"].view.shown
+    shown = tab.session_state["mars_viz_Comparison"].view.shown
     tab = ask(monkeypatch, tab, Ask.PIN, shown.key)
     tab = ask(monkeypatch, tab, Ask.TOKEN, "right-3")
     tab = ask(monkeypatch, tab, Ask.COLOUR, "outcome")
@@ -91,7 +91,7 @@ def test_opening_the_link_in_a_fresh_tab_shows_the_same(folder, monkeypatch):
     )
     fresh = opened(**found)
     assert link(fresh) == found and said(fresh) == said(tab)
-    assert fresh.session_state["mars_viz_compare"].view == tab.session_state["mars_viz_compare"].view
+    assert fresh.session_state["mars_viz_Comparison"].view == tab.session_state["mars_viz_Comparison"].view
 
 
 def test_leafing_shows_another_text_and_keeps_the_reference(folder, monkeypatch):
@@ -133,7 +133,7 @@ def test_runs_are_compared_whatever_they_are_and_a_broken_one_is_left_out(folder
     tab = opened(across="runs", run="a-story")
     assert link(tab)["reference"] == "a-story" and link(tab)["shown"] == "0-mapped"
     assert "compared by characters" in said(tab), "the words of their vocabularies differ"
-    memory = tab.session_state["mars_viz_compare"]
+    memory = tab.session_state["mars_viz_Comparison"]
     assert {choice.run for choice in memory.known} == {"a-story", "0-mapped", "b-strict"}
 
 
@@ -299,4 +299,4 @@ def test_another_run_chosen_elsewhere_starts_anew(folder):
     tab = opened()
     settled(tab.selectbox(key="run").select("b-strict").run())
     assert link(tab) == {"run": "b-strict", "reference": "b-strict"}
-    assert tab.session_state["mars_viz_compare"].view.reference == Choice("b-strict")
+    assert tab.session_state["mars_viz_Comparison"].view.reference == Choice("b-strict")

@@ -117,7 +117,7 @@ def test_rules_is_left_without_what_its_button_needs(folder: Path, monkeypatch: 
     panels = made(AllRules, monkeypatch)
     tab = tabs.opened("pages/rules.py", run="run-0")
     assert not tab.button(key="lab-every-rule").disabled and len(panels) == 1
-    tab.session_state["mars_viz_rules"].panel = None  # the tab's own, which it keeps for when it comes back
+    tab.session_state["mars_viz_RulesPageState"].panel = None  # the tab's own, which it keeps for when it comes back
     left(tab)
     gc.collect()
     assert not len(panels)
@@ -135,7 +135,7 @@ def test_no_widget_of_compare_holds_a_run(folder: Path, monkeypatch: pytest.Monk
     runs = alive(Run, monkeypatch)
     tab = tabs.opened("pages/compare.py", run="run-0", across="runs")
     assert runs() >= RUNS
-    memory = tab.session_state["mars_viz_compare"]
+    memory = tab.session_state["mars_viz_Comparison"]
     for kept in (memory.known, memory.alignments, memory.payloads):  # what the tab is to come back to
         kept.clear()
     left(tab)

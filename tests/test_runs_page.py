@@ -153,7 +153,7 @@ def test_one_selected_run_opens_and_two_are_compared(store):
     tab = select(opened(), first, second)
     assert tab.button(key="runs-details").disabled and tab.button(key="runs-explore").disabled
     press(tab, "runs-compare")
-    memory = tab.session_state["mars_viz_compare"]
+    memory = tab.session_state["mars_viz_Comparison"]
     assert memory.view.across is Across.RUNS
     assert {memory.view.reference, memory.view.shown} == {Choice(first), Choice(second)}
 
