@@ -76,7 +76,7 @@ TREE_16 = "dynamic:depth=5,topk=4,nodes=16"
 
 def chat_samples() -> list[Sample]:
     """Answers by SmolLM2 and its EAGLE-3 head."""
-    answer = Settings(rule="mars", max_new_tokens=96)
+    answer = Settings(rule="mars", gamma=4, max_new_tokens=96)
     sampled = replace(answer, rule="mars-sampling", temperature=0.8, seed=1, max_new_tokens=64)
     packing, code = "List five things to pack for a hike.", "Write a Python function that counts the vowels in a word."
     return [
@@ -100,7 +100,7 @@ def derailed_answer(backend: Backend) -> Sample:
 
     Raises BadInput if no question has one.
     """
-    strict = Settings(rule="mars", dial=1.0, max_new_tokens=NEW_TOKENS)
+    strict = Settings(rule="mars", dial=1.0, gamma=4, max_new_tokens=NEW_TOKENS)
     ending = [each for each in QUESTIONS if not repeats(Recording(backend, each, strict).finish().token_ids)]
     for theta, question in itertools.product(DAMAGING_THETAS, ending):
         settings = replace(strict, dial=theta)
