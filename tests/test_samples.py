@@ -17,7 +17,17 @@ from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
 from mars_viz.sweep import load_sweep
 from mars_viz.ui.tune.cached_sweep import CachedSweep
-from training.samples import PROMPTS, Sample, SampleSweep, main, recorded, sample_sweeps, samples
+from training.samples import (
+    PROMPTS,
+    Sample,
+    SampleSweep,
+    chat_samples,
+    main,
+    recorded,
+    repeats,
+    sample_sweeps,
+    samples,
+)
 
 SAMPLE_RUNS = Path(__file__).parents[1] / "sample_runs"
 LOSSLESS = {"2-story-strict": "strict", "4-story-sampled-lossless": "rejection-sampling"}
@@ -51,12 +61,34 @@ def test_samples_are_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_the_recorded_samples_carry_complete_maps() -> None:
     entries = list_runs(SAMPLE_RUNS)
-    assert {entry.path.name for entry in entries} >= {sample.folder for sample in samples()}
-    assert [entry.path.name.partition("-")[0] for entry in entries] == [str(place) for place in range(1, 11)]
+    names = [entry.path.name for entry in entries]
+    assert set(names) >= {sample.folder for sample in (*samples(), *chat_samples())}
+    assert [name.partition("-")[0] for name in names] == ["0"] * 8 + [str(place) for place in range(1, 11)]
+    assert names[:2] == ["0-1-plants-mars", "0-2-plants-strict"]
     for entry in entries:
         run = load_run(entry.path)
         assert run.dial_map is not None and run.dial_map.complete and run.settings.dial is not None, entry.path
         assert run.dial_map.at(run.settings.dial).token_ids == run.token_ids
+
+
+def test_the_chat_samples_are_answers_of_a_chat_model_with_its_head() -> None:
+    runs = {path.name: load_run(path) for path in sorted(SAMPLE_RUNS.glob("0-*"))}
+    for sample in chat_samples():
+        run = runs[sample.folder]
+        assert (run.provenance.target, run.provenance.drafter, run.provenance.chat) == ("smollm2", "eagle3", True)
+        assert (run.prompt, run.title) == (sample.prompt, sample.title)
+    strict, relaxed, tree = (runs[f"0-{name}"] for name in ("2-plants-strict", "1-plants-mars", "3-plants-tree"))
+    assert relaxed.dial_map.at(1.0).token_ids == strict.token_ids != relaxed.token_ids
+    assert tree.dial_map.at(1.0).token_ids == strict.token_ids
+    files = [file.stat().st_size for file in SAMPLE_RUNS.glob("0-*/*")]
+    assert sum(files) <= 6e6
+
+
+def test_a_loose_setting_derails_a_chat_answer_that_strict_ends() -> None:
+    run = load_run(SAMPLE_RUNS / "0-8-chat-derailed")
+    assert run.dial_map is not None and repeats(run.token_ids)
+    assert not repeats(run.dial_map.at(1.0).token_ids)
+    assert f"θ = {run.settings.dial:g}" in run.title
 
 
 def graded(folder: str) -> dict[float, bool]:

@@ -82,8 +82,7 @@ One layer, 576 wide, in SafeAILab's layout and bfloat16. It reads the inputs of 
 First turns of MT-bench ({prompts} prompts) through the chat template, temperature 0, {new_tokens} new tokens,
 float32 on {device}. *Kept by position*: share of drafted tokens that are accepted if all
 before them were. *Speed*: transformers' plain generation takes this many times as long in the same turn; median and
-range over {timed} of the prompts. Chains, tree and plain generation write the same text for {same} of these
-{timed}.
+range over {timed} prompts, for {same} of which chains, tree and plain generation write the same text.
 
 | rule and draft | τ | kept by position | speed |
 |---|---|---|---|

@@ -59,39 +59,40 @@ class Sample:
 
 
 QUESTIONS = (
+    "Why do leaves change colour in autumn? Answer in two sentences.",
     "What is the capital of Australia, and what is it known for?",
     "Explain photosynthesis to a child.",
-    "Write a short story about a lighthouse keeper.",
     "What are the causes of inflation?",
-    "Describe a sunny day at the beach.",
-    "How do I learn to play the guitar?",
-    "Write a poem about autumn.",
     "What is the difference between a virus and a bacterium?",
     "Give me tips for a job interview.",
-    "Tell me about the history of Rome.",
 )
-SKY = "Why is the sky blue? Answer in three sentences."
+"""Of which one derails when relaxed."""
+PLANTS = "What is photosynthesis? Answer in two sentences."
 TREE_16 = "dynamic:depth=5,topk=4,nodes=16"
 
 
 def chat_samples() -> list[Sample]:
     """Answers by SmolLM2 and its EAGLE-3 head."""
     answer = Settings(rule="mars", gamma=4, max_new_tokens=96)
-    sampled = replace(answer, rule="mars-sampling", temperature=0.8, seed=1, max_new_tokens=64)
-    packing, code = "List five things to pack for a hike.", "Write a Python function that counts the vowels in a word."
+    sampled = replace(answer, rule="mars-sampling", temperature=0.6, seed=3, max_new_tokens=64)
+    sea = "Write two sentences about the sea."
     return [
-        Sample("0-1-sky-mars", "A chat answer, MARS at θ = 0.9, greedy", SKY, answer),
-        Sample("0-2-sky-strict", "The same answer, strict: θ = 1", SKY, replace(answer, dial=1.0)),
-        Sample("0-3-sky-tree", "The same answer in trees of 16, MARS at θ = 0.9", SKY, replace(answer, tree=TREE_16)),
+        Sample("0-1-plants-mars", "A chat answer, MARS at θ = 0.9, greedy", PLANTS, answer),
+        Sample("0-2-plants-strict", "The same answer, strict: θ = 1", PLANTS, replace(answer, dial=1.0)),
         Sample(
-            "0-4-tea-sampled-lossless",
-            "An answer sampled at T = 0.8, lossless: θ = 1",
-            "How do I make tea?",
+            "0-3-plants-tree", "The same answer in trees of 16, MARS at θ = 0.9", PLANTS, replace(answer, tree=TREE_16)
+        ),
+        Sample(
+            "0-4-sea-sampled-lossless",
+            "An answer sampled at T = 0.6, lossless: θ = 1",
+            sea,
             replace(sampled, dial=1.0),
         ),
-        Sample("0-5-tea-sampled-mars", "The same question and luck, MARS at θ = 0.9", "How do I make tea?", sampled),
-        Sample("0-6-code-mars", "Python code, MARS at θ = 0.9", code, answer),
-        Sample("0-7-list-mars", "A list, MARS at θ = 0.9", packing, answer),
+        Sample("0-5-sea-sampled-mars", "The same question and luck, MARS at θ = 0.9", sea, sampled),
+        Sample(
+            "0-6-code-mars", "Python code, MARS at θ = 0.9", "Write a Python function that adds two numbers.", answer
+        ),
+        Sample("0-7-list-mars", "A list, MARS at θ = 0.9", "List three tips for better sleep.", answer),
     ]
 
 
@@ -111,9 +112,9 @@ def derailed_answer(backend: Backend) -> Sample:
 
 
 def repeats(tokens: Sequence[int]) -> bool:
-    """Return True if the last 36 tokens are made of one phrase of at most 12, over and over."""
+    """Return True if the last 36 tokens are made of one phrase of at most 16, over and over."""
     end = list(tokens[-36:])
-    return len(end) == 36 and any(end[n:] == end[:-n] for n in range(1, 13))
+    return len(end) == 36 and any(end[n:] == end[:-n] for n in range(1, 17))
 
 
 def samples() -> list[Sample]:
