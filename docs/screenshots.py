@@ -126,7 +126,7 @@ class Scene:
 
 SCENES = (
     Scene("gallery", "/", ".mv-card img", readme=True),
-    Scene("explore", "/explore?run=1-story-mars&selected=24", ".explorer .t", readme=True),
+    Scene("explore", "/explore?run=0-1-plants-mars", ".explorer .t", readme=True),
     Scene("live", "/live", ".race-board", readme=True),
     Scene("compare", "/compare", ".lanes", readme=True),
     Scene("rules", "/rules", ".js-plotly-plot", readme=True),
