@@ -386,9 +386,7 @@ class Mapping:
         self._recording = Recording(backend, prompt, settings, chat=chat, title=title, history=history)
         self._backend, self._settings, self._span, self._budget = backend, settings, span, budget
         if run is not None and run.prompt_ids != self._recording.prompt_ids:
-            raise PromptError(
-                "The run's prompt was read otherwise than here, so its map cannot be made; decode it anew."
-            )
+            raise PromptError("The run's prompt has other token ids here, so it cannot be mapped. Decode it again.")
         self._answers: dict[tuple[int, ...], Answer] = {} if run is None else known_answers(run)
         self._complete: Completing = list
         before = None if run is None else run.controller_map if span.over else run.dial_map

@@ -32,7 +32,7 @@ class Basis(Enum):
         """A line for figures."""
         return {
             Basis.EXACT: "Exact: these are the decisions of this very text.",
-            Basis.BLOCK_LOCAL: "Block-local: each round is judged anew on the recorded text before it, not on the text "
+            Basis.BLOCK_LOCAL: "Block-local: each round is judged on the recorded text before it, not on the text "
             "that would follow.",
         }[self]
 

@@ -215,8 +215,8 @@ def _two_best(told: _ToldToken, width: int, name: str) -> tuple[float, float]:
         raise RunFileError(f"{name} holds a logit that is no number. See whether the server is well.")
     if told.value < first:
         raise RunFileError(
-            f"{name} wrote another token than the target's best one, so it was not decoded greedily, or what was "
-            "decoded by is not the raw logits. Ask at temperature 0, without penalties."
+            f"{name} wrote another token than the target's best one, so it was not decoded greedily from raw logits. "
+            "Ask at temperature 0, without penalties."
         )
     return first, np.nan if second <= _FAR else second
 

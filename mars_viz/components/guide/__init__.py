@@ -111,7 +111,7 @@ CARDS = (
         "models",
         "Your own models",
         "All of this works with your models: a folder, a GGUF file, or a name on the Hugging Face hub. Choose a target "
-        "and a drafter, write a prompt on Explore, and turn the dial on what they wrote.",
+        "and a drafter, write a prompt on Explore, and turn the dial on their text.",
         ".st-key-models button",
         Action("Press Models, at the top of the page.", press=".st-key-models button"),
     ),
