@@ -231,7 +231,7 @@ def test_in_a_browser_the_first_visit_leads_through_samples_that_work(newcomer: 
     page, address = newcomer
     page.goto(address, wait_until="commit")
     page.get_by_role("button", name="Open this run in Explore").click()
-    page.wait_for_url(f"**/explore?run={FIRST}")
+    page.wait_for_url(f"**/explore?run={FIRST}*")
     expect(page.locator(".explorer .stream .t").first).to_be_visible()
     page.get_by_role("link", name="Learn").click()
     for number, lesson in enumerate(LESSONS, 1):
