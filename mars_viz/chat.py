@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mars_viz.errors import PromptError, SettingError
 
-CUT_OFF = "The answer was cut off before its end token, and goes into the conversation as it is."
+CUT_OFF = "The answer was cut off before its end token, and goes into the conversation unchanged."
 
 
 @dataclass(frozen=True, slots=True)

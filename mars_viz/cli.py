@@ -97,11 +97,11 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.arguments(command("eval", evaluate.run, about, **how))
     about = "Check an EAGLE-3 head against its target: agreement at each depth, and what its vocabulary holds."
     heads.arguments(command("heads", heads.run, about))
-    about = "Check whether a vLLM server runs a model as it is here: how far its logits are from the model's own."
+    about = "Check whether a vLLM server runs the same model as this machine: how far its logits are off."
     server.arguments(command("server", server.run, about))
-    about = "Watch what a vLLM server accepts of its own drafts, round by round, beside strict speculation here."
+    about = "Watch what a vLLM server accepts of its own drafts, round by round, next to strict speculation here."
     watch.arguments(command("watch", watch.run, about))
-    about = "Read what an engine tells of its own speculative decoding: counts, rounds, or with its drafts whole runs."
+    about = "Read what an engine reports of its own speculation: counts, rounds, or with its drafts whole runs."
     imports.arguments(command("import", imports.run, about))
     about = "List the runs that are kept, searched, filtered and sorted; show, title, tag, delete or restore some."
     runs.arguments(command("runs", runs.run, about))
@@ -127,7 +127,7 @@ def _parser() -> argparse.ArgumentParser:
         "--paths",
         choices=[each.value for each in permissions.MayNamePaths],
         help=f"who may name folders of this machine, for results and as models (default: {permissions.PATHS}, else "
-        "local: this machine's browsers, where nobody else reaches the app)",
+        "local: this machine's browsers, if no other machine reaches the app)",
     )
     app.add_argument(
         "--backend",

@@ -130,7 +130,7 @@ CONTROLLERS: Mapping[str, Controller] = {
             "Confidence",
             "Stops after a token that the drafter itself gave less than λ.",
             "q(x) < λ; x is drafted still",
-            "transformers 5, ConfidenceCriteria (assistant_confidence_threshold), read; here λ stays as it is",
+            "transformers 5, ConfidenceCriteria (assistant_confidence_threshold), read; here λ is constant",
             _dial("confidence threshold", 0, 1, 0.4, shorter_is_high=True),
             lambda speculation: speculation.q.astype(np.float64),
             ("q",),
@@ -139,7 +139,7 @@ CONTROLLERS: Mapping[str, Controller] = {
         Controller(
             "threshold",
             "Plain threshold",
-            "Stops before a token where the drafter's best one has less than λ.",
+            "Stops before a token if the drafter's best one has a probability below λ.",
             "max q < λ; nothing more is drafted",
             "the plain form of the confidence rule; max q in place of q(x) keeps sampling lossless, and is q(x) where "
             "the drafter takes its best token",
@@ -151,7 +151,7 @@ CONTROLLERS: Mapping[str, Controller] = {
         Controller(
             "svip",
             "SVIP",
-            "Stops after a token where the drafter's law was too spread out.",
+            "Stops after a token if the drafter's distribution was too spread out.",
             "√(0.15 H(q)) > λ; the token is drafted still",
             "arXiv 2411.18462; the released code (Geralt-Targaryen/SVIP, vanilla-sd), read",
             _dial("entropy threshold", 0, 1.5, 0.3, shorter_is_high=False),

@@ -123,9 +123,9 @@ def monotone(values: Sequence[float]) -> np.ndarray:
 def objection(costs: Costs | None) -> str:
     """Return why nothing may be modelled from these costs; empty if there is no reason."""
     if costs is None:
-        return "What a pass costs is not known."
+        return "The cost of a pass is not known."
     if costs.repeats < FEWEST:
-        return f"What a pass costs was measured {costs.repeats} times only, too few to tell how sure it is."
+        return f"The cost of a pass was measured {costs.repeats} times only, too few to tell how sure it is."
     for (short, shorter), (long, longer) in combinations(enumerate(costs.target_pass, 1), 2):
         if longer.high * SLACK < shorter.low:
             return (

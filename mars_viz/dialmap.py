@@ -360,7 +360,7 @@ class DialMap:
         the drafted tokens. Raises BadInput for trees and for drafts longer than any measured one.
         """
         if self.frame.settings.drafts_trees:
-            raise EvidenceError("What a tree costs does not follow from its tokens; model maps of chains alone.")
+            raise EvidenceError("The cost of a tree is not known from its tokens; model maps of chains.")
         drafted, controller = [len(round_.speculation) for round_ in segment.rounds], self.span.controller
         steps: list[float] = [*drafted]
         if controller is not None:

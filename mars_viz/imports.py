@@ -104,7 +104,7 @@ def import_run(
 
 
 def _provenance(text: LoggedText, backend: Backend | None, above: int) -> Provenance:
-    engine, drafter = text.engine or "an engine", text.drafter or "told by the engine"
+    engine, drafter = text.engine or "an engine", text.drafter or "reported by the engine"
     if backend is None:
         created = datetime.now(UTC).isoformat(timespec="seconds")
         return Provenance(text.target, drafter, device=engine, vocabulary_size=above, created=created)

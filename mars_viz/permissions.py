@@ -51,8 +51,8 @@ def _from_environment(variable: str, otherwise: _Who, what: str) -> _Who:
     except ValueError:
         names = ", ".join(each.value for each in kinds)
         raise SettingError(
-            f"{variable} is “{named}”, which is none of {names}; until it is, nobody may {what}. Set it, and start the "
-            "server again."
+            f"{variable} is “{named}”, which is none of {names}; until then no visitor can {what}. Set it, and "
+            "start the server again."
         ) from None
 
 

@@ -28,7 +28,7 @@ class RecordedSpeculator:
         if unknown is not None:
             raise EvidenceError(
                 f"The run does not hold what comes after those {len(unknown)} tokens, since its text parts before "
-                "there; decode the prompt anew at this dial value."
+                "there; decode the prompt again at this dial value."
             )
         answers = [self._answers[prefix] for prefix in prefixes]
         if self._gamma is not None:

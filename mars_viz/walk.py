@@ -18,8 +18,8 @@ from mars_viz.run import Piece, Settings
 
 Prefix = tuple[int, ...]  # token ids, including the prompt
 UNREAD = (
-    "The run does not hold the text of the tokens that come next, so whether they complete a stop string is not known; "
-    "decode the prompt anew by this rule."
+    "The run does not hold the text of the tokens that come next, so whether they complete a stop string is not "
+    "known; decode the prompt again by this rule."
 )
 """Reason for ending a walk that needs tokens whose text is unknown."""
 

@@ -44,7 +44,7 @@ from mars_viz.ui.session import Session, current_session
 from mars_viz.ui.tab_jobs import measure_again, stop_button
 from mars_viz.ui.theme import chart
 
-WHOLE = "The whole run as recorded, with its dial map; where the dial stands makes no difference"
+WHOLE = "The whole run as recorded, with its dial map, whatever the present dial value"
 NARROWEST = 270  # minimum width of a figure in pixels; a narrower page has fewer per row
 
 

@@ -170,7 +170,7 @@ def unfinished(page_state: TunePageState, catalog: SweepCatalogue) -> None:
             others = counted(len(beside), "unfinished variant")
             theme.small(f"Continue also resumes {others} of this rule.")
     if holder is not None:
-        right.button("Look again", key="sweep-again", width="stretch", help="What has been finished meanwhile")
+        right.button("Look again", key="sweep-again", width="stretch", help="Prompts finished until now")
         return
     if right.button("Continue", key="sweep-continue", width="stretch", help="Finished prompts are not decoded again"):
         try:

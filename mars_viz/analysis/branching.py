@@ -160,8 +160,8 @@ def why_not(run: Run) -> str:
     speculations = run.trace.speculations
     if not run.settings.temperature:
         return (
-            "Not shown of a greedy run: nothing is drawn there, and every one of these rules keeps the target's best "
-            "token where it is among the children. Record a run with a temperature above 0."
+            "Not shown for a greedy run: nothing is drawn, and every one of these rules keeps the target's best "
+            "token if it is among the children. Record a run with a temperature above 0."
         )
     if run.settings.drafts_trees:
         return "Not shown of a run that drafted trees: this is modelled from chains. Record the prompt with chains."

@@ -149,7 +149,7 @@ def parse_drafts(text: str) -> Drafts:
 def joined(served: ServedRounds, drafts: Drafts) -> LoggedText:
     """Join a response with the drafts of its rounds. Raises RunFileError if a draft is missing or different."""
     if not served.prompt_ids or not served.token_ids:
-        raise RunFileError(f"{served.name} tells no token ids, by which drafts are found. Ask with return_token_ids.")
+        raise RunFileError(f"{served.name} has no token ids, by which drafts are found. Ask with return_token_ids.")
     rounds, at, ids = [], served.counts.prefilled, served.token_ids
     assert served.counts.drafted is not None
     rounds += [LoggedRound((), 0, (token,)) for token in ids[:at]]
@@ -176,7 +176,7 @@ def _text(header: Mapping[str, Any], rounds: Sequence[LoggedRound], number: int)
     if scale != "raw_logits" and any(each.rows for each in rounds):
         raise RunFileError(f"The logits of {name} are {scale!r}, and rules need raw_logits. Log those, or no rows.")
     if header.get("temperature") not in (None, 0, 0.0):
-        raise RunFileError(f"{name} was not decoded greedily, and what a rule tosses is not told. Log temperature 0.")
+        raise RunFileError(f"{name} was sampled, and the log does not hold a rule's coins. Log temperature 0.")
     return text
 
 

@@ -14,11 +14,11 @@ from mars_viz.errors import RunFileError, SettingError
 from mars_viz.words import counted
 
 _TELLS = {
-    "SGLang": "SGLang tells how often a round accepted how many tokens, not in which order, and no raw logits.",
-    "llama.cpp": "llama.cpp's server tells sums alone; of an accepted drafted token it writes the probability 1 and "
+    "SGLang": "SGLang reports how often a round accepted how many tokens, not in which order, and no raw logits.",
+    "llama.cpp": "llama.cpp's server reports only sums; for an accepted drafted token it writes the probability 1 and "
     "lists no other (its issue 27972), so no margin can be made of its probabilities.",
     "mlx-vlm": "mlx-vlm reports sums alone.",
-    "TensorRT-LLM": "TensorRT-LLM tells sums alone.",
+    "TensorRT-LLM": "TensorRT-LLM reports only sums.",
     "LM Studio": "LM Studio reports sums alone.",
 }
 """For engines without rounds, the contents of their reports."""

@@ -91,7 +91,7 @@ def resampled(requests: Sequence[Counts], units: np.ndarray | None = None) -> st
             "its rounds, taken as independent of one another: how sure this text's own number is, not how another "
             "prompt would do"
         )
-    return "requests" if units is None else "questions, whose turns stand and fall together"
+    return "requests" if units is None else "questions, whose turns count together"
 
 
 def _together(definition: Definition, formula: Formula | None, each: Totals) -> float:

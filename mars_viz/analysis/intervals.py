@@ -185,7 +185,7 @@ def prompts_needed(points: float, confidence: float, discordant_share: float, po
     _check_confidence(power)
     if not (0 < points <= 100 and 0 <= discordant_share <= 1):
         raise SettingError(
-            "A loss is above 0 and at most 100 points, and a share lies between 0 and 1. Mend the values."
+            "A loss is above 0 and at most 100 points, and a share is between 0 and 1. Correct the values."
         )
     loss = points / 100
     share = max(discordant_share, loss)

@@ -23,7 +23,7 @@ class Verdict(Enum):
     LOWER = "the same weights at another precision, or weights that hardly differ from them"
     """Logits cannot distinguish these."""
     OTHER = "another model, or weights that were changed"  # further away than any rounding of weights
-    OPEN = "not to be told from so few texts"  # the interval includes two of them
+    OPEN = "too few texts to say"  # the interval includes two of them
 
 
 @dataclass(frozen=True, slots=True)

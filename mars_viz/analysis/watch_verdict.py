@@ -180,7 +180,7 @@ class ServerWatch:
     @property
     def findings(self) -> tuple[str, ...]:
         """Sentences about causes."""
-        findings = [] if self._tells_rounds else [f"It tells no rounds; start it with {DETAILED} to see them."]
+        findings = [] if self._tells_rounds else [f"It reports no rounds; start it with {DETAILED} to see them."]
         if self.gamma_here not in (0, self.gamma):
             findings.append(
                 f"It drafts {self.gamma} tokens in a round, and {self.gamma_here} are drafted here (--gamma)."

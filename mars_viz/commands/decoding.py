@@ -170,7 +170,7 @@ def backend_arguments(parser: argparse.ArgumentParser, *, drafter: bool = True) 
     parser.add_argument(
         "--backend",
         metavar="FILE",
-        help="a backend.toml that says target, drafter, tree, device and dtype; options beside it go first",
+        help="a backend.toml that names target, drafter, tree, device and dtype; options given with it win",
     )
     parser.add_argument(
         "--target",

@@ -158,12 +158,12 @@ def _print(found: EngineFile, rows: Sequence[EngineRow]) -> None:
         symbol, above = ("θ", "z2/z1 is above") if bound.by_ratio else ("m", "z1 - z2 is below")
         say(
             f"{counted(tokens, 'token')} in {counted(rounds, 'round')}, {counted(bound.rejections, 'rejection')}. The "
-            "rejected tokens are not told, so this is a bound: a threshold can have",
+            "engine does not report rejected tokens, so this is a bound: a threshold can have",
             f"forgiven no more rejections than there are where {above} it, and fewer where the rejected token was not "
             "the runner-up.",
         )
         if bound.unknown:
-            say(f"At {counted(bound.unknown, 'rejection')} the logits are not told; they count as forgiven.")
+            say(f"At {counted(bound.unknown, 'rejection')} the engine reports no logits; they count as forgiven.")
         for dial in _DIALS[bound.by_ratio]:
             share = "" if not bound.rejections else f"  ({bound.share(dial):.1%})"
             say(f"  {symbol} = {dial:<5g} bound: at most {bound.at(dial)} of {bound.rejections}{share}")

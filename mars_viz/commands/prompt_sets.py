@@ -75,7 +75,7 @@ def task_arguments(parser: argparse.ArgumentParser) -> None:
         "--metric",
         metavar="NAME",
         help="score of the task by which a text is right, such as exact_match or exact_match,flexible-extract "
-        "(default: the first that is better the higher it is); the others are reported beside it",
+        "(default: the first that is better the higher it is); the others are reported too",
     )
 
 

@@ -21,7 +21,7 @@ from mars_viz.strict_formats import json_of
 from mars_viz.terminal import say
 from mars_viz.words import counted, number
 
-STAYS = "comes with MARS Viz, and stays as it is; only runs of your own get titles and tags, and are deleted."
+STAYS = "comes with MARS Viz and cannot be changed; only your own runs can have titles and tags, or be deleted."
 _ID = "id of a run, as the list shows it"
 
 

@@ -95,7 +95,7 @@ def margins_along_the_text(served: ServedRounds, theme: Theme) -> go.Figure:
     finite = np.isfinite(values)
     figure = blank(_title(served), theme, "token of the text", name, key=[entry for entry, *_ in kinds])
     if not finite.any():
-        return say_empty(figure, "The target's logits are not told.", theme)
+        return say_empty(figure, "The engine does not report the target's logits.", theme)
     for entry, symbol, which in kinds:
         places = np.flatnonzero(which & finite)
         figure.add_scatter(

@@ -88,7 +88,7 @@ def heat_map(
                 y=[gamma],
                 mode="markers",
                 marker={"symbol": "circle-open", "size": 13, "color": theme.dial, "line": {"width": 3}},
-                hovertemplate="where the dials stand<extra></extra>",
+                hovertemplate="the present setting<extra></extra>",
                 name=DIAL_MARK,
             )
     return figure

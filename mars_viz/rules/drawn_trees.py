@@ -23,11 +23,11 @@ class RecursiveRejection(RejectionSampling):
 
     name = "recursive-rejection"
     title = "Recursive rejection, with replacement"
-    summary = "Tries the drawn children of a token in turn, each draw anew, by what earlier refusals left of p."
+    summary = "Tries the drawn children of a token in turn, each against what earlier refusals left of p."
     formula = "u ≤ p(x)/q(x), with p ← norm((p − q)₊) after each earlier draw"
     source = "SpecInfer, arXiv 2305.09781, multi-step speculative sampling (summary read)"
     on_trees = OnTrees.DRAWN
-    tries = "siblings are tried in draft order, by coins against p/q, where each draw refused before took q off p"
+    tries = "siblings are tried in draft order, by coins against p/q; each refused draw takes q off p"
     needs: ClassVar[tuple[str, ...]] = ("recursive_keep", "recursive_emission")
     chances = "recursive_keep"
     left: ClassVar[str] = "recursive_emission"  # column with samples of the remaining p after every draw was rejected

@@ -66,7 +66,7 @@ def values_in(text: str, owner: str, fixed: tuple[Fixed, ...], kind: str = "rule
     kind in messages. Raises BadInput with a remedy."""
     settings = {each.key: each for each in fixed}
     if not settings:
-        raise SettingError(f"The {kind} {owner} has no settings besides its dial; leave out {':' + text!r}.")
+        raise SettingError(f"The {kind} {owner} has no settings other than its dial; leave out {':' + text!r}.")
     example = f"write {owner}:{fixed[0].key}={fixed[0].written(fixed[0].default)}"
     values: dict[str, float] = {}
     for part in text.split(","):

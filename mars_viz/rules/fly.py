@@ -24,7 +24,7 @@ class Fly(Rule):
 
     name = "fly"
     title = "FLy"
-    summary = "Forgives a mismatch where the target was unsure and the drafted tokens after it match. Needs γ > {w}."
+    summary = "Forgives a mismatch if the target was unsure and the drafted tokens after it match. Needs γ > {w}."
     formula = "x = v1, or H₃ ≥ θ, at least W = {w} drafted tokens follow, and the first W − 1 of them match"
     source = "arXiv 2511.22972 and AMD-AGI/FLy, fly/models/FLy.py (code read)"
     dial = Dial(symbol="θ", name="entropy gate", low=0.0, high=1.1, step=0.01, default=0.3, strict_is_high=True)
@@ -56,7 +56,7 @@ class VllmFly(Rule):
     name = "vllm-fly"
     title = "vLLM FLy"
     summary = (
-        "Forgives a rejection where the target was unsure and the next {w} drafted tokens are accepted. Needs γ > {w}."
+        "Forgives a rejection if the target was unsure and the next {w} drafted tokens are accepted. Needs γ > {w}."
     )
     formula = "u ≤ p(x)/q(x), or H_{k} ≥ θ and the next {w} drafted tokens have u ≤ p/q"
     source = "vLLM 0.33.0, rejection_sample_method fly, v1/spec_decode/fly.py (summary read)"

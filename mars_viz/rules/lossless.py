@@ -19,7 +19,7 @@ class Strict(Rule):
 
     name = "strict"
     title = "Strict"
-    summary = "Keeps a drafted token only where the target itself would have written it."
+    summary = "Keeps a drafted token only if the target itself would have written it."
     formula = "x = y, with y = v1 at T = 0 and y ~ p above"
     source = "greedy: arXiv 2211.17192; sampled: sample-match, as in llama.cpp"
     lossless = True

@@ -14,7 +14,7 @@ class Fuzzy(Rule):
 
     name = "fuzzy"
     title = "Fuzzy speculative decoding"
-    summary = "Keeps any drafted token where the two distributions are close; rejection sampling elsewhere."
+    summary = "Keeps any drafted token if the two distributions are close; rejection sampling elsewhere."
     formula = "JSD(p, q) < T, or u ≤ p(x)/q(x)"
     source = "fuzzy speculative decoding, T = 0.3 (summary read); divergence in nats, at most ln 2"
     dial = Dial("T", "divergence threshold", low=0.0, high=0.7, step=0.005, default=0.3, strict_is_high=False)

@@ -102,7 +102,7 @@ def checked_tag(tag: str) -> str:
     if len(tag) > LONGEST_TAG:
         raise StorageError(f"A tag has {len(tag)} characters, and at most {LONGEST_TAG} are kept. Shorten it.")
     if "," in tag:
-        raise StorageError(f"The tag “{tag}” holds a comma, which stands between tags. Leave it out.")
+        raise StorageError(f"The tag “{tag}” holds a comma, which separates tags. Leave it out.")
     return tag
 
 

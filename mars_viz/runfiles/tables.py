@@ -201,7 +201,7 @@ def trace_of(tables: Mapping[str, Table], settings: Settings, prompt_length: int
         short = decided.lengths - lengths
         fits = (short[:-1] == 0).all() and short[-1] >= 0 and lengths[-1] > 0
         if not fits or not np.array_equal(trace.text, decided.tokens[: len(trace.text)]):
-            raise contradiction("rounds", "has a round whose text is not what it decided")
+            raise contradiction("rounds", "has a round whose text is not the one that it decided")
     return trace
 
 

@@ -121,7 +121,7 @@ def unpacked(data: bytes, layout: ZipLayout = RUN) -> dict[str, bytes]:
     """Return the files in the zip by name. Raises BadInput for a zip with other files, or one that is too large."""
     noun = layout.noun
     if len(data) > MAX_ZIP:
-        raise RunFileError(f"it is larger than {MAX_ZIP >> 20} MB. Put the {noun}'s folder beside the others instead.")
+        raise RunFileError(f"it is larger than {MAX_ZIP >> 20} MB. Put the {noun}'s folder next to the others instead.")
     if data.count(_ENTRY) > layout.entries:
         raise RunFileError(f"it holds too many entries. Choose the zip of a single {noun}.")
     try:

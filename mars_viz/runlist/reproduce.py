@@ -97,7 +97,8 @@ def _named(name: str, revision: str, what: str, cautions: list[str]) -> str:
     """Return a model's hub id, or a placeholder folder."""
     if re.fullmatch(r"[0-9a-f]{12}", revision) and name != SMOLLM2:
         cautions.append(
-            f"The {what} was in a folder called “{name}”, whose place is not kept; put it in place of {FOLDER}/{name}."
+            f"The {what} was in a folder called “{name}”, whose folder is not kept; put its path in place of "
+            f"{FOLDER}/{name}."
         )
         return f"{FOLDER}/{name}"
     if re.fullmatch(r"[0-9a-f]{40}", revision):
@@ -113,7 +114,7 @@ def _drafter(name: str, revision: str, cautions: list[str]) -> str:
     if isinstance(drafter, Eagle3) and "/" not in drafter.head:
         source = drafter.head
     if source:
-        cautions.append(f"The drafter was made from “{source}”, whose place is not kept; write it with its folder.")
+        cautions.append(f"The drafter was made from “{source}”, whose folder is not kept; write it with its folder.")
     return name
 
 

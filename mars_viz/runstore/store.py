@@ -182,9 +182,9 @@ class Makers:
         if who is MayDelete.EVERYBODY or (who is MayDelete.MAKER and maker and maker == mark):
             return ""
         if who is MayDelete.NOBODY:
-            return f"This server lets nobody rename or delete what is saved here ({DELETE}=nobody)."
+            return f"On this server saved runs cannot be renamed or deleted ({DELETE}=nobody)."
         if maker and not mark:
-            return "This browser sends no cookie, so nobody knows what it made. Allow cookies here, and load it again."
+            return "This browser sends no cookie, so its runs are not known. Allow cookies, and load the page again."
         if maker:
             return "Only the browser that made it may rename or delete it."
         return f"It is not known which browser made it, so only a server with {DELETE}=everybody changes it."

@@ -112,8 +112,8 @@ def run_page(one: SiteRun) -> SitePage:
         '<p class="whole"><a id="whole" target="_blank" rel="noopener">Open the whole page</a></p>\n'
         f'<p class="onward"><a href="../compare.html#reference={html(one.name)}">Compare with another run</a></p>\n'
         f"{html(steps_place(one.name))}{html(_FIGURES)}"
-        '<details class="embed"><summary>Embed this view</summary><p class="quiet">For a course page: it opens as it '
-        'stands here.</p><pre id="snippet"></pre></details>\n'
+        '<details class="embed"><summary>Embed this view</summary><p class="quiet">For a course page: it opens with '
+        'the present setting.</p><pre id="snippet"></pre></details>\n'
         f"<details><summary>To cite</summary><pre>{html(bibtex(run.settings.rule))}</pre></details>\n</main>\n"
     )
     return SitePage(f"runs/{one.name}.html", title, main, (*run_scripts(one), STEPPER))

@@ -130,6 +130,4 @@ def layout(model: PreTrainedModel) -> str:
         return ""
     places = [f"cuda:{each}" if isinstance(each, int) else str(each) for each in model.hf_device_map.values()]
     counts = [f"{places.count(each)} on {each}" for each in dict.fromkeys(places)]
-    return (
-        f"its parts lie on several devices, {', '.join(counts)}; what lies on none that computes is brought each time"
-    )
+    return f"its parts lie on several devices, {', '.join(counts)}; weights on other devices are copied for each pass"

@@ -170,8 +170,8 @@ def backend_of(
     `trimmed` describes a trimmed drafter."""
     if is_spread(target.model) and isinstance(drafter, Eagle3 | LoadedHead | Layers):
         raise ModelError(
-            f"{drafter.name} reads what happens inside the target, which lies on several devices; take a drafter "
-            "that is a model, or ngram:n=3."
+            f"{drafter.name} reads hidden states of the target, which is spread over several devices; take a "
+            "drafter that is a model, or ngram:n=3."
         )
     by_text = isinstance(drafter, Loaded) and drafter.tokenizer is not None
     models = [each.model for each in (target, drafter) if isinstance(each, Loaded)][: 1 if by_text else 2]
@@ -284,8 +284,8 @@ def _with_server(
         note = note_of(apart)
     elif tokenizer is None:
         raise ModelError(
-            f"{drafting.name} needs the tokenizer of {server.model}, and {server.root}, where the server has it from, "
-            "is not to be had here; name a drafter that is a model of its family."
+            f"{drafting.name} needs the tokenizer of {server.model}, and {server.root}, the server's own "
+            "model, is not available here; name a drafter that is a model of its family."
         )
     size = int(config_of(source).get_text_config().vocab_size)
     server = check_target(server, lambda text: tokenizer(text, add_special_tokens=False)["input_ids"], size)

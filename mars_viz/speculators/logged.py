@@ -109,6 +109,6 @@ class AgreeingTarget:
             raise RunFileError(
                 f"{self._text.name}: in round {number + 1}, at its token {row + 1}, the engine wrote a token that the "
                 f"target here does not prefer; {far} in logits. It runs other weights, in another precision (then say "
-                "--tolerance), or by a relaxed rule; `mars-viz server` tells which."
+                "--tolerance), or by a relaxed rule; `mars-viz server` shows which."
             )
         self.ties += 1

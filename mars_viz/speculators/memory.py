@@ -49,7 +49,7 @@ def too_large(names: Sequence[str], device: torch.device, dtype: torch.dtype | s
     needs = [bytes_needed(name, dtype) for name in names]
     need, free = sum(filter(None, needs)), bytes_free(device)
     each = " and ".join(f"{name} {in_words(part)}" for name, part in zip(names, needs, strict=True) if part)
-    free_words = "it is not known what is free" if free is None else f"{in_words(free)} are free"
+    free_words = "the free memory is not known" if free is None else f"{in_words(free)} are free"
     return TooLarge(
         f"The weights need {in_words(need)} ({each or 'at the least'}), and {free_words} on {device}. "
         "Take smaller models or a smaller dtype, or free memory there.",

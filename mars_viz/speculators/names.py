@@ -125,7 +125,7 @@ def check_names(target: ModelName, drafter: ModelName, *, device: str, dtype: st
 def check_device_map(target: ModelName, device: str) -> None:
     """Raise BadInput, with the remedy, where a target of this name cannot be laid over several devices."""
     if server_named(target):
-        raise SettingError("A served target lies where its server has it; leave --device-map out.")
+        raise SettingError("The server of a served target places its weights; leave --device-map out.")
     if device != "auto":
         raise SettingError(f"A device map chooses the devices itself, and {device} was asked for; leave --device out.")
     if importlib.util.find_spec("accelerate") is None:
@@ -183,8 +183,8 @@ def check_id(name: str) -> None:
         local_place(name)
     elif not _ID.fullmatch(name):
         raise ModelError(
-            f"{name!r} is no model's id on the hub, such as org/name. Folders are taken on the command line, and where "
-            f"the server lets its visitors name them ({PATHS})."
+            f"{name!r} is not the id of a model on the hub, such as org/name. Folders can be named on the "
+            f"command line, and on servers that let visitors name them ({PATHS})."
         )
 
 

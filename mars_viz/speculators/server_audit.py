@@ -43,9 +43,9 @@ def speculated(server: Server) -> AcceptanceCounts:
     if counts is not None:
         return counts
     problem = {
-        True: "speculates and tells nothing of it. Start it with --per-request-spec-decode-metrics detailed",
-        False: "does not speculate. Start it so that it does, and tells what it accepts",
-        None: "tells of no speculation. Start it so that it speculates, and tells what it accepts",
+        True: "speculates without reporting it. Start it with --per-request-spec-decode-metrics detailed",
+        False: "does not speculate. Start it so that it does, and reports what it accepts",
+        None: "reports no speculation. Start it so that it speculates, and reports what it accepts",
     }[server.speculates()]
     raise ModelError(f"{server.address} {problem}: {SPECULATING}")
 
@@ -72,7 +72,7 @@ class HeldText:
 def held_against(backend: Backend, settings: Settings, number: int, prompt: Prefix, written: ServedText) -> HeldText:
     """Compare the server's text after prompt `number` with strict speculation. Raises BadInput."""
     if written.counts is None:
-        raise ModelError(f"The server tells nothing of its speculation. Start it so that it does: {SPECULATING}")
+        raise ModelError(f"The server does not report its speculation. Start it so that it does: {SPECULATING}")
     (alone,) = decoded(backend, replace(settings, max_new_tokens=1), prompt)
     first = written.tokens[:1]
     rounds: list[Round] = []
@@ -146,7 +146,7 @@ class WatchingServer:
         for number, (text, ids) in enumerate(zip(self._texts, self._prompts, strict=True)):
             written = self._server.written(ids, self._settings.max_new_tokens, with_logits=False)
             if written.counts is None:
-                raise ModelError(f"{self._server.address} tells nothing of its speculation. Start it so: {SPECULATING}")
+                raise ModelError(f"{self._server.address} does not report its speculation. Start it so: {SPECULATING}")
             watched = WatchedPrompt(number, text, written.counts)
             if self._backend is not None:
                 check_known(self._server, max(written.tokens, default=0), self._backend.vocabulary_size)

@@ -40,7 +40,7 @@ class TransformersTokenizer:
         else:
             ids = self.library(in_plain_text(history, prompt))["input_ids"]
         if not ids:
-            raise PromptError("The prompt comes to no token at all; write at least one word.")
+            raise PromptError("The prompt has no token at all; write at least one word.")
         return tuple(int(token) for token in ids)
 
     def _formatted(self, history: History, prompt: str) -> list[int]:

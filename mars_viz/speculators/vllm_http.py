@@ -168,7 +168,7 @@ def _rows(choice: Mapping[str, Any], text: Sequence[int], begin: int) -> list[di
         raise ValueError(f"{len(places)} places of {len(text)} tokens")
     rows = [{int(token): float(entry["logprob"]) for token, entry in place.items()} for place in places[begin:]]
     if any(token not in row for row, token in zip(rows, text[begin:], strict=True)):
-        raise ValueError("a place without the token that stands there")
+        raise ValueError("a position without its own token")
     (after,) = _listed(choice)
     return [*rows, after]
 

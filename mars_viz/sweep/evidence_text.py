@@ -157,7 +157,7 @@ def _costs(found: dict[str, Any]) -> str:
     """Return the costs of passes with their intervals, on which the modelled figures are based."""
     costs = found["costs"]
     if costs is None:
-        return "What a pass costs was not measured, so nothing over the target alone is modelled."
+        return "The cost of a pass was not measured, so no speed-up over the target alone is modelled."
     rows = [
         [f"target, a pass over {counted(place, 'position')}", _ms(each)]
         for place, each in enumerate(costs["target_pass"], 1)

@@ -109,7 +109,7 @@ def setting_named(rule: Rule, key: str) -> Fixed:
     """Return one of the rule's fixed settings. Raises BadInput with the list of settings."""
     settings, family = {each.key: each for each in rule.fixed}, rule.family
     if not settings:
-        raise SettingError(f"The rule {family} has no settings besides its dial, so there is no grid; leave it out.")
+        raise SettingError(f"The rule {family} has no settings other than its dial, so there is no grid; leave it out.")
     if key not in settings:
         raise SettingError(f"The rule {rule.family} has no setting {key!r} for a grid; it has {', '.join(settings)}.")
     return settings[key]

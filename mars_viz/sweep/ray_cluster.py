@@ -136,7 +136,7 @@ def _check_reachable(address: str) -> None:
                 raise OSError(f"there is no port {shortened(int(port))}")
             socket.create_connection((host, int(port)), timeout=_KNOCK_SECONDS).close()
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=_TRIAL_SECONDS)
-        reason = done.stdout.strip() or "nobody answers there as Ray's head does"
+        reason = done.stdout.strip() or "nothing there answers like a Ray head"
     except OSError as error:
         reason = error.strerror or str(error)
     except subprocess.TimeoutExpired:

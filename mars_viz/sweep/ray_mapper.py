@@ -151,8 +151,8 @@ class RayMapper:
             if self._losses[index] >= _LOSSES:
                 reason = " ".join(str(error).split())[:200]
                 raise ModelError(
-                    f"{_LOSSES} workers ended while they had {task.item.id} ({reason}). What is finished is kept; go "
-                    "on with --resume, and with fewer prompts at once (--batch) if memory was short."
+                    f"{_LOSSES} workers ended while they had {task.item.id} ({reason}). Finished prompts are "
+                    "kept; go on with --resume, and with fewer prompts at once (--batch) if memory was short."
                 )
             heapq.heappush(self._queue, (index, task))
         worker.tasks.clear()

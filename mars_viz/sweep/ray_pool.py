@@ -268,8 +268,8 @@ class WorkerPool:
             self._hopeful = now
         elif now > self._hopeful + _PATIENCE:
             raise SettingError(
-                "No worker is left, and no machine of the Ray cluster has room for one. What is finished is kept; add "
-                "machines, and go on with --resume."
+                "No worker is left, and no machine of the Ray cluster has room for one. Finished prompts are "
+                "kept; add machines, and go on with --resume."
             )
 
     def _check_room(self) -> None:

@@ -33,7 +33,7 @@ from mars_viz.writer import make_folder, remove_leftovers, to_read, write_file
 _FURTHER = 100
 """Maximum number of folders without a sweep that are searched for sweeps, and of entries checked in each."""
 _SHEET, _RESULTS, _PROMPTS, _REST = "sweep.json", "results", "prompts.jsonl", "rest.jsonl"
-_KEPT = "Make room or choose another place; what is finished is kept, go on with --resume."
+_KEPT = "Make room or choose another place; finished prompts are kept; go on with --resume."
 
 
 class Begun(BadInput):
@@ -130,7 +130,7 @@ class SweepStore:
     def prompts(self) -> PromptSet:
         """Return the swept prompts. Raises BadInput if the folder lacks them or contains another set."""
         path = self.folder / _PROMPTS
-        again = "Go on with `mars-viz sweep --resume` and the file that it was begun with, or sweep anew."
+        again = "Go on with `mars-viz sweep --resume` and the file that it was begun with, or start a new sweep."
         try:
             to_read(self.folder, _PROMPTS)
         except OSError as error:
@@ -341,7 +341,7 @@ def check_listed(folder: Path, sweeps: int) -> None:
         )
     if not folder.exists() and len(siblings) >= _FURTHER:
         raise StorageError(
-            f"There are {_FURTHER} folders for results already, and no more are listed. Choose one of them."
+            f"There are {_FURTHER} folders for results already, the most that are listed. Choose one of them."
         )
 
 

@@ -65,7 +65,7 @@ def fastest(result: SweepResult, points: float, confidence: float, how: Bootstra
         title = result.plan.rule.title
         return replace(recommended_dial, sentence=f"{sentence}. {title} is lossless at every threshold.")
     if changed is None:
-        unknown = "What that does to accuracy is not known: no prompt is graded."
+        unknown = "Its effect on accuracy is not known: no prompt is graded."
         return replace(recommended_dial, sentence=f"{sentence}. {unknown}")
     grades = f"of {changed.prompts} graded prompts it loses {changed.lost} and wins {changed.won} against {against}"
     safe = bound <= points / 100

@@ -172,7 +172,7 @@ def controller_name(tree: str, prefix: str, start: Settings) -> str:
         0 if initial is None else 1 + list(CONTROLLERS).index(initial.controller.name),
         format_func=lambda name: FIXED if name == NONE else CONTROLLERS[name].title,
         key=f"{prefix}controller",
-        help="γ tokens in every round, or fewer where a controller stops the drafter",
+        help="γ tokens in every round, or fewer if a controller stops the drafter",
     )
     if chosen == NONE:
         return NONE
@@ -230,7 +230,7 @@ START = Settings()
 GREEDY_HELP = "0 takes the most likely token every time"
 STOP_HELP = "Texts that end decoding, one on each line, blanks included; the token that completes one stays whole."
 EXAMPLE = "Once upon a time, there was a little fox who"
-ONE_AT_A_TIME = "One thing at a time: cancel what is under way, or wait until it has ended."
+ONE_AT_A_TIME = "One thing at a time: cancel the running job, or wait until it has ended."
 
 
 LIMITS = {

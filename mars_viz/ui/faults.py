@@ -15,7 +15,7 @@ from mars_viz.errors import BadInput, contained
 from mars_viz.ui import theme
 
 P = ParamSpec("P")
-REMEDY = "Choose another run or sweep, or open the page anew."
+REMEDY = "Choose another run or sweep, or reload the page."
 
 
 def drawn(draw: Callable[P, object]) -> Callable[P, None]:

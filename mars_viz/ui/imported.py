@@ -27,8 +27,8 @@ KEY = "engine-file"  # session key of the opened file
 READ = "engine-file-read"  # session key of the digest of the last file read, so that a rerun does not read it again
 LONGEST = 4_000  # maximum number of tokens shown
 BOUND = (
-    "Bound: the engine does not tell which tokens it rejected. MARS forgives none but the target's runner-up, and that "
-    "only where the two best logits are close; so this is the most that a threshold could have forgiven."
+    "Bound: the engine does not report which tokens it rejected. MARS forgives only the target's runner-up, and only "
+    "if the two best logits are close; so this is the most that a threshold could have forgiven."
 )
 
 
@@ -104,9 +104,9 @@ def _rounds(digest: str, served: Sequence[ServedRounds]) -> None:
         theme.chart(margins_along_the_text(chosen, colours), "margins-along-the-text")
     with right:
         theme.chart(bound_curve(bound, colours), "bound")
-    rejections = f" At {counted(bound.unknown, 'rejection')} the logits are not told; they count as forgiven."
+    rejections = f" At {counted(bound.unknown, 'rejection')} the engine reports no logits; they count as forgiven."
     unknown = rejections if bound.unknown else ""
-    theme.small(BOUND + unknown + (" Of all requests together." if len(served) > 1 else ""))
+    theme.small(BOUND + unknown + (" Over all requests." if len(served) > 1 else ""))
 
 
 def _sentence(served: ServedRounds) -> str:
@@ -125,7 +125,7 @@ def _text(served: ServedRounds) -> Html:
     more = len(served.texts) - LONGEST
     rest = [Html(f"<p>… and {html(number(more))} tokens more.</p>")] if more > 0 else []
     key = (
-        "Every other round stands on a ground. ↺ was written in place of a rejected token, + after a whole block or by "
+        "Every other round has a background. ↺ was written in place of a rejected token, + after a whole block or by "
         "the prefill."
     )
     text = Html(f'<p class="mv-served" dir="auto">{joined(cells)}</p>')
@@ -152,7 +152,7 @@ def draw_counts(engine_file: EngineFile) -> None:
     """Draw the table of acceptance under each engine's definition, and acceptance by position if it is known."""
     rows = acceptance_table([each.counts for each in engine_file.requests])
     theme.section("Acceptance under every engine's definition")
-    theme.small("Measured. What the engine does not report is left open.")
+    theme.small("Measured. Cells stay empty for figures that the engine does not report.")
     tables.table(tables.engines(rows), "engine-file-acceptance", "Acceptance of the file under every definition")
     by_position = tables.by_position(rows)
     if len(by_position):

@@ -136,7 +136,7 @@ class View:
     """State of Explore."""
 
     run: str = text("run")  # id of the run; empty for the default run
-    dial: float | None = number("dial", "The link's dial {} is no number, so it stands where the run was made.")
+    dial: float | None = number("dial", "The link's dial {} is no number; the run's own value is shown.")
     """Value of the dial; None for the run's own."""
     overlay: str = one_of(
         "overlay", OVERLAYS, OVERLAYS[0], f"There is no overlay {{}}; choose one of {', '.join(OVERLAYS)}."
@@ -168,7 +168,7 @@ def misplaced_on(run: Run, dial: float | None) -> str:
     """Return `misplaced` for the rule of a run."""
     rule = rule_named(run.settings.rule)
     whose = f"the rule of this run, {rule.title},"
-    return misplaced(rule, dial, whose, "the dial stands where the run was made")
+    return misplaced(rule, dial, whose, "the run's own value is shown")
 
 
 def fitted(view: View, run: Run) -> Opened[View]:
@@ -190,7 +190,7 @@ def fitted(view: View, run: Run) -> Opened[View]:
     gamma = view.gamma if view.gamma != run.settings.gamma else None
     if gamma is not None and (run.dial_map is None or gamma not in run.dial_map.span.gammas):
         complaints.append(
-            f"The link asks for {run.settings.draft_of(gamma)}, which nobody has mapped for this run; its own is shown."
+            f"The link asks for {run.settings.draft_of(gamma)}, which is not mapped for this run; its own is shown."
         )
         gamma = None
     slots = int(run.trace.lengths.sum()) + len(run.rounds)

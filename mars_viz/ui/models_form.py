@@ -91,8 +91,8 @@ def _linked_models(target: str, drafter: str, complaints: list[str]) -> BackendC
     models = set(models_named(target or None, drafter or None)) - {SMOLLM2}
     if models or (isinstance(drafting, Eagle3) and drafting.head):  # possibly on the hub
         complaints.append(
-            f"The link chooses the models {' and '.join(filter(None, choice.names))}. Decode would fetch what is not "
-            "here yet from the hub; choose others under Models if you do not want that."
+            f"The link chooses the models {' and '.join(filter(None, choice.names))}. Decode would download "
+            "the missing ones from the hub; choose others under Models if you do not want that."
         )
     return choice
 

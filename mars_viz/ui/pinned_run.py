@@ -31,10 +31,10 @@ def offer(place: DeltaGenerator, session: Session) -> None:
         width="stretch",
         on_click=unpin if pinned else _pin,
         args=(session,),
-        help="A pinned run stands beside the next one that you open, each with its own dials",
+        help="A pinned run is shown next to the one that you open after it, each with its own dials",
     )
     if pinned:
-        place.caption("Pinned: open another run, and this one stands beside it.")
+        place.caption("Pinned: open another run, and this one is shown next to it.")
 
 
 def _pin(session: Session) -> None:
@@ -62,7 +62,7 @@ def beside(session: Session, catalog: RunCatalogue) -> Beside | None:
         unpin(session)
         return None
     fitting = links.fitted(links.View(pinned.run, pinned.dial, gamma=pinned.gamma), run)
-    session.notices.extend(f"Of the pinned run: {complaint}" for complaint in fitting.complaints)
+    session.notices.extend(f"The pinned run: {complaint}" for complaint in fitting.complaints)
     session.view = replace(session.view, pin_run=PinnedRun(pinned.run, fitting.view.dial, fitting.view.gamma))
     return run, catalog.labels[pinned.run]
 
@@ -70,7 +70,7 @@ def beside(session: Session, catalog: RunCatalogue) -> Beside | None:
 def columns(session: Session, pair: Beside) -> tuple[DeltaGenerator, DeltaGenerator]:
     """Draw a row with the pinned run's name and buttons; return the columns for both runs."""
     row = st.container(horizontal=True, vertical_alignment="center", key="pinned-head")
-    row.markdown(f"Pinned beside it: **{markdown(pair[1])}**", width="content")
+    row.markdown(f"Pinned: **{markdown(pair[1])}**", width="content")
     if row.button("Compare the texts", key="pinned-compare", help="Opens both texts on Compare, with every difference"):
         _compare(session)
     if row.button("Unpin the run", key="pinned-unpin", help="Show the other run alone again"):

@@ -101,7 +101,7 @@ class Session:
         """Open another run at its own dial value."""
         self.notices[:], self.closed = self.closed, []
         if run_id != self.view.run and (self.view.pin_token or self.view.pin_dial):
-            self.notices.append("What was pinned was of another run, so it is unpinned. A pinned run stays.")
+            self.notices.append("The pinned token or setting was of another run and is unpinned. A pinned run stays.")
         self.view = View(run=run_id, overlay=self.view.overlay, pin_run=self.view.pin_run)
 
     def land(self, run_id: str) -> None:

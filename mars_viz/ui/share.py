@@ -124,13 +124,13 @@ def _downloads(
             "The text with its outcomes, SVG",
             "svg",
             lambda: token_strip(run, dial, gamma),
-            "Every token as the dial stands, for a paper.",
+            "Every token at the present dial value, for a paper.",
         ),
         (
             "Table of tokens, CSV",
             "csv",
             lambda: csv_table(token_table(run, dial, gamma)),
-            "One row a drafted position and one a correction or bonus, as the dial stands.",
+            "One row per drafted position, correction and bonus, at the present dial value.",
         ),
         (
             "Table of tokens, Parquet",

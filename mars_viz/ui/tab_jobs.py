@@ -256,7 +256,7 @@ def why_not_again(session: Session, run: Run) -> str:
     """Return why the run's prompt cannot be decoded again here; empty if it can."""
     made_with = run.provenance
     if models_for(session, run) is not None:
-        return "" if run.prompt else "This run does not say what its prompt was, so it cannot be decoded anew."
+        return "" if run.prompt else "This run does not hold its prompt, so it cannot be decoded again."
     return (
         f"This run was made with {made_with.target or 'an unnamed target'} and "
         f"{made_with.drafter or 'an unnamed drafter'}, and other models are chosen here. Choose those under Models, or "
@@ -303,7 +303,7 @@ def fill_in(session: Session) -> None:
 def how_it_ended(progress: Decoded) -> str:
     """Return a sentence about an ended job; empty if it succeeded."""
     if progress.state is JobState.FAILED:
-        return f"{progress.error} What was decoded before is shown below." if progress.run else progress.error
+        return f"{progress.error} The tokens decoded before are shown below." if progress.run else progress.error
     if progress.state is JobState.CANCELLED:
         kept = f"after {counted(progress.tokens, 'token')}; they are kept below" if progress.run else "before a token"
         return f"{LEFT if progress.abandoned else 'You stopped the decode'} {kept}."

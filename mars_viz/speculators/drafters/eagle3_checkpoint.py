@@ -208,8 +208,8 @@ def read_checkpoint(folder: Path, target: TargetShape) -> Checkpoint:
     residual = config.get("norm_before_residual") if layout is Layout.SPECULATORS else False
     if not isinstance(residual, bool):
         raise ModelError(
-            f"The config.json of {folder.name} does not say norm_before_residual, of which speculators takes false and "
-            'vLLM true where it is missing; write "norm_before_residual": true or false into it, as it was trained.'
+            f"The config.json of {folder.name} does not say norm_before_residual; without it speculators takes false "
+            'and vLLM true. Write "norm_before_residual": true or false into it, as it was trained.'
         )
     tensors: dict[str, Tensor] = {}
     for path, held in files.items():
@@ -397,7 +397,7 @@ def _remark(config: Mapping[str, Any]) -> str:
             best, off = method.get("verifier_accept_k", 1), method.get("accept_tolerance", 0.0)
             if isinstance(best, int) and isinstance(off, int | float) and (best > 1 or off > 0):
                 return (
-                    f"its configuration asks to keep what is among the target's {best} best tokens within {off:g} "
+                    f"its configuration asks to keep one of the target's {best} best tokens within {off:g} "
                     "nats, which is left to the rule here"
                 )
     return ""

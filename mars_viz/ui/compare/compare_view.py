@@ -97,10 +97,10 @@ class CompareView:
     sweep: str = links.text("sweep")  # id of the sweep; empty for the first
     beside: str = links.text("beside")
     """Id of the other sweep, with its own dial value; empty to compare one sweep with itself."""
-    from_dial: float | None = links.number("from", _unread("from", "it stands at its default"))
+    from_dial: float | None = links.number("from", _unread("from", "its default is shown"))
     """Dial value of the reference; None for the strict end or drafts of full length, or with another sweep for the
     dial's default."""
-    to_dial: float | None = links.number("to", _unread("to", "it stands at its default"))
+    to_dial: float | None = links.number("to", _unread("to", "its default is shown"))
     """Dial value of the other side; None for the default."""
     prompt: str = links.text("prompt")  # name of the prompt whose texts are shown; empty for the first that changes
 
@@ -158,7 +158,7 @@ def contender(choice: Choice, catalog: RunCatalogue) -> Candidate:
     if (dial, gamma) == (own_dial, settings.gamma):
         run = source.unmapped
     elif source.dial_map is None or dial is None:
-        why = "This run carries no dial map, so only its own setting is known. Decode it anew, or map it."
+        why = "This run carries no dial map, so only its own setting is known. Decode it again, or map it."
         raise EvidenceError(why)
     else:
         run = source.dial_map.at(dial, gamma).unmapped

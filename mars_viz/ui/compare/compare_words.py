@@ -282,7 +282,7 @@ def footnote(left: Candidate, right: Candidate) -> str:
         devices = [one.run.provenance.device or "an unnamed device" for one in (left, right)]
         clock = " Measured: one decoding each, without an interval"
         clock += f", and on different devices: {devices[0]} and {devices[1]}." if devices[0] != devices[1] else "."
-    trees = " Of a tree one path at most is kept, and acceptance and what is rolled back count all of its nodes."
+    trees = " At most one path of a tree is kept; acceptance and rollbacks count all of its nodes."
     branched = any(one.run.settings.drafts_trees for one in (left, right))
     return (
         f"Exact: each text is the one that its setting generates.{trees if branched else ''}{clock} One prompt: no "

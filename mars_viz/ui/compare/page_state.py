@@ -157,7 +157,7 @@ def line_up(memory: Comparison, run_id: str, run: Run, catalog: RunCatalogue) ->
     right = _requested(memory, view.shown, catalog, "text")
     others = [choice for choice in dict.fromkeys((default_shown, reference, *choices)) if choice != left.choice]
     if others and right is not None and right.choice == left.choice:
-        memory.notices.append("The text of the link is the reference itself; another one is shown beside it.")
+        memory.notices.append("The text of the link is the reference itself; another one is shown next to it.")
     if right is None or right.choice == left.choice:
         right = _readable(memory, others, catalog, unread) if others else left
     order = _browsable(memory, left, right, choices, view.across)

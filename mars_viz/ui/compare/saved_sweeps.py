@@ -244,7 +244,7 @@ def prompt_by_prompt(both: Pairing) -> pd.DataFrame:
         key="compare-prompts",
         column_config={name: _HUNDREDTHS for name in prompts.columns if name.startswith("τ")},
         height=min(420, 38 + 35 * len(prompts)),
-        alt="What each sweep makes of each prompt that both hold",
+        alt="The answers of each sweep to each prompt that both hold",
     )
     return prompts
 

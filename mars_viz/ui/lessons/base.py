@@ -345,7 +345,7 @@ def asked(context: LessonContext, name: str, words: str, doing: str, find: Calla
     if report is not None and report.state is JobState.FAILED:
         theme.note(report.error)
     elif report is not None and report.abandoned and report.state is JobState.CANCELLED:
-        theme.note(f"{LEFT}; what is shown is what it had found by then.")
+        theme.note(f"{LEFT}; its results until then are shown.")
     return None if report is None else report.result
 
 

@@ -37,7 +37,7 @@ class LessonView:
         "frame", "The link's step {} is no whole number, so the run begins at its start.", below=10**7
     )
     """Frame of the stepper; None before it is moved."""
-    dial: float | None = links.number("dial", "The link's dial {} is no number, so it stands where the run was made.")
+    dial: float | None = links.number("dial", "The link's dial {} is no number; the run's own value is shown.")
     """Value of the run's dial; None for the lesson's or the run's default."""
     teach: bool = links.flag("teach")  # True for large type without the page's controls
     knobs: Mapping[str, float] = links.part(_knobs, _written, default_factory=dict)

@@ -142,8 +142,8 @@ def attempt(page_state: ChangesOf, item: Item, change: Callable[[], object]) -> 
 
 
 MOST_BYTES = 256 << 20  # maximum size of all runs in one zip, which is created in memory
-SAMPLE = "It comes with MARS Viz, and stays as it is."
-OF_TAB = "It is in this tab alone, where it was opened; it goes with the tab."
+SAMPLE = "It comes with MARS Viz and cannot be changed."
+OF_TAB = "It is only in the tab that opened it, and is gone when that tab closes."
 GROWING = "It is being decoded; cancel it first, or wait for its end."
 
 

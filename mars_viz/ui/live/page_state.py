@@ -128,7 +128,7 @@ def _settings_in_link(parameters: Mapping[str, str], complaints: list[str]) -> S
         if dial is not None and value is not None and dial.low <= value <= dial.high:
             values["dial"] = value
         else:
-            complaints.append(f"{chosen.title} takes no dial “{clipped(given)}”; it stands at its default.")
+            complaints.append(f"{chosen.title} takes no dial “{clipped(given)}”; its default is shown.")
     for name, (low, high) in LIMITS.items():
         given = parameters.get(NAMES.get(name, name), "")
         value = number_in(given)

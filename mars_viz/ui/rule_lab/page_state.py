@@ -77,7 +77,7 @@ class RuleView:
         "rule", _rule, str, "", "There is no rule {}; the run's own is shown. Choose another from the list."
     )
     """Name of the chosen rule; empty for the run's own."""
-    dial: float | None = links.number("dial", "The link's dial {} is no number, so it stands at its default.")
+    dial: float | None = links.number("dial", "The link's dial {} is no number; its default is shown.")
     """Value of its dial; None for the run's own value if the rule is the run's, otherwise for the default."""
     every: bool = links.flag("rules", EVERY)
 
@@ -110,7 +110,7 @@ def fitted(view: RuleView, run: Run) -> Opened[RuleView]:
             RuleView(every=view.every), (complaint + "the run's own is shown. Choose another from the list.",)
         )
     rule = view.rule_on(run)
-    misplaced_dial = misplaced(rule, view.dial, f"the rule {rule.title}", "the dial stands at its default")
+    misplaced_dial = misplaced(rule, view.dial, f"the rule {rule.title}", "its default is shown")
     return Opened(replace(view, dial=None), (misplaced_dial,)) if misplaced_dial else Opened(view)
 
 

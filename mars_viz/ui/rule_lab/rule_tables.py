@@ -42,8 +42,8 @@ _STYLE = """
 """
 _HELP = {
     "dial": "The chosen rule at the dial above, the run's own rule at the recorded value, the others as chosen above",
-    "basis": "Exact: counted on the text that the rule itself writes after this prompt. Block-local: each round of the "
-    "recorded text judged anew",
+    "basis": "Exact: counted on the text that the rule itself writes after this prompt. Block-local: each "
+    "round of the recorded text judged by the rule",
     "τ": "Acceptance length: tokens emitted per round, correction or bonus included",
     "rolled back": "Drafted tokens that are not kept",
     "relaxed": "Kept tokens that the rule's strict end rejects",

@@ -57,7 +57,7 @@ def declarations(rule: Rule) -> tuple[str, ...]:
     if rule.spans_positions:
         sentences.append("A verdict depends on other tokens of the block, and holds where all before it are kept.")
     if rule.emission_follows_dial:
-        sentences.append("What it emits on rejection depends on the dial.")
+        sentences.append("The token written on rejection depends on the dial.")
     if not rule.monotone:
         sentences.append("Not monotone: a looser dial may keep less.")
     return tuple(sentences)
@@ -95,7 +95,7 @@ def across_positions() -> str:
     across = _listed([rule.title for rule in RULES.values() if rule.spans_positions])
     writing = _listed([rule.title for rule in RULES.values() if rule.emission_follows_dial])
     return (
-        f"Verdicts of {across} depend on other tokens of the block, and hold where all before are kept. What {writing} "
+        f"Verdicts of {across} depend on other tokens of the block, and hold if all before are kept. What {writing} "
         "emits on rejection depends on its dial, which no verdict shows."
     )
 

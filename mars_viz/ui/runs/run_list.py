@@ -197,7 +197,7 @@ def selected_runs(runs: Sequence[ListedRun]) -> list[ListedRun]:
 
 
 NOTHING = "There is no run here yet. Write a prompt on Explore or Live and press Decode: what it makes is saved here."
-NONE_FOUND = "No run fits what is looked for. Press Clear all in Filter to see every run."
+NONE_FOUND = "No run matches. Press Clear all in Filter to see every run."
 HINT = "Tick rows to open, compare, tag, download or delete their runs."
 
 

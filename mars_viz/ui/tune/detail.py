@@ -292,7 +292,7 @@ def _term_fields(page_state: TunePageState) -> None:
 
 
 POLL = 0.3  # seconds between polls of a running check
-SURE_HELP = "Of what is called safe, and of all intervals of this sweep"
+SURE_HELP = "For the safe range and all intervals of this sweep"
 PAIRED, ALONE = "against strict", "absolute"
 COUNTS_ONLY = (
     "These metrics hold counts only. Margins, ratios and other thresholds need the logits: sweep the prompts here, or "

@@ -64,7 +64,7 @@ def task_fields() -> Callable[[], HarnessTask]:
         "Right by",
         key="sweep-metric",
         placeholder="the task's first score",
-        help="Such as exact_match, or exact_match,flexible-extract after that filter; the others are shown beside it",
+        help="Such as exact_match, or exact_match,flexible-extract after that filter; the others are shown too",
     )
     limit = right.number_input("Max prompts", 0, 1_000_000, 0, key="sweep-task-limit", help="0 for all")
     st.caption(OWN)
@@ -358,8 +358,8 @@ def _over(controller: str) -> tuple[str, Thresholds]:
         key="sweep-thresholds",
         placeholder=", ".join(setting.written(value) for value in neighbours(setting)),
         help=markdown(
-            f"More values of {symbol}, separated by commas: one sweep each on the same prompts, one of drafts of full "
-            f"length besides, and a grid of {symbol} and the dial in the evidence. They share the models' answers."
+            f"More values of {symbol}, separated by commas: one sweep each on the same prompts, one more with "
+            f"drafts of full length, and a grid of {symbol} and the dial in the evidence. They share answers."
         ),
     )
     return "", lambda: grid_values(setting, listed) if listed.strip() else ()

@@ -25,7 +25,7 @@ from mars_viz.ui.tune.words import duration
 from mars_viz.words import counted, number
 
 _KEPT = (
-    "Continues this sweep: what is finished is kept and not decoded again. The confidence is that of one test; a test "
+    "Continues this sweep: finished prompts are kept and not decoded again. The confidence is that of one test; a test "
     "repeated after adding prompts is a second one."
 )
 
@@ -123,7 +123,7 @@ def _too_few(sweep: CachedSweep, further: Further, wanted: int) -> str:
             f"About {about(wanted)} more would tell: the same `mars-viz sweep --task` with --resume --limit "
             f"{plan.prompts + wanted} adds prompts of the task."
         )
-    has = f"has {counted(further.count, 'prompt')} besides" if further.count else "has no prompt besides"
+    has = f"has {counted(further.count, 'prompt')} besides" if further.count else "has no other prompt than"
     return f"{plan.prompt_set} {has} those that were swept; about {about(wanted)} more would tell. Add a longer file."
 
 

@@ -102,8 +102,8 @@ def _check_file(task: str) -> None:
     """Raise SettingError for a task's file, which may run code, if the visitor may not name paths."""
     if harness.names_file(task) and not visitors.may_name_paths():
         raise SettingError(
-            "Name a task that lm-evaluation-harness has itself. Files of tasks are taken by `mars-viz sweep --task`, "
-            f"and where the server lets its visitors name paths ({PATHS})."
+            "Name a task that lm-evaluation-harness has itself. Files of tasks work with `mars-viz sweep "
+            f"--task`, and on servers that let visitors name paths ({PATHS})."
         )
 
 
@@ -121,8 +121,8 @@ def checked_folder(text: str) -> tuple[Path, Path]:
     if set(text) & set("/\\") or text.startswith("~"):
         if not visitors.may_name_paths():
             raise SettingError(
-                "Name a folder for results without a path: it will lie in the server's own. Paths are taken by "
-                f"`mars-viz sweep --out`, and where the server lets its visitors name them ({PATHS})."
+                "Name a folder for results without a path: it is made in the server's own. Paths work with "
+                f"`mars-viz sweep --out`, and on servers that let visitors name them ({PATHS})."
             )
         try:
             path = Path(text).expanduser()
