@@ -97,8 +97,7 @@ def _named(name: str, revision: str, what: str, cautions: list[str]) -> str:
     """Return a model's hub id, or a placeholder folder."""
     if re.fullmatch(r"[0-9a-f]{12}", revision) and name != SMOLLM2:
         cautions.append(
-            f"The {what} was in a folder called “{name}”, whose folder is not kept; put its path in place of "
-            f"{FOLDER}/{name}."
+            f"The {what} was in a folder called “{name}”; put that folder's path in place of {FOLDER}/{name}."
         )
         return f"{FOLDER}/{name}"
     if re.fullmatch(r"[0-9a-f]{40}", revision):
