@@ -1,4 +1,4 @@
-"""Drafters with another tokenizer than the target's: what they draft by text, what it costs, what they refuse."""
+"""Drafters with another tokenizer than the target's, which draft by text."""
 
 from __future__ import annotations
 
@@ -24,17 +24,12 @@ from transformers import (
 )
 
 from mars_viz import cli
-from mars_viz.backend_choice import BackendChoice
 from mars_viz.costs import costs_from, drafts_seconds
 from mars_viz.demo import DRAFTER, TARGET
-from mars_viz.dialmap import Span, span_of
-from mars_viz.errors import BadInput, SettingError
-from mars_viz.multi_rule_walk import Stand
-from mars_viz.prompts import PromptItem, PromptSet
-from mars_viz.race.making import Racing
-from mars_viz.recording import Mapping, Recording, Walking, record_all
+from mars_viz.dialmap import Span
+from mars_viz.errors import SettingError
+from mars_viz.recording import Mapping, Recording, record_all
 from mars_viz.records import Round
-from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import load_run
 from mars_viz.speculators.autoregressive import decode_alone
@@ -46,7 +41,6 @@ from mars_viz.speculators.loading import load_backend, text_drafter
 from mars_viz.speculators.networks import Network, Opener
 from mars_viz.speculators.networks.layer_inputs import LayerInputs
 from mars_viz.speculators.token_bytes import TransformersTokenizer
-from mars_viz.sweep import Sweep
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.live.live_words import cost_tiles
 from tests.other_tokenizers import permuted
@@ -75,18 +69,9 @@ def saved(folder: Path, model: Any, tokenizer: PreTrainedTokenizerBase) -> Path:
 
 def random_model(vocabulary: int, context: int = 512) -> LlamaForCausalLM:
     torch.manual_seed(3)
-    config = LlamaConfig(
-        vocab_size=vocabulary,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=context,
-        initializer_range=0.3,
-        eos_token_id=None,
-        bos_token_id=None,
-    )
-    return LlamaForCausalLM(config).eval()
+    ends = {"eos_token_id": None, "bos_token_id": None, "max_position_embeddings": context, "initializer_range": 0.3}
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=vocabulary, **sizes, **ends)).eval()
 
 
 @pytest.fixture(scope="module")
@@ -146,41 +131,34 @@ def rolled_back(run: Run) -> int:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_its_text_is_the_targets_own_whatever_it_drafts(backends: dict[str, Backend], name: str) -> None:
+def test_text_is_the_targets_whatever_is_drafted(backends: dict[str, Backend], name: str) -> None:
     backend, settings = backends[name], Settings(rule="strict", gamma=5, max_new_tokens=80)
     run = Recording(backend, PROMPT, settings).finish()
     assert run.token_ids == alone(backend, settings)
     assert any(len(round_.speculation) for round_ in run.rounds)
     assert not any(round_.speculation.sampled for round_ in run.rounds)
-    (note,) = backend.notes
-    assert "drafts by text: the drafter has another tokenizer than the target;" in note
-    assert "drafter passes for" in note
+    assert len(backend.notes) == 1 and "drafter passes for" in backend.notes[0]
     assert run.provenance.batching.startswith("bit for bit")
 
 
-def test_the_target_under_other_ids_drafts_what_the_target_writes(backends: dict[str, Backend]) -> None:
+def test_the_target_under_other_ids_drafts_what_the_target_writes(backends: dict[str, Backend], pair: Backend) -> None:
     settings = Settings(rule="strict", gamma=6, max_new_tokens=70)
     run = Recording(backends["permuted target"], PROMPT, settings).finish()
-    assert run.token_ids == alone(backends["permuted target"], settings)
+    assert run.token_ids == alone(pair, settings)
     assert rolled_back(run) == 0 and run.tau > 6.5
-    own = Recording(backends["permuted drafter"], PROMPT, settings).finish()
-    built_in = Recording(load_backend(device="cpu", dtype="float32"), PROMPT, settings).finish()
+    own, built_in = (Recording(each, PROMPT, settings).finish() for each in (backends["permuted drafter"], pair))
     assert own.token_ids == built_in.token_ids
     assert own.tau > 0.9 * built_in.tau, "as good as the same drafter under the target's ids"
 
 
-def test_letters_of_the_right_text_come_to_the_targets_tokens(backends: dict[str, Backend]) -> None:
+def test_letters_of_the_right_text_become_the_targets_tokens(backends: dict[str, Backend]) -> None:
     backend, settings = backends["letters"], Settings(rule="strict", gamma=5, max_new_tokens=60)
     written = alone(backend, replace(settings, max_new_tokens=90))
     pieces, letters = backend.tokenizer.pieces, bpe()
     prompt = backend.prompt_ids(PROMPT, settings)
     text = b"".join(pieces[token].data for token in (*prompt, *written) if not pieces[token].special)
-    translation = Translation(
-        TransformersTokenizer(backend.tokenizer.library, "t"), TransformersTokenizer(letters, "d"), 4096,
-        frozenset(), None,
-    )  # fmt: skip
     opener = Opener(lambda: KnowsTheText(text, letters, len(letters)))
-    knowing = replace(backend, drafter=text_drafter(opener, "letters", "", translation))
+    knowing = replace(backend, drafter=text_drafter(opener, "letters", "", between(backend.tokenizer.library)))
     run = Recording(knowing, PROMPT, settings).finish()
     assert run.token_ids == written[:60] and rolled_back(run) == 0 and run.tau > 5
     spent = knowing.drafter.open(settings).spent  # type: ignore[attr-defined]
@@ -197,11 +175,10 @@ HELLO = ("H e", "He l", "l o", "Hel lo", "Ġ w", "o r", "Ġw or", "l d", "Ġwor 
 WORDS = bpe(*HELLO)
 
 
-def between(target: PreTrainedTokenizerBase, drafter: PreTrainedTokenizerBase | None = None) -> Translation:
-    letters = bpe() if drafter is None else drafter
-    ends = frozenset({letters.eos_token_id})
+def between(target: PreTrainedTokenizerBase, limit: int = 4096) -> Translation:
+    letters = bpe()
     tokenizers = TransformersTokenizer(target, "target"), TransformersTokenizer(letters, "drafter")
-    return Translation(*tokenizers, 4096, ends, target.eos_token_id)
+    return Translation(*tokenizers, limit, frozenset({letters.eos_token_id}), target.eos_token_id)
 
 
 def written(prefix: Sequence[str], text: bytes, target: PreTrainedTokenizerBase = WORDS, end: bool = False) -> Any:
@@ -281,28 +258,19 @@ def test_a_word_without_end_is_given_up() -> None:
     assert len(written(["Hello"], b"d" * 40).tokens) == 36, "tokens far from the end are settled without white space"
 
 
-def test_a_text_is_read_in_parts_that_follow_from_itself(folders: dict[str, Path]) -> None:
+def test_a_long_text_is_read_in_parts_that_depend_on_it_only() -> None:
     target, letters = AutoTokenizer.from_pretrained(TARGET), bpe()
     ids = tuple(target("The fox said: café 😀! " * 60)["input_ids"])
-    small = Translation(
-        TransformersTokenizer(target, "t"), TransformersTokenizer(letters, "d"), 256, frozenset(), None
-    )  # fmt: skip
-    whole = between(target)
-    begun = 0
+    small, whole = between(target, limit=256), between(target)
+    complete = 0
     for n in range(1, len(ids), 7):
         read = small.read(ids[:n])
         assert len(read) <= 256 - small.most
-        text = letters.decode(read)
-        everything = letters.decode(whole.read(ids[:n]))
+        text, everything = letters.decode(read), letters.decode(whole.read(ids[:n]))
         assert everything.endswith(text) and "\ufffd" not in everything
-        assert (
-            Translation(
-                TransformersTokenizer(target, "t"), TransformersTokenizer(letters, "d"), 256, frozenset(), None
-            ).read(ids[:n])
-            == read
-        ), "whatever was read before"
-        begun += everything == text
-    assert begun < len(ids) / 7 - 20, "a long text is cut"
+        assert between(target, limit=256).read(ids[:n]) == read, "whatever was read before"
+        complete += everything == text
+    assert complete < len(ids) / 7 - 20, "a long text is cut"
 
 
 def test_a_shorter_draft_is_the_beginning_of_a_longer_one(backends: dict[str, Backend]) -> None:
@@ -317,85 +285,59 @@ def test_a_shorter_draft_is_the_beginning_of_a_longer_one(backends: dict[str, Ba
                 assert short.tokens[0].tolist() == long.tokens[i, : short.lengths[0]].tolist()
 
 
-@pytest.mark.parametrize("name", ["permuted drafter", "short letters"])
-def test_maps_batches_walks_races_and_costs_take_it(backends: dict[str, Backend], name: str) -> None:
-    backend, settings = backends[name], Settings(gamma=4, max_new_tokens=24)
-    run = Recording(backend, PROMPT, settings).finish()
-    together = list(record_all(backend, [PROMPT, "The frog wanted to", PROMPT], settings, batch=3))
-    assert together[0].token_ids == together[2].token_ids == run.token_ids
-    assert together[1].token_ids == Recording(backend, "The frog wanted to", settings).finish().token_ids
-    made = Mapping(backend, PROMPT, settings, Span(0.5, 1.0, (2, 4))).finish()
-    assert made.complete
-    for gamma in (2, 4):
-        for dial in (0.5, 0.77, 0.93, 1.0):
-            own = Recording(backend, PROMPT, replace(settings, gamma=gamma, dial=dial)).finish()
-            (segment,) = [each for each in made.segments_for(gamma) if each.low <= dial <= each.high][-1:]
-            assert [round_.token_ids for round_ in segment.rounds] == [round_.token_ids for round_ in own.rounds]
-            assert passes_of(segment.rounds) == passes_of(own.rounds)
-    *_, last = Walking(backend, run, [Stand(rule_named("strict"), None), Stand(rule_named("mars"), 0.9)])
-    assert last.walks[1].token_ids == run.token_ids
-    race = Racing(backend, PROMPT, settings, turns=1).finish()
-    assert race.relaxed.token_ids == run.token_ids
+def test_batches_and_maps_are_separate_runs(backends: dict[str, Backend]) -> None:
+    backend, settings = backends["short letters"], Settings(gamma=4, max_new_tokens=24)
+    prompts = [PROMPT, "The frog wanted to", PROMPT]
+    for prompt, one in zip(prompts, record_all(backend, prompts, settings, batch=3), strict=True):
+        assert one.token_ids == Recording(backend, prompt, settings).finish().token_ids
+    dial_map = Mapping(backend, PROMPT, settings, Span(0.5, 1.0, (2, 4))).finish()
+    assert dial_map.complete
+    for gamma, dial in ((2, 0.93), (4, 0.5), (4, 1.0)):
+        own = Recording(backend, PROMPT, replace(settings, gamma=gamma, dial=dial)).finish()
+        rounds = dial_map.segment(dial, gamma).rounds
+        assert [round_.token_ids for round_ in rounds] == [round_.token_ids for round_ in own.rounds]
+        assert passes_of(rounds) == passes_of(own.rounds)
 
 
-def test_every_rule_judges_its_drafts_at_temperature_0(backends: dict[str, Backend], tmp_path: Path) -> None:
-    backend = backends["permuted drafter"]
-    for rule in RULES:
-        try:
-            run = Recording(backend, PROMPT, Settings(rule=rule, max_new_tokens=16)).finish()
-        except BadInput as error:
-            assert "temperature" in str(error)
-            continue
-        again = load_run(run.save(tmp_path / rule))
-        assert again.token_ids == run.token_ids and passes_of(again.rounds) == passes_of(run.rounds)
-
-
-def test_what_it_costs_is_that_of_a_drafted_token(backends: dict[str, Backend]) -> None:
-    measuring = Measuring(backends["permuted drafter"], 4, seconds=0.1)
+def test_costs_count_the_drafters_passes(backends: dict[str, Backend]) -> None:
+    measuring = Measuring(backends["permuted drafter"], 4, seconds=0.05)
     for _ in measuring:
         pass
-    found = measuring._found
-    assert found is not None and 1.05 < found.passes_per_token < 3
-    assert "passes of the drafter; measured" in cost_tiles(found, 4)[2].help
-    made = Mapping(backends["permuted drafter"], PROMPT, Settings(gamma=4, max_new_tokens=24), Span(0.9, 1.0, (4,)))
-    segment = (dial_map := made.finish()).segments[-1]
+    costs = measuring._found
+    assert costs is not None and 1.05 < costs.passes_per_token < 3
+    assert "passes of the drafter" in cost_tiles(costs, 4)[2].help
+    settings = Settings(gamma=4, max_new_tokens=24)
+    dial_map = Mapping(backends["permuted drafter"], PROMPT, settings, Span(0.9, 1.0, (4,))).finish()
+    segment = dial_map.segments[-1]
     drafted, passes = [len(round_.speculation) for round_ in segment.rounds], passes_of(segment.rounds)
-    seconds = dial_map.modelled_seconds(found, segment)
-    assert seconds == drafts_seconds(found, drafted, [each / found.passes_per_token for each in passes])
-    assert sum(passes) > sum(drafted)
-    kept = json.loads(json.dumps(asdict(found)))
-    assert costs_from(kept).passes_per_token == found.passes_per_token
-    del kept["passes_per_token"]  # as in files of before
+    seconds = drafts_seconds(costs, drafted, [each / costs.passes_per_token for each in passes])
+    assert dial_map.modelled_seconds(costs, segment) == seconds and sum(passes) > sum(drafted)
+    kept = json.loads(json.dumps(asdict(costs)))
+    assert costs_from(kept).passes_per_token == costs.passes_per_token
+    del kept["passes_per_token"]  # as in older files
     assert costs_from(kept).passes_per_token == 1.0
 
 
-def test_above_temperature_0_and_for_trees_it_is_refused(backends: dict[str, Backend]) -> None:
+def test_temperature_and_trees_are_refused(backends: dict[str, Backend]) -> None:
     backend = backends["letters"]
     for settings in (Settings(rule="strict", temperature=0.8), Settings(rule="strict", tree="dynamic")):
-        with pytest.raises(SettingError, match="so it drafts by text: chains at temperature 0") as refused:
+        with pytest.raises(SettingError, match="letters has another tokenizer than built-in/target"):
             Recording(backend, PROMPT, settings)
-        assert str(refused.value).startswith("letters has another tokenizer than built-in/target")
-        with pytest.raises(SettingError, match="drafts by text"):
+        with pytest.raises(SettingError, match="by text"):
             backend.speculator(settings)
 
 
-def test_the_command_says_what_it_costs_or_refuses(
+def test_the_command_drafts_by_text_or_refuses(
     folders: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    common = ["record", "--prompt", PROMPT, "--max-new-tokens", "12", "--device", "cpu", "--target", str(TARGET)]
+    common = ["record", "--prompt", PROMPT, "--max-new-tokens", "8", "--device", "cpu", "--target", str(TARGET)]
     drafter, out = str(folders["permuted drafter"]), tmp_path / "run"
     assert cli.main([*common, "--drafter", drafter, "--out", str(out)]) == 0
-    said = capsys.readouterr().err
-    assert "permuted-drafter drafts by text: the drafter has another tokenizer than the target; " in said
-    assert "drafter passes for" in said and load_run(out).provenance.drafter == "permuted-drafter"
-    for more, why in (
-        (["--drafter", drafter, "--temperature", "0.7"], "drafts by text"),
-        (["--drafter", drafter, "--tree", "dynamic"], "drafts by text"),
-        (["--drafter", f"trimmed:m=900,of={drafter}"], "take it whole"),
-    ):
+    assert "drafter passes for" in capsys.readouterr().err
+    assert load_run(out).provenance.drafter == "permuted-drafter"
+    for more in (["--drafter", drafter, "--temperature", "0.7"], ["--drafter", f"trimmed:m=900,of={drafter}"]):
         assert cli.main([*common, *more, "--out", str(tmp_path / "no")]) == 2
-        said = capsys.readouterr().err
-        assert why in said and said.strip().count("\n") == 0 and not (tmp_path / "no").exists()
+        assert capsys.readouterr().err.strip().count("\n") == 0 and not (tmp_path / "no").exists()
 
 
 def test_transformers_writes_the_same_text_in_as_many_rounds_or_more(
@@ -424,22 +366,12 @@ def test_transformers_writes_the_same_text_in_as_many_rounds_or_more(
         )
     run = Recording(backends["permuted drafter"], PROMPT, Settings(rule="strict", gamma=6, max_new_tokens=60)).finish()
     assert made[0, ids.shape[1] :].tolist() == list(run.token_ids)
-    print(f"rounds: transformers {len(passes)}, ours {len(run.rounds)}")
     assert len(run.rounds) <= len(passes)
 
 
-def test_a_sweep_and_live_take_it(folders: dict[str, Path], tmp_path: Path) -> None:
-    named = BackendChoice(str(TARGET), str(folders["permuted drafter"]), "cpu", "float32", folders=True)
-    backend = tasks.load(named, lambda doing, share: None)
-    assert tasks.look(backend).notes == (
-        "permuted-drafter drafts by text: the drafter has another tokenizer than the target.",
-    )
-    tasks.record(backend, PROMPT, Settings(max_new_tokens=8)).finish()
-    (note,) = tasks.look(backend).notes
-    assert re.fullmatch(r".* target; \d+ drafter passes for \d+ drafted tokens so far\.", note)
-    settings = Settings(gamma=3, max_new_tokens=10)
-    prompts = PromptSet("two", (PromptItem("a", "talk", PROMPT), PromptItem("b", "talk", "The frog wanted to")))
-    sweep = Sweep(backend, prompts, settings, span_of(rule_named("mars"), 0.5, 1.0, (3,)), tmp_path / "sweep")
-    for _ in sweep:
-        pass
-    assert len(sweep.result()) == 2
+def test_notes_count_the_passes_so_far(folders: dict[str, Path]) -> None:
+    fresh = load_backend(TARGET, folders["letters"], device="cpu", dtype="float32")
+    assert len(tasks.look(fresh).notes) == 1 and "drafter passes" not in tasks.look(fresh).notes[0]
+    tasks.record(fresh, PROMPT, Settings(max_new_tokens=8)).finish()
+    (note,) = tasks.look(fresh).notes
+    assert re.search(r" \d+ drafter passes for \d+ drafted tokens", note)
