@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -31,9 +32,9 @@ from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.drafters.model import ModelDrafter, Picking
 from mars_viz.speculators.evidence import gather_evidence
-from mars_viz.speculators.networks import Chaining, llama_forward, opener
+from mars_viz.speculators.networks import Chaining, Opener, llama_forward, opener
 from mars_viz.speculators.networks.batched import CHUNK, LEAST, CachePool, RaggedNetwork
-from mars_viz.speculators.networks.graphs import SETTLED, WORTH
+from mars_viz.speculators.networks.graphs import SETTLED
 from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.networks.llama_forward import Body, why_not
 from mars_viz.speculators.networks.small_llama import fits
@@ -74,8 +75,9 @@ def texts_of(rows: int, length: int) -> Tensor:
     return torch.randint(97, (rows, length), generator=torch.Generator().manual_seed(3))
 
 
-@pytest.mark.parametrize("reordered", [False, True])
-@pytest.mark.parametrize("name", [*SHAPES, *CONFIGS])
+@pytest.mark.parametrize(
+    ("name", "reordered"), [(name, i % 2 == 0) for i, name in enumerate([*SHAPES, *CONFIGS])] + [("qwen3", True)]
+)
 def test_unequal_rows_in_any_slots_score_as_transformers_scores_each(
     name: str, reordered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,8 +87,8 @@ def test_unequal_rows_in_any_slots_score_as_transformers_scores_each(
     texts = texts_of(3, 150)
     with torch.inference_mode():
         expected = model(input_ids=texts).logits
-        network = opener(model.float(), 97) if not fits(model) else partial(RaggedNetwork, CachePool(Body(model, 97)))
-        network = network()
+        network = RaggedNetwork(CachePool(Body(model, 97))) if fits(model) else opener(model.float(), 97)()
+        assert isinstance(network, RaggedNetwork)
         starts, slots = [5, 60, 131], [2, 0, 1]
         for row, start in enumerate(starts):
             network.score(texts[row : row + 1, :start], [0], 1, [slots[row]])
@@ -141,28 +143,24 @@ def test_the_weights_are_held_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "reason"),
     [
-        (lambda: made(GPT2Config(vocab_size=97, n_embd=64, n_layer=1, n_head=2)), "GPT2LMHeadModel is not among"),
+        (lambda: made(GPT2Config(vocab_size=97, n_embd=64, n_layer=1, n_head=2)), "GPT2LMHeadModel"),
         (lambda: made(MistralConfig(**COMMON, sliding_window=32)), "sliding window"),
         (lambda: made(Qwen2Config(use_sliding_window=True, max_window_layers=1, **COMMON)), "sliding window"),
-        (
-            lambda: llama(rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}),
-            "of the kind dynamic",
-        ),
-        (lambda: llama().double(), "no batched pass for torch.float64 on cpu"),
-        (lambda: _mixed(llama()), "spread over devices or dtypes"),
-        (lambda: llama().train(), "its layers were changed"),
-        (lambda: _quantised(llama()), "its layers were changed"),
+        (lambda: llama(rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}), "dynamic"),
+        (lambda: llama().double(), "float64 on cpu"),
+        (lambda: _mixed(llama()), "devices or dtypes"),
+        (lambda: llama().train(), "changed"),
+        (lambda: _quantised(llama()), "changed"),
     ],
 )
-def test_what_it_cannot_do_right_goes_through_transformers_and_says_so(change: object, said: str) -> None:
+def test_other_models_go_through_transformers(change: object, reason: str) -> None:
     model = change()  # type: ignore[operator]
-    assert said in why_not(model)
+    assert reason in why_not(model)
     if not fits(model):
         opened = opener(model, 97)
-        assert isinstance(opened(), PlainNetwork)
-        assert opened.lack().startswith("goes through transformers' own pass, one text after the other: ")
+        assert isinstance(opened(), PlainNetwork) and reason in opened.lack()
 
 
 def _mixed(model: LlamaForCausalLM) -> LlamaForCausalLM:
@@ -171,10 +169,7 @@ def _mixed(model: LlamaForCausalLM) -> LlamaForCausalLM:
 
 
 def _quantised(model: LlamaForCausalLM) -> LlamaForCausalLM:
-    class Linear8(torch.nn.Linear):
-        pass
-
-    model.model.layers[1].mlp.up_proj = Linear8(64, 48, bias=False)
+    model.model.layers[1].mlp.up_proj = type("Linear8", (torch.nn.Linear,), {})(64, 48, bias=False)
     return model
 
 
@@ -223,36 +218,25 @@ def ragged(pair: Backend, capture: Calling | None = None) -> Backend:
     )
 
 
-PROMPTS = [item.prompt for item in builtin_prompts(64).items][::19]  # of every task
+PROMPTS = [item.prompt for item in builtin_prompts(64).items][::48]  # of several tasks
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        Settings(rule="mars", gamma=4, max_new_tokens=40),
-        Settings(rule="mars-sampling", gamma=3, max_new_tokens=30, temperature=0.8, top_p=0.9, seed=7),
-    ],
-)
 @pytest.mark.parametrize("recorded", [False, True])
-def test_texts_are_those_of_the_packed_pass_alone_and_together(
-    pair: Backend, settings: Settings, recorded: bool
-) -> None:
-    """Also where every pass is a recorded one, on padded rows and places."""
-    capture = Calling()
-    ours = ragged(pair, capture if recorded else None)
-    expected = [run.token_ids for run in record_all(pair, PROMPTS, settings)]
-    together = [run.token_ids for run in record_all(ours, PROMPTS, settings, batch=5)]
-    alone = [Recording(ours, prompt, settings).finish().token_ids for prompt in PROMPTS[:4]]
-    assert together == expected
-    assert alone == expected[:4]
-    assert (capture.played > 50) == recorded
-
-
-def test_the_drafters_whole_block_is_one_recorded_pass(pair: Backend) -> None:
-    capture = Calling()
-    settings = Settings(rule="strict", gamma=4, max_new_tokens=60)
-    run = Recording(ragged(pair, capture), PROMPTS[0], settings).finish()
-    assert capture.played <= 2 * len(run.rounds)
+def test_texts_are_those_of_the_packed_pass_alone_and_together(pair: Backend, recorded: bool) -> None:
+    """Also if every pass is a recorded one, on padded rows and places."""
+    greedy = Settings(rule="mars", gamma=4, max_new_tokens=40)
+    sampled = Settings(rule="mars-sampling", gamma=3, max_new_tokens=30, temperature=0.8, top_p=0.9, seed=7)
+    for settings in (greedy, sampled):
+        capture = Calling()
+        ours = ragged(pair, capture if recorded else None)
+        expected = [run.token_ids for run in record_all(pair, PROMPTS, settings)]
+        assert [run.token_ids for run in record_all(ours, PROMPTS, settings, batch=5)] == expected
+        assert [Recording(ours, prompt, settings).finish().token_ids for prompt in PROMPTS[:2]] == expected[:2]
+        assert (capture.played > 30) == recorded
+    if recorded:  # the drafter's whole block is one recorded pass
+        capture = Calling()
+        run = Recording(ragged(pair, capture), PROMPTS[0], replace(greedy, rule="strict")).finish()
+        assert 0 < capture.played <= 2 * len(run.rounds)
 
 
 def test_a_longer_text_moves_the_cache_and_what_was_recorded_on_it_goes(pair: Backend) -> None:
@@ -291,38 +275,25 @@ def test_the_next_pass_gets_what_the_last_one_left_but_none_of_its_numbers(pair:
 
 
 @pytest.mark.parametrize(
-    ("capture", "said"),
-    [
-        (
-            Failing(RuntimeError("CUDA error: capturing is not permitted\nmore")),
-            "CUDA error: capturing is not permitted",
-        ),
-        (Frozen(), "a recorded pass gave other results than the pass itself"),
-    ],
+    ("capture", "trouble"),
+    [(Failing(RuntimeError("not permitted\nmore")), "not permitted"), (Frozen(), "other results")],
 )
-def test_where_recordings_fail_texts_are_the_same_and_the_next_pass_does_not_try_again(
-    pair: Backend, capture: Calling, said: str
-) -> None:
+def test_texts_are_the_same_if_recording_fails(pair: Backend, capture: Calling, trouble: str) -> None:
     settings = Settings(rule="mars", gamma=4, max_new_tokens=40)
     ours = ragged(pair, capture)
     for prompt in PROMPTS[:2]:
         expected = Recording(pair, prompt, settings).finish().token_ids
         assert Recording(ours, prompt, settings).finish().token_ids == expected
     rooms = ours.target.passes.open.args[0]  # type: ignore[attr-defined]
-    assert rooms.trouble == said
+    assert trouble in rooms.trouble and "\n" not in rooms.trouble
 
 
-def test_a_pair_says_what_slows_it_down(pair: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    capture = Failing(RuntimeError("no capture here"))
-    assert pair.notes == ()
-    from mars_viz.speculators.networks import Opener
-
-    rooms = CachePool(Body(pair.drafter.model, pair.vocabulary_size), lambda: capture)
-    lack = lambda: rooms.trouble and f"runs without CUDA graphs: {rooms.trouble}"  # noqa: E731
-    slow = with_passes(pair, drafter=Opener(partial(RaggedNetwork, rooms), lack))
-    assert slow.notes == ()
+def test_notes_name_what_slows_a_pair_down(pair: Backend) -> None:
+    rooms = CachePool(Body(pair.drafter.model, pair.vocabulary_size), lambda: Failing(RuntimeError("no capture here")))
+    slow = with_passes(pair, drafter=Opener(partial(RaggedNetwork, rooms), lambda: rooms.trouble))
+    assert pair.notes == slow.notes == ()
     Recording(slow, PROMPTS[0], Settings(rule="strict", max_new_tokens=60)).finish()
-    assert slow.notes == ("built-in/drafter runs without CUDA graphs: no capture here.",)
+    assert len(slow.notes) == 1 and "built-in/drafter" in slow.notes[0] and "no capture here" in slow.notes[0]
 
 
 def test_no_memory_for_more_places_leaves_the_cache_as_it_was(pair: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,11 +334,17 @@ def test_speculations_of_the_map_are_asked_in_one_pass(pair: Backend) -> None:
     for token, answer in zip(range(10, 18), answers, strict=True):
         (alone,) = pair.speculator(Settings(gamma=4)).speculate([(*prompt, token)])
         np.testing.assert_array_equal(answer.speculation.tokens, alone.speculation.tokens)
-    assert WORTH > 1  # so that shapes that never come back are not recorded
 
 
-@pytest.mark.parametrize("settings", [Settings(gamma=4), Settings(gamma=4, temperature=0.8, top_p=0.9, top_k=5)])
-@pytest.mark.parametrize("needs", [None, ("z",), ()])
+@pytest.mark.parametrize(
+    ("settings", "needs"),
+    [
+        (Settings(gamma=4), None),
+        (Settings(gamma=4), ("z",)),
+        (Settings(gamma=4, temperature=0.8, top_p=0.9, top_k=5), None),
+        (Settings(gamma=4, temperature=0.8, top_p=0.9, top_k=5), ()),
+    ],
+)
 def test_a_round_looks_at_no_value_before_its_one_transfer(
     settings: Settings, needs: tuple[str, ...] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
