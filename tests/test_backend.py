@@ -59,42 +59,35 @@ def test_a_table_gives_the_record_that_numpy_gives(temperature: float) -> None:
             np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5, err_msg=field.name)
 
 
-def test_best_tokens_alone_decode_and_map_and_walk_as_whole_laws_do(tmp_path: Path) -> None:
-    top, whole = topped(), table_backend()
+def test_best_tokens_decode_map_and_walk_as_complete_laws_do() -> None:
+    top, complete = topped(), table_backend()
     run = Recording(top, "a prompt", SETTINGS).finish()
-    assert run.token_ids == Recording(whole, "a prompt", SETTINGS).finish().token_ids
-    assert run.token_ids and np.isnan(run.rounds[0].speculation.logsumexp).all()
-    again = mars_viz.load_run(run.save(tmp_path / "run"))
-    assert again.token_ids == run.token_ids and len(again.to_frame())
+    assert run.token_ids and run.token_ids == Recording(complete, "a prompt", SETTINGS).finish().token_ids
+    assert np.isnan(run.rounds[0].speculation.logsumexp).all()
     span = Span(0.5, 1.0, (4,))
-    made, expected = (Mapping(each, "a prompt", SETTINGS, span).finish() for each in (top, whole))
-    assert [each.token_ids for each in made.segments] == [each.token_ids for each in expected.segments]
+    ours, theirs = (Mapping(each, "a prompt", SETTINGS, span).finish() for each in (top, complete))
+    assert [each.token_ids for each in ours.segments] == [each.token_ids for each in theirs.segments]
     *_, last = Walking(top, run, [Stand(rule_named("strict"), None), Stand(rule_named("vllm-thinking"), 0.7)])
     assert last.walks[0].token_ids == decode_alone(top, run.prompt_ids, SETTINGS).token_ids
-
-
-def test_rules_that_need_more_of_the_law_say_so() -> None:
-    (answer,) = topped().speculator(SETTINGS).speculate([(1, 2, 3)])
+    (answer,) = top.speculator(SETTINGS).speculate([(1, 2, 3)])
     lacking = {name for name, rule in RULES.items() if rule.lacks(answer.speculation)}
-    assert {"strict", "mars", "mars-margin", "vllm-thinking"}.isdisjoint(lacking)
-    assert {"typical", "lenience"} <= lacking | {
-        name for name, rule in RULES.items() if "logsumexp" not in rule.needs
-    } and lacking
+    assert lacking and {"strict", "mars", "mars-margin", "vllm-thinking"}.isdisjoint(lacking)
+    assert {name for name in ("typical", "lenience") if "logsumexp" in RULES[name].needs} <= lacking
 
 
 @pytest.mark.parametrize(
-    ("backend", "settings", "said"),
+    ("backend", "settings", "reason"),
     [
-        (topped(1), SETTINGS, "gives 1 candidates for a token; ask it for two at least"),
-        (topped(spoil=np.nan), SETTINGS, "target's logits hold NaN or infinity"),
-        (topped(), replace(SETTINGS, temperature=0.7), "decode at temperature 0"),
+        (topped(1), SETTINGS, "1 candidates"),
+        (topped(spoil=np.nan), SETTINGS, "NaN"),
+        (topped(), replace(SETTINGS, temperature=0.7), "temperature 0"),
     ],
 )
-def test_a_target_that_says_too_little_is_refused(backend: Backend, settings: Settings, said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_a_target_with_too_few_or_bad_logits_is_refused(backend: Backend, settings: Settings, reason: str) -> None:
+    with pytest.raises(BadInput, match=reason):
         Recording(backend, "a prompt", settings).finish()
     if settings.temperature:
-        with pytest.raises(BadInput, match=said):
+        with pytest.raises(BadInput, match=reason):
             decode_alone(backend, (1, 2), settings)
 
 
@@ -119,35 +112,31 @@ def test_prompts_may_be_token_ids(pair: Backend) -> None:
     words = Recording(pair, "Once upon a time", SETTINGS).finish()
     ids = Recording(pair, list(words.prompt_ids), SETTINGS).finish()
     assert ids.token_ids == words.token_ids and ids.prompt.strip() == "Once upon a time"
-    assert mars_viz.record(words.prompt_ids, gamma=4, max_new_tokens=24).token_ids == words.token_ids
-    made = mars_viz.dial_map(words.prompt_ids, gamma=4, max_new_tokens=8, low=0.9)
+    made = mars_viz.dial_map(words.prompt_ids, backend=pair, gamma=4, max_new_tokens=8, low=0.9)
     assert made.frame.prompt_ids == words.prompt_ids
-    for wrong, said in (([], "empty"), ([1, "a"], "no token id"), ([1 << 30], "outside"), ([True], "no token id")):
-        with pytest.raises(BadInput, match=said):
+    for wrong, reason in (([], "empty"), ([1, "a"], "no token id"), ([1 << 30], "outside"), ([True], "no token id")):
+        with pytest.raises(BadInput, match=reason):
             Recording(pair, wrong, SETTINGS)  # type: ignore[arg-type]
 
 
-PAGES = tuple(f"pages/{name}.py" for name in ("gallery", "explore", "rules", "compare", "learn", "live"))
+PAGES = tuple(f"pages/{name}.py" for name in ("explore", "rules", "compare", "live"))
 
 
-@pytest.mark.parametrize("kind", ["best tokens", "prompt lookup"])
-def test_every_page_and_the_report_open_its_run(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One whose target gave few logits, and one whose blocks have no fixed length, some of them none."""
-    backend = topped()
-    if kind == "prompt lookup":
-        backend = replace(table_backend(), drafter=Part("ngram:n=1", lambda settings: NgramDrafter(1, CPU)))
-    settings = replace(SETTINGS, max_new_tokens=40)
-    run = Recording(backend, "a prompt", settings, title="One").finish()
-    whole = mapped(run, Mapping(backend, "a prompt", settings, Span(0.5, 1.0, (2, 4))).finish())
-    whole.save(tmp_path / "a-run")
-    replace(Recording(backend, "a prompt", replace(settings, rule="strict")).finish(), title="Two").save(tmp_path / "b")
-    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
-    monkeypatch.setenv("MARS_VIZ_SAMPLES", str(tmp_path))
+def test_pages_and_the_report_open_runs_with_few_logits_and_blocks_of_any_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_reports: None
+) -> None:
+    lookup = replace(topped(), drafter=Part("ngram:n=1", lambda settings: NgramDrafter(1, CPU)))
+    run = Recording(lookup, "a prompt", replace(SETTINGS, max_new_tokens=40), title="One").finish()
+    dial_map = Mapping(lookup, "a prompt", run.settings, Span(0.5, 1.0, (2, 4))).finish()
+    mapped_run = mapped(run, dial_map)
+    mapped_run.save(tmp_path / "a-run")
+    for name in ("MARS_VIZ_RUNS", "MARS_VIZ_SAMPLES"):
+        monkeypatch.setenv(name, str(tmp_path))
     monkeypatch.setattr(navigation, "through_app", lambda: None)
     for page in PAGES:
         tab = tabs.opened(page, run="a-run")
         assert not tab.exception and not [each.value for each in tab.error], page
     out = tmp_path / "report.html"
     assert cli.main(["report", str(tmp_path / "a-run"), "--out", str(out)]) == 0 and out.stat().st_size > 10_000
-    table = whole.to_frame()
-    assert len(table) == sum(len(round_.speculation) + (round_.emission is not None) for round_ in whole.rounds)
+    rows = sum(len(round_.speculation) + (round_.emission is not None) for round_ in run.rounds)
+    assert len(mapped_run.to_frame()) == rows

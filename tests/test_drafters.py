@@ -197,9 +197,9 @@ def test_its_q_is_one_at_the_drafted_token(backend: Backend, temperature: float)
     np.testing.assert_allclose(speculation.js, js, atol=1e-5)
 
 
-@pytest.mark.parametrize("drafter", ["ngram:n=3", "layers:skip=2-4"])
+@pytest.mark.parametrize("drafter", ["ngram:n=3", "eagle3"])
 def test_costs_are_measured(drafter: str) -> None:
-    """Of a drafter without passes and of one with its own."""
+    """Of a drafter without passes and of one that reads the target's."""
     measuring = Measuring(load_backend(drafter=drafter, device="cpu", dtype="float32"), 2, seconds=0.02)
     for _ in measuring:
         pass

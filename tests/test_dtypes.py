@@ -1,4 +1,4 @@
-"""What a pair is computed in where nobody says: by what is stored, how large it is and what the processor can do."""
+"""Dtypes and names of devices."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from mars_viz.recording import record
 from mars_viz.speculators import memory
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.memory import LARGE, bytes_needed, dtype_of, fastest_on_cpu, stored_values
+from mars_viz.ui.jobs.models import Device
+from mars_viz.ui.live.live_words import device_tiles
+from mars_viz.words import short_device
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 NATIVE, OTHERS = {"avx512_bf16": True, "amx_bf16": True}, {"avx512_bf16": True, "amx_bf16": False}
@@ -27,15 +30,8 @@ def processor(monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, bool]) ->
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model stored in bfloat16."""
     folder = tmp_path_factory.mktemp("models") / "tiny"
-    config = LlamaConfig(
-        vocab_size=4096,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        max_position_embeddings=64,
-        tie_word_embeddings=True,
-    )
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = LlamaConfig(vocab_size=4096, max_position_embeddings=64, tie_word_embeddings=True, **sizes)
     LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
     AutoTokenizer.from_pretrained(demo.TARGET).save_pretrained(folder)
     return folder
@@ -86,3 +82,32 @@ def test_a_tiny_checkpoint_in_bfloat16_stays_in_float32_and_a_large_one_does_not
     monkeypatch.setattr(memory, "LARGE", 1)
     run = record("Once upon a time", target=tiny, drafter=tiny, max_new_tokens=9, device="cpu", rule="strict")
     assert run.provenance.dtype == "bfloat16" and len(run.token_ids) == 9
+
+
+@pytest.mark.parametrize(
+    ("full", "short"),
+    [
+        ("Intel(R) Xeon(R) Processor, 2 threads", "Intel Xeon, 2 threads"),
+        ("Intel(R) Xeon(R) CPU @ 2.00GHz, 8 threads", "Intel Xeon, 8 threads"),
+        ("Intel(R) Xeon(R) Platinum 8480C CPU @ 2.20 GHz", "Intel Xeon Platinum 8480C"),
+        ("13th Gen Intel(R) Core(TM) i7-1360P", "13th Gen Intel Core i7-1360P"),
+        ("AMD EPYC 7763 64-Core Processor, 16 threads", "AMD EPYC 7763, 16 threads"),
+        ("AMD Ryzen™ 9 7950X", "AMD Ryzen 9 7950X"),
+        ("NVIDIA H200", "NVIDIA H200"),
+        ("NVIDIA GeForce RTX 4090", "NVIDIA GeForce RTX 4090"),
+        ("Apple M2 Pro", "Apple M2 Pro"),
+        ("arm64, 4 threads", "arm64, 4 threads"),
+        ("Processor, 2 threads", "Processor, 2 threads"),
+        ("CPU", "CPU"),
+        ("", ""),
+        ("<b>(R)</b>, a", "<b> </b>, a"),
+    ],
+)
+def test_a_name_is_short_and_still_a_name(full: str, short: str) -> None:
+    assert short_device(full) == short
+
+
+def test_a_tile_is_short_and_says_the_full_name_on_hover() -> None:
+    full = "Intel(R) Xeon(R) CPU @ 2.00GHz, 8 threads"
+    tile = device_tiles(Device(full, "float32", 1, 2, 3))[0]
+    assert (tile.value, full in tile.help) == ("Intel Xeon, 8 threads", True)

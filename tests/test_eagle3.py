@@ -1,9 +1,9 @@
-"""EAGLE-3 heads: their drafts, and decoding with them."""
+"""EAGLE-3 heads: their checkpoints, their drafts, and decoding with them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,22 +30,21 @@ from eagle3_heads import (
 from torch import Tensor
 from transformers import AutoModelForCausalLM, Gemma3TextConfig, GPT2Config, GptOssConfig, PreTrainedModel, Qwen3Config
 
-from mars_viz import cli, trees
+from mars_viz import trees
 from mars_viz.backend_choice import BackendChoice
-from mars_viz.dialmap import Span
-from mars_viz.errors import BadInput
-from mars_viz.recording import Mapping, Recording, record_all
+from mars_viz.demo import TARGET
+from mars_viz.errors import ModelError, SettingError
+from mars_viz.recording import Recording, record_all
 from mars_viz.run import WITHIN_ROUNDING, Run, Settings
-from mars_viz.runfiles import load_run
 from mars_viz.speculators import loading
 from mars_viz.speculators.autoregressive import decode_alone
 from mars_viz.speculators.backend import Backend
-from mars_viz.speculators.costs import Measuring
 from mars_viz.speculators.draft import Draft, Drafter
-from mars_viz.speculators.drafter_names import Eagle3
+from mars_viz.speculators.drafter_names import Eagle3, drafter_named, has_no_model
 from mars_viz.speculators.drafters.eagle3_checkpoint import KEY, TargetShape, read_checkpoint
 from mars_viz.speculators.loading import backend_of
 from mars_viz.speculators.model_files import Loaded
+from mars_viz.speculators.names import check_names
 from mars_viz.speculators.networks import Opener
 from mars_viz.speculators.networks.batched import CachePool, RaggedNetwork
 from mars_viz.speculators.networks.hf import PlainNetwork
@@ -267,31 +266,6 @@ def test_nothing_is_drafted_after_one_token(packed: Backend) -> None:
     assert run.token_ids == decode_alone(packed, (3,), settings).token_ids
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        Settings(rule="mars", gamma=11, tree=TREE, max_new_tokens=24),
-        Settings(rule="mars-sampling", temperature=0.8, gamma=4, max_new_tokens=24),
-    ],
-)
-def test_batches_and_maps_are_separate_runs(packed: Backend, settings: Settings) -> None:
-    prompts = [PROMPT, "w4 w5", " ".join(f"w{i}" for i in TEXT[:44]), PROMPT]
-    for prompt, one in zip(prompts, record_all(packed, prompts, settings, batch=3), strict=True):
-        assert one.token_ids == Recording(packed, prompt, settings).finish().token_ids
-    dial_map = Mapping(packed, PROMPT, settings, Span(0.5, 1.0, (settings.gamma,))).finish()
-    assert dial_map.complete
-    for dial in (0.5, 0.77, 1.0):
-        alone = Recording(packed, PROMPT, replace(settings, dial=dial)).finish()
-        assert dial_map.at(dial).token_ids == alone.token_ids
-
-
-def test_costs_are_measured(packed: Backend) -> None:
-    measuring = Measuring(packed, 2, seconds=0.02)
-    for _ in measuring:
-        pass
-    assert measuring._found is not None and measuring._found.drafter == "eagle3:head"
-
-
 def test_a_target_keeps_layer_inputs_only_for_a_head(packed: Backend) -> None:
     assert packed.target.passes is not None
     bare = packed.target.passes()
@@ -428,23 +402,6 @@ def test_the_norms_of_eagle_3_1_are_those_of_the_formula(layout: str, normed_out
     assert_narrow_tree_is_greedy_chain(backend)
 
 
-def test_the_command_takes_folders_of_a_target_and_a_head(
-    head: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    target, out = tmp_path / "target", tmp_path / "run"
-    random_target().save_pretrained(target)
-    words().save_pretrained(target)
-    common = ["record", "--prompt", PROMPT, "--max-new-tokens", "12", "--device", "cpu", "--target", str(target)]
-    assert cli.main([*common, "--drafter", f"eagle3:{head}", "--out", str(out)]) == 0
-    run = load_run(out)
-    assert (run.provenance.target, run.provenance.drafter) == ("target", "eagle3:head")
-    assert "layers 1, 3 and 4" in capsys.readouterr().err
-    assert cli.main([*common, "--drafter", f"eagle3:{target}", "--out", str(tmp_path / "no")]) == 2
-    assert "hidden_norm.weight" in capsys.readouterr().err and not (tmp_path / "no").exists()
-    with pytest.raises(BadInput, match="a vocabulary of 97 tokens|64 wide|give 768"):
-        loading.load_backend(drafter=f"eagle3:{head}", device="cpu")
-
-
 def test_the_built_in_head_drafts_usefully_for_the_built_in_target() -> None:
     backend = loading.load_backend(drafter="eagle3", device="cpu", dtype="float32")
     assert "layers 2, 4 and 5" in backend.notes[0]
@@ -458,3 +415,212 @@ def test_the_built_in_head_drafts_usefully_for_the_built_in_target() -> None:
     kept = [len(round_.token_ids) - 1 for run in runs for round_ in run.rounds[:-1]]
     first, second = (sum(each > depth for each in kept) / sum(each >= depth for each in kept) for depth in (0, 1))
     assert second > 0.75 * first  # a head that reads a wrong state falls off after its first token
+
+
+def test_safeailabs_rule_chooses_the_layers_where_none_are_named(tmp_path: Path) -> None:
+    for layout in LAYOUTS:
+        folder = written(tmp_path / layout, config_of(layout, None), tensors_of(layout, random_head()))
+        read = read_checkpoint(folder, TargetShape("t", WIDTH, 32, VOCABULARY))
+        assert read.reading.layers == (2, 16, 29) and "a guess" in read.note
+        assert [other.layers for other in read.others] == [(1, 15, 28), (3, 17, 30), (21, 26, 32)]
+    two = written(tmp_path / "two", config_of("SafeAILab", None), random_head(features=2))
+    assert read_checkpoint(two, SHAPE).reading.layers == (2, 3)  # of six layers two of the three are one
+    with pytest.raises(ModelError, match="192 .* 2 layers of random, 64 wide, give 128"):
+        read_checkpoint(tmp_path / "SafeAILab", SHAPE)
+
+
+NAMED: list[tuple[int, list[int], tuple[int, ...], bool]] = [
+    (36, [24, 30, 36], (24, 30, 36), False),  # gpt-oss-120b-Eagle3-v3: no layer 36 has an output
+    (36, [1, 17, 32], (2, 18, 33), False),  # SpecForge's and ModelOpt's own choice, of outputs
+    (61, [2, 30, 58], (2, 30, 58), False),  # the same choice, of inputs
+    (36, [23, 29, 35], (24, 30, 36), True),
+    (36, [3, 17, 32], (4, 18, 33), True),
+]
+
+
+@pytest.mark.parametrize(("layers", "ids", "read", "guess"), NAMED)
+def test_numbers_in_eagle_config_are_those_of_outputs_or_of_inputs(
+    layers: int, ids: list[int], read: tuple[int, ...], guess: bool, tmp_path: Path
+) -> None:
+    target = TargetShape("t", WIDTH, layers, VOCABULARY)
+    config = config_of("SpecForge") | {"eagle_config": {KEY: ids}}
+    found = read_checkpoint(written(tmp_path / "inner", config, random_head()), target)
+    assert found.reading.layers == read and bool(found.reading.guess) == guess == ("a guess" in found.note)
+    for counted in (ids, [i + 1 for i in ids if max(ids) < layers]):  # a list at the top settles it
+        if counted:
+            folder = written(tmp_path / "both", config | {KEY: counted}, random_head())
+            settled = read_checkpoint(folder, target)
+            assert settled.reading.layers == tuple(counted) and not settled.reading.guess
+
+
+def test_a_head_of_the_last_hidden_state_needs_an_fc_only_if_the_widths_differ(tmp_path: Path) -> None:
+    alone = config_of("SpecForge") | {"eagle_config": {"use_aux_hidden_state": False, KEY: [0, 2, 3]}}
+    kept = random_head(features=1)
+    read = read_checkpoint(written(tmp_path / "kept", alone, kept), SHAPE)
+    assert read.reading.layers == (-1,) and "fc.weight" not in read.tensors
+    assert "its fc is left out" in read.note
+    narrow = {name: each for name, each in kept.items() if name != "fc.weight"}
+    assert read_checkpoint(written(tmp_path / "none", alone, narrow), SHAPE).reading == read.reading
+    wide = TargetShape("wide", 96, 6, VOCABULARY)
+    own = narrow | {"embed_tokens.weight": torch.zeros(VOCABULARY, WIDTH)}
+    with pytest.raises(ModelError, match="64 wide and reads 96 .* no fc.weight"):
+        read_checkpoint(written(tmp_path / "no", alone, own), wide)
+    joined = read_checkpoint(written(tmp_path / "fc", alone, own | {"fc.weight": torch.ones(WIDTH, 96)}), wide)
+    assert joined.tensors["fc.weight"].shape == (WIDTH, 96)
+
+
+def test_a_relaxed_rule_in_the_configuration_is_noted(tmp_path: Path) -> None:
+    config = config_of("speculators") | {
+        "speculators_config": {"proposal_methods": [{"proposal_type": "greedy", "verifier_accept_k": 3}]}
+    }
+    folder = written(tmp_path / "relaxed", config, tensors_of("speculators", random_head()))
+    assert "3 best tokens" in read_checkpoint(folder, SHAPE).note
+
+
+Change = Callable[[dict[str, Any], dict[str, Tensor]], None]
+
+
+def without(*names: str) -> Change:
+    def change(config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        for name in names:
+            config.pop(name, None)
+            tensors.pop(name, None)
+
+    return change
+
+
+def with_(**named: Any) -> Change:
+    def change(config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        for name, value in named.items():
+            (tensors if isinstance(value, Tensor) else config)[name.replace("__", ".")] = value
+
+    return change
+
+
+def both(*changes: Change) -> Change:
+    return lambda config, tensors: [change(config, tensors) for change in changes] and None
+
+
+OFFSETS = random_head()["d2t"]
+BAD: list[tuple[str, Change, str]] = [
+    ("speculators", without("norm_before_residual"), '"norm_before_residual"'),
+    ("SafeAILab", without("midlayer.hidden_norm.weight"), "lacks hidden_norm.weight"),
+    ("SafeAILab", with_(mask_hidden=torch.ones(1)), "mask_hidden"),
+    ("speculators", with_(layers__1__norm__weight=torch.ones(1)), "layers.1.norm.weight"),
+    ("SafeAILab", with_(fc__bias=torch.ones(WIDTH)), "fc.bias"),
+    ("SafeAILab", with_(norm__weight=torch.ones(65)), r"norm.weight of bad is \[65\]"),
+    ("SafeAILab", with_(draft_vocab_size=30), "31 rows"),
+    ("SafeAILab", with_(**{KEY: [1, 3, 7]}), "layer 7"),
+    ("SpecForge", with_(eagle_config={KEY: [1, 3, 7]}), "layer 7"),
+    ("SpecForge", with_(**{KEY: [0, 2, 4]}), "leave the list out"),
+    ("SafeAILab", without("fc.weight"), "192 .* no fc.weight"),
+    ("speculators", with_(norm_before_fc=True), "input_norm.weight"),
+    ("speculators", with_(input_norm__weight=torch.ones(3 * WIDTH)), "norm_before_fc .* missing"),
+    ("SpecForge", with_(input_norm__weight=torch.ones(3 * WIDTH), norm_before_fc=False), "norm_before_fc .* false"),
+    (
+        "SafeAILab",
+        both(
+            without("fc.weight"),
+            with_(use_aux_hidden_state=False, norm_before_fc=True, input_norm__weight=torch.ones(WIDTH)),
+        ),
+        "norms .* no fc.weight",
+    ),
+    ("SafeAILab", with_(**{KEY: [1, 1, 3]}), "different"),
+    ("SafeAILab", with_(**{KEY: [1, 2.5]}), "whole numbers"),
+    ("SafeAILab", with_(**{KEY: [1, 3]}), "192"),
+    ("SafeAILab", with_(fc__weight=torch.ones(WIDTH, 3 * 48)), "64 wide, give 192"),
+    ("SafeAILab", with_(d2t=OFFSETS + 90), "vocabulary of 97"),
+    ("SafeAILab", with_(d2t=OFFSETS - 60), "vocabulary"),
+    ("SafeAILab", with_(d2t=-torch.arange(DRAFTED)), "twice"),
+    ("SafeAILab", with_(d2t=OFFSETS + torch.arange(DRAFTED)), "ids .* offsets"),
+    (
+        "SpecForge",
+        with_(d2t=torch.zeros(DRAFTED, dtype=torch.int64), t2d=torch.ones(VOCABULARY, dtype=torch.bool)),
+        "97 are marked, 31 drafted",
+    ),
+    ("SafeAILab", without("d2t"), "d2t"),
+    ("SafeAILab", with_(t2d=torch.ones(96, dtype=torch.bool)), "vocabulary of 96"),
+    ("SafeAILab", without("lm_head.weight"), "no lm_head.weight"),
+    ("SafeAILab", with_(rope_scaling={"rope_type": "dynamic", "factor": 2.0}), "'dynamic'"),
+    ("SafeAILab", without("hidden_size"), "hidden_size"),
+    ("SafeAILab", with_(rms_norm_eps="small"), "rms_norm_eps"),
+    ("SafeAILab", with_(hidden_act="gelu"), "silu"),
+    ("SafeAILab", with_(num_hidden_layers=4), "one layer"),
+    ("speculators", with_(speculators_model_type="dflash"), "'dflash'"),
+    ("SpecForge", with_(norm_output=True), "SpecForge trains"),
+    ("SpecForge", with_(eagle_config={KEY: [0, 2, 3], "norm_output": False}), "lm_head"),
+    ("SafeAILab", with_(norm_output=True), "speculators"),
+    ("SafeAILab", with_(fc_norm=True), "SafeAILab"),
+    ("speculators", with_(fc_norm=True), "0 norms .* 3"),
+    ("speculators", with_(fc_norm__0__weight=torch.ones(WIDTH)), "none"),
+    (
+        "speculators",
+        with_(fc_norm=True, fc_norm__0__weight=torch.ones(WIDTH), fc_norm__2__weight=torch.ones(WIDTH)),
+        "2 norms",
+    ),
+    (
+        "speculators",
+        with_(fc_norm=True, **{f"fc_norm__{i}__weight": torch.ones(WIDTH + i) for i in range(3)}),
+        r"fc_norm.1.weight of bad is \[65\]",
+    ),
+    (
+        "speculators",
+        with_(
+            fc_norm=True,
+            input_norm__weight=torch.ones(3 * WIDTH),
+            **{f"fc_norm__{i}__weight": torch.ones(WIDTH) for i in range(3)},
+        ),
+        "exclude",
+    ),
+    ("speculators", with_(fc_norm="yes"), "true nor false"),
+    ("SafeAILab", with_(num_attention_heads=5), "do not fit"),
+]
+
+
+@pytest.mark.parametrize(("layout", "change", "reason"), BAD)
+def test_a_checkpoint_that_is_no_head_for_this_target_is_refused(
+    layout: str, change: Change, reason: str, tmp_path: Path
+) -> None:
+    config, tensors = config_of(layout), tensors_of(layout, random_head())
+    change(config, tensors)
+    with pytest.raises(ModelError, match=reason):
+        read_checkpoint(written(tmp_path / "bad", config, tensors), SHAPE)
+
+
+def test_files_that_cannot_be_read_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config_of("SafeAILab")))
+    torch.save(random_head(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(ModelError, match="python -c") as refused:
+        read_checkpoint(tmp_path, SHAPE)
+    command = str(refused.value).split("python -c ")[1].strip('"').rstrip('."')
+    assert "weights_only=True" in command
+    monkeypatch.chdir(tmp_path)
+    exec(command, {})
+    assert read_checkpoint(tmp_path, SHAPE).reading.layers == IDS
+    for file, data, reason in (
+        ("model.safetensors", "no tensors", "cannot be read"),
+        ("config.json", "[1]", "settings of a model"),
+        ("config.json", "{", "JSON"),
+    ):
+        (tmp_path / file).write_text(data)
+        with pytest.raises(ModelError, match=reason):
+            read_checkpoint(tmp_path, SHAPE)
+
+
+def test_a_name_leads_to_a_head_or_is_refused(tmp_path: Path) -> None:
+    head = head_in(tmp_path / "head", "SafeAILab")
+    assert drafter_named("eagle3") == Eagle3() and drafter_named(f"eagle3:{head}") == Eagle3(str(head))
+    assert Eagle3("org/name").name == "eagle3:org/name" and not has_no_model("eagle3:org/name")
+    named = {"device": "cpu", "dtype": "float32"}
+    check_names(TARGET, f"eagle3:{head}", **named)
+    check_names("org/other", "eagle3:org/name", folders=False, **named)
+    with pytest.raises(SettingError, match="eagle3:HEADDIR"):
+        drafter_named("eagle3:")
+    for target, drafter, folders, reason in (
+        ("org/other", "eagle3", True, "eagle3:HEADDIR"),
+        (TARGET, f"eagle3:{tmp_path}/none", True, "no folder"),
+        (TARGET, f"eagle3:{tmp_path}", True, "config.json"),
+        (None, f"eagle3:{head}", False, "no model's id"),
+    ):
+        with pytest.raises(ModelError, match=reason):
+            check_names(target, drafter, folders=folders, **named)

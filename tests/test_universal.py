@@ -23,15 +23,13 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from mars_viz import cli
 from mars_viz.costs import costs_from, drafts_seconds
 from mars_viz.demo import DRAFTER, TARGET
 from mars_viz.dialmap import Span
-from mars_viz.errors import SettingError
+from mars_viz.errors import BadInput, SettingError
 from mars_viz.recording import Mapping, Recording, record_all
 from mars_viz.records import Round
 from mars_viz.run import Run, Settings
-from mars_viz.runfiles import load_run
 from mars_viz.speculators.autoregressive import decode_alone
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.costs import Measuring
@@ -43,22 +41,13 @@ from mars_viz.speculators.networks.layer_inputs import LayerInputs
 from mars_viz.speculators.token_bytes import TransformersTokenizer
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.live.live_words import cost_tiles
-from tests.other_tokenizers import permuted
+from tests.other_tokenizers import BYTES, END, byte_level, permuted
 
 PROMPT = "Once upon a time there was a little fox"
-BYTES = [*pre_tokenizers.ByteLevel.alphabet()]
-END = "<|end|>"
 
 
 def bpe(*merges: str) -> PreTrainedTokenizerFast:
-    """Bytes, and what these merges make of them, 'h e' first; the last token ends texts."""
-    alphabet = sorted(BYTES)
-    pairs = [(one, other) for one, other in (merge.split() for merge in merges)]
-    vocabulary = {token: i for i, token in enumerate([*alphabet, *("".join(pair) for pair in pairs)])}
-    made = Tokenizer(models.BPE(vocab=vocabulary, merges=pairs))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=made, eos_token=END)
+    return byte_level(BYTES[1:], merges)
 
 
 def saved(folder: Path, model: Any, tokenizer: PreTrainedTokenizerBase) -> Path:
@@ -171,8 +160,7 @@ def test_letters_of_the_right_text_become_the_targets_tokens(backends: dict[str,
     assert drafted < spent.passes < drafted + 12 * len(run.rounds), "a pass a letter, and those that settle the last"
 
 
-HELLO = ("H e", "He l", "l o", "Hel lo", "Ġ w", "o r", "Ġw or", "l d", "Ġwor ld")
-WORDS = bpe(*HELLO)
+WORDS = bpe("H e", "He l", "l o", "Hel lo", "Ġ w", "o r", "Ġw or", "l d", "Ġwor ld")
 
 
 def between(target: PreTrainedTokenizerBase, limit: int = 4096) -> Translation:
@@ -318,26 +306,15 @@ def test_costs_count_the_drafters_passes(backends: dict[str, Backend]) -> None:
     assert costs_from(kept).passes_per_token == 1.0
 
 
-def test_temperature_and_trees_are_refused(backends: dict[str, Backend]) -> None:
+def test_temperature_trees_and_trimming_are_refused(backends: dict[str, Backend], folders: dict[str, Path]) -> None:
     backend = backends["letters"]
     for settings in (Settings(rule="strict", temperature=0.8), Settings(rule="strict", tree="dynamic")):
         with pytest.raises(SettingError, match="letters has another tokenizer than built-in/target"):
             Recording(backend, PROMPT, settings)
         with pytest.raises(SettingError, match="by text"):
             backend.speculator(settings)
-
-
-def test_the_command_drafts_by_text_or_refuses(
-    folders: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    common = ["record", "--prompt", PROMPT, "--max-new-tokens", "8", "--device", "cpu", "--target", str(TARGET)]
-    drafter, out = str(folders["permuted drafter"]), tmp_path / "run"
-    assert cli.main([*common, "--drafter", drafter, "--out", str(out)]) == 0
-    assert "drafter passes for" in capsys.readouterr().err
-    assert load_run(out).provenance.drafter == "permuted-drafter"
-    for more in (["--drafter", drafter, "--temperature", "0.7"], ["--drafter", f"trimmed:m=900,of={drafter}"]):
-        assert cli.main([*common, *more, "--out", str(tmp_path / "no")]) == 2
-        assert capsys.readouterr().err.strip().count("\n") == 0 and not (tmp_path / "no").exists()
+    with pytest.raises(BadInput, match="take it whole"):
+        load_backend(TARGET, f"trimmed:m=900,of={folders['letters']}", device="cpu")
 
 
 def test_transformers_writes_the_same_text_in_as_many_rounds_or_more(
