@@ -9,9 +9,8 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -42,12 +41,6 @@ SHORT = Settings(rule="mars", gamma=3, max_new_tokens=14)
 PROMPTS = [*(item.prompt for item in builtin_prompts(64).items), *STORIES]
 
 
-@pytest.fixture(scope="module")
-def alone(pair: Backend) -> Callable[[str], Run]:
-    """The run of a prompt by itself, made once."""
-    return lru_cache(None)(lambda prompt: Recording(pair, prompt, SHORT).finish())
-
-
 def assert_same(one: Run, other: Run) -> None:
     """Token for token, and bit for bit in what every decision hangs on."""
     assert one.token_ids == other.token_ids
@@ -56,37 +49,6 @@ def assert_same(one: Run, other: Run) -> None:
         for name in ("tokens", "top_ids", "top_logits", "draft_logits", "z", "emissions"):
             ours_are, theirs_are = getattr(ours.speculation, name), getattr(theirs.speculation, name)
             np.testing.assert_array_equal(ours_are, theirs_are, err_msg=name)
-
-
-@pytest.mark.parametrize(
-    ("batch", "every"), [(3, 8), (32, 8), *(pytest.param(batch, 1, marks=pytest.mark.long) for batch in (1, 3, 32))]
-)
-def test_prompts_are_decoded_together_as_each_alone(
-    pair: Backend, alone: Callable[[str], Run], batch: int, every: int
-) -> None:
-    runs = list(map(alone, PROMPTS[::every]))
-    assert len({len(run.prompt_ids) for run in runs}) > 5
-    assert len({len(run.rounds) for run in runs}) > 2  # some are done early
-    assert any(run.token_ids[-1] in pair.eos_ids for run in runs)
-    for one, other in zip(record_all(pair, PROMPTS[::every], SHORT, batch=batch), runs, strict=True):
-        assert_same(one, other)
-
-
-@pytest.mark.parametrize(
-    "settings", [replace(SHORT, temperature=0.9, rule="mars-sampling", seed=4), replace(SHORT, gamma=1)]
-)
-@pytest.mark.parametrize("plain", [False, True])
-def test_sampled_blocks_short_blocks_and_models_that_go_row_by_row_too(
-    pair: Backend, settings: Settings, plain: bool
-) -> None:
-    models, size = (pair.target.model, pair.drafter.model), pair.vocabulary_size
-    backend = with_passes(pair, *(partial(PlainNetwork, model, size) for model in models)) if plain else pair
-    prompts = PROMPTS[:: 80 if plain else 40]
-    for prompt, one in zip(prompts, record_all(backend, prompts, settings, batch=4), strict=True):
-        alone = Recording(backend, prompt, settings).finish()
-        assert one.token_ids == alone.token_ids
-        if not plain:
-            assert_same(one, alone)
 
 
 def test_a_batch_of_none_is_refused_and_a_bad_prompt_at_its_turn(pair: Backend) -> None:
@@ -267,14 +229,31 @@ def stand_in(pair: Backend) -> Backend:
     return with_passes(pair, *openers)
 
 
-@pytest.mark.parametrize("settings", [SHORT, replace(SHORT, gamma=1, temperature=0.9, rule="mars-sampling", seed=4)])
-@pytest.mark.parametrize("name", ["pair", "stand_in"])
-def test_prompts_decoded_together_are_each_alone(name: str, settings: Settings, request: pytest.FixtureRequest) -> None:
-    backend = request.getfixturevalue(name)
-    prompts = PROMPTS[::53]
-    assert len({len(backend.tokenizer.library(prompt)["input_ids"]) for prompt in prompts}) > 3
-    for prompt, one in zip(prompts, record_all(backend, prompts, settings, batch=5), strict=True):
-        assert_same(one, Recording(backend, prompt, settings).finish())
+SAMPLED = replace(SHORT, gamma=1, temperature=0.9, rule="mars-sampling", seed=4)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "every", "batch"),
+    [
+        ("pair", SHORT, 10, 7),
+        ("pair", SAMPLED, 50, 32),
+        ("stand_in", SHORT, 50, 3),
+        ("stand_in", SAMPLED, 50, 3),
+        *(pytest.param("pair", SHORT, 1, batch, marks=pytest.mark.long) for batch in (1, 3, 32)),
+    ],
+    ids=["pair", "pair-sampled", "stand-in", "stand-in-sampled", "all-1", "all-3", "all-32"],
+)
+def test_prompts_decoded_together_are_each_alone(
+    name: str, settings: Settings, every: int, batch: int, request: pytest.FixtureRequest
+) -> None:
+    backend, prompts = request.getfixturevalue(name), PROMPTS[::every]
+    runs = [Recording(backend, prompt, settings).finish() for prompt in prompts]
+    assert len({len(run.prompt_ids) for run in runs}) > 2
+    if every <= 10:
+        assert len({len(run.rounds) for run in runs}) > 2  # some are done early
+        assert any(run.token_ids[-1] in backend.eos_ids for run in runs)
+    for one, other in zip(record_all(backend, prompts, settings, batch=batch), runs, strict=True):
+        assert_same(one, other)
 
 
 @pytest.mark.parametrize("name", ["pair", "stand_in"])
@@ -308,7 +287,7 @@ def test_the_kernels_of_other_processors_do_too(kernels: str) -> None:
     here, long = "tests/test_batches.py", kernels == "COMPATIBLE"
     rows = test_a_rows_result_is_the_same_in_every_batch.__name__
     chosen = [f"{here}::{rows}[{shape}library]" for shape in ("", "grouped-")]
-    chosen += [f"{here}::{test_prompts_decoded_together_are_each_alone.__name__}[pair-settings0]"]
+    chosen += [f"{here}::{test_prompts_decoded_together_are_each_alone.__name__}[pair]"]
     chosen += [f"{here}::{test_a_maps_edges_are_those_of_runs.__name__}[mars-pair]"] * long
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,19 +33,15 @@ SHAPES: dict[str, dict[str, object]] = {
 }
 
 
+SIZES: dict[str, Any] = {
+    **{"vocab_size": 97, "hidden_size": 64, "intermediate_size": 48, "num_hidden_layers": 3},
+    **{"num_attention_heads": 4, "max_position_embeddings": 200, "initializer_range": 0.3},
+}
+
+
 def llama(**changes: object) -> LlamaForCausalLM:
     torch.manual_seed(0)
-    shape = {
-        "vocab_size": 97,
-        "hidden_size": 64,
-        "intermediate_size": 48,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 4,
-        "max_position_embeddings": 200,
-        "initializer_range": 0.3,
-    }
-    model = LlamaForCausalLM(LlamaConfig(**(shape | changes))).eval().requires_grad_(False)
+    model = LlamaForCausalLM(LlamaConfig(**SIZES | {"num_key_value_heads": 4} | changes)).eval().requires_grad_(False)
     for name, weight in model.named_parameters():
         if "norm" in name:
             weight.uniform_(0.5, 1.5)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tracemalloc
 from itertools import islice
 from pathlib import Path
 
@@ -174,18 +173,6 @@ def test_graders_must_be_named_and_known(file):
         load_prompts(write(file, {"prompt": "a"}), grader="exact")
     with pytest.raises(BadInput, match="grader"):
         grader_named("none").grade("a", "a")
-
-
-def test_reading_holds_a_line_at_a_time(tmp_path):
-    def peak(lines: int) -> int:
-        path = write(tmp_path / f"{lines}", *({"prompt": f"{i} " + "x" * 10_000, "id": "a"} for i in range(lines)))
-        tracemalloc.start()
-        assert sum(1 for _ in read_prompts(path)) == lines
-        most = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return most
-
-    assert peak(400) < peak(100) + 100_000  # the files are 1 and 4 MB
 
 
 @pytest.mark.parametrize(
