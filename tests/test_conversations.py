@@ -159,7 +159,7 @@ def test_templates_that_fail_or_drop_the_system_prompt_are_refused(pair: Backend
 
 def test_a_conversation_longer_than_the_context_is_refused_with_both_lengths(pair: Backend) -> None:
     history = History(turns=(Exchange("one two three " * 20, "four " * 40), Exchange("five", "six")))
-    length = len(pair.prompt_ids("Hi", Settings(chat=True, max_new_tokens=1), history))
+    length = len(pair.prompt_ids("Hi", Settings(max_new_tokens=1), history))
     with pytest.raises(BadInput, match=f"3 turns has {length} tokens and 200 .* is 256"):
         record("Hi", backend=pair, history=history, max_new_tokens=200)
     with pytest.raises(BadInput, match=r"9 turns has \d+ tokens .* is 256"):

@@ -98,7 +98,7 @@ def test_direction_marks_affect_their_token_only(page: Page) -> None:
 
 
 def test_characters_without_blanks_wrap_and_blanks_of_other_scripts_are_visible(page: Page) -> None:
-    tokens = drawn(page, *("春眠不覺曉處處聞啼鳥夜來風雨聲花落知多少" * 3))
+    tokens = drawn(page, *("春眠不覺曉處處聞啼鳥夜來風雨聲花落知多少" * 6))
     assert len({token.top for token in tokens}) > 1
     assert max(token.right for token in tokens) <= 700
     assert min(token.width for token in tokens) > 3
