@@ -1,14 +1,28 @@
-"""Models whose tokenizer is not their partner's."""
+"""Byte-level tokenizers, and models whose tokenizer is not their partner's."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+
+END = "<|end|>"
+BYTES = [END, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+
+
+def byte_level(tokens: Sequence[str] = BYTES, merges: Sequence[str] = ()) -> PreTrainedTokenizerFast:
+    """A tokenizer of these tokens and of the pairs that `merges` joins, 'h e' first; END ends texts."""
+    pairs = [(one, other) for one, other in (merge.split() for merge in merges)]
+    vocabulary = {token: i for i, token in enumerate([*tokens, *("".join(pair) for pair in pairs)])}
+    core = Tokenizer(models.BPE(vocabulary, pairs))
+    core.pre_tokenizer, core.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=core, eos_token=END)
 
 
 def permuted(folder: Path, source: Path) -> Path:

@@ -1,38 +1,44 @@
-"""Prompts decoded together: each gets the very run, and the very map, that it gets alone."""
+"""Prompts decoded together and alone: the same run and map, bit for bit.
+
+Also for kernels that round by their number of rows or by a row's place, and for those of other processors.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import os
+import subprocess
+import sys
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from factories import Counting, ToySpeculator, with_passes
 from sweep_cases import SETTINGS, toy_prompts
+from test_networks import llama
+from torch import Tensor
 
 from mars_viz.demo.prompts import STORIES
 from mars_viz.dialmap import Exploration, Span, explore, span_of, step
 from mars_viz.errors import BadInput
 from mars_viz.prompts import builtin_prompts
-from mars_viz.recording import Recording, record_all
+from mars_viz.recording import Mapping, Recording, record_all
 from mars_viz.rules import RULES, rule_named
-from mars_viz.run import Run, Settings
+from mars_viz.run import WITHIN_ROUNDING, Run, Settings
 from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.networks import Opener
 from mars_viz.speculators.networks.hf import PlainNetwork
+from mars_viz.speculators.networks.row_invariance import TRIED, Counts, Kernels, alike, attention, product
+from mars_viz.speculators.networks.small_llama import PackedLlama, pack
 from mars_viz.sweep import Sweep
 from mars_viz.walk import Answer, Ending, walk, walk_all
 from tests.tables import table_backend
 
 SHORT = Settings(rule="mars", gamma=3, max_new_tokens=14)
 PROMPTS = [*(item.prompt for item in builtin_prompts(64).items), *STORIES]
-
-
-@pytest.fixture(scope="module")
-def alone(pair: Backend) -> Callable[[str], Run]:
-    """The run of a prompt by itself, made once."""
-    return lru_cache(None)(lambda prompt: Recording(pair, prompt, SHORT).finish())
 
 
 def assert_same(one: Run, other: Run) -> None:
@@ -45,45 +51,6 @@ def assert_same(one: Run, other: Run) -> None:
             np.testing.assert_array_equal(ours_are, theirs_are, err_msg=name)
 
 
-TWO_HUNDRED = [pytest.param(batch, 1, marks=pytest.mark.long) for batch in (3, 32)]
-
-
-@pytest.mark.parametrize(("batch", "every"), [(1, 7), (3, 4), (8, 7), (32, 4), *TWO_HUNDRED])
-def test_prompts_are_decoded_together_as_each_alone(
-    pair: Backend, alone: Callable[[str], Run], batch: int, every: int
-) -> None:
-    """Twenty to fifty prompts; all two hundred of them take long."""
-    runs = list(map(alone, PROMPTS[::every]))
-    assert len({len(run.prompt_ids) for run in runs}) > 5
-    assert len({len(run.rounds) for run in runs}) > 2  # some are done early
-    assert any(run.token_ids[-1] in pair.eos_ids for run in runs)
-    together = list(record_all(pair, PROMPTS[::every], SHORT, batch=batch))
-    for one, other in zip(together, runs, strict=True):
-        assert_same(one, other)
-
-
-@pytest.mark.parametrize(
-    "settings", [replace(SHORT, temperature=0.9, rule="mars-sampling", seed=4), replace(SHORT, gamma=1)]
-)
-def test_sampled_and_short_blocks_too(pair: Backend, settings: Settings) -> None:
-    prompts = PROMPTS[::25]
-    together = record_all(pair, prompts, settings, batch=5)
-    for prompt, one in zip(prompts, together, strict=True):
-        assert_same(one, Recording(pair, prompt, settings).finish())
-
-
-def test_models_that_go_row_by_row_do_too(pair: Backend) -> None:
-    slow = with_passes(
-        pair,
-        partial(PlainNetwork, pair.target.model, pair.vocabulary_size),
-        partial(PlainNetwork, pair.drafter.model, pair.vocabulary_size),
-    )
-    prompts = PROMPTS[::50]
-    together = record_all(slow, prompts, SHORT, batch=5)
-    for prompt, one in zip(prompts, together, strict=True):
-        assert one.token_ids == Recording(slow, prompt, SHORT).finish().token_ids
-
-
 def test_a_batch_of_none_is_refused_and_a_bad_prompt_at_its_turn(pair: Backend) -> None:
     with pytest.raises(BadInput, match="at least 1"):
         list(record_all(pair, PROMPTS, SHORT, batch=0))
@@ -94,7 +61,7 @@ def test_a_batch_of_none_is_refused_and_a_bad_prompt_at_its_turn(pair: Backend) 
         next(runs)
 
 
-def test_walks_together_ask_once_a_round_and_leave_when_they_are_done() -> None:
+def test_walks_together_ask_once_a_round_until_they_are_done() -> None:
     settings = Settings(rule="mars", gamma=3, max_new_tokens=14)
     speculator, ending = Counting(settings), Ending(frozenset({0}), 14)
     prompts = [(1, 2, 3), (5,), (9, 9), (4, 8, 7, 7)]
@@ -104,17 +71,15 @@ def test_walks_together_ask_once_a_round_and_leave_when_they_are_done() -> None:
     for index, prompt in enumerate(prompts):
         separate = walk(ToySpeculator(settings), RULES["mars"], 0.9, prompt, ending)
         assert rounds[index] == [round_.token_ids for round_ in separate]
-    asked = [len(batch) for batch in speculator.batches]
-    assert asked[0] == 4
-    assert asked == sorted(asked, reverse=True)
-    assert len(asked) == max(map(len, rounds.values()))
+    sizes = [len(batch) for batch in speculator.batches]
+    assert sizes[0] == 4 and sizes == sorted(sizes, reverse=True) and len(sizes) == max(map(len, rounds.values()))
 
 
 def test_maps_of_several_prompts_grow_together_as_each_alone(pair: Backend) -> None:
     settings = replace(SHORT, max_new_tokens=20)
     rule, span = rule_named("mars"), Span(0.5, 1.0, (3,))
     ending = Ending(pair.eos_ids, settings.max_new_tokens)
-    prompts = [Recording(pair, prompt, settings).prompt_ids for prompt in PROMPTS[::45]]
+    prompts = [Recording(pair, prompt, settings).prompt_ids for prompt in PROMPTS[::60]]
     together = [Exploration(rule, span, prompt, ending, {}) for prompt in prompts]
     speculator = pair.speculator(settings)
     while going := [one for one in together if one.going]:
@@ -141,7 +106,7 @@ def test_a_sweep_finds_the_same_however_many_prompts_it_maps_at_once(tmp_path: P
         return Sweep(table_backend(), toy_prompts(11), SETTINGS, span, tmp_path / f"{batch}", **how).finish().lines
 
     one = swept(1)
-    for batch in (3, 8, 32):
+    for batch in (3, 32):
         many = swept(batch)
         for name in set(one) - {"seconds"}:
             np.testing.assert_array_equal(many[name], one[name], err_msg=name)
@@ -150,3 +115,188 @@ def test_a_sweep_finds_the_same_however_many_prompts_it_maps_at_once(tmp_path: P
         assert len(in_hand) < len(speculators[1].batches)
     with pytest.raises(BadInput, match="at least 1"):
         swept(0)
+
+
+ROOT = Path(__file__).parents[1]
+
+
+def by_count(rows: Tensor, matrix: Tensor, onto: Tensor | None) -> Tensor:
+    """Of another result for every number of rows."""
+    return product(rows * (1 + len(rows) * 2**-20), matrix, onto)
+
+
+def by_place(rows: Tensor, matrix: Tensor, onto: Tensor | None) -> Tensor:
+    """Rows in sixes, and of another result for up to three that are left over, as MKL has it on AVX2."""
+    left = len(rows) % 6
+    factors = torch.ones(len(rows), 1)
+    factors[len(rows) - (left if left < 4 else 0) :] += 2**-20
+    return product(rows * factors, matrix, onto)
+
+
+def few_queries(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """Of another result for up to three queries, and for up to three that are left over of 32."""
+    mixed = attention(queries, keys, values, mask)
+    left = queries.shape[2] % 32
+    if 0 < left < 4:
+        mixed[:, :, -left:] *= 1 + 2**-20
+    return mixed
+
+
+def wide(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """Of another result for every number of keys beyond 128."""
+    mixed = attention(queries, keys, values, mask)
+    end = keys.shape[2]
+    return mixed * (1 + (end if 128 < end < 512 else 0) * 2**-26)
+
+
+KERNELS = {
+    "library": Kernels(),
+    "by count": Kernels(product=by_count),
+    "by place": Kernels(product=by_place),
+    "few queries": Kernels(attention=few_queries),
+    "wide": Kernels(attention=wide),
+    "both": Kernels(product=by_count, attention=few_queries),
+}
+
+
+GROUPED = {"num_key_value_heads": 2, "head_dim": 32, "intermediate_size": 700}
+
+
+@pytest.mark.parametrize(
+    ("heads", "kernels"),
+    [*(({}, each) for each in KERNELS), (GROUPED, "library"), (GROUPED, "both")],
+    ids=[*KERNELS, "grouped-library", "grouped-both"],
+)
+def test_a_rows_result_is_the_same_in_every_batch(kernels: str, heads: dict[str, int]) -> None:
+    """However the text is cut, wherever a token stands in a pass, and whatever is beside it."""
+    model = llama(max_position_embeddings=700, **heads)
+    weights = pack(model, 97, KERNELS[kernels])
+    texts = torch.randint(97, (12, 700), generator=torch.Generator().manual_seed(3))
+    with torch.inference_mode():
+        expected = PackedLlama(weights).score(texts[:1], [0], 700)[0]
+        torch.testing.assert_close(expected, model(input_ids=texts[:1]).logits[0], atol=3e-3, rtol=1e-3)
+        pieces = PackedLlama(weights)
+        at = 0
+        for count in [*range(1, 36), 1, 2, 1, 1]:
+            found = pieces.score(texts[:1, at : at + count], [at], count)[0]
+            assert torch.equal(found, expected[at : at + count]), count
+            at += count
+        among = PackedLlama(weights)
+        starts = [37, 60, 3, 120, 250, 380, 440, 511, 64, 128, 0, 600]
+        for row, start in enumerate(starts):
+            if start:
+                among.score(texts[row : row + 1, :start], [0], 1, [row])
+        for turn, count in enumerate((1, 1, 2, 3, 7, 1, 17, 33, 1)):
+            among.copy(int(np.argmax(starts)), 0, 0)
+            for place, start in enumerate((38, 61, 130, 376, 383, 505, 640)):
+                among.score(texts[:1, :start], [0], 1, [0])
+                starts[0] = start
+                beside = (1, 2, 5, 11)[(turn + place) % 4]  # each with every count and every start
+                ids = torch.stack([texts[row, s : s + count] for row, s in enumerate(starts[: beside + 1])])
+                found = among.score(ids, starts[: beside + 1], count)[0]
+                assert torch.equal(found, expected[start : start + count]), (count, start, beside)
+
+
+def test_the_cheapest_counts_that_are_alike_are_taken() -> None:
+    def taken(classes: dict[int, int | None]) -> Counts:
+        """Of kernels with equal results within a class of counts; None gives the last row another result."""
+
+        def computed(count: int) -> list[Tensor]:
+            rows = torch.full((count, 2), float(classes[count] or 0))
+            rows[-1] += classes[count] is None
+            return [rows]
+
+        return alike(lambda taken: iter(computed(len(taken))))
+
+    assert taken(dict.fromkeys(TRIED, 0)).alike == TRIED
+    assert taken({count: int(count > 3) for count in TRIED}).alike == TRIED[3:]
+    eights = {count: None if count % 8 and count > 7 else int(count > 7) for count in TRIED}
+    assert taken(eights).alike == tuple(count for count in TRIED if count % 8 == 0)
+    assert len(taken({count: count for count in TRIED}).alike) == 1
+    only = Counts((8,))
+    assert {only.at_least(count) for count in range(1, 9)} == {8}
+    assert only.cost > Counts(tuple(range(8, 65))).cost > Counts(tuple(range(1, 65))).cost
+    assert [str(Counts(some)) for some in (TRIED[2:], (8,), (8, 16, 24, 32))] == ["3 and more", "8", "8, 16, 24, … 32"]
+
+
+@pytest.fixture(scope="module")
+def stand_in(pair: Backend) -> Backend:
+    """The built-in pair on kernels whose every result hangs on the number of rows."""
+    openers = []
+    for model in (pair.target.model, pair.drafter.model):
+        weights = pack(model, pair.vocabulary_size, KERNELS["both"])
+        openers.append(Opener(partial(PackedLlama, weights), batching=str(weights.batching)))
+    return with_passes(pair, *openers)
+
+
+SAMPLED = replace(SHORT, gamma=1, temperature=0.9, rule="mars-sampling", seed=4)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "every", "batch"),
+    [
+        ("pair", SHORT, 10, 7),
+        ("pair", SAMPLED, 50, 32),
+        ("stand_in", SHORT, 50, 3),
+        ("stand_in", SAMPLED, 50, 3),
+        *(pytest.param("pair", SHORT, 1, batch, marks=pytest.mark.long) for batch in (1, 3, 32)),
+    ],
+    ids=["pair", "pair-sampled", "stand-in", "stand-in-sampled", "all-1", "all-3", "all-32"],
+)
+def test_prompts_decoded_together_are_each_alone(
+    name: str, settings: Settings, every: int, batch: int, request: pytest.FixtureRequest
+) -> None:
+    backend, prompts = request.getfixturevalue(name), PROMPTS[::every]
+    runs = [Recording(backend, prompt, settings).finish() for prompt in prompts]
+    assert len({len(run.prompt_ids) for run in runs}) > 2
+    if every <= 10:
+        assert len({len(run.rounds) for run in runs}) > 2  # some are done early
+        assert any(run.token_ids[-1] in backend.eos_ids for run in runs)
+    for one, other in zip(record_all(backend, prompts, settings, batch=batch), runs, strict=True):
+        assert_same(one, other)
+
+
+@pytest.mark.parametrize("name", ["pair", "stand_in"])
+@pytest.mark.parametrize("rule", ["mars", "mars-sampling"])
+def test_a_maps_edges_are_those_of_runs(name: str, rule: str, request: pytest.FixtureRequest) -> None:
+    settings = Settings(rule=rule, temperature=0.8 * (rule != "mars"), seed=3, max_new_tokens=24)
+    backend = request.getfixturevalue(name)
+    span = span_of(rule_named(rule), None, None, (6,))
+    dial_map = Mapping(backend, "The frog wanted to", settings, span).finish()
+    edges = [segment.low for segment in dial_map.segments][1:5]
+    assert dial_map.complete and edges
+    for dial in {*edges, *(math.nextafter(edge, 0) for edge in edges)}:
+        run = Recording(backend, dial_map.frame.prompt_ids, replace(settings, dial=dial)).finish()
+        assert dial_map.at(dial).token_ids == run.token_ids
+
+
+def test_a_run_notes_how_it_depends_on_its_batch(pair: Backend, stand_in: Backend) -> None:
+    settings = Settings(max_new_tokens=4)
+    plain = with_passes(pair, drafter=partial(PlainNetwork, pair.drafter.model, pair.vocabulary_size))
+    notes = [Recording(each, "Once", settings).finish().provenance.batching for each in (pair, stand_in, plain)]
+    assert all(each.startswith("bit for bit: target: products of ") for each in notes[:2])
+    assert "; drafter: products of " in notes[0] and notes[0] != notes[1]
+    assert notes[2] == WITHIN_ROUNDING
+    assert Mapping(plain, "Once", settings, Span(0.9, 1.0, (6,))).finish().frame.provenance.batching == WITHIN_ROUNDING
+
+
+@pytest.mark.parametrize("kernels", ["AVX2", pytest.param("COMPATIBLE", marks=pytest.mark.long)])
+def test_the_kernels_of_other_processors_do_too(kernels: str) -> None:
+    """MKL_CBWR selects MKL's kernels before it is loaded; other libraries ignore it.
+
+    With two threads, which share a product's rows as well; the tests above have one."""
+    here, long = "tests/test_batches.py", kernels == "COMPATIBLE"
+    rows = test_a_rows_result_is_the_same_in_every_batch.__name__
+    chosen = [f"{here}::{rows}[{shape}library]" for shape in ("", "grouped-")]
+    chosen += [f"{here}::{test_prompts_decoded_together_are_each_alone.__name__}[pair]"]
+    chosen += [f"{here}::{test_a_maps_edges_are_those_of_runs.__name__}[mars-pair]"] * long
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen],
+        env=os.environ | {"MKL_CBWR": kernels, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert f"{len(chosen)} passed" in done.stdout

@@ -17,12 +17,13 @@ from streamlit.testing.v1 import AppTest
 
 from mars_viz import cli, demo
 from mars_viz.chat import CUT_OFF, Exchange, History
+from mars_viz.commands.decoding import _history
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.prompts.forms import history_of
 from mars_viz.recording import dial_map, record
-from mars_viz.run import Run
+from mars_viz.run import Run, Settings
 from mars_viz.runfiles import load_run
 from mars_viz.runlist.reproduce import HISTORY_FILE, recipe
 from mars_viz.speculators.backend import Backend
@@ -82,7 +83,7 @@ def test_the_end_token_and_half_a_character_stay_out_of_the_history(pair: Backen
     assert cut.conversation.turns[-1].answer == cut.decode(cut.token_ids[:-1])
 
 
-def test_the_lines_of_a_conversation_make_it_again(pair: Backend, file: Path, tmp_path: Path) -> None:
+def test_the_recipe_of_a_conversation_makes_it_again(pair: Backend, file: Path, tmp_path: Path) -> None:
     history = History(ODD, (Exchange(ODD, ""), Exchange("-x", f"{ODD} ")))
     run = record("So", backend=pair, history=history, max_new_tokens=6)
     lines = recipe(run, "a")
@@ -90,68 +91,65 @@ def test_the_lines_of_a_conversation_make_it_again(pair: Backend, file: Path, tm
     shell = [str(shutil.which("bash")), "-c", command.replace("FOLDER", str(file.parent))]
     done = subprocess.run(shell, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    again = load_run(tmp_path / "a-again")
-    assert (again.history, again.prompt_ids, again.token_ids) == (history, run.prompt_ids, run.token_ids)
     names: dict[str, Any] = {}
     exec(lines.python.replace("FOLDER", str(file.parent)), names)
-    assert (names["run"].history, names["run"].token_ids) == (history, run.token_ids)
+    for again in (load_run(tmp_path / "a-again"), names["run"]):
+        assert (again.history, again.prompt_ids, again.token_ids) == (history, run.prompt_ids, run.token_ids)
     long = recipe(replace(run, history=History("", (Exchange("x" * 200_000, ""),))), "a")
     assert f"--history={HISTORY_FILE}" in long.command and HISTORY_FILE in " ".join(long.cautions)
 
 
-@pytest.mark.parametrize("form", ["run", "text", "file"])
 def test_the_command_line_continues_a_conversation(
-    form: str, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     common = ["record", "--target", str(file), "--max-new-tokens", "5"]
     assert cli.main([*common, "--prompt", "Hello", "--system", "Be brief.", "--out", str(tmp_path / "a")]) == 0
     first = load_run(tmp_path / "a")
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
-    said = json.dumps({"messages": [*messages, {"role": "assistant", "content": first.text}]})
-    (tmp_path / "said.json").write_text(said)
-    history = {"run": str(tmp_path / "a"), "text": said, "file": str(tmp_path / "said.json")}[form]
+    text = json.dumps({"messages": [*messages, {"role": "assistant", "content": first.text}]})
+    (tmp_path / "history.json").write_text(text)
+    assert _history(text) == _history(str(tmp_path / "history.json")) == first.conversation
     capsys.readouterr()
-    assert cli.main([*common, "--prompt", "And", "--history", history, "--out", str(tmp_path / "b")]) == 0
-    assert (CUT_OFF in capsys.readouterr().err) == (form == "run" and not first.ended)
+    assert cli.main([*common, "--prompt", "And", "--history", str(tmp_path / "a"), "--out", str(tmp_path / "b")]) == 0
+    assert (CUT_OFF in capsys.readouterr().err) == (not first.ended)
     assert load_run(tmp_path / "b").history == first.conversation
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "reason"),
     [
-        (["--system", "X"], "no chat template"),
+        (["--system", "X"], "template"),
         (["--system", "X", "--no-chat"], "--no-chat"),
         (["--system", "\udcff"], "UTF-8"),
         (["--history", '[{"role": "user", "content": "a"}]'], "end with an answer"),
-        (["--history", '[{"role": "assistant", "content": "a"}]'], "none of its messages is a user's"),
-        (["--history", '{"messages": 3}'], "none of its messages"),
+        (["--history", '[{"role": "assistant", "content": "a"}]'], "user"),
+        (["--history", '{"messages": 3}'], "messages"),
         (["--history", '[{"role": "user", "content": "a"}, {"role": "assistant", "content": null}]'], "None"),
         (["--history", '{"messages"'], "no JSON"),
         (["--history", "nowhere.json"], "cannot be read"),
         (["--history", "a" * 5000], "cannot be read"),
     ],
 )
-def test_what_no_model_takes_is_refused_and_nothing_is_written(
-    options: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_wrong_options_are_refused_and_nothing_is_written(
+    options: list[str], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["record", "--prompt", "Hi", *options, "--out", str(tmp_path / "new")]) == 2
-    message = capsys.readouterr().err
-    assert says in message and len(message.strip().splitlines()) == 1 and not list(tmp_path.iterdir())
-    if "--system" in options:
-        assert cli.main(["sweep", "--limit", "1", *options, "--out", str(tmp_path / "new")]) == 2
-        assert says in capsys.readouterr().err and not list(tmp_path.iterdir())
+    for command in ("record", "sweep") if "--no-chat" in options else ("record",):
+        more = ["--prompt", "Hi"] if command == "record" else ["--limit", "1"]
+        assert cli.main([command, *more, *options, "--out", str(tmp_path / "new")]) == 2
+        message = capsys.readouterr().err
+        assert reason in message and len(message.strip().splitlines()) == 1 and not list(tmp_path.iterdir())
 
 
-def test_templates_that_fail_or_drop_the_system_prompt_are_a_sentence(pair: Backend) -> None:
+def test_templates_that_fail_or_drop_the_system_prompt_are_refused(pair: Backend) -> None:
     library = pair.tokenizer.library
-    for template, says in (
-        (REFUSES, "takes no system prompt .System role not supported.. Leave the system prompt out"),
-        (DROPS, "drops the system prompt. Leave the system prompt out"),
-        ("{{ raise_exception('Never') }}", "cannot format this prompt .Never.. Switch the chat template off"),
+    for template, reason in (
+        (REFUSES, "no system prompt .System role not supported"),
+        (DROPS, "drops the system prompt"),
+        ("{{ raise_exception('Never') }}", "cannot format this prompt .Never"),
         ("{% for %}", "cannot format this prompt"),
     ):
         library.chat_template = template
-        with pytest.raises(BadInput, match=says):
+        with pytest.raises(BadInput, match=reason):
             record("Hi", backend=pair, system="Be brief.", max_new_tokens=2)
     library.chat_template = DROPS
     assert record("Hi", backend=pair, max_new_tokens=2).provenance.chat
@@ -159,14 +157,13 @@ def test_templates_that_fail_or_drop_the_system_prompt_are_a_sentence(pair: Back
         record([1, 2], backend=pair, system="Be brief.")
 
 
-def test_a_conversation_longer_than_the_context_says_both_lengths(pair: Backend) -> None:
+def test_a_conversation_longer_than_the_context_is_refused_with_both_lengths(pair: Backend) -> None:
     history = History(turns=(Exchange("one two three " * 20, "four " * 40), Exchange("five", "six")))
-    length = len(pair.prompt_ids("Hi", replace(record("Hi", backend=pair).settings, max_new_tokens=1), history))
-    with pytest.raises(BadInput, match=f"with its 3 turns has {length} tokens and 200 .* is 256; ask for at most"):
+    length = len(pair.prompt_ids("Hi", Settings(max_new_tokens=1), history))
+    with pytest.raises(BadInput, match=f"3 turns has {length} tokens and 200 .* is 256"):
         record("Hi", backend=pair, history=history, max_new_tokens=200)
-    long = replace(history, turns=4 * history.turns)
-    with pytest.raises(BadInput, match=r"its 9 turns has \d+ tokens but .* is 256; begin a new conversation"):
-        record("Hi", backend=pair, history=long)
+    with pytest.raises(BadInput, match=r"9 turns has \d+ tokens .* is 256"):
+        record("Hi", backend=pair, history=replace(history, turns=4 * history.turns))
 
 
 def test_messages_of_other_programs_are_read_as_a_history() -> None:
@@ -181,17 +178,13 @@ def test_a_sweep_keeps_its_system_prompt(file: Path, tmp_path: Path, capsys: pyt
     talk = {"question_id": "q", "category": "c", "turns": ["Hello", "And then"]}
     (tmp_path / "set.jsonl").write_text(json.dumps(talk) + "\n")
     common = ["sweep", "--set", str(tmp_path / "set.jsonl"), "--target", str(file), "--gamma", "2"]
-    common += ["--max-new-tokens", "4", "--low", "0.9", "--out", str(tmp_path / "out")]
-    assert cli.main([*common, "--system", "Be brief."]) == 0
-    items = open_store(tmp_path / "out").prompts().items
-    assert [item.system for item in items] == ["Be brief.", "Be brief."]
-    lengths = load_sweep(tmp_path / "out").prompts["prompt_tokens"]
+    common += ["--max-new-tokens", "4", "--low", "0.9", "--out", str(tmp_path / "out"), "--system"]
+    assert cli.main([*common, "Be brief."]) == 0
+    assert [item.system for item in open_store(tmp_path / "out").prompts().items] == ["Be brief.", "Be brief."]
     assert "--system=Be brief." in reproduction(load_sweep(tmp_path / "out"), Terms()).command.replace("'", "")
-    assert cli.main([*common, "--resume"]) == 0
-    assert list(load_sweep(tmp_path / "out").prompts["prompt_tokens"]) == list(lengths)
     capsys.readouterr()
-    assert cli.main([*common, "--resume", "--system", "Be long."]) == 2
-    assert "contents of the prompt set was" in capsys.readouterr().err
+    assert cli.main([*common, "Be long.", "--resume"]) == 2
+    assert "prompt set" in capsys.readouterr().err
 
 
 def test_the_answers_in_a_sweep_end_before_the_end_token(pair: Backend, tmp_path: Path) -> None:
@@ -245,7 +238,7 @@ def latest(kept: Path, tab: AppTest) -> Run:
     return load_run(kept / tab.query_params["run"])
 
 
-@pytest.mark.parametrize(("page", "decode"), [("explore", "Decode"), ("live", "Decode now")])
+@pytest.mark.parametrize(("page", "decode"), [("live", "Decode now")])
 def test_a_page_decodes_with_a_system_prompt_and_continues_twice(kept: Path, page: str, decode: str) -> None:
     tab = opened(page)
     tab.number_input(key="limit").set_value(4)
@@ -264,13 +257,3 @@ def test_a_page_decodes_with_a_system_prompt_and_continues_twice(kept: Path, pag
     next(button for button in tab.button if button.label == decode).click()
     plain = latest(kept, waited(settled(tab.run())))
     assert plain.history == History() and plain.provenance.chat is False and not tab.chat_input
-
-
-@pytest.mark.parametrize("page", ["explore", "live", "tune"])
-def test_the_built_in_pair_is_asked_nothing_about_templates(
-    kept: Path, page: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert any(switch.label == "Chat template" for switch in opened(page).toggle)
-    monkeypatch.delenv("MARS_VIZ_BACKEND")
-    tab = opened(page)
-    assert not tab.toggle and not any(area.label == "System prompt" for area in tab.text_area)

@@ -1,6 +1,6 @@
 """What only a CUDA device can show: recorded passes, one wait a round, its memory running out. Skipped without one.
 
-Everything else about these passes is in tests/test_batched.py and tests/test_graphs.py, which need none.
+Everything else about these passes is in tests/test_batched.py, which needs none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from factories import with_passes
 
 from mars_viz.errors import BadInput
 from mars_viz.prompts import builtin_prompts
-from mars_viz.recording import Recording, dial_map, record_all
+from mars_viz.recording import Recording, record_all
 from mars_viz.records import emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
@@ -83,12 +83,6 @@ def test_every_drafter_and_tree_records_what_the_cpu_records(kind: str, cuda_gra
                 np.testing.assert_allclose(theirs, ours, atol=1e-3, err_msg=name)
     if cuda_graphs:
         assert backends[1].notes == backends[0].notes  # recordings were not given up
-
-
-def test_a_dial_map_is_the_cpus() -> None:
-    settings = {"rule": "mars", "gamma": 4, "max_new_tokens": 40, "dtype": "float32"}
-    cpu, cuda = (dial_map(PROMPTS[0], device=device, **settings) for device in ("cpu", "cuda"))
-    assert [segment.token_ids for segment in cuda.segments] == [segment.token_ids for segment in cpu.segments]
 
 
 def unrecorded(pair: Backend) -> Backend:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tracemalloc
 from itertools import islice
 from pathlib import Path
 
@@ -43,28 +42,25 @@ def file(tmp_path):
     return tmp_path / "set.jsonl"
 
 
-def test_the_first_turn_is_the_prompt(file):
-    found = load_prompts(write(file, MT_BENCH), turns=Turns.FIRST)
-    (item,) = found.items
-    assert item == PromptItem("81", "writing", "Write a post.", None, "none")
-    assert not item.graded
-    assert (found.later_turns, found.turns) == (1, Turns.FIRST)
-
-
-def test_every_turn_is_a_prompt(file):
+def test_every_turn_or_the_first_is_a_prompt(file):
     alone = {"question_id": 82, "category": "maths", "turns": ["Add 1 and 2."]}
-    found = load_prompts(write(file, MT_BENCH, alone, {"prompt": "Once"}))
-    assert found.items == (
+    all_turns = load_prompts(write(file, MT_BENCH, alone, {"prompt": "Once"}))
+    assert all_turns.items == (
         PromptItem("81/1", "writing", "Write a post.", question="81"),
         PromptItem("81/2", "writing", "Now rewrite it.", question="81", turn=2),
         PromptItem("82", "maths", "Add 1 and 2."),
         PromptItem("line-3", "general", "Once"),
     )
-    assert [item.unit for item in found.items] == ["81", "81", "82", "line-3"]
-    assert (found.later_turns, found.turns) == (0, Turns.ALL)
+    assert [item.unit for item in all_turns.items] == ["81", "81", "82", "line-3"]
+    assert (all_turns.later_turns, all_turns.turns) == (0, Turns.ALL)
     assert len(load_prompts(file, limit=2)) == 3  # a conversation stays whole
+    first = load_prompts(file, turns=Turns.FIRST)
+    assert first.items[0] == PromptItem("81", "writing", "Write a post.", None, "none")
+    assert not first.items[0].graded and (first.later_turns, first.turns) == (1, Turns.FIRST)
     singles = write(file, alone)
     assert load_prompts(singles) == load_prompts(singles, turns=Turns.FIRST)
+    file.write_bytes(b'\xef\xbb\xbf{"prompt": "a"}\r\n\n   \n{"prompt": "b"}')
+    assert [item.id for item in load_prompts(file).items] == ["line-1", "line-4"]
 
 
 def test_each_turn_has_the_answer_at_its_place(file):
@@ -73,29 +69,15 @@ def test_each_turn_has_the_answer_at_its_place(file):
         MT_BENCH | {"question_id": 82, "reference": [None, 8, "one too many"]},
         MT_BENCH | {"question_id": 83, "answer": "9"},
     ]
-    found = load_prompts(write(file, *lines), grader="last-number")
-    assert [item.answer for item in found.items] == ["It is 7.", None, None, "8", "9", None]
-    assert [item.graded for item in found.items] == [True, False, False, True, True, False]
-    file.write_bytes(to_jsonl(found))
-    assert load_prompts(file).items == found.items
-
-
-LATER = {
-    '{"turns": ["a", " "]}': "later turn of 'turns' is blank or no text",
-    '{"turns": ["a", 3]}': "later turn of 'turns' is blank or no text",
-    '{"turns": ["a", "b"], "reference": ["1", [2]], "grader": "exact"}': "neither a text nor a number",
-    '{"turns": ["a", "b"], "reference": ["1", "b"], "grader": "last-number"}': "no text can be right",
-    '{"prompt": "a", "question_id": "81/2"}': "the id '81/2' is that of line 1",
-    '{"prompt": "a", "question_id": "81"}': "the id '81' is that of line 1",
-}
-
-
-@pytest.mark.parametrize(("line", "reason"), LATER.items(), ids=range(len(LATER)))
-def test_a_bad_later_turn_spoils_its_line_alone(file, line, reason):
-    found = load_prompts(write(file, MT_BENCH, line, {"prompt": "good"}), skip_bad=True)
-    assert [item.id for item in found.items] == ["81/1", "81/2", "line-3"]
-    assert [skipped.line for skipped in found.skipped] == [2]
-    assert reason in found.skipped[0].reason
+    graded = load_prompts(write(file, *lines), grader="last-number")
+    assert [item.answer for item in graded.items] == ["It is 7.", None, None, "8", "9", None]
+    assert [item.graded for item in graded.items] == [True, False, False, True, True, False]
+    assert load_prompts(file, grader="none").graded == 0
+    first = load_prompts(write(file, *lines[:2]), grader="last-number", turns=Turns.FIRST)
+    assert [(item.answer, item.grader) for item in first.items] == [("It is 7.", "last-number"), (None, "none")]
+    assert load_prompts(file).graded == 0, "references are answers only if a grader is named"
+    file.write_bytes(to_jsonl(graded))
+    assert load_prompts(file).items == graded.items
 
 
 def test_gsm8k_prompt_and_own_grader(file):
@@ -116,51 +98,42 @@ def test_gsm8k_prompt_and_own_grader(file):
     assert (found.name, found.graded, len(found), found.items[2].answer) == ("set.jsonl", 3, 3, "4")
 
 
-def test_references_are_answers_only_when_someone_grades(file):
-    write(file, MT_BENCH | {"reference": ["It is 7.", "Eight."]}, MT_BENCH | {"question_id": 82})
-    assert load_prompts(file).graded == 0
-    graded = load_prompts(file, grader="last-number", turns=Turns.FIRST)
-    assert [item.answer for item in graded.items] == ["It is 7.", None]
-    assert [item.grader for item in graded.items] == ["last-number", "none"]
-    assert load_prompts(file, grader="none").graded == 0
-
-
-def test_blank_lines_a_byte_order_mark_and_a_missing_last_break_are_no_harm(file):
-    file.write_bytes(b'\xef\xbb\xbf{"prompt": "a"}\r\n\n   \n{"prompt": "b"}')
-    assert [item.id for item in load_prompts(file).items] == ["line-1", "line-4"]
-    assert len(load_prompts(file, limit=1)) == 1
-
-
 BAD = {
     "{": "no JSON",
     "[1]": "no JSON object",
     '{"prompt": "\\ud800"}': "no JSON",
-    "{}": "its keys are none",
-    '{"article": "a", "highlights": "b"}': "its keys are 'article', 'highlights'; rename the one that holds the prompt",
+    "{}": "keys are none",
+    '{"article": "a", "highlights": "b"}': "'article', 'highlights'",
     '{"prompt": " "}': "blank",
-    '{"prompt": 3}': "'prompt' is no text",
-    '{"turns": []}': "no list of texts",
-    '{"turns": "a"}': "no list of texts",
-    '{"prompt": "a", "answer": [1]}': "neither a text nor a number",
-    '{"prompt": "a", "answer": true}': "neither a text nor a number",
-    '{"prompt": "a", "answer": "b", "grader": "clever"}': "no grader 'clever'",
-    '{"prompt": "a", "answer": "b", "grader": "last-number"}': "no text can be right",
-    '{"prompt": "a", "question_id": 1.5}': "neither a text nor a whole number",
-    '{"prompt": "a", "question_id": 1}': "is that of line 1",
+    '{"prompt": 3}': "'prompt'",
+    '{"turns": []}': "list of texts",
+    '{"turns": "a"}': "list of texts",
+    '{"turns": ["a", " "]}': "later turn",
+    '{"turns": ["a", 3]}': "later turn",
+    '{"prompt": "a", "answer": [1]}': "text nor a number",
+    '{"prompt": "a", "answer": true}': "text nor a number",
+    '{"turns": ["a", "b"], "reference": ["1", [2]], "grader": "exact"}': "text nor a number",
+    '{"prompt": "a", "answer": "b", "grader": "clever"}': "'clever'",
+    '{"prompt": "a", "answer": "b", "grader": "last-number"}': "can be right",
+    '{"turns": ["a", "b"], "reference": ["1", "b"], "grader": "last-number"}': "can be right",
+    '{"prompt": "a", "question_id": 1.5}': "text nor a whole number",
+    '{"prompt": "a", "question_id": "81/2"}': "'81/2' is that of line 1",
+    '{"prompt": "a", "question_id": "81"}': "'81' is that of line 1",
     "[" * 100_000: "no JSON",
 }
 
 
 @pytest.mark.parametrize(("line", "reason"), BAD.items(), ids=range(len(BAD)))
 def test_a_bad_line_is_named_and_skipped_only_on_request(file, line, reason):
-    write(file, {"prompt": "good", "question_id": 1}, line, {"prompt": "good too"})
+    write(file, MT_BENCH, line, {"prompt": "good"})
     with pytest.raises(BadInput, match="line 2") as caught:
         load_prompts(file)
     assert reason in str(caught.value) and str(file) in str(caught.value)
-    found = load_prompts(file, skip_bad=True)
-    assert [item.id for item in found.items] == ["1", "line-3"]
-    assert [skipped.line for skipped in found.skipped] == [2]
-    assert reason in found.skipped[0].reason
+    prompts = load_prompts(file, skip_bad=True)
+    assert [item.id for item in prompts.items] == ["81/1", "81/2", "line-3"]
+    assert [skipped.line for skipped in prompts.skipped] == [2]
+    assert reason in prompts.skipped[0].reason
+    assert [type(each) for each in read_prompts(file)] == [tuple, SkippedLine, tuple]
 
 
 def test_a_line_without_end_is_bad_and_the_next_one_is_read(file, monkeypatch):
@@ -174,49 +147,32 @@ def test_a_line_without_end_is_bad_and_the_next_one_is_read(file, monkeypatch):
 @pytest.mark.parametrize("data", [b'{"prompt": "caf\xe9"}', '{"prompt": "a"}'.encode("utf-16")])
 def test_not_utf_8(file, data):
     file.write_bytes(data)
-    with pytest.raises(BadInput, match="1 is not UTF-8 text. Save"):
+    with pytest.raises(BadInput, match="1 is not UTF-8"):
         load_prompts(file, skip_bad=True)
 
 
-def test_nothing_to_read(file, tmp_path):
+def test_files_without_a_prompt_are_refused(file, tmp_path):
     for path, reason in ((file, "No such file"), (tmp_path, "Is a directory")):
-        with pytest.raises(BadInput, match=f"cannot be read .{reason}"):
+        with pytest.raises(BadInput, match=reason):
             load_prompts(path)
-    with pytest.raises(BadInput, match="holds no prompt. Give one prompt a line"):
+    with pytest.raises(BadInput, match="holds no prompt"):
         load_prompts(write(file, ""))
-    with pytest.raises(BadInput, match="none of its 2 lines is one .line 1: its keys are 'words'"):
+    with pytest.raises(BadInput, match="2 lines .*line 1.*'words'"):
         load_prompts(write(file, {"words": "a"}, {"words": "b"}), skip_bad=True)
-    with pytest.raises(BadInput, match="Ask for at least 1"):
-        load_prompts(file, limit=0)
+    for call in (lambda: load_prompts(file, limit=0), lambda: builtin_prompts(0)):
+        with pytest.raises(BadInput, match="at least 1"):
+            call()
 
 
 def test_graders_must_be_named_and_known(file):
     write(file, {"prompt": "a", "answer": "b"})
-    with pytest.raises(BadInput, match="line 1 has an answer, but no grader was named"):
-        load_prompts(file, skip_bad=True)
-    with pytest.raises(BadInput, match="no grader 'clever'. Choose one of exact"):
-        load_prompts(file, grader="clever")
-    with pytest.raises(BadInput, match="no answers to grade with 'exact'"):
+    for how, reason in (({"skip_bad": True}, "line 1 .*grader"), ({"grader": "clever"}, "'clever'.*exact")):
+        with pytest.raises(BadInput, match=reason):
+            load_prompts(file, **how)
+    with pytest.raises(BadInput, match="'exact'"):
         load_prompts(write(file, {"prompt": "a"}), grader="exact")
-    with pytest.raises(BadInput, match="Choose a grader"):
+    with pytest.raises(BadInput, match="grader"):
         grader_named("none").grade("a", "a")
-
-
-def test_reading_holds_a_line_at_a_time(tmp_path):
-    def peak(lines: int) -> int:
-        path = write(tmp_path / f"{lines}", *({"prompt": f"{i} " + "x" * 10_000, "id": "a"} for i in range(lines)))
-        tracemalloc.start()
-        assert sum(1 for _ in read_prompts(path)) == lines
-        found = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return found
-
-    assert peak(2000) < peak(200) + 100_000  # the files are 2 and 20 MB
-
-
-def test_reading_gives_what_is_wrong_in_place(file):
-    read = list(read_prompts(write(file, {"prompt": "a"}, "{", {"prompt": "b"})))
-    assert [type(each) for each in read] == [tuple, SkippedLine, tuple]
 
 
 @pytest.mark.parametrize(
@@ -278,8 +234,9 @@ def test_built_in_tasks_are_held_out_and_graded_as_the_tasks_grade():
     assert builtin_prompts(5, seed=4).items != builtin_prompts(5, seed=3).items
     additions = builtin_prompts(300, kinds=[tasks.Task.ADDITION]).items  # drawn as they come, some would be twins
     assert len({item.prompt for item in additions}) == len(additions) == 300
-    with pytest.raises(BadInput, match="Ask for at least 1"):
-        builtin_prompts(0)
+    kinds = kinds_named("sorting, turns")
+    assert [item.category for item in builtin_prompts(3, kinds=kinds).items] == ["sorting", "turns"] * 3
+    assert builtin_prompts(5, kinds=kinds).items[:6] == builtin_prompts(3, kinds=kinds).items
 
 
 def _asked(*names: str, graded: bool = True) -> tuple[PromptItem, ...]:
@@ -310,7 +267,7 @@ def test_prompts_that_are_not_graded_do_not_count_where_graded_ones_are_wanted()
 
 @pytest.mark.parametrize("offered", [_asked("a"), (*_asked("a"), *_asked("b", graded=False))])
 def test_another_set_adds_nothing(offered):
-    with pytest.raises(BadInput, match="is not the set that was swept: b "):
+    with pytest.raises(BadInput, match=" b "):
         PromptSet("swept", _asked("a", "b")).with_more(PromptSet("other", offered))
 
 
@@ -331,28 +288,23 @@ def _of_tasks(*sizes: int) -> PromptSet:
     return PromptSet("tasks", tuple(items))
 
 
-def test_any_first_part_of_a_set_holds_its_tasks_in_the_shares_of_the_whole():
+def test_any_first_part_of_a_mixed_set_holds_its_tasks_in_the_shares_of_the_whole():
     for sizes in ((80, 80, 80), (10, 3, 1), (1, 1, 1, 1), (7,), (100, 13, 2, 50)):
-        whole = _of_tasks(*sizes)
-        mixed = whole.mixed()
-        assert sorted(item.id for item in mixed.items) == sorted(item.id for item in whole.items)
+        ordered = _of_tasks(*sizes)
+        mixed = ordered.mixed()
+        assert sorted(item.id for item in mixed.items) == sorted(item.id for item in ordered.items)
         for task, size in zip("abcd", sizes, strict=False):
             ours = [item.id for item in mixed.items if item.category == f"task {task}"]
             assert ours == [f"{task}{n}" for n in range(size)], "each task keeps its own order"
-            for count in range(len(whole) + 1):
+            for count in range(len(ordered) + 1):
                 share = sum(item.category == f"task {task}" for item in mixed.items[:count])
-                assert abs(share - count * size / len(whole)) <= len(sizes) / 2 + 1
+                assert abs(share - count * size / len(ordered)) <= len(sizes) / 2 + 1
         assert mixed.mixed() == mixed
-    assert [item.id for item in _of_tasks(2, 2).mixed().items] == ["a0", "b0", "a1", "b1"]
-    assert _of_tasks(9).mixed() == _of_tasks(9)
     assert _of_tasks(5, 5, 5).mixed().grouped() == _of_tasks(5, 5, 5)
-
-
-def test_mixing_keeps_conversations_whole():
+    assert [item.id for item in _of_tasks(2, 2).mixed().items] == ["a0", "b0", "a1", "b1"]
     talks = [PromptItem(f"{q}/{t}", q[0], "x", question=q, turn=t) for q in ("a1", "a2", "b1", "b2") for t in (1, 2, 3)]
-    mixed = PromptSet("talks", tuple(talks)).mixed()
-    assert list(dict.fromkeys(item.unit for item in mixed.items)) == ["a1", "b1", "a2", "b2"]
-    assert len(mixed) == 12  # and what is out of order would be refused
+    mixed = PromptSet("talks", tuple(talks)).mixed()  # conversations out of order would be refused
+    assert list(dict.fromkeys(item.unit for item in mixed.items)) == ["a1", "b1", "a2", "b2"] and len(mixed) == 12
     assert [item.id for item in mixed.limited(2).items] == ["a1/1", "a1/2", "a1/3", "b1/1", "b1/2", "b1/3"]
 
 
@@ -362,9 +314,3 @@ def test_a_file_is_limited_across_its_tasks_and_one_of_our_own_keeps_its_order(f
     assert [item.id for item in found.items[:4]] == ["a0", "b0", "c0", "a1"]
     assert load_prompts(file, limit=5).items == found.items[:5]
     assert [item.id for item in load_prompts(file, own=True).items] == [line["id"] for line in lines]
-
-
-def test_the_built_in_tasks_take_turns():
-    found = builtin_prompts(3, kinds=kinds_named("sorting, turns"))
-    assert [item.category for item in found.items] == ["sorting", "turns"] * 3
-    assert builtin_prompts(5, kinds=kinds_named("sorting, turns")).items[:6] == found.items

@@ -6,9 +6,9 @@ The drawing is the explorer's own script and style on a bare page, without a ser
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.resources import files
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from playwright.sync_api import Browser, Page
@@ -40,20 +40,6 @@ DRAW = """([texts, prompt]) => {
 WOMAN, LAPTOP, JOINER = "👩", "💻", "\u200d"
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """A token as it stands on the page."""
-
-    text: str
-    left: float
-    right: float
-    top: float
-    width: float
-    kinds: str
-    spelled: list[str]
-    blanks: int
-
-
 @pytest.fixture(scope="module")
 def page(browser: Browser) -> Iterator[Page]:
     opened = browser.new_page(viewport={"width": 700, "height": 500})
@@ -65,29 +51,26 @@ def page(browser: Browser) -> Iterator[Page]:
     opened.close()
 
 
-def drawn(page: Page, *texts: str, prompt: str | None = None) -> list[Drawn]:
-    found = [Drawn(**token) for token in page.evaluate(DRAW, [list(texts), prompt])]
+def drawn(page: Page, *texts: str, prompt: str | None = None) -> list[SimpleNamespace]:
+    found = [SimpleNamespace(**token) for token in page.evaluate(DRAW, [list(texts), prompt])]
     assert [token.text for token in found] == list(texts), "what is copied is the text and nothing else"
     return found
 
 
-def runs_leftward(tokens: list[Drawn]) -> bool:
+def runs_leftward(tokens: list[SimpleNamespace]) -> bool:
     return all(one.left >= other.right - 1 and one.top == other.top for one, other in pairwise(tokens))
 
 
-def runs_rightward(tokens: list[Drawn]) -> bool:
+def runs_rightward(tokens: list[SimpleNamespace]) -> bool:
     return runs_leftward(tokens[::-1])
 
 
-def test_text_from_left_to_right_stands_so(page: Page) -> None:
+def test_words_from_right_to_left_fill_the_line_from_the_right(page: Page) -> None:
     assert runs_rightward(drawn(page, "once", " upon", " a", " time"))
-
-
-@pytest.mark.parametrize("words", [(" שלום", " עולם", " טוב"), (" مرحبا", " بكم", " جميعا")])
-def test_words_from_right_to_left_stand_so_and_fill_from_the_right(page: Page, words: tuple[str, ...]) -> None:
-    tokens = drawn(page, *words)
-    assert runs_leftward(tokens)
-    assert tokens[0].right > 500, "a paragraph of them begins at the right edge"
+    for words in ((" שלום", " עולם", " טוב"), (" مرحبا", " بكم", " جميعا")):
+        tokens = drawn(page, *words)
+        assert runs_leftward(tokens)
+        assert tokens[0].right > 500, "a paragraph of them begins at the right edge"
 
 
 def test_a_word_of_several_tokens_keeps_its_letters_in_order(page: Page) -> None:
@@ -104,24 +87,21 @@ def test_a_few_words_from_right_to_left_in_other_text_turn_only_among_themselves
     assert tokens[1].right <= tokens[3].left + 1 and tokens[2].right <= tokens[4].left + 1
 
 
-@pytest.mark.parametrize("mark", ["\u202e", "\u2067", "\u200f"])
-def test_marks_that_turn_the_direction_turn_nothing_else(page: Page, mark: str) -> None:
-    for tokens in (
-        drawn(page, "one", f"{mark}evil", " two", " three"),
-        drawn(page, "one", " and", " two", " three", prompt=f"before {mark}"),
-    ):
-        assert runs_rightward([tokens[0], *tokens[2:]])
-    assert drawn(page, f"{mark}evil")[0].spelled == [f"U+{ord(mark):04X}"]
+def test_direction_marks_affect_their_token_only(page: Page) -> None:
+    for mark in ("\u202e", "\u2067", "\u200f"):
+        for tokens in (
+            drawn(page, "one", f"{mark}evil", " two", " three"),
+            drawn(page, "one", " and", " two", " three", prompt=f"before {mark}"),
+        ):
+            assert runs_rightward([tokens[0], *tokens[2:]])
+        assert drawn(page, f"{mark}evil")[0].spelled == [f"U+{ord(mark):04X}"]
 
 
-def test_characters_without_blanks_wrap_and_are_as_wide_as_they_are(page: Page) -> None:
-    tokens = drawn(page, *("春眠不覺曉處處聞啼鳥夜來風雨聲花落知多少" * 12))
+def test_characters_without_blanks_wrap_and_blanks_of_other_scripts_are_visible(page: Page) -> None:
+    tokens = drawn(page, *("春眠不覺曉處處聞啼鳥夜來風雨聲花落知多少" * 6))
     assert len({token.top for token in tokens}) > 1
     assert max(token.right for token in tokens) <= 700
     assert min(token.width for token in tokens) > 3
-
-
-def test_blanks_of_other_scripts_can_be_seen(page: Page) -> None:
     assert [token.blanks for token in drawn(page, "\u3000\u3000", "\u00a0", " a", "字\u3000字")] == [2, 1, 1, 1]
 
 
@@ -130,22 +110,15 @@ def test_bytes_of_a_character_are_shown_as_bytes(page: Page) -> None:
     pieces = [Piece(emoji[:1]), Piece(emoji[1:3]), Piece(emoji[3:]), Piece("é".encode()[:1]), Piece(b"a\xcc")]
     texts = [piece.text for piece in pieces]
     assert texts == ["\\xf0", "\\x9f\\x98", "\\x80", "\\xc3", "a\\xcc"]
-    assert runs_rightward(drawn(page, *texts))
-    assert joined(pieces[:3]) == "😀", "joined they are the character"
-    assert [token_label(text) for text in texts[:2]] == ["\\xf0", "\\x9f\\x98"]
-
-
-def test_the_explorer_gets_bytes_of_a_character_as_bytes() -> None:
-    run = toy_run(pieces={i: "😀".encode()[:2] for i in range(1, 32)})
+    assert runs_rightward(drawn(page, *texts)) and joined(pieces[:3]) == "😀"
+    assert [token_label(text) for text in texts[:2]] == texts[:2]
+    run = toy_run(pieces={i: emoji[:2] for i in range(1, 32)})
     assert set(run_payload(run)["pieces"]["text"]) <= {"\\xf0\\x9f", "<end>"}
 
 
-def test_an_emoji_in_one_token_is_whole(page: Page) -> None:
-    for emoji in (f"{WOMAN}{JOINER}{LAPTOP}", "❤\ufe0f", "👍🏽"):
-        assert drawn(page, emoji)[0].spelled == []
-
-
 def test_parts_of_an_emoji_do_not_melt_into_each_other(page: Page) -> None:
+    for emoji in (f"{WOMAN}{JOINER}{LAPTOP}", "❤\ufe0f", "👍🏽"):
+        assert drawn(page, emoji)[0].spelled == [], "an emoji in one token is complete"
     alone = drawn(page, LAPTOP)[0].width  # of the box, where no font has emoji
     first, second = drawn(page, WOMAN, f"{JOINER}{LAPTOP}")
     assert second.spelled == ["U+200D"] and second.width > alone - 1 and runs_rightward([first, second])

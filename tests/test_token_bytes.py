@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import pytest
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
 from mars_viz.run import Piece, joined
 from mars_viz.speculators.token_bytes import TokenizerPieces
+from tests.other_tokenizers import BYTES, byte_level
 
 ADDED = ["<|fim▁begin|>", "é", " two words "]
 """Texts that mean something else in an alphabet of bytes, or with ▁ for a blank."""
 
 
-def wrapped(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
-    """With control tokens, of which only the first is named as one, and with added texts."""
-    made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|end|>")
-    made.add_tokens([AddedToken("<|eot_id|>", special=True, normalized=False)], special_tokens=False)
-    made.add_tokens([AddedToken(text, special=False, normalized=False) for text in ADDED])
-    return made
+def wrapped(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
+    """With control tokens, only the first of which is named as one, and with added texts."""
+    tokenizer.add_tokens([AddedToken("<|eot_id|>", special=True, normalized=False)], special_tokens=False)
+    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in ADDED])
+    return tokenizer
 
 
 @pytest.fixture(scope="module")
-def byte_level() -> PreTrainedTokenizerFast:
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    words = [*alphabet, "<|end|>", "Ġ×", "ĠĠ", "\\u", "<0x42>"]
-    model = models.BPE(vocab={word: i for i, word in enumerate(dict.fromkeys(words))}, merges=[])
-    tokenizer = Tokenizer(model)
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    return wrapped(tokenizer)
+def byte_alphabet() -> PreTrainedTokenizerFast:
+    return wrapped(byte_level([*BYTES, "Ġ×", "ĠĠ", "\\u", "<0x42>"]))
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +36,7 @@ def byte_fallback() -> PreTrainedTokenizerFast:
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]  # type: ignore[arg-type]
     )
-    return wrapped(tokenizer)
+    return wrapped(PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|end|>"))
 
 
 def pieces(tokenizer: PreTrainedTokenizerFast, text: str) -> list[Piece]:
@@ -59,7 +53,7 @@ def of(tokenizer: PreTrainedTokenizerFast, token: str) -> Piece:
 @pytest.mark.parametrize(
     "text", ["naïve café", "שלום עולם", "春眠不覺曉", "👩\u200d💻 😀", "a\u0301\u202e\x00\t\n", "\\xf0"]
 )
-@pytest.mark.parametrize("kind", ["byte_level", "byte_fallback"])
+@pytest.mark.parametrize("kind", ["byte_alphabet", "byte_fallback"])
 def test_pieces_of_any_text_join_to_it(kind: str, text: str, request: pytest.FixtureRequest) -> None:
     if kind == "byte_fallback":
         text = text.replace(" ", "▁")  # as its normaliser would
@@ -68,33 +62,23 @@ def test_pieces_of_any_text_join_to_it(kind: str, text: str, request: pytest.Fix
     assert not any(piece.special for piece in found)
 
 
-@pytest.mark.parametrize("kind", ["byte_level", "byte_fallback"])
+@pytest.mark.parametrize("kind", ["byte_alphabet", "byte_fallback"])
 def test_a_character_in_parts_is_its_bytes(kind: str, request: pytest.FixtureRequest) -> None:
     found = pieces(request.getfixturevalue(kind), "😀")
     assert [piece.data for piece in found] == [b"\xf0", b"\x9f", b"\x98", b"\x80"]
     assert [piece.text for piece in found] == ["\\xf0", "\\x9f", "\\x98", "\\x80"]
 
 
-@pytest.mark.parametrize("added", ADDED)
-@pytest.mark.parametrize("kind", ["byte_level", "byte_fallback"])
-def test_added_texts_read_as_they_stand(kind: str, added: str, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("kind", ["byte_alphabet", "byte_fallback"])
+def test_added_texts_and_control_tokens(kind: str, request: pytest.FixtureRequest) -> None:
     tokenizer = request.getfixturevalue(kind)
-    assert of(tokenizer, added) == Piece(added.encode())
-
-
-@pytest.mark.parametrize("kind", ["byte_level", "byte_fallback"])
-def test_control_tokens_are_told_apart_also_where_only_the_tokenizer_names_them(
-    kind: str, request: pytest.FixtureRequest
-) -> None:
-    tokenizer = request.getfixturevalue(kind)
+    for added in ADDED:
+        assert of(tokenizer, added) == Piece(added.encode())
     assert of(tokenizer, "<|end|>").special and of(tokenizer, "<|eot_id|>").special
     assert "<|eot_id|>" not in tokenizer.all_special_tokens, "else this would test nothing"
     assert joined([of(tokenizer, "<|eot_id|>")]) == ""
 
 
-def test_what_looks_like_a_byte_in_an_alphabet_of_bytes_is_text(byte_level: PreTrainedTokenizerFast) -> None:
-    assert of(byte_level, "<0x42>").data == b"<0x42>"
-
-
-def test_padding_of_the_vocabulary_says_so(byte_level: PreTrainedTokenizerFast) -> None:
-    assert TokenizerPieces(byte_level)[10_000] == Piece(b"<unused 10000>", special=True)
+def test_byte_names_in_a_byte_alphabet_are_text_and_padding_is_named(byte_alphabet: PreTrainedTokenizerFast) -> None:
+    assert of(byte_alphabet, "<0x42>").data == b"<0x42>"
+    assert TokenizerPieces(byte_alphabet)[10_000] == Piece(b"<unused 10000>", special=True)

@@ -1,16 +1,19 @@
-"""Pairs whose tokenizers differ in added tokens, and tokens that a model does not score."""
+"""Tokenizers that differ in added tokens, tokens without an output, and text parts of multimodal checkpoints."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+import transformers
+from safetensors.torch import load_file, save_file
+from tokenizers import AddedToken
+from transformers import AutoConfig, LlamaConfig, LlamaForCausalLM
 
 from mars_viz.errors import BadInput
 from mars_viz.recording import Recording
@@ -18,10 +21,10 @@ from mars_viz.run import Run, Settings
 from mars_viz.speculators.autoregressive import decode_alone
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
+from tests.other_tokenizers import BYTES, byte_level
 from tests.vllm_server import Manners, vllm_server
 
 PROMPT = "Once upon a time"
-BYTES = ["<|end|>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
 TOOLS = ("<tool_call>", "</tool_call>")
 THINK = (*TOOLS, "<think>", "</think>")
 
@@ -34,16 +37,12 @@ def saved(
     tokens: Sequence[str] = BYTES,
 ) -> Path:
     """A random model of bytes, of so many outputs; those beyond the bytes are made `likely`."""
-    core = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, []))
-    core.pre_tokenizer, core.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<|end|>")
+    tokenizer = byte_level(tokens)
     tokenizer.add_tokens([AddedToken(each, special=True) for each in added])
     torch.manual_seed(5)
-    config = LlamaConfig(
-        vocab_size=outputs, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
-        max_position_embeddings=512, initializer_range=0.3, eos_token_id=0, bos_token_id=None,
-    )  # fmt: skip
-    model = LlamaForCausalLM(config)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    others = {"max_position_embeddings": 512, "initializer_range": 0.3, "eos_token_id": 0, "bos_token_id": None}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=outputs, **sizes, **others))
     with torch.no_grad():
         model.lm_head.weight[len(BYTES) :] *= likely
     model.save_pretrained(folder)
@@ -55,13 +54,13 @@ def decoded(backend: Backend, **settings: object) -> Run:
     return Recording(backend, PROMPT, Settings(max_new_tokens=40, **settings)).finish()  # type: ignore[arg-type]
 
 
-def own_text(backend: Backend, count: int = 40, prompt: str = PROMPT) -> list[int]:
-    """What the target's plain passes write, from all of its outputs."""
-    ids = list(backend.prompt_ids(prompt, Settings(max_new_tokens=1)))
+def own_text(backend: Backend, count: int = 40, prompt: str = PROMPT, model: Any = None) -> list[int]:
+    """The text of plain passes of the target (or of `model`), from all of its outputs."""
+    ids, model = list(backend.prompt_ids(prompt, Settings(max_new_tokens=1))), model or backend.target.model
     begin = len(ids)
     with torch.inference_mode():
         while len(ids) < begin + count and not (len(ids) > begin and ids[-1] in backend.eos_ids):
-            ids.append(int(backend.target.model(input_ids=torch.tensor([ids])).logits[0, -1].argmax()))
+            ids.append(int(model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1].argmax()))
     return ids[begin:]
 
 
@@ -74,11 +73,10 @@ def drafted(run: Run) -> np.ndarray:
     [
         (TOOLS, 264, THINK, 272, "'<think>' added, '</think>' added"),
         (TOOLS, 259, ("<|User|>", "<|Bot|>"), 264, "'<|User|>' instead of '<tool_call>', '<|Bot|>' instead of"),
-        (THINK, 261, (), 257, "'<tool_call>' missing"),
         (THINK, 261, TOOLS, 259, "'<think>' missing, '</think>' missing"),
         ([f"<{i}>" for i in range(9)], 266, (), 260, "'<3>' missing, 5 more."),
     ],
-    ids=["more", "renamed", "none", "fewer", "many"],
+    ids=["more", "renamed", "fewer", "many"],
 )
 def test_tokenizers_that_differ_in_added_tokens_share_the_others(
     tmp_path: Path, of_target: Sequence[str], outputs: int, of_drafter: Sequence[str], drafter_outputs: int, named: str
@@ -117,7 +115,7 @@ def test_above_temperature_0_the_targets_law_is_kept(tmp_path: Path) -> None:
     assert 0.3 < expected < 0.7 and abs(share - expected) < 4 * np.sqrt(expected * (1 - expected) / seeds)
 
 
-def test_a_trimmed_drafter_is_trimmed_to_tokens_that_it_has(tmp_path: Path) -> None:
+def test_a_trimmed_drafter_is_trimmed_to_its_own_tokens(tmp_path: Path) -> None:
     target, drafter = saved(tmp_path / "target", THINK, 261, likely=4.0), saved(tmp_path / "drafter")
     backend = load_backend(target, f"trimmed:m=256,of={drafter}", device="cpu")
     run = decoded(backend, rule="strict", gamma=3)
@@ -168,3 +166,82 @@ def test_a_server_may_have_added_tokens_that_its_drafter_lacks(tmp_path: Path) -
         assert Recording(padded, PROMPT, settings).finish().token_ids == text
         with pytest.raises(BadInput, match="family"):
             load_backend(address, drafter, device="cpu")
+
+
+TEXT = dict(
+    vocab_size=272, hidden_size=64, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
+    intermediate_size=128, max_position_embeddings=512, bos_token_id=None, eos_token_id=0, pad_token_id=0,
+)  # fmt: skip
+IMAGE = dict(
+    hidden_size=32, num_hidden_layers=4, num_attention_heads=2, intermediate_size=32, image_size=28, patch_size=14
+)  # as many layers as the text part
+TURNS = dict(rope_type="default", mrope_section=[2, 3, 3], rope_theta=1e6)
+QWEN = dict(image_token_id=260, video_token_id=261, vision_start_token_id=262, vision_end_token_id=263)
+QWEN_IMAGE = dict(depth=4, hidden_size=32, intermediate_size=32, num_heads=2, out_hidden_size=64)
+CONFIGS: dict[str, dict[str, Any]] = {
+    "gemma3": dict(
+        text_config=dict(TEXT, head_dim=16, sliding_window=16, query_pre_attn_scalar=16),
+        vision_config=IMAGE, mm_tokens_per_image=4, image_token_index=260, boi_token_index=261, eoi_token_index=262,
+    ),
+    "mistral3": dict(
+        text_config=dict(TEXT, model_type="mistral", head_dim=16),
+        vision_config=dict(IMAGE, model_type="pixtral", head_dim=16), image_token_index=260,
+    ),
+    "qwen2_5_vl": dict(
+        text_config=dict(TEXT, rope_parameters=TURNS), vision_config=dict(QWEN_IMAGE, fullatt_block_indexes=[0]), **QWEN
+    ),
+    "qwen3_vl": dict(
+        text_config=dict(TEXT, head_dim=16, rope_parameters=TURNS),
+        vision_config=dict(QWEN_IMAGE, deepstack_visual_indexes=[0], num_position_embeddings=16), **QWEN,
+    ),
+    "llama4": dict(
+        text_config=dict(TEXT, head_dim=16, intermediate_size_mlp=128, num_local_experts=2, attention_chunk_size=64),
+        vision_config=dict(IMAGE, vision_output_dim=32, projector_input_dim=32, projector_output_dim=32),
+        image_token_index=260,
+    ),
+}  # fmt: skip
+
+
+def multimodal(folder: Path, kind: str, scale: float = 1.0, noise: float = 0.0) -> Path:
+    """A random model of the kind as it is published: text and image parts in one checkpoint."""
+    torch.manual_seed(7)
+    config = AutoConfig.for_model(kind, **CONFIGS[kind])
+    model = getattr(transformers, config.__class__.__name__.replace("Config", "ForConditionalGeneration"))(config)
+    with torch.no_grad():
+        for each in model.parameters():
+            if each.dim() > 1:
+                each.mul_(scale).add_(noise * each.std() * torch.randn_like(each))
+    model.save_pretrained(folder)
+    byte_level().save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_the_text_part_of_a_multimodal_checkpoint_decodes(kind: str, tmp_path: Path) -> None:
+    target, drafter = multimodal(tmp_path / "target", kind, 4.0), multimodal(tmp_path / "drafter", kind, 4.0, 0.1)
+    backend = load_backend(target, drafter, device="cpu", dtype="float32")
+    assert backend.context == 512 and backend.eos_ids == {0}
+    published = getattr(transformers, AutoConfig.from_pretrained(target).architectures[0])
+    own = own_text(backend, 24, model=published.from_pretrained(target, dtype=torch.float32))
+    layers = load_backend(target, "layers:skip=1", device="cpu", dtype="float32")
+    for gamma, pair in ((2, backend), (5, backend), (4, layers)):
+        run = Recording(pair, PROMPT, Settings(rule="strict", gamma=gamma, max_new_tokens=24)).finish()
+        assert list(run.token_ids) == own
+
+
+def test_what_continues_no_text_is_refused(tmp_path: Path) -> None:
+    folder = multimodal(tmp_path / "model", "mistral3")
+    config = transformers.T5Config(vocab_size=272, d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=2)
+    transformers.T5ForConditionalGeneration(config).save_pretrained(folder)
+    with pytest.raises(BadInput, match="t5"):
+        load_backend(folder, device="cpu")
+
+
+def test_a_checkpoint_without_all_weights_is_refused(tmp_path: Path) -> None:
+    folder = multimodal(tmp_path / "model", "llama4")
+    weights = load_file(folder / "model.safetensors")
+    name = next(each for each in weights if each.endswith("layers.1.self_attn.q_proj.weight") and "vision" not in each)
+    del weights[name]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(BadInput, match=r"no weights for 1 .*layers\.1\.self_attn\.q_proj\.weight"):
+        load_backend(folder, device="cpu")
