@@ -19,12 +19,14 @@ from mars_viz.analysis.engines import acceptance_table
 from mars_viz.analysis.intervals import difference, ratio, ratio_of_ratios, wilson
 from mars_viz.analysis.recommendation import recommend
 from mars_viz.analysis.steps import plain_within, stacked, total
+from mars_viz.commands import decoding
 from mars_viz.commands import sweep as sweep_command
 from mars_viz.costs import modelled_speed_up
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
 from mars_viz.prompts import Turns, load_prompts
 from mars_viz.run import Settings
+from mars_viz.speculators.backend import Backend
 from mars_viz.sweep import (
     Sweep,
     SweepResult,
@@ -65,7 +67,6 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> SweepResult:
 
 
 def lines_at(result: SweepResult, column: str, dial: float) -> np.ndarray:
-    """One line a prompt, found the slow way."""
     found = []
     for start, end in zip(result.starts, result.starts[1:], strict=False):
         rows = [row for row in range(start, end) if result.lines["low"][row] <= dial]
@@ -76,7 +77,7 @@ def lines_at(result: SweepResult, column: str, dial: float) -> np.ndarray:
 def test_curves_are_the_pooled_lines_everywhere(result: SweepResult) -> None:
     known = measures(result)
     curves = {name: curve(result, measure) for name, measure in known.items()}
-    dials = [*np.random.default_rng(0).uniform(0, 1, 30).tolist(), *result.edges[:-1].tolist(), 1.0]
+    dials = [*np.random.default_rng(0).uniform(0, 1, 10).tolist(), *result.edges[:-1:3].tolist(), 1.0]
     for dial in dials:
         tokens, rounds, right = (lines_at(result, name, dial).sum() for name in ("tokens", "rounds", "right"))
         assert curves["tau"].at(dial) == pytest.approx(tokens / rounds)
@@ -87,9 +88,7 @@ def test_curves_are_the_pooled_lines_everywhere(result: SweepResult) -> None:
         assert curves["acceptance"].at(dial) == pytest.approx(
             lines_at(result, "kept", dial).sum() / lines_at(result, "drafted", dial).sum()
         )
-    assert curves["accuracy_change"].at(1.0) == 0
-    assert curves["same"].at(1.0) == 1
-    assert curves["edits"].at(1.0) == 0
+    assert [curves[name].at(1.0) for name in ("accuracy_change", "same", "edits")] == [0, 1, 0]
     assert all(len(each) <= len(result.edges) - 1 for each in curves.values())
 
 
@@ -105,15 +104,12 @@ def test_bands_are_paired_and_agree_with_the_curves(result: SweepResult) -> None
     tokens1, rounds1, right1 = (lines_at(result, name, 1.0) for name in ("tokens", "rounds", "right"))
     assert value_at(result, known["tau"], loose) == ratio(tokens, rounds)
     assert value_at(result, known["accuracy_change"], loose) == difference(right, right1)
-    ours, theirs = (
-        value_at(result, known["speed_up_strict"], loose),
-        ratio_of_ratios((tokens, rounds), (tokens1, rounds1)),
-    )
+    ours = value_at(result, known["speed_up_strict"], loose)
+    theirs = ratio_of_ratios((tokens, rounds), (tokens1, rounds1))
     np.testing.assert_allclose([ours.estimate, ours.low, ours.high], [theirs.estimate, theirs.low, theirs.high])
 
 
 def test_prompts_that_all_agree_are_no_certainty(tmp_path: Path) -> None:
-    """Resampling 0 changed grades of 6 gives 0 every time; a seventh prompt may be another one."""
     result = toy_sweep(tmp_path / "sweep", 6).finish()
     right = np.ones(len(result.lines["right"]), np.int8)
     same = replace(result, lines={**result.lines, "right": right})
@@ -153,11 +149,7 @@ def test_the_recommendation_rests_on_every_prompts_grades(result: SweepResult) -
     assert graded.strict == len(graded.steps) - 1
     for dial in np.linspace(0, 1, 50):
         assert graded.steps.at(dial).tolist() == (lines_at(result, "right", dial) == 1).tolist()
-    assert recommend(graded, 40, 0.8, symbol="θ").sentence.startswith("θ = ")
-    assert "Not enough prompts" in recommend(graded, 0.1).sentence
-
-
-def test_grades_along_the_dial_are_those_of_the_prompts_put_side_by_side(result: SweepResult) -> None:
+    assert recommend(graded, 40, 0.8).dial is not None and recommend(graded, 0.1).dial is None
     chosen = np.arange(len(result)) % 3 > 0  # ungraded prompts have no part in it, nor have their edges
     partly = replace(result, prompts={**result.prompts, "target_right": np.where(chosen, 1, -1)})
     for each, mask in ((result, None), (partly, chosen)):
@@ -167,7 +159,6 @@ def test_grades_along_the_dial_are_those_of_the_prompts_put_side_by_side(result:
 
 
 def test_lines_that_were_looked_for_before_are_found_again(result: SweepResult) -> None:
-    """Of other prompts too, and however many values were asked for in between."""
     whole = np.linspace(0, 1, 9)
     first, chosen = result.at("tokens", whole), np.arange(len(result)) < 5
     for dial in np.linspace(0, 1, 30):
@@ -202,8 +193,7 @@ def test_a_set_without_grades_has_speed_and_agreement_only(tmp_path: Path) -> No
     for refused in (lambda: result.graded_steps(), lambda: frontier(result)):
         with pytest.raises(BadInput, match="No prompt of the set is graded"):
             refused()
-    text = (write_evidence(tmp_path / "evidence", result, dial=0.9) / "evidence.md").read_text()
-    assert "there is no accuracy" in text
+    assert "no accuracy" in (write_evidence(tmp_path / "pack", result, dial=0.9) / "evidence.md").read_text()
     with pytest.raises(BadInput, match="goes from 0 to 1"):
         result.acceptance(1.5)
 
@@ -216,63 +206,52 @@ def test_a_wall_clock_ratio_is_that_of_tokens_a_second(result: SweepResult) -> N
     assert check.facts()["repetitions"] == 2
 
 
-def test_the_evidence_of_a_setting_that_relaxes_nothing_says_none(result: SweepResult, tmp_path: Path) -> None:
-    path = write_evidence(tmp_path / "pack", result, dial=1.0)
-    text = (path / "evidence.md").read_text()
-    relaxed = text.partition("## Relaxed tokens")[2].partition("\n## ")[0]
-    assert relaxed.strip() == "No token was relaxed at this setting."
+def read_csv(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text().splitlines()))
 
 
-def test_the_evidence_says_everything_in_three_forms(result: SweepResult, tmp_path: Path) -> None:
+def test_the_evidence_has_the_same_numbers_in_three_forms(result: SweepResult, tmp_path: Path) -> None:
     found = recommend(result.graded_steps(), 40, 0.8, symbol="θ")
     checks = [replace(timing(), created=f"2026-01-0{day}T00:00:00+00:00") for day in (1, 2)]
     checks.append(replace(checks[0], dial=0.5))
     path = write_evidence(tmp_path / "pack", result, dial=0.9, recommendation=found, checks=checks)
-    tables = ["engines.csv", "grid.csv", "prompts.csv", "stretches.csv", "summary.csv", "tasks.csv"]
-    assert {file.name for file in path.iterdir()} == {"evidence.json", "evidence.md", *tables}
-    data = json.loads((path / "evidence.json").read_text())
-    assert data["models"]["target"] == "toy-target"
-    assert data["data_set"]["n"] == 12
+    names = ["engines", "grid", "prompts", "stretches", "summary", "tasks"]
+    assert {file.name for file in path.iterdir()} == {
+        "evidence.json",
+        "evidence.md",
+        *(f"{name}.csv" for name in names),
+    }
+    data, text = json.loads((path / "evidence.json").read_text()), (path / "evidence.md").read_text()
+    assert (data["models"]["target"], data["data_set"]["n"], len(data["engines"])) == ("toy-target", 12, 9)
     assert data["off_is_strict"] == data["off_is_strict"] | {"same": 12, "n": 12, "different": []}
-    assert set(data["accuracy"]) == {"target", "strict", "relaxed"}
-    assert len(data["engines"]) == 9
     assert {row["dial"] for row in data["grid"]} >= {0.9, 1.0}
-    text = (path / "evidence.md").read_text()
-    for needed in (found.sentence, "12 of 12 prompts", "tokens per second", "Wilson", "rejection_sample_method"):
-        assert needed in text
-    assert "SGLANG_SIMULATE_ACC_LEN" in text
     relaxed = data["relaxed_tokens"]
     total, second = sum(relaxed["by_target_rank"].values()), relaxed["shares_by_target_rank"]["2"]
     assert second["estimate"] == pytest.approx(relaxed["by_target_rank"]["2"] / total)
-    assert second["low"] <= second["estimate"] <= second["high"] and "share of the relaxed" in text
+    assert second["low"] <= second["estimate"] <= second["high"]
     assert data["wall_clock"]["created"] == "2026-01-02T00:00:00+00:00"  # the newest of this setting
     assert [each["dial"] for each in data["wall_clock_checks"]] == [0.9, 0.9, 0.5]
-    assert text.count("| 2026-01-0") == 3 and "every wall-clock check" in text
-    assert "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS" in text
-    assert "For throughput only" in text
-    assert text == markdown(data)
-    engines = list(csv.DictReader((path / "engines.csv").read_text().splitlines()))
+    assert text == markdown(data) and found.sentence in text and text.count("| 2026-01-0") == 3
+    engines = read_csv(path / "engines.csv")
     assert [row["engine"] for row in engines] == [row["engine"] for row in data["engines"]]
     low, length, high = (float(engines[0][name]) for name in ("length_low", "length", "length_high"))
     assert low < length < high and length == data["engines"][0]["length"]
     assert (engines[8]["length"], engines[8]["length_low"]) == ("", "")  # LM Studio reports none
-    assert f"{number(length)} ({number(low)} to {number(high)})" in (path / "evidence.md").read_text()
-    grid = list(csv.DictReader((path / "grid.csv").read_text().splitlines()))
-    assert float(grid[-1]["accuracy"]) == data["accuracy"]["strict"]["wilson"]["estimate"]
-    alone, strict, chosen = csv.DictReader((path / "summary.csv").read_text().splitlines())
+    assert f"{number(length)} ({number(low)} to {number(high)})" in text
+    accuracy = {name: each["wilson"]["estimate"] for name, each in data["accuracy"].items()}
+    assert float(read_csv(path / "grid.csv")[-1]["accuracy"]) == accuracy["strict"]
+    alone, strict, chosen = read_csv(path / "summary.csv")
     assert [row["setting"] for row in (alone, strict, chosen)] == ["target", "strict", "chosen"]
     assert {row["target"] for row in (alone, strict, chosen)} == {"toy-target"} and alone["n"] == "12"
     assert (alone["dial"], float(strict["dial"]), float(chosen["dial"])) == ("", 1.0, 0.9)
     tau = next(row for row in data["figures"] if row["figure"] == "tau")["settings"]["chosen"]
-    assert [float(chosen[f"tau{end}"]) for end in ("", "_low", "_high")] == [
-        tau[k] for k in ("estimate", "low", "high")
-    ]
-    paces = data["wall_clock"]["tokens_per_second"]
-    assert float(alone["tokens_per_second"]) == paces["target"]["estimate"] and alone["tau"] == ""
+    ends = [float(chosen[f"tau{end}"]) for end in ("", "_low", "_high")]
+    assert ends == [tau[k] for k in ("estimate", "low", "high")] and tau["dial"] == 0.9
+    assert float(alone["tokens_per_second"]) == data["wall_clock"]["tokens_per_second"]["target"]["estimate"]
+    assert alone["tau"] == "" and float(alone["accuracy"]) == accuracy["target"]
     assert float(chosen["measured_over_target_low"]) == data["wall_clock"]["measured_over_target"]["low"]
-    assert float(alone["accuracy"]) == data["accuracy"]["target"]["wilson"]["estimate"]
-    prompts = list(csv.DictReader((path / "prompts.csv").read_text().splitlines()))
-    assert [int(line["chosen_tokens"]) for line in prompts] == lines_at(result, "tokens", 0.9).tolist()
+    tokens = [int(line["chosen_tokens"]) for line in read_csv(path / "prompts.csv")]
+    assert tokens == lines_at(result, "tokens", 0.9).tolist()
     with pytest.raises(BadInput, match="exists already"):
         write_evidence(path, result, dial=0.9)
 
@@ -284,10 +263,7 @@ def test_a_check_is_kept_beside_the_sweep_and_read_back_as_it_was(tmp_path: Path
     for check in (replace(first, created="2026-01-03"), first, replace(first, dial=0.98765, created="2026-01-02")):
         keep_check(result.folder, check)
     found = kept_checks(result.folder, result.plan)
-    assert ([check.created[:10] for check in found.found], found.problems) == (
-        ["2026-01-01", "2026-01-02", "2026-01-03"],
-        (),
-    )
+    assert [check.created[-2:] for check in found.found] == ["00", "02", "03"] and found.problems == ()
     assert found.found[0].to_json() == first.to_json() and found.found[0].over_strict == first.over_strict
     latest = found.latest(0.9), found.latest(0.98765), found.latest(0.5)
     assert [None if each is None else each.created[:10] for each in latest] == ["2026-01-03", "2026-01-02", None]
@@ -334,36 +310,25 @@ def test_prompts_to_time_are_spread_over_the_whole_set() -> None:
 FINE = 0.98765432
 
 
-def test_a_dial_value_is_printed_as_it_is_for_rounding_could_make_it_another_text(
-    result: SweepResult, tmp_path: Path
-) -> None:
-    assert [exactly(value) for value in (0.9, 1.0, 3.0, FINE, 0.1 + 0.2)] == [
-        "0.9",
-        "1",
-        "3",
-        "0.98765432",
-        "0.30000000000000004",
-    ]
+def test_a_dial_value_is_printed_in_full(result: SweepResult, tmp_path: Path) -> None:
+    assert [exactly(value) for value in (0.9, 1.0, FINE, 0.1 + 0.2)] == ["0.9", "1", str(FINE), "0.30000000000000004"]
     assert [exact_setting("θ", value) for value in (0.9, FINE)] == ["θ = 0.90", "θ = 0.98765432"]
     path = write_evidence(tmp_path / "pack", result, dial=FINE)
-    told = ["\n".join(summary_lines(result, FINE)), (path / "evidence.md").read_text(), str(to_parameters_of(FINE))]
-    told += [
-        each.text
-        for rule in ("sglang-acc", "sglang-single", "tensorrt-llm")
-        for each in engine_settings(Settings(rule=rule), FINE)
-        if each.text
-    ]
-    told.append(engine_settings(Settings(rule="vllm-thinking"), FINE)[0].note)
-    assert all("0.98765432" in text for text in told)
-    assert {row["dial"] for row in dial_rows(path)} >= {FINE}
+    texts = ["\n".join(summary_lines(result, FINE)), (path / "evidence.md").read_text()]
+    texts.append(str(to_parameters(TuneView("a", FINE))))
+    for rule in ("sglang-acc", "sglang-single", "tensorrt-llm"):
+        texts += [each.text for each in engine_settings(Settings(rule=rule), FINE) if each.text]
+    texts.append(engine_settings(Settings(rule="vllm-thinking"), FINE)[0].note)
+    assert all("0.98765432" in text for text in texts)
+    assert FINE in [row["dial"] for row in json.loads((path / "evidence.json").read_text())["grid"]]
 
 
-def test_whatever_tells_of_a_sweep_of_trees_says_so(tmp_path: Path) -> None:
+def test_figures_of_a_sweep_of_trees_name_its_shape(tmp_path: Path) -> None:
     tree = "tree of 5 nodes, depth 3, branching 2"
     result = toy_sweep(tmp_path / "trees", 6, TREES).finish()
     pack = write_evidence(tmp_path / "pack", result, dial=0.9)
-    told = ["\n".join(summary_lines(result, 0.9)), (pack / "evidence.md").read_text(), coverage(CachedSweep(result))]
-    assert all(tree in text and "γ" not in text.replace("γ + 1", "") for text in told[::2]) and tree in told[1]
+    texts = ["\n".join(summary_lines(result, 0.9)), (pack / "evidence.md").read_text(), coverage(CachedSweep(result))]
+    assert all(tree in text for text in texts)
     made = json.loads((pack / "evidence.json").read_text())
     assert (made["rule"]["tree"], made["rule"]["gamma"]) == ("dynamic:depth=3,topk=2", 5)
     assert len(made["synthetic_acceptance"]["rates"]) == 3  # a place each on the longest path
@@ -386,30 +351,17 @@ def test_engines_are_told_the_tree_where_they_draft_trees() -> None:
         assert any("drafts chains" in each.note and "tree of 8 nodes" in each.note for each in found)
 
 
-def to_parameters_of(dial: float) -> dict[str, str]:
-    return to_parameters(TuneView("a", dial))
-
-
-def dial_rows(path: Path) -> list[dict[str, float]]:
-    found: list[dict[str, float]] = json.loads((path / "evidence.json").read_text())["grid"]
-    return found
-
-
-def test_figures_are_told_in_their_units(result: SweepResult) -> None:
-    assert [times(value) for value in (1.0, 1.0042, 0.9961, 1.0096, 1.2, 0.99999, nan)] == [
-        "1",
-        "1.004",
-        "0.996",
-        "1.01",
-        "1.20",
-        "1.00",
-        "–",
-    ]
-    assert told("accuracy_change", (-0.0467, -0.0767, 0)) == "−4.7 points (−7.7 to 0)"
-    assert told("same", (0.5, 0.25, 1)) == "50 % (25 to 100)"
-    assert told("speed_up_strict", (1.0042, 1.0021, 1.0061)) == "1.004 (1.002 to 1.006)"
-    assert told("speed_up_strict", (1.0042, 1, 1.2)) == "1.00 (1 to 1.20)"
-    assert told("tau", (1.0042, 1, 1.2)) == "1.00 (1 to 1.20)"
+def test_figures_are_printed_in_their_units() -> None:
+    printed = {1.0: "1", 1.0042: "1.004", 0.9961: "0.996", 1.0096: "1.01", 1.2: "1.20", 0.99999: "1.00", nan: "–"}
+    assert [times(value) for value in printed] == [*printed.values()]
+    for name, values, text in (
+        ("accuracy_change", (-0.0467, -0.0767, 0), "−4.7 points (−7.7 to 0)"),
+        ("same", (0.5, 0.25, 1), "50 % (25 to 100)"),
+        ("speed_up_strict", (1.0042, 1.0021, 1.0061), "1.004 (1.002 to 1.006)"),
+        ("speed_up_strict", (1.0042, 1, 1.2), "1.00 (1 to 1.20)"),
+        ("tau", (1.0042, 1, 1.2), "1.00 (1 to 1.20)"),
+    ):
+        assert told(name, values) == text
 
 
 def test_places_of_the_frontier_are_short_to_print_and_in_their_own_stretch(result: SweepResult) -> None:
@@ -438,28 +390,30 @@ def test_the_grid_stays_inside_a_range_with_many_decimals(tmp_path: Path) -> Non
     assert dial_grid(result, 0.9)[0] >= 0.12345678
 
 
-def test_later_turns_are_left_out_and_said_to_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_later_turns_are_left_out_and_counted(tmp_path: Path) -> None:
     lines = [{"question_id": 1, "category": "writing", "turns": ["Add 1 and 2.", "And 3?", "And 4?"]}]
     lines.append({"question_id": 2, "category": "writing", "turns": ["Add 3 and 4."]})
     path = tmp_path / "questions.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))
     prompts = load_prompts(path, turns=Turns.FIRST)
-    assert [item.prompt for item in prompts.items] == ["Add 1 and 2.", "Add 3 and 4."]
-    assert prompts.later_turns == 2
+    assert [item.prompt for item in prompts.items] == ["Add 1 and 2.", "Add 3 and 4."] and prompts.later_turns == 2
     sweep = Sweep(table_backend(), prompts, SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep")
-    said = "Of conversations the first turn alone is decoded; 2 later turns are left out."
-    assert said in "\n".join(summary_lines(sweep.finish(), 0.9))
+    assert "2 later turns" in "\n".join(summary_lines(sweep.finish(), 0.9))
     evidence = write_evidence(tmp_path / "pack", load_sweep(sweep.folder), dial=0.9)
-    assert "2 later turns of conversations, of which the first" in (evidence / "evidence.md").read_text()
-    again = open_store(sweep.folder).prompts()  # as the page goes on with it
+    assert "2 later turns" in (evidence / "evidence.md").read_text()
+    again = open_store(sweep.folder).prompts()  # as the page resumes it
     Sweep(table_backend(), again, SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep", resume=True)
     assert turns_words(toy_prompts(1)) == ""
 
 
 def test_the_evidence_admits_what_was_not_measured(result: SweepResult, tmp_path: Path) -> None:
-    path = write_evidence(tmp_path / "pack", replace(result, costs=None), dial=0.9)
+    path = write_evidence(tmp_path / "pack", replace(result, costs=None), dial=1.0)
     assert json.loads((path / "evidence.json").read_text())["tokens_per_second"] == NOT_MEASURED
-    assert "not measured" in (path / "evidence.md").read_text()
+    text = (path / "evidence.md").read_text()
+    assert "not measured" in text and "No token was relaxed" in text
+    summary = "\n".join(summary_lines(result, 0.9, timing()))
+    assert all(each in summary for each in ("θ = 1", "θ = 0.9", "θ = 0", "12 of 12", "Tokens a second"))
+    assert {row["figure"]: row for row in table_of(result, 0.9)}["speed_up"]["basis"] == "modelled"
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match="cannot be written"):
         write_evidence(tmp_path / "file" / "pack", result, dial=0.9)
@@ -494,13 +448,9 @@ def test_engines_get_settings_where_they_have_the_rule(rule: str, engine: str, n
     assert all("does not exist there" in each.note for each in found if not each.text)
 
 
-def test_the_table_and_the_summary_show_strict_and_the_setting(result: SweepResult) -> None:
-    rows = {row["figure"]: row for row in table_of(result, 0.9)}
-    assert rows["tau"]["settings"]["chosen"]["dial"] == 0.9
-    assert rows["speed_up"]["basis"] == "modelled"
-    text = "\n".join(summary_lines(result, 0.9, timing()))
-    for needed in ("strict, θ = 1", "chosen, θ = 0.9", "loosest, θ = 0", "12 of 12 texts", "Tokens a second"):
-        assert needed in text
+@pytest.fixture
+def loaded(pair: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "opened_backend", lambda *_: pair)
 
 
 def command(*given: str) -> None:
@@ -509,74 +459,64 @@ def command(*given: str) -> None:
     sweep_command.run(parser.parse_args(given))
 
 
-def test_the_command_says_what_adds_prompts_and_adds_them(
-    tmp_path: Path, unmeasured: None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    common = [
-        "--device",
-        "cpu",
-        "--gamma",
-        "2",
-        "--max-new-tokens",
-        "6",
-        "--low",
-        "0.8",
-        "--out",
-        str(tmp_path / "out"),
-    ]
+@pytest.mark.usefixtures("loaded", "unmeasured")
+def test_the_command_says_what_adds_prompts_and_adds_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    common = ["--gamma", "2", "--max-new-tokens", "6", "--low", "0.8", "--out", str(out)]
     command(*common, "--limit", "1")
-    said = re.search(r"The same command with --resume --limit (\d+) adds them\.", capsys.readouterr().out)
-    assert said is not None and 6 * int(said[1]) >= 100
-    written = {path: path.read_bytes() for path in (tmp_path / "out" / "results").iterdir()}
+    suggested = re.search(r"--resume --limit (\d+)", capsys.readouterr().out)
+    assert suggested is not None and 6 * int(suggested[1]) >= 100
+    written = {path: path.read_bytes() for path in (out / "results").iterdir()}
     command(*common, "--resume", "--limit", "2")
-    assert "12 prompts of built-in tasks" in capsys.readouterr().out
+    assert "12 prompts" in capsys.readouterr().out
     assert len(written) == 6 and all(path.read_bytes() == data for path, data in written.items())
     command(*common, "--resume")
-    assert "12 prompts of built-in tasks" in capsys.readouterr().out, "without --limit as many as there are"
+    assert "12 prompts" in capsys.readouterr().out, "without --limit as many as there are"
     with pytest.raises(BadInput, match="number of prompts was 12 and is 6"):
         command(*common, "--resume", "--limit", "1")
-
-
-def test_the_command_says_how_many_graded_prompts_a_file_has(
-    tmp_path: Path, unmeasured: None, capsys: pytest.CaptureFixture[str]
-) -> None:
     lines = [{"prompt": f"Add 1 and {n}.\n", "answer": f"{n + 1}"} for n in range(3)]
     (tmp_path / "set.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    small = ["--device", "cpu", "--gamma", "2", "--max-new-tokens", "6", "--low", "0.8", "--out", str(tmp_path / "out")]
-    command(*small, "--set", str(tmp_path / "set.jsonl"), "--grader", "last-number", "--limit", "1")
-    assert f"{tmp_path / 'set.jsonl'} has 3 that are graded." in capsys.readouterr().out
+    own = [
+        "--set",
+        str(tmp_path / "set.jsonl"),
+        "--grader",
+        "last-number",
+        "--limit",
+        "1",
+        "--out",
+        str(tmp_path / "b"),
+    ]
+    command(*common, *own)
+    assert "has 3 that are graded" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("loaded")
 def test_the_command_sweeps_resumes_and_writes_the_evidence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prompts = tmp_path / "set.jsonl"
     lines = [{"prompt": "Add 12 and 30.\n", "answer": "42"}, {"prompt": "Tom saw a dog. " * 300}, {"prompt": "Once"}]
     prompts.write_text("\n".join(json.dumps(line) for line in lines) + "\nnonsense\n")
-    common = ["--set", str(prompts), "--grader", "last-number", "--out", str(tmp_path / "out"), "--device", "cpu"]
-    small = ["--gamma", "2", "--max-new-tokens", "6", "--low", "0.8"]
+    common = ["--set", str(prompts), "--grader", "last-number", "--out", str(tmp_path / "out"), "--low", "0.8"]
+    small = [*common, "--gamma", "2", "--max-new-tokens", "6"]
     with pytest.raises(BadInput, match="line 4"):
-        command(*common, *small)
+        command(*small)
     assert not (tmp_path / "out").exists()
     timed = ["--wall-clock", "--timed", "1", "--repetitions", "1", "--evidence", str(tmp_path / "evidence")]
-    command(*common, *small, "--skip-bad", "--json", *timed)
+    command(*small, "--skip-bad", "--json", *timed)
     out, err = capsys.readouterr()
     found = json.loads(out)
-    assert "Line 4 is left out" in err
-    assert "line-2 will have no results" in err
-    assert found["prompts"] == 2
-    assert found["off_is_strict"] == 2
+    assert "Line 4" in err and "line-2" in err
+    assert (found["prompts"], found["off_is_strict"], found["wall_clock"]["strict_same_as_target"]) == (2, 2, 1)
     assert [failure["id"] for failure in found["failures"]] == ["line-2"]
-    assert found["wall_clock"]["strict_same_as_target"] == 1
     measured = found["costs"] is not None  # on a busy machine they may not be
     assert found["costs"]["rest"] if measured else "Measure again" in found["costs_objection"]
     assert (tmp_path / "evidence" / "evidence.md").is_file()
     with pytest.raises(BadInput, match="--resume"):
-        command(*common, *small, "--skip-bad")
+        command(*small, "--skip-bad")
     with pytest.raises(BadInput, match="gamma was 2 and is 3"):
-        command(*common, "--gamma", "3", "--max-new-tokens", "6", "--low", "0.8", "--skip-bad", "--resume")
-    command(*common, *small, "--skip-bad", "--resume")
+        command(*small, "--gamma", "3", "--skip-bad", "--resume")
+    command(*small, "--skip-bad", "--resume")
     out, err = capsys.readouterr()
-    assert "Not enough prompts to tell" in out
-    assert "At the strict end 2 of 2 texts" in out
+    assert "Not enough prompts" in out and "2 of 2 texts" in out
     assert load_sweep(tmp_path / "out").complete
 
 
@@ -602,7 +542,7 @@ def test_bad_options_are_refused_before_anything_is_made(arguments: list[str], w
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("column", ["tokens", "right", "same", "agreed"])
+@pytest.mark.parametrize("column", ["tokens", "right", "agreed"])
 def test_sums_of_all_prompts_at_once_are_those_of_one_after_the_other(result: SweepResult, column: str) -> None:
     for chosen in (None, result.graded, np.arange(len(result)) % 3 == 1):
         fast, slow = result.summed(column, chosen), total(result.each(column, chosen))
