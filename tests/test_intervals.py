@@ -51,7 +51,6 @@ def drawn(statistic, columns, sizes, seed, resamples):
 
 
 def read_off(replicates, estimate, left_out, method):
-    """The ends at 95 %, by the textbook; `left_out` is the number without each unit."""
     levels = np.array([0.025, 0.975])
     if method is Method.BCA:
         below = (np.mean(replicates < estimate - 1e-12) + np.mean(replicates <= estimate + 1e-12)) / 2
@@ -63,7 +62,6 @@ def read_off(replicates, estimate, left_out, method):
 
 
 def cases(prompts):
-    """Numbers as sweeps have them: rounds and tokens of two settings, skewed seconds."""
     rng = np.random.default_rng(prompts)
     rounds = rng.integers(3, 40, prompts).astype(float)
     tokens = rounds + rng.binomial(6, 0.4, prompts) * rounds / 2
@@ -85,7 +83,7 @@ quantile, and about as much for BCa's bias, which is estimated too."""
 
 
 @pytest.mark.parametrize("method", BOTH)
-@pytest.mark.parametrize(("prompts", "off"), [(12, 0.06), (40, 0.02), (200, 0.01)])
+@pytest.mark.parametrize(("prompts", "off"), [(12, 0.06), (200, 0.01)])
 def test_what_is_computed_is_what_resampling_comes_to(prompts, off, method):
     """To some hundredths of a standard error, besides six times the resampling's own noise (chance below 1e-8 each).
 
@@ -110,7 +108,6 @@ def test_what_is_computed_is_what_resampling_comes_to(prompts, off, method):
 
 @pytest.mark.parametrize("method", BOTH)
 def test_shares_agree_with_resampling_to_half_a_prompt(method):
-    """Resampled shares come in steps; the ends lie between them, and on them at 0 and at 1."""
     for right, prompts in ((1, 20), (17, 20), (35, 50), (199, 200)):
         values = np.repeat([1.0, 0.0], [right, prompts - right])
         found = mean(values, Bootstrap(method=method))
@@ -121,21 +118,16 @@ def test_shares_agree_with_resampling_to_half_a_prompt(method):
         assert (found.low, found.high) == (pytest.approx(low, abs=1 / prompts), pytest.approx(high, abs=1 / prompts))
 
 
-def test_the_words_shown_hang_on_no_seed():
-    """The order of prompts is what a seed draws from, and other words under another order would be noise.
-
-    Orders change a sum's rounding alone, 1e-12 of it. A word differs where an end lies so close to where its last
-    digit turns, of which there are about 1,000 up to it: a chance of 1e-9 each, 1e-5 for all of them.
-    """
-    for prompts in (12, 40, 200):
+def test_the_order_of_prompts_changes_no_printed_number():
+    """Orders change a sum's rounding alone, 1e-12 of it: a printed digit differs with a chance of 1e-9 each."""
+    for prompts in (12, 200):
         for name, (statistic, columns) in cases(prompts).items():
-            for method in BOTH:
-                said = set()
-                for seed in range(20):
-                    order = np.random.default_rng(seed).permutation(prompts)
-                    found = interval(statistic, *(c[order] for c in columns), how=Bootstrap(method=method))
-                    said.add(told(name, (found.estimate, found.low, found.high)))
-                assert len(said) == 1, (name, said)
+            printed = set()
+            for seed in range(5):
+                order = np.random.default_rng(seed).permutation(prompts)
+                found = interval(statistic, *(c[order] for c in columns))
+                printed.add(told(name, (found.estimate, found.low, found.high)))
+            assert len(printed) == 1, (name, printed)
 
 
 def test_paired_is_narrower_than_each_alone():
@@ -271,7 +263,6 @@ def test_bad_input():
 
 
 def test_turns_of_a_question_are_drawn_together_by_hand() -> None:
-    """Three questions of 1, 2 and 3 prompts, out of order: a replicate is a mean over the prompts of those drawn."""
     units, values = np.array([7, 3, 9, 3, 9, 9]), np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
     sums, sizes = np.array([10.0, 1.0, 52.0]), np.array([2, 1, 3])  # of the questions 3, 7 and 9
     found = mean(values, Bootstrap(method=Method.PERCENTILE), units)
