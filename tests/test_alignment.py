@@ -26,7 +26,6 @@ UNITS = st.sampled_from(list(Unit))
 
 @st.composite
 def texts(draw: st.DrawFn) -> Written:
-    """Tokens in rounds of one to four, with an end of text now and then."""
     tokens = tuple(draw(st.lists(st.integers(0, len(PIECES)), max_size=40)))
     starts, at = [], 0
     while at < len(tokens):
@@ -37,13 +36,11 @@ def texts(draw: st.DrawFn) -> Written:
 
 @st.composite
 def relatives(draw: st.DrawFn) -> tuple[Written, Written]:
-    """Two texts, often with a common beginning, and often meeting again."""
     left, right, head, tail = (draw(texts()) for _ in range(4))
     return joined(head, left, tail), joined(head, right, tail)
 
 
 def in_both(pair: RoundPair) -> bool:
-    """True if both texts start a round there."""
     return pair.left is not None and pair.right is not None
 
 
@@ -118,13 +115,6 @@ def test_sides_mark_tokens_as_the_stretches_say(pair, unit):
         assert side.parts is None or found.prefix < len(content(text, unit))
 
 
-@given(texts(), UNITS)
-def test_a_text_beside_itself_is_identical(text, unit):
-    found = align(text, text, unit)
-    assert found.identical and found.left.common.all() and found.left.parts is None
-    assert unit is Unit.CHARACTERS or all(in_both(pair) for pair in found.rounds)
-
-
 def flat(found: Alignment) -> list[tuple[bool, int, int]]:
     return [(s.same, len(s.left), len(s.right)) for s in found.stretches]
 
@@ -134,26 +124,16 @@ def spelled(*words: str) -> Written:
     return Written(tuple(ids[w] for w in words), tuple(Piece(f" {w}".encode()) for w in words), (0,))
 
 
-def test_texts_that_meet_again_share_a_later_stretch():
+def test_texts_that_meet_again_share_a_later_stretch(monkeypatch):
     found = align(spelled(*"abxcde"), spelled(*"abyycde"), Unit.TOKENS)
     assert flat(found) == [(True, 2, 2), (False, 1, 2), (True, 3, 3)]
     assert (found.prefix, found.common, found.left.parts, found.right.parts) == (2, 5, 2, 2)
-
-
-def test_a_meeting_that_is_too_short_to_mean_anything_does_not_count():
-    found = align(spelled(*"abxcd"), spelled(*"abycd"), Unit.TOKENS)
-    assert flat(found) == [(True, 2, 2), (False, 3, 3)]
-
-
-def test_a_text_that_is_a_beginning_of_the_other_never_parts():
+    short = align(spelled(*"abxcd"), spelled(*"abycd"), Unit.TOKENS)
+    assert flat(short) == [(True, 2, 2), (False, 3, 3)], "two tokens are too few to mean anything"
     found = align(spelled(*"abc"), spelled(*"abcde"), Unit.TOKENS)
     assert (found.left.parts, found.right.parts, found.identical) == (None, 3, False)
-
-
-def test_long_texts_are_not_searched_after_they_part(monkeypatch):
-    monkeypatch.setattr(alignment, "LONGEST", 5)
-    found = align(spelled(*"abxcde"), spelled(*"abyycde"), Unit.TOKENS)
-    assert flat(found)[-1] == (True, 3, 3), "five tokens after the parting are still searched"
+    monkeypatch.setattr(alignment, "LONGEST", 5)  # five tokens after the parting are still searched
+    assert flat(align(spelled(*"abxcde"), spelled(*"abyycde"), Unit.TOKENS))[-1] == (True, 3, 3)
     monkeypatch.setattr(alignment, "LONGEST", 4)
     assert flat(align(spelled(*"abxcde"), spelled(*"abyycde"), Unit.TOKENS)) == [(True, 2, 2), (False, 4, 5)]
 
@@ -163,7 +143,6 @@ def numbered(tokens: Sequence[int]) -> Written:
 
 
 def met_again(left: Sequence[int], right: Sequence[int]) -> list[tuple[int, int, int]]:
-    """What difflib finds after the parting."""
     head = align(numbered(left), numbered(right), Unit.TOKENS).prefix
     blocks = SequenceMatcher(None, left[head:], right[head:], autojunk=False).get_matching_blocks()
     return [(head + a, head + b, size) for a, b, size in blocks if size >= alignment.SHORTEST]
@@ -180,7 +159,6 @@ def test_what_is_met_again_is_what_difflib_finds(left, right):
 
 
 def test_ordinary_long_texts_are_aligned_whole():
-    """Words as often as in a language, edited throughout."""
     draw, often = np.random.default_rng(0), 1 / np.arange(1, 20_001)
     left = draw.choice(20_000, alignment.LONGEST - 1, p=often / often.sum()).tolist()
     right = [30_000 if place % 50 == 0 else token for place, token in enumerate(left)]
@@ -189,7 +167,6 @@ def test_ordinary_long_texts_are_aligned_whole():
 
 
 def test_looping_texts_take_no_longer_than_others():
-    """With difflib these take minutes, .3 s so: the bound tells them apart on any machine."""
     left, right = [1] + [5, 6, 7, 8] * 1000 + [2, 3, 4], [2] + [5, 6, 7, 9, 8] * 800 + [2, 3, 4]
     began = time.perf_counter()
     found = align(numbered(left), numbered(right), Unit.TOKENS)
@@ -199,14 +176,14 @@ def test_looping_texts_take_no_longer_than_others():
 
 def test_other_vocabularies_are_compared_by_characters():
     run = toy_run()
-    wider = replace(
-        run,
-        pieces={**run.pieces, **{t: Piece(p.data + b"!") for t, p in run.pieces.items() if t == run.token_ids[-1]}},
-    )
+    last = run.token_ids[-1]
+    wider = replace(run, pieces={**run.pieces, last: Piece(run.pieces[last].data + b"!")})
     assert align_runs(run, run).unit is Unit.TOKENS
     found = align_runs(run, wider)
     assert found.unit is Unit.CHARACTERS
     assert found.prefix == first_difference(written(run).text, written(wider).text)
+    assert written(run).text == run.text
+    assert written(run).starts == tuple(r.speculation.start - len(run.prompt_ids) for r in run.rounds)
 
 
 def test_the_same_words_in_other_tokens_are_the_same_text():
@@ -218,13 +195,9 @@ def test_the_same_words_in_other_tokens_are_the_same_text():
     other = align(whole, replace(parts, pieces=(*parts.pieces[:3], Piece(b"en"))), Unit.CHARACTERS)
     assert (other.prefix, other.left.parts, other.right.parts) == (6, 1, 3)
     assert other.left.common.tolist() == [True, False] and other.right.common.tolist() == [True, True, True, False]
-
-
-def test_a_byte_of_a_character_is_told_apart():
     smile = Written((1, 2), (Piece(b"\xf0\x9f\x98"), Piece(b"\x80")), (0,))
     frown = Written((1, 3), (Piece(b"\xf0\x9f\x98"), Piece(b"\x81")), (0,))
-    assert align(smile, frown, Unit.CHARACTERS).prefix == 0
-    assert align(smile, frown, Unit.TOKENS).prefix == 1
+    assert [align(smile, frown, unit).prefix for unit in (Unit.CHARACTERS, Unit.TOKENS)] == [0, 1]
 
 
 @settings(max_examples=10)
@@ -252,9 +225,3 @@ def test_a_run_without_rounds_lies_beside_any_other():
     assert flat(found) == [(False, 0, len(run.token_ids))]
     assert found.left.parts is None and found.right.parts == 0
     assert align_runs(replace(run, rounds=()), replace(run, rounds=())).stretches == ()
-
-
-def test_text_of_a_run_is_its_own():
-    run = toy_run()
-    assert written(run).text == run.text
-    assert written(run).starts == tuple(r.speculation.start - len(run.prompt_ids) for r in run.rounds)

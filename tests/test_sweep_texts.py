@@ -13,24 +13,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
 from mars_viz.run import Piece
 from mars_viz.sweep import Sweep, load_sweep, texts
 from mars_viz.sweep import shards as parts_module
-from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.texts import PromptTexts
 from tests.sweep_cases import SETTINGS, toy_prompts, toy_sweep
-from tests.tables import Words, table_backend
+from tests.tables import table_backend
 from tests.test_sweep import alone, tokens_of
 
-HOSTILE = "\u202e<img src=x onerror=window.hacked=1>"
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts_module, "BATCH", 4)
 
 
-@pytest.mark.parametrize("batch", [2, 64])
-def test_every_text_is_what_an_independent_walk_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int
-) -> None:
-    monkeypatch.setattr(parts_module, "BATCH", batch)
+def same(ours: PromptTexts | None, theirs: PromptTexts | None) -> bool:
+    assert ours is not None and theirs is not None
+    return np.array_equal(ours.token_ids, theirs.token_ids) and ours.pieces == theirs.pieces
+
+
+def begun(folder: Path, count: int, **how: bool) -> None:
+    next(progress for progress in toy_sweep(folder, 6, **how) if progress.finished == count)
+
+
+def test_every_text_is_what_an_independent_walk_writes(tmp_path: Path) -> None:
     result = toy_sweep(tmp_path / "sweep", 5).finish()
     stretches = 0
     for place, item in enumerate(toy_prompts(5).items):
@@ -65,80 +73,40 @@ def test_any_bytes_come_back_as_they_were(
     shutil.rmtree(folder)
 
 
-def test_hostile_pieces_are_kept_as_bytes(tmp_path: Path) -> None:
-    words = Words()
-    words.pieces = {t: piece if piece.special else Piece(HOSTILE.encode()) for t, piece in words.pieces.items()}
-    backend = replace(table_backend(), tokenizer=words)
-    plan = load_plan(tmp_path)
-    for _ in Sweep(backend, toy_prompts(1), SETTINGS, plan.span, tmp_path / "hostile"):
-        pass
-    read = texts.read(tmp_path / "hostile", 0)
-    assert read is not None and HOSTILE in read.text(0).text
-
-
-def load_plan(tmp_path: Path) -> Plan:
-    return toy_sweep(tmp_path / "plain", 1).finish().plan
-
-
-def test_a_sweep_from_before_there_were_texts_is_read_and_gone_on_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its first prompts have none; those that are swept from now on do."""
-    monkeypatch.setattr(parts_module, "BATCH", 4)
-    sweep = toy_sweep(tmp_path / "sweep", 6)
-    for progress in sweep:
-        if progress.finished == 2:
-            break
+def test_a_sweep_from_before_there_were_texts_is_resumed(tmp_path: Path) -> None:
+    begun(tmp_path / "sweep", 2)
     shutil.rmtree(tmp_path / "sweep" / "texts")
     assert texts.read(tmp_path / "sweep", 0) is None
-    result = toy_sweep(tmp_path / "sweep", 6, resume=True).finish()
+    result, whole = toy_sweep(tmp_path / "sweep", 6, resume=True).finish(), toy_sweep(tmp_path / "whole", 6).finish()
     found = [texts.read(result.folder, index) for index in range(6)]
     assert [read is None for read in found] == [True, True, False, False, False, False]
-    whole = toy_sweep(tmp_path / "whole", 6).finish()
     assert all(np.array_equal(result.lines[name], whole.lines[name]) for name in whole.lines)
-    for index in range(2, 6):
-        ours, theirs = found[index], texts.read(whole.folder, index)
-        assert ours is not None and theirs is not None
-        assert np.array_equal(ours.token_ids, theirs.token_ids) and ours.pieces == theirs.pieces
+    assert all(same(found[index], texts.read(whole.folder, index)) for index in range(2, 6))
 
 
 def test_a_prompt_without_results_has_no_texts(tmp_path: Path) -> None:
-    prompts = toy_prompts(3)
-    long = replace(prompts.items[1], prompt="x" * 50)
-    items = (prompts.items[0], long, prompts.items[2])
-    plan = load_plan(tmp_path)
-    sweep = Sweep(table_backend(letters=20), replace(prompts, items=items), SETTINGS, plan.span, tmp_path / "sweep")
-    assert len(sweep.finish()) == 2
+    items = list(toy_prompts(3).items)
+    items[1] = replace(items[1], prompt="x" * 50)
+    prompts, span = replace(toy_prompts(3), items=tuple(items)), Span(0.0, 1.0, (3,))
+    assert len(Sweep(table_backend(letters=20), prompts, SETTINGS, span, tmp_path / "sweep").finish()) == 2
     assert [texts.read(tmp_path / "sweep", index) is None for index in range(3)] == [False, True, False]
 
 
-@pytest.mark.parametrize("how", ["cut", "empty", "overwritten", "another prompt"])
-def test_damaged_texts_are_named_and_cost_no_figure(tmp_path: Path, how: str) -> None:
+def test_damaged_texts_are_named_and_cost_no_figure(tmp_path: Path) -> None:
     result = toy_sweep(tmp_path / "sweep", 3).finish()
     path = result.folder / "texts" / "prompt-000001.parquet"
     data = path.read_bytes()
-    spoiled = {
-        "cut": data[:-40],
-        "empty": b"",
-        "overwritten": data[:40] + bytes(80) + data[120:],
-        "another prompt": (result.folder / "texts" / "prompt-000002.parquet").read_bytes(),
-    }[how]
-    path.write_bytes(spoiled)
-    if how == "another prompt":
-        assert texts.read(result.folder, 1) is None
-    else:
-        with pytest.raises(BadInput, match=r"prompt-000001.parquet is damaged.*sweep again into a new folder"):
+    for damaged in (data[:-40], b"", data[:40] + bytes(80) + data[120:]):
+        path.write_bytes(damaged)
+        with pytest.raises(BadInput, match="prompt-000001.parquet is damaged"):
             texts.read(result.folder, 1)
-    assert len(load_sweep(result.folder)) == 3
-    assert texts.read(result.folder, 0) is not None
+    path.write_bytes((result.folder / "texts" / "prompt-000002.parquet").read_bytes())
+    assert texts.read(result.folder, 1) is None
+    assert len(load_sweep(result.folder)) == 3 and texts.read(result.folder, 0) is not None
 
 
 @pytest.mark.parametrize("stopped", [1, 6])
-def test_results_that_are_swept_anew_have_their_own_texts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: int
-) -> None:
-    """The old texts of a batch whose results were taken away are neither read nor kept, whenever one looks."""
-    monkeypatch.setattr(parts_module, "BATCH", 4)
+def test_results_that_are_swept_again_have_their_own_texts(tmp_path: Path, stopped: int) -> None:
     out = tmp_path / "sweep"
     toy_sweep(out, 6).finish()
     old = toy_sweep(tmp_path / "old", 6, replace(SETTINGS, max_new_tokens=5)).finish()
@@ -146,9 +114,7 @@ def test_results_that_are_swept_anew_have_their_own_texts(
         for path in folder.iterdir():
             path.unlink()  # as the message on damaged results advises, but for the texts
     shutil.copytree(old.folder / "texts", out / "texts", dirs_exist_ok=True)
-    for progress in toy_sweep(out, 6, resume=True):
-        if progress.finished == stopped:
-            break
+    begun(out, stopped, resume=True)
     result = load_sweep(out)
     for index in range(stopped):
         read = texts.read(out, index)
@@ -157,12 +123,8 @@ def test_results_that_are_swept_anew_have_their_own_texts(
     assert all(texts.read(out, index) is None for index in range(stopped, 6))
 
 
-def test_a_damaged_file_of_texts_does_not_stop_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts_module, "BATCH", 4)
-    sweep = toy_sweep(tmp_path / "sweep", 6)
-    for progress in sweep:
-        if progress.finished == 2:
-            break
+def test_a_damaged_file_of_texts_does_not_stop_a_sweep(tmp_path: Path) -> None:
+    begun(tmp_path / "sweep", 2)
     (tmp_path / "sweep" / "texts" / "prompt-000001.parquet").write_bytes(b"no")
     result = toy_sweep(tmp_path / "sweep", 6, resume=True).finish()
     assert result.complete and (result.folder / "results" / "batch-000000.parquet").is_file()
@@ -172,7 +134,6 @@ def test_a_damaged_file_of_texts_does_not_stop_a_sweep(tmp_path: Path, monkeypat
 
 
 def together(folder: Path, prompts: range, groups: int) -> None:
-    """As sweeps of before kept the texts of a batch: in one file, in row groups of a few prompts."""
     paths = [folder / f"prompt-{index:06}.parquet" for index in prompts]
     tables = pa.concat_tables([pq.ParquetFile(path).read() for path in paths])
     pq.write_table(tables, folder / "batch-000000.parquet", row_group_size=groups)
@@ -180,44 +141,27 @@ def together(folder: Path, prompts: range, groups: int) -> None:
         path.unlink()
 
 
-@pytest.mark.parametrize("groups", [1, 3, 8])
-def test_texts_that_were_put_together_are_read_and_gone_on_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: int
-) -> None:
-    monkeypatch.setattr(parts_module, "BATCH", 4)
+@pytest.mark.parametrize("groups", [1, 3])
+def test_texts_that_were_put_together_are_read_and_resumed(tmp_path: Path, groups: int) -> None:
     whole = toy_sweep(tmp_path / "whole", 6).finish()
-    for progress in toy_sweep(tmp_path / "sweep", 6):
-        if progress.finished == 4:
-            break
+    begun(tmp_path / "sweep", 4)
     together(tmp_path / "sweep" / "texts", range(4), groups)
     result = toy_sweep(tmp_path / "sweep", 6, resume=True).finish()
     assert (tmp_path / "sweep" / "texts" / "batch-000000.parquet").is_file()
-    for index in range(6):
-        ours, theirs = texts.read(result.folder, index), texts.read(whole.folder, index)
-        assert ours is not None and theirs is not None
-        assert np.array_equal(ours.token_ids, theirs.token_ids) and ours.pieces == theirs.pieces
+    assert all(same(*(texts.read(each.folder, index) for each in (result, whole))) for index in range(6))
 
 
-@pytest.mark.parametrize("times", [1, 2])
-def test_texts_are_packed_read_and_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
-    monkeypatch.setattr(parts_module, "BATCH", 4)
+def test_texts_are_packed_read_and_resumed(tmp_path: Path) -> None:
     whole = toy_sweep(tmp_path / "whole", 10).finish()
     result = toy_sweep(tmp_path / "sweep", 6).finish()
-    for _ in range(times):
+    for _ in range(2):
         texts.pack(result.folder)
     folder = result.folder / "texts"
-    assert sorted(file.name for file in folder.iterdir()) == [
-        "batch-000000.parquet",
-        "prompt-000004.parquet",
-        "prompt-000005.parquet",
-    ]
+    assert sorted(file.stem for file in folder.iterdir()) == ["batch-000000", "prompt-000004", "prompt-000005"]
     grown = toy_sweep(tmp_path / "sweep", 10, resume=True).finish()
     texts.pack(result.folder)
     assert len(list(folder.iterdir())) == 4
-    for index in range(10):
-        ours, theirs = texts.read(grown.folder, index), texts.read(whole.folder, index)
-        assert ours is not None and theirs is not None
-        assert np.array_equal(ours.token_ids, theirs.token_ids) and ours.pieces == theirs.pieces
+    assert all(same(*(texts.read(each.folder, index) for each in (grown, whole))) for index in range(10))
 
 
 def test_damaged_texts_are_not_packed_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
