@@ -1,9 +1,6 @@
 """Alignment of two texts: properties on arbitrary ones, and what it says of real runs."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import cache
@@ -13,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mars_viz.analysis import alignment
-from mars_viz.analysis.alignment import Alignment, RoundPair, Unit, Written, align, align_runs, written
-from mars_viz.dialmap import DialMap
+from mars_viz.analysis.alignment import Unit, Written, align, align_runs, written
 from mars_viz.records import first_difference
 from mars_viz.run import Piece, Settings
 from tests.factories import toy_map, toy_run
@@ -25,7 +21,7 @@ UNITS = st.sampled_from(list(Unit))
 
 
 @st.composite
-def texts(draw: st.DrawFn) -> Written:
+def texts(draw):
     tokens = tuple(draw(st.lists(st.integers(0, len(PIECES)), max_size=40)))
     starts, at = [], 0
     while at < len(tokens):
@@ -35,16 +31,16 @@ def texts(draw: st.DrawFn) -> Written:
 
 
 @st.composite
-def relatives(draw: st.DrawFn) -> tuple[Written, Written]:
+def relatives(draw):
     left, right, head, tail = (draw(texts()) for _ in range(4))
     return joined(head, left, tail), joined(head, right, tail)
 
 
-def in_both(pair: RoundPair) -> bool:
+def in_both(pair):
     return pair.left is not None and pair.right is not None
 
 
-def joined(*parts: Written) -> Written:
+def joined(*parts):
     tokens, pieces, starts = (), (), ()
     for part in parts:
         starts += tuple(len(tokens) + start for start in part.starts)
@@ -52,7 +48,7 @@ def joined(*parts: Written) -> Written:
     return Written(tokens, pieces, starts)
 
 
-def content(text: Written, unit: Unit) -> tuple[object, ...]:
+def content(text, unit):
     return tuple(text.tokens) if unit is Unit.TOKENS else tuple(text.text)
 
 
@@ -115,11 +111,11 @@ def test_sides_mark_tokens_as_the_stretches_say(pair, unit):
         assert side.parts is None or found.prefix < len(content(text, unit))
 
 
-def flat(found: Alignment) -> list[tuple[bool, int, int]]:
+def flat(found):
     return [(s.same, len(s.left), len(s.right)) for s in found.stretches]
 
 
-def spelled(*words: str) -> Written:
+def spelled(*words):
     ids = {word: i for i, word in enumerate(sorted({"a", "b", "c", "d", "e", "x", "y", "z"}))}
     return Written(tuple(ids[w] for w in words), tuple(Piece(f" {w}".encode()) for w in words), (0,))
 
@@ -138,17 +134,17 @@ def test_texts_that_meet_again_share_a_later_stretch(monkeypatch):
     assert flat(align(spelled(*"abxcde"), spelled(*"abyycde"), Unit.TOKENS)) == [(True, 2, 2), (False, 4, 5)]
 
 
-def numbered(tokens: Sequence[int]) -> Written:
+def numbered(tokens):
     return Written(tuple(tokens), tuple(Piece(f" {token}".encode()) for token in tokens), ())
 
 
-def met_again(left: Sequence[int], right: Sequence[int]) -> list[tuple[int, int, int]]:
+def met_again(left, right):
     head = align(numbered(left), numbered(right), Unit.TOKENS).prefix
     blocks = SequenceMatcher(None, left[head:], right[head:], autojunk=False).get_matching_blocks()
     return [(head + a, head + b, size) for a, b, size in blocks if size >= alignment.SHORTEST]
 
 
-def shared(found: Alignment) -> list[tuple[int, int, int]]:
+def shared(found):
     later = [stretch for stretch in found.stretches if stretch.same and stretch.left.start >= found.prefix]
     return [(stretch.left.start, stretch.right.start, len(stretch.left)) for stretch in later]
 
@@ -184,9 +180,6 @@ def test_other_vocabularies_are_compared_by_characters():
     assert found.prefix == first_difference(written(run).text, written(wider).text)
     assert written(run).text == run.text
     assert written(run).starts == tuple(r.speculation.start - len(run.prompt_ids) for r in run.rounds)
-
-
-def test_the_same_words_in_other_tokens_are_the_same_text():
     whole = Written((1, 2), (Piece(b" one"), Piece(b" two")), (0,))
     parts = Written((7, 8, 9, 10), tuple(map(Piece, (b" o", b"ne", b" t", b"wo"))), (0, 2))
     found = align(whole, parts, Unit.CHARACTERS)
@@ -198,6 +191,11 @@ def test_the_same_words_in_other_tokens_are_the_same_text():
     smile = Written((1, 2), (Piece(b"\xf0\x9f\x98"), Piece(b"\x80")), (0,))
     frown = Written((1, 3), (Piece(b"\xf0\x9f\x98"), Piece(b"\x81")), (0,))
     assert [align(smile, frown, unit).prefix for unit in (Unit.CHARACTERS, Unit.TOKENS)] == [0, 1]
+    run = toy_run()
+    found = align_runs(replace(run, rounds=()), run)
+    assert flat(found) == [(False, 0, len(run.token_ids))]
+    assert found.left.parts is None and found.right.parts == 0
+    assert align_runs(replace(run, rounds=()), replace(run, rounds=())).stretches == ()
 
 
 @settings(max_examples=10)
@@ -215,13 +213,5 @@ def test_aligned_rounds_of_a_maps_settings_start_at_one_absolute_position(one, o
 
 
 @cache
-def a_map() -> DialMap:
+def a_map():
     return toy_map(Settings(rule="mars", max_new_tokens=60), low=0.5)[0]
-
-
-def test_a_run_without_rounds_lies_beside_any_other():
-    run = toy_run()
-    found = align_runs(replace(run, rounds=()), run)
-    assert flat(found) == [(False, 0, len(run.token_ids))]
-    assert found.left.parts is None and found.right.parts == 0
-    assert align_runs(replace(run, rounds=()), replace(run, rounds=())).stretches == ()

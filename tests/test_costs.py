@@ -1,7 +1,5 @@
 """Measured costs and what is modelled from them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, replace
 
@@ -23,12 +21,11 @@ from mars_viz.costs import (
 from mars_viz.errors import BadInput, Disturbed
 from mars_viz.run import Settings
 from mars_viz.speculators.autoregressive import decode_alone
-from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.costs import Measuring, measure_costs
 from mars_viz.ui.live.live_words import cost_tiles
 
 
-def test_a_round_is_its_drafts_a_wide_pass_and_the_rest() -> None:
+def test_a_round_of_chains_and_trees_by_hand():
     assert round_seconds(COSTS, 3) == pytest.approx(3 * 0.001 + 0.013 + 0.001)
     assert round_seconds(COSTS, 1) == pytest.approx(0.001 + 0.011 + 0.001)
     np.testing.assert_allclose(modelled_seconds(COSTS, np.array([2, 10]), 3), [0.034, 0.17])
@@ -38,18 +35,6 @@ def test_a_round_is_its_drafts_a_wide_pass_and_the_rest() -> None:
     for gamma in (0, 4):
         with pytest.raises(BadInput, match="was not measured"):
             round_seconds(COSTS, gamma)
-
-
-@pytest.mark.parametrize("shape", ["chain", "dynamic:depth=2,topk=2"])
-def test_live_shows_what_passes_cost_of_chains_and_of_trees(shape: str) -> None:
-    levels = () if shape == "chain" else (Cost(0.002, 0.002, 0.002), Cost(0.005, 0.005, 0.005))
-    tiles = {tile.name: tile.value for tile in cost_tiles(replace(COSTS, tree=shape, drafting=levels), 3)}
-    verifying, drafting = ("Target, 3 nodes", "Drafter, a tree") if levels else ("Target, 4 tokens", "Drafter, 1 token")
-    assert tiles["Target, 1 token"].startswith("10") and tiles[verifying].startswith("13")
-    assert tiles[drafting].startswith("5" if levels else "1") and "Break-even τ, modelled" in tiles
-
-
-def test_a_round_of_trees_is_one_drafting_of_its_levels_a_pass_over_its_nodes_and_the_rest() -> None:
     levels = tuple(Cost(s, s, s) for s in (0.002, 0.005))
     costs = replace(COSTS, tree="dynamic:depth=2,topk=2", drafting=levels)
     assert round_seconds(costs, 3) == pytest.approx(0.005 + 0.013 + 0.001)
@@ -64,7 +49,16 @@ def test_a_round_of_trees_is_one_drafting_of_its_levels_a_pass_over_its_nodes_an
     assert costs_from({name: found[name] for name in found if name not in ("tree", "drafting")}) == COSTS
 
 
-def test_costs_survive_json_and_nonsense_is_refused() -> None:
+@pytest.mark.parametrize("shape", ["chain", "dynamic:depth=2,topk=2"])
+def test_live_shows_what_passes_cost_of_chains_and_of_trees(shape):
+    levels = () if shape == "chain" else (Cost(0.002, 0.002, 0.002), Cost(0.005, 0.005, 0.005))
+    tiles = {tile.name: tile.value for tile in cost_tiles(replace(COSTS, tree=shape, drafting=levels), 3)}
+    verifying, drafting = ("Target, 3 nodes", "Drafter, a tree") if levels else ("Target, 4 tokens", "Drafter, 1 token")
+    assert tiles["Target, 1 token"].startswith("10") and tiles[verifying].startswith("13")
+    assert tiles[drafting].startswith("5" if levels else "1") and "Break-even τ, modelled" in tiles
+
+
+def test_damaged_costs_are_refused():
     found = json.loads(json.dumps(asdict(COSTS)))
     assert costs_from(found) == COSTS
     for wrong in ({}, None, found | {"rest": []}, found | {"drafter_step": {"median": "x", "low": 0, "high": 0}}):
@@ -72,9 +66,6 @@ def test_costs_survive_json_and_nonsense_is_refused() -> None:
             costs_from(wrong)
     with pytest.raises(BadInput, match="contradict"):
         costs_from(asdict(replace(COSTS, rest=COSTS.rest[:2])))
-
-
-def test_damaged_costs_are_refused() -> None:
     for wrong in (
         {"repeats": float("inf")},
         {"repeats": 2.5},
@@ -96,7 +87,7 @@ TREES = Settings(rule="mars", tree="dynamic:depth=2,topk=2,nodes=3")
 
 
 @pytest.mark.parametrize("settings", [Settings(rule="strict"), TREES])
-def test_the_built_in_pair_is_measured(pair: Backend, settings: Settings) -> None:
+def test_the_built_in_pair_is_measured(pair, settings):
     gamma = settings.gamma if settings.drafts_trees else 2
     measuring = Measuring(pair, gamma, settings=settings, seconds=0.2)
     with pytest.raises(BadInput, match="not measured yet"):
@@ -118,13 +109,13 @@ def test_the_built_in_pair_is_measured(pair: Backend, settings: Settings) -> Non
     assert costs_from(json.loads(json.dumps(asdict(costs)))) == costs
 
 
-def test_trace_that_no_context_holds_are_refused(pair: Backend) -> None:
+def test_trace_that_no_context_holds_are_refused(pair):
     with pytest.raises(BadInput, match="do not fit"):
         measure_costs(replace(pair, context=8), 6)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_the_target_alone_writes_what_strict_writes(pair: Backend, temperature: float) -> None:
+def test_the_target_alone_writes_what_strict_writes(pair, temperature):
     from mars_viz.recording import Recording
 
     settings = Settings(rule="strict", temperature=temperature, max_new_tokens=24, gamma=3, seed=5)

@@ -1,10 +1,6 @@
 """Costs from a clock that was disturbed: made-up series of times, whose outcome is known, under their own clock."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +13,6 @@ from mars_viz.costs import (
     MOST,
     WANTED,
     Cost,
-    Costs,
     costs_from,
     disturbance,
     monotone,
@@ -27,12 +22,10 @@ from mars_viz.costs import (
 )
 from mars_viz.errors import Disturbed
 from mars_viz.records import Timing
-from mars_viz.run import Settings
 from mars_viz.sweep import load_sweep
 from mars_viz.sweep.measures import curve, difference_at, measures, value_at
 from mars_viz.sweep.report import summary_lines
 from mars_viz.sweep.store import keep_costs
-from mars_viz.ui.jobs.job import TaskStep
 from tests.sweep_cases import timing
 from tests.tables import table_backend
 
@@ -49,40 +42,37 @@ TRUE = {
 """Milliseconds of what is timed, with nothing beside it: a round is its drafts, its pass and half a millisecond."""
 RIGHT = 3.0 / 5.4
 
-Noise = Callable[[np.random.Generator, int], float]
-"""From a source of luck and the turn to what comes on top of a time, as a share of it."""
 
-
-def quiet(luck: np.random.Generator, turn: int) -> float:
+def quiet(luck, turn):
     return float(luck.exponential(0.02))
 
 
-def spikes(luck: np.random.Generator, turn: int) -> float:
+def spikes(luck, turn):
     return quiet(luck, turn) + (19.0 if luck.random() < 0.25 else 0.0)
 
 
-def drift(luck: np.random.Generator, turn: int) -> float:
+def drift(luck, turn):
     return quiet(luck, turn) + 0.02 * turn
 
 
-def two_kinds(luck: np.random.Generator, turn: int) -> float:
+def two_kinds(luck, turn):
     return quiet(luck, turn) + (1.5 * luck.random() if luck.random() < 0.75 else 0.0)
 
 
 class Clock:
     """A clock that goes on when a task is done, and not otherwise."""
 
-    def __init__(self, noise: Noise, seed: int) -> None:
+    def __init__(self, noise, seed):
         self.now, self.turns = 0.0, dict.fromkeys(TRUE, 0)
         self._noise, self._luck = noise, np.random.default_rng(seed)
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
-    def tasks(self, *_: object) -> Iterator[tuple[str, Callable[[], Timing | None]]]:
+    def tasks(self, *_):
         return ((name, lambda name=name: self._do(name)) for name in TRUE)
 
-    def _do(self, name: str) -> Timing | None:
+    def _do(self, name):
         taken = TRUE[name] / 1000 * (1 + self._noise(self._luck, self.turns[name]))
         self.turns[name] += 1
         self.now += taken
@@ -93,10 +83,10 @@ class Clock:
 
 
 @pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Costs]:
+def measured(monkeypatch):
     costs = pytest.importorskip("mars_viz.speculators.costs")
 
-    def measure(noise: Noise, seed: int = 0) -> Costs:
+    def measure(noise, seed=0):
         clock = Clock(noise, seed)
         monkeypatch.setattr(costs, "_tasks", clock.tasks)
         return costs.measure_costs(table_backend(), GAMMA, clock=clock)
@@ -105,7 +95,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Costs]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_quiet_machine_is_known_at_once(measured, seed: int) -> None:
+def test_a_quiet_machine_is_known_at_once(measured, seed):
     costs = measured(quiet, seed)
     factor = per_token(costs, GAMMA)
     assert LEAST <= costs.repeats < 2 * LEAST and costs.unsure <= WANTED
@@ -114,7 +104,7 @@ def test_a_quiet_machine_is_known_at_once(measured, seed: int) -> None:
 
 @pytest.mark.parametrize("noise", [spikes, drift, two_kinds])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_disturbed_machine_says_the_same_or_nothing(measured, noise: Noise, seed: int) -> None:
+def test_a_disturbed_machine_says_the_same_or_nothing(measured, noise, seed):
     calm = per_token(measured(quiet, 99), GAMMA)
     try:
         costs = measured(noise, seed)
@@ -126,30 +116,36 @@ def test_a_disturbed_machine_says_the_same_or_nothing(measured, noise: Noise, se
     assert found.low <= calm.high and calm.low <= found.high, "the intervals exclude one another"
 
 
-def test_one_spike_in_four_moves_no_cost(measured) -> None:
-    costs = measured(spikes)
-    assert [each.seconds for each in costs.passes] == pytest.approx([0.0030, 0.0031, 0.0032, 0.0034], rel=0.05)
-
-
-def test_a_machine_that_slows_down_has_wide_intervals() -> None:
+def test_costs_are_lower_quartiles_with_their_intervals():
     steady = Cost.of([1.0 + 0.001 * (n % 7) for n in range(60)])
     slowing = Cost.of([1.0 + 0.02 * n for n in range(60)])
     assert steady.unsure < WANTED < MOST < slowing.unsure
     assert slowing.low <= slowing.seconds <= slowing.high
-
-
-def test_the_interval_holds_the_lower_quartile_as_often_as_it_says() -> None:
     luck = np.random.default_rng(1)
     true = np.quantile(np.exp(luck.normal(size=1_000_000) * 0.3), 0.25)
     found = [Cost.of(np.exp(luck.normal(size=60) * 0.3)) for _ in range(400)]
     assert np.mean([each.low <= true <= each.high for each in found]) >= 0.95
-
-
-def test_too_few_repeats_have_their_range() -> None:
     assert Cost.of([3.0, 1.0, 2.0, 4.0]) == Cost(1.75, 1.0, 4.0)
+    old = {"median": 0.003, "low": 0.002, "high": 0.006}
+    found = costs_from(
+        {name: getattr(COSTS, name) for name in ("device", "dtype", "target", "drafter", "cache_length", "repeats")}
+        | {"target_pass": [old] * 3, "drafter_step": old, "rest": [old] * 2}
+    )
+    assert found.passes[0] == Cost(0.003, 0.002, 0.006) and found.others is None
+    assert per_token(found, 2).low < 0.003 / 0.012 < per_token(found, 2).high
+    assert disturbance(COSTS) == disturbance(replace(COSTS, others=BUSY / 2)) == ""
+    assert "used 1.2 cores" in disturbance(replace(COSTS, others=1.2))
+    free = replace(COSTS, drafter_step=Cost(1e-9, 1e-9, 1e-9), rest=(Cost(-0.001, -0.003, 0.001),) * 3)
+    for gamma in (1, 2, 3):
+        assert per_token(free, gamma).high <= 1
+        assert round_cost(free, gamma).low >= free.passes[gamma].low
+    check = timing()
+    assert check.objection == "" and check.facts()["measured_over_target"] is not None
+    slow = replace(check, target=replace(check.target, seconds=20 * check.target.seconds))
+    assert "cannot be with τ" in slow.objection and slow.facts()["measured_over_target"] is None
 
 
-def test_passes_never_fall_with_their_length() -> None:
+def test_passes_never_fall_with_their_length():
     assert monotone([1, 2, 3]).tolist() == [1, 2, 3]
     assert monotone([3, 1, 2, 5, 4]).tolist() == [2, 2, 2, 4.5, 4.5]
     luck = np.random.default_rng(0)
@@ -163,13 +159,6 @@ def test_passes_never_fall_with_their_length() -> None:
     assert objection(uneven) == ""
 
 
-def test_a_speed_up_is_never_above_tau() -> None:
-    free = replace(COSTS, drafter_step=Cost(1e-9, 1e-9, 1e-9), rest=(Cost(-0.001, -0.003, 0.001),) * 3)
-    for gamma in (1, 2, 3):
-        assert per_token(free, gamma).high <= 1
-        assert round_cost(free, gamma).low >= free.passes[gamma].low
-
-
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
@@ -178,7 +167,7 @@ def test_a_speed_up_is_never_above_tau() -> None:
         ({"rest": (Cost(-0.008, -1, 1),) * 3}, "γ = 1 takes 4 ms"),
     ],
 )
-def test_costs_that_cannot_be_are_no_number(tmp_path: Path, wrong: dict[str, object], words: str) -> None:
+def test_costs_that_cannot_be_are_no_number(tmp_path, wrong, words):
     costs = replace(COSTS, **wrong)
     assert words in objection(costs) and "not known" in objection(None)
     result = toy_sweep(tmp_path / "sweep").finish()
@@ -190,27 +179,12 @@ def test_costs_that_cannot_be_are_no_number(tmp_path: Path, wrong: dict[str, obj
     assert words in told and "--resume" in told
 
 
-def test_what_was_kept_before_is_read_as_a_median_and_a_range() -> None:
-    old = {"median": 0.003, "low": 0.002, "high": 0.006}
-    found = costs_from(
-        {name: getattr(COSTS, name) for name in ("device", "dtype", "target", "drafter", "cache_length", "repeats")}
-        | {"target_pass": [old] * 3, "drafter_step": old, "rest": [old] * 2}
-    )
-    assert found.passes[0] == Cost(0.003, 0.002, 0.006) and found.others is None
-    assert per_token(found, 2).low < 0.003 / 0.012 < per_token(found, 2).high
-
-
-def test_what_else_ran_is_said() -> None:
-    assert disturbance(COSTS) == disturbance(replace(COSTS, others=BUSY / 2)) == ""
-    assert "used 1.2 cores" in disturbance(replace(COSTS, others=1.2))
-
-
-def wide(costs: Costs, share: float) -> Costs:
+def wide(costs, share):
     passes = tuple(Cost(c.seconds, c.seconds * (1 - share), c.seconds * (1 + share)) for c in costs.target_pass)
     return replace(costs, target_pass=passes)
 
 
-def test_the_costs_interval_goes_into_every_speed_up(tmp_path: Path) -> None:
+def test_the_costs_interval_goes_into_every_speed_up(tmp_path):
     result, how = toy_sweep(tmp_path / "sweep").finish(), Bootstrap()
     unsure = replace(result, costs=wide(COSTS, 0.08))
     for dial in (result.plan.strict, 0.7):
@@ -224,56 +198,3 @@ def test_the_costs_interval_goes_into_every_speed_up(tmp_path: Path) -> None:
     assert change.high - change.low >= before.high - before.low
     same = difference_at(unsure, measures(unsure)["speed_up"], 0.7, 0.7, how)
     assert same.low == same.high == 0, "a setting compared with itself"
-
-
-def test_a_wall_clock_check_says_no_more_than_tau() -> None:
-    check = timing()
-    assert check.objection == "" and check.facts()["measured_over_target"] is not None
-    slow = replace(check, target=replace(check.target, seconds=20 * check.target.seconds))
-    assert "cannot be with τ" in slow.objection and slow.facts()["measured_over_target"] is None
-
-
-def test_costs_are_measured_again_where_a_page_asks_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from streamlit.testing.v1 import AppTest
-
-    from mars_viz.ui import tab_jobs
-    from mars_viz.ui.jobs import tasks
-    from mars_viz.ui.jobs.models import Models
-    from mars_viz.ui.jobs.worker import Worker
-    from tests.test_ui_worker import until
-
-    def asks(folder: str) -> None:
-        from functools import partial
-        from pathlib import Path
-
-        from mars_viz.backend_choice import BUILT_IN
-        from mars_viz.run import Settings
-        from mars_viz.sweep.store import keep_costs
-        from mars_viz.ui.tab_jobs import measure_again
-
-        measure_again("here", "Not known.", Settings(), BUILT_IN, partial(keep_costs, Path(folder)))
-
-    tries: list[int] = []
-
-    def disturbed_at_first(settings: Settings, pair: object) -> Iterator[TaskStep]:
-        yield TaskStep(0.5)
-        tries.append(1)
-        if len(tries) == 1:
-            raise Disturbed("The machine is too busy. Measure again.")
-        yield TaskStep(1.0, replace(COSTS, others=0.1))
-
-    worker = Worker(Models(lambda choice, tell: object()))
-    monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
-    monkeypatch.setattr(tasks, "measure", disturbed_at_first)
-    folder = toy_sweep(tmp_path / "sweep").finish().folder
-    keep_costs(folder, replace(COSTS, repeats=3))
-    tab = AppTest.from_function(asks, kwargs={"folder": str(folder)}, default_timeout=240).run()
-    for label in ("Measure costs", "Measure again"):
-        (button,) = tab.button
-        assert button.label == label
-        button.click().run()
-        job = tab.session_state["costs-job-here"]
-        until(lambda job=job: job.progress.state.finished)
-        tab = tab.run()
-        assert ("too busy" in job.progress.error) == (label == "Measure costs")
-    assert load_sweep(folder).costs == replace(COSTS, others=0.1)

@@ -1,15 +1,12 @@
 """The evidence pack as its reader has it: the command makes the same again, every row holds where it says, and what is
 said twice agrees."""
 
-from __future__ import annotations
-
 import argparse
 import csv
 import io
 import re
 import shlex
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,8 +19,7 @@ from mars_viz.commands import sweep as command
 from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptSet, load_prompts, to_jsonl
 from mars_viz.recording import mapping_of
-from mars_viz.run import Settings
-from mars_viz.sweep import SweepResult, load_sweep, measures, value_at
+from mars_viz.sweep import load_sweep, measures, value_at
 from mars_viz.sweep.by_task import TOGETHER, TaskResults, by_task, losing
 from mars_viz.sweep.evidence import SettingOrigin, evidence_of, origin_of
 from mars_viz.sweep.evidence_pack import evidence_files
@@ -40,11 +36,11 @@ SAMPLES = sorted(path.name for path in samples.SWEEPS.iterdir() if (path / "swee
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> SweepResult:
+def result(tmp_path_factory):
     return toy_sweep(tmp_path_factory.mktemp("pack") / "sweep", 12).finish()
 
 
-def options_of(line: str) -> argparse.Namespace:
+def options_of(line):
     parser = argparse.ArgumentParser()
     command.arguments(parser)
     words = shlex.split(line)
@@ -53,7 +49,7 @@ def options_of(line: str) -> argparse.Namespace:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_the_command_of_a_pack_asks_for_the_same_sweep(name: str) -> None:
+def test_the_command_of_a_pack_asks_for_the_same_sweep(name):
     result = load_sweep(samples.SWEEPS / name)
     plan = result.plan
     options = options_of(reproduction(result, Terms()).command)
@@ -75,14 +71,14 @@ def test_the_command_of_a_pack_asks_for_the_same_sweep(name: str) -> None:
         replace(SETTINGS, rule="lenience", gamma=4, max_new_tokens=12, stop=("the end", "it's")),
     ],
 )
-def test_the_command_has_every_setting(tmp_path: Path, settings: Settings) -> None:
+def test_the_command_has_every_setting(tmp_path, settings):
     sweep_over(tmp_path / "sweep", toy_prompts(2), settings)
     plan = load_sweep(tmp_path / "sweep").plan
     asked = decoding.settings_of(options_of(reproduction(load_sweep(tmp_path / "sweep"), Terms()).command))
     assert replace(asked, dial=plan.settings.dial) == plan.settings
 
 
-def test_the_command_says_what_was_chosen_by_hand_the_terms_the_clock_and_the_grid(result: SweepResult) -> None:
+def test_the_command_repeats_what_was_chosen(result, tmp_path):
     terms = Terms(2.5, Bootstrap(0.9, Method.PERCENTILE))
     plain = options_of(reproduction(result, Terms()).command)
     assert (plain.dial, plain.loss, plain.confidence) == (None, 1, 0.95)
@@ -91,26 +87,23 @@ def test_the_command_says_what_was_chosen_by_hand_the_terms_the_clock_and_the_gr
     assert (said.dial, said.loss, said.confidence, said.intervals) == (0.7, 2.5, 0.9, "percentile")
     assert (said.wall_clock, said.timed, said.repetitions) == (True, 3, 2)
     assert options_of(reproduction(result, terms, grid="k=1,2").command).grid == "k=1,2"
-
-
-def test_a_file_is_named_with_its_grader_and_how_many_of_it_were_swept(tmp_path: Path) -> None:
     path = tmp_path / "my set's prompts.jsonl"
     path.write_bytes(to_jsonl(toy_prompts(9)))
     some = load_prompts(path, limit=4)
-    sweep_over(tmp_path / "sweep", some)
-    made = reproduction(load_sweep(tmp_path / "sweep"), Terms())
+    sweep_over(tmp_path / "sweep2", some)
+    made = reproduction(load_sweep(tmp_path / "sweep2"), Terms())
     options = options_of(made.command)
     assert (options.set, options.limit, options.grader) == (path.name, 4, "contains")
     assert "SHA-256" in made.needs[0] and path.name in made.needs[0]
     assert load_prompts(path, grader=options.grader, limit=options.limit).items == some.items
 
 
-def test_every_row_of_the_dial_holds_from_end_to_end_and_no_further(result: SweepResult) -> None:
+def test_every_row_of_the_dial_holds_from_end_to_end_and_no_further(result):
     found = stretches(result, np.linspace(0, 1, 21), TOLD)
     known = measures(result)
     names = [name for name in TOLD if name in known]
 
-    def read(dial: float) -> list[str]:
+    def read(dial):
         return [alone(name, value_at(result, known[name], dial).estimate) for name in names]
 
     for row in found:
@@ -126,14 +119,11 @@ def test_every_row_of_the_dial_holds_from_end_to_end_and_no_further(result: Swee
     assert [row.low for row in found] == sorted({row.low for row in found}), "no row twice"
 
 
-def test_settings_with_the_same_results_are_one_row(tmp_path: Path) -> None:
+def test_rows_of_the_dial_are_stretches(tmp_path, result):
     result = toy_sweep(tmp_path / "sweep", 2).finish()
     rows = evidence_of(result, 0.9)["grid"]
     assert len(rows) <= len(result.edges) - 1
     assert [row["to"] for row in rows[:-1]] <= [row["from"] for row in rows[1:]]
-
-
-def test_all_stretches_are_sums_of_the_texts(result: SweepResult) -> None:
     lines = list(csv.DictReader(io.StringIO(evidence_files(result, dial=0.9)["stretches.csv"].decode())))
     assert len(lines) == len(result.edges) - 1
     assert float(lines[0]["dial_from"]) == 0 and float(lines[-1]["dial_to"]) == 1
@@ -141,11 +131,13 @@ def test_all_stretches_are_sums_of_the_texts(result: SweepResult) -> None:
         dial = np.array([float(line["dial_from"])])
         for name in ("tokens", "rounds", "relaxed", "right"):
             assert int(line[name]) == result.at(name, dial).sum()
+    for points, confidence in ((0, 0.95), (101, 0.95), (float("nan"), 0.9), (1, 0.4)):
+        with pytest.raises(BadInput, match="tolerated loss is above 0"):
+            Terms(points, Bootstrap(confidence))
 
 
-def test_what_is_chosen_says_who_chose_it(result: SweepResult) -> None:
+def test_the_chosen_setting_and_the_terms(result):
     found = recommended(result, 60, 0.6)
-    assert found is not None and found.dial is not None
     assert origin_of(result, found.dial, found) is SettingOrigin.RECOMMENDED
     assert origin_of(result, found.dial, found, by_hand=True) is SettingOrigin.RECOMMENDED, "whoever asks for it"
     assert origin_of(result, 0.123, found) is SettingOrigin.BY_HAND
@@ -155,10 +147,11 @@ def test_what_is_chosen_says_who_chose_it(result: SweepResult) -> None:
     assert origin_of(result, 0.9, nothing, by_hand=True) is SettingOrigin.BY_HAND
     for dial, advice, by_hand in ((found.dial, found, False), (0.123, found, True), (0.9, nothing, False)):
         data = evidence_of(result, dial, recommendation=advice)
-        assert ("by hand" in data["chosen"]["words"]) == ("--dial" in data["reproduction"]["command"]) == by_hand
-
-
-def test_the_terms_are_those_of_every_interval(result: SweepResult) -> None:
+        assert (
+            ("was chosen by hand" in data["chosen"]["words"])
+            == ("--dial" in data["reproduction"]["command"])
+            == by_hand
+        )
     terms = Terms(3, Bootstrap(0.8))
     text = evidence_files(result, dial=0.9, recommendation=advised(result, 3, 0.8), terms=terms)["evidence.md"].decode()
     assert "80 %" in text and "at most 3 points" in text
@@ -168,22 +161,7 @@ def test_the_terms_are_those_of_every_interval(result: SweepResult) -> None:
     assert "80 %" in "\n".join(summary_lines(result, 0.9, terms=terms))
 
 
-def test_terms_out_of_range_are_refused() -> None:
-    for points, confidence in ((0, 0.95), (101, 0.95), (float("nan"), 0.9), (1, 0.4)):
-        with pytest.raises(BadInput, match="tolerated loss is above 0"):
-            Terms(points, Bootstrap(confidence))
-
-
-def test_tau_and_vllms_length_differ_by_the_tokens_past_the_end(result: SweepResult) -> None:
-    data = evidence_of(result, 0.5)
-    made, vllm = data["acceptance"], data["engines"][0]["length"]
-    tau = next(row for row in data["figures"] if row["figure"] == "tau")["settings"]["chosen"]["estimate"]
-    assert made["tokens"] / made["rounds"] == pytest.approx(tau)
-    assert (made["tokens"] + made["past_the_end"]) / made["rounds"] == pytest.approx(vllm)
-    assert made["past_the_end"] > 0, "or the sentence would not be tested"
-
-
-def test_the_document_has_its_sections_and_no_empty_table(result: SweepResult) -> None:
+def test_the_document_has_its_sections_and_lengths(result):
     files = evidence_files(result, dial=0.9, references="@misc{one}")
     text = files["evidence.md"].decode()
     for part in ("To reproduce", "What was run", "Results by task", "Speed", "The dial, θ", "Acceptance", "References"):
@@ -193,9 +171,15 @@ def test_the_document_has_its_sections_and_no_empty_table(result: SweepResult) -
     assert files["references.bib"] == b"@misc{one}"
     bare = evidence_files(replace(result, costs=None), dial=0.9)
     assert "was not measured" in bare["evidence.md"].decode() and "references.bib" not in bare
+    data = evidence_of(result, 0.5)
+    made, vllm = data["acceptance"], data["engines"][0]["length"]
+    tau = next(row for row in data["figures"] if row["figure"] == "tau")["settings"]["chosen"]["estimate"]
+    assert made["tokens"] / made["rounds"] == pytest.approx(tau)
+    assert (made["tokens"] + made["past_the_end"]) / made["rounds"] == pytest.approx(vllm)
+    assert made["past_the_end"] > 0, "or the sentence would not be tested"
 
 
-def test_each_task_has_what_a_sweep_of_it_alone_has(tmp_path: Path, result: SweepResult) -> None:
+def test_each_task_has_what_a_sweep_of_it_alone_has(tmp_path, result):
     rows = by_task(result, 0.6)
     assert [(row.task, row.prompts, row.graded) for row in rows] == [("even", 6, 6), ("odd", 6, 6), (TOGETHER, 12, 12)]
     for row in rows[:-1]:
@@ -209,20 +193,17 @@ def test_each_task_has_what_a_sweep_of_it_alone_has(tmp_path: Path, result: Swee
         assert side == {name: value_at(result, measures(result)[name], at) for name in side}
     said = "\n".join(summary_lines(result, 0.6))
     assert "by task, at θ = 0.6" in said and "\nodd" in said and "\ntogether" in said
-
-
-def test_a_task_without_answers_has_no_accuracy(tmp_path: Path) -> None:
     items = [
         replace(item, answer=None, grader="none") if i % 2 else item for i, item in enumerate(toy_prompts(12).items)
     ]
-    sweep_over(tmp_path / "sweep", PromptSet("half", tuple(items)))
-    even, odd, whole = by_task(load_sweep(tmp_path / "sweep"), 0.6)
+    sweep_over(tmp_path / "sweep2", PromptSet("half", tuple(items)))
+    even, odd, whole = by_task(load_sweep(tmp_path / "sweep2"), 0.6)
     assert "accuracy" in even.chosen and "accuracy" not in odd.chosen and (odd.graded, whole.graded) == (0, 6)
-    assert "not graded" in "\n".join(summary_lines(load_sweep(tmp_path / "sweep"), 0.6))
+    assert "not graded" in "\n".join(summary_lines(load_sweep(tmp_path / "sweep2"), 0.6))
 
 
-def test_a_task_that_loses_too_much_is_named_whatever_all_together_lose(result: SweepResult) -> None:
-    def row(task: str, low: float, change: float, high: float) -> TaskResults:
+def test_a_task_that_loses_too_much_is_named_whatever_all_together_lose(result):
+    def row(task, low, change, high):
         found = {"accuracy_change": Interval(change, low, high, 0.95, Method.BCA)}
         return TaskResults(task, 9, 9, {}, found)
 
@@ -236,7 +217,7 @@ def test_a_task_that_loses_too_much_is_named_whatever_all_together_lose(result: 
         assert named in told and named in evidence_of(result, 0.0, terms=terms)["losing_tasks"]
 
 
-def test_two_prompts_have_no_bootstrap_interval_and_a_word_on_it(tmp_path: Path) -> None:
+def test_two_prompts_have_no_bootstrap_interval_and_a_word_on_it(tmp_path):
     result = toy_sweep(tmp_path / "sweep", 2).finish()
     known = measures(result)
     for name in ("tau", "speed_up", "speed_up_strict", "rolled_back"):

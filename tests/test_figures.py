@@ -1,7 +1,5 @@
 """Figures: the title says what the data say, and nothing, little and very much of it can be drawn."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -22,15 +20,15 @@ from tests.test_metrics import small_run
 ALL = (figures.ratio_histogram, figures.two_logits, figures.round_bars, figures.savings)
 
 
-def title(figure: go.Figure) -> str:
+def title(figure):
     return figures.spoken_title(figure)
 
 
-def lines(figure: go.Figure) -> list[tuple[float, str]]:
+def lines(figure):
     return [(shape.x0, shape.line.color) for shape in figure.layout.shapes if shape.x0 == shape.x1]
 
 
-def many(count: int) -> Positions:
+def many(count):
     rng = np.random.default_rng(0)
     z1 = rng.normal(18, 3, count).astype(np.float32)
     ratio = rng.beta(6, 2, count)
@@ -72,13 +70,21 @@ def test_titles_state_the_numbers_of_the_run():
     assert "block-local" not in positions(toy_run(rule="strict")).words
 
 
-def test_the_dial_is_one_line_in_one_colour():
+def test_the_dial_is_drawn_where_it_decides():
     for dial in (0.7, 0.9):
         flat = positions(small_run(), dial)
         assert lines(figures.ratio_histogram(flat, figures.DARK)) == [(dial, figures.DARK.dial)]
         boundary = figures.two_logits(flat, figures.DARK).data[-1]
         assert boundary.line.color == figures.DARK.dial
         assert boundary.y[1] == pytest.approx(dial * boundary.x[1])
+    low, near = (figures.two_logits(positions(toy_run(), dial), figures.LIGHT) for dial in (0.3, 0.9))
+    assert low.layout.yaxis.range == near.layout.yaxis.range
+    assert any("z2 = 0.3 z1 (below)" in note.text for note in low.layout.annotations)
+    assert any(note.text == "z2 = 0.9 z1" for note in near.layout.annotations)
+    flat = positions(toy_run(rule="mars-code", temperature=1.0), 0.5)
+    (line,) = figures.savings(flat, figures.LIGHT).data
+    assert line.y[-1] < 0  # the released code overrules coins that would have kept
+    assert "that strict would keep" in title(figures.savings(flat, figures.LIGHT))
 
 
 @pytest.mark.parametrize("rule", ["strict", "mars-code"])  # greedy, so that θ moves nothing in the latter
@@ -160,13 +166,6 @@ def test_savings_are_counted_against_stricts_own_text_where_that_is_known():
             assert spared == lost[0] - lost[1]
 
 
-def test_a_rule_that_keeps_less_than_strict_is_said_to():
-    flat = positions(toy_run(rule="mars-code", temperature=1.0), 0.5)
-    (line,) = figures.savings(flat, figures.LIGHT).data
-    assert line.y[-1] < 0  # the released code overrules coins that would have kept
-    assert "that strict would keep" in title(figures.savings(flat, figures.LIGHT))
-
-
 @pytest.mark.parametrize("make", ALL)
 def test_a_million_positions_make_a_small_figure_and_none_an_empty_one(make):
     figure = make(many(1_000_000), figures.LIGHT)
@@ -177,23 +176,17 @@ def test_a_million_positions_make_a_small_figure_and_none_an_empty_one(make):
     assert any("yet" in note.text for note in figure.layout.annotations)
 
 
-def test_thousands_of_points_are_drawn_by_webgl_and_few_are_not():
+def test_many_and_odd_positions():
     kinds = {type(trace) for trace in figures.two_logits(many(20_000), figures.LIGHT).data if trace.mode == "markers"}
     assert kinds == {go.Scattergl}
     few = figures.two_logits(many(30), figures.LIGHT).data
     assert all(isinstance(trace, go.Scatter) for trace in few)
-
-
-def test_grouped_bars_are_means_of_all_rounds():
     flat = many(6 * 1000)
     bars = figures.round_bars(flat, figures.LIGHT).data
     heights = np.sum([bar.y for bar in bars], axis=0)
     assert len(heights) <= 120
     assert heights[:-1] == pytest.approx(6)
     assert heights[-1] < 6  # the last round drafted nothing
-
-
-def test_logits_that_mean_nothing_are_left_out_and_counted():
     flat = positions(small_run())
     odd = replace(flat, ratio=np.where(np.arange(9) == 0, np.nan, flat.ratio))
     figure = figures.ratio_histogram(odd, figures.LIGHT)
@@ -229,10 +222,3 @@ def test_a_number_has_the_digits_that_its_interval_supports(values, words):
     assert ranged(values) == words
     estimate, _, rest = words.partition(" (")
     assert ranged(values, " points", signed=True).startswith(f"+{estimate} points")
-
-
-def test_a_boundary_out_of_sight_is_named_and_does_not_squash_the_points():
-    low, near = (figures.two_logits(positions(toy_run(), dial), figures.LIGHT) for dial in (0.3, 0.9))
-    assert low.layout.yaxis.range == near.layout.yaxis.range
-    assert any("z2 = 0.3 z1 (below)" in note.text for note in low.layout.annotations)
-    assert any(note.text == "z2 = 0.9 z1" for note in near.layout.annotations)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,12 +19,11 @@ from mars_viz.commands import decoding
 from mars_viz.commands import grid as command
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
-from mars_viz.prompts import PromptSet
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators import loading
 from mars_viz.speculators.backend import Backend
-from mars_viz.sweep import Sweep, SweepResult, load_sweep
+from mars_viz.sweep import Sweep, load_sweep
 from mars_viz.sweep.evidence import dial_grid
 from mars_viz.sweep.evidence_pack import evidence_files
 from mars_viz.sweep.figure_words import cell
@@ -41,63 +38,43 @@ WHOLE = Span(0.0, 1.0, (3,))
 GRID = grid_of(rule_named("vllm-thinking"), "k=1,2,3,5")
 
 
-def toy_grid(
-    out: Path, *, count: int = 5, backend: Backend | None = None, resume: bool = False, batch: int | None = None
-) -> GridSweep:
-    settings = [replace(VLLM, rule=rule.name) for rule in GRID.rules]
-    return GridSweep(
-        backend or table_backend(),
-        toy_prompts(count),
-        settings,
-        GRID.folders(out),
-        WHOLE,
-        resume=resume,
-        costs=lambda: COSTS,
-        batch=batch,
-    )
+def toy_grid(out, *, count=5, backend=None, **how):
+    settings, folders = [replace(VLLM, rule=rule.name) for rule in GRID.rules], GRID.folders(out)
+    backend = backend or table_backend()
+    return GridSweep(backend, toy_prompts(count), settings, folders, WHOLE, costs=lambda: COSTS, **how)
 
 
-def finished(sweep: GridSweep) -> list[SweepResult]:
+def finished(sweep):
     for _ in sweep:
         pass
     return [one.result() for one in sweep.sweeps]
 
 
-def counted_backend() -> tuple[Backend, list[Counting]]:
-    opened: list[Counting] = []
-
-    def speculator() -> Counting:
-        opened.append(Counting(VLLM))
-        return opened[-1]
+def counted_backend():
+    opened = []
 
     class Counted(Backend):
-        def speculator(self, settings: Settings) -> Counting:  # type: ignore[override]
-            return speculator()
+        def speculator(self, settings):
+            opened.append(Counting(VLLM))
+            return opened[-1]
 
     return Counted(**{each.name: getattr(table_backend(), each.name) for each in fields(Backend)}), opened
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory: pytest.TempPathFactory) -> list[SweepResult]:
+def swept(tmp_path_factory):
     return finished(toy_grid(tmp_path_factory.mktemp("grid") / "out", count=8))
 
 
 # ---- what a grid is
 
 
-def test_a_grid_is_read_with_its_folders() -> None:
+def test_a_grid_is_read_with_its_folders_or_refused():
     assert GRID.values == (1, 2, 3, 5)
-    assert [rule.name for rule in GRID.rules] == [
-        "vllm-thinking:k=1",
-        "vllm-thinking:k=2",
-        "vllm-thinking",
-        "vllm-thinking:k=5",
-    ]
+    names = ["vllm-thinking:k=1", "vllm-thinking:k=2", "vllm-thinking", "vllm-thinking:k=5"]
+    assert [rule.name for rule in GRID.rules] == names
     assert [path.name for path in GRID.folders(Path("o"))] == [f"vllm-thinking-k{k}" for k in (1, 2, 3, 5)]
     assert grid_of(rule_named("fly"), " W = 5, 4,4.0").values == (4, 5)
-
-
-def test_what_is_no_grid_is_refused() -> None:
     for rule, text, why in (
         ("mars", "k=1", "no settings besides"),
         ("vllm-thinking", "n=1", "it has k"),
@@ -118,7 +95,7 @@ def test_what_is_no_grid_is_refused() -> None:
 
 
 @pytest.mark.parametrize("batch", [3, None])
-def test_every_variant_is_as_if_swept_alone_and_no_prefix_is_asked_twice(tmp_path: Path, batch: int | None) -> None:
+def test_every_variant_is_as_if_swept_alone_and_no_prefix_is_asked_twice(tmp_path, batch):
     backend, opened = counted_backend()
     results = finished(toy_grid(tmp_path / "grid", backend=backend, batch=batch))
     asked = [prefix for one in opened for batch_ in one.batches for prefix in batch_]
@@ -132,7 +109,7 @@ def test_every_variant_is_as_if_swept_alone_and_no_prefix_is_asked_twice(tmp_pat
     assert 3 * len(asked) < apart  # positions, three a prefix: sharing did save something
 
 
-def test_of_conversations_no_prefix_is_asked_twice(tmp_path: Path) -> None:
+def test_of_conversations_no_prefix_is_asked_twice(tmp_path):
     backend, opened = counted_backend()
     settings = [replace(VLLM, rule=rule.name) for rule in GRID.rules]
     grid = GridSweep(backend, talks(), settings, GRID.folders(tmp_path), WHOLE, batch=2)
@@ -143,7 +120,7 @@ def test_of_conversations_no_prefix_is_asked_twice(tmp_path: Path) -> None:
     assert equal(results[3], alone)
 
 
-def test_all_folders_are_held_from_the_first_step_to_the_end(tmp_path: Path) -> None:
+def test_all_folders_are_held_from_the_first_step_to_the_end(tmp_path):
     backend, opened = counted_backend()
     sweep = toy_grid(tmp_path / "grid", count=2, backend=backend)
     folders = [one.folder for one in sweep.sweeps]
@@ -156,7 +133,7 @@ def test_all_folders_are_held_from_the_first_step_to_the_end(tmp_path: Path) -> 
     assert not any(locks.holder(folder) for folder in folders)
 
 
-def test_answers_are_kept_no_longer_than_they_may_be_asked_for(tmp_path: Path) -> None:
+def test_answers_are_shared_no_longer_than_needed(tmp_path):
     sweep, most, total = toy_grid(tmp_path / "grid", count=12, batch=1), 0, 0
     shared = sweep._shared
     for _ in sweep:
@@ -164,24 +141,21 @@ def test_answers_are_kept_no_longer_than_they_may_be_asked_for(tmp_path: Path) -
     assert len(shared) == 0 and total == 12
     prefixes = sweep.sweeps[-1].result().positions / 3  # of twelve prompts, by the loosest variant alone
     assert 0 < most < prefixes / 2
-
-
-def test_progress_counts_what_all_variants_have_finished_and_folders_are_let_go(tmp_path: Path) -> None:
-    sweep = toy_grid(tmp_path / "grid", count=3)
+    sweep = toy_grid(tmp_path / "grid2", count=3)
     seen = []
     for progress in sweep:
         seen.append((progress.finished, progress.prompts))
         assert progress.finished == min(one.progress.finished for one in sweep.sweeps) and 0 <= progress.share <= 1
         if progress.finished == 1:
             break
-    again = toy_grid(tmp_path / "grid", count=3, resume=True)
+    again = toy_grid(tmp_path / "grid2", count=3, resume=True)
     assert again.progress.finished == 1
     assert seen[-1] == (1, 3)
-    results, wholes = finished(again), finished(toy_grid(tmp_path / "b", count=3))
+    results, wholes = finished(again), finished(toy_grid(tmp_path / "b2", count=3))
     assert all(equal(one, other) for one, other in zip(results, wholes, strict=True))
 
 
-def test_a_folder_in_the_way_refuses_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_folder_in_the_way_is_refused_before_anything_is_written(tmp_path, capsys, monkeypatch):
     (tmp_path / "grid" / "vllm-thinking-k5").mkdir(parents=True)
     (tmp_path / "grid" / "vllm-thinking-k5" / "mine.txt").write_text("")
     toy_sweep(tmp_path / "begun" / "vllm-thinking-k5", 5, replace(VLLM, rule="vllm-thinking:k=5", seed=4)).finish()
@@ -189,16 +163,22 @@ def test_a_folder_in_the_way_refuses_before_anything_is_written(tmp_path: Path) 
         with pytest.raises(BadInput, match=why):
             toy_grid(tmp_path / folder, resume=resume)
         assert [path.name for path in (tmp_path / folder).iterdir()] == ["vllm-thinking-k5"]
+    monkeypatch.setattr(decoding, "opened_backend", lambda *_: pytest.fail("it began to load the models"))
+    toy_sweep(tmp_path / "one2", 2).finish()
+    assert cli.main([*ASKED, "--grid", "k=1,4", "--out", str(tmp_path / "one2"), "--resume"]) == 2
+    assert "holds a sweep" in capsys.readouterr().err
+    assert cli.main([*ASKED, "--grid", "k=1,4", "--out", str(tmp_path)]) == 2
+    assert "is not empty" in capsys.readouterr().err
 
 
 # ---- tables and evidence
 
 
-def read_csv(data: bytes) -> list[dict[str, str]]:
+def read_csv(data):
     return list(csv.DictReader(io.StringIO(data.decode())))
 
 
-def test_the_evidence_holds_every_sweeps_own_values(swept: list[SweepResult]) -> None:
+def test_the_evidence_holds_every_sweeps_own_values(swept):
     variants = [Advised.of(result, 1.0, 0.95, 4) for result in swept]
     chosen = variants[2]
     files = evidence_files(chosen.result, dial=0.4, recommendation=chosen.found, beside=[*variants[:2], *variants[3:]])
@@ -226,15 +206,7 @@ def test_the_evidence_holds_every_sweeps_own_values(swept: list[SweepResult]) ->
     assert "setting_grid.csv" not in alone and json.loads(alone["evidence.json"])["setting_grid"] is None
 
 
-def test_strict_is_the_same_for_all_and_more_candidates_are_faster_or_the_same(swept: list[SweepResult]) -> None:
-    table = grid_table([Advised(result, None) for result in swept[::-1]], [0.0, 1.0])
-    assert table.values == (1, 2, 3, 5) and table.symbol == "r"
-    taus = np.stack([table.band(place, "tau").estimate for place in range(4)])
-    assert len(set(taus[:, 1].tolist())) == 1 and taus[0, 0] == taus[0, 1]
-    assert taus[-1, 0] > taus[1, 0] > taus[0, 0]
-
-
-def test_sweeps_that_are_no_grid_are_refused(swept: list[SweepResult], tmp_path: Path) -> None:
+def test_sweeps_that_are_no_grid_are_refused(swept, tmp_path):
     half = toy_sweep(tmp_path / "half", 8, replace(VLLM, rule="vllm-thinking:k=7"))
     next(progress for progress in half if progress.finished == 2)
     for other, why in (
@@ -248,7 +220,7 @@ def test_sweeps_that_are_no_grid_are_refused(swept: list[SweepResult], tmp_path:
             evidence_files(swept[0], dial=0.5, beside=[Advised(other, None)])
 
 
-def test_a_grid_speaks_for_its_fastest_safe_variant(swept: list[SweepResult]) -> None:
+def test_the_fastest_safe_variant_is_recommended_at_the_asked_confidence(swept):
     nobody = [Advised.of(result, 0.001, 0.999, 4) for result in swept]
     assert best_of(nobody).result is swept[2]  # nothing can be told of eight prompts: the rule as it is
     assert best_of([Advised(swept[3], None), Advised(swept[1], None)]).result is swept[3]
@@ -257,21 +229,20 @@ def test_a_grid_speaks_for_its_fastest_safe_variant(swept: list[SweepResult]) ->
         value_at(each.result, measures(each.result)["speed_up_strict"], each.found.dial).estimate for each in everything
     ]
     assert best_of(everything) is everything[int(np.argmax(speeds))] and len(set(speeds)) > 1
-
-
-def test_the_fastest_of_several_is_as_sure_as_was_asked_for(swept: list[SweepResult]) -> None:
     for result in swept:
         found, each = Advised.of(result, 40, 0.8, 4).found, recommended(result, 40, 0.95)
-        assert found is not None and each is not None
         assert (found.finding, found.dial, found.prompts_needed) == (each.finding, each.dial, each.prompts_needed)
-        assert found.bound == pytest.approx(each.bound) and found.bound > recommended(result, 40, 0.8).bound  # type: ignore[union-attr]
+        assert found.bound == pytest.approx(each.bound) and found.bound > recommended(result, 40, 0.8).bound
         assert "4 variants is tested at 95 %" in found.sentence
         assert recommended(result, 40, 0.8, 1) == recommended(result, 40, 0.8) and "Each of" not in each.sentence
+    table = grid_table([Advised(result, None) for result in swept[::-1]], [0.0, 1.0])
+    assert table.values == (1, 2, 3, 5) and table.symbol == "r"
+    taus = np.stack([table.band(place, "tau").estimate for place in range(4)])
+    assert len(set(taus[:, 1].tolist())) == 1 and taus[0, 0] == taus[0, 1]
+    assert taus[-1, 0] > taus[1, 0] > taus[0, 0]
 
 
-def test_a_dial_value_that_not_all_sweeps_hold_stays_in_the_chosen_ones_table(
-    swept: list[SweepResult], tmp_path: Path
-) -> None:
+def test_few_dial_values_of_all_sweeps_are_shown(swept, tmp_path):
     narrow = Sweep(
         table_backend(), toy_prompts(8), replace(VLLM, rule="vllm-thinking:k=5"), Span(0.5, 1.0, (3,)), tmp_path / "n"
     ).finish()
@@ -283,9 +254,6 @@ def test_a_dial_value_that_not_all_sweeps_hold_stays_in_the_chosen_ones_table(
     assert [float(line["dial"]) for line in tables["setting_grid.csv"]] == 2 * shared
     assert "r = 0.30 is no column" in files["evidence.md"].decode()
     assert "no column" not in evidence_files(swept[2], dial=0.5, beside=[Advised(narrow, None)])["evidence.md"].decode()
-
-
-def test_few_of_many_dial_values_are_shown() -> None:
     values = np.linspace(0, 1, 21).tolist()
     assert few_dials(values, (values[3], 0.123)) == [values[place] for place in (0, 3, 5, 10, 15, 20)]
     assert few_dials([0.5]) == [0.5] and few_dials([]) == []
@@ -295,11 +263,9 @@ def test_few_of_many_dial_values_are_shown() -> None:
 
 
 @pytest.fixture
-def toy_models(monkeypatch: pytest.MonkeyPatch) -> None:
+def toy_models(monkeypatch):
 
-    def begun(
-        _: object, prompts: PromptSet, settings: Sequence[Settings], folders: Sequence[Path], span: Span, **how: Any
-    ) -> GridSweep:
+    def begun(_, prompts, settings, folders, span, **how):
         return GridSweep(table_backend(), prompts, settings, folders, span, costs=lambda: COSTS, **how)
 
     monkeypatch.setattr(decoding, "opened_backend", lambda *_: None)
@@ -310,7 +276,7 @@ ASKED = ["sweep", "--rule", "vllm-thinking", "--gamma", "3", "--max-new-tokens",
 
 
 @pytest.mark.usefixtures("toy_models")
-def test_the_command_sweeps_tells_and_packs_a_grid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_sweeps_tells_and_packs_a_grid(tmp_path, capsys):
     out, pack = tmp_path / "grid", tmp_path / "pack"
     assert cli.main([*ASKED, "--grid", "k=1,4", "--out", str(out), "--evidence", str(pack), "--dial", "0.3"]) == 0
     text = capsys.readouterr().out
@@ -328,19 +294,7 @@ def test_the_command_sweeps_tells_and_packs_a_grid(tmp_path: Path, capsys: pytes
     assert [row["value"] for row in told["setting_grid"]["rows"]] == [1, 4, 6]
 
 
-@pytest.mark.usefixtures("toy_models")
-def test_a_grid_of_first_turns_goes_on_as_it_was_begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file, out = tmp_path / "set.jsonl", tmp_path / "grid"
-    file.write_text("".join(json.dumps({"turns": [f"Add {n} and 2.", "And 3?"]}) + "\n" for n in range(2)))
-    asked = [*ASKED, "--limit", "2", "--set", str(file), "--out", str(out)]
-    assert cli.main([*asked, "--turns", "first", "--grid", "k=4"]) == 0
-    assert cli.main([*asked, "--grid", "k=1,4", "--resume"]) == 0, capsys.readouterr().err
-    assert [len(load_sweep(folder)) for folder in sorted(out.iterdir())] == [2, 2]
-
-
-def test_bad_input_is_one_line_and_code_2_and_nothing_is_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_input_is_one_line_and_code_2_and_nothing_is_written(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(decoding, "opened_backend", lambda *_: pytest.fail("it began to load the models"))
     for options, why in (
         ("--grid k=0", "from 1 to 16"),
@@ -358,12 +312,10 @@ def test_bad_input_is_one_line_and_code_2_and_nothing_is_written(
 
 
 @pytest.mark.parametrize("grid", [[], ["--grid", "k=1,4"]])
-def test_a_resumed_sweep_has_the_dtype_that_it_was_begun_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grid: list[str]
-) -> None:
+def test_a_resumed_sweep_has_the_dtype_that_it_was_begun_in(tmp_path, monkeypatch, grid):
     loaded: list[str] = []
 
-    def load_backend(*_: object, dtype: str, **others: object) -> None:
+    def load_backend(*_, dtype, **others):
         loaded.append(dtype)
         raise BadInput("far enough")
 
@@ -381,14 +333,3 @@ def test_a_resumed_sweep_has_the_dtype_that_it_was_begun_in(
             Sweep(backend, toy_prompts(1), settings, WHOLE, place, resume=True)
         assert cli.main([*ASKED, *grid, "--out", str(out), "--resume", *asked]) == 2
         assert loaded.pop() == taken
-
-
-def test_a_grid_goes_into_no_sweep_and_over_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(decoding, "opened_backend", lambda *_: pytest.fail("it began to load the models"))
-    toy_sweep(tmp_path / "one", 2).finish()
-    assert cli.main([*ASKED, "--grid", "k=1,4", "--out", str(tmp_path / "one"), "--resume"]) == 2
-    assert "holds a sweep" in capsys.readouterr().err
-    assert cli.main([*ASKED, "--grid", "k=1,4", "--out", str(tmp_path)]) == 2
-    assert "is not empty" in capsys.readouterr().err

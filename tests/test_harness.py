@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,11 @@ from mars_viz.commands import decoding
 from mars_viz.demo.tasks import Task
 from mars_viz.dialmap import span_of
 from mars_viz.errors import PromptError, SettingError
-from mars_viz.prompts import HarnessTask, grader_named, harness, load_prompts, load_task, to_jsonl
+from mars_viz.prompts import grader_named, harness, load_prompts, load_task, to_jsonl
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.speculators.backend import Backend
 from mars_viz.sweep import Sweep, load_sweep
 from mars_viz.sweep.measures import measures, value_at
-from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.store import open_store
 
 ROOT = Path(__file__).parents[1]
@@ -33,21 +30,21 @@ RELAXED = 0.3
 
 
 @pytest.fixture(autouse=True)
-def without_environment_report(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_environment_report(monkeypatch):
     monkeypatch.setattr("lm_eval.evaluator.add_env_info", lambda results: None)
 
 
-def begun(pair: Backend, task: HarnessTask, out: Path, resume: bool = False) -> Sweep:
+def begun(pair, task, out, resume=False):
     settings = task.settings(Settings(rule="mars"), 80)
     span = span_of(rule_named("mars"), RELAXED, None, (settings.gamma,))
     return Sweep(pair, task.prompts, settings, span, out, resume=resume)
 
 
-def at(result: SweepResult, column: str, dial: float = 1.0) -> list[float]:
+def at(result, column, dial=1.0):
     return [float(each) for each in result.at(column, np.array([dial]))[:, 0]]
 
 
-def test_prompts_grades_and_accuracy_are_the_harness_own_document_by_document(pair: Backend, tmp_path: Path) -> None:
+def test_prompts_grades_and_accuracy_are_the_harness_own_document_by_document(pair, tmp_path):
     path = gsm8k_form(tmp_path, 8, flexible=0)
     theirs = Greedy(pair)
     found = evaluated(theirs, path, gen_kwargs={"max_gen_toks": 80})
@@ -65,9 +62,7 @@ def test_prompts_grades_and_accuracy_are_the_harness_own_document_by_document(pa
 
 
 @pytest.mark.parametrize("fewshot", [None, 0, 3])
-def test_examples_before_a_prompt_are_those_that_the_harness_draws(
-    pair: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fewshot: int | None
-) -> None:
+def test_examples_before_a_prompt_are_those_that_the_harness_draws(pair, tmp_path, monkeypatch, fewshot):
     path = gsm8k_form(tmp_path, 5, num_fewshot=2, description="Add.\n", generation_kwargs=None)
     theirs = Greedy(pair)
     monkeypatch.setattr(Greedy, "_text", lambda self, prompt, about: self.asked.append(prompt) or "")
@@ -79,7 +74,7 @@ def test_examples_before_a_prompt_are_those_that_the_harness_draws(
     assert load_task(str(path)).prompts.items[:4] == load_task(str(path), limit=4).prompts.items  # so more can be added
 
 
-def test_the_score_that_decides_can_be_chosen(pair: Backend, tmp_path: Path) -> None:
+def test_the_score_that_decides_can_be_chosen(pair, tmp_path):
     path = gsm8k_form(tmp_path, 4)
     for metric, decides, other in (("exact_match", STRICT, FLEXIBLE), (FLEXIBLE, FLEXIBLE, STRICT)):
         task = load_task(str(path), metric=metric)
@@ -90,11 +85,17 @@ def test_the_score_that_decides_can_be_chosen(pair: Backend, tmp_path: Path) -> 
     assert grader.grade(answer, f"It is {total}") and not grader.grade(answer, f"{total}, or 5")
     assert grader.scores is not None and grader.scores(answer, f"It is {total}") == {STRICT: 0.0, FLEXIBLE: 1.0}
     assert grader.grade(answer, f"It is {total}, carry 1.\n6, so 5")  # what stands after a stop string does not count
+    docs = [{"question": doc["question"], "answer": [doc["answer"], "forty"]} for doc in documents(2, [Task.SORTING])]
+    files = {"test": written(tmp_path, "many.jsonl", docs)}
+    told = {"dataset_kwargs": {"data_files": files}, "training_split": None, "fewshot_split": None}
+    path = gsm8k_form(tmp_path, 1, **told, doc_to_target="answer", filter_list=None)
+    assert yaml.safe_load(path.read_text())["doc_to_target"] == "answer"
+    item = load_task(str(path)).prompts.items[0]
+    grader = grader_named(item.grader)
+    assert grader.grade(item.answer or "", "forty") and not grader.grade(item.answer or "", "fifty")
 
 
-def test_a_sweep_is_resumed_and_opens_where_there_is_no_harness(
-    pair: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_is_resumed_and_opens_where_there_is_no_harness(pair, tmp_path, monkeypatch):
     task = load_task(str(gsm8k_form(tmp_path, 3)))
     whole = begun(pair, task, tmp_path / "whole").finish()
     for progress in begun(pair, task, tmp_path / "sweep"):
@@ -114,7 +115,7 @@ def test_a_sweep_is_resumed_and_opens_where_there_is_no_harness(
     assert all(np.array_equal(result.lines[name], whole.lines[name]) for name in ("low", "right", FLEXIBLE))
 
 
-def test_a_plan_with_scores_that_could_be_columns_or_markup_is_none(pair: Backend, tmp_path: Path) -> None:
+def test_a_plan_with_scores_that_could_be_columns_or_markup_is_none(pair, tmp_path):
     begun(pair, load_task(str(gsm8k_form(tmp_path, 1))), tmp_path / "sweep").finish()
     sheet = tmp_path / "sweep" / "sweep.json"
     found = json.loads(sheet.read_text())
@@ -142,7 +143,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_what_cannot_be_swept_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_swept_is_refused(tmp_path):
     for changes, why in REFUSED:
         with pytest.raises(PromptError, match=why):
             load_task(str(gsm8k_form(tmp_path, 2, **changes)))
@@ -165,7 +166,7 @@ def test_what_cannot_be_swept_is_refused(tmp_path: Path) -> None:
         load_task(str(gsm8k_form(tmp_path, 1, generation_kwargs=until))).settings(Settings())
 
 
-def test_a_score_between_right_and_wrong_stops_the_sweep_with_a_sentence(pair: Backend, tmp_path: Path) -> None:
+def test_a_score_between_right_and_wrong_stops_the_sweep_with_a_sentence(pair, tmp_path):
     (tmp_path / "own.py").write_text("def graded(doc, results):\n    return {'half': 0.5, 'whole': 1}\n")
     metrics = [{"metric": name, "aggregation": "mean", "higher_is_better": True} for name in ("half", "whole")]
     path = gsm8k_form(tmp_path, 1, metric_list=metrics, filter_list=None)
@@ -181,7 +182,7 @@ def test_a_score_between_right_and_wrong_stops_the_sweep_with_a_sentence(pair: B
         begun(pair, load_task(str(path), metric="whole"), tmp_path / "broken").finish()
 
 
-def test_no_file_of_prompts_names_a_task(tmp_path: Path) -> None:
+def test_what_json_cannot_hold_and_foreign_tasks_are_refused(tmp_path):
     task, file = load_task(str(gsm8k_form(tmp_path, 1))), tmp_path / "prompts.jsonl"
     file.write_bytes(to_jsonl(task.prompts))
     assert load_prompts(file, own=True).items == task.prompts.items
@@ -189,11 +190,12 @@ def test_no_file_of_prompts_names_a_task(tmp_path: Path) -> None:
         load_prompts(file)
     with pytest.raises(PromptError, match="--grader"):
         load_prompts(file, grader="lm-eval:x:y")
+    for doc in ({"at": object()}, {1: "a"}, ["a"], {"a": (1,)}):
+        with pytest.raises(PromptError, match="cannot be kept as JSON"):
+            harness.document(doc)
 
 
-def test_the_command_refuses_what_does_not_go_together(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_refuses_options_that_do_not_go_together(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(decoding, "opened_backend", lambda *_: pytest.fail("it began to load the models"))
     out, path = tmp_path / "out", gsm8k_form(tmp_path, 1)
     for options in ("--set builtin", "--grader exact", "--turns all", "--stop x", "--metric acc"):
@@ -201,22 +203,15 @@ def test_the_command_refuses_what_does_not_go_together(
         printed = capsys.readouterr().err
         named = "'acc'" if "metric" in options else f"Leave {options.split()[0]} or --task out"
         assert named in printed and len(printed.splitlines()) == 1 and not out.exists()
-
-
-def test_without_the_harness_the_command_says_how_to_get_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setitem(sys.modules, "lm_eval", None)
-    for arguments in (["sweep", "--task", "gsm8k", "--out", str(tmp_path / "out")], ["eval", "--tasks", "gsm8k"]):
+    for arguments in (["sweep", "--task", "gsm8k", "--out", str(tmp_path / "out2")], ["eval", "--tasks", "gsm8k"]):
         assert cli.main(arguments) == 2
         assert capsys.readouterr().err.endswith("not installed. Run: pip install mars-viz[eval]\n")
-    assert cli.main(["sweep", "--fewshot", "2", "--out", str(tmp_path / "out")]) == 2
+    assert cli.main(["sweep", "--fewshot", "2", "--out", str(tmp_path / "out2")]) == 2
     assert "Name one (--task)" in capsys.readouterr().err
 
 
-def test_the_command_sweeps_a_task_and_adds_to_it(
-    pair: Backend, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_sweeps_a_task_and_adds_to_it(pair, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(decoding, "opened_backend", lambda *_: pair)
     monkeypatch.setattr("mars_viz.sweep.sweep.measured", lambda *_: None)
     path = gsm8k_form(tmp_path, 3, generation_kwargs={"until": [], "max_gen_toks": 40, "temperature": 0.5})
@@ -230,40 +225,3 @@ def test_the_command_sweeps_a_task_and_adds_to_it(
     found = json.loads(capsys.readouterr().out)
     assert found["prompts"] == 2 and found["plan"]["settings"]["max_new_tokens"] == 40
     assert FLEXIBLE in [row["figure"] for row in found["table"]]
-
-
-def test_the_harness_that_is_tested_is_the_one_that_the_extra_installs() -> None:
-    asked = (ROOT / "requirements-eval.txt").read_text().splitlines()
-    assert [line for line in asked if not line.startswith("#")] == [f"lm_eval=={version('lm_eval')}"]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "name, words",
-    [
-        ("no_such_task", "'no_such_task'"),
-        ("mmlu", "group"),
-        ("hellaswag", "multiple_choice"),
-        ("gsm8k", "data is there"),  # and that is not on this machine
-    ],
-)
-def test_names_of_the_harness_are_looked_up(name: str, words: str) -> None:
-    with pytest.raises(PromptError, match=words):
-        load_task(name)
-
-
-def test_documents_that_json_cannot_hold_are_refused() -> None:
-    for doc in ({"at": object()}, {1: "a"}, ["a"], {"a": (1,)}):
-        with pytest.raises(PromptError, match="cannot be kept as JSON"):
-            harness.document(doc)
-
-
-def test_the_other_tasks_text_is_graded_too(tmp_path: Path) -> None:
-    docs = [{"question": doc["question"], "answer": [doc["answer"], "forty"]} for doc in documents(2, [Task.SORTING])]
-    files = {"test": written(tmp_path, "many.jsonl", docs)}
-    told = {"dataset_kwargs": {"data_files": files}, "training_split": None, "fewshot_split": None}
-    path = gsm8k_form(tmp_path, 1, **told, doc_to_target="answer", filter_list=None)
-    assert yaml.safe_load(path.read_text())["doc_to_target"] == "answer"
-    item = load_task(str(path)).prompts.items[0]
-    grader = grader_named(item.grader)
-    assert grader.grade(item.answer or "", "forty") and not grader.grade(item.answer or "", "fifty")

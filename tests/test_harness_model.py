@@ -25,29 +25,28 @@ from mars_viz.prompts import load_task
 from mars_viz.recording import Recording
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.speculators.backend import Backend
 from mars_viz.sweep import Sweep
 
 RELAXED = 0.3
 
 
 @pytest.fixture(autouse=True)
-def without_environment_report(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_environment_report(monkeypatch):
     monkeypatch.setattr("lm_eval.evaluator.add_env_info", lambda results: None)
 
 
 @pytest.fixture
-def loaded(pair: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def loaded(pair, monkeypatch):
     monkeypatch.setattr("mars_viz.speculators.loading.load_backend", lambda *_, **__: pair)
 
 
-def request_of(prompt: str, **about: Any) -> Instance:
+def request_of(prompt, **about):
     return Instance("generate_until", {}, (prompt, about), 0)
 
 
 @pytest.mark.usefixtures("loaded")
 @pytest.mark.parametrize("dial", [1.0, RELAXED])
-def test_scores_and_tau_are_those_of_a_sweep_at_that_dial(pair: Backend, tmp_path: Path, dial: float) -> None:
+def test_scores_and_tau_are_those_of_a_sweep_at_that_dial(pair, tmp_path, dial):
     path = gsm8k_form(tmp_path, 6, kind=Task.COUNTING, flexible=0)
     found = evaluated(MarsVizLM(rule="mars", dial=dial), path, gen_kwargs={"max_gen_toks": 120})
     task = load_task(str(path))
@@ -66,7 +65,7 @@ def test_scores_and_tau_are_those_of_a_sweep_at_that_dial(pair: Backend, tmp_pat
 
 
 @pytest.mark.usefixtures("loaded")
-def test_a_request_is_decoded_as_it_says_and_as_the_arguments_say(pair: Backend) -> None:
+def test_a_request_is_decoded_as_it_says_and_as_the_arguments_say(pair):
     prompt = "Add 12 and 345.\n"
     whole = Recording(pair, prompt, Settings(rule="strict", max_new_tokens=30)).finish().text
     model = MarsVizLM(rule="strict", max_new_tokens=30)
@@ -86,7 +85,7 @@ def test_a_request_is_decoded_as_it_says_and_as_the_arguments_say(pair: Backend)
 
 
 @pytest.mark.usefixtures("loaded")
-def test_neighbours_that_are_decoded_alike_go_together_and_keep_their_order() -> None:
+def test_neighbours_that_are_decoded_alike_go_together_and_keep_their_order():
     prompts = [f"Add {n} and {n + 7}.\n" for n in range(12, 17)]
     lengths = [8, 8, 5, 8, 8]
     asked = [request_of(each, until=[], max_gen_toks=n) for each, n in zip(prompts, lengths, strict=True)]
@@ -96,7 +95,7 @@ def test_neighbours_that_are_decoded_alike_go_together_and_keep_their_order() ->
     assert "5 prompts" in model.told and "θ = 0.5" in model.told
 
 
-def test_bad_arguments_are_refused() -> None:
+def test_bad_arguments_are_refused():
     for arguments, why in (
         ("dail=0.9", "no dail. There are target, drafter, rule, dial"),
         ("rule=luck", "'luck'"),
@@ -114,7 +113,7 @@ def test_bad_arguments_are_refused() -> None:
 
 
 @pytest.mark.usefixtures("loaded")
-def test_what_is_no_text_to_write_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_text_to_write_is_refused(tmp_path):
     model = MarsVizLM()
     for refused in (model.loglikelihood, model.loglikelihood_rolling):
         with pytest.raises(SettingError, match="rule changes nothing"):
@@ -127,9 +126,7 @@ def test_what_is_no_text_to_write_is_refused(tmp_path: Path) -> None:
         simple_evaluate(model="mars-viz", model_args="rule=mars,dial=0.9", **how)
 
 
-def test_the_command_hands_on_what_it_is_given(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_hands_on_what_it_is_given(capsys, monkeypatch):
     seen: list[Any] = []
     monkeypatch.setattr("lm_eval._cli.HarnessCLI.execute", lambda self, asked: seen.append(asked))
     argv = list(sys.argv)
@@ -146,29 +143,18 @@ def test_the_command_hands_on_what_it_is_given(
     assert "KeyError: Tasks not found: a" in capsys.readouterr().err
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+def command(*arguments):
     found = Path(sys.executable).with_name("mars-viz")
     surroundings = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": ""}
     return subprocess.run([found, "eval", *arguments], capture_output=True, encoding="utf-8", env=surroundings)
 
 
 @pytest.mark.long
-def test_the_command_evaluates_a_task_of_a_file_from_end_to_end(tmp_path: Path) -> None:
+def test_the_command_evaluates_a_task_of_a_file_from_end_to_end(tmp_path):
     path = gsm8k_form(tmp_path, 4)
     done = command("--model_args", "rule=mars,dial=0.3", "--tasks", str(path), "--output_path", str(tmp_path / "out"))
-    assert done.returncode == 0, done.stderr
-    assert "|additions|" in done.stdout and "strict-match" in done.stdout
-    assert "after 4 prompts, τ = " in done.stderr and "\\r" not in done.stderr
+    assert done.returncode == 0 and "|additions|" in done.stdout and "after 4 prompts, τ = " in done.stderr
     (results,) = (tmp_path / "out").rglob("results_*.json")
     found = json.loads(results.read_text())
     assert found["config"]["model"] == "mars-viz" and found["config"]["mars_viz"]["decoded"]["prompts"] == 4
     assert 0 <= found["results"]["additions"][STRICT] <= 1
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("told", [["--model_args", "rule=luck"], []])
-def test_the_command_ends_with_one_sentence_where_it_cannot(told: list[str], tmp_path: Path) -> None:
-    task = gsm8k_form(tmp_path, 1) if told else tmp_path / "none.yaml"
-    done = command(*told, "--tasks", str(task))
-    assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("error: ") and not done.stdout

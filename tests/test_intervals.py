@@ -1,7 +1,5 @@
 """Intervals: by hand, their coverage, and the number of prompts that a test needs."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 
@@ -31,17 +29,23 @@ from mars_viz.sweep.figure_words import told
 BOTH = [Method.PERCENTILE, Method.BCA]
 
 
-def test_estimates_by_hand():
+def test_estimates_and_turns_by_hand():
     tokens, rounds = np.array([10.0, 30.0]), np.array([5.0, 5.0])
     assert mean(tokens).estimate == 20
     assert ratio(tokens, rounds).estimate == 4  # pooled, not the mean of 2 and 6 by accident: see below
     assert ratio(np.array([10.0, 30.0]), np.array([10.0, 5.0])).estimate == pytest.approx(40 / 15)
     assert difference(tokens, rounds).estimate == 15
     assert ratio_of_ratios((tokens, rounds), (rounds, rounds)).estimate == 4
+    units, values = np.array([7, 3, 9, 3, 9, 9]), np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
+    sums, sizes = np.array([10.0, 1.0, 52.0]), np.array([2, 1, 3])  # of the questions 3, 7 and 9
+    found = mean(values, Bootstrap(method=Method.PERCENTILE), units)
+    assert found.estimate == values.mean()
+    each = np.array(list(product(range(3), repeat=3)))  # all 27 resamples, equally likely
+    replicates = np.sort(sums[each].sum(axis=1) / sizes[each].sum(axis=1))
+    assert replicates[0] <= found.low < replicates[2] and replicates[-3] < found.high <= replicates[-1]
 
 
 def drawn(statistic, columns, sizes, seed, resamples):
-    """Sorted replicates of units drawn with replacement, an independent way to the same distribution."""
     rng, units = np.random.default_rng(seed), len(sizes)
     parts = []
     for _ in range(resamples // 10_000):
@@ -85,10 +89,6 @@ quantile, and about as much for BCa's bias, which is estimated too."""
 @pytest.mark.parametrize("method", BOTH)
 @pytest.mark.parametrize(("prompts", "off"), [(12, 0.06), (200, 0.01)])
 def test_what_is_computed_is_what_resampling_comes_to(prompts, off, method):
-    """To some hundredths of a standard error, besides six times the resampling's own noise (chance below 1e-8 each).
-
-    A second run draws questions of 1 to 4 prompts.
-    """
     sizes = np.random.default_rng(1).integers(1, 5, prompts)
     for name, (statistic, columns) in cases(prompts).items():
         for size in (np.ones(prompts, int), sizes):
@@ -119,7 +119,6 @@ def test_shares_agree_with_resampling_to_half_a_prompt(method):
 
 
 def test_the_order_of_prompts_changes_no_printed_number():
-    """Orders change a sum's rounding alone, 1e-12 of it: a printed digit differs with a chance of 1e-9 each."""
     for prompts in (12, 200):
         for name, (statistic, columns) in cases(prompts).items():
             printed = set()
@@ -130,17 +129,7 @@ def test_the_order_of_prompts_changes_no_printed_number():
             assert len(printed) == 1, (name, printed)
 
 
-def test_paired_is_narrower_than_each_alone():
-    rng = np.random.default_rng(0)
-    strict = rng.normal(5, 2, 100)
-    relaxed = strict + rng.normal(0.5, 0.1, 100)
-    found = difference(relaxed, strict)
-    assert found.high - found.low < 0.1
-    assert mean(relaxed).high - mean(relaxed).low > 0.5
-    assert found.low < 0.5 < found.high + 0.05
-
-
-def coverage(make, truth: float, how: Bootstrap, trials: int = 1000) -> int:
+def coverage(make, truth, how, trials=1000):
     rng = np.random.default_rng(7)
     found = [make(rng, how) for _ in range(trials)]
     return sum(each.low <= truth <= each.high for each in found)
@@ -148,11 +137,6 @@ def coverage(make, truth: float, how: Bootstrap, trials: int = 1000) -> int:
 
 @pytest.mark.parametrize("method", BOTH)
 def test_coverage_of_a_ratio_of_sums(method):
-    """At 100 prompts a 95 % interval must hold the truth in at least 92 of 100 sets.
-
-    1,000 sets: fewer hits than allowed has probability 1e-6 if the coverage is 92 %, and so has more than allowed at
-    97.5 %, an interval that is needlessly wide.
-    """
 
     def pooled_tau(rng, how):
         rounds = rng.integers(5, 40, 100).astype(float)
@@ -163,7 +147,6 @@ def test_coverage_of_a_ratio_of_sums(method):
 
 
 def test_coverage_of_a_paired_accuracy_loss():
-    """The same for accuracies that differ on 15 % of 200 prompts, 5 points apart."""
 
     def loss(rng, how):
         kind = rng.choice(4, 200, p=[0.10, 0.05, 0.6, 0.25])
@@ -173,7 +156,7 @@ def test_coverage_of_a_paired_accuracy_loss():
     assert stats.binom.ppf(1e-6, 1000, 0.92) <= hits <= stats.binom.ppf(1 - 1e-6, 1000, 0.975)
 
 
-def test_one_prompt_says_nothing_and_equal_ones_leave_no_room():
+def test_undefined_values_and_single_prompts_have_no_interval():
     alone = mean(np.array([3.0]))
     assert alone.estimate == 3 and math.isnan(alone.low) and math.isnan(alone.high)
     for method in BOTH:
@@ -181,13 +164,12 @@ def test_one_prompt_says_nothing_and_equal_ones_leave_no_room():
         assert same.low == same.high == same.estimate == pytest.approx(3)
         none = difference(np.ones(10), np.ones(10), Bootstrap(method=method))
         assert (none.low, none.estimate, none.high) == (0, 0, 0)
-
-
-def test_what_is_not_defined_is_not_a_number():
     never = ratio(np.ones(5), np.zeros(5))
     assert math.isnan(never.estimate) and math.isnan(never.low)
     seldom = ratio(np.ones(5), np.array([1.0, 0, 0, 0, 0]))
     assert seldom.estimate == 5 and math.isnan(seldom.high)
+    found = mean(np.array([1.0, 2.0, 3.0]), units=np.zeros(3, int))
+    assert found.estimate == 2 and np.isnan([found.low, found.high]).all()
 
 
 @settings(max_examples=30)
@@ -214,7 +196,12 @@ def test_a_wide_band_is_made_in_blocks(monkeypatch):
     assert np.allclose(whole.low, parts.low) and np.allclose(whole.high, parts.high)
 
 
-def test_wilson_agrees_with_scipy():
+def test_the_number_of_prompts_needed_by_hand():
+    assert prompts_needed(5, 0.95, 0.1) == math.ceil((1.644854 * 0.1**0.5 + 0.841621 * 0.0975**0.5) ** 2 / 0.0025)
+    assert prompts_needed(5, 0.95, 0.0) == prompts_needed(5, 0.95, 0.05)  # a loss needs as many discordant prompts
+    assert prompts_needed(100, 0.95, 1.0) >= 2
+    assert prompts_needed(1, 0.95, 0.1) > prompts_needed(2, 0.95, 0.1) > prompts_needed(2, 0.95, 0.05)
+    assert prompts_needed(1, 0.99, 0.1) > prompts_needed(1, 0.95, 0.1)
     for successes, trials in ((0, 10), (3, 10), (10, 10), (499, 1000)):
         other = stats.binomtest(successes, trials).proportion_ci(0.9, "wilson")
         found = wilson(successes, trials, 0.9)
@@ -223,20 +210,7 @@ def test_wilson_agrees_with_scipy():
     assert math.isnan(nothing.estimate) and (nothing.low, nothing.high) == (0, 1)
 
 
-def test_prompts_needed_by_hand():
-    # loss .05 with a tenth discordant: (1.6449 √.1 + .8416 √(.1 - .0025))² / .0025
-    assert prompts_needed(5, 0.95, 0.1) == math.ceil((1.644854 * 0.1**0.5 + 0.841621 * 0.0975**0.5) ** 2 / 0.0025)
-    assert prompts_needed(5, 0.95, 0.0) == prompts_needed(5, 0.95, 0.05)  # a loss needs as many discordant prompts
-    assert prompts_needed(100, 0.95, 1.0) >= 2
-    assert prompts_needed(1, 0.95, 0.1) > prompts_needed(2, 0.95, 0.1) > prompts_needed(2, 0.95, 0.05)
-    assert prompts_needed(1, 0.99, 0.1) > prompts_needed(1, 0.95, 0.1)
-
-
 def test_that_many_prompts_have_the_power_promised():
-    """McNemar's test finds the loss in 80 of 100 sets, within 3.
-
-    Of 10,000 sets, 400 / 10,000 = .004 is one standard deviation, so a share 3 points off has probability below 1e-12.
-    """
     loss, share = 0.04, 0.12
     count = prompts_needed(100 * loss, 0.95, share)
     shares = [(share + loss) / 2, (share - loss) / 2, 1 - share]
@@ -262,18 +236,8 @@ def test_bad_input():
             prompts_needed(*bad_arguments)
 
 
-def test_turns_of_a_question_are_drawn_together_by_hand() -> None:
-    units, values = np.array([7, 3, 9, 3, 9, 9]), np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
-    sums, sizes = np.array([10.0, 1.0, 52.0]), np.array([2, 1, 3])  # of the questions 3, 7 and 9
-    found = mean(values, Bootstrap(method=Method.PERCENTILE), units)
-    assert found.estimate == values.mean()
-    each = np.array(list(product(range(3), repeat=3)))  # all 27 resamples, equally likely
-    replicates = np.sort(sums[each].sum(axis=1) / sizes[each].sum(axis=1))
-    assert replicates[0] <= found.low < replicates[2] and replicates[-3] < found.high <= replicates[-1]
-
-
 @pytest.mark.parametrize("method", BOTH)
-def test_the_same_prompt_asked_twice_is_no_new_evidence(method: Method) -> None:
+def test_the_same_prompt_asked_twice_is_no_new_evidence(method):
     rng, how = np.random.default_rng(2), Bootstrap(method=method)
     a, b = rng.normal(3, 1, 60), rng.uniform(1, 2, 60)
     once = interval(lambda x, y: x / y, a, b, how=how)
@@ -282,8 +246,3 @@ def test_the_same_prompt_asked_twice_is_no_new_evidence(method: Method) -> None:
     assert (together.low, together.high) == pytest.approx((once.low, once.high))
     apart = interval(lambda x, y: x / y, *twice, how=how)
     assert apart.high - apart.low < 0.8 * (once.high - once.low)
-
-
-def test_one_question_alone_says_nothing_of_others() -> None:
-    found = mean(np.array([1.0, 2.0, 3.0]), units=np.zeros(3, int))
-    assert found.estimate == 2 and np.isnan([found.low, found.high]).all()

@@ -1,9 +1,6 @@
 """Two sweeps in pairs: what they share, what differs, and how sure that is."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,25 +9,25 @@ from mars_viz.costs import Cost
 from mars_viz.errors import BadInput
 from mars_viz.sweep import difference_at, load_sweep, measures, value_at
 from mars_viz.sweep.pairing import SweepSetting, compared, divergence, pair, turned
-from mars_viz.sweep.plan import Plan, same_answers
+from mars_viz.sweep.plan import same_answers
 from mars_viz.sweep.result import Failure
 from mars_viz.ui.compare import sweep_pair
 from tests.factories import toy_run
 from tests.sweep_cases import COSTS, SETTINGS, conversations, first_turns, sweep_over, toy_prompts
 
 
-def swept(place: Path, prompts=None, **asked: object) -> SweepSetting:
+def swept(place, prompts=None, **asked):
     sweep_over(place, toy_prompts(8) if prompts is None else prompts, replace(SETTINGS, **asked))
     result = load_sweep(place)
     return SweepSetting(result, result.plan.rule.dial.default)
 
 
 @pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> SweepSetting:
+def one(tmp_path_factory):
     return swept(tmp_path_factory.mktemp("pairs") / "one")
 
 
-def test_a_sweep_beside_itself_is_what_it_says_of_two_of_its_settings(one) -> None:
+def test_a_sweep_beside_itself_is_what_it_says_of_two_of_its_settings(one):
     both = pair(SweepSetting(one.result, 1.0), SweepSetting(one.result, 0.6))
     known = measures(one.result)
     for found in compared(both, ("tau", "tokens", "acceptance", "speed_up_strict")):
@@ -42,7 +39,7 @@ def test_a_sweep_beside_itself_is_what_it_says_of_two_of_its_settings(one) -> No
     np.testing.assert_array_equal(better, right[:, 0] < right[:, 1])
 
 
-def test_an_accuracy_that_no_prompt_changes_is_not_called_certain(one, tmp_path) -> None:
+def test_an_accuracy_that_no_prompt_changes_is_not_called_certain(one, tmp_path):
     accuracy, strict = measures(one.result)["accuracy"], one.result.plan.strict
     change = difference_at(one.result, accuracy, float(np.nextafter(strict, 0)), strict)
     assert change.estimate == 0 and change.low < 0 < change.high
@@ -58,7 +55,7 @@ def test_an_accuracy_that_no_prompt_changes_is_not_called_certain(one, tmp_path)
         assert (change.estimate, change.low, change.high) == (0, low, high) and low < 0 < high
 
 
-def test_prompts_are_paired_by_id_and_text(one, tmp_path) -> None:
+def test_prompts_are_paired_by_id_and_text(one, tmp_path):
     prompts = toy_prompts(8)
     reordered = replace(prompts, items=tuple(reversed(prompts.items[2:])))
     both = pair(one, swept(tmp_path / "other", reordered))
@@ -76,7 +73,7 @@ def test_prompts_are_paired_by_id_and_text(one, tmp_path) -> None:
         pair(one, SweepSetting(one.result, 7.0))
 
 
-def test_a_sweep_that_failed_throughout_is_no_sweep_of_another_set(one) -> None:
+def test_a_sweep_that_failed_throughout_is_no_sweep_of_another_set(one):
     nothing = replace(
         one.result,
         failures=(Failure("p0", "The prompt is too long."),),
@@ -89,7 +86,7 @@ def test_a_sweep_that_failed_throughout_is_no_sweep_of_another_set(one) -> None:
             pair(left, empty)
 
 
-def test_where_texts_part_is_where_the_first_of_them_leaves_strict(one, tmp_path) -> None:
+def test_where_texts_part_is_where_the_first_of_them_leaves_strict(one, tmp_path):
     other = swept(tmp_path / "other", rule="mars-margin")
     both = pair(SweepSetting(one.result, 0.5), SweepSetting(other.result, other.result.plan.strict))
     found = divergence(both)
@@ -102,7 +99,7 @@ def test_where_texts_part_is_where_the_first_of_them_leaves_strict(one, tmp_path
     assert divergence(pair(one, swept(tmp_path / "two", toy_prompts(3), rule="mars-sampling", gamma=2))) is not None
 
 
-def test_turns_of_a_question_are_drawn_together(tmp_path) -> None:
+def test_turns_of_a_question_are_drawn_together(tmp_path):
     one = swept(tmp_path / "one", conversations(6, 3))
     both, known = pair(SweepSetting(one.result, 1.0), SweepSetting(one.result, 0.5)), measures(one.result)
     assert both.units is not None and len(np.unique(both.units)) == 6
@@ -126,9 +123,7 @@ def test_turns_of_a_question_are_drawn_together(tmp_path) -> None:
         ("sglang-single", 3, "mars", 3, False),
     ],
 )
-def test_above_temperature_0_texts_part_only_from_one_strict_text(
-    rule: str, gamma: int, beside: str, other: int, alike: bool, tmp_path
-) -> None:
+def test_above_temperature_0_texts_part_only_from_one_strict_text(rule, gamma, beside, other, alike, tmp_path):
     warm = {"temperature": 0.8, "seed": 3}
     one = swept(tmp_path / "one", toy_prompts(3), rule=rule, gamma=gamma, **warm)
     two = swept(tmp_path / "two", toy_prompts(3), rule=beside, gamma=other, **warm)
@@ -140,7 +135,7 @@ def test_above_temperature_0_texts_part_only_from_one_strict_text(
     assert (divergence(pair(one, two)) is not None) is alike
 
 
-def test_later_turns_after_the_same_answers_are_pairs(tmp_path) -> None:
+def test_later_turns_after_the_same_answers_are_pairs(tmp_path):
     talks = conversations(3, 2)
     one, other = swept(tmp_path / "one", talks), swept(tmp_path / "other", talks, rule="mars-margin", gamma=2)
     both = pair(one, other)
@@ -149,19 +144,13 @@ def test_later_turns_after_the_same_answers_are_pairs(tmp_path) -> None:
     both = pair(one, swept(tmp_path / "shorter", talks, max_new_tokens=12))
     assert both.ids == ("q0/1", "q1/1", "q2/1") and both.apart == 3
     assert "3 prompts of 6 and 6" in both.coverage and "3 later turns" in both.coverage
-
-
-def test_a_later_turn_after_another_turn_is_none(tmp_path) -> None:
     talks = conversations(2, 3)
     changed = list(talks.items)
     changed[1] = replace(changed[1], prompt="something else")
-    both = pair(swept(tmp_path / "one", talks), swept(tmp_path / "other", replace(talks, items=tuple(changed))))
+    both = pair(swept(tmp_path / "one2", talks), swept(tmp_path / "other2", replace(talks, items=tuple(changed))))
     assert both.ids == ("q0/1", "q1/1", "q1/2", "q1/3") and (both.otherwise, both.apart) == (1, 1)
-
-
-def test_first_turns_are_paired_with_those_of_whole_conversations(tmp_path) -> None:
     talks = conversations(4, 2)
-    every, first = swept(tmp_path / "every", talks), swept(tmp_path / "first", first_turns(talks))
+    every, first = swept(tmp_path / "every3", talks), swept(tmp_path / "first3", first_turns(talks))
     both = pair(first, every)
     assert both.ids == ("q0", "q1", "q2", "q3") and both.texts[1] == "question 1, turn 1"
     assert (both.units, both.apart) == (None, 0) and "share 4 prompts of 4 and 8" in both.coverage
@@ -181,10 +170,10 @@ def test_first_turns_are_paired_with_those_of_whole_conversations(tmp_path) -> N
         ({}, {"dtype": "float16"}, False),
     ],
 )
-def test_what_decides_the_targets_own_answers(settings: dict, made: dict, same: bool, tmp_path) -> None:
+def test_what_decides_the_targets_own_answers(settings, made, same, tmp_path):
     plan = swept(tmp_path / "one", toy_prompts(1)).result.plan
 
-    def changed(plan: Plan, **settings: object) -> Plan:
+    def changed(plan, **settings):
         return replace(plan, settings=replace(plan.settings, **settings))
 
     other = replace(changed(plan, **settings), provenance=replace(plan.provenance, **made))
@@ -193,11 +182,11 @@ def test_what_decides_the_targets_own_answers(settings: dict, made: dict, same: 
     assert not same_answers(warm, changed(warm, seed=4)) and same_answers(warm, changed(warm, gamma=2))
 
 
-def costing(one: SweepSetting, **changed: object) -> SweepSetting:
+def costing(one, **changed):
     return replace(one, result=replace(one.result, costs=replace(one.result.costs, **changed)))
 
 
-def test_costs_of_one_pair_measured_twice_are_no_difference_of_settings(one, tmp_path) -> None:
+def test_costs_of_one_pair_measured_twice_are_no_difference_of_settings(one, tmp_path):
     again = costing(one, drafter_step=Cost(0.003, 0.003, 0.003))
     both = pair(one, again)
     found = compared(both, ("speed_up",))[0]

@@ -1,7 +1,5 @@
 """The recommendation: by hand, the promise that it keeps, and what it says when it cannot tell."""
 
-from __future__ import annotations
-
 import functools
 import math
 
@@ -29,7 +27,7 @@ from mars_viz.errors import BadInput
 EDGES = np.array([0.5, 0.6123456, 0.8, 0.9377, 1.0])
 
 
-def graded(prompts: int, wrong: list[int], *, right_too: int = 0, edges: np.ndarray = EDGES, strict: int = 3) -> Graded:
+def graded(prompts, wrong, *, right_too=0, edges=EDGES, strict=3):
     right = np.ones((prompts, len(wrong)), bool)
     for segment, count in enumerate(wrong):
         right[:count, segment] = False
@@ -51,21 +49,18 @@ def test_the_loosest_good_segment_is_found():
     assert recommend(graded(1000, [30, 30, 30, 0], right_too=30), 2).segment == 0
 
 
-def test_the_dial_may_be_strict_at_its_low_end():
+def test_dial_values_of_the_recommendation():
     edges = np.array([0.0, 0.1, 0.25, 1.0])
     found = recommend(graded(1000, [0, 5, 100], edges=edges, strict=0), 2)
     assert (found.segment, found.dial) == (1, 0.249)
     assert recommend(graded(1000, [0, 5, 5], edges=edges, strict=0), 2).dial == 1.0
-
-
-def test_a_narrow_segment_gets_the_decimals_it_needs():
     edges = np.array([0.5, 0.90001234, 0.90001236, 1.0])
     found = recommend(graded(1000, [100, 3, 0], edges=edges, strict=2), 2)
     assert found.segment == 1 and edges[1] <= found.dial < edges[2]
     assert found.dial == 0.90001234
 
 
-def test_too_few_prompts():
+def test_too_few_prompts_are_counted():
     found = recommend(graded(50, [0, 0, 0, 0]), 1)
     assert (found.finding, found.dial, found.changed) == (Finding.NOT_ENOUGH, None, None)
     assert "there are 50, about 570 more" in found.sentence
@@ -75,23 +70,14 @@ def test_too_few_prompts():
     assert recommend(one, 5).finding is Finding.NOT_ENOUGH
     enough = recommend(graded(found.prompts_needed, [0, 0, 0, 0]), 1)
     assert (enough.finding, enough.dial) == (Finding.RECOMMENDED, 0.5)
-
-
-def test_two_prompts_ask_for_hundreds_more_and_not_for_tens_of_thousands():
     half = recommend(graded(2, [1, 1, 1, 0]), 1)
     none = recommend(graded(2, [0, 0, 0, 0]), 1)
     assert half.prompts_needed == none.prompts_needed and 299 <= (half.more or 0) < 1000
     many = recommend(graded(50, [25, 25, 25, 0]), 1)
     assert many.more is not None and many.more > 10_000, "of 50 it is one"
-
-
-def test_the_next_setting_may_only_lack_prompts():
     found = recommend(graded(400, [40, 40, 3, 0]), 1)
     assert found.segment == 3  # 3 of 400 lost is .75 points, but up to 2 with 95 % confidence
     assert found.prompts_needed is not None and found.prompts_needed > 400
-
-
-def test_a_setting_that_only_wins_may_lack_prompts_too():
     right = np.ones((4, 2), bool)
     right[:2, 1] = False  # the looser one wins 2 of 4
     found = recommend(Graded(Steps(np.array([0.0, 0.5, 1.0]), right), 1), 60, 0.95)
@@ -109,7 +95,7 @@ def test_the_score_bound_inverts_the_score_test(lost, won, n):
         assert bound == pytest.approx(1)
         return
 
-    def minus_log(q: float) -> float:
+    def minus_log(q):
         shares = np.clip([q + bound, q, 1 - 2 * q - bound], 1e-300, 1)
         return -float(np.dot([lost, won, n - lost - won], np.log(shares)))
 
@@ -125,7 +111,7 @@ def test_the_exact_bound_agrees_with_scipy(lost, n):
     assert exact_bound(lost, n, 0.95) == pytest.approx(expected, abs=1e-9)
 
 
-def questions(seed: int, sizes: tuple[int, ...]) -> Changed:
+def questions(seed, sizes):
     rng = np.random.default_rng(seed)
     turns = rng.choice(sizes, rng.integers(5, 600))
     strict = rng.random(turns.sum()) >= rng.choice([0, 0.03])
@@ -136,9 +122,6 @@ def questions(seed: int, sizes: tuple[int, ...]) -> Changed:
 
 @pytest.mark.parametrize("sizes", [(1,), (3,), (1, 2), (1, 2, 3, 7)])
 def test_the_bootstrap_bound_agrees_with_a_large_simulation(sizes):
-    """Of 100,000 resamples, the share below the bound is at most the confidence, and that below or at it at least;
-    where questions differ in length, within .01. Besides, 5 standard errors, so that one of the 40 fails by chance with
-    a probability below 4e-5."""
     for seed in range(10):
         changed = questions(seed, sizes)
         kinds = changed.drawn()
@@ -150,17 +133,21 @@ def test_the_bootstrap_bound_agrees_with_a_large_simulation(sizes):
         assert np.mean(losses < bound + 1e-12) >= 0.95 - off
 
 
-def test_the_bootstrap_bound_by_hand():
-    """Of two prompts one is lost: resamples lose 0, 1 or 2 with chances 1/4, 1/2, 1/4."""
+def test_bounds_by_hand():
     bounds = [bootstrap_bound(Changed(1, 0, 2), confidence) for confidence in (0.5, 0.75, 0.76, 0.95)]
     assert bounds == [0.5, 0.5, 1, 1]
     assert bootstrap_bound(Changed(0, 2, 2), 0.95) == -1
     assert bootstrap_bound(Changed(0, 0, 7), 0.95) == 0
-
-
-def test_no_loss_seen_is_bounded_by_the_rule_of_three():
     assert loss_bound(Changed(0, 0, 298), 0.95) > 0.01 >= loss_bound(Changed(0, 0, 299), 0.95)
     assert score_bound(Changed(0, 0, 268), 0.95) < 0.01
+    strict = np.array([True, True, True, False, True])
+    other = np.array([False, False, True, True, False])
+    steps = Steps(np.array([0.0, 0.5, 1.0]), np.column_stack([other, strict]))
+    changed = Graded(steps, 1, units=np.array([5, 5, 8, 8, 2])).changed()[0]
+    assert (changed.lost, changed.won, changed.prompts, changed.questions) == (3, 1, 5, 3)
+    assert set(changed.kinds) == {QuestionKind(1, 1, 1), QuestionKind(-1, 2, 1), QuestionKind(2, 2, 1)}
+    assert changed.independent() == Changed(lost=2, won=0, prompts=2)  # 25 / 9 prompts' worth
+    assert Changed(3, 1, 5).independent() == Changed(3, 1, 5)
 
 
 @given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 200), st.sampled_from([0.8, 0.95]))
@@ -175,10 +162,6 @@ def test_the_bound_is_no_lower_than_the_loss_seen(lost, won, same, confidence):
 @pytest.mark.parametrize("n", [20, 60])
 @pytest.mark.parametrize(("p_lost", "p_won"), [(0.05, 0.0), (0.02, 0.02), (0.1, 0.05), (0.3, 0.1)])
 def test_the_bound_holds_as_often_as_it_says(n, p_lost, p_won):
-    """Summed over every possible outcome: at 95 % confidence the true loss is below it with at least 93 %.
-
-    The bootstrap alone fails this where few prompts change: it holds in 64 % of cases at (n = 20, .05, 0).
-    """
     holds = 0.0
     for lost in range(n + 1):
         for won in range(n + 1 - lost):
@@ -189,8 +172,6 @@ def test_the_bound_holds_as_often_as_it_says(n, p_lost, p_won):
 
 
 def test_bad_settings_are_seldom_recommended(monkeypatch):
-    """Ten segments, each losing more and the looser half more than 5 points: one of them is recommended in at most 5 %
-    of sets at 95 % confidence. Of 2,000 sets, more than allowed has probability 1e-6 at 6 %."""
     monkeypatch.setattr(recommendation, "loss_bound", functools.cache(loss_bound))
     rng, bad = np.random.default_rng(0), 0
     edges = np.linspace(0, 1, 12)
@@ -229,20 +210,6 @@ def test_turns_of_a_question_count_as_one_prompt():
     assert recommend(Graded(Steps(EDGES, right), 3), 2).segment < other.segment  # what no such evidence allows
     few = Graded(Steps(EDGES, right[:60]), 3, units=np.repeat(np.arange(20), 3))
     assert "20 questions with 60 graded turns" in recommend(few, 2).sentence
-
-
-def test_what_questions_lose_by_hand():
-    strict = np.array([True, True, True, False, True])
-    other = np.array([False, False, True, True, False])
-    steps = Steps(np.array([0.0, 0.5, 1.0]), np.column_stack([other, strict]))
-    changed = Graded(steps, 1, units=np.array([5, 5, 8, 8, 2])).changed()[0]
-    assert (changed.lost, changed.won, changed.prompts, changed.questions) == (3, 1, 5, 3)
-    assert set(changed.kinds) == {QuestionKind(1, 1, 1), QuestionKind(-1, 2, 1), QuestionKind(2, 2, 1)}
-    assert changed.independent() == Changed(lost=2, won=0, prompts=2)  # 25 / 9 prompts' worth
-    assert Changed(3, 1, 5).independent() == Changed(3, 1, 5)
-
-
-def test_of_questions_it_says_how_many_questions_and_more_than_there_are():
     units = np.append(np.arange(700), np.full(300, 700))
     found = recommend(Graded(Steps(EDGES, np.ones((1000, 4), bool)), 3, units=units), 1)
     assert (found.finding, found.prompts_needed, found.more) == (Finding.NOT_ENOUGH, 772, 71)

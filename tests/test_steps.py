@@ -1,7 +1,5 @@
 """Step functions of the dial: half-open segments, exact unions and sums, against evaluation point by point."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import numpy as np
@@ -28,23 +26,38 @@ def functions(draw, least=1, most=6):
     return found
 
 
-def probes(edges: np.ndarray) -> np.ndarray:
+def probes(edges):
     near = np.concatenate([edges, np.nextafter(edges, -1), np.nextafter(edges, 2), (edges[1:] + edges[:-1]) / 2])
     return near[(near >= edges[0]) & (near <= edges[-1])]
 
 
-def test_segments_are_half_open_and_the_last_one_is_closed():
+def test_steps_by_hand_and_bad_input():
     assert [int(A.at(dial)) for dial in (0.0, np.nextafter(0.5, 0), 0.5, 1.0)] == [1, 1, 2, 2]
     for outside in (-0.1, 1.1, np.nan):
         with pytest.raises(BadInput, match="lies outside 0 to 1"):
             A.at(outside)
-
-
-def test_by_hand():
     assert union_edges([A, B]).tolist() == [0, 0.25, 0.5, 1]
     assert stacked([A, B]).values.tolist() == [[1, 1, 2], [10, 20, 30]]
     assert total([A, B]).values.tolist() == [11, 21, 32]
     assert combined(lambda a, b: b / a, A, B).values.tolist() == [10, 20, 15]
+    function = Steps(np.array([0.0, 1, 2, 3]), np.array([np.nan, np.nan, 1]))
+    assert function.simplified().edges.tolist() == [0, 2, 3]
+    for edges, values in (([0.0], []), ([0.0, 1], [1, 2]), ([[0.0, 1]], [1])):
+        with pytest.raises(BadInput, match="do not bound"):
+            Steps(np.array(edges), np.array(values))
+    for edges in ([0.0, 0, 1], [0.0, 2, 1], [0.0, np.nan, 1], [0.0, 1, np.inf]):
+        with pytest.raises(BadInput, match="must be numbers that ascend"):
+            Steps(np.array(edges), np.array([1, 2]))
+    other = Steps(np.array([0.0, 2.0]), np.array([1]))
+    for together in (union_edges, total):
+        with pytest.raises(BadInput, match="same range"):
+            together([A, other])
+        with pytest.raises(BadInput, match="Give at least one"):
+            together([])
+    with pytest.raises(BadInput, match="Only finite"):
+        total([Steps(np.array([0.0, 1.0]), np.array([np.nan]))])
+    with pytest.raises(BadInput, match="is no range"):
+        A.clipped(0.5, 0.5)
 
 
 @given(functions())
@@ -74,11 +87,6 @@ def test_clipped_is_the_same_inside(found, start, length):
     assert all(part.at(dial) == function.at(dial) for dial in inside)
 
 
-def test_undefined_values_are_no_change():
-    function = Steps(np.array([0.0, 1, 2, 3]), np.array([np.nan, np.nan, 1]))
-    assert function.simplified().edges.tolist() == [0, 2, 3]
-
-
 def test_adding_up_needs_no_table_of_prompts_and_segments():
     rng = np.random.default_rng(0)
     count, jumps = 1000, 20  # side by side: 1,000 × 20,001 numbers, 160 MB
@@ -94,22 +102,3 @@ def test_adding_up_needs_no_table_of_prompts_and_segments():
     assert len(added) == count * jumps + 1
     assert added.at(1.0) == count * jumps
     assert peak < 20e6
-
-
-def test_bad_input():
-    for edges, values in (([0.0], []), ([0.0, 1], [1, 2]), ([[0.0, 1]], [1])):
-        with pytest.raises(BadInput, match="do not bound"):
-            Steps(np.array(edges), np.array(values))
-    for edges in ([0.0, 0, 1], [0.0, 2, 1], [0.0, np.nan, 1], [0.0, 1, np.inf]):
-        with pytest.raises(BadInput, match="must be numbers that ascend"):
-            Steps(np.array(edges), np.array([1, 2]))
-    other = Steps(np.array([0.0, 2.0]), np.array([1]))
-    for together in (union_edges, total):
-        with pytest.raises(BadInput, match="same range"):
-            together([A, other])
-        with pytest.raises(BadInput, match="Give at least one"):
-            together([])
-    with pytest.raises(BadInput, match="Only finite"):
-        total([Steps(np.array([0.0, 1.0]), np.array([np.nan]))])
-    with pytest.raises(BadInput, match="is no range"):
-        A.clipped(0.5, 0.5)

@@ -1,7 +1,5 @@
 """What is read off a sweep: exact curves, paired bands, the frontier, the recommendation, the evidence, the command."""
 
-from __future__ import annotations
-
 import argparse
 import csv
 import itertools
@@ -9,13 +7,11 @@ import json
 import re
 from dataclasses import replace
 from math import nan
-from pathlib import Path
 
 import numpy as np
 import pytest
 from sweep_cases import COSTS, SETTINGS, SHORT, TREES, timing, toy_prompts, toy_sweep
 
-from mars_viz.analysis.engines import acceptance_table
 from mars_viz.analysis.intervals import difference, ratio, ratio_of_ratios, wilson
 from mars_viz.analysis.recommendation import recommend
 from mars_viz.analysis.steps import plain_within, stacked, total
@@ -24,12 +20,9 @@ from mars_viz.commands import sweep as sweep_command
 from mars_viz.costs import modelled_speed_up
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
-from mars_viz.prompts import Turns, load_prompts
 from mars_viz.run import Settings
-from mars_viz.speculators.backend import Backend
 from mars_viz.sweep import (
     Sweep,
-    SweepResult,
     band_at,
     curve,
     frontier,
@@ -45,10 +38,8 @@ from mars_viz.sweep.evidence_pack import write_evidence
 from mars_viz.sweep.evidence_text import markdown, table
 from mars_viz.sweep.figure_words import told
 from mars_viz.sweep.pairing import SweepSetting, pair
-from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.report import summary_lines, table_of
 from mars_viz.sweep.result import recommended
-from mars_viz.sweep.store import open_store
 from mars_viz.sweep.timing import keep_check, kept_checks
 from mars_viz.sweep.wall_clock import spread_over
 from mars_viz.ui.compare import sweep_pair
@@ -62,11 +53,11 @@ from tests.tables import table_backend
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> SweepResult:
+def result(tmp_path_factory):
     return toy_sweep(tmp_path_factory.mktemp("sweeps") / "sweep", 12).finish()
 
 
-def lines_at(result: SweepResult, column: str, dial: float) -> np.ndarray:
+def lines_at(result, column, dial):
     found = []
     for start, end in zip(result.starts, result.starts[1:], strict=False):
         rows = [row for row in range(start, end) if result.lines["low"][row] <= dial]
@@ -74,7 +65,7 @@ def lines_at(result: SweepResult, column: str, dial: float) -> np.ndarray:
     return np.array(found)
 
 
-def test_curves_are_the_pooled_lines_everywhere(result: SweepResult) -> None:
+def test_curves_are_the_pooled_lines_everywhere(result):
     known = measures(result)
     curves = {name: curve(result, measure) for name, measure in known.items()}
     dials = [*np.random.default_rng(0).uniform(0, 1, 10).tolist(), *result.edges[:-1:3].tolist(), 1.0]
@@ -92,7 +83,7 @@ def test_curves_are_the_pooled_lines_everywhere(result: SweepResult) -> None:
     assert all(len(each) <= len(result.edges) - 1 for each in curves.values())
 
 
-def test_bands_are_paired_and_agree_with_the_curves(result: SweepResult) -> None:
+def test_bands_are_paired_and_agree_with_the_curves(result):
     dials = places(result)
     assert (dials[0], dials[-1]) == (0.0, 1.0)
     assert len(places(result, 5)) == 5
@@ -109,7 +100,7 @@ def test_bands_are_paired_and_agree_with_the_curves(result: SweepResult) -> None
     np.testing.assert_allclose([ours.estimate, ours.low, ours.high], [theirs.estimate, theirs.low, theirs.high])
 
 
-def test_prompts_that_all_agree_are_no_certainty(tmp_path: Path) -> None:
+def test_prompts_that_all_agree_are_no_certainty(tmp_path):
     result = toy_sweep(tmp_path / "sweep", 6).finish()
     right = np.ones(len(result.lines["right"]), np.int8)
     same = replace(result, lines={**result.lines, "right": right})
@@ -122,7 +113,6 @@ def test_prompts_that_all_agree_are_no_certainty(tmp_path: Path) -> None:
     assert band.low == pytest.approx([-wide, -wide, 0], abs=1e-6)
     assert band.high == pytest.approx([wide, wide, 0], abs=1e-6)
     agreed = known["accuracy_change"].agreed
-    assert agreed is not None
     every, turned = agreed(-1.0, 6, 0.95), agreed(1.0, 6, 0.95)  # all six lost, all six won
     assert every[0] == -1 and -1 < every[1] < 0
     assert turned == (-every[1], 1)
@@ -134,7 +124,7 @@ def test_prompts_that_all_agree_are_no_certainty(tmp_path: Path) -> None:
     assert frontier(same, paired=True).accuracy.low[0] == pytest.approx(-wide, abs=1e-6)
 
 
-def test_the_frontier_goes_through_the_curves(result: SweepResult) -> None:
+def test_the_frontier_goes_through_the_curves_at_short_dial_values(result):
     path = frontier(result)
     known = measures(result)
     assert path.over == "the target alone"
@@ -142,9 +132,16 @@ def test_the_frontier_goes_through_the_curves(result: SweepResult) -> None:
     np.testing.assert_allclose(path.speed_up.estimate, [curve(result, known["speed_up"]).at(d) for d in path.dials])
     assert frontier(replace(result, costs=None)).over == "strict"
     assert "speed_up" not in measures(replace(result, costs=None))
+    raw, named = places(result), frontier(result).dials
+    assert (named[0], named[-1]) == (raw[0], raw[-1])
+    for column in ("tokens", "right"):  # the last stretch is named twice in `places`, by its begin and by its end
+        assert np.array_equal(np.unique(result.at(column, raw), axis=1), np.unique(result.at(column, named), axis=1))
+    assert sum(len(exactly(value)) for value in named) < sum(len(exactly(value)) for value in raw)
+    ends = ((0.94, 1.01), (0.941, 1.0), (0.123456, 0.1235), (2.0, 3.0))
+    assert [exactly(plain_within(*each)) for each in ends] == ["1", "0.95", "0.12346", "2"]
 
 
-def test_the_recommendation_rests_on_every_prompts_grades(result: SweepResult) -> None:
+def test_the_recommendation_rests_on_every_prompts_grades(result):
     graded = result.graded_steps()
     assert graded.strict == len(graded.steps) - 1
     for dial in np.linspace(0, 1, 50):
@@ -158,7 +155,7 @@ def test_the_recommendation_rests_on_every_prompts_grades(result: SweepResult) -
         assert np.array_equal(each.graded_steps().steps.values, beside.values == 1)
 
 
-def test_lines_that_were_looked_for_before_are_found_again(result: SweepResult) -> None:
+def test_lines_that_were_looked_for_before_are_found_again(result):
     whole = np.linspace(0, 1, 9)
     first, chosen = result.at("tokens", whole), np.arange(len(result)) < 5
     for dial in np.linspace(0, 1, 30):
@@ -169,7 +166,7 @@ def test_lines_that_were_looked_for_before_are_found_again(result: SweepResult) 
         result.at("tokens", np.array([0.5, np.nan]))
 
 
-def test_a_rule_that_is_strict_at_its_low_end(tmp_path: Path) -> None:
+def test_a_rule_that_is_strict_at_its_low_end(tmp_path):
     result = toy_sweep(tmp_path / "sweep", 6, Settings(rule="tensorrt-llm", gamma=3, max_new_tokens=16)).finish()
     assert result.graded_steps().strict == 0
     assert curve(result, measures(result)["same"]).at(0.0) == 1
@@ -178,16 +175,7 @@ def test_a_rule_that_is_strict_at_its_low_end(tmp_path: Path) -> None:
     assert loose.by_rank.sum() == loose.by_share.sum() == result.at("relaxed", np.array([1.0])).sum() > 0
 
 
-def test_acceptance_counts_feed_every_engines_definition(result: SweepResult) -> None:
-    for dial in (0.3, 1.0):
-        requests = result.acceptance(dial)
-        assert [request.completion_tokens for request in requests] == lines_at(result, "tokens", dial).tolist()
-        vllm = acceptance_table(requests)[0]
-        rounds, accepted = lines_at(result, "rounds", dial), lines_at(result, "accepted", dial)
-        assert vllm.length == pytest.approx(1 + (accepted * np.arange(4)).sum() / rounds.sum())
-
-
-def test_a_set_without_grades_has_speed_and_agreement_only(tmp_path: Path) -> None:
+def test_a_set_without_grades_has_speed_and_agreement_only(tmp_path):
     result = toy_sweep(tmp_path / "sweep", 3, graded=False).finish()
     assert not {"accuracy", "accuracy_change"} & set(measures(result))
     for refused in (lambda: result.graded_steps(), lambda: frontier(result)):
@@ -198,19 +186,50 @@ def test_a_set_without_grades_has_speed_and_agreement_only(tmp_path: Path) -> No
         result.acceptance(1.5)
 
 
-def test_a_wall_clock_ratio_is_that_of_tokens_a_second(result: SweepResult) -> None:
+def test_checks_are_kept_beside_the_sweep_and_damaged_ones_named(result, tmp_path):
     check = timing()
     assert check.over_strict.estimate == pytest.approx(2)
     assert check.over_target.estimate == pytest.approx(2.4)
     assert check.pace(check.strict).estimate == pytest.approx(60 / (1.1 + 2.05 + 3.15))
     assert check.facts()["repetitions"] == 2
+    result = toy_sweep(tmp_path / "sweep2", 2, SHORT).finish()
+    first = replace(timing(SHORT.gamma), created="2026-01-01T00:00:00+00:00", modelled_over_target=nan)
+    assert kept_checks(result.folder, result.plan).found == ()
+    for check in (replace(first, created="2026-01-03"), first, replace(first, dial=0.98765, created="2026-01-02")):
+        keep_check(result.folder, check)
+    found = kept_checks(result.folder, result.plan)
+    assert [check.created[-2:] for check in found.found] == ["00", "02", "03"] and found.problems == ()
+    assert found.found[0].to_json() == first.to_json() and found.found[0].over_strict == first.over_strict
+    latest = found.latest(0.9), found.latest(0.98765), found.latest(0.5)
+    assert [None if each is None else each.created[:10] for each in latest] == ["2026-01-03", "2026-01-02", None]
+    assert load_sweep(result.folder).complete and toy_sweep(result.folder, 2, SHORT, resume=True).finish().complete
+    (tmp_path / "checks22").write_text("a file where the folder should be")
+    with pytest.raises(BadInput, match="was not kept"):
+        keep_check(tmp_path, timing())
+    result = toy_sweep(tmp_path / "sweep3", 1, SHORT).finish()
+    keep_check(result.folder, timing(SHORT.gamma))
+    path = keep_check(result.folder, timing(SHORT.gamma))
+    text = path.read_text()
+    for old, new, why in (
+        ('"mars-viz-wall-clock"', '"else"', "another file"),
+        ('"schema": 1', '"schema": 3', "its schema is 3"),
+        ('"gamma": 2', '"gamma": 9', "of another sweep"),
+        ('"gamma": 2', '"gamma": Infinity', "damaged"),
+        ("1.2", "0.0", "damaged"),
+        ('"rounds"', '"laps"', "damaged"),
+        ("}", "", "damaged"),
+    ):
+        path.write_text(text.replace(old, new))
+        found = kept_checks(result.folder, result.plan)
+        assert len(found.found) == 1 and len(found.problems) == 1
+        assert path.name in found.problems[0] and why in found.problems[0]
 
 
-def read_csv(path: Path) -> list[dict[str, str]]:
+def read_csv(path):
     return list(csv.DictReader(path.read_text().splitlines()))
 
 
-def test_the_evidence_has_the_same_numbers_in_three_forms(result: SweepResult, tmp_path: Path) -> None:
+def test_the_evidence_has_the_same_numbers_in_three_forms(result, tmp_path):
     found = recommend(result.graded_steps(), 40, 0.8, symbol="θ")
     checks = [replace(timing(), created=f"2026-01-0{day}T00:00:00+00:00") for day in (1, 2)]
     checks.append(replace(checks[0], dial=0.5))
@@ -256,102 +275,36 @@ def test_the_evidence_has_the_same_numbers_in_three_forms(result: SweepResult, t
         write_evidence(path, result, dial=0.9)
 
 
-def test_a_check_is_kept_beside_the_sweep_and_read_back_as_it_was(tmp_path: Path) -> None:
-    result = toy_sweep(tmp_path / "sweep", 2, SHORT).finish()
-    first = replace(timing(SHORT.gamma), created="2026-01-01T00:00:00+00:00", modelled_over_target=nan)
-    assert kept_checks(result.folder, result.plan).found == ()
-    for check in (replace(first, created="2026-01-03"), first, replace(first, dial=0.98765, created="2026-01-02")):
-        keep_check(result.folder, check)
-    found = kept_checks(result.folder, result.plan)
-    assert [check.created[-2:] for check in found.found] == ["00", "02", "03"] and found.problems == ()
-    assert found.found[0].to_json() == first.to_json() and found.found[0].over_strict == first.over_strict
-    latest = found.latest(0.9), found.latest(0.98765), found.latest(0.5)
-    assert [None if each is None else each.created[:10] for each in latest] == ["2026-01-03", "2026-01-02", None]
-    assert load_sweep(result.folder).complete and toy_sweep(result.folder, 2, SHORT, resume=True).finish().complete
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "why"),
-    [
-        ('"mars-viz-wall-clock"', '"else"', "another file"),
-        ('"schema": 1', '"schema": 3', "its schema is 3"),
-        ('"gamma": 2', '"gamma": 9', "of another sweep"),
-        ('"gamma": 2', '"gamma": Infinity', "damaged"),
-        ("1.2", "0.0", "damaged"),
-        ('"rounds"', '"laps"', "damaged"),
-        ("}", "", "damaged"),
-    ],
-)
-def test_a_damaged_check_is_named_and_the_others_are_read(tmp_path: Path, old: str, new: str, why: str) -> None:
-    result = toy_sweep(tmp_path / "sweep", 1, SHORT).finish()
-    check = timing(SHORT.gamma)
-    keep_check(result.folder, check)
-    path = keep_check(result.folder, check)
-    path.write_text(path.read_text().replace(old, new))
-    found = kept_checks(result.folder, result.plan)
-    assert len(found.found) == 1
-    (problem,) = found.problems
-    assert path.name in problem and why in problem and "Remove it" in problem
-
-
-def test_a_check_that_the_disk_refuses_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "checks").write_text("a file where the folder should be")
-    with pytest.raises(BadInput, match="was not kept"):
-        keep_check(tmp_path, timing())
-
-
-def test_prompts_to_time_are_spread_over_the_whole_set() -> None:
-    texts = [str(place) for place in range(9)]
-    assert spread_over(texts, 5) == ["0", "2", "4", "6", "8"]
-    assert spread_over(texts, 1) == ["0"]
-    assert spread_over(texts, 20) == texts
-
-
 FINE = 0.98765432
 
 
-def test_a_dial_value_is_printed_in_full(result: SweepResult, tmp_path: Path) -> None:
+def test_a_dial_value_is_printed_in_full(result, tmp_path):
     assert [exactly(value) for value in (0.9, 1.0, FINE, 0.1 + 0.2)] == ["0.9", "1", str(FINE), "0.30000000000000004"]
     assert [exact_setting("θ", value) for value in (0.9, FINE)] == ["θ = 0.90", "θ = 0.98765432"]
-    path = write_evidence(tmp_path / "pack", result, dial=FINE)
-    texts = ["\n".join(summary_lines(result, FINE)), (path / "evidence.md").read_text()]
-    texts.append(str(to_parameters(TuneView("a", FINE))))
-    for rule in ("sglang-acc", "sglang-single", "tensorrt-llm"):
-        texts += [each.text for each in engine_settings(Settings(rule=rule), FINE) if each.text]
+    pack = write_evidence(tmp_path / "pack", result, dial=FINE)
+    texts = ["\n".join(summary_lines(result, FINE)), (pack / "evidence.md").read_text()]
+    texts += [str(to_parameters(TuneView("a", FINE))), engine_settings(Settings(rule="sglang-acc"), FINE)[1].text]
     texts.append(engine_settings(Settings(rule="vllm-thinking"), FINE)[0].note)
     assert all("0.98765432" in text for text in texts)
-    assert FINE in [row["dial"] for row in json.loads((path / "evidence.json").read_text())["grid"]]
 
 
-def test_figures_of_a_sweep_of_trees_name_its_shape(tmp_path: Path) -> None:
+def test_figures_of_a_sweep_of_trees_name_its_shape(tmp_path):
     tree = "tree of 5 nodes, depth 3, branching 2"
     result = toy_sweep(tmp_path / "trees", 6, TREES).finish()
-    pack = write_evidence(tmp_path / "pack", result, dial=0.9)
-    texts = ["\n".join(summary_lines(result, 0.9)), (pack / "evidence.md").read_text(), coverage(CachedSweep(result))]
-    assert all(tree in text for text in texts)
-    made = json.loads((pack / "evidence.json").read_text())
+    made = json.loads((write_evidence(tmp_path / "pack", result, dial=0.9) / "evidence.json").read_text())
+    assert tree in "\n".join(summary_lines(result, 0.9)) and tree in coverage(CachedSweep(result))
     assert (made["rule"]["tree"], made["rule"]["gamma"]) == ("dynamic:depth=3,topk=2", 5)
     assert len(made["synthetic_acceptance"]["rates"]) == 3  # a place each on the longest path
     assert "speed_up" in measures(result)
     assert "speed_up" not in measures(replace(result, costs=replace(result.costs, tree="chain", drafting=())))
-    chains = toy_sweep(tmp_path / "chains", 6, replace(TREES, tree="chain")).finish()
-    both = pair(SweepSetting(chains, 0.9), SweepSetting(result, 0.9))
+    both = pair(
+        SweepSetting(toy_sweep(tmp_path / "chains", 6, replace(TREES, tree="chain")).finish(), 0.9),
+        SweepSetting(result, 0.9),
+    )
     assert sweep_pair.names(both) == Names("MARS at θ = 0.90 with γ = 5", f"MARS at θ = 0.90 with {tree}")
-    assert both.costs == (chains.costs, result.costs)
 
 
-def test_engines_are_told_the_tree_where_they_draft_trees() -> None:
-    tree = Settings(tree="dynamic:depth=4,topk=3,nodes=8")
-    sglang = engine_settings(replace(tree, rule="sglang-acc"), 0.5)[1].text
-    shape = "--speculative-num-steps 4 --speculative-eagle-topk 3 --speculative-num-draft-tokens 9 "
-    assert sglang.startswith(shape)
-    for rule in ("vllm-thinking", "tensorrt-llm"):
-        found = engine_settings(replace(tree, rule=rule), 0.3)
-        assert not any(each.text for each in found)
-        assert any("drafts chains" in each.note and "tree of 8 nodes" in each.note for each in found)
-
-
-def test_figures_are_printed_in_their_units() -> None:
+def test_numbers_and_times_are_printed_in_their_units():
     printed = {1.0: "1", 1.0042: "1.004", 0.9961: "0.996", 1.0096: "1.01", 1.2: "1.20", 0.99999: "1.00", nan: "–"}
     assert [times(value) for value in printed] == [*printed.values()]
     for name, values, text in (
@@ -362,51 +315,33 @@ def test_figures_are_printed_in_their_units() -> None:
         ("tau", (1.0042, 1, 1.2), "1.00 (1 to 1.20)"),
     ):
         assert told(name, values) == text
+    rows = [["a | <b>\n[c](d) `e`", "\u202e\x1b"], ["---", "# **f**"]]
+    assert table(["", "b"], rows).splitlines() == [
+        "|  | b |",
+        "| --- | --- |",
+        "| a \\| \\<b\\> \\[c\\](d) \\`e\\` | U+202EU+001B |",
+        "| \\--- | \\# \\*\\*f\\*\\* |",
+    ]
+    texts = [str(place) for place in range(9)]
+    assert spread_over(texts, 5) == ["0", "2", "4", "6", "8"]
+    assert spread_over(texts, 1) == ["0"]
+    assert spread_over(texts, 20) == texts
 
 
-def test_places_of_the_frontier_are_short_to_print_and_in_their_own_stretch(result: SweepResult) -> None:
-    raw, named = places(result), frontier(result).dials
-    assert (named[0], named[-1]) == (raw[0], raw[-1])
-    for column in ("tokens", "right"):  # the last stretch is named twice in `places`, by its begin and by its end
-        assert np.array_equal(np.unique(result.at(column, raw), axis=1), np.unique(result.at(column, named), axis=1))
-    assert sum(len(exactly(value)) for value in named) < sum(len(exactly(value)) for value in raw)
-    ends = ((0.94, 1.01), (0.941, 1.0), (0.123456, 0.1235), (2.0, 3.0))
-    assert [exactly(plain_within(*each)) for each in ends] == ["1", "0.95", "0.12346", "2"]
-
-
-def test_a_dial_of_whole_numbers_gets_a_whole_number(tmp_path: Path) -> None:
+def test_recommended_and_listed_dial_values_are_within_the_range(tmp_path):
     settings = Settings(rule="top-k-set", gamma=3, max_new_tokens=16)
     result = toy_sweep(tmp_path / "sweep", 6, settings).finish()
     right = (result.lines["low"] < 4).astype(np.int8)  # looser than that, every answer is wrong
     found = recommended(replace(result, lines={**result.lines, "right": right}), 20, 0.5)
     assert found is not None and found.dial is not None and 3 <= found.dial < 64
     assert found.dial.is_integer() and found.sentence.startswith(f"k = {found.dial:.0f} is the loosest")
-
-
-def test_the_grid_stays_inside_a_range_with_many_decimals(tmp_path: Path) -> None:
     span = Span(0.12345678, 1.0, (3,))
-    result = Sweep(table_backend(), toy_prompts(1), SETTINGS, span, tmp_path / "sweep").finish()
+    result = Sweep(table_backend(), toy_prompts(1), SETTINGS, span, tmp_path / "sweep2").finish()
     assert dial_grid(replace(result, plan=replace(result.plan, low=0.1234564)), 0.9)[0] == 0.1234564
     assert dial_grid(result, 0.9)[0] >= 0.12345678
 
 
-def test_later_turns_are_left_out_and_counted(tmp_path: Path) -> None:
-    lines = [{"question_id": 1, "category": "writing", "turns": ["Add 1 and 2.", "And 3?", "And 4?"]}]
-    lines.append({"question_id": 2, "category": "writing", "turns": ["Add 3 and 4."]})
-    path = tmp_path / "questions.jsonl"
-    path.write_text("\n".join(map(json.dumps, lines)))
-    prompts = load_prompts(path, turns=Turns.FIRST)
-    assert [item.prompt for item in prompts.items] == ["Add 1 and 2.", "Add 3 and 4."] and prompts.later_turns == 2
-    sweep = Sweep(table_backend(), prompts, SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep")
-    assert "2 later turns" in "\n".join(summary_lines(sweep.finish(), 0.9))
-    evidence = write_evidence(tmp_path / "pack", load_sweep(sweep.folder), dial=0.9)
-    assert "2 later turns" in (evidence / "evidence.md").read_text()
-    again = open_store(sweep.folder).prompts()  # as the page resumes it
-    Sweep(table_backend(), again, SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep", resume=True)
-    assert turns_words(toy_prompts(1)) == ""
-
-
-def test_the_evidence_admits_what_was_not_measured(result: SweepResult, tmp_path: Path) -> None:
+def test_the_evidence_admits_what_was_not_measured(result, tmp_path):
     path = write_evidence(tmp_path / "pack", replace(result, costs=None), dial=1.0)
     assert json.loads((path / "evidence.json").read_text())["tokens_per_second"] == NOT_MEASURED
     text = (path / "evidence.md").read_text()
@@ -419,79 +354,61 @@ def test_the_evidence_admits_what_was_not_measured(result: SweepResult, tmp_path
         write_evidence(tmp_path / "file" / "pack", result, dial=0.9)
 
 
-def test_text_from_outside_stays_text() -> None:
-    rows = [["a | <b>\n[c](d) `e`", "\u202e\x1b"], ["---", "# **f**"]]
-    assert table(["", "b"], rows).splitlines() == [
-        "|  | b |",
-        "| --- | --- |",
-        "| a \\| \\<b\\> \\[c\\](d) \\`e\\` | U+202EU+001B |",
-        "| \\--- | \\# \\*\\*f\\*\\* |",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("rule", "engine", "needed"),
-    [
+def test_engines_get_settings_where_they_have_the_rule():
+    for rule, engine, needed in (
         ("tensorrt-llm", "TensorRT-LLM", "relaxed_topk=10, relaxed_delta=0.3"),
         ("vllm-thinking", "vLLM", "relaxed_thinking"),
         ("vllm-fly", "vLLM", '"fly_entropy_threshold": 0.3'),
         ("sglang-acc", "SGLang", "--speculative-accept-threshold-acc 0.3"),
         ("sglang-single", "SGLang", "--speculative-accept-threshold-single 0.3"),
         ("mars", "", ""),
-    ],
-)
-def test_engines_get_settings_where_they_have_the_rule(rule: str, engine: str, needed: str) -> None:
-    found = engine_settings(Settings(rule=rule), 0.3)
-    assert tuple(each.engine for each in found) == ENGINES
-    assert [each.engine for each in found if each.text] == ([engine] if engine else [])
-    assert all(needed in each.text for each in found if each.text)
-    assert all("does not exist there" in each.note for each in found if not each.text)
+    ):
+        found = engine_settings(Settings(rule=rule), 0.3)
+        assert tuple(each.engine for each in found) == ENGINES
+        assert [each.engine for each in found if each.text] == ([engine] if engine else [])
+        assert all(needed in each.text for each in found if each.text)
+        assert all("does not exist there" in each.note for each in found if not each.text)
+    tree = Settings(tree="dynamic:depth=4,topk=3,nodes=8")
+    shape = "--speculative-num-steps 4 --speculative-eagle-topk 3 --speculative-num-draft-tokens 9 "
+    assert engine_settings(replace(tree, rule="sglang-acc"), 0.5)[1].text.startswith(shape)
+    for rule in ("vllm-thinking", "tensorrt-llm"):
+        found = engine_settings(replace(tree, rule=rule), 0.3)
+        assert not any(each.text for each in found) and any("tree of 8 nodes" in each.note for each in found)
 
 
 @pytest.fixture
-def loaded(pair: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def loaded(pair, monkeypatch):
     monkeypatch.setattr(decoding, "opened_backend", lambda *_: pair)
 
 
-def command(*given: str) -> None:
+def command(*given):
     parser = argparse.ArgumentParser()
     sweep_command.arguments(parser)
     sweep_command.run(parser.parse_args(given))
 
 
 @pytest.mark.usefixtures("loaded", "unmeasured")
-def test_the_command_says_what_adds_prompts_and_adds_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "out"
+def test_the_command_says_what_adds_prompts_and_adds_them(tmp_path, capsys):
+    path, out = tmp_path / "set.jsonl", tmp_path / "out"
+    lines = [{"prompt": f"Add 1 and {n}.\n", "answer": f"{n + 1}"} for n in range(3)]
+    path.write_text("\n".join(map(json.dumps, lines)))
     common = ["--gamma", "2", "--max-new-tokens", "6", "--low", "0.8", "--out", str(out)]
     command(*common, "--limit", "1")
     suggested = re.search(r"--resume --limit (\d+)", capsys.readouterr().out)
     assert suggested is not None and 6 * int(suggested[1]) >= 100
     written = {path: path.read_bytes() for path in (out / "results").iterdir()}
-    command(*common, "--resume", "--limit", "2")
-    assert "12 prompts" in capsys.readouterr().out
+    for more in (["--limit", "2"], []):  # without --limit as many as there are
+        command(*common, "--resume", *more)
+        assert "12 prompts" in capsys.readouterr().out
     assert len(written) == 6 and all(path.read_bytes() == data for path, data in written.items())
-    command(*common, "--resume")
-    assert "12 prompts" in capsys.readouterr().out, "without --limit as many as there are"
     with pytest.raises(BadInput, match="number of prompts was 12 and is 6"):
         command(*common, "--resume", "--limit", "1")
-    lines = [{"prompt": f"Add 1 and {n}.\n", "answer": f"{n + 1}"} for n in range(3)]
-    (tmp_path / "set.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    own = [
-        "--set",
-        str(tmp_path / "set.jsonl"),
-        "--grader",
-        "last-number",
-        "--limit",
-        "1",
-        "--out",
-        str(tmp_path / "b"),
-    ]
-    command(*common, *own)
+    command(*common, "--set", str(path), "--grader", "last-number", "--limit", "1", "--out", str(tmp_path / "b"))
     assert "has 3 that are graded" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("loaded")
-def test_the_command_sweeps_resumes_and_writes_the_evidence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_sweeps_resumes_and_writes_the_evidence(tmp_path, capsys):
     prompts = tmp_path / "set.jsonl"
     lines = [{"prompt": "Add 12 and 30.\n", "answer": "42"}, {"prompt": "Tom saw a dog. " * 300}, {"prompt": "Once"}]
     prompts.write_text("\n".join(json.dumps(line) for line in lines) + "\nnonsense\n")
@@ -520,30 +437,27 @@ def test_the_command_sweeps_resumes_and_writes_the_evidence(tmp_path: Path, caps
     assert load_sweep(tmp_path / "out").complete
 
 
-@pytest.mark.parametrize(
-    ("arguments", "what"),
-    [
-        (["--rule", "strict"], "no dial"),
-        (["--rule", "nosuch"], "There is no rule"),
-        (["--high", "0.9"], "reach the strict end"),
-        (["--loss", "0"], "tolerated loss is above 0"),
-        (["--confidence", "1"], "--confidence must"),
-        (["--confidence", "0.4"], "at least 0.5"),
-        (["--dial", "0.1", "--low", "0.5"], "--dial 0.1 is outside"),
-        (["--set", "/nosuch.jsonl"], "cannot be read"),
-        (["--grader", "exact"], "grader of their own"),
-        (["--limit", "0"], "make no set"),
-        (["--wall-clock", "--timed", "0"], "at least one prompt"),
-    ],
-)
-def test_bad_options_are_refused_before_anything_is_made(arguments: list[str], what: str, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=what):
-        command("--out", str(tmp_path / "out"), *arguments)
-    assert not (tmp_path / "out").exists()
+def test_bad_options_are_refused_before_anything_is_made(tmp_path):
+    for options, why in (
+        ("--rule strict", "no dial"),
+        ("--rule nosuch", "no rule"),
+        ("--high 0.9", "strict end"),
+        ("--loss 0", "tolerated loss is above 0"),
+        ("--confidence 1", "--confidence must"),
+        ("--confidence 0.4", "at least 0.5"),
+        ("--dial 0.1 --low 0.5", "--dial 0.1 is outside"),
+        ("--set /nosuch.jsonl", "cannot be read"),
+        ("--grader exact", "grader of their own"),
+        ("--limit 0", "make no set"),
+        ("--wall-clock --timed 0", "at least one prompt"),
+    ):
+        with pytest.raises(BadInput, match=why):
+            command("--out", str(tmp_path / "out"), *options.split())
+        assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("column", ["tokens", "right", "agreed"])
-def test_sums_of_all_prompts_at_once_are_those_of_one_after_the_other(result: SweepResult, column: str) -> None:
+def test_sums_of_all_prompts_at_once_are_those_of_one_after_the_other(result, column):
     for chosen in (None, result.graded, np.arange(len(result)) % 3 == 1):
         fast, slow = result.summed(column, chosen), total(result.each(column, chosen))
         assert np.array_equal(fast.edges, slow.edges) and np.array_equal(fast.values, slow.values)

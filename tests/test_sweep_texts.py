@@ -1,10 +1,7 @@
 """The texts that a sweep keeps: each is what its setting writes, they survive the disk, and figures never need them."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -25,25 +22,23 @@ from tests.test_sweep import alone, tokens_of
 
 
 @pytest.fixture(autouse=True)
-def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_batches(monkeypatch):
     monkeypatch.setattr(parts_module, "BATCH", 4)
 
 
-def same(ours: PromptTexts | None, theirs: PromptTexts | None) -> bool:
-    assert ours is not None and theirs is not None
+def same(ours, theirs):
     return np.array_equal(ours.token_ids, theirs.token_ids) and ours.pieces == theirs.pieces
 
 
-def begun(folder: Path, count: int, **how: bool) -> None:
+def begun(folder, count, **how):
     next(progress for progress in toy_sweep(folder, 6, **how) if progress.finished == count)
 
 
-def test_every_text_is_what_an_independent_walk_writes(tmp_path: Path) -> None:
+def test_every_text_is_what_an_independent_walk_writes(tmp_path):
     result = toy_sweep(tmp_path / "sweep", 5).finish()
     stretches = 0
     for place, item in enumerate(toy_prompts(5).items):
         read = texts.read(result.folder, place)
-        assert read is not None
         lows = result.lines["low"][slice(*result.starts[place : place + 2])]
         assert len(read.lengths) == len(lows)
         stretches += len(lows)
@@ -59,9 +54,7 @@ def test_every_text_is_what_an_independent_walk_writes(tmp_path: Path) -> None:
     st.binary(max_size=8),
     st.booleans(),
 )
-def test_any_bytes_come_back_as_they_were(
-    tmp_path_factory: pytest.TempPathFactory, lines: list[list[int]], data: bytes, special: bool
-) -> None:
+def test_any_bytes_come_back_as_they_were(tmp_path_factory, lines, data, special):
     folder = tmp_path_factory.mktemp("sweep")
     flat = [token for line in lines for token in line]
     pieces = {token: Piece(data + str(token).encode(), special) for token in sorted(set(flat))}
@@ -73,7 +66,7 @@ def test_any_bytes_come_back_as_they_were(
     shutil.rmtree(folder)
 
 
-def test_a_sweep_from_before_there_were_texts_is_resumed(tmp_path: Path) -> None:
+def test_a_sweep_from_before_there_were_texts_is_resumed(tmp_path):
     begun(tmp_path / "sweep", 2)
     shutil.rmtree(tmp_path / "sweep" / "texts")
     assert texts.read(tmp_path / "sweep", 0) is None
@@ -84,7 +77,7 @@ def test_a_sweep_from_before_there_were_texts_is_resumed(tmp_path: Path) -> None
     assert all(same(found[index], texts.read(whole.folder, index)) for index in range(2, 6))
 
 
-def test_a_prompt_without_results_has_no_texts(tmp_path: Path) -> None:
+def test_a_prompt_without_results_has_no_texts(tmp_path):
     items = list(toy_prompts(3).items)
     items[1] = replace(items[1], prompt="x" * 50)
     prompts, span = replace(toy_prompts(3), items=tuple(items)), Span(0.0, 1.0, (3,))
@@ -92,7 +85,7 @@ def test_a_prompt_without_results_has_no_texts(tmp_path: Path) -> None:
     assert [texts.read(tmp_path / "sweep", index) is None for index in range(3)] == [False, True, False]
 
 
-def test_damaged_texts_are_named_and_cost_no_figure(tmp_path: Path) -> None:
+def test_damaged_texts_are_named_and_not_packed(tmp_path):
     result = toy_sweep(tmp_path / "sweep", 3).finish()
     path = result.folder / "texts" / "prompt-000001.parquet"
     data = path.read_bytes()
@@ -103,10 +96,17 @@ def test_damaged_texts_are_named_and_cost_no_figure(tmp_path: Path) -> None:
     path.write_bytes((result.folder / "texts" / "prompt-000002.parquet").read_bytes())
     assert texts.read(result.folder, 1) is None
     assert len(load_sweep(result.folder)) == 3 and texts.read(result.folder, 0) is not None
+    begun(tmp_path / "sweep2", 2)
+    (tmp_path / "sweep2" / "texts" / "prompt-000001.parquet").write_bytes(b"no")
+    result = toy_sweep(tmp_path / "sweep2", 6, resume=True).finish()
+    assert result.complete and (result.folder / "results" / "batch-000000.parquet").is_file()
+    assert texts.read(result.folder, 0) is not None
+    with pytest.raises(BadInput, match="damaged"):
+        texts.read(result.folder, 1)
 
 
 @pytest.mark.parametrize("stopped", [1, 6])
-def test_results_that_are_swept_again_have_their_own_texts(tmp_path: Path, stopped: int) -> None:
+def test_results_that_are_swept_again_have_their_own_texts(tmp_path, stopped):
     out = tmp_path / "sweep"
     toy_sweep(out, 6).finish()
     old = toy_sweep(tmp_path / "old", 6, replace(SETTINGS, max_new_tokens=5)).finish()
@@ -118,22 +118,11 @@ def test_results_that_are_swept_again_have_their_own_texts(tmp_path: Path, stopp
     result = load_sweep(out)
     for index in range(stopped):
         read = texts.read(out, index)
-        assert read is not None
         assert np.array_equal(read.lengths, result.lines["tokens"][slice(*result.starts[index : index + 2])])
     assert all(texts.read(out, index) is None for index in range(stopped, 6))
 
 
-def test_a_damaged_file_of_texts_does_not_stop_a_sweep(tmp_path: Path) -> None:
-    begun(tmp_path / "sweep", 2)
-    (tmp_path / "sweep" / "texts" / "prompt-000001.parquet").write_bytes(b"no")
-    result = toy_sweep(tmp_path / "sweep", 6, resume=True).finish()
-    assert result.complete and (result.folder / "results" / "batch-000000.parquet").is_file()
-    assert texts.read(result.folder, 0) is not None
-    with pytest.raises(BadInput, match="damaged"):
-        texts.read(result.folder, 1)
-
-
-def together(folder: Path, prompts: range, groups: int) -> None:
+def together(folder, prompts, groups):
     paths = [folder / f"prompt-{index:06}.parquet" for index in prompts]
     tables = pa.concat_tables([pq.ParquetFile(path).read() for path in paths])
     pq.write_table(tables, folder / "batch-000000.parquet", row_group_size=groups)
@@ -142,7 +131,7 @@ def together(folder: Path, prompts: range, groups: int) -> None:
 
 
 @pytest.mark.parametrize("groups", [1, 3])
-def test_texts_that_were_put_together_are_read_and_resumed(tmp_path: Path, groups: int) -> None:
+def test_texts_that_were_put_together_are_read_and_resumed(tmp_path, groups):
     whole = toy_sweep(tmp_path / "whole", 6).finish()
     begun(tmp_path / "sweep", 4)
     together(tmp_path / "sweep" / "texts", range(4), groups)
@@ -151,7 +140,7 @@ def test_texts_that_were_put_together_are_read_and_resumed(tmp_path: Path, group
     assert all(same(*(texts.read(each.folder, index) for each in (result, whole))) for index in range(6))
 
 
-def test_texts_are_packed_read_and_resumed(tmp_path: Path) -> None:
+def test_texts_are_packed_read_and_resumed(tmp_path):
     whole = toy_sweep(tmp_path / "whole", 10).finish()
     result = toy_sweep(tmp_path / "sweep", 6).finish()
     for _ in range(2):
@@ -164,7 +153,7 @@ def test_texts_are_packed_read_and_resumed(tmp_path: Path) -> None:
     assert all(same(*(texts.read(each.folder, index) for each in (grown, whole))) for index in range(10))
 
 
-def test_damaged_texts_are_not_packed_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_texts_are_not_packed_away(tmp_path, monkeypatch):
     monkeypatch.setattr(parts_module, "BATCH", 3)
     result = toy_sweep(tmp_path / "sweep", 3).finish()
     broken = result.folder / "texts" / "prompt-000001.parquet"

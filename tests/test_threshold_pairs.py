@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from mars_viz import default_folders
-from mars_viz.costs import Cost, Costs, at_ends, drafts_seconds, per_token
+from mars_viz.costs import Cost, at_ends, drafts_seconds, per_token
 from mars_viz.run import Settings
-from mars_viz.sweep import SweepResult, difference_at, measures, two_texts, value_at
-from mars_viz.sweep.pairing import Pairing, SweepSetting, compared, divergence, pair
+from mars_viz.sweep import SweepResult, difference_at, measures, value_at
+from mars_viz.sweep.pairing import SweepSetting, compared, divergence, pair
 from mars_viz.sweep.result import costed_by
-from mars_viz.sweep.two_texts import Change
 from mars_viz.ui.compare import sweep_pair
+from mars_viz.ui.compare.compare_words import Names
 from tests.sweep_cases import toy_sweep
 from tests.test_compare_page import folder, link, opened, recorded  # noqa: F401
-from tests.test_rules_page import said
-from tests.test_threshold_sweep import DEAR, GREEDY, independent, threshold_sweep
+from tests.test_threshold_sweep import DEAR, GREEDY, threshold_sweep
 
 NAMES = ("tau", "accuracy", "speed_up", "drafted", "same")
 UNSURE = replace(
@@ -31,11 +28,11 @@ UNSURE = replace(
 SAMPLED = Settings(rule="rejection-sampling", temperature=0.9, seed=2, gamma=3, max_new_tokens=16)
 
 
-def settings(one: SweepResult, left: float, other: SweepResult, right: float) -> Pairing:
+def settings(one, left, other, right):
     return pair(SweepSetting(one, left), SweepSetting(other, right))
 
 
-def speed_up(result: SweepResult, dial: float, costs: Costs) -> float:
+def speed_up(result, dial, costs):
     rows, gamma = result.rows(np.array([dial]))[:, 0], result.plan.settings.gamma
     tokens = result.lines["tokens"][rows].sum()
     controller = result.plan.cut_by
@@ -48,22 +45,22 @@ def speed_up(result: SweepResult, dial: float, costs: Costs) -> float:
 
 
 @pytest.fixture(scope="module")
-def confidence(tmp_path_factory: pytest.TempPathFactory) -> SweepResult:
+def confidence(tmp_path_factory):
     return threshold_sweep(tmp_path_factory.mktemp("pairs") / "confidence", costs=UNSURE, count=8)
 
 
 @pytest.fixture(scope="module")
-def svip(tmp_path_factory: pytest.TempPathFactory) -> SweepResult:
+def svip(tmp_path_factory):
     return threshold_sweep(tmp_path_factory.mktemp("pairs") / "svip", "svip", costs=UNSURE, count=8)
 
 
 @pytest.fixture(scope="module")
-def theta(tmp_path_factory: pytest.TempPathFactory) -> SweepResult:
+def theta(tmp_path_factory):
     made = toy_sweep(tmp_path_factory.mktemp("pairs") / "theta", 8, replace(GREEDY, dial=None)).finish()
     return replace(made, costs=UNSURE)
 
 
-def test_two_thresholds_of_one_sweep_are_what_the_sweep_says_of_them(confidence: SweepResult) -> None:
+def test_two_thresholds_are_compared_as_the_sweep_compares_them(confidence, theta):
     both, known = settings(confidence, 0.0, confidence, 0.6), measures(confidence)
     found = {each.measure.name: each for each in compared(both, NAMES)}
     assert set(found) == set(NAMES)
@@ -71,12 +68,19 @@ def test_two_thresholds_of_one_sweep_are_what_the_sweep_says_of_them(confidence:
         assert (each.left, each.right) == tuple(value_at(confidence, known[name], at) for at in (0.0, 0.6))
         assert each.change == difference_at(confidence, known[name], 0.6, 0.0)
     assert found["drafted"].change.high < 0 and found["same"].measure.title == "texts identical to those of fixed γ"
+    again = replace(UNSURE, drafter_step=Cost(0.008, 0.008, 0.008))
+    (found,) = compared(settings(confidence, 0.5, costed_by(confidence, again), 0.5), ("speed_up",))
+    assert (found.change.estimate, found.left) == (0, found.right)
+    elsewhere = replace(again, device="Another")
+    (apart,) = compared(settings(confidence, 0.5, costed_by(confidence, elsewhere), 0.5), ("speed_up",))
+    assert apart.right.estimate == pytest.approx(speed_up(confidence, 0.5, elsewhere)) and apart.change.high < 0
+    found = [each.measure.name for each in compared(settings(theta, 0.8, confidence, 0.6), NAMES)]
+    assert found == ["tau", "accuracy", "speed_up", "drafted"]
+    assert "drafted" not in [each.measure.name for each in compared(settings(theta, 0.8, theta, 0.6), NAMES)]
 
 
 @pytest.mark.parametrize("beside", ["svip", "theta"])
-def test_the_difference_of_modelled_speed_ups_holds_the_costs_that_both_stand_on(
-    beside: str, confidence: SweepResult, request: pytest.FixtureRequest
-) -> None:
+def test_the_difference_of_modelled_speed_ups_holds_the_costs_that_both_stand_on(beside, confidence, request):
     other: SweepResult = request.getfixturevalue(beside)
     at = (0.6, 0.4)
     (found,) = compared(settings(confidence, at[0], other, at[1]), ("speed_up",))
@@ -88,7 +92,7 @@ def test_the_difference_of_modelled_speed_ups_holds_the_costs_that_both_stand_on
     bare = settings(replace(confidence, costs=sure), at[0], replace(other, costs=sure), at[1])
     (narrow,) = compared(bare, ("speed_up",))
 
-    def gap(costs: Costs) -> float:
+    def gap(costs):
         return speed_up(other, at[1], costs) - speed_up(confidence, at[0], costs)
 
     assert math.isclose(found.change.estimate, gap(UNSURE)) and narrow.change.estimate == found.change.estimate
@@ -100,47 +104,7 @@ def test_the_difference_of_modelled_speed_ups_holds_the_costs_that_both_stand_on
     assert found.change.low < narrow.change.low and found.change.high > narrow.change.high
 
 
-def test_costs_that_one_pair_measured_twice_are_no_difference_of_thresholds(confidence: SweepResult) -> None:
-    again = replace(UNSURE, drafter_step=Cost(0.008, 0.008, 0.008))
-    (found,) = compared(settings(confidence, 0.5, costed_by(confidence, again), 0.5), ("speed_up",))
-    assert (found.change.estimate, found.left) == (0, found.right)
-    elsewhere = replace(again, device="Another")
-    (apart,) = compared(settings(confidence, 0.5, costed_by(confidence, elsewhere), 0.5), ("speed_up",))
-    assert apart.right.estimate == pytest.approx(speed_up(confidence, 0.5, elsewhere)) and apart.change.high < 0
-
-
-def test_what_is_compared_with_another_text_has_no_difference(confidence: SweepResult, theta: SweepResult) -> None:
-    found = [each.measure.name for each in compared(settings(theta, 0.8, confidence, 0.6), NAMES)]
-    assert found == ["tau", "accuracy", "speed_up", "drafted"]
-    assert "drafted" not in [each.measure.name for each in compared(settings(theta, 0.8, theta, 0.6), NAMES)]
-
-
-def test_both_texts_are_what_drafters_that_stop_write_and_part_where_they_do(tmp_path: Path) -> None:
-    loose = replace(GREEDY, dial=0.3)
-    made = [threshold_sweep(tmp_path / name, name, loose, count=8) for name in ("confidence", "svip")]
-    both = settings(made[0], 0.2, made[1], 0.3)
-    parted, differing = divergence(both), 0
-    assert parted is not None
-    changes = {entry.place: entry.change for entry in two_texts.entries(both)}
-    for place in range(8):
-        kept = two_texts.kept(both, place)
-        assert kept.left is not None and kept.right is not None
-        texts = [
-            tuple(t for ids, _, _ in independent(f"prompt {place}", loose, name, at) for t in ids)
-            for name, at in (("confidence", 0.2), ("svip", 0.3))
-        ]
-        assert [kept.left.tokens, kept.right.tokens] == texts
-        first = next((i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), -1)
-        if parted.exact[place] or texts[0] == texts[1]:
-            assert first == parted.first[place] or (first == -1 and not parted.exact[place])
-        assert (changes[place] is Change.SAME) <= (texts[0] == texts[1])
-        differing += texts[0] != texts[1]
-    assert differing, "or it says nothing of texts that part"
-
-
-def test_texts_part_from_one_text_only_where_the_same_rule_stands_at_the_same_dial(
-    confidence: SweepResult, svip: SweepResult, theta: SweepResult, tmp_path: Path
-) -> None:
+def test_texts_part_from_one_text_only_where_the_same_rule_stands_at_the_same_dial(confidence, svip, theta, tmp_path):
     assert divergence(settings(confidence, 0.5, svip, 0.5)) is not None
     assert divergence(settings(theta, 0.5, confidence, 0.5)) is None, "MARS at θ = 0.8 is not strict"
     elsewhere = threshold_sweep(tmp_path / "looser", settings=replace(GREEDY, dial=0.5), count=8)
@@ -157,42 +121,13 @@ def test_texts_part_from_one_text_only_where_the_same_rule_stands_at_the_same_di
     assert divergence(settings(drawn[0], 0.5, drawn[1], 0.5)) is None
 
 
-def test_settings_are_named_by_threshold_and_by_what_judges(
-    confidence: SweepResult, svip: SweepResult, theta: SweepResult
-) -> None:
-    one = settings(confidence, 0.0, confidence, 0.6)
-    two, mixed = settings(confidence, 0.6, svip, 1.5), settings(theta, 0.9, svip, 0.3)
-    for both, left, right in (
-        (one, "fixed γ", "λ = 0.60"),
-        (two, "Confidence at λ = 0.60", "fixed γ"),
-        (mixed, "MARS at θ = 0.90", "SVIP at λ = 0.30, MARS at θ = 0.80"),
-    ):
-        found = sweep_pair.names(both)
-        assert (found.left, found.right) == (left, right)
-    assert "MARS at θ = 0.80" in sweep_pair.stands(one) and "SVIP" in sweep_pair.stands(two)
-    assert sweep_pair.stands(settings(theta, 0.9, theta, 1.0)) == ""
-    sentence = sweep_pair.finding(
-        one, tuple(compared(one, sweep_pair.COMPARED)), sweep_pair.turned(one), sweep_pair.names(one)
-    )
+def test_settings_are_named_by_threshold_and_by_what_judges(confidence, svip, theta):
+    one, mixed = settings(confidence, 0.0, confidence, 0.6), settings(theta, 0.9, svip, 0.3)
+    assert sweep_pair.names(one) == Names("fixed γ", "λ = 0.60")
+    assert sweep_pair.names(settings(confidence, 0.6, svip, 1.5)) == Names("Confidence at λ = 0.60", "fixed γ")
+    assert sweep_pair.names(mixed) == Names("MARS at θ = 0.90", "SVIP at λ = 0.30, MARS at θ = 0.80")
+    assert "MARS at θ = 0.80" in sweep_pair.stands(one) and not sweep_pair.stands(settings(theta, 0.9, theta, 1.0))
+    rows = tuple(compared(one, sweep_pair.COMPARED))
+    sentence = sweep_pair.finding(one, rows, sweep_pair.turned(one), sweep_pair.names(one))
     assert "(λ = 0.60)" in sentence and "(fixed γ)" in sentence and "Drafted tokens per prompt:" in sentence
-    assert "fixed γ or strict" in sweep_pair.parting(mixed, None)
-    columns = [name for name in sweep_pair.prompts(two, divergence(two)) if name.startswith("drafted")]
-    assert columns == ["drafted, reference", "drafted, compared"]
-
-
-def test_compare_shows_sweeps_of_thresholds_and_of_cut_drafts(
-    folder: Path,  # noqa: F811
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    sweeps = tmp_path / "sweeps"
-    threshold_sweep(sweeps / "a-svip", "svip", count=4)
-    threshold_sweep(sweeps / "b-confidence", count=4)
-    monkeypatch.setenv(default_folders.SWEEPS, str(sweeps))
-    tab = opened(across="sweep", sweep="a-svip")
-    assert link(tab) == {"across": "sweep", "sweep": "a-svip", "from": "1.5", "to": "0.3"}
-    assert "(λ = 0.30)" in said(tab) and "(fixed γ)" in said(tab) and not tab.exception
-    tab = opened(across="sweep", sweep="a-svip", beside="b-confidence", **{"from": "0.2", "to": "0.6"})
-    labels = [each.label for each in tab.number_input]
-    assert ["SVIP" in labels[0], "Confidence" in labels[1], "λ" in labels[0]] == [True] * 3
-    assert "Confidence at λ = 0.60" in said(tab)
+    assert {"drafted, reference", "drafted, compared"} <= set(sweep_pair.prompts(one, divergence(one)))

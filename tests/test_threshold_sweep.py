@@ -1,12 +1,8 @@
 """Sweeps of a draft-length controller's threshold: every line against decodes that stop, times, words and files."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,14 +12,13 @@ from mars_viz import cli
 from mars_viz.analysis.recommendation import Finding
 from mars_viz.commands import decoding
 from mars_viz.controllers import CONTROLLERS
-from mars_viz.costs import Cost, Costs, at_ends, drafts_seconds, length_costs
+from mars_viz.costs import Cost, at_ends, drafts_seconds, length_costs
 from mars_viz.dialmap import controller_span, span_of
 from mars_viz.errors import BadInput
 from mars_viz.recording import Recording
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.speculators.backend import Backend
-from mars_viz.sweep import Sweep, SweepResult, frontier, load_sweep, measures, value_at
+from mars_viz.sweep import Sweep, frontier, load_sweep, measures, value_at
 from mars_viz.sweep.evidence_pack import evidence_files
 from mars_viz.sweep.grid import Advised, best_of, grid_of, grid_table
 from mars_viz.sweep.grid_sweep import GridSweep
@@ -38,15 +33,12 @@ DEAR = replace(COSTS, drafter_step=Cost(0.004, 0.0039, 0.0041))
 """Costs by which a drafted token is far from free."""
 
 
-def threshold_sweep(
-    out: Path, name: str = "confidence", settings: Settings = GREEDY, *, costs: Costs | None = DEAR, count: int = 6,
-    graded: bool = True,
-) -> SweepResult:  # fmt: skip
+def threshold_sweep(out, name="confidence", settings=GREEDY, *, costs=DEAR, count=6, graded=True):
     span = controller_span(CONTROLLERS[name], None, None, (settings.gamma,))
     return Sweep(table_backend(), toy_prompts(count, graded), settings, span, out, costs=costs).finish()
 
 
-def independent(prompt: str, settings: Settings, name: str, threshold: float) -> list[tuple[tuple[int, ...], int, int]]:
+def independent(prompt, settings, name, threshold):
     tokens = table_backend().tokenizer.encode(prompt)
     return alone(settings, name, threshold, prompt=tokens)
 
@@ -57,9 +49,7 @@ def independent(prompt: str, settings: Settings, name: str, threshold: float) ->
     [GREEDY, Settings(rule="rejection-sampling", temperature=0.9, seed=2, gamma=3, max_new_tokens=16)],
     ids=lambda settings: settings.rule,
 )
-def test_every_line_is_what_a_decode_by_a_drafter_that_stops_says(
-    tmp_path: Path, name: str, settings: Settings
-) -> None:
+def test_every_line_is_what_a_decode_by_a_drafter_that_stops_says(tmp_path, name, settings):
     result, controller = threshold_sweep(tmp_path / "sweep", name, settings, count=3), CONTROLLERS[name]
     drawn = np.random.default_rng(4).uniform(result.plan.low, result.plan.high, 6)
     edges = result.edges[:-1]
@@ -78,7 +68,7 @@ def test_every_line_is_what_a_decode_by_a_drafter_that_stops_says(
     assert result.prompts["off_is_strict"].all()
 
 
-def test_the_dial_of_a_rule_is_swept_by_drafts_that_a_controller_cuts(tmp_path: Path) -> None:
+def test_the_dial_of_a_rule_is_swept_by_drafts_that_a_controller_cuts(tmp_path):
     settings = replace(GREEDY, dial=None, controller="confidence:0.4")
     span = span_of(rule_named("mars"), None, None, (3,))
     result = Sweep(table_backend(), toy_prompts(4), settings, span, tmp_path / "sweep", costs=DEAR).finish()
@@ -92,7 +82,7 @@ def test_the_dial_of_a_rule_is_swept_by_drafts_that_a_controller_cuts(tmp_path: 
     assert load_sweep(tmp_path / "sweep").plan == result.plan
 
 
-def test_speed_ups_are_of_modelled_seconds_and_their_intervals_hold_the_costs(tmp_path: Path) -> None:
+def test_speed_ups_are_of_modelled_seconds_and_their_intervals_hold_the_costs(tmp_path):
     result = threshold_sweep(tmp_path / "sweep")
     known, dial = measures(result), 0.5
     rows = [result.rows(np.array([at]))[:, 0] for at in (dial, 0.0)]
@@ -112,7 +102,7 @@ def test_speed_ups_are_of_modelled_seconds_and_their_intervals_hold_the_costs(tm
     assert "speed_up" not in measures(threshold_sweep(tmp_path / "bare", costs=None))
 
 
-def test_the_fastest_threshold_is_recommended_where_it_is_shown_to_be_faster(tmp_path: Path) -> None:
+def test_the_fastest_threshold_is_recommended_where_it_is_shown_to_be_faster(tmp_path):
     result = threshold_sweep(tmp_path / "sweep", count=24)
     found, known = advised(result, 100.0, 0.95), measures(result)
     assert found is not None and found.finding is Finding.RECOMMENDED and found.dial is not None
@@ -135,14 +125,14 @@ def test_the_fastest_threshold_is_recommended_where_it_is_shown_to_be_faster(tmp
     assert found is not None and (found.finding is Finding.NO_GAIN or "lossless at every" in found.sentence)
 
 
-def test_the_sentence_on_stopping_has_the_value_in_place_of_the_symbol() -> None:
+def test_the_sentence_on_stopping_has_the_value_in_place_of_the_symbol():
     for controller in CONTROLLERS.values():
         text = stopping(controller, 0.25)
         assert "0.25" in text and text.endswith(f"({controller.title})")
         assert controller.dial.symbol not in text.split(" (")[0]
 
 
-def test_the_files_hold_what_was_swept(tmp_path: Path) -> None:
+def test_the_files_hold_what_was_swept(tmp_path):
     result = threshold_sweep(tmp_path / "sweep", count=8)
     path = tmp_path / "sweep" / "sweep.json"
     plan, sheet = load_sweep(tmp_path / "sweep").plan, json.loads(path.read_text())
@@ -162,7 +152,7 @@ def test_the_files_hold_what_was_swept(tmp_path: Path) -> None:
             load_sweep(tmp_path / "sweep")
 
 
-def test_what_cannot_be_swept_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_swept_is_refused(tmp_path):
     span = controller_span(CONTROLLERS["svip"], 0.0, 1.0, (3,))
     with pytest.raises(BadInput, match="let the range reach λ = 1.5"):
         Sweep(table_backend(), toy_prompts(2), GREEDY, span, tmp_path / "a")
@@ -172,7 +162,7 @@ def test_what_cannot_be_swept_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_the_command_refuses_what_does_not_go_together(tmp_path: Path, capsys: Any) -> None:
+def test_the_command_refuses_what_does_not_go_together(tmp_path, capsys):
     for options, why in (
         ("--over controller", "no controller"),
         ("--over controller --controller svip --tree dynamic:depth=4,topk=3,nodes=8", "cuts chains"),
@@ -187,9 +177,7 @@ def test_the_command_refuses_what_does_not_go_together(tmp_path: Path, capsys: A
         assert why in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
-def test_the_command_sweeps_a_threshold_as_separate_runs_say(
-    pair: Backend, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_sweeps_a_threshold_as_separate_runs_say(pair, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(decoding, "opened_backend", lambda *_: pair)
     asked = ["sweep", "--limit", "1", "--over", "controller", "--controller", "svip:0.3", "--dial", "0.8"]
     asked += ["--max-new-tokens", "10", "--out", str(tmp_path / "a"), "--evidence", str(tmp_path / "e")]
@@ -208,7 +196,7 @@ def test_the_command_sweeps_a_threshold_as_separate_runs_say(
     assert (tmp_path / "e" / "evidence.md").read_text().startswith("# SVIP with MARS at θ = 0.80 at λ = 0.3")
 
 
-def pair_grid(folder: Path, count: int = 12, costs: Costs | None = DEAR) -> list[Advised]:
+def pair_grid(folder, count=12, costs=DEAR):
     base, controller = replace(GREEDY, dial=None), CONTROLLERS["confidence"]
     grid = grid_of(rule_named("mars"), "threshold=0.3,0.6", controller)
     span = span_of(rule_named("mars"), None, None, (3,))
@@ -221,7 +209,7 @@ def pair_grid(folder: Path, count: int = 12, costs: Costs | None = DEAR) -> list
     return [Advised.of(sweep.result(), 100.0, 0.95, 3) for sweep in sweeps.sweeps]
 
 
-def test_a_grid_of_thresholds_and_dial_values_is_what_decodes_say_and_names_the_best_pair(tmp_path: Path) -> None:
+def test_a_grid_of_thresholds_and_dial_values_is_what_decodes_say_and_names_the_best_pair(tmp_path):
     variants = pair_grid(tmp_path)
     for each, threshold in zip(variants, (0.0, 0.3, 0.6), strict=True):
         for dial in np.random.default_rng(6).uniform(0, 1, 4).tolist():

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +15,8 @@ from mars_viz.analysis.alignment import Side, Unit, Written
 from mars_viz.components.compare import TEXTS, TextPane, texts_payload
 from mars_viz.errors import BadInput
 from mars_viz.run import Piece
-from mars_viz.sweep import Sweep, SweepResult, load_sweep, pairing, two_texts
-from mars_viz.sweep.pairing import Pairing, SweepSetting, pair
+from mars_viz.sweep import Sweep, load_sweep, two_texts
+from mars_viz.sweep.pairing import SweepSetting, pair
 from mars_viz.sweep.two_texts import Change
 from mars_viz.ui.compare import saved_sweeps
 from tests.in_node import in_node_with
@@ -33,20 +31,19 @@ HOSTILE = "\u202e<img src=x onerror=window.hacked=1>"
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory: pytest.TempPathFactory) -> SweepResult:
+def swept(tmp_path_factory):
     return toy_sweep(tmp_path_factory.mktemp("two") / "mars", COUNT).finish()
 
 
-def settings(result: SweepResult, left: float = 1.0, right: float = 0.3) -> Pairing:
+def settings(result, left=1.0, right=0.3):
     return pair(SweepSetting(result, left), SweepSetting(result, right))
 
 
-def test_both_texts_are_what_independent_walks_write_and_part_where_they_do(swept: SweepResult, tmp_path: Path) -> None:
+def test_both_texts_and_their_order(swept, tmp_path):
     both, differing = settings(swept), 0
     for place, item in enumerate(toy_prompts(COUNT).items):
         kept = two_texts.kept(both, place)
         ours, theirs = (tokens_of(alone(item.prompt, SETTINGS, dial)) for dial in (1.0, 0.3))
-        assert kept.both is not None and kept.left is not None and kept.right is not None
         assert (kept.left.tokens, kept.right.tokens) == (ours, theirs)
         first = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
         assert kept.both.found.left.parts == first == kept.both.found.right.parts or ours == theirs
@@ -56,9 +53,6 @@ def test_both_texts_are_what_independent_walks_write_and_part_where_they_do(swep
     other = pair(SweepSetting(swept, 0.3), SweepSetting(toy_sweep(tmp_path / "margin", 3, margin).finish(), 2.0))
     kept = two_texts.kept(other, 1)
     assert kept.right is not None and kept.right.tokens == tokens_of(alone("prompt 1", margin, 2.0))
-
-
-def test_prompts_that_change_come_first_and_no_kind_is_a_guess(swept: SweepResult) -> None:
     both = settings(swept)
     entries = two_texts.entries(both)
     assert sorted(entry.place for entry in entries) == list(range(COUNT))
@@ -67,7 +61,6 @@ def test_prompts_that_change_come_first_and_no_kind_is_a_guess(swept: SweepResul
     left, right = both.at("right")
     for entry in entries:
         kept = two_texts.kept(both, entry.place)
-        assert kept.left is not None and kept.right is not None
         differs = kept.left.tokens != kept.right.tokens
         assert {Change.SAME: False, Change.DIFFERS: True}.get(entry.change, differs) is differs
         assert (entry.change is Change.WORSE) == (left[entry.place] > right[entry.place])
@@ -75,24 +68,21 @@ def test_prompts_that_change_come_first_and_no_kind_is_a_guess(swept: SweepResul
     assert all(entry.change is Change.SAME for entry in two_texts.entries(settings(swept, 0.3, 0.3)))
 
 
-def test_texts_of_another_sweep_are_not_taken_for_this_ones(swept: SweepResult, tmp_path: Path) -> None:
+def test_missing_texts_and_those_of_another_sweep_are_not_shown(swept, tmp_path):
     shutil.copytree(swept.folder, tmp_path / "copy")
     other = toy_sweep(tmp_path / "other", COUNT, replace(SETTINGS, max_new_tokens=9)).finish()
     shutil.rmtree(tmp_path / "copy" / "texts")
     shutil.copytree(other.folder / "texts", tmp_path / "copy" / "texts")
     with pytest.raises(BadInput, match="holds no texts of this sweep"):
         two_texts.kept(settings(load_sweep(tmp_path / "copy")), 0)
-
-
-def test_an_older_sweep_says_that_it_holds_no_texts_and_what_to_do(swept: SweepResult, tmp_path: Path) -> None:
-    shutil.copytree(swept.folder, tmp_path / "older")
-    shutil.rmtree(tmp_path / "older" / "texts")
-    older = load_sweep(tmp_path / "older")
+    shutil.copytree(swept.folder, tmp_path / "older2")
+    shutil.rmtree(tmp_path / "older2" / "texts")
+    older = load_sweep(tmp_path / "older2")
     for left, right, whose in (
         (older, older, "This sweep"),
         (swept, older, "The compared sweep"),
         (older, swept, "The reference sweep"),
-        (older, load_sweep(tmp_path / "older"), "Neither sweep"),
+        (older, load_sweep(tmp_path / "older2"), "Neither sweep"),
     ):
         both = pair(SweepSetting(left, 1.0), SweepSetting(right, 0.5))
         kept = two_texts.kept(both, 0)
@@ -100,11 +90,11 @@ def test_an_older_sweep_says_that_it_holds_no_texts_and_what_to_do(swept: SweepR
         assert saved_sweeps.missing(both, kept).startswith(whose)
 
 
-def from_target(one: SweepResult, target: str) -> SweepResult:
+def from_target(one, target):
     return replace(one, plan=replace(one.plan, provenance=replace(one.plan.provenance, target=target)))
 
 
-def test_other_lengths_are_another_text_only_of_one_vocabulary(swept: SweepResult) -> None:
+def test_tokens_are_compared_within_one_vocabulary_only(swept, monkeypatch):
     lines = dict(swept.lines)
     lines["tokens"] = swept.lines["tokens"] + 1
     reseeded = replace(swept.plan, settings=replace(swept.plan.settings, seed=1))  # so that nothing else is known
@@ -113,9 +103,6 @@ def test_other_lengths_are_another_text_only_of_one_vocabulary(swept: SweepResul
     assert {entry.change for entry in two_texts.entries(pair(one, other))} == {Change.DIFFERS}
     strange = SweepSetting(from_target(longer, "other"), 1.0)
     assert {entry.change for entry in two_texts.entries(pair(one, strange))} == {Change.PERHAPS}
-
-
-def test_the_plans_say_whether_tokens_mean_the_same(swept: SweepResult, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(two_texts, "same_vocabulary", lambda *_: False)
     left, right = SweepSetting(swept, 1.0), SweepSetting(swept, 0.3)
     copy = replace(swept, plan=replace(swept.plan))
@@ -128,7 +115,6 @@ def test_the_plans_say_whether_tokens_mean_the_same(swept: SweepResult, monkeypa
         "revised": SweepSetting(replace(swept, plan=replace(swept.plan, provenance=revised)), 0.3),
     }.items():
         found = two_texts.kept(pair(left, other), 0).both
-        assert found is not None
         units[name] = found.found.unit
     assert [*units.values()] == [Unit.TOKENS, Unit.TOKENS, Unit.CHARACTERS, Unit.CHARACTERS]
 
@@ -137,7 +123,7 @@ def test_the_plans_say_whether_tokens_mean_the_same(swept: SweepResult, monkeypa
 
 
 @pytest.fixture
-def shelf(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swept: SweepResult) -> Path:  # noqa: F811
+def shelf(folder, tmp_path, monkeypatch, swept):  # noqa: F811
     sweeps = tmp_path / "sweeps"
     shutil.copytree(swept.folder, sweeps / "tuesday")
     monkeypatch.setenv("MARS_VIZ_SWEEPS", str(sweeps))
@@ -145,13 +131,13 @@ def shelf(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swept: 
 
 
 @pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def sent(monkeypatch):
     found: list[dict[str, Any]] = []
     monkeypatch.setattr(saved_sweeps, "show", lambda payload, *, key: found.append(payload))
     return found
 
 
-def test_a_link_opens_the_chosen_prompt_and_a_choice_makes_a_link(shelf: Path, sent: list[dict[str, Any]]) -> None:
+def test_a_link_opens_the_chosen_prompt(shelf, sent):
     tab = opened(across="sweep", sweep="tuesday", to="0.3")
     assert not tab.exception and "prompt" not in link(tab)
     first = tab.selectbox(key="compare-prompt").value
@@ -164,9 +150,6 @@ def test_a_link_opens_the_chosen_prompt_and_a_choice_makes_a_link(shelf: Path, s
     assert link(fresh) == link(tab) and said(fresh) == said(tab)
     fresh.number_input(key="compare-to_dial").set_value(0.9).run()
     assert link(fresh)["prompt"] == chosen  # another setting, the same prompt
-
-
-def test_a_prompt_that_the_next_sweep_lacks_is_reported_once(shelf: Path, sent: list[dict[str, Any]]) -> None:
     toy_sweep(shelf / "smaller", 3, replace(SETTINGS, rule="mars-margin")).finish()
     tab = opened(across="sweep", sweep="tuesday", prompt=f"p{COUNT - 1}")
     assert sent[-1]["prompt"] == f"prompt {COUNT - 1}"
@@ -178,27 +161,7 @@ def test_a_prompt_that_the_next_sweep_lacks_is_reported_once(shelf: Path, sent: 
     assert link(tab)["prompt"] == "p1" and sent[-1]["prompt"] == "prompt 1"  # which both have
 
 
-def test_prompts_and_texts_are_read_and_aligned_once(
-    shelf: Path, sent: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-
-    def watched(module: Any, name: str) -> None:
-        real = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *given: (asked.append(name), real(*given))[1])
-
-    watched(pairing, "open_store")
-    watched(two_texts, "align")
-    watched(two_texts.texts, "read")
-    tab = opened(across="sweep", sweep="tuesday", to="0.3")
-    assert sorted(asked) == ["align", "open_store", "read"]
-    tab.run()
-    assert len(asked) == 3 and len(sent) > 1
-    tab.number_input(key="compare-to_dial").set_value(0.4).run()
-    assert sorted(asked) == ["align", "align", "open_store", "read", "read"]
-
-
-def test_damaged_or_missing_texts_are_a_sentence_on_the_page(shelf: Path, sent: list[dict[str, Any]]) -> None:
+def test_damaged_or_missing_texts_are_a_sentence_on_the_page(shelf, sent):
     for path in (shelf / "tuesday" / "texts").iterdir():
         path.write_bytes(b"nonsense")
     tab = opened(across="sweep", sweep="tuesday")
@@ -256,14 +219,12 @@ console.log(JSON.stringify({
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Any], Any]:
+def drawn(tmp_path_factory):
     run = in_node_with(tmp_path_factory.mktemp("script"), {"texts": f"{TEXTS.script}\nexport {{ TextPane, Texts }};\n"})
     return lambda payload: run(PAGE, {"payload": payload})
 
 
-def test_hostile_texts_stay_text_and_the_first_difference_is_marked(
-    drawn: Callable[[Any], Any], swept: SweepResult, tmp_path: Path
-) -> None:
+def test_hostile_texts_stay_text_and_the_first_difference_is_marked(drawn, swept, tmp_path):
     words = Words()
     words.pieces = {token: Piece(f"{HOSTILE}{token}".encode()) for token in words.pieces}
     items = tuple(replace(item, prompt=f"{HOSTILE} {item.prompt}") for item in toy_prompts(COUNT).items)
@@ -287,13 +248,10 @@ def test_hostile_texts_stay_text_and_the_first_difference_is_marked(
     assert sum(" parts" in each for each in shown["classes"]) == 1
 
 
-def test_the_next_difference_is_shown_in_both_texts_and_after_the_last_the_first(
-    drawn: Callable[[Any], Any], swept: SweepResult
-) -> None:
+def test_the_next_difference_is_shown_in_both_texts_and_after_the_last_the_first(drawn, swept):
     both, several = settings(swept), 0
     for place in range(COUNT):
         kept = two_texts.kept(both, place).both
-        assert kept is not None
         sides = kept.found.left, kept.found.right
         if kept.found.identical:
             continue
@@ -315,7 +273,7 @@ def test_the_next_difference_is_shown_in_both_texts_and_after_the_last_the_first
     assert several
 
 
-def test_of_two_vocabularies_the_other_text_follows_in_proportion(drawn: Callable[[Any], Any]) -> None:
+def test_of_two_vocabularies_the_other_text_follows_in_proportion(drawn):
     words = [Piece(f" w{place}".encode()) for place in range(6)]
     left, right = (
         TextPane("a", "", Written(tuple(range(length)), tuple(words[:length]), (0,)), Side(np.array(common), 0))
