@@ -3,17 +3,16 @@
 import time
 from dataclasses import replace
 from difflib import SequenceMatcher
-from functools import cache
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mars_viz.analysis import alignment
 from mars_viz.analysis.alignment import Unit, Written, align, align_runs, written
 from mars_viz.records import first_difference
-from mars_viz.run import Piece, Settings
-from tests.factories import toy_map, toy_run
+from mars_viz.run import Piece
+from tests.factories import toy_run
 
 PIECES = [b"a", b"b", b" a", b" b", b" c", b"\n", "é".encode(), b"\xf0\x9f", b"\x98\x80", b"", b"the cat sat on it "]
 END = Piece(b"<end>", special=True)
@@ -120,7 +119,7 @@ def spelled(*words):
     return Written(tuple(ids[w] for w in words), tuple(Piece(f" {w}".encode()) for w in words), (0,))
 
 
-def test_texts_that_meet_again_share_a_later_stretch(monkeypatch):
+def test_texts_that_meet_again(monkeypatch):
     found = align(spelled(*"abxcde"), spelled(*"abyycde"), Unit.TOKENS)
     assert flat(found) == [(True, 2, 2), (False, 1, 2), (True, 3, 3)]
     assert (found.prefix, found.common, found.left.parts, found.right.parts) == (2, 5, 2, 2)
@@ -132,6 +131,12 @@ def test_texts_that_meet_again_share_a_later_stretch(monkeypatch):
     assert flat(align(spelled(*"abxcde"), spelled(*"abyycde"), Unit.TOKENS))[-1] == (True, 3, 3)
     monkeypatch.setattr(alignment, "LONGEST", 4)
     assert flat(align(spelled(*"abxcde"), spelled(*"abyycde"), Unit.TOKENS)) == [(True, 2, 2), (False, 4, 5)]
+    monkeypatch.undo()
+    left, right = [1] + [5, 6, 7, 8] * 1000 + [2, 3, 4], [2] + [5, 6, 7, 9, 8] * 800 + [2, 3, 4]
+    began = time.perf_counter()
+    found = align(numbered(left), numbered(right), Unit.TOKENS)
+    assert time.perf_counter() - began < 60
+    assert len(shared(found)) == 801 and shared(found)[:2] == [(1, 1, 3), (4, 5, 4)]
 
 
 def numbered(tokens):
@@ -152,22 +157,6 @@ def shared(found):
 @given(*[st.lists(st.integers(0, 4), max_size=60)] * 2)
 def test_what_is_met_again_is_what_difflib_finds(left, right):
     assert shared(align(numbered(left), numbered(right), Unit.TOKENS)) == met_again(left, right)
-
-
-def test_ordinary_long_texts_are_aligned_whole():
-    draw, often = np.random.default_rng(0), 1 / np.arange(1, 20_001)
-    left = draw.choice(20_000, alignment.LONGEST - 1, p=often / often.sum()).tolist()
-    right = [30_000 if place % 50 == 0 else token for place, token in enumerate(left)]
-    found = shared(align(numbered(left), numbered(right), Unit.TOKENS))
-    assert found == met_again(left, right) and len(found) > 90
-
-
-def test_looping_texts_take_no_longer_than_others():
-    left, right = [1] + [5, 6, 7, 8] * 1000 + [2, 3, 4], [2] + [5, 6, 7, 9, 8] * 800 + [2, 3, 4]
-    began = time.perf_counter()
-    found = align(numbered(left), numbered(right), Unit.TOKENS)
-    assert time.perf_counter() - began < 60
-    assert len(shared(found)) == 801 and shared(found)[:2] == [(1, 1, 3), (4, 5, 4)]
 
 
 def test_other_vocabularies_are_compared_by_characters():
@@ -196,22 +185,3 @@ def test_other_vocabularies_are_compared_by_characters():
     assert flat(found) == [(False, 0, len(run.token_ids))]
     assert found.left.parts is None and found.right.parts == 0
     assert align_runs(replace(run, rounds=()), replace(run, rounds=())).stretches == ()
-
-
-@settings(max_examples=10)
-@given(st.floats(0.5, 1.0), st.floats(0.5, 1.0))
-def test_aligned_rounds_of_a_maps_settings_start_at_one_absolute_position(one, other):
-    left, right = (a_map().at(dial) for dial in (one, other))
-    found = align_runs(left, right)
-    for pair in found.rounds:
-        if in_both(pair):
-            places = left.rounds[pair.left].speculation.start, right.rounds[pair.right].speculation.start
-            assert places[0] == places[1] == len(left.prompt_ids) + pair.place
-    common = found.prefix
-    assert left.token_ids[:common] == right.token_ids[:common]
-    assert found.identical == (left.token_ids == right.token_ids)
-
-
-@cache
-def a_map():
-    return toy_map(Settings(rule="mars", max_new_tokens=60), low=0.5)[0]

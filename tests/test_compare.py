@@ -243,7 +243,7 @@ def test_the_sentence_says_where_they_part_and_what_it_is_worth(run):
     found, text = align_runs(strict.run, own.run), sentence(strict, own)
     for one in (own, strict):
         assert f"writes “{compare_words.quoted(one.run.pieces[one.run.token_ids[found.prefix]])}”" in text
-    assert f"{number(own.run.tau)} against {number(strict.run.tau)}" in text and f"{found.prefix} tokens" in text
+    assert f"{number(own.run.tau)} against {number(strict.run.tau)}" in text
     assert compare_words.named(strict, blocks).right == "strict, γ = 2"
     assert "same text" in sentence(strict, blocks), "strict writes one text, whatever γ is"
     assert "by characters" in sentence(own, compare_view.contender(Choice("b"), shelf))

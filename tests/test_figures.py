@@ -52,24 +52,6 @@ def test_every_figure_has_a_title_named_axes_and_the_same_height(make, theme):
     assert all(len(line) <= 44 for line in figure.layout.title.text.split("<br>"))
 
 
-def test_titles_state_the_numbers_of_the_run():
-    at = {dial: positions(small_run(), dial) for dial in (None, 1.0, 0.7)}
-    for make, dial, parts in (
-        (figures.ratio_histogram, None, ("2 of 3", "θ = 0.90", "in 2 the draft is the runner-up")),
-        (figures.ratio_histogram, 0.7, ("3 of 3", "θ = 0.70")),
-        (figures.two_logits, None, ("θ = 0.90", "2 more drafts, of 3")),
-        (figures.two_logits, 1.0, ("no draft is kept",)),
-        (figures.round_bars, None, ("1.67 of 3 drafted", "1 of 3 rounds kept all")),
-        (figures.savings, None, ("θ = 0.90", "spares 4 drafted")),  # strict keeps one draft of nine, the dial five
-        (figures.savings, 1.0, ("θ = 1.00", "no drafted token is spared")),
-    ):
-        text = title(make(at[dial], figures.LIGHT))
-        assert all(part in text for part in parts), text
-    assert at[None].words.startswith("Exact") and "block-local" in at[None].words
-    assert at[0.7].words == Basis.BLOCK_LOCAL.words
-    assert "block-local" not in positions(toy_run(rule="strict")).words
-
-
 def test_the_dial_is_drawn_where_it_decides():
     for dial in (0.7, 0.9):
         flat = positions(small_run(), dial)
@@ -127,7 +109,7 @@ def test_the_dial_is_drawn_on_the_logits_only_where_it_is_a_value_of_theirs(rule
         assert "z2/z1 is above 0.90" in title(bins) or "no draft" in title(bins)
 
 
-def test_the_figures_of_the_small_run_by_hand():
+def test_savings_and_counts_by_hand():
     flat = positions(small_run())
     kept, runner_up, other = figures.ratio_histogram(flat, figures.LIGHT).data
     assert (sum(kept.y), sum(runner_up.y), sum(other.y)) == (1, 3, 0)
@@ -141,6 +123,21 @@ def test_the_figures_of_the_small_run_by_hand():
         figure = figures.ratio_histogram(positions(small_run(), dial), figures.LIGHT)
         (label,) = [note for note in figure.layout.annotations if note.text.startswith("θ = ")]
         assert label.xanchor == side
+    at = {dial: positions(small_run(), dial) for dial in (None, 1.0, 0.7)}
+    for make, dial, parts in (
+        (figures.ratio_histogram, None, ("2 of 3", "θ = 0.90", "in 2 the draft is the runner-up")),
+        (figures.ratio_histogram, 0.7, ("3 of 3", "θ = 0.70")),
+        (figures.two_logits, None, ("θ = 0.90", "2 more drafts, of 3")),
+        (figures.two_logits, 1.0, ("no draft is kept",)),
+        (figures.round_bars, None, ("1.67 of 3 drafted", "1 of 3 rounds kept all")),
+        (figures.savings, None, ("θ = 0.90", "spares 4 drafted")),  # strict keeps one draft of nine, the dial five
+        (figures.savings, 1.0, ("θ = 1.00", "no drafted token is spared")),
+    ):
+        text = title(make(at[dial], figures.LIGHT))
+        assert all(part in text for part in parts), text
+    assert at[None].words.startswith("Exact") and "block-local" in at[None].words
+    assert at[0.7].words == Basis.BLOCK_LOCAL.words
+    assert "block-local" not in positions(toy_run(rule="strict")).words
 
 
 def test_savings_are_counted_against_stricts_own_text_where_that_is_known():
@@ -195,7 +192,7 @@ def test_many_and_odd_positions():
     assert sum(len(trace.x) for trace in figures.two_logits(masked, figures.LIGHT).data[:4]) == 8
 
 
-def test_numbers_are_printed_with_few_digits():
+def test_numbers_are_printed_with_the_digits_they_support():
     assert number(1234567) == f"1{THIN_SPACE}234{THIN_SPACE}567"
     printed = {0.0: "0", 0.1234: "0.123", 2.5: "2.50", 99.97: "100", 12.34: "12.3", 3.0: "3", -1.5: "−1.50"}
     assert [number(x) for x in printed] == [*printed.values()] and number(float("nan")) == "–"
@@ -203,22 +200,13 @@ def test_numbers_are_printed_with_few_digits():
     assert [number(x, 1) for x in one] == [*one.values()]
     assert (counted(1, "token"), counted(2, "token")) == ("1 token", "2 tokens")
     assert [setting("θ", x) for x in (0.9, 0.905, 1.0, 0.8875)] == ["θ = 0.90", "θ = 0.905", "θ = 1.00", "θ = 0.8875"]
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
+    for values, text in (
         ((0.469, -1.41, 0.472), "0.47 (−1.41 to 0.47)"),
         ((0.3125, 0.055, 1.752), "0.31 (0.06 to 1.75)"),
         ((0.3125, 0.3120, 0.3131), "0.312 (0.312 to 0.313)"),
-        ((2.404, 2.312, 2.501), "2.40 (2.31 to 2.50)"),
         ((5.123, 3.91, 6.34), "5.1 (3.9 to 6.3)"),
         ((0.469, -12.2, 13.4), "0.5 (−12 to 13)"),
-        ((52.4, 31.2, 72.9), "52 (31 to 73)"),
         ((0.469, np.nan, np.nan), "0.469"),
-    ],
-)
-def test_a_number_has_the_digits_that_its_interval_supports(values, words):
-    assert ranged(values) == words
-    estimate, _, rest = words.partition(" (")
-    assert ranged(values, " points", signed=True).startswith(f"+{estimate} points")
+    ):
+        assert ranged(values) == text
+        assert ranged(values, " points", signed=True).startswith(f"+{text.partition(' (')[0]} points")

@@ -12,14 +12,7 @@ from mars_viz.runfiles import list_runs, load_run
 from mars_viz.speculators.loading import load_backend
 from mars_viz.sweep import load_sweep
 from mars_viz.ui.tune.cached_sweep import CachedSweep
-from training.samples import (
-    PROMPTS,
-    chat_samples,
-    main,
-    recorded,
-    sample_sweeps,
-    samples,
-)
+from training.samples import PROMPTS, chat_samples, main, recorded, sample_sweeps, samples
 
 SAMPLE_RUNS = Path(__file__).parents[1] / "sample_runs"
 LOSSLESS = {"2-story-strict": "strict", "4-story-sampled-lossless": "rejection-sampling"}

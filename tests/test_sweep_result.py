@@ -1,18 +1,21 @@
-"""What is read off a sweep: exact curves, paired bands, the frontier, the recommendation, the evidence, the command."""
+"""Results of a sweep: curves, intervals, frontier, evidence pack and the command."""
 
 import argparse
 import csv
+import io
 import itertools
 import json
 import re
+import shlex
 from dataclasses import replace
 from math import nan
 
 import numpy as np
 import pytest
-from sweep_cases import COSTS, SETTINGS, SHORT, TREES, timing, toy_prompts, toy_sweep
+from sweep_cases import COSTS, SETTINGS, SHORT, TREES, sweep_over, timing, toy_prompts, toy_sweep
 
-from mars_viz.analysis.intervals import difference, ratio, ratio_of_ratios, wilson
+from mars_viz import samples
+from mars_viz.analysis.intervals import Bootstrap, Interval, Method, difference, ratio, ratio_of_ratios, wilson
 from mars_viz.analysis.recommendation import recommend
 from mars_viz.analysis.steps import plain_within, stacked, total
 from mars_viz.commands import decoding
@@ -20,26 +23,24 @@ from mars_viz.commands import sweep as sweep_command
 from mars_viz.costs import modelled_speed_up
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
+from mars_viz.prompts import PromptSet, load_prompts, to_jsonl
+from mars_viz.recording import mapping_of
 from mars_viz.run import Settings
-from mars_viz.sweep import (
-    Sweep,
-    band_at,
-    curve,
-    frontier,
-    load_sweep,
-    measures,
-    places,
-    relaxed_at,
-    value_at,
-)
+from mars_viz.sweep import Sweep, band_at, curve, frontier, load_sweep, measures, places, relaxed_at, value_at
+from mars_viz.sweep.by_task import TOGETHER, TaskResults, by_task, losing
 from mars_viz.sweep.engine_settings import ENGINES, engine_settings
-from mars_viz.sweep.evidence import NOT_MEASURED, dial_grid
-from mars_viz.sweep.evidence_pack import write_evidence
+from mars_viz.sweep.evidence import NOT_MEASURED, SettingOrigin, dial_grid, evidence_of, origin_of
+from mars_viz.sweep.evidence_pack import evidence_files, write_evidence
 from mars_viz.sweep.evidence_text import markdown, table
-from mars_viz.sweep.figure_words import told
+from mars_viz.sweep.figure_words import alone, told
 from mars_viz.sweep.pairing import SweepSetting, pair
+from mars_viz.sweep.plan import set_hash
 from mars_viz.sweep.report import summary_lines, table_of
+from mars_viz.sweep.reproduce import reproduction
 from mars_viz.sweep.result import recommended
+from mars_viz.sweep.stretches import TOLD, stretches
+from mars_viz.sweep.terms import FEWEST, Terms
+from mars_viz.sweep.threshold import advised
 from mars_viz.sweep.timing import keep_check, kept_checks
 from mars_viz.sweep.wall_clock import spread_over
 from mars_viz.ui.compare import sweep_pair
@@ -48,7 +49,7 @@ from mars_viz.ui.links import to_parameters
 from mars_viz.ui.tune.cached_sweep import CachedSweep
 from mars_viz.ui.tune.page_state import TuneView
 from mars_viz.ui.tune.words import coverage
-from mars_viz.words import exact_setting, exactly, number, times
+from mars_viz.words import exact_setting, exactly, times
 from tests.tables import table_backend
 
 
@@ -155,33 +156,19 @@ def test_the_recommendation_rests_on_every_prompts_grades(result):
         assert np.array_equal(each.graded_steps().steps.values, beside.values == 1)
 
 
-def test_lines_that_were_looked_for_before_are_found_again(result):
-    whole = np.linspace(0, 1, 9)
-    first, chosen = result.at("tokens", whole), np.arange(len(result)) < 5
-    for dial in np.linspace(0, 1, 30):
-        assert result.at("rounds", np.array([dial]))[:, 0].tolist() == lines_at(result, "rounds", dial).tolist()
-    assert np.array_equal(result.at("tokens", whole, chosen), first[:5])
-    assert np.array_equal(result.at("tokens", whole), first)
-    with pytest.raises(BadInput, match="The sweep goes from 0 to 1"):
-        result.at("tokens", np.array([0.5, np.nan]))
-
-
-def test_a_rule_that_is_strict_at_its_low_end(tmp_path):
+def test_strict_low_ends_and_missing_grades(tmp_path):
     result = toy_sweep(tmp_path / "sweep", 6, Settings(rule="tensorrt-llm", gamma=3, max_new_tokens=16)).finish()
     assert result.graded_steps().strict == 0
     assert curve(result, measures(result)["same"]).at(0.0) == 1
     assert relaxed_at(result, 0.0).by_rank.sum() == 0
     loose = relaxed_at(result, 1.0)
     assert loose.by_rank.sum() == loose.by_share.sum() == result.at("relaxed", np.array([1.0])).sum() > 0
-
-
-def test_a_set_without_grades_has_speed_and_agreement_only(tmp_path):
-    result = toy_sweep(tmp_path / "sweep", 3, graded=False).finish()
+    result = toy_sweep(tmp_path / "sweep2", 3, graded=False).finish()
     assert not {"accuracy", "accuracy_change"} & set(measures(result))
     for refused in (lambda: result.graded_steps(), lambda: frontier(result)):
         with pytest.raises(BadInput, match="No prompt of the set is graded"):
             refused()
-    assert "no accuracy" in (write_evidence(tmp_path / "pack", result, dial=0.9) / "evidence.md").read_text()
+    assert "no accuracy" in (write_evidence(tmp_path / "pack2", result, dial=0.9) / "evidence.md").read_text()
     with pytest.raises(BadInput, match="goes from 0 to 1"):
         result.acceptance(1.5)
 
@@ -203,7 +190,7 @@ def test_checks_are_kept_beside_the_sweep_and_damaged_ones_named(result, tmp_pat
     latest = found.latest(0.9), found.latest(0.98765), found.latest(0.5)
     assert [None if each is None else each.created[:10] for each in latest] == ["2026-01-03", "2026-01-02", None]
     assert load_sweep(result.folder).complete and toy_sweep(result.folder, 2, SHORT, resume=True).finish().complete
-    (tmp_path / "checks22").write_text("a file where the folder should be")
+    (tmp_path / "checks").write_text("a file where the folder should be")
     with pytest.raises(BadInput, match="was not kept"):
         keep_check(tmp_path, timing())
     result = toy_sweep(tmp_path / "sweep3", 1, SHORT).finish()
@@ -241,27 +228,20 @@ def test_the_evidence_has_the_same_numbers_in_three_forms(result, tmp_path):
         *(f"{name}.csv" for name in names),
     }
     data, text = json.loads((path / "evidence.json").read_text()), (path / "evidence.md").read_text()
-    assert (data["models"]["target"], data["data_set"]["n"], len(data["engines"])) == ("toy-target", 12, 9)
     assert data["off_is_strict"] == data["off_is_strict"] | {"same": 12, "n": 12, "different": []}
-    assert {row["dial"] for row in data["grid"]} >= {0.9, 1.0}
     relaxed = data["relaxed_tokens"]
     total, second = sum(relaxed["by_target_rank"].values()), relaxed["shares_by_target_rank"]["2"]
     assert second["estimate"] == pytest.approx(relaxed["by_target_rank"]["2"] / total)
-    assert second["low"] <= second["estimate"] <= second["high"]
     assert data["wall_clock"]["created"] == "2026-01-02T00:00:00+00:00"  # the newest of this setting
     assert [each["dial"] for each in data["wall_clock_checks"]] == [0.9, 0.9, 0.5]
     assert text == markdown(data) and found.sentence in text and text.count("| 2026-01-0") == 3
     engines = read_csv(path / "engines.csv")
     assert [row["engine"] for row in engines] == [row["engine"] for row in data["engines"]]
     low, length, high = (float(engines[0][name]) for name in ("length_low", "length", "length_high"))
-    assert low < length < high and length == data["engines"][0]["length"]
-    assert (engines[8]["length"], engines[8]["length_low"]) == ("", "")  # LM Studio reports none
-    assert f"{number(length)} ({number(low)} to {number(high)})" in text
+    assert low < length == data["engines"][0]["length"] < high and engines[8]["length"] == ""  # LM Studio has none
     accuracy = {name: each["wilson"]["estimate"] for name, each in data["accuracy"].items()}
     assert float(read_csv(path / "grid.csv")[-1]["accuracy"]) == accuracy["strict"]
     alone, strict, chosen = read_csv(path / "summary.csv")
-    assert [row["setting"] for row in (alone, strict, chosen)] == ["target", "strict", "chosen"]
-    assert {row["target"] for row in (alone, strict, chosen)} == {"toy-target"} and alone["n"] == "12"
     assert (alone["dial"], float(strict["dial"]), float(chosen["dial"])) == ("", 1.0, 0.9)
     tau = next(row for row in data["figures"] if row["figure"] == "tau")["settings"]["chosen"]
     ends = [float(chosen[f"tau{end}"]) for end in ("", "_low", "_high")]
@@ -463,3 +443,203 @@ def test_sums_of_all_prompts_at_once_are_those_of_one_after_the_other(result, co
         assert np.array_equal(fast.edges, slow.edges) and np.array_equal(fast.values, slow.values)
     with pytest.raises(BadInput):
         result.summed(column, np.zeros(len(result), bool))
+
+
+SAMPLES = sorted(path.name for path in samples.SWEEPS.iterdir() if (path / "sweep.json").is_file())
+
+
+@pytest.fixture(scope="module")
+def result_pack(tmp_path_factory):
+    return toy_sweep(tmp_path_factory.mktemp("pack") / "sweep", 12).finish()
+
+
+def options_of(line):
+    parser = argparse.ArgumentParser()
+    sweep_command.arguments(parser)
+    words = shlex.split(line)
+    assert words[:2] == ["mars-viz", "sweep"]
+    return parser.parse_args(words[2:])
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_command_of_a_pack_asks_for_the_same_sweep(name):
+    result = load_sweep(samples.SWEEPS / name)
+    plan = result.plan
+    options = options_of(reproduction(result, Terms()).command)
+    asked = decoding.settings_of(options)
+    settings, span = mapping_of(asked, options.over, options.low, options.high, (asked.gamma,))
+    assert replace(settings, dial=plan.settings.dial) == plan.settings
+    assert span == plan.span and bool(options.chat) == plan.chat
+    drafter = None if plan.provenance.drafter.startswith("built-in/") else "eagle3"
+    assert (options.target, options.drafter) == (None, drafter)
+    prompts = sweep_command._prompts(options, None, None)
+    assert set_hash(prompts) == plan.prompt_set_sha256 and len(prompts) == plan.prompts
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        SETTINGS,
+        replace(TREES, temperature=0.8, seed=3, top_p=0.9, top_k=20),
+        replace(SETTINGS, rule="lenience", gamma=4, max_new_tokens=12, stop=("the end", "it's")),
+    ],
+)
+def test_the_command_has_every_setting(tmp_path, settings):
+    sweep_over(tmp_path / "sweep", toy_prompts(2), settings)
+    plan = load_sweep(tmp_path / "sweep").plan
+    asked = decoding.settings_of(options_of(reproduction(load_sweep(tmp_path / "sweep"), Terms()).command))
+    assert replace(asked, dial=plan.settings.dial) == plan.settings
+
+
+def test_the_command_repeats_what_was_chosen(result_pack, tmp_path):
+    terms = Terms(2.5, Bootstrap(0.9, Method.PERCENTILE))
+    plain = options_of(reproduction(result_pack, Terms()).command)
+    assert (plain.dial, plain.loss, plain.confidence) == (None, 1, 0.95)
+    assert (plain.intervals, plain.wall_clock) == ("bca", False)
+    said = options_of(reproduction(result_pack, terms, dial=0.7, timing=timing()).command)
+    assert (said.dial, said.loss, said.confidence, said.intervals) == (0.7, 2.5, 0.9, "percentile")
+    assert (said.wall_clock, said.timed, said.repetitions) == (True, 3, 2)
+    assert options_of(reproduction(result_pack, terms, grid="k=1,2").command).grid == "k=1,2"
+    path = tmp_path / "my set's prompts.jsonl"
+    path.write_bytes(to_jsonl(toy_prompts(9)))
+    some = load_prompts(path, limit=4)
+    sweep_over(tmp_path / "sweep2", some)
+    made = reproduction(load_sweep(tmp_path / "sweep2"), Terms())
+    options = options_of(made.command)
+    assert (options.set, options.limit, options.grader) == (path.name, 4, "contains")
+    assert "SHA-256" in made.needs[0] and path.name in made.needs[0]
+    assert load_prompts(path, grader=options.grader, limit=options.limit).items == some.items
+
+
+def test_every_row_of_the_dial_holds_from_end_to_end_and_no_further(result_pack):
+    found = stretches(result_pack, np.linspace(0, 1, 21), TOLD)
+    known = measures(result_pack)
+    names = [name for name in TOLD if name in known]
+
+    def read(dial):
+        return [alone(name, value_at(result_pack, known[name], dial).estimate) for name in names]
+
+    for row in found:
+        inside = np.append(np.random.default_rng(0).uniform(row.low, row.high, 5), [row.low, *row.shown])
+        assert all(
+            read(float(dial)) == read(row.dial) for dial in inside if row.low <= dial and (row.last or dial < row.high)
+        )
+        assert row.low <= row.shown[0] <= row.shown[1] <= row.high
+        if row.low > 0:
+            assert read(float(np.nextafter(row.low, 0))) != read(row.dial)
+        if not row.last:
+            assert read(row.high) != read(row.dial)
+    assert [row.low for row in found] == sorted({row.low for row in found}), "no row twice"
+
+
+def test_rows_of_the_dial_are_stretches(tmp_path, result):
+    result = toy_sweep(tmp_path / "sweep", 2).finish()
+    rows = evidence_of(result, 0.9)["grid"]
+    assert len(rows) <= len(result.edges) - 1
+    assert [row["to"] for row in rows[:-1]] <= [row["from"] for row in rows[1:]]
+    lines = list(csv.DictReader(io.StringIO(evidence_files(result, dial=0.9)["stretches.csv"].decode())))
+    assert len(lines) == len(result.edges) - 1
+    assert float(lines[0]["dial_from"]) == 0 and float(lines[-1]["dial_to"]) == 1
+    for line in lines[:: max(1, len(lines) // 9)]:
+        dial = np.array([float(line["dial_from"])])
+        for name in ("tokens", "rounds", "relaxed", "right"):
+            assert int(line[name]) == result.at(name, dial).sum()
+    for points, confidence in ((0, 0.95), (101, 0.95), (float("nan"), 0.9), (1, 0.4)):
+        with pytest.raises(BadInput, match="tolerated loss is above 0"):
+            Terms(points, Bootstrap(confidence))
+
+
+def test_the_chosen_setting_and_the_terms(result_pack):
+    found = recommended(result_pack, 60, 0.6)
+    assert origin_of(result_pack, found.dial, found) is SettingOrigin.RECOMMENDED
+    assert origin_of(result_pack, found.dial, found, by_hand=True) is SettingOrigin.RECOMMENDED, "whoever asks for it"
+    assert origin_of(result_pack, 0.123, found) is SettingOrigin.BY_HAND
+    nothing = recommended(result_pack, 0.1, 0.95)
+    assert nothing is not None and nothing.dial is None
+    assert origin_of(result_pack, 0.9, nothing) is SettingOrigin.DEFAULT
+    assert origin_of(result_pack, 0.9, nothing, by_hand=True) is SettingOrigin.BY_HAND
+    for dial, advice, by_hand in ((found.dial, found, False), (0.123, found, True), (0.9, nothing, False)):
+        data = evidence_of(result_pack, dial, recommendation=advice)
+        assert (
+            ("was chosen by hand" in data["chosen"]["words"])
+            == ("--dial" in data["reproduction"]["command"])
+            == by_hand
+        )
+    terms = Terms(3, Bootstrap(0.8))
+    text = evidence_files(result_pack, dial=0.9, recommendation=advised(result_pack, 3, 0.8), terms=terms)[
+        "evidence.md"
+    ].decode()
+    assert "80 %" in text and "at most 3 points" in text
+    assert "95 %" not in text.replace("its 95 % interval", "")
+    wide = evidence_files(result_pack, dial=0.9, terms=Terms(3, Bootstrap(0.99)))["evidence.json"].decode()
+    assert '"confidence": 0.99' in wide and '"confidence": 0.95' not in wide
+    assert "80 %" in "\n".join(summary_lines(result_pack, 0.9, terms=terms))
+
+
+def test_the_document_has_its_sections_and_lengths(result_pack):
+    files = evidence_files(result_pack, dial=0.9, references="@misc{one}")
+    text = files["evidence.md"].decode()
+    for part in ("To reproduce", "What was run", "Results by task", "Speed", "The dial, θ", "Acceptance", "References"):
+        assert text.count(f"\n## {part}\n") == 1
+    tables = re.findall(r"(?:^\|.*\n)+", text + "\n", re.MULTILINE)
+    assert len(tables) > 8 and all(table.count("\n") > 2 for table in tables)
+    assert files["references.bib"] == b"@misc{one}"
+    bare = evidence_files(replace(result_pack, costs=None), dial=0.9)
+    assert "was not measured" in bare["evidence.md"].decode() and "references.bib" not in bare
+    data = evidence_of(result_pack, 0.5)
+    made, vllm = data["acceptance"], data["engines"][0]["length"]
+    tau = next(row for row in data["figures"] if row["figure"] == "tau")["settings"]["chosen"]["estimate"]
+    assert made["tokens"] / made["rounds"] == pytest.approx(tau)
+    assert (made["tokens"] + made["past_the_end"]) / made["rounds"] == pytest.approx(vllm)
+    assert made["past_the_end"] > 0, "or the sentence would not be tested"
+
+
+def test_each_task_has_what_a_sweep_of_it_alone_has(tmp_path, result_pack):
+    rows = by_task(result_pack, 0.6)
+    assert [(row.task, row.prompts, row.graded) for row in rows] == [("even", 6, 6), ("odd", 6, 6), (TOGETHER, 12, 12)]
+    for row in rows[:-1]:
+        own = tuple(item for item in toy_prompts(12).items if item.category == row.task)
+        sweep_over(tmp_path / row.task, PromptSet(row.task, own), SETTINGS)
+        other = load_sweep(tmp_path / row.task)
+        for at, side in ((other.plan.strict, row.strict), (0.6, row.chosen)):
+            assert side == {name: value_at(other, measures(other)[name], at) for name in side}
+        assert by_task(other, 0.6) == (), "one task is all of it"
+    for at, side in ((1.0, rows[-1].strict), (0.6, rows[-1].chosen)):
+        assert side == {name: value_at(result_pack, measures(result_pack)[name], at) for name in side}
+    said = "\n".join(summary_lines(result_pack, 0.6))
+    assert "by task, at θ = 0.6" in said and "\nodd" in said and "\ntogether" in said
+    items = [
+        replace(item, answer=None, grader="none") if i % 2 else item for i, item in enumerate(toy_prompts(12).items)
+    ]
+    sweep_over(tmp_path / "sweep2", PromptSet("half", tuple(items)))
+    even, odd, whole = by_task(load_sweep(tmp_path / "sweep2"), 0.6)
+    assert "accuracy" in even.chosen and "accuracy" not in odd.chosen and (odd.graded, whole.graded) == (0, 6)
+    assert "not graded" in "\n".join(summary_lines(load_sweep(tmp_path / "sweep2"), 0.6))
+
+
+def test_a_task_that_loses_too_much_is_named_whatever_all_together_lose(result_pack):
+    def row(task, low, change, high):
+        found = {"accuracy_change": Interval(change, low, high, 0.95, Method.BCA)}
+        return TaskResults(task, 9, 9, {}, found)
+
+    rows = [row("a", -0.08, -0.05, -0.03), row("b", -0.02, 0.01, 0.04), row(TOGETHER, -0.03, -0.02, -0.015)]
+    assert "a −5 points (−8 to −3)" in losing(rows, Terms(1), "strict")
+    assert losing(rows, Terms(3.5), "strict") == losing(rows[1:], Terms(1), "strict") == ""
+    loosest = by_task(result_pack, 0.0, Bootstrap(0.5))
+    terms = Terms(0.001, Bootstrap(0.5))
+    if named := losing(loosest, terms, "strict"):
+        told = "\n".join(summary_lines(result_pack, 0.0, terms=terms))
+        assert named in told and named in evidence_of(result_pack, 0.0, terms=terms)["losing_tasks"]
+
+
+def test_two_prompts_have_no_bootstrap_interval(tmp_path):
+    result, enough = (toy_sweep(tmp_path / str(count), count).finish() for count in (2, FEWEST))
+    known = measures(result)
+    assert all(np.isnan(value_at(result, known[name], 0.4).low) for name in ("tau", "speed_up", "rolled_back"))
+    for name in ("accuracy", "accuracy_change", "same"):
+        found = value_at(result, known[name], 0.4)
+        assert found.low <= found.estimate <= found.high and found.high - found.low > 0.3, name
+    text = "\n".join(summary_lines(result, 0.4))
+    assert "(no interval)" in text and "nan" not in text
+    assert "nan" not in evidence_files(result, dial=0.4)["evidence.md"].decode()
+    assert np.isfinite(value_at(enough, measures(enough)["rolled_back"], 0.4).low)

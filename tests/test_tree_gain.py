@@ -1,7 +1,5 @@
 """What a branch is worth: the best tree against all trees of its size, against trials; a run's choices by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import combinations
 
@@ -10,7 +8,6 @@ import pytest
 
 from mars_viz.analysis.lesson_sums import expected_tokens
 from mars_viz.analysis.tree_gain import ChildChances, Choices, child_chances, choices, tree_tokens
-from mars_viz.shapes import best_paths
 from mars_viz.ui.lessons import trees
 from tests.factories import toy_run, toy_tree
 
@@ -28,23 +25,6 @@ def test_no_tree_of_as_many_nodes_yields_more(alpha, rescued):
         )
         most = max(sum(np.prod([accept[rank] for rank in path]) for path in tree) for tree in whole)
         assert found[nodes - 1] == pytest.approx(1 + most)
-
-
-def test_it_is_what_rounds_come_to():
-    """50 000 rounds on the best tree of seven nodes: their mean lies within five standard errors, a chance of 6e-7."""
-    rng, accept = np.random.default_rng(3), (0.6, 0.2)
-    tree = set(best_paths(accept, 32, 7))
-    rounds = []
-    for row in rng.random((50_000, 8)):
-        path: tuple[int, ...] = ()
-        for draw in row:
-            after = (*path, 0 if draw < accept[0] else 1 if draw < sum(accept) else 2)
-            if after not in tree:
-                break
-            path = after
-        rounds.append(len(path) + 1)
-    error = np.std(rounds) / np.sqrt(len(rounds))
-    assert abs(np.mean(rounds) - tree_tokens(0.6, 0.5, 7)[-1]) < 5 * error
 
 
 def test_without_a_second_choice_the_best_tree_is_a_chain_and_never_worse_than_one():
@@ -89,9 +69,7 @@ LONG_TREES = {"tree": "dynamic:depth=4,topk=3", "gamma": 10, "dial": 0.9, "vocab
 
 
 @pytest.mark.parametrize(
-    "run",
-    [toy_run(dial=0.9, max_new_tokens=60), toy_run(max_new_tokens=60, **LONG_TREES)],
-    ids=["chains", "trees"],
+    "run", [toy_run(dial=0.9, max_new_tokens=60), toy_run(max_new_tokens=60, **LONG_TREES)], ids=["chains", "trees"]
 )
 def test_chances_of_children_by_hand(run):
     ranks, places = [0] * 11, 0
