@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
 from lm_eval import simple_evaluate
-from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from lm_eval.tasks import TaskManager
 
 from mars_viz.demo.tasks import Task
 from mars_viz.prompts import builtin_prompts
-from mars_viz.speculators.backend import Backend
 
 NUMBER = "(-?[$0-9.,]{2,})|(-?[0-9]+)"
 STRICT, FLEXIBLE = "exact_match,strict-match", "exact_match,flexible-extract"
 
 
-def documents(count: int, kinds: Iterable[Task] = (Task.ADDITION,), seed: int = 0) -> list[dict[str, str]]:
+def documents(count, kinds=(Task.ADDITION,), seed=0):
     items = builtin_prompts(count, kinds=kinds, seed=seed).items
     return [{"question": item.prompt, "answer": item.answer or ""} for item in items]
 
 
-def written(folder: Path, name: str, docs: Iterable[Mapping[str, Any]]) -> str:
+def written(folder, name, docs):
     path = folder / name
     path.write_text("".join(json.dumps(doc) + "\n" for doc in docs))
     return str(path)
 
 
-def gsm8k_form(folder: Path, count: int = 6, *, kind: Task = Task.ADDITION, flexible: int = -1, **changes: Any) -> Path:
-    """A task of exercises in the form of the harness's gsm8k; its second filter takes the last number, or another.
-    `changes` replace what its YAML says."""
+def gsm8k_form(folder, count=6, *, kind=Task.ADDITION, flexible=-1, **changes):
     files = {"train": written(folder, "train.jsonl", documents(4, seed=1))}
     files["test"] = written(folder, "test.jsonl", documents(count, (kind,)))
     told: dict[str, Any] = {
@@ -69,22 +63,22 @@ def gsm8k_form(folder: Path, count: int = 6, *, kind: Task = Task.ADDITION, flex
     return path
 
 
-def regex(pattern: str, **more: Any) -> dict[str, Any]:
+def regex(pattern, **more):
     return {"function": "regex", "regex_pattern": pattern, **more}
 
 
 class Greedy(LM):
     """Greedy decoding, token by token, by transformers alone; cut as the harness's own models cut."""
 
-    def __init__(self, pair: Backend):
+    def __init__(self, pair):
         super().__init__()
         self._model, self._library, self._eos = pair.target.model, pair.tokenizer.library, pair.eos_ids
         self.asked: list[str] = []
 
-    def generate_until(self, requests: list[Instance]) -> list[str]:
+    def generate_until(self, requests):
         return [self._text(*request.args) for request in requests]
 
-    def _text(self, prompt: str, about: Mapping[str, Any]) -> str:
+    def _text(self, prompt, about):
         self.asked.append(prompt)
         ids, text = self._library(prompt).input_ids, ""
         first = len(ids)
@@ -98,24 +92,21 @@ class Greedy(LM):
             text = text.split(stop)[0]
         return text
 
-    def loglikelihood(self, requests: list[Instance]) -> Any:
+    def loglikelihood(self, requests):
         raise NotImplementedError
 
-    def loglikelihood_rolling(self, requests: list[Instance]) -> Any:
+    def loglikelihood_rolling(self, requests):
         raise NotImplementedError
 
 
-def evaluated(model: LM, task: Path, **how: Any) -> dict[str, Any]:
-    """The harness's own results of a task."""
+def evaluated(model, task, **how):
     found = simple_evaluate(
         model=model, tasks=[str(task)], task_manager=TaskManager(include_defaults=False), bootstrap_iters=0, **how
     )
-    assert found is not None
     return dict(found)
 
 
-def graded(results: Mapping[str, Any], score: str) -> list[float]:
-    """Each document's score, in order."""
+def graded(results, score):
     metric, _, name = score.partition(",")
     ((_, samples),) = results["samples"].items()
     known = {each["doc_id"]: each[metric] for each in samples if each["filter"] == name}

@@ -21,18 +21,12 @@ if TYPE_CHECKING:
 class ToyModels:
     """Makes `table_backend`, the same in every process."""
 
-    pause: float = 0.0
-    """Seconds that each pass of the target takes."""
-    slow: str = ""
-    """The prompt whose passes take `pause`; empty for all."""
-    deadly: str = ""
-    """The prompt that ends its process; empty for none."""
-    refused: str = ""
-    """Why there are no models; empty where there are."""
-    apart: bool = False
-    """True where no two workers run on the same processor."""
-    letters: int = 10_000
-    """Of a prompt, at most."""
+    pause: float = 0.0  # seconds that each pass of the target takes
+    slow: str = ""  # the prompt whose passes take `pause`; empty for all
+    deadly: str = ""  # the prompt that ends its process
+    refused: str = ""  # why there are no models
+    apart: bool = False  # whether no two workers run on the same processor
+    letters: int = 10_000  # at most, in a prompt
 
     def backend(self) -> Backend:
         if self.refused:

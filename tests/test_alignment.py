@@ -1,23 +1,18 @@
 """Alignment of two texts: properties on arbitrary ones, and what it says of real runs."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
-from functools import cache
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mars_viz.analysis import alignment
-from mars_viz.analysis.alignment import Alignment, RoundPair, Unit, Written, align, align_runs, written
-from mars_viz.dialmap import DialMap
+from mars_viz.analysis.alignment import Unit, Written, align, align_runs, written
 from mars_viz.records import first_difference
-from mars_viz.run import Piece, Settings
-from tests.factories import toy_map, toy_run
+from mars_viz.run import Piece
+from tests.factories import toy_run
 
 PIECES = [b"a", b"b", b" a", b" b", b" c", b"\n", "é".encode(), b"\xf0\x9f", b"\x98\x80", b"", b"the cat sat on it "]
 END = Piece(b"<end>", special=True)
@@ -25,8 +20,7 @@ UNITS = st.sampled_from(list(Unit))
 
 
 @st.composite
-def texts(draw: st.DrawFn) -> Written:
-    """Tokens in rounds of one to four, with an end of text now and then."""
+def texts(draw):
     tokens = tuple(draw(st.lists(st.integers(0, len(PIECES)), max_size=40)))
     starts, at = [], 0
     while at < len(tokens):
@@ -36,18 +30,16 @@ def texts(draw: st.DrawFn) -> Written:
 
 
 @st.composite
-def relatives(draw: st.DrawFn) -> tuple[Written, Written]:
-    """Two texts, often with a common beginning, and often meeting again."""
+def relatives(draw):
     left, right, head, tail = (draw(texts()) for _ in range(4))
     return joined(head, left, tail), joined(head, right, tail)
 
 
-def in_both(pair: RoundPair) -> bool:
-    """True if both texts start a round there."""
+def in_both(pair):
     return pair.left is not None and pair.right is not None
 
 
-def joined(*parts: Written) -> Written:
+def joined(*parts):
     tokens, pieces, starts = (), (), ()
     for part in parts:
         starts += tuple(len(tokens) + start for start in part.starts)
@@ -55,7 +47,7 @@ def joined(*parts: Written) -> Written:
     return Written(tokens, pieces, starts)
 
 
-def content(text: Written, unit: Unit) -> tuple[object, ...]:
+def content(text, unit):
     return tuple(text.tokens) if unit is Unit.TOKENS else tuple(text.text)
 
 
@@ -118,58 +110,46 @@ def test_sides_mark_tokens_as_the_stretches_say(pair, unit):
         assert side.parts is None or found.prefix < len(content(text, unit))
 
 
-@given(texts(), UNITS)
-def test_a_text_beside_itself_is_identical(text, unit):
-    found = align(text, text, unit)
-    assert found.identical and found.left.common.all() and found.left.parts is None
-    assert unit is Unit.CHARACTERS or all(in_both(pair) for pair in found.rounds)
-
-
-def flat(found: Alignment) -> list[tuple[bool, int, int]]:
+def flat(found):
     return [(s.same, len(s.left), len(s.right)) for s in found.stretches]
 
 
-def spelled(*words: str) -> Written:
+def spelled(*words):
     ids = {word: i for i, word in enumerate(sorted({"a", "b", "c", "d", "e", "x", "y", "z"}))}
     return Written(tuple(ids[w] for w in words), tuple(Piece(f" {w}".encode()) for w in words), (0,))
 
 
-def test_texts_that_meet_again_share_a_later_stretch():
+def test_texts_that_meet_again(monkeypatch):
     found = align(spelled(*"abxcde"), spelled(*"abyycde"), Unit.TOKENS)
     assert flat(found) == [(True, 2, 2), (False, 1, 2), (True, 3, 3)]
     assert (found.prefix, found.common, found.left.parts, found.right.parts) == (2, 5, 2, 2)
-
-
-def test_a_meeting_that_is_too_short_to_mean_anything_does_not_count():
-    found = align(spelled(*"abxcd"), spelled(*"abycd"), Unit.TOKENS)
-    assert flat(found) == [(True, 2, 2), (False, 3, 3)]
-
-
-def test_a_text_that_is_a_beginning_of_the_other_never_parts():
+    short = align(spelled(*"abxcd"), spelled(*"abycd"), Unit.TOKENS)
+    assert flat(short) == [(True, 2, 2), (False, 3, 3)], "two tokens are too few to mean anything"
     found = align(spelled(*"abc"), spelled(*"abcde"), Unit.TOKENS)
     assert (found.left.parts, found.right.parts, found.identical) == (None, 3, False)
-
-
-def test_long_texts_are_not_searched_after_they_part(monkeypatch):
-    monkeypatch.setattr(alignment, "LONGEST", 5)
-    found = align(spelled(*"abxcde"), spelled(*"abyycde"), Unit.TOKENS)
-    assert flat(found)[-1] == (True, 3, 3), "five tokens after the parting are still searched"
+    monkeypatch.setattr(alignment, "LONGEST", 5)  # five tokens after the parting are still searched
+    assert flat(align(spelled(*"abxcde"), spelled(*"abyycde"), Unit.TOKENS))[-1] == (True, 3, 3)
     monkeypatch.setattr(alignment, "LONGEST", 4)
     assert flat(align(spelled(*"abxcde"), spelled(*"abyycde"), Unit.TOKENS)) == [(True, 2, 2), (False, 4, 5)]
+    monkeypatch.undo()
+    left, right = [1] + [5, 6, 7, 8] * 1000 + [2, 3, 4], [2] + [5, 6, 7, 9, 8] * 800 + [2, 3, 4]
+    began = time.perf_counter()
+    found = align(numbered(left), numbered(right), Unit.TOKENS)
+    assert time.perf_counter() - began < 60
+    assert len(shared(found)) == 801 and shared(found)[:2] == [(1, 1, 3), (4, 5, 4)]
 
 
-def numbered(tokens: Sequence[int]) -> Written:
+def numbered(tokens):
     return Written(tuple(tokens), tuple(Piece(f" {token}".encode()) for token in tokens), ())
 
 
-def met_again(left: Sequence[int], right: Sequence[int]) -> list[tuple[int, int, int]]:
-    """What difflib finds after the parting."""
+def met_again(left, right):
     head = align(numbered(left), numbered(right), Unit.TOKENS).prefix
     blocks = SequenceMatcher(None, left[head:], right[head:], autojunk=False).get_matching_blocks()
     return [(head + a, head + b, size) for a, b, size in blocks if size >= alignment.SHORTEST]
 
 
-def shared(found: Alignment) -> list[tuple[int, int, int]]:
+def shared(found):
     later = [stretch for stretch in found.stretches if stretch.same and stretch.left.start >= found.prefix]
     return [(stretch.left.start, stretch.right.start, len(stretch.left)) for stretch in later]
 
@@ -179,37 +159,16 @@ def test_what_is_met_again_is_what_difflib_finds(left, right):
     assert shared(align(numbered(left), numbered(right), Unit.TOKENS)) == met_again(left, right)
 
 
-def test_ordinary_long_texts_are_aligned_whole():
-    """Words as often as in a language, edited throughout."""
-    draw, often = np.random.default_rng(0), 1 / np.arange(1, 20_001)
-    left = draw.choice(20_000, alignment.LONGEST - 1, p=often / often.sum()).tolist()
-    right = [30_000 if place % 50 == 0 else token for place, token in enumerate(left)]
-    found = shared(align(numbered(left), numbered(right), Unit.TOKENS))
-    assert found == met_again(left, right) and len(found) > 90
-
-
-def test_looping_texts_take_no_longer_than_others():
-    """With difflib these take minutes, .3 s so: the bound tells them apart on any machine."""
-    left, right = [1] + [5, 6, 7, 8] * 1000 + [2, 3, 4], [2] + [5, 6, 7, 9, 8] * 800 + [2, 3, 4]
-    began = time.perf_counter()
-    found = align(numbered(left), numbered(right), Unit.TOKENS)
-    assert time.perf_counter() - began < 60
-    assert len(shared(found)) == 801 and shared(found)[:2] == [(1, 1, 3), (4, 5, 4)]
-
-
 def test_other_vocabularies_are_compared_by_characters():
     run = toy_run()
-    wider = replace(
-        run,
-        pieces={**run.pieces, **{t: Piece(p.data + b"!") for t, p in run.pieces.items() if t == run.token_ids[-1]}},
-    )
+    last = run.token_ids[-1]
+    wider = replace(run, pieces={**run.pieces, last: Piece(run.pieces[last].data + b"!")})
     assert align_runs(run, run).unit is Unit.TOKENS
     found = align_runs(run, wider)
     assert found.unit is Unit.CHARACTERS
     assert found.prefix == first_difference(written(run).text, written(wider).text)
-
-
-def test_the_same_words_in_other_tokens_are_the_same_text():
+    assert written(run).text == run.text
+    assert written(run).starts == tuple(r.speculation.start - len(run.prompt_ids) for r in run.rounds)
     whole = Written((1, 2), (Piece(b" one"), Piece(b" two")), (0,))
     parts = Written((7, 8, 9, 10), tuple(map(Piece, (b" o", b"ne", b" t", b"wo"))), (0, 2))
     found = align(whole, parts, Unit.CHARACTERS)
@@ -218,43 +177,11 @@ def test_the_same_words_in_other_tokens_are_the_same_text():
     other = align(whole, replace(parts, pieces=(*parts.pieces[:3], Piece(b"en"))), Unit.CHARACTERS)
     assert (other.prefix, other.left.parts, other.right.parts) == (6, 1, 3)
     assert other.left.common.tolist() == [True, False] and other.right.common.tolist() == [True, True, True, False]
-
-
-def test_a_byte_of_a_character_is_told_apart():
     smile = Written((1, 2), (Piece(b"\xf0\x9f\x98"), Piece(b"\x80")), (0,))
     frown = Written((1, 3), (Piece(b"\xf0\x9f\x98"), Piece(b"\x81")), (0,))
-    assert align(smile, frown, Unit.CHARACTERS).prefix == 0
-    assert align(smile, frown, Unit.TOKENS).prefix == 1
-
-
-@settings(max_examples=10)
-@given(st.floats(0.5, 1.0), st.floats(0.5, 1.0))
-def test_aligned_rounds_of_a_maps_settings_start_at_one_absolute_position(one, other):
-    left, right = (a_map().at(dial) for dial in (one, other))
-    found = align_runs(left, right)
-    for pair in found.rounds:
-        if in_both(pair):
-            places = left.rounds[pair.left].speculation.start, right.rounds[pair.right].speculation.start
-            assert places[0] == places[1] == len(left.prompt_ids) + pair.place
-    common = found.prefix
-    assert left.token_ids[:common] == right.token_ids[:common]
-    assert found.identical == (left.token_ids == right.token_ids)
-
-
-@cache
-def a_map() -> DialMap:
-    return toy_map(Settings(rule="mars", max_new_tokens=60), low=0.5)[0]
-
-
-def test_a_run_without_rounds_lies_beside_any_other():
+    assert [align(smile, frown, unit).prefix for unit in (Unit.CHARACTERS, Unit.TOKENS)] == [0, 1]
     run = toy_run()
     found = align_runs(replace(run, rounds=()), run)
     assert flat(found) == [(False, 0, len(run.token_ids))]
     assert found.left.parts is None and found.right.parts == 0
     assert align_runs(replace(run, rounds=()), replace(run, rounds=())).stretches == ()
-
-
-def test_text_of_a_run_is_its_own():
-    run = toy_run()
-    assert written(run).text == run.text
-    assert written(run).starts == tuple(r.speculation.start - len(run.prompt_ids) for r in run.rounds)

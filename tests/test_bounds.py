@@ -1,13 +1,10 @@
 """Every number and text of a manifest has bounds, and what lies outside is refused in a sentence."""
 
-from __future__ import annotations
-
 import json
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass, replace
-from pathlib import Path
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Union, get_args, get_origin, get_type_hints
 
 import pytest
 from factories import toy_run
@@ -32,12 +29,10 @@ from mars_viz.sweep.plan import Plan
 from tests.test_race import toy_race
 from tests.test_runfiles import described, run_with_map
 
-HUGE_NUMBERS = [2**31, 2**63, 2**64, -(2**63), 10**400, -1, 1e308, 1e300]
-ODD = [*HUGE_NUMBERS, True, None, "x", "x" * 20_000, [[[[1]]]], {"a": {"b": 1}}, [], {}]
+ODD = [2**31, 2**64, -(2**63), 10**400, -1, 1e308, True, None, "x" * 20_000, [[[[1]]]], {"a": {"b": 1}}, [], {}]
 
 
-def records(kind: Any) -> Iterator[type]:
-    """The record and those within it."""
+def records(kind):
     if is_dataclass(kind) and isinstance(kind, type):
         yield kind
         for hint in get_type_hints(kind).values():
@@ -47,19 +42,18 @@ def records(kind: Any) -> Iterator[type]:
             yield from records(argument)
 
 
-def holds_numbers(hint: Any) -> bool:
+def holds_numbers(hint):
     return hint in (int, float) or (not is_dataclass(hint) and any(map(holds_numbers, get_args(hint))))
 
 
 @pytest.mark.parametrize("file", [Manifest, RaceManifest, Plan, Costs])
-def test_every_number_that_a_file_holds_has_bounds(file: type) -> None:
+def test_every_number_that_a_file_holds_has_bounds(file):
     for kind in set(records(file)):
-        wanted = {field.name for field in fields(kind) if holds_numbers(get_type_hints(kind)[field.name])}  # type: ignore[arg-type]
+        wanted = {field.name for field in fields(kind) if holds_numbers(get_type_hints(kind)[field.name])}
         assert set(NUMBERS.get(kind.__name__, {})) == wanted, kind
 
 
-def spots(about: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value of a manifest, by where it stands: 'section.name'."""
+def spots(about, path=""):
     for name, value in about.items():
         yield f"{path}{name}", value
         if isinstance(value, dict) and not path:
@@ -67,12 +61,11 @@ def spots(about: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def files() -> dict[str, bytes]:
+def files():
     return codec.encode(run_with_map(0.8, gammas=(1, 2), max_new_tokens=6))
 
 
-def spoiled(about: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """With each odd value in each place, in a list where one stands there."""
+def spoiled(about):
     for spot, value in spots(about):
         section, _, key = spot.partition(".")
         for odd in ODD:
@@ -82,7 +75,7 @@ def spoiled(about: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             yield changed
 
 
-def test_odd_values_are_sentences_wherever_they_stand(files: dict[str, bytes]) -> None:
+def test_odd_values_are_sentences_wherever_they_stand(files):
     for about in spoiled(json.loads(files["manifest.json"])):
         try:
             run = codec.decode(files | {"manifest.json": json.dumps(about).encode()})
@@ -95,36 +88,34 @@ def test_odd_values_are_sentences_wherever_they_stand(files: dict[str, bytes]) -
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"prompt_ids": [9223372036854775808]}, "prompt_ids is 9223372036854775808; it must be a whole number"),
+        ({"prompt_ids": [2**63]}, "prompt_ids is 9223372036854775808"),
         ({"prompt_ids": [2**31 - 1]}, "prompt_ids is 2147483647"),
-        ({"settings.max_new_tokens": 2**31}, "max_new_tokens is 2147483648; it must be a whole number from 1 to"),
+        ({"settings.max_new_tokens": 2**31}, "max_new_tokens is 2147483648"),
         ({"settings.top_k": 2**62}, "top_k is"),
         ({"provenance.eos_ids": [2**40]}, "eos_ids is"),
         ({"provenance.vocabulary_size": 2**31}, "vocabulary_size is"),
-        ({"provenance.vocabulary_size": 5}, "beyond the models' vocabulary of 5"),
+        ({"provenance.vocabulary_size": 5}, "vocabulary of 5"),
         ({"provenance.seconds": 1e300}, "seconds is 1e"),
-        ({"provenance.device": "x" * 20_000}, "a text of 20,000 characters as device"),
+        ({"provenance.device": "x" * 20_000}, "20,000 characters as device"),
         ({"provenance.versions": {str(n): "1" for n in range(999)}}, "lists 999 versions"),
-        ({"provenance.versions": {"x" * 20_000: "1"}}, "a text of 20,000 characters as versions"),
+        ({"provenance.versions": {"x" * 20_000: "1"}}, "20,000 characters as versions"),
         ({"settings.rule": "x" * 20_000}, "characters as rule|no rule"),
         ({"schema": "x" * 20_000}, "has the schema"),
     ],
 )
-def test_a_number_or_text_beyond_its_bounds_is_named(
-    files: dict[str, bytes], changes: dict[str, object], message: str
-) -> None:
+def test_a_number_or_text_beyond_its_bounds_is_named(files, changes, message):
     with pytest.raises(BadInput, match=message) as refused:
         codec.decode(described(files, changes))
     assert len(str(refused.value)) < 300
 
 
 @pytest.mark.parametrize("data", [b'{"a":' + b"[]," * 400_000, b"[" + b"1," * (5 << 20), b"[" * 600_000])
-def test_a_description_is_not_read_where_it_is_far_too_large(data: bytes) -> None:
+def test_a_description_is_not_read_where_it_is_far_too_large(data):
     with pytest.raises(BadInput, match=r"manifest\.json is (far too large|damaged)"):
         manifest.from_json(data)
 
 
-def test_the_largest_limit_of_a_text_can_be_shown(tmp_path: Path) -> None:
+def test_the_largest_values_can_be_shown(tmp_path):
     run = run_with_map(0.8, gammas=(1, 2), max_new_tokens=6)
     large = Settings(**{**asdict(run.settings), "stop": run.settings.stop, "max_new_tokens": TOKENS})
     files = described(codec.encode(run), {"settings.max_new_tokens": TOKENS})
@@ -132,16 +123,13 @@ def test_the_largest_limit_of_a_text_can_be_shown(tmp_path: Path) -> None:
     assert read.settings == large
     assert RunPayload.of(read, large.gamma).windows >= 0
     assert run_pane(read) and report_html(read, most_steps=2)
-
-
-def test_tokens_lie_within_the_vocabulary(tmp_path: Path) -> None:
     run = replace(toy_run(), provenance=Provenance(vocabulary_size=VOCABULARY))
-    assert load_run(run.save(tmp_path / "run")).token_ids == run.token_ids
+    assert load_run(run.save(tmp_path / "run2")).token_ids == run.token_ids
     with pytest.raises(BadInput, match="beyond the models' vocabulary of 7"):
-        replace(run, provenance=Provenance(vocabulary_size=7)).save(tmp_path / "small")
+        replace(run, provenance=Provenance(vocabulary_size=7)).save(tmp_path / "small2")
 
 
-def test_odd_values_in_a_race_are_sentences(tmp_path: Path) -> None:
+def test_odd_values_in_a_race_are_sentences(tmp_path):
     path = save_race(toy_race(), tmp_path / "race")
     for about in spoiled(json.loads((path / ABOUT).read_bytes())):
         (path / ABOUT).write_text(json.dumps(about))
@@ -151,7 +139,7 @@ def test_odd_values_in_a_race_are_sentences(tmp_path: Path) -> None:
             assert len(str(error)) < 500 + len(str(path))
 
 
-def test_odd_values_in_a_sweep_are_sentences() -> None:
+def test_odd_values_in_a_sweep_are_sentences():
     settings = Settings(rule="mars", gamma=3)
     rule = rule_named("mars")
     made = plans.plan_of(settings, span_of(rule, None, None, (3,)), False, builtin_prompts(1), Provenance(eos_ids=(1,)))

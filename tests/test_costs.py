@@ -1,34 +1,45 @@
-"""Measured costs and what is modelled from them."""
-
-from __future__ import annotations
+"""Costs: what is modelled from them, and how they are measured under a disturbed clock."""
 
 import json
 from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from sweep_cases import COSTS
+from sweep_cases import COSTS, toy_sweep
 
+from mars_viz.analysis.intervals import Bootstrap
 from mars_viz.costs import (
+    BUSY,
     LEAST,
     MOST,
+    WANTED,
     Cost,
     autoregressive_seconds,
     costs_from,
+    disturbance,
     modelled_seconds,
     modelled_speed_up,
+    monotone,
     objection,
+    per_token,
+    round_cost,
     round_seconds,
 )
 from mars_viz.errors import BadInput, Disturbed
+from mars_viz.records import Timing
 from mars_viz.run import Settings
 from mars_viz.speculators.autoregressive import decode_alone
-from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.costs import Measuring, measure_costs
+from mars_viz.sweep import load_sweep
+from mars_viz.sweep.measures import curve, difference_at, measures, value_at
+from mars_viz.sweep.report import summary_lines
+from mars_viz.sweep.store import keep_costs
 from mars_viz.ui.live.live_words import cost_tiles
+from tests.sweep_cases import timing
+from tests.tables import table_backend
 
 
-def test_a_round_is_its_drafts_a_wide_pass_and_the_rest() -> None:
+def test_a_round_of_chains_and_trees_by_hand():
     assert round_seconds(COSTS, 3) == pytest.approx(3 * 0.001 + 0.013 + 0.001)
     assert round_seconds(COSTS, 1) == pytest.approx(0.001 + 0.011 + 0.001)
     np.testing.assert_allclose(modelled_seconds(COSTS, np.array([2, 10]), 3), [0.034, 0.17])
@@ -38,18 +49,6 @@ def test_a_round_is_its_drafts_a_wide_pass_and_the_rest() -> None:
     for gamma in (0, 4):
         with pytest.raises(BadInput, match="was not measured"):
             round_seconds(COSTS, gamma)
-
-
-@pytest.mark.parametrize("shape", ["chain", "dynamic:depth=2,topk=2"])
-def test_live_shows_what_passes_cost_of_chains_and_of_trees(shape: str) -> None:
-    levels = () if shape == "chain" else (Cost(0.002, 0.002, 0.002), Cost(0.005, 0.005, 0.005))
-    tiles = {tile.name: tile.value for tile in cost_tiles(replace(COSTS, tree=shape, drafting=levels), 3)}
-    verifying, drafting = ("Target, 3 nodes", "Drafter, a tree") if levels else ("Target, 4 tokens", "Drafter, 1 token")
-    assert tiles["Target, 1 token"].startswith("10") and tiles[verifying].startswith("13")
-    assert tiles[drafting].startswith("5" if levels else "1") and "Break-even τ, modelled" in tiles
-
-
-def test_a_round_of_trees_is_one_drafting_of_its_levels_a_pass_over_its_nodes_and_the_rest() -> None:
     levels = tuple(Cost(s, s, s) for s in (0.002, 0.005))
     costs = replace(COSTS, tree="dynamic:depth=2,topk=2", drafting=levels)
     assert round_seconds(costs, 3) == pytest.approx(0.005 + 0.013 + 0.001)
@@ -64,7 +63,16 @@ def test_a_round_of_trees_is_one_drafting_of_its_levels_a_pass_over_its_nodes_an
     assert costs_from({name: found[name] for name in found if name not in ("tree", "drafting")}) == COSTS
 
 
-def test_costs_survive_json_and_nonsense_is_refused() -> None:
+@pytest.mark.parametrize("shape", ["chain", "dynamic:depth=2,topk=2"])
+def test_live_shows_what_passes_cost_of_chains_and_of_trees(shape):
+    levels = () if shape == "chain" else (Cost(0.002, 0.002, 0.002), Cost(0.005, 0.005, 0.005))
+    tiles = {tile.name: tile.value for tile in cost_tiles(replace(COSTS, tree=shape, drafting=levels), 3)}
+    verifying, drafting = ("Target, 3 nodes", "Drafter, a tree") if levels else ("Target, 4 tokens", "Drafter, 1 token")
+    assert tiles["Target, 1 token"].startswith("10") and tiles[verifying].startswith("13")
+    assert tiles[drafting].startswith("5" if levels else "1") and "Break-even τ, modelled" in tiles
+
+
+def test_damaged_costs_are_refused():
     found = json.loads(json.dumps(asdict(COSTS)))
     assert costs_from(found) == COSTS
     for wrong in ({}, None, found | {"rest": []}, found | {"drafter_step": {"median": "x", "low": 0, "high": 0}}):
@@ -72,11 +80,7 @@ def test_costs_survive_json_and_nonsense_is_refused() -> None:
             costs_from(wrong)
     with pytest.raises(BadInput, match="contradict"):
         costs_from(asdict(replace(COSTS, rest=COSTS.rest[:2])))
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
+    for wrong in (
         {"repeats": float("inf")},
         {"repeats": 2.5},
         {"cache_length": "64"},
@@ -86,25 +90,18 @@ def test_costs_survive_json_and_nonsense_is_refused() -> None:
         {"target_pass": [{"median": 0, "low": 0, "high": 1}] * 4},
         {"target_pass": [{"median": -1, "low": -2, "high": 1}] * 4},
         {"target_pass": [{"median": 3, "low": 1, "high": 2}] * 4},
-    ],
-)
-def test_damaged_costs_are_a_line_with_the_remedy(wrong: dict[str, object]) -> None:
-    with pytest.raises(BadInput, match="Measure them again"):
-        costs_from(asdict(COSTS) | wrong)
-
-
-def test_what_a_round_takes_besides_may_be_below_nothing() -> None:
-    below = replace(COSTS, rest=(Cost(-0.001, -0.002, 0.001),) * 3)
+    ):
+        with pytest.raises(BadInput, match="Measure them again"):
+            costs_from(asdict(COSTS) | wrong)
+    below = replace(COSTS, rest=(Cost(-0.001, -0.002, 0.001),) * 3)  # the rest of a round may be negative
     assert costs_from(json.loads(json.dumps(asdict(below)))) == below
 
 
 TREES = Settings(rule="mars", tree="dynamic:depth=2,topk=2,nodes=3")
-DRAWN = Settings(rule="traversal", temperature=0.8, tree="iid:paths=2,depth=2")
 
 
-@pytest.mark.parametrize("settings", [Settings(rule="strict"), TREES, DRAWN])
-def test_the_built_in_pair_is_measured(pair: Backend, settings: Settings) -> None:
-    """Whatever else the machine does: it says so, or the costs are sound."""
+@pytest.mark.parametrize("settings", [Settings(rule="strict"), TREES])
+def test_the_built_in_pair_is_measured(pair, settings):
     gamma = settings.gamma if settings.drafts_trees else 2
     measuring = Measuring(pair, gamma, settings=settings, seconds=0.2)
     with pytest.raises(BadInput, match="not measured yet"):
@@ -126,14 +123,13 @@ def test_the_built_in_pair_is_measured(pair: Backend, settings: Settings) -> Non
     assert costs_from(json.loads(json.dumps(asdict(costs)))) == costs
 
 
-def test_trace_that_no_context_holds_are_refused(pair: Backend) -> None:
+def test_trace_that_no_context_holds_are_refused(pair):
     with pytest.raises(BadInput, match="do not fit"):
         measure_costs(replace(pair, context=8), 6)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_the_target_alone_writes_what_strict_writes(pair: Backend, temperature: float) -> None:
-    """Greedily and sampled, token for token: strict's samples are keyed by position alone."""
+def test_the_target_alone_writes_what_strict_writes(pair, temperature):
     from mars_viz.recording import Recording
 
     settings = Settings(rule="strict", temperature=temperature, max_new_tokens=24, gamma=3, seed=5)
@@ -141,3 +137,175 @@ def test_the_target_alone_writes_what_strict_writes(pair: Backend, temperature: 
     alone = decode_alone(pair, run.prompt_ids, settings)
     assert alone.token_ids == run.token_ids
     assert alone.seconds > 0
+
+
+GAMMA = 3
+TRUE = {
+    "target 1": 3.0,
+    "target 2": 3.1,
+    "target 3": 3.2,
+    "target 4": 3.4,
+    "draft": 1.5,
+    "round 1": 4.1,
+    "round 3": 5.4,
+}
+"""Milliseconds of what is timed, with nothing beside it: a round is its drafts, its pass and half a millisecond."""
+RIGHT = 3.0 / 5.4
+
+
+def quiet(luck, turn):
+    return float(luck.exponential(0.02))
+
+
+def spikes(luck, turn):
+    return quiet(luck, turn) + (19.0 if luck.random() < 0.25 else 0.0)
+
+
+def drift(luck, turn):
+    return quiet(luck, turn) + 0.02 * turn
+
+
+def two_kinds(luck, turn):
+    return quiet(luck, turn) + (1.5 * luck.random() if luck.random() < 0.75 else 0.0)
+
+
+class Clock:
+    """A clock that goes on when a task is done, and not otherwise."""
+
+    def __init__(self, noise, seed):
+        self.now, self.turns = 0.0, dict.fromkeys(TRUE, 0)
+        self._noise, self._luck = noise, np.random.default_rng(seed)
+
+    def __call__(self):
+        return self.now
+
+    def tasks(self, *_):
+        return ((name, lambda name=name: self._do(name)) for name in TRUE)
+
+    def _do(self, name):
+        taken = TRUE[name] / 1000 * (1 + self._noise(self._luck, self.turns[name]))
+        self.turns[name] += 1
+        self.now += taken
+        if not name.startswith("round"):
+            return None
+        rest = 0.0005 / (TRUE[name] / 1000) * taken
+        return Timing(draft=(taken - rest) / 2, verify=(taken - rest) / 2, total=taken)
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    costs = pytest.importorskip("mars_viz.speculators.costs")
+
+    def measure(noise, seed=0):
+        clock = Clock(noise, seed)
+        monkeypatch.setattr(costs, "_tasks", clock.tasks)
+        return costs.measure_costs(table_backend(), GAMMA, clock=clock)
+
+    return measure
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_quiet_machine_is_known_at_once(measured, seed):
+    costs = measured(quiet, seed)
+    factor = per_token(costs, GAMMA)
+    assert LEAST <= costs.repeats < 2 * LEAST and costs.unsure <= WANTED
+    assert factor.low < RIGHT < factor.high and factor.estimate == pytest.approx(RIGHT, rel=0.03)
+
+
+@pytest.mark.parametrize("noise", [spikes, drift, two_kinds])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_disturbed_machine_says_the_same_or_nothing(measured, noise, seed):
+    calm = per_token(measured(quiet, 99), GAMMA)
+    try:
+        costs = measured(noise, seed)
+    except Disturbed as busy:
+        assert "too busy" in str(busy)
+        return
+    found = per_token(costs, GAMMA)
+    assert costs.unsure <= MOST
+    assert found.low <= calm.high and calm.low <= found.high, "the intervals exclude one another"
+
+
+def test_costs_are_lower_quartiles_with_their_intervals():
+    steady = Cost.of([1.0 + 0.001 * (n % 7) for n in range(60)])
+    slowing = Cost.of([1.0 + 0.02 * n for n in range(60)])
+    assert steady.unsure < WANTED < MOST < slowing.unsure
+    assert slowing.low <= slowing.seconds <= slowing.high
+    luck = np.random.default_rng(1)
+    true = np.quantile(np.exp(luck.normal(size=1_000_000) * 0.3), 0.25)
+    found = [Cost.of(np.exp(luck.normal(size=60) * 0.3)) for _ in range(400)]
+    assert np.mean([each.low <= true <= each.high for each in found]) >= 0.95
+    assert Cost.of([3.0, 1.0, 2.0, 4.0]) == Cost(1.75, 1.0, 4.0)
+    old = {"median": 0.003, "low": 0.002, "high": 0.006}
+    found = costs_from(
+        {name: getattr(COSTS, name) for name in ("device", "dtype", "target", "drafter", "cache_length", "repeats")}
+        | {"target_pass": [old] * 3, "drafter_step": old, "rest": [old] * 2}
+    )
+    assert found.passes[0] == Cost(0.003, 0.002, 0.006) and found.others is None
+    assert per_token(found, 2).low < 0.003 / 0.012 < per_token(found, 2).high
+    assert disturbance(COSTS) == disturbance(replace(COSTS, others=BUSY / 2)) == ""
+    assert "used 1.2 cores" in disturbance(replace(COSTS, others=1.2))
+    free = replace(COSTS, drafter_step=Cost(1e-9, 1e-9, 1e-9), rest=(Cost(-0.001, -0.003, 0.001),) * 3)
+    for gamma in (1, 2, 3):
+        assert per_token(free, gamma).high <= 1
+        assert round_cost(free, gamma).low >= free.passes[gamma].low
+    check = timing()
+    assert check.objection == "" and check.facts()["measured_over_target"] is not None
+    slow = replace(check, target=replace(check.target, seconds=20 * check.target.seconds))
+    assert "cannot be with τ" in slow.objection and slow.facts()["measured_over_target"] is None
+
+
+def test_passes_never_fall_with_their_length():
+    assert monotone([1, 2, 3]).tolist() == [1, 2, 3]
+    assert monotone([3, 1, 2, 5, 4]).tolist() == [2, 2, 2, 4.5, 4.5]
+    luck = np.random.default_rng(0)
+    for _ in range(50):
+        values = luck.random(8)
+        found = monotone(values)
+        assert (np.diff(found) >= 0).all() and found.sum() == pytest.approx(values.sum())
+    uneven = replace(COSTS, target_pass=tuple(Cost(s, 0.9 * s, 1.1 * s) for s in (0.012, 0.011, 0.013, 0.0125)))
+    for each, longer in zip(uneven.passes, uneven.passes[1:], strict=False):
+        assert each.seconds <= longer.seconds and each.low <= each.seconds <= each.high
+    assert objection(uneven) == ""
+
+
+UNEVEN = tuple(Cost(s, s, s) for s in (0.010, 0.050, 0.012, 0.013))
+WRONG = [
+    ({"repeats": 3}, "3 times"),
+    ({"target_pass": UNEVEN}, "over 3 positions"),
+    ({"rest": (Cost(-0.008, -1, 1),) * 3}, "γ = 1 takes 4 ms"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "words"), WRONG)
+def test_costs_that_cannot_be_are_no_number(tmp_path, wrong, words):
+    costs = replace(COSTS, **wrong)
+    assert words in objection(costs) and "not known" in objection(None)
+    result = toy_sweep(tmp_path / "sweep").finish()
+    assert "speed_up" in measures(result)
+    keep_costs(result.folder, costs)
+    again = load_sweep(result.folder)
+    assert again.costs == costs and "speed_up" not in measures(again)
+    told = "\n".join(summary_lines(again, 0.9))
+    assert words in told and "--resume" in told
+
+
+def wide(costs, share):
+    passes = tuple(Cost(c.seconds, c.seconds * (1 - share), c.seconds * (1 + share)) for c in costs.target_pass)
+    return replace(costs, target_pass=passes)
+
+
+def test_the_costs_interval_goes_into_every_speed_up(tmp_path):
+    result, how = toy_sweep(tmp_path / "sweep").finish(), Bootstrap()
+    unsure = replace(result, costs=wide(COSTS, 0.08))
+    for dial in (result.plan.strict, 0.7):
+        sharp, found = (value_at(each, measures(each)["speed_up"], dial, how) for each in (result, unsure))
+        factor = per_token(wide(COSTS, 0.08), 3)
+        assert found.estimate == sharp.estimate == pytest.approx(curve(result, measures(result)["speed_up"]).at(dial))
+        below = np.hypot(sharp.estimate - sharp.low, found.estimate * (1 - factor.low / factor.estimate))
+        above = np.hypot(sharp.high - sharp.estimate, found.estimate * (factor.high / factor.estimate - 1))
+        assert (found.low, found.high) == pytest.approx((found.estimate - below, found.estimate + above))
+    change, before = (difference_at(each, measures(each)["speed_up"], 0.6, 1.0, how) for each in (unsure, result))
+    assert change.high - change.low >= before.high - before.low
+    same = difference_at(unsure, measures(unsure)["speed_up"], 0.7, 0.7, how)
+    assert same.low == same.high == 0, "a setting compared with itself"

@@ -1,11 +1,12 @@
-"""Tasks of lm-evaluation-harness in a sweep: their prompts and grades are the harness's own."""
+"""lm-evaluation-harness: its tasks in a sweep, and a verification rule as its model."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,43 +14,43 @@ import numpy as np
 import pytest
 import yaml
 from harness_tasks import FLEXIBLE, STRICT, Greedy, documents, evaluated, graded, gsm8k_form, written
+from lm_eval import simple_evaluate
+from lm_eval.api.instance import Instance
+from lm_eval.tasks import TaskManager
 
 from mars_viz import cli
 from mars_viz.commands import decoding
 from mars_viz.demo.tasks import Task
 from mars_viz.dialmap import span_of
-from mars_viz.errors import PromptError, SettingError
-from mars_viz.prompts import HarnessTask, grader_named, harness, load_prompts, load_task, to_jsonl
+from mars_viz.errors import BadInput, PromptError, SettingError
+from mars_viz.harness_model import MarsVizLM
+from mars_viz.prompts import grader_named, harness, load_prompts, load_task, to_jsonl
+from mars_viz.recording import Recording
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.speculators.backend import Backend
 from mars_viz.sweep import Sweep, load_sweep
 from mars_viz.sweep.measures import measures, value_at
-from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.store import open_store
 
-ROOT = Path(__file__).parents[1]
 RELAXED = 0.3
 
 
 @pytest.fixture(autouse=True)
-def without_environment_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asks for every package's version, which takes seconds."""
+def without_environment_report(monkeypatch):
     monkeypatch.setattr("lm_eval.evaluator.add_env_info", lambda results: None)
 
 
-def begun(pair: Backend, task: HarnessTask, out: Path, resume: bool = False) -> Sweep:
+def begun(pair, task, out, resume=False):
     settings = task.settings(Settings(rule="mars"), 80)
     span = span_of(rule_named("mars"), RELAXED, None, (settings.gamma,))
     return Sweep(pair, task.prompts, settings, span, out, resume=resume)
 
 
-def at(result: SweepResult, column: str, dial: float = 1.0) -> list[float]:
+def at(result, column, dial=1.0):
     return [float(each) for each in result.at(column, np.array([dial]))[:, 0]]
 
 
-def test_prompts_grades_and_accuracy_are_the_harness_own_document_by_document(pair: Backend, tmp_path: Path) -> None:
-    """The other side decodes with transformers alone and grades with `simple_evaluate`."""
+def test_prompts_grades_and_accuracy_are_the_harness_own_document_by_document(pair, tmp_path):
     path = gsm8k_form(tmp_path, 8, flexible=0)
     theirs = Greedy(pair)
     found = evaluated(theirs, path, gen_kwargs={"max_gen_toks": 80})
@@ -67,9 +68,7 @@ def test_prompts_grades_and_accuracy_are_the_harness_own_document_by_document(pa
 
 
 @pytest.mark.parametrize("fewshot", [None, 0, 3])
-def test_examples_before_a_prompt_are_those_that_the_harness_draws(
-    pair: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fewshot: int | None
-) -> None:
+def test_examples_before_a_prompt_are_those_that_the_harness_draws(pair, tmp_path, monkeypatch, fewshot):
     path = gsm8k_form(tmp_path, 5, num_fewshot=2, description="Add.\n", generation_kwargs=None)
     theirs = Greedy(pair)
     monkeypatch.setattr(Greedy, "_text", lambda self, prompt, about: self.asked.append(prompt) or "")
@@ -81,7 +80,7 @@ def test_examples_before_a_prompt_are_those_that_the_harness_draws(
     assert load_task(str(path)).prompts.items[:4] == load_task(str(path), limit=4).prompts.items  # so more can be added
 
 
-def test_the_score_that_decides_can_be_chosen(pair: Backend, tmp_path: Path) -> None:
+def test_the_score_that_decides_can_be_chosen(pair, tmp_path):
     path = gsm8k_form(tmp_path, 4)
     for metric, decides, other in (("exact_match", STRICT, FLEXIBLE), (FLEXIBLE, FLEXIBLE, STRICT)):
         task = load_task(str(path), metric=metric)
@@ -92,11 +91,17 @@ def test_the_score_that_decides_can_be_chosen(pair: Backend, tmp_path: Path) -> 
     assert grader.grade(answer, f"It is {total}") and not grader.grade(answer, f"{total}, or 5")
     assert grader.scores is not None and grader.scores(answer, f"It is {total}") == {STRICT: 0.0, FLEXIBLE: 1.0}
     assert grader.grade(answer, f"It is {total}, carry 1.\n6, so 5")  # what stands after a stop string does not count
+    docs = [{"question": doc["question"], "answer": [doc["answer"], "forty"]} for doc in documents(2, [Task.SORTING])]
+    files = {"test": written(tmp_path, "many.jsonl", docs)}
+    told = {"dataset_kwargs": {"data_files": files}, "training_split": None, "fewshot_split": None}
+    path = gsm8k_form(tmp_path, 1, **told, doc_to_target="answer", filter_list=None)
+    assert yaml.safe_load(path.read_text())["doc_to_target"] == "answer"
+    item = load_task(str(path)).prompts.items[0]
+    grader = grader_named(item.grader)
+    assert grader.grade(item.answer or "", "forty") and not grader.grade(item.answer or "", "fifty")
 
 
-def test_a_sweep_is_resumed_and_opens_where_there_is_no_harness(
-    pair: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_is_resumed_and_opens_where_there_is_no_harness(pair, tmp_path, monkeypatch):
     task = load_task(str(gsm8k_form(tmp_path, 3)))
     whole = begun(pair, task, tmp_path / "whole").finish()
     for progress in begun(pair, task, tmp_path / "sweep"):
@@ -116,7 +121,7 @@ def test_a_sweep_is_resumed_and_opens_where_there_is_no_harness(
     assert all(np.array_equal(result.lines[name], whole.lines[name]) for name in ("low", "right", FLEXIBLE))
 
 
-def test_a_plan_with_scores_that_could_be_columns_or_markup_is_none(pair: Backend, tmp_path: Path) -> None:
+def test_a_plan_with_scores_that_could_be_columns_or_markup_is_none(pair, tmp_path):
     begun(pair, load_task(str(gsm8k_form(tmp_path, 1))), tmp_path / "sweep").finish()
     sheet = tmp_path / "sweep" / "sweep.json"
     found = json.loads(sheet.read_text())
@@ -127,64 +132,47 @@ def test_a_plan_with_scores_that_could_be_columns_or_markup_is_none(pair: Backen
             load_sweep(tmp_path / "sweep")
 
 
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "choices": (
-        {"output_type": "multiple_choice", "doc_to_choice": ["a", "b"]},
-        "multiple_choice task, which compares",
-    ),
-    "loglikelihood": ({"output_type": "loglikelihood"}, "Choose a generate_until task"),
-    "a group": ({"group": "some", "task": ["additions"]}, "is a group of tasks"),
-    "votes": ({"repeats": 4}, "grades 4 texts of each prompt together"),
-    "code": ({"unsafe_code": True}, "runs the code that a model writes"),
-    "images": ({"doc_to_image": "image"}, "models here read texts"),
-    "no name": ({"task": None}, "has no 'task'"),
-    "no data": ({"dataset_kwargs": {"data_files": {"test": "/none.jsonl"}}}, "see that its data is there"),
-    "a data set of the hub": ({"dataset_path": "no/such", "dataset_kwargs": None}, "see that its data is there"),
-    "a field that is not there": ({"doc_to_text": "{{ fail() }}"}, "UndefinedError"),
-    "blank prompts": ({"doc_to_text": "{{ '' }} "}, "is blank"),
-    "lower is better": (
-        {"metric_list": [{"metric": "exact_match", "aggregation": "mean", "higher_is_better": False}]},
-        "no metric that grades each text",
-    ),
-    "no metric of a text": (
-        {"metric_list": [{"metric": "bleu", "aggregation": "bleu", "higher_is_better": True}]},
-        "no metric that grades each text",
-    ),
-}
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"output_type": "multiple_choice", "doc_to_choice": ["a", "b"]}, "multiple_choice"),
+    ({"output_type": "loglikelihood"}, "generate_until"),
+    ({"group": "some", "task": ["additions"]}, "group"),
+    ({"repeats": 4}, "4 texts"),
+    ({"unsafe_code": True}, "runs the code"),
+    ({"doc_to_image": "image"}, "models here read texts"),
+    ({"task": None}, "has no 'task'"),
+    ({"dataset_kwargs": {"data_files": {"test": "/none.jsonl"}}}, "data is there"),
+    ({"dataset_path": "no/such", "dataset_kwargs": None}, "data is there"),
+    ({"doc_to_text": "{{ fail() }}"}, "UndefinedError"),
+    ({"doc_to_text": "{{ '' }} "}, "is blank"),
+    ({"metric_list": [{"metric": "exact_match", "aggregation": "mean", "higher_is_better": False}]}, "no metric"),
+    ({"metric_list": [{"metric": "bleu", "aggregation": "bleu", "higher_is_better": True}]}, "no metric"),
+]
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_swept_is_refused_with_the_reason(case: str, tmp_path: Path) -> None:
-    changes, words = REFUSED[case]
-    with pytest.raises(PromptError, match=words):
-        load_task(str(gsm8k_form(tmp_path, 2, **changes)))
-
-
-def test_other_refusals(tmp_path: Path) -> None:
+def test_what_cannot_be_swept_is_refused(tmp_path):
+    for changes, why in REFUSED:
+        with pytest.raises(PromptError, match=why):
+            load_task(str(gsm8k_form(tmp_path, 2, **changes)))
     path = gsm8k_form(tmp_path, 2)
-    for asked, words in (
-        ({"metric": "acc"}, "grades no text by 'acc'. Choose one of exact_match,strict-match; exact_match,flexible"),
-        ({"fewshot": 2}, r"no examples stand before its prompts \(num_fewshot: 0\)"),
+    for asked, why in (
+        ({"metric": "acc"}, "'acc'. Choose one of exact_match,strict-match; exact_match,flexible"),
+        ({"fewshot": 2}, "num_fewshot: 0"),
         ({"fewshot": -1}, "0 or more"),
         ({"limit": 0}, "at least 1"),
     ):
-        with pytest.raises(PromptError, match=words):
+        with pytest.raises(PromptError, match=why):
             load_task(str(path), **asked)
-    with pytest.raises(PromptError, match="cannot be read"):
-        load_task(str(tmp_path / "none.yaml"))
-    path.rename(tmp_path / "task.json")
-    with pytest.raises(PromptError, match="ends in .yaml or .yml"):  # what others make the server write is none
-        load_task(str(tmp_path / "task.json"))
+    (tmp_path / "task.json").write_text(path.read_text())
     path.write_text("task: [")
-    with pytest.raises(PromptError, match="cannot be loaded: ParserError"):
-        load_task(str(path))
-    with pytest.raises(SettingError, match="17 stop strings are too many"):
-        until = {"until": [f"{n}" for n in range(17)]}
+    for name, why in (("none.yaml", "cannot be read"), ("task.json", ".yaml or .yml"), (path.name, "ParserError")):
+        with pytest.raises(PromptError, match=why):
+            load_task(str(tmp_path / name))
+    until = {"until": [f"{n}" for n in range(17)]}
+    with pytest.raises(SettingError, match="17 stop strings"):
         load_task(str(gsm8k_form(tmp_path, 1, generation_kwargs=until))).settings(Settings())
 
 
-def test_a_score_between_right_and_wrong_stops_the_sweep_with_a_sentence(pair: Backend, tmp_path: Path) -> None:
-    """The task's own code says what a text is worth; a part of it as one of the others is kept as it is."""
+def test_a_score_between_right_and_wrong_stops_the_sweep_with_a_sentence(pair, tmp_path):
     (tmp_path / "own.py").write_text("def graded(doc, results):\n    return {'half': 0.5, 'whole': 1}\n")
     metrics = [{"metric": name, "aggregation": "mean", "higher_is_better": True} for name in ("half", "whole")]
     path = gsm8k_form(tmp_path, 1, metric_list=metrics, filter_list=None)
@@ -200,52 +188,36 @@ def test_a_score_between_right_and_wrong_stops_the_sweep_with_a_sentence(pair: B
         begun(pair, load_task(str(path), metric="whole"), tmp_path / "broken").finish()
 
 
-def test_no_file_of_prompts_names_a_task(tmp_path: Path) -> None:
-    """Its YAML could run code; only what MARS Viz wrote itself may."""
+def test_what_json_cannot_hold_and_foreign_tasks_are_refused(tmp_path):
     task, file = load_task(str(gsm8k_form(tmp_path, 1))), tmp_path / "prompts.jsonl"
     file.write_bytes(to_jsonl(task.prompts))
     assert load_prompts(file, own=True).items == task.prompts.items
-    with pytest.raises(PromptError, match="line 1: 'grader': A task of lm-evaluation-harness is named by --task"):
+    with pytest.raises(PromptError, match="line 1: 'grader'"):
         load_prompts(file)
-    with pytest.raises(PromptError, match="by no file and by no --grader"):
+    with pytest.raises(PromptError, match="--grader"):
         load_prompts(file, grader="lm-eval:x:y")
+    for doc in ({"at": object()}, {1: "a"}, ["a"], {"a": (1,)}):
+        with pytest.raises(PromptError, match="cannot be kept as JSON"):
+            harness.document(doc)
 
 
-COMMANDS: dict[str, tuple[list[str], str]] = {
-    "set": (["--set", "builtin"], "A task has prompts of its own. Leave --set or --task out."),
-    "grader": (["--grader", "exact"], "A task has grading of its own. Leave --grader or --task out."),
-    "turns": (["--turns", "all"], "Leave --turns or --task out."),
-    "stop": (["--stop", "x"], "Leave --stop or --task out."),
-    "choices": (["--metric", "acc"], "grades no text by 'acc'"),
-}
-
-
-@pytest.mark.parametrize("case", COMMANDS)
-def test_the_command_refuses_what_does_not_go_together(
-    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_refuses_options_that_do_not_go_together(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(decoding, "opened_backend", lambda *_: pytest.fail("it began to load the models"))
-    options, words = COMMANDS[case]
-    out = tmp_path / "out"
-    assert cli.main(["sweep", "--task", str(gsm8k_form(tmp_path, 1)), *options, "--out", str(out)]) == 2
-    said = capsys.readouterr().err
-    assert words in said and len(said.splitlines()) == 1 and not out.exists()
-
-
-def test_without_the_harness_the_command_says_how_to_get_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    out, path = tmp_path / "out", gsm8k_form(tmp_path, 1)
+    for options in ("--set builtin", "--grader exact", "--turns all", "--stop x", "--metric acc"):
+        assert cli.main(["sweep", "--task", str(path), *options.split(), "--out", str(out)]) == 2
+        printed = capsys.readouterr().err
+        named = "'acc'" if "metric" in options else f"Leave {options.split()[0]} or --task out"
+        assert named in printed and len(printed.splitlines()) == 1 and not out.exists()
     monkeypatch.setitem(sys.modules, "lm_eval", None)
-    for arguments in (["sweep", "--task", "gsm8k", "--out", str(tmp_path / "out")], ["eval", "--tasks", "gsm8k"]):
+    for arguments in (["sweep", "--task", "gsm8k", "--out", str(tmp_path / "out2")], ["eval", "--tasks", "gsm8k"]):
         assert cli.main(arguments) == 2
         assert capsys.readouterr().err.endswith("not installed. Run: pip install mars-viz[eval]\n")
-    assert cli.main(["sweep", "--fewshot", "2", "--out", str(tmp_path / "out")]) == 2
+    assert cli.main(["sweep", "--fewshot", "2", "--out", str(tmp_path / "out2")]) == 2
     assert "Name one (--task)" in capsys.readouterr().err
 
 
-def test_the_command_sweeps_a_task_and_adds_to_it(
-    pair: Backend, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_sweeps_a_task_and_adds_to_it(pair, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(decoding, "opened_backend", lambda *_: pair)
     monkeypatch.setattr("mars_viz.sweep.sweep.measured", lambda *_: None)
     path = gsm8k_form(tmp_path, 3, generation_kwargs={"until": [], "max_gen_toks": 40, "temperature": 0.5})
@@ -261,39 +233,124 @@ def test_the_command_sweeps_a_task_and_adds_to_it(
     assert FLEXIBLE in [row["figure"] for row in found["table"]]
 
 
-def test_the_harness_that_is_tested_is_the_one_that_the_extra_installs() -> None:
-    asked = (ROOT / "requirements-eval.txt").read_text().splitlines()
-    assert [line for line in asked if not line.startswith("#")] == [f"lm_eval=={version('lm_eval')}"]
+@pytest.fixture
+def loaded(pair, monkeypatch):
+    monkeypatch.setattr("mars_viz.speculators.loading.load_backend", lambda *_, **__: pair)
+
+
+def request_of(prompt, **about):
+    return Instance("generate_until", {}, (prompt, about), 0)
+
+
+@pytest.mark.usefixtures("loaded")
+@pytest.mark.parametrize("dial", [1.0, RELAXED])
+def test_scores_and_tau_are_those_of_a_sweep_at_that_dial(pair, tmp_path, dial):
+    path = gsm8k_form(tmp_path, 6, kind=Task.COUNTING, flexible=0)
+    found = evaluated(MarsVizLM(rule="mars", dial=dial), path, gen_kwargs={"max_gen_toks": 120})
+    task = load_task(str(path))
+    settings, at = task.settings(Settings(rule="mars"), 120), np.array([dial])
+    span = span_of(rule_named("mars"), RELAXED, None, (settings.gamma,))
+    result = Sweep(pair, task.prompts, settings, span, tmp_path / "sweep").finish()
+    for score, column in ((STRICT, "right"), (FLEXIBLE, FLEXIBLE)):
+        assert graded(found, score) == result.at(column, at)[:, 0].tolist()
+    decoded = found["config"]["mars_viz"]["decoded"]
+    tokens, rounds = (int(result.at(name, at).sum()) for name in ("tokens", "rounds"))
+    assert (decoded["prompts"], decoded["tokens"], decoded["rounds"]) == (6, tokens, rounds)
+    assert decoded["tau"] == tokens / rounds and decoded["tokens_per_second"] > 0
+    json.dumps(found["config"]["mars_viz"])
+    if dial == RELAXED:
+        assert tokens / rounds > float(np.divide(*(result.at(n, np.array([1.0])).sum() for n in ("tokens", "rounds"))))
+
+
+@pytest.mark.usefixtures("loaded")
+def test_a_request_is_decoded_as_it_says_and_as_the_arguments_say(pair):
+    prompt = "Add 12 and 345.\n"
+    whole = Recording(pair, prompt, Settings(rule="strict", max_new_tokens=30)).finish().text
+    model = MarsVizLM(rule="strict", max_new_tokens=30)
+    (text,) = model.generate_until([request_of(prompt, until=[])])
+    assert text == whole
+    stop = whole[8:11]
+    texts = model.generate_until([request_of(prompt, until=stop), request_of(prompt, until=["", stop], max_gen_toks=4)])
+    assert texts[0] == whole.partition(stop)[0]
+    assert texts[1] == Recording(pair, prompt, Settings(rule="strict", max_new_tokens=4)).finish().text
+    asked = model._asked({"do_sample": True, "temperature": 0.7, "top_p": 0.5, "until": []})
+    assert (asked.temperature, asked.top_p) == (0.7, 0.5)
+    assert model._asked({"do_sample": False, "temperature": 0.7, "until": []}).temperature == 0
+    chosen = MarsVizLM(rule="strict", temperature=0.3)._asked({"do_sample": True, "temperature": 0.7, "until": []})
+    assert chosen.temperature == 0.3  # what is given to the model stands above what the task says
+    with pytest.raises(SettingError, match="asks for num_beams, which is not done here"):
+        model.generate_until([request_of(prompt, until=[], num_beams=4)])
+
+
+@pytest.mark.usefixtures("loaded")
+def test_neighbours_that_are_decoded_alike_go_together_and_keep_their_order():
+    prompts = [f"Add {n} and {n + 7}.\n" for n in range(12, 17)]
+    lengths = [8, 8, 5, 8, 8]
+    asked = [request_of(each, until=[], max_gen_toks=n) for each, n in zip(prompts, lengths, strict=True)]
+    model = MarsVizLM(rule="mars", dial=0.5, batch_size="3")
+    together = model.generate_until(asked)
+    assert together == [MarsVizLM(rule="mars", dial=0.5).generate_until([each])[0] for each in asked]
+    assert "5 prompts" in model.told and "θ = 0.5" in model.told
+
+
+def test_bad_arguments_and_requests_are_refused():
+    for arguments, why in (
+        ("dail=0.9", "no dail. There are target, drafter, rule, dial"),
+        ("rule=luck", "'luck'"),
+        ("rule=mars,dial=7", "must lie"),
+        ("rule=strict,dial=0.5", "no dial"),
+        ("gamma=0", "gamma is 0"),
+        ("tree=oak", "oak"),
+        ("target=/no/such,drafter=/no/such", "/no/such"),
+        ("device=gpu", "'gpu'"),
+        ("temperature=-1", "temperature is -1"),
+        ("chat=perhaps", "chat is 'perhaps'"),
+    ):
+        with pytest.raises(BadInput, match=why):
+            MarsVizLM.create_from_arg_string(arguments, {"batch_size": 1, "device": "cuda:0"})
+
+
+@pytest.mark.usefixtures("loaded")
+def test_what_is_no_text_to_write_is_refused(tmp_path):
+    model = MarsVizLM()
+    for refused in (model.loglikelihood, model.loglikelihood_rolling):
+        with pytest.raises(SettingError, match="rule changes nothing"):
+            refused([])
+    with pytest.raises(SettingError, match="chat=True"):
+        model.apply_chat_template([])
+    path = gsm8k_form(tmp_path, 1, output_type="loglikelihood", generation_kwargs=None, metric_list=None)
+    how: dict[str, Any] = {"tasks": [str(path)], "task_manager": TaskManager(include_defaults=False)}
+    with pytest.raises(SettingError, match="generate_until"):
+        simple_evaluate(model="mars-viz", model_args="rule=mars,dial=0.9", **how)
+
+
+def test_the_command_hands_on_what_it_is_given(capsys, monkeypatch):
+    seen, argv = [], list(sys.argv)
+    monkeypatch.setattr("lm_eval._cli.HarnessCLI.execute", lambda self, asked: seen.append(asked))
+    tree = '{"tree": "dynamic:depth=3,topk=2"}'  # a value with commas is JSON
+    for given in ("rule=mars,dial=0.9", tree):
+        assert cli.main(["eval", "--model_args", given, "--tasks", "a,b", "--limit", "3"]) == 0
+    assert cli.main(["eval", "--model", "dummy", "--tasks", "a"]) == 0
+    assert [(each.model, each.limit) for each in seen] == [("mars-viz", 3.0), ("mars-viz", 3.0), ("dummy", None)]
+    assert seen[0].model_args == {"rule": "mars", "dial": 0.9} and sys.argv == argv
+    assert seen[1].model_args == {"tree": "dynamic:depth=3,topk=2"}
+    monkeypatch.setattr("lm_eval._cli.HarnessCLI.execute", lambda *_: {}["Tasks not found: a"])
+    assert cli.main(["eval", "--tasks", "a"]) == 2
+    assert "KeyError: Tasks not found: a" in capsys.readouterr().err
+
+
+def command(*arguments):
+    found = Path(sys.executable).with_name("mars-viz")
+    surroundings = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": ""}
+    return subprocess.run([found, "eval", *arguments], capture_output=True, encoding="utf-8", env=surroundings)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "name, words",
-    [
-        ("no_such_task", "has no task 'no_such_task'"),
-        ("mmlu", "is a group of tasks"),
-        ("hellaswag", "multiple_choice task"),
-        ("gsm8k", "see that its data is there"),  # and that is not on this machine
-    ],
-)
-def test_names_of_the_harness_are_looked_up(name: str, words: str) -> None:
-    with pytest.raises(PromptError, match=words):
-        load_task(name)
-
-
-def test_documents_that_json_cannot_hold_are_refused() -> None:
-    for doc in ({"at": object()}, {1: "a"}, ["a"], {"a": (1,)}):
-        with pytest.raises(PromptError, match="cannot be kept as JSON"):
-            harness.document(doc)
-
-
-def test_the_other_tasks_text_is_graded_too(tmp_path: Path) -> None:
-    """Several right answers, and a target that is a list."""
-    docs = [{"question": doc["question"], "answer": [doc["answer"], "forty"]} for doc in documents(2, [Task.SORTING])]
-    files = {"test": written(tmp_path, "many.jsonl", docs)}
-    told = {"dataset_kwargs": {"data_files": files}, "training_split": None, "fewshot_split": None}
-    path = gsm8k_form(tmp_path, 1, **told, doc_to_target="answer", filter_list=None)
-    assert yaml.safe_load(path.read_text())["doc_to_target"] == "answer"
-    item = load_task(str(path)).prompts.items[0]
-    grader = grader_named(item.grader)
-    assert grader.grade(item.answer or "", "forty") and not grader.grade(item.answer or "", "fifty")
+def test_the_command_evaluates_a_task_of_a_file_from_end_to_end(tmp_path):
+    path = gsm8k_form(tmp_path, 4)
+    done = command("--model_args", "rule=mars,dial=0.3", "--tasks", str(path), "--output_path", str(tmp_path / "out"))
+    assert done.returncode == 0 and "|additions|" in done.stdout and "after 4 prompts, τ = " in done.stderr
+    (results,) = (tmp_path / "out").rglob("results_*.json")
+    found = json.loads(results.read_text())
+    assert found["config"]["model"] == "mars-viz" and found["config"]["mars_viz"]["decoded"]["prompts"] == 4
+    assert 0 <= found["results"]["additions"][STRICT] <= 1

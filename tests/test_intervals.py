@@ -1,7 +1,6 @@
-"""Intervals: by hand, their coverage, and the number of prompts that a test needs."""
+"""Statistics of a sweep: step functions, intervals and the recommended setting."""
 
-from __future__ import annotations
-
+import functools
 import math
 from itertools import product
 
@@ -9,8 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import optimize, stats
 
+from mars_viz.analysis import recommendation
 from mars_viz.analysis.intervals import (
     Band,
     Bootstrap,
@@ -25,23 +25,40 @@ from mars_viz.analysis.intervals import (
     ratio_of_ratios,
     wilson,
 )
+from mars_viz.analysis.recommendation import (
+    Changed,
+    Finding,
+    Graded,
+    QuestionKind,
+    bootstrap_bound,
+    exact_bound,
+    loss_bound,
+    recommend,
+    score_bound,
+)
+from mars_viz.analysis.steps import Steps, combined, stacked, total, union_edges
 from mars_viz.errors import BadInput
-from mars_viz.sweep.figure_words import told
 
 BOTH = [Method.PERCENTILE, Method.BCA]
 
 
-def test_estimates_by_hand():
+def test_estimates_and_turns_by_hand():
     tokens, rounds = np.array([10.0, 30.0]), np.array([5.0, 5.0])
     assert mean(tokens).estimate == 20
     assert ratio(tokens, rounds).estimate == 4  # pooled, not the mean of 2 and 6 by accident: see below
     assert ratio(np.array([10.0, 30.0]), np.array([10.0, 5.0])).estimate == pytest.approx(40 / 15)
     assert difference(tokens, rounds).estimate == 15
     assert ratio_of_ratios((tokens, rounds), (rounds, rounds)).estimate == 4
+    units, values = np.array([7, 3, 9, 3, 9, 9]), np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
+    sums, sizes = np.array([10.0, 1.0, 52.0]), np.array([2, 1, 3])  # of the questions 3, 7 and 9
+    found = mean(values, Bootstrap(method=Method.PERCENTILE), units)
+    assert found.estimate == values.mean()
+    each = np.array(list(product(range(3), repeat=3)))  # all 27 resamples, equally likely
+    replicates = np.sort(sums[each].sum(axis=1) / sizes[each].sum(axis=1))
+    assert replicates[0] <= found.low < replicates[2] and replicates[-3] < found.high <= replicates[-1]
 
 
 def drawn(statistic, columns, sizes, seed, resamples):
-    """Sorted replicates of units drawn with replacement, an independent way to the same distribution."""
     rng, units = np.random.default_rng(seed), len(sizes)
     parts = []
     for _ in range(resamples // 10_000):
@@ -51,7 +68,6 @@ def drawn(statistic, columns, sizes, seed, resamples):
 
 
 def read_off(replicates, estimate, left_out, method):
-    """The ends at 95 %, by the textbook; `left_out` is the number without each unit."""
     levels = np.array([0.025, 0.975])
     if method is Method.BCA:
         below = (np.mean(replicates < estimate - 1e-12) + np.mean(replicates <= estimate + 1e-12)) / 2
@@ -63,7 +79,6 @@ def read_off(replicates, estimate, left_out, method):
 
 
 def cases(prompts):
-    """Numbers as sweeps have them: rounds and tokens of two settings, skewed seconds."""
     rng = np.random.default_rng(prompts)
     rounds = rng.integers(3, 40, prompts).astype(float)
     tokens = rounds + rng.binomial(6, 0.4, prompts) * rounds / 2
@@ -85,12 +100,8 @@ quantile, and about as much for BCa's bias, which is estimated too."""
 
 
 @pytest.mark.parametrize("method", BOTH)
-@pytest.mark.parametrize(("prompts", "off"), [(12, 0.06), (40, 0.02), (200, 0.01)])
+@pytest.mark.parametrize(("prompts", "off"), [(12, 0.06), (200, 0.01)])
 def test_what_is_computed_is_what_resampling_comes_to(prompts, off, method):
-    """To some hundredths of a standard error, besides six times the resampling's own noise (chance below 1e-8 each).
-
-    A second run draws questions of 1 to 4 prompts.
-    """
     sizes = np.random.default_rng(1).integers(1, 5, prompts)
     for name, (statistic, columns) in cases(prompts).items():
         for size in (np.ones(prompts, int), sizes):
@@ -108,47 +119,7 @@ def test_what_is_computed_is_what_resampling_comes_to(prompts, off, method):
             assert (found.low, found.high) == (pytest.approx(low, abs=room), pytest.approx(high, abs=room)), name
 
 
-@pytest.mark.parametrize("method", BOTH)
-def test_shares_agree_with_resampling_to_half_a_prompt(method):
-    """Resampled shares come in steps; the ends lie between them, and on them at 0 and at 1."""
-    for right, prompts in ((1, 20), (17, 20), (35, 50), (199, 200)):
-        values = np.repeat([1.0, 0.0], [right, prompts - right])
-        found = mean(values, Bootstrap(method=method))
-        replicates = drawn(lambda m: m, [values], np.ones(prompts), 3, RESAMPLES)
-        left_out = (values.sum() - values) / (prompts - 1)
-        low, high = read_off(replicates, found.estimate, left_out, method)
-        assert 0 <= found.low <= found.high <= 1
-        assert (found.low, found.high) == (pytest.approx(low, abs=1 / prompts), pytest.approx(high, abs=1 / prompts))
-
-
-def test_the_words_shown_hang_on_no_seed():
-    """The order of prompts is what a seed draws from, and other words under another order would be noise.
-
-    Orders change a sum's rounding alone, 1e-12 of it. A word differs where an end lies so close to where its last
-    digit turns, of which there are about 1,000 up to it: a chance of 1e-9 each, 1e-5 for all of them.
-    """
-    for prompts in (12, 40, 200):
-        for name, (statistic, columns) in cases(prompts).items():
-            for method in BOTH:
-                said = set()
-                for seed in range(20):
-                    order = np.random.default_rng(seed).permutation(prompts)
-                    found = interval(statistic, *(c[order] for c in columns), how=Bootstrap(method=method))
-                    said.add(told(name, (found.estimate, found.low, found.high)))
-                assert len(said) == 1, (name, said)
-
-
-def test_paired_is_narrower_than_each_alone():
-    rng = np.random.default_rng(0)
-    strict = rng.normal(5, 2, 100)
-    relaxed = strict + rng.normal(0.5, 0.1, 100)
-    found = difference(relaxed, strict)
-    assert found.high - found.low < 0.1
-    assert mean(relaxed).high - mean(relaxed).low > 0.5
-    assert found.low < 0.5 < found.high + 0.05
-
-
-def coverage(make, truth: float, how: Bootstrap, trials: int = 1000) -> int:
+def coverage(make, truth, how, trials=1000):
     rng = np.random.default_rng(7)
     found = [make(rng, how) for _ in range(trials)]
     return sum(each.low <= truth <= each.high for each in found)
@@ -156,11 +127,6 @@ def coverage(make, truth: float, how: Bootstrap, trials: int = 1000) -> int:
 
 @pytest.mark.parametrize("method", BOTH)
 def test_coverage_of_a_ratio_of_sums(method):
-    """At 100 prompts a 95 % interval must hold the truth in at least 92 of 100 sets.
-
-    1,000 sets: fewer hits than allowed has probability 1e-6 if the coverage is 92 %, and so has more than allowed at
-    97.5 %, an interval that is needlessly wide.
-    """
 
     def pooled_tau(rng, how):
         rounds = rng.integers(5, 40, 100).astype(float)
@@ -171,7 +137,6 @@ def test_coverage_of_a_ratio_of_sums(method):
 
 
 def test_coverage_of_a_paired_accuracy_loss():
-    """The same for accuracies that differ on 15 % of 200 prompts, 5 points apart."""
 
     def loss(rng, how):
         kind = rng.choice(4, 200, p=[0.10, 0.05, 0.6, 0.25])
@@ -181,7 +146,7 @@ def test_coverage_of_a_paired_accuracy_loss():
     assert stats.binom.ppf(1e-6, 1000, 0.92) <= hits <= stats.binom.ppf(1 - 1e-6, 1000, 0.975)
 
 
-def test_one_prompt_says_nothing_and_equal_ones_leave_no_room():
+def test_undefined_values_and_single_prompts_have_no_interval():
     alone = mean(np.array([3.0]))
     assert alone.estimate == 3 and math.isnan(alone.low) and math.isnan(alone.high)
     for method in BOTH:
@@ -189,13 +154,12 @@ def test_one_prompt_says_nothing_and_equal_ones_leave_no_room():
         assert same.low == same.high == same.estimate == pytest.approx(3)
         none = difference(np.ones(10), np.ones(10), Bootstrap(method=method))
         assert (none.low, none.estimate, none.high) == (0, 0, 0)
-
-
-def test_what_is_not_defined_is_not_a_number():
     never = ratio(np.ones(5), np.zeros(5))
     assert math.isnan(never.estimate) and math.isnan(never.low)
     seldom = ratio(np.ones(5), np.array([1.0, 0, 0, 0, 0]))
     assert seldom.estimate == 5 and math.isnan(seldom.high)
+    found = mean(np.array([1.0, 2.0, 3.0]), units=np.zeros(3, int))
+    assert found.estimate == 2 and np.isnan([found.low, found.high]).all()
 
 
 @settings(max_examples=30)
@@ -222,7 +186,12 @@ def test_a_wide_band_is_made_in_blocks(monkeypatch):
     assert np.allclose(whole.low, parts.low) and np.allclose(whole.high, parts.high)
 
 
-def test_wilson_agrees_with_scipy():
+def test_the_number_of_prompts_needed_by_hand():
+    assert prompts_needed(5, 0.95, 0.1) == math.ceil((1.644854 * 0.1**0.5 + 0.841621 * 0.0975**0.5) ** 2 / 0.0025)
+    assert prompts_needed(5, 0.95, 0.0) == prompts_needed(5, 0.95, 0.05)  # a loss needs as many discordant prompts
+    assert prompts_needed(100, 0.95, 1.0) >= 2
+    assert prompts_needed(1, 0.95, 0.1) > prompts_needed(2, 0.95, 0.1) > prompts_needed(2, 0.95, 0.05)
+    assert prompts_needed(1, 0.99, 0.1) > prompts_needed(1, 0.95, 0.1)
     for successes, trials in ((0, 10), (3, 10), (10, 10), (499, 1000)):
         other = stats.binomtest(successes, trials).proportion_ci(0.9, "wilson")
         found = wilson(successes, trials, 0.9)
@@ -231,20 +200,7 @@ def test_wilson_agrees_with_scipy():
     assert math.isnan(nothing.estimate) and (nothing.low, nothing.high) == (0, 1)
 
 
-def test_prompts_needed_by_hand():
-    # loss .05 with a tenth discordant: (1.6449 √.1 + .8416 √(.1 - .0025))² / .0025
-    assert prompts_needed(5, 0.95, 0.1) == math.ceil((1.644854 * 0.1**0.5 + 0.841621 * 0.0975**0.5) ** 2 / 0.0025)
-    assert prompts_needed(5, 0.95, 0.0) == prompts_needed(5, 0.95, 0.05)  # a loss needs as many discordant prompts
-    assert prompts_needed(100, 0.95, 1.0) >= 2
-    assert prompts_needed(1, 0.95, 0.1) > prompts_needed(2, 0.95, 0.1) > prompts_needed(2, 0.95, 0.05)
-    assert prompts_needed(1, 0.99, 0.1) > prompts_needed(1, 0.95, 0.1)
-
-
 def test_that_many_prompts_have_the_power_promised():
-    """McNemar's test finds the loss in 80 of 100 sets, within 3.
-
-    Of 10,000 sets, 400 / 10,000 = .004 is one standard deviation, so a share 3 points off has probability below 1e-12.
-    """
     loss, share = 0.04, 0.12
     count = prompts_needed(100 * loss, 0.95, share)
     shares = [(share + loss) / 2, (share - loss) / 2, 1 - share]
@@ -253,7 +209,7 @@ def test_that_many_prompts_have_the_power_promised():
     assert found.mean() == pytest.approx(0.8, abs=0.03)
 
 
-def test_bad_input():
+def test_bad_intervals_and_grades_are_refused():
     for bad in ({"confidence": 1.0}, {"confidence": math.nan}):
         with pytest.raises(BadInput):
             Bootstrap(**bad)
@@ -268,31 +224,266 @@ def test_bad_input():
     for bad_arguments in ((0, 0.95, 0.1), (1, 1.0, 0.1), (1, 0.95, 1.1), (math.nan, 0.95, 0.1)):
         with pytest.raises(BadInput):
             prompts_needed(*bad_arguments)
+    good = graded(10, [0, 0, 0, 0])
+    for points, confidence in ((0, 0.95), (101, 0.95), (math.nan, 0.95), (1, 1.0), (1, 0.4)):
+        with pytest.raises(BadInput):
+            recommend(good, points, confidence)
+    with pytest.raises(BadInput, match="not an end"):
+        Graded(good.steps, 1)
+    with pytest.raises(BadInput, match="graded set"):
+        Graded(Steps(np.array([0.0, 1.0]), np.array([[0.5]])), 0)
+    with pytest.raises(BadInput, match="graded set"):
+        Graded(Steps(np.array([0.0, 1.0]), np.array([1])), 0)
 
 
-def test_turns_of_a_question_are_drawn_together_by_hand() -> None:
-    """Three questions of 1, 2 and 3 prompts, out of order: a replicate is a mean over the prompts of those drawn."""
-    units, values = np.array([7, 3, 9, 3, 9, 9]), np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
-    sums, sizes = np.array([10.0, 1.0, 52.0]), np.array([2, 1, 3])  # of the questions 3, 7 and 9
-    found = mean(values, Bootstrap(method=Method.PERCENTILE), units)
-    assert found.estimate == values.mean()
-    each = np.array(list(product(range(3), repeat=3)))  # all 27 resamples, equally likely
-    replicates = np.sort(sums[each].sum(axis=1) / sizes[each].sum(axis=1))
-    assert replicates[0] <= found.low < replicates[2] and replicates[-3] < found.high <= replicates[-1]
+A = Steps(np.array([0.0, 0.5, 1.0]), np.array([1, 2]))
+B = Steps(np.array([0.0, 0.25, 0.5, 1.0]), np.array([10, 20, 30]))
 
 
-@pytest.mark.parametrize("method", BOTH)
-def test_the_same_prompt_asked_twice_is_no_new_evidence(method: Method) -> None:
-    rng, how = np.random.default_rng(2), Bootstrap(method=method)
-    a, b = rng.normal(3, 1, 60), rng.uniform(1, 2, 60)
-    once = interval(lambda x, y: x / y, a, b, how=how)
-    twice = [np.repeat(column, 2) for column in (a, b)]
-    together = interval(lambda x, y: x / y, *twice, how=how, units=np.repeat(np.arange(60), 2))
-    assert (together.low, together.high) == pytest.approx((once.low, once.high))
-    apart = interval(lambda x, y: x / y, *twice, how=how)
-    assert apart.high - apart.low < 0.8 * (once.high - once.low)
+@st.composite
+def functions(draw, least=1, most=6):
+    found = []
+    for _ in range(draw(st.integers(least, most))):
+        inner = draw(st.lists(st.integers(1, 31), unique=True, max_size=8))
+        edges = np.array([0.0, *(i / 32 for i in sorted(inner)), 1.0])
+        found.append(
+            Steps(edges, np.array(draw(st.lists(st.integers(-9, 9), min_size=len(edges) - 1, max_size=len(edges) - 1))))
+        )
+    return found
 
 
-def test_one_question_alone_says_nothing_of_others() -> None:
-    found = mean(np.array([1.0, 2.0, 3.0]), units=np.zeros(3, int))
-    assert found.estimate == 2 and np.isnan([found.low, found.high]).all()
+def probes(edges):
+    near = np.concatenate([edges, np.nextafter(edges, -1), np.nextafter(edges, 2), (edges[1:] + edges[:-1]) / 2])
+    return near[(near >= edges[0]) & (near <= edges[-1])]
+
+
+def test_steps_by_hand_and_bad_input():
+    assert [int(A.at(dial)) for dial in (0.0, np.nextafter(0.5, 0), 0.5, 1.0)] == [1, 1, 2, 2]
+    for outside in (-0.1, 1.1, np.nan):
+        with pytest.raises(BadInput, match="lies outside 0 to 1"):
+            A.at(outside)
+    assert union_edges([A, B]).tolist() == [0, 0.25, 0.5, 1]
+    assert stacked([A, B]).values.tolist() == [[1, 1, 2], [10, 20, 30]]
+    assert total([A, B]).values.tolist() == [11, 21, 32]
+    assert combined(lambda a, b: b / a, A, B).values.tolist() == [10, 20, 15]
+    function = Steps(np.array([0.0, 1, 2, 3]), np.array([np.nan, np.nan, 1]))
+    assert function.simplified().edges.tolist() == [0, 2, 3]
+    for edges, values in (([0.0], []), ([0.0, 1], [1, 2]), ([[0.0, 1]], [1])):
+        with pytest.raises(BadInput, match="do not bound"):
+            Steps(np.array(edges), np.array(values))
+    for edges in ([0.0, 0, 1], [0.0, 2, 1], [0.0, np.nan, 1], [0.0, 1, np.inf]):
+        with pytest.raises(BadInput, match="must be numbers that ascend"):
+            Steps(np.array(edges), np.array([1, 2]))
+    other = Steps(np.array([0.0, 2.0]), np.array([1]))
+    for together in (union_edges, total):
+        with pytest.raises(BadInput, match="same range"):
+            together([A, other])
+        with pytest.raises(BadInput, match="Give at least one"):
+            together([])
+    with pytest.raises(BadInput, match="Only finite"):
+        total([Steps(np.array([0.0, 1.0]), np.array([np.nan]))])
+    with pytest.raises(BadInput, match="is no range"):
+        A.clipped(0.5, 0.5)
+
+
+@given(functions())
+def test_putting_together_agrees_with_every_point(found):
+    side, added = stacked(found), total(found)
+    for dial in probes(side.edges):
+        expected = [int(function.at(dial)) for function in found]
+        assert side.at(dial).tolist() == expected
+        assert added.at(dial) == sum(expected)
+
+
+@given(functions(most=1))
+def test_simplified_keeps_the_function_and_only_true_edges(found):
+    (function,) = found
+    simple = function.simplified()
+    assert all(simple.at(dial) == function.at(dial) for dial in probes(function.edges))
+    assert (np.diff(simple.values) != 0).all()
+
+
+@given(functions(most=1), st.integers(0, 31), st.integers(1, 32))
+def test_clipped_is_the_same_inside(found, start, length):
+    low, high = start / 32, min(start + length, 32) / 32
+    (function,) = found
+    part = function.clipped(low, high)
+    assert (part.low, part.high) == (low, high)
+    inside = [dial for dial in probes(part.edges) if dial < high]
+    assert all(part.at(dial) == function.at(dial) for dial in inside)
+
+
+EDGES = np.array([0.5, 0.6123456, 0.8, 0.9377, 1.0])
+
+
+def graded(prompts, wrong, *, right_too=0, edges=EDGES, strict=3):
+    right = np.ones((prompts, len(wrong)), bool)
+    for segment, count in enumerate(wrong):
+        right[:count, segment] = False
+    right[prompts - right_too :, strict] = False
+    return Graded(Steps(edges, right), strict)
+
+
+def test_recommended_dial_values():
+    found = recommend(graded(1000, [40, 10, 3, 0]), 2, symbol="θ")
+    assert found.finding is Finding.RECOMMENDED
+    assert (found.segment, found.dial, found.changed) == (1, 0.613, Changed(10, 0, 1000))
+    assert all(part in found.sentence for part in ("θ = 0.613", "1000 prompts", "loses 10", "wins 0"))
+    assert 0.01 < found.bound <= 0.02 and found.prompts_needed is None  # the next one loses 4 points already
+    # a good segment behind a bad one is not reached
+    assert recommend(graded(1000, [0, 100, 3, 0]), 2).segment == 2
+    assert recommend(graded(1000, [0, 0, 100, 0]), 2).segment == 3
+    # wins make up for losses
+    assert recommend(graded(1000, [30, 30, 30, 0], right_too=0), 2).segment == 3
+    assert recommend(graded(1000, [30, 30, 30, 0], right_too=30), 2).segment == 0
+    edges = np.array([0.0, 0.1, 0.25, 1.0])
+    found = recommend(graded(1000, [0, 5, 100], edges=edges, strict=0), 2)
+    assert (found.segment, found.dial) == (1, 0.249)
+    assert recommend(graded(1000, [0, 5, 5], edges=edges, strict=0), 2).dial == 1.0
+    edges = np.array([0.5, 0.90001234, 0.90001236, 1.0])
+    found = recommend(graded(1000, [100, 3, 0], edges=edges, strict=2), 2)
+    assert found.segment == 1 and edges[1] <= found.dial < edges[2]
+    assert found.dial == 0.90001234
+
+
+def test_too_few_prompts_are_counted():
+    found = recommend(graded(50, [0, 0, 0, 0]), 1)
+    assert (found.finding, found.dial, found.changed) == (Finding.NOT_ENOUGH, None, None)
+    assert "there are 50, about 570 more" in found.sentence
+    assert found.prompts_needed is not None and found.more == found.prompts_needed - 50 > 0
+    assert found.next_step == "", "the sentence has it"
+    one = Graded(Steps(np.array([0.5, 1.0]), np.ones((1, 1), bool)), 0)
+    assert recommend(one, 5).finding is Finding.NOT_ENOUGH
+    enough = recommend(graded(found.prompts_needed, [0, 0, 0, 0]), 1)
+    assert (enough.finding, enough.dial) == (Finding.RECOMMENDED, 0.5)
+    half = recommend(graded(2, [1, 1, 1, 0]), 1)
+    none = recommend(graded(2, [0, 0, 0, 0]), 1)
+    assert half.prompts_needed == none.prompts_needed and 299 <= (half.more or 0) < 1000
+    many = recommend(graded(50, [25, 25, 25, 0]), 1)
+    assert many.more is not None and many.more > 10_000, "of 50 it is one"
+    found = recommend(graded(400, [40, 40, 3, 0]), 1)
+    assert found.segment == 3  # 3 of 400 lost is .75 points, but up to 2 with 95 % confidence
+    assert found.prompts_needed is not None and found.prompts_needed > 400
+    right = np.ones((4, 2), bool)
+    right[:2, 1] = False  # the looser one wins 2 of 4
+    found = recommend(Graded(Steps(np.array([0.0, 0.5, 1.0]), right), 1), 60, 0.95)
+    assert (found.segment, found.prompts_needed) == (0, None)
+    lone = recommend(graded(4, [2, 0, 0, 0], right_too=4), 60, 0.95)
+    assert lone.finding is Finding.RECOMMENDED
+
+
+@pytest.mark.parametrize(("lost", "won", "n"), [(0, 0, 30), (5, 2, 40), (1, 9, 100), (40, 0, 40), (0, 7, 20)])
+def test_the_score_bound_inverts_the_score_test(lost, won, n):
+    bound = score_bound(Changed(lost, won, n), 0.95)
+    if lost + won == 0:
+        assert bound == pytest.approx(1.644854**2 / (n + 1.644854**2), abs=1e-5)
+    if lost == n:
+        assert bound == pytest.approx(1)
+        return
+
+    def minus_log(q):
+        shares = np.clip([q + bound, q, 1 - 2 * q - bound], 1e-300, 1)
+        return -float(np.dot([lost, won, n - lost - won], np.log(shares)))
+
+    ends = max(0.0, -bound), (1 - bound) / 2
+    q = optimize.minimize_scalar(minus_log, bounds=ends, method="bounded", options={"xatol": 1e-10}).x
+    z = (lost - won - n * bound) / math.sqrt(n * (2 * q + bound * (1 - bound)))
+    assert z == pytest.approx(-1.644854, abs=2e-3)
+
+
+@pytest.mark.parametrize(("lost", "n"), [(0, 1), (0, 300), (1, 300), (7, 20), (20, 20), (300, 4000)])
+def test_the_exact_bound_agrees_with_scipy(lost, n):
+    expected = stats.binomtest(lost, n, alternative="less").proportion_ci(0.95).high
+    assert exact_bound(lost, n, 0.95) == pytest.approx(expected, abs=1e-9)
+
+
+def questions(seed, sizes):
+    rng = np.random.default_rng(seed)
+    turns = rng.choice(sizes, rng.integers(5, 600))
+    strict = rng.random(turns.sum()) >= rng.choice([0, 0.03])
+    other = np.where(strict, rng.random(turns.sum()) >= rng.choice([0.004, 0.05, 0.2]), rng.random(turns.sum()) < 0.5)
+    steps = Steps(np.array([0.0, 0.5, 1.0]), np.column_stack([other, strict]))
+    return Graded(steps, 1, units=np.repeat(np.arange(len(turns)), turns)).changed()[0]
+
+
+@pytest.mark.parametrize("sizes", [(1,), (3,), (1, 2), (1, 2, 3, 7)])
+def test_the_bootstrap_bound_agrees_with_a_large_simulation(sizes):
+    for seed in range(10):
+        changed = questions(seed, sizes)
+        kinds = changed.drawn()
+        lost, turns, counts = (np.array([getattr(kind, name) for kind in kinds]) for name in ("lost", "turns", "count"))
+        drawn = np.random.default_rng(seed).multinomial(counts.sum(), counts / counts.sum(), size=100_000)
+        losses, bound = (drawn @ lost) / (drawn @ turns), bootstrap_bound(changed, 0.95)
+        off = 5 * math.sqrt(0.95 * 0.05 / len(losses)) + (0.01 if len(sizes) > 1 else 0)
+        assert np.mean(losses < bound - 1e-12) <= 0.95 + off
+        assert np.mean(losses < bound + 1e-12) >= 0.95 - off
+
+
+def test_bounds_by_hand():
+    bounds = [bootstrap_bound(Changed(1, 0, 2), confidence) for confidence in (0.5, 0.75, 0.76, 0.95)]
+    assert bounds == [0.5, 0.5, 1, 1]
+    assert bootstrap_bound(Changed(0, 2, 2), 0.95) == -1
+    assert bootstrap_bound(Changed(0, 0, 7), 0.95) == 0
+    assert loss_bound(Changed(0, 0, 298), 0.95) > 0.01 >= loss_bound(Changed(0, 0, 299), 0.95)
+    assert score_bound(Changed(0, 0, 268), 0.95) < 0.01
+    strict = np.array([True, True, True, False, True])
+    other = np.array([False, False, True, True, False])
+    steps = Steps(np.array([0.0, 0.5, 1.0]), np.column_stack([other, strict]))
+    changed = Graded(steps, 1, units=np.array([5, 5, 8, 8, 2])).changed()[0]
+    assert (changed.lost, changed.won, changed.prompts, changed.questions) == (3, 1, 5, 3)
+    assert set(changed.kinds) == {QuestionKind(1, 1, 1), QuestionKind(-1, 2, 1), QuestionKind(2, 2, 1)}
+    assert changed.independent() == Changed(lost=2, won=0, prompts=2)  # 25 / 9 prompts' worth
+    assert Changed(3, 1, 5).independent() == Changed(3, 1, 5)
+
+
+@given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 200), st.sampled_from([0.8, 0.95]))
+def test_the_bound_is_no_lower_than_the_loss_seen(lost, won, same, confidence):
+    if lost + won + same:
+        changed = Changed(lost, won, lost + won + same)
+        bound = loss_bound(changed, confidence)
+        assert changed.loss <= bound + 1e-12 and bound <= 1
+        assert loss_bound(Changed(lost, won, changed.prompts), 0.99) >= score_bound(changed, 0.8) - 1e-12
+
+
+@pytest.mark.parametrize("n", [20, 60])
+@pytest.mark.parametrize(("p_lost", "p_won"), [(0.05, 0.0), (0.02, 0.02), (0.1, 0.05), (0.3, 0.1)])
+def test_the_bound_holds_as_often_as_it_says(n, p_lost, p_won):
+    holds = 0.0
+    for lost in range(n + 1):
+        for won in range(n + 1 - lost):
+            chance = stats.multinomial.pmf([lost, won, n - lost - won], n, [p_lost, p_won, 1 - p_lost - p_won])
+            if chance > 1e-7 and loss_bound(Changed(lost, won, n), 0.95) >= p_lost - p_won:
+                holds += chance
+    assert holds >= 0.93
+
+
+def test_bad_settings_are_seldom_recommended(monkeypatch):
+    monkeypatch.setattr(recommendation, "loss_bound", functools.cache(loss_bound))
+    rng, bad = np.random.default_rng(0), 0
+    edges = np.linspace(0, 1, 12)
+    loses_at = np.array([0.01 * (11 - segment) for segment in range(11)])  # loosest first; the last is strict
+    for _ in range(2000):
+        luck = rng.random((150, 1))  # a prompt that breaks stays broken further out
+        right = luck >= np.append(loses_at[:-1], 0)
+        found = recommend(Graded(Steps(edges, right), 10), 5)
+        bad += found.segment is not None and found.segment != 10 and loses_at[found.segment] > 0.05 + 1e-9
+    assert bad <= stats.binom.ppf(1 - 1e-6, 2000, 0.06)
+
+
+def test_turns_of_a_question_count_as_one_prompt():
+    alone = graded(400, [40, 4, 1, 0])
+    right = np.repeat(alone.steps.values, 3, axis=0)
+    thrice = Graded(Steps(EDGES, right), 3, units=np.repeat(np.arange(400), 3))
+    one, other = (recommend(each, 2, symbol="θ") for each in (alone, thrice))
+    assert (one.finding, one.dial, one.segment) == (other.finding, other.dial, other.segment)
+    assert other.bound == pytest.approx(one.bound, rel=0.1)
+    assert other.prompts_needed == one.prompts_needed
+    assert "400 questions with 1200 graded turns" in other.sentence
+    assert other.changed.kinds and other.changed.questions == 400
+    assert recommend(Graded(Steps(EDGES, right), 3), 2).segment < other.segment  # what no such evidence allows
+    few = Graded(Steps(EDGES, right[:60]), 3, units=np.repeat(np.arange(20), 3))
+    assert "20 questions with 60 graded turns" in recommend(few, 2).sentence
+    units = np.append(np.arange(700), np.full(300, 700))
+    found = recommend(Graded(Steps(EDGES, np.ones((1000, 4), bool)), 3, units=units), 1)
+    assert (found.finding, found.prompts_needed, found.more) == (Finding.NOT_ENOUGH, 772, 71)
+    assert "701 questions with 1000 graded turns, about 71 more" in found.sentence

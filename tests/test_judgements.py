@@ -1,7 +1,5 @@
 """Every rule on one run: the numbers of a run worked out by hand, who disagrees, and settings that come to the same."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -9,24 +7,22 @@ import numpy as np
 import pytest
 
 from mars_viz.analysis.all_rules import AllRules, rule_row
-from mars_viz.analysis.judgements import opinion, own_dial, ruling
-from mars_viz.analysis.metrics import Basis, summary
+from mars_viz.analysis.judgements import opinion, ruling
+from mars_viz.analysis.metrics import Basis
 from mars_viz.analysis.positions import drafted
 from mars_viz.analysis.rulings import LooseSide, Say, agreement, boundary, equivalent, short_value
-from mars_viz.records import Outcome, Round, first_difference
+from mars_viz.records import Outcome, first_difference
 from mars_viz.rules import RULES
-from mars_viz.run import Run
 from tests.factories import toy_run
 from tests.test_metrics import small_run
 from tests.test_trace import judged_one_by_one, random_trees
 
 
-def ruled(name: str, dial: float | None = None, run: Run | None = None):
+def ruled(name, dial=None, run=None):
     return ruling(opinion(RULES[name], run or small_run()), dial)
 
 
-def without(run: Run, *names: str) -> Run:
-    """The run as decoding without full evidence leaves it."""
+def without(run, *names):
     rounds = []
     for round_ in run.rounds:
         known = {name: column for name, column in round_.speculation.columns.items() if name not in names}
@@ -34,7 +30,7 @@ def without(run: Run, *names: str) -> Run:
     return replace(run, rounds=tuple(rounds))
 
 
-def test_drafted_positions_by_hand():
+def test_positions_and_rows_by_hand():
     flat = drafted(small_run())
     assert flat.round_index.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     assert flat.depth.tolist() == [1, 2, 3] * 3
@@ -44,9 +40,6 @@ def test_drafted_positions_by_hand():
     assert flat.margin[[1, 3, 5, 6]] == pytest.approx([0.5, 2.0, 1.0, 0.8], rel=1e-6)
     assert flat.ratio[[1, 3, 5, 6]] == pytest.approx([0.95, 0.8, 2.0, 0.92], rel=1e-6)
     assert flat.share[[0, 1, 3, 6]] == pytest.approx([1, math.exp(-0.5), math.exp(-2), math.exp(-0.8)], rel=1e-5)
-
-
-def test_the_rows_of_three_rules_by_hand():
     flat = drafted(small_run())
     mars = rule_row(ruled("mars", 0.9), flat)
     assert (mars.basis, mars.kept, mars.rolled_back, mars.relaxed) == (Basis.EXACT, 5, 4, 2)
@@ -59,54 +52,22 @@ def test_the_rows_of_three_rules_by_hand():
     assert (strict.first_difference, strict.lowest_rank, strict.lowest_share) == (None, 1, 1.0)
     odds = rule_row(ruled("mars-odds", 0.55), flat)  # exp(-.5) is above, exp(-.8) below
     assert (odds.kept, odds.relaxed, odds.first_difference) == (3, 1, 1)
-
-
-def test_the_first_difference_is_counted_in_the_recorded_text():
-    """The first round was recorded with two tokens; here strict and relaxed make it one, and part in the next."""
     loose = small_run(0.7)
     run = replace(loose, rounds=(loose.rounds[1], loose.rounds[0], loose.rounds[2]))
     assert len(run.rounds[0].token_ids) == 2
     assert rule_row(ruled("mars", 0.9, run), drafted(run)).first_difference == 3
-
-
-def test_a_rule_that_changes_no_decision_is_exact_whatever_its_name():
     assert ruled("mars-margin", 0.9).basis is Basis.EXACT
     assert ruled("mars-margin", 0.6).basis is Basis.BLOCK_LOCAL
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_the_runs_own_rule_gives_the_numbers_of_explore(temperature):
-    run = toy_run(temperature=temperature)
-    for dial in (None, 0.6, 0.8, 1.0):
-        at = own_dial(run, RULES["mars"]) if dial is None else dial
-        row, known = rule_row(ruled("mars", at, run), drafted(run)), summary(run, dial)
-        assert (row.tau, row.rolled_back, row.relaxed, row.basis) == (
-            known.tau,
-            known.rolled_back,
-            known.relaxed,
-            known.basis,
-        )
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_what_is_kept_was_reached_and_every_block_reaches_its_first_draft(name):
-    run = toy_run(temperature=1.0)
-    found, flat = ruled(name, run=run), drafted(run)
-    assert not (found.kept & ~(found.reached & found.keeps)).any()
-    assert found.reached[flat.depth == 1].all()
-    stopped = found.reached & ~found.keeps
-    assert not (stopped[:-1] & found.reached[1:] & (flat.depth[1:] > 1)).any()  # nothing is reached after a rejection
-
-
-def one_by_one(name: str, run: Run, dial: float | None) -> tuple[Round, ...]:
-    """The recorded rounds under that rule, each settled by itself."""
+def one_by_one(name, run, dial):
     rule = RULES[name]
     rounds = tuple(replace(round_, verdicts=rule.judge(round_.speculation)) for round_ in run.rounds)
     settings = replace(run.settings, rule=name, dial=rule.checked_dial(None))
     return judged_one_by_one(replace(run, settings=settings, rounds=rounds, dial_map=None), dial)
 
 
-def same_as_one_by_one(name: str, run: Run, dial: float | None) -> None:
+def same_as_one_by_one(name, run, dial):
     found, rounds = ruled(name, dial, run), one_by_one(name, run, dial)
     strict = one_by_one(name, run, None if RULES[name].dial is None else RULES[name].dial.strict)
     for written, wanted in ((found.text, rounds), (found.opinion.strict, strict)):
@@ -134,7 +95,7 @@ def same_as_one_by_one(name: str, run: Run, dial: float | None) -> None:
     assert (row.basis is Basis.EXACT) == (found.basis is Basis.EXACT and sure)
 
 
-def dials_of(name: str) -> tuple[float | None, ...]:
+def dials_of(name):
     dial = RULES[name].dial
     return (None,) if dial is None else (None, dial.low, dial.strict, dial.high, (dial.low + dial.high) / 2)
 
@@ -147,7 +108,7 @@ def test_all_blocks_at_once_are_ruled_as_each_by_itself(name):
             same_as_one_by_one(name, run, dial)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_trees_ends_of_text_and_stop_strings_are_ruled_as_each_by_itself(seed):
     stopped = toy_run(temperature=0.9, seed=seed, max_new_tokens=60)
     stopped = replace(stopped, settings=replace(stopped.settings, stop=("w1", "5 w2")))
@@ -171,16 +132,11 @@ def test_agreement_by_hand():
     assert agreed.keepers.tolist() == [2, 1, 2, 0, 2, 0, 1, 2, 2]
     assert np.flatnonzero(agreed.disputed).tolist() == [1, 6]
     assert agreed.against(rulings[1]).tolist() == [2, 0]
-
-
-def test_a_dispute_that_nobody_comes_to_is_none():
-    """In round 2 all stop at the first draft; at its third, the margin says keep and the ratio strict."""
     agreed = agreement([ruled("mars", 0.9), ruled("mars-margin", 1.5)], 9)
     assert agreed.keepers[5] == 1 and not agreed.disputed[5]
 
 
 def test_the_equivalent_by_hand():
-    """MARS at .9 keeps margins .5 and .8, neither 2 nor, where z1 is below 0, 1."""
     found = equivalent(opinion(RULES["mars-margin"], small_run()), ruled("mars", 0.9))
     assert (found.low, found.high) == (pytest.approx(0.8, rel=1e-5), pytest.approx(1.0))
     assert found.low <= found.dial < found.high
@@ -189,16 +145,29 @@ def test_the_equivalent_by_hand():
     assert loose.differing == 1  # margin 2 is kept, and 1 comes with it
     strict = equivalent(opinion(RULES["strict"], small_run()), ruled("mars", 0.9))
     assert (strict.dial, strict.differing) == (None, 2)
+    run = small_run()
+    found = equivalent(opinion(RULES["mars"], run), ruled("strict", run=run))
+    assert found.differing == 0 and found.high > 1.0 and found.low == pytest.approx(0.95)
+    # keeping the ratios .95 and .8 but not .92 is beyond MARS; above .92 it lacks one, and below .8 it has one too many
+    odd = replace(ruled("mars", 0.9), keeps=np.array([1, 1, 1, 1, 1, 0, 0, 1, 1], bool))
+    found = equivalent(opinion(RULES["mars"], run), odd)
+    assert (found.differing, found.low, found.high) == (1, pytest.approx(0.92), pytest.approx(0.95))
+    k = RULES["top-k-set"].dial
+    assert short_value(k, 7.0, 8.0) == 7.0
+    assert short_value(k, 2.5, 3.5) == 3.0  # the default
+    m = RULES["mars-margin"].dial
+    assert short_value(m, 1.61, 1.74) == 1.7
+    assert short_value(m, 1.61, 1.74, liked=1.62) == 1.62
+    assert short_value(m, 1.123456789, 1.1234567891) == 1.123456789
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("name", [name for name, rule in RULES.items() if rule.dial is not None])
-def test_no_dial_value_is_nearer_than_the_equivalent(name, temperature):
-    run = toy_run(temperature=temperature, vocabulary=64)
+def test_no_dial_value_is_nearer_than_the_equivalent(name):
+    run = toy_run(temperature=1.0, vocabulary=64)
     like, asked, dial = ruled("min-p-set", 0.3, run), opinion(RULES[name], run), RULES[name].dial
     found = equivalent(asked, like)
 
-    def differing(value: float) -> int:
+    def differing(value):
         return int(np.count_nonzero(ruling(asked, value).keeps != like.keeps))
 
     tried = [differing(value) for value in np.linspace(dial.low, dial.high, 101)]
@@ -207,26 +176,6 @@ def test_no_dial_value_is_nearer_than_the_equivalent(name, temperature):
         assert set(tried) == {found.differing}
         return
     assert {differing(at) for at in (found.dial, found.low, math.nextafter(found.high, -1e9))} == {found.differing}
-
-
-def test_of_equally_near_settings_the_strictest_is_named():
-    run = small_run()
-    found = equivalent(opinion(RULES["mars"], run), ruled("strict", run=run))
-    assert found.differing == 0 and found.high > 1.0 and found.low == pytest.approx(0.95)
-    # keeping the ratios .95 and .8 but not .92 is beyond MARS; above .92 it lacks one, and below .8 it has one too many
-    odd = replace(ruled("mars", 0.9), keeps=np.array([1, 1, 1, 1, 1, 0, 0, 1, 1], bool))
-    found = equivalent(opinion(RULES["mars"], run), odd)
-    assert (found.differing, found.low, found.high) == (1, pytest.approx(0.92), pytest.approx(0.95))
-
-
-def test_a_short_value_lies_inside():
-    k = RULES["top-k-set"].dial
-    assert short_value(k, 7.0, 8.0) == 7.0
-    assert short_value(k, 2.5, 3.5) == 3.0  # the default
-    m = RULES["mars-margin"].dial
-    assert short_value(m, 1.61, 1.74) == 1.7
-    assert short_value(m, 1.61, 1.74, liked=1.62) == 1.62
-    assert short_value(m, 1.123456789, 1.1234567891) == 1.123456789
 
 
 def test_boundaries_by_hand():
@@ -238,9 +187,6 @@ def test_boundaries_by_hand():
     assert (mars.side, mars.value, mars.positions) == (LooseSide.LEFT, pytest.approx(1.0, rel=1e-5), 3)
     odds = boundary(ruled("min-p-set", 0.5), flat.margin, flat.share)
     assert (odds.side, odds.value) == (LooseSide.ABOVE, pytest.approx(0.5))
-
-
-def test_a_boundary_owns_up_to_its_exceptions():
     flat = drafted(small_run())
     sideways = boundary(ruled("mars-margin", 0.9), np.array([0, 3, 0, 1, 0, 2, 4, 0, 0.0]), np.full(9, 0.5))
     assert (sideways.exceptions, sideways.positions) == (2, 4)  # the two that it keeps stand farthest right
@@ -248,15 +194,11 @@ def test_a_boundary_owns_up_to_its_exceptions():
         assert boundary(ruled(name, dial), flat.margin, flat.share) is None
 
 
-def test_a_rule_that_lacks_fields_says_so_and_the_others_go_on():
+def test_rules_that_lack_fields_and_runs_without_rounds_are_no_error():
     panel = AllRules(without(toy_run(temperature=1.0), "js", "entropy"))
     assert {name for name, found in panel.opinions.items() if found.lacks} == {"fuzzy", "typical"}
-    assert "Decode with full evidence" in panel.opinions["fuzzy"].lacks
     assert panel.row("mars", 0.9).rolled_back > 0
     assert "fuzzy" not in panel.equivalents("mars", 0.9)
-
-
-def test_a_run_without_rounds_is_no_error():
     panel = AllRules(replace(small_run(), rounds=()))
     row = panel.row("mars", 0.9)
     assert (row.kept, row.lowest_rank, row.first_difference) == (0, None, None) and math.isnan(row.tau)

@@ -1,7 +1,5 @@
 """The numbers of a run: a small one worked out by hand, and agreement with what real walks recorded."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -22,8 +20,7 @@ EOS = 7
 LIMIT = 7
 
 
-def row(best: int, z1: float, second: int = 6, z2: float = 1.0) -> list[float]:
-    """Logits over eight tokens with these two on top."""
+def row(best, z1, second=6, z2=1.0):
     z = [-20.0] * 8
     z[best], z[second] = z1, z2
     return z
@@ -37,8 +34,7 @@ ROUNDS = (
 """Drafts and target rows. Round 1 hangs on z2/z1 = .95, round 2 on .8 and an end of text, round 3 on .92."""
 
 
-def small_run(dial: float = 0.9) -> Run:
-    """The rounds above, each on a prefix of its own, recorded at `dial` with room for seven tokens."""
+def small_run(dial=0.9):
     rule, rounds, written = rule_named("mars"), [], 0
     for drafts, rows in ROUNDS:
         speculation = make_speculation(np.array(rows), np.zeros((3, 8)), drafts, start=4 + written)
@@ -57,7 +53,7 @@ def small_run(dial: float = 0.9) -> Run:
     )
 
 
-def test_own_dial_by_hand():
+def test_the_small_run_by_hand():
     run = small_run()
     assert run.token_ids == (1, 2, 3, 5, 2, 1, 2)  # the limit cuts the last block at two
     found = summary(run)
@@ -68,50 +64,10 @@ def test_own_dial_by_hand():
     assert found.acceptance_rate == pytest.approx(5 / 9)
     assert found.strict_tau == pytest.approx(4 / 3)
     assert found.passes_saved_strict == pytest.approx(7 / (4 / 3) - 3)
-
-
-@pytest.mark.parametrize(("rule", "forced"), [("mars", 1), ("mars-sampling", 1), ("mars-code", 0), ("top-k-set", 0)])
-def test_nothing_is_forced_by_a_rule_that_reads_a_ratio_below_zero_or_none(rule, forced):
-    run = small_run()
-    judged = [replace(r, verdicts=rule_named(rule).judge(r.speculation)) for r in run.rounds]
-    dial = rule_named(rule).dial.default
-    assert (
-        summary(replace(run, rounds=tuple(judged), settings=replace(run.settings, rule=rule, dial=dial))).forced_strict
-        == forced
-    )
-
-
-def test_without_a_map_strict_is_the_same_blocks_multiplied_to_as_many_tokens():
     found = summary(small_run())  # strict emits 4 tokens there, and rolls back 8 of 9
     assert (found.strict_basis, found.strict_tokens) == (Basis.BLOCK_LOCAL, 4)
     assert found.strict_passes == pytest.approx(7 * 3 / 4)
     assert found.drafts_spared_strict == pytest.approx(7 * 8 / 4 - 4)
-
-
-def test_on_a_map_strict_is_its_own_text_however_long():
-    run = toy_run(rule="mars", gamma=4, seed=1, max_new_tokens=40, model_seed=4)
-    made = toy_map(replace(run.settings, dial=None), 0.3, 1.0, (4,), model_seed=4)[0]
-    run, short = mapped(run, made), made.segments[1]
-    strict = made.segments[-1]
-    assert len(short.token_ids) < len(strict.token_ids)
-    found = summary(*shown(run, short.low, 4))
-    assert (found.strict_basis, found.strict_tokens, found.strict_tau) == (
-        Basis.EXACT,
-        len(strict.token_ids),
-        strict.tau,
-    )
-    assert found.passes_saved_strict == len(strict.rounds) - len(short.rounds)
-    assert found.drafts_spared_strict == sum(r.rolled_back for r in strict.rounds) - found.rolled_back
-    off = summary(run, short.low)  # judged on the recorded blocks; strict is what it is all the same
-    assert (off.basis, off.strict_basis) == (Basis.BLOCK_LOCAL, Basis.EXACT)
-    assert (off.strict_passes, off.strict_rolled_back) == (found.strict_passes, found.strict_rolled_back)
-    part = mapped(
-        replace(run, dial_map=None), toy_map(replace(run.settings, dial=None), 0.3, 0.95, (4,), model_seed=4)[0]
-    )
-    assert summary(part).strict_basis is Basis.BLOCK_LOCAL, "the map does not reach the strict end"
-
-
-def test_looser_dial_by_hand():
     run = small_run()
     judged = judged_rounds(run, 0.7)
     assert [round_.token_ids for round_ in judged] == [(1, 2, 3, 5), (1, EOS), (1, 2)]
@@ -121,36 +77,56 @@ def test_looser_dial_by_hand():
     assert (found.basis, found.first_difference) == (Basis.BLOCK_LOCAL, 4)
     assert (found.tokens, found.kept, found.relaxed, found.rolled_back) == (8, 7, 3, 2)
     assert found.strict_tau == pytest.approx(4 / 3)
-
-
-def test_strict_end_by_hand():
     run = small_run()
     assert [round_.token_ids for round_ in judged_rounds(run, 1.0)] == [(1, 4), (2,), (2,)]
     found = summary(run, 1.0)
     assert (found.tokens, found.kept, found.relaxed, found.first_difference) == (4, 1, 0, 1)
     assert found.basis is Basis.BLOCK_LOCAL
     assert found.passes_saved_strict == pytest.approx(0)
-
-
-def test_the_limit_cuts_only_the_last_block():
     run = small_run(dial=1.0)  # records [1 4] [2] [2], so three tokens stand before the last block
     run = replace(run, settings=replace(run.settings, max_new_tokens=4))
     assert [len(round_.token_ids) for round_ in judged_rounds(run, 0.5)] == [4, 2, 1]
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize(("rule", "forced"), [("mars", 1), ("mars-sampling", 1), ("mars-code", 0), ("top-k-set", 0)])
+def test_nothing_is_forced_by_a_rule_that_reads_a_ratio_below_zero_or_none(rule, forced):
+    run = small_run()
+    judged = [replace(r, verdicts=rule_named(rule).judge(r.speculation)) for r in run.rounds]
+    dial = rule_named(rule).dial.default
+    other = replace(run, rounds=tuple(judged), settings=replace(run.settings, rule=rule, dial=dial))
+    assert summary(other).forced_strict == forced
+
+
+def test_on_a_map_strict_is_its_own_text_however_long():
+    run = toy_run(rule="mars", gamma=4, seed=1, max_new_tokens=40, model_seed=4)
+    made = toy_map(replace(run.settings, dial=None), 0.3, 1.0, (4,), model_seed=4)[0]
+    run, short = mapped(run, made), made.segments[1]
+    strict = made.segments[-1]
+    assert len(short.token_ids) < len(strict.token_ids)
+    found = summary(*shown(run, short.low, 4))
+    assert (found.strict_basis, found.strict_tau) == (Basis.EXACT, strict.tau)
+    assert found.strict_tokens == len(strict.token_ids)
+    assert found.passes_saved_strict == len(strict.rounds) - len(short.rounds)
+    assert found.drafts_spared_strict == sum(r.rolled_back for r in strict.rounds) - found.rolled_back
+    off = summary(run, short.low)  # judged on the recorded blocks; strict is what it is all the same
+    assert (off.basis, off.strict_basis) == (Basis.BLOCK_LOCAL, Basis.EXACT)
+    assert (off.strict_passes, off.strict_rolled_back) == (found.strict_passes, found.strict_rolled_back)
+    part = toy_map(replace(run.settings, dial=None), 0.3, 0.95, (4,), model_seed=4)[0]
+    assert summary(mapped(replace(run, dial_map=None), part)).strict_basis is Basis.BLOCK_LOCAL, (
+        "the map does not reach the strict end"
+    )
+
+
 @pytest.mark.parametrize("rule", list(RULES))
-def test_own_dial_agrees_with_what_was_recorded(rule, temperature):
-    run = toy_run(rule=rule, temperature=temperature, max_new_tokens=80)
+def test_own_dial_agrees_with_what_was_recorded(rule):
+    run = toy_run(rule=rule, temperature=1.0, max_new_tokens=80)
     judged = judged_rounds(run, None)
     assert [(r.decision, r.token_ids) for r in judged] == [(r.decision, r.token_ids) for r in run.rounds]
     found = summary(run)
-    assert found.basis is Basis.EXACT
-    assert (found.tokens, found.rounds, found.tau) == (len(run.token_ids), len(run.rounds), run.tau)
     outcomes = [outcome for round_ in run.rounds for outcome in round_.outcomes]
+    assert (found.basis, found.tau) == (Basis.EXACT, run.tau)
     assert found.kept == outcomes.count(Outcome.MATCHED) + outcomes.count(Outcome.RELAXED)
     assert found.rolled_back == outcomes.count(Outcome.REJECTED) + outcomes.count(Outcome.DISCARDED)
-    assert found.relaxed == outcomes.count(Outcome.RELAXED)
 
 
 @pytest.mark.parametrize("rule", ["mars", "mars-sampling"])
@@ -163,19 +139,13 @@ def test_keeping_more_as_the_dial_loosens(rule):
     assert len({number.strict_tau for number in found}) == 1
 
 
-def test_a_rule_without_a_dial_is_its_own_strict_end():
+def test_runs_without_a_dial_or_rounds():
     found = summary(toy_run(rule="strict"))
     assert (found.dial, found.strict_tau, found.passes_saved_strict) == (None, found.tau, 0)
     with pytest.raises(BadInput, match="no dial"):
         summary(toy_run(rule="strict"), 0.5)
-
-
-def test_a_dial_out_of_range_is_refused():
     with pytest.raises(BadInput, match="between 0 and 1"):
         judged_rounds(small_run(), 1.5)
-
-
-def test_a_run_without_rounds():
     empty = replace(small_run(), rounds=())
     found = summary(empty)
     assert (found.tokens, found.rounds, found.passes_saved_strict, found.first_difference) == (0, 0, 0, None)
@@ -184,15 +154,12 @@ def test_a_run_without_rounds():
     assert math.isnan(speed(empty).draft_share)
 
 
-def test_speed_is_what_was_measured():
+def test_speed_and_positions_by_hand():
     found = speed(small_run())
     assert (found.seconds, found.prefill_seconds, found.device) == (2.0, 0.5, "a processor")
     assert found.tokens_per_second == pytest.approx(3.5)
     assert found.milliseconds_per_round == pytest.approx(2000 / 3)
     assert found.draft_share == pytest.approx(0.2)
-
-
-def test_positions_lie_in_order_with_their_outcomes():
     flat = positions(small_run())
     assert flat.round_index.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     assert flat.are(Outcome.RELAXED).tolist() == [False, True, False, False, False, False, True, False, False]

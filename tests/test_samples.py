@@ -1,40 +1,25 @@
 """The sample runs: what is recorded says what its title says, and carries its whole map."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mars_viz import samples as samples_of_the_product
-from mars_viz.demo.tasks import final_answer
-from mars_viz.prompts import recognised
 from mars_viz.recording import Recording
 from mars_viz.rules import rule_named
 from mars_viz.runfiles import list_runs, load_run
-from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
 from mars_viz.sweep import load_sweep
 from mars_viz.ui.tune.cached_sweep import CachedSweep
-from training.samples import (
-    PROMPTS,
-    Sample,
-    SampleSweep,
-    chat_samples,
-    main,
-    recorded,
-    repeats,
-    sample_sweeps,
-    samples,
-)
+from training.samples import PROMPTS, chat_samples, main, recorded, sample_sweeps, samples
 
 SAMPLE_RUNS = Path(__file__).parents[1] / "sample_runs"
 LOSSLESS = {"2-story-strict": "strict", "4-story-sampled-lossless": "rejection-sampling"}
 
 
-@pytest.mark.parametrize("sample", samples(), ids=lambda sample: sample.folder)
-def test_a_sample_lies_on_its_complete_map(pair: Backend, sample: Sample) -> None:
+@pytest.mark.parametrize("sample", [*samples()[:4], samples()[-1]], ids=lambda sample: sample.folder)
+def test_a_sample_lies_on_its_complete_map(pair, sample):
     short = replace(sample, settings=replace(sample.settings, max_new_tokens=12))
     backend = pair if sample.drafter is None else load_backend(drafter=sample.drafter, device="cpu")
     run = recorded(backend, short)
@@ -48,18 +33,17 @@ def test_a_sample_lies_on_its_complete_map(pair: Backend, sample: Sample) -> Non
         rule = rule_named(sample.settings.rule)
         assert rule.dial is not None and dial == rule.dial.strict
         settings = replace(short.settings, rule=LOSSLESS[sample.folder], dial=None)
-        assert [r.token_ids for r in run.rounds] == [
-            r.token_ids for r in Recording(pair, sample.prompt, settings).finish().rounds
-        ]
+        other = Recording(pair, sample.prompt, settings).finish()
+        assert [r.token_ids for r in run.rounds] == [r.token_ids for r in other.rounds]
 
 
-def test_samples_are_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_samples_are_not_written_over(tmp_path, capsys):
     (tmp_path / samples()[-1].folder).mkdir()
     assert main(["--out", str(tmp_path), "--only", "runs"]) == 2
     assert "exists already" in capsys.readouterr().err and len(list(tmp_path.iterdir())) == 1
 
 
-def test_the_recorded_samples_carry_complete_maps() -> None:
+def test_the_recorded_samples_are_complete_and_small():
     entries = list_runs(SAMPLE_RUNS)
     names = [entry.path.name for entry in entries]
     assert set(names) >= {sample.folder for sample in (*samples(), *chat_samples())}
@@ -69,9 +53,18 @@ def test_the_recorded_samples_carry_complete_maps() -> None:
         run = load_run(entry.path)
         assert run.dial_map is not None and run.dial_map.complete and run.settings.dial is not None, entry.path
         assert run.dial_map.at(run.settings.dial).token_ids == run.token_ids
+    for wanted in sample_sweeps():
+        result = load_sweep(samples_of_the_product.SWEEPS / wanted.folder)
+        assert result.complete and len(result) == PROMPTS and not result.failures
+        assert replace(result.plan.settings, dial=None) == wanted.settings
+        assert result.plan.prompt_set == f"built-in tasks: {wanted.task.value}"
+        assert CachedSweep(result).graded and CachedSweep(result).pace == "speed_up"
+    folders = samples_of_the_product.RUNS, samples_of_the_product.SWEEPS, samples_of_the_product.RACES
+    sizes = [file.stat().st_size for folder in folders for file in folder.rglob("*") if file.is_file()]
+    assert sum(sizes) < 25e6
 
 
-def test_the_chat_samples_are_answers_of_a_chat_model_with_its_head() -> None:
+def test_the_chat_samples_are_answers_of_a_chat_model_with_its_head():
     runs = {path.name: load_run(path) for path in sorted(SAMPLE_RUNS.glob("0-*"))}
     for sample in chat_samples():
         run = runs[sample.folder]
@@ -82,51 +75,3 @@ def test_the_chat_samples_are_answers_of_a_chat_model_with_its_head() -> None:
     assert tree.dial_map.at(1.0).token_ids == strict.token_ids
     files = [file.stat().st_size for file in SAMPLE_RUNS.glob("0-*/*")]
     assert sum(files) <= 6e6
-
-
-def test_a_loose_setting_derails_a_chat_answer_that_strict_ends() -> None:
-    run = load_run(SAMPLE_RUNS / "0-8-chat-derailed")
-    assert run.dial_map is not None and repeats(run.token_ids)
-    assert not repeats(run.dial_map.at(1.0).token_ids)
-    assert f"θ = {run.settings.dial:g}" in run.title
-
-
-def graded(folder: str) -> dict[float, bool]:
-    """Whether a sample's answer is right at each stretch of θ, by its strictest value."""
-    run = load_run(SAMPLE_RUNS / folder)
-    exercise, made = recognised(run.prompt), run.dial_map
-    assert exercise is not None and exercise.answer and made is not None
-    stretches = made.segments_for(run.settings.gamma)
-    return {each.high: final_answer(run.decode(each.token_ids)) == exercise.answer for each in stretches}
-
-
-def test_a_word_problem_is_told_in_other_words_and_keeps_its_answer() -> None:
-    run, right = load_run(SAMPLE_RUNS / "8-counting-mars"), graded("8-counting-mars")
-    made = run.dial_map
-    assert made is not None and made.at(1.0).token_ids != run.token_ids
-    assert all(fine for high, fine in right.items() if high > 0.9)
-
-
-def test_another_is_wrong_where_it_is_loose_and_right_at_strict() -> None:
-    run, right = load_run(SAMPLE_RUNS / "6-counting-damaged"), graded("6-counting-damaged")
-    assert right[max(right)] and run.settings.dial is not None and run.settings.dial < 1
-    exercise = recognised(run.prompt)
-    assert exercise is not None and final_answer(run.text) != exercise.answer
-    assert f"θ = {run.settings.dial:g}" in run.title
-
-
-@pytest.mark.parametrize("wanted", sample_sweeps(), ids=lambda each: each.folder)
-def test_a_sample_sweep_is_whole_and_what_its_name_says(wanted: SampleSweep) -> None:
-    result = load_sweep(samples_of_the_product.SWEEPS / wanted.folder)
-    assert result.complete and len(result) == PROMPTS and not result.failures
-    assert (
-        replace(result.plan.settings, dial=None) == wanted.settings
-        and result.plan.prompt_set == f"built-in tasks: {wanted.task.value}"
-    )
-    assert CachedSweep(result).graded and CachedSweep(result).pace == "speed_up"
-
-
-def test_all_that_is_recorded_is_small() -> None:
-    folders = samples_of_the_product.RUNS, samples_of_the_product.SWEEPS, samples_of_the_product.RACES
-    sizes = [file.stat().st_size for folder in folders for file in folder.rglob("*") if file.is_file()]
-    assert sum(sizes) < 25e6

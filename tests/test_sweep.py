@@ -1,14 +1,13 @@
-"""Sweeps: every line is what an independent walk says, whatever is killed nothing finished is lost."""
+"""Sweeps: every line and text is what an independent walk writes, and nothing finished is lost."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,38 +16,38 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
-from factories import ToySpeculator
-from sweep_cases import COSTS, SETTINGS, SHORT, TREES, conversations, sweep_over, toy_prompts, toy_sweep
+from factories import Counting, ToySpeculator
+from hypothesis import given
+from hypothesis import strategies as st
+from sweep_cases import COSTS, SETTINGS, SHORT, TREES, conversations, equal, toy_prompts, toy_sweep
 
 from mars_viz import locks
 from mars_viz.dialmap import Span, span_of
 from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptItem, PromptSet, grader_named
-from mars_viz.records import Round, first_difference
+from mars_viz.records import first_difference
 from mars_viz.rules import rule_named
-from mars_viz.run import Settings
-from mars_viz.sweep import Sweep, SweepResult, load_sweep
+from mars_viz.run import Piece, Settings
+from mars_viz.sweep import Sweep, load_sweep, texts
 from mars_viz.sweep import shards as parts_module
 from mars_viz.sweep import store as store_module
-from mars_viz.sweep import sweep as sweep_module
 from mars_viz.sweep.columns import COLUMNS, SHARES, edit_distance, rank_bins, share_bins
 from mars_viz.sweep.mapper import strict_reference
 from mars_viz.sweep.sweep import sweep_prompts
-from mars_viz.walk import Ending, Prefix, walk
+from mars_viz.sweep.texts import PromptTexts
+from mars_viz.walk import Ending, walk
 from tests.tables import TableTarget, table_backend, tables
 
 TESTS = Path(__file__).parent
 
 
-def alone(prompt: str, settings: Settings, dial: float | None, rule: str | None = None) -> list[Round]:
-    """An independent walk."""
+def alone(prompt, settings, dial, rule=None):
     tokens = table_backend().tokenizer.encode(prompt)
     ending = Ending(frozenset({0}), settings.max_new_tokens)
     return list(walk(ToySpeculator(settings), rule_named(rule or settings.rule), dial, tokens, ending))
 
 
-def tokens_of(rounds: list[Round]) -> tuple[int, ...]:
+def tokens_of(rounds):
     return tuple(token for round_ in rounds for token in round_.token_ids)
 
 
@@ -56,58 +55,51 @@ def tokens_of(rounds: list[Round]) -> tuple[int, ...]:
     "settings",
     [
         SETTINGS,
-        replace(SETTINGS, temperature=0.8, seed=3),
-        TREES,
         replace(TREES, rule="mars:siblings=longest", temperature=0.8, seed=3),
         Settings(rule="mars-sampling", temperature=0.9, gamma=4, max_new_tokens=20),
         Settings(rule="tensorrt-llm", gamma=2, max_new_tokens=20),
     ],
 )
-def test_every_line_is_what_an_independent_walk_says(tmp_path: Path, settings: Settings) -> None:
+def test_every_line_is_what_an_independent_walk_says(tmp_path, settings):
     result = toy_sweep(tmp_path / "sweep", 4, settings).finish()
     rule, prompts = rule_named(settings.rule), toy_prompts(4)
-    assert rule.dial is not None
     strict_tokens = [tokens_of(alone(item.prompt, settings, rule.dial.strict)) for item in prompts.items]
     dials = np.concatenate([np.random.default_rng(0).uniform(rule.dial.low, rule.dial.high, 12), result.edges[:-1]])
     rows = result.rows(dials)
     for place, item in enumerate(prompts.items):
         for dial, row in zip(dials.tolist(), rows[place], strict=True):
             rounds = alone(item.prompt, settings, dial)
-            text, lines = tokens_of(rounds), {name: values[row] for name, values in result.lines.items()}
-            assert lines["tokens"] == len(text)
-            assert lines["rounds"] == len(rounds)
-            assert lines["drafted"] == sum(len(r.speculation) for r in rounds)
-            assert lines["rolled_back"] == sum(r.rolled_back for r in rounds)
-            assert lines["kept"] == sum(r.kept for r in rounds)
+            text, strict = tokens_of(rounds), strict_tokens[place]
+            lines = {name: values[row].tolist() for name, values in result.lines.items()}
             relaxed = [(r, n) for r in rounds for n in r.decision.kept[: r.kept] if not r.verdicts.keep_strict[n]]
-            assert lines["relaxed"] == len(relaxed)
             ranks = np.array([r.speculation.ranks[n] for r, n in relaxed], int)
-            assert lines["relaxed_by_rank"].tolist() == rank_bins(ranks).tolist()
-            assert lines["relaxed_by_share"].sum() == len(relaxed)
-            accepted = [len(r.decision.kept) for r in rounds]
-            assert lines["accepted"].tolist() == [accepted.count(n) for n in range(settings.gamma + 1)]
-            assert (lines["first_divergence"] if lines["first_divergence"] >= 0 else None) == first_difference(
-                text, strict_tokens[place]
-            )
-            assert lines["same"] == (text == strict_tokens[place])
-            assert lines["edit_distance"] == edit_distance(text, strict_tokens[place])
-            read = "".join(f" w{token}" for token in text if token)
-            assert lines["right"] == grader_named("contains").grade(item.answer or "", read)
+            accepted, parted = [len(r.decision.kept) for r in rounds], first_difference(text, strict)
+            expected = {
+                "tokens": len(text),
+                "rounds": len(rounds),
+                "drafted": sum(len(r.speculation) for r in rounds),
+                "rolled_back": sum(r.rolled_back for r in rounds),
+                "kept": sum(r.kept for r in rounds),
+                "relaxed": len(relaxed),
+                "relaxed_by_rank": rank_bins(ranks).tolist(),
+                "accepted": [accepted.count(n) for n in range(settings.gamma + 1)],
+                "first_divergence": -1 if parted is None else parted,
+                "same": text == strict,
+                "edit_distance": edit_distance(text, strict),
+                "right": grader_named("contains").grade(item.answer or "", "".join(f" w{t}" for t in text if t)),
+            }
+            assert {name: lines[name] for name in expected} == expected
+            assert sum(lines["relaxed_by_share"]) == len(relaxed)
     assert result.prompts["off_is_strict"].all()
+    for item, right in zip(prompts.items, result.prompts["target_right"], strict=True):
+        own = tokens_of(alone(item.prompt, settings, None, rule="strict"))
+        assert right == grader_named("contains").grade(item.answer, "".join(f" w{t}" for t in own if t))
 
 
-@pytest.mark.parametrize(
-    ("rule", "temperature", "reference"),
-    [
-        ("mars", 0.0, "strict"),
-        ("mars", 0.7, "mars-margin"),
-        ("typical", 0.7, "mars"),
-        ("mars-sampling", 0.7, "rejection-sampling"),
-        ("sglang-acc", 0.7, "strict"),
-    ],
-)
-def test_the_strict_end_is_compared_with_the_rule_that_it_is(rule: str, temperature: float, reference: str) -> None:
-    assert strict_reference(rule_named(rule), temperature).name == reference
+def test_the_strict_end_is_compared_with_the_rule_that_it_is():
+    cases = "mars 0 strict,mars 0.7 mars-margin,typical 0.7 mars,mars-sampling 1 rejection-sampling"
+    for rule, temperature, reference in map(str.split, cases.split(",")):
+        assert strict_reference(rule_named(rule), float(temperature)).name == reference
 
 
 class Stateful(TableTarget):
@@ -115,15 +107,13 @@ class Stateful(TableTarget):
 
     answered = False
 
-    def score(self, prefixes: Sequence[Prefix], tokens: torch.Tensor) -> torch.Tensor:
+    def score(self, prefixes, tokens):
         found = super().score(prefixes, tokens)
         found, self.answered = found.roll(1, -1) if self.answered else found, True
         return found
 
 
-def test_the_strict_texts_are_compared_with_plain_passes_of_the_target(tmp_path: Path) -> None:
-    """All its answers come from one target, so a wrong one agrees with itself; the first eight prompts and every 32nd
-    are compared."""
+def test_the_strict_texts_are_compared_with_plain_passes_of_the_target(tmp_path):
     target, _ = tables()
     right = table_backend()
     wrong = replace(right, target=replace(right.target, open=lambda: Stateful(target)))
@@ -136,25 +126,9 @@ def test_the_strict_texts_are_compared_with_plain_passes_of_the_target(tmp_path:
     agree = same[False].prompts["off_is_strict"]
     assert agree[[i for i in range(40) if not (i < 8 or i == 32)]].all() and not agree[:8].any()
     assert same[True].plan.checked and sum(map(same[True].plan.checks, range(40))) == 9
-    assert "; 9 were also compared" in same[True].compared
 
 
-def test_a_released_rule_whose_strict_end_is_not_lossless_shows_it(tmp_path: Path) -> None:
-    """The residual of the released code differs from that of rejection sampling, so some texts must."""
-    settings = Settings(rule="mars-code", temperature=1.0, gamma=3, max_new_tokens=24)
-    result = toy_sweep(tmp_path / "sweep", 8, settings).finish()
-    assert not result.prompts["off_is_strict"].all()
-
-
-def test_the_targets_own_text_is_graded_too(tmp_path: Path) -> None:
-    settings = replace(SETTINGS, temperature=0.9)
-    result = toy_sweep(tmp_path / "sweep", 6, settings).finish()
-    for item, right in zip(toy_prompts(6).items, result.prompts["target_right"], strict=True):
-        own = tokens_of(alone(item.prompt, settings, None, rule="strict"))
-        assert right == (f" {item.answer} " in "".join(f" w{token} " for token in own if token))
-
-
-def test_progress_counts_prompts_and_the_share_of_the_one_in_hand(tmp_path: Path) -> None:
+def test_progress_counts_prompts_and_the_share_of_the_one_in_hand(tmp_path):
     seen = list(toy_sweep(tmp_path / "sweep", 3))
     assert [p.finished for p in seen] == sorted(p.finished for p in seen)
     assert {p.finished for p in seen} == {0, 1, 2, 3}
@@ -164,66 +138,43 @@ def test_progress_counts_prompts_and_the_share_of_the_one_in_hand(tmp_path: Path
 
 KILLED = """
 import os, random, signal, sys, time
-sys.path[:0] = [{tests!r}, {root!r}]
-from sweep_cases import SHORT, toy_sweep
+sys.path[:0] = {paths!r}
 from pathlib import Path
-from typing import Any
+from sweep_cases import SHORT, toy_sweep
 from mars_viz.sweep import shards, store
 shards.BATCH = 4
 folder, before, rng = Path({folder!r}), 0, random.Random(7)
-def slow(function):  # so that kills hit the moments that matter: before and after a file gets its name
-    def slowly(*arguments, **options):
-        time.sleep(rng.uniform(0, 0.005))
-        found = function(*arguments, **options)
-        time.sleep(rng.uniform(0, 0.005))
-        return found
-    return slowly
-Path.replace, Path.unlink, os.fsync = map(slow, (Path.replace, Path.unlink, os.fsync))
-def finished():
-    return {{path.name for path in folder.glob("results/[!.]*")}}
-for kill in range(20):
-    began, wait = finished(), kill % 4  # at once, or once a prompt is finished
-    child = os.fork()
+for kill in range(6):
+    began, child = len([*folder.glob("results/[!.]*")]), os.fork()
     if child == 0:
-        try:
-            toy_sweep(folder, 30, SHORT, resume=True).finish()
-            os._exit(0)
-        finally:
-            os._exit(1)
-    while wait and finished() == began and os.waitpid(child, os.WNOHANG)[0] == 0:
+        toy_sweep(folder, 30, SHORT, resume=True).finish()
+        os._exit(0)
+    while kill % 3 and len([*folder.glob("results/[!.]*")]) == began and os.waitpid(child, os.WNOHANG)[0] == 0:
         time.sleep(0.0005)
     time.sleep(rng.uniform(0, 0.03))
     os.kill(child, signal.SIGKILL)
-    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
-    if (folder / "sweep.json").is_file():
-        now = store.open_store(folder).finished()
-        assert now >= before, (now, before)
-        before = now
+    os.waitpid(child, 0)
+    now = store.open_store(folder).finished() if (folder / "sweep.json").is_file() else 0
+    assert now >= before, (now, before)
+    before = now
     print(before, flush=True)
 """
 
 
-def test_a_sweep_killed_twenty_times_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed with SIGKILL at random points: what is finished stays so, and the end is that of an undisturbed sweep."""
-    killed, whole = tmp_path / "killed", tmp_path / "whole"
-    code = KILLED.format(tests=str(TESTS), root=str(TESTS.parent), folder=str(killed))
+def test_a_sweep_killed_at_random_points_loses_nothing(tmp_path, monkeypatch):
+    killed = tmp_path / "killed"
+    code = KILLED.format(paths=[str(TESTS), str(TESTS.parent)], folder=str(killed))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    counts = [int(line) for line in done.stdout.split()]
-    assert len(counts) == 20
-    assert len(set(counts)) > 3, counts  # it was killed in the middle of things, not before or after them
+    assert done.returncode == 0 and len(set(done.stdout.split())) > 2, done
     monkeypatch.setattr(parts_module, "BATCH", 4)
-    ours = toy_sweep(killed, 30, SHORT, resume=True).finish()
-    theirs = toy_sweep(whole, 30, SHORT).finish()
-    assert ours.complete
-    assert equal(ours, theirs)
+    ours, theirs = toy_sweep(killed, 30, SHORT, resume=True).finish(), toy_sweep(tmp_path / "whole", 30, SHORT).finish()
+    assert ours.complete and equal(ours, theirs)
     assert not [path for path in killed.rglob("*") if path.name.startswith(".")]
 
 
 HOLDING = """
 import sys
 from pathlib import Path
-from typing import Any
 from mars_viz.locks import held
 with held(Path(sys.argv[1])):
     print("held", flush=True)
@@ -231,8 +182,7 @@ with held(Path(sys.argv[1])):
 """
 
 
-def test_a_folder_that_another_process_sweeps_into_is_left_alone_until_that_process_is_gone(tmp_path: Path) -> None:
-    """However it goes: what SIGKILL leaves behind holds nobody off."""
+def test_two_processes_or_sweeps_do_not_share_a_folder(tmp_path):
     folder = tmp_path / "sweep"
     begun = toy_sweep(folder, 3, SHORT)
     command = [sys.executable, "-c", HOLDING, str(folder)]
@@ -241,19 +191,15 @@ def test_a_folder_that_another_process_sweeps_into_is_left_alone_until_that_proc
         assert other.stdout is not None and other.stdout.readline() == "held\n"
         found = locks.holder(folder)
         assert found is not None and found.process == other.pid
-        said = rf"in use: process {other.pid} on this machine has been sweeping into it since .* Wait until it is done"
         for late in (lambda: begun.finish(), lambda: toy_sweep(folder, 3, SHORT, resume=True)):
-            with pytest.raises(BadInput, match=said):
+            with pytest.raises(BadInput, match=f"process {other.pid}"):
                 late()
         other.kill()
     assert (folder / ".lock").is_file()
     assert locks.holder(folder) is None
     assert toy_sweep(folder, 3, SHORT, resume=True).finish().complete
     assert not (folder / ".lock").exists()
-
-
-def test_two_sweeps_of_one_process_do_not_meet_and_the_later_goes_on_where_the_first_stopped(tmp_path: Path) -> None:
-    one, other = toy_sweep(tmp_path / "sweep", 4, SHORT), toy_sweep(tmp_path / "sweep", 4, SHORT, resume=True)
+    one, other = toy_sweep(tmp_path / "sweep2", 4, SHORT), toy_sweep(tmp_path / "sweep2", 4, SHORT, resume=True)
     for progress in one:
         if progress.finished == 2:
             with pytest.raises(BadInput, match="this very process"):
@@ -261,94 +207,7 @@ def test_two_sweeps_of_one_process_do_not_meet_and_the_later_goes_on_where_the_f
             break
     steps = [progress.finished for progress in other]
     assert (steps[0], steps[-1]) == (2, 4)
-    assert equal(load_sweep(tmp_path / "sweep"), toy_sweep(tmp_path / "alone", 4, SHORT).finish())
-
-
-RESUMING = """
-import sys
-from pathlib import Path
-from typing import Any
-sys.path[:0] = {paths!r}
-from mars_viz.errors import BadInput
-from sweep_cases import SHORT, toy_prompts
-from tests.tables import table_backend
-from mars_viz.dialmap import Span
-from mars_viz.sweep import Sweep
-backend, folder = table_backend(), Path(sys.argv[1])
-print("ready", flush=True)
-sys.stdin.readline()  # all of them at one moment
-try:
-    for now in Sweep(backend, toy_prompts(3), SHORT, Span(0.0, 1.0, (2,)), folder, resume=True):
-        if now.finished == 1:
-            print("holds it", flush=True)
-            sys.stdin.read()  # until the others have been heard
-            break
-except BadInput as error:
-    print(error, flush=True)
-"""
-
-
-def test_of_three_that_resume_into_a_new_folder_two_hear_of_the_one_that_does(tmp_path: Path) -> None:
-    code = RESUMING.format(paths=[str(TESTS), str(TESTS.parent)])
-    command = [sys.executable, "-c", code, str(tmp_path / "new")]
-    with ExitStack() as ending:
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        three = [ending.enter_context(subprocess.Popen(command, **pipes)) for _ in range(3)]
-        assert [each.stdout.readline() for each in three] == ["ready\n"] * 3
-        for each in three:
-            each.stdin.write("\n")
-            each.stdin.flush()
-        said = sorted((each.stdout.readline() for each in three), key=lambda line: line != "holds it\n")
-        assert said[0] == "holds it\n"
-        for line in said[1:]:
-            assert "has been sweeping into it" in line and "--resume" not in line and "Wait until it is done" in line
-
-
-def test_whoever_measures_its_costs_while_another_begins_hears_of_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun: list[Any] = []
-
-    def meanwhile(*_: object) -> None:
-        begun.append(iter(toy_sweep(tmp_path / "new", 3)))
-        next(begun[0])  # and holds the folder
-
-    monkeypatch.setattr(sweep_module, "measured", meanwhile)
-    with pytest.raises(BadInput, match="has been sweeping into it since .* Wait until it is done, or stop it"):
-        sweep_module.sweep_prompts(
-            table_backend(), toy_prompts(3), SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "new", resume=True
-        )
-
-
-def test_whoever_was_overtaken_goes_on_with_the_other_s_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody begins the sweep, and is done with it, just before this one would have."""
-    made = store_module.create
-
-    def overtaken(*arguments: Any) -> store_module.SweepStore:
-        monkeypatch.undo()
-        toy_sweep(tmp_path / "one", 3).finish()
-        return made(*arguments)
-
-    monkeypatch.setattr(store_module, "create", overtaken)
-    sweep = toy_sweep(tmp_path / "one", 3, resume=True)
-    assert sweep.progress.finished == 3 and len(sweep.finish()) == 3
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no such limit there")
-def test_on_a_full_disk_a_folder_is_held_all_the_same(tmp_path: Path) -> None:
-    import resource
-
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
-    try:
-        with locks.held(tmp_path), pytest.raises(BadInput, match="in use: another process"):
-            locks.check_nobody(tmp_path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
-def test_a_lock_that_says_nothing_still_holds(tmp_path: Path) -> None:
-    """As one of a full disk, on which its holder could not be written."""
+    assert equal(load_sweep(tmp_path / "sweep2"), toy_sweep(tmp_path / "alone2", 4, SHORT).finish())
     with locks.held(tmp_path):
         for left in ("", "{", '{"process": "x"}'):
             (tmp_path / ".lock").write_text(left)
@@ -357,35 +216,7 @@ def test_a_lock_that_says_nothing_still_holds(tmp_path: Path) -> None:
     locks.check_nobody(tmp_path)
 
 
-def test_prompts_that_are_put_together_while_they_are_read_are_read_once_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As the page reads a sweep that is under way."""
-    monkeypatch.setattr(parts_module, "BATCH", 3)
-    sweep = toy_sweep(tmp_path / "sweep", 3, SHORT)
-    with monkeypatch.context() as patched:
-        patched.setattr(store_module.SweepStore, "tidy", lambda self: None)
-        whole = sweep.finish()
-    read, calls = store_module.SweepStore._read, list[str]()
-
-    def reading(self: store_module.SweepStore, name: str, *columns: list[str]) -> object:
-        calls.append(name)
-        if len(calls) == 2:
-            self.tidy()
-        return read(self, name, *columns)
-
-    monkeypatch.setattr(store_module.SweepStore, "_read", reading)
-    assert equal(load_sweep(tmp_path / "sweep"), whole)
-    assert "batch-000000.parquet" in calls
-
-
-def equal(one: SweepResult, other: SweepResult) -> bool:
-    """The same results, but for the time they took."""
-    ours, theirs = ({**r.lines, **r.prompts} for r in (one, other))
-    return all(np.array_equal(values, theirs[name]) for name, values in ours.items() if name != "seconds")
-
-
-def test_finished_prompts_end_up_in_one_plain_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_of_finished_prompts_are_one_plain_data_set(tmp_path, monkeypatch):
     monkeypatch.setattr(parts_module, "BATCH", 4)
     sweep = toy_sweep(tmp_path / "sweep", 10)
     result = sweep.finish()
@@ -394,13 +225,9 @@ def test_finished_prompts_end_up_in_one_plain_data_set(tmp_path: Path, monkeypat
     table = pq.read_table(sweep.folder / "results").to_pandas()
     assert list(table.columns) == list(COLUMNS)
     assert len(table) == len(result.lines["low"])
-    assert sorted(set(table["prompt"])) == list(range(10))
-
-
-def test_a_batch_beside_its_prompts_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a kill between the renaming of a batch and the removal of its prompts leaves it."""
+    assert sorted(set(table["prompt"])) == list(range(10)) and result.costs == COSTS
     monkeypatch.setattr(parts_module, "BATCH", 3)
-    sweep = toy_sweep(tmp_path / "sweep", 5)
+    sweep = toy_sweep(tmp_path / "sweep2", 5)
     parts = sweep.folder / "results"
     unlink, kept = Path.unlink, list[str]()
     monkeypatch.setattr(Path, "unlink", lambda path, missing_ok=False: kept.append(path.name))
@@ -408,47 +235,50 @@ def test_a_batch_beside_its_prompts_counts_once(tmp_path: Path, monkeypatch: pyt
     assert len(list(parts.iterdir())) == 6
     assert len([name for name in kept if name.endswith(".parquet")]) == 3
     assert len(result) == 5
-    assert equal(load_sweep(sweep.folder), toy_sweep(tmp_path / "other", 5).finish())
+    assert equal(load_sweep(sweep.folder), toy_sweep(tmp_path / "other2", 5).finish())
     monkeypatch.setattr(Path, "unlink", unlink)
     assert equal(toy_sweep(sweep.folder, 5, resume=True).finish(), result)
     assert len(list(parts.iterdir())) == 3
 
 
+BACKEND, ITEMS, WHOLE = table_backend(), toy_prompts(6).items, Span(0.1234567, 1.0, (3,))
+
+
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"settings": replace(SETTINGS, gamma=2)}, "gamma was 3 and is 2"),
+        ({"settings": replace(SETTINGS, gamma=2), "span": replace(WHOLE, gammas=(2,))}, "gamma was 3 and is 2"),
         ({"settings": replace(SETTINGS, seed=1)}, "seed was 0 and is 1"),
         ({"settings": replace(TREES, gamma=3)}, "tree was chain and is dynamic:depth=3,topk=2"),
         ({"settings": replace(SETTINGS, rule="vllm-thinking")}, "rule was mars and is vllm-thinking"),
-        ({"count": 3}, "number of prompts was 4 and is 3"),
-        ({"graded": False}, "contents of the prompt set"),
+        ({"prompts": toy_prompts(3)}, "number of prompts was 4 and is 3"),
+        ({"prompts": toy_prompts(4, graded=False)}, "contents of the prompt set"),
+        ({"prompts": PromptSet("toys", (ITEMS[5], *ITEMS[:5]))}, "number of prompts was 4 and is 6"),
+        ({"prompts": PromptSet("toys", (*ITEMS[:4], *conversations(1, 2).items))}, "turns was first and is all"),
+        ({"target": replace(BACKEND.target, revision="abc")}, "target's revision was  and is abc"),
+        ({"dtype": "bfloat16"}, "dtype was float32"),
+        ({"processor": "Another, 1 threads"}, "device was Toy and is Another"),
+        ({"versions": {"numpy": "3"}}, "numpy was 2 and is 3"),
+        ({"span": Span(0.1234568, 1.0, (3,))}, r"low end was 0\.1234567 and is 0\.1234568"),
     ],
 )
-def test_a_resume_with_other_settings_is_refused(tmp_path: Path, change: dict[str, object], what: str) -> None:
-    toy_sweep(tmp_path / "sweep", 4).finish()
+def test_a_resume_with_other_settings_is_refused(tmp_path, change, what):
+    given: dict[str, Any] = {"prompts": toy_prompts(4), "settings": SETTINGS, "span": WHOLE}
+    Sweep(BACKEND, **given, out=tmp_path / "sweep")
+    of_backend = {name: value for name, value in change.items() if name not in given}
     with pytest.raises(BadInput, match=what):
-        toy_sweep(tmp_path / "sweep", **{"count": 4, **change}, resume=True)  # type: ignore[arg-type]
+        other = replace(BACKEND, **of_backend)
+        Sweep(other, **{name: change.get(name, given[name]) for name in given}, out=tmp_path / "sweep", resume=True)
+    threads = replace(BACKEND, processor="Toy, 8 threads")
+    assert Sweep(threads, **given, out=tmp_path / "sweep", resume=True).progress.prompts == 4
 
 
-class _Counting:
-    """A toy that remembers what it was asked."""
-
-    def __init__(self, asked: list[tuple[int, ...]]):
-        self._asked, self._toy = asked, ToySpeculator(SETTINGS)
-
-    def speculate(self, prefixes):
-        self._asked.extend(prefixes)
-        return self._toy.speculate(prefixes)
-
-
-def test_a_finished_sweep_goes_on_to_more_prompts_and_asks_nothing_again(tmp_path: Path) -> None:
+def test_a_finished_sweep_goes_on_to_more_prompts_and_asks_nothing_again(tmp_path):
     toy_sweep(tmp_path / "sweep", 4).finish()
     results = {path: path.read_bytes() for path in (tmp_path / "sweep" / "results").iterdir()}
-    asked: list[tuple[int, ...]] = []
-    backend, open_ = table_backend(), lambda: _Counting(asked)
+    backend, counting = table_backend(), Counting(SETTINGS)
     span, folder = Span(0.0, 1.0, (3,)), tmp_path / "sweep"
-    more = Sweep(backend, toy_prompts(7), SETTINGS, span, folder, resume=True, open_=open_)
+    more = Sweep(backend, toy_prompts(7), SETTINGS, span, folder, resume=True, open_=lambda: counting)
     assert (more.progress.finished, more.progress.prompts) == (4, 7)
     assert load_sweep(tmp_path / "sweep").complete, "until it goes on, nothing is changed"
     going = iter(more)
@@ -457,97 +287,52 @@ def test_a_finished_sweep_goes_on_to_more_prompts_and_asks_nothing_again(tmp_pat
     half = load_sweep(tmp_path / "sweep")
     assert (half.finished, half.plan.prompts, half.plan.graded) == (5, 7, 7)
     known = store_module.open_store(folder).prompts()
-    result = Sweep(backend, known, SETTINGS, span, folder, resume=True, open_=open_).finish()
+    result = Sweep(backend, known, SETTINGS, span, folder, resume=True, open_=lambda: counting).finish()
     first = {table_backend().tokenizer.encode(item.prompt) for item in toy_prompts(4).items}
-    assert asked and not first & {prefix[:3] for prefix in asked}
+    asked = {prefix[:3] for batch in counting.batches for prefix in batch}
+    assert asked and not first & asked
     assert all(path.read_bytes() == data for path, data in results.items())
     assert equal(result, toy_sweep(tmp_path / "at-once", 7).finish())
 
 
-@pytest.mark.parametrize("killed", ["sweep.json", "prompts.jsonl"])
-def test_a_sweep_killed_while_it_takes_on_prompts_is_the_one_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: str
-) -> None:
-    toy_sweep(tmp_path / "sweep", 4).finish()
-    more, write = toy_sweep(tmp_path / "sweep", 7, resume=True), store_module.write_file
-
-    def failing(path: Path, data: bytes, **how: bool) -> None:
-        if path.name == killed:
-            raise OSError(28, "No space left on device")
-        write(path, data, **how)
-
-    with monkeypatch.context() as patched, pytest.raises(BadInput, match="No space left"):
-        patched.setattr(store_module, "write_file", failing)
-        more.finish()
-    assert load_sweep(tmp_path / "sweep").complete and len(store_module.open_store(tmp_path / "sweep").prompts()) == 4
-    assert toy_sweep(tmp_path / "sweep", 7, resume=True).finish().complete
-
-
-def test_prompts_are_added_at_the_end_alone(tmp_path: Path) -> None:
-    toy_sweep(tmp_path / "sweep", 4).finish()
-    items = toy_prompts(6).items
-    with pytest.raises(BadInput, match="number of prompts was 4 and is 6"):
-        other = replace(toy_prompts(6), items=(items[5], *items[:5]))
-        Sweep(table_backend(), other, SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep", resume=True)
-    talks = replace(toy_prompts(4), items=(*items[:4], *conversations(1, 2).items))
-    with pytest.raises(BadInput, match="turns was first and is all"):
-        Sweep(table_backend(), talks, SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep", resume=True)
-
-
-def test_other_models_versions_or_ranges_are_refused_too(tmp_path: Path) -> None:
-    toy_sweep(tmp_path / "sweep", 4).finish()
-    backend, span = table_backend(), Span(0.0, 1.0, (3,))
-    for name, value, what in (
-        ("target", replace(backend.target, revision="abc"), "target's revision was  and is abc"),
-        ("dtype", "bfloat16", "dtype was float32"),
-        ("processor", "Another, 1 threads", "device was Toy and is Another"),
-        ("versions", {"numpy": "3"}, "version of numpy was 2 and is 3"),
-    ):
-        other = replace(backend, **{name: value})  # type: ignore[arg-type]
-        with pytest.raises(BadInput, match=what):
-            Sweep(other, toy_prompts(4), SETTINGS, span, tmp_path / "sweep", resume=True)
-    with pytest.raises(BadInput, match="low end was 0 and is 0.5"):
-        Sweep(backend, toy_prompts(4), SETTINGS, Span(0.5, 1.0, (3,)), tmp_path / "sweep", resume=True)
-    threads = replace(backend, processor="Toy, 8 threads")
-    assert Sweep(threads, toy_prompts(4), SETTINGS, span, tmp_path / "sweep", resume=True).progress.finished == 4
-
-
-def test_a_folder_with_something_in_it_is_not_swept_into(tmp_path: Path) -> None:
+def test_folders_and_ranges_that_cannot_be_swept_are_refused(tmp_path):
     toy_sweep(tmp_path / "sweep", 1).finish()
-    with pytest.raises(BadInput, match="--resume"):
-        toy_sweep(tmp_path / "sweep", 1)
     (tmp_path / "notes.txt").write_text("mine")
-    for taken in (tmp_path, tmp_path / "notes.txt"):
-        with pytest.raises(BadInput, match=r"not empty|no folder"):
-            toy_sweep(taken, 1)
+    taken = {"sweep": "--resume", ".": "not empty", "notes.txt": "no folder", "notes.txt/sweep": "cannot be written"}
+    for place, why in taken.items():
+        with pytest.raises(BadInput, match=why):
+            toy_sweep(tmp_path / place, 1)
     assert toy_sweep(tmp_path / "new", 1, resume=True).finish().complete  # nothing to go on with: it begins
+    chains = replace(BACKEND, drafter=replace(BACKEND.drafter, drafts_trees=False))
+    for backend, settings, span, why in (
+        (BACKEND, SETTINGS, Span(0.2, 0.8, (3,)), "strict end, θ = 1"),
+        (BACKEND, SETTINGS, Span(0.2, 1.0, (1, 3)), "one size of drafts"),
+        (BACKEND, replace(TREES, rule="lenience", temperature=1.0), Span(0.0, 1.0, (5,)), "does not judge draft trees"),
+        (chains, TREES, Span(0.0, 1.0, (5,)), "toy-drafter drafts chains"),
+    ):
+        with pytest.raises(BadInput, match=why):
+            Sweep(backend, toy_prompts(2), settings, span, tmp_path / "sweep2")
 
 
-def test_a_prompt_over_the_context_is_counted_and_the_others_go_on(tmp_path: Path) -> None:
-    items = (*toy_prompts(3).items, PromptItem("long", "odd", "x" * 50, "w1", "contains"), *toy_prompts(5).items[3:])
-    sweep = Sweep(
-        table_backend(letters=20), PromptSet("mixed", items), SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep"
-    )
+def test_a_prompt_over_the_context_is_counted_and_the_others_go_on(tmp_path):
+    items = (*ITEMS[:3], PromptItem("long", "odd", "x" * 50, "w1", "contains"), *ITEMS[3:5])
+    span = Span(0.0, 1.0, (3,))
+    sweep = Sweep(table_backend(letters=20), PromptSet("mixed", items), SETTINGS, span, tmp_path / "sweep")
     assert [each.id for each in sweep.too_long] == ["long"]
-    result = sweep.finish()
-    assert [failure.id for failure in result.failures] == ["long"]
-    assert "shorten" in result.failures[0].reason
-    assert result.complete
-    assert list(result.prompts["id"]) == ["p0", "p1", "p2", "p3", "p4"]
-    expected = toy_sweep(tmp_path / "without", 5).finish()
+    result, expected = sweep.finish(), toy_sweep(tmp_path / "without", 5).finish()
+    assert [(failure.id, "shorten" in failure.reason) for failure in result.failures] == [("long", True)]
+    assert result.complete and list(result.prompts["id"]) == ["p0", "p1", "p2", "p3", "p4"]
     assert np.array_equal(result.lines["tokens"], expected.lines["tokens"])
     assert np.array_equal(result.starts, expected.starts)
     with pytest.raises(BadInput, match="No prompt of the set can be decoded"):
-        Sweep(table_backend(letters=2), toy_prompts(2), SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "none")
+        Sweep(table_backend(letters=2), toy_prompts(2), SETTINGS, span, tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize("at", [0, 1, 5, 6])
-def test_a_full_disk_leaves_what_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
-    """The disk fills up while the n-th file is written."""
+def test_a_full_disk_leaves_what_is_finished(tmp_path, monkeypatch, at=5):
     real, calls = os.fsync, [0]
 
-    def full(file: int) -> None:
+    def full(file):
         calls[0] += 1
         if calls[0] > at:
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -563,54 +348,32 @@ def test_a_full_disk_leaves_what_is_finished(tmp_path: Path, monkeypatch: pytest
     assert equal(sweep.finish(), toy_sweep(tmp_path / "whole", 8).finish())
 
 
-def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(BadInput, match="cannot be written"):
-        toy_sweep(tmp_path / "file" / "sweep", 1)
-
-
-def test_a_range_without_the_strict_end_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="reach the strict end, θ = 1"):
-        Sweep(table_backend(), toy_prompts(1), SETTINGS, Span(0.2, 0.8, (3,)), tmp_path / "sweep")
-    with pytest.raises(BadInput, match="one size of drafts"):
-        Sweep(table_backend(), toy_prompts(1), SETTINGS, Span(0.2, 1.0, (1, 3)), tmp_path / "sweep")
-
-
-def test_a_damaged_folder_is_named_with_the_remedy(tmp_path: Path) -> None:
+def test_damaged_folders_are_refused(tmp_path):
     sweep = toy_sweep(tmp_path / "sweep", 3)
-    sheet, parts = sweep.folder / "sweep.json", sweep.folder / "results"
+    sheet, second = sweep.folder / "sweep.json", sweep.folder / "results" / "prompt-000001.parquet"
+
+    def refused(path, wrong, why):
+        right = path.read_bytes()
+        path.unlink() if wrong is None else path.write_bytes(wrong)
+        with pytest.raises(BadInput, match=why):
+            load_sweep(sweep.folder)
+        path.write_bytes(right)
+
     with pytest.raises(BadInput, match="no finished prompt yet"):
         load_sweep(sweep.folder)
     sweep.finish()
-    text = sheet.read_text()
+    text, whole = sheet.read_text(), second.read_bytes()
     for wrong in ("", "{}", text[:-40], text.replace('"schema": 8', '"schema": 9'), text.replace('"mars"', '"no"')):
-        sheet.write_text(wrong)
-        with pytest.raises(BadInput, match="cannot be opened"):
-            load_sweep(sweep.folder)
-    sheet.write_text(text)
-    second = parts / "prompt-000001.parquet"
-    whole = second.read_bytes()
+        refused(sheet, wrong.encode(), "cannot be opened")
     for broken in (whole[:-30], b"", whole[:200] + bytes(300) + whole[500:]):
-        second.write_bytes(broken)
-        with pytest.raises(BadInput, match=r"prompt-000001.parquet is damaged|contradict each other"):
-            load_sweep(sweep.folder)
-    second.unlink()
-    with pytest.raises(BadInput, match="lacks files"):
-        load_sweep(sweep.folder)
-    other = json.loads(text)
-    other["plan"]["low"] = 0.3
-    second.write_bytes(whole)
-    sheet.write_text(json.dumps(other))
-    with pytest.raises(BadInput, match="contradict each other"):
-        load_sweep(sweep.folder)
+        refused(second, broken, r"prompt-000001.parquet is damaged|contradict each other")
+    refused(second, None, "lacks files")
+    data = json.loads(text)
+    refused(sheet, json.dumps(data | {"plan": data["plan"] | {"low": 0.3}}).encode(), "contradict each other")
     with pytest.raises(BadInput, match="holds no sweep"):
         load_sweep(tmp_path)
-
-
-def test_grades_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
-    """A prompt is graded at every setting or at none; -1 must not be taken for a grade."""
-    toy_sweep(tmp_path / "sweep", 2).finish()
-    path = tmp_path / "sweep" / "results" / "prompt-000001.parquet"
+    toy_sweep(tmp_path / "sweep2", 2).finish()
+    path = tmp_path / "sweep2" / "results" / "prompt-000001.parquet"
     table = pq.read_table(path)
     for wrong in (-1, 2):
         right = table.column("right").to_numpy().copy()
@@ -619,16 +382,10 @@ def test_grades_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
         changed = table.set_column(place, table.schema.field("right"), pa.array(right, pa.int8()))
         pq.write_table(changed, path, compression="zstd", write_page_checksum=True)
         with pytest.raises(BadInput, match="contradict each other"):
-            load_sweep(tmp_path / "sweep")
+            load_sweep(tmp_path / "sweep2")
 
 
-def test_a_range_that_differs_far_behind_the_point_is_another_range(tmp_path: Path) -> None:
-    Sweep(table_backend(), toy_prompts(1), SETTINGS, Span(0.1234567, 1.0, (3,)), tmp_path / "sweep").finish()
-    with pytest.raises(BadInput, match=r"low end was 0\.1234567 and is 0\.1234568"):
-        Sweep(table_backend(), toy_prompts(1), SETTINGS, Span(0.1234568, 1.0, (3,)), tmp_path / "sweep", resume=True)
-
-
-def test_a_sweep_of_the_first_schema_is_read_as_it_was_meant(tmp_path: Path) -> None:
+def test_sweeps_of_older_schemas_are_read(tmp_path):
     toy_sweep(tmp_path / "sweep", 2).finish()
     sheet = tmp_path / "sweep" / "sweep.json"
     found = json.loads(sheet.read_text())
@@ -636,29 +393,16 @@ def test_a_sweep_of_the_first_schema_is_read_as_it_was_meant(tmp_path: Path) -> 
     sheet.write_text(json.dumps(found | {"schema": 1}))
     assert load_sweep(tmp_path / "sweep").complete
     assert toy_sweep(tmp_path / "sweep", 2, resume=True).progress.finished == 2
-
-
-def test_a_sweep_of_chains_is_written_as_before_there_were_trees_and_one_of_trees_is_read_back(tmp_path: Path) -> None:
-    """Sweeps above temperature 0, whose texts no plain pass gives."""
-    drawn = [replace(each, temperature=0.5) for each in (SETTINGS, TREES)]
-    for name, settings, schema in (("chains", drawn[0], 2), ("trees", drawn[1], 5)):
+    for name, each, schema in (("chains", SETTINGS, 2), ("trees", TREES, 5)):
+        settings = replace(each, temperature=0.5)
         toy_sweep(tmp_path / name, 2, settings).finish()
         found = json.loads((tmp_path / name / "sweep.json").read_text())
         assert (found["schema"], "tree" in found["plan"]["settings"]) == (schema, settings.drafts_trees)
         assert load_sweep(tmp_path / name).plan.settings == replace(settings, dial=1.0)
-    assert toy_sweep(tmp_path / "trees", 4, drawn[1], resume=True).finish().finished == 4
+    assert toy_sweep(tmp_path / "trees2", 4, settings, resume=True).finish().finished == 4
 
 
-def test_a_sweep_of_what_cannot_draft_or_judge_trees_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="does not judge draft trees"):
-        toy_sweep(tmp_path / "sweep", 2, replace(TREES, rule="lenience", temperature=1.0))
-    backend = table_backend()
-    chains = replace(backend, drafter=replace(backend.drafter, drafts_trees=False))
-    with pytest.raises(BadInput, match="toy-drafter drafts chains"):
-        Sweep(chains, toy_prompts(2), TREES, Span(0.0, 1.0, (5,)), tmp_path / "sweep")
-
-
-def test_bins_and_distances() -> None:
+def test_bins_and_distances():
     assert rank_bins(np.array([1, 2, 2, 3, 4, 5, 8, 9, 16, 17, 900])).tolist() == [1, 2, 1, 1, 2, 2, 2]
     shares = np.array([0.0, 0.005, 0.01, 0.15, 0.2, 0.95, 1.0, 1.0000001])
     assert share_bins(shares).tolist() == [2, 1, 0, 1, 1, 0, 0, 0, 3]
@@ -672,66 +416,115 @@ def test_bins_and_distances() -> None:
         assert edit_distance(a, b) == _slow(a, b)
 
 
-def _slow(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+def _slow(a, b):
     if not a or not b:
         return len(a) + len(b)
     return min(_slow(a[1:], b) + 1, _slow(a, b[1:]) + 1, _slow(a[1:], b[1:]) + (a[0] != b[0]))
 
 
-def test_costs_are_kept_with_the_results(tmp_path: Path) -> None:
-    result = toy_sweep(tmp_path / "sweep", 2).finish()
-    assert result.costs == COSTS
-
-
-def _of_each(result: SweepResult) -> dict[str, dict[str, Any]]:
-    """Everything that was found of each prompt, by its name, but for times."""
-    found = {}
-    for row, name in enumerate(result.prompts["id"].tolist()):
-        part = slice(*result.starts[row : row + 2])
-        lines = {column: values[part].tolist() for column, values in result.lines.items()}
-        about = {column: result.prompts[column][row] for column in ("category", "positions", "target_right")}
-        found[name] = lines | about
-    return found
-
-
-def test_a_prompt_has_the_same_results_wherever_it_stands(tmp_path: Path) -> None:
-    apart, mixed = toy_prompts(9).grouped(), toy_prompts(9)
-    assert (
-        [item.id for item in apart.items]
-        != [item.id for item in mixed.items]
-        == [item.id for item in apart.mixed().items]
-    )
-    for name, prompts in (("apart", apart), ("mixed", mixed)):
-        sweep_over(tmp_path / name, prompts)
-    one, other = (load_sweep(tmp_path / name) for name in ("apart", "mixed"))
-    assert _of_each(one) == _of_each(other)
-    assert one.prompts["id"].tolist() == [item.id for item in apart.items]
-
-
 @pytest.mark.parametrize("holds_prompts", [True, False])
-def test_a_sweep_from_before_tasks_were_mixed_goes_on_in_its_own_order(tmp_path: Path, holds_prompts: bool) -> None:
-    before, folder = toy_prompts(8).grouped(), tmp_path / "sweep"
-    span = Span(0.0, 1.0, (SETTINGS.gamma,))
-    for progress in Sweep(table_backend(), before, SETTINGS, span, folder, costs=COSTS):
-        if progress.finished == 3:
-            break
+def test_a_sweep_from_before_tasks_were_mixed_goes_on_in_its_own_order(tmp_path, holds_prompts):
+    before, mixed, folder, span = toy_prompts(8).grouped(), toy_prompts(8), tmp_path / "sweep", Span(0.0, 1.0, (3,))
+    next(now for now in Sweep(BACKEND, before, SETTINGS, span, folder, costs=COSTS) if now.finished == 3)
     plan = store_module.open_store(folder).plan
     if not holds_prompts:
         (folder / "prompts.jsonl").unlink()
-    mixed = toy_prompts(8)
     assert store_module.in_begun_order(folder, mixed).items == before.items
-    result = sweep_prompts(table_backend(), mixed, SETTINGS, span, folder, resume=True).finish()
+    result = sweep_prompts(BACKEND, mixed, SETTINGS, span, folder, resume=True).finish()
     assert result.complete and result.plan == plan
     assert result.prompts["id"].tolist() == [item.id for item in before.items]
-    other = tmp_path / "other"
-    assert store_module.in_begun_order(other, mixed) is mixed
-    assert store_module.in_begun_order(folder, toy_prompts(3)) == toy_prompts(3), "what was swept is not all there"
+    assert store_module.in_begun_order(tmp_path / "other", mixed) is mixed
+    assert store_module.in_begun_order(folder, toy_prompts(3)) == toy_prompts(3), "not all that was swept"
 
 
-def test_a_sweep_of_mixed_tasks_takes_on_more_of_each(tmp_path: Path) -> None:
-    folder, span = tmp_path / "sweep", Span(0.0, 1.0, (SETTINGS.gamma,))
-    sweep_over(folder, toy_prompts(4))
-    again = toy_prompts(10).grouped()
-    result = sweep_prompts(table_backend(), again, SETTINGS, span, folder, resume=True).finish()
-    assert result.prompts["id"].tolist()[:4] == [item.id for item in toy_prompts(4).items]
-    assert sorted(result.prompts["id"]) == sorted(item.id for item in again.items) and result.complete
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch):
+    monkeypatch.setattr(parts_module, "BATCH", 4)
+
+
+def same(ours, theirs):
+    return np.array_equal(ours.token_ids, theirs.token_ids) and ours.pieces == theirs.pieces
+
+
+def begun(folder, count, **how):
+    next(progress for progress in toy_sweep(folder, 6, **how) if progress.finished == count)
+
+
+def test_every_text_is_what_an_independent_walk_writes(tmp_path):
+    result = toy_sweep(tmp_path / "sweep", 5).finish()
+    stretches = 0
+    for place, item in enumerate(toy_prompts(5).items):
+        read = texts.read(result.folder, place)
+        lows = result.lines["low"][slice(*result.starts[place : place + 2])]
+        assert len(read.lengths) == len(lows)
+        stretches += len(lows)
+        for stretch, low in enumerate(lows.tolist()):
+            written = read.text(stretch)
+            assert written.tokens == tuple(tokens_of(alone(item.prompt, SETTINGS, low)))
+            assert written.pieces == tuple(table_backend().tokenizer.pieces[token] for token in written.tokens)
+    assert stretches > 5
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=6), min_size=1, max_size=5),
+    st.binary(max_size=8),
+    st.booleans(),
+)
+def test_any_bytes_come_back_as_they_were(tmp_path_factory, lines, data, special):
+    folder = tmp_path_factory.mktemp("sweep")
+    flat = [token for line in lines for token in line]
+    pieces = {token: Piece(data + str(token).encode(), special) for token in sorted(set(flat))}
+    lengths = np.array([len(line) for line in lines], np.int32)
+    texts.write(folder, 7, PromptTexts(lengths, np.array(flat, np.int32), pieces))
+    read = texts.read(folder, 7)
+    assert read is not None and read.pieces == pieces
+    assert [list(read.text(place).tokens) for place in range(len(lines))] == lines
+    shutil.rmtree(folder)
+
+
+def test_a_prompt_without_results_has_no_texts(tmp_path):
+    items = list(toy_prompts(3).items)
+    items[1] = replace(items[1], prompt="x" * 50)
+    prompts, span = replace(toy_prompts(3), items=tuple(items)), Span(0.0, 1.0, (3,))
+    assert len(Sweep(table_backend(letters=20), prompts, SETTINGS, span, tmp_path / "sweep").finish()) == 2
+    assert [texts.read(tmp_path / "sweep", index) is None for index in range(3)] == [False, True, False]
+
+
+def test_damaged_texts_are_named_and_not_packed(tmp_path):
+    result = toy_sweep(tmp_path / "sweep", 3).finish()
+    path = result.folder / "texts" / "prompt-000001.parquet"
+    data = path.read_bytes()
+    for damaged in (data[:-40], b"", data[:40] + bytes(80) + data[120:]):
+        path.write_bytes(damaged)
+        with pytest.raises(BadInput, match="prompt-000001.parquet is damaged"):
+            texts.read(result.folder, 1)
+    path.write_bytes((result.folder / "texts" / "prompt-000002.parquet").read_bytes())
+    assert texts.read(result.folder, 1) is None
+    assert len(load_sweep(result.folder)) == 3 and texts.read(result.folder, 0) is not None
+    begun(tmp_path / "sweep2", 2)
+    (tmp_path / "sweep2" / "texts" / "prompt-000001.parquet").write_bytes(b"no")
+    result = toy_sweep(tmp_path / "sweep2", 6, resume=True).finish()
+    assert result.complete and (result.folder / "results" / "batch-000000.parquet").is_file()
+    assert texts.read(result.folder, 0) is not None
+    with pytest.raises(BadInput, match="damaged"):
+        texts.read(result.folder, 1)
+
+
+def test_texts_are_packed_unless_damaged(tmp_path, monkeypatch):
+    whole = toy_sweep(tmp_path / "whole", 10).finish()
+    result = toy_sweep(tmp_path / "sweep", 6).finish()
+    for _ in range(2):
+        texts.pack(result.folder)
+    folder = result.folder / "texts"
+    assert sorted(file.stem for file in folder.iterdir()) == ["batch-000000", "prompt-000004", "prompt-000005"]
+    grown = toy_sweep(tmp_path / "sweep", 10, resume=True).finish()
+    texts.pack(result.folder)
+    assert len(list(folder.iterdir())) == 4
+    assert all(same(*(texts.read(each.folder, index) for each in (grown, whole))) for index in range(10))
+    monkeypatch.setattr(parts_module, "BATCH", 3)
+    result = toy_sweep(tmp_path / "sweep2", 3).finish()
+    broken = result.folder / "texts" / "prompt-000001.parquet"
+    broken.write_bytes(broken.read_bytes()[:-20])
+    with pytest.raises(BadInput, match="damaged"):
+        texts.pack(result.folder)
+    assert len(list((result.folder / "texts").iterdir())) == 3

@@ -1,52 +1,46 @@
-"""What is read off a sweep: exact curves, paired bands, the frontier, the recommendation, the evidence, the command."""
-
-from __future__ import annotations
+"""Results of a sweep: curves, intervals, frontier, evidence pack and the command."""
 
 import argparse
 import csv
+import io
 import itertools
 import json
 import re
+import shlex
 from dataclasses import replace
 from math import nan
-from pathlib import Path
 
 import numpy as np
 import pytest
-from sweep_cases import COSTS, SETTINGS, SHORT, TREES, timing, toy_prompts, toy_sweep
+from sweep_cases import COSTS, SETTINGS, SHORT, TREES, sweep_over, timing, toy_prompts, toy_sweep
 
-from mars_viz.analysis.engines import acceptance_table
-from mars_viz.analysis.intervals import difference, ratio, ratio_of_ratios, wilson
+from mars_viz import samples
+from mars_viz.analysis.intervals import Bootstrap, Interval, Method, difference, ratio, ratio_of_ratios, wilson
 from mars_viz.analysis.recommendation import recommend
 from mars_viz.analysis.steps import plain_within, stacked, total
+from mars_viz.commands import decoding
 from mars_viz.commands import sweep as sweep_command
 from mars_viz.costs import modelled_speed_up
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
-from mars_viz.prompts import Turns, load_prompts
+from mars_viz.prompts import PromptSet, load_prompts, to_jsonl
+from mars_viz.recording import mapping_of
 from mars_viz.run import Settings
-from mars_viz.sweep import (
-    Sweep,
-    SweepResult,
-    band_at,
-    curve,
-    frontier,
-    load_sweep,
-    measures,
-    places,
-    relaxed_at,
-    value_at,
-)
+from mars_viz.sweep import Sweep, band_at, curve, frontier, load_sweep, measures, places, relaxed_at, value_at
+from mars_viz.sweep.by_task import TOGETHER, TaskResults, by_task, losing
 from mars_viz.sweep.engine_settings import ENGINES, engine_settings
-from mars_viz.sweep.evidence import NOT_MEASURED, dial_grid
-from mars_viz.sweep.evidence_pack import write_evidence
+from mars_viz.sweep.evidence import NOT_MEASURED, SettingOrigin, dial_grid, evidence_of, origin_of
+from mars_viz.sweep.evidence_pack import evidence_files, write_evidence
 from mars_viz.sweep.evidence_text import markdown, table
-from mars_viz.sweep.figure_words import told
+from mars_viz.sweep.figure_words import alone, told
 from mars_viz.sweep.pairing import SweepSetting, pair
-from mars_viz.sweep.plan import turns_words
+from mars_viz.sweep.plan import set_hash
 from mars_viz.sweep.report import summary_lines, table_of
+from mars_viz.sweep.reproduce import reproduction
 from mars_viz.sweep.result import recommended
-from mars_viz.sweep.store import open_store
+from mars_viz.sweep.stretches import TOLD, stretches
+from mars_viz.sweep.terms import FEWEST, Terms
+from mars_viz.sweep.threshold import advised
 from mars_viz.sweep.timing import keep_check, kept_checks
 from mars_viz.sweep.wall_clock import spread_over
 from mars_viz.ui.compare import sweep_pair
@@ -55,17 +49,16 @@ from mars_viz.ui.links import to_parameters
 from mars_viz.ui.tune.cached_sweep import CachedSweep
 from mars_viz.ui.tune.page_state import TuneView
 from mars_viz.ui.tune.words import coverage
-from mars_viz.words import exact_setting, exactly, number, times
+from mars_viz.words import exact_setting, exactly, times
 from tests.tables import table_backend
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> SweepResult:
+def result(tmp_path_factory):
     return toy_sweep(tmp_path_factory.mktemp("sweeps") / "sweep", 12).finish()
 
 
-def lines_at(result: SweepResult, column: str, dial: float) -> np.ndarray:
-    """One line a prompt, found the slow way."""
+def lines_at(result, column, dial):
     found = []
     for start, end in zip(result.starts, result.starts[1:], strict=False):
         rows = [row for row in range(start, end) if result.lines["low"][row] <= dial]
@@ -73,10 +66,10 @@ def lines_at(result: SweepResult, column: str, dial: float) -> np.ndarray:
     return np.array(found)
 
 
-def test_curves_are_the_pooled_lines_everywhere(result: SweepResult) -> None:
+def test_curves_are_the_pooled_lines_everywhere(result):
     known = measures(result)
     curves = {name: curve(result, measure) for name, measure in known.items()}
-    dials = [*np.random.default_rng(0).uniform(0, 1, 30).tolist(), *result.edges[:-1].tolist(), 1.0]
+    dials = [*np.random.default_rng(0).uniform(0, 1, 10).tolist(), *result.edges[:-1:3].tolist(), 1.0]
     for dial in dials:
         tokens, rounds, right = (lines_at(result, name, dial).sum() for name in ("tokens", "rounds", "right"))
         assert curves["tau"].at(dial) == pytest.approx(tokens / rounds)
@@ -87,13 +80,11 @@ def test_curves_are_the_pooled_lines_everywhere(result: SweepResult) -> None:
         assert curves["acceptance"].at(dial) == pytest.approx(
             lines_at(result, "kept", dial).sum() / lines_at(result, "drafted", dial).sum()
         )
-    assert curves["accuracy_change"].at(1.0) == 0
-    assert curves["same"].at(1.0) == 1
-    assert curves["edits"].at(1.0) == 0
+    assert [curves[name].at(1.0) for name in ("accuracy_change", "same", "edits")] == [0, 1, 0]
     assert all(len(each) <= len(result.edges) - 1 for each in curves.values())
 
 
-def test_bands_are_paired_and_agree_with_the_curves(result: SweepResult) -> None:
+def test_bands_are_paired_and_agree_with_the_curves(result):
     dials = places(result)
     assert (dials[0], dials[-1]) == (0.0, 1.0)
     assert len(places(result, 5)) == 5
@@ -105,15 +96,12 @@ def test_bands_are_paired_and_agree_with_the_curves(result: SweepResult) -> None
     tokens1, rounds1, right1 = (lines_at(result, name, 1.0) for name in ("tokens", "rounds", "right"))
     assert value_at(result, known["tau"], loose) == ratio(tokens, rounds)
     assert value_at(result, known["accuracy_change"], loose) == difference(right, right1)
-    ours, theirs = (
-        value_at(result, known["speed_up_strict"], loose),
-        ratio_of_ratios((tokens, rounds), (tokens1, rounds1)),
-    )
+    ours = value_at(result, known["speed_up_strict"], loose)
+    theirs = ratio_of_ratios((tokens, rounds), (tokens1, rounds1))
     np.testing.assert_allclose([ours.estimate, ours.low, ours.high], [theirs.estimate, theirs.low, theirs.high])
 
 
-def test_prompts_that_all_agree_are_no_certainty(tmp_path: Path) -> None:
-    """Resampling 0 changed grades of 6 gives 0 every time; a seventh prompt may be another one."""
+def test_prompts_that_all_agree_are_no_certainty(tmp_path):
     result = toy_sweep(tmp_path / "sweep", 6).finish()
     right = np.ones(len(result.lines["right"]), np.int8)
     same = replace(result, lines={**result.lines, "right": right})
@@ -126,7 +114,6 @@ def test_prompts_that_all_agree_are_no_certainty(tmp_path: Path) -> None:
     assert band.low == pytest.approx([-wide, -wide, 0], abs=1e-6)
     assert band.high == pytest.approx([wide, wide, 0], abs=1e-6)
     agreed = known["accuracy_change"].agreed
-    assert agreed is not None
     every, turned = agreed(-1.0, 6, 0.95), agreed(1.0, 6, 0.95)  # all six lost, all six won
     assert every[0] == -1 and -1 < every[1] < 0
     assert turned == (-every[1], 1)
@@ -138,7 +125,7 @@ def test_prompts_that_all_agree_are_no_certainty(tmp_path: Path) -> None:
     assert frontier(same, paired=True).accuracy.low[0] == pytest.approx(-wide, abs=1e-6)
 
 
-def test_the_frontier_goes_through_the_curves(result: SweepResult) -> None:
+def test_the_frontier_goes_through_the_curves_at_short_dial_values(result):
     path = frontier(result)
     known = measures(result)
     assert path.over == "the target alone"
@@ -146,273 +133,6 @@ def test_the_frontier_goes_through_the_curves(result: SweepResult) -> None:
     np.testing.assert_allclose(path.speed_up.estimate, [curve(result, known["speed_up"]).at(d) for d in path.dials])
     assert frontier(replace(result, costs=None)).over == "strict"
     assert "speed_up" not in measures(replace(result, costs=None))
-
-
-def test_the_recommendation_rests_on_every_prompts_grades(result: SweepResult) -> None:
-    graded = result.graded_steps()
-    assert graded.strict == len(graded.steps) - 1
-    for dial in np.linspace(0, 1, 50):
-        assert graded.steps.at(dial).tolist() == (lines_at(result, "right", dial) == 1).tolist()
-    assert recommend(graded, 40, 0.8, symbol="θ").sentence.startswith("θ = ")
-    assert "Not enough prompts" in recommend(graded, 0.1).sentence
-
-
-def test_grades_along_the_dial_are_those_of_the_prompts_put_side_by_side(result: SweepResult) -> None:
-    chosen = np.arange(len(result)) % 3 > 0  # ungraded prompts have no part in it, nor have their edges
-    partly = replace(result, prompts={**result.prompts, "target_right": np.where(chosen, 1, -1)})
-    for each, mask in ((result, None), (partly, chosen)):
-        beside = stacked([steps.simplified() for steps in each.each("right", mask)])
-        assert np.array_equal(each.graded_steps().steps.edges, beside.edges)
-        assert np.array_equal(each.graded_steps().steps.values, beside.values == 1)
-
-
-def test_lines_that_were_looked_for_before_are_found_again(result: SweepResult) -> None:
-    """Of other prompts too, and however many values were asked for in between."""
-    whole = np.linspace(0, 1, 9)
-    first, chosen = result.at("tokens", whole), np.arange(len(result)) < 5
-    for dial in np.linspace(0, 1, 30):
-        assert result.at("rounds", np.array([dial]))[:, 0].tolist() == lines_at(result, "rounds", dial).tolist()
-    assert np.array_equal(result.at("tokens", whole, chosen), first[:5])
-    assert np.array_equal(result.at("tokens", whole), first)
-    with pytest.raises(BadInput, match="The sweep goes from 0 to 1"):
-        result.at("tokens", np.array([0.5, np.nan]))
-
-
-def test_a_rule_that_is_strict_at_its_low_end(tmp_path: Path) -> None:
-    result = toy_sweep(tmp_path / "sweep", 6, Settings(rule="tensorrt-llm", gamma=3, max_new_tokens=16)).finish()
-    assert result.graded_steps().strict == 0
-    assert curve(result, measures(result)["same"]).at(0.0) == 1
-    assert relaxed_at(result, 0.0).by_rank.sum() == 0
-    loose = relaxed_at(result, 1.0)
-    assert loose.by_rank.sum() == loose.by_share.sum() == result.at("relaxed", np.array([1.0])).sum() > 0
-
-
-def test_acceptance_counts_feed_every_engines_definition(result: SweepResult) -> None:
-    for dial in (0.3, 1.0):
-        requests = result.acceptance(dial)
-        assert [request.completion_tokens for request in requests] == lines_at(result, "tokens", dial).tolist()
-        vllm = acceptance_table(requests)[0]
-        rounds, accepted = lines_at(result, "rounds", dial), lines_at(result, "accepted", dial)
-        assert vllm.length == pytest.approx(1 + (accepted * np.arange(4)).sum() / rounds.sum())
-
-
-def test_a_set_without_grades_has_speed_and_agreement_only(tmp_path: Path) -> None:
-    result = toy_sweep(tmp_path / "sweep", 3, graded=False).finish()
-    assert not {"accuracy", "accuracy_change"} & set(measures(result))
-    for refused in (lambda: result.graded_steps(), lambda: frontier(result)):
-        with pytest.raises(BadInput, match="No prompt of the set is graded"):
-            refused()
-    text = (write_evidence(tmp_path / "evidence", result, dial=0.9) / "evidence.md").read_text()
-    assert "there is no accuracy" in text
-    with pytest.raises(BadInput, match="goes from 0 to 1"):
-        result.acceptance(1.5)
-
-
-def test_a_wall_clock_ratio_is_that_of_tokens_a_second(result: SweepResult) -> None:
-    check = timing()
-    assert check.over_strict.estimate == pytest.approx(2)
-    assert check.over_target.estimate == pytest.approx(2.4)
-    assert check.pace(check.strict).estimate == pytest.approx(60 / (1.1 + 2.05 + 3.15))
-    assert check.facts()["repetitions"] == 2
-
-
-def test_the_evidence_of_a_setting_that_relaxes_nothing_says_none(result: SweepResult, tmp_path: Path) -> None:
-    path = write_evidence(tmp_path / "pack", result, dial=1.0)
-    text = (path / "evidence.md").read_text()
-    relaxed = text.partition("## Relaxed tokens")[2].partition("\n## ")[0]
-    assert relaxed.strip() == "No token was relaxed at this setting."
-
-
-def test_the_evidence_says_everything_in_three_forms(result: SweepResult, tmp_path: Path) -> None:
-    found = recommend(result.graded_steps(), 40, 0.8, symbol="θ")
-    checks = [replace(timing(), created=f"2026-01-0{day}T00:00:00+00:00") for day in (1, 2)]
-    checks.append(replace(checks[0], dial=0.5))
-    path = write_evidence(tmp_path / "pack", result, dial=0.9, recommendation=found, checks=checks)
-    tables = ["engines.csv", "grid.csv", "prompts.csv", "stretches.csv", "summary.csv", "tasks.csv"]
-    assert {file.name for file in path.iterdir()} == {"evidence.json", "evidence.md", *tables}
-    data = json.loads((path / "evidence.json").read_text())
-    assert data["models"]["target"] == "toy-target"
-    assert data["data_set"]["n"] == 12
-    assert data["off_is_strict"] == data["off_is_strict"] | {"same": 12, "n": 12, "different": []}
-    assert set(data["accuracy"]) == {"target", "strict", "relaxed"}
-    assert len(data["engines"]) == 9
-    assert {row["dial"] for row in data["grid"]} >= {0.9, 1.0}
-    text = (path / "evidence.md").read_text()
-    for needed in (found.sentence, "12 of 12 prompts", "tokens per second", "Wilson", "rejection_sample_method"):
-        assert needed in text
-    assert "SGLANG_SIMULATE_ACC_LEN" in text
-    relaxed = data["relaxed_tokens"]
-    total, second = sum(relaxed["by_target_rank"].values()), relaxed["shares_by_target_rank"]["2"]
-    assert second["estimate"] == pytest.approx(relaxed["by_target_rank"]["2"] / total)
-    assert second["low"] <= second["estimate"] <= second["high"] and "share of the relaxed" in text
-    assert data["wall_clock"]["created"] == "2026-01-02T00:00:00+00:00"  # the newest of this setting
-    assert [each["dial"] for each in data["wall_clock_checks"]] == [0.9, 0.9, 0.5]
-    assert text.count("| 2026-01-0") == 3 and "every wall-clock check" in text
-    assert "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS" in text
-    assert "For throughput only" in text
-    assert text == markdown(data)
-    engines = list(csv.DictReader((path / "engines.csv").read_text().splitlines()))
-    assert [row["engine"] for row in engines] == [row["engine"] for row in data["engines"]]
-    low, length, high = (float(engines[0][name]) for name in ("length_low", "length", "length_high"))
-    assert low < length < high and length == data["engines"][0]["length"]
-    assert (engines[8]["length"], engines[8]["length_low"]) == ("", "")  # LM Studio reports none
-    assert f"{number(length)} ({number(low)} to {number(high)})" in (path / "evidence.md").read_text()
-    grid = list(csv.DictReader((path / "grid.csv").read_text().splitlines()))
-    assert float(grid[-1]["accuracy"]) == data["accuracy"]["strict"]["wilson"]["estimate"]
-    alone, strict, chosen = csv.DictReader((path / "summary.csv").read_text().splitlines())
-    assert [row["setting"] for row in (alone, strict, chosen)] == ["target", "strict", "chosen"]
-    assert {row["target"] for row in (alone, strict, chosen)} == {"toy-target"} and alone["n"] == "12"
-    assert (alone["dial"], float(strict["dial"]), float(chosen["dial"])) == ("", 1.0, 0.9)
-    tau = next(row for row in data["figures"] if row["figure"] == "tau")["settings"]["chosen"]
-    assert [float(chosen[f"tau{end}"]) for end in ("", "_low", "_high")] == [
-        tau[k] for k in ("estimate", "low", "high")
-    ]
-    paces = data["wall_clock"]["tokens_per_second"]
-    assert float(alone["tokens_per_second"]) == paces["target"]["estimate"] and alone["tau"] == ""
-    assert float(chosen["measured_over_target_low"]) == data["wall_clock"]["measured_over_target"]["low"]
-    assert float(alone["accuracy"]) == data["accuracy"]["target"]["wilson"]["estimate"]
-    prompts = list(csv.DictReader((path / "prompts.csv").read_text().splitlines()))
-    assert [int(line["chosen_tokens"]) for line in prompts] == lines_at(result, "tokens", 0.9).tolist()
-    with pytest.raises(BadInput, match="exists already"):
-        write_evidence(path, result, dial=0.9)
-
-
-def test_a_check_is_kept_beside_the_sweep_and_read_back_as_it_was(tmp_path: Path) -> None:
-    result = toy_sweep(tmp_path / "sweep", 2, SHORT).finish()
-    first = replace(timing(SHORT.gamma), created="2026-01-01T00:00:00+00:00", modelled_over_target=nan)
-    assert kept_checks(result.folder, result.plan).found == ()
-    for check in (replace(first, created="2026-01-03"), first, replace(first, dial=0.98765, created="2026-01-02")):
-        keep_check(result.folder, check)
-    found = kept_checks(result.folder, result.plan)
-    assert ([check.created[:10] for check in found.found], found.problems) == (
-        ["2026-01-01", "2026-01-02", "2026-01-03"],
-        (),
-    )
-    assert found.found[0].to_json() == first.to_json() and found.found[0].over_strict == first.over_strict
-    latest = found.latest(0.9), found.latest(0.98765), found.latest(0.5)
-    assert [None if each is None else each.created[:10] for each in latest] == ["2026-01-03", "2026-01-02", None]
-    assert load_sweep(result.folder).complete and toy_sweep(result.folder, 2, SHORT, resume=True).finish().complete
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "why"),
-    [
-        ('"mars-viz-wall-clock"', '"else"', "another file"),
-        ('"schema": 1', '"schema": 3', "its schema is 3"),
-        ('"gamma": 2', '"gamma": 9', "of another sweep"),
-        ('"gamma": 2', '"gamma": Infinity', "damaged"),
-        ("1.2", "0.0", "damaged"),
-        ('"rounds"', '"laps"', "damaged"),
-        ("}", "", "damaged"),
-    ],
-)
-def test_a_damaged_check_is_named_and_the_others_are_read(tmp_path: Path, old: str, new: str, why: str) -> None:
-    result = toy_sweep(tmp_path / "sweep", 1, SHORT).finish()
-    check = timing(SHORT.gamma)
-    keep_check(result.folder, check)
-    path = keep_check(result.folder, check)
-    path.write_text(path.read_text().replace(old, new))
-    found = kept_checks(result.folder, result.plan)
-    assert len(found.found) == 1
-    (problem,) = found.problems
-    assert path.name in problem and why in problem and "Remove it" in problem
-
-
-def test_a_check_that_the_disk_refuses_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "checks").write_text("a file where the folder should be")
-    with pytest.raises(BadInput, match="was not kept"):
-        keep_check(tmp_path, timing())
-
-
-def test_prompts_to_time_are_spread_over_the_whole_set() -> None:
-    texts = [str(place) for place in range(9)]
-    assert spread_over(texts, 5) == ["0", "2", "4", "6", "8"]
-    assert spread_over(texts, 1) == ["0"]
-    assert spread_over(texts, 20) == texts
-
-
-FINE = 0.98765432
-
-
-def test_a_dial_value_is_printed_as_it_is_for_rounding_could_make_it_another_text(
-    result: SweepResult, tmp_path: Path
-) -> None:
-    assert [exactly(value) for value in (0.9, 1.0, 3.0, FINE, 0.1 + 0.2)] == [
-        "0.9",
-        "1",
-        "3",
-        "0.98765432",
-        "0.30000000000000004",
-    ]
-    assert [exact_setting("θ", value) for value in (0.9, FINE)] == ["θ = 0.90", "θ = 0.98765432"]
-    path = write_evidence(tmp_path / "pack", result, dial=FINE)
-    told = ["\n".join(summary_lines(result, FINE)), (path / "evidence.md").read_text(), str(to_parameters_of(FINE))]
-    told += [
-        each.text
-        for rule in ("sglang-acc", "sglang-single", "tensorrt-llm")
-        for each in engine_settings(Settings(rule=rule), FINE)
-        if each.text
-    ]
-    told.append(engine_settings(Settings(rule="vllm-thinking"), FINE)[0].note)
-    assert all("0.98765432" in text for text in told)
-    assert {row["dial"] for row in dial_rows(path)} >= {FINE}
-
-
-def test_whatever_tells_of_a_sweep_of_trees_says_so(tmp_path: Path) -> None:
-    tree = "tree of 5 nodes, depth 3, branching 2"
-    result = toy_sweep(tmp_path / "trees", 6, TREES).finish()
-    pack = write_evidence(tmp_path / "pack", result, dial=0.9)
-    told = ["\n".join(summary_lines(result, 0.9)), (pack / "evidence.md").read_text(), coverage(CachedSweep(result))]
-    assert all(tree in text and "γ" not in text.replace("γ + 1", "") for text in told[::2]) and tree in told[1]
-    made = json.loads((pack / "evidence.json").read_text())
-    assert (made["rule"]["tree"], made["rule"]["gamma"]) == ("dynamic:depth=3,topk=2", 5)
-    assert len(made["synthetic_acceptance"]["rates"]) == 3  # a place each on the longest path
-    assert "speed_up" in measures(result)
-    assert "speed_up" not in measures(replace(result, costs=replace(result.costs, tree="chain", drafting=())))
-    chains = toy_sweep(tmp_path / "chains", 6, replace(TREES, tree="chain")).finish()
-    both = pair(SweepSetting(chains, 0.9), SweepSetting(result, 0.9))
-    assert sweep_pair.names(both) == Names("MARS at θ = 0.90 with γ = 5", f"MARS at θ = 0.90 with {tree}")
-    assert both.costs == (chains.costs, result.costs)
-
-
-def test_engines_are_told_the_tree_where_they_draft_trees() -> None:
-    tree = Settings(tree="dynamic:depth=4,topk=3,nodes=8")
-    sglang = engine_settings(replace(tree, rule="sglang-acc"), 0.5)[1].text
-    shape = "--speculative-num-steps 4 --speculative-eagle-topk 3 --speculative-num-draft-tokens 9 "
-    assert sglang.startswith(shape)
-    for rule in ("vllm-thinking", "tensorrt-llm"):
-        found = engine_settings(replace(tree, rule=rule), 0.3)
-        assert not any(each.text for each in found)
-        assert any("drafts chains" in each.note and "tree of 8 nodes" in each.note for each in found)
-
-
-def to_parameters_of(dial: float) -> dict[str, str]:
-    return to_parameters(TuneView("a", dial))
-
-
-def dial_rows(path: Path) -> list[dict[str, float]]:
-    found: list[dict[str, float]] = json.loads((path / "evidence.json").read_text())["grid"]
-    return found
-
-
-def test_figures_are_told_in_their_units(result: SweepResult) -> None:
-    assert [times(value) for value in (1.0, 1.0042, 0.9961, 1.0096, 1.2, 0.99999, nan)] == [
-        "1",
-        "1.004",
-        "0.996",
-        "1.01",
-        "1.20",
-        "1.00",
-        "–",
-    ]
-    assert told("accuracy_change", (-0.0467, -0.0767, 0)) == "−4.7 points (−7.7 to 0)"
-    assert told("same", (0.5, 0.25, 1)) == "50 % (25 to 100)"
-    assert told("speed_up_strict", (1.0042, 1.0021, 1.0061)) == "1.004 (1.002 to 1.006)"
-    assert told("speed_up_strict", (1.0042, 1, 1.2)) == "1.00 (1 to 1.20)"
-    assert told("tau", (1.0042, 1, 1.2)) == "1.00 (1 to 1.20)"
-
-
-def test_places_of_the_frontier_are_short_to_print_and_in_their_own_stretch(result: SweepResult) -> None:
     raw, named = places(result), frontier(result).dials
     assert (named[0], named[-1]) == (raw[0], raw[-1])
     for column in ("tokens", "right"):  # the last stretch is named twice in `places`, by its begin and by its end
@@ -422,50 +142,159 @@ def test_places_of_the_frontier_are_short_to_print_and_in_their_own_stretch(resu
     assert [exactly(plain_within(*each)) for each in ends] == ["1", "0.95", "0.12346", "2"]
 
 
-def test_a_dial_of_whole_numbers_gets_a_whole_number(tmp_path: Path) -> None:
-    settings = Settings(rule="top-k-set", gamma=3, max_new_tokens=16)
-    result = toy_sweep(tmp_path / "sweep", 6, settings).finish()
-    right = (result.lines["low"] < 4).astype(np.int8)  # looser than that, every answer is wrong
-    found = recommended(replace(result, lines={**result.lines, "right": right}), 20, 0.5)
-    assert found is not None and found.dial is not None and 3 <= found.dial < 64
-    assert found.dial.is_integer() and found.sentence.startswith(f"k = {found.dial:.0f} is the loosest")
+def test_the_recommendation_rests_on_every_prompts_grades(result):
+    graded = result.graded_steps()
+    assert graded.strict == len(graded.steps) - 1
+    for dial in np.linspace(0, 1, 50):
+        assert graded.steps.at(dial).tolist() == (lines_at(result, "right", dial) == 1).tolist()
+    assert recommend(graded, 40, 0.8).dial is not None and recommend(graded, 0.1).dial is None
+    chosen = np.arange(len(result)) % 3 > 0  # ungraded prompts have no part in it, nor have their edges
+    partly = replace(result, prompts={**result.prompts, "target_right": np.where(chosen, 1, -1)})
+    for each, mask in ((result, None), (partly, chosen)):
+        beside = stacked([steps.simplified() for steps in each.each("right", mask)])
+        assert np.array_equal(each.graded_steps().steps.edges, beside.edges)
+        assert np.array_equal(each.graded_steps().steps.values, beside.values == 1)
 
 
-def test_the_grid_stays_inside_a_range_with_many_decimals(tmp_path: Path) -> None:
-    span = Span(0.12345678, 1.0, (3,))
-    result = Sweep(table_backend(), toy_prompts(1), SETTINGS, span, tmp_path / "sweep").finish()
-    assert dial_grid(replace(result, plan=replace(result.plan, low=0.1234564)), 0.9)[0] == 0.1234564
-    assert dial_grid(result, 0.9)[0] >= 0.12345678
+def test_strict_low_ends_and_missing_grades(tmp_path):
+    result = toy_sweep(tmp_path / "sweep", 6, Settings(rule="tensorrt-llm", gamma=3, max_new_tokens=16)).finish()
+    assert result.graded_steps().strict == 0
+    assert curve(result, measures(result)["same"]).at(0.0) == 1
+    assert relaxed_at(result, 0.0).by_rank.sum() == 0
+    loose = relaxed_at(result, 1.0)
+    assert loose.by_rank.sum() == loose.by_share.sum() == result.at("relaxed", np.array([1.0])).sum() > 0
+    result = toy_sweep(tmp_path / "sweep2", 3, graded=False).finish()
+    assert not {"accuracy", "accuracy_change"} & set(measures(result))
+    for refused in (lambda: result.graded_steps(), lambda: frontier(result)):
+        with pytest.raises(BadInput, match="No prompt of the set is graded"):
+            refused()
+    assert "no accuracy" in (write_evidence(tmp_path / "pack2", result, dial=0.9) / "evidence.md").read_text()
+    with pytest.raises(BadInput, match="goes from 0 to 1"):
+        result.acceptance(1.5)
 
 
-def test_later_turns_are_left_out_and_said_to_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = [{"question_id": 1, "category": "writing", "turns": ["Add 1 and 2.", "And 3?", "And 4?"]}]
-    lines.append({"question_id": 2, "category": "writing", "turns": ["Add 3 and 4."]})
-    path = tmp_path / "questions.jsonl"
-    path.write_text("\n".join(map(json.dumps, lines)))
-    prompts = load_prompts(path, turns=Turns.FIRST)
-    assert [item.prompt for item in prompts.items] == ["Add 1 and 2.", "Add 3 and 4."]
-    assert prompts.later_turns == 2
-    sweep = Sweep(table_backend(), prompts, SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep")
-    said = "Of conversations the first turn alone is decoded; 2 later turns are left out."
-    assert said in "\n".join(summary_lines(sweep.finish(), 0.9))
-    evidence = write_evidence(tmp_path / "pack", load_sweep(sweep.folder), dial=0.9)
-    assert "2 later turns of conversations, of which the first" in (evidence / "evidence.md").read_text()
-    again = open_store(sweep.folder).prompts()  # as the page goes on with it
-    Sweep(table_backend(), again, SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep", resume=True)
-    assert turns_words(toy_prompts(1)) == ""
+def test_checks_are_kept_beside_the_sweep_and_damaged_ones_named(result, tmp_path):
+    check = timing()
+    assert check.over_strict.estimate == pytest.approx(2)
+    assert check.over_target.estimate == pytest.approx(2.4)
+    assert check.pace(check.strict).estimate == pytest.approx(60 / (1.1 + 2.05 + 3.15))
+    assert check.facts()["repetitions"] == 2
+    result = toy_sweep(tmp_path / "sweep2", 2, SHORT).finish()
+    first = replace(timing(SHORT.gamma), created="2026-01-01T00:00:00+00:00", modelled_over_target=nan)
+    assert kept_checks(result.folder, result.plan).found == ()
+    for check in (replace(first, created="2026-01-03"), first, replace(first, dial=0.98765, created="2026-01-02")):
+        keep_check(result.folder, check)
+    found = kept_checks(result.folder, result.plan)
+    assert [check.created[-2:] for check in found.found] == ["00", "02", "03"] and found.problems == ()
+    assert found.found[0].to_json() == first.to_json() and found.found[0].over_strict == first.over_strict
+    latest = found.latest(0.9), found.latest(0.98765), found.latest(0.5)
+    assert [None if each is None else each.created[:10] for each in latest] == ["2026-01-03", "2026-01-02", None]
+    assert load_sweep(result.folder).complete and toy_sweep(result.folder, 2, SHORT, resume=True).finish().complete
+    (tmp_path / "checks").write_text("a file where the folder should be")
+    with pytest.raises(BadInput, match="was not kept"):
+        keep_check(tmp_path, timing())
+    result = toy_sweep(tmp_path / "sweep3", 1, SHORT).finish()
+    keep_check(result.folder, timing(SHORT.gamma))
+    path = keep_check(result.folder, timing(SHORT.gamma))
+    text = path.read_text()
+    for old, new, why in (
+        ('"mars-viz-wall-clock"', '"else"', "another file"),
+        ('"schema": 1', '"schema": 3', "its schema is 3"),
+        ('"gamma": 2', '"gamma": 9', "of another sweep"),
+        ('"gamma": 2', '"gamma": Infinity', "damaged"),
+        ("1.2", "0.0", "damaged"),
+        ('"rounds"', '"laps"', "damaged"),
+        ("}", "", "damaged"),
+    ):
+        path.write_text(text.replace(old, new))
+        found = kept_checks(result.folder, result.plan)
+        assert len(found.found) == 1 and len(found.problems) == 1
+        assert path.name in found.problems[0] and why in found.problems[0]
 
 
-def test_the_evidence_admits_what_was_not_measured(result: SweepResult, tmp_path: Path) -> None:
-    path = write_evidence(tmp_path / "pack", replace(result, costs=None), dial=0.9)
-    assert json.loads((path / "evidence.json").read_text())["tokens_per_second"] == NOT_MEASURED
-    assert "not measured" in (path / "evidence.md").read_text()
-    (tmp_path / "file").write_text("")
-    with pytest.raises(BadInput, match="cannot be written"):
-        write_evidence(tmp_path / "file" / "pack", result, dial=0.9)
+def read_csv(path):
+    return list(csv.DictReader(path.read_text().splitlines()))
 
 
-def test_text_from_outside_stays_text() -> None:
+def test_the_evidence_has_the_same_numbers_in_three_forms(result, tmp_path):
+    found = recommend(result.graded_steps(), 40, 0.8, symbol="θ")
+    checks = [replace(timing(), created=f"2026-01-0{day}T00:00:00+00:00") for day in (1, 2)]
+    checks.append(replace(checks[0], dial=0.5))
+    path = write_evidence(tmp_path / "pack", result, dial=0.9, recommendation=found, checks=checks)
+    names = ["engines", "grid", "prompts", "stretches", "summary", "tasks"]
+    assert {file.name for file in path.iterdir()} == {
+        "evidence.json",
+        "evidence.md",
+        *(f"{name}.csv" for name in names),
+    }
+    data, text = json.loads((path / "evidence.json").read_text()), (path / "evidence.md").read_text()
+    assert data["off_is_strict"] == data["off_is_strict"] | {"same": 12, "n": 12, "different": []}
+    relaxed = data["relaxed_tokens"]
+    total, second = sum(relaxed["by_target_rank"].values()), relaxed["shares_by_target_rank"]["2"]
+    assert second["estimate"] == pytest.approx(relaxed["by_target_rank"]["2"] / total)
+    assert data["wall_clock"]["created"] == "2026-01-02T00:00:00+00:00"  # the newest of this setting
+    assert [each["dial"] for each in data["wall_clock_checks"]] == [0.9, 0.9, 0.5]
+    assert text == markdown(data) and found.sentence in text and text.count("| 2026-01-0") == 3
+    engines = read_csv(path / "engines.csv")
+    assert [row["engine"] for row in engines] == [row["engine"] for row in data["engines"]]
+    low, length, high = (float(engines[0][name]) for name in ("length_low", "length", "length_high"))
+    assert low < length == data["engines"][0]["length"] < high and engines[8]["length"] == ""  # LM Studio has none
+    accuracy = {name: each["wilson"]["estimate"] for name, each in data["accuracy"].items()}
+    assert float(read_csv(path / "grid.csv")[-1]["accuracy"]) == accuracy["strict"]
+    alone, strict, chosen = read_csv(path / "summary.csv")
+    assert (alone["dial"], float(strict["dial"]), float(chosen["dial"])) == ("", 1.0, 0.9)
+    tau = next(row for row in data["figures"] if row["figure"] == "tau")["settings"]["chosen"]
+    ends = [float(chosen[f"tau{end}"]) for end in ("", "_low", "_high")]
+    assert ends == [tau[k] for k in ("estimate", "low", "high")] and tau["dial"] == 0.9
+    assert float(alone["tokens_per_second"]) == data["wall_clock"]["tokens_per_second"]["target"]["estimate"]
+    assert alone["tau"] == "" and float(alone["accuracy"]) == accuracy["target"]
+    assert float(chosen["measured_over_target_low"]) == data["wall_clock"]["measured_over_target"]["low"]
+    tokens = [int(line["chosen_tokens"]) for line in read_csv(path / "prompts.csv")]
+    assert tokens == lines_at(result, "tokens", 0.9).tolist()
+    with pytest.raises(BadInput, match="exists already"):
+        write_evidence(path, result, dial=0.9)
+
+
+FINE = 0.98765432
+
+
+def test_a_dial_value_is_printed_in_full(result, tmp_path):
+    assert [exactly(value) for value in (0.9, 1.0, FINE, 0.1 + 0.2)] == ["0.9", "1", str(FINE), "0.30000000000000004"]
+    assert [exact_setting("θ", value) for value in (0.9, FINE)] == ["θ = 0.90", "θ = 0.98765432"]
+    pack = write_evidence(tmp_path / "pack", result, dial=FINE)
+    texts = ["\n".join(summary_lines(result, FINE)), (pack / "evidence.md").read_text()]
+    texts += [str(to_parameters(TuneView("a", FINE))), engine_settings(Settings(rule="sglang-acc"), FINE)[1].text]
+    texts.append(engine_settings(Settings(rule="vllm-thinking"), FINE)[0].note)
+    assert all("0.98765432" in text for text in texts)
+
+
+def test_figures_of_a_sweep_of_trees_name_its_shape(tmp_path):
+    tree = "tree of 5 nodes, depth 3, branching 2"
+    result = toy_sweep(tmp_path / "trees", 6, TREES).finish()
+    made = json.loads((write_evidence(tmp_path / "pack", result, dial=0.9) / "evidence.json").read_text())
+    assert tree in "\n".join(summary_lines(result, 0.9)) and tree in coverage(CachedSweep(result))
+    assert (made["rule"]["tree"], made["rule"]["gamma"]) == ("dynamic:depth=3,topk=2", 5)
+    assert len(made["synthetic_acceptance"]["rates"]) == 3  # a place each on the longest path
+    assert "speed_up" in measures(result)
+    assert "speed_up" not in measures(replace(result, costs=replace(result.costs, tree="chain", drafting=())))
+    both = pair(
+        SweepSetting(toy_sweep(tmp_path / "chains", 6, replace(TREES, tree="chain")).finish(), 0.9),
+        SweepSetting(result, 0.9),
+    )
+    assert sweep_pair.names(both) == Names("MARS at θ = 0.90 with γ = 5", f"MARS at θ = 0.90 with {tree}")
+
+
+def test_numbers_and_times_are_printed_in_their_units():
+    printed = {1.0: "1", 1.0042: "1.004", 0.9961: "0.996", 1.0096: "1.01", 1.2: "1.20", 0.99999: "1.00", nan: "–"}
+    assert [times(value) for value in printed] == [*printed.values()]
+    for name, values, text in (
+        ("accuracy_change", (-0.0467, -0.0767, 0), "−4.7 points (−7.7 to 0)"),
+        ("same", (0.5, 0.25, 1), "50 % (25 to 100)"),
+        ("speed_up_strict", (1.0042, 1.0021, 1.0061), "1.004 (1.002 to 1.006)"),
+        ("speed_up_strict", (1.0042, 1, 1.2), "1.00 (1 to 1.20)"),
+        ("tau", (1.0042, 1, 1.2), "1.00 (1 to 1.20)"),
+    ):
+        assert told(name, values) == text
     rows = [["a | <b>\n[c](d) `e`", "\u202e\x1b"], ["---", "# **f**"]]
     assert table(["", "b"], rows).splitlines() == [
         "|  | b |",
@@ -473,139 +302,344 @@ def test_text_from_outside_stays_text() -> None:
         "| a \\| \\<b\\> \\[c\\](d) \\`e\\` | U+202EU+001B |",
         "| \\--- | \\# \\*\\*f\\*\\* |",
     ]
+    texts = [str(place) for place in range(9)]
+    assert spread_over(texts, 5) == ["0", "2", "4", "6", "8"]
+    assert spread_over(texts, 1) == ["0"]
+    assert spread_over(texts, 20) == texts
 
 
-@pytest.mark.parametrize(
-    ("rule", "engine", "needed"),
-    [
+def test_recommended_and_listed_dial_values_are_within_the_range(tmp_path):
+    settings = Settings(rule="top-k-set", gamma=3, max_new_tokens=16)
+    result = toy_sweep(tmp_path / "sweep", 6, settings).finish()
+    right = (result.lines["low"] < 4).astype(np.int8)  # looser than that, every answer is wrong
+    found = recommended(replace(result, lines={**result.lines, "right": right}), 20, 0.5)
+    assert found is not None and found.dial is not None and 3 <= found.dial < 64
+    assert found.dial.is_integer() and found.sentence.startswith(f"k = {found.dial:.0f} is the loosest")
+    span = Span(0.12345678, 1.0, (3,))
+    result = Sweep(table_backend(), toy_prompts(1), SETTINGS, span, tmp_path / "sweep2").finish()
+    assert dial_grid(replace(result, plan=replace(result.plan, low=0.1234564)), 0.9)[0] == 0.1234564
+    assert dial_grid(result, 0.9)[0] >= 0.12345678
+
+
+def test_the_evidence_admits_what_was_not_measured(result, tmp_path):
+    path = write_evidence(tmp_path / "pack", replace(result, costs=None), dial=1.0)
+    assert json.loads((path / "evidence.json").read_text())["tokens_per_second"] == NOT_MEASURED
+    text = (path / "evidence.md").read_text()
+    assert "not measured" in text and "No token was relaxed" in text
+    summary = "\n".join(summary_lines(result, 0.9, timing()))
+    assert all(each in summary for each in ("θ = 1", "θ = 0.9", "θ = 0", "12 of 12", "Tokens a second"))
+    assert {row["figure"]: row for row in table_of(result, 0.9)}["speed_up"]["basis"] == "modelled"
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInput, match="cannot be written"):
+        write_evidence(tmp_path / "file" / "pack", result, dial=0.9)
+
+
+def test_engines_get_settings_where_they_have_the_rule():
+    for rule, engine, needed in (
         ("tensorrt-llm", "TensorRT-LLM", "relaxed_topk=10, relaxed_delta=0.3"),
         ("vllm-thinking", "vLLM", "relaxed_thinking"),
         ("vllm-fly", "vLLM", '"fly_entropy_threshold": 0.3'),
         ("sglang-acc", "SGLang", "--speculative-accept-threshold-acc 0.3"),
         ("sglang-single", "SGLang", "--speculative-accept-threshold-single 0.3"),
         ("mars", "", ""),
-    ],
-)
-def test_engines_get_settings_where_they_have_the_rule(rule: str, engine: str, needed: str) -> None:
-    found = engine_settings(Settings(rule=rule), 0.3)
-    assert tuple(each.engine for each in found) == ENGINES
-    assert [each.engine for each in found if each.text] == ([engine] if engine else [])
-    assert all(needed in each.text for each in found if each.text)
-    assert all("does not exist there" in each.note for each in found if not each.text)
+    ):
+        found = engine_settings(Settings(rule=rule), 0.3)
+        assert tuple(each.engine for each in found) == ENGINES
+        assert [each.engine for each in found if each.text] == ([engine] if engine else [])
+        assert all(needed in each.text for each in found if each.text)
+        assert all("does not exist there" in each.note for each in found if not each.text)
+    tree = Settings(tree="dynamic:depth=4,topk=3,nodes=8")
+    shape = "--speculative-num-steps 4 --speculative-eagle-topk 3 --speculative-num-draft-tokens 9 "
+    assert engine_settings(replace(tree, rule="sglang-acc"), 0.5)[1].text.startswith(shape)
+    for rule in ("vllm-thinking", "tensorrt-llm"):
+        found = engine_settings(replace(tree, rule=rule), 0.3)
+        assert not any(each.text for each in found) and any("tree of 8 nodes" in each.note for each in found)
 
 
-def test_the_table_and_the_summary_show_strict_and_the_setting(result: SweepResult) -> None:
-    rows = {row["figure"]: row for row in table_of(result, 0.9)}
-    assert rows["tau"]["settings"]["chosen"]["dial"] == 0.9
-    assert rows["speed_up"]["basis"] == "modelled"
-    text = "\n".join(summary_lines(result, 0.9, timing()))
-    for needed in ("strict, θ = 1", "chosen, θ = 0.9", "loosest, θ = 0", "12 of 12 texts", "Tokens a second"):
-        assert needed in text
+@pytest.fixture
+def loaded(pair, monkeypatch):
+    monkeypatch.setattr(decoding, "opened_backend", lambda *_: pair)
 
 
-def command(*given: str) -> None:
+def command(*given):
     parser = argparse.ArgumentParser()
     sweep_command.arguments(parser)
     sweep_command.run(parser.parse_args(given))
 
 
-def test_the_command_says_what_adds_prompts_and_adds_them(
-    tmp_path: Path, unmeasured: None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    common = [
-        "--device",
-        "cpu",
-        "--gamma",
-        "2",
-        "--max-new-tokens",
-        "6",
-        "--low",
-        "0.8",
-        "--out",
-        str(tmp_path / "out"),
-    ]
+@pytest.mark.usefixtures("loaded", "unmeasured")
+def test_the_command_says_what_adds_prompts_and_adds_them(tmp_path, capsys):
+    path, out = tmp_path / "set.jsonl", tmp_path / "out"
+    lines = [{"prompt": f"Add 1 and {n}.\n", "answer": f"{n + 1}"} for n in range(3)]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    common = ["--gamma", "2", "--max-new-tokens", "6", "--low", "0.8", "--out", str(out)]
     command(*common, "--limit", "1")
-    said = re.search(r"The same command with --resume --limit (\d+) adds them\.", capsys.readouterr().out)
-    assert said is not None and 6 * int(said[1]) >= 100
-    written = {path: path.read_bytes() for path in (tmp_path / "out" / "results").iterdir()}
-    command(*common, "--resume", "--limit", "2")
-    assert "12 prompts of built-in tasks" in capsys.readouterr().out
+    suggested = re.search(r"--resume --limit (\d+)", capsys.readouterr().out)
+    assert suggested is not None and 6 * int(suggested[1]) >= 100
+    written = {path: path.read_bytes() for path in (out / "results").iterdir()}
+    for more in (["--limit", "2"], []):  # without --limit as many as there are
+        command(*common, "--resume", *more)
+        assert "12 prompts" in capsys.readouterr().out
     assert len(written) == 6 and all(path.read_bytes() == data for path, data in written.items())
-    command(*common, "--resume")
-    assert "12 prompts of built-in tasks" in capsys.readouterr().out, "without --limit as many as there are"
     with pytest.raises(BadInput, match="number of prompts was 12 and is 6"):
         command(*common, "--resume", "--limit", "1")
+    command(*common, "--set", str(path), "--grader", "last-number", "--limit", "1", "--out", str(tmp_path / "b"))
+    assert "has 3 that are graded" in capsys.readouterr().out
 
 
-def test_the_command_says_how_many_graded_prompts_a_file_has(
-    tmp_path: Path, unmeasured: None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = [{"prompt": f"Add 1 and {n}.\n", "answer": f"{n + 1}"} for n in range(3)]
-    (tmp_path / "set.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    small = ["--device", "cpu", "--gamma", "2", "--max-new-tokens", "6", "--low", "0.8", "--out", str(tmp_path / "out")]
-    command(*small, "--set", str(tmp_path / "set.jsonl"), "--grader", "last-number", "--limit", "1")
-    assert f"{tmp_path / 'set.jsonl'} has 3 that are graded." in capsys.readouterr().out
-
-
-def test_the_command_sweeps_resumes_and_writes_the_evidence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("loaded")
+def test_the_command_sweeps_resumes_and_writes_the_evidence(tmp_path, capsys):
     prompts = tmp_path / "set.jsonl"
     lines = [{"prompt": "Add 12 and 30.\n", "answer": "42"}, {"prompt": "Tom saw a dog. " * 300}, {"prompt": "Once"}]
     prompts.write_text("\n".join(json.dumps(line) for line in lines) + "\nnonsense\n")
-    common = ["--set", str(prompts), "--grader", "last-number", "--out", str(tmp_path / "out"), "--device", "cpu"]
-    small = ["--gamma", "2", "--max-new-tokens", "6", "--low", "0.8"]
+    common = ["--set", str(prompts), "--grader", "last-number", "--out", str(tmp_path / "out"), "--low", "0.8"]
+    small = [*common, "--gamma", "2", "--max-new-tokens", "6"]
     with pytest.raises(BadInput, match="line 4"):
-        command(*common, *small)
+        command(*small)
     assert not (tmp_path / "out").exists()
     timed = ["--wall-clock", "--timed", "1", "--repetitions", "1", "--evidence", str(tmp_path / "evidence")]
-    command(*common, *small, "--skip-bad", "--json", *timed)
+    command(*small, "--skip-bad", "--json", *timed)
     out, err = capsys.readouterr()
     found = json.loads(out)
-    assert "Line 4 is left out" in err
-    assert "line-2 will have no results" in err
-    assert found["prompts"] == 2
-    assert found["off_is_strict"] == 2
+    assert "Line 4" in err and "line-2" in err
+    assert (found["prompts"], found["off_is_strict"], found["wall_clock"]["strict_same_as_target"]) == (2, 2, 1)
     assert [failure["id"] for failure in found["failures"]] == ["line-2"]
-    assert found["wall_clock"]["strict_same_as_target"] == 1
     measured = found["costs"] is not None  # on a busy machine they may not be
     assert found["costs"]["rest"] if measured else "Measure again" in found["costs_objection"]
     assert (tmp_path / "evidence" / "evidence.md").is_file()
     with pytest.raises(BadInput, match="--resume"):
-        command(*common, *small, "--skip-bad")
+        command(*small, "--skip-bad")
     with pytest.raises(BadInput, match="gamma was 2 and is 3"):
-        command(*common, "--gamma", "3", "--max-new-tokens", "6", "--low", "0.8", "--skip-bad", "--resume")
-    command(*common, *small, "--skip-bad", "--resume")
+        command(*small, "--gamma", "3", "--skip-bad", "--resume")
+    command(*small, "--skip-bad", "--resume")
     out, err = capsys.readouterr()
-    assert "Not enough prompts to tell" in out
-    assert "At the strict end 2 of 2 texts" in out
+    assert "Not enough prompts" in out and "2 of 2 texts" in out
     assert load_sweep(tmp_path / "out").complete
 
 
-@pytest.mark.parametrize(
-    ("arguments", "what"),
-    [
-        (["--rule", "strict"], "no dial"),
-        (["--rule", "nosuch"], "There is no rule"),
-        (["--high", "0.9"], "reach the strict end"),
-        (["--loss", "0"], "tolerated loss is above 0"),
-        (["--confidence", "1"], "--confidence must"),
-        (["--confidence", "0.4"], "at least 0.5"),
-        (["--dial", "0.1", "--low", "0.5"], "--dial 0.1 is outside"),
-        (["--set", "/nosuch.jsonl"], "cannot be read"),
-        (["--grader", "exact"], "grader of their own"),
-        (["--limit", "0"], "make no set"),
-        (["--wall-clock", "--timed", "0"], "at least one prompt"),
-    ],
-)
-def test_bad_options_are_refused_before_anything_is_made(arguments: list[str], what: str, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=what):
-        command("--out", str(tmp_path / "out"), *arguments)
-    assert not (tmp_path / "out").exists()
+def test_bad_options_are_refused_before_anything_is_made(tmp_path):
+    for options, why in (
+        ("--rule strict", "no dial"),
+        ("--rule nosuch", "no rule"),
+        ("--high 0.9", "strict end"),
+        ("--loss 0", "tolerated loss is above 0"),
+        ("--confidence 1", "--confidence must"),
+        ("--confidence 0.4", "at least 0.5"),
+        ("--dial 0.1 --low 0.5", "--dial 0.1 is outside"),
+        ("--set /nosuch.jsonl", "cannot be read"),
+        ("--grader exact", "grader of their own"),
+        ("--limit 0", "make no set"),
+        ("--wall-clock --timed 0", "at least one prompt"),
+    ):
+        with pytest.raises(BadInput, match=why):
+            command("--out", str(tmp_path / "out"), *options.split())
+        assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("column", ["tokens", "right", "same", "agreed"])
-def test_sums_of_all_prompts_at_once_are_those_of_one_after_the_other(result: SweepResult, column: str) -> None:
+@pytest.mark.parametrize("column", ["tokens", "right", "agreed"])
+def test_sums_of_all_prompts_at_once_are_those_of_one_after_the_other(result, column):
     for chosen in (None, result.graded, np.arange(len(result)) % 3 == 1):
         fast, slow = result.summed(column, chosen), total(result.each(column, chosen))
         assert np.array_equal(fast.edges, slow.edges) and np.array_equal(fast.values, slow.values)
     with pytest.raises(BadInput):
         result.summed(column, np.zeros(len(result), bool))
+
+
+SAMPLES = sorted(path.name for path in samples.SWEEPS.iterdir() if (path / "sweep.json").is_file())
+
+
+@pytest.fixture(scope="module")
+def result_pack(tmp_path_factory):
+    return toy_sweep(tmp_path_factory.mktemp("pack") / "sweep", 12).finish()
+
+
+def options_of(line):
+    parser = argparse.ArgumentParser()
+    sweep_command.arguments(parser)
+    words = shlex.split(line)
+    assert words[:2] == ["mars-viz", "sweep"]
+    return parser.parse_args(words[2:])
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_command_of_a_pack_asks_for_the_same_sweep(name):
+    result = load_sweep(samples.SWEEPS / name)
+    plan = result.plan
+    options = options_of(reproduction(result, Terms()).command)
+    asked = decoding.settings_of(options)
+    settings, span = mapping_of(asked, options.over, options.low, options.high, (asked.gamma,))
+    assert replace(settings, dial=plan.settings.dial) == plan.settings
+    assert span == plan.span and bool(options.chat) == plan.chat
+    drafter = None if plan.provenance.drafter.startswith("built-in/") else "eagle3"
+    assert (options.target, options.drafter) == (None, drafter)
+    prompts = sweep_command._prompts(options, None, None)
+    assert set_hash(prompts) == plan.prompt_set_sha256 and len(prompts) == plan.prompts
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        SETTINGS,
+        replace(TREES, temperature=0.8, seed=3, top_p=0.9, top_k=20),
+        replace(SETTINGS, rule="lenience", gamma=4, max_new_tokens=12, stop=("the end", "it's")),
+    ],
+)
+def test_the_command_has_every_setting(tmp_path, settings):
+    sweep_over(tmp_path / "sweep", toy_prompts(2), settings)
+    plan = load_sweep(tmp_path / "sweep").plan
+    asked = decoding.settings_of(options_of(reproduction(load_sweep(tmp_path / "sweep"), Terms()).command))
+    assert replace(asked, dial=plan.settings.dial) == plan.settings
+
+
+def test_the_command_repeats_what_was_chosen(result_pack, tmp_path):
+    terms = Terms(2.5, Bootstrap(0.9, Method.PERCENTILE))
+    plain = options_of(reproduction(result_pack, Terms()).command)
+    assert (plain.dial, plain.loss, plain.confidence) == (None, 1, 0.95)
+    assert (plain.intervals, plain.wall_clock) == ("bca", False)
+    said = options_of(reproduction(result_pack, terms, dial=0.7, timing=timing()).command)
+    assert (said.dial, said.loss, said.confidence, said.intervals) == (0.7, 2.5, 0.9, "percentile")
+    assert (said.wall_clock, said.timed, said.repetitions) == (True, 3, 2)
+    assert options_of(reproduction(result_pack, terms, grid="k=1,2").command).grid == "k=1,2"
+    path = tmp_path / "my set's prompts.jsonl"
+    path.write_bytes(to_jsonl(toy_prompts(9)))
+    some = load_prompts(path, limit=4)
+    sweep_over(tmp_path / "sweep2", some)
+    made = reproduction(load_sweep(tmp_path / "sweep2"), Terms())
+    options = options_of(made.command)
+    assert (options.set, options.limit, options.grader) == (path.name, 4, "contains")
+    assert "SHA-256" in made.needs[0] and path.name in made.needs[0]
+    assert load_prompts(path, grader=options.grader, limit=options.limit).items == some.items
+
+
+def test_every_row_of_the_dial_holds_from_end_to_end_and_no_further(result_pack):
+    found = stretches(result_pack, np.linspace(0, 1, 21), TOLD)
+    known = measures(result_pack)
+    names = [name for name in TOLD if name in known]
+
+    def read(dial):
+        return [alone(name, value_at(result_pack, known[name], dial).estimate) for name in names]
+
+    for row in found:
+        inside = np.append(np.random.default_rng(0).uniform(row.low, row.high, 5), [row.low, *row.shown])
+        assert all(
+            read(float(dial)) == read(row.dial) for dial in inside if row.low <= dial and (row.last or dial < row.high)
+        )
+        assert row.low <= row.shown[0] <= row.shown[1] <= row.high
+        if row.low > 0:
+            assert read(float(np.nextafter(row.low, 0))) != read(row.dial)
+        if not row.last:
+            assert read(row.high) != read(row.dial)
+    assert [row.low for row in found] == sorted({row.low for row in found}), "no row twice"
+
+
+def test_rows_of_the_dial_are_stretches(tmp_path, result):
+    result = toy_sweep(tmp_path / "sweep", 2).finish()
+    rows = evidence_of(result, 0.9)["grid"]
+    assert len(rows) <= len(result.edges) - 1
+    assert [row["to"] for row in rows[:-1]] <= [row["from"] for row in rows[1:]]
+    lines = list(csv.DictReader(io.StringIO(evidence_files(result, dial=0.9)["stretches.csv"].decode())))
+    assert len(lines) == len(result.edges) - 1
+    assert float(lines[0]["dial_from"]) == 0 and float(lines[-1]["dial_to"]) == 1
+    for line in lines[:: max(1, len(lines) // 9)]:
+        dial = np.array([float(line["dial_from"])])
+        for name in ("tokens", "rounds", "relaxed", "right"):
+            assert int(line[name]) == result.at(name, dial).sum()
+    for points, confidence in ((0, 0.95), (101, 0.95), (float("nan"), 0.9), (1, 0.4)):
+        with pytest.raises(BadInput, match="tolerated loss is above 0"):
+            Terms(points, Bootstrap(confidence))
+
+
+def test_the_chosen_setting_and_the_terms(result_pack):
+    found = recommended(result_pack, 60, 0.6)
+    assert origin_of(result_pack, found.dial, found) is SettingOrigin.RECOMMENDED
+    assert origin_of(result_pack, found.dial, found, by_hand=True) is SettingOrigin.RECOMMENDED, "whoever asks for it"
+    assert origin_of(result_pack, 0.123, found) is SettingOrigin.BY_HAND
+    nothing = recommended(result_pack, 0.1, 0.95)
+    assert nothing is not None and nothing.dial is None
+    assert origin_of(result_pack, 0.9, nothing) is SettingOrigin.DEFAULT
+    assert origin_of(result_pack, 0.9, nothing, by_hand=True) is SettingOrigin.BY_HAND
+    for dial, advice, by_hand in ((found.dial, found, False), (0.123, found, True), (0.9, nothing, False)):
+        data = evidence_of(result_pack, dial, recommendation=advice)
+        assert (
+            ("was chosen by hand" in data["chosen"]["words"])
+            == ("--dial" in data["reproduction"]["command"])
+            == by_hand
+        )
+    terms = Terms(3, Bootstrap(0.8))
+    text = evidence_files(result_pack, dial=0.9, recommendation=advised(result_pack, 3, 0.8), terms=terms)[
+        "evidence.md"
+    ].decode()
+    assert "80 %" in text and "at most 3 points" in text
+    assert "95 %" not in text.replace("its 95 % interval", "")
+    wide = evidence_files(result_pack, dial=0.9, terms=Terms(3, Bootstrap(0.99)))["evidence.json"].decode()
+    assert '"confidence": 0.99' in wide and '"confidence": 0.95' not in wide
+    assert "80 %" in "\n".join(summary_lines(result_pack, 0.9, terms=terms))
+
+
+def test_the_document_has_its_sections_and_lengths(result_pack):
+    files = evidence_files(result_pack, dial=0.9, references="@misc{one}")
+    text = files["evidence.md"].decode()
+    for part in ("To reproduce", "What was run", "Results by task", "Speed", "The dial, θ", "Acceptance", "References"):
+        assert text.count(f"\n## {part}\n") == 1
+    tables = re.findall(r"(?:^\|.*\n)+", text + "\n", re.MULTILINE)
+    assert len(tables) > 8 and all(table.count("\n") > 2 for table in tables)
+    assert files["references.bib"] == b"@misc{one}"
+    bare = evidence_files(replace(result_pack, costs=None), dial=0.9)
+    assert "was not measured" in bare["evidence.md"].decode() and "references.bib" not in bare
+    data = evidence_of(result_pack, 0.5)
+    made, vllm = data["acceptance"], data["engines"][0]["length"]
+    tau = next(row for row in data["figures"] if row["figure"] == "tau")["settings"]["chosen"]["estimate"]
+    assert made["tokens"] / made["rounds"] == pytest.approx(tau)
+    assert (made["tokens"] + made["past_the_end"]) / made["rounds"] == pytest.approx(vllm)
+    assert made["past_the_end"] > 0, "or the sentence would not be tested"
+
+
+def test_each_task_has_what_a_sweep_of_it_alone_has(tmp_path, result_pack):
+    rows = by_task(result_pack, 0.6)
+    assert [(row.task, row.prompts, row.graded) for row in rows] == [("even", 6, 6), ("odd", 6, 6), (TOGETHER, 12, 12)]
+    for row in rows[:-1]:
+        own = tuple(item for item in toy_prompts(12).items if item.category == row.task)
+        sweep_over(tmp_path / row.task, PromptSet(row.task, own), SETTINGS)
+        other = load_sweep(tmp_path / row.task)
+        for at, side in ((other.plan.strict, row.strict), (0.6, row.chosen)):
+            assert side == {name: value_at(other, measures(other)[name], at) for name in side}
+        assert by_task(other, 0.6) == (), "one task is all of it"
+    for at, side in ((1.0, rows[-1].strict), (0.6, rows[-1].chosen)):
+        assert side == {name: value_at(result_pack, measures(result_pack)[name], at) for name in side}
+    said = "\n".join(summary_lines(result_pack, 0.6))
+    assert "by task, at θ = 0.6" in said and "\nodd" in said and "\ntogether" in said
+    items = [
+        replace(item, answer=None, grader="none") if i % 2 else item for i, item in enumerate(toy_prompts(12).items)
+    ]
+    sweep_over(tmp_path / "sweep2", PromptSet("half", tuple(items)))
+    even, odd, whole = by_task(load_sweep(tmp_path / "sweep2"), 0.6)
+    assert "accuracy" in even.chosen and "accuracy" not in odd.chosen and (odd.graded, whole.graded) == (0, 6)
+    assert "not graded" in "\n".join(summary_lines(load_sweep(tmp_path / "sweep2"), 0.6))
+
+
+def test_a_task_that_loses_too_much_is_named_whatever_all_together_lose(result_pack):
+    def row(task, low, change, high):
+        found = {"accuracy_change": Interval(change, low, high, 0.95, Method.BCA)}
+        return TaskResults(task, 9, 9, {}, found)
+
+    rows = [row("a", -0.08, -0.05, -0.03), row("b", -0.02, 0.01, 0.04), row(TOGETHER, -0.03, -0.02, -0.015)]
+    assert "a −5 points (−8 to −3)" in losing(rows, Terms(1), "strict")
+    assert losing(rows, Terms(3.5), "strict") == losing(rows[1:], Terms(1), "strict") == ""
+    loosest = by_task(result_pack, 0.0, Bootstrap(0.5))
+    terms = Terms(0.001, Bootstrap(0.5))
+    if named := losing(loosest, terms, "strict"):
+        told = "\n".join(summary_lines(result_pack, 0.0, terms=terms))
+        assert named in told and named in evidence_of(result_pack, 0.0, terms=terms)["losing_tasks"]
+
+
+def test_two_prompts_have_no_bootstrap_interval(tmp_path):
+    result, enough = (toy_sweep(tmp_path / str(count), count).finish() for count in (2, FEWEST))
+    known = measures(result)
+    assert all(np.isnan(value_at(result, known[name], 0.4).low) for name in ("tau", "speed_up", "rolled_back"))
+    for name in ("accuracy", "accuracy_change", "same"):
+        found = value_at(result, known[name], 0.4)
+        assert found.low <= found.estimate <= found.high and found.high - found.low > 0.3, name
+    text = "\n".join(summary_lines(result, 0.4))
+    assert "(no interval)" in text and "nan" not in text
+    assert "nan" not in evidence_files(result, dial=0.4)["evidence.md"].decode()
+    assert np.isfinite(value_at(enough, measures(enough)["rolled_back"], 0.4).low)

@@ -1,13 +1,10 @@
-"""Both texts of a swept prompt: which prompts come first, what either setting writes, and the page and script that show
-it."""
+"""Two settings or sweeps in pairs: shared prompts, differences, and both texts on Compare."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,15 +12,17 @@ import pytest
 
 from mars_viz.analysis.alignment import Side, Unit, Written
 from mars_viz.components.compare import TEXTS, TextPane, texts_payload
+from mars_viz.costs import Cost
 from mars_viz.errors import BadInput
 from mars_viz.run import Piece
-from mars_viz.sweep import Sweep, SweepResult, load_sweep, pairing, two_texts
-from mars_viz.sweep.pairing import Pairing, SweepSetting, pair
+from mars_viz.sweep import Sweep, difference_at, load_sweep, measures, two_texts, value_at
+from mars_viz.sweep.pairing import SweepSetting, compared, divergence, pair, turned
+from mars_viz.sweep.plan import same_answers
 from mars_viz.sweep.two_texts import Change
-from mars_viz.ui.compare import saved_sweeps
-from mars_viz.ui.compare.compare_words import Names
+from mars_viz.ui.compare import saved_sweeps, sweep_pair
+from tests.factories import toy_run
 from tests.in_node import in_node_with
-from tests.sweep_cases import SETTINGS, toy_prompts, toy_sweep
+from tests.sweep_cases import COSTS, SETTINGS, conversations, first_turns, sweep_over, toy_prompts, toy_sweep
 from tests.tables import Words, table_backend
 from tests.test_compare_page import folder, link, opened, recorded  # noqa: F401
 from tests.test_rules_page import said
@@ -34,28 +33,28 @@ HOSTILE = "\u202e<img src=x onerror=window.hacked=1>"
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory: pytest.TempPathFactory) -> SweepResult:
+def swept(tmp_path_factory):
     return toy_sweep(tmp_path_factory.mktemp("two") / "mars", COUNT).finish()
 
 
-def settings(result: SweepResult, left: float = 1.0, right: float = 0.3) -> Pairing:
+def settings(result, left=1.0, right=0.3):
     return pair(SweepSetting(result, left), SweepSetting(result, right))
 
 
-def test_both_texts_are_what_independent_walks_write_and_part_where_they_do(swept: SweepResult) -> None:
+def test_both_texts_and_their_order(swept, tmp_path):
     both, differing = settings(swept), 0
     for place, item in enumerate(toy_prompts(COUNT).items):
         kept = two_texts.kept(both, place)
         ours, theirs = (tokens_of(alone(item.prompt, SETTINGS, dial)) for dial in (1.0, 0.3))
-        assert kept.both is not None and kept.left is not None and kept.right is not None
         assert (kept.left.tokens, kept.right.tokens) == (ours, theirs)
         first = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
         assert kept.both.found.left.parts == first == kept.both.found.right.parts or ours == theirs
         differing += ours != theirs
     assert 0 < differing < COUNT
-
-
-def test_prompts_that_change_come_first_and_no_kind_is_a_guess(swept: SweepResult) -> None:
+    margin = replace(SETTINGS, rule="mars-margin")
+    other = pair(SweepSetting(swept, 0.3), SweepSetting(toy_sweep(tmp_path / "margin", 3, margin).finish(), 2.0))
+    kept = two_texts.kept(other, 1)
+    assert kept.right is not None and kept.right.tokens == tokens_of(alone("prompt 1", margin, 2.0))
     both = settings(swept)
     entries = two_texts.entries(both)
     assert sorted(entry.place for entry in entries) == list(range(COUNT))
@@ -64,68 +63,40 @@ def test_prompts_that_change_come_first_and_no_kind_is_a_guess(swept: SweepResul
     left, right = both.at("right")
     for entry in entries:
         kept = two_texts.kept(both, entry.place)
-        assert kept.left is not None and kept.right is not None
         differs = kept.left.tokens != kept.right.tokens
-        if entry.change is Change.SAME:
-            assert not differs
-        if entry.change is Change.DIFFERS:
-            assert differs
+        assert {Change.SAME: False, Change.DIFFERS: True}.get(entry.change, differs) is differs
         assert (entry.change is Change.WORSE) == (left[entry.place] > right[entry.place])
         assert (entry.change is Change.BETTER) == (left[entry.place] < right[entry.place])
     assert all(entry.change is Change.SAME for entry in two_texts.entries(settings(swept, 0.3, 0.3)))
 
 
-def test_two_sweeps_of_different_rules_are_read_in_pairs(swept: SweepResult, tmp_path: Path) -> None:
-    margin = toy_sweep(tmp_path / "margin", COUNT, replace(SETTINGS, rule="mars-margin")).finish()
-    both = pair(SweepSetting(swept, 0.3), SweepSetting(margin, 2.0))
-    for place, item in enumerate(toy_prompts(COUNT).items):
-        kept = two_texts.kept(both, place)
-        assert kept.right is not None
-        assert kept.right.tokens == tokens_of(alone(item.prompt, replace(SETTINGS, rule="mars-margin"), 2.0))
-
-
-def test_texts_of_another_sweep_are_not_taken_for_this_ones(swept: SweepResult, tmp_path: Path) -> None:
+def test_missing_texts_and_those_of_another_sweep_are_not_shown(swept, tmp_path):
     shutil.copytree(swept.folder, tmp_path / "copy")
     other = toy_sweep(tmp_path / "other", COUNT, replace(SETTINGS, max_new_tokens=9)).finish()
     shutil.rmtree(tmp_path / "copy" / "texts")
     shutil.copytree(other.folder / "texts", tmp_path / "copy" / "texts")
     with pytest.raises(BadInput, match="holds no texts of this sweep"):
         two_texts.kept(settings(load_sweep(tmp_path / "copy")), 0)
-
-
-def test_an_older_sweep_says_that_it_holds_no_texts_and_what_to_do(swept: SweepResult, tmp_path: Path) -> None:
-    shutil.copytree(swept.folder, tmp_path / "older")
-    shutil.rmtree(tmp_path / "older" / "texts")
-    older = load_sweep(tmp_path / "older")
+    shutil.copytree(swept.folder, tmp_path / "older2")
+    shutil.rmtree(tmp_path / "older2" / "texts")
+    older = load_sweep(tmp_path / "older2")
     for left, right, whose in (
-        (older, older, "This sweep holds no"),
-        (swept, older, "The compared sweep holds no"),
-        (older, swept, "The reference sweep holds no"),
-        (older, load_sweep(tmp_path / "older"), "Neither sweep holds a"),
+        (older, older, "This sweep"),
+        (swept, older, "The compared sweep"),
+        (older, swept, "The reference sweep"),
+        (older, load_sweep(tmp_path / "older2"), "Neither sweep"),
     ):
         both = pair(SweepSetting(left, 1.0), SweepSetting(right, 0.5))
         kept = two_texts.kept(both, 0)
         assert kept.both is None
-        words = saved_sweeps.missing(both, kept)
-        assert words.startswith(f"{whose} text of this prompt") and "Sweep again into a new folder" in words
+        assert saved_sweeps.missing(both, kept).startswith(whose)
 
 
-def test_the_sentence_names_the_first_difference_and_the_grades(swept: SweepResult) -> None:
-    both = settings(swept)
-    entry = next(entry for entry in two_texts.entries(both) if entry.change in (Change.WORSE, Change.BETTER))
-    kept = two_texts.kept(both, entry.place).both
-    assert kept is not None
-    words = saved_sweeps.finding(kept, Names("strict", "loose"), saved_sweeps._grades(both, entry.place))
-    assert f"Same first {kept.found.prefix} token" in words or kept.found.prefix == 0
-    assert ("Strict gets the answer right, loose wrong." in words) == (entry.change is Change.WORSE)
-
-
-def from_target(one: SweepResult, target: str) -> SweepResult:
-    """The same sweep as if by another target."""
+def from_target(one, target):
     return replace(one, plan=replace(one.plan, provenance=replace(one.plan.provenance, target=target)))
 
 
-def test_other_lengths_are_another_text_only_of_one_vocabulary(swept: SweepResult) -> None:
+def test_tokens_are_compared_within_one_vocabulary_only(swept, monkeypatch):
     lines = dict(swept.lines)
     lines["tokens"] = swept.lines["tokens"] + 1
     reseeded = replace(swept.plan, settings=replace(swept.plan.settings, seed=1))  # so that nothing else is known
@@ -134,10 +105,6 @@ def test_other_lengths_are_another_text_only_of_one_vocabulary(swept: SweepResul
     assert {entry.change for entry in two_texts.entries(pair(one, other))} == {Change.DIFFERS}
     strange = SweepSetting(from_target(longer, "other"), 1.0)
     assert {entry.change for entry in two_texts.entries(pair(one, strange))} == {Change.PERHAPS}
-
-
-def test_the_plans_say_whether_tokens_mean_the_same(swept: SweepResult, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two answers without a common token say nothing of their tokenizers; those of other targets are asked."""
     monkeypatch.setattr(two_texts, "same_vocabulary", lambda *_: False)
     left, right = SweepSetting(swept, 1.0), SweepSetting(swept, 0.3)
     copy = replace(swept, plan=replace(swept.plan))
@@ -150,28 +117,15 @@ def test_the_plans_say_whether_tokens_mean_the_same(swept: SweepResult, monkeypa
         "revised": SweepSetting(replace(swept, plan=replace(swept.plan, provenance=revised)), 0.3),
     }.items():
         found = two_texts.kept(pair(left, other), 0).both
-        assert found is not None
         units[name] = found.found.unit
-    assert units == {
-        "itself": Unit.TOKENS,
-        "one target": Unit.TOKENS,
-        "another": Unit.CHARACTERS,
-        "revised": Unit.CHARACTERS,
-    }
-
-
-def test_a_label_looks_at_no_more_than_the_end_of_a_prompt() -> None:
-    assert saved_sweeps.clipped(" a  prompt\n") == "a prompt"
-    long = saved_sweeps.clipped("word " * 100_000)
-    assert len(long) == saved_sweeps.LABEL_LENGTH and long.startswith("…") and long.endswith("word word")
-    assert saved_sweeps.clipped("first" + " " * 10_000 + "last \n") == "…last"
+    assert [*units.values()] == [Unit.TOKENS, Unit.TOKENS, Unit.CHARACTERS, Unit.CHARACTERS]
 
 
 # ---- the page
 
 
 @pytest.fixture
-def shelf(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swept: SweepResult) -> Path:  # noqa: F811
+def shelf(folder, tmp_path, monkeypatch, swept):  # noqa: F811
     sweeps = tmp_path / "sweeps"
     shutil.copytree(swept.folder, sweeps / "tuesday")
     monkeypatch.setenv("MARS_VIZ_SWEEPS", str(sweeps))
@@ -179,14 +133,13 @@ def shelf(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swept: 
 
 
 @pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What the browser was sent."""
+def sent(monkeypatch):
     found: list[dict[str, Any]] = []
     monkeypatch.setattr(saved_sweeps, "show", lambda payload, *, key: found.append(payload))
     return found
 
 
-def test_a_link_opens_the_chosen_prompt_and_a_choice_makes_a_link(shelf: Path, sent: list[dict[str, Any]]) -> None:
+def test_a_link_opens_the_chosen_prompt(shelf, sent):
     tab = opened(across="sweep", sweep="tuesday", to="0.3")
     assert not tab.exception and "prompt" not in link(tab)
     first = tab.selectbox(key="compare-prompt").value
@@ -199,68 +152,25 @@ def test_a_link_opens_the_chosen_prompt_and_a_choice_makes_a_link(shelf: Path, s
     assert link(fresh) == link(tab) and said(fresh) == said(tab)
     fresh.number_input(key="compare-to_dial").set_value(0.9).run()
     assert link(fresh)["prompt"] == chosen  # another setting, the same prompt
-
-
-def test_a_prompt_that_is_not_there_is_said(shelf: Path, sent: list[dict[str, Any]]) -> None:
-    tab = opened(across="sweep", sweep="tuesday", prompt="gone")
-    assert not tab.exception and "The prompt “gone” is not among those compared" in said(tab) and sent
-    assert "prompt" not in link(tab)
-    assert "not among those compared" not in said(tab.run())
-
-
-def test_a_prompt_that_the_next_sweep_lacks_is_said_once_and_forgotten(shelf: Path, sent: list[dict[str, Any]]) -> None:
     toy_sweep(shelf / "smaller", 3, replace(SETTINGS, rule="mars-margin")).finish()
     tab = opened(across="sweep", sweep="tuesday", prompt=f"p{COUNT - 1}")
     assert sent[-1]["prompt"] == f"prompt {COUNT - 1}"
     tab.selectbox(key="compare-beside").select("smaller").run()
-    assert f"The prompt “p{COUNT - 1}” is not among those compared" in said(tab) and "prompt" not in link(tab)
-    tab.number_input(key="compare-to_dial").set_value(2.0).run()
-    assert not tab.exception and "not among those compared" not in said(tab)
+    assert f"“p{COUNT - 1}” is not among those compared" in said(tab) and "prompt" not in link(tab)
     tab.selectbox(key="compare-prompt").select("p1").run()
+    assert not tab.exception and "not among those compared" not in said(tab)
     tab.selectbox(key="compare-beside").select("").run()
     assert link(tab)["prompt"] == "p1" and sent[-1]["prompt"] == "prompt 1"  # which both have
 
 
-def test_prompts_and_texts_are_read_and_aligned_once(
-    shelf: Path, sent: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-
-    def watched(module: Any, name: str) -> None:
-        real = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *given: (asked.append(name), real(*given))[1])
-
-    watched(pairing, "open_store")
-    watched(two_texts, "align")
-    watched(two_texts.texts, "read")
-    tab = opened(across="sweep", sweep="tuesday", to="0.3")
-    assert sorted(asked) == ["align", "open_store", "read"]
-    tab.run()
-    assert len(asked) == 3 and len(sent) > 1
-    tab.number_input(key="compare-to_dial").set_value(0.4).run()
-    assert sorted(asked) == ["align", "align", "open_store", "read", "read"]
-
-
-def test_a_sweep_that_was_written_again_is_read_again(shelf: Path, sent: list[dict[str, Any]]) -> None:
-    tab = opened(across="sweep", sweep="tuesday")
-    shown = len(sent)
-    shutil.rmtree(shelf / "tuesday" / "texts")
-    tab.run()
-    assert "holds no text of this prompt" in said(tab) and len(sent) == shown
-
-
-def test_an_older_sweep_still_shows_its_figures(shelf: Path, sent: list[dict[str, Any]]) -> None:
-    shutil.rmtree(shelf / "tuesday" / "texts")
-    tab = opened(across="sweep", sweep="tuesday")
-    assert not tab.exception and "holds no text of this prompt" in said(tab) and not sent
-    assert f"over {COUNT} prompts" in said(tab)
-
-
-def test_damaged_texts_are_a_sentence_on_the_page(shelf: Path, sent: list[dict[str, Any]]) -> None:
+def test_damaged_or_missing_texts_are_a_sentence_on_the_page(shelf, sent):
     for path in (shelf / "tuesday" / "texts").iterdir():
         path.write_bytes(b"nonsense")
     tab = opened(across="sweep", sweep="tuesday")
-    assert not tab.exception and "is damaged or holds no texts" in said(tab) and not sent
+    assert not tab.exception and "is damaged" in said(tab) and not sent
+    shutil.rmtree(shelf / "tuesday" / "texts")
+    tab.run()
+    assert "holds no text" in said(tab) and f"over {COUNT} prompts" in said(tab) and not sent
 
 
 # ---- what is sent, and what the script makes of it
@@ -311,25 +221,17 @@ console.log(JSON.stringify({
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Any], Any]:
+def drawn(tmp_path_factory):
     run = in_node_with(tmp_path_factory.mktemp("script"), {"texts": f"{TEXTS.script}\nexport {{ TextPane, Texts }};\n"})
     return lambda payload: run(PAGE, {"payload": payload})
 
 
-def hostile_sweep(out: Path, plan_of: SweepResult) -> SweepResult:
+def test_hostile_texts_stay_text_and_the_first_difference_is_marked(drawn, swept, tmp_path):
     words = Words()
     words.pieces = {token: Piece(f"{HOSTILE}{token}".encode()) for token in words.pieces}
-    prompts = replace(
-        toy_prompts(COUNT),
-        items=tuple(replace(item, prompt=f"{HOSTILE} {item.prompt}") for item in toy_prompts(COUNT).items),
-    )
-    return Sweep(replace(table_backend(), tokenizer=words), prompts, SETTINGS, plan_of.plan.span, out).finish()
-
-
-def test_hostile_texts_stay_text_and_the_first_difference_is_marked(
-    drawn: Callable[[Any], Any], swept: SweepResult, tmp_path: Path
-) -> None:
-    both = settings(hostile_sweep(tmp_path / "hostile", swept))
+    items = tuple(replace(item, prompt=f"{HOSTILE} {item.prompt}") for item in toy_prompts(COUNT).items)
+    backend, prompts = replace(table_backend(), tokenizer=words), replace(toy_prompts(COUNT), items=items)
+    both = settings(Sweep(backend, prompts, SETTINGS, swept.plan.span, tmp_path / "hostile").finish())
     entry = next(e for e in two_texts.entries(both) if e.change is Change.DIFFERS)
     kept = two_texts.kept(both, entry.place).both
     assert kept is not None and kept.right.tokens
@@ -348,13 +250,10 @@ def test_hostile_texts_stay_text_and_the_first_difference_is_marked(
     assert sum(" parts" in each for each in shown["classes"]) == 1
 
 
-def test_the_next_difference_is_shown_in_both_texts_and_after_the_last_the_first(
-    drawn: Callable[[Any], Any], swept: SweepResult
-) -> None:
+def test_the_next_difference_is_shown_in_both_texts_and_after_the_last_the_first(drawn, swept):
     both, several = settings(swept), 0
     for place in range(COUNT):
         kept = two_texts.kept(both, place).both
-        assert kept is not None
         sides = kept.found.left, kept.found.right
         if kept.found.identical:
             continue
@@ -376,7 +275,7 @@ def test_the_next_difference_is_shown_in_both_texts_and_after_the_last_the_first
     assert several
 
 
-def test_of_two_vocabularies_the_other_text_follows_in_proportion(drawn: Callable[[Any], Any]) -> None:
+def test_of_two_vocabularies_the_other_text_follows_in_proportion(drawn):
     words = [Piece(f" w{place}".encode()) for place in range(6)]
     left, right = (
         TextPane("a", "", Written(tuple(range(length)), tuple(words[:length]), (0,)), Side(np.array(common), 0))
@@ -384,3 +283,181 @@ def test_of_two_vocabularies_the_other_text_follows_in_proportion(drawn: Callabl
     )
     leaps = drawn(texts_payload("", left, right, Unit.CHARACTERS))["leaps"]
     assert [each[:2] for each in leaps] == [[[0, False], [0, True]], [[4, False], [2, True]], [[0, False], [0, True]]]
+
+
+def swept_pairing(place, prompts=None, **asked):
+    sweep_over(place, toy_prompts(8) if prompts is None else prompts, replace(SETTINGS, **asked))
+    result = load_sweep(place)
+    return SweepSetting(result, result.plan.rule.dial.default)
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory):
+    return swept_pairing(tmp_path_factory.mktemp("pairs") / "one")
+
+
+def test_a_sweep_beside_itself_is_what_it_says_of_two_of_its_settings(one):
+    both = pair(SweepSetting(one.result, 1.0), SweepSetting(one.result, 0.6))
+    known = measures(one.result)
+    for found in compared(both, ("tau", "tokens", "acceptance", "speed_up_strict")):
+        alone = difference_at(one.result, known[found.measure.name], 0.6, 1.0)
+        assert (found.change.estimate, found.change.low) == pytest.approx((alone.estimate, alone.low))
+        assert found.right.estimate - found.left.estimate == pytest.approx(found.change.estimate)
+    right, (worse, better) = one.result.at("right", np.array([1.0, 0.6])), turned(both)
+    np.testing.assert_array_equal(worse, right[:, 0] > right[:, 1])
+    np.testing.assert_array_equal(better, right[:, 0] < right[:, 1])
+
+
+def test_an_accuracy_that_no_prompt_changes_is_not_called_certain(one, tmp_path):
+    accuracy, strict = measures(one.result)["accuracy"], one.result.plan.strict
+    change = difference_at(one.result, accuracy, float(np.nextafter(strict, 0)), strict)
+    assert change.estimate == 0 and change.low < 0 < change.high
+    twice = SweepSetting(one.result, strict)
+    (paired,) = compared(pair(twice, replace(twice)), ("accuracy",))
+    assert paired.change == difference_at(one.result, accuracy, strict, strict)
+    assert (paired.change.low, paired.change.high) == (0, 0), "one setting beside itself is certain"
+    talks = swept_pairing(tmp_path / "talks", conversations(6, 3))
+    for each, questions in ((one, 8), (talks, 6)):
+        again = SweepSetting(load_sweep(each.result.folder), each.dial)
+        change = compared(pair(each, again), ("accuracy",))[0].change
+        low, high = measures(each.result)["accuracy_change"].agreed(0.0, questions, 0.95)
+        assert (change.estimate, change.low, change.high) == (0, low, high) and low < 0 < high
+
+
+def test_prompts_are_paired_by_id_and_text(one, tmp_path):
+    prompts = toy_prompts(8)
+    reordered = replace(prompts, items=tuple(reversed(prompts.items[2:])))
+    both = pair(one, swept_pairing(tmp_path / "other", reordered))
+    assert both.ids == tuple(f"p{i}" for i in range(2, 8)) and both.texts[0] == "prompt 2"
+    np.testing.assert_array_equal(*both.at("tokens"))
+    assert all(found.change.estimate == 0 for found in compared(both, ("tau", "tokens", "same", "accuracy")))
+    assert "6 prompts of 8 and 6" in both.coverage
+    changed = replace(prompts, items=(replace(prompts.items[0], prompt="something else"), *prompts.items[1:4]))
+    both = pair(one, swept_pairing(tmp_path / "changed", changed))
+    assert both.ids == ("p1", "p2", "p3") and both.otherwise == 1
+    strange = replace(prompts, name="others", items=tuple(replace(item, id=f"x{item.id}") for item in prompts.items))
+    with pytest.raises(BadInput, match="“toys”.*“others”"):
+        pair(one, swept_pairing(tmp_path / "strange", strange))
+    with pytest.raises(BadInput, match="goes from"):
+        pair(one, SweepSetting(one.result, 7.0))
+
+
+def test_where_texts_part_is_where_the_first_of_them_leaves_strict(one, tmp_path):
+    other = swept_pairing(tmp_path / "other", rule="mars-margin")
+    both = pair(SweepSetting(one.result, 0.5), SweepSetting(other.result, other.result.plan.strict))
+    found = divergence(both)
+    assert found is not None and found.exact.all()
+    np.testing.assert_array_equal(found.first, both.at("first_divergence")[0])
+    assert (found.first >= 0).any()
+    alike = divergence(pair(SweepSetting(one.result, 0.5), SweepSetting(one.result, 0.5)))
+    assert alike is not None and not alike.exact[alike.first >= 0].any()
+    assert divergence(pair(one, swept_pairing(tmp_path / "shorter", max_new_tokens=12))) is None
+    assert (
+        divergence(pair(one, swept_pairing(tmp_path / "two", toy_prompts(3), rule="mars-sampling", gamma=2)))
+        is not None
+    )
+
+
+def test_turns_of_a_question_are_drawn_together(tmp_path):
+    one = swept_pairing(tmp_path / "one", conversations(6, 3))
+    both, known = pair(SweepSetting(one.result, 1.0), SweepSetting(one.result, 0.5)), measures(one.result)
+    assert both.units is not None and len(np.unique(both.units)) == 6
+    for found in compared(both, ("tau", "tokens", "acceptance", "same", "accuracy")):
+        measure = known[found.measure.name]
+        assert (found.left, found.right) == (value_at(one.result, measure, 1.0), value_at(one.result, measure, 0.5))
+        if found.measure.name != "accuracy":
+            assert found.change == difference_at(one.result, measure, 0.5, 1.0)
+    singly = {name: values for name, values in one.result.prompts.items() if name != "question"}
+    alone = difference_at(replace(one.result, prompts=singly), known["tau"], 0.5, 1.0)
+    assert alone != compared(both, ("tau",))[0].change
+
+
+@pytest.mark.parametrize(
+    ("rule", "gamma", "beside", "other", "alike"),
+    [
+        ("mars", 3, "mars-margin", 3, True),
+        ("mars", 3, "mars", 2, False),
+        ("mars", 3, "mars-sampling", 3, False),
+        ("sglang-single", 3, "sglang-acc", 2, True),
+        ("sglang-single", 3, "mars", 3, False),
+    ],
+)
+def test_above_temperature_0_texts_part_only_from_one_strict_text(rule, gamma, beside, other, alike, tmp_path):
+    warm = {"temperature": 0.8, "seed": 3}
+    one = swept_pairing(tmp_path / "one", toy_prompts(3), rule=rule, gamma=gamma, **warm)
+    two = swept_pairing(tmp_path / "two", toy_prompts(3), rule=beside, gamma=other, **warm)
+    texts = []
+    for name, block, side in ((rule, gamma, one), (beside, other, two)):
+        how = {"rule": name, "gamma": block, "dial": side.result.plan.strict, "temperature": 0.8}
+        texts.append([toy_run(seed=seed, **how).token_ids for seed in range(4)])
+    assert (texts[0] == texts[1]) is alike
+    assert (divergence(pair(one, two)) is not None) is alike
+
+
+def test_later_turns_after_the_same_answers_are_pairs(tmp_path):
+    talks = conversations(3, 2)
+    one, other = (
+        swept_pairing(tmp_path / "one", talks),
+        swept_pairing(tmp_path / "other", talks, rule="mars-margin", gamma=2),
+    )
+    both = pair(one, other)
+    assert both.ids == tuple(item.id for item in talks.items) and both.apart == 0
+    assert "same 6 prompts" in both.coverage and divergence(both) is not None
+    both = pair(one, swept_pairing(tmp_path / "shorter", talks, max_new_tokens=12))
+    assert both.ids == ("q0/1", "q1/1", "q2/1") and both.apart == 3
+    assert "3 prompts of 6 and 6" in both.coverage and "3 later turns" in both.coverage
+    talks = conversations(2, 3)
+    changed = list(talks.items)
+    changed[1] = replace(changed[1], prompt="something else")
+    both = pair(
+        swept_pairing(tmp_path / "one2", talks),
+        swept_pairing(tmp_path / "other2", replace(talks, items=tuple(changed))),
+    )
+    assert both.ids == ("q0/1", "q1/1", "q1/2", "q1/3") and (both.otherwise, both.apart) == (1, 1)
+    talks = conversations(4, 2)
+    every, first = swept_pairing(tmp_path / "every3", talks), swept_pairing(tmp_path / "first3", first_turns(talks))
+    both = pair(first, every)
+    assert both.ids == ("q0", "q1", "q2", "q3") and both.texts[1] == "question 1, turn 1"
+    assert (both.units, both.apart) == (None, 0) and "share 4 prompts of 4 and 8" in both.coverage
+    np.testing.assert_array_equal(*both.at("tokens"))
+    assert divergence(both) is not None
+    assert pair(every, first).ids == ("q0/1", "q1/1", "q2/1", "q3/1")
+
+
+def test_what_decides_the_targets_own_answers(one):
+    def changed(plan, **settings):
+        return replace(plan, settings=replace(plan.settings, **settings))
+
+    plan = one.result.plan
+    for how, made, same in (
+        ({"rule": "mars-margin", "gamma": 2, "seed": 4}, {"drafter": "another"}, True),
+        ({"max_new_tokens": 12}, {}, False),
+        ({"stop": ("w3",)}, {}, False),
+        ({"temperature": 0.8}, {}, False),
+        ({}, {"target": "another"}, False),
+        ({}, {"dtype": "float16"}, False),
+    ):
+        other = replace(changed(plan, **how), provenance=replace(plan.provenance, **made))
+        assert same_answers(plan, other) is same and same_answers(other, plan) is same
+    warm = changed(plan, temperature=0.8)
+    assert not same_answers(warm, changed(warm, seed=4)) and same_answers(warm, changed(warm, gamma=2))
+
+
+def costing(one, **changed):
+    return replace(one, result=replace(one.result, costs=replace(one.result.costs, **changed)))
+
+
+def test_costs_of_one_pair_measured_twice_are_no_difference_of_settings(one, tmp_path):
+    again = costing(one, drafter_step=Cost(0.003, 0.003, 0.003))
+    both = pair(one, again)
+    found = compared(both, ("speed_up",))[0]
+    assert (found.change.estimate, found.left) == (0, found.right)
+    assert found.left == value_at(one.result, measures(one.result)["speed_up"], one.dial)
+    assert "the reference measured" in sweep_pair.costs(both) and sweep_pair.costs(pair(one, one)) == ""
+    longer = pair(swept_pairing(tmp_path / "short", gamma=2), one)  # whose costs cover both
+    assert longer.costs == (COSTS, COSTS) and "the other sweep measured" in sweep_pair.costs(longer)
+    assert len(compared(longer, ("speed_up",))) == 1
+    for other in ("device", "dtype", "target", "drafter"):
+        both = pair(one, costing(one, drafter_step=Cost(0.003, 0.003, 0.003), **{other: "another"}))
+        assert compared(both, ("speed_up",))[0].change.estimate < 0
+        assert "for itself" in sweep_pair.costs(both)
