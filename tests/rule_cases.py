@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from factories import make_speculation
+from scipy.stats import chi2
 
 from mars_viz.records import Decision, Speculation
 from mars_viz.rules import RULES, settle
@@ -44,3 +45,12 @@ def decided(rule: str, speculation: Speculation, dial: float) -> Decision:
 def kept(rule: str, speculation: Speculation, dial: float) -> int:
     """How many tokens it keeps."""
     return len(decided(rule, speculation, dial).kept)
+
+
+FALSE_ALARM = 1e-6
+
+
+def unlike(counts: np.ndarray, law: np.ndarray) -> bool:
+    """Return True if a chi-square test rejects that `counts` are draws from `law`; by chance once in a million."""
+    expected = law * counts.sum()
+    return bool(((counts - expected) ** 2 / expected).sum() > chi2.isf(FALSE_ALARM, len(law) - 1))
