@@ -1,4 +1,4 @@
-"""Several rules walked side by side: each is its own separate walk, and no prefix is asked about twice."""
+"""Several rules walked side by side: no prefix is requested twice, and known answers are used."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mars_viz.errors import BadInput
-from mars_viz.multi_rule_walk import RuleWalk, Stand, Together, ahead, answers_along, walk_together
+from mars_viz.multi_rule_walk import RuleWalk, Stand, ahead, answers_along, walk_together
 from mars_viz.recording import Walking
 from mars_viz.replay import ending_of
 from mars_viz.rules import RULES
@@ -26,19 +26,15 @@ def stands() -> list[Stand]:
     return found + [Stand(rule, rule.dial.strict) for rule in RULES.values() if rule.dial is not None]
 
 
-def walked(settings: Settings, wanted: list[Stand]) -> tuple[list[Together], Counting]:
-    speculator = Counting(settings)
-    return list(walk_together(speculator, wanted, PROMPT, ENDING, {})), speculator
-
-
 @pytest.mark.parametrize("settings", [Settings(gamma=4), Settings(gamma=5, temperature=0.9, seed=3, top_p=0.95)])
-def test_walks_go_on_in_lockstep_and_no_prefix_is_asked_about_twice(settings):
-    states, speculator = walked(settings, stands())
+def test_walks_advance_in_lockstep_and_no_prefix_is_requested_twice(settings):
+    speculator = Counting(settings)
+    states = list(walk_together(speculator, stands(), PROMPT, ENDING, {}))
     asked = [prefix for batch in speculator.batches for prefix in batch]
     assert len(asked) == len(set(asked))
     walks = states[-1].walks
     assert all(one.finished and one.prefix == PROMPT + one.token_ids for one in walks)
-    assert len({one.token_ids for one in walks}) > 3  # or this would say little
+    assert len({one.token_ids for one in walks}) > 3
     rounds = [len(one.rounds) for one in walks]
     assert len(speculator.batches) == states[-1].passes == max(rounds)  # in lockstep, as one batch
     assert len(asked) < sum(rounds) / 2
@@ -46,9 +42,10 @@ def test_walks_go_on_in_lockstep_and_no_prefix_is_asked_about_twice(settings):
     assert states[0].passes == 0 and states[-1].finished == len(states[-1].walks) == len(set(stands()))
 
 
-def test_what_is_known_is_not_asked_again_and_stopping_keeps_what_was_answered():
+def test_known_answers_are_used_also_after_an_interruption():
     settings = Settings(gamma=4)
-    whole, speculator = walked(settings, stands())
+    speculator = Counting(settings)
+    whole = list(walk_together(speculator, stands(), PROMPT, ENDING, {}))
     answers = answers_along(whole[-1].walks, PROMPT)
     again = Counting(settings)
     (state,) = walk_together(again, stands(), PROMPT, ENDING, answers)
@@ -64,7 +61,7 @@ def test_what_is_known_is_not_asked_again_and_stopping_keeps_what_was_answered()
     }
 
 
-def test_a_rule_that_cannot_judge_stops_with_its_reason_and_the_others_go_on():
+def test_a_rule_that_cannot_judge_stops_and_the_others_continue():
     class Blind(ToySpeculator):
         def speculate(self, prefixes):
             answers = super().speculate(prefixes)
@@ -78,7 +75,7 @@ def test_a_rule_that_cannot_judge_stops_with_its_reason_and_the_others_go_on():
     assert last.walks[1].finished and last.finished == 2
 
 
-def test_a_map_of_shorter_blocks_too_answers_only_where_whole_blocks_were_drafted():
+def test_only_complete_blocks_of_a_map_are_known_answers():
     run = toy_run(rule="mars", gamma=4, seed=1)
     made, _ = toy_map(replace(run.settings, dial=None), 0.3, 1.0, (1, 2, 4))
     run = mapped(run, made)

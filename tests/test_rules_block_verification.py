@@ -1,4 +1,4 @@
-"""Block verification: its weights and verdicts by hand, the law that it keeps, and what it lacks."""
+"""Block verification: weights and verdicts by hand, and the law that it keeps."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 from factories import make_speculation, processed
 from rule_cases import logits
 from scipy import stats
+from test_controllers import pick
 
 from mars_viz.errors import BadInput
-from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.records import Speculation
 from mars_viz.rules import settle
 from mars_viz.rules.lossless import BlockVerification, Strict, block_keeps, block_weights, coin_keeps
@@ -39,7 +39,7 @@ def test_weights_are_the_clamped_running_product() -> None:
     [
         # token 2 first: w = .4, S = Σ(.4 p - q)+ = 0, h = 0; then token 0: w = .8, the last, h = .8
         ([2, 0], [0.0001, 0.81], 0),
-        ([2, 0], [0.9999, 0.79], 2),  # the first coin fails, and the block stands
+        ([2, 0], [0.9999, 0.79], 2),  # the first coin fails, but the block is kept
         # token 0 first: w = 1, S = .25 + .05 = .3, h = 1; then token 2: w = .4, the last, h = .4
         ([0, 2], [0.9999, 0.41], 1),
         ([0, 2], [0.9999, 0.39], 2),
@@ -69,7 +69,12 @@ def test_edges() -> None:
     assert block_keeps(point).all()
 
 
-def test_at_temperature_0_it_is_the_strict_rule() -> None:
+def test_at_temperature_0_it_is_the_strict_rule_also_on_trees() -> None:
+    branches = {"parents": np.array([-1, -1], np.int32), "siblings": np.array([0, 1], np.int32)}
+    tree = block([0, 1], [0.5, 0.5]).with_columns(branches)
+    with pytest.raises(BadInput, match="does not judge draft trees above temperature 0"):
+        BlockVerification().judge(tree)
+    assert BlockVerification().lacks(replace(tree, temperature=0.0)) is None
     rng = np.random.default_rng(0)
     for _ in range(50):
         speculation = make_speculation(
@@ -80,22 +85,9 @@ def test_at_temperature_0_it_is_the_strict_rule() -> None:
         assert ours.emits(np.nan).tolist() == theirs.emits(np.nan).tolist()
 
 
-def test_it_says_what_it_lacks() -> None:
-    branches = {"parents": np.array([-1, -1], np.int32), "siblings": np.array([0, 1], np.int32)}
-    tree = block([0, 1], [0.5, 0.5]).with_columns(branches)
-    with pytest.raises(BadInput, match="does not judge draft trees above temperature 0"):
-        BlockVerification().judge(tree)
-    assert BlockVerification().lacks(replace(tree, temperature=0.0)) is None
-    assert BlockVerification().lacks(block([0, 1], [0.5, 0.5])) is None
-
-
 def test_it_keeps_the_targets_law_and_more_tokens_than_rejection_sampling() -> None:
-    """20,000 blocks of three, through the real evidence and draws.
-
-    Laws depend on the token before, as a bias of block verification would show in later positions. What is written,
-    cut or continued by the target to four tokens, against the target's own four: chi-square over all 81 texts,
-    false-alarm probability one in a million. Kept tokens: above rejection sampling's by five standard errors.
-    """
+    """20,000 blocks of three with laws that depend on the token before; chi-square over all 81 texts of four tokens,
+    false-alarm probability one in a million. Kept tokens: above rejection sampling's by five standard errors."""
     total, gamma = 20_000, 3
     rng = np.random.default_rng(4)
     p_logits, q_logits = rng.normal(0, 1.2, (2, 4, 3)).astype(np.float32)  # by the token before; the prompt is 3
@@ -118,7 +110,7 @@ def test_it_keeps_the_targets_law_and_more_tokens_than_rejection_sampling() -> N
     corrected = np.array([decision.emitted for decision in decisions])
     text = np.concatenate([drafts, np.zeros((total, 1), np.int64)], 1)
     text[np.arange(total), lengths + 1] = corrected
-    for depth in range(1, gamma + 1):  # the target alone goes on
+    for depth in range(1, gamma + 1):  # continued by the target
         beyond = lengths + 1 < depth + 1
         text[beyond, depth + 1] = pick(p[text[beyond, depth]], rng)
     codes = text[:, 1:] @ 3 ** np.arange(gamma, -1, -1)
@@ -129,14 +121,3 @@ def test_it_keeps_the_targets_law_and_more_tokens_than_rejection_sampling() -> N
     strictly = np.array([np.logical_and.accumulate(coin_keeps(s)).sum() for s in speculations])
     gain = lengths - strictly
     assert gain.mean() > 5 * gain.std() / np.sqrt(total)
-
-
-def pick(mass: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """One id per row of `mass`, which need not be normalised."""
-    total = mass.cumsum(1)
-    return (rng.random(len(mass))[:, None] * total[:, -1:] >= total).sum(1)
-
-
-def test_its_coins_are_not_those_of_its_draws() -> None:
-    coins, draws = (round_uniforms(0, 4, purpose, 64) for purpose in (Purpose.COIN, Purpose.DRAFT))
-    assert not np.intersect1d(coins, draws).size

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from factories import PROMPT, Counting, ToySpeculator, toy_map, toy_run
-from sweep_cases import SETTINGS, toy_prompts, toy_sweep
+from factories import PROMPT, Counting, toy_map, toy_run
 from transformers.generation import StopStringCriteria
 
 import mars_viz
@@ -26,15 +25,13 @@ from mars_viz.recording import Recording, record_all
 from mars_viz.records import Round
 from mars_viz.replay import RecordedSpeculator, ending_of
 from mars_viz.report import report_html
-from mars_viz.rules import RULES, rule_named
+from mars_viz.rules import RULES
 from mars_viz.run import Piece, Run, Settings, stop_words, stops
 from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import codec
 from mars_viz.speculators.autoregressive import decode_alone
 from mars_viz.speculators.backend import Backend
-from mars_viz.sweep import load_sweep
-from mars_viz.walk import UNREAD, Ending, walk, walk_all
-from tests.tables import table_backend
+from mars_viz.walk import UNREAD, Ending
 
 CHARACTER = "終".encode()
 TEXTS = [b"<end>", b"Hel", b"lo wor", b"ld", b"!", CHARACTER[:2], CHARACTER[2:] + b" x", b"", b"a", b"b"]
@@ -120,23 +117,6 @@ def test_without_stop_strings_no_piece_is_looked_up() -> None:
     assert Ending(frozenset({0}), 9).cut((5, 6, 7), 0, (999,)) == (5, 6, 7)
     with pytest.raises(EvidenceError, match="decode the prompt anew"):
         ending("a").cut((999,), 0)
-
-
-def test_texts_of_a_batch_end_each_at_its_own_stop() -> None:
-    settings = Settings(gamma=4, max_new_tokens=40, temperature=0.8, stop=("5 w", "w7", "9 w1"))
-    prompts = [(1, last)[: 1 + last % 2] + (last,) for last in range(1, 17)]
-    when = Ending.of(settings, {0}, WORDS)
-    texts = dict.fromkeys(range(len(prompts)), ())
-    for place, round_ in walk_all(ToySpeculator(settings), rule_named("mars"), 0.9, prompts, when):
-        texts[place] += round_.token_ids
-    free = replace(when, stop=())
-    for index, prompt in enumerate(prompts):
-        (alone, whole) = (
-            tuple(t for r in walk(ToySpeculator(settings), rule_named("mars"), 0.9, prompt, one) for t in r.token_ids)
-            for one in (when, free)
-        )
-        assert texts[index] == alone == brute(whole, WORDS, settings.stop)
-    assert len({len(text) for text in texts.values()}) > 2
 
 
 def test_walks_of_several_rules_end_at_tokens_without_a_known_text() -> None:
@@ -261,22 +241,6 @@ def test_stops_as_given_and_as_shown() -> None:
     assert stop_words(("a\n", "\u202eb", "<i>")) == r"'a\n', '\u202eb', '<i>'"
     html = report_html(toy_run(stop=("w7", "<img src=x onerror=alert(1)>\u202e")), most_steps=0)
     assert "&lt;img src=x onerror=alert(1)&gt;\\u202e" in html and "<img src=x" not in html
-
-
-def test_a_sweep_grades_the_texts_that_end_at_a_stop(tmp_path: Path) -> None:
-    settings = replace(SETTINGS, stop=("4 w", "w7"), max_new_tokens=24)
-    result = toy_sweep(tmp_path / "sweep", 4, settings).finish()
-    assert load_sweep(tmp_path / "sweep").plan == result.plan and result.plan.settings.stop == settings.stop
-    backend, free = table_backend(), Ending(frozenset({0}), 24)
-    lengths, strict = [], result.rows(np.array([1.0]))
-    for place, item in enumerate(toy_prompts(4).items):
-        rounds = walk(ToySpeculator(settings), rule_named("strict"), None, backend.tokenizer.encode(item.prompt), free)
-        whole = tuple(token for round_ in rounds for token in round_.token_ids)
-        lengths.append(len(brute(whole, WORDS, settings.stop)))
-        assert result.lines["tokens"][strict[place][0]] == lengths[-1]
-    assert min(lengths) < 24 and result.prompts["off_is_strict"].all()
-    with pytest.raises(BadInput, match="'4 w', 'w7'"):
-        toy_sweep(tmp_path / "sweep", 4, replace(settings, stop=()), resume=True)
 
 
 def test_the_command_takes_several_stops_unchanged(

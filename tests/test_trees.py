@@ -12,9 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from factories import PROMPT, ToySpeculator, judging_once, tables, toy_run
+from factories import PROMPT, ToySpeculator, tables, toy_run
 from rule_cases import unlike
-from test_dialmap import Afresh
 from test_networks import llama, networks
 from transformers import AutoModelForCausalLM, BloomConfig, MistralConfig
 
@@ -37,7 +36,6 @@ from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.speculator import scored_by
 from mars_viz.speculators.targets.model import ModelTarget
-from mars_viz.walk import walk
 from tests.tables import TableTarget, TopTarget, by_paths, random_tree, table_backend
 
 TREE = "dynamic:depth=5,topk=3,nodes=12"
@@ -308,25 +306,6 @@ def test_sglang_keeps_siblings_by_one_coin_for_all(rule: str, t: float) -> None:
     seen, possible = np.stack([counts[:, :5].sum(1), counts[:, 5]]), expected > 1e-12  # kept, and emitted, first tokens
     assert not seen[~possible].any()
     assert not unlike(seen[possible], expected[possible])
-
-
-def test_a_map_of_trees_of_real_models_is_exact(pair: Backend) -> None:
-    """Bit for bit on every boundary and the floats next to it, whatever else was in the batch."""
-    prompt, rule, judging = "Tom and his dog went to the park.", "mars", judging_once("mars")
-    settings = Settings(rule=rule, tree="dynamic:depth=6,topk=3,nodes=12", max_new_tokens=40)
-    made = Mapping(pair, prompt, settings, span_of(judging, 0.5, None, (4, 12))).finish()
-    assert made.complete
-    for nodes in (4, 12):
-        smaller = replace(settings, gamma=nodes)
-        edges = {segment.low for segment in made.segments_for(nodes)} | {1.0}
-        assert len(edges) > 2
-        dials = edges | {math.nextafter(edge, side) for edge in edges for side in (-math.inf, math.inf)}
-        speculator, ending = Afresh(pair, smaller), pair.ending(smaller)
-        for dial in sorted(each for each in dials if 0.5 <= each <= 1.0):
-            rounds = walk(speculator, judging, dial, made.frame.prompt_ids, ending)
-            assert [r.token_ids for r in rounds] == [r.token_ids for r in made.segment(dial, nodes).rounds]
-        run = Recording(pair, prompt, replace(smaller, dial=0.77)).finish()
-        assert [r.token_ids for r in run.rounds] == [r.token_ids for r in made.segment(0.77, nodes).rounds]
 
 
 @pytest.mark.parametrize(

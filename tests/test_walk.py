@@ -1,4 +1,4 @@
-"""The decoding loop: what it commits, where it ends, and that a recorded run walks again without models."""
+"""The decoding loop: which tokens it commits, where it ends, and walks of recorded runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_recorded_run_walks_as_far_as_its_text_is_the_same() -> None:
     unchanged = [d for d in (0.89, 0.91) if not any(min(d, 0.9) <= b <= max(d, 0.9) for b in flips)]
     for dial in unchanged:
         assert [r.token_ids for r in replay(run, dial)] == [r.token_ids for r in run.rounds]
-    with pytest.raises(BadInput, match="decode the prompt anew"):
+    with pytest.raises(BadInput, match="anew"):
         for dial in np.linspace(0, 1, 21):
             replay(run, float(dial))
 
@@ -50,31 +50,22 @@ def test_a_block_is_cut_at_the_first_end_of_text_and_at_the_limit(
     assert Ending(frozenset({0}), 10).cut(tokens, written) == expected
 
 
-def test_a_kept_end_of_text_discards_what_was_drafted_after_it() -> None:
+def test_a_kept_end_of_text_discards_the_rest_and_trees_follow_their_parents() -> None:
     laws = np.full((4, 8), 1.0, np.float32)
-    laws[[0, 1, 2, 3], [3, 0, 5, 6]] = 9.0  # the target wants 3, then the end of text (0), then 5, then 6
+    laws[[0, 1, 2, 3], [3, 0, 5, 6]] = 9.0
     speculation = make_speculation(laws, laws[:3], [3, 0, 5])
     verdicts = RULES["strict"].judge(speculation)
     decision = settle(speculation, verdicts, None)
-    assert decision.kept == (0, 1, 2)
-    tokens = Ending(frozenset({0}), 100).cut([3, 0, 5, decision.emitted], 0)
-    round_ = Round(speculation, verdicts, decision, tokens)
-    assert round_.token_ids == (3, 0)
+    round_ = Round(speculation, verdicts, decision, Ending(frozenset({0}), 100).cut([3, 0, 5, decision.emitted], 0))
+    assert round_.token_ids == (3, 0) and decision.kept == (0, 1, 2)
     assert round_.outcomes == (Outcome.MATCHED, Outcome.MATCHED, Outcome.DISCARDED)
-    assert round_.emission is None
-    assert (round_.kept, round_.rolled_back) == (2, 1)
-
-
-def test_a_tree_is_walked_by_its_parents_and_siblings_in_order() -> None:
-    """Two siblings after the prefix; the second one matches and has a child that does too."""
+    assert (round_.emission, round_.kept, round_.rolled_back) == (None, 2, 1)
     laws = np.full((4, 8), 1.0, np.float32)
-    laws[0, 4] = laws[2, 5] = laws[3, 6] = 9.0
-    chain = make_speculation(laws, laws[:3], [3, 4, 5])
-    tree = chain.with_columns({"parents": np.array([-1, -1, 1], np.int32), "siblings": np.array([0, 1, 0], np.int32)})
+    laws[[0, 2, 3], [4, 5, 6]] = 9.0  # the second of two siblings matches, and so does its child
+    siblings = {"parents": np.array([-1, -1, 1], np.int32), "siblings": np.array([0, 1, 0], np.int32)}
+    tree = make_speculation(laws, laws[:3], [3, 4, 5]).with_columns(siblings)
     decision = settle(tree, RULES["strict"].judge(tree), None)
-    assert decision.kept == (1, 2)
-    assert decision.row == 3
-    assert decision.emitted == 6
+    assert (decision.kept, decision.row, decision.emitted) == ((1, 2), 3, 6)
 
 
 def test_the_first_difference_of_two_texts() -> None:
