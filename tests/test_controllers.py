@@ -19,11 +19,11 @@ from scipy import stats
 from mars_viz import cli
 from mars_viz.controllers import ADAEDL_SLOPE, CONTROLLERS, NONE, Control, control_named
 from mars_viz.costs import Cost, Costs, round_cost
-from mars_viz.dialmap import DialMap, controller_span, explore, span_of
+from mars_viz.dialmap import DialMap, controller_span, explore
 from mars_viz.errors import BadInput
 from mars_viz.recording import Mapping, Recording, mapping_of
 from mars_viz.records import COLUMNS, Round, Speculation
-from mars_viz.replay import answers_of, shortened
+from mars_viz.replay import shortened
 from mars_viz.rules import rule_named, settle
 from mars_viz.run import Settings
 from mars_viz.run_with_map import mapped
@@ -208,6 +208,8 @@ def p_value(
 @pytest.mark.parametrize(
     ("control", "rule"),
     [
+        ("none", "rejection-sampling"),
+        ("none", "block-verification"),
         ("confidence:0.4", "rejection-sampling"),
         ("confidence:0.4", "block-verification"),
         ("threshold:0.5", "rejection-sampling"),
@@ -222,10 +224,19 @@ def test_sampling_keeps_the_targets_law(
     """False-alarm probability one in a million a case."""
     p, drafts, speculations = sampled
     found = control_named(control)
-    assert found is not None
-    lengths = [found.length(each) for each in speculations]
-    assert len(set(lengths)) >= 2 and min(np.bincount(lengths)[-1], np.bincount(lengths)[:-1].sum()) > 500
+    lengths = [3 if found is None else found.length(each) for each in speculations]
+    shares = np.bincount(lengths)
+    assert found is None or min(shares[-1], shares[:-1].sum()) > 500
     assert p_value(rule, lengths, p, drafts, speculations) > 1e-6
+
+
+def test_block_verification_keeps_more_than_rejection_sampling(
+    sampled: tuple[np.ndarray, np.ndarray, list[Speculation]],
+) -> None:
+    """By five standard errors."""
+    ours, theirs = rule_named("block-verification"), rule_named("rejection-sampling")
+    gain = np.array([settle(s, ours.judge(s), None).row - settle(s, theirs.judge(s), None).row for s in sampled[2]])
+    assert gain.mean() > 5 * gain.std() / np.sqrt(len(gain))
 
 
 @pytest.mark.parametrize(
@@ -287,17 +298,6 @@ def test_maps_of_real_models_go_to_a_file_and_back(pair: Backend, tmp_path: Path
     text = manifest.read_text(encoding="utf-8")
     manifest.write_text(older := text.replace(',\n  "controller": "svip:0.1"', ""), encoding="utf-8")
     assert older != text and load_run(tmp_path / "cut").settings.controller == NONE
-
-
-def test_a_map_over_the_dial_has_the_cut_drafts(pair: Backend) -> None:
-    prompt, settings = "Once upon a time, there was a little girl", Settings(max_new_tokens=20, controller="svip:0.2")
-    run = Recording(pair, prompt, settings).finish()
-    assert {len(round_.speculation) for round_ in run.rounds} - {6}
-    assert {len(answer.speculation) for answer in answers_of(run).values()} == {len(r.speculation) for r in run.rounds}
-    made = mapped(run, Mapping(pair, prompt, settings, span_of(rule_named("mars"), 0.5, 1.0, (6,)), run=run).finish())
-    for segment in made.dial_map.segments[::3]:
-        dial = (segment.low + segment.high) / 2
-        assert told(Recording(pair, prompt, replace(settings, dial=dial)).finish().rounds) == told(segment.rounds)
 
 
 def test_modelled_seconds_follow_what_was_drafted() -> None:

@@ -6,19 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
-from factories import make_speculation, processed
+from factories import make_speculation
 from rule_cases import logits
-from scipy import stats
-from test_controllers import pick
 
 from mars_viz.errors import BadInput
 from mars_viz.records import Speculation
-from mars_viz.rules import settle
-from mars_viz.rules.lossless import BlockVerification, Strict, block_keeps, block_weights, coin_keeps
-from mars_viz.run import Settings
-from mars_viz.speculators.draft_batch import DraftBatch
-from mars_viz.speculators.evidence import gather_evidence
+from mars_viz.rules.lossless import BlockVerification, Strict, block_keeps, block_weights
 
 P, Q = logits(0.5, 0.3, 0.2), logits(0.25, 0.25, 0.5)
 """Ratios 2, 1.2, 0.4."""
@@ -83,41 +76,3 @@ def test_at_temperature_0_it_is_the_strict_rule_also_on_trees() -> None:
         ours, theirs = BlockVerification().judge(speculation), Strict().judge(speculation)
         assert ours.keeps(np.nan).tolist() == theirs.keeps(np.nan).tolist()
         assert ours.emits(np.nan).tolist() == theirs.emits(np.nan).tolist()
-
-
-def test_it_keeps_the_targets_law_and_more_tokens_than_rejection_sampling() -> None:
-    """20,000 blocks of three with laws that depend on the token before; chi-square over all 81 texts of four tokens,
-    false-alarm probability one in a million. Kept tokens: above rejection sampling's by five standard errors."""
-    total, gamma = 20_000, 3
-    rng = np.random.default_rng(4)
-    p_logits, q_logits = rng.normal(0, 1.2, (2, 4, 3)).astype(np.float32)  # by the token before; the prompt is 3
-    p, q = (np.stack([processed(row, 1.0) for row in table]) for table in (p_logits, q_logits))
-    drafts = np.empty((total, gamma + 1), np.int64)
-    drafts[:, 0] = 3
-    for depth in range(gamma):
-        drafts[:, depth + 1] = pick(q[drafts[:, depth]], rng)
-    blocks = DraftBatch.of(
-        tuple(range(4, total + 4)),
-        torch.from_numpy(drafts[:, 1:]),
-        torch.from_numpy(q_logits[drafts[:, :-1]]),
-        torch.from_numpy(p_logits[drafts]),
-        sampled=True,
-    )
-    speculations = gather_evidence(blocks, Settings(temperature=1.0, seed=9))
-    rule = BlockVerification()
-    decisions = [settle(speculation, rule.judge(speculation), None) for speculation in speculations]
-    lengths = np.array([decision.row for decision in decisions])
-    corrected = np.array([decision.emitted for decision in decisions])
-    text = np.concatenate([drafts, np.zeros((total, 1), np.int64)], 1)
-    text[np.arange(total), lengths + 1] = corrected
-    for depth in range(1, gamma + 1):  # continued by the target
-        beyond = lengths + 1 < depth + 1
-        text[beyond, depth + 1] = pick(p[text[beyond, depth]], rng)
-    codes = text[:, 1:] @ 3 ** np.arange(gamma, -1, -1)
-    law = p[3]
-    for _ in range(gamma):
-        law = (law.reshape(-1, 3)[:, :, None] * p[None, :3]).reshape(-1)
-    assert stats.chisquare(np.bincount(codes, minlength=81), law * total).pvalue > 1e-6
-    strictly = np.array([np.logical_and.accumulate(coin_keeps(s)).sum() for s in speculations])
-    gain = lengths - strictly
-    assert gain.mean() > 5 * gain.std() / np.sqrt(total)
