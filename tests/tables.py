@@ -1,4 +1,4 @@
-"""A target and a drafter that are tables of laws: the seam of every model, without a model."""
+"""A target and a drafter that are tables of laws, in place of models."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CPU = torch.device("cpu")
 
 
 class TableTarget:
-    """Says of each token what its row of a table [V, V] says."""
+    """A target whose logits after a token are its row of a table [V, V]."""
 
     device = CPU
 
@@ -47,7 +47,7 @@ class TableTarget:
 
 
 class TopTarget(TableTarget):
-    """The same, as a server that gives its best tokens alone."""
+    """The same as a server that returns only its best tokens."""
 
     def __init__(self, table: np.ndarray, count: int = 16):
         super().__init__(table)
@@ -61,10 +61,10 @@ class TopTarget(TableTarget):
 
 
 class TableDrafter:
-    """Drafts from a table's rows as a model does from its passes."""
+    """A drafter whose logits are rows of a table."""
 
     def __init__(self, table: np.ndarray, settings: Settings, vocabulary: Tensor | None = None):
-        """Where there is a `vocabulary` the table's columns are its entries, and its rows still the target's tokens."""
+        """With a `vocabulary`, columns are its entries; rows are still the target's tokens."""
         self._table, self._settings = torch.from_numpy(table), settings
         self._pick, self._vocabulary = Picking.by(settings), vocabulary
 
@@ -92,7 +92,7 @@ class TableDrafter:
 
 
 class Words:
-    """Token i reads ' w<i>'; every prompt is three tokens, chosen by its text."""
+    """A tokenizer: token i is ' w<i>', and every prompt is three tokens that depend on its text."""
 
     library = None
 
@@ -114,7 +114,7 @@ class Words:
 
 
 def table_backend(vocabulary: int = VOCABULARY, model_seed: int = 0, letters: int = 10_000) -> Backend:
-    """A backend of two tables."""
+    """Return a backend of two tables."""
     target, drafter = tables(vocabulary, model_seed)
     return Backend(
         target=Part("toy-target", lambda: TableTarget(target), batching="a table"),
@@ -130,7 +130,7 @@ def table_backend(vocabulary: int = VOCABULARY, model_seed: int = 0, letters: in
 
 
 def random_tree(rng: np.random.Generator, nodes: int) -> list[int]:
-    """Parents of a random tree in depth-first preorder."""
+    """Return the parents of a random tree in depth-first preorder."""
     children: dict[int, list[int]] = {-1: []}
     for node in range(nodes):
         parent = int(rng.choice([-1, *range(node)]))
@@ -148,7 +148,7 @@ def random_tree(rng: np.random.Generator, nodes: int) -> list[int]:
 
 
 def by_paths(model: torch.nn.Module, prefix: list[int], tokens: list[int], parents: list[int]) -> torch.Tensor:
-    """Logits [N + 1, V] of plain passes, one over each node's path."""
+    """Return logits [N + 1, V] of plain passes over each node's path."""
     rows = [model(input_ids=torch.tensor([prefix])).logits[0, -1]]
     for node in range(len(tokens)):
         path = [tokens[i] for i in trees.path_to(parents, node)]

@@ -1,17 +1,16 @@
-"""Decoding with real models: greedy equals the target's own, caches stay in step, laws are kept, bad pairs refused."""
+"""Decoding with real models: greedy equals the target's own, caches stay in step, laws are kept."""
 
 from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from factories import ToySpeculator, processed
-from rule_cases import KINDS_OF_RULES
 from scipy import stats
 
 import mars_viz
@@ -30,14 +29,8 @@ from mars_viz.walk import Ending, walk
 
 PROMPTS = [
     "Once upon a time, there was a little girl",
-    "Tom and his dog went to the park.",
     '"Look at the moon!" said',
-    "One day, a cat named Lily found a key",
-    "It was a cold day. Ben",
-    "Mom said it was time for bed, but",
-    "Add 58 and 67.\n",
     "Add 4217 and 5846.\n",
-    "Sort these words: pie, goat, apple, zoo.\n",
     "Story: Anna hid the key under the bed. Ben saw the cup in the car.\nQuestion: Where is the key?\n",
 ]
 
@@ -47,7 +40,7 @@ def decode(pair: Backend, prompt: str, **settings: object) -> mars_viz.Run:
 
 
 def alone(pair: Backend, prompt_ids: tuple[int, ...], new_tokens: int) -> tuple[int, ...]:
-    """The target's own greedy text."""
+    """Return the target's own greedy text."""
     ids = torch.tensor([prompt_ids])
     with torch.inference_mode():
         out = pair.target.model.generate(
@@ -56,7 +49,7 @@ def alone(pair: Backend, prompt_ids: tuple[int, ...], new_tokens: int) -> tuple[
     return tuple(out[0, ids.shape[1] :].tolist())
 
 
-@pytest.mark.parametrize(("prompt", "gamma"), list(zip(PROMPTS, itertools.cycle((1, 3, 6, 11)), strict=False)))
+@pytest.mark.parametrize(("prompt", "gamma"), list(zip(PROMPTS, (1, 3, 6, 11), strict=True)))
 def test_strict_greedy_is_the_targets_own_greedy_text(pair: Backend, prompt: str, gamma: int) -> None:
     run = decode(pair, prompt, rule="strict", gamma=gamma)
     assert run.token_ids == alone(pair, run.prompt_ids, 48)
@@ -64,7 +57,7 @@ def test_strict_greedy_is_the_targets_own_greedy_text(pair: Backend, prompt: str
 
 
 class Stutter:
-    """A drafter without a model, as CONTRIBUTING.md has it: the last token again and again."""
+    """A drafter without a model that repeats the last token, as in CONTRIBUTING.md."""
 
     def __init__(self, words: int):
         self.words, self.told = words, 0
@@ -88,47 +81,38 @@ def test_another_drafter_needs_three_methods_and_strict_writes_the_same(pair: Ba
     run = decode(other, PROMPTS[0], rule="strict", gamma=4)
     assert run.token_ids == alone(pair, run.prompt_ids, 48)
     assert stutter.told == len(run.rounds) > 12
-    assert all(
-        set(round_.speculation.tokens.tolist()) == {before}
-        for round_, before in zip(run.rounds, ends(run), strict=True)
-    )
-
-
-def ends(run: mars_viz.Run) -> Iterator[int]:
-    """The token that each round began after."""
-    last = run.prompt_ids[-1]
+    before = run.prompt_ids[-1]
     for round_ in run.rounds:
-        yield last
-        last = round_.token_ids[-1]
+        assert set(round_.speculation.tokens.tolist()) == {before}
+        before = round_.token_ids[-1]
 
 
-@pytest.mark.parametrize("rule", KINDS_OF_RULES.values())
-@pytest.mark.parametrize("temperature", [0.0, 0.9])
-def test_same_seed_same_run_and_the_caches_do_not_matter(pair: Backend, rule: str, temperature: float) -> None:
-    settings = Settings(rule=rule, temperature=temperature, seed=7, max_new_tokens=24)
+@pytest.mark.parametrize(("rule", "temperature"), [("mars", 0.0), ("block-verification", 0.9), ("mars-code", 0.9)])
+def test_the_same_seed_writes_the_same_run_without_caches(pair: Backend, rule: str, temperature: float) -> None:
+    settings = Settings(rule=rule, temperature=temperature, seed=7, max_new_tokens=20)
     first, again = (Recording(pair, PROMPTS[0], settings).finish() for _ in range(2))
     assert first.token_ids == again.token_ids
-    dial = first.settings.dial
+    if temperature:
+        assert first.token_ids != Recording(pair, PROMPTS[0], replace(settings, seed=8)).finish().token_ids
     prefix = first.prompt_ids
-    for round_ in first.rounds[:4]:  # a fresh speculator, nothing cached, gives the same record
+    for round_ in first.rounds[:3]:
         (answer,) = pair.speculator(settings).speculate([prefix])
         np.testing.assert_array_equal(answer.speculation.tokens, round_.speculation.tokens)
         np.testing.assert_allclose(answer.speculation.top_logits, round_.speculation.top_logits, atol=1e-3)
-        assert settle(answer.speculation, RULES[rule].judge(answer.speculation), dial) == round_.decision
+        verdicts = RULES[rule].judge(answer.speculation)
+        assert settle(answer.speculation, verdicts, first.settings.dial) == round_.decision
         prefix += round_.token_ids
 
 
-@pytest.mark.parametrize(  # each pair of any two of the three
-    ("temperature", "batch", "needs"), [(0.0, 1, ()), (0.0, 3, ("z",)), (0.9, 1, ("z",)), (0.9, 3, ())]
-)
-def test_what_is_computed_afterwards_is_what_would_have_been_computed_at_once(
+@pytest.mark.parametrize(("temperature", "batch", "needs"), [(0.0, 3, ("z",)), (0.9, 1, ("z",)), (0.9, 3, ())])
+def test_evidence_computed_later_is_that_computed_at_once(
     pair: Backend, temperature: float, batch: int, needs: tuple[str, ...]
 ) -> None:
     settings = Settings(rule="strict", gamma=4, temperature=temperature, seed=5)
     speculators = [pair.speculator(settings), pair.speculator(settings, needs, later=True)]
     prefixes = [tuple(pair.tokenizer.library(prompt)["input_ids"]) for prompt in PROMPTS[:batch]]
     pairs = []
-    for asked in range(48 // batch):  # several times as many as are worked on together, and some left over
+    for asked in range(36 // batch):  # several batches, the last incomplete
         at_once, later = (speculator.speculate(prefixes) for speculator in speculators)
         for answer in later:
             assert "js" not in answer.speculation.columns and ("z" in answer.speculation.columns) is bool(needs)
@@ -146,16 +130,9 @@ def test_what_is_computed_afterwards_is_what_would_have_been_computed_at_once(
             np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name), err_msg=field.name)
 
 
-def test_a_run_so_far_lacks_no_evidence(pair: Backend) -> None:
-    recording = Recording(pair, PROMPTS[0], Settings(rule="mars", gamma=3, max_new_tokens=40))
-    for made, _ in enumerate(recording, start=1):
-        assert not any(np.isnan(round_.speculation.js).any() for round_ in recording.run().rounds)
-        if made == 4:
-            break
-    assert len(recording.run().rounds) == 4
-
-
-def test_a_finished_recording_lets_the_caches_go(pair: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recording_completes_its_evidence_and_frees_its_caches(
+    pair: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made: list[weakref.ref[DraftAndScore]] = []
     begin = DraftAndScore.__init__
 
@@ -164,45 +141,24 @@ def test_a_finished_recording_lets_the_caches_go(pair: Backend, monkeypatch: pyt
         begin(self, *args, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(DraftAndScore, "__init__", noted)
-    recording = Recording(pair, PROMPTS[0], Settings(rule="mars", max_new_tokens=12))
-    run = recording.finish()
+    recording = Recording(pair, PROMPTS[0], Settings(rule="mars", gamma=3, max_new_tokens=20))
+    for count, _ in enumerate(recording, start=1):
+        assert len(recording.run().rounds) == count
+        assert not any(np.isnan(round_.speculation.js).any() for round_ in recording.run().rounds)
     assert len(made) == 1 and made[0]() is None
-    assert not any(np.isnan(round_.speculation.js).any() for round_ in run.rounds)
 
 
-def test_a_rule_that_reads_what_comes_afterwards_gets_it_at_once(pair: Backend) -> None:
-    needy = [rule for rule in RULES.values() if rule.needs]
-    assert needy
-    for rule in needy:
-        temperature = 0.9 if "block_mass" in rule.needs else 0.0
-        for later in (True, False):
-            speculator = pair.speculator(Settings(gamma=4, temperature=temperature), rule.needs, later=later)
+def test_a_rule_gets_the_columns_that_it_needs_at_once(pair: Backend) -> None:
+    for needs, rule in {rule.needs: rule for rule in RULES.values() if rule.needs}.items():
+        for temperature, later in itertools.product((0.0, 0.9), (True, False)):
+            speculator = pair.speculator(Settings(gamma=4, temperature=temperature), needs, later=later)
             (answer,) = speculator.speculate([(1, 2, 3)])
             assert answer.speculation.columns.keys() >= set(rule.needed(answer.speculation))
-        assert decode(pair, PROMPTS[1], rule=rule.name, temperature=temperature, max_new_tokens=12).token_ids
 
 
-def test_another_seed_another_sample(pair: Backend) -> None:
-    texts = {decode(pair, PROMPTS[0], rule="rejection-sampling", temperature=1.0, seed=s).token_ids for s in range(4)}
-    assert len(texts) == 4
-
-
-@pytest.mark.parametrize("rule", ["mars", "mars-code", "mars-sampling"])
-def test_every_relaxed_rule_at_its_strict_end_is_strict(pair: Backend, rule: str) -> None:
-    for prompt in PROMPTS[::5]:
-        assert decode(pair, prompt, rule=rule, dial=1.0).token_ids == decode(pair, prompt, rule="strict").token_ids
-    if rule == "mars-sampling":
-        ours, theirs = (
-            decode(pair, PROMPTS[0], rule=name, dial=dial, temperature=0.9)
-            for name, dial in ((rule, 1.0), ("rejection-sampling", None))
-        )
-        assert ours.token_ids == theirs.token_ids
-
-
-def test_length_limit_and_end_of_text_cut_a_block(pair: Backend) -> None:
-    for limit in range(1, 12):
-        run = decode(pair, PROMPTS[0], rule="strict", max_new_tokens=limit)
-        assert len(run.token_ids) == limit
+def test_the_length_limit_and_the_end_of_text_cut_a_block(pair: Backend) -> None:
+    for limit in (1, 2, 5, 8, 9):
+        assert len(decode(pair, PROMPTS[0], rule="strict", max_new_tokens=limit).token_ids) == limit
     run = decode(pair, "Sort these words: moon, star, sun.\n", max_new_tokens=100)
     assert run.token_ids[-1] in run.provenance.eos_ids
     assert sum(token in run.provenance.eos_ids for token in run.token_ids) == 1
@@ -211,10 +167,9 @@ def test_length_limit_and_end_of_text_cut_a_block(pair: Backend) -> None:
 @pytest.mark.parametrize("rule", ["rejection-sampling", "strict", "mars-sampling"])
 @pytest.mark.parametrize("processors", [{}, {"top_k": 5}, {"top_p": 0.7}, {"temperature": 0.6}])
 def test_lossless_rules_keep_the_targets_law(rule: str, processors: dict[str, float]) -> None:
-    """50,000 draws over twelve tokens, through the real evidence, draws and rule.
+    """50,000 draws over twelve tokens, by a block whose rows all have the same law.
 
-    One long block whose rows all have the same law: whatever its position emits, the kept draft or the correction, is
-    a draw of its own. Chi-square against p; false-alarm probability one in a million per case.
+    Chi-square of kept drafts and corrections against p; false-alarm probability one in a million per case.
     """
     total = 50_000
     rng = np.random.default_rng(1)
@@ -240,10 +195,7 @@ def test_lossless_rules_keep_the_targets_law(rule: str, processors: dict[str, fl
 
 @pytest.mark.parametrize("rule", ["rejection-sampling", "strict"])
 def test_a_sampled_walk_has_the_targets_transitions(rule: str) -> None:
-    """3,000 tokens of a walk over bigram models: every transition as often as the target makes it.
-
-    Rounds, corrections and bonuses included. Chi-square over all rows; false-alarm probability one in a million.
-    """
+    """3,000 tokens over bigram models; chi-square over all rows, false-alarm probability one in a million."""
     settings = Settings(rule=rule, temperature=1.0, gamma=4, max_new_tokens=3_000, seed=3)
     speculator = ToySpeculator(settings, vocabulary=6)
     ending = Ending(frozenset(), settings.max_new_tokens)

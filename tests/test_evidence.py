@@ -25,7 +25,7 @@ def one(start: int, tokens: torch.Tensor, drafter: torch.Tensor, target: torch.T
 
 
 def batch(settings: Settings, seeds: range, coarse: bool) -> tuple[list[Speculation], list[Speculation]]:
-    """The records of random logits, by torch in one batch and by NumPy; coarse logits are full of ties."""
+    """Return the evidence of random logits by torch in one batch and by NumPy; coarse logits are full of ties."""
     starts = tuple(4 + 3 * seed for seed in seeds)
     drawn = [logits_and_tokens(settings, start, seed, coarse) for start, seed in zip(starts, seeds, strict=True)]
     target, drafter, tokens = (np.stack(part) for part in zip(*drawn, strict=True))
@@ -55,7 +55,7 @@ def batch(settings: Settings, seeds: range, coarse: bool) -> tuple[list[Speculat
 def logits_and_tokens(
     settings: Settings, start: int, seed: int, coarse: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The target's and the drafter's logits and what the drafter draws from them."""
+    """Return the target's and the drafter's logits, and drafted tokens."""
     rng = np.random.default_rng(seed)
     target, drafter = rng.normal(10, 3, (N + 1, V)), rng.normal(10, 3, (N, V))
     if coarse:
@@ -70,14 +70,14 @@ def logits_and_tokens(
     return target, drafter, np.array(tokens)
 
 
-@pytest.mark.parametrize("coarse", [False, True])
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "coarse"),
     [
-        Settings(),
-        Settings(temperature=1.0, seed=3),
-        Settings(temperature=0.6, top_k=9),
-        Settings(temperature=1.3, top_p=0.8, seed=2**62),
+        (Settings(), True),
+        (Settings(temperature=1.0, seed=3), False),
+        (Settings(temperature=1.0, seed=3), True),
+        (Settings(temperature=0.6, top_k=9), False),
+        (Settings(temperature=1.3, top_p=0.8, seed=2**62), True),
     ],
 )
 def test_every_field_agrees_with_the_oracle(settings: Settings, coarse: bool) -> None:
@@ -92,17 +92,7 @@ def test_every_field_agrees_with_the_oracle(settings: Settings, coarse: bool) ->
             np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-5, err_msg=field.name)
 
 
-def test_one_best_token_can_tie_with_the_next_and_the_lower_id_wins() -> None:
-    target = np.zeros((2, 20), np.float32)
-    target[:, [17, 4]] = 9.0
-    block = one(0, torch.tensor([17]), torch.zeros(1, 20), torch.from_numpy(target), sampled=False)
-    (made,) = gather_evidence(block, Settings())
-    assert made.top_ids[0, :2].tolist() == [4, 17]
-    assert made.ranks.tolist() == [2]
-    assert made.emissions[:, 0].tolist() == [4, 4]
-
-
-def test_without_recording_the_deciding_fields_are_the_same() -> None:
+def test_without_recording_only_the_deciding_columns_exist() -> None:
     for temperature in (0.0, 0.9):
         settings = Settings(temperature=temperature)
         rng = np.random.default_rng(0)
@@ -111,19 +101,21 @@ def test_without_recording_the_deciding_fields_are_the_same() -> None:
         full = gather_evidence(block, settings)[0]
         deciding = {"tokens", "parents", "depths", "siblings", "top_ids", "top_logits", "emissions", "support"}
         deciding |= {"p", "q", "best_q", "emission_p", "coins"} if temperature > 0 else set()
-        apart = {
-            "p",
-            "q",
-            "best_q",
-            "q_max",
-            "q_entropy",
-            "total_variation",
-            "kl_pq",
-            "kl_qp",
-            "js",
-            "block_mass",
-            "entropy",
-        }
+        apart = set(
+            [
+                "p",
+                "q",
+                "best_q",
+                "q_max",
+                "q_entropy",
+                "total_variation",
+                "kl_pq",
+                "kl_qp",
+                "js",
+                "block_mass",
+                "entropy",
+            ]
+        )
         arrays = set(full.columns)
         of_others = {"drafter_passes", "budgets", "draws", "p_left", "q_left"} | TREE_COLUMNS
         assert arrays == COLUMNS.keys() - of_others - ({"best_q"} if not temperature else set())
@@ -135,7 +127,7 @@ def test_without_recording_the_deciding_fields_are_the_same() -> None:
                 found = getattr(light, name)
                 if name in known:
                     np.testing.assert_array_equal(getattr(full, name), found, err_msg=name)
-                else:  # nobody takes it for what it is not
+                else:
                     assert not found.any() if found.dtype.kind == "i" else np.isnan(found).all(), name
 
 
@@ -152,31 +144,20 @@ def test_a_draft_that_was_not_drawn_has_a_one_hot_law_everywhere() -> None:
 
 
 def test_an_empty_draft_has_no_largest_entries_of_any_vocabulary() -> None:
-    """Prompt lookup often drafts nothing."""
     for size in (40, 1 << 17):
         assert largest(torch.empty(1, 0, size), 16).ids.shape[:2] == (1, 0)
 
 
-@pytest.mark.parametrize("size", [16, 256, 255, 4096])
-def test_the_largest_entries_are_those_of_a_whole_sort(size: int) -> None:
-    rows = torch.from_numpy(np.random.default_rng(size).normal(0, 3, (3, 7, size)).astype(np.float32))
-    for count in (1, 5, 16):
-        found, (values, ids) = largest(rows, count), rows.sort(-1, descending=True)
-        assert torch.equal(found.values, values[..., :count])
-        assert torch.equal(found.ids, ids[..., :count])
-
-
-def test_chains_that_do_not_fit_in_the_cache_together_give_the_same_records(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_larger_than_the_cache_give_the_same_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(temperature=0.8)
     together, _ = batch(settings, range(7), coarse=False)
-    monkeypatch.setattr(draft_batch, "CACHED", 2 * (2 * N + 1) * V)  # two chains at a time, and one is left over
+    monkeypatch.setattr(draft_batch, "CACHED", 2 * (2 * N + 1) * V)  # two chains at a time, and one remains
     for one, other in zip(together, batch(settings, range(7), coarse=False)[0], strict=True):
         for field in COLUMNS.values():
             np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name), err_msg=field.name)
 
 
-def test_a_device_that_is_told_every_step_works_on_many_chains_at_once() -> None:
-    """With a vocabulary of 128,256, of which a processor takes a chain at a time."""
+def test_an_accelerator_works_on_many_chains_at_once() -> None:
     seats = {}
     for device in ("cpu", "meta"):
         target, tokens = torch.empty(1, 5, 128_256, device=device), torch.zeros(1, 4, dtype=torch.int64, device=device)
@@ -186,17 +167,16 @@ def test_a_device_that_is_told_every_step_works_on_many_chains_at_once() -> None
 
 @pytest.mark.parametrize("whose", ["target", "drafter"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_logits_that_are_no_numbers_are_an_error_with_the_remedy(whose: str, value: float) -> None:
+def test_logits_that_are_no_numbers_are_an_error(whose: str, value: float) -> None:
     logits = {"target": torch.zeros(N + 1, V), "drafter": torch.zeros(N, V)}
     logits[whose][2, 31] = value
     block = one(4, torch.zeros(N, dtype=torch.int64), logits["drafter"], logits["target"], sampled=False)
     for temperature in (0.0, 0.9):
-        with pytest.raises(BadInput, match=f"The {whose}'s logits hold NaN.*--dtype float32"):
+        with pytest.raises(BadInput, match=f"{whose}.* NaN.*--dtype float32"):
             gather_evidence(block, Settings(temperature=temperature))
 
 
-def test_tokens_that_a_model_rules_out_are_no_error() -> None:
-    """Some models score what may not be said with minus infinity."""
+def test_tokens_with_minus_infinity_are_no_error() -> None:
     target, drafter = torch.zeros(N + 1, V), torch.zeros(N, V)
     target[:, 40:] = drafter[:, 50:] = -torch.inf
     block = one(4, torch.zeros(N, dtype=torch.int64), drafter, target, sampled=False)

@@ -1,9 +1,12 @@
-"""What the browser is sent, and that the script it runs decides, counts and names exactly as Python does."""
+"""What the browser receives, and that its script decides, counts and names exactly as Python does."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,12 +56,12 @@ console.log(JSON.stringify(dials.map((dial) => {
 
 @pytest.fixture(scope="module")
 def decide(tmp_path_factory):
-    """Asks the script's own functions: (run, dials) -> what each dial value comes to."""
+    """The script's own functions: (run, dials) -> results per dial value."""
     return in_node(tmp_path_factory.mktemp("script"), HARNESS)
 
 
 def tree_run(rule: str = "mars", stop: tuple[str, ...] = ()) -> Run:
-    """Forty random trees, one after the other."""
+    """Return a run of forty random trees."""
     rng, judge = np.random.default_rng(5), rule_named(rule)
     run = toy_run(rule=rule, dial=0.9, max_new_tokens=6)
     settings = replace(run.settings, max_new_tokens=1000, stop=stop)
@@ -80,34 +83,8 @@ def tree_run(rule: str = "mars", stop: tuple[str, ...] = ()) -> Run:
     return replace(run, rounds=tuple(rounds))
 
 
-LENGTHS = ((0.0, 40, 0), (1.0, 57, 1), (0.7, 200, 2))
-CHAINS = {
-    f"{name}-{temperature:g}": {"rule": name, "temperature": temperature, "max_new_tokens": limit, "seed": seed}
-    for index, name in enumerate(RULES)
-    for temperature, limit, seed in (
-        LENGTHS if name.startswith("mars") or not RULES[name].monotone else LENGTHS[index % 3 : index % 3 + 1]
-    )
-}
-TREES = {
-    "trees, strict first": ("mars", ()),
-    "trees, draft order": ("mars:siblings=draft-order", ()),
-    "trees, longest": ("mars:siblings=longest", ()),
-    "trees that stop": ("mars:siblings=longest", (" w3 w5", "w6 w1")),
-}
-EMPTY = "no rounds"
-
-
-@pytest.fixture
-def run(request: pytest.FixtureRequest) -> Run:
-    """Made when its test comes, not by every process that looks for tests."""
-    if request.param in TREES:
-        return tree_run(*TREES[request.param])
-    made = toy_run(**CHAINS.get(request.param, next(iter(CHAINS.values()))))
-    return replace(made, rounds=()) if request.param == EMPTY else made
-
-
 def dials_of(run: Run) -> list[float | None]:
-    """Both ends, the recorded value, a grid, and breakpoints and beginnings of gaps with their two neighbours."""
+    """Return both ends, the recorded value, a grid, and breakpoints and gaps with their two neighbours."""
     dial = rule_named(run.settings.rule).dial
     if dial is None:
         return [None]
@@ -120,57 +97,123 @@ def dials_of(run: Run) -> list[float | None]:
     return [dial.low, dial.high, run.settings.dial, *np.linspace(dial.low, dial.high, 21).tolist(), *near]
 
 
-@pytest.mark.parametrize("run", [*CHAINS, *TREES, EMPTY], indirect=True)
-def test_script_decides_as_python_does(decide, run):
+CASES: list[Callable[[], Run]] = [
+    *(
+        partial(toy_run, rule=rule, temperature=temperature, max_new_tokens=limit, seed=seed)
+        for rule, temperature, limit, seed in [
+            ("strict", 0.0, 40, 0),
+            ("rejection-sampling", 0.7, 57, 1),
+            ("block-verification", 1.0, 57, 1),
+            ("mars", 0.0, 200, 2),
+            ("mars", 1.0, 57, 1),
+            ("mars-code", 0.7, 200, 2),
+            ("mars-code", 1.0, 57, 1),
+            ("mars-sampling", 1.0, 57, 1),
+            ("mars-margin", 0.0, 40, 0),
+            ("cascade-token-acceptance", 1.0, 57, 1),
+            ("cascade-token-acceptance", 0.7, 200, 2),
+            ("cascade-opt", 0.7, 57, 1),
+            ("regret-budget", 0.0, 40, 0),
+            ("top-k-set", 0.7, 57, 2),
+            ("sglang-acc", 1.0, 57, 1),
+        ]
+    ),
+    tree_run,
+    partial(tree_run, "mars:siblings=draft-order"),
+    partial(tree_run, "mars:siblings=longest"),
+    partial(tree_run, "mars:siblings=longest", (" w3 w5", "w6 w1")),
+]
+COUNTS = {
+    "tokens": "tokens",
+    "rounds": "rounds",
+    "tau": "tau",
+    "drafted": "drafted",
+    "kept": "kept",
+    "relaxed": "relaxed",
+    "acceptance_rate": "acceptance",
+    "rolled_back": "rolledBack",
+    **AGAINST_STRICT,
+    "passes_saved_autoregressive": "savedAutoregressive",
+}
+
+
+@pytest.mark.parametrize("make", CASES)
+def test_script_decides_and_counts_as_python_does(decide, make):
+    run = make()
     dials = dials_of(run)
     for dial, found in zip(dials, decide(run, dials), strict=True):
-        rounds = judged_rounds(run, dial)
         first = 0
-        for index, round_ in enumerate(rounds):
+        for index, round_ in enumerate(judged_rounds(run, dial)):
             nodes = len(round_.speculation)
             outcomes = found["outcome"][first - index : first - index + nodes]
             assert tuple(OUTCOMES[code] for code in outcomes) == round_.outcomes
             assert OUTCOMES[found["emission"][index]] == round_.emission
-            length = found["length"][index]
-            assert tuple(found["tokens"][first : first + length]) == round_.token_ids
+            assert tuple(found["tokens"][first : first + found["length"][index]]) == round_.token_ids
             first += nodes + 1
-
-
-@pytest.mark.parametrize("run", [*CHAINS, *TREES], indirect=True)
-def test_script_counts_as_python_does(decide, run):
-    dials = dials_of(run)
-    names = {
-        "tokens": "tokens",
-        "rounds": "rounds",
-        "tau": "tau",
-        "drafted": "drafted",
-        "kept": "kept",
-        "relaxed": "relaxed",
-        "acceptance_rate": "acceptance",
-        "rolled_back": "rolledBack",
-        **AGAINST_STRICT,
-        "passes_saved_autoregressive": "savedAutoregressive",
-    }
-    for dial, found in zip(dials, decide(run, dials), strict=True):
-        expected = summary(run, dial)
-        for ours, theirs in names.items():
-            assert found["values"][theirs] == pytest.approx(getattr(expected, ours)), (ours, dial)
+        expected, values = summary(run, dial), found["values"]
+        for ours, theirs in COUNTS.items():
+            assert values[theirs] == pytest.approx(getattr(expected, ours)), (ours, dial)
         assert found["otherwise"] == (expected.basis.value == "block-local")
         assert found["parted"] == expected.first_difference
-        assert found["values"]["strictExact"] == (expected.strict_basis.value == "exact")
+        assert values["strictExact"] == (expected.strict_basis.value == "exact")
         assert found["forced"] == expected.forced_strict
 
 
-def test_forced_positions_are_counted_and_said(decide):
-    run = small_run()
-    (found,) = decide(run, [0.9])
-    assert found["forced"] == summary(run).forced_strict == 1
-    assert found["forcedWords"].startswith("At 1 drafted runner-up the best logit z1 is at or below 0")
-    assert decide(toy_run(rule="top-k-set"), [3.0])[0]["forced"] == 0
+def test_a_run_without_rounds_and_forced_positions(decide):
+    (found,) = decide(replace(toy_run(), rounds=()), [0.9])
+    assert found["outcome"] == found["emission"] == [] and "no rounds" in "".join(found["words"])
+    (found,) = decide(small_run(), [0.9])
+    assert found["forced"] == summary(small_run()).forced_strict == 1
+    assert found["forcedWords"].startswith("At 1 drafted runner-up")
+    run = toy_run(rule="mars-sampling", temperature=1.0, max_new_tokens=57)
+    (found,) = decide(run, [run.settings.dial])
+    assert sum(found["length"]) == len(run.token_ids) and found["parted"] is None and not found["otherwise"]
 
 
-def test_forced_positions_of_a_stored_run_are_those_of_their_own_rounds(tmp_path):
-    """A stored run's blocks lie end to end, and parents count within their block."""
+def sentence(found: dict[str, Any], part: str = "words") -> str:
+    return "".join(each if isinstance(each, str) else "…" for each in found[part])
+
+
+def test_sentences_count_and_compare_with_strict(decide):
+    loose = toy_run(rule="mars-sampling", temperature=1.0, max_new_tokens=57, dial=0.5)
+    words, strict = map(sentence, decide(loose, [0.5, 1.0]))
+    assert f"θ = 0.50: {len(loose.rounds)} target passes for 57 tokens" in words and "strict needs" in words
+    assert "First difference from strict: token" in words
+    assert "θ = 1.00" in strict and "recorded at 0.50" in strict and ", as strict; " in strict
+    for count in (1, 2, 3):
+        words = sentence(decide(toy_run(rule="mars", dial=0.9, max_new_tokens=count, seed=4), [0.9])[0])
+        assert f"limit of {count} token" in words and "strict needs" not in words
+        assert ("Strict writes the same" in words) != ("First difference from strict" in words)
+    at_once = ended(toy_run(rule="mars", dial=0.9, max_new_tokens=1, seed=4), "token")
+    assert "at once, with …" in sentence(decide(at_once, [0.9])[0])
+    words = sentence(decide(ended(toy_run(rule="strict", max_new_tokens=2, seed=4), "token"), [None])[0])
+    assert "Strict writes" not in words and "ended with …" in words
+
+
+def ended(run: Run, by: str) -> Run:
+    """Return the run as if its text had ended in this way."""
+    last = run.token_ids[-1]
+    if by == "token":
+        pieces = {**run.pieces, last: Piece(b"<|im_end|>", special=True)}
+        return replace(run, pieces=pieces, provenance=replace(run.provenance, eos_ids=(last,)))
+    if by == "stop":
+        return replace(run, settings=replace(run.settings, max_new_tokens=99, stop=(run.pieces[last].text,)))
+    return replace(run, rounds=run.rounds[:-1]) if by == "hand" else run
+
+
+@pytest.mark.parametrize(("by", "limit"), [("token", 40), ("limit", 1), ("limit", 40), ("stop", 2), ("hand", 40)])
+def test_the_script_describes_the_end_of_a_text_as_python_does(decide, by: str, limit: int):
+    run = ended(toy_run(rule="mars", dial=0.9, max_new_tokens=limit, seed=4), by)
+    text, words = run.pieces[run.token_ids[-1]].text, ending(run)
+    assert {"token": f"id {run.token_ids[-1]}", "limit": f"limit of {limit} token", "stop": repr(text)}.get(
+        by, f"after {len(run.token_ids)} tokens"
+    ) in words
+    assert sentence(decide(run, [0.9])[0], "ending").replace("…", "<|im_end|>") == words.replace(
+        repr(text), f"“{text}”"
+    )
+
+
+def test_forced_positions_of_a_loaded_run_are_those_of_their_rounds(tmp_path):
     run = load_run(replace(small_run(), prompt_ids=(1, 2, 3, 4)).save(tmp_path / "run"))
     told = run_payload(run)["rounds"]["forced"]
     assert told.tolist() == [int(forced(rule_named("mars"), Trace([round_])).sum()) for round_ in run.rounds]
@@ -178,21 +221,14 @@ def test_forced_positions_of_a_stored_run_are_those_of_their_own_rounds(tmp_path
 
 
 @pytest.mark.parametrize(("temperature", "top_p"), [(0.0, 1.0), (0.7, 1.0), (0.7, 0.6)])
-def test_a_token_stands_beside_the_best_as_its_probability_does(decide, temperature, top_p):
+def test_probabilities_relative_to_the_best(decide, temperature, top_p):
     run = toy_run(rule="mars", temperature=temperature, top_p=top_p)
     (found,) = decide(run, [0.9])
     parts = [drafted_p(r.speculation) / best_p(r.speculation) for r in run.rounds]
     assert found["beside"] == pytest.approx(np.concatenate(parts).tolist(), rel=1e-4, abs=1e-6)
 
 
-def test_recorded_dial_gives_the_recorded_text(decide):
-    run = toy_run(rule="mars-sampling", temperature=1.0, max_new_tokens=57)
-    (found,) = decide(run, [run.settings.dial])
-    assert sum(found["length"]) == len(run.token_ids)
-    assert found["parted"] is None and not found["otherwise"]
-
-
-def test_every_slot_is_read_once_and_chunks_cover_every_round(decide):
+def test_every_place_is_read_once_and_chunks_cover_all_rounds(decide):
     for run in (tree_run(), toy_run(rule="mars", max_new_tokens=300)):
         (found,) = decide(run, [0.7])
         nodes = [len(round_.speculation) for round_ in run.rounds]
@@ -203,72 +239,7 @@ def test_every_slot_is_read_once_and_chunks_cover_every_round(decide):
         assert rounds == list(range(len(run.rounds)))
 
 
-def test_sentence_speaks_of_strict_and_of_what_was_recorded(decide):
-    def words(run: Run, dial: float) -> str:
-        (found,) = decide(run, [dial])
-        return "".join(part if isinstance(part, str) else "…" for part in found["words"])
-
-    loose = toy_run(rule="mars-sampling", temperature=1.0, max_new_tokens=57, dial=0.5)
-    said = words(loose, 0.5)
-    assert said.startswith(f"At θ = 0.50: {len(loose.rounds)} target passes for 57 tokens; strict needs about ")
-    assert "First difference from strict: token" in said and ", about" in said
-    assert words(loose, 1.0).startswith("At θ = 1.00, judged on the text recorded at 0.50: ")
-    assert ", as strict; " in words(loose, 1.0)
-
-
-def ended(run: Run, by: str) -> Run:
-    """The run as if its text had ended in that way."""
-    if by == "token":
-        eos = run.token_ids[-1]
-        pieces = {**run.pieces, eos: Piece(b"<|im_end|>", special=True)}
-        return replace(run, pieces=pieces, provenance=replace(run.provenance, eos_ids=(eos,)))
-    if by == "stop":
-        stop = run.pieces[run.token_ids[-1]].text
-        return replace(run, settings=replace(run.settings, max_new_tokens=99, stop=(stop,)))
-    return replace(run, rounds=run.rounds[:-1]) if by == "hand" else run
-
-
-@pytest.mark.parametrize(
-    ("by", "words"),
-    [
-        ("token", "ended with <|im_end|> (id {last})"),
-        ("limit", "stopped at the limit of {count} token{s}"),
-        ("stop", "stopped at the stop string {text}"),
-        ("hand", "cut short after {count} tokens"),
-    ],
-)
-@pytest.mark.parametrize("limit", [1, 2, 40])
-def test_the_script_says_how_a_text_ended_as_python_does(decide, by: str, words: str, limit: int):
-    run = ended(toy_run(rule="mars", dial=0.9, max_new_tokens=40 if by == "hand" else limit, seed=4), by)
-    count = len(run.token_ids)
-    (found,) = decide(run, [0.9])
-    said = "".join(part if isinstance(part, str) else "<|im_end|>" for part in found["ending"])
-    text = run.pieces[run.token_ids[-1]].text
-    wanted = words.format(last=run.token_ids[-1], count=count, s="s" * (count > 1), text=repr(text))
-    assert ending(run) == wanted
-    assert said == wanted.replace(repr(text), f"“{text}”")
-
-
-def test_sentence_of_a_short_text_says_what_was_written_and_how_it_ended(decide):
-    def words(run: Run, dial: float | None = 0.9) -> str:
-        (found,) = decide(run, [dial])
-        return "".join(part if isinstance(part, str) else "…" for part in found["words"])
-
-    for count in (1, 2, 3):
-        short = toy_run(rule="mars", dial=0.9, max_new_tokens=count, seed=4)
-        assert len(short.rounds) <= 2
-        said = words(short)
-        assert f"stopped at the limit of {count} token" in said
-        assert ("Strict writes the same" in said) != ("First difference from strict" in said)
-        assert "strict needs" not in said and "target passes for" not in said
-    at_once = ended(toy_run(rule="mars", dial=0.9, max_new_tokens=1, seed=4), "token")
-    assert words(at_once).startswith("At θ = 0.90: the target ended the text at once, with …. ")
-    assert words(replace(at_once, rounds=())) == "This run has no rounds: nothing was decoded."
-    strict = ended(toy_run(rule="strict", max_new_tokens=2, seed=4), "token")
-    assert "Strict writes" not in words(strict, None) and "ended with …" in words(strict, None)
-
-
-def test_only_a_prompt_inside_other_text_is_sent_whole():
+def test_only_a_prompt_within_a_template_is_sent_completely():
     run = toy_chat()
     first, second = "é".encode()[:1], "é".encode()[1:] + b"\n\x1b"
     pieces = {**run.pieces, 101: Piece(first), 102: Piece(second), 103: Piece(b"Hello")}
@@ -287,19 +258,21 @@ def test_only_a_prompt_inside_other_text_is_sent_whole():
     assert run_payload(load_run(RUNS / "1-story-mars"))["run"]["whole_prompt"] == []
 
 
-def test_payload_survives_json_and_knows_equal_runs():
+def test_a_payload_is_json_and_identifies_its_run():
     run = toy_run(rule="mars", pieces={3: b"<img src=x onerror=alert(1)>", 4: b"\x00\xff", 5: "\u202e".encode()})
     payload = run_payload(run)
     sent = plain(payload)
     assert json.loads(json.dumps(sent)) == sent
     assert run_payload(toy_run(rule="mars", pieces=None))["id"] != payload["id"]
     assert run_payload(replace(run))["id"] == payload["id"]
+    with pytest.raises(KeyError):
+        run_payload(replace(run, pieces={0: Piece(b"only one")}))
     ids = payload["pieces"]["ids"]
     texts = dict(zip(ids.tolist(), payload["pieces"]["text"], strict=True))
     assert all(texts[token] == run.pieces[token].text for token in run.token_ids)
 
 
-def test_payload_carries_every_rule_and_the_evidence():
+def test_a_payload_has_every_rule_and_the_evidence():
     run = toy_run(rule="mars-sampling", temperature=1.0)
     payload = run_payload(run)
     assert [rule["name"] for rule in payload["rules"]] == list(RULES)
@@ -318,13 +291,7 @@ def test_payload_carries_every_rule_and_the_evidence():
     assert chance == first.emission_p[0][first.emissions[0].tolist().index(emitted)]
 
 
-def test_piece_missing_from_a_run_is_not_sent_as_something_else():
-    run = toy_run(rule="mars")
-    with pytest.raises(KeyError):
-        run_payload(replace(run, pieces={0: Piece(b"only one")}))
-
-
-def test_a_long_run_is_sent_small_and_its_evidence_in_windows():
+def test_a_long_run_is_small_and_its_evidence_comes_in_windows():
     run = long_run(30_000)
     sent = RunPayload.of(run, None)
     assert sent.whole.columns.nbytes + len(json.dumps(sent.whole.head)) < 110 * len(run.token_ids)
@@ -333,12 +300,12 @@ def test_a_long_run_is_sent_small_and_its_evidence_in_windows():
     lean, whole = run_payload(run, evidence=False), run_payload(run)
     for part in ("nodes", "rows"):
         for name, column in lean[part].items():
-            if not name.startswith(("token", "emit")):  # of which the vocabularies differ
+            if not name.startswith(("token", "emit")):  # their vocabularies differ
                 np.testing.assert_array_equal(column, whole[part][name])
     assert [rule["name"] for rule in lean["rules"]] == [rule["name"] for rule in whole["rules"]]
 
 
-def test_a_window_says_of_its_rounds_what_the_whole_says_of_them():
+def test_a_window_equals_its_part_of_the_complete_payload():
     run = long_run(3_000)
     whole = run_payload(run)
     nodes = np.concatenate([[0], np.cumsum(whole["rounds"]["nodes"])])

@@ -1,4 +1,4 @@
-"""Rules with other fixed settings: how their names are read, what they keep, and where their names go."""
+"""Rules with other fixed settings: their names, their verdicts, and where their names appear."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from mars_viz.components.explorer.payload import run_payload
 from mars_viz.errors import BadInput
 from mars_viz.records import CANDIDATES, Emission, Speculation
 from mars_viz.rules import RULES, Rule, rule_named, rules_and, settle
-from mars_viz.run import Settings
+from mars_viz.run import Run, Settings
 from mars_viz.runfiles import load_run, read_zip, write_zip
-from mars_viz.sweep.engine_settings import engine_settings
+from mars_viz.sweep.engine_settings import EngineSetting, engine_settings
 from mars_viz.ui.links import from_parameters, to_parameters
 from mars_viz.ui.live.page_state import LiveView
 from mars_viz.ui.rule_lab.page_state import RuleView
@@ -28,11 +28,10 @@ from mars_viz.ui.rule_lab.page_state import from_parameters as rule_link
 from mars_viz.ui.rule_lab.rule_words import declarations
 
 ADJUSTABLE = [rule for rule in RULES.values() if rule.fixed]
-SETTINGS = [(rule, each) for rule in ADJUSTABLE for each in rule.fixed]
 
 
 def variants(rule: Rule) -> list[Rule]:
-    """The rule with each setting at its ends and near its default."""
+    """Return the rule with each setting at its ends and near its default."""
     return [
         rule.varied({each.key: value})
         for each in rule.fixed
@@ -54,7 +53,7 @@ def variants(rule: Rule) -> list[Rule]:
         ("tensorrt-llm:k=1e1,k=10", "tensorrt-llm", "TensorRT-LLM relaxed"),
     ],
 )
-def test_a_variant_has_one_name_whatever_way_it_is_written(written: str, name: str, title: str) -> None:
+def test_a_variant_has_one_name(written: str, name: str, title: str) -> None:
     rule = rule_named(written)
     assert (rule.name, rule.title) == (name, title)
     assert rule == rule_named(name) and hash(rule) == hash(rule_named(name))
@@ -64,47 +63,42 @@ def test_a_variant_has_one_name_whatever_way_it_is_written(written: str, name: s
 
 
 @pytest.mark.parametrize(
-    ("written", "remedy"),
+    ("written", "message"),
     [
-        ("vllm:k=5", "There is no rule 'vllm'. Choose one of strict"),
-        ("vllm-thinking:", "'' sets nothing of the rule vllm-thinking; write vllm-thinking:k=3"),
+        ("vllm:k=5", "Choose one of strict"),
+        ("vllm-thinking:", "write vllm-thinking:k=3"),
         ("vllm-thinking:k", "sets nothing"),
         ("vllm-thinking:k=5,", "sets nothing"),
-        ("vllm-thinking:n=5", "has no setting 'n'; write vllm-thinking:k=3"),
-        ("vllm-thinking:k=17", "k is 17; it must be a whole number from 1 to 16"),
+        ("vllm-thinking:n=5", "'n'"),
+        ("vllm-thinking:k=17", "k is 17; .* from 1 to 16"),
         ("vllm-thinking:k=0", "from 1 to 16"),
         ("vllm-thinking:k=2.5", "whole number"),
         ("vllm-thinking:k=nan", "whole number"),
-        ("vllm-thinking:k=inf", "whole number"),
-        ("vllm-thinking:k=five", "k is 'five', which is no number"),
-        ("vllm-thinking:k=2,k=5", "set twice"),
+        ("vllm-thinking:k=five", "'five'"),
+        ("vllm-thinking:k=2,k=5", "twice"),
         ("fly:w=64", "from 1 to 63"),
         ("vllm-fly:w=0", "from 1 to 63"),
-        ("vllm-fly:k=6", "k is 6; it must be a whole number from 1 to 5"),
-        ("typical:c=0", "c is 0; it must be a number from 0.1 to 10"),
-        ("mars:k=2", "has no settings besides its dial"),
-        ("strict:", "has no settings besides its dial"),
+        ("vllm-fly:k=6", "from 1 to 5"),
+        ("typical:c=0", "from 0.1 to 10"),
+        ("mars:k=2", "no settings"),
+        ("strict:", "no settings"),
     ],
 )
-def test_what_no_variant_is_called_is_refused_with_the_remedy(written: str, remedy: str) -> None:
-    with pytest.raises(BadInput, match="(?s).") as refusal:
+def test_impossible_names_are_refused(written: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         rule_named(written)
-    assert remedy in str(refusal.value) and "\n" not in str(refusal.value)
     with pytest.raises(BadInput):
         Settings(rule=written)
 
 
-def test_no_default_is_out_of_range_and_no_rule_looks_past_what_is_recorded() -> None:
-    for rule, each in SETTINGS:
-        assert each.low <= each.default <= each.high and rule.values[each.key] == each.default
-        assert each.key != "k" or each.high <= CANDIDATES
-        assert each.checked(each.low) == each.low and each.checked(each.high) == each.high
-    assert {rule.name for rule in ADJUSTABLE} == {
-        "vllm-thinking", "vllm-fly", "tensorrt-llm", "fly", "typical"
-    }  # fmt: skip
+def test_defaults_and_ends_are_in_range_and_recorded() -> None:
+    for rule in ADJUSTABLE:
+        for each in rule.fixed:
+            assert each.low <= each.default <= each.high and rule.values[each.key] == each.default
+            assert each.key != "k" or each.high <= CANDIDATES
+            assert each.checked(each.low) == each.low and each.checked(each.high) == each.high
+    assert {rule.name for rule in ADJUSTABLE} == {"vllm-thinking", "vllm-fly", "tensorrt-llm", "fly", "typical"}
 
-
-# ---- what they keep, by hand
 
 FIVE = logits(0.4, 0.3, 0.2, 0.1, 0.0)
 
@@ -112,50 +106,34 @@ FIVE = logits(0.4, 0.3, 0.2, 0.1, 0.0)
 @pytest.mark.parametrize(
     ("rule", "x", "dial", "kept"),
     [
-        # z_x >= z1 + ln r is p(x)/p1 >= r: 3/4, 1/2, 1/4
-        ("vllm-thinking:k=2", 1, 0.74, 1),
-        ("vllm-thinking:k=2", 2, 0.1, 0),  # the third of two
-        ("vllm-thinking", 2, 0.49, 1),
-        ("vllm-thinking", 3, 0.1, 0),  # the fourth of three
+        ("vllm-thinking:k=2", 1, 0.74, 1),  # p(x)/p1 >= r: 3/4, 1/2, 1/4
+        ("vllm-thinking:k=2", 2, 0.1, 0),
         ("vllm-thinking:k=4", 3, 0.24, 1),
         ("vllm-thinking:k=4", 3, 0.26, 0),
         ("vllm-thinking:k=5", 4, 0.0, 0),  # impossible
         ("vllm-thinking:k=1", 1, 0.0, 0),
-        ("vllm-thinking:k=1", 0, 0.0, 1),
-        # p(x) >= p1 - δ
-        ("tensorrt-llm:k=2", 1, 0.11, 1),
         ("tensorrt-llm:k=2", 2, 0.9, 0),
-        ("tensorrt-llm:k=3", 2, 0.21, 1),
+        ("tensorrt-llm:k=3", 2, 0.21, 1),  # p(x) >= p1 - δ
         ("tensorrt-llm:k=3", 2, 0.19, 0),
         ("tensorrt-llm:k=1", 1, 1.0, 0),
-        # p > min(ε, c √ε exp(-H)): for x = 2, p exp(H) = .719; c = .5: 1.438² > 1; c = 2: .3595² = .129 < p
-        ("typical:c=2", 2, 0.19, 1),
+        ("typical:c=2", 2, 0.19, 1),  # p > min(ε, c √ε exp(-H)), p exp(H) = .719; (.719 / 2)² < p
         ("typical:c=2", 2, 0.21, 0),
         ("typical:c=0.8", 2, 0.80, 1),  # (.719 / .8)² = .808
         ("typical:c=0.8", 2, 0.82, 0),
-        ("typical:c=0.5", 2, 0.99, 1),
-        ("typical:c=0.5", 2, 1.0, 0),  # off
     ],
 )
-def test_one_token_reckoned_by_hand(rule: str, x: int, dial: float, kept: int) -> None:
+def test_by_hand(rule: str, x: int, dial: float, kept: int) -> None:
     speculation = one(FIVE, x)
     assert len(settle(speculation, rule_named(rule).judge(speculation), dial).kept) == kept
 
 
 @pytest.mark.parametrize(("window", "kept"), [(1, 4), (2, 4), (3, 4), (4, 0)])
-def test_flys_window_says_how_many_must_follow(window: int, kept: int) -> None:
-    """The first of four drafted tokens is no match, the other three are: enough for a window of 3, which needs two
-    matches and three tokens."""
+def test_the_window_of_fly_counts_the_tokens_that_must_follow(window: int, kept: int) -> None:
     unsure, sure = logits(0.4, 0.35, 0.25), logits(0.1, 0.8, 0.1)
     block = chain([unsure, sure, sure, sure, sure], [1, 1, 1, 1])
     assert len(settle(block, rule_named(f"fly:w={window}").judge(block), 0.3).kept) == kept
-
-
-def test_a_window_of_one_asks_for_no_match_after_the_mismatch() -> None:
-    unsure, sure = logits(0.4, 0.35, 0.25), logits(0.1, 0.8, 0.1)
-    block = chain([unsure, unsure, sure], [1, 2])
-    assert len(settle(block, rule_named("fly:w=1").judge(block), 0.3).kept) == 1  # the last one is strict
-    assert len(settle(block, rule_named("fly:w=2").judge(block), 0.3).kept) == 0
+    last = chain([unsure, unsure, sure], [1, 2])  # one token follows, and it does not match
+    assert len(settle(last, rule_named(f"fly:w={window}").judge(last), 0.3).kept) == (window == 1)
 
 
 def blocks(count: int = 60) -> list[Speculation]:
@@ -180,103 +158,72 @@ def test_off_equals_strict_and_a_looser_dial_keeps_no_less(rule: Rule) -> None:
         assert kept == sorted(kept)
 
 
-@pytest.mark.parametrize("name", ["vllm-thinking", "tensorrt-llm"])
-def test_more_candidates_keep_no_less_and_one_is_strict(name: str) -> None:
-    rule, grew = RULES[name], 0
-    for speculation in blocks():
-        keeps = [
-            rule.varied({"k": k}).judge(speculation).keeps(0.01 if rule.strict_is_high else 0.99) for k in (1, 2, 16)
-        ]
-        assert np.array_equal(keeps[0], speculation.top_ids[speculation.judging_rows, 0] == speculation.tokens)
-        assert (keeps[0] <= keeps[1]).all() and (keeps[1] <= keeps[2]).all()
-        grew += int(keeps[2].sum() > keeps[1].sum())
-    assert grew
-
-
-# ---- where their names go
-
 NAME = "vllm-thinking:k=5"
 VARIANT = Settings(rule=NAME, dial=0.02, gamma=3, max_new_tokens=40)
 
 
-def test_a_walk_by_a_variant_comes_back_from_a_folder_and_a_zip(tmp_path: Path) -> None:
-    run = toy_run(**{name: getattr(VARIANT, name) for name in Settings.__slots__})
-    own = toy_run(**{name: getattr(replace(VARIANT, rule="vllm-thinking"), name) for name in Settings.__slots__})
-    assert run.token_ids != own.token_ids  # the fourth and fifth best matter here
-    folder = run.save(tmp_path / "run")
-    for back in (load_run(folder), read_zip(write_zip(run), tmp_path / "unpacked")):
+def walked(settings: Settings) -> Run:
+    return toy_run(**{name: getattr(settings, name) for name in Settings.__slots__})
+
+
+def test_runs_and_maps_of_a_variant_are_its_own(tmp_path: Path) -> None:
+    run = walked(VARIANT)
+    assert run.token_ids != walked(replace(VARIANT, rule="vllm-thinking")).token_ids
+    for back in (load_run(run.save(tmp_path / "run")), read_zip(write_zip(run), tmp_path / "unpacked")):
         assert (back.settings.rule, back.token_ids) == (NAME, run.token_ids)
         assert own_dial(back, rule_named(NAME)) == back.settings.dial == 0.02
+    made, _ = toy_map(replace(VARIANT, dial=None))
+    of_rule, _ = toy_map(replace(VARIANT, dial=None, rule="vllm-thinking"))
+    assert len(made.segments) > len(of_rule.segments) and made.at(0.02).token_ids == run.token_ids
 
 
-def test_a_variants_map_is_its_own() -> None:
-    settings = replace(VARIANT, dial=None)
-    made, _ = toy_map(settings)
-    of_rule, _ = toy_map(replace(settings, rule="vllm-thinking"))
-    assert len(made.segments) > len(of_rule.segments)
-    alone = toy_run(**{name: getattr(VARIANT, name) for name in Settings.__slots__})
-    assert made.at(0.02).token_ids == alone.token_ids
-
-
-def test_the_rule_pages_and_the_explorers_rules_hold_the_runs_own_variant_beside_its_rule() -> None:
-    run = toy_run(**{name: getattr(VARIANT, name) for name in Settings.__slots__})
-    names = list(rules_and(rule_named(NAME)))
+def test_rule_lists_contain_the_runs_variant_after_its_rule() -> None:
+    run, names = walked(VARIANT), list(rules_and(rule_named(NAME)))
     assert names.index(NAME) == names.index("vllm-thinking") + 1 and set(names) == {*RULES, NAME}
     assert list(rules_and(RULES["mars"])) == list(RULES)
-    panel = AllRules(run)
+    panel, sent = AllRules(run), run_payload(run)
     assert list(panel.opinions) == names and panel.row(NAME, 0.02).rounds == len(run.rounds)
-    sent = run_payload(run)
     assert [each["name"] for each in sent["rules"]] == [name for name in names if name in panel.able]
-    assert sent["rule"]["title"] == "vLLM relaxed thinking, k = 5"
+    assert any("k = 5" in text for text in declarations(rule_named(NAME)))
 
 
-def test_a_link_to_the_rules_page_may_name_the_runs_variant_and_no_other() -> None:
-    run = toy_run(**{name: getattr(VARIANT, name) for name in Settings.__slots__})
+def test_links_may_name_the_runs_variant_only() -> None:
+    run = walked(VARIANT)
     assert RuleView().rule_on(run).name == NAME
-    assert rule_fitted(rule_link({"rule": NAME}).view, run).view.rule == NAME
-    for spelt in ("vllm-thinking:k=5.0", "vllm-thinking:K=5", "vllm-thinking: k = 5"):
-        assert rule_fitted(rule_link({"rule": spelt}).view, run).view.rule == NAME
+    for text in (NAME, "vllm-thinking:k=5.0", "vllm-thinking: K = 5"):
+        assert rule_fitted(rule_link({"rule": text}).view, run).view.rule == NAME
     assert rule_fitted(rule_link({"rule": "vllm-thinking:k=3"}).view, run).view.rule == "vllm-thinking"
     for other in ("vllm-thinking:k=7", "vllm-thinking:k=<img>"):
         opened = rule_fitted(rule_link({"rule": other}).view, run)
-        assert opened.view.rule == "" and "not in the list" in opened.complaints[0]
-
-
-def test_the_live_link_keeps_a_variant_and_complains_of_what_is_none() -> None:
+        assert opened.view.rule == "" and opened.complaints
     view = LiveView(settings=replace(Settings(), rule=NAME, dial=0.3))
     written = to_parameters(view)
     assert written["rule"] == NAME and from_parameters(LiveView, written).view.settings == view.settings
     refused = from_parameters(LiveView, {"rule": "vllm-thinking:k=99"})
-    assert refused.view.settings.rule == Settings().rule and "There is no rule" in refused.complaints[0]
+    assert refused.view.settings.rule == Settings().rule and refused.complaints
 
 
-def test_what_is_fixed_is_told_and_given_to_engines() -> None:
-    assert any(said.startswith("k = 5: how many") for said in declarations(rule_named(NAME)))
-    (vllm,) = (each for each in engine_settings(VARIANT, 0.5) if each.text)
-    assert vllm.note.endswith("For the 5 best tokens its constant must be changed.")
-    (vllm,) = (each for each in engine_settings(VARIANT, 0.4) if each.text)
-    assert vllm.note.endswith("For r = 0.4 and the 5 best tokens its constants must be changed.")
-    (vllm,) = (each for each in engine_settings(Settings(rule="vllm-fly:w=3,k=2"), 0.4) if each.text)
-    assert json.loads(vllm.text.removeprefix("--speculative-config '").removesuffix("'")) == {
+def test_engines_get_the_fixed_settings() -> None:
+    def written(rule: str, dial: float, **more: object) -> EngineSetting:
+        (found,) = (each for each in engine_settings(Settings(rule=rule, **more), dial) if each.text)  # type: ignore[arg-type]
+        return found
+
+    assert "5 best tokens its constant must" in written(NAME, 0.5).note
+    assert "r = 0.4 and the 5 best tokens its constants must" in written(NAME, 0.4).note
+    text = written("vllm-fly:w=3,k=2", 0.4).text
+    assert json.loads(text.removeprefix("--speculative-config '").removesuffix("'")) == {
         "num_speculative_tokens": 6,
         "rejection_sample_method": "fly",
         "fly_window_size": 3,
         "fly_entropy_threshold": 0.4,
         "fly_entropy_top_k": 2,
     }
-    (trt,) = (each for each in engine_settings(Settings(rule="tensorrt-llm:k=4"), 0.3) if each.text)
-    assert "relaxed_topk=4, relaxed_delta=0.3" in trt.text
-
-
-def test_the_papers_fly_is_given_to_vllm_with_the_window_that_must_match_there_and_said_to_be_another_rule() -> None:
-    (vllm,) = (each for each in engine_settings(Settings(rule="fly", temperature=0.8), 0.3) if each.text)
-    assert '"fly_window_size": 5' in vllm.text and '"draft_sample_method": "probabilistic"' in vllm.text
-    assert "not the same rule" in vllm.note and "The rule vllm-fly is vLLM's" in vllm.note
-    (vllm,) = (each for each in engine_settings(Settings(rule="fly:w=3"), 0.3) if each.text)
-    assert '"fly_window_size": 2' in vllm.text and "vllm-fly:w=2" in vllm.note
-
-
-@pytest.mark.parametrize("rule", ["vllm-fly:w=6", "fly:w=1", "fly:w=8"])
-def test_a_window_that_vllm_refuses_is_said_and_not_written(rule: str) -> None:
-    found = engine_settings(Settings(rule=rule, gamma=6), 0.3)
-    assert not any(each.text for each in found) and "window" in found[0].note
+    assert "relaxed_topk=4, relaxed_delta=0.3" in written("tensorrt-llm:k=4", 0.3).text
+    paper = written("fly", 0.3, temperature=0.8)
+    assert '"fly_window_size": 5' in paper.text and '"draft_sample_method": "probabilistic"' in paper.text
+    assert "not the same rule" in paper.note and "vllm-fly" in paper.note
+    paper = written("fly:w=3", 0.3)
+    assert '"fly_window_size": 2' in paper.text and "vllm-fly:w=2" in paper.note
+    for rule in ("vllm-fly:w=6", "fly:w=1", "fly:w=8"):  # windows that vLLM refuses
+        found = engine_settings(Settings(rule=rule, gamma=6), 0.3)
+        assert not any(each.text for each in found) and "window" in found[0].note

@@ -1,172 +1,441 @@
-"""The strict rule, rejection sampling and MARS against hand-computed cases, and the registry.
-
-What holds of every rule is in test_rule_lab.py; the other rules' cases are in the files beside it.
-"""
+"""Rules by hand, and the laws that they write. T = 0 and a uniform q unless given; laws are given as shares."""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
-from factories import ToySpeculator, make_speculation, processed
+import torch
+from factories import make_speculation, processed
+from rule_cases import chain, coin, decided, logits, one, unlike
 from scipy import stats
 
 from mars_viz.errors import BadInput
+from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.records import Emission, Speculation
 from mars_viz.rules import RULES, rule_named, settle
+from mars_viz.rules.lossless import BlockVerification, Strict, block_keeps, block_weights
 from mars_viz.run import Settings
-from mars_viz.walk import Ending, walk
+from mars_viz.speculators.draft_batch import DraftBatch
+from mars_viz.speculators.evidence import gather_evidence
+from mars_viz.speculators.sampling import draw as torch_draw
+
+NEAR = [10.0, 9.0, 1.0, 0.0]
+TIE = [7.0, 7.0, 1.0]
+CALL = [10.0, 9.5, 8.0, 2.0]
+"""z2/z1 = .95; p(2) = .0776 is .31 of the uniform drafter's q = .25."""
+P2 = float(processed(np.array(CALL), 1.0)[2]) / 0.25
+FIVE = logits(0.4, 0.3, 0.2, 0.1, 0.0)
+"""Entropy 1.2799 nats, exp(-H) = 0.2781; token 4 is impossible."""
+EVEN, EQUAL = logits(0.5, 0.5, 0.0), logits(0.4, 0.4, 0.2)
+CUT = coin([10.0, 9.9, 9.8], 1, 0.5, top_k=1)
+"""Top-k leaves v1 alone, and x is not v1."""
+FOUR = logits(0.6, 0.3, 0.1, 0.0)
+"""Over a uniform q of 0.25: ratios 2.4, 1.2, 0.4, 0."""
+POINT = {"sampled": False}
+
+CASES: list[tuple[str, Speculation, float | None, int]] = [
+    ("mars", one(NEAR, 1), 0.89, 1),
+    ("mars", one(NEAR, 1), 0.9, 0),  # the ratio must exceed θ
+    ("mars", one(NEAR, 0), 1.0, 1),  # the best token always
+    ("mars", one([10.0, 9.9, 9.8, 0.0], 2), 0.0, 0),  # the third never
+    ("mars", one([8.0, 6.0, 1.0], 1), 0.7499, 1),
+    ("mars", one([8.0, 6.0, 1.0], 1), 0.75, 0),
+    ("mars", one([0.0, -0.01, -9.0], 1), 0.0, 0),  # strict without a positive best logit
+    ("mars", one([-0.5, -0.51, -9.0], 1), 0.0, 0),
+    ("mars", one(TIE, 1), 0.999, 1),  # a tie goes to the lower id, and is a ratio of 1
+    ("mars", one(TIE, 1), 1.0, 0),
+    ("strict", one(TIE, 0), None, 1),
+    ("strict", one(TIE, 1), None, 0),
+    *((rule, coin([10.0, 9.9, 1.0], 1, 0.5, top_k=1, sampled=False), 0.0, 0)  # one token left
+      for rule in ("mars", "mars-sampling", "mars-code")),
+    # the released code: greedy ignores θ
+    *(("mars-code", one([10.0, 9.9, 1.0], x), dial, x == 0) for x in (0, 1) for dial in (0.0, 0.5, 1.0)),
+    ("mars-code", coin(CALL, 0, 0.999999), 0.9, 1),  # a close call keeps either of two, whatever the coin
+    ("mars-code", coin(CALL, 1, 0.999999), 0.9, 1),
+    ("mars-code", coin(CALL, 2, 0.0), 0.9, 0),  # and rejects others
+    ("mars-code", coin(CALL, 2, P2 - 1e-6), 0.96, 1),  # a clear call tosses the coin
+    ("mars-code", coin(CALL, 2, P2 + 1e-6), 0.96, 0),
+    ("mars-code", coin([-1.0, -1.5, -3.0, -9.0], 1, 0.999999), 1.0, 1),  # a negative z1 always relaxes
+    ("mars-code", coin([0.0, -2.0, -3.0, -9.0], 1, 0.999999), 0.0, 0),  # 0 and different signs never
+    ("mars-code", coin([1.0, -0.5, -3.0, -9.0], 1, 0.999999), 0.0, 0),
+    ("mars-sampling", coin(CALL, 0, 0.999), 1.0, 1),  # p(0) > q
+    ("mars-sampling", coin(CALL, 1, 0.999), 0.94, 1),
+    ("mars-sampling", coin(CALL, 2, 0.30), 0.96, 1),
+    ("mars-sampling", coin(CALL, 2, 0.32), 0.96, 0),
+    ("mars-sampling", coin(CALL, 2, 0.30), 0.90, 1),  # unlike in the released code, the coin still counts
+    ("mars-sampling", coin(CALL, 3, 0.90), 0.0, 0),
+    *(("mars-sampling", coin([z, z - 0.01, -9.0], 1, 1.0, [0.0, 30.0, 0.0]), 0.0, 0) for z in (0.0, -0.5)),
+    ("rejection-sampling", coin([0.0, 0.0], 0, 0.5, [60.0, 0.0]), None, 1),  # p = .5, q = 1: at the ratio
+    ("rejection-sampling", coin([50.0, -np.inf], 1, 0.0, [0.0, 50.0]), None, 0),
+    # z1 - z2 < m
+    ("mars-margin", one([10.0, 8.5, 1.0], 1), 1.5, 0),  # strictly below
+    ("mars-margin", one([-10.0, -11.5, -20.0], 1), 1.51, 1),  # the sign of z1 does not matter
+    ("mars-margin", one([10.0, 9.9, 9.8], 2), 10.0, 0),  # never the third
+    ("mars-margin", one([7.0, 7.0, 1.0], 1), 0.01, 1),
+    ("mars-margin", one([7.0, 7.0, 1.0], 1), 0.0, 0),  # a tie goes to the lower id
+    ("mars-margin", one([7.0, -np.inf, -np.inf], 1), 10.0, 0),
+    ("mars-margin", CUT, 10.0, 0),
+    # p2/p1 > ρ
+    ("mars-odds", one(FIVE, 1), 0.74, 1),
+    ("mars-odds", one(FIVE, 1), 0.76, 0),  # .3 / .4 = .75
+    ("mars-odds", one(EVEN, 1), 1.0, 0),
+    ("mars-odds", one(logits(1.0, 0.0, 0.0), 1), 0.0, 0),
+    ("mars-odds", coin(FIVE, 1, 0.5, temperature=0.5), 0.57, 0),  # (3/4)² = .5625
+    ("mars-odds", coin(FIVE, 1, 0.5, temperature=0.5), 0.56, 1),
+    ("mars-odds", CUT, 0.0, 0),
+    # p > min(ε, √ε exp(-H)); for x = 2, p exp(H) = .719, squared .517
+    ("typical", one(FIVE, 2), 0.51, 1),
+    ("typical", one(FIVE, 2), 0.52, 0),
+    ("typical", one(logits(0.98, 0.02), 1), 0.019, 1),  # .022² is less than p = .02
+    ("typical", one(logits(0.98, 0.02), 1), 0.021, 0),
+    ("typical", one(FIVE, 1), 1.0, 0),  # off
+    ("typical", one(FIVE, 4), 0.0, 0),
+    ("typical", CUT, 0.0, 0),
+    # among the ten best and p >= p1 - δ
+    ("tensorrt-llm", one(FIVE, 1), 0.101, 1),
+    ("tensorrt-llm", one(FIVE, 1), 0.099, 0),
+    ("tensorrt-llm", one([9.0, -30.0, -30.0], 2), 1.0, 1),  # δ >= p1 admits all ten, however unlikely
+    ("tensorrt-llm", one(FIVE, 4), 1.0, 0),  # but not an impossible one
+    ("tensorrt-llm", one(EQUAL, 1), 0.0, 0),
+    ("tensorrt-llm", one([0.0] * 12, 9), 0.01, 1),  # the tenth
+    ("tensorrt-llm", one([0.0] * 12, 10), 1.0, 0),  # the eleventh
+    ("tensorrt-llm", CUT, 1.0, 0),
+    # among the three best and z >= z1 + ln r
+    ("vllm-thinking", one(FIVE, 2), 0.49, 1),
+    ("vllm-thinking", one(FIVE, 2), 0.51, 0),
+    ("vllm-thinking", one(FIVE, 3), 0.0, 0),  # the fourth
+    ("vllm-thinking", one([-5.0, -6.0, -9.0], 1), 0.367, 1),
+    ("vllm-thinking", one(EQUAL, 1), 1.0, 0),
+    ("vllm-thinking", one([5.0, -np.inf, -np.inf], 2), 0.0, 0),
+    ("vllm-thinking", CUT, 0.0, 0),
+    # -ln p <= R
+    ("bild", one(FIVE, 3), 2.31, 1),  # ln 10 = 2.303
+    ("bild", one(FIVE, 3), 2.30, 0),
+    ("bild", one(FIVE, 4), 20.0, 0),
+    ("bild", one(FIVE, 0), 0.0, 1),  # v1 always
+    ("bild", coin(FIVE, 1, 0.5, temperature=0.5), 1.2, 0),  # p = .09 / .3 at T = .5
+    ("bild", coin(FIVE, 1, 0.5, temperature=0.5), 1.21, 1),
+    ("bild", CUT, 20.0, 0),
+    # rank
+    ("top-k-set", one(FIVE, 1), 2.0, 1),
+    ("top-k-set", one(FIVE, 1), 1.0, 0),
+    ("top-k-set", one(FIVE, 4), 64.0, 0),  # impossible
+    ("top-k-set", one(EQUAL, 1), 1.0, 0),
+    ("top-k-set", one([float(-i) for i in range(30)], 19), 20.0, 1),  # beyond the 16 that are kept
+    ("top-k-set", CUT, 64.0, 0),
+    # mass before x < P
+    ("nucleus-set", one(FIVE, 1), 0.41, 1),
+    ("nucleus-set", one(FIVE, 1), 0.39, 0),
+    ("nucleus-set", one(FIVE, 3), 0.91, 1),
+    ("nucleus-set", one(FIVE, 3), 0.89, 0),
+    ("nucleus-set", one(FIVE, 4), 1.0, 0),
+    ("nucleus-set", one(FIVE, 0), 0.0, 1),
+    ("nucleus-set", one([0.0] * 30, 15), 0.51, 1),  # the sixteenth of thirty equals
+    ("nucleus-set", one([0.0] * 30, 16), 1.0, 0),  # at most sixteen
+    ("nucleus-set", coin(FIVE, 1, 0.5, temperature=0.5), 0.52, 0),  # .16 / .3 before it
+    ("nucleus-set", coin(FIVE, 1, 0.5, temperature=0.5), 0.54, 1),
+    ("nucleus-set", CUT, 1.0, 0),
+    # p >= m p1
+    ("min-p-set", one(FIVE, 3), 0.249, 1),
+    ("min-p-set", one(FIVE, 3), 0.251, 0),
+    ("min-p-set", one(FIVE, 4), 0.0, 0),
+    ("min-p-set", one(EQUAL, 1), 1.0, 0),
+    ("min-p-set", coin(FIVE, 1, 0.5, temperature=0.5), 0.57, 0),  # (3/4)²
+    ("min-p-set", CUT, 0.0, 0),
+    # u <= p / (l q)
+    ("lenience", coin(FOUR, 2, 0.79), 0.5, 1),  # .1 / (.5 · .25) = .8
+    ("lenience", coin(FOUR, 2, 0.81), 0.5, 0),
+    ("lenience", coin(FOUR, 2, 0.0), 1.0, 1),
+    ("lenience", coin(FOUR, 3, 0.0), 0.01, 0),  # p = 0
+    ("lenience", coin(FOUR, 2, 0.19, **POINT), 0.5, 1),  # .1 / .5
+    ("lenience", coin(FOUR, 2, 0.21, **POINT), 0.5, 0),
+    ("lenience", one(FOUR, 1), 0.49, 1),  # T = 0: .3 >= l · .6
+    ("lenience", one(FOUR, 1), 0.51, 0),
+    ("lenience", one(logits(0.5, 0.5), 1), 1.0, 0),  # a tie, and off
+    # with probability p / t: y = x, or u <= (p/t - p) / (1 - p); for x = 2 at t = .5, .1 / .9 = .111
+    ("sglang-acc", coin(FOUR, 2, 0.110, seed=3), 0.5, 1),
+    ("sglang-acc", coin(FOUR, 2, 0.112, seed=3), 0.5, 0),
+    ("sglang-acc", coin(FOUR, 2, 0.99, seed=3), 0.1, 1),  # t <= p keeps always
+    ("sglang-acc", coin(FOUR, 3, 0.0, seed=3), 0.01, 0),
+    ("sglang-acc", one(FOUR, 1), 0.01, 0),  # greedy ignores it
+    ("sglang-acc", coin(FOUR, 2, 0.110, seed=3, **POINT), 0.5, 1),  # q does not matter
+    # p >= t
+    ("sglang-single", coin(FOUR, 2, 0.99, seed=3), 0.09, 1),
+    ("sglang-single", coin(FOUR, 2, 0.0, seed=3), 0.11, 0),
+    ("sglang-single", coin(FOUR, 3, 0.0, seed=3), 0.01, 0),
+    ("sglang-single", one(FOUR, 1), 0.01, 0),  # greedy ignores it
+    # u <= 1 - w + w p/q; for x = 2 at w = .5, .7
+    ("ensemble", coin(FOUR, 2, 0.69), 0.5, 1),
+    ("ensemble", coin(FOUR, 2, 0.71), 0.5, 0),
+    ("ensemble", coin(FOUR, 2, 0.99), 0.0, 1),
+    ("ensemble", coin(FOUR, 3, 0.49), 0.5, 1),  # the mixture holds what p rules out
+    ("ensemble", coin(FOUR, 3, 0.51), 0.5, 0),
+    # T = 0, q = (.2, .5, .3, 0): x = 1 gains .3 on v1 from q and loses .3 to it from p
+    ("ensemble", one(FOUR, 1, drafter=logits(0.2, 0.5, 0.3, 0.0)), 0.49, 1),
+    ("ensemble", one(FOUR, 1, drafter=logits(0.2, 0.5, 0.3, 0.0)), 0.51, 0),
+    ("ensemble", one(FOUR, 2, drafter=logits(0.5, 0.3, 0.2, 0.0)), 0.0, 0),  # v1 is ahead in both
+    ("ensemble", one(logits(0.4, 0.4, 0.2), 1, drafter=logits(0.2, 0.5, 0.3)), 0.99, 1),  # tie in p
+    # JSD < T; the laws (1, 0) and (.5, .5): .2158 nats
+    ("fuzzy", coin(logits(1.0, 0.0), 1, 0.99), 0.216, 1),  # whatever x
+    ("fuzzy", coin(logits(1.0, 0.0), 1, 0.99), 0.215, 0),
+    ("fuzzy", coin(FOUR, 2, 0.41, FOUR), 0.0, 1),  # equal laws: u <= 1
+    ("fuzzy", coin(FOUR, 2, 0.41), 0.0, 0),
+    ("fuzzy", coin(logits(1.0, 0.0), 1, 0.99, logits(0.0, 1.0)), 0.7, 1),  # ln 2, the largest
+    ("fuzzy", coin(logits(1.0, 0.0), 1, 0.99, logits(0.0, 1.0)), 0.69, 0),
+    ("fuzzy", one(logits(0.6, 0.4), 1, drafter=logits(0.4, 0.6)), 0.021, 1),  # T = 0: .0201 of the softmaxes
+    # u q <= p + √(2δ p (1 - p)); p = .1, q = 1, δ = .5: .1 + .3 = .4
+    ("cactus-acceptance", coin(FOUR, 2, 0.39, **POINT), 0.5, 1),
+    ("cactus-acceptance", coin(FOUR, 2, 0.41, **POINT), 0.5, 0),
+    ("cactus-acceptance", coin(FOUR, 2, 0.99, **POINT), 4.0, 0),  # .1 + .849
+    ("cactus-acceptance", coin(FOUR, 3, 0.0), 4.0, 0),  # p = 0 is not raised
+    ("cactus-acceptance", one(FOUR, 1), 4.0, 0),  # T = 0 is strict
+    # max q >= max p - α TV; q uniform: max p - max q = .35, TV = .4
+    ("cascade-opt", coin(FOUR, 3, 0.99), 0.88, 1),  # .875; whatever x
+    ("cascade-opt", coin(FOUR, 3, 0.99), 0.87, 0),
+    ("cascade-opt", coin(FOUR, 2, 0.39), 0.0, 1),  # deferred, and the coin keeps
+    ("cascade-opt", coin(FOUR, 2, 0.41, FOUR), -0.99, 1),  # equal laws
+    ("cascade-opt", coin(FOUR, 2, 0.99, **POINT), -0.4, 1),  # max q = 1, TV = .9: -.4444
+    ("cascade-opt", coin(FOUR, 2, 0.99, **POINT), -0.45, 0),
+    ("cascade-opt", coin(logits(0.5, 0.5), 0, 0.99, **POINT), -1.0, 0),  # exactly -1, but off
+    ("cascade-opt", one(FOUR, 2), 0.88, 1),  # T = 0: by the softmaxes
+    ("cascade-opt", one(FOUR, 2), 0.87, 0),
+    # u - β (1 - max p) <= p/q; for x = 2: u - .4 β <= .4
+    ("ears", coin(FOUR, 2, 0.59), 0.5, 1),
+    ("ears", coin(FOUR, 2, 0.61), 0.5, 0),
+    ("ears", coin(FOUR, 2, 0.41), 0.0, 0),
+    ("ears", coin(FOUR, 3, 0.3), 1.0, 0),  # p = 0, although the coin is eased to 0
+    ("ears", one(FOUR, 1), 1.0, 0),  # T = 0 is strict
+]  # fmt: skip
 
 
-def one(target: list[float], x: int, **kwargs: object) -> Speculation:
-    """A block of one drafted token under these target logits; the drafter is uniform unless told otherwise."""
-    drafter = kwargs.pop("drafter", [1.0] * len(target))
-    laws = np.array([target, target], np.float32)
-    return make_speculation(laws, np.array([drafter], np.float32), [x], **kwargs)  # type: ignore[arg-type]
+@pytest.mark.parametrize(("rule", "speculation", "dial", "expected"), CASES)
+def test_by_hand(rule: str, speculation: Speculation, dial: float | None, expected: int) -> None:
+    decision = decided(rule, speculation, dial)
+    assert len(decision.kept) == expected
+    if not expected and rule != "mars-code":
+        assert decision.emitted == speculation.emissions[0, RULES[rule].on_rejection]
 
 
-def kept(rule: str, speculation: Speculation, dial: float | None = None) -> bool:
-    """Whether the first drafted token is kept at this dial value."""
-    return bool(settle(speculation, RULES[rule].judge(speculation), dial).kept)
+UNSURE, SURE = logits(0.4, 0.3, 0.2, 0.1), logits(0.97, 0.01, 0.01, 0.01)
+"""The three best: .3665 + .3612 + .3219 = 1.0496 nats, and .1217."""
+HALVES = logits(0.5, 0.5, 0.0, 0.0)
+WARM = {"temperature": 1.0, "coins": [0.5, 0.9, 0.9]}
 
 
-def test_mars_keeps_the_runner_up_exactly_above_theta() -> None:
-    close = one([10.0, 9.0, 1.0, 0.0], 1)
-    assert kept("mars", close, 0.89)
-    assert not kept("mars", close, 0.9)  # the ratio must exceed θ
-    assert not kept("mars", close, 1.0)
-    assert kept("mars", one([10.0, 9.0, 1.0, 0.0], 0), 1.0)  # the best token always
-    assert not kept("mars", one([10.0, 9.9, 9.8, 0.0], 2), 0.0)  # the third never
-    assert settle(close, RULES["mars"].judge(close), 0.9).emitted == 0
+def fly_block(tokens: list[int], unsure: int = 0, law: list[float] = UNSURE) -> Speculation:
+    return chain([law if row == unsure else SURE for row in range(len(tokens) + 1)], tokens)
 
 
-def test_mars_breakpoint_is_the_ratio_of_the_raw_logits() -> None:
+@pytest.mark.parametrize(
+    ("rule", "block", "dial", "expected"),
+    [
+        ("fly", fly_block([3, 0, 0, 0, 0, 0, 0]), 1.049, 7),
+        ("fly", fly_block([1, 0, 0, 0, 0, 0, 0]), 1.050, 0),  # the entropy is not renormalised
+        ("fly", fly_block([1, 0, 0, 0, 0, 0, 0], law=SURE), 0.121, 7),
+        ("fly", fly_block([1, 0, 0, 0, 0, 1, 0]), 0.0, 0),  # another mismatch in the window
+        ("fly", fly_block([1, 0, 0, 0, 0, 0, 1]), 0.3, 6),  # and after it
+        ("fly", fly_block([0, 1, 0, 0, 0, 0, 0, 0], unsure=1), 0.3, 8),
+        ("fly", fly_block([0, 1, 0, 0, 0, 0, 0], unsure=1), 0.3, 1),  # the last six are never relaxed
+        ("fly", chain([UNSURE] * 14, [1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]), 0.3, 13),
+        ("fly", chain([UNSURE] * 14, [1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]), 0.3, 0),
+        ("fly", fly_block([1, 0, 0, 0, 0, 0, 0], law=HALVES), 0.69, 7),  # a tie; ln 2 nats
+        ("fly", fly_block([1, 0, 0, 0, 0, 0, 0], law=HALVES), 0.70, 0),
+        ("fly", fly_block([1, 0, 0, 0, 0, 0, 0]), 1.1, 0),  # off
+        ("vllm-fly", fly_block([1, 0, 0, 0, 0, 0]), 0.3, 6),  # its window of five needs five tokens
+        ("vllm-fly", fly_block([1, 0, 0, 0, 0]), 0.3, 0),
+        ("vllm-fly:w=6", fly_block([1, 0, 0, 0, 0, 0, 1]), 0.3, 0),  # all of them accepted
+        ("vllm-fly:w=5", fly_block([1, 0, 0, 0, 0, 0, 1]), 0.3, 6),
+        ("vllm-fly:w=1", fly_block([0, 0, 0, 0, 1], unsure=4), 0.3, 4),
+        ("vllm-fly:w=1", chain([UNSURE] * 5, [1, 1, 0, 0]), 0.3, 0),  # a forgiven token is not an accepted one
+        *((f"vllm-fly:w=1,k={k}", fly_block([1, 0]), nats - 0.001, 2)
+          for k, nats in ((1, 0.3665), (2, 0.7277), (3, 1.0496), (4, 1.2799))),
+        *((f"vllm-fly:w=1,k={k}", fly_block([1, 0]), nats + 0.001, 0) for k, nats in ((1, 0.3665), (4, 1.2799))),
+        # token 3 is rejected by a coin above .1/.25
+        ("vllm-fly:w=2", chain([UNSURE] * 4, [3, 1, 0], **WARM), 0.3, 3),  # neither is v1, both coins accept
+        ("vllm-fly:w=2", chain([UNSURE] * 4, [3, 1, 3], **WARM), 0.3, 0),
+        ("vllm-fly:w=2", chain([UNSURE] * 4, [3, 1, 0], **WARM | {"temperature": 0.5}), 0.96, 3),  # .335 + .361 + .269
+        ("vllm-fly:w=2", chain([UNSURE] * 4, [3, 1, 0], **WARM | {"temperature": 0.5}), 0.97, 0),
+        ("vllm-fly:w=2", chain([UNSURE] * 4, [3, 0, 0], **WARM | {"top_k": 2}), 0.0, 0),  # impossible
+        ("vllm-fly:w=1", chain([UNSURE] * 4, [3, 1, 0], **WARM), 1.61, 0),  # off
+        # regrets 1, 0, 2, 1: together 1, 1, 3, 4
+        *(("regret-budget", chain([[5.0, 4.0, 3.0, 1.0]] * 5, [1, 0, 2, 1]), budget, expected) for budget, expected in
+          [(0.0, 0), (0.9, 0), (1.0, 2), (2.9, 2), (3.0, 3), (3.9, 3), (4.0, 4)]),
+        ("regret-budget", one([-5.0, -6.0], 1), 1.0, 1),  # the sign does not matter
+        ("regret-budget", one([5.0, 5.0], 1), 0.0, 0),  # a tie costs nothing, but 0 is off
+        ("regret-budget", one([5.0, 5.0], 1), 1e-9, 1),
+        ("regret-budget", one([5.0, -np.inf], 1), 20.0, 0),
+        ("regret-budget", chain([[5.0, -np.inf], [5.0, 4.0], [5.0, 4.0]], [1, 1]), 20.0, 0),
+        ("regret-budget", CUT, 20.0, 0),
+    ],
+)  # fmt: skip
+def test_rules_of_blocks(rule: str, block: Speculation, dial: float, expected: int) -> None:
+    decision = settle(block, rule_named(rule).judge(block), dial)
+    assert len(decision.kept) == expected
+    if not expected and block.temperature == 0:
+        assert decision.emitted == block.top_ids[0, 0]
+
+
+def test_emissions_and_breakpoints() -> None:
+    assert decided("mars", one(NEAR, 1), 0.9).emitted == 0
     verdicts = RULES["mars"].judge(one([8.0, 6.0, 1.0], 1))
-    assert verdicts.breakpoints.tolist() == [0.75]
-    assert verdicts.keep_below.tolist() == [True]
-    assert verdicts.keep_above.tolist() == [False]
-    assert np.isnan(RULES["mars"].judge(one([8.0, 6.0, 1.0], 0)).breakpoints).all()
+    assert (verdicts.breakpoints.tolist(), verdicts.keep_below.tolist()) == ([0.75], [True])
+    close = coin(CALL, 2, 0.0)
+    assert decided("mars-code", close, 0.9).emitted == close.emissions[0, Emission.SAMPLE]
 
 
-@pytest.mark.parametrize("rule", ["mars", "mars-sampling"])
-@pytest.mark.parametrize("best", [0.0, -0.5])
-def test_without_a_positive_best_logit_mars_is_strict(rule: str, best: float) -> None:
-    temperature = 1.0 if rule == "mars-sampling" else 0.0
-    speculation = one([best, best - 0.01, -9.0], 1, temperature=temperature, coins=[1.0], drafter=[0.0, 30.0, 0.0])
-    assert not kept(rule, speculation, 0.0)
+def test_the_released_code_lowers_only_the_rejected_entry() -> None:
+    """3,000 corrections; false-alarm probability one in a million."""
+    corrected = [decided("mars-code", coin(CALL, 2, 1.0, seed=seed), 0.96).emitted for seed in range(3000)]
+    law = processed(np.array(CALL), 1.0)
+    law[2] = 0.0  # p(2) - q(2) is below 0
+    seen = np.bincount(corrected, minlength=4)
+    assert seen[2] == 0 and not unlike(seen[law > 0], (law / law.sum())[law > 0])
 
 
-def test_mars_ties_go_to_the_lower_id_and_count_as_ratio_one() -> None:
-    tie = one([7.0, 7.0, 1.0], 1)
-    assert kept("mars", tie, 0.999)
-    assert not kept("mars", tie, 1.0)
-    assert kept("strict", one([7.0, 7.0, 1.0], 0))
-    assert not kept("strict", tie)
-
-
-def test_processors_that_leave_one_token_make_mars_strict() -> None:
-    speculation = one([10.0, 9.9, 1.0], 1, temperature=1.0, top_k=1, sampled=False, coins=[0.5])
-    for rule in ("mars", "mars-sampling", "mars-code"):
-        assert not kept(rule, speculation, 0.0), rule
-
-
-class TestMarsCode:
-    """Each branch of the released code, by hand. p = softmax of the target, q uniform over four tokens (0.25)."""
-
-    def at(self, x: int, coin: float, dial: float, target: list[float] | None = None) -> tuple[bool, int]:
-        speculation = one(target or [10.0, 9.5, 8.0, 2.0], x, temperature=1.0, coins=[coin])
-        decision = settle(speculation, RULES["mars-code"].judge(speculation), dial)
-        return bool(decision.kept), decision.emitted
-
-    def test_greedy_ignores_theta(self) -> None:
-        for dial in (0.0, 0.5, 1.0):
-            assert not kept("mars-code", one([10.0, 9.9, 1.0], 1), dial)
-            assert kept("mars-code", one([10.0, 9.9, 1.0], 0), dial)
-
-    def test_close_call_keeps_either_of_two_whatever_the_coin_says(self) -> None:
-        assert self.at(0, 0.999999, 0.9)[0]
-        assert self.at(1, 0.999999, 0.9)[0]
-
-    def test_close_call_rejects_anything_else_whatever_the_coin_says(self) -> None:
-        assert not self.at(2, 0.0, 0.9)[0]
-
-    def test_close_call_emits_a_sample_of_p(self) -> None:
-        speculation = one([10.0, 9.5, 8.0, 2.0], 2, temperature=1.0, coins=[0.0])
-        assert self.at(2, 0.0, 0.9)[1] == speculation.emissions[0, Emission.SAMPLE]
-
-    def test_clear_call_tosses_the_coin(self) -> None:
-        # ratio .95 <= θ = .96; p(2) = 0.0776..., over q = .25 is 0.310
-        p = processed(np.array([10.0, 9.5, 8.0, 2.0]), 1.0)
-        assert self.at(2, p[2] / 0.25 - 1e-6, 0.96)[0]
-        assert not self.at(2, p[2] / 0.25 + 1e-6, 0.96)[0]
-
-    def test_clear_call_lowers_only_the_rejected_entry(self) -> None:
-        seen = Counter()
-        for seed in range(3000):
-            speculation = one([10.0, 9.5, 8.0, 2.0], 2, temperature=1.0, coins=[1.0], seed=seed)
-            seen[settle(speculation, RULES["mars-code"].judge(speculation), 0.96).emitted] += 1
-        p = processed(np.array([10.0, 9.5, 8.0, 2.0]), 1.0)
-        p[2] = max(0.0, p[2] - 0.25)
-        expected = p / p.sum() * 3000
-        assert seen[2] == 0
-        hit = expected > 0
-        # false alarm: one in a million
-        assert stats.chisquare([seen[i] for i in np.flatnonzero(hit)], expected[hit]).pvalue > 1e-6
-
-    def test_a_negative_best_logit_always_relaxes(self) -> None:
-        assert self.at(1, 0.999999, 1.0, [-1.0, -1.5, -3.0, -9.0])[0]
-
-    def test_a_best_logit_of_zero_is_strict(self) -> None:
-        assert not self.at(1, 0.999999, 0.0, [0.0, -2.0, -3.0, -9.0])[0]
-
-    def test_signs_that_differ_are_strict(self) -> None:
-        assert not self.at(1, 0.999999, 0.0, [1.0, -0.5, -3.0, -9.0])[0]
-
-
-def test_mars_sampling_keeps_what_the_coin_keeps_and_the_close_two() -> None:
-    target, drafter = [10.0, 9.5, 8.0, 2.0], [1.0, 1.0, 1.0, 1.0]
-    for x, coin, dial, expected in [
-        (0, 0.999, 1.0, True),  # p(0) = .57 > q
-        (1, 0.999, 0.94, True),
-        (2, 0.30, 0.96, True),
-        (2, 0.32, 0.96, False),
-        (2, 0.30, 0.90, True),  # unlike the released code, the coin still counts
-        (3, 0.90, 0.0, False),
-    ]:
-        speculation = one(target, x, temperature=1.0, coins=[coin], drafter=drafter)
-        assert kept("mars-sampling", speculation, dial) is expected, (x, coin, dial)
-
-
-def test_rejection_sampling_keeps_up_to_and_at_the_ratio() -> None:
-    speculation = one([0.0, 0.0], 0, temperature=1.0, coins=[0.5], drafter=[60.0, 0.0])
-    assert speculation.q[0] == 1.0
-    assert speculation.p[0] == 0.5
-    assert kept("rejection-sampling", speculation)
-    impossible = one([50.0, -np.inf], 1, temperature=1.0, coins=[0.0], drafter=[0.0, 50.0])
-    assert not kept("rejection-sampling", impossible)
-
-
-def test_strict_sampling_writes_what_the_target_alone_would_write() -> None:
-    settings = Settings(rule="strict", temperature=0.9, seed=5, max_new_tokens=60)
-    speculated = [t for r in _walk(settings, gamma=6) for t in r.token_ids]
-    alone = [t for r in _walk(settings, gamma=1) for t in r.token_ids]
-    assert speculated == alone
-
-
-def _walk(settings: Settings, gamma: int) -> list:
-    settings = replace(settings, gamma=gamma)
-    ending = Ending(frozenset({0}), settings.max_new_tokens)
-    return list(walk(ToySpeculator(settings), rule_named(settings.rule), settings.dial, (1, 2, 3), ending))
-
-
-def test_unknown_names_and_values_out_of_range_say_what_to_do() -> None:
+def test_bad_names_and_values_are_refused() -> None:
     with pytest.raises(BadInput, match="Choose one of strict"):
         rule_named("nonsense")
-    with pytest.raises(BadInput, match="between 0 and 1"):
-        RULES["mars"].checked_dial(1.5)
-    with pytest.raises(BadInput, match="between 0 and 1"):
-        RULES["mars"].checked_dial(float("nan"))
-    with pytest.raises(BadInput, match="has no dial"):
+    for value in (1.5, -0.01, float("nan"), True, "0.5"):
+        with pytest.raises(BadInput, match="θ is"):
+            RULES["mars"].checked_dial(value)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="no dial"):
         RULES["strict"].checked_dial(0.9)
+
+
+TOTAL = 50_000
+P, Q = np.array([0.6, 0.3, 0.1]), np.array([0.2, 0.3, 0.5])
+
+
+@cache
+def block(needs: tuple[str, ...]) -> Speculation:
+    """Return a block of 50,000 positions with the laws P and Q."""
+    settings = Settings(temperature=1.0, seed=11)
+    uniforms = torch.from_numpy(round_uniforms(settings.seed, 4, Purpose.DRAFT, TOTAL))
+    tokens = torch_draw(torch.from_numpy(Q).expand(TOTAL, 3), uniforms)
+    p_rows, q_rows = (torch.from_numpy(np.log(law)).float().expand(1, TOTAL + 1, 3) for law in (P, Q))
+    blocks = DraftBatch.of((4,), tokens[None], q_rows[:, 1:], p_rows, sampled=True)
+    (speculation,) = gather_evidence(blocks, settings, needs)
+    return speculation
+
+
+def written(rule: str, dial: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the drafted and the written token, a kept draft or a correction, at each position."""
+    speculation = block(RULES[rule].needs)
+    verdicts = RULES[rule].judge(speculation)
+    keeps, emits = verdicts.keeps(dial), verdicts.emits(dial)
+    return speculation.tokens, np.where(keeps, speculation.tokens, emits[:-1])
+
+
+def looks_like(observed: np.ndarray, law: np.ndarray) -> bool:
+    """Chi-square at a false-alarm probability of one in a million; what the law rules out must not occur at all."""
+    counts, expected = np.bincount(observed, minlength=3), law * len(observed)
+    possible = law > 1e-12
+    if counts[~possible].any():
+        return False
+    return possible.sum() == 1 or stats.chisquare(counts[possible], expected[possible]).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("t", [1.0, 0.5, 0.2])
+def test_sglang_keeps_with_probability_p_over_t_and_else_samples_p_without_x(t: float) -> None:
+    """Given each draft; false-alarm probability three in a million per case."""
+    drafts, tokens = written("sglang-acc", t)
+    for x in range(3):
+        accepts = min(1.0, P[x] / t)
+        law = np.where(np.arange(3) == x, accepts, (1 - accepts) * P / (1 - P[x]))
+        assert looks_like(tokens[drafts == x], law)
+    if t == 1.0:
+        assert looks_like(tokens, P)
+
+
+@pytest.mark.parametrize("w", [1.0, 0.7, 0.3])
+def test_the_ensemble_writes_the_mixture(w: float) -> None:
+    """False-alarm probability one in a million per case."""
+    assert looks_like(written("ensemble", w)[1], w * P + (1 - w) * Q)
+
+
+@pytest.mark.parametrize("rule", [name for name, rule in RULES.items() if rule.on_rejection is Emission.RESIDUAL])
+def test_at_the_strict_end_the_law_is_kept(rule: str) -> None:
+    """False-alarm probability one in a million per case."""
+    dial = RULES[rule].dial
+    assert looks_like(written(rule, dial.strict if dial else np.nan)[1], P)
+
+
+def test_lenience_makes_no_token_more_than_1_over_l_times_as_likely() -> None:
+    rng = np.random.default_rng(2)
+    for _ in range(1000):
+        p, q = rng.dirichlet(np.full(6, 0.5), 2)
+        for lenience in (1.0, 0.5, 0.1):
+            accepted = np.minimum(q, p / lenience)
+            residual = np.maximum(p - q, 0)
+            law = accepted + (1 - accepted.sum()) * residual / residual.sum()
+            assert (law <= p / lenience + 1e-9).all()
+            if lenience == 1.0:
+                np.testing.assert_allclose(law, p, atol=1e-9)
+
+
+TARGET, DRAFT = logits(0.5, 0.3, 0.2), logits(0.25, 0.25, 0.5)
+"""Ratios 2, 1.2, 0.4."""
+
+
+def three(tokens: list[int], coins: list[float]) -> Speculation:
+    n = len(tokens)
+    return make_speculation(np.array([TARGET] * (n + 1)), np.array([DRAFT] * n), tokens, temperature=1.0, coins=coins)
+
+
+def test_weights_are_the_clamped_running_product() -> None:
+    assert block_weights(three([2, 0, 2, 1], [0.5] * 4)) == pytest.approx([0.4, 0.8, 0.32, 0.384])
+    assert block_weights(three([0, 0], [0.5] * 2)).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "coins", "kept"),
+    [
+        # token 2 first: w = .4, S = Σ(.4 p - q)+ = 0, h = 0; then token 0: w = .8, the last, h = .8
+        ([2, 0], [0.0001, 0.81], 0),
+        ([2, 0], [0.9999, 0.79], 2),  # the first coin fails, but the block is kept
+        # token 0 first: w = 1, S = .25 + .05 = .3, h = 1; then token 2: w = .4, the last, h = .4
+        ([0, 2], [0.9999, 0.41], 1),
+        ([0, 2], [0.9999, 0.39], 2),
+        # tokens 2, 0 and 2: w = .4, .8, .32; after the second S = .4 - .25 = .15, h = .15 / .35 = .4286
+        ([2, 0, 2], [0.9999, 0.42, 0.33], 2),
+        ([2, 0, 2], [0.9999, 0.44, 0.33], 0),
+        ([2, 0, 2], [0.9999, 0.9999, 0.31], 3),
+        ([1], [0.9999], 1),  # a block of one is rejection sampling
+        ([2], [0.41], 0),
+    ],
+)
+def test_verdicts_by_hand(tokens: list[int], coins: list[float], kept: int) -> None:
+    assert block_keeps(three(tokens, coins)).tolist() == [True] * kept + [False] * (len(tokens) - kept)
+
+
+def test_edges() -> None:
+    impossible = make_speculation(
+        np.array([logits(1.0, 0.0)] * 3), np.array([[0.0, 0.0]] * 2), [1, 0], temperature=1.0, coins=[0.0, 0.0]
+    )
+    assert not block_keeps(impossible).any()  # p = 0 ends it, even for a coin of 0
+    same = make_speculation(np.array([TARGET] * 3), np.array([TARGET] * 2), [2, 1], temperature=1.0, coins=[0.99, 0.99])
+    assert block_keeps(same).all()  # S = 0 and w = 1
+    point = make_speculation(
+        np.array([TARGET] * 3), np.array([DRAFT] * 2), [0, 1], temperature=1.0, sampled=False, coins=[0.99, 0.14]
+    )
+    assert block_weights(point) == pytest.approx([0.5, 0.15])
+    assert block_keeps(point).all()
+
+
+def test_at_temperature_0_it_is_the_strict_rule_also_on_trees() -> None:
+    branches = {"parents": np.array([-1, -1], np.int32), "siblings": np.array([0, 1], np.int32)}
+    tree = three([0, 1], [0.5, 0.5]).with_columns(branches)
+    with pytest.raises(BadInput, match="does not judge draft trees above temperature 0"):
+        BlockVerification().judge(tree)
+    assert BlockVerification().lacks(replace(tree, temperature=0.0)) is None
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        speculation = make_speculation(
+            rng.normal(size=(5, 6)), rng.normal(size=(4, 6)), rng.integers(6, size=4).tolist()
+        )
+        ours, theirs = BlockVerification().judge(speculation), Strict().judge(speculation)
+        assert ours.keeps(np.nan).tolist() == theirs.keeps(np.nan).tolist()
+        assert ours.emits(np.nan).tolist() == theirs.emits(np.nan).tolist()

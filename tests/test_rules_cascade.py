@@ -1,9 +1,8 @@
-"""The token cascade, the one rule whose verdicts have gaps: by hand, by its probabilities, in files and in maps."""
+"""The token cascade, the only rule whose verdicts have gaps: by hand, by its probabilities, in files and in maps."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +17,7 @@ from mars_viz.errors import BadInput
 from mars_viz.records import Emission, Speculation
 from mars_viz.rules import RULES, settle
 from mars_viz.run import Run, Settings
-from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import codec, load_run, parquet
-from mars_viz.trace import Speculations
 
 NAME = "cascade-token-acceptance"
 RULE = RULES[NAME]
@@ -89,7 +86,7 @@ def test_a_gap_begins_and_ends_on_its_own_values() -> None:
     assert not math.isnan(begins) and verdicts.keep_strict[0] and not verdicts.keep_below[0] and verdicts.keep_above[0]
 
 
-def test_at_temperature_0_a_set_of_the_plain_softmax_and_else_v1() -> None:
+def test_temperature_0() -> None:
     for alpha, expected in ((-0.01, 0), (0.49, 0), (0.51, 1), (1.0, 1)):
         decision = decided(NAME, one(MASKED, 1, sampled=False), alpha)
         assert len(decision.kept) == expected and (expected or decision.emitted == 0)
@@ -99,7 +96,7 @@ COINS = 200
 
 
 def acceptance(p: np.ndarray, q: np.ndarray, x: int, alphas: np.ndarray) -> np.ndarray:
-    """The share of coins, evenly spread over [0, 1), by which x is kept at each alpha."""
+    """Return the share of evenly spread coins by which x is kept at each alpha."""
     coins = ((np.arange(COINS) + 0.5) / COINS).tolist()
     rows, theirs = np.tile(np.log(p), (COINS + 1, 1)), np.tile(np.log(q), (COINS, 1))
     verdicts = RULE.judge(make_speculation(rows, theirs, [x] * COINS, temperature=1.0, coins=coins))
@@ -123,10 +120,10 @@ def test_x_is_kept_with_probability_pi_over_q() -> None:
             mixture = q * members + (1 - (q * members).sum(1, keepdims=True)) * p
             np.testing.assert_allclose(found, np.minimum(1, mixture[:, x] / q[x]), atol=1 / COINS)
             shrank |= bool((np.diff(found) < -0.1).any())
-    assert shrank  # else no gap was seen
+    assert shrank  # at a gap
 
 
-def test_of_a_token_beyond_the_recorded_ones_q_of_a_counts_those_alone() -> None:
+def test_only_recorded_tokens_count_in_q_of_a() -> None:
     rng, alphas = np.random.default_rng(8), np.linspace(0, 0.9, 10)
     p, q = rng.dirichlet(np.full(24, 3.0), 2)
     x = int(np.argsort(-p)[20])
@@ -143,57 +140,22 @@ def gapped_run(**more: object) -> Run:
     return toy_run(**{"rule": NAME, "temperature": 1.0, "max_new_tokens": 120} | more)
 
 
-def test_together_gaps_are_those_of_one_by_one() -> None:
-    speculations = [round_.speculation for round_ in gapped_run().rounds]
-    found, alone = (
-        RULE.judge_all(Speculations.of(speculations)),
-        [RULE.judge(speculation) for speculation in speculations],
-    )
-    assert found.gap_from is not None and {one.gap_from is None for one in alone} == {True, False}
-    np.testing.assert_array_equal(found.gap_from, np.concatenate([one.gaps for one in alone]))
-
-
-def test_trace_decide_in_gaps_as_settle_does() -> None:
-    run = gapped_run(seed=1)
-    blocks = run.trace
-    gaps = blocks.verdicts.gaps
-    for dial in [-0.01, *gaps[~np.isnan(gaps)].tolist(), *np.linspace(0, 1, 30).tolist()]:
-        settled = blocks.settled(dial)
-        one_by_one = [settle(round_.speculation, round_.verdicts, dial) for round_ in run.rounds]
-        assert settled.rows.tolist() == [decision.row for decision in one_by_one]
-        assert settled.emitted.tolist() == [decision.emitted for decision in one_by_one]
-
-
-def test_a_run_with_gaps_comes_back_and_one_without_them_is_written_as_ever(tmp_path: Path) -> None:
+def test_files_hold_gaps_and_the_drafters_law(tmp_path: Path) -> None:
     run = gapped_run()
-    assert any(round_.verdicts.gap_from is not None for round_ in run.rounds)
-    files = codec.encode(run)
     assert difference(run, load_run(run.save(tmp_path / "run"))) == ""
-    for made, gaps in ((files, True), (codec.encode(gapped_run(rule="mars-sampling")), False)):
+    files, others = codec.encode(run), codec.encode(gapped_run(rule="mars-sampling"))
+    for made, gaps in ((files, True), (others, False)):
         assert ("gap_from" in parquet.opened("nodes", made["nodes.parquet"]).read()) is gaps
-
-
-def test_runs_without_the_drafters_law_open_and_say_what_the_rule_lacks() -> None:
-    files = codec.encode(gapped_run(rule="mars-sampling"))
-    older = edited(files, "nodes", lambda columns: columns.pop("best_q"))
-    assert len(older["nodes.parquet"]) < len(files["nodes.parquet"])
+    with pytest.raises(BadInput, match="drafter for each"):
+        codec.decode(edited(files, "nodes", lambda columns: columns.update(best_q=columns["best_q"][:, 1:])))
+    older = edited(others, "nodes", lambda columns: columns.pop("best_q"))
     run = codec.decode(older)
     first = run.rounds[0].speculation
     assert "best_q" not in first.columns and first.best_q.shape == (len(first), 0)
-    found = opinion(RULE, run)
-    assert found.lacks == str(RULE.lacks(first)) and "Record the run again." in found.lacks
+    assert opinion(RULE, run).lacks == str(RULE.lacks(first)) and opinion(RULES["cascade-opt"], run).lacks == ""
     with pytest.raises(BadInput, match="probabilities of the target's best tokens"):
         RULE.judge(first)
     assert codec.encode(run)["nodes.parquet"] == older["nodes.parquet"]
-    assert opinion(RULES["cascade-opt"], run).lacks == ""
-
-
-def test_one_probability_for_each_of_the_targets_best_tokens_or_the_file_is_refused() -> None:
-    def narrower(columns: dict[str, np.ndarray]) -> None:
-        columns["best_q"] = columns["best_q"][:, 1:]
-
-    with pytest.raises(BadInput, match="not one probability of the drafter for each"):
-        codec.decode(edited(codec.encode(gapped_run()), "nodes", narrower))
 
 
 def test_a_map_splits_where_a_gap_begins_and_where_it_ends() -> None:
@@ -205,18 +167,7 @@ def test_a_map_splits_where_a_gap_begins_and_where_it_ends() -> None:
     assert edges & {flip for found in verdicts for flip in found.breakpoints[~np.isnan(found.gaps)].tolist()}
 
 
-def test_a_run_with_its_map_comes_back_with_the_same_segments(tmp_path: Path) -> None:
-    run = gapped_run(max_new_tokens=24)
-    made, _ = toy_map(replace(run.settings, dial=None), pieces=dict(run.pieces))
-    run = mapped(run, made)
-    loaded = load_run(run.save(tmp_path / "run"))
-    assert loaded.dial_map is not None
-    pairs = zip(loaded.dial_map.segments, made.segments, strict=True)
-    assert all((ours.low, ours.token_ids) == (theirs.low, theirs.token_ids) for ours, theirs in pairs)
-
-
-def test_another_setting_with_the_same_verdicts_is_found_on_either_side_of_a_gap() -> None:
-    """The one verdict is that of rejection sampling below the gap, and its opposite in it."""
+def test_equivalent_settings_are_found_on_either_side_of_a_gap() -> None:
     run = gapped_run(max_new_tokens=60)
     strict, asked = ruling(opinion(RULES["rejection-sampling"], run)), opinion(RULE, run)
     assert equivalent(asked, strict).low == -0.01 and equivalent(asked, strict).differing == 0
