@@ -45,8 +45,7 @@ __all__ = ["by_itself", "folder", "live_folder"]
 
 
 class ToyMapper:
-    """The map of a controller's threshold around a toy run, a batched pass a step, of which the first sitting takes
-    `PASSES` only."""
+    """Maps a controller's threshold around a toy run; stops after `PASSES` passes the first time."""
 
     PASSES = 1000
 
@@ -80,7 +79,7 @@ def captions(tab: AppTest) -> str:
 
 
 def mapped_by(tab: AppTest, title: str) -> AppTest:
-    """The button of the popover is pressed, and all that it sets off is over."""
+    """The tab after its run was mapped by a controller."""
     settled(tab.selectbox(key=f"map-controller-{picker(tab).value}").select(title).run())
     settled(tab.button(key="map-threshold").click().run())
     wait_for_result(tab)
@@ -90,7 +89,10 @@ def mapped_by(tab: AppTest, title: str) -> AppTest:
     return settled(tab.run())
 
 
-def test_live_takes_a_controller_and_its_threshold_and_the_link_carries_them(live_folder: Path) -> None:
+def test_controllers_on_live_and_in_its_links(live_folder: Path) -> None:
+    for name, controller in CONTROLLERS.items():
+        dial, field = controller.dial, test_live_page.opened(controller=name).number_input(key=f"threshold-{name}")
+        assert (field.min, field.max, field.value) == (dial.low, dial.high, dial.default)
     tab = test_live_page.opened(controller="svip:0.37")
     assert (tab.selectbox(key="controller").value, tab.number_input(key="threshold-svip").value) == ("svip", 0.37)
     assert address(tab) == {"controller": "svip:0.37"} and CONTROLLERS["svip"].summary in captions(tab)
@@ -110,14 +112,7 @@ def test_live_takes_a_controller_and_its_threshold_and_the_link_carries_them(liv
     assert "controllers cut chains" in captions(tab) and "controller" not in address(tab)
 
 
-@pytest.mark.parametrize("name", CONTROLLERS)
-def test_every_threshold_can_be_typed(live_folder: Path, name: str) -> None:
-    dial = CONTROLLERS[name].dial
-    field = test_live_page.opened(controller=name).number_input(key=f"threshold-{name}")
-    assert (field.min, field.max, field.value) == (dial.low, dial.high, dial.default)
-
-
-def test_what_cannot_go_with_a_controller_is_a_sentence(live_folder: Path, tmp_path: Path, capsys: Any) -> None:
+def test_what_does_not_go_with_a_controller_is_refused(live_folder: Path, tmp_path: Path, capsys: Any) -> None:
     tab = test_live_page.opened(controller="svip", drafter="ngram:n=3")
     press(tab, "Decode now")
     assert "ngram:n=3 drafts without probabilities" in test_live_page.notes(tab)
@@ -146,8 +141,12 @@ def test_explore_decodes_by_a_controller(folder: Path) -> None:
     assert any("cut by Confidence at λ = 0.25" in label for label in picker(tab).options)
 
 
-def test_a_run_without_a_map_gets_the_one_of_a_threshold_itself(mapping: Path) -> None:
-    of_the_pair(replace(cut_run("svip").unmapped, title="Plain")).save(mapping / "plain")
+def test_a_threshold_is_mapped_into_a_run_without_a_map(mapping: Path) -> None:
+    run = cut_run("svip").unmapped
+    replace(run, title="Foreign").save(mapping / "foreign")
+    tab = opened(run="foreign")
+    assert "other models are chosen here" in captions(tab) and not [b for b in tab.button if b.key == "map-threshold"]
+    of_the_pair(replace(run, title="Plain")).save(mapping / "plain")
     tab = opened(run="plain")
     assert "The map goes to this run" in captions(tab)
     mapped_by(tab, "AdaEDL")
@@ -156,7 +155,7 @@ def test_a_run_without_a_map_gets_the_one_of_a_threshold_itself(mapping: Path) -
     assert picker(tab).value == "plain" and address(tab)["cuts"] == "1"
 
 
-def test_a_run_that_has_a_map_or_is_cut_is_decoded_once_more(mapping: Path) -> None:
+def test_a_threshold_of_a_mapped_or_cut_run_is_mapped_with_another_decode(mapping: Path) -> None:
     whole = of_the_pair(replace(cut_run("svip"), title="Whole"))
     made = whole.controller_map
     assert made is not None
@@ -176,7 +175,7 @@ def test_a_run_that_has_a_map_or_is_cut_is_decoded_once_more(mapping: Path) -> N
     assert "dial" not in address(tab) and address(tab)["cuts"] == "1"
 
 
-def test_a_map_of_a_threshold_that_was_stopped_goes_on(mapping: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partial_map_of_a_threshold_is_continued(mapping: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ToyMapper, "PASSES", 1)
     of_the_pair(cut_run("svip").unmapped).save(mapping / "plain")
     tab = mapped_by(opened(run="plain"), "SVIP")
@@ -190,14 +189,8 @@ def test_a_map_of_a_threshold_that_was_stopped_goes_on(mapping: Path, monkeypatc
     assert part is not None and part.complete and address(tab)["cuts"] == "1"
 
 
-def test_where_no_threshold_can_be_mapped_the_popover_says_why(mapping: Path) -> None:
-    replace(cut_run("svip").unmapped, title="Foreign").save(mapping / "foreign")
-    tab = opened(run="foreign")
-    assert "other models are chosen here" in captions(tab) and not [b for b in tab.button if b.key == "map-threshold"]
-
-
 def begun_by(tab: AppTest, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
-    """What Tune's form asks for: the wish and the span."""
+    """The request and the span of Tune's form."""
     found: list[tuple[Any, Any]] = []
     monkeypatch.setattr(
         sweep_requests, "_begin", lambda wish, names, span, into: found.append((wish, span)) or [into / "a"]
@@ -232,12 +225,12 @@ def test_tune_sweeps_a_threshold_or_the_dial_by_cut_drafts(tmp_path: Path, monke
     assert "drafts without probabilities" in test_tune_page.said(tab)
 
 
-def test_a_sweep_of_a_threshold_is_shown_against_fixed_gamma(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_of_a_threshold_is_compared_with_fixed_gamma(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(default_folders.SWEEPS, str(tmp_path))
     for name, controller in (("a", "confidence"), ("b", "svip")):
-        threshold_sweep(tmp_path / name, controller, count=8)
-    threshold_sweep(tmp_path / "bare", costs=None, count=8)
-    toy_sweep(tmp_path / "mars", 8).finish()
+        threshold_sweep(tmp_path / name, controller, count=4)
+    threshold_sweep(tmp_path / "bare", costs=None, count=4)
+    toy_sweep(tmp_path / "mars", 4).finish()
     tab = test_tune_page.opened(sweep="a", dial="0.5")
     words = test_tune_page.said(tab)
     assert "Stopping where q(x) &lt; 0.5 (Confidence) is" in words and "as fast as fixed γ" in words
