@@ -17,15 +17,13 @@ from mars_viz.run import Piece
 from mars_viz.sweep import Sweep
 from mars_viz.ui.compare.compare_view import Across, Choice
 from mars_viz.words import setting
-from tests import test_pages
+from tests import tabs, test_pages
 from tests.sweep_cases import COSTS, SETTINGS, conversations, sweep_over, toy_prompts, toy_sweep
 from tests.tables import table_backend
 from tests.tabs import settled
 from tests.test_compare import charted
 from tests.test_rules_page import said
 
-ROOT = Path(__file__).parents[1]
-PATIENCE = 240.0  # seconds; only a hanging test waits as long
 HOSTILE = Piece("\u202e<img src=x onerror=window.hacked=1>".encode())
 recorded = test_pages.folder  # two runs, a broken one, and a worker without models
 
@@ -44,9 +42,7 @@ def folder(recorded: Path) -> Path:
 
 def opened(**parameters: str) -> AppTest:
     """A fresh tab on a link to the page."""
-    tab = AppTest.from_file(str(ROOT / "app.py"), default_timeout=PATIENCE)
-    tab.query_params = dict(parameters)
-    return settled(tab.switch_page("pages/compare.py").run())
+    return tabs.opened("pages/compare.py", **parameters)
 
 
 def link(tab: AppTest) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Draft-length controllers in the forms of Live and Explore, and Explore's button that maps a threshold."""
+"""Draft-length controllers and rules' fixed settings in forms and on pages, and maps of a threshold."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mars_viz.dialmap import DialMap, Exploration, MapProgress, controller_span,
 from mars_viz.errors import BadInput
 from mars_viz.race.making import Racing
 from mars_viz.replay import ending_of
-from mars_viz.rules import rule_named
+from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import load_run
 from mars_viz.runlist import RunFacts
@@ -28,15 +28,15 @@ from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import Ways
 from mars_viz.ui.session import KEY
 from mars_viz.ui.tune import sweep_requests
-from tests import test_live_page, test_tune_page
-from tests.factories import ToySpeculator
+from tests import tabs, test_live_page, test_tune_page
+from tests.factories import ToySpeculator, toy_run
 from tests.staged import of_the_pair
 from tests.sweep_cases import toy_sweep
 from tests.tabs import settled
 from tests.test_explorer_controller import cut_run
 from tests.test_live_links import address
 from tests.test_live_page import press
-from tests.test_pages import Script, button, by_itself, folder, opened, picker, wait_for_result
+from tests.test_pages import Script, button, by_itself, decode, folder, notes, opened, picker, wait_for_result
 from tests.test_threshold_sweep import pair_grid, threshold_sweep
 from tests.test_ui_worker import until
 
@@ -252,3 +252,66 @@ def test_a_sweep_of_a_threshold_is_compared_with_fixed_gamma(tmp_path: Path, mon
     assert "no speed-up" in test_tune_page.said(test_tune_page.opened(sweep="a", **{"with": "bare"}))
     bare = test_tune_page.opened(sweep="bare", dial="0.5")
     assert "What a pass costs is not known" in test_tune_page.said(bare)
+
+
+NAME = "vllm-thinking:k=5"
+FIELD = "fixed-vllm-thinking-k"
+
+
+def keys(tab: AppTest) -> set[str]:
+    return {each.key for each in tab.number_input if each.key}
+
+
+def test_explores_form_asks_for_the_chosen_rules_settings_and_decodes_with_them(folder: Path) -> None:
+    tab = opened()
+    assert not [key for key in keys(tab) if key.startswith("fixed-")]
+    settled(tab.selectbox(key="rule").select("vllm-thinking").run())
+    field = tab.number_input(key=FIELD)
+    assert (field.value, field.min, field.max) == (3, 1, 16) and "the 3 best" in captions(tab)
+    settled(field.set_value(5).run())
+    assert "the 5 best and z\\_x" in captions(tab)
+    tab.slider(key="dial-vllm-thinking").set_value(0.3)
+    tab.number_input(key="limit").set_value(20)
+    tab = wait_for_result(decode(tab, "a fox"))
+    settings = tab.session_state["mars_viz"].runs[picker(tab).value].settings
+    assert settings == Settings(rule=NAME, dial=0.3, max_new_tokens=20)
+    assert "vLLM relaxed thinking, k = 5" in picker(tab).options[0]
+
+
+def test_lives_link_and_form_hold_a_variant(folder: Path) -> None:
+    tab = test_live_page.opened(rule=NAME, dial="0.3")
+    assert tab.selectbox(key="rule").value == "vllm-thinking" and tab.number_input(key=FIELD).value == 5
+    assert tab.slider(key="dial-vllm-thinking").value == 0.3
+    assert tab.query_params["rule"] == NAME and tab.query_params["dial"] == "0.3"
+    settled(tab.number_input(key=FIELD).set_value(3).run())
+    assert tab.query_params["rule"] == "vllm-thinking"
+    settled(tab.selectbox(key="rule").select("typical").run())
+    field = tab.number_input(key="fixed-typical-c")
+    assert (field.value, field.min, field.max, field.step) == (1.0, 0.1, 10.0, 0.1)
+    settled(field.set_value(0.5).run())
+    assert "α = 0.5·√ε" in captions(tab)
+    tab = test_live_page.opened(rule="vllm-thinking:k=<b>")
+    assert "There is no rule" in notes(tab) and "<b>”" not in notes(tab)
+
+
+@pytest.fixture
+def variant(folder: Path) -> Path:
+    """A run by a variant, the newest of all."""
+    toy_run(rule=NAME, dial=0.02, max_new_tokens=20).save(folder / "d-variant")
+    return folder
+
+
+def test_the_rules_page_lists_the_runs_variant_and_its_settings(variant: Path) -> None:
+    tab = tabs.opened("pages/rules.py", run="d-variant")
+    box = tab.selectbox(key="lab-rule")
+    assert box.value == NAME and len(box.options) == len(RULES) + 1
+    assert "k = 5: how many of the target&#x27;s best tokens can be kept" in notes(tab)
+    settled(box.select("vllm-thinking").run())
+    assert "k = 3: how many" in notes(tab)
+    other = tabs.opened("pages/rules.py", run="a-story", rule=NAME)
+    assert "not in the list" in notes(other) and other.selectbox(key="lab-rule").value == "mars"
+
+
+def test_a_variants_run_opens_on_every_page(variant: Path) -> None:
+    for page in ("explore", "compare", "learn"):
+        tabs.opened(f"pages/{page}.py", run="d-variant")

@@ -80,12 +80,9 @@ def test_the_played_dial_passes_another_text(monkeypatch, name):
     assert len(passed) > 1 and low < 0.999
 
 
-def test_cards_of_the_guide_are_few_short_and_lead_to_lessons():
-    assert len(CARDS) <= 12 and len({card.id for card in CARDS}) == len(CARDS)
-    for card in CARDS:
-        assert 35 <= len(f"{card.text} {card.action.words}".split()) <= 60, card.id
-        assert card.highlight and card.title
-        assert sum(map(bool, (card.action.select, card.action.press, card.action.turn))) == 1, card.id
+def test_the_cards_of_the_guide_lead_to_every_lesson_with_one_action():
+    assert len({card.id for card in CARDS}) == len(CARDS)
+    assert all(sum(map(bool, (card.action.select, card.action.press, card.action.turn))) == 1 for card in CARDS)
     assert {card.lesson for card in CARDS} - {0} == set(range(1, len(LESSONS) + 1))
 
 

@@ -31,11 +31,10 @@ from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.lessons import LESSONS, page_state, ratio, theta
 from mars_viz.ui.lessons.page_state import LessonView, fitted, from_parameters
 from mars_viz.ui.links import to_parameters
+from tests import tabs
 from tests.factories import toy_map, toy_run
 from tests.tabs import sent, settled
 
-ROOT = Path(__file__).parents[1]
-PATIENCE = 240.0  # seconds; only a hanging test waits as long
 EVERY = range(1, len(LESSONS) + 1)
 WATCHED = "Exact: the decisions of this text."  # the caption of the stepper
 
@@ -73,9 +72,7 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def opened(**parameters: str) -> AppTest:
     """A fresh tab on a link to the page."""
-    tab = AppTest.from_file(str(ROOT / "app.py"), default_timeout=PATIENCE)
-    tab.query_params = dict(parameters)
-    return settled(tab.switch_page("pages/learn.py").run())
+    return tabs.opened("pages/learn.py", **parameters)
 
 
 def said(tab: AppTest) -> str:

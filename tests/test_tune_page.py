@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,6 +17,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from harness_tasks import FLEXIBLE, STRICT, gsm8k_form
 from playwright.sync_api import expect
 from streamlit.testing.v1 import AppTest
 from sweep_cases import SETTINGS, conversations, sweep_over, timing, toy_prompts, toy_sweep
@@ -26,15 +28,17 @@ from mars_viz.analysis.intervals import Bootstrap, Method
 from mars_viz.analysis.recommendation import two_digits
 from mars_viz.demo.tasks import Task
 from mars_viz.dialmap import Span
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, SettingError
 from mars_viz.prompts import (
     GRADERS,
     PromptItem,
     PromptSet,
     Turns,
     builtin_prompts,
+    harness,
     kinds_named,
     load_prompts,
+    load_task,
     per_task,
     to_jsonl,
 )
@@ -42,14 +46,14 @@ from mars_viz.records import Policy
 from mars_viz.run import Settings
 from mars_viz.sweep import Sweep, load_sweep, measures, value_at
 from mars_viz.sweep.figure_words import cell
-from mars_viz.sweep.store import open_store
+from mars_viz.sweep.store import list_sweeps, open_store
 from mars_viz.sweep.timing import keep_check, kept_checks
 from mars_viz.ui import navigation, tab_jobs, visitors
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import Opened, from_parameters, to_parameters
 from mars_viz.ui.tune import cached_sweep as study_module
-from mars_viz.ui.tune import detail, sweep_requests
+from mars_viz.ui.tune import detail, form, sweep_requests
 from mars_viz.ui.tune.cached_sweep import KEY, CachedSweep
 from mars_viz.ui.tune.catalogue import jobs_in, sample_sweeps, shelf
 from mars_viz.ui.tune.detail import readings
@@ -57,6 +61,7 @@ from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.ui.tune.page_state import ShownResults, TuneView
 from mars_viz.ui.tune.sweep_requests import SweepRequest
 from mars_viz.words import counted, exactly, number
+from tests import tabs
 from tests.served import served
 from tests.tables import table_backend
 from tests.tabs import sent, settled
@@ -126,9 +131,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def opened(**parameters: str) -> AppTest:
     """A fresh tab on a link to the page."""
-    tab = AppTest.from_file(str(ROOT / "app.py"), default_timeout=PATIENCE)
-    tab.query_params = dict(parameters)
-    return settled(tab.switch_page("pages/tune.py").run())
+    return tabs.opened("pages/tune.py", **parameters)
 
 
 def said(tab: AppTest) -> str:
@@ -265,10 +268,13 @@ def test_if_intervals_are_too_many_some_are_left_out_but_not_the_recommended_set
         assert here["x"] == 100 * path.accuracy.estimate[path.near(home)]
 
 
-def test_a_setting_that_changes_no_text_still_has_an_interval(empty):
+def test_a_setting_that_changes_no_text_has_an_interval_and_a_sweep_of_strict_alone_opens(empty):
     for name, graded, words in (("graded", True, "(−71 to 71 points)"), ("ungraded", False, "the same text as strict")):
         toy_sweep(empty / name, 3, graded=graded).finish()
         assert words in said(opened(sweep=name, dial="0.999999"))
+    Sweep(table_backend(), toy_prompts(3), SETTINGS, Span(1.0, 1.0, (3,)), empty / "a").finish()
+    knob = element(tab := opened(sweep="a"))["knobs"][0]
+    assert knob["low"] == knob["high"] == 1.0 and "is strict" in said(tab)
 
 
 def test_the_terms_change_recommendation_intervals_and_link(folder):
@@ -552,13 +558,6 @@ def test_stored_wall_clock_checks_are_shown(empty):
     assert "without a wall-clock check" in said(section(opened(sweep="a", dial="0.7"), 5))
 
 
-def test_a_sweep_of_strict_alone_opens(empty):
-    Sweep(table_backend(), toy_prompts(3), SETTINGS, Span(1.0, 1.0, (3,)), empty / "a").finish()
-    tab = opened(sweep="a")
-    knob = element(tab)["knobs"][0]
-    assert knob["low"] == knob["high"] == 1.0 and "is strict" in said(tab)
-
-
 def test_the_dials_range_can_be_narrowed_but_not_to_strict_alone(empty, monkeypatch):
     begun = []
     monkeypatch.setattr(
@@ -650,6 +649,62 @@ def test_trees_and_the_choice_among_siblings_are_swept(empty, submitted):
     ]
     settings = submitted[0]._make.args[1]
     assert (settings.tree, settings.gamma) == ("dynamic:depth=6,topk=4", 8)
+
+
+def on_tasks(**parameters: str) -> AppTest:
+    tab = opened(**parameters)
+    tab.segmented_control(key="sweep-source").set_value("Harness task")
+    return settled(tab.run())
+
+
+def test_a_task_is_swept_with_its_own_stop_strings_and_length(empty, tmp_path, begun, monkeypatch):
+    monkeypatch.setattr(visitors, "may_name_paths", lambda: True)
+    path = gsm8k_form(tmp_path, 4, num_fewshot=1, generation_kwargs={"until": ["\n\n"], "max_gen_toks": 33})
+    tab = on_tasks()
+    assert form.OWN in [caption.value for caption in tab.caption]
+    clicked(tab, "sweep-begin")
+    assert "Name a task of lm-evaluation-harness first" in said(tab) and not begun
+    tab.text_input(key="sweep-task").set_value(f" {path} ")
+    tab.text_input(key="sweep-metric").set_value(FLEXIBLE)
+    tab.number_input(key="sweep-fewshot").set_value(2)
+    tab.number_input(key="sweep-task-limit").set_value(3)
+    clicked(settled(tab.run()), "sweep-begin")
+    (wish,) = begun
+    assert wish.prompts == load_task(str(path), fewshot=2, metric=FLEXIBLE, limit=3).prompts
+    assert wish.prompts.scores == (STRICT,) and len(wish.prompts) == 3
+    assert wish.settings.stop == ("\n\n",) and wish.settings.max_new_tokens == 33
+
+
+def test_visitors_name_no_file_of_a_task(empty, begun, monkeypatch):
+    """A task's file can run code."""
+    monkeypatch.setattr(visitors, "may_name_paths", lambda: False)
+    monkeypatch.setattr(harness, "loaded", lambda task: pytest.fail("it was loaded"))
+    tab = on_tasks()
+    tab.text_input(key="sweep-task").set_value("x.YML")
+    clicked(settled(tab.run()), "sweep-begin")
+    assert "Name a task that lm-evaluation-harness has itself" in said(tab) and not begun
+    for task in ("/tmp/x.yaml", "x.yaml", "../x", "a\\b", "~/x.yaml"):
+        with pytest.raises(SettingError, match="Name a task that"):
+            sweep_requests.task_prompts(task, None, None, None)
+
+
+def test_a_sweep_graded_by_a_file_is_gone_on_with_by_those_who_may_name_it(tmp_path, empty, monkeypatch):
+    task = load_task(str(gsm8k_form(tmp_path, 2)))
+    settings = task.settings(SETTINGS, 8)
+    Sweep(table_backend(), task.prompts, settings, Span(0.0, 1.0, (settings.gamma,)), empty / "a")
+    (entry,) = list_sweeps(empty)
+    monkeypatch.setattr(visitors, "may_name_paths", lambda: False)
+    with pytest.raises(SettingError, match="name paths"):
+        sweep_requests.go_on(entry)
+
+
+def test_without_the_harness_the_page_says_how_to_get_it(empty, begun, monkeypatch):
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
+    tab = on_tasks()
+    assert "pip install mars-viz[eval]" in said(tab)
+    assert "sweep-task" not in {each.key for each in tab.text_input}
+    clicked(tab, "sweep-begin")
+    assert not begun
 
 
 NO_NAMES = [
