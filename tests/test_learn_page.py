@@ -292,31 +292,37 @@ def finished(tab: AppTest) -> AppTest:
     raise AssertionError("it never ended")
 
 
-def test_costs_are_measured_on_request_and_drawn(folder, monkeypatch):
-    def fail(settings: Settings, pair: Any) -> Iterator[TaskStep]:
-        raise BadInput("The models are missing")
-        yield
-
-    def measure(settings: Settings, pair: Any) -> Iterator[TaskStep]:
-        yield TaskStep(1.0, COSTS)
-
+def test_the_device_of_a_run_is_text(folder, monkeypatch):
     device = "![x](http://e.vil/x) <img src=x>"
     run, timing = toy_run(), Timing(draft=0.006, verify=0.002, total=0.01)
-    run = replace(run, rounds=tuple(replace(round_, timing=timing) for round_ in run.rounds))
+    run = replace(run, title="Elsewhere", rounds=tuple(replace(round_, timing=timing) for round_ in run.rounds))
     monkeypatch.setenv("MARS_VIZ_RUNS", str(folder.parent / "hostile"))
     replace(run, provenance=replace(run.provenance, device=device)).save(folder.parent / "hostile" / "one")
     tab = opened(lesson="1", run="one")
     shown = next(html.body for html in tab.html if "Measured when the run was made" in html.body)
     assert f"on {escape(device)}." in shown and f'title="{escape(device)}"' in shown
     assert not any("e.vil" in part.value for part in (*tab.caption, *tab.markdown))
-    monkeypatch.setenv("MARS_VIZ_RUNS", str(folder))
-    monkeypatch.setattr(tasks, "measure", fail)
-    tab = finished(settled(button(opened(lesson="1", run="a-greedy"), "Measure").click().run()))
-    assert "The models are missing" in said(tab) and len(titles(tab)) == 1
+
+
+def test_costs_are_measured_on_request_and_drawn(monkeypatch):
+    def measure(settings: Settings, pair: Any) -> Iterator[TaskStep]:
+        yield TaskStep(1.0, COSTS)
+
     monkeypatch.setattr(tasks, "measure", measure)
+    tab = opened(lesson="1", run="a-greedy")
     tab = finished(settled(button(tab, "Measure").click().run()))
     assert "Reading 9 positions at once costs 1 (0.45 to 2.23) times as much as reading one (measured)" in titles(tab)
     assert "The built-in pair, measured here, a device" in said(tab)
+
+
+def test_a_measurement_that_fails_shows_its_error(monkeypatch):
+    def fail(settings: Settings, pair: Any) -> Iterator[TaskStep]:
+        raise BadInput("The models are missing")
+        yield
+
+    monkeypatch.setattr(tasks, "measure", fail)
+    tab = finished(settled(button(opened(lesson="1", run="a-greedy"), "Measure").click().run()))
+    assert "The models are missing" in said(tab) and len(titles(tab)) == 1
 
 
 def test_recorded_measurements_are_shown_by_default(monkeypatch):
