@@ -1,4 +1,4 @@
-"""The Compare page as a person meets it, without a browser and without models."""
+"""The Compare page in AppTest, without models."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ from mars_viz.run import Piece
 from mars_viz.sweep import Sweep
 from mars_viz.ui.compare.compare_view import Across, Choice
 from mars_viz.words import setting
-from tests import test_pages
+from tests import tabs, test_pages
 from tests.sweep_cases import COSTS, SETTINGS, conversations, sweep_over, toy_prompts, toy_sweep
 from tests.tables import table_backend
 from tests.tabs import settled
 from tests.test_compare import charted
 from tests.test_rules_page import said
 
-ROOT = Path(__file__).parents[1]
-PATIENCE = 240.0  # seconds; only a hanging test waits as long
 HOSTILE = Piece("\u202e<img src=x onerror=window.hacked=1>".encode())
 recorded = test_pages.folder  # two runs, a broken one, and a worker without models
 
@@ -44,9 +42,7 @@ def folder(recorded: Path) -> Path:
 
 def opened(**parameters: str) -> AppTest:
     """A fresh tab on a link to the page."""
-    tab = AppTest.from_file(str(ROOT / "app.py"), default_timeout=PATIENCE)
-    tab.query_params = dict(parameters)
-    return settled(tab.switch_page("pages/compare.py").run())
+    return tabs.opened("pages/compare.py", **parameters)
 
 
 def link(tab: AppTest) -> dict[str, str]:
@@ -67,19 +63,23 @@ def ask(monkeypatch: pytest.MonkeyPatch, tab: AppTest, what: Ask, choice: str) -
     return settled(tab.run())
 
 
-def test_a_first_visit_shows_strict_beside_the_runs_own_setting(folder):
+def test_the_page_opens_on_strict_and_the_runs_own_setting(folder):
     tab = opened()
     assert link(tab) == {"run": "0-mapped", "reference": "0-mapped~1~", "shown": "0-mapped"}
+    assert "<img" not in said(tab) and "\u202e" not in said(tab) and "&lt;img" in said(tab) and "U+202E" in said(tab)
     assert "Same first" in said(tab) or "differ from the first" in said(tab)
     assert "θ = 0.90 writes" in said(tab) and "strict writes" in said(tab) and "τ (tokens per round): " in said(tab)
     assert 'class="mv-tag"' in said(tab) and "rolled back" in said(tab)
 
 
-def test_opening_the_link_in_a_fresh_tab_shows_the_same(folder, monkeypatch):
+def test_a_link_opens_the_same_view(folder, monkeypatch):
     tab = opened()
     tab.segmented_control(key="compare-gamma").set_value(2)
     settled(tab.run())
     shown = tab.session_state["mars_viz_Comparison"].view.shown
+    tab = ask(monkeypatch, tab, Ask.SHOW, "0-mapped~1~2")
+    assert link(tab)["reference"] == "0-mapped~1~" and "strict, γ = 2" in said(tab)
+    tab = ask(monkeypatch, tab, Ask.SHOW, shown.key)
     tab = ask(monkeypatch, tab, Ask.PIN, shown.key)
     tab = ask(monkeypatch, tab, Ask.TOKEN, "right-3")
     tab = ask(monkeypatch, tab, Ask.COLOUR, "outcome")
@@ -94,25 +94,14 @@ def test_opening_the_link_in_a_fresh_tab_shows_the_same(folder, monkeypatch):
     assert fresh.session_state["mars_viz_Comparison"].view == tab.session_state["mars_viz_Comparison"].view
 
 
-def test_leafing_shows_another_text_and_keeps_the_reference(folder, monkeypatch):
-    tab = opened()
-    before, sentence = link(tab), said(tab)
-    tab = ask(monkeypatch, tab, Ask.SHOW, "0-mapped~1~2")
-    assert link(tab)["reference"] == before["reference"] and link(tab)["shown"] == "0-mapped~1~2"
-    assert said(tab) != sentence and "strict, γ = 2" in said(tab)
-
-
-def test_a_link_goes_through_the_app_also_in_a_fresh_server(folder):
+def test_a_link_to_a_run_without_a_map_in_a_fresh_server(folder):
     PagesManager.uses_pages_directory = None
     tab = opened(run="b-strict")
     assert PagesManager.uses_pages_directory is False
-    assert tab.selectbox(key="run").value == "b-strict"
-
-
-def test_hostile_tokens_stay_text(folder):
-    tab = opened()
-    assert "<img" not in said(tab) and "\u202e" not in said(tab)
-    assert "&lt;img" in said(tab) and "U+202E" in said(tab)
+    assert tab.selectbox(key="run").value == "b-strict" and link(tab) == {"run": "b-strict", "reference": "b-strict"}
+    assert "Nothing else here to compare" in said(tab) and "<table" not in said(tab)
+    settled(tab.selectbox(key="run").select("a-story").run())
+    assert tab.session_state["mars_viz_Comparison"].view.reference == Choice("a-story")
 
 
 def test_links_that_ask_in_vain_say_so_and_show_something(folder):
@@ -120,13 +109,6 @@ def test_links_that_ask_in_vain_say_so_and_show_something(folder):
     assert "no run of that name" in said(tab) and "is not on the map" in said(tab)
     assert "sideways" in said(tab) and "red" in said(tab)
     assert link(tab) == {"run": "0-mapped", "reference": "0-mapped~1~", "shown": "0-mapped"}
-
-
-def test_a_run_without_a_map_stands_alone_with_a_way_on(folder):
-    tab = opened(run="b-strict")
-    assert "Nothing else here to compare" in said(tab) and "under All runs" in said(tab)
-    assert "<table" not in said(tab), "a text is not compared with itself"
-    assert link(tab)["run"] == "b-strict"
 
 
 def test_runs_are_compared_whatever_they_are_and_a_broken_one_is_left_out(folder):
@@ -137,41 +119,33 @@ def test_runs_are_compared_whatever_they_are_and_a_broken_one_is_left_out(folder
     assert {choice.run for choice in memory.known} == {"a-story", "0-mapped", "b-strict"}
 
 
-def test_another_rule_is_decoded_on_the_spot(folder):
+def test_another_rule_is_decoded_if_the_models_are_here(folder):
     tab = opened(across="rules", run="0-mapped")
     settled(tab.selectbox(key="compare-rule").select("strict").run())
     button = next(found for found in tab.button if found.label == "Decode with it")
     tab = test_pages.wait_for_result(settled(button.click().run()))
     assert link(tab)["run"] == link(tab)["reference"] == "0-mapped" and link(tab)["shown"].startswith("live-")
     assert tab.session_state["mars_viz"].runs[link(tab)["shown"]].settings.rule == "strict"
-
-
-def test_a_rule_cannot_be_decoded_with_models_that_are_not_here(folder):
     tab = opened(across="rules", run="a-story")
     button = next(found for found in tab.button if found.label == "Decode with it")
     assert button.disabled and "other models are chosen" in button.help and "other models are chosen" in said(tab)
 
 
-def test_two_settings_over_a_sweep(folder, tmp_path, monkeypatch):
-    sweeps = tmp_path / "sweeps"
-    for _ in toy_sweep(sweeps / "tuesday", 5):
-        pass
-    monkeypatch.setenv("MARS_VIZ_SWEEPS", str(sweeps))
-    tab = opened(across="sweep")
-    assert link(tab) == {"across": "sweep", "sweep": "tuesday", "from": "1", "to": "0.9"}
-    assert "τ (tokens per target pass) over 5 prompts: " in said(tab) and " to " in said(tab)
-    assert "modelled" in said(tab) and "strict" in said(tab)
-    settled(tab.number_input(key="compare-to_dial").set_value(0.5).run())
-    fresh = opened(**link(tab))
-    assert link(fresh)["to"] == "0.5" and said(fresh) == said(tab)
-
-
-def test_a_dial_out_of_range_and_one_setting_twice_are_said(two_sweeps):
+def test_two_settings_of_a_sweep(two_sweeps):
     tab = opened(across="sweep", sweep="a-mars", to="77")
     assert "θ = 77 is not among what this sweep covers, 0 to 1; the nearest value is shown" in said(tab)
     assert "Both are at strict, so nothing differs" in said(tab) and link(tab)["to"] == "1"
     assert "is not among" not in said(settled(tab.run()))
-    assert not [each for each in tab.selectbox if each.key == "run"], "sweeps are no runs"
+    assert not [each for each in tab.selectbox if each.key == "run"]
+    options = tab.selectbox(key="compare-sweep").options
+    assert any(label.startswith("MARS by margin · toys, 4 prompts · ") for label in options), options
+    (two_sweeps / "grid").mkdir()
+    (two_sweeps / "b-margin").rename(two_sweeps / "grid" / "b-margin")
+    tab = opened(across="sweep", sweep="grid/b-margin")
+    assert link(tab)["sweep"] == "grid/b-margin"
+    assert "τ (tokens per target pass) over 4 prompts: " in said(tab) and "modelled" in said(tab)
+    settled(tab.number_input(key="compare-to_dial").set_value(0.5).run())
+    assert link(tab)["to"] == "0.5" and said(opened(**link(tab))) == said(tab)
 
 
 def test_the_pages_own_link_to_the_end_of_what_was_swept_is_no_dial_out_of_range(folder, tmp_path, monkeypatch):
@@ -184,15 +158,6 @@ def test_the_pages_own_link_to_the_end_of_what_was_swept_is_no_dial_out_of_range
     fresh = opened(**link(tab))
     assert "is not among" not in said(fresh) and link(fresh) == link(tab)
     assert fresh.number_input(key="compare-to_dial").value == low
-
-
-def test_a_grids_sweeps_are_listed_though_they_lie_deeper(folder, tmp_path, monkeypatch):
-    sweeps = tmp_path / "sweeps"
-    for _ in toy_sweep(sweeps / "grid" / "mars-one", 4):
-        pass
-    monkeypatch.setenv("MARS_VIZ_SWEEPS", str(sweeps))
-    tab = opened(across="sweep")
-    assert link(tab)["sweep"] == "grid/mars-one" and said(opened(**link(tab))) == said(tab)
 
 
 @pytest.fixture
@@ -208,7 +173,6 @@ def two_sweeps(folder, tmp_path, monkeypatch) -> Path:
 
 def test_two_sweeps_are_paired_by_prompt_and_the_link_opens_the_same(two_sweeps):
     tab = opened(across="sweep", sweep="a-mars", beside="b-margin")
-    assert not tab.exception
     default = f"{RULES['mars-margin'].dial.default:g}"
     asked = {"across": "sweep", "sweep": "a-mars", "beside": "b-margin"}
     assert link(tab) == asked | {"from": "0.9", "to": default}
@@ -222,21 +186,13 @@ def test_two_sweeps_are_paired_by_prompt_and_the_link_opens_the_same(two_sweeps)
     found = link(tab)
     fresh = opened(**found)
     assert link(fresh) == found and found["from"] == "0.5" and said(fresh) == said(tab)
-
-
-def test_another_sweep_is_chosen_beside_and_taken_away_again(two_sweeps):
-    tab = opened(across="sweep", sweep="a-mars")
-    settled(tab.selectbox(key="compare-beside").select("b-margin").run())
-    assert link(tab)["beside"] == "b-margin" and "shared prompts" in said(tab)
     settled(tab.selectbox(key="compare-beside").select("").run())
     assert "beside" not in link(tab) and link(tab)["from"] == "1"
-
-
-def test_sweeps_that_share_nothing_say_so(two_sweeps):
+    tab = opened(across="sweep", sweep="a-mars", beside="gone")
+    assert "no other sweep of the link" in said(tab) and "beside" not in link(tab) and link(tab)["from"] == "1"
     other = replace(toy_prompts(3), items=tuple(replace(item, id=f"z{item.id}") for item in toy_prompts(3).items))
     sweep_over(two_sweeps / "c-other", other)
-    tab = opened(across="sweep", sweep="a-mars", beside="c-other")
-    assert not tab.exception and "share no prompt" in said(tab)
+    assert "share no prompt" in said(opened(across="sweep", sweep="a-mars", beside="c-other"))
 
 
 def test_of_conversations_questions_are_drawn_again(two_sweeps):
@@ -249,11 +205,6 @@ def test_of_conversations_questions_are_drawn_again(two_sweeps):
     assert "paired bootstrap over prompts" in said(opened(across="sweep", sweep="a-mars"))
 
 
-def test_a_second_sweep_that_is_not_there_is_said(two_sweeps):
-    tab = opened(across="sweep", sweep="a-mars", beside="gone")
-    assert "no other sweep of the link" in said(tab) and "beside" not in link(tab)
-
-
 def test_a_second_sweep_that_cannot_be_read_leaves_two_settings_of_the_first(two_sweeps):
     (two_sweeps / "b-margin" / "sweep.json").write_text("{}")
     tab = opened(across="sweep", sweep="a-mars", beside="b-margin")
@@ -261,16 +212,13 @@ def test_a_second_sweep_that_cannot_be_read_leaves_two_settings_of_the_first(two
     assert "τ (tokens per target pass) over 6 prompts" in said(tab)
 
 
-def test_sweeps_are_called_as_on_tune(two_sweeps):
-    labels = opened(across="sweep").selectbox(key="compare-sweep").options
-    assert any(label.startswith("MARS by margin · toys, 4 prompts · ") for label in labels), labels
-
-
 def test_a_folder_for_sweeps_that_cannot_be_listed_is_a_sentence(folder, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("MARS_VIZ_SWEEPS", str(tmp_path / "file"))
     text = said(opened(across="sweep"))
     assert "cannot be listed" in text and "no saved sweep here yet" not in text
+    monkeypatch.setenv("MARS_VIZ_SWEEPS", str(tmp_path / "none"))
+    assert "mars-viz sweep" in said(opened(across="sweep"))
 
 
 def test_the_reference_and_its_side_stay_from_tab_to_tab(folder):
@@ -288,15 +236,3 @@ def test_a_text_that_the_next_tab_does_not_have_makes_room_and_the_reference_sta
     assert link(tab)["shown"] == "b-strict"
     settled(tab.segmented_control(key="across").set_value(Across.SETTINGS).run())
     assert link(tab) == {"run": "0-mapped", "reference": "0-mapped~1~", "shown": "0-mapped"}
-
-
-def test_no_sweep_says_how_to_make_one(folder, tmp_path, monkeypatch):
-    monkeypatch.setenv("MARS_VIZ_SWEEPS", str(tmp_path / "none"))
-    assert "mars-viz sweep" in said(opened(across="sweep"))
-
-
-def test_another_run_chosen_elsewhere_starts_anew(folder):
-    tab = opened()
-    settled(tab.selectbox(key="run").select("b-strict").run())
-    assert link(tab) == {"run": "b-strict", "reference": "b-strict"}
-    assert tab.session_state["mars_viz_Comparison"].view.reference == Choice("b-strict")

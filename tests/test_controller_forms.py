@@ -1,4 +1,4 @@
-"""Draft-length controllers in the forms of Live and Explore, and Explore's button that maps a threshold."""
+"""Draft-length controllers and rules' fixed settings in forms and on pages, and maps of a threshold."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mars_viz.dialmap import DialMap, Exploration, MapProgress, controller_span,
 from mars_viz.errors import BadInput
 from mars_viz.race.making import Racing
 from mars_viz.replay import ending_of
-from mars_viz.rules import rule_named
+from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import load_run
 from mars_viz.runlist import RunFacts
@@ -28,15 +28,15 @@ from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import Ways
 from mars_viz.ui.session import KEY
 from mars_viz.ui.tune import sweep_requests
-from tests import test_live_page, test_tune_page
-from tests.factories import ToySpeculator
+from tests import tabs, test_live_page, test_tune_page
+from tests.factories import ToySpeculator, toy_run
 from tests.staged import of_the_pair
 from tests.sweep_cases import toy_sweep
 from tests.tabs import settled
 from tests.test_explorer_controller import cut_run
 from tests.test_live_links import address
 from tests.test_live_page import press
-from tests.test_pages import Script, button, by_itself, folder, opened, picker, wait_for_result
+from tests.test_pages import Script, button, by_itself, decode, folder, notes, opened, picker, wait_for_result
 from tests.test_threshold_sweep import pair_grid, threshold_sweep
 from tests.test_ui_worker import until
 
@@ -45,8 +45,7 @@ __all__ = ["by_itself", "folder", "live_folder"]
 
 
 class ToyMapper:
-    """The map of a controller's threshold around a toy run, a batched pass a step, of which the first sitting takes
-    `PASSES` only."""
+    """Maps a controller's threshold around a toy run; stops after `PASSES` passes the first time."""
 
     PASSES = 1000
 
@@ -80,7 +79,7 @@ def captions(tab: AppTest) -> str:
 
 
 def mapped_by(tab: AppTest, title: str) -> AppTest:
-    """The button of the popover is pressed, and all that it sets off is over."""
+    """The tab after its run was mapped by a controller."""
     settled(tab.selectbox(key=f"map-controller-{picker(tab).value}").select(title).run())
     settled(tab.button(key="map-threshold").click().run())
     wait_for_result(tab)
@@ -90,7 +89,10 @@ def mapped_by(tab: AppTest, title: str) -> AppTest:
     return settled(tab.run())
 
 
-def test_live_takes_a_controller_and_its_threshold_and_the_link_carries_them(live_folder: Path) -> None:
+def test_controllers_on_live_and_in_its_links(live_folder: Path) -> None:
+    for name, controller in CONTROLLERS.items():
+        dial, field = controller.dial, test_live_page.opened(controller=name).number_input(key=f"threshold-{name}")
+        assert (field.min, field.max, field.value) == (dial.low, dial.high, dial.default)
     tab = test_live_page.opened(controller="svip:0.37")
     assert (tab.selectbox(key="controller").value, tab.number_input(key="threshold-svip").value) == ("svip", 0.37)
     assert address(tab) == {"controller": "svip:0.37"} and CONTROLLERS["svip"].summary in captions(tab)
@@ -110,14 +112,7 @@ def test_live_takes_a_controller_and_its_threshold_and_the_link_carries_them(liv
     assert "controllers cut chains" in captions(tab) and "controller" not in address(tab)
 
 
-@pytest.mark.parametrize("name", CONTROLLERS)
-def test_every_threshold_can_be_typed(live_folder: Path, name: str) -> None:
-    dial = CONTROLLERS[name].dial
-    field = test_live_page.opened(controller=name).number_input(key=f"threshold-{name}")
-    assert (field.min, field.max, field.value) == (dial.low, dial.high, dial.default)
-
-
-def test_what_cannot_go_with_a_controller_is_a_sentence(live_folder: Path, tmp_path: Path, capsys: Any) -> None:
+def test_what_does_not_go_with_a_controller_is_refused(live_folder: Path, tmp_path: Path, capsys: Any) -> None:
     tab = test_live_page.opened(controller="svip", drafter="ngram:n=3")
     press(tab, "Decode now")
     assert "ngram:n=3 drafts without probabilities" in test_live_page.notes(tab)
@@ -146,8 +141,12 @@ def test_explore_decodes_by_a_controller(folder: Path) -> None:
     assert any("cut by Confidence at λ = 0.25" in label for label in picker(tab).options)
 
 
-def test_a_run_without_a_map_gets_the_one_of_a_threshold_itself(mapping: Path) -> None:
-    of_the_pair(replace(cut_run("svip").unmapped, title="Plain")).save(mapping / "plain")
+def test_a_threshold_is_mapped_into_a_run_without_a_map(mapping: Path) -> None:
+    run = cut_run("svip").unmapped
+    replace(run, title="Foreign").save(mapping / "foreign")
+    tab = opened(run="foreign")
+    assert "other models are chosen here" in captions(tab) and not [b for b in tab.button if b.key == "map-threshold"]
+    of_the_pair(replace(run, title="Plain")).save(mapping / "plain")
     tab = opened(run="plain")
     assert "The map goes to this run" in captions(tab)
     mapped_by(tab, "AdaEDL")
@@ -156,7 +155,7 @@ def test_a_run_without_a_map_gets_the_one_of_a_threshold_itself(mapping: Path) -
     assert picker(tab).value == "plain" and address(tab)["cuts"] == "1"
 
 
-def test_a_run_that_has_a_map_or_is_cut_is_decoded_once_more(mapping: Path) -> None:
+def test_a_threshold_of_a_mapped_or_cut_run_is_mapped_with_another_decode(mapping: Path) -> None:
     whole = of_the_pair(replace(cut_run("svip"), title="Whole"))
     made = whole.controller_map
     assert made is not None
@@ -176,7 +175,7 @@ def test_a_run_that_has_a_map_or_is_cut_is_decoded_once_more(mapping: Path) -> N
     assert "dial" not in address(tab) and address(tab)["cuts"] == "1"
 
 
-def test_a_map_of_a_threshold_that_was_stopped_goes_on(mapping: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partial_map_of_a_threshold_is_continued(mapping: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ToyMapper, "PASSES", 1)
     of_the_pair(cut_run("svip").unmapped).save(mapping / "plain")
     tab = mapped_by(opened(run="plain"), "SVIP")
@@ -190,14 +189,8 @@ def test_a_map_of_a_threshold_that_was_stopped_goes_on(mapping: Path, monkeypatc
     assert part is not None and part.complete and address(tab)["cuts"] == "1"
 
 
-def test_where_no_threshold_can_be_mapped_the_popover_says_why(mapping: Path) -> None:
-    replace(cut_run("svip").unmapped, title="Foreign").save(mapping / "foreign")
-    tab = opened(run="foreign")
-    assert "other models are chosen here" in captions(tab) and not [b for b in tab.button if b.key == "map-threshold"]
-
-
 def begun_by(tab: AppTest, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
-    """What Tune's form asks for: the wish and the span."""
+    """The request and the span of Tune's form."""
     found: list[tuple[Any, Any]] = []
     monkeypatch.setattr(
         sweep_requests, "_begin", lambda wish, names, span, into: found.append((wish, span)) or [into / "a"]
@@ -232,12 +225,12 @@ def test_tune_sweeps_a_threshold_or_the_dial_by_cut_drafts(tmp_path: Path, monke
     assert "drafts without probabilities" in test_tune_page.said(tab)
 
 
-def test_a_sweep_of_a_threshold_is_shown_against_fixed_gamma(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_of_a_threshold_is_compared_with_fixed_gamma(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(default_folders.SWEEPS, str(tmp_path))
     for name, controller in (("a", "confidence"), ("b", "svip")):
-        threshold_sweep(tmp_path / name, controller, count=8)
-    threshold_sweep(tmp_path / "bare", costs=None, count=8)
-    toy_sweep(tmp_path / "mars", 8).finish()
+        threshold_sweep(tmp_path / name, controller, count=4)
+    threshold_sweep(tmp_path / "bare", costs=None, count=4)
+    toy_sweep(tmp_path / "mars", 4).finish()
     tab = test_tune_page.opened(sweep="a", dial="0.5")
     words = test_tune_page.said(tab)
     assert "Stopping where q(x) &lt; 0.5 (Confidence) is" in words and "as fast as fixed γ" in words
@@ -259,3 +252,66 @@ def test_a_sweep_of_a_threshold_is_shown_against_fixed_gamma(tmp_path: Path, mon
     assert "no speed-up" in test_tune_page.said(test_tune_page.opened(sweep="a", **{"with": "bare"}))
     bare = test_tune_page.opened(sweep="bare", dial="0.5")
     assert "What a pass costs is not known" in test_tune_page.said(bare)
+
+
+NAME = "vllm-thinking:k=5"
+FIELD = "fixed-vllm-thinking-k"
+
+
+def keys(tab: AppTest) -> set[str]:
+    return {each.key for each in tab.number_input if each.key}
+
+
+def test_explores_form_asks_for_the_chosen_rules_settings_and_decodes_with_them(folder: Path) -> None:
+    tab = opened()
+    assert not [key for key in keys(tab) if key.startswith("fixed-")]
+    settled(tab.selectbox(key="rule").select("vllm-thinking").run())
+    field = tab.number_input(key=FIELD)
+    assert (field.value, field.min, field.max) == (3, 1, 16) and "the 3 best" in captions(tab)
+    settled(field.set_value(5).run())
+    assert "the 5 best and z\\_x" in captions(tab)
+    tab.slider(key="dial-vllm-thinking").set_value(0.3)
+    tab.number_input(key="limit").set_value(20)
+    tab = wait_for_result(decode(tab, "a fox"))
+    settings = tab.session_state["mars_viz"].runs[picker(tab).value].settings
+    assert settings == Settings(rule=NAME, dial=0.3, max_new_tokens=20)
+    assert "vLLM relaxed thinking, k = 5" in picker(tab).options[0]
+
+
+def test_lives_link_and_form_hold_a_variant(folder: Path) -> None:
+    tab = test_live_page.opened(rule=NAME, dial="0.3")
+    assert tab.selectbox(key="rule").value == "vllm-thinking" and tab.number_input(key=FIELD).value == 5
+    assert tab.slider(key="dial-vllm-thinking").value == 0.3
+    assert tab.query_params["rule"] == NAME and tab.query_params["dial"] == "0.3"
+    settled(tab.number_input(key=FIELD).set_value(3).run())
+    assert tab.query_params["rule"] == "vllm-thinking"
+    settled(tab.selectbox(key="rule").select("typical").run())
+    field = tab.number_input(key="fixed-typical-c")
+    assert (field.value, field.min, field.max, field.step) == (1.0, 0.1, 10.0, 0.1)
+    settled(field.set_value(0.5).run())
+    assert "α = 0.5·√ε" in captions(tab)
+    tab = test_live_page.opened(rule="vllm-thinking:k=<b>")
+    assert "There is no rule" in notes(tab) and "<b>”" not in notes(tab)
+
+
+@pytest.fixture
+def variant(folder: Path) -> Path:
+    """A run by a variant, the newest of all."""
+    toy_run(rule=NAME, dial=0.02, max_new_tokens=20).save(folder / "d-variant")
+    return folder
+
+
+def test_the_rules_page_lists_the_runs_variant_and_its_settings(variant: Path) -> None:
+    tab = tabs.opened("pages/rules.py", run="d-variant")
+    box = tab.selectbox(key="lab-rule")
+    assert box.value == NAME and len(box.options) == len(RULES) + 1
+    assert "k = 5: how many of the target&#x27;s best tokens can be kept" in notes(tab)
+    settled(box.select("vllm-thinking").run())
+    assert "k = 3: how many" in notes(tab)
+    other = tabs.opened("pages/rules.py", run="a-story", rule=NAME)
+    assert "not in the list" in notes(other) and other.selectbox(key="lab-rule").value == "mars"
+
+
+def test_a_variants_run_opens_on_every_page(variant: Path) -> None:
+    for page in ("explore", "compare", "learn"):
+        tabs.opened(f"pages/{page}.py", run="d-variant")

@@ -1,5 +1,4 @@
-"""The check of a head on the Live page, without a browser and without models: where it is offered, how it goes on, what
-it draws and says."""
+"""The check of an EAGLE-3 head on the Live page in AppTest, without models."""
 
 from __future__ import annotations
 
@@ -68,9 +67,8 @@ def check(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Check]]:
     Check.held.set()
 
 
-@pytest.mark.parametrize("theme", [figures.LIGHT, figures.DARK])
-def test_the_figure_draws_both_shares_with_their_intervals_and_tells_of_the_widest_gap(theme):
-    figure = head_agreement(SOUND, theme)
+def test_the_figure_draws_both_shares_with_their_intervals():
+    figure = head_agreement(SOUND, figures.DARK)
     assert figures.spoken_title(figure) == (
         "The head agrees in 65 % at depth 2 by its own states, in 72 % by true features (measured)"
     )
@@ -82,14 +80,7 @@ def test_the_figure_draws_both_shares_with_their_intervals_and_tells_of_the_wide
     assert own.customdata[2] == "71 %"  # where no interval can be made, none is said
 
 
-@pytest.mark.parametrize("parameters", [{}, {"drafter": "ngram:n=3"}])
-def test_without_a_head_the_page_says_how_to_choose_one(folder, check, parameters):
-    tab = opened(**parameters)
-    assert "Choose “Built-in target with its EAGLE-3 head” under Models" in notes(tab)
-    assert "Check the head" not in labels(tab)
-
-
-def test_a_check_goes_on_shows_what_it_knows_and_ends(folder, check):
+def test_a_check_shows_its_progress_and_result(folder, check):
     tab = press(opened(drafter="eagle3"), "Check the head")
     assert "Check the head" not in labels(tab)
     job = tab.session_state["mars_viz_live"].checking
@@ -106,26 +97,22 @@ def test_a_check_goes_on_shows_what_it_knows_and_ends(folder, check):
     assert "Check again" in labels(tab)
 
 
-def test_what_stands_out_is_said(folder, check):
-    check.found = CLIFF
-    check.held.set()
-    tab = wait(press(opened(drafter="eagle3"), "Check the head"), "Stop")
-    assert "Agreement falls to 20% at depth 2" in notes(tab) and NOTHING not in notes(tab)
-
-
-def test_other_layers_that_were_tried_are_said(folder, check):
+def test_low_agreement_and_tried_layers_are_reported(folder, check):
     tried = [
         LayerTrial(f"inputs of layer {i}", f'"layers": [{i}]', share(rate), share(rate), share(rate - 0.3))
         for i, rate in ((2, 0.3), (3, 0.7))
     ]
-    check.found = replace(SOUND, guess="its config.json names none", tried=tuple(tried))
+    check.found = CLIFF
     check.held.set()
-    said = notes(wait(press(opened(drafter="eagle3"), "Check the head"), "Stop"))
+    tab = wait(press(opened(drafter="eagle3"), "Check the head"), "Stop")
+    assert "falls to 20% at depth 2" in notes(tab) and NOTHING not in notes(tab)
+    check.found = replace(SOUND, guess="its config.json names none", tried=tuple(tried))
+    said = notes(wait(press(tab, "Check again"), "Stop"))
     assert "agree at depth 1, 0.700 tokens kept: inputs of layer 3." in said
     assert "[3] into its config.json in place of" in said
 
 
-def test_a_stopped_check_keeps_what_it_knew_and_says_where_that_is_nothing(folder, check, monkeypatch):
+def test_a_stopped_check_keeps_its_results(folder, check, monkeypatch):
     tab = press(opened(drafter="eagle3"), "Check the head")
     job = tab.session_state["mars_viz_live"].checking
     until(lambda: job.progress.result is not None)
@@ -148,17 +135,7 @@ def test_a_stopped_check_keeps_what_it_knew_and_says_where_that_is_nothing(folde
     assert "You stopped the check before it could tell anything" in notes(tab) and not tab.get("plotly_chart")
 
 
-def test_a_check_that_cannot_be_made_is_a_sentence(folder, monkeypatch):
-    def refused(pair: object) -> Iterator[TaskStep]:
-        raise PromptError("The target wrote too little.")
-        yield
-
-    monkeypatch.setattr(tasks, "check_head", refused)
-    tab = wait(press(opened(drafter="eagle3"), "Check the head"), "Stop")
-    assert "The target wrote too little." in notes(tab) and not tab.get("plotly_chart")
-
-
-def test_what_was_found_of_one_head_is_not_shown_beside_another(folder, check):
+def test_results_of_one_head_are_not_shown_for_another(folder, check, monkeypatch):
     check.held.set()
     tab = wait(press(opened(drafter="eagle3"), "Check the head"), "Stop")
     tab.selectbox(key="dtype").set_value("bfloat16")
@@ -170,3 +147,12 @@ def test_what_was_found_of_one_head_is_not_shown_beside_another(folder, check):
     tab.selectbox(key="pair").set_value("Built-in pair")
     settled(tab.run())
     assert not tab.get("plotly_chart") and not {"Check again", "Check the head"} & set(labels(tab))
+    assert "Choose “Built-in target with its EAGLE-3 head” under Models" in notes(tab)
+
+    def refused(pair: object) -> Iterator[TaskStep]:
+        raise PromptError("The target wrote too little.")
+        yield
+
+    monkeypatch.setattr(tasks, "check_head", refused)
+    tab = wait(press(opened(drafter="eagle3"), "Check the head"), "Stop")
+    assert "The target wrote too little." in notes(tab) and not tab.get("plotly_chart")

@@ -33,6 +33,7 @@ print(used() - before)
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc, and heaps of other systems differ")
 def test_memory_does_not_grow_with_every_answer(tmp_path) -> None:
     command = [sys.executable, "-c", SCRIPT, str(tmp_path)]

@@ -1,12 +1,11 @@
-"""The Live page as a person meets it, without a browser and without models: stream, cancel, race, keep, switch."""
+"""The Live page in AppTest, without models: decodes, races, and loading of models."""
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,7 @@ PATIENCE = 240.0
 
 
 class ToyRacer:
-    """Races a recorded race, held after the first step where the test says so."""
+    """Races a recorded race, held after the first step."""
 
     held = threading.Event()
 
@@ -114,27 +113,7 @@ def show(tab: AppTest, view: str) -> AppTest:
     return settled(tab.run())
 
 
-def test_what_slows_the_models_down_is_said_as_text(folder, monkeypatch):
-    note = "<img onerror=x> runs without CUDA graphs: the device has too little memory for them."
-    worker = Worker(Models(lambda choice, tell: object(), lambda pair: Device("toy", "float32", notes=(note,))))
-    monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
-    tab = opened()
-    assert "CUDA graphs" not in notes(tab)
-    tab.text_area(key="prompt").set_value("a prompt")
-    wait(press(tab, "Decode now"))
-    assert "&lt;img onerror=x&gt; runs without CUDA graphs: the device has too little memory" in notes(tab)
-    assert "<img" not in notes(tab)
-
-
-def test_the_names_of_the_models_that_are_loaded_are_text(folder):
-    worker = tab_jobs.shared_worker()
-    worker.models.pair(BackendChoice("![x](http://e.vil/x)", "<img src=x>"))
-    tab = opened()
-    assert "![x](http://e.vil/x) with &lt;img src=x&gt;" in notes(tab) and "<img" not in notes(tab)
-    assert not any("e.vil" in caption.value for caption in tab.caption)
-
-
-def test_a_decode_streams_and_is_kept_and_opens_in_explore(folder):
+def test_decodes_stream_are_cancelled_stored_and_open_in_explore(folder):
     tab = opened()
     assert [found.label for found in tab.button if found.proto.type == "primary"] == ["Decode now"]
     tab.text_area(key="prompt").set_value("hold <b>this</b>")
@@ -151,41 +130,16 @@ def test_a_decode_streams_and_is_kept_and_opens_in_explore(folder):
     assert "Rolled back" in notes(tab) and "A toy device" in notes(tab)
     (entry,) = RunStore(folder).list()
     assert (entry.standing, entry.title) == (RunStatus.WHOLE, "hold <b>this</b>")
-    press(tab, "Explore")
-    assert tab.selectbox(key="run").value == entry.name
-
-
-def test_cancel_works_within_a_round_and_keeps_what_there_is(folder):
-    tab = opened()
+    Script.held.clear()
     job = held_decode(tab)
-    settled(tab.run())
-    press(tab, "Cancel")
+    press(settled(tab.run()), "Cancel")
     Script.held.set()
-    until(lambda: job.progress.state.finished)
-    assert (job.progress.state, job.progress.rounds) == (JobState.CANCELLED, 3)
-    (entry,) = RunStore(folder).list()
-    assert entry.tokens == job.progress.tokens
     wait(tab)
-    assert "Decode now" in labels(tab)
-
-
-def test_a_failure_is_a_sentence(folder):
-    tab = opened()
-    tab.text_area(key="prompt").set_value("fail")
-    press(tab, "Decode now")
-    wait(tab)
-    assert "shorten it" in notes(tab)
-    assert RunStore(folder).list() == []
-
-
-def test_a_decode_that_failed_before_a_token_says_so_and_shows_no_numbers(folder):
-    tab = opened()
-    tab.text_area(key="prompt").set_value("fail")
-    press(tab, "Decode now")
-    wait(tab)
-    said = " ".join(found.proto.text for found in tab.get("progress"))
-    assert "The decode failed before the first token." in said and "Done" not in said
-    assert "Rolled back" not in notes(tab)
+    assert (job.progress.state, job.progress.rounds) == (JobState.CANCELLED, 3) and "Decode now" in labels(tab)
+    cut = next(each for each in RunStore(folder).list() if each.name != entry.name)
+    assert cut.tokens == job.progress.tokens
+    press(tab, "Explore")
+    assert tab.selectbox(key="run").value == cut.name
 
 
 def test_a_race_is_run_kept_and_replayed(folder):
@@ -196,14 +150,16 @@ def test_a_race_is_run_kept_and_replayed(folder):
     until(lambda: job.progress.step is not None)
     settled(tab.run())
     assert "Cancel" in labels(tab)
+    step = Raced(JobState.DECODING, step=RaceStep(RaceLane.STRICT, 4, 2))
+    assert live_words.racing(step, False) == "Race, turn 2 of 5 by the clock: strict, 4 tokens"
     ToyRacer.held.set()
     wait(tab)
-    assert [path.name[:5] for path in (folder / "races").iterdir()] == ["race-"]
-    assert tab.selectbox(key="race").value == next((folder / "races").iterdir()).name
+    (path,) = (folder / "races").iterdir()
+    assert path.name.startswith("race-") and tab.selectbox(key="race").value == path.name
     assert button(tab, "Explore")
 
 
-def test_the_page_opens_on_the_recorded_race_playing_and_loads_no_model(folder):
+def test_the_page_plays_the_recorded_race_without_loading_models(folder):
     save_race(toy_race(), folder / "races" / "mine")
     tab = opened()
     assert tab.selectbox(key="race").value == "1-story" and plays(tab)
@@ -211,6 +167,10 @@ def test_the_page_opens_on_the_recorded_race_playing_and_loads_no_model(folder):
     assert tab_jobs.shared_worker().models.status == Status()
     settled(tab.selectbox(key="race").set_value("mine").run())
     assert not plays(tab) and "A recorded example" not in captions(tab)
+    (save_race(toy_race(), folder / "races" / "zz") / "relaxed" / "rows.parquet").unlink()
+    tab = opened()
+    tab.session_state["mars_viz_live"].shown = "zz"
+    assert "rows.parquet" in notes(show(tab, "Races"))
 
 
 def plays(tab: AppTest) -> bool:
@@ -222,90 +182,13 @@ def captions(tab: AppTest) -> str:
     return " ".join(caption.value for caption in tab.caption)
 
 
-def test_a_stopped_race_is_not_kept(folder):
-    tab = opened()
-    press(tab, "Race now")
-    job = tab.session_state["mars_viz_live"].race
-    until(lambda: job.progress.step is not None)
-    settled(tab.run())
-    press(tab, "Cancel")
-    ToyRacer.held.set()
-    until(lambda: job.progress.state.finished)
-    wait(tab)
-    assert "an unfinished race is not saved" in notes(tab)
-    assert not (folder / "races").exists()
-
-
-def test_a_race_that_comes_to_nothing_leaves_the_one_that_was_shown(folder):
-    for name in ("one", "other"):
-        save_race(toy_race(title=name), folder / "races" / name)
-    tab = show(opened(), "Races")
-    settled(tab.selectbox(key="race").set_value("one").run())
-    press(tab, "Race now")
-    job = tab.session_state["mars_viz_live"].race
-    until(lambda: job.progress.step is not None)
-    press(settled(tab.run()), "Cancel")
-    ToyRacer.held.set()
-    wait(tab)
-    assert "an unfinished race is not saved" in notes(tab) and "no race of that name" not in notes(tab)
-    assert tab.selectbox(key="race").value == "one"
-
-
-def test_a_broken_race_says_what_is_wrong(folder):
-    path = save_race(toy_race(), folder / "races" / "zz")
-    (path / "relaxed" / "rows.parquet").unlink()
-    tab = opened()
-    tab.session_state["mars_viz_live"].shown = "zz"
-    show(tab, "Races")
-    assert "rows.parquet" in notes(tab)
-
-
-def test_the_models_are_unloaded_on_demand_and_after_an_idle_time(folder):
-    worker = Worker(Models(lambda choice, tell: object()), idle=0.05)
-    job = DecodeJob("Once", toy_run().settings, Ways(lambda pair, prompt, settings: Script(prompt, settings)))
-    worker.submit(job)
-    until(lambda: job.progress.state.finished)
-    until(lambda: worker.models.status.choice is None)
+def test_the_models_are_unloaded_on_demand(folder):
     tab = opened()
     tab.text_area(key="prompt").set_value("Once")
-    press(tab, "Decode now")
-    wait(tab)
+    wait(press(tab, "Decode now"))
     assert tab_jobs.shared_worker().models.status.choice == BackendChoice()
     press(tab, "Unload")
     until(lambda: tab_jobs.shared_worker().models.status.choice is None)
-
-
-def fitting(free: int, sizes: dict[str, int]) -> Callable[[BackendChoice, Any], object]:
-    """Loads by size on a device with so many bytes."""
-    held: dict[str, int] = {}
-
-    def load(choice: BackendChoice, tell: Any) -> object:
-        tell("Reading", 0.5)
-        left = free - sum(held.values())
-        if sizes[choice.target] > left:
-            raise TooLarge("It does not fit.", sizes[choice.target], left)
-        if choice.target == "broken":
-            raise BadInput("It is broken.")
-        held[choice.target] = sizes[choice.target]
-        return choice.target
-
-    load.held = held  # type: ignore[attr-defined]
-    return load
-
-
-def test_what_does_not_fit_leaves_the_models_that_are_there():
-    sizes = {"": 6, "large": 11, "other": 5, "broken": 1}
-    load = fitting(10, sizes)
-    models = Models(load, lambda pair: Device("toy", "", weights=sizes[pair]), lambda: load.held.clear())
-    assert models.pair() == ""
-    load.held[""] = 6
-    for target, message in (("large", "not fit"), ("broken", "broken")):
-        with pytest.raises(BadInput, match=message):
-            models.pair(BackendChoice(target, "x"))
-        assert models.status == Status(BackendChoice(), Device("toy", "", weights=6))
-        assert models.pair() == ""
-    assert models.pair(BackendChoice("other", "x")) == "other"  # the old one goes first, since both do not fit
-    assert models.recent == (BackendChoice("other", "x"), BackendChoice())
 
 
 class Toy:
@@ -324,7 +207,6 @@ class Room:
 
     @property
     def names(self) -> list[str]:
-        gc.collect()
         return sorted(pair.name for pair in self.on_it)
 
     def load(self, choice: BackendChoice, tell: Any) -> Toy:
@@ -391,6 +273,9 @@ def test_what_does_not_fit_beside_a_sweep_says_so_and_leaves_every_pair_usable()
     with pytest.raises(TooLarge, match="sweep"):
         models.pair(OTHER)
     assert room.names == ["swept", "third"]
+    with pytest.raises(KeyError):
+        models.pair(BackendChoice("broken", "x"))
+    assert models.status.choice == BackendChoice("third", "x") == models.recent[0]
     models.pair(BackendChoice("fourth", "x"))  # fits in the place of the third, which nobody needs
     assert room.names == ["fourth", "swept"] and room.loads == 3
     sweep.cancel()
@@ -398,87 +283,92 @@ def test_what_does_not_fit_beside_a_sweep_says_so_and_leaves_every_pair_usable()
     assert models.pair(OTHER).name == "other"
 
 
-def test_a_loading_that_nobody_waits_for_is_stopped():
+def test_what_slows_the_models_down_and_their_names_are_text(folder, monkeypatch):
+    note = "<img onerror=x> runs without CUDA graphs"
+    worker = Worker(Models(lambda choice, tell: object(), lambda pair: Device("toy", "float32", notes=(note,))))
+    monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
+    tab = opened()
+    assert "CUDA graphs" not in notes(tab)
+    worker.models.pair(BackendChoice("![x](http://e.vil/x)", "<img src=x>"))
+    settled(tab.run())
+    assert "![x](http://e.vil/x) with &lt;img src=x&gt;" in notes(tab) and "<img" not in notes(tab)
+    assert "&lt;img onerror=x&gt; runs without CUDA graphs" in notes(tab) and "e.vil" not in captions(tab)
+
+
+def test_a_decode_that_fails_shows_its_error_and_no_numbers(folder):
+    tab = opened()
+    tab.text_area(key="prompt").set_value("fail")
+    wait(press(tab, "Decode now"))
+    said = " ".join(found.proto.text for found in tab.get("progress"))
+    assert "shorten it" in notes(tab) and "failed before the first token" in said and "Done" not in said
+    assert "Rolled back" not in notes(tab) and RunStore(folder).list() == []
+
+
+def test_a_cancelled_race_is_not_saved_and_the_shown_one_stays(folder):
+    for name in ("one", "other"):
+        save_race(toy_race(title="Twice"), folder / "races" / name)
+    tab = show(opened(), "Races")
+    options = tab.selectbox(key="race").options
+    assert len(set(options)) == len(options) == 3
+    for name in ("other", "one"):
+        settled(tab.selectbox(key="race").set_value(name).run())
+        assert tab.session_state["mars_viz_live"].shown == name
+    press(tab, "Race now")
+    job = tab.session_state["mars_viz_live"].race
+    until(lambda: job.progress.step is not None)
+    press(settled(tab.run()), "Cancel")
+    ToyRacer.held.set()
+    wait(tab)
+    assert "an unfinished race is not saved" in notes(tab) and "no race of that name" not in notes(tab)
+    assert tab.selectbox(key="race").value == "one" and len(list((folder / "races").iterdir())) == 2
+
+
+def test_a_race_is_uploaded_renamed_deleted_restored_and_uploaded_again(folder, tmp_path_factory, monkeypatch):
+    monkeypatch.setattr(visitors, "mark", lambda: "mine")
+    path = save_race(toy_race(title="<img src=x>"), tmp_path_factory.mktemp("elsewhere") / "brought")
+    upload = ("lesson.zip", files.write_zip(path), "application/zip")
+    tab = show(opened(), "Races")
+    uploader, race = (lambda: tab.file_uploader(key="race-zip")), (lambda: tab.selectbox(key="race"))
+    settled(uploader().set_value(("x.zip", write_zip(toy_run()), "application/zip")).run())
+    assert "no part of a race" in notes(tab) and race().value == "1-story" and not (folder / "races").exists()
+    (folder / "races").write_text("no folder")
+    settled(uploader().set_value(upload).run())
+    assert race().value == "1-story" and "races" in notes(tab)
+    (folder / "races").unlink()
+    assert settled(tab.run()).selectbox(key="race").value == "1-story"
+    settled(uploader().set_value(upload).run())
+    assert race().value == "lesson" and (folder / "races" / "lesson").is_dir()
+    tab.text_input(key="title-race-lesson").set_value("\u202eevil")
+    settled(tab.button(key="rename-race-lesson").click().run())
+    assert "control character" in notes(tab)
+    tab.text_input(key="title-race-lesson").set_value("My race")
+    settled(tab.button(key="rename-race-lesson").click().run())
+    assert race().value == "lesson" and race().options[0].startswith("My race")
+    settled(tab.button(key="delete-race-lesson").click().run())
+    assert race().value == "1-story" and "Deleted: My race" in notes(tab)
+    assert RaceStore(folder / "races").list() == []
+    settled(tab.button(key="undo-race-lesson").click().run())
+    assert race().options[0].startswith("My race") and "Deleted" not in notes(tab)
+    settled(race().set_value("lesson").run())
+    monkeypatch.setattr(visitors, "mark", lambda: "other")
+    settled(tab.run())
+    tab.button(key="delete-race-lesson").proto.disabled = False
+    settled(tab.button(key="delete-race-lesson").click().run())
+    assert "Only the browser that made it" in notes(tab) and (folder / "races" / "lesson").is_dir()
+    monkeypatch.setattr(visitors, "mark", lambda: "mine")
+    settled(settled(tab.run()).button(key="delete-race-lesson").click().run())
+    assert RaceStore(folder / "races").list() == []  # the upload that is still there is not read again
+    settled(uploader().set_value(upload).run())
+    assert race().value == "lesson" and (folder / "races" / "lesson").is_dir()
+
+
+def test_loading_stops_when_its_job_is_cancelled():
     models = Models(lambda choice, tell: [tell("Reading", share) for share in (0.1, 0.2)])
     job = RaceJob(lambda pair: pytest.fail("there is no pair"), "Once", Settings())
     job._progress = Raced(JobState.LOADING)
     job._stop.set()
     job.run(models)
     assert (job.progress.state, models.status) == (JobState.CANCELLED, Status())
-
-
-def test_words_for_jobs_that_wait_and_go_on():
-    status = Status(doing="Reading org/name", share=0.5)
-    assert "Reading org/name" in live_words.waiting(Raced(JobState.LOADING), status, 0)
-    assert "2 other jobs" in live_words.waiting(Raced(JobState.QUEUED), status, 2)
-    step = Raced(JobState.DECODING, step=RaceStep(RaceLane.STRICT, 4, 2))
-    assert live_words.racing(step, False) == "Race, turn 2 of 5 by the clock: strict, 4 tokens"
-
-
-def test_a_race_is_brought_in_from_its_zip_renamed_deleted_and_brought_back(folder, tmp_path_factory, monkeypatch):
-    monkeypatch.setattr(visitors, "mark", lambda: "mine")
-    path = save_race(toy_race(title="<img src=x>"), tmp_path_factory.mktemp("elsewhere") / "brought")
-    tab = show(opened(), "Races")
-    settled(tab.file_uploader(key="race-zip").set_value(("lesson.zip", files.write_zip(path), "application/zip")).run())
-    assert tab.selectbox(key="race").value == "lesson" and (folder / "races" / "lesson").is_dir()
-    tab.text_input(key="title-race-lesson").set_value("\u202eevil")
-    settled(tab.button(key="rename-race-lesson").click().run())
-    assert "control character" in notes(tab)
-    tab.text_input(key="title-race-lesson").set_value("My race")
-    settled(tab.button(key="rename-race-lesson").click().run())
-    assert tab.selectbox(key="race").value == "lesson" and tab.selectbox(key="race").options[0].startswith("My race")
-    settled(tab.button(key="delete-race-lesson").click().run())
-    assert tab.selectbox(key="race").value == "1-story" and "Deleted: My race" in notes(tab)
-    assert [entry.path.name for entry in RaceStore(folder / "races").list()] == []
-    settled(tab.button(key="undo-race-lesson").click().run())
-    assert tab.selectbox(key="race").options[0].startswith("My race") and "Deleted" not in notes(tab)
-    monkeypatch.setattr(visitors, "mark", lambda: "other")
-    tab.selectbox(key="race").set_value("lesson").run()
-    tab.button(key="delete-race-lesson").proto.disabled = False
-    settled(tab.button(key="delete-race-lesson").click().run())
-    assert "Only the browser that made it" in notes(tab) and (folder / "races" / "lesson").is_dir()
-
-
-def test_of_two_races_with_one_title_each_can_be_chosen(folder):
-    for name in ("one", "other"):
-        save_race(toy_race(title="Twice"), folder / "races" / name)
-    tab = show(opened(), "Races")
-    options = tab.selectbox(key="race").options
-    assert len(set(options)) == len(options) == 3
-    for name in ("one", "other"):
-        settled(tab.selectbox(key="race").set_value(name).run())
-        assert tab.session_state["mars_viz_live"].shown == name
-
-
-def test_the_zip_of_a_deleted_race_is_opened_again(folder, tmp_path_factory, monkeypatch):
-    monkeypatch.setattr(visitors, "mark", lambda: "mine")
-    path = save_race(toy_race(title="Toy"), tmp_path_factory.mktemp("elsewhere") / "brought")
-    upload = ("lesson.zip", files.write_zip(path), "application/zip")
-    tab = show(opened(), "Races")
-    settled(tab.file_uploader(key="race-zip").set_value(upload).run())
-    settled(tab.button(key="delete-race-lesson").click().run())
-    assert tab.selectbox(key="race").value == "1-story"
-    assert RaceStore(folder / "races").list() == []  # the upload that still lies there is not read once more
-    settled(tab.file_uploader(key="race-zip").set_value(upload).run())
-    assert tab.selectbox(key="race").value == "lesson" and (folder / "races" / "lesson").is_dir()
-
-
-def test_the_zip_of_a_race_that_could_not_be_kept_is_tried_again(folder, tmp_path_factory):
-    path = save_race(toy_race(title="Toy"), tmp_path_factory.mktemp("elsewhere") / "brought")
-    upload = ("lesson.zip", files.write_zip(path), "application/zip")
-    (folder / "races").write_text("no folder")
-    tab = show(opened(), "Races")
-    settled(tab.file_uploader(key="race-zip").set_value(upload).run())
-    assert tab.selectbox(key="race").value == "1-story" and "races" in notes(tab)
-    (folder / "races").unlink()
-    settled(tab.run())
-    assert tab.selectbox(key="race").value == "1-story"
-    settled(tab.file_uploader(key="race-zip").set_value(upload).run())
-    assert tab.selectbox(key="race").value == "lesson"
-
-
-def test_what_is_no_race_is_not_brought_in(folder):
-    tab = show(opened(), "Races")
-    settled(tab.file_uploader(key="race-zip").set_value(("x.zip", write_zip(toy_run()), "application/zip")).run())
-    assert "no part of a race" in notes(tab)
-    assert tab.selectbox(key="race").value == "1-story" and not (folder / "races").exists()
+    reading = Status(doing="Reading org/name", share=0.5)
+    assert "Reading org/name" in live_words.waiting(Raced(JobState.LOADING), reading, 0)
+    assert "2 other jobs" in live_words.waiting(Raced(JobState.QUEUED), reading, 2)

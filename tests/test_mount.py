@@ -1,4 +1,4 @@
-"""The browser's part of the elements: files make up one script each, stay small, and are mounted in one place."""
+"""Scripts and styles of the browser elements."""
 
 from __future__ import annotations
 

@@ -67,11 +67,11 @@ def test_a_pin_that_the_run_does_not_have_says_so_and_goes() -> None:
         (whole, {"pin_token": PinnedToken(1, PinnedSetting(0.9, 9))}, "no rounds with γ = 9"),
         (toy_run(rule="strict", gamma=4), {"pin_dial": PinnedSetting(0.9, 4)}, "no dial"),
     )
-    for run, pins, words in cases:
+    for run, pins, fragment in cases:
         opened = fitted(View("a", **pins), run)
         assert opened.view.pin_token is None and opened.view.pin_dial is None
         (complaint,) = opened.complaints
-        assert words in complaint and "unpinned" in complaint
+        assert fragment in complaint
     other = View("a", pin_dial=PinnedSetting(0.9, 2))
     assert fitted(other, whole) == links.Opened(other), "its map has other draft lengths"
 

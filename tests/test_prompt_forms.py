@@ -1,4 +1,4 @@
-"""Prompt files as people have them: the forms of public data sets, containers, and what is no prompt set."""
+"""Prompt files: forms of public data sets, containers, and invalid files."""
 
 from __future__ import annotations
 

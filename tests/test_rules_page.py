@@ -1,8 +1,7 @@
-"""The Rules page as a person meets it, without a browser and without models."""
+"""The Rules page in AppTest, without models."""
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest
 
 from mars_viz.analysis.branching import branching
@@ -115,17 +113,20 @@ def test_a_table_is_written_out_and_escaped(folder):
     assert "<b>" not in found and "<i>" not in found and "–</td>" in found
 
 
-def test_opens_on_the_runs_own_rule_beside_those_that_are_compared_first(folder):
+def test_the_page_opens_on_the_rule_of_the_run(folder):
     tab = opened()
     assert tab.selectbox(key="run").value == "a-story" and tab.selectbox(key="lab-rule").value == "mars"
     assert tab.query_params == {"run": "a-story"}
     assert list(table(tab).index) == list(FIRST) and len(FIRST) == 8
     assert table(tab).loc["mars", "basis"] == "exact"
+    assert set(table(tab)["basis"]) == {"exact", "block-local"}
     assert "MARS at θ = 0.90 on the recorded text: τ = " in said(tab) and "Closest to MARS at θ = 0.90: " in said(tab)
+    assert next(found for found in tab.button if found.label == EVERY_RULE).disabled
+    assert "other models are chosen here" in said(tab)
     assert len(titles(tab)) == 3 and titles(tab)[0].startswith("The 8 rules disagree on")
 
 
-def test_the_rest_of_the_rules_come_on_demand_and_the_link_keeps_them(folder):
+def test_all_rules_are_shown_on_demand_and_by_link(folder):
     tab = opened()
     toggle = tab.toggle(key="lab-every")
     assert toggle.label == f"Show all {len(RULES)} rules" and not toggle.value
@@ -138,40 +139,6 @@ def test_the_rest_of_the_rules_come_on_demand_and_the_link_keeps_them(folder):
     assert list(table(opened(rules="all")).index) == list(RULES)
     settled(tab.toggle(key="lab-every").set_value(False).run())
     assert tab.query_params == {"run": "a-story", "rule": "bild"}
-
-
-def test_the_runs_own_rule_and_the_chosen_one_are_always_listed(folder, monkeypatch):
-    run = toy_run(rule="vllm-thinking:k=5", dial=0.02)
-    monkeypatch.setattr(library.RunCatalogue, "opened", lambda shelf, run_id: run)
-    tab = opened(rule="ears")
-    assert set(table(tab).index) == {*FIRST, "vllm-thinking:k=5", "ears"}
-    assert set(likeness(tab).index) == {*FIRST, "vllm-thinking:k=5", "ears"}
-    settled(tab.selectbox(key="lab-rule").select("mars").run())
-    assert set(table(tab).index) == {*FIRST, "vllm-thinking:k=5"}
-
-
-def test_a_rule_is_one_line_and_what_it_declares_is_folded(folder):
-    (card,) = (
-        html.body for html in opened(rule="tensorrt-llm").html if "mv-rule" in html.body and "<code>" in html.body
-    )
-    line, folded = card.split("<details")
-    assert line.count(".") <= 1 and "x among the 10 best" in line
-    assert all(
-        words in folded for words in ("Keeps any of the 10 best", "Strict at δ = 0.00", "k = 10: how many", "Source")
-    )
-
-
-def test_a_link_goes_through_the_app_also_in_a_fresh_server(folder):
-    PagesManager.uses_pages_directory = None
-    tab = opened(run="a-story")
-    assert PagesManager.uses_pages_directory is False
-    assert len(titles(tab)) == 3
-
-
-def test_block_local_numbers_are_labelled(folder):
-    tab = opened()
-    assert said(tab).count("Block-local") >= 3 and "block-local</span>" in said(tab)
-    assert set(table(tab)["basis"]) == {"exact", "block-local"}
 
 
 @pytest.fixture
@@ -237,23 +204,23 @@ def test_decoding_every_rule_makes_every_row_exact(own):
                 after.loc[name, "first difference"] == place + 1
             )  # fmt: skip
     settled(tab.selectbox(key="lab-rule").select("nucleus-set").run())
-    seen = set()
+    undecoded = 0
     for dial in (0.3, 0.5, 0.7, 0.8, 0.85, 0.95):
         settled(tab.slider(key="lab-dial-nucleus-set").set_value(dial).run())
         row = table(tab).loc["nucleus-set"]
-        seen.add(row["basis"])
-        if row["basis"] == "exact":  # another setting's answers led to its end
+        if row["basis"] == "exact":  # the answers for another setting suffice
             alone = toy_run(rule="nucleus-set", dial=dial, temperature=0.7, seed=4, max_new_tokens=40)
             assert row["τ"] == pytest.approx(alone.tau)
         else:
+            undecoded += 1
             assert f"{len(RULES) - 1} of {len(RULES)} rows exact" in said(tab)
-    assert "block-local" in seen  # texts that nobody has decoded
+    assert undecoded
     settled(tab.selectbox(key="run").select("a-story").run())
     settled(tab.selectbox(key="run").select("d-mine").run())
     assert "Every row is exact" in said(tab)  # kept for the session
 
 
-def test_cancelling_keeps_the_rules_that_are_done(own):
+def test_walks_that_are_cancelled_or_fail(own, monkeypatch):
     tab = press(opened(run="d-mine"), EVERY_RULE)
     until(tab, lambda tab: "complete after" in "".join(bar.proto.text for bar in tab.get("progress")))
     press(tab, "Cancel")
@@ -262,30 +229,21 @@ def test_cancelling_keeps_the_rules_that_are_done(own):
     assert "You stopped the walks" in said(tab) and EVERY_RULE in labels(tab)
     assert "exact" in set(table(tab)["basis"])
 
-
-def test_walks_that_fail_say_why(own, monkeypatch):
     def refuse(*asked: object) -> None:
-        raise BadInput("This run was made with other weights; decode it again.")
+        raise BadInput("made with other weights")
 
     monkeypatch.setattr(page_state, "walk", refuse)
-    tab = press(opened(run="d-mine"), EVERY_RULE)
-    until(tab, lambda tab: "Cancel" not in labels(tab))
+    until(press(tab, EVERY_RULE), lambda tab: "Cancel" not in labels(tab))
     assert "made with other weights" in said(tab) and len(titles(tab)) == 3
 
 
-def test_a_run_of_other_models_says_why_it_cannot_be_walked_here(folder):
-    tab = opened()
-    assert next(found for found in tab.button if found.label == EVERY_RULE).disabled
-    assert "other models are chosen here" in said(tab)
-
-
-def test_a_mapped_run_is_exact_at_once_for_its_own_rule_wherever_the_dial_stands(folder, monkeypatch):
+def test_a_mapped_run_is_exact_for_its_rule_at_every_dial(folder, monkeypatch):
     run = toy_run(rule="mars-sampling", temperature=0.8, gamma=4, seed=1, model_seed=1)
     made, _ = toy_map(replace(run.settings, dial=None), 0.85, 1.0, (2, 4), model_seed=1)
     run = mapped(run, made)
     monkeypatch.setattr(library.RunCatalogue, "opened", lambda shelf, run_id: run)
     tab = opened()
-    for dial in (0.9, 0.85, 0.95, 1.0):
+    for dial in (0.85, 1.0):
         settled(tab.slider(key="lab-dial-mars-sampling").set_value(dial).run())
         exact = run.dial_map.at(dial)
         row = table(tab).loc["mars-sampling"]
@@ -293,12 +251,39 @@ def test_a_mapped_run_is_exact_at_once_for_its_own_rule_wherever_the_dial_stands
         assert row["relaxed"] == run.dial_map.segment(dial).relaxed
     settled(tab.slider(key="lab-dial-mars-sampling").set_value(0.5).run())  # beyond the map, where the text is another
     assert table(tab).loc["mars-sampling", "basis"] == "block-local"
+    variant = toy_run(rule="vllm-thinking:k=5", dial=0.02)
+    monkeypatch.setattr(library.RunCatalogue, "opened", lambda shelf, run_id: variant)
+    assert set(table(opened(rule="ears")).index) == {*FIRST, "vllm-thinking:k=5", "ears"}
 
 
-def test_another_rule_and_its_dial(folder):
-    tab = opened()
+@pytest.mark.parametrize(
+    ("parameters", "sentence"),
+    [
+        ({"run": "../../etc"}, "no run of the link"),
+        ({"rule": "<script>"}, "There is no rule"),
+        ({"dial": "lots"}, "is no number"),
+        ({"rule": "mars", "dial": "7"}, "lies outside 0 to 1"),
+        ({"rule": "strict", "dial": "0.9"}, "has none"),
+    ],
+)
+def test_a_bad_link_is_named_and_the_page_opens(folder, parameters, sentence):
+    tab = opened(**parameters)
+    assert sentence in said(tab) and "<script>" not in said(tab)
+    assert len(titles(tab)) == 3
+    settled(tab.selectbox(key="run").select("b-strict").run())
+    assert sentence not in said(tab)
+
+
+def test_rule_dial_and_run_are_in_the_link_and_stay_on_a_visit_to_explore(folder):
+    tab = opened(run="b-strict", rule="mars", dial="0.8")
+    assert tab.query_params == {"run": "b-strict", "rule": "mars", "dial": "0.8"}
+    assert tab.slider(key="lab-dial-mars").value == 0.8 and "MARS at θ = 0.80" in said(tab)
+    settled(tab.switch_page("pages/explore.py").run())
+    assert tab.selectbox(key="run").value == "b-strict"
+    settled(tab.switch_page("pages/rules.py").run())
+    assert tab.selectbox(key="run").value == "b-strict" and tab.selectbox(key="lab-rule").value == "mars"
+    settled(tab.selectbox(key="run").select("a-story").run())
     settled(tab.selectbox(key="lab-rule").select("min-p-set").run())
-    assert tab.query_params == {"run": "a-story", "rule": "min-p-set"}
     settled(tab.slider(key="lab-dial-min-p-set").set_value(0.4).run())
     assert tab.query_params == {"run": "a-story", "rule": "min-p-set", "dial": "0.4"}
     assert table(tab).loc["min-p-set", "dial"] == "m = 0.40" and table(tab).loc["mars", "dial"] == "θ = 0.90"
@@ -307,38 +292,21 @@ def test_another_rule_and_its_dial(folder):
     assert "Strict on the recorded text: τ = " in said(tab) and "has no dial" in titles(tab)[1]
 
 
-def test_a_link_opens_the_same_view(folder):
-    tab = opened(run="b-strict", rule="mars", dial="0.8")
-    assert tab.query_params == {"run": "b-strict", "rule": "mars", "dial": "0.8"}
-    assert tab.slider(key="lab-dial-mars").value == 0.8
-    assert "MARS at θ = 0.80" in said(tab)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "sentence"),
-    [
-        ({"run": "live-1234abcd"}, "a tab that is gone"),
-        ({"run": "../../etc"}, "no run of the link"),
-        ({"rule": "<script>"}, "There is no rule"),
-        ({"dial": "lots"}, "is no number"),
-        ({"rule": "mars", "dial": "7"}, "lies outside 0 to 1"),
-        ({"rule": "strict", "dial": "0.9"}, "has none"),
-    ],
-)
-def test_a_bad_link_is_a_sentence_and_the_page(folder, parameters, sentence):
-    tab = opened(**parameters)
-    assert sentence in said(tab) and "<script>" not in said(tab)
-    assert len(titles(tab)) == 3
-    settled(tab.selectbox(key="run").select("b-strict").run())
-    assert sentence not in said(tab)
-
-
-def test_texts_are_escaped(folder):
-    tab = opened()
+def test_the_figures_show_chosen_positions_rounds_and_rules_as_text_in_both_themes(folder):
+    spec = lambda place=0: tab.get("plotly_chart")[place].proto.spec  # noqa: E731
+    tab = opened("dark")
+    dark = spec()
+    tab = opened("light")
+    disputed = spec()
+    assert disputed != dark and "Min-p set" not in spec(1)
+    tab.multiselect(key="lab-compared-a-story").set_value(["min-p-set"])
     tab.segmented_control(key="lab-positions").set_value("all")
     settled(tab.run())
-    assert all("<script>" not in chart.proto.spec for chart in tab.get("plotly_chart"))
-    assert "&lt;script&gt;" in tab.get("plotly_chart")[0].proto.spec
+    every = spec()
+    assert "Min-p set, m = 0.10" in spec(1) and len(every) > len(disputed)
+    assert "&lt;script&gt;" in every and all("<script>" not in spec(place) for place in range(3))
+    settled(tab.slider(key="lab-rounds-a-story").set_value((1, 2)).run())
+    assert len(spec()) < len(every)
 
 
 def test_a_broken_run_and_no_runs_say_what_to_do(folder, monkeypatch, tmp_path_factory):
@@ -349,19 +317,15 @@ def test_a_broken_run_and_no_runs_say_what_to_do(folder, monkeypatch, tmp_path_f
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path_factory.mktemp("empty")))
     monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     assert "Decode a prompt on Explore first" in said(opened())
-
-
-def test_a_run_without_drafts_says_so(folder, monkeypatch):
     monkeypatch.setattr(library.RunCatalogue, "opened", lambda shelf, run_id: replace(toy_run(), rounds=()))
     assert "nothing to judge" in said(opened())
 
 
-def test_a_rule_that_the_run_cannot_feed_is_greyed_out_with_the_reason(folder, monkeypatch):
+def test_a_rule_that_cannot_judge_the_run_has_a_reason(folder, monkeypatch):
     run = without(toy_run(temperature=1.0), "js")
     monkeypatch.setattr(library.RunCatalogue, "opened", lambda shelf, run_id: run)
     tab = opened(rule="fuzzy", rules="all")
     assert table(tab).loc["fuzzy", "dial"] == "cannot judge"
-    assert "Decode with full evidence" in table(tab).loc["fuzzy", "reason"]
     assert np.isnan(table(tab).loc["fuzzy", "τ"]) and not table(tab).loc["mars", "reason"]
     assert "Decode with full evidence" in said(tab) and "cannot judge this run" in titles(tab)[1]
     assert "Fuzzy speculative decoding (cannot judge)" in tab.selectbox(key="lab-rule").options
@@ -378,7 +342,7 @@ def test_other_rules_can_be_matched(folder):
     assert table(tab).loc["mars-margin", "dial"] == matched["mars-margin"] != "m = 2.00"
 
 
-def test_the_shift_test_names_who_can_tell(folder):
+def test_the_shift_test_names_rules_that_change(folder):
     tab = opened(rules="all")
     tab.number_input(key="lab-shift").set_value(100.0)
     settled(tab.run())
@@ -390,57 +354,19 @@ def test_the_shift_test_names_who_can_tell(folder):
     assert "changes no probability and, here, no verdict." in said(tab)
 
 
-def test_the_plane_can_show_ratios_and_other_rules(folder):
-    tab = opened()
-    before = tab.get("plotly_chart")[1].proto.spec
-    assert "Min-p set" not in before
-    tab.multiselect(key="lab-compared-a-story").set_value(["min-p-set"])
-    settled(tab.run())
-    assert "Min-p set, m = 0.10" in tab.get("plotly_chart")[1].proto.spec
+def test_a_view_survives_its_link():
+    for view in (RuleView(), RuleView("mars"), RuleView("mars", 0.8875), RuleView("", 0.5, True)):
+        assert from_parameters(to_parameters(view, run="x y&z=1")) == Opened(view) == fitted(view, toy_run())
 
 
-def test_fewer_rounds_and_all_positions(folder):
-    tab = opened()
-    disputed = tab.get("plotly_chart")[0].proto.spec
-    tab.segmented_control(key="lab-positions").set_value("all")
-    settled(tab.run())
-    every = tab.get("plotly_chart")[0].proto.spec
-    assert len(every) > len(disputed)
-    settled(tab.slider(key="lab-rounds-a-story").set_value((1, 2)).run())
-    assert len(tab.get("plotly_chart")[0].proto.spec) < len(every)
-
-
-def test_both_themes(folder):
-    light, dark = (opened(theme).get("plotly_chart")[0].proto.spec for theme in ("light", "dark"))
-    assert light != dark
-
-
-def test_no_primary_button(folder):
-    assert [found.label for found in opened().button if found.proto.type == "primary"] == []
-
-
-def test_the_run_stays_on_the_way_to_explore_and_back(folder):
-    tab = opened(run="b-strict", rule="mars")
-    settled(tab.switch_page("pages/explore.py").run())
-    assert tab.selectbox(key="run").value == "b-strict"
-    settled(tab.switch_page("pages/rules.py").run())
-    assert tab.selectbox(key="run").value == "b-strict" and tab.selectbox(key="lab-rule").value == "mars"
-
-
-@pytest.mark.parametrize("view", [RuleView(), RuleView("mars"), RuleView("mars", 0.8875), RuleView("", 0.5, True)])
-def test_a_view_survives_its_link(view):
-    assert from_parameters(to_parameters(view, run="x y&z=1")) == Opened(view)
-    assert fitted(view, toy_run()) == Opened(view)
-
-
-@pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
-def test_every_rule_declares_itself_in_words(rule):
-    words = " ".join(rule_words.declarations(rule))
-    assert words.startswith("On rejection it emits ") and words.count("Strict at ") == (rule.dial is not None)
-    assert ("other tokens of the block" in words) == rule.spans_positions
-    assert ("depends on the dial" in words) == rule.emission_follows_dial
-    assert ("Not monotone" in words) == (not rule.monotone) and ("Lossless" in words) == rule.lossless
-    assert rule.on_rejection in Emission
+def test_every_rule_declares_itself_in_words():
+    for rule in RULES.values():
+        words = " ".join(rule_words.declarations(rule))
+        assert words.startswith("On rejection it emits ") and words.count("Strict at ") == (rule.dial is not None)
+        assert ("other tokens of the block" in words) == rule.spans_positions
+        assert ("depends on the dial" in words) == rule.emission_follows_dial
+        assert ("Not monotone" in words) == (not rule.monotone) and ("Lossless" in words) == rule.lossless
+        assert rule.on_rejection in Emission
 
 
 def test_sentences_by_hand():
@@ -453,12 +379,6 @@ def test_sentences_by_hand():
     assert rule_words.shift_words(-3.0, []).startswith("Subtracting 3 from every logit")
     assert rule_words.undrawn([mars], [None]).endswith("No line for MARS at θ = 0.90 (keeps all of the 3 its dial "
                                                        "decides).")  # fmt: skip
-
-
-def test_its_figures_can_be_saved(folder):
-    tab = opened()
-    charts = {json.loads(chart.proto.config)["toImageButtonOptions"]["filename"] for chart in tab.get("plotly_chart")}
-    assert any(name.endswith("-matrix") for name in charts) and any(name.endswith("-plane") for name in charts)
 
 
 def test_a_sampled_run_shows_where_a_branch_would_pay_and_a_greedy_one_says_why_not(folder):

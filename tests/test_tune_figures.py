@@ -1,4 +1,4 @@
-"""The figures of the Tune page: what they say, that bands unite, and that they stay usable."""
+"""The figures of the Tune page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mars_viz.sweep import relaxed_at
 from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
 from mars_viz.ui.tune.cached_sweep import CachedSweep
 
-THEMES = pytest.mark.parametrize("theme", [figures.LIGHT, figures.DARK])
+theme = figures.DARK
 
 
 def band(values: list[float], spread: float = 0.01) -> Band:
@@ -50,8 +50,7 @@ def test_a_setting_can_be_put_on_the_path():
     assert path.through(0.9, *[Interval(0, 0, 0, 0.95, Method.BCA)] * 2) is path
 
 
-@THEMES
-def test_the_title_says_the_finding(theme):
+def test_the_title_says_the_finding():
     one = frontier_figure([rule_path("A", [1.5, 1.2, 1.0], [5, 1, 0])], theme, 1.0)
     assert figures.spoken_title(one) == (
         "A at θ = 0.90 is 1.20× as fast as strict and loses 1 point of accuracy on these prompts"
@@ -94,8 +93,7 @@ def curve(places: int, percent: bool = False) -> DialCurve:
     )
 
 
-@THEMES
-def test_a_curve_says_both_values_and_stays_small(theme):
+def test_a_curve_says_both_values_and_stays_small():
     figure = dial_curve(curve(4), 0.3, theme)
     assert figures.spoken_title(figure) == "At θ = 0.30: 0.417, strict 0.250"
     assert figures.spoken_title(dial_curve(curve(4, percent=True), 1.0, theme)) == (

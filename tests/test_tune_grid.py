@@ -1,4 +1,4 @@
-"""Grids on the Tune page: the fields of the form, sweeps that are begun together, and their table and evidence."""
+"""Grids on the Tune page: the form, their jobs, table and evidence."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import csv
 import io
 import zipfile
 from dataclasses import replace
-from html import escape
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
-from streamlit.testing.v1 import AppTest
-from sweep_cases import SHORT, conversations, sweep_over, toy_prompts, toy_sweep
+from sweep_cases import SHORT, toy_prompts, toy_sweep
 
-from mars_viz import default_folders, locks, samples
+from mars_viz import default_folders, locks
 from mars_viz.analysis.intervals import Bootstrap
 from mars_viz.analysis.recommendation import about
 from mars_viz.dialmap import Span
@@ -32,9 +30,10 @@ from mars_viz.ui.tune.jobs import SweepJob
 from tests.tables import table_backend
 from tests.test_grid import GRID, VLLM, toy_grid
 from tests.test_tune_jobs import until, worker
-from tests.test_tune_page import SECTIONS, clicked, frames, opened, said, section, settled
+from tests.test_tune_page import SECTIONS, clicked, empty, frames, opened, said, section, settled
 
 OWN = "vllm-thinking-k3"
+__all__ = ["empty"]
 
 
 @pytest.fixture(scope="module")
@@ -57,27 +56,24 @@ def folder(swept: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return swept
 
 
-@pytest.fixture
-def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(default_folders.SWEEPS, str(tmp_path / "results"))
-    monkeypatch.setenv(samples.VARIABLE, "off")
-    return tmp_path / "results"
-
-
-def chosen(*rules: str) -> AppTest:
-    """The form with these rules."""
-    tab = opened()
-    return settled(tab.multiselect(key="sweep-rules").set_value(list(rules)).run())
-
-
-def test_the_form_asks_for_what_a_rule_has_besides_its_dial(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_form_has_the_rules_fixed_settings(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[Any] = []
     monkeypatch.setattr(sweep_requests, "_begin", lambda wish, names, span, into: begun.append((names, span)) or [into])
-    tab = chosen("mars", "vllm-thinking", "tensorrt-llm", "fly")
+    tab = opened()
+    settled(tab.multiselect(key="sweep-rules").set_value(["mars", "vllm-thinking", "tensorrt-llm", "fly"]).run())
     assert not [each for each in tab.number_input if each.key and each.key.startswith("sweep-fixed-mars")]
     field = tab.number_input(key="sweep-fixed-vllm-thinking-k")
     assert (field.value, field.min, field.max, field.label) == (3, 1, 16, "Best tokens k")
     field.set_value(5)
+    for listed, fragment in (
+        ("2, four", "'four'"),
+        ("2,,4", "a value is missing"),
+        ("20", "k is 20; it must be a whole number from 1 to 16"),
+        ("<img src=x>", "is no number"),
+    ):
+        tab.text_input(key="sweep-also-vllm-thinking-k").set_value(listed)
+        clicked(tab, "sweep-begin")
+        assert fragment in said(tab).replace("&#x27;", "'") and "<img" not in said(tab) and not begun
     tab.text_input(key="sweep-also-vllm-thinking-k").set_value("1, 5,3")
     tab.number_input(key="sweep-fixed-fly-w").set_value(2)
     tab.number_input(key="sweep-loosest-vllm-thinking").set_value(0.2)
@@ -90,25 +86,7 @@ def test_the_form_asks_for_what_a_rule_has_besides_its_dial(empty: Path, monkeyp
     ]
 
 
-@pytest.mark.parametrize(
-    ("listed", "sentence"),
-    [
-        ("2, four", "k: 'four' is no number; list values such as 2, 3, 4"),
-        ("2,,4", "a value is missing between commas"),
-        ("20", "k is 20; it must be a whole number from 1 to 16"),
-        ("<img src=x onerror=alert(1)>", "'<img src=x onerror=alert(1)>' is no number"),
-    ],
-)
-def test_a_list_that_is_none_is_a_sentence_and_nothing_is_begun(empty: Path, listed: str, sentence: str) -> None:
-    tab = chosen("vllm-thinking")
-    tab.text_input(key="sweep-also-vllm-thinking-k").set_value(listed)
-    clicked(tab, "sweep-begin")
-    assert escape(sentence) in said(tab) or sentence in said(tab).replace("&#x27;", "'")
-    assert "<img" not in said(tab)
-    assert not jobs_in(empty) and not empty.exists()
-
-
-def test_a_grid_is_one_job_on_all_of_its_folders(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_grid_is_one_job_with_many_folders(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = worker()
     monkeypatch.setattr(tab_jobs, "shared_worker", lambda: own)
     monkeypatch.setattr(
@@ -119,6 +97,9 @@ def test_a_grid_is_one_job_on_all_of_its_folders(empty: Path, monkeypatch: pytes
     wish = sweep_requests.SweepRequest(
         toy_prompts(3), ("vllm-thinking", "vllm-thinking:k=5", "vllm-thinking:k=2"), VLLM
     )
+    many = replace(wish, rules=tuple(f"fly:w={window}" for window in range(1, 19) if window != 6), settings=SHORT)
+    with pytest.raises(BadInput, match="at most 16"):
+        sweep_requests.begin(many, empty)
     names = sweep_requests.begin(wish, empty)
     assert [name.split("-", 2)[2] for name in names] == ["vllm-thinking", "vllm-thinking-k5", "vllm-thinking-k2"]
     jobs = jobs_in(empty)
@@ -130,37 +111,7 @@ def test_a_grid_is_one_job_on_all_of_its_folders(empty: Path, monkeypatch: pytes
     assert all("vLLM relaxed thinking, k = 5 · toys, 3 prompts" in labels[name] for name in names[1:2])
 
 
-def test_a_grid_that_is_stopped_keeps_what_is_finished_and_lets_go(
-    empty: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def begun(pair: object, prompts: Any, settings: Any, folders: Any, span: Any, **how: Any) -> Any:
-        sweep = toy_grid(empty / "made")
-        sweep_steps = iter(sweep)
-        next(now for now in sweep_steps if now.finished == 2)
-        sweep_steps.close()
-        (job,) = set(jobs_in(empty).values())
-        job.cancel()
-        return sweep
-
-    own = worker()
-    monkeypatch.setattr(tab_jobs, "shared_worker", lambda: own)
-    monkeypatch.setattr(grid_sweep, "sweep_grid", begun)
-    names = sweep_requests.begin(
-        sweep_requests.SweepRequest(toy_prompts(5), ("vllm-thinking", "vllm-thinking:k=5"), VLLM), empty
-    )
-    job = jobs_in(empty)[names[0]]
-    until(lambda: job.progress.state.finished)
-    assert job.progress.state is JobState.CANCELLED
-    assert [load_sweep(path).finished for path in GRID.folders(empty / "made")] == [2, 2, 2, 2]
-
-
-def test_too_many_sweeps_of_one_rule_are_refused(empty: Path) -> None:
-    names = tuple(f"fly:w={window}" for window in range(1, 19) if window != 6)
-    with pytest.raises(BadInput, match="at most 16"):
-        sweep_requests.begin(sweep_requests.SweepRequest(toy_prompts(1), names, SHORT), empty)
-
-
-def test_a_shelf_knows_which_sweeps_make_a_grid(folder: Path) -> None:
+def test_the_catalogue_finds_the_sweeps_of_a_grid(folder: Path) -> None:
     found = shelf(folder)
     variants = set(found.variants(OWN))
     five = {"vllm-thinking-k5", "another-k5"} & variants
@@ -169,7 +120,7 @@ def test_a_shelf_knows_which_sweeps_make_a_grid(folder: Path) -> None:
     assert not found.variants("nowhere")
 
 
-def test_the_grid_is_a_table_on_the_page_in_the_words_of_each_sweep(folder: Path) -> None:
+def test_the_grids_table_has_the_figures_of_each_sweep(folder: Path) -> None:
     tab = section(opened(sweep=OWN, dial="0.3"), SECTIONS)
     table = frames(tab)[0].value
     assert list(table["k"]) == ["1", "2", "3", "5"]
@@ -185,7 +136,7 @@ def test_the_grid_is_a_table_on_the_page_in_the_words_of_each_sweep(folder: Path
     assert again.iloc[2]["r = 0.30"] == cell(study.measures["accuracy"], study.value("accuracy", 0.3))
 
 
-def test_sweeps_laid_over_one_another_are_named_by_what_tells_them_apart(folder: Path) -> None:
+def test_overlaid_sweeps_are_named_by_their_differences(folder: Path) -> None:
     grid = [CachedSweep(load_sweep(path)) for path in GRID.folders(folder)]
     assert detail._names(grid) == ["k = 1", "k = 2", "k = 3", "k = 5"]
     mars, gamma = (CachedSweep(load_sweep(folder / name)) for name in ("mars", "gamma"))
@@ -196,7 +147,7 @@ def test_sweeps_laid_over_one_another_are_named_by_what_tells_them_apart(folder:
     assert detail._names([grid[3], again]) == 2 * ["vLLM relaxed thinking, k = 5"]
 
 
-def test_the_grid_says_how_far_each_variant_can_go(folder: Path) -> None:
+def test_the_grid_recommends_a_setting_of_each_variant(folder: Path) -> None:
     tab = section(opened(sweep=OWN, loss="100", confidence="0.5"), SECTIONS)
     table = frames(tab)[1].value
     assert list(table["k"]) == ["1", "2", "3", "5"] and set(table["loosest within the loss"]) == {"r = 0.00"}
@@ -207,20 +158,14 @@ def test_the_grid_says_how_far_each_variant_can_go(folder: Path) -> None:
     assert "Each of the 4 variants is tested at 87.5 %, so that whichever is chosen holds at 50 %." in said(tab)
     few = section(opened(sweep=OWN), SECTIONS)
     little, needed = frames(few)[1].value, study.recommendation(1.0, 0.95, 4).prompts_needed
-    assert little.iloc[2]["prompts to test the next"] == f"about {about(needed)}" != _more(study)
+    assert little.iloc[2]["prompts to test the next"] == f"about {about(needed)}"
     assert set(little["loosest within the loss"]) == {"not enough prompts"}
-    assert all(said.startswith("about ") for said in little["prompts to test the next"])
+    assert "grid-figure" not in {each.key for each in section(opened(sweep="mars"), SECTIONS).segmented_control}
+    assert all(text.startswith("about ") for text in little["prompts to test the next"])
+    assert study.recommendation(1.0, 0.95).prompts_needed != needed
 
 
-def test_of_conversations_it_says_how_many_questions_it_takes(empty: Path) -> None:
-    for k in (1, 2):
-        sweep_over(empty / f"talks-k{k}", conversations(3, 2), replace(VLLM, rule=f"vllm-thinking:k={k}"))
-    table = frames(section(opened(sweep="talks-k1"), SECTIONS))[1].value
-    assert all(said.startswith("about ") for said in table["questions to test the next"])
-    assert "prompts to test the next" not in table
-
-
-def test_the_pages_evidence_holds_the_grid_and_that_of_another_rule_does_not(folder: Path) -> None:
+def test_the_evidence_holds_the_grid(folder: Path) -> None:
     packs: list[Any] = []
     packed = lambda _, data, *rest, **how: packs.append(data) if how["key"] == "evidence-pack" else None  # noqa: E731
     with patch.object(detail.st, "download_button", packed):
@@ -235,13 +180,6 @@ def test_the_pages_evidence_holds_the_grid_and_that_of_another_rule_does_not(fol
     assert "is tested at" not in alone.read("evidence/evidence.md").decode()
 
 
-def _more(study: CachedSweep) -> str:
-    """What it takes to tell of the next setting of this sweep by itself."""
-    found = study.recommendation(1.0, 0.95)
-    assert found is not None and found.prompts_needed is not None
-    return f"about {about(found.prompts_needed)}"
-
-
 def left(folder: Path, finished: int, *rules: str, count: int = 5) -> None:
     """Sweeps that were stopped so far."""
     for rule in rules:
@@ -250,7 +188,7 @@ def left(folder: Path, finished: int, *rules: str, count: int = 5) -> None:
         steps.close()  # type: ignore[attr-defined]
 
 
-def test_what_was_left_of_a_grid_goes_on_together(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unfinished_variants_are_continued_together(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left(empty, 2, "vllm-thinking:k=5", "fly:w=2", "mars")
     left(empty, 1, "vllm-thinking", "vllm-thinking:k=2")
     left(empty, 1, "vllm-thinking:k=7", count=4)
@@ -279,9 +217,7 @@ def test_what_was_left_of_a_grid_goes_on_together(empty: Path, monkeypatch: pyte
     assert not load_sweep(empty / "fly-w=2").complete
 
 
-def test_a_grid_from_the_command_line_is_found_below_the_folder_of_results(
-    empty: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_grid_in_a_subfolder_is_found(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in toy_grid(empty / "g", count=2):
         pass
     toy_sweep(empty / "alone", 2).finish()
@@ -296,7 +232,3 @@ def test_a_grid_from_the_command_line_is_found_below_the_folder_of_results(
     tab_jobs.shared_worker().name(job, job.folder)
     assert jobs_in(empty) == {f"g/{OWN}": job} and jobs_in(empty / "g") == {OWN: job}
     assert not jobs_in(empty.parent.parent)
-
-
-def test_other_rules_have_no_section_for_a_grid(folder: Path) -> None:
-    assert "grid-figure" not in {each.key for each in section(opened(sweep="mars"), SECTIONS).segmented_control}

@@ -1,12 +1,10 @@
-"""Sweeps as jobs: short jobs go first, what is finished stays, and every tab finds what is under way."""
+"""Sweeps as jobs: order, cancellation, and resumption."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +12,6 @@ from sweep_cases import SHORT, timing, toy_prompts, toy_sweep
 
 from mars_viz.errors import BadInput
 from mars_viz.sweep import load_sweep
-from mars_viz.sweep.plan import comparable
 from mars_viz.sweep.store import list_sweeps, open_store
 from mars_viz.sweep.timing import keep_check
 from mars_viz.sweep.wall_clock import ClockProgress
@@ -57,11 +54,17 @@ class Short(Job[Progress]):
         self.tell(state=JobState.DONE)
 
 
-def test_short_jobs_go_between_the_steps_of_a_long_one_and_long_ones_wait_for_its_end():
+def test_short_jobs_run_between_the_steps_of_long_ones():
     log: list[str] = []
     allowed, own = threading.Semaphore(1), worker()
     first, second = Counting("a", log, 4, allowed), Counting("b", log, 2)
     short = Short(log)
+
+    class Failing(Counting):
+        def steps(self, models: Models[Any]) -> Iterator[None]:
+            yield
+            raise ZeroDivisionError("secret detail")
+
     own.submit(first)
     until(lambda: log == ["a"])
     own.submit(second)
@@ -70,37 +73,19 @@ def test_short_jobs_go_between_the_steps_of_a_long_one_and_long_ones_wait_for_it
     until(lambda: second.progress.state is JobState.DONE)
     assert first.progress.state is short.progress.state is JobState.DONE
     assert log.index("short") <= 2 and [name for name in log if name != "short"] == ["a"] * 4 + ["b"] * 2
-
-
-def test_cancelling_a_long_job_stops_it_after_the_step_and_lets_go_of_what_it_holds():
-    log: list[str] = []
-    allowed, own = threading.Semaphore(1), worker()
-    job = Counting("a", log, 4, allowed)
-    own.submit(job)
-    until(lambda: log == ["a"])
-    job.cancel()
+    failing, stopped, after = Failing("f", log, 1), Counting("c", log, 4, allowed := threading.Semaphore(1)), Short(log)
+    own.submit(failing)
+    own.submit(stopped)
+    until(lambda: log[-1] == "c")
+    stopped.cancel()
     allowed.release(10)
-    until(lambda: job.progress.state is JobState.CANCELLED)
-    assert len(log) <= 2 and job.closed
+    own.submit(after)
+    until(lambda: after.progress.state is JobState.DONE and stopped.progress.state.finished)
+    assert (failing.progress.state, failing.progress.error) == (JobState.FAILED, FAULT)
+    assert stopped.progress.state is JobState.CANCELLED and log.count("c") <= 2 and stopped.closed
 
 
-def test_a_fault_in_a_step_is_a_sentence_and_the_next_job_runs(caplog):
-    log: list[str] = []
-
-    class Failing(Counting):
-        def steps(self, models: Models[Any]) -> Iterator[None]:
-            yield
-            raise ZeroDivisionError("secret detail")
-
-    own = worker()
-    job, short = Failing("a", log, 1), Short(log)
-    own.submit(job)
-    own.submit(short)
-    until(lambda: job.progress.state.finished and short.progress.state.finished)
-    assert (job.progress.state, job.progress.error, log) == (JobState.FAILED, FAULT, ["short"])
-
-
-def test_a_sweep_job_tells_how_far_it_is_and_one_that_was_stopped_goes_on(tmp_path):
+def test_a_cancelled_sweep_job_is_resumed(tmp_path):
     own, folder = worker(), tmp_path / "sweep"
     seen: list[Sweeping] = []
 
@@ -123,7 +108,7 @@ def test_a_sweep_job_tells_how_far_it_is_and_one_that_was_stopped_goes_on(tmp_pa
     assert load_sweep(folder).complete
 
 
-def test_a_second_asker_finds_the_job_that_is_under_way(tmp_path):
+def test_a_job_is_begun_once(tmp_path):
     own, allowed = worker(), threading.Semaphore(0)
     own.submit(Counting("a", [], 1, allowed))  # keeps the worker busy
     job = SweepJob(tmp_path / "x", lambda pair: toy_sweep(tmp_path / "x", 2, SHORT), "toys")
@@ -133,17 +118,7 @@ def test_a_second_asker_finds_the_job_that_is_under_way(tmp_path):
     until(lambda: job.progress.state is JobState.DONE)
 
 
-def test_a_sweep_that_cannot_begin_says_why(tmp_path):
-    def make(pair: object) -> Any:
-        raise BadInput("The prompt is too long; shorten it.")
-
-    own, job = worker(), SweepJob(tmp_path / "x", make, "toys")
-    own.submit(job)
-    until(lambda: job.progress.state.finished)
-    assert (job.progress.state, job.progress.error) == (JobState.FAILED, "The prompt is too long; shorten it.")
-
-
-def test_a_check_that_cannot_be_kept_is_told_all_the_same(tmp_path):
+def test_a_check_that_cannot_be_saved_is_shown(tmp_path):
     class Clock:
         progress = ClockProgress(0, 1)
 
@@ -161,7 +136,7 @@ def test_a_check_that_cannot_be_kept_is_told_all_the_same(tmp_path):
     assert "was not kept" in job.progress.error
 
 
-def test_a_sweeps_folder_holds_its_prompts_and_says_when_they_are_others(tmp_path):
+def test_changed_and_missing_prompts_of_a_sweep_are_reported(tmp_path):
     toy_sweep(tmp_path / "s", 3, SHORT).finish()
     store = open_store(tmp_path / "s")
     assert store.prompts() == toy_prompts(3)
@@ -174,7 +149,7 @@ def test_a_sweeps_folder_holds_its_prompts_and_says_when_they_are_others(tmp_pat
         store.prompts()
 
 
-def test_sweeps_are_listed_with_how_far_they_are(tmp_path):
+def test_sweeps_are_listed_with_their_progress(tmp_path):
     assert list_sweeps(tmp_path / "none") == []
     toy_sweep(tmp_path / "whole", 2, SHORT).finish()
     next(iter(toy_sweep(tmp_path / "begun", 2, SHORT)))
@@ -186,16 +161,3 @@ def test_sweeps_are_listed_with_how_far_they_are(tmp_path):
     assert found["whole"].complete and not found["begun"].complete
     assert "damaged" in found["broken"].error and found["broken"].plan is None
     assert list(found)[-1] == "broken"
-
-
-def test_sweeps_of_other_rules_can_be_compared_and_those_of_other_prompts_cannot(tmp_path: Path):
-    plans = [
-        open_store(toy_sweep(tmp_path / name, count, settings).folder).plan
-        for name, count, settings in (
-            ("a", 2, SHORT),
-            ("b", 2, replace(SHORT, rule="mars-margin")),
-            ("c", 3, SHORT),
-            ("d", 2, replace(SHORT, temperature=0.5)),
-        )
-    ]
-    assert [comparable(plans[0], other) for other in plans] == [True, True, False, False]

@@ -1,4 +1,4 @@
-"""What is ready before the first tab, and what waits until the text of a run is painted."""
+"""Preparations before the first tab, and figures that wait for the text of a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mars_viz.components.explorer.element import RunPayload
 from mars_viz.run_with_map import mapped
 from mars_viz.ui import warm_up
 from mars_viz.ui.links import View
-from mars_viz.ui.session import KEY, Session
+from mars_viz.ui.session import KEY
 from tests import tabs
 from tests.factories import toy_map, toy_run
 from tests.served import served
@@ -62,7 +62,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_what_the_warm_up_made_ready_is_what_the_first_tab_shows(folder, monkeypatch):
+def test_the_first_tab_shows_what_the_warm_up_made(folder, monkeypatch):
     made: list[Any] = []
     make = RunPayload.of
     monkeypatch.setattr(RunPayload, "of", lambda run, *at: made.append(run) or make(run, *at))
@@ -75,28 +75,21 @@ def test_what_the_warm_up_made_ready_is_what_the_first_tab_shows(folder, monkeyp
     assert len(made) == 1
 
 
-@pytest.mark.parametrize("broken", [True, False])
-def test_a_warm_up_without_a_run_says_nothing(folder, broken):
+def test_a_warm_up_without_a_run_or_with_a_failing_import_ends(folder, monkeypatch):
+    assert not warm_up._warm_up.cache_info().currsize
+    warm_up.wait_for_imports()  # without a warm-up
     for path in (folder / "a-run").iterdir():
         path.unlink()
-    if not broken:
-        (folder / "a-run").rmdir()
-    warming = warm_up.WarmUp()
-    warming.run()
-    assert warming.imported.is_set()
-
-
-def test_the_warm_up_lets_go_of_the_tab_where_an_import_fails(monkeypatch):
+    for _ in range(2):  # a broken run, and none
+        warming = warm_up.WarmUp()
+        warming.run()
+        assert warming.imported.is_set()
+        (folder / "a-run").rmdir() if (folder / "a-run").exists() else None
     monkeypatch.setitem(sys.modules, "mars_viz.ui.links", None)
     warming = warm_up.WarmUp()
     with pytest.raises(ImportError):
         warming.run()
     assert warming.imported.is_set()
-
-
-def test_a_tab_without_a_warm_up_waits_for_none():
-    assert not warm_up._warm_up.cache_info().currsize
-    warm_up.wait_for_imports()
 
 
 @pytest.mark.parametrize(
@@ -116,7 +109,7 @@ def test_the_address_to_open(monkeypatch, options, address):
 
 
 def first_look() -> AppTest:
-    """A tab whose browser has shown nothing yet."""
+    """A tab whose browser has not shown any text."""
     tab = AppTest.from_file(tabs.APP, default_timeout=tabs.PATIENCE)
     return tabs.settled(tab.switch_page("pages/explore.py").run())
 
@@ -126,15 +119,11 @@ def test_figures_wait_for_the_text(folder):
     assert not tab.get("plotly_chart")
     tab.session_state[KEY].shows_text = True  # the browser's word
     assert len(tabs.settled(tab.run()).get("plotly_chart")) == 4
-
-
-def test_no_figure_waits_for_a_text_that_is_empty(folder):
     replace(toy_run(), rounds=()).save(folder / "0-empty")
-    assert len(first_look().get("plotly_chart")) == 4
-    assert isinstance(first_look().session_state[KEY], Session)
+    assert len(first_look().get("plotly_chart")) == 4  # a run without text
 
 
-def test_the_browser_asks_for_figures_once_the_text_is_there(browser: Browser, folder):
+def test_the_browser_requests_figures_after_the_text(browser: Browser, folder):
     with served(ROOT / "app.py") as address, browser.new_page() as page:
         page.add_init_script(NOTE_FIRST_TOKEN)
         page.goto(f"{address}/explore")
@@ -145,7 +134,7 @@ def test_the_browser_asks_for_figures_once_the_text_is_there(browser: Browser, f
         assert not page.locator(".st-key-text-painted").is_visible()
 
 
-def test_what_is_never_painted_is_not_waited_for_forever(browser: Browser, tmp_path):
+def test_waiting_for_a_text_that_is_never_painted_ends(browser: Browser, tmp_path):
     script = tmp_path / "page.py"
     script.write_text(NEVER, encoding="utf-8")
     with served(script) as address:
@@ -169,26 +158,23 @@ def request(path: str, query: str = "", kind: str = "http", method: str = "GET")
         (request("/explore"), {}),
         (request("/explore", "run="), {}),
         (request("/compare", "run=a-run"), {}),
-        (request("/compare/", "run=a-run"), {}),
         (request("/static/js/index.js", "run=a-run"), {}),
         (request("/explore", "run=a-run", method="HEAD"), {}),
         (request("/explore", "run=a-run", "websocket"), {}),
         ({"type": "lifespan"}, {}),
     ],
 )
-def test_the_link_that_a_request_is_for(asked, link):
+def test_the_link_of_a_request(asked, link):
     assert warm_up.asked_for(asked) == link
-
-
-def test_a_link_below_a_base_path(monkeypatch):
-    monkeypatch.setattr(warm_up.st, "get_option", {"server.baseUrlPath": "under/"}.__getitem__)
-    for path in ("/under", "/under/", "/under/explore"):
-        assert warm_up.asked_for(request(path, "run=a-run")) == {"run": "a-run"}
-    assert warm_up.asked_for(request("/explore", "run=a-run")) == {}
+    with pytest.MonkeyPatch.context() as below:
+        below.setattr(warm_up.st, "get_option", {"server.baseUrlPath": "under/"}.__getitem__)
+        for path in ("/under", "/under/", "/under/explore"):
+            assert warm_up.asked_for(request(path, "run=a-run")) == {"run": "a-run"}
+        assert warm_up.asked_for(request("/explore", "run=a-run")) == {}
 
 
 class Behind:
-    """What stands behind the reading ahead, and what it was asked."""
+    """The application behind `ReadAhead`, with its requests."""
 
     def __init__(self) -> None:
         self.heard: list[Any] = []
@@ -198,13 +184,12 @@ class Behind:
 
 
 def ask(ahead: warm_up.ReadAhead, scope: dict[str, Any]) -> None:
-    """The request, in which nothing waits; what it sets going goes on."""
     with suppress(StopIteration):
         ahead(scope, None, None).send(None)  # type: ignore[arg-type]
 
 
 def asking(ahead: warm_up.ReadAhead, scope: dict[str, Any]) -> None:
-    """The request, until what it set going is done."""
+    """Ask, and wait for the run to be read."""
     ask(ahead, scope)
     for thread in threading.enumerate():
         if thread.name == "read-ahead":
@@ -212,7 +197,7 @@ def asking(ahead: warm_up.ReadAhead, scope: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("more", "gamma"), [({}, None), ({"gamma": "3"}, 3), ({"gamma": "5"}, None)])
-def test_a_link_s_run_is_ready_before_its_tab_asks(folder, monkeypatch, more, gamma):
+def test_the_run_of_a_link_is_read_ahead(folder, monkeypatch, more, gamma):
     run = toy_run(seed=8, rule="mars", dial=0.9)
     mapped(run, toy_map(replace(run.settings, dial=None), 0.5, None, (3, run.settings.gamma))[0]).save(folder / "b-run")
     made: list[Any] = []
@@ -228,7 +213,7 @@ def test_a_link_s_run_is_ready_before_its_tab_asks(folder, monkeypatch, more, ga
     assert len(made) == 1
 
 
-def test_a_page_comes_where_no_thread_can_be_had(monkeypatch):
+def test_requests_pass_if_no_thread_can_be_started(monkeypatch):
     read: list[str] = []
     monkeypatch.setattr(warm_up, "get_ready", lambda view: read.append(view.run))
     ahead = warm_up.ReadAhead(behind := Behind())
@@ -239,7 +224,7 @@ def test_a_page_comes_where_no_thread_can_be_had(monkeypatch):
     assert read == ["two"] and len(behind.heard) == 2
 
 
-def test_a_link_to_nothing_is_passed_on_and_the_next_one_is_read(folder, monkeypatch):
+def test_links_to_broken_and_missing_runs_pass(folder, monkeypatch):
     (folder / "broken").mkdir()
     (folder / "broken" / "manifest.json").write_text("{}")
     opened: list[Any] = []
