@@ -44,14 +44,11 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Path:
+def saved(tmp_path):
     return toy_run(temperature=1.0).save(tmp_path / "run")
 
 
-def test_what_slows_the_models_down_is_said_on_standard_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-
+def test_what_slows_the_models_down_is_said_on_standard_error(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Backend, "notes", property(lambda pair: ("It is\nslow.",)))
     monkeypatch.setenv(default_folders.RUNS, str(tmp_path))
     assert cli.main(["record", "--prompt", "Once", "--max-new-tokens", "4", "--device", "cpu"]) == 0
@@ -60,8 +57,7 @@ def test_what_slows_the_models_down_is_said_on_standard_error(
     assert said.err == "It is slow.\n" and str(folder) in said.out and len(mars_viz.load_run(folder).token_ids) == 4
 
 
-def test_record_show_and_the_python_api_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The one test that starts the command for real, with the built-in pair."""
+def test_record_show_and_the_python_api_agree(tmp_path, capsys):
     out = tmp_path / "new" / "run"
     wanted = ["--prompt", "Once upon a time", "--max-new-tokens", "12", "--dial", "0.8", "--title", "T", "--seed", "3"]
     done = command("record", *wanted, "--out", str(out), "--json", "--device", "cpu")
@@ -79,7 +75,7 @@ def test_record_show_and_the_python_api_agree(tmp_path: Path, capsys: pytest.Cap
     assert "12 tokens" in shown and run.text in shown
 
 
-def test_map_saves_the_run_with_its_map_and_tells_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_map_saves_the_run_with_its_map_and_tells_both(tmp_path, capsys):
     out = tmp_path / "run"
     wanted = ["--prompt", "Once upon a time", "--max-new-tokens", "12", "--dial", "0.8", "--low", "0.5", "--gamma", "3"]
     assert cli.main(["map", *wanted, "--gammas", "all", "--out", str(out), "--json", "--device", "cpu"]) == 0
@@ -120,7 +116,7 @@ class ToyMapping(Mapping):
 
 
 @pytest.fixture
-def toy_models(monkeypatch: pytest.MonkeyPatch) -> None:
+def toy_models(monkeypatch):
     """The commands decode and map the toy pair."""
     monkeypatch.setattr(decoding, "opened_backend", lambda *_: None)
     monkeypatch.setattr(decoding, "decoded", lambda _, wish, __: toy_run(**asdict(wish.settings)))
@@ -142,9 +138,7 @@ TOY_MAP = [
 ]
 
 
-def test_map_prints_a_table_of_texts_for_each_block_length(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], toy_models: None
-) -> None:
+def test_map_prints_a_table_of_texts_for_each_block_length(tmp_path, capsys, toy_models):
     out = tmp_path / "run"
     assert cli.main([*TOY_MAP, "--gammas", "4,1", "--low", "0.6", "--out", str(out)]) == 0
     text = capsys.readouterr().out
@@ -168,7 +162,7 @@ def test_map_prints_a_table_of_texts_for_each_block_length(
                 assert words == ["no"]
 
 
-def test_a_map_cut_short_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str], toy_models: None) -> None:
+def test_a_map_cut_short_says_so(tmp_path, capsys, toy_models):
     budget = ["--budget-passes", "4", "--budget-branches", "1", "--budget-seconds", "60"]
     assert cli.main([*TOY_MAP, *budget, "--out", str(tmp_path / "a")]) == 0
     text = capsys.readouterr().out
@@ -178,10 +172,8 @@ def test_a_map_cut_short_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert not told["complete"] and False in {segment["complete"] for segment in told["segments"]}
 
 
-def test_an_interrupted_map_leaves_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, toy_models: None
-) -> None:
-    def interrupted(_: ToyMapping) -> Iterator[MapProgress]:
+def test_an_interrupted_map_leaves_nothing(tmp_path, capsys, monkeypatch, toy_models):
+    def interrupted(_):
         yield MapProgress(1, 1, 1, 0.0)
         raise KeyboardInterrupt
 
@@ -191,7 +183,7 @@ def test_an_interrupted_map_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_map_has_every_option_of_record() -> None:
+def test_map_has_every_option_of_record():
     wanted = ["--prompt", "a", "--out", "b"]
     ours, theirs = (vars(cli._parser().parse_args([name, *wanted])) for name in ("map", "record"))
     assert {name: value for name, value in ours.items() if name in theirs and name != "run"} == {
@@ -199,7 +191,7 @@ def test_map_has_every_option_of_record() -> None:
     }
 
 
-def test_rules_lists_every_rule(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rules_lists_every_rule(capsys):
     assert cli.main(["rules"]) == 0
     text = capsys.readouterr().out
     assert cli.main(["rules", "--json"]) == 0
@@ -215,7 +207,7 @@ def test_rules_lists_every_rule(capsys: pytest.CaptureFixture[str]) -> None:
             assert bounds == (rule.dial.low, rule.dial.high, rule.dial.default)
 
 
-def test_show_speaks_and_prints_strict_json(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_speaks_and_prints_strict_json(saved, capsys):
     run = mars_viz.load_run(saved)
     assert cli.main(["show", str(saved)]) == 0
     text = capsys.readouterr().out
@@ -227,18 +219,18 @@ def test_show_speaks_and_prints_strict_json(saved: Path, capsys: pytest.CaptureF
     assert told["summary"]["rounds"] == len(run.rounds) and told["provenance"]["target"] == "toy-target"
 
 
-def test_what_show_says_of_a_run_tells_where_the_rule_was_forced_to_be_strict() -> None:
+def test_what_show_says_of_a_run_tells_where_the_rule_was_forced_to_be_strict():
     assert "Strict at 1 drafted runner-up where z1 ≤ 0" in sentence(small_run())
     assert "z1 ≤ 0" not in sentence(replace(small_run(), rounds=small_run().rounds[:1]))
 
 
-def test_numbers_that_json_lacks_become_null(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_numbers_that_json_lacks_become_null(saved, tmp_path, capsys):
     empty = replace(mars_viz.load_run(saved), rounds=())
     assert cli.main(["show", str(empty.save(tmp_path / "empty")), "--json"]) == 0
     assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail)["summary"]["tau"] is None
 
 
-def test_text_cannot_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_cannot_steer_the_terminal(tmp_path, capsys):
     hostile = {i: Piece(b"\x1b[2J\x9b\xe2\x80\xae\r") for i in range(32)}
     run: Run = toy_run(pieces={i: piece.data for i, piece in hostile.items()})
     assert cli.main(["show", str(run.save(tmp_path / "run"))]) == 0
@@ -339,9 +331,7 @@ def places(tmp_path: Path) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_line_and_code_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, case: str
-) -> None:
+def test_bad_input_is_one_line_and_code_2(tmp_path, capsys, monkeypatch, case):
     monkeypatch.setattr(decoding, "opened_backend", lambda *_: pytest.fail("it began to load the models"))
     paths, (arguments, message) = places(tmp_path), BAD[case]
     assert cli.main([argument.format(**paths) for argument in arguments]) == 2
@@ -349,8 +339,7 @@ def test_bad_input_is_one_line_and_code_2(
     assert not paths["new"].exists()
 
 
-def test_what_can_be_refused_without_models_never_imports_their_libraries(tmp_path: Path) -> None:
-    """All of it in one process, which says after each command whether torch is there by now."""
+def test_what_can_be_refused_without_models_never_imports_their_libraries(tmp_path):
     paths = places(tmp_path)
     models = {
         name: (["record", "--prompt", "a", "--out", "{new}", *said], words) for name, (said, words) in MODELS.items()
@@ -377,7 +366,7 @@ def test_what_can_be_refused_without_models_never_imports_their_libraries(tmp_pa
     assert not paths["new"].exists()
 
 
-def test_the_python_api_refuses_a_prompt_and_names_before_it_loads_models(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_api_refuses_a_prompt_and_names_before_it_loads_models(monkeypatch):
     monkeypatch.setattr("mars_viz.speculators.loading.load_backend", lambda *_, **__: pytest.fail("it began to load"))
     with pytest.raises(BadInput, match="The prompt is empty"):
         mars_viz.record(" ")
@@ -386,18 +375,18 @@ def test_the_python_api_refuses_a_prompt_and_names_before_it_loads_models(monkey
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_an_unknown_option_points_to_the_help_of_its_command(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_option_points_to_the_help_of_its_command(name, capsys):
     assert cli.main([name, *COMMANDS[name], "--volume=11"]) == 2
     said = error_of(capsys)
     assert said.endswith(f"See mars-viz {name} --help.\n") and "--volume=11" in said
 
 
-def test_every_command_is_asked_for_its_help() -> None:
+def test_every_command_is_asked_for_its_help():
     (commands,) = (each for each in cli._parser()._actions if isinstance(each, argparse._SubParsersAction))
     assert set(commands.choices) == set(COMMANDS)
 
 
-def test_help_and_version_are_no_errors(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_and_version_are_no_errors(capsys):
     for arguments in (["--help"], ["record", "--help"], ["map", "--help"], ["--version"]):
         assert cli.main(arguments) == 0
         out, err = capsys.readouterr()
@@ -407,14 +396,8 @@ def test_help_and_version_are_no_errors(capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.parametrize("name", ["record", "map"])
 @pytest.mark.parametrize("failure", [BadInput("No.\nReally."), RuntimeError("bro\nken"), KeyboardInterrupt()])
-def test_failures_are_one_line_and_leave_nothing(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    failure: BaseException,
-    name: str,
-) -> None:
-    def fail(*_: object) -> Run:
+def test_failures_are_one_line_and_leave_nothing(tmp_path, capsys, monkeypatch, failure, name):
+    def fail(*_):
         raise failure
 
     monkeypatch.setattr(decoding, "opened_backend", fail)
@@ -433,12 +416,10 @@ def test_failures_are_one_line_and_leave_nothing(
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_a_prompt_comes_from_a_file_or_from_standard_input(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_prompt_comes_from_a_file_or_from_standard_input(tmp_path, monkeypatch, capsys):
     seen: list[str] = []
 
-    def decoded(_: object, wish: decoding.DecodeRequest, __: object) -> Run:
+    def decoded(_, wish, __):
         seen.append(wish.prompt)
         return toy_run()
 
@@ -452,7 +433,7 @@ def test_a_prompt_comes_from_a_file_or_from_standard_input(
     assert f"Saved to {tmp_path / 'b'}" in capsys.readouterr().out
 
 
-def test_every_setting_has_an_option_with_its_default() -> None:
+def test_every_setting_has_an_option_with_its_default():
     options = vars(cli._parser().parse_args(["record", "--prompt", "a", "--out", "b"]))
     settings = mars_viz.Settings()
     options["stop"] = tuple(options["stop"])
@@ -463,9 +444,7 @@ def test_every_setting_has_an_option_with_its_default() -> None:
     }
 
 
-def test_app_becomes_streamlit_on_localhost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_app_becomes_streamlit_on_localhost(tmp_path, monkeypatch, capsys):
     ran: list[list[str]] = []
     monkeypatch.setattr(os, "execv", lambda _, arguments: ran.append(arguments))
     assert cli.main(["app", "--port", "8765", "--no-browser"]) == 0
@@ -478,7 +457,7 @@ def test_app_becomes_streamlit_on_localhost(
     assert "make app" in error_of(capsys)
 
 
-def test_what_the_app_relies_on_is_in_its_configuration() -> None:
+def test_what_the_app_relies_on_is_in_its_configuration():
     config = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text(encoding="utf-8"))
     assert config["browser"]["gatherUsageStats"] is False
     assert not {"address", "port"} & set(config["server"]), "each host sets its own, see docs/deploy.md"

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from mars_viz import load_run
 from mars_viz.analysis.judgements import opinion
@@ -32,7 +31,7 @@ from tests.test_runfiles import difference, edited, rewritten, signed
 
 
 @pytest.fixture(scope="module")
-def run() -> Run:
+def run():
     made = toy_run(rule="mars-sampling", temperature=0.8, max_new_tokens=30)
     return mapped(made, toy_map(replace(made.settings, dial=None), 0.5)[0])
 
@@ -61,7 +60,7 @@ def only_deciding(run: Run) -> Run:
     return replace(run, rounds=[round_.with_speculation(light(round_.speculation)) for round_ in run.rounds])
 
 
-def test_what_no_version_knows_is_kept_and_shown_and_no_rule_minds(run: Run, tmp_path: Path) -> None:
+def test_what_no_version_knows_is_kept_and_shown_and_no_rule_minds(run, tmp_path):
     files = with_extras(codec.encode(run))
     read = codec.decode(files)
     again = codec.encode(read)
@@ -81,7 +80,7 @@ def test_what_no_version_knows_is_kept_and_shown_and_no_rule_minds(run: Run, tmp
     assert told.heads_2.tolist() == list(range(2, 3 * sum(sizes), 3)) and frame.heads_0[frame.node.isna()].isna().all()
     assert frame.hidden_norm.tolist()[: sizes[0]] == list(range(sizes[0])), "the row that judges each"
     assert read.rounds[1].speculation.columns["hidden_norm"].tolist() == list(range(sizes[0] + 1, sum(sizes[:2]) + 2))
-    answer = next(iter(read.dial_map.answers.values()))  # type: ignore[union-attr]
+    answer = next(iter(read.dial_map.answers.values()))
     assert "hidden_norm" in answer.speculation.columns
     assert summary(read) == summary(run)
     told, plain = run_payload(alone := replace(read, dial_map=None)), run_payload(replace(run, dial_map=None))
@@ -93,10 +92,10 @@ def test_what_no_version_knows_is_kept_and_shown_and_no_rule_minds(run: Run, tmp
     assert identified(told | {"id": ""})["id"] == identified(plain | {"id": ""})["id"], "and nothing else differs"
     alone = load_run(alone.save(tmp_path / "run"))
     assert alone.rounds[0].speculation.columns["heads"].dtype == np.int16
-    assert "hidden_norm" in read.rounds[1:3].speculations.columns  # type: ignore[attr-defined]
+    assert "hidden_norm" in read.rounds[1:3].speculations.columns
 
 
-def test_the_inspector_shows_what_no_version_knows(run: Run, tab: Page, tmp_path: Path) -> None:
+def test_the_inspector_shows_what_no_version_knows(run, tab, tmp_path):
     read = replace(codec.decode(with_extras(codec.encode(run))), dial_map=None)  # its answers lack some of them
     (path := tmp_path / "run.html").write_text(report_html(read, most_steps=0), encoding="utf-8")
     tab.goto(path.as_uri())
@@ -106,8 +105,8 @@ def test_the_inspector_shows_what_no_version_knows(run: Run, tab: Page, tmp_path
     )
 
 
-def test_too_many_unknown_columns_are_refused(run: Run) -> None:
-    def more(columns: dict[str, np.ndarray]) -> None:
+def test_too_many_unknown_columns_are_refused(run):
+    def more(columns):
         columns |= {f"extra_{i}": columns["coins"] for i in range(MOST_EXTRAS + 1)}
 
     with pytest.raises(BadInput, match=f"more than {MOST_EXTRAS} unknown columns"):
@@ -115,8 +114,8 @@ def test_too_many_unknown_columns_are_refused(run: Run) -> None:
 
 
 @pytest.mark.parametrize("table", ["rounds", "pieces", "map_answers"])
-def test_tables_without_evidence_have_no_unknown_columns(run: Run, table: str) -> None:
-    def more(columns: dict[str, np.ndarray]) -> None:
+def test_tables_without_evidence_have_no_unknown_columns(run, table):
+    def more(columns):
         columns["more"] = np.zeros(len(next(iter(columns.values()))))
 
     with pytest.raises(BadInput, match="has the column 'more', and evidence cannot be that. Take it out"):
@@ -124,9 +123,7 @@ def test_tables_without_evidence_have_no_unknown_columns(run: Run, table: str) -
 
 
 @pytest.mark.parametrize("name", [name for name, column in COLUMNS.items() if column.decides is not Decides.NEVER])
-def test_without_a_column_that_all_rules_decide_by_a_file_is_refused(
-    run: Run, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_column_that_all_rules_decide_by_a_file_is_refused(run, tmp_path, name, capsys):
     table = "nodes" if COLUMNS[name].per.value == "node" else "rows"
     path = run.save(tmp_path / "run")
     (path / f"{table}.parquet").unlink()
@@ -141,7 +138,7 @@ def test_without_a_column_that_all_rules_decide_by_a_file_is_refused(
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_a_run_of_deciding_columns_alone_opens_and_says_what_rules_lack(tmp_path: Path, temperature: float) -> None:
+def test_a_run_of_deciding_columns_alone_opens_and_says_what_rules_lack(tmp_path, temperature):
     whole = toy_run(temperature=temperature, max_new_tokens=30)
     light = load_run(only_deciding(whole).save(tmp_path / "run"))
     assert light.token_ids == whole.token_ids and summary(light) == summary(whole)
@@ -158,7 +155,7 @@ def test_a_run_of_deciding_columns_alone_opens_and_says_what_rules_lack(tmp_path
             )
 
 
-def test_rounds_of_a_trace_are_views_of_its_columns(run: Run) -> None:
+def test_rounds_of_a_trace_are_views_of_its_columns(run):
     trace = codec.decode(codec.encode(run)).trace
     assert trace[0] is trace[0] and trace[-1] is trace[len(trace) - 1] and trace == list(run.rounds)[:0] + list(trace)
     assert np.shares_memory(trace[1].speculation.z, trace.speculations.columns["z"])
@@ -170,7 +167,7 @@ def test_rounds_of_a_trace_are_views_of_its_columns(run: Run) -> None:
     assert len((*trace[:2], *trace[2:])) == len(trace) and not difference(Trace(trace[:2] + trace[2:])[2], trace[2])
 
 
-def test_of_several_drafts_the_columns_are_those_that_all_have(run: Run) -> None:
+def test_of_several_drafts_the_columns_are_those_that_all_have(run):
     one, other = (round_.speculation for round_ in run.rounds[:2])
     less = replace(other, columns={name: column for name, column in other.columns.items() if name != "js"})
     both = Speculations.of([one, less])
@@ -178,9 +175,9 @@ def test_of_several_drafts_the_columns_are_those_that_all_have(run: Run) -> None
     assert RULES["fuzzy"].lacks_for(both) and not RULES["fuzzy"].lacks_for(Speculations.of([one, other]))
 
 
-def test_nobody_changes_a_record(run: Run) -> None:
+def test_nobody_changes_a_record(run):
     first = run.rounds[0].speculation
     with pytest.raises(AttributeError):
-        first.columns = {}  # type: ignore[misc]
+        first.columns = {}
     more = first.with_columns({"z": first.z + 1})
     assert not np.array_equal(more.z, first.z)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from factories import make_speculation, toy_run
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sweep_cases import toy_sweep
 
 from mars_viz.analysis.counts import WARNING, AcceptanceCounts, position_rates, synthetic_settings, totals_by_step
-from mars_viz.analysis.definitions import DEFINITIONS, Bonus, ByPosition, Evidence, Pooling
 from mars_viz.analysis.engine_counts import parse_counts
 from mars_viz.analysis.engines import Within, acceptance_table, resampled
 from mars_viz.analysis.intervals import Bootstrap, Method
@@ -81,17 +79,6 @@ def test_positions_that_were_never_reached():
     assert np.isnan([nothing.unconditional, nothing.conditional, nothing.joint]).all()
 
 
-def test_every_definition_says_what_it_is():
-    for definition in DEFINITIONS:
-        assert bool(definition.length) == bool(definition.length_formula)
-        assert bool(definition.rate) == bool(definition.rate_formula)
-        assert definition.source
-    assert {each.bonus for each in DEFINITIONS} == set(Bonus)
-    assert {each.pooling for each in DEFINITIONS} == set(Pooling)
-    assert {each.by_position for each in DEFINITIONS} == set(ByPosition)
-    assert [each.engine for each in DEFINITIONS if each.evidence is Evidence.CATALOGUE] == ["EAGLE"]
-
-
 def test_a_request_without_steps_or_completion():
     empty = counts([], [], completion=0)
     assert all(math.isnan(row.length) and math.isnan(row.rate) for row in acceptance_table([empty]))
@@ -102,9 +89,6 @@ def test_a_request_without_steps_or_completion():
     assert rows["vLLM"].length == 1 + 7 / 5
     with pytest.raises(BadInput, match="Choose at least one"):
         acceptance_table([])
-
-
-# Every way in which a text can end, walked for real
 
 
 EOS, STOP = 7, 5
@@ -210,7 +194,6 @@ def test_a_share_of_the_output_is_a_share_at_every_dial_of_a_sweep(tmp_path):
 
 
 def test_of_a_response_the_prefills_token_is_no_steps():
-    """vLLM counts what was accepted past the limit: 3 + 1 tokens of its second step, of which the text holds two."""
     metrics = vllm_metrics(counts([1, 3], [3, 3]))
     for completion, reached in ((1 + 2 + 4, 4), (1 + 2 + 3, 4), (1 + 2 + 2, 3), (1 + 2 + 1, 2)):
         response = {"usage": {"completion_tokens": completion}, "metrics": {"speculative_decoding": metrics}}
@@ -228,7 +211,7 @@ def resampled_by_hand(requests, groups, value, how):
     rng = np.random.default_rng(11)
     drawn = [
         [requests[place] for group in rng.integers(len(groups), size=len(groups)) for place in groups[group]]
-        for _ in range(4000)
+        for _ in range(1500)
     ]
     values = [value(tuple(each)) for each in drawn]
     return np.quantile(values, [(1 - how.confidence) / 2, (1 + how.confidence) / 2])
@@ -255,7 +238,6 @@ PERCENTILE = Bootstrap(method=Method.PERCENTILE)
 
 @pytest.mark.parametrize("turns", [1, 4])
 def test_every_figure_has_the_interval_of_requests_drawn_by_hand(turns):
-    """Of single requests and of the turns of questions, pooled and as a mean of requests."""
     units = None if turns == 1 else np.arange(len(MANY)) // turns
     rows = acceptance_table(MANY, units=units, how=PERCENTILE)
     groups = [range(first, first + turns) for first in range(0, len(MANY), turns)]
@@ -313,25 +295,11 @@ def test_very_many_rounds_are_drawn_in_groups():
     assert (found.low, found.high) == pytest.approx((2.5 - half, 2.5 + half), abs=0.2 * half)
 
 
-def test_the_table_of_five_hundred_requests_is_quick():
-    rng = np.random.default_rng(1)
-    requests = [counts(rng.integers(0, 7, 40), [6] * 40, completion=100, gamma=6) for _ in range(500)]
-    acceptance_table(requests)  # the draws, which all figures of a sweep share
-    began = time.process_time()
-    acceptance_table(requests)
-    assert time.process_time() - began < 2  # some hundredths
-
-
-@pytest.mark.parametrize("rule", ["strict", "mars", "rejection-sampling"])
-def test_of_a_real_walk(rule):
-    run = toy_run(rule=rule, temperature=0.0 if rule == "strict" else 1.0, max_new_tokens=61)
+def test_of_a_real_walk():
+    run = toy_run(rule="mars", temperature=1.0, max_new_tokens=61)
     found, numbers = acceptance_counts(run), summary(run)
-    assert (found.steps, found.drafted_total, found.completion_tokens) == (
-        numbers.rounds,
-        numbers.drafted,
-        numbers.tokens,
-    )
-    assert found.accepted.tolist() == [len(round_.decision.kept) for round_ in run.rounds]
+    expected = numbers.rounds, numbers.drafted, numbers.tokens
+    assert (found.steps, found.drafted_total, found.completion_tokens) == expected
     rows = {row.definition.engine: row for row in acceptance_table([found])}
     assert rows["SGLang, per request"].length == rows["SpecForge"].length == run.tau
     untruncated = sum(len(round_.decision.kept) + 1 for round_ in run.rounds)
@@ -379,27 +347,15 @@ def test_export_by_hand():
     assert vllm_metrics(SECOND)["per_step_accepted"] == [1]  # a step without a draft is none
     empty = vllm_metrics(counts([], []))
     assert (empty["num_spec_steps"], empty["mean_acceptance_length"], empty["acceptance_histogram"]) == (0, 1, [0] * 4)
-
-
-def test_the_documented_example_is_read_and_written():
     (found,) = vllm_counts_of(json.dumps(DOCUMENTED))
     assert (found.steps, found.accepted_total, found.ordered, found.completion_tokens) == (43, 10, False, None)
     assert vllm_metrics(found) == DOCUMENTED
     row = acceptance_table([found])[0]
     assert (row.length, row.rate) == (DOCUMENTED["mean_acceptance_length"], DOCUMENTED["draft_acceptance_rate"])
-
-
-def test_a_whole_response_tells_more():
-    response = {
-        "id": "cmpl-1",
-        "usage": {"completion_tokens": 10, "prompt_tokens": 3},
-        "metrics": {"speculative_decoding": vllm_metrics(FIRST)},
-    }
-    (found,) = vllm_counts_of(json.dumps(response))
-    assert (found.name, found.completion_tokens, found.ordered) == ("cmpl-1", 10, True)
-    both = json.dumps(response) + "\n\n" + json.dumps(DOCUMENTED)
-    assert [each.name for each in vllm_counts_of(both)] == ["cmpl-1", "request 2"]
-    assert len(vllm_counts_of(json.dumps([response, DOCUMENTED]))) == 2
+    response = {"id": "c", "usage": {"completion_tokens": 10}, "metrics": {"speculative_decoding": vllm_metrics(FIRST)}}
+    for text in (json.dumps(response) + "\n\n" + json.dumps(DOCUMENTED), json.dumps([response, DOCUMENTED])):
+        first, second = vllm_counts_of(text)
+        assert (first.name, first.completion_tokens, first.ordered, second.name) == ("c", 10, True, "request 2")
 
 
 @st.composite
@@ -410,6 +366,7 @@ def any_counts(draw):
     return counts(accepted, drafted, completion=draw(st.none() | st.integers(0, 99)), gamma=gamma)
 
 
+@settings(max_examples=20)
 @given(any_counts())
 def test_written_and_read_again(found):
     (again,) = vllm_counts_of(json.dumps(vllm_metrics(found), allow_nan=False))
@@ -419,6 +376,7 @@ def test_written_and_read_again(found):
     assert vllm_metrics(again) == vllm_metrics(found)
 
 
+@settings(max_examples=12)
 @given(st.lists(any_counts(), min_size=1, max_size=4))
 def test_the_rates_add_up_to_the_length(requests):
     rows = {row.definition.engine: row for row in acceptance_table(requests)}
@@ -478,9 +436,6 @@ def test_what_is_no_file_of_metrics():
             vllm_counts_of(data.decode())
 
 
-# Synthetic acceptance
-
-
 def test_synthetic_settings_by_hand():
     found = synthetic_settings((FIRST, SECOND))
     assert (found.acceptance_length, found.rates) == (2.4, (0.8, 0.4, 0.2))
@@ -502,6 +457,7 @@ def test_synthetic_settings_at_the_ends():
         synthetic_settings((counts([], []),))
 
 
+@settings(max_examples=20)
 @given(any_counts())
 def test_synthetic_rates_never_rise_and_make_the_length(found):
     if found.drafts:

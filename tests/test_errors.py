@@ -44,7 +44,7 @@ CASES: dict[type[BadInput], list[Callable[[Path], object]]] = {
 @pytest.mark.parametrize(
     ("kind", "wrong"), [pytest.param(k, w, id=f"{k.__name__}-{i}") for k in CASES for i, w in enumerate(CASES[k])]
 )
-def test_callers_tell_errors_apart_by_type(kind: type[BadInput], wrong: Callable[[Path], object], tmp_path: Path):
+def test_callers_tell_errors_apart_by_type(kind, wrong, tmp_path):
     with pytest.raises(BadInput) as caught:
         wrong(tmp_path)
     assert type(caught.value) is kind
@@ -52,7 +52,7 @@ def test_callers_tell_errors_apart_by_type(kind: type[BadInput], wrong: Callable
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_nobody_raises_the_bare_class(path: Path):
+def test_nobody_raises_the_bare_class(path):
     if path == Path(errors.__file__):
         return  # `contained` cannot know what it was asked to contain
     made = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]

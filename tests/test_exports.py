@@ -6,13 +6,11 @@ import io
 import re
 from dataclasses import replace
 from html import unescape
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from mars_viz import load_run
 from mars_viz.analysis.metrics import basis, judged_rounds
@@ -34,7 +32,7 @@ from tests.test_report import HOSTILE, mapped_toy
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def test_tables_hold_the_frame() -> None:
+def test_tables_hold_the_frame():
     run = toy_run(temperature=1.0, rule="mars-sampling", pieces={5: b'a,"b"\n', 6: b"\x00"})
     frame = run.to_frame()
     pd.testing.assert_frame_equal(pd.read_parquet(io.BytesIO(parquet_table(run.to_frame()))), frame)
@@ -46,8 +44,7 @@ def test_tables_hold_the_frame() -> None:
 
 @pytest.mark.parametrize(("dial", "gamma"), [(0.9853, 2), (0.9, None), (0.625, 1), (0.2, None), (0.2, 2)])
 @pytest.mark.usefixtures("small_reports")
-def test_all_that_is_shared_is_of_the_setting_that_is_shown(dial: float, gamma: int | None) -> None:
-    """Inside the map, outside, and at another draft length; what is said of it in the popover and in the files."""
+def test_all_that_is_shared_is_of_the_setting_that_is_shown(dial, gamma):
     run = mapped_toy()
     own = run.settings.gamma if gamma is None else gamma
     made = {ending: make() for _, ending, make, _ in share._downloads(run, dial, gamma, "outcome")}
@@ -73,7 +70,7 @@ def texts(svg: str) -> list[str]:
     return ["".join(found.itertext()) for found in root.iter(f"{SVG}text")]
 
 
-def test_the_strip_has_every_token_in_order_with_its_mark() -> None:
+def test_the_strip_has_every_token_in_order_with_its_mark():
     run = toy_run(rule="mars", dial=0.8)
     found = texts(token_strip(run))
     drafted = sum(len(round_.speculation) for round_ in run.rounds)
@@ -85,7 +82,7 @@ def test_the_strip_has_every_token_in_order_with_its_mark() -> None:
     assert found[-1].startswith("MARS, θ = 0.80, γ = 6") and "block-local" not in found[-1]
 
 
-def test_the_strip_follows_dial_and_block_length_and_says_what_it_stands_on() -> None:
+def test_the_strip_follows_dial_and_block_length_and_says_what_it_stands_on():
     run = mapped_toy()
     there = token_strip(run, 0.6, 2)
     assert there.replace("θ = 0.60", "θ = 0.60") == token_strip(run.dial_map.at(0.6, 2))
@@ -96,7 +93,7 @@ def test_the_strip_follows_dial_and_block_length_and_says_what_it_stands_on() ->
         token_strip(run, 7.0)
 
 
-def test_pictures_escape_what_a_model_wrote() -> None:
+def test_pictures_escape_what_a_model_wrote():
     run = toy_run(
         rule="mars", pieces=HOSTILE | {i: "\ud7ff\ufffe</text><script>x</script>".encode() for i in range(10, 25)}
     )
@@ -107,7 +104,7 @@ def test_pictures_escape_what_a_model_wrote() -> None:
         assert "<script" not in svg and "\u202e" not in svg
 
 
-def test_bars_are_one_for_each_token() -> None:
+def test_bars_are_one_for_each_token():
     run = toy_run(rule="mars", dial=0.8)
     root = ElementTree.fromstring(token_bars(run, most=50))
     assert len(list(root.iter(f"{SVG}rect"))) == 50
@@ -118,7 +115,7 @@ def test_bars_are_one_for_each_token() -> None:
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_citations_name_mars_the_rule_s_sources_and_the_tool(name: str) -> None:
+def test_citations_name_mars_the_rule_s_sources_and_the_tool(name):
     text = bibtex(name)
     assert {"2601.15498", *re.findall(r"\d{4}\.\d{5}", RULES[name].source)} == set(
         re.findall(r"eprint = \{([\d.]+)\}", text)
@@ -132,7 +129,7 @@ def test_citations_name_mars_the_rule_s_sources_and_the_tool(name: str) -> None:
 PLOTS = ("plot_ratios", "plot_margins", "plot_rounds", "plot_savings", "plot_map")
 
 
-def test_every_figure_of_explore_is_a_method_of_a_run() -> None:
+def test_every_figure_of_explore_is_a_method_of_a_run():
     run = mapped_toy()
     for name in PLOTS:
         light, dark = getattr(run, name)(), getattr(run, name)(dark=True)
@@ -142,7 +139,7 @@ def test_every_figure_of_explore_is_a_method_of_a_run() -> None:
     assert spoken_title(run.plot_map("target passes")).startswith("Fewest")
 
 
-def test_a_plot_that_cannot_be_made_says_why() -> None:
+def test_a_plot_that_cannot_be_made_says_why():
     with pytest.raises(BadInput, match="no dial map"):
         toy_run().plot_map()
     with pytest.raises(BadInput, match="no map by"):
@@ -152,7 +149,7 @@ def test_a_plot_that_cannot_be_made_says_why() -> None:
 
 
 @pytest.mark.parametrize("gamma", [0, -1, 7, 99])
-def test_a_block_length_that_nobody_knows_is_refused_everywhere(gamma: int) -> None:
+def test_a_block_length_that_nobody_knows_is_refused_everywhere(gamma):
     for run in (mapped_toy(), toy_run(gamma=4)):
         for name in PLOTS[:-1]:
             with pytest.raises(BadInput, match=f"γ = {gamma} is not on the run's map"):
@@ -166,7 +163,7 @@ def test_a_block_length_that_nobody_knows_is_refused_everywhere(gamma: int) -> N
             ask(0.9, gamma)
 
 
-def test_a_notebook_shows_the_report_in_a_frame(tmp_path: Path) -> None:
+def test_a_notebook_shows_the_report_in_a_frame(tmp_path):
     run = load_run(toy_run(rule="strict").save(tmp_path / "run"))
     html = run._repr_html_()
     source = re.fullmatch(r'<iframe srcdoc="([^"]*)" sandbox="([^"]*)"[^<>]*></iframe>', html, re.DOTALL)
@@ -179,22 +176,22 @@ def test_a_notebook_shows_the_report_in_a_frame(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def tab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AppTest:
+def tab(tmp_path, monkeypatch):
     replace(toy_run(rule="mars"), title="A story").save(tmp_path / "story")
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
     monkeypatch.setenv("MARS_VIZ_SAMPLES", str(tmp_path))
     return opened("pages/explore.py")
 
 
-def test_explore_offers_everything_to_take_away(tab: AppTest) -> None:
+def test_explore_offers_everything_to_take_away(tab):
     labels = {found.proto.label for found in tab.get("download_button")}
     assert {"Report, one HTML file", "The text with its outcomes, SVG", "Table of tokens, CSV"} <= labels
     assert {"Table of tokens, Parquet", "Save this run as a zip"} <= labels
     assert any("song2026mars" in code.value for code in tab.code)
 
 
-def test_the_camera_saves_what_was_chosen(tab: AppTest) -> None:
-    def formats() -> set[str]:
+def test_the_camera_saves_what_was_chosen(tab):
+    def formats():
         return set(re.findall(r'"format": ?"(\w+)"', " ".join(chart.proto.config for chart in tab.get("plotly_chart"))))
 
     assert formats() == {"svg"}

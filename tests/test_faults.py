@@ -7,11 +7,8 @@ loading, in the first words about it, and in the midst of drawing it.
 from __future__ import annotations
 
 import ast
-import logging
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from itertools import cycle
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +17,6 @@ from streamlit.testing.v1 import AppTest
 from mars_viz import default_folders, samples
 from mars_viz.errors import BadInput, contained
 from mars_viz.race import load_race, save_race
-from mars_viz.run import Run
 from mars_viz.runfiles import folders, load_run
 from mars_viz.sweep import load_sweep
 from mars_viz.ui import library
@@ -59,7 +55,7 @@ def watched(record: Any, fault: Fault) -> Any:
     parts = {field.name for field in fields(record)} if is_dataclass(record) else set()
     parts |= {name for name in vars(kind) if not name.startswith("_")}
 
-    class Watched(kind):  # type: ignore[misc, valid-type]
+    class Watched(kind):
         def __getattribute__(self, name: str) -> Any:
             if name in parts:
                 fault.look()
@@ -73,7 +69,7 @@ def watched(record: Any, fault: Fault) -> Any:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory):
     """A good run, one to be disturbed, a race and two sweeps."""
     folder = tmp_path_factory.mktemp("faults")
     with_map("A good story", temperature=0.0, dial=0.8).save(folder / "runs" / "a-good")
@@ -84,7 +80,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(made, monkeypatch):
     monkeypatch.setenv("MARS_VIZ_RUNS", str(made / "runs"))
     monkeypatch.setenv("MARS_VIZ_SAMPLES", str(made / "runs"))
     monkeypatch.setenv(default_folders.SWEEPS, str(made / "sweeps"))
@@ -93,13 +89,13 @@ def folder(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def fault(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Fault], None]]:
+def fault(folder, monkeypatch):
     """Puts a fault in the bad run, the race and the sweep from now on; nothing read before is known any more."""
 
-    def put(fault: Fault) -> None:
-        def read(path: Path) -> Run:
+    def put(fault):
+        def read(path):
             run = load_run(path)
-            return watched(run, fault) if path.name == "b-bad" else run  # type: ignore[no-any-return]
+            return watched(run, fault) if path.name == "b-bad" else run
 
         cache = RunCache(read)
         monkeypatch.setattr(library, "_cache", lambda: cache)
@@ -129,9 +125,7 @@ PAGES: dict[str, tuple[str, dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_fault_in_a_record_stays_where_it_is_drawn(
-    faults: list[logging.LogRecord], fault: Callable[[Fault], None], page: str
-) -> None:
+def test_a_fault_in_a_record_stays_where_it_is_drawn(faults, fault, page):
     path, link = PAGES[page]
     untouched = Fault()
     fault(untouched)
@@ -156,12 +150,10 @@ def test_a_fault_in_a_record_stays_where_it_is_drawn(
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_a_run_that_cannot_be_listed_is_a_card(
-    faults: list[logging.LogRecord], folder: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
-) -> None:
+def test_a_run_that_cannot_be_listed_is_a_card(faults, folder, monkeypatch, error):
     real = folders._about
 
-    def about(data: bytes) -> object:
+    def about(data):
         if b"A bad story" in data:
             raise error("a fault that was put here")
         return real(data)
@@ -180,7 +172,7 @@ def test_a_run_that_cannot_be_listed_is_a_card(
     faults.clear()
 
 
-def test_what_is_contained_is_in_the_log_with_its_traceback(faults: list[logging.LogRecord]) -> None:
+def test_what_is_contained_is_in_the_log_with_its_traceback(faults):
     with (
         pytest.raises(BadInput, match=r"^This run cannot be shown \(KeyError; .*\)\. Choose another one\.$"),
         contained("This run"),
@@ -196,7 +188,7 @@ def test_what_is_contained_is_in_the_log_with_its_traceback(faults: list[logging
     faults.clear()
 
 
-def test_a_run_may_be_read_again_after_a_fault(folder: Path) -> None:
+def test_a_run_may_be_read_again_after_a_fault(folder):
     fault = Fault(1, MemoryError)
     cache = RunCache(lambda path: watched(toy_run(), fault))
     with pytest.raises(MemoryError):
@@ -204,7 +196,7 @@ def test_a_run_may_be_read_again_after_a_fault(folder: Path) -> None:
     assert cache.opened(folder, 0).rounds
 
 
-def test_every_page_and_every_fragment_is_drawn_so() -> None:
+def test_every_page_and_every_fragment_is_drawn_so():
     for path in ROOT.glob("pages/*.py"):
         tree = ast.parse(path.read_text("utf-8"))
         (page,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "page"]

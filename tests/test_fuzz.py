@@ -70,7 +70,7 @@ SHEET = b""
 
 
 @pytest.fixture(scope="module", autouse=True)
-def runs(tmp_path_factory: pytest.TempPathFactory) -> None:
+def runs(tmp_path_factory):
     """Small ones, with and without a map, greedy and sampled."""
     global RUNS, RACE, SHEET
     made: tuple[Run, ...] = (
@@ -152,7 +152,7 @@ def spoiled_manifest(data: bytes, luck: random.Random, odd: object) -> bytes:
 
 @fuzzed(0.3)
 @given(WHICH, SEEDS, ODD)
-def test_manifests(which: int, seed: int, odd: object) -> None:
+def test_manifests(which, seed, odd):
     luck, files = random.Random(seed), RUNS[which]
     outcome(lambda: codec.decode({**files, "manifest.json": spoiled_manifest(files["manifest.json"], luck, odd)}))
 
@@ -161,7 +161,7 @@ def test_manifests(which: int, seed: int, odd: object) -> None:
     "data",
     [b"[" * 200_000, b"{" * 200_000, b'{"a":' * 100_000, b"\xff\xfe", b"1" * 5000, b"null", b"[]", b'"\\ud800"', b""],
 )
-def test_manifests_that_no_parser_likes(data: bytes) -> None:
+def test_manifests_that_no_parser_likes(data):
     outcome(lambda: codec.decode({**RUNS[0], "manifest.json": data}))
 
 
@@ -291,7 +291,7 @@ EXTREMES = st.one_of(
 
 @fuzzed(0.4)
 @given(WHICH, SEEDS, EXTREMES)
-def test_tables(which: int, seed: int, odd: object) -> None:
+def test_tables(which, seed, odd):
     luck, files = random.Random(seed), RUNS[which]
     name = luck.choice([name for name in TABLES if f"{name}.parquet" in files])
     changed = {name: spoiled_table(files[f"{name}.parquet"], luck, odd)}
@@ -300,7 +300,7 @@ def test_tables(which: int, seed: int, odd: object) -> None:
 
 @fuzzed(0.1)
 @given(WHICH, SEEDS)
-def test_bytes_of_tables(which: int, seed: int) -> None:
+def test_bytes_of_tables(which, seed):
     luck, files = random.Random(seed), RUNS[which]
     name = luck.choice([name for name in TABLES if f"{name}.parquet" in files])
     data = files[f"{name}.parquet"]
@@ -372,7 +372,7 @@ def spoiled_folder(folder: Path, luck: random.Random, odd: object) -> None:
 
 @fuzzed(0.1)
 @given(WHICH, SEEDS, ODD)
-def test_folders(which: int, seed: int, odd: object) -> None:
+def test_folders(which, seed, odd):
     luck = random.Random(seed)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "run"
@@ -405,8 +405,7 @@ def stamped(folder: Path) -> None:
 
 @fuzzed(0.05)
 @given(SEEDS, ODD, EXTREMES)
-def test_races(seed: int, odd: object, extreme: object) -> None:
-    """Its description spoiled, or a lane; the stamps of both fit."""
+def test_races(seed, odd, extreme):
     luck, files = random.Random(seed), dict(RACE)
     lane = luck.choice(["strict", "relaxed"])
     inner = {name.removeprefix(f"{lane}/"): data for name, data in files.items() if name.startswith(f"{lane}/")}
@@ -433,8 +432,7 @@ def test_races(seed: int, odd: object, extreme: object) -> None:
 
 @fuzzed(0.05)
 @given(SEEDS, ODD)
-def test_sweeps(seed: int, odd: object) -> None:
-    """What describes a sweep, and the costs in it."""
+def test_sweeps(seed, odd):
     data = spoiled_manifest(SHEET, random.Random(seed), odd)
     try:
         plan, costs = plans.from_json(data)
@@ -487,8 +485,7 @@ def spoiled_zip(files: Mapping[str, bytes], luck: random.Random, name: str, odd:
 @fuzzed(0.1)
 @given(WHICH, SEEDS, NAMES, ODD)
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_zips(which: int, seed: int, name: str, odd: object) -> None:
-    """Without the process that reads an upload first: what it would catch must not depend on it."""
+def test_zips(which, seed, name, odd):
     try:
         data = spoiled_zip(RUNS[which], random.Random(seed), name, odd)
     except (ValueError, UnicodeError, IndexError):

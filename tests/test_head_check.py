@@ -18,7 +18,7 @@ from mars_viz.demo.prompts import STORIES
 from mars_viz.errors import BadInput
 from mars_viz.run import Settings
 from mars_viz.speculators import head_check
-from mars_viz.speculators.autoregressive import Alone, decode_alone
+from mars_viz.speculators.autoregressive import decode_alone
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.drafters.eagle3_checkpoint import KEY
 from mars_viz.speculators.head_check import CheckingHead
@@ -29,7 +29,7 @@ PROMPTS = STORIES[:4]
 
 
 @pytest.fixture(scope="module")
-def built_in() -> Backend:
+def built_in():
     return load_backend(None, "eagle3", device="cpu", dtype="float32")
 
 
@@ -39,7 +39,7 @@ def checked(backend: Backend, tokens: int = 24) -> HeadCheck:
     return checking.result()
 
 
-def test_its_counts_are_those_of_drafts_made_one_by_one(built_in: Backend) -> None:
+def test_its_counts_are_those_of_drafts_made_one_by_one(built_in):
     settings, own, true, inside, best = Settings(gamma=3, max_new_tokens=24), [], [], [], []
     for prompt in PROMPTS:
         ids = built_in.prompt_ids(prompt, settings)
@@ -70,17 +70,16 @@ def test_its_counts_are_those_of_drafts_made_one_by_one(built_in: Backend) -> No
     assert found.findings == ("Nothing stands out.",)
 
 
-def test_states_that_were_not_trained_show_as_a_cliff(built_in: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the head made is lost before it is fed back: the first depth does not notice."""
+def test_states_that_were_not_trained_show_as_a_cliff(built_in, monkeypatch):
     read, logits, made = EagleNetwork.read, EagleNetwork.logits, []
 
-    def noted(self: EagleNetwork, rows: torch.Tensor) -> torch.Tensor:
+    def noted(self, rows):
         made.append(rows)
         return logits(self, rows)
 
-    def lost(self: EagleNetwork, tokens: torch.Tensor, states: torch.Tensor, *more: object) -> torch.Tensor:
+    def lost(self, tokens, states, *more):
         own = bool(made) and states.data_ptr() == made[-1].data_ptr()
-        return read(self, tokens, torch.zeros_like(states) if own else states, *more)  # type: ignore[arg-type]
+        return read(self, tokens, torch.zeros_like(states) if own else states, *more)
 
     sound = checked(built_in)
     monkeypatch.setattr(EagleNetwork, "logits", noted)
@@ -91,8 +90,7 @@ def test_states_that_were_not_trained_show_as_a_cliff(built_in: Backend, monkeyp
     assert any("the wrong state is fed back" in sentence for sentence in found.findings)
 
 
-def test_a_head_of_another_vocabulary_agrees_with_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The built-in head with the rows of its lm_head the other way round."""
+def test_a_head_of_another_vocabulary_agrees_with_nothing(tmp_path, capsys):
     folder = tmp_path / "turned"
     folder.mkdir()
     shutil.copy(demo.EAGLE3 / "config.json", folder)
@@ -109,8 +107,7 @@ def test_a_head_of_another_vocabulary_agrees_with_nothing(tmp_path: Path, capsys
     assert told["tried"][0]["first"]["estimate"] == told["depths"][0]["own_states"]["estimate"]
 
 
-def test_other_layers_are_tried_if_its_own_are_a_guess(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The built-in head, whose configuration names layers that it was not trained on."""
+def test_other_layers_are_tried_if_its_own_are_a_guess(tmp_path, capsys):
     folder = tmp_path / "head"
     shutil.copytree(demo.EAGLE3, folder)
     config = json.loads((folder / "config.json").read_text())
@@ -139,10 +136,7 @@ def test_other_layers_are_tried_if_its_own_are_a_guess(tmp_path: Path, capsys: p
     assert mended["depths"][0]["own_states"] == best["first"]
 
 
-def test_a_set_and_the_chat_template_give_the_head_what_plain_texts_give(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A template that writes what the plain file contains, so that only the reader differs."""
+def test_a_set_and_the_chat_template_give_the_head_what_plain_texts_give(tmp_path, capsys):
     target = shutil.copytree(demo.TARGET, tmp_path / "target")
     template = "{{ bos_token }}{% for m in messages %}{{ m.content }}{{ ' ' if m.role == 'system' }}{% endfor %}"
     (target / "chat_template.jinja").write_text(template)
@@ -177,9 +171,7 @@ def test_a_set_and_the_chat_template_give_the_head_what_plain_texts_give(
         (["nowhere"], "nowhere"),
     ],
 )
-def test_what_cannot_be_checked_is_refused(
-    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_checked_is_refused(arguments, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     Path("few.txt").write_text("one\n\ntwo\n", encoding="utf-8")
@@ -188,12 +180,10 @@ def test_what_cannot_be_checked_is_refused(
     assert said in capsys.readouterr().err
 
 
-def test_texts_that_end_early_are_left_out_and_too_few_are_refused(
-    built_in: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_that_end_early_are_left_out_and_too_few_are_refused(built_in, monkeypatch):
     long = []
 
-    def cut(backend: Backend, prompt: tuple[int, ...], settings: Settings) -> Alone:
+    def cut(backend, prompt, settings):
         whole = decode_alone(backend, prompt, settings)
         long.append(len(long) < enough)
         return replace(whole, token_ids=whole.token_ids[: 5 if long[-1] else 4])
@@ -209,6 +199,6 @@ def test_texts_that_end_early_are_left_out_and_too_few_are_refused(
         checked(built_in)
 
 
-def test_a_drafter_that_is_no_head_is_refused() -> None:
+def test_a_drafter_that_is_no_head_is_refused():
     with pytest.raises(BadInput, match="is no head"):
         CheckingHead(load_backend(device="cpu", dtype="float32"), PROMPTS)

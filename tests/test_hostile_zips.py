@@ -10,7 +10,6 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 from factories import toy_run
@@ -24,7 +23,7 @@ Files = Mapping[str, bytes]
 
 
 @pytest.fixture(scope="module")
-def files() -> Files:
+def files():
     return codec.encode(toy_run())
 
 
@@ -101,7 +100,7 @@ def plain(files: Files) -> list[Entry]:
 
 def but(files: Files, name: str, **changed: object) -> list[Entry]:
     """The run's entries, one of them other than it is."""
-    return [Entry(each.encode(), data, **(changed if each == name else {})) for each, data in files.items()]  # type: ignore[arg-type]
+    return [Entry(each.encode(), data, **(changed if each == name else {})) for each, data in files.items()]
 
 
 def named(name: bytes, flags: int = 0) -> Callable[[Files], bytes]:
@@ -223,7 +222,7 @@ HOSTILE: dict[str, tuple[Callable[[Files], bytes], str]] = {
 }
 
 
-def test_the_entries_by_themselves_make_a_run(tmp_path: Path, files: Files) -> None:
+def test_the_entries_by_themselves_make_a_run(tmp_path, files):
     for number, data in enumerate((assembled(plain(files)), assembled(plain(files), b"a comment"))):
         runfiles.read_zip(data, tmp_path / str(number))
     packed = assembled(Entry(name.encode(), data, zipfile.ZIP_DEFLATED) for name, data in files.items())
@@ -232,7 +231,7 @@ def test_the_entries_by_themselves_make_a_run(tmp_path: Path, files: Files) -> N
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 @pytest.mark.parametrize("case", HOSTILE)
-def test_hostile_zips_are_refused_and_leave_nothing(tmp_path: Path, files: Files, case: str) -> None:
+def test_hostile_zips_are_refused_and_leave_nothing(tmp_path, files, case):
     make, message = HOSTILE[case]
     data = make(files)
     (tmp_path / "in").mkdir()

@@ -27,26 +27,17 @@ from mars_viz.imports import import_run
 from mars_viz.records import Outcome
 from mars_viz.rules import rule_named
 from mars_viz.runfiles import load_run, save_run
-from mars_viz.speculators.loading import load_backend
 
 PLUGIN = Path(__file__).parents[1] / "examples/vllm_draft_log/vllm_draft_log.py"
 
 
 @pytest.fixture(scope="module")
-def backend():
-    return load_backend(None, None, dtype="float32", device="cpu")
-
-
-@pytest.fixture(scope="module")
-def texts(backend) -> list[Served]:
-    return [served(backend, prompt) for prompt in STORIES[:3]]
+def texts(pair):
+    return [served(pair, prompt) for prompt in STORIES[:3]]
 
 
 def responses(texts: list[Served], **how) -> str:
     return "".join(json.dumps(each.response(**how)) + "\n" for each in texts)
-
-
-# Counts
 
 
 def test_counts_of_sglang():
@@ -62,7 +53,6 @@ def test_counts_of_sglang():
 
 
 def test_drafts_of_several_lengths_have_no_position():
-    """A histogram does not say how long the draft of a round was."""
     meta = {"spec_verify_ct": 2, "spec_num_proposed_drafts": 7, "spec_correct_drafts_histogram": [1, 0, 1]}
     (found,) = parse_counts(json.dumps({"meta_info": meta}))
     assert found.counts == RequestTotals("request 1", 2, 7, 2, None, None)
@@ -177,17 +167,15 @@ def test_the_tokens_of_two_choices_are_not_counted_for_each():
 
 
 def test_only_newlines_end_a_line():
-    """JSON strings hold U+2028, U+2029 and U+0085 as they are; values may also be indented."""
     values = [llama(12, 9, text="a\u2028b\u2029c\x85d"), llama(12, 3)]
     for indent, end in ((None, "\n"), (None, "\r\n\r\n"), (2, "\n")):
         text = "".join(json.dumps(each, ensure_ascii=False, indent=indent) + end for each in values)
         assert rows_of(read_file(text))["llama.cpp"].rate == 0.5
-    with pytest.raises(BadInput, match="Line 2 is no JSON"):
+    with pytest.raises(BadInput, match="Line 2"):
         read_file("".join(json.dumps(each) + "\n" for each in values)[:-9])
 
 
 def test_drafts_of_variable_length_have_an_interval():
-    """vLLM counts a draft that its grammar emptied as one: 6 drafts, one of them without a token."""
     by_length = {"acceptance_histogram_by_draft_length": {"0": [1], "1": [0, 2], "3": [1, 0, 1, 1]}}
     reported = {"mean_acceptance_length": 1 + 7 / 6, "draft_acceptance_rate": 7 / 11}
     row = rows_of(read_file(json.dumps(VLLM | by_length | reported)))["vLLM"]
@@ -220,9 +208,6 @@ def test_a_mean_over_requests_needs_all_of_them():
     assert math.isnan(rows_of(found)["SpecForge"].length)
 
 
-# Streams
-
-
 def events(chunks, end: str = "\n\n") -> str:
     return "".join(f"data: {json.dumps(each)}{end}" for each in chunks) + f"data: [DONE]{end}"
 
@@ -234,7 +219,6 @@ def chunk(name: str | None = "c", **more) -> dict:
 
 @pytest.mark.parametrize("end", ["\n\n", "\r\n\r\n", "\n"])
 def test_streams_one_after_the_other(end):
-    """Counts grow from chunk to chunk or come with the last one; one request drafted nothing."""
     growing = [chunk(timings={"predicted_n": n, "draft_n": 2 * n, "draft_n_accepted": n}) for n in (3, 4, 5)]
     last = [chunk("d"), chunk("d", choices=[], usage={"completion_tokens": 9}, metrics={"speculative_decoding": VLLM})]
     head = f"HTTP/1.1 200 OK{end}content-type: text/event-stream{end}: ping{end}event: message{end}"
@@ -259,32 +243,18 @@ def test_streams_that_are_mixed_or_unnamed():
 
 def test_a_stream_has_the_rounds_of_its_response(texts):
     response = texts[0].response()
-    choice, lists = response["choices"][0], response["choices"][0]["logprobs"]
-    ids = choice["token_ids"]
-    pieces = [
-        chunk(
-            "cmpl-1",
-            model="served",
-            choices=[
-                {
-                    "index": 0,
-                    "token_ids": ids[at : at + 3],
-                    "prompt_token_ids": choice["prompt_token_ids"] if not at else None,
-                    "logprobs": {key: each[at : at + 3] for key, each in lists.items()},
-                }
-            ],
-        )
-        for at in range(0, len(ids), 3)
-    ]
+    choice = response["choices"][0]
+    ids, lists = choice["token_ids"], choice["logprobs"]
+    pieces = []
+    for at in range(0, len(ids), 3):
+        part = {"index": 0, "token_ids": ids[at : at + 3], "logprobs": {k: v[at : at + 3] for k, v in lists.items()}}
+        part["prompt_token_ids"] = None if at else choice["prompt_token_ids"]
+        pieces.append(chunk("cmpl-1", model="served", choices=[part]))
     told = chunk("cmpl-1", choices=[], usage=response["usage"], metrics=response["metrics"])
     ((streamed,), (whole,)) = (read_file(each).served for each in (events([*pieces, told]), json.dumps(response)))
     assert (streamed.token_ids, streamed.prompt_ids, streamed.name) == (whole.token_ids, whole.prompt_ids, whole.name)
-    assert (
-        np.array_equal(streamed.best, whole.best) and streamed.counts.drafted.tolist() == whole.counts.drafted.tolist()
-    )
-
-
-# Counters
+    assert np.array_equal(streamed.best, whole.best)
+    assert streamed.counts.drafted.tolist() == whole.counts.drafted.tolist()
 
 
 def prometheus(drafts, drafted, accepted, positions=(), *, engine="vllm:", labels='model_name="m"', more="") -> str:
@@ -314,7 +284,6 @@ def test_counters_of_several_engines_are_added():
 
 @pytest.mark.parametrize("engine", ["vllm:", "llamacpp:", "trtllm_", "ray_vllm_"])
 def test_counters_without_positions(engine):
-    """A position is left out, or drafts are of several lengths: no position and no γ can be known."""
     found = read_file(prometheus(43, 129, 10, (4,), engine=engine, labels=""))
     rows = rows_of(found)
     assert (rows["vLLM"].length, rows["vLLM"].rate) == (1 + 10 / 43, 10 / 129)
@@ -323,7 +292,6 @@ def test_counters_without_positions(engine):
 
 @pytest.mark.parametrize(("engine", "positions"), [("vllm:", [0.8, 0.3, 0.1]), ("llamacpp:", [])])
 def test_only_vllm_has_a_counter_for_every_position(engine, positions):
-    """Of llama.cpp's variable drafts the longest is not known."""
     rows = rows_of(read_file(prometheus(10, 25, 12, (8, 3, 1), engine=engine)))
     assert rows["vLLM"].unconditional.tolist() == positions and rows["vLLM"].rate == 12 / 25
 
@@ -369,46 +337,13 @@ def test_counters_that_are_no_counts(value):
         read_file(prometheus(10, 30, 12, more=f"llamacpp:spec_decode_num_drafts_total {value}\n"))
 
 
-# Logs
-
-
-@pytest.mark.parametrize(
-    ("line", "ask"),
-    [
-        ("slot print_timing: id  1 | task 0 | draft acceptance = 0.64 (  167 accepted /   259 generated)", "draft_n"),
-        ("0.06.896.015 I slot print_timing: id  1 | task 0 | draft acceptance = 0.64", "draft_n"),
-        ("(APIServer pid=1) INFO 05-01 14:24:50 [metrics.py:101] SpecDecoding metrics: Accepted: 89", "n = 1"),
-        ("INFO 10-16 19:05:47 metrics.py:367] Speculative metrics: Draft acceptance rate: 0.642", "n = 1"),
-        ("vllm:num_requests_running 0.0", "n = 1"),
-        ("[2025-03-24 02:56:41 TP0] Decode batch. #running-req: 32, token usage: 0.01, accept len: 2.54", "meta_info"),
-        ("sglang:spec_accept_length 2.5", "--enable-metrics"),
-        ("[09/17/2026-11:00:00] [TRT-LLM] [I] iter = 1, host_step_time = 3", "return_perf_metrics"),
-        ("[2025-10-06 10:00:00][INFO][LM STUDIO SERVER] Running chat completion", "/api/v0"),
-        ("# HELP tgi_request_skipped_tokens x", "does not report"),
-        ('{"log": "INFO 05-01 [metrics.py:101] SpecDecoding metrics: Accepted: 89", "stream": "stdout"}', "n = 1"),
-        ('{"id": "x", "choices": [{"text": "SGLang"}], "timings": {"predicted_n": 1}}', "draft_n"),
-        ('{"choices": [], "metrics": {"speculative_decoding": null}}', "n = 1"),
-    ],
-)
-def test_the_command_says_what_to_ask_an_engine_for(line, ask, tmp_path, capsys):
-    file = tmp_path / "server.log"
-    file.write_text(f"{line}\n{line}\n")
-    code, out, err = command(file, capsys=capsys)
-    assert code == 2 and ask in err and not out and len(err.strip().split("\n")) == 1
-
-
-# Rounds
-
-
 def test_rounds_of_a_response(texts):
     for told, own in zip(parse_responses(responses(texts)), texts, strict=True):
         assert told.token_ids == own.token_ids and told.prompt_ids == own.prompt and told.raw
         lengths = [1, *(len(each.token_ids) for each in own.rounds)]
         assert told.round_index.tolist() == np.repeat(np.arange(len(lengths)), lengths).tolist()
         outcomes = [Outcome.BONUS, *(o for each in own.rounds for o in written(each))]
-        assert [Outcome.MATCHED if x else None for x in told.drafted] == [
-            o if o is Outcome.MATCHED else None for o in outcomes
-        ]
+        assert told.drafted.tolist() == [o is Outcome.MATCHED for o in outcomes]
         assert told.corrected.tolist() == [o is Outcome.CORRECTED for o in outcomes]
         ratios = [r for each in (own.first, *own.rounds) for r in each.speculation.ratio[: len(each.token_ids)]]
         assert told.ratio == pytest.approx(ratios) and told.tau == (len(told.texts) - 1) / len(own.rounds)
@@ -420,7 +355,6 @@ def written(round_) -> list[Outcome]:
 
 
 def test_the_bound_is_one(texts):
-    """At every θ: no fewer than MARS really forgives among the same rejections."""
     bound, rule = rejection_bound(parse_responses(responses(texts))), rule_named("mars")
     stopped = [each for text in texts for each in text.rounds if each.emission is Outcome.CORRECTED]
     assert bound.rejections == len(stopped) > 10 and bound.unknown == 0 and bound.by_ratio
@@ -456,25 +390,22 @@ def test_a_row_that_is_not_told_might_be_forgiven(texts):
     assert bound.unknown == 1 and bound.at(1.0) == 1
 
 
-def spoiled(response, change):
-    change(response)
-    return json.dumps(response)
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda r: r["choices"][0].pop("logprobs"), "holds no log-probabilities"),
-        (lambda r: r["choices"][0]["logprobs"]["token_logprobs"].__setitem__(2, -50.0), "not decoded greedily"),
+        (lambda r: r["choices"][0].pop("logprobs"), "no log-probabilities"),
+        (lambda r: r["choices"][0]["logprobs"]["token_logprobs"].__setitem__(2, -50.0), "greedily"),
         (lambda r: r["metrics"]["speculative_decoding"].pop("per_step_accepted"), "one by one"),
         (lambda r: r["choices"][0]["token_ids"].pop(), "Ask for it again"),
         (lambda r: shorter(r), "without a draft"),
-        (lambda r: r["choices"].append({}), "holds no log-probabilities"),
+        (lambda r: r["choices"].append({}), "no log-probabilities"),
     ],
 )
 def test_responses_that_cannot_be_read(texts, change, said):
+    response = texts[0].response()
+    change(response)
     with pytest.raises(BadInput, match=said):
-        parse_responses(spoiled(texts[0].response(), change))
+        parse_responses(json.dumps(response))
 
 
 def shorter(response):
@@ -488,13 +419,10 @@ def shorter(response):
     del told["mean_acceptance_length"], told["draft_acceptance_rate"]
 
 
-# Whole runs
-
-
-def test_a_run_of_responses_and_drafts(backend, texts, tmp_path):
+def test_a_run_of_responses_and_drafts(pair, texts, tmp_path):
     own = texts[0]
     (told,) = parse_responses(json.dumps(own.response()))
-    made = import_run(joined(told, parse_drafts(own.drafts())), backend)
+    made = import_run(joined(told, parse_drafts(own.drafts())), pair)
     assert made.ties == 0 and made.run.token_ids == own.token_ids and made.run.settings.dial == 1.0
     assert [len(each.speculation) for each in made.run.rounds] == [0, *(len(e.speculation) for e in own.rounds)]
     for ours, its in zip(own.rounds, made.run.rounds[1:], strict=True):
@@ -505,7 +433,7 @@ def test_a_run_of_responses_and_drafts(backend, texts, tmp_path):
     again = load_run(save_run(made.run, tmp_path / "run"))
     assert again.text == made.run.text and again.provenance.seconds == 0
     with pytest.raises(BadInput, match="another rule"):
-        import_run(joined(told, parse_drafts(own.drafts())), backend, rule="fuzzy")
+        import_run(joined(told, parse_drafts(own.drafts())), pair, rule="fuzzy")
 
 
 def test_a_run_of_a_log_needs_no_models(texts, tmp_path):
@@ -518,11 +446,11 @@ def test_a_run_of_a_log_needs_no_models(texts, tmp_path):
     assert again.pieces[told.prompt_ids[0]].text == f"[{told.prompt_ids[0]}]"
 
 
-def test_rows_that_are_not_told_are_asked_for(backend, texts):
+def test_rows_that_are_not_told_are_asked_for(pair, texts):
     (told,) = parse_log(texts[1].log(rows=False))
     with pytest.raises(BadInput, match="--target"):
         import_run(told)
-    assert import_run(told, backend).run.token_ids == texts[1].token_ids
+    assert import_run(told, pair).run.token_ids == texts[1].token_ids
 
 
 def test_a_logit_that_is_not_told(texts):
@@ -539,16 +467,15 @@ def test_a_logit_that_is_not_told(texts):
     assert lacking and run.token_ids == texts[1].token_ids
 
 
-def test_a_text_of_other_weights_is_refused(backend, texts):
+def test_a_text_of_other_weights_is_refused(pair, texts):
     lines = [json.loads(line) for line in texts[0].log(rows=False).splitlines()]
     lines[3]["emitted"][-1] = (lines[3]["emitted"][-1] + 1) % 500
     (told,) = parse_log("\n".join(map(json.dumps, lines)))
     with pytest.raises(BadInput, match="does not prefer"):
-        import_run(told, backend)
+        import_run(told, pair)
 
 
-def test_a_tie_is_settled_as_the_engine_did(backend, texts):
-    """The engine's second best token is all but as good, and it wrote that one."""
+def test_a_tie_is_settled_as_the_engine_did(pair, texts):
     lines = [json.loads(line) for line in texts[0].log().splitlines()][:3]
     last = lines[-1]
     row = last["rows"][last["n_accepted"]]
@@ -561,7 +488,7 @@ def test_a_tie_is_settled_as_the_engine_did(backend, texts):
         import_run(told, tolerance=1e-4)
 
 
-def test_an_engine_that_keeps_fewer_than_strict_is_refused(backend, texts):
+def test_an_engine_that_keeps_fewer_than_strict_is_refused(pair, texts):
     lines = [json.loads(line) for line in texts[0].log(rows=False).splitlines()]
     index = next(i for i, line in enumerate(lines[1:], 1) if line["n_accepted"] > 1)
     del lines[index + 1 :]
@@ -569,7 +496,7 @@ def test_an_engine_that_keeps_fewer_than_strict_is_refused(backend, texts):
     lines[index]["emitted"] = lines[index]["emitted"][:2]
     (told,) = parse_log("\n".join(map(json.dumps, lines)))
     with pytest.raises(BadInput, match="engine accepted 1 drafted"):
-        import_run(told, backend)
+        import_run(told, pair)
 
 
 @pytest.mark.parametrize(
@@ -615,33 +542,10 @@ def test_the_plugin_names_prefixes_as_they_are_looked_for():
     assert parse_drafts(json.dumps(line)) == {prefix_key((5, 600, 70000, 8)): (1, 2)}
 
 
-# The command
-
-
 def command(*arguments, capsys):
     code = cli.main(["import", *map(str, arguments)])
     said = capsys.readouterr()
     return code, said.out, said.err
-
-
-def test_the_command_tells_rounds_and_a_bound(texts, tmp_path, capsys):
-    file = tmp_path / "responses.jsonl"
-    file.write_text(responses(texts))
-    code, out, _ = command(file, "--target", "built-in", capsys=capsys)
-    bound = rejection_bound(parse_responses(responses(texts)))
-    assert code == 0 and f"bound: at most {bound.at(0.9)} of {bound.rejections}" in out and "vLLM: 3 requests" in out
-    code, out, _ = command(file, "--json", capsys=capsys)
-    facts = json.loads(out)
-    assert code == 0 and facts["bound"]["rejections"] == bound.rejections and len(facts["rounds"]) == 3
-    assert facts["requests"][0]["engine"] == "vLLM" and facts["no_rounds"] is None
-    assert facts["without_counts"] == facts["scrapes"] == 0
-
-
-def test_the_command_says_why_there_are_no_rounds(tmp_path, capsys):
-    file = tmp_path / "llama.json"
-    file.write_text('{"timings": {"predicted_n": 16, "draft_n": 12, "draft_n_accepted": 9}}')
-    code, out, _ = command(file, capsys=capsys)
-    assert code == 0 and "the probability 1 and lists no other" in out and "not told" in out and "0.750" in out
 
 
 def test_the_command_saves_runs(texts, tmp_path, capsys):
@@ -656,13 +560,11 @@ def test_the_command_saves_runs(texts, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("content", "more", "said"),
     [
-        ("{", (), "is no JSON"),
         ("[]", (), "no metrics"),
-        ('{"text": 1}', (), "no counts of speculative decoding"),
-        ('{"timings": {"draft_n": 1}}', ("--out", "runs"), "does not tell what was drafted"),
+        ('{"timings": {"draft_n": 1}}', ("--out", "runs"), "drafted"),
         ('{"timings": {"draft_n": 1}}', ("--tolerance", "-1"), "tolerance"),
         ('{"timings": {"draft_n": 1}}', ("--rule", "nonsense"), "no rule"),
-        ('{"timings": {"draft_n": 1}}', ("--drafts", "nowhere"), "cannot be read"),
+        ('{"timings": {"draft_n": 1}}', ("--drafts", "nowhere"), "nowhere"),
         ('{"timings": {"draft_n": 1}}', ("--target", "./nowhere"), "no folder"),
         (b"\xff\xfe", (), "not UTF-8"),
     ],
@@ -673,8 +575,6 @@ def test_the_command_refuses(tmp_path, monkeypatch, capsys, content, more, said)
     code, _, err = command("file.json", *more, capsys=capsys)
     assert code == 2 and said in err and len(err.strip().splitlines()) == 1 and not Path("runs").exists()
 
-
-# Explore
 
 SERVED = 'class="mv-served"'
 
@@ -720,24 +620,21 @@ def test_explore_shows_an_engines_file():
     tab = uploaded("served.jsonl", json.dumps(told_by_hand("<b>dog</b>")))
     shown = html_of(tab)
     assert SERVED in shown and "&lt;b&gt;dog" in shown and "<b>dog" not in shown
-    assert "m wrote 4 tokens in 2 rounds" in shown and "z2/z1 = 0.944" in shown and "Bound" in shown
-    assert [each.label for each in tab.button if each.key == "close-engine-file"] == ["Close"]
-    figures = [each.proto.alt for each in tab.get("plotly_chart")]
-    assert any("Bound: θ = 0.9 could have forgiven at most 2 of 2 rejections" in each for each in figures)
+    assert "4 tokens in 2 rounds" in shown and "0.944" in shown
+    assert any("2 of 2 rejections" in each.proto.alt for each in tab.get("plotly_chart"))
     settled(tab.button(key="close-engine-file").click().run())
-    assert SERVED not in html_of(tab)
-    assert SERVED not in html_of(settled(tab.run()))  # the upload that still lies there is not read again
+    assert SERVED not in html_of(settled(tab.run()))  # the upload that is still there is not read again
 
 
 def test_explore_shows_counts_alone():
     tab = uploaded("llama.txt", events([llama(12, 9)]) + events([chunk("d")]))
-    assert "No rounds, so no margins" in html_of(tab) and SERVED not in html_of(tab)
-    assert "1 request without counts left out" in html_of(tab)
+    assert SERVED not in html_of(tab) and "1 request without counts" in html_of(tab)
     (table, *_) = tab.dataframe
     assert table.value.set_index("engine").loc["llama.cpp", "rate"].startswith("0.750")
-    tab.file_uploader(key="zip").upload("vllm.prom", prometheus(10, 30, 12, (8, 3, 1)).encode(), "text/plain")
-    tab = settled(tab.run())
-    assert "sums over all requests since the server started" in html_of(tab) and len(tab.dataframe) == 2
+    for data, said in (("{", "is no JSON"), ('{"prompt_ids": [1]}', "no rounds"), ("\udcff", "not UTF-8")):
+        tab.file_uploader(key="zip").upload("a.json", data.encode("utf-8", "surrogateescape"), "application/json")
+        tab = settled(tab.run())
+        assert said in html_of(tab)
 
 
 def test_explore_opens_the_run_of_a_log(texts):
@@ -746,11 +643,37 @@ def test_explore_opens_the_run_of_a_log(texts):
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
-    [("{", "is no JSON"), ('{"a": 1}', "no counts"), ('{"prompt_ids": [1]}', "no rounds"), ("\udcff", "not UTF-8")],
+    ("line", "ask"),
+    [
+        ("slot print_timing: id  1 | task 0 | draft acceptance = 0.64 (  167 accepted /   259 generated)", "draft_n"),
+        ("(APIServer pid=1) INFO 05-01 14:24:50 [metrics.py:101] SpecDecoding metrics: Accepted: 89", "n = 1"),
+        ("INFO 10-16 19:05:47 metrics.py:367] Speculative metrics: Draft acceptance rate: 0.642", "n = 1"),
+        ("vllm:num_requests_running 0.0", "n = 1"),
+        ("[2025-03-24 02:56:41 TP0] Decode batch. #running-req: 32, token usage: 0.01, accept len: 2.54", "meta_info"),
+        ("sglang:spec_accept_length 2.5", "--enable-metrics"),
+        ("[09/17/2026-11:00:00] [TRT-LLM] [I] iter = 1, host_step_time = 3", "return_perf_metrics"),
+        ("[2025-10-06 10:00:00][INFO][LM STUDIO SERVER] Running chat completion", "/api/v0"),
+        ("# HELP tgi_request_skipped_tokens x", "does not report"),
+        ('{"log": "INFO 05-01 [metrics.py:101] SpecDecoding metrics: Accepted: 89", "stream": "stdout"}', "n = 1"),
+        ('{"id": "x", "choices": [{"text": "SGLang"}], "timings": {"predicted_n": 1}}', "draft_n"),
+        ('{"choices": [], "metrics": {"speculative_decoding": null}}', "n = 1"),
+    ],
 )
-def test_explore_says_what_is_wrong_with_a_file(data, said):
-    tab = opened("pages/explore.py")
-    tab.file_uploader(key="zip").upload("a.json", data.encode("utf-8", "surrogateescape"), "application/json")
-    tab = settled(tab.run())
-    assert said in html_of(tab) and SERVED not in html_of(tab)
+def test_a_log_without_counts_names_the_option_to_ask_for(line, ask):
+    with pytest.raises(BadInput, match=ask):
+        read_file(f"{line}\n{line}\n")
+
+
+def test_the_command_prints_rounds_and_a_bound(texts, tmp_path, capsys):
+    file = tmp_path / "responses.jsonl"
+    file.write_text(responses(texts))
+    code, out, _ = command(file, "--target", "built-in", capsys=capsys)
+    bound = rejection_bound(parse_responses(responses(texts)))
+    assert code == 0 and f"at most {bound.at(0.9)} of {bound.rejections}" in out and "vLLM: 3 requests" in out
+    code, out, _ = command(file, "--json", capsys=capsys)
+    facts = json.loads(out)
+    assert code == 0 and facts["bound"]["rejections"] == bound.rejections and len(facts["rounds"]) == 3
+    assert facts["requests"][0]["engine"] == "vLLM" and facts["no_rounds"] is None
+    file.write_text('{"timings": {"predicted_n": 16, "draft_n": 12, "draft_n_accepted": 9}}')
+    code, out, _ = command(file, capsys=capsys)
+    assert code == 0 and "lists no other" in out and "0.750" in out

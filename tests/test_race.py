@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -16,11 +15,10 @@ import pytest
 from mars_viz.components.race import LOOKS, live_payload, race_payload, racing_payload
 from mars_viz.errors import BadInput
 from mars_viz.race import Race, Solo, list_races, load_race, save_race
-from mars_viz.race.making import RECORDED, TURNS, RaceStep, RaceTexts, Racing, timed
+from mars_viz.race.making import RECORDED, TURNS, RaceTexts, Racing, timed
 from mars_viz.race.records import RaceLane, race_frame, round_clock
 from mars_viz.records import Outcome, Timing
 from mars_viz.run import Run, Settings
-from mars_viz.speculators.backend import Backend
 from tests.factories import toy_run
 
 
@@ -51,7 +49,7 @@ def turned(race: Race, *slower: float, disturbed: float = 1.0) -> Race:
 
 
 @pytest.fixture(scope="module")
-def race() -> Race:
+def race():
     return toy_race()
 
 
@@ -218,7 +216,6 @@ def test_a_race_of_one_turn_has_no_interval_and_is_read_as_before(race, tmp_path
 
 
 def test_nothing_is_faster_than_tau_over_the_target_alone(race):
-    """One turn of three whose autoregressive lane was disturbed ends the range at τ; two give no number."""
     one = replace(race, turns=(race.turns[0], race.turns[1], (30.0, *race.turns[2][1:])))
     found = one.over(RaceLane.RELAXED, RaceLane.ALONE)
     assert one.objection == "" and found.high == race.relaxed.tau and found.estimate < found.high
@@ -283,7 +280,7 @@ def test_times_of_another_decode_are_refused(race):
 
 
 @pytest.fixture(scope="module")
-def made(pair: Backend) -> Iterator[tuple[Race, list[RaceStep]]]:
+def made(pair):
     """A real race of the built-in pair."""
     settings = Settings(rule="mars", gamma=4, max_new_tokens=12)
     racing = Racing(pair, "Once upon a time", settings, turns=3)

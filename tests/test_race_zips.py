@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -23,12 +22,12 @@ Files = dict[str, bytes]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory):
     return save_race(toy_race(), tmp_path_factory.mktemp("races") / "one")
 
 
 @pytest.fixture(scope="module")
-def files(made: Path) -> Files:
+def files(made):
     return unpacked(write_zip(made), RACE)
 
 

@@ -70,7 +70,7 @@ def test_no_more_of_them_than_so_many_however_small():
 def test_several_that_ask_at_once_wait_for_one_reading():
     told, all_there = [], threading.Barrier(5)
 
-    def slow(path: Path) -> Run:
+    def slow(path):
         told.append(path)
         gate.wait(30)
         return RUN
@@ -86,7 +86,7 @@ def test_several_that_ask_at_once_wait_for_one_reading():
 def test_what_cannot_be_read_is_not_kept_and_may_be_mended():
     broken = [True]
 
-    def read(path: Path) -> Run:
+    def read(path):
         if broken:
             raise BadInput("It is broken.")
         return RUN
@@ -100,7 +100,7 @@ def test_what_cannot_be_read_is_not_kept_and_may_be_mended():
 
 
 def test_what_a_run_takes():
-    def arrays(run: Run) -> int:
+    def arrays(run):
         return sum(array.nbytes for r in run.rounds for array in r.speculation.columns.values())
 
     assert bytes_of(RUN) - OBJECTS * len(RUN.rounds) == pytest.approx(arrays(RUN), rel=0.2)

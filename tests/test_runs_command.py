@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ from tests.factories import toy_run
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
+def store(tmp_path, monkeypatch):
     """Two runs in the app's folder."""
     monkeypatch.setenv(default_folders.RUNS, str(tmp_path))
     monkeypatch.delenv(samples.VARIABLE, raising=False)

@@ -32,12 +32,12 @@ KILLS = int(os.environ.get("MARS_VIZ_KILLS", "3"))
 
 
 @pytest.fixture(scope="module")
-def run() -> Run:
+def run():
     return replace(toy_run(temperature=1.0, max_new_tokens=60), title="A toy")
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> RunStore:
+def store(tmp_path):
     return RunStore(tmp_path / "runs")
 
 
@@ -252,7 +252,7 @@ def test_who_made_a_run_is_forgotten_with_a_journal_that_holds_nothing(store, ru
 def test_a_disk_that_refuses_to_rename_and_to_delete_is_a_sentence(store, run, monkeypatch):
     name = kept(store, run)
 
-    def refuse(*_: object, **__: object) -> None:
+    def refuse(*_, **__):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     monkeypatch.setattr(Path, "replace", refuse)
@@ -359,7 +359,6 @@ while True:
 
 
 def test_killed_at_any_moment_every_finished_run_is_whole_and_the_others_have_their_rounds(tmp_path):
-    """A process that saves runs without end is killed KILLS times; what it had said it kept must be there."""
     whole = toy_run(temperature=1.0, max_new_tokens=60)
     command = [sys.executable, "-c", SAVING, str(tmp_path / "runs"), str(whole.save(tmp_path / "whole"))]
     lines_of_a_run = len(range(1, len(whole.rounds) + 1, 3)) + 1
@@ -429,7 +428,6 @@ for name in mine:
 
 
 def test_servers_that_share_a_folder_do_not_harm_each_other(tmp_path):
-    """Each begins, keeps, replaces, renames, deletes and restores its own runs as fast as it can, and tidies up."""
     whole = toy_run(temperature=1.0, max_new_tokens=20).save(tmp_path / "whole")
     command = [sys.executable, "-c", SHARING, str(tmp_path / "runs"), str(whole)]
     paths = {**os.environ, "PYTHONPATH": str(ROOT)}

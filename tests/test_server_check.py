@@ -54,7 +54,7 @@ def checked(pair: Backend, server: Backend, tokens: int = 24, prompts: int = 4) 
         ("another", Verdict.OTHER),
     ],
 )
-def test_what_a_server_runs_is_told(pair: Backend, kind: str, verdict: Verdict) -> None:
+def test_what_a_server_runs_is_told(pair, kind, verdict):
     found = checked(pair, served_as(pair, kind))
     assert found.verdict is verdict and found.texts == 4 and 4 < found.tokens <= 96
     assert (found.furthest < 1e-3) == (verdict is Verdict.SAME)
@@ -76,13 +76,13 @@ def interval(low: float, high: float) -> Interval:
         (0.31, 0.9, Verdict.OTHER),
     ],
 )
-def test_a_verdict_is_one_of_the_whole_interval(low: float, high: float, verdict: Verdict) -> None:
+def test_a_verdict_is_one_of_the_whole_interval(low, high, verdict):
     found = ServerCheck("m", "0", "r", "float32", 9, 99, interval(low, high), interval(0, 0), 0.0)
     assert found.verdict is verdict
     assert ("more prompts" in found.sentence) == (verdict is Verdict.OPEN)
 
 
-def test_what_cannot_be_checked_is_said(pair: Backend) -> None:
+def test_what_cannot_be_checked_is_said(pair):
     with vllm_server(pair, Manners(raw=False)) as address, pytest.raises(BadInput, match="log-probabilities"):
         CheckingServer(Server.at(address), pair, STORIES[:3])
     with vllm_server(pair) as address:
@@ -95,7 +95,7 @@ def test_what_cannot_be_checked_is_said(pair: Backend) -> None:
             CheckingServer(server, pair, STORIES[:3], tokens=0)
 
 
-def test_the_command(pair: Backend, capsys: pytest.CaptureFixture[str], tmp_path) -> None:
+def test_the_command(pair, capsys, tmp_path):
     prompts = tmp_path / "question.jsonl.gz"
     prompts.write_bytes(gzip.compress("\n".join(json.dumps({"turns": [story]}) for story in STORIES[:3]).encode()))
     few = ["--prompts", str(prompts), "--tokens", "8", "--device", "cpu", "--dtype", "float32"]

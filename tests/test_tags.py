@@ -17,7 +17,7 @@ from tests.factories import toy_run
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> RunStore:
+def store(tmp_path):
     return RunStore(tmp_path / "runs")
 
 

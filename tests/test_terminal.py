@@ -194,17 +194,13 @@ def commands() -> list[str]:
     return list(next(each for each in actions if isinstance(each, argparse._SubParsersAction)).choices)
 
 
-def test_every_command_is_here() -> None:
-    """A new command needs its hostile cases above."""
+def test_every_command_is_here():
     assert commands() == list(COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.usefixtures("small_reports", "unmeasured")
-def test_no_command_sends_what_steers_a_terminal(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What fails is asked for once more with its traceback."""
+def test_no_command_sends_what_steers_a_terminal(command, tmp_path, capsys, monkeypatch):
     always = [["--help"], [f"--{HOSTILE}"], [HOSTILE, HOSTILE]]
     said, codes = "", []
     for arguments in [*COMMANDS[command](tmp_path), *always]:
@@ -227,11 +223,9 @@ def test_no_command_sends_what_steers_a_terminal(
     assert "\\x1b]0;owned\\x07" in said or "\\u001b]0;owned\\u0007" in said
 
 
-def test_a_progress_bar_returns_to_its_lines_start_and_others_do_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_progress_bar_returns_to_its_lines_start_and_others_do_not(tmp_path, monkeypatch):
     class Terminal(io.StringIO):
-        def isatty(self) -> bool:
+        def isatty(self):
             return True
 
     monkeypatch.setattr(sys, "stderr", Terminal())
@@ -243,7 +237,7 @@ def test_a_progress_bar_returns_to_its_lines_start_and_others_do_not(
     assert "\r" not in text[text.index("error:") :]
 
 
-def test_lines_stay_lines_and_text_keeps_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_stay_lines_and_text_keeps_its_own(capsys):
     with shown_streams():
         say("a\nb\tc", "d")
         print("a\nb\tc\rd")
@@ -252,20 +246,20 @@ def test_lines_stay_lines_and_text_keeps_its_own(capsys: pytest.CaptureFixture[s
     assert not isinstance(sys.stdout, Shown)
 
 
-def test_what_is_shown_and_what_is_left_alone() -> None:
+def test_what_is_shown_and_what_is_left_alone():
     plain = "θ = 0.9, 1\u202f000 tokens, שלום, é, 漢字, 🦀, \xa0"
     assert printable(plain) == plain and printable("\x00\x7f\x9b\u202e") == "\\x00\\x7f\\x9b\\u202e"
     everything = "".join(map(chr, range(sys.maxunicode + 1)))
     assert not unsafe(printable(everything)) and printable(everything, "").isascii() is False
 
 
-def test_json_for_a_terminal_is_json_of_the_same_text() -> None:
+def test_json_for_a_terminal_is_json_of_the_same_text():
     everything = "".join(map(chr, range(0x3000)))
     text = json_of({"a": everything})
     assert json.loads(text) == {"a": everything} and not unsafe(text) and printable(text) == text
 
 
-def test_the_servers_log_shows_what_it_quotes() -> None:
+def test_the_servers_log_shows_what_it_quotes():
     code = f"""
 import logging, sys
 from mars_viz.terminal import shown_logs
@@ -282,8 +276,7 @@ except ValueError:
     assert done.stderr.count("\\x1b]0;owned") == 3 and "ValueError" in done.stderr and " of 3" in done.stderr
 
 
-def test_the_app_logs_so() -> None:
-    """Streamlit imports app.py once to find what it serves."""
+def test_the_app_logs_so():
     code, before = "import app, logging; print(logging.getLogRecordFactory().__module__)", logging.getLogRecordFactory()
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, encoding="utf-8", cwd=Path(cli.__file__).parents[1]

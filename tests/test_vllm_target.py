@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,12 +30,12 @@ GREEDY = Settings(rule="mars", max_new_tokens=24)
 
 
 @pytest.fixture
-def manners() -> Manners:
+def manners():
     return Manners()
 
 
 @pytest.fixture
-def address(pair: Backend, manners: Manners, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def address(pair, manners, monkeypatch):
     monkeypatch.setattr(vllm_http, "_RETRIES", vllm_http._RETRIES.new(backoff_factor=0.0))
     monkeypatch.delenv(vllm_http.KEY, raising=False)
     with vllm_server(pair, manners) as found:
@@ -57,9 +55,7 @@ def written(backend: Backend, settings: Settings, prompt: str = STORIES[0]):
     ],
     ids=["mars", "strict", "tree"],
 )
-def test_texts_verdicts_and_breakpoints_are_the_local_targets(
-    pair: Backend, address: str, manners: Manners, settings: Settings
-) -> None:
+def test_texts_verdicts_and_breakpoints_are_the_local_targets(pair, address, manners, settings):
     remote, local = written(load_backend(f"{address}/v1/", DRAFTER), settings), written(pair, settings)
     assert remote.token_ids == local.token_ids
     for far, near in zip(remote.rounds, local.rounds, strict=True):
@@ -73,7 +69,7 @@ def test_texts_verdicts_and_breakpoints_are_the_local_targets(
     assert address not in json.dumps(remote.provenance.__reduce_ex__(2)[2], default=str)
 
 
-def test_it_is_saved_mapped_and_raced_as_any_other(pair: Backend, address: str, tmp_path: Path) -> None:
+def test_it_is_saved_mapped_and_raced_as_any_other(pair, address, tmp_path):
     remote = load_backend(address, DRAFTER)
     run = written(remote, GREEDY)
     save_run(run, tmp_path / "run")
@@ -86,13 +82,13 @@ def test_it_is_saved_mapped_and_raced_as_any_other(pair: Backend, address: str, 
     assert len({lane for lane in race.seconds}) == 3
 
 
-def test_a_server_of_another_folder_needs_no_drafter(address: str) -> None:
+def test_a_server_of_another_folder_needs_no_drafter(address):
     backend = load_backend(address)
     assert backend.drafter.name == "ngram:n=3" and backend.context == 511
     assert written(backend, GREEDY).token_ids
 
 
-def test_the_drafted_token_is_known_wherever_it_stands(pair: Backend, address: str, manners: Manners) -> None:
+def test_the_drafted_token_is_known_wherever_it_stands(pair, address, manners):
     manners.allowed = 4
     run = written(load_backend(address, DRAFTER), GREEDY)
     assert {body["prompt_logprobs"] for body in manners.requests} == {4}
@@ -116,9 +112,7 @@ def test_the_drafted_token_is_known_wherever_it_stands(pair: Backend, address: s
         ({"half": 9}, "No vLLM server answers"),
     ],
 )
-def test_what_cannot_be_a_target_is_told_with_the_remedy(
-    address: str, manners: Manners, wrong: dict[str, object], words: str
-) -> None:
+def test_what_cannot_be_a_target_is_told_with_the_remedy(address, manners, wrong, words):
     for name, value in wrong.items():
         setattr(manners, name, value)
     with pytest.raises(ModelError, match=words):
@@ -126,7 +120,7 @@ def test_what_cannot_be_a_target_is_told_with_the_remedy(
 
 
 @pytest.mark.parametrize("hiccup", [{"statuses": [503, 429]}, {"half": 1}])
-def test_a_hiccup_is_asked_again(pair: Backend, address: str, manners: Manners, hiccup: dict[str, object]) -> None:
+def test_a_hiccup_is_asked_again(pair, address, manners, hiccup):
     backend = load_backend(address, DRAFTER)
     for name, value in hiccup.items():
         setattr(manners, name, value)
@@ -134,9 +128,7 @@ def test_a_hiccup_is_asked_again(pair: Backend, address: str, manners: Manners, 
     assert not manners.statuses and not manners.half
 
 
-def test_the_key_is_sent_and_told_nobody(
-    address: str, manners: Manners, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_key_is_sent_and_told_nobody(address, manners, monkeypatch, tmp_path):
     manners.key = "open-sesame"
     monkeypatch.setenv(vllm_http.KEY, "open-sesame")
     backend = load_backend(address, DRAFTER)
@@ -151,9 +143,7 @@ def test_the_key_is_sent_and_told_nobody(
     assert "open-sesame" not in f"{raised.value} {raised.value.__cause__} {backend}"
 
 
-def test_a_server_that_is_too_slow_or_gone_is_a_sentence(
-    address: str, manners: Manners, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_is_too_slow_or_gone_is_a_sentence(address, manners, monkeypatch):
     manners.pause = 3.0
     monkeypatch.setattr(vllm_http, "PATIENCE", 0.2)
     with pytest.raises(ModelError, match="No vLLM server answers"):
@@ -165,7 +155,7 @@ def test_a_server_that_is_too_slow_or_gone_is_a_sentence(
         load_backend(gone, DRAFTER)
 
 
-def test_no_sample_is_drawn_of_its_best_tokens(address: str) -> None:
+def test_no_sample_is_drawn_of_its_best_tokens(address):
     backend = load_backend(address, DRAFTER)
     with pytest.raises(EvidenceError, match="temperature 0"):
         written(backend, Settings(rule="mars-sampling", temperature=1.0, max_new_tokens=8))
@@ -185,19 +175,17 @@ def test_no_sample_is_drawn_of_its_best_tokens(address: str) -> None:
         ("http://host:8000", "http://other:8000", "drafts nothing"),
     ],
 )
-def test_names_that_cannot_work_are_refused_before_anybody_is_asked(
-    target: str, drafter: str | None, words: str
-) -> None:
+def test_names_that_cannot_work_are_refused_before_anybody_is_asked(target, drafter, words):
     with pytest.raises(BadInput, match=words):
         names.check_names(target, drafter, device="auto", dtype="auto")
 
 
-def test_a_visitor_who_may_not_name_folders_names_no_server() -> None:
+def test_a_visitor_who_may_not_name_folders_names_no_server():
     with pytest.raises(BadInput, match="may name folders"):
         names.check_names("http://host:8000", None, device="auto", dtype="auto", folders=False)
 
 
-def test_the_forms_take_an_address_from_those_who_may_name_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_forms_take_an_address_from_those_who_may_name_folders(monkeypatch):
     monkeypatch.setattr(visitors, "may_name_paths", lambda: True)
     choice = named_models(" http://127.0.0.1:8000 ", "")
     assert choice.names == ("http://127.0.0.1:8000", "ngram:n=3") and choice.folders
@@ -206,9 +194,7 @@ def test_the_forms_take_an_address_from_those_who_may_name_folders(monkeypatch: 
         named_models("http://127.0.0.1:8000", "")
 
 
-def test_the_command_says_so_and_leaves_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], address: str
-) -> None:
+def test_the_command_says_so_and_leaves_nothing(tmp_path, capsys, address):
     out = tmp_path / "run"
     record = ["record", "--prompt", STORIES[0], "--max-new-tokens", "8", "--drafter", DRAFTER, "--out", str(out)]
     assert main([*record, "--target", "http://127.0.0.1:9"]) == 2

@@ -6,9 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import socket
-from collections.abc import Iterator
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,13 +37,13 @@ PAIR = ["--target", str(demo.TARGET), "--drafter", str(demo.DRAFTER)]
 
 
 @pytest.fixture(autouse=True)
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+def hasty(monkeypatch):
     monkeypatch.setattr(vllm_http, "_RETRIES", vllm_http._RETRIES.new(backoff_factor=0.0))
     monkeypatch.delenv(vllm_http.KEY, raising=False)
 
 
 @pytest.fixture(scope="module")
-def trigram(pair: Backend) -> Backend:
+def trigram(pair):
     """Another drafter for the same target; some of its drafts are empty."""
     return load_backend(demo.TARGET, "trigram", device="cpu", dtype="float32")
 
@@ -70,7 +68,7 @@ def ours(pair: Backend, prompt: str) -> list[int]:
     return [len(each.decision.kept) for each in our_rounds(pair, prompt)]
 
 
-def test_a_server_that_speculates_as_we_do_accepts_the_same_in_every_round(pair: Backend) -> None:
+def test_a_server_that_speculates_as_we_do_accepts_the_same_in_every_round(pair):
     found = watched(pair, Speculating(pair))
     assert found.accepts is Accepts.SAME and not found.differences and not found.findings and found.gamma == 4
     for each, prompt in zip(found.prompts, PROMPTS, strict=True):
@@ -86,8 +84,7 @@ def test_a_server_that_speculates_as_we_do_accepts_the_same_in_every_round(pair:
     assert [each.estimate for each in found.served.positions] == pytest.approx(reached)
 
 
-def test_a_target_that_is_too_large_here_may_be_the_server_itself(pair: Backend, trigram: Backend) -> None:
-    """It scores what the drafter of this machine drafts, and its own drafts stand beside it."""
+def test_a_target_that_is_too_large_here_may_be_the_server_itself(pair, trigram):
     for served, accepts in ((pair, Accepts.SAME), (trigram, Accepts.FEWER)):
         with vllm_server(pair, Manners(speculating=Speculating(served))) as address:
             here = load_backend(address, str(demo.DRAFTER), device="cpu", dtype="float32")
@@ -96,7 +93,7 @@ def test_a_target_that_is_too_large_here_may_be_the_server_itself(pair: Backend,
             assert watching.result().dtype == "as served"
 
 
-def test_rounds_without_a_draft_are_no_steps_of_the_server(trigram: Backend) -> None:
+def test_rounds_without_a_draft_are_no_steps_of_the_server(trigram):
     found = watched(trigram, Speculating(trigram))
     assert found.accepts is Accepts.SAME
     for each in found.prompts:
@@ -112,7 +109,7 @@ def test_rounds_without_a_draft_are_no_steps_of_the_server(trigram: Backend) -> 
             assert its[:at] == here[:at] and (its[at], here[at]) == each.difference.accepted, "as they are printed"
 
 
-def test_another_drafter_accepts_fewer_and_is_found_where_it_first_does(pair: Backend, trigram: Backend) -> None:
+def test_another_drafter_accepts_fewer_and_is_found_where_it_first_does(pair, trigram):
     found = watched(pair, Speculating(trigram))
     assert found.accepts is Accepts.FEWER and len(found.differences) == 3
     for each, prompt in zip(found.prompts, PROMPTS, strict=True):
@@ -123,7 +120,7 @@ def test_another_drafter_accepts_fewer_and_is_found_where_it_first_does(pair: Ba
     assert "its drafter is not the one named here" in found.findings[0]
 
 
-def test_a_round_that_accepts_nothing_is_found(pair: Backend) -> None:
+def test_a_round_that_accepts_nothing_is_found(pair):
     at = next(at for at, kept in enumerate(ours(pair, PROMPTS[1])) if at > 1 and kept > 1)
     found = watched(pair, Speculating(pair, refuses={1: at}))
     (difference,) = found.differences
@@ -134,14 +131,14 @@ def test_a_round_that_accepts_nothing_is_found(pair: Backend) -> None:
     assert [each.difference is None for each in found.prompts] == [True, False, True]
 
 
-def test_a_relaxed_rule_accepts_more_and_other_texts(pair: Backend) -> None:
+def test_a_relaxed_rule_accepts_more_and_other_texts(pair):
     found = watched(pair, Speculating(pair, rule="mars", dial=0.8), tokens=64)
     assert found.accepts is Accepts.MORE and {each.what for each in found.differences} == {Differs.RELAXED}
     assert "more tokens" in found.sentence and "kept a drafted token" in found.sentence
     assert "relaxed or synthetic acceptance" in found.findings[0]
 
 
-def test_another_draft_length_is_told(pair: Backend) -> None:
+def test_another_draft_length_is_told(pair):
     assert watched(pair, Speculating(pair, gamma=2)).accepts is Accepts.SAME, "as many are drafted as the server drafts"
     found = watched(pair, Speculating(pair, gamma=2), gamma=4)
     assert (found.gamma, found.gamma_here, found.accepts) == (2, 4, Accepts.FEWER)
@@ -151,7 +148,7 @@ def test_another_draft_length_is_told(pair: Backend) -> None:
     assert longer.accepts is Accepts.MORE and "longer" in longer.sentence
 
 
-def test_another_precision_is_told_from_other_weights(pair: Backend) -> None:
+def test_another_precision_is_told_from_other_weights(pair):
     rounded = load_backend(device="cpu", dtype="bfloat16")
     found = watched(pair, Speculating(rounded), prompts=STORIES[6:10], tokens=64)
     assert found.differences and all("as in another precision (here float32" in each for each in found.findings)
@@ -160,14 +157,14 @@ def test_another_precision_is_told_from_other_weights(pair: Backend) -> None:
     assert any("its weights are others" in each for each in found.findings)
 
 
-def test_a_text_that_ends_early_is_told(pair: Backend) -> None:
+def test_a_text_that_ends_early_is_told(pair):
     found = watched(pair, Speculating(pair, ends={0: 2}))
     (difference,) = found.differences
     assert (difference.what, difference.prompt, difference.round) == (Differs.END, 0, 2)
     assert "ended the text earlier" in found.findings[0] and "it made 2 rounds" in found.sentence
 
 
-def test_a_text_of_one_token_has_no_rounds(pair: Backend) -> None:
+def test_a_text_of_one_token_has_no_rounds(pair):
     settings = Settings(rule="strict", max_new_tokens=1)
     (round_,) = decoded(pair, settings, pair.prompt_ids(PROMPTS[0], settings))
     ending = replace(pair, eos_ids=frozenset(round_.token_ids))
@@ -176,14 +173,14 @@ def test_a_text_of_one_token_has_no_rounds(pair: Backend) -> None:
     assert not found.differences and "nan" not in "".join(watch.table(found.served, found.here))
 
 
-def test_a_tie_is_no_fault(pair: Backend, trigram: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tie_is_no_fault(pair, trigram, monkeypatch):
     monkeypatch.setattr(round_differences, "ROUNDING", 100.0)
     found = watched(pair, Speculating(trigram))
     assert found.ties == 3 and not found.differences and found.accepts is Accepts.SAME
     assert "3 prompts part at a tie within rounding" in found.sentence
 
 
-def test_sums_alone_show_no_rounds(pair: Backend) -> None:
+def test_sums_alone_show_no_rounds(pair):
     found = watched(pair, Speculating(pair, level="summary"))
     assert found.accepts is Accepts.SAME and "on the whole" in found.sentence and "--per-request" in found.findings[0]
     assert not any(each.tells_rounds for each in found.prompts) and found.served == found.here
@@ -191,9 +188,7 @@ def test_sums_alone_show_no_rounds(pair: Backend) -> None:
     assert relaxed.accepts is Accepts.MORE and relaxed.differences, "texts are held against each other all the same"
 
 
-def test_without_a_drafter_nothing_is_loaded_or_claimed(
-    pair: Backend, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_drafter_nothing_is_loaded_or_claimed(pair, capsys, monkeypatch):
     monkeypatch.setattr(watch, "opened_backend", lambda *_: pytest.fail("it began to load models"))
     with vllm_server(pair, Manners(speculating=Speculating(pair))) as address:
         assert main(["watch", address, "--limit", "2", "--tokens", str(TOKENS)]) == 0
@@ -203,7 +198,7 @@ def test_without_a_drafter_nothing_is_loaded_or_claimed(
 
 
 @pytest.fixture
-def served(pair: Backend, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Manners]]:
+def served(pair, monkeypatch):
     """The address of a server and its manners; the command finds the models loaded."""
     monkeypatch.setattr(watch, "opened_backend", lambda *_: pair)
     manners = Manners(speculating=Speculating(pair))
@@ -211,9 +206,7 @@ def served(pair: Backend, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str
         yield address, manners
 
 
-def test_the_command_tells_each_prompt_and_then_all(
-    pair: Backend, served: tuple[str, Manners], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_tells_each_prompt_and_then_all(pair, served, capsys):
     address, manners = served
     small = [*PAIR, "--limit", "3", "--tokens", str(TOKENS)]
     manners.speculating.refuses = {2: 3}
@@ -232,12 +225,10 @@ def test_the_command_tells_each_prompt_and_then_all(
     assert all("logprobs" not in body for body in manners.requests), "no logits are needed"
 
 
-def test_an_interruption_tells_what_came(
-    pair: Backend, served: tuple[str, Manners], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interruption_tells_what_came(pair, served, capsys, monkeypatch):
     asked = server_audit.held_against
 
-    def interrupted(backend: Backend, settings: Settings, number: int, *rest: Any) -> Any:
+    def interrupted(backend, settings, number, *rest):
         if number == 2:
             raise KeyboardInterrupt
         return asked(backend, settings, number, *rest)
@@ -252,13 +243,11 @@ def test_an_interruption_tells_what_came(
     assert not told["complete"] and len(told["prompts"]) == 2 and told["asked"] == 12
 
 
-def test_what_breaks_on_the_way_keeps_what_came(
-    served: tuple[str, Manners], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_breaks_on_the_way_keeps_what_came(served, capsys, monkeypatch):
     address, manners = served
     write = Speculating.write
 
-    def breaking(self: Speculating, *asked: Any) -> Any:
+    def breaking(self, *asked):
         if self.texts == 1:
             manners.statuses = [500] * 9
         return write(self, *asked)
@@ -291,13 +280,7 @@ def test_what_breaks_on_the_way_keeps_what_came(
         ({}, ["--prompts", "/no/such/file"], "cannot be read"),
     ],
 )
-def test_what_cannot_be_watched_is_told_with_the_remedy(
-    served: tuple[str, Manners],
-    capsys: pytest.CaptureFixture[str],
-    wrong: dict[str, Any],
-    options: list[str],
-    words: str,
-) -> None:
+def test_what_cannot_be_watched_is_told_with_the_remedy(served, capsys, wrong, options, words):
     address, manners = served
     for name, value in wrong.items():
         setattr(manners.speculating if name == "level" else manners, name, value)
@@ -306,7 +289,7 @@ def test_what_cannot_be_watched_is_told_with_the_remedy(
     assert words in told.err and len(told.err.splitlines()) == 1 and not told.out
 
 
-def test_who_is_no_vllm_server_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_who_is_no_vllm_server_is_told(capsys):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         gone = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -316,12 +299,10 @@ def test_who_is_no_vllm_server_is_told(capsys: pytest.CaptureFixture[str]) -> No
     assert "no server's address" in capsys.readouterr().err
 
 
-def test_counts_that_contradict_themselves_are_refused(
-    served: tuple[str, Manners], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_counts_that_contradict_themselves_are_refused(served, capsys, monkeypatch):
     honest = Speculating._metrics
 
-    def lying(self: Speculating, *counts: Any) -> Any:
+    def lying(self, *counts):
         told = honest(self, *counts)
         told["speculative_decoding"]["num_accepted_draft_tokens"] += 1
         return told
@@ -331,17 +312,15 @@ def test_counts_that_contradict_themselves_are_refused(
     assert "counts wrongly what it accepted" in capsys.readouterr().err
 
 
-def test_the_key_is_sent(served: tuple[str, Manners], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_is_sent(served, monkeypatch):
     served[1].key = "open-sesame"
     monkeypatch.setenv(vllm_http.KEY, "open-sesame")
     assert main(["watch", served[0], "--limit", "1", "--tokens", "8"]) == 0
 
 
 @pytest.mark.parametrize("command", [watch, heads, server], ids=["watch", "heads", "server"])
-def test_every_check_takes_stories_a_file_or_a_set(
-    command: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def asked(*options: str) -> list[str]:
+def test_every_check_takes_stories_a_file_or_a_set(command, tmp_path, capsys):
+    def asked(*options):
         parser = argparse.ArgumentParser()
         command.arguments(parser)
         return [each.prompt for each in prompt_sets.first_turns(parser.parse_args(["http://127.0.0.1:1", *options]))]
@@ -361,7 +340,7 @@ def test_every_check_takes_stories_a_file_or_a_set(
     assert "Line 2 is left out" in capsys.readouterr().err
 
 
-def test_system_messages_and_the_chat_template_reach_the_server(pair: Backend) -> None:
+def test_system_messages_and_the_chat_template_reach_the_server(pair):
     asked, manners = [EncodedPrompt("Hi", History("Be brief."))], Manners(speculating=Speculating(pair))
     with vllm_server(pair, manners) as address:
         plain = pair.tokenizer.encode("Be brief.\n\nHi")
@@ -370,7 +349,7 @@ def test_system_messages_and_the_chat_template_reach_the_server(pair: Backend) -
             assert manners.requests[-1]["prompt"] == [list(plain)]
 
 
-def test_nothing_is_told_of_nothing(pair: Backend) -> None:
+def test_nothing_is_told_of_nothing(pair):
     with vllm_server(pair, Manners(speculating=Speculating(pair))) as address:
         server = Server.at(address)
         with pytest.raises(BadInput, match="no prompt"):

@@ -174,7 +174,7 @@ def listening(folder: Path) -> Iterator[Heard]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_no_link_that_lies_in_the_way_is_written_through(tmp_path: Path, name: str) -> None:
+def test_no_link_that_lies_in_the_way_is_written_through(tmp_path, name):
     case, victim, (first, second) = CASES[name], tmp_path / "victim", (tmp_path / "first", tmp_path / "second")
     victim.write_bytes(SECRET)
     for folder in (first, second):
@@ -196,13 +196,13 @@ def test_no_link_that_lies_in_the_way_is_written_through(tmp_path: Path, name: s
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_nothing_is_left_beside_what_was_written(tmp_path: Path, name: str) -> None:
+def test_nothing_is_left_beside_what_was_written(tmp_path, name):
     CASES[name].before(tmp_path)
     CASES[name].write(tmp_path)
     assert not [path for path in tmp_path.rglob(".*") if writer._RANDOM.fullmatch(path.name)]
 
 
-def test_a_link_at_a_name_of_old_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_at_a_name_of_old_is_not_followed(tmp_path):
     shared, victim = tmp_path / "shared", tmp_path / "victim"
     shared.mkdir()
     victim.write_bytes(SECRET)
@@ -211,7 +211,7 @@ def test_a_link_at_a_name_of_old_is_not_followed(tmp_path: Path) -> None:
     assert victim.read_bytes() == SECRET and len(load_sweep(shared)) == 2
 
 
-def test_a_link_in_place_of_the_lock_is_a_sentence(tmp_path: Path) -> None:
+def test_a_link_in_place_of_the_lock_is_a_sentence(tmp_path):
     victim = tmp_path / "victim"
     victim.write_bytes(SECRET)
     a_sweep(tmp_path)
@@ -221,14 +221,14 @@ def test_a_link_in_place_of_the_lock_is_a_sentence(tmp_path: Path) -> None:
     assert victim.read_bytes() == SECRET
 
 
-def test_a_pipe_in_place_of_the_lock_keeps_nobody_waiting(tmp_path: Path) -> None:
+def test_a_pipe_in_place_of_the_lock_keeps_nobody_waiting(tmp_path):
     os.mkfifo(tmp_path / ".lock")
     assert locks.holder(tmp_path) is None
     with pytest.raises(BadInput, match=r"\.lock in it is no plain file"), locks.held(tmp_path):
         pass
 
 
-def test_a_new_sweep_takes_no_linked_folder_for_its_results(tmp_path: Path) -> None:
+def test_a_new_sweep_takes_no_linked_folder_for_its_results(tmp_path):
     victim, shared = tmp_path / "victim", tmp_path / "shared"
     for folder in (victim, shared):
         folder.mkdir()
@@ -239,7 +239,7 @@ def test_a_new_sweep_takes_no_linked_folder_for_its_results(tmp_path: Path) -> N
     assert (victim / ".profile").read_bytes() == SECRET and len(list(victim.iterdir())) == 1
 
 
-def test_a_link_that_another_user_made_leads_nowhere(tmp_path: Path) -> None:
+def test_a_link_that_another_user_made_leads_nowhere(tmp_path):
     if os.geteuid() != 0:
         pytest.skip("only root makes links in another's name")
     victim, notes = tmp_path / "victim", tmp_path / "notes"
@@ -310,14 +310,13 @@ def readable(folder: Path) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shelf(tmp_path_factory):
     folder = tmp_path_factory.mktemp("shelf")
     a_shelf(folder)
     return folder
 
 
-def test_what_another_user_links_to_is_not_read(shelf: Path, tmp_path: Path) -> None:
-    """Each file and folder in turn is a link to where it lies now: what it is part of is refused, or not there."""
+def test_what_another_user_links_to_is_not_read(shelf, tmp_path):
     if os.geteuid() != 0:
         pytest.skip("only root makes links in another's name")
     whole, elsewhere = readable(shelf), tmp_path / "elsewhere"
@@ -336,8 +335,8 @@ def test_what_another_user_links_to_is_not_read(shelf: Path, tmp_path: Path) -> 
     assert readable(shelf) == whole
 
 
-def test_a_pipe_in_place_of_a_file_keeps_nobody_waiting(shelf: Path, tmp_path: Path) -> None:
-    def waits(*_: object) -> None:
+def test_a_pipe_in_place_of_a_file_keeps_nobody_waiting(shelf, tmp_path):
+    def waits(*_):
         raise AssertionError(f"somebody waits for {path}")
 
     whole, elsewhere = readable(shelf), tmp_path / "elsewhere"
@@ -353,8 +352,7 @@ def test_a_pipe_in_place_of_a_file_keeps_nobody_waiting(shelf: Path, tmp_path: P
     signal.signal(signal.SIGALRM, before)
 
 
-def test_folders_that_are_links_of_ones_own_are_used_as_ever(tmp_path: Path) -> None:
-    """The whole folder, and what the product makes in it, may lie elsewhere."""
+def test_folders_that_are_links_of_ones_own_are_used_as_ever(tmp_path):
     elsewhere, runs = tmp_path / "elsewhere", tmp_path / "runs"
     (elsewhere / "bin").mkdir(parents=True)
     runs.symlink_to(elsewhere)
@@ -373,7 +371,7 @@ def test_folders_that_are_links_of_ones_own_are_used_as_ever(tmp_path: Path) -> 
     assert len(load_sweep(runs / "swept")) == 5
 
 
-def test_permissions_are_those_of_any_new_file(tmp_path: Path) -> None:
+def test_permissions_are_those_of_any_new_file(tmp_path):
     before = os.umask(0o027)
     try:
         writer.write_file(tmp_path / "file", b"")
@@ -387,7 +385,7 @@ def test_permissions_are_those_of_any_new_file(tmp_path: Path) -> None:
     assert (tmp_path / "folder" / "in").stat().st_mode & 0o777 == 0o750
 
 
-def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+def test_a_write_that_fails_leaves_what_was_there(tmp_path):
     path = tmp_path / "file"
     writer.write_file(path, b"old")
     with pytest.raises(KeyboardInterrupt), writer.replacing(path) as file:
@@ -396,7 +394,7 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
 
 
-def test_long_names_have_room_for_the_random_one(tmp_path: Path) -> None:
+def test_long_names_have_room_for_the_random_one(tmp_path):
     path = tmp_path / ("é" * 127)
     writer.write_file(path, b"whole")
     assert path.read_bytes() == b"whole"
@@ -415,7 +413,7 @@ for number in range(100_000):
 
 
 @pytest.mark.parametrize("kill", range(3))
-def test_a_kill_leaves_whole_files_and_what_can_be_found(tmp_path: Path, kill: int) -> None:
+def test_a_kill_leaves_whole_files_and_what_can_be_found(tmp_path, kill):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     end = time.monotonic() + PATIENCE
     with subprocess.Popen([sys.executable, "-c", WRITING, str(tmp_path)], env=environment) as process:
@@ -441,7 +439,7 @@ def unfinished(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.name.startswith(".")]
 
 
-def test_leftovers_are_known_by_their_names_and_links_among_them_go_alone(tmp_path: Path) -> None:
+def test_leftovers_are_known_by_their_names_and_links_among_them_go_alone(tmp_path):
     victim, tail = tmp_path / "victim", "0" * 32
     victim.mkdir()
     (victim / "file").write_bytes(SECRET)
@@ -455,7 +453,7 @@ def test_leftovers_are_known_by_their_names_and_links_among_them_go_alone(tmp_pa
     assert not (tmp_path / f".b.{tail}").exists() and (victim / "file").read_bytes() == SECRET
 
 
-def test_a_sweep_removes_at_once_what_a_kill_left(tmp_path: Path) -> None:
+def test_a_sweep_removes_at_once_what_a_kill_left(tmp_path):
     a_sweep(tmp_path)
     folder, tail = tmp_path / "swept", "0" * 32
     left = [folder / f".sweep.json.{tail}", *(folder / each / f".x.parquet.{tail}" for each in ("results", "texts"))]
@@ -492,7 +490,7 @@ def writes(tree: ast.Module) -> Iterator[str]:
             yield name if not arguments or ast.unparse(arguments[0]) != "buffer" else ""
 
 
-def test_nothing_but_the_writer_opens_a_file_to_write() -> None:
+def test_nothing_but_the_writer_opens_a_file_to_write():
     found = {
         f"{path.relative_to(ROOT / 'mars_viz').as_posix()}: {name}"
         for path in (ROOT / "mars_viz").rglob("*.py")
