@@ -48,15 +48,14 @@ from tests.sweep_cases import toy_sweep
 from tests.test_race import toy_race
 from tests.test_runfiles import run_with_map, signed, use
 
-INPUTS = int(os.environ.get("MARS_VIZ_FUZZ", "400"))
-"""In all."""
+INPUTS = int(os.environ.get("MARS_VIZ_FUZZ", "200"))  # in all
 BOMB = bytes(3 << 20)
 
 
 def fuzzed(share: float) -> Callable[[Any], Any]:
     """A share of the inputs, the same ones each time for the same number."""
     return settings(
-        max_examples=max(20, round(share * INPUTS)),
+        max_examples=max(10, round(share * INPUTS)),
         derandomize=True,
         database=None,
         phases=[Phase.generate, Phase.shrink],
@@ -155,14 +154,6 @@ def spoiled_manifest(data: bytes, luck: random.Random, odd: object) -> bytes:
 def test_manifests(which, seed, odd):
     luck, files = random.Random(seed), RUNS[which]
     outcome(lambda: codec.decode({**files, "manifest.json": spoiled_manifest(files["manifest.json"], luck, odd)}))
-
-
-@pytest.mark.parametrize(
-    "data",
-    [b"[" * 200_000, b"{" * 200_000, b'{"a":' * 100_000, b"\xff\xfe", b"1" * 5000, b"null", b"[]", b'"\\ud800"', b""],
-)
-def test_manifests_that_no_parser_likes(data):
-    outcome(lambda: codec.decode({**RUNS[0], "manifest.json": data}))
 
 
 # The tables
