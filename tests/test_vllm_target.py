@@ -27,6 +27,7 @@ from tests.vllm_server import Manners, vllm_server
 
 DRAFTER = str(demo.DRAFTER)
 GREEDY = Settings(rule="mars", max_new_tokens=24)
+GREEDY_TREE = Settings(rule="mars", dial=0.6, max_new_tokens=24, tree="dynamic:depth=4,topk=3,nodes=8", gamma=8)
 
 
 @pytest.fixture
@@ -46,15 +47,7 @@ def written(backend: Backend, settings: Settings, prompt: str = STORIES[0]):
     return Recording(backend, prompt, settings).finish()
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        GREEDY,
-        Settings(rule="strict", gamma=3, max_new_tokens=24),
-        Settings(rule="mars", dial=0.6, max_new_tokens=24, tree="dynamic:depth=4,topk=3,nodes=8", gamma=8),
-    ],
-    ids=["mars", "strict", "tree"],
-)
+@pytest.mark.parametrize("settings", [GREEDY, GREEDY_TREE], ids=["chain", "tree"])
 def test_texts_verdicts_and_breakpoints_are_the_local_targets(pair, address, manners, settings):
     remote, local = written(load_backend(f"{address}/v1/", DRAFTER), settings), written(pair, settings)
     assert remote.token_ids == local.token_ids
@@ -70,22 +63,19 @@ def test_texts_verdicts_and_breakpoints_are_the_local_targets(pair, address, man
 
 
 def test_it_is_saved_mapped_and_raced_as_any_other(pair, address, tmp_path):
-    remote = load_backend(address, DRAFTER)
-    run = written(remote, GREEDY)
+    remote, settings = load_backend(address, DRAFTER), Settings(rule="mars", max_new_tokens=12)
+    run = written(remote, settings)
     save_run(run, tmp_path / "run")
     assert load_run(tmp_path / "run").token_ids == run.token_ids
-    maps = [Mapping(each, STORIES[0], GREEDY, useful_span(GREEDY)).finish() for each in (remote, pair)]
+    maps = [Mapping(each, STORIES[0], settings, useful_span(settings)).finish() for each in (remote, pair)]
     (far, near) = ([(part.low, part.token_ids) for part in made.segments] for made in maps)
     assert [ids for _, ids in far] == [ids for _, ids in near]
     np.testing.assert_allclose([low for low, _ in far], [low for low, _ in near], atol=1e-4)
-    race = Racing(remote, STORIES[0], Settings(rule="mars", max_new_tokens=8), turns=1).finish()
-    assert len({lane for lane in race.seconds}) == 3
-
-
-def test_a_server_of_another_folder_needs_no_drafter(address):
+    race = Racing(remote, STORIES[0], Settings(rule="mars", max_new_tokens=4), turns=1).finish()
+    assert len(race.seconds) == 3
     backend = load_backend(address)
     assert backend.drafter.name == "ngram:n=3" and backend.context == 511
-    assert written(backend, GREEDY).token_ids
+    assert written(backend, Settings(rule="mars", max_new_tokens=4)).token_ids
 
 
 def test_the_drafted_token_is_known_wherever_it_stands(pair, address, manners):
@@ -98,33 +88,10 @@ def test_the_drafted_token_is_known_wherever_it_stands(pair, address, manners):
     np.testing.assert_allclose(far, near, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        ({"raw": False}, "log-probabilities, of which no ratio"),
-        ({"allowed": 1}, "max allowed: 1"),
-        ({"given": 5}, "5 tokens of a position where 16 were"),
-        ({"shift": 1}, "makes other tokens of a text"),
-        ({"key": "secret"}, vllm_http.KEY),
-        ({"statuses": [400]}, "as the test wants it"),
-        ({"statuses": [500] * 9}, "answered 500"),
-        ({"statuses": [429] * 9}, "too busy"),
-        ({"half": 9}, "No vLLM server answers"),
-    ],
-)
-def test_what_cannot_be_a_target_is_told_with_the_remedy(address, manners, wrong, words):
-    for name, value in wrong.items():
-        setattr(manners, name, value)
-    with pytest.raises(ModelError, match=words):
-        written(load_backend(address, DRAFTER), GREEDY)
-
-
-@pytest.mark.parametrize("hiccup", [{"statuses": [503, 429]}, {"half": 1}])
-def test_a_hiccup_is_asked_again(pair, address, manners, hiccup):
-    backend = load_backend(address, DRAFTER)
-    for name, value in hiccup.items():
-        setattr(manners, name, value)
-    assert written(backend, GREEDY).token_ids == written(pair, GREEDY).token_ids
+def test_a_hiccup_is_asked_again(pair, address, manners):
+    backend, settings = load_backend(address, DRAFTER), Settings(rule="mars", max_new_tokens=12)
+    manners.statuses, manners.half = [503, 429], 1
+    assert written(backend, settings).token_ids == written(pair, settings).token_ids
     assert not manners.statuses and not manners.half
 
 
@@ -163,28 +130,6 @@ def test_no_sample_is_drawn_of_its_best_tokens(address):
         written(backend, Settings(rule="tensorrt-llm", max_new_tokens=8))
 
 
-@pytest.mark.parametrize(
-    ("target", "drafter", "words"),
-    [
-        ("http://", None, "no server's address"),
-        ("http://host:99999", None, "no server's address"),
-        ("http://host/v2", None, "no server's address"),
-        ("http://me:word@host:8000", None, "no user and no password"),
-        ("http://host:8000", "eagle3:HEAD", "does not tell"),
-        ("http://host:8000", "layers:exit=4", "does not tell"),
-        ("http://host:8000", "http://other:8000", "drafts nothing"),
-    ],
-)
-def test_names_that_cannot_work_are_refused_before_anybody_is_asked(target, drafter, words):
-    with pytest.raises(BadInput, match=words):
-        names.check_names(target, drafter, device="auto", dtype="auto")
-
-
-def test_a_visitor_who_may_not_name_folders_names_no_server():
-    with pytest.raises(BadInput, match="may name folders"):
-        names.check_names("http://host:8000", None, device="auto", dtype="auto", folders=False)
-
-
 def test_the_forms_take_an_address_from_those_who_may_name_folders(monkeypatch):
     monkeypatch.setattr(visitors, "may_name_paths", lambda: True)
     choice = named_models(" http://127.0.0.1:8000 ", "")
@@ -201,3 +146,40 @@ def test_the_command_says_so_and_leaves_nothing(tmp_path, capsys, address):
     assert "No vLLM server answers" in capsys.readouterr().err and not out.exists()
     assert main([*record, "--target", address, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["token_ids"] and out.exists()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"raw": False}, "log-probabilities"),
+        ({"allowed": 1}, "max allowed: 1"),
+        ({"given": 5}, "5 tokens of a position where 16 were"),
+        ({"shift": 1}, "other tokens"),
+        ({"key": "secret"}, vllm_http.KEY),
+        ({"statuses": [400]}, "as the test wants it"),
+        ({"statuses": [500] * 9}, "answered 500"),
+        ({"statuses": [429] * 9}, "too busy"),
+        ({"half": 9}, "No vLLM server answers"),
+    ],
+)
+def test_unusable_servers_are_refused(address, manners, wrong, words):
+    for name, value in wrong.items():
+        setattr(manners, name, value)
+    with pytest.raises(ModelError, match=words):
+        written(load_backend(address, DRAFTER), GREEDY)
+
+
+def test_names_that_cannot_work_are_refused_before_a_request():
+    for target, drafter, words in (
+        ("http://", None, "no server's address"),
+        ("http://host:99999", None, "no server's address"),
+        ("http://host/v2", None, "no server's address"),
+        ("http://me:word@host:8000", None, "no user and no password"),
+        ("http://host:8000", "eagle3:HEAD", "does not tell"),
+        ("http://host:8000", "layers:exit=4", "does not tell"),
+        ("http://host:8000", "http://other:8000", "drafts nothing"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            names.check_names(target, drafter, device="auto", dtype="auto")
+    with pytest.raises(BadInput, match="may name folders"):
+        names.check_names("http://host:8000", None, device="auto", dtype="auto", folders=False)
