@@ -19,7 +19,7 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", ["batch", *(pytest.param(n, marks=pytest.mark.long) for n in SMALL if n != "batch")])
 def test_it_runs_and_writes_its_figures(name, monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(FOLDER))
     benchmark = importlib.import_module(name)

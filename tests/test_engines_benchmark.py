@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
-import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from mars_viz import demo
 from mars_viz.analysis import round_differences
 from mars_viz.analysis.counts import AcceptanceCounts
 from mars_viz.demo.prompts import STORIES
@@ -23,16 +20,6 @@ from mars_viz.speculators.vllm_http import ServedText
 
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
 SETTINGS = Settings(rule="strict", gamma=4, max_new_tokens=32)
-SERVER = """#!{python}
-import sys
-from http.server import BaseHTTPRequestHandler, HTTPServer
-class Healthy(BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(str(__import__("os").getpid()).encode())
-HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Healthy).serve_forever()
-"""
 
 
 @pytest.fixture(scope="module")
@@ -76,26 +63,6 @@ def environment(folder: Path, script: str) -> Path:
     vllm.write_text(script, "utf-8")
     vllm.chmod(0o755)
     return folder
-
-
-def test_a_server_lives_as_long_as_its_block(engines, tmp_path):
-    engine = environment(tmp_path, SERVER.format(python=sys.executable))
-    with engines.served(engine, {"method": "draft_model", "model": str(demo.DRAFTER)}, 512) as address:
-        assert address.startswith("http://127.0.0.1:")
-        with urllib.request.urlopen(address, timeout=30) as reply:
-            process = int(reply.read())
-        os.kill(process, 0)
-    with pytest.raises(ProcessLookupError):
-        os.kill(process, 0)
-
-
-def test_a_server_that_ends_at_once_is_told_with_what_it_said(engines, tmp_path):
-    engine = environment(tmp_path, "#!/bin/sh\necho no such head >&2\nexit 3\n")
-    with (
-        pytest.raises(SystemExit, match="(?s)vLLM did not start.*no such head"),
-        engines.served(engine, None, 512),
-    ):
-        pass
 
 
 def test_agreement_has_no_differences(engines, pair, prompt, written):

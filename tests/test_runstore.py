@@ -347,64 +347,6 @@ def test_killed_at_any_moment_every_finished_run_is_whole_and_the_others_have_th
     assert len(promised) >= KILLS
 
 
-SHARING = """
-import random, sys, time
-from dataclasses import replace
-from mars_viz import load_run
-from mars_viz.runstore import RunStore
-
-folder, run, who = sys.argv[1], load_run(sys.argv[2]), sys.argv[3]
-luck, end = random.Random(who), time.monotonic() + float(sys.argv[4])
-short, mine, turns = replace(run, rounds=run.rounds[:2]), [], 0
-print("ready", flush=True)
-sys.stdin.readline()
-while time.monotonic() < end or turns < 6:  # a busy machine does little in that time
-    turns += 1
-    store = RunStore(folder)  # another server starts: it tidies up
-    journal = store.begin()
-    journal.write(short)
-    assert [kept.standing.value for kept in store.list() if kept.path == journal.folder] == ["growing"]
-    if luck.random() < 0.2:
-        journal.leave()
-        mine.append(journal.name)
-        continue
-    mine.append(store.finish(journal, run))
-    match luck.randrange(4):
-        case 0:
-            store.replace(mine[-1], short)
-        case 1:
-            store.rename(mine[-1], f"{who}-{len(mine)}")
-        case 2:
-            store.delete(mine.pop())
-        case 3:
-            store.delete(mine[-1])
-            store.restore(mine[-1])
-for name in mine:
-    print(name, flush=True)
-"""
-
-
-def test_servers_that_share_a_folder_do_not_harm_each_other(tmp_path):
-    whole = toy_run(temperature=1.0, max_new_tokens=20).save(tmp_path / "whole")
-    command = [sys.executable, "-c", SHARING, str(tmp_path / "runs"), str(whole)]
-    paths = {**os.environ, "PYTHONPATH": str(ROOT)}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    servers = [
-        subprocess.Popen([*command, who, "0.5"], text=True, env=paths, cwd=ROOT, **pipes) for who in ("a", "b", "c")
-    ]
-    for server in servers:
-        assert server.stdout.readline() == "ready\n"
-    said = [server.communicate("go\n", timeout=120) for server in servers]
-    assert [server.returncode for server in servers] == [0, 0, 0], [error for _, error in said]
-    names = [name for out, _ in said for name in out.splitlines()]
-    kept = RunStore(tmp_path / "runs").list()
-    assert sorted(entry.name for entry in kept) == sorted(names) and len(names) > 3
-    for entry in kept:
-        assert entry.standing in (RunStatus.WHOLE, RunStatus.INTERRUPTED) and len(read(entry.path).rounds) >= 2
-    left = {path.name for path in (tmp_path / "runs").iterdir() if path.name.startswith(".")}
-    assert left <= {".bin", *(entry.path.name for entry in kept if entry.standing is RunStatus.INTERRUPTED)}
-
-
 def test_a_journal_is_held_even_where_somebody_asks_about_it_at_that_moment(tmp_path):
     fcntl = pytest.importorskip("fcntl")
     with (tmp_path / "lock").open("wb") as mine, (tmp_path / "lock").open("rb") as theirs:

@@ -62,12 +62,8 @@ def swept(folder: Path) -> list[list[str]]:
     asked = ["--set", prompts, "--skip-bad", *SMALL, "--stop", HOSTILE]
     return [
         [*asked, "--out", str(out / "one"), "--evidence", str(out / "evidence")],
-        [*asked, "--out", str(out / "one"), "--resume", "--json"],
         [*asked, "--out", str(out / "one")],
-        ["--set", prompts, *SMALL, "--out", str(out / "two")],
         ["--set", prompts, "--skip-bad", "--grader", HOSTILE, *SMALL, "--out", str(out / "two")],
-        ["--rule", HOSTILE, "--out", str(out / "two")],
-        ["--grid", HOSTILE, "--out", str(out / "two")],
     ]
 
 
@@ -83,18 +79,6 @@ def decoded(folder: Path) -> list[list[str]]:
         ["--prompt-file", str(folder / NAME), "--out", str(folder / "none")],
         ["--prompt", "a", "--target", HOSTILE, "--drafter", HOSTILE, "--out", str(folder / "none")],
         ["--prompt", "a", "--out", str(out)],
-    ]
-
-
-def checked(folder: Path) -> list[list[str]]:
-    (folder / NAME).write_bytes(b"\xff" + HOSTILE.encode())
-    (folder / "prompts").write_text(f"{HOSTILE}\nTom ran.\nA cat sat.", encoding="utf-8")
-    small = ["--tokens", "4", "--depth", "2"]
-    return [
-        ["--prompts", str(folder / "prompts"), *small],
-        ["--prompts", str(folder / NAME)],
-        [HOSTILE],
-        [str(folder / HOSTILE / "none"), "--json"],
     ]
 
 
@@ -123,17 +107,6 @@ def kept(folder: Path) -> list[list[str]]:
     ]
 
 
-def reported(folder: Path) -> list[list[str]]:
-    run = str(hostile_run(folder))
-    return [[run, "-o", str(folder / f"{NAME[:60]}.html")], [run, "-o", run], [str(folder / NAME)]]
-
-
-def sited(folder: Path) -> list[list[str]]:
-    run, out = str(hostile_run(folder)), str(folder / f"{NAME[:60]}site")
-    (folder / NAME).write_text(HOSTILE)
-    return [[run, "-o", out], [run, "-o", run], [str(folder / NAME), "-o", out], [str(folder / HOSTILE), "-o", out]]
-
-
 def read(folder: Path) -> list[list[str]]:
     rows = [{f"{HOSTILE}{place}": float(place) for place in range(3)}] * 2
     logprobs = {"tokens": [HOSTILE] * 2, "token_logprobs": [2.0] * 2, "top_logprobs": rows}
@@ -145,25 +118,8 @@ def read(folder: Path) -> list[list[str]]:
     return [[str(folder / NAME)], [str(folder / NAME), "--json"], [str(folder / "log")], [HOSTILE]]
 
 
-COMMANDS: dict[str, Cases] = {
-    "record": decoded,
-    "map": lambda folder: [decoded(folder)[0], ["--prompt", "a", "--gammas", HOSTILE, "--out", str(folder / "none")]],
-    "sweep": swept,
-    "eval": lambda folder: [["--limit", HOSTILE], [f"--tasks={HOSTILE}", f"--seed={HOSTILE}"]],
-    "heads": checked,
-    "server": lambda folder: [[f"http://{HOSTILE}"], ["http://127.0.0.1:9", "--prompts", HOSTILE]],
-    "watch": lambda folder: [[f"http://{HOSTILE}"], ["http://127.0.0.1:9", "--set", f"builtin:{HOSTILE}"]],
-    "import": read,
-    "runs": kept,
-    "rules": lambda folder: [[], ["--json"]],
-    "show": shown,
-    "report": reported,
-    "site": sited,
-    "app": lambda folder: [["--port", HOSTILE], ["--port", "0"]],
-}
-
-WORKING = {"record": 2, "map": 1, "sweep": 2, "heads": 1, "import": 2, "runs": 5, "rules": 2, "show": 2}
-WORKING |= {"report": 1, "site": 1}  # how many of them are no bad input
+COMMANDS: dict[str, Cases] = {"record": decoded, "sweep": swept, "runs": kept, "show": shown, "import": read}
+WORKING = {"record": 2, "sweep": 1, "runs": 5, "show": 2, "import": 2}  # how many are no bad input
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -187,7 +143,7 @@ def test_no_command_sends_what_steers_a_terminal(command, tmp_path, capsys, monk
                 assert cli.main([command, *arguments]) == code
             traced = capsys.readouterr()
             assert not unsafe(traced.out + traced.err), (arguments, traced)
-    assert codes.count(0) == WORKING.get(command, 0) + 1  # and --help
+    assert codes.count(0) == WORKING[command] + 1  # and --help
     assert "\\x1b]0;owned\\x07" in said or "\\u001b]0;owned\\u0007" in said
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +11,7 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 
 from mars_viz import demo
 from mars_viz.speculators.drafters.eagle3_checkpoint import TargetShape, read_checkpoint
-from training import chat_card, chat_head, chat_texts, eagle, family, model_card, train
+from training import chat_head, chat_texts, eagle, family, model_card, train
 from training.chat_texts import Shards, Template, Writer, write_shards
 from training.corpus import Mixture, Shares, text_sources
 from training.distil import DIVERGENCES, Distillation
@@ -170,15 +168,3 @@ def test_a_model_writes_the_conversations_that_a_head_learns_from(tmp_path, monk
     head, loss = started(target, vocabulary, 0), HeadLoss(target, vocabulary)
     padded = torch.nn.functional.pad(tokens, (0, 5), value=7), torch.nn.functional.pad(weights, (0, 5))
     assert loss(head, *padded).item() == pytest.approx(loss(head, tokens, weights).item(), rel=0.02)
-
-
-def test_the_chat_heads_card_has_the_measured_figures():
-    figures = json.loads((Path(__file__).parents[1] / chat_card.FIGURES).read_text(encoding="utf-8"))
-    assert chat_card.table(figures) in (demo.SMOLLM2_EAGLE3 / "README.md").read_text(encoding="utf-8")
-    assert figures["prompts"] == 80 and set(figures["ways"]) >= {"chain of 4", "tree of 16", "MARS 0.9"}
-
-
-def test_the_chat_head_fits_its_target():
-    head = read_checkpoint(demo.SMOLLM2_EAGLE3, TargetShape("smollm2", 576, 30, 49152))
-    assert head.vocabulary is not None and len(head.vocabulary) == chat_head.DRAFTED
-    assert (demo.SMOLLM2_EAGLE3 / "model.safetensors").stat().st_size <= 16e6
