@@ -155,14 +155,14 @@ def test_unknown_columns_are_kept_and_no_rule_reads_them(run, tmp_path):
 
 
 def test_too_many_or_misplaced_unknown_columns_are_refused(run):
-    def more(columns):
-        columns |= {f"extra_{i}": columns["coins"] for i in range(MOST_EXTRAS + 1)}
+    for table, count, said in (
+        ("nodes", MOST_EXTRAS + 1, f"more than {MOST_EXTRAS} unknown"),
+        *((table, 1, "column 'more0'") for table in ("rounds", "pieces", "map_answers")),
+    ):
 
-    def one_more(columns):
-        columns["more"] = np.zeros(len(next(iter(columns.values()))))
+        def more(columns, count=count):
+            rows = len(next(iter(columns.values())))
+            columns |= {f"more{i}": np.zeros(rows) for i in range(count)}
 
-    with pytest.raises(BadInput, match=f"more than {MOST_EXTRAS} unknown columns"):
-        codec.decode(edited(codec.encode(run), "nodes", more))
-    for table in ("rounds", "pieces", "map_answers"):
-        with pytest.raises(BadInput, match="column 'more'"):
-            codec.decode(edited(codec.encode(run), table, one_more))
+        with pytest.raises(BadInput, match=said):
+            codec.decode(edited(codec.encode(run), table, more))

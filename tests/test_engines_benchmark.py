@@ -56,15 +56,6 @@ def counts(accepted: list[int]) -> AcceptanceCounts:
     return AcceptanceCounts("some", np.array(accepted), None, 4 * len(accepted), 4, 32, prefilled=1)
 
 
-def environment(folder: Path, script: str) -> Path:
-    """An environment whose vLLM is this script."""
-    (folder / "bin").mkdir()
-    vllm = folder / "bin" / "vllm"
-    vllm.write_text(script, "utf-8")
-    vllm.chmod(0o755)
-    return folder
-
-
 def test_agreement_has_no_differences(engines, pair, prompt, written):
     found = engines.compare(pair, SETTINGS, [prompt], [written])
     rounds = written.counts.steps
@@ -118,8 +109,11 @@ def test_other_counts_of_accepted_tokens_and_rounds_are_found(engines, pair, pro
     ],
 )
 def test_impossible_options_are_refused(engines, tmp_path, monkeypatch, capsys, options, said):
-    engine, figures = environment(tmp_path, "#!/bin/sh\nexit 3\n"), tmp_path / "figures.json"
-    monkeypatch.setattr(sys, "argv", ["engines", "--engine", str(engine), *options, "--json", str(figures)])
+    vllm, figures = tmp_path / "bin/vllm", tmp_path / "figures.json"
+    vllm.parent.mkdir()
+    vllm.write_text("#!/bin/sh\nexit 3\n", "utf-8")
+    vllm.chmod(0o755)
+    monkeypatch.setattr(sys, "argv", ["engines", "--engine", str(tmp_path), *options, "--json", str(figures)])
     with pytest.raises(SystemExit) as ended:
         engines.main()
     assert ended.value.code == 2 and said in capsys.readouterr().err and not figures.exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 
 import numpy as np
 import pytest
@@ -80,11 +79,10 @@ def test_it_is_saved_mapped_and_raced_as_any_other(pair, address, tmp_path):
 
 def test_the_drafted_token_is_known_wherever_it_stands(pair, address, manners):
     manners.allowed = 4
-    run = written(load_backend(address, DRAFTER), GREEDY)
+    runs = written(load_backend(address, DRAFTER), GREEDY), written(pair, GREEDY)
     assert {body["prompt_logprobs"] for body in manners.requests} == {4}
-    assert run.token_ids == written(pair, GREEDY).token_ids
-    far = np.concatenate([round_.speculation.z for round_ in run.rounds])
-    near = np.concatenate([round_.speculation.z for round_ in written(pair, GREEDY).rounds])
+    assert runs[0].token_ids == runs[1].token_ids
+    far, near = (np.concatenate([round_.speculation.z for round_ in run.rounds]) for run in runs)
     np.testing.assert_allclose(far, near, atol=1e-4)
 
 
@@ -110,16 +108,11 @@ def test_the_key_is_sent_and_told_nobody(address, manners, monkeypatch, tmp_path
     assert "open-sesame" not in f"{raised.value} {raised.value.__cause__} {backend}"
 
 
-def test_a_server_that_is_too_slow_or_gone_is_a_sentence(address, manners, monkeypatch):
-    manners.pause = 3.0
+def test_a_server_that_is_too_slow(address, manners, monkeypatch):
+    manners.pause = 1.0
     monkeypatch.setattr(vllm_http, "PATIENCE", 0.2)
-    with pytest.raises(ModelError, match="No vLLM server answers"):
+    with pytest.raises(ModelError, match="No vLLM server answers.*--logprobs-mode raw_logits"):
         load_backend(address, DRAFTER)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        gone = f"http://127.0.0.1:{free.getsockname()[1]}"
-    with pytest.raises(ModelError, match="vllm serve MODEL --logprobs-mode raw_logits"):
-        load_backend(gone, DRAFTER)
 
 
 def test_no_sample_is_drawn_of_its_best_tokens(address):
@@ -139,9 +132,9 @@ def test_the_forms_take_an_address_from_those_who_may_name_folders(monkeypatch):
         named_models("http://127.0.0.1:8000", "")
 
 
-def test_the_command_says_so_and_leaves_nothing(tmp_path, capsys, address):
+def test_the_command(tmp_path, capsys, address):
     out = tmp_path / "run"
-    record = ["record", "--prompt", STORIES[0], "--max-new-tokens", "8", "--drafter", DRAFTER, "--out", str(out)]
+    record = ["record", "--prompt", STORIES[0], "--max-new-tokens", "4", "--drafter", DRAFTER, "--out", str(out)]
     assert main([*record, "--target", "http://127.0.0.1:9"]) == 2
     assert "No vLLM server answers" in capsys.readouterr().err and not out.exists()
     assert main([*record, "--target", address, "--json"]) == 0
@@ -169,8 +162,9 @@ def test_unusable_servers_are_refused(address, manners, wrong, words):
         written(load_backend(address, DRAFTER), GREEDY)
 
 
-def test_names_that_cannot_work_are_refused_before_a_request():
-    for target, drafter, words in (
+@pytest.mark.parametrize(
+    ("target", "drafter", "words"),
+    [
         ("http://", None, "no server's address"),
         ("http://host:99999", None, "no server's address"),
         ("http://host/v2", None, "no server's address"),
@@ -178,8 +172,10 @@ def test_names_that_cannot_work_are_refused_before_a_request():
         ("http://host:8000", "eagle3:HEAD", "does not tell"),
         ("http://host:8000", "layers:exit=4", "does not tell"),
         ("http://host:8000", "http://other:8000", "drafts nothing"),
-    ):
-        with pytest.raises(BadInput, match=words):
-            names.check_names(target, drafter, device="auto", dtype="auto")
+    ],
+)
+def test_impossible_names_are_refused_before_a_request(target, drafter, words):
+    with pytest.raises(BadInput, match=words):
+        names.check_names(target, drafter, device="auto", dtype="auto")
     with pytest.raises(BadInput, match="may name folders"):
         names.check_names("http://host:8000", None, device="auto", dtype="auto", folders=False)
