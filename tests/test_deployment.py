@@ -19,13 +19,8 @@ PATIENCE = 300.0  # seconds; a busy machine is no reason to fail
 
 
 def orders(name: str) -> list[str]:
-    """What follows each order of that name, continued lines joined."""
+    """Arguments of each instruction of that name."""
     return re.findall(rf"^{name} (.*)$", RECIPE, re.MULTILINE)
-
-
-def listed(order: str) -> list[str]:
-    """The words of an order in JSON's form."""
-    return [str(word) for word in json.loads(order[order.index("[") :])]
 
 
 def test_its_command_serves_and_its_health_check_passes():
@@ -33,8 +28,8 @@ def test_its_command_serves_and_its_health_check_passes():
         free.bind(("", 0))
         port = str(free.getsockname()[1])
     serve, check = (
-        [sys.executable, *(word.replace("8501", port) for word in listed(orders(name)[0])[1:])]
-        for name in ("CMD", "HEALTHCHECK")
+        [sys.executable, *json.loads(order[order.index("[") :].replace("8501", port))[1:]]
+        for order in (orders("CMD")[0], orders("HEALTHCHECK")[0])
     )
     environment = os.environ | dict(pair.split("=", 1) for order in orders("ENV") for pair in order.split())
     environment |= {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1"}
@@ -55,17 +50,15 @@ def test_its_command_serves_and_its_health_check_passes():
 
 
 def test_the_recipe_fits_the_repository():
-    assert orders("USER") == ["reader"]
-    assert "--uid 1000" in RECIPE, "Spaces run the container as that user"
+    assert orders("USER") == ["reader"] and "--uid 1000" in RECIPE, "Spaces run the container as that user"
     assert RECIPE.index("\nUSER ") < RECIPE.index("\nCOPY ") < RECIPE.index("\nCMD ")
     assert all("--chown=reader" in copied for copied in orders("COPY"))
-    torch = [line for line in (ROOT / "requirements.txt").read_text("utf-8").splitlines() if line.startswith("torch==")]
-    assert len(torch) == 1, "the recipe and the Makefile look for one such line"
+    requirements = (ROOT / "requirements.txt").read_text("utf-8").splitlines()
+    assert sum(line.startswith("torch==") for line in requirements) == 1, "the recipe looks for one such line"
     install = next(order for order in orders("RUN") if "pip" in order)
     assert install.index("whl/cpu \"$(grep '^torch==' requirements.txt)\"") < install.index("-r requirements.txt")
-    left_out = [line for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if not line.startswith("#")]
+    patterns = [line for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if not line.startswith("#")]
     for needed in ("app.py", "pages", "mars_viz", "sample_runs", ".streamlit", "requirements.txt"):
-        assert (ROOT / needed).exists()
-        assert not any(fnmatch(needed, pattern) for pattern in left_out), needed
-    assert orders("EXPOSE") == ["8501"] and "--server.port=8501" in listed(orders("CMD")[0])
+        assert (ROOT / needed).exists() and not any(fnmatch(needed, pattern) for pattern in patterns), needed
+    assert orders("EXPOSE") == ["8501"] and "--server.port=8501" in orders("CMD")[0]
     assert "localhost:8501/_stcore/health" in orders("HEALTHCHECK")[0]

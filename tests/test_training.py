@@ -1,4 +1,4 @@
-"""How the built-in pair was trained: what a stopped training would see again, and what is held out of it."""
+"""Training of the built-in pair: batches, losses, saved heads and held-out texts."""
 
 from __future__ import annotations
 
@@ -45,26 +45,18 @@ def test_the_models_that_it_trains_are_those_that_come_with_the_product(folder, 
     assert shapes == {name: tuple(p.shape) for name, p in shipped.named_parameters()}
 
 
-def test_a_missing_text_is_named(tmp_path, capsys):
-    assert train.main(["--data", str(tmp_path), "--work", str(tmp_path / "work")]) == 2
-    assert "tinystories_part.txt.gz is missing. Give the folder" in capsys.readouterr().err
-    assert not (tmp_path / "work").exists()
-
-
 @pytest.mark.parametrize(
     ("run", "arguments", "said"),
     [
+        (train.main, [], "tinystories_part.txt.gz is missing"),
         (family.main, ["--pair", "nowhere"], "There is no model in nowhere"),
         (family.main, ["--pair", str(demo.PAIR), "--reference", "nowhere"], "There is no model in nowhere"),
         (eagle.main, ["--head", "nowhere"], "There is no head in nowhere"),
         (chat_head.main, [], "holds gsm8k_train.jsonl.gz"),
         (model_card.main, ["--compared", "nowhere"], "--compared nowhere has no name"),
     ],
-    ids=["pair", "reference", "head", "questions", "compared"],
 )
-def test_a_folder_without_a_model_is_named_before_anything_is_written(
-    run, arguments, said, tmp_path, capsys, monkeypatch
-):
+def test_missing_files_are_named_before_anything_is_written(run, arguments, said, tmp_path, capsys, monkeypatch):
     for module in (family, eagle, model_card):
         monkeypatch.setattr(module, "stories", lambda folder: (["Once there was a frog."], ["Tom had a kite."]))
     assert run(["--data", str(tmp_path), "--work", str(tmp_path / "work"), *arguments]) == 2
@@ -77,9 +69,8 @@ def test_a_head_is_saved_as_the_product_reads_it(tmp_path):
     head = started(target, vocabulary, 0)
     save_head(head, vocabulary, target.config, tmp_path)
     config = target.config
-    read = read_checkpoint(
-        tmp_path, TargetShape("target", config.hidden_size, config.num_hidden_layers, config.vocab_size)
-    )
+    shape = TargetShape("target", config.hidden_size, config.num_hidden_layers, config.vocab_size)
+    read = read_checkpoint(tmp_path, shape)
     assert read.reading.layers == head.shape.layers == (2, 4, 5) and read.note.startswith("SafeAILab layout")
     assert read.vocabulary is not None and torch.equal(read.vocabulary, vocabulary)
     assert torch.equal(read.tensors["fc.weight"], head.fc.weight.bfloat16())
