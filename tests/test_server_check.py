@@ -1,4 +1,4 @@
-"""Whether a server runs a model: the same weights, rounded ones and another model are told apart over real HTTP."""
+"""The check of a server's model: the same weights, rounded weights and another model, over real HTTP."""
 
 from __future__ import annotations
 
@@ -38,47 +38,42 @@ def served_as(pair: Backend, kind: str) -> Backend:
     return backend_of(pair.tokenizer.library, Loaded(model, kind), Loaded(model, kind))
 
 
-def checked(pair: Backend, server: Backend, tokens: int = 16, prompts: int = 4) -> ServerCheck:
-    with vllm_server(server) as address:
-        checking = CheckingServer(Server.at(address), pair, STORIES[:prompts], tokens=tokens)
-        assert list(checking)[-1] == 1.0
-        return checking.result()
-
-
 @pytest.mark.parametrize(
     ("kind", "verdict"),
     [("same", Verdict.SAME), ("bfloat16", Verdict.LOWER), ("int8", Verdict.LOWER), ("another", Verdict.OTHER)],
 )
-def test_what_a_server_runs_is_told(pair, kind, verdict):
-    found = checked(pair, served_as(pair, kind))
+def test_what_a_server_runs(pair, kind, verdict):
+    with vllm_server(served_as(pair, kind)) as address:
+        checking = CheckingServer(Server.at(address), pair, STORIES[:4], tokens=16)
+        assert list(checking)[-1] == 1.0
+    found = checking.result()
     assert found.verdict is verdict and found.texts == 4 and 4 < found.tokens <= 64
     assert (found.furthest < 1e-3) == (verdict is Verdict.SAME)
     assert found.reference == "built-in/target" and found.reference in found.sentence
     assert (found.best_differs.estimate > 0.1) == (verdict is Verdict.OTHER)
 
 
-def interval(low: float, high: float) -> Interval:
-    return Interval((low + high) / 2, low, high, 0.95, Method.BCA)
-
-
-def test_a_verdict_is_one_of_the_whole_interval():
-    for low, high, verdict in (
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
         (0.0, 0.002, Verdict.SAME),
         (0.001, 0.01, Verdict.OPEN),
         (0.003, 0.3, Verdict.LOWER),
         (0.2, 0.4, Verdict.OPEN),
         (0.31, 0.9, Verdict.OTHER),
-    ):
-        found = ServerCheck("m", "0", "r", "float32", 9, 99, interval(low, high), interval(0, 0), 0.0)
-        assert found.verdict is verdict
-        assert ("more prompts" in found.sentence) == (verdict is Verdict.OPEN)
+    ],
+)
+def test_a_verdict_is_one_of_the_whole_interval(low, high, verdict):
+    gap, none = (Interval((a + b) / 2, a, b, 0.95, Method.BCA) for a, b in ((low, high), (0, 0)))
+    found = ServerCheck("m", "0", "r", "float32", 9, 99, gap, none, 0.0)
+    assert found.verdict is verdict and ("more prompts" in found.sentence) == (verdict is Verdict.OPEN)
 
 
 def test_the_command(pair, capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(command, "opened_backend", lambda *_: pair)
     prompts = tmp_path / "question.jsonl.gz"
     prompts.write_bytes(gzip.compress("\n".join(json.dumps({"turns": [story]}) for story in STORIES[:3]).encode()))
-    few = ["--prompts", str(prompts), "--tokens", "8"]
+    few = ["--prompts", str(prompts), "--tokens", "4"]
     manners = Manners()
     with vllm_server(pair, manners) as address:
         assert main(["server", address, *few, "--chat"]) == 2
