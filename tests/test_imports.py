@@ -193,17 +193,15 @@ def chunk(name: str = "c", **more) -> dict:
     return {"object": "chat.completion.chunk"} | content | more
 
 
-@pytest.mark.parametrize("end", ["\n\n", "\r\n\r\n", "\n"])
-def test_streams_one_after_the_other(end):
-    growing = events([chunk(timings={"draft_n": 2 * n, "draft_n_accepted": n}) for n in (3, 4, 5)], end)
-    last = [chunk("d"), chunk("d", choices=[], usage={"completion_tokens": 9}, metrics={"speculative_decoding": VLLM})]
-    head = f"HTTP/1.1 200 OK{end}content-type: text/event-stream{end}: ping{end}event: message{end}"
-    found = read_file(head + growing + events(last, end) + events([chunk("e"), chunk("e")], end) + growing)
-    assert [each.counts.accepted_total for each in found.requests] == [5, 7, 5] and found.without == 1
-    assert found.requests[1].counts.completion_tokens == 9
-
-
-def test_streams_that_are_mixed_or_unnamed():
+def test_streams_one_after_the_other_mixed_or_unnamed():
+    for end in ("\n\n", "\r\n\r\n", "\n"):
+        growing = events([chunk(timings={"draft_n": 2 * n, "draft_n_accepted": n}) for n in (3, 4, 5)], end)
+        usage = {"choices": [], "usage": USAGE, "metrics": {"speculative_decoding": VLLM}}
+        head = f"HTTP/1.1 200 OK{end}content-type: text/event-stream{end}: ping{end}event: message{end}"
+        last = events([chunk("d"), chunk("d", **usage)], end) + events([chunk("e"), chunk("e")], end)
+        found = read_file(head + growing + last + growing)
+        assert [each.counts.accepted_total for each in found.requests] == [5, 7, 5] and found.without == 1
+        assert found.requests[1].counts.completion_tokens == 10
     counts = {"draft_n": 4, "draft_n_accepted": 1}
     mixed = [chunk("a"), chunk("b"), chunk("a", timings=counts), chunk("b", timings=counts)]
     assert len(read_file(lines(mixed)).requests) == 2
@@ -252,6 +250,12 @@ TRT_TEXT = "".join(
     for name, values in {"drafted": (30, 30), "accepted": (20, 10)}.items()
     for place, value in enumerate(values)
 )
+OTHER = {
+    ONE + TWO + CREATED + UNCOUNTED: {("length", "EAGLE"): 1 + 36 / 40, ("rate", "SGLang, scheduler"): 76 / 160},
+    TRT_TEXT: {("length", "TensorRT-LLM"): 2, ("rate", "SGLang, scheduler"): 60 / 90},
+    prometheus(43, 129, 10, (4,), labels=""): {("rate", "SGLang, scheduler"): math.nan},
+}
+"""Figures by further definitions."""
 
 
 @pytest.mark.parametrize(
@@ -274,24 +278,18 @@ def test_counters(text, names, length, rate, positions):
     found = read_file(text)
     rows = rows_of(found)
     assert [each.counts.name for each in found.requests] == names
+    assert found.scrapes == (3 if text == "".join(SCRAPES) else 1)
+    assert ("3 scrapes" in found.summary) == (found.scrapes == 3)
+    assert ("2.500 each" in found.summary) == (text == SGLANG_TEXT) == (found.requests[0].engine == "SGLang")
     assert (rows["vLLM"].length, rows["vLLM"].rate) == pytest.approx((length, rate), nan_ok=True)
     unconditional = rows["vLLM"].unconditional
     assert ([] if unconditional is None else unconditional.tolist()) == pytest.approx(positions)
+    for (place, engine), figure in OTHER.get(text, {}).items():
+        assert getattr(rows[engine], place) == pytest.approx(figure, nan_ok=True)
     for row in rows.values():  # sums over requests have no interval and no mean of requests
         assert row.length_within.interval is row.rate_within.interval is None
         if row.definition.pooling is Pooling.MEAN:
             assert math.isnan(row.length) and math.isnan(row.rate)
-
-
-def test_counters_of_other_definitions():
-    rows = rows_of(read_file(ONE + TWO))
-    assert rows["EAGLE"].length == 1 + 36 / 40 and rows["SGLang, scheduler"].rate == 76 / 160
-    assert math.isnan(rows_of(read_file(prometheus(43, 129, 10, (4,))))["SGLang, scheduler"].rate)
-    assert rows_of(read_file(TRT_TEXT))["TensorRT-LLM"].length == 2
-    found = read_file(SGLANG_TEXT + "sglang:spec_accept_rate 0.7\n")
-    assert found.requests[0].engine == "SGLang" and "2.500 each" in found.summary and found.scrapes == 1
-    found = read_file("".join(SCRAPES))
-    assert found.scrapes == 3 and "3 scrapes" in found.summary
 
 
 @pytest.mark.parametrize(
@@ -368,24 +366,6 @@ def without_a_step(response):
     del told["mean_acceptance_length"], told["draft_acceptance_rate"]
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda r: r["choices"][0].pop("logprobs"), "no log-probabilities"),
-        (lambda r: r["choices"][0]["logprobs"]["token_logprobs"].__setitem__(2, -50.0), "greedily"),
-        (lambda r: r["metrics"]["speculative_decoding"].pop("per_step_accepted"), "one by one"),
-        (lambda r: r["choices"][0]["token_ids"].pop(), "Ask for it again"),
-        (without_a_step, "without a draft"),
-        (lambda r: r["choices"].append({}), "no log-probabilities"),
-    ],
-)
-def test_unreadable_responses_are_refused(texts, change, said):
-    response = texts[0].response()
-    change(response)
-    with pytest.raises(BadInput, match=said):
-        parse_responses(json.dumps(response))
-
-
 def test_a_run_of_responses_and_drafts(pair, texts, tmp_path):
     own = texts[0]
     (told,) = parse_responses(json.dumps(own.response()))
@@ -456,6 +436,24 @@ def test_a_tie_is_settled_as_the_engine_did(texts):
     assert made.ties == 1 and made.run.token_ids[-1] == row["topk_ids"][1]
     with pytest.raises(BadInput, match="does not prefer"):
         import_run(told, tolerance=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda r: r["choices"][0].pop("logprobs"), "no log-probabilities"),
+        (lambda r: r["choices"][0]["logprobs"]["token_logprobs"].__setitem__(2, -50.0), "greedily"),
+        (lambda r: r["metrics"]["speculative_decoding"].pop("per_step_accepted"), "one by one"),
+        (lambda r: r["choices"][0]["token_ids"].pop(), "Ask for it again"),
+        (without_a_step, "without a draft"),
+        (lambda r: r["choices"].append({}), "no log-probabilities"),
+    ],
+)
+def test_unreadable_responses_are_refused(texts, change, said):
+    response = texts[0].response()
+    change(response)
+    with pytest.raises(BadInput, match=said):
+        parse_responses(json.dumps(response))
 
 
 @pytest.mark.parametrize(
