@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
+
+import numpy as np
 
 from mars_viz.analysis.counts import AcceptanceCounts
 from mars_viz.analysis.draft_log import prefix_key
@@ -15,12 +18,10 @@ from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.walk import walk
 
-import numpy as np  # isort: skip
-
 
 @dataclass(frozen=True)
 class Served:
-    """A text that was written as vLLM writes it: the first token by the prefill, the others in rounds."""
+    """A text as vLLM writes it: the first token by the prefill, the others in rounds."""
 
     prompt: tuple[int, ...]
     first: Round
@@ -30,80 +31,54 @@ class Served:
     def token_ids(self) -> tuple[int, ...]:
         return tuple(token for each in (self.first, *self.rounds) for token in each.token_ids)
 
-    @property
-    def prefixes(self) -> list[tuple[int, ...]]:
-        """Before each round but the first token's."""
-        found = [self.prompt + self.first.token_ids]
-        for each in self.rounds[:-1]:
-            found.append(found[-1] + each.token_ids)
-        return found
-
-    def response(self, *, ids: bool = True, shift: float = 0.0, normalised: bool = False) -> dict[str, Any]:
-        """As `/v1/completions` lays it out, with what ENGINES calls raw logits; `normalised`: log-probabilities."""
-        rows: list[dict[str, float]] = []
-        for each in (self.first, *self.rounds):
-            s = each.speculation
-            for row in range(len(each.token_ids)):
-                off = float(s.logsumexp[row]) if normalised else shift
-                rows.append(
-                    {
-                        f"token_id:{token}" if ids else f"t{token}": float(logit) - off
-                        for token, logit in zip(s.top_ids[row].tolist(), s.top_logits[row].tolist(), strict=True)
-                    }
-                )
-        names = [f"token_id:{token}" if ids else f"t{token}" for token in self.token_ids]
-        choice = {
-            "index": 0,
-            "text": "",
-            "logprobs": {
-                "tokens": names,
-                "token_logprobs": [max(row.values()) for row in rows],
-                "top_logprobs": rows,
-            },
-            "token_ids": list(self.token_ids),
-            "prompt_token_ids": list(self.prompt),
-        }
+    def response(self, *, ids: bool = True, normalised: bool = False) -> dict[str, Any]:
+        """As `/v1/completions` lays it out, with raw logits; `normalised`: log-probabilities."""
+        name = "token_id:" if ids else "t"
+        rows = [
+            {
+                f"{name}{token}": float(logit) - (float(s.logsumexp[row]) if normalised else 0.0)
+                for token, logit in zip(s.top_ids[row].tolist(), s.top_logits[row].tolist(), strict=True)
+            }
+            for each in (self.first, *self.rounds)
+            for s in [each.speculation]
+            for row in range(len(each.token_ids))
+        ]
+        logprobs = {"tokens": [f"{name}{token}" for token in self.token_ids]}
+        logprobs |= {"token_logprobs": [max(row.values()) for row in rows], "top_logprobs": rows}
+        choice = {"index": 0, "text": "", "logprobs": logprobs, "token_ids": list(self.token_ids)}
         accepted = np.array([len(each.decision.kept) for each in self.rounds])
         drafted = np.array([len(each.speculation) for each in self.rounds])
         counts = AcceptanceCounts("a", accepted, drafted, int(drafted.sum()), int(drafted.max()), len(self.token_ids))
         return {
             "id": "cmpl-1",
             "model": "served",
-            "choices": [choice],
+            "choices": [choice | {"prompt_token_ids": list(self.prompt)}],
             "usage": {"completion_tokens": len(self.token_ids)},
             "metrics": {"speculative_decoding": vllm_metrics(counts)},
         }
 
     def drafts(self) -> str:
         """The log of the plugin under examples/."""
-        lines = [
-            {"prefix_sha256": prefix_key(prefix), "drafted": each.speculation.tokens.tolist()}
-            for prefix, each in zip(self.prefixes, self.rounds, strict=True)
-        ]
+        lines, prefix = [], self.prompt + self.first.token_ids
+        for each in self.rounds:
+            lines.append({"prefix_sha256": prefix_key(prefix), "drafted": each.speculation.tokens.tolist()})
+            prefix += each.token_ids
         return "".join(json.dumps(line) + "\n" for line in lines)
 
     def log(self, *, rows: bool = True) -> str:
         """A log of whole rounds, with the target's ten best tokens of each row."""
         lines: list[dict[str, Any]] = [{"prompt_ids": list(self.prompt), "engine": "toy", "logits_scale": "raw_logits"}]
         for each in (self.first, *self.rounds):
-            s = each.speculation
-            first = each is self.first
+            s, first = each.speculation, each is self.first
             drafted = [] if first else s.tokens.tolist()
-            line: dict[str, Any] = {
-                "drafted": drafted,
-                "n_accepted": 0 if first else len(each.decision.kept),
-                "emitted": list(each.token_ids),
-            }
+            kept = 0 if first else len(each.decision.kept)
+            lines.append({"drafted": drafted, "n_accepted": kept, "emitted": list(each.token_ids)})
             if rows:
-                line["rows"] = [
-                    {
-                        "topk_ids": s.top_ids[row, :10].tolist(),
-                        "topk_values": s.top_logits[row, :10].astype(float).tolist(),
-                        "z_x": float(s.z[row]) if row < len(drafted) else None,
-                    }
-                    for row in range(len(drafted) + 1)
+                best = zip(s.top_ids[:, :10].tolist(), s.top_logits[:, :10].astype(float).tolist(), strict=True)
+                lines[-1]["rows"] = [
+                    {"topk_ids": ids, "topk_values": values, "z_x": float(s.z[row]) if row < len(drafted) else None}
+                    for row, (ids, values) in enumerate(islice(best, len(drafted) + 1))
                 ]
-            lines.append(line)
         return "".join(json.dumps(line) + "\n" for line in lines)
 
 

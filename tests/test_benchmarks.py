@@ -19,8 +19,8 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_it_runs_and_writes_its_figures(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["batch", *(pytest.param(n, marks=pytest.mark.long) for n in SMALL if n != "batch")])
+def test_it_runs_and_writes_its_figures(name, monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(FOLDER))
     benchmark = importlib.import_module(name)
     monkeypatch.setattr(benchmark, "STORIES", benchmark.STORIES[:2])

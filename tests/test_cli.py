@@ -23,7 +23,6 @@ from mars_viz.dialmap import DialMap, MapProgress
 from mars_viz.errors import BadInput
 from mars_viz.recording import Mapping
 from mars_viz.rules import RULES
-from mars_viz.run import Piece, Run
 from mars_viz.runfiles import MAX_ZIP
 from mars_viz.speculators.backend import Backend
 from tests.test_metrics import small_run
@@ -31,43 +30,21 @@ from tests.test_metrics import small_run
 ROOT = Path(__file__).parents[1]
 
 
-def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The command as a shell would run it."""
-    return subprocess.run(
-        [sys.executable, "-m", "mars_viz", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "HF_HUB_OFFLINE": "1", **environment},
-        capture_output=True,
-        encoding="utf-8",
-        stdin=subprocess.DEVNULL,
-    )
-
-
 @pytest.fixture
-def saved(tmp_path: Path) -> Path:
+def saved(tmp_path):
     return toy_run(temperature=1.0).save(tmp_path / "run")
 
 
-def test_what_slows_the_models_down_is_said_on_standard_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-
+def test_record_show_and_the_python_api_agree(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Backend, "notes", property(lambda pair: ("It is\nslow.",)))
     monkeypatch.setenv(default_folders.RUNS, str(tmp_path))
-    assert cli.main(["record", "--prompt", "Once", "--max-new-tokens", "4", "--device", "cpu"]) == 0
-    said = capsys.readouterr()
-    (folder,) = tmp_path.iterdir()  # where the app lists runs
-    assert said.err == "It is slow.\n" and str(folder) in said.out and len(mars_viz.load_run(folder).token_ids) == 4
-
-
-def test_record_show_and_the_python_api_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The one test that starts the command for real, with the built-in pair."""
-    out = tmp_path / "new" / "run"
     wanted = ["--prompt", "Once upon a time", "--max-new-tokens", "12", "--dial", "0.8", "--title", "T", "--seed", "3"]
-    done = command("record", *wanted, "--out", str(out), "--json", "--device", "cpu")
-    assert (done.returncode, done.stderr) == (0, "")
-    told = json.loads(done.stdout)
+    assert cli.main(["record", *wanted, "--json", "--device", "cpu"]) == 0
+    done = capsys.readouterr()
+    told = json.loads(done.out)
+    (out,) = tmp_path.iterdir()  # the folder in which the app lists runs
     run = mars_viz.load_run(out)
+    assert done.err == "It is slow.\n"
     assert (told["path"], told["title"], told["text"]) == (str(out), "T", run.text)
     assert told["token_ids"] == list(run.token_ids) and len(run.token_ids) == 12
     assert told["settings"]["dial"] == run.settings.dial == 0.8 and run.settings.seed == 3
@@ -77,31 +54,6 @@ def test_record_show_and_the_python_api_agree(tmp_path: Path, capsys: pytest.Cap
     assert cli.main(["show", str(out)]) == 0
     shown = capsys.readouterr().out
     assert "12 tokens" in shown and run.text in shown
-
-
-def test_map_saves_the_run_with_its_map_and_tells_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "run"
-    wanted = ["--prompt", "Once upon a time", "--max-new-tokens", "12", "--dial", "0.8", "--low", "0.5", "--gamma", "3"]
-    assert cli.main(["map", *wanted, "--gammas", "all", "--out", str(out), "--json", "--device", "cpu"]) == 0
-    done = capsys.readouterr()
-    assert done.err == ""
-    told = json.loads(done.out)
-    run = mars_viz.load_run(out)
-    made = run.dial_map
-    assert made is not None and made.complete and told["complete"]
-    assert (told["low"], told["high"], told["gammas"]) == (0.5, 1.0, [1, 2, 3])
-    assert (told["passes"], told["seconds"]) == (made.passes, made.seconds) and made.seconds > 0
-    assert told["exact_ranges"] == [{"gamma": gamma, "low": 0.5, "high": 1.0} for gamma in (1, 2, 3)]
-    assert [(s["gamma"], s["low"], s["high"], s["tau"], s["rounds"], s["tokens"]) for s in told["segments"]] == [
-        (gamma, s.low, s.high, s.tau, len(s.rounds), len(s.token_ids))
-        for gamma in (1, 2, 3)
-        for s in made.segments_for(gamma)
-    ]
-    assert told["token_ids"] == list(run.token_ids) == list(made.at(0.8).token_ids)
-    assert run.settings.dial == 0.8 and run.provenance.seconds > 0
-    assert all(round_.timing.total > 0 for round_ in run.rounds)
-    alone = mars_viz.record("Once upon a time", max_new_tokens=12, dial=0.8, gamma=3, device="cpu")
-    assert alone.token_ids == run.token_ids
 
 
 class ToyMapping(Mapping):
@@ -120,31 +72,17 @@ class ToyMapping(Mapping):
 
 
 @pytest.fixture
-def toy_models(monkeypatch: pytest.MonkeyPatch) -> None:
+def toy_models(monkeypatch):
     """The commands decode and map the toy pair."""
     monkeypatch.setattr(decoding, "opened_backend", lambda *_: None)
     monkeypatch.setattr(decoding, "decoded", lambda _, wish, __: toy_run(**asdict(wish.settings)))
     monkeypatch.setattr("mars_viz.recording.Mapping", ToyMapping)
 
 
-TOY_MAP = [
-    "map",
-    "--prompt",
-    "a",
-    "--gamma",
-    "4",
-    "--max-new-tokens",
-    "20",
-    "--temperature",
-    "1",
-    "--rule",
-    "mars-code",
-]
+TOY_MAP = ["map", "--prompt", "a", "--gamma", "4", "--max-new-tokens", "20"]
 
 
-def test_map_prints_a_table_of_texts_for_each_block_length(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], toy_models: None
-) -> None:
+def test_map_prints_a_table_of_texts_for_each_block_length(tmp_path, capsys, toy_models):
     out = tmp_path / "run"
     assert cli.main([*TOY_MAP, "--gammas", "4,1", "--low", "0.6", "--out", str(out)]) == 0
     text = capsys.readouterr().out
@@ -168,7 +106,7 @@ def test_map_prints_a_table_of_texts_for_each_block_length(
                 assert words == ["no"]
 
 
-def test_a_map_cut_short_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str], toy_models: None) -> None:
+def test_a_map_cut_short_says_so(tmp_path, capsys, toy_models):
     budget = ["--budget-passes", "4", "--budget-branches", "1", "--budget-seconds", "60"]
     assert cli.main([*TOY_MAP, *budget, "--out", str(tmp_path / "a")]) == 0
     text = capsys.readouterr().out
@@ -178,10 +116,8 @@ def test_a_map_cut_short_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert not told["complete"] and False in {segment["complete"] for segment in told["segments"]}
 
 
-def test_an_interrupted_map_leaves_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, toy_models: None
-) -> None:
-    def interrupted(_: ToyMapping) -> Iterator[MapProgress]:
+def test_an_interrupted_map_leaves_nothing(tmp_path, capsys, monkeypatch, toy_models):
+    def interrupted(_):
         yield MapProgress(1, 1, 1, 0.0)
         raise KeyboardInterrupt
 
@@ -191,7 +127,7 @@ def test_an_interrupted_map_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_map_has_every_option_of_record() -> None:
+def test_map_has_every_option_of_record():
     wanted = ["--prompt", "a", "--out", "b"]
     ours, theirs = (vars(cli._parser().parse_args([name, *wanted])) for name in ("map", "record"))
     assert {name: value for name, value in ours.items() if name in theirs and name != "run"} == {
@@ -199,52 +135,11 @@ def test_map_has_every_option_of_record() -> None:
     }
 
 
-def test_rules_lists_every_rule(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rules_lists_every_rule(capsys):
     assert cli.main(["rules"]) == 0
     text = capsys.readouterr().out
-    assert cli.main(["rules", "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)
-    assert [rule["name"] for rule in listed] == list(RULES)
-    for facts, rule in zip(listed, RULES.values(), strict=True):
+    for rule in RULES.values():
         assert all(line in text for line in (rule.name, rule.summary, rule.formula, rule.source))
-        assert (facts["source"], facts["formula"], facts["lossless"]) == (rule.source, rule.formula, rule.lossless)
-        if rule.dial is None:
-            assert facts["dial"] is None
-        else:
-            bounds = facts["dial"]["low"], facts["dial"]["high"], facts["dial"]["default"]
-            assert bounds == (rule.dial.low, rule.dial.high, rule.dial.default)
-
-
-def test_show_speaks_and_prints_strict_json(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = mars_viz.load_run(saved)
-    assert cli.main(["show", str(saved)]) == 0
-    text = capsys.readouterr().out
-    assert "MARS at θ = 0.90" in text and f"{len(run.token_ids)} tokens in {len(run.rounds)} rounds" in text
-    assert run.text in text and ending(run) in text
-    assert cli.main(["show", str(saved), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
-    assert told["ending"] == ending(run)
-    assert told["summary"]["rounds"] == len(run.rounds) and told["provenance"]["target"] == "toy-target"
-
-
-def test_what_show_says_of_a_run_tells_where_the_rule_was_forced_to_be_strict() -> None:
-    assert "Strict at 1 drafted runner-up where z1 ≤ 0" in sentence(small_run())
-    assert "z1 ≤ 0" not in sentence(replace(small_run(), rounds=small_run().rounds[:1]))
-
-
-def test_numbers_that_json_lacks_become_null(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    empty = replace(mars_viz.load_run(saved), rounds=())
-    assert cli.main(["show", str(empty.save(tmp_path / "empty")), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail)["summary"]["tau"] is None
-
-
-def test_text_cannot_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    hostile = {i: Piece(b"\x1b[2J\x9b\xe2\x80\xae\r") for i in range(32)}
-    run: Run = toy_run(pieces={i: piece.data for i, piece in hostile.items()})
-    assert cli.main(["show", str(run.save(tmp_path / "run"))]) == 0
-    text = capsys.readouterr().out
-    assert "\\x1b[2J" in text and "\\u202e" in text
-    assert not {"\x1b", "\u202e", "\r"} & set(text)
 
 
 def error_of(capsys: pytest.CaptureFixture[str]) -> str:
@@ -258,7 +153,6 @@ BAD = {
     "no command": ([], "COMMAND"),
     "unknown command": (["sing"], "sing"),
     "no prompt": (["record", "--out", "{new}"], "--prompt"),
-    "two prompts": (["record", "--out", "{new}", "--prompt", "a", "--prompt-file", "b"], "--prompt-file"),
     "not a number": (["record", "--prompt", "a", "--out", "{new}", "--gamma", "six"], "six"),
     "out exists": (["record", "--prompt", "a", "--out", "{old}"], "exists already"),
     "out below a file": (["record", "--prompt", "a", "--out", "{bytes}/run"], "cannot be written"),
@@ -267,36 +161,28 @@ BAD = {
     "sweep below a file": (["sweep", "--out", "{bytes}/sweep"], "cannot be written"),
     "evidence below a file": (["sweep", "--out", "{new}", "--evidence", "{bytes}/pack"], "cannot be written"),
     "an empty prompt": (["record", "--prompt", "", "--out", "{new}"], "The prompt is empty; write at least one word."),
-    "a blank prompt": (["map", "--prompt", " \n\t", "--out", "{new}"], "The prompt is empty"),
     "a blank prompt file": (["record", "--prompt-file", "{blank}", "--out", "{new}"], "The prompt is empty"),
     "half a character": (["record", "--prompt", "a\ud800", "--out", "{new}"], "at place 2"),
     "no prompt file": (["record", "--prompt-file", "{new}", "--out", "{new}"], "No such file"),
     "binary prompt file": (["record", "--prompt-file", "{bytes}", "--out", "{new}"], "UTF-8"),
     "unknown rule": (["record", "--prompt", "a", "--out", "{new}", "--rule", "luck"], "no rule 'luck'"),
     "dial too high": (["record", "--prompt", "a", "--out", "{new}", "--dial", "2"], "between 0 and 1"),
-    "dial is no number": (["record", "--prompt", "a", "--out", "{new}", "--dial", "nan"], "between 0 and 1"),
     "dial of a rule without": (
         ["record", "--prompt", "a", "--out", "{new}", "--rule", "strict", "--dial", "1"],
         "no dial",
     ),
     "gamma": (["record", "--prompt", "a", "--out", "{new}", "--gamma", "0"], "gamma is 0"),
-    "temperature": (["record", "--prompt", "a", "--out", "{new}", "--temperature", "-1"], "temperature is -1"),
-    "top-p": (["record", "--prompt", "a", "--out", "{new}", "--top-p", "0"], "top_p is 0"),
-    "seed": (["record", "--prompt", "a", "--out", "{new}", "--seed", "-1"], "seed is -1"),
     "show nothing": (["show", "{new}"], "does not exist"),
     "map out exists": (["map", "--prompt", "a", "--out", "{old}"], "exists already"),
     "map of a rule without a dial": (["map", "--prompt", "a", "--out", "{new}", "--rule", "strict"], "no dial"),
     "map upside down": (["map", "--prompt", "a", "--out", "{new}", "--low", "1", "--high", "0.5"], "smaller value"),
-    "map too high": (["map", "--prompt", "a", "--out", "{new}", "--high", "2"], "between 0 and 1"),
     "map of other blocks": (["map", "--prompt", "a", "--out", "{new}", "--gammas", "2,7"], "drafts only 6"),
-    "map of no blocks": (["map", "--prompt", "a", "--out", "{new}", "--gammas", "0"], "at least 1"),
     "map of words": (["map", "--prompt", "a", "--out", "{new}", "--gammas", "1,many"], "whole numbers such as"),
     "run off the map": (["map", "--prompt", "a", "--out", "{new}", "--low", "0.95"], "θ = 0.90 is not between"),
     "no branches": (["map", "--prompt", "a", "--out", "{new}", "--budget-branches", "0"], "at least 1 branch"),
     "no time": (["map", "--prompt", "a", "--out", "{new}", "--budget-seconds", "nan"], "budget"),
     "no set": (["sweep", "--out", "{new}", "--set", "{new}.jsonl"], "new.jsonl"),
     "no limit": (["sweep", "--out", "{new}", "--limit", "0"], "at least 1"),
-    "sweep of luck": (["sweep", "--out", "{new}", "--rule", "luck"], "no rule 'luck'"),
     "sweep of no setting": (["sweep", "--out", "{new}", "--grid", "k=1,2"], "no settings besides its dial"),
     "watch nobody": (["watch", "nowhere"], "no server's address"),
     "watch no prompts": (["watch", "http://127.0.0.1:1", "--limit", "0"], "at least 1"),
@@ -338,19 +224,7 @@ def places(tmp_path: Path) -> dict[str, Path]:
     return found
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_line_and_code_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, case: str
-) -> None:
-    monkeypatch.setattr(decoding, "opened_backend", lambda *_: pytest.fail("it began to load the models"))
-    paths, (arguments, message) = places(tmp_path), BAD[case]
-    assert cli.main([argument.format(**paths) for argument in arguments]) == 2
-    assert message in error_of(capsys)
-    assert not paths["new"].exists()
-
-
-def test_what_can_be_refused_without_models_never_imports_their_libraries(tmp_path: Path) -> None:
-    """All of it in one process, which says after each command whether torch is there by now."""
+def test_what_can_be_refused_without_models_never_imports_their_libraries(tmp_path):
     paths = places(tmp_path)
     models = {
         name: (["record", "--prompt", "a", "--out", "{new}", *said], words) for name, (said, words) in MODELS.items()
@@ -372,12 +246,13 @@ def test_what_can_be_refused_without_models_never_imports_their_libraries(tmp_pa
     )
     told = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(told) == len(cases), done.stderr
+    assert all(said.startswith("error: ") and said.count("\n") == 1 for _, said, _ in told)
     for (name, (_, words)), (code, said, there) in zip(cases.items(), told, strict=True):
         assert (code, there) == (2, []) and words in said, (name, code, said, there)
     assert not paths["new"].exists()
 
 
-def test_the_python_api_refuses_a_prompt_and_names_before_it_loads_models(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_api_refuses_a_prompt_and_names_before_it_loads_models(monkeypatch):
     monkeypatch.setattr("mars_viz.speculators.loading.load_backend", lambda *_, **__: pytest.fail("it began to load"))
     with pytest.raises(BadInput, match="The prompt is empty"):
         mars_viz.record(" ")
@@ -385,19 +260,16 @@ def test_the_python_api_refuses_a_prompt_and_names_before_it_loads_models(monkey
         mars_viz.record("a", device="gpu")
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_an_unknown_option_points_to_the_help_of_its_command(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main([name, *COMMANDS[name], "--volume=11"]) == 2
-    said = error_of(capsys)
-    assert said.endswith(f"See mars-viz {name} --help.\n") and "--volume=11" in said
-
-
-def test_every_command_is_asked_for_its_help() -> None:
+def test_an_unknown_option_points_to_the_help_of_its_command(capsys):
     (commands,) = (each for each in cli._parser()._actions if isinstance(each, argparse._SubParsersAction))
     assert set(commands.choices) == set(COMMANDS)
+    for name, arguments in COMMANDS.items():
+        assert cli.main([name, *arguments, "--volume=11"]) == 2
+        said = error_of(capsys)
+        assert f"mars-viz {name} --help" in said and "--volume=11" in said
 
 
-def test_help_and_version_are_no_errors(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_and_version_are_no_errors(capsys):
     for arguments in (["--help"], ["record", "--help"], ["map", "--help"], ["--version"]):
         assert cli.main(arguments) == 0
         out, err = capsys.readouterr()
@@ -405,40 +277,33 @@ def test_help_and_version_are_no_errors(capsys: pytest.CaptureFixture[str]) -> N
     assert out.strip() == mars_viz.__version__
 
 
-@pytest.mark.parametrize("name", ["record", "map"])
-@pytest.mark.parametrize("failure", [BadInput("No.\nReally."), RuntimeError("bro\nken"), KeyboardInterrupt()])
-def test_failures_are_one_line_and_leave_nothing(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    failure: BaseException,
-    name: str,
-) -> None:
-    def fail(*_: object) -> Run:
+@pytest.mark.parametrize(
+    ("failure", "code", "said"),
+    [
+        (BadInput("No.\nReally."), 2, "No. Really."),
+        (RuntimeError("bro\nken"), 1, cli.DEBUG_VARIABLE),
+        (KeyboardInterrupt(), 130, "nothing"),
+    ],
+)
+def test_failures_are_one_line_and_leave_nothing(tmp_path, capsys, monkeypatch, failure, code, said):
+    def fail(*_):
         raise failure
 
     monkeypatch.setattr(decoding, "opened_backend", fail)
     monkeypatch.delenv(cli.DEBUG_VARIABLE, raising=False)
-    code = cli.main([name, "--prompt", "a", "--out", str(tmp_path / "new")])
-    text = error_of(capsys)
-    expected = {
-        BadInput: (2, "No. Really."),
-        RuntimeError: (1, cli.DEBUG_VARIABLE),
-        KeyboardInterrupt: (130, "nothing"),
-    }
-    assert code == expected[type(failure)][0] and expected[type(failure)][1] in text
+    for name in ("record", "map"):
+        assert cli.main([name, "--prompt", "a", "--out", str(tmp_path / "new")]) == code
+        assert said in error_of(capsys)
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setenv(cli.DEBUG_VARIABLE, "1")
-    assert cli.main([name, "--prompt", "a", "--out", str(tmp_path / "new")]) == code
+    assert cli.main(["map", "--prompt", "a", "--out", str(tmp_path / "new")]) == code
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_a_prompt_comes_from_a_file_or_from_standard_input(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_prompt_comes_from_a_file_or_from_standard_input(tmp_path, monkeypatch, capsys):
     seen: list[str] = []
 
-    def decoded(_: object, wish: decoding.DecodeRequest, __: object) -> Run:
+    def decoded(_, wish, __):
         seen.append(wish.prompt)
         return toy_run()
 
@@ -452,7 +317,7 @@ def test_a_prompt_comes_from_a_file_or_from_standard_input(
     assert f"Saved to {tmp_path / 'b'}" in capsys.readouterr().out
 
 
-def test_every_setting_has_an_option_with_its_default() -> None:
+def test_every_setting_has_an_option_with_its_default():
     options = vars(cli._parser().parse_args(["record", "--prompt", "a", "--out", "b"]))
     settings = mars_viz.Settings()
     options["stop"] = tuple(options["stop"])
@@ -463,9 +328,7 @@ def test_every_setting_has_an_option_with_its_default() -> None:
     }
 
 
-def test_app_becomes_streamlit_on_localhost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_app_becomes_streamlit_on_localhost(tmp_path, monkeypatch, capsys):
     ran: list[list[str]] = []
     monkeypatch.setattr(os, "execv", lambda _, arguments: ran.append(arguments))
     assert cli.main(["app", "--port", "8765", "--no-browser"]) == 0
@@ -478,9 +341,21 @@ def test_app_becomes_streamlit_on_localhost(
     assert "make app" in error_of(capsys)
 
 
-def test_what_the_app_relies_on_is_in_its_configuration() -> None:
+def test_what_the_app_relies_on_is_in_its_configuration():
     config = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text(encoding="utf-8"))
     assert config["browser"]["gatherUsageStats"] is False
     assert not {"address", "port"} & set(config["server"]), "each host sets its own, see docs/deploy.md"
     assert config["server"]["maxUploadSize"] << 20 == MAX_ZIP
     assert config["server"]["fileWatcherType"] == "none" and config["runner"]["postScriptGC"] is False, "see there"
+
+
+def test_show_prints_text_and_strict_json(saved, tmp_path, capsys):
+    run = mars_viz.load_run(saved)
+    assert cli.main(["show", str(saved)]) == 0
+    text = capsys.readouterr().out
+    assert "MARS at θ = 0.90" in text and f"{len(run.token_ids)} tokens in {len(run.rounds)} rounds" in text
+    assert run.text in text and ending(run) in text
+    assert cli.main(["show", str(replace(run, rounds=()).save(tmp_path / "empty")), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail)["summary"]["tau"] is None
+    assert "Strict at 1 drafted runner-up where z1 ≤ 0" in sentence(small_run())
+    assert "z1 ≤ 0" not in sentence(replace(small_run(), rounds=small_run().rounds[:1]))

@@ -5,16 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from mars_viz import load_run
 from mars_viz.analysis.judgements import opinion
 from mars_viz.analysis.metrics import summary
-from mars_viz.cli import main
 from mars_viz.components.explorer.packing import identified
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.errors import BadInput
@@ -32,7 +30,7 @@ from tests.test_runfiles import difference, edited, rewritten, signed
 
 
 @pytest.fixture(scope="module")
-def run() -> Run:
+def run():
     made = toy_run(rule="mars-sampling", temperature=0.8, max_new_tokens=30)
     return mapped(made, toy_map(replace(made.settings, dial=None), 0.5)[0])
 
@@ -61,42 +59,7 @@ def only_deciding(run: Run) -> Run:
     return replace(run, rounds=[round_.with_speculation(light(round_.speculation)) for round_ in run.rounds])
 
 
-def test_what_no_version_knows_is_kept_and_shown_and_no_rule_minds(run: Run, tmp_path: Path) -> None:
-    files = with_extras(codec.encode(run))
-    read = codec.decode(files)
-    again = codec.encode(read)
-    assert [name for name in files if again[name] != files[name]] == ["manifest.json"], "not a byte of a table is lost"
-    frame, plain = read.to_frame(), run.to_frame()
-    assert list(frame.columns)[len(plain.columns) :] == [
-        "attention_entropy",
-        "hidden_norm",
-        "heads_0",
-        "heads_1",
-        "heads_2",
-    ]
-    assert frame[list(plain.columns)].equals(plain)
-    told = frame[frame.node.notna()]
-    sizes = [len(round_.speculation) for round_ in run.rounds]
-    assert told.attention_entropy.tolist() == np.linspace(0, 1, sum(sizes)).tolist()
-    assert told.heads_2.tolist() == list(range(2, 3 * sum(sizes), 3)) and frame.heads_0[frame.node.isna()].isna().all()
-    assert frame.hidden_norm.tolist()[: sizes[0]] == list(range(sizes[0])), "the row that judges each"
-    assert read.rounds[1].speculation.columns["hidden_norm"].tolist() == list(range(sizes[0] + 1, sum(sizes[:2]) + 2))
-    answer = next(iter(read.dial_map.answers.values()))  # type: ignore[union-attr]
-    assert "hidden_norm" in answer.speculation.columns
-    assert summary(read) == summary(run)
-    told, plain = run_payload(alone := replace(read, dial_map=None)), run_payload(replace(run, dial_map=None))
-    names = {each: [extra["name"] for extra in told[each]["extras"]] for each in ("nodes", "rows")}
-    assert names == {"nodes": ["attention_entropy", "heads_0", "heads_1", "heads_2"], "rows": ["hidden_norm"]}
-    assert len(told["rows"]["extras"][0]["values"]) == len(told["rows"]["ratio"])
-    for each in ("nodes", "rows"):
-        told[each]["extras"] = []
-    assert identified(told | {"id": ""})["id"] == identified(plain | {"id": ""})["id"], "and nothing else differs"
-    alone = load_run(alone.save(tmp_path / "run"))
-    assert alone.rounds[0].speculation.columns["heads"].dtype == np.int16
-    assert "hidden_norm" in read.rounds[1:3].speculations.columns  # type: ignore[attr-defined]
-
-
-def test_the_inspector_shows_what_no_version_knows(run: Run, tab: Page, tmp_path: Path) -> None:
+def test_the_inspector_shows_what_no_version_knows(run, tab, tmp_path):
     read = replace(codec.decode(with_extras(codec.encode(run))), dial_map=None)  # its answers lack some of them
     (path := tmp_path / "run.html").write_text(report_html(read, most_steps=0), encoding="utf-8")
     tab.goto(path.as_uri())
@@ -106,42 +69,18 @@ def test_the_inspector_shows_what_no_version_knows(run: Run, tab: Page, tmp_path
     )
 
 
-def test_too_many_unknown_columns_are_refused(run: Run) -> None:
-    def more(columns: dict[str, np.ndarray]) -> None:
-        columns |= {f"extra_{i}": columns["coins"] for i in range(MOST_EXTRAS + 1)}
-
-    with pytest.raises(BadInput, match=f"more than {MOST_EXTRAS} unknown columns"):
-        codec.decode(edited(codec.encode(run), "nodes", more))
-
-
-@pytest.mark.parametrize("table", ["rounds", "pieces", "map_answers"])
-def test_tables_without_evidence_have_no_unknown_columns(run: Run, table: str) -> None:
-    def more(columns: dict[str, np.ndarray]) -> None:
-        columns["more"] = np.zeros(len(next(iter(columns.values()))))
-
-    with pytest.raises(BadInput, match="has the column 'more', and evidence cannot be that. Take it out"):
-        codec.decode(edited(codec.encode(run), table, more))
-
-
-@pytest.mark.parametrize("name", [name for name, column in COLUMNS.items() if column.decides is not Decides.NEVER])
-def test_without_a_column_that_all_rules_decide_by_a_file_is_refused(
-    run: Run, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    table = "nodes" if COLUMNS[name].per.value == "node" else "rows"
-    path = run.save(tmp_path / "run")
-    (path / f"{table}.parquet").unlink()
+def test_without_a_column_that_all_rules_decide_by_a_file_is_refused(run):
     files = codec.encode(run)
-    less = rewritten(files[f"{table}.parquet"], lambda columns: columns.drop_columns([name]))
-    for file, data in signed(files, **{table: less}).items():
-        (path / file).write_bytes(data)
-    assert main(["report", str(path), "--out", str(tmp_path / "report.html")]) == 2
-    said = capsys.readouterr().err
-    assert f"{table}.parquet lacks the column {name}" in said and "record the run again" in said
-    assert not (tmp_path / "report.html").exists()
+    for name, column in COLUMNS.items():
+        if column.decides is not Decides.NEVER:
+            table = "nodes" if column.per.value == "node" else "rows"
+            less = rewritten(files[f"{table}.parquet"], lambda columns, name=name: columns.drop_columns([name]))
+            with pytest.raises(BadInput, match=f"{table}.parquet lacks the column {name}"):
+                codec.decode(signed(files, **{table: less}))
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_a_run_of_deciding_columns_alone_opens_and_says_what_rules_lack(tmp_path: Path, temperature: float) -> None:
+def test_a_run_of_deciding_columns_alone_opens_and_says_what_rules_lack(tmp_path, temperature):
     whole = toy_run(temperature=temperature, max_new_tokens=30)
     light = load_run(only_deciding(whole).save(tmp_path / "run"))
     assert light.token_ids == whole.token_ids and summary(light) == summary(whole)
@@ -158,7 +97,7 @@ def test_a_run_of_deciding_columns_alone_opens_and_says_what_rules_lack(tmp_path
             )
 
 
-def test_rounds_of_a_trace_are_views_of_its_columns(run: Run) -> None:
+def test_rounds_of_a_trace_are_views_of_its_columns(run):
     trace = codec.decode(codec.encode(run)).trace
     assert trace[0] is trace[0] and trace[-1] is trace[len(trace) - 1] and trace == list(run.rounds)[:0] + list(trace)
     assert np.shares_memory(trace[1].speculation.z, trace.speculations.columns["z"])
@@ -170,7 +109,7 @@ def test_rounds_of_a_trace_are_views_of_its_columns(run: Run) -> None:
     assert len((*trace[:2], *trace[2:])) == len(trace) and not difference(Trace(trace[:2] + trace[2:])[2], trace[2])
 
 
-def test_of_several_drafts_the_columns_are_those_that_all_have(run: Run) -> None:
+def test_of_several_drafts_the_columns_are_those_that_all_have(run):
     one, other = (round_.speculation for round_ in run.rounds[:2])
     less = replace(other, columns={name: column for name, column in other.columns.items() if name != "js"})
     both = Speculations.of([one, less])
@@ -178,9 +117,52 @@ def test_of_several_drafts_the_columns_are_those_that_all_have(run: Run) -> None
     assert RULES["fuzzy"].lacks_for(both) and not RULES["fuzzy"].lacks_for(Speculations.of([one, other]))
 
 
-def test_nobody_changes_a_record(run: Run) -> None:
+def test_nobody_changes_a_record(run):
     first = run.rounds[0].speculation
     with pytest.raises(AttributeError):
-        first.columns = {}  # type: ignore[misc]
+        first.columns = {}
     more = first.with_columns({"z": first.z + 1})
     assert not np.array_equal(more.z, first.z)
+
+
+def test_unknown_columns_are_kept_and_no_rule_reads_them(run, tmp_path):
+    files = with_extras(codec.encode(run))
+    read = codec.decode(files)
+    again = codec.encode(read)
+    assert [name for name in files if again[name] != files[name]] == ["manifest.json"], "not a byte of a table is lost"
+    frame, plain = read.to_frame(), run.to_frame()
+    added = ["attention_entropy", "hidden_norm", "heads_0", "heads_1", "heads_2"]
+    assert list(frame.columns)[len(plain.columns) :] == added
+    assert frame[list(plain.columns)].equals(plain)
+    told = frame[frame.node.notna()]
+    sizes = [len(round_.speculation) for round_ in run.rounds]
+    assert told.attention_entropy.tolist() == np.linspace(0, 1, sum(sizes)).tolist()
+    assert told.heads_2.tolist() == list(range(2, 3 * sum(sizes), 3)) and frame.heads_0[frame.node.isna()].isna().all()
+    assert frame.hidden_norm.tolist()[: sizes[0]] == list(range(sizes[0])), "the row that judges each"
+    assert read.rounds[1].speculation.columns["hidden_norm"].tolist() == list(range(sizes[0] + 1, sum(sizes[:2]) + 2))
+    answer = next(iter(read.dial_map.answers.values()))
+    assert "hidden_norm" in answer.speculation.columns
+    assert summary(read) == summary(run)
+    told, plain = run_payload(alone := replace(read, dial_map=None)), run_payload(replace(run, dial_map=None))
+    names = {each: [extra["name"] for extra in told[each]["extras"]] for each in ("nodes", "rows")}
+    assert names == {"nodes": ["attention_entropy", "heads_0", "heads_1", "heads_2"], "rows": ["hidden_norm"]}
+    assert len(told["rows"]["extras"][0]["values"]) == len(told["rows"]["ratio"])
+    for each in ("nodes", "rows"):
+        told[each]["extras"] = []
+    assert identified(told | {"id": ""})["id"] == identified(plain | {"id": ""})["id"], "and nothing else differs"
+    assert load_run(alone.save(tmp_path / "run")).rounds[0].speculation.columns["heads"].dtype == np.int16
+    assert "hidden_norm" in read.rounds[1:3].speculations.columns
+
+
+def test_too_many_or_misplaced_unknown_columns_are_refused(run):
+    for table, count, said in (
+        ("nodes", MOST_EXTRAS + 1, f"more than {MOST_EXTRAS} unknown"),
+        *((table, 1, "column 'more0'") for table in ("rounds", "pieces", "map_answers")),
+    ):
+
+        def more(columns, count=count):
+            rows = len(next(iter(columns.values())))
+            columns |= {f"more{i}": np.zeros(rows) for i in range(count)}
+
+        with pytest.raises(BadInput, match=said):
+            codec.decode(edited(codec.encode(run), table, more))

@@ -41,7 +41,7 @@ MANNERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("manner", MANNERS)
-def test_chunks_are_as_pyarrow_reads_them(manner: str) -> None:
+def test_chunks_are_as_pyarrow_reads_them(manner):
     sink = io.BytesIO()
     pq.write_table(TABLE, sink, **MANNERS[manner])
     metadata = pq.ParquetFile(io.BytesIO(sink.getvalue())).metadata
@@ -56,7 +56,7 @@ def test_chunks_are_as_pyarrow_reads_them(manner: str) -> None:
         assert {NUMBERS[name] for name in chunk.encodings} == found.encodings
 
 
-def test_a_damaged_directory_ends_no_process() -> None:
+def test_a_damaged_directory_ends_no_process():
     data = codec.encode(toy_run(max_new_tokens=4))["rounds.parquet"]
     for place in range(len(data) - END - int.from_bytes(data[-END:][:4], "little"), len(data) - END):
         spoiled = bytearray(data)
@@ -65,8 +65,7 @@ def test_a_damaged_directory_ends_no_process() -> None:
             opened("rounds", bytes(spoiled))
 
 
-def test_a_nan_that_signals_is_refused_like_any_other() -> None:
-    """NumPy warns of one where it is compared, and tests take warnings for errors."""
+def test_a_nan_that_signals_is_refused_like_any_other():
     nodes = opened("nodes", codec.encode(toy_run(max_new_tokens=4))["nodes.parquet"]).read()
     entropy = nodes["q_entropy"].copy()
     entropy.view(np.uint32)[0] = 0x7FA00000

@@ -1,23 +1,21 @@
-"""Acceptance in every engine's words: a case by hand, real walks, vLLM's metrics both ways, synthetic settings."""
+"""Acceptance by every engine's definition: by hand, of walks, vLLM's metrics both ways, synthetic settings."""
 
 from __future__ import annotations
 
 import json
 import math
-import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from factories import make_speculation, toy_run
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sweep_cases import toy_sweep
 
-from mars_viz.analysis.counts import WARNING, AcceptanceCounts, position_rates, synthetic_settings, totals_by_step
-from mars_viz.analysis.definitions import DEFINITIONS, Bonus, ByPosition, Evidence, Pooling
+from mars_viz.analysis.counts import AcceptanceCounts, position_rates, synthetic_settings, totals_by_step
 from mars_viz.analysis.engine_counts import parse_counts
-from mars_viz.analysis.engines import Within, acceptance_table, resampled
+from mars_viz.analysis.engines import acceptance_table, resampled
 from mars_viz.analysis.intervals import Bootstrap, Method
 from mars_viz.analysis.metrics import summary
 from mars_viz.analysis.vllm_metrics import vllm_metrics
@@ -28,8 +26,12 @@ from mars_viz.sweep import load_sweep
 from mars_viz.walk import Answer, Ending, walk
 
 
-def vllm_counts_of(text: str) -> list[AcceptanceCounts]:
-    return [each.counts for each in parse_counts(text)]
+def vllm_counts_of(value) -> list[AcceptanceCounts]:
+    return [each.counts for each in parse_counts(json.dumps(value, allow_nan=False))]
+
+
+def table(requests, **how):
+    return {row.definition.engine: row for row in acceptance_table(requests, **how)}
 
 
 def counts(accepted, drafted, completion=None, gamma=3, name="a", **more) -> AcceptanceCounts:
@@ -55,16 +57,10 @@ BY_HAND = {  # of both, length and rate; then the lengths of each
 
 
 def test_the_table_by_hand():
-    rows = acceptance_table([FIRST, SECOND])
-    assert [row.definition.engine for row in rows] == list(BY_HAND)
-    for row in rows:
-        length, rate, *lengths = BY_HAND[row.definition.engine]
-        assert (row.length, row.rate) == pytest.approx((length, rate), nan_ok=True), row.definition.engine
-        assert row.lengths == pytest.approx(lengths, nan_ok=True), row.definition.engine
-
-
-def test_rates_by_position_by_hand():
-    rows = {row.definition.engine: row for row in acceptance_table([FIRST, SECOND])}
+    rows = table([FIRST, SECOND])
+    assert list(rows) == list(BY_HAND)
+    for engine, row in rows.items():
+        assert (row.length, row.rate, *row.lengths) == pytest.approx(BY_HAND[engine], nan_ok=True), engine
     # of 5 drafts, 4 had at least one token accepted, 2 two, 1 three
     assert rows["vLLM"].unconditional.tolist() == rows["llama.cpp"].unconditional.tolist() == [4 / 5, 2 / 5, 1 / 5]
     assert rows["specdec_bench"].conditional.tolist() == [4 / 5, 2 / 4, 1 / 2]
@@ -73,38 +69,20 @@ def test_rates_by_position_by_hand():
     assert rows["EAGLE"].unconditional is None and rows["EAGLE"].conditional is None
 
 
-def test_positions_that_were_never_reached():
+def test_what_is_undefined_is_nan():
     found = position_rates((counts([0, 1], [3, 3]),))
     assert found.unconditional.tolist() == found.joint.tolist() == [0.5, 0, 0]
     assert found.conditional.tolist()[:2] == [0.5, 0] and math.isnan(found.conditional[2])
     nothing = position_rates((counts([], []),))
     assert np.isnan([nothing.unconditional, nothing.conditional, nothing.joint]).all()
-
-
-def test_every_definition_says_what_it_is():
-    for definition in DEFINITIONS:
-        assert bool(definition.length) == bool(definition.length_formula)
-        assert bool(definition.rate) == bool(definition.rate_formula)
-        assert definition.source
-    assert {each.bonus for each in DEFINITIONS} == set(Bonus)
-    assert {each.pooling for each in DEFINITIONS} == set(Pooling)
-    assert {each.by_position for each in DEFINITIONS} == set(ByPosition)
-    assert [each.engine for each in DEFINITIONS if each.evidence is Evidence.CATALOGUE] == ["EAGLE"]
-
-
-def test_a_request_without_steps_or_completion():
     empty = counts([], [], completion=0)
     assert all(math.isnan(row.length) and math.isnan(row.rate) for row in acceptance_table([empty]))
-    rows = {row.definition.engine: row for row in acceptance_table([FIRST, empty])}
-    assert rows["SpecForge"].length == 9 / 4  # SGLang reports nothing for the other
-    rows = {row.definition.engine: row for row in acceptance_table([FIRST, counts([1], [3])])}
+    assert table([FIRST, empty])["SpecForge"].length == 9 / 4  # SGLang reports nothing for the other
+    rows = table([FIRST, counts([1], [3])])
     assert math.isnan(rows["SpecForge"].length) and math.isnan(rows["LM Studio"].rate)
     assert rows["vLLM"].length == 1 + 7 / 5
-    with pytest.raises(BadInput, match="Choose at least one"):
+    with pytest.raises(BadInput, match="at least one"):
         acceptance_table([])
-
-
-# Every way in which a text can end, walked for real
 
 
 EOS, STOP = 7, 5
@@ -120,22 +98,6 @@ ENDINGS = {  # blocks, limit; then steps, accepted tokens, tokens of the text, a
     "all accepted": ([ALL, ALL], 8, (2, 3 + 3, 4 + 4, 3 + 3)),
     "limit before the bonus": ([ALL], 3, (1, 3, 3, 3)),
 }
-AT_ENDINGS = {  # of all of them together: 13 steps, 29 of 39 accepted, 32 tokens, 24 of them accepted; length and rate
-    "vLLM": (1 + 29 / 13, 29 / 39),
-    "SGLang, scheduler": ((29 + 13) / 13, (29 + 13) / (13 * 4)),
-    "SGLang, per request": (
-        (6 / 2 + 3 / 2 + 5 / 2 + 4 + 1 + 2 / 2 + 8 / 2 + 3) / 8,
-        (6 / 6 + 3 / 6 + 5 / 6 + 3 / 3 + 3 / 3 + 0 + 6 / 6 + 3 / 3) / 8,
-    ),
-    "TensorRT-LLM": ((29 + 13) / 13, math.nan),
-    "llama.cpp": (1 + 29 / 13, 29 / 39),
-    "specdec_bench": ((6 / 2 + 3 / 2 + 5 / 2 + 4 + 1 + 2 / 2 + 8 / 2 + 3) / 8, math.nan),
-    "SpecForge": ((6 / 2 + 3 / 2 + 5 / 2 + 4 + 1 + 2 / 2 + 8 / 2 + 3) / 8, math.nan),
-    "EAGLE": ((29 + 13) / 13, math.nan),
-    "LM Studio": (math.nan, 24 / 32),
-}
-SHARES = (5 / 6, 2 / 3, 4 / 5, 3 / 4, 1, 0, 3 / 4, 1)
-"""LM Studio's of each ending alone; above 3 / 4 only where a block ends the text without its last token."""
 
 
 class Script:
@@ -151,50 +113,35 @@ class Script:
         return [Answer(make_speculation(rows, np.zeros((len(drafted), 8)), drafted, start=len(prefixes[0])))]
 
 
-def ended(name):
-    blocks, limit, _ = ENDINGS[name]
+@pytest.mark.parametrize("name", ENDINGS)
+def test_what_a_text_holds_of_what_was_accepted_however_it_ends(name):
+    blocks, limit, expected = ENDINGS[name]
     pieces = {token: Piece(f" w{token}".encode()) for token in range(8)}
     ending = Ending(frozenset({EOS}), limit, (f"w{STOP}".encode(),), pieces)
     rounds = tuple(walk(Script(blocks), rule_named("strict"), None, (1,), ending))
-    return Run(Settings(rule="strict", gamma=3, max_new_tokens=limit), Provenance(), (1,), rounds, pieces, title=name)
-
-
-def acceptance_counts(run):
-    """At its own dial, from its records."""
-    drafted = np.array([len(round_.speculation) for round_ in run.rounds], np.int64)
-    kept = np.array([len(round_.decision.kept) for round_ in run.rounds], np.int64)
-    total, completion = int(drafted.sum()), len(run.token_ids)
-    return AcceptanceCounts(run.title or "run", kept, drafted, total, run.settings.gamma, completion)
-
-
-@pytest.mark.parametrize("name", ENDINGS)
-def test_what_a_text_holds_of_what_was_accepted_however_it_ends(name):
-    run = ended(name)
+    run = Run(Settings(rule="strict", gamma=3, max_new_tokens=limit), Provenance(), (1,), rounds, pieces, title=name)
     found = acceptance_counts(run)
-    assert (found.steps, found.accepted_total, found.completion_tokens, found.reached_total) == ENDINGS[name][2]
-    assert found.reached_total == sum(round_.kept for round_ in run.rounds)
+    assert (found.steps, found.accepted_total, found.completion_tokens, found.reached_total) == expected
     assert found.drafted_total == 3 * found.steps
     by_step = totals_by_step(found)
     assert by_step.reached.tolist() == [round_.kept for round_ in run.rounds]
     assert by_step.completion.tolist() == [len(round_.token_ids) for round_ in run.rounds]
     unordered = replace(found, accepted=np.sort(found.accepted), ordered=False)
     assert unordered.reached_total == found.reached_total  # as sweeps keep it
-
-
-def test_every_definition_over_every_ending_by_hand():
-    requests = [acceptance_counts(ended(name)) for name in ENDINGS]
-    rows = {row.definition.engine: row for row in acceptance_table(requests)}
-    assert list(rows) == list(AT_ENDINGS)
-    for engine, row in rows.items():
-        assert (row.length, row.rate) == pytest.approx(AT_ENDINGS[engine], nan_ok=True), engine
+    rows = table([found])
+    assert rows["LM Studio"].rate == expected[3] / expected[2]
+    assert rows["EAGLE"].length == rows["vLLM"].length == pytest.approx(1 + expected[1] / expected[0])
+    assert rows["SGLang, per request"].length == rows["SpecForge"].length == expected[2] / expected[0]
+    for row in rows.values():
         for value, within in ((row.length, row.length_within), (row.rate, row.rate_within)):
-            assert math.isnan(value) or within.interval.low <= value <= within.interval.high, engine
-    for engine in ("vLLM", "llama.cpp"):  # 3 of 13 steps accepted nothing, 1 two, 9 three
-        assert rows[engine].unconditional.tolist() == [10 / 13, 10 / 13, 9 / 13]
-    assert rows["specdec_bench"].conditional.tolist() == [10 / 13, 1, 9 / 10]
-    assert rows["LM Studio"].rate_within.interval.high <= 1
-    alone = [acceptance_table([request])[-1].rate for request in requests]
-    assert alone == pytest.approx(SHARES)
+            assert within.interval is None or within.interval.estimate == pytest.approx(value)
+
+
+def acceptance_counts(run):
+    """At its own dial, from its records."""
+    drafted = np.array([len(round_.speculation) for round_ in run.rounds], np.int64)
+    kept = np.array([len(round_.decision.kept) for round_ in run.rounds], np.int64)
+    return AcceptanceCounts("a", kept, drafted, int(drafted.sum()), run.settings.gamma, len(run.token_ids))
 
 
 def test_a_share_of_the_output_is_a_share_at_every_dial_of_a_sweep(tmp_path):
@@ -210,11 +157,9 @@ def test_a_share_of_the_output_is_a_share_at_every_dial_of_a_sweep(tmp_path):
 
 
 def test_of_a_response_the_prefills_token_is_no_steps():
-    """vLLM counts what was accepted past the limit: 3 + 1 tokens of its second step, of which the text holds two."""
     metrics = vllm_metrics(counts([1, 3], [3, 3]))
     for completion, reached in ((1 + 2 + 4, 4), (1 + 2 + 3, 4), (1 + 2 + 2, 3), (1 + 2 + 1, 2)):
-        response = {"usage": {"completion_tokens": completion}, "metrics": {"speculative_decoding": metrics}}
-        (found,) = vllm_counts_of(json.dumps(response))
+        (found,) = vllm_counts_of({"usage": {"completion_tokens": completion}, "metrics": {"x": metrics}})
         assert found.reached_total == reached
         assert acceptance_table([found])[-1].rate == reached / completion
 
@@ -223,26 +168,13 @@ def total(requests, name):
     return sum(getattr(request, name) for request in requests)
 
 
-def resampled_by_hand(requests, groups, value, how):
-    """Percentile ends of `value` of requests, from as many draws of groups of them."""
-    rng = np.random.default_rng(11)
-    drawn = [
-        [requests[place] for group in rng.integers(len(groups), size=len(groups)) for place in groups[group]]
-        for _ in range(4000)
-    ]
-    values = [value(tuple(each)) for each in drawn]
-    return np.quantile(values, [(1 - how.confidence) / 2, (1 + how.confidence) / 2])
-
-
-def many():
-    """Forty requests of different lengths, some of whose texts lack their last tokens."""
-    rng = np.random.default_rng(5)
-    for place, steps in enumerate(rng.integers(2, 30, 40)):
-        accepted = rng.integers(0, 4, steps)
-        yield counts(accepted, [3] * steps, completion=int(accepted.sum() + steps - place % 2), name=f"{place}")
-
-
-MANY = tuple(many())
+LENGTHS = np.random.default_rng(5)
+MANY = tuple(
+    counts(accepted, [3] * len(accepted), completion=sum(accepted) + len(accepted) - place % 2)
+    for place in range(40)
+    for accepted in [LENGTHS.integers(0, 4, LENGTHS.integers(2, 30)).tolist()]
+)
+"""Requests of different lengths, some of whose texts lack their last token."""
 BY_COUNTS = {  # of definitions, from the counts themselves
     (0, "length"): lambda each: 1 + total(each, "accepted_total") / total(each, "steps"),
     (1, "rate"): lambda each: 1 / 4 + total(each, "accepted_total") / (4 * total(each, "steps")),
@@ -255,54 +187,53 @@ PERCENTILE = Bootstrap(method=Method.PERCENTILE)
 
 @pytest.mark.parametrize("turns", [1, 4])
 def test_every_figure_has_the_interval_of_requests_drawn_by_hand(turns):
-    """Of single requests and of the turns of questions, pooled and as a mean of requests."""
-    units = None if turns == 1 else np.arange(len(MANY)) // turns
-    rows = acceptance_table(MANY, units=units, how=PERCENTILE)
-    groups = [range(first, first + turns) for first in range(0, len(MANY), turns)]
+    rows = acceptance_table(MANY, units=None if turns == 1 else np.arange(40) // turns, how=PERCENTILE)
     for row in rows:
         for name in ("length", "rate"):
-            within = getattr(row, f"{name}_within")
+            value, within = getattr(row, name), getattr(row, f"{name}_within")
             assert (within.interval is None) == (getattr(row.definition, name) is None), row.definition.engine
             assert within.why == ""
             if within.interval is not None:
-                assert within.interval.estimate == pytest.approx(getattr(row, name))
-                assert within.interval.low < getattr(row, name) < within.interval.high
+                assert within.interval.low < value < within.interval.high
+                assert within.interval.estimate == pytest.approx(value)
+    rng = np.random.default_rng(11)
+    drawn = [
+        [MANY[group * turns + turn] for group in rng.integers(40 // turns, size=40 // turns) for turn in range(turns)]
+        for _ in range(1000)
+    ]
+    ends = [(1 - PERCENTILE.confidence) / 2, (1 + PERCENTILE.confidence) / 2]
     for (place, name), value in BY_COUNTS.items():
-        low, high = resampled_by_hand(MANY, groups, value, PERCENTILE)
+        low, high = np.quantile([value(each) for each in drawn], ends)
         found = getattr(rows[place], f"{name}_within").interval
         assert (found.low, found.high) == pytest.approx((low, high), abs=0.15 * (high - low))
 
 
-def test_a_single_request_is_resampled_over_its_rounds_where_they_are_known():
-    rng = np.random.default_rng(0)
-    accepted = rng.integers(0, 4, 60)
-    whole = int((accepted + 1).sum())
-    for completion in (whole, whole - 2):  # its end cut off
-        (request,) = [counts(accepted, [3] * 60, completion=completion)]
-        rows = {row.definition.engine: row for row in acceptance_table([request])}
+def test_a_single_request_is_resampled_over_its_rounds_if_they_are_known():
+    accepted = np.random.default_rng(0).integers(0, 4, 60)
+    for lost in (0, 2):  # tokens cut off at the end
+        request = counts(accepted, [3] * 60, completion=int((accepted + 1).sum()) - lost)
+        rows = table([request])
         for row in rows.values():
             for value, within in ((row.length, row.length_within), (row.rate, row.rate_within)):
                 assert (within.interval is None) == math.isnan(value), row.definition.engine
                 assert within.interval is None or within.interval.estimate == pytest.approx(value)
-        found = rows["vLLM"].length_within.interval
-        half = 1.96 * accepted.std() / math.sqrt(60)
-        assert (found.low, found.high) == pytest.approx(
-            (rows["vLLM"].length - half, rows["vLLM"].length + half), abs=0.1
-        )
+        found, half = rows["vLLM"].length_within.interval, 1.96 * accepted.std() / math.sqrt(60)
+        middle = 1 + accepted.mean()
+        assert (found.low, found.high) == pytest.approx((middle - half, middle + half), abs=0.1)
     assert "rounds" in resampled([request]) and resampled(MANY) == "requests"
 
 
 def test_what_has_no_interval_says_why():
-    rows = {row.definition.engine: row for row in acceptance_table([counts([1], [3], completion=2)])}
-    assert rows["vLLM"].length_within == Within(None, "it takes at least two rounds")
+    rows = table([counts([1], [3], completion=2)])
+    assert rows["vLLM"].length_within.interval is None and "two rounds" in rows["vLLM"].length_within.why
     assert rows["vLLM"].rate == 1 / 3
     lost = AcceptanceCounts("a", np.array([0, 2, 3, 3]), None, 11, 3, 9, ordered=False)  # the order, and each draft
-    rows = {row.definition.engine: row for row in acceptance_table([lost])}
+    rows = table([lost])
     assert rows["vLLM"].length_within.interval is not None
     for within in (rows["vLLM"].rate_within, rows["SpecForge"].length_within, rows["LM Studio"].rate_within):
-        assert within == Within(None, "of its rounds it is not known, or not defined")
-    rows = {row.definition.engine: row for row in acceptance_table([*MANY, counts([1], [3])])}
-    assert rows["SpecForge"].length_within == Within(None, "of some requests it is not known, or not defined")
+        assert within.interval is None and "of its rounds" in within.why
+    rows = table([*MANY, counts([1], [3])])
+    assert rows["SpecForge"].length_within.interval is None and "requests" in rows["SpecForge"].length_within.why
     assert rows["vLLM"].length_within.interval is not None
 
 
@@ -313,31 +244,12 @@ def test_very_many_rounds_are_drawn_in_groups():
     assert (found.low, found.high) == pytest.approx((2.5 - half, 2.5 + half), abs=0.2 * half)
 
 
-def test_the_table_of_five_hundred_requests_is_quick():
-    rng = np.random.default_rng(1)
-    requests = [counts(rng.integers(0, 7, 40), [6] * 40, completion=100, gamma=6) for _ in range(500)]
-    acceptance_table(requests)  # the draws, which all figures of a sweep share
-    began = time.process_time()
-    acceptance_table(requests)
-    assert time.process_time() - began < 2  # some hundredths
-
-
-@pytest.mark.parametrize("rule", ["strict", "mars", "rejection-sampling"])
-def test_of_a_real_walk(rule):
-    run = toy_run(rule=rule, temperature=0.0 if rule == "strict" else 1.0, max_new_tokens=61)
+def test_of_a_real_walk():
+    run = toy_run(rule="mars", temperature=1.0, max_new_tokens=61)
     found, numbers = acceptance_counts(run), summary(run)
-    assert (found.steps, found.drafted_total, found.completion_tokens) == (
-        numbers.rounds,
-        numbers.drafted,
-        numbers.tokens,
-    )
-    assert found.accepted.tolist() == [len(round_.decision.kept) for round_ in run.rounds]
-    rows = {row.definition.engine: row for row in acceptance_table([found])}
-    assert rows["SGLang, per request"].length == rows["SpecForge"].length == run.tau
-    untruncated = sum(len(round_.decision.kept) + 1 for round_ in run.rounds)
-    assert rows["EAGLE"].length == untruncated / numbers.rounds >= run.tau
-    assert rows["vLLM"].length == pytest.approx(rows["EAGLE"].length)  # every round drafted something
-    assert np.sum(rows["vLLM"].unconditional) + 1 == pytest.approx(rows["vLLM"].length)
+    expected = numbers.rounds, numbers.drafted, numbers.tokens
+    assert (found.steps, found.drafted_total, found.completion_tokens) == expected
+    assert table([found])["SpecForge"].length == run.tau <= table([found])["EAGLE"].length
 
 
 def test_contradictory_counts_are_refused():
@@ -349,8 +261,6 @@ def test_contradictory_counts_are_refused():
     with pytest.raises(BadInput, match="contradict"):
         counts([1], [3], completion=-1)
 
-
-# vLLM's metrics
 
 DOCUMENTED = {
     "mean_acceptance_length": 1.2325581395348837,
@@ -379,27 +289,14 @@ def test_export_by_hand():
     assert vllm_metrics(SECOND)["per_step_accepted"] == [1]  # a step without a draft is none
     empty = vllm_metrics(counts([], []))
     assert (empty["num_spec_steps"], empty["mean_acceptance_length"], empty["acceptance_histogram"]) == (0, 1, [0] * 4)
-
-
-def test_the_documented_example_is_read_and_written():
-    (found,) = vllm_counts_of(json.dumps(DOCUMENTED))
+    (found,) = vllm_counts_of(DOCUMENTED)
     assert (found.steps, found.accepted_total, found.ordered, found.completion_tokens) == (43, 10, False, None)
     assert vllm_metrics(found) == DOCUMENTED
     row = acceptance_table([found])[0]
     assert (row.length, row.rate) == (DOCUMENTED["mean_acceptance_length"], DOCUMENTED["draft_acceptance_rate"])
-
-
-def test_a_whole_response_tells_more():
-    response = {
-        "id": "cmpl-1",
-        "usage": {"completion_tokens": 10, "prompt_tokens": 3},
-        "metrics": {"speculative_decoding": vllm_metrics(FIRST)},
-    }
-    (found,) = vllm_counts_of(json.dumps(response))
-    assert (found.name, found.completion_tokens, found.ordered) == ("cmpl-1", 10, True)
-    both = json.dumps(response) + "\n\n" + json.dumps(DOCUMENTED)
-    assert [each.name for each in vllm_counts_of(both)] == ["cmpl-1", "request 2"]
-    assert len(vllm_counts_of(json.dumps([response, DOCUMENTED]))) == 2
+    response = {"id": "c", "usage": {"completion_tokens": 10}, "metrics": {"speculative_decoding": vllm_metrics(FIRST)}}
+    first, second = vllm_counts_of([response, DOCUMENTED])
+    assert (first.name, first.completion_tokens, first.ordered, second.name) == ("c", 10, True, "request 2")
 
 
 @st.composite
@@ -410,40 +307,39 @@ def any_counts(draw):
     return counts(accepted, drafted, completion=draw(st.none() | st.integers(0, 99)), gamma=gamma)
 
 
+@settings(max_examples=20)
 @given(any_counts())
-def test_written_and_read_again(found):
-    (again,) = vllm_counts_of(json.dumps(vllm_metrics(found), allow_nan=False))
+def test_metrics_are_read_as_written_and_rates_add_up_to_the_length(found):
+    (again,) = vllm_counts_of(vllm_metrics(found))
     drafts = found.drafted > 0
     assert again.accepted.tolist() == found.accepted[drafts].tolist()
     assert again.drafted.tolist() == found.drafted[drafts].tolist()
     assert vllm_metrics(again) == vllm_metrics(found)
-
-
-@given(st.lists(any_counts(), min_size=1, max_size=4))
-def test_the_rates_add_up_to_the_length(requests):
-    rows = {row.definition.engine: row for row in acceptance_table(requests)}
-    assert np.nansum(rows["vLLM"].unconditional) + 1 == pytest.approx(rows["vLLM"].length, nan_ok=True) or not sum(
-        each.drafts for each in requests
-    )
+    rows = table([found])
     assert rows["specdec_bench"].joint == pytest.approx(rows["vLLM"].unconditional, nan_ok=True)
+    if found.drafts:
+        assert np.sum(rows["vLLM"].unconditional) + 1 == pytest.approx(rows["vLLM"].length)
+        synthetic = synthetic_settings((found,))
+        assert list(synthetic.rates) == sorted(synthetic.rates, reverse=True)
+        assert 1 + sum(synthetic.rates) == pytest.approx(synthetic.acceptance_length, abs=1e-3)
 
 
 WRONG = [
-    ({"num_spec_steps": 42}, "does not add up to num_spec_steps"),
-    ({"num_spec_steps": -1}, "num_spec_steps is no count"),
-    ({"num_spec_steps": True}, "num_spec_steps is no count"),
-    ({"num_spec_steps": 1.5}, "num_spec_steps is no count"),
+    ({"num_spec_steps": 42}, "num_spec_steps"),
+    ({"num_spec_steps": -1}, "num_spec_steps is no"),
+    ({"num_spec_steps": True}, "num_spec_steps is no"),
+    ({"num_spec_steps": 1.5}, "num_spec_steps is no"),
     ({"num_spec_steps": 10**12, "acceptance_histogram": [10**12, 0, 0, 0]}, "above 5000000"),
     ({"num_spec_tokens": 10**9}, "above 4096"),
-    ({"num_spec_tokens": None}, "num_spec_tokens is no count"),
+    ({"num_spec_tokens": None}, "num_spec_tokens is no"),
     ({"acceptance_histogram": [39, 1, 3]}, "num_spec_tokens . 1"),
     ({"acceptance_histogram": None}, "num_spec_tokens . 1"),
-    ({"acceptance_histogram": [39, 1, 0, "3"]}, "no list of counts"),
+    ({"acceptance_histogram": [39, 1, 0, "3"]}, "no list"),
     ({"num_accepted_draft_tokens": 11}, "not what the steps accepted"),
-    ({"num_draft_tokens": 130}, "num_draft_tokens does not fit"),
-    ({"num_draft_tokens": 9}, "num_draft_tokens does not fit"),
-    ({"mean_acceptance_length": 2.0}, "mean_acceptance_length contradicts"),
-    ({"draft_acceptance_rate": "much"}, "draft_acceptance_rate contradicts"),
+    ({"num_draft_tokens": 130}, "num_draft_tokens"),
+    ({"num_draft_tokens": 9}, "num_draft_tokens"),
+    ({"mean_acceptance_length": 2.0}, "mean_acceptance_length"),
+    ({"draft_acceptance_rate": "much"}, "draft_acceptance_rate"),
     ({"per_step_accepted": [3, 3, 3]}, "num_spec_steps entries"),
     ({"per_step_accepted": [4] * 43}, "num_spec_steps entries"),
     ({"per_step_accepted": [0] * 43}, "no such histogram"),
@@ -458,27 +354,25 @@ WRONG = [
 
 @pytest.mark.parametrize(("change", "reason"), WRONG, ids=range(len(WRONG)))
 def test_metrics_that_contradict_themselves(change, reason):
-    with pytest.raises(BadInput, match=reason) as caught:
-        vllm_counts_of(json.dumps([DOCUMENTED, DOCUMENTED | change]))
-    assert "request 2" in str(caught.value) and "Export it again" in str(caught.value)
+    with pytest.raises(BadInput, match=f"request 2.*{reason}"):
+        vllm_counts_of([DOCUMENTED, DOCUMENTED | change])
 
 
-def test_what_is_no_file_of_metrics():
-    cases = {
-        b"{": "Line 1 is no JSON",
-        b"[]": "no metrics in it",
-        b"": "no metrics in it",
-        b"3": "is no JSON",
-        b'{"metrics": null}': "no counts of speculative decoding",
-        b"[" * 10**5: "is no JSON",
-        b'{"usage": {"completion_tokens": -1}, "metrics": {"speculative_decoding": {"num_spec_steps": 0}}}': "no count",
-    }
-    for data, reason in cases.items():
-        with pytest.raises(BadInput, match=reason):
-            vllm_counts_of(data.decode())
-
-
-# Synthetic acceptance
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "Line 1 is no JSON"),
+        ("[]", "no metrics"),
+        ("", "no metrics"),
+        ("3", "is no JSON"),
+        ('{"metrics": null}', "no counts"),
+        ("[" * 10**5, "is no JSON"),
+        ('{"usage": {"completion_tokens": -1}, "metrics": {"a": {"num_spec_steps": 0}}}', "completion_tokens is no"),
+    ],
+)
+def test_what_is_no_file_of_metrics(text, reason):
+    with pytest.raises(BadInput, match=reason):
+        parse_counts(text)
 
 
 def test_synthetic_settings_by_hand():
@@ -491,20 +385,8 @@ def test_synthetic_settings_by_hand():
     }
     assert found.sglang.splitlines()[0] == "SGLANG_SIMULATE_ACC_LEN=2.4"
     assert found.tensorrt_llm.startswith("TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS=1.4")
-    assert found.warning == WARNING and "throughput only" in WARNING
-
-
-def test_synthetic_settings_at_the_ends():
     whole = synthetic_settings((counts([3, 1], [3, 3]),))
     assert whole.tensorrt_llm == "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS=2"
     assert "cannot" in synthetic_settings((counts([0], [3]),)).tensorrt_llm
     with pytest.raises(BadInput, match="Nothing was drafted"):
         synthetic_settings((counts([], []),))
-
-
-@given(any_counts())
-def test_synthetic_rates_never_rise_and_make_the_length(found):
-    if found.drafts:
-        made = synthetic_settings((found,))
-        assert all(a >= b for a, b in zip(made.rates, made.rates[1:], strict=False))
-        assert 1 + sum(made.rates) == pytest.approx(made.acceptance_length, abs=1e-3)

@@ -1,4 +1,4 @@
-"""The check of an EAGLE-3 head: its counts against drafts made one by one, and what it says of heads that are wrong."""
+"""The check of an EAGLE-3 head: counts against drafts made one by one, and findings on wrong heads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mars_viz.demo.prompts import STORIES
 from mars_viz.errors import BadInput
 from mars_viz.run import Settings
 from mars_viz.speculators import head_check
-from mars_viz.speculators.autoregressive import Alone, decode_alone
+from mars_viz.speculators.autoregressive import decode_alone
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.drafters.eagle3_checkpoint import KEY
 from mars_viz.speculators.head_check import CheckingHead
@@ -29,7 +29,7 @@ PROMPTS = STORIES[:4]
 
 
 @pytest.fixture(scope="module")
-def built_in() -> Backend:
+def built_in():
     return load_backend(None, "eagle3", device="cpu", dtype="float32")
 
 
@@ -39,16 +39,30 @@ def checked(backend: Backend, tokens: int = 24) -> HeadCheck:
     return checking.result()
 
 
-def test_its_counts_are_those_of_drafts_made_one_by_one(built_in: Backend) -> None:
+@pytest.fixture
+def heads(tmp_path, capsys):
+    """Run the command on a head with four prompts; returns its JSON and messages."""
+    (tmp_path / "prompts.txt").write_text("\n".join(PROMPTS), encoding="utf-8")
+
+    def run(head: Path, *options: str):
+        how = () if "--set" in options else ("--prompts", str(tmp_path / "prompts.txt"))
+        assert cli.main(["heads", str(head), *how, *options, "--json"]) == 0
+        said = capsys.readouterr()
+        return json.loads(said.out), said.err
+
+    return run
+
+
+def test_its_counts_are_those_of_drafts_made_one_by_one(built_in):
     settings, own, true, inside, best = Settings(gamma=3, max_new_tokens=24), [], [], [], []
     for prompt in PROMPTS:
         ids = built_in.prompt_ids(prompt, settings)
-        text = ids + decode_alone(built_in, ids, Settings(rule="strict", max_new_tokens=24)).token_ids
+        text = ids + decode_alone(built_in, ids, replace(settings, rule="strict")).token_ids
         agreed = []
         with torch.inference_mode():
             laws = built_in.target.model(input_ids=torch.tensor([text])).logits[0].softmax(-1)
             for end in range(len(ids), len(text) - 2):
-                target, drafter = built_in.opened(settings)
+                _, drafter = built_in.opened(settings)
                 draft = drafter.draft([text[:end]], 3)
                 agreed.append([a == b for a, b in zip(draft.tokens[0].tolist(), text[end : end + 3], strict=True)])
         own += agreed
@@ -59,28 +73,26 @@ def test_its_counts_are_those_of_drafts_made_one_by_one(built_in: Backend) -> No
             best.append(int(law.argmax()) in set(held.tolist()))
     found = checked(built_in)
     assert found.drafts == len(own) and found.texts == 4 and found.head == "eagle3"
-    for each, drafts in ((lambda depth: depth.own_states, own), (lambda depth: depth.true_features, true)):
+    for name, drafts in (("own_states", own), ("true_features", true)):
         going = np.array(drafts)
         for depth in found.depths:
-            expected = going[:, depth.depth - 1].mean()
-            assert each(depth).estimate == pytest.approx(expected)
+            assert getattr(depth, name).estimate == pytest.approx(going[:, depth.depth - 1].mean())
             going = going[going[:, depth.depth - 1]]
     assert found.coverage.estimate == pytest.approx(np.mean(inside), abs=1e-5)
     assert found.best_held.estimate == np.mean(best)
     assert found.findings == ("Nothing stands out.",)
 
 
-def test_states_that_were_not_trained_show_as_a_cliff(built_in: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the head made is lost before it is fed back: the first depth does not notice."""
+def test_states_that_were_not_trained_show_as_a_cliff(built_in, monkeypatch):
     read, logits, made = EagleNetwork.read, EagleNetwork.logits, []
 
-    def noted(self: EagleNetwork, rows: torch.Tensor) -> torch.Tensor:
+    def noted(self, rows):
         made.append(rows)
         return logits(self, rows)
 
-    def lost(self: EagleNetwork, tokens: torch.Tensor, states: torch.Tensor, *more: object) -> torch.Tensor:
+    def lost(self, tokens, states, *more):
         own = bool(made) and states.data_ptr() == made[-1].data_ptr()
-        return read(self, tokens, torch.zeros_like(states) if own else states, *more)  # type: ignore[arg-type]
+        return read(self, tokens, torch.zeros_like(states) if own else states, *more)
 
     sound = checked(built_in)
     monkeypatch.setattr(EagleNetwork, "logits", noted)
@@ -91,37 +103,28 @@ def test_states_that_were_not_trained_show_as_a_cliff(built_in: Backend, monkeyp
     assert any("the wrong state is fed back" in sentence for sentence in found.findings)
 
 
-def test_a_head_of_another_vocabulary_agrees_with_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The built-in head with the rows of its lm_head the other way round."""
+def test_a_head_of_another_vocabulary_agrees_with_nothing(tmp_path, heads):
     folder = tmp_path / "turned"
     folder.mkdir()
     shutil.copy(demo.EAGLE3 / "config.json", folder)
     tensors = load_file(demo.EAGLE3 / "model.safetensors")
     tensors["lm_head.weight"] = tensors["lm_head.weight"].flip(0).contiguous()
     save_file(tensors, folder / "model.safetensors")
-    (tmp_path / "prompts.txt").write_text("\n".join(PROMPTS), encoding="utf-8")
-    options = ["--prompts", str(tmp_path / "prompts.txt"), "--depth", "3", "--tokens", "16", "--json"]
-    assert cli.main(["heads", str(folder), *options]) == 0
-    told = json.loads(capsys.readouterr().out)
+    told, _ = heads(folder, "--depth", "2", "--tokens", "8")
     assert told["head"] == "eagle3:turned" and told["depths"][0]["true_features"]["estimate"] < 0.25
     assert "the head reads other layers" in told["findings"][0]
     assert len(told["tried"]) == 4 and "None of 3 other choices" in told["findings"][0]
     assert told["tried"][0]["first"]["estimate"] == told["depths"][0]["own_states"]["estimate"]
 
 
-def test_other_layers_are_tried_if_its_own_are_a_guess(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The built-in head, whose configuration names layers that it was not trained on."""
-    folder = tmp_path / "head"
-    shutil.copytree(demo.EAGLE3, folder)
+def test_other_layers_are_tried_if_its_own_are_a_guess(tmp_path, heads):
+    folder = shutil.copytree(demo.EAGLE3, tmp_path / "head")
     config = json.loads((folder / "config.json").read_text())
     del config[KEY]
     (folder / "config.json").write_text(json.dumps(config | {"eagle_config": {KEY: [0, 1, 2]}}))
-    (tmp_path / "prompts.txt").write_text("\n".join(PROMPTS), encoding="utf-8")
-    options = ["--prompts", str(tmp_path / "prompts.txt"), "--depth", "2", "--tokens", "14"]
-    assert cli.main(["heads", str(folder), *options, "--json"]) == 0
-    said = capsys.readouterr()
-    told = json.loads(said.out)
-    assert "inputs of layers 1, 2 and 3 of the target" in said.err and "which is a guess" in said.err
+    options = "--depth", "2", "--tokens", "12"
+    told, said = heads(folder, *options)
+    assert "layers 1, 2 and 3" in said and "guess" in said
     used, *others = told["tried"]
     best = next(each for each in others if each["setting"] == '"eagle_aux_hidden_state_layer_ids": [2, 4, 5]')
     assert told["guess"] and used["gain"]["estimate"] == 0
@@ -129,71 +132,15 @@ def test_other_layers_are_tried_if_its_own_are_a_guess(tmp_path: Path, capsys: p
     assert best["gain"]["estimate"] == pytest.approx(best["accepted"]["estimate"] - used["accepted"]["estimate"])
     assert best["accepted"] == max((each["accepted"] for each in told["tried"]), key=lambda each: each["estimate"])
     assert best["gain"]["low"] > 0 and best["setting"] in told["findings"][0]
-    assert cli.main(["heads", str(folder), *options]) == 0
-    table = capsys.readouterr().out
-    assert all(each["reads"] in table for each in told["tried"]) and "Other layers fit better" in table
     (folder / "config.json").write_text(json.dumps(config | json.loads(f"{{{best['setting']}}}")))
-    assert cli.main(["heads", str(folder), *options, "--json"]) == 0
-    mended = json.loads(capsys.readouterr().out)
-    assert mended["findings"] == ["Nothing stands out."] and not mended["guess"] and not mended["tried"]
-    assert mended["depths"][0]["own_states"] == best["first"]
+    told, _ = heads(folder, *options)
+    assert told["findings"] == ["Nothing stands out."] and not told["tried"] and not told["guess"]
 
 
-def test_a_set_and_the_chat_template_give_the_head_what_plain_texts_give(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A template that writes what the plain file contains, so that only the reader differs."""
-    target = shutil.copytree(demo.TARGET, tmp_path / "target")
-    template = "{{ bos_token }}{% for m in messages %}{{ m.content }}{{ ' ' if m.role == 'system' }}{% endfor %}"
-    (target / "chat_template.jinja").write_text(template)
-    system = {"role": "system", "content": "A story."}
-    talks = [{"messages": [system, {"role": "user", "content": prompt}]} for prompt in PROMPTS]
-    questions = [{"question_id": n, "turns": [prompt, "Go on."]} for n, prompt in enumerate(PROMPTS)]
-    files = {
-        "text": "\n".join(PROMPTS),
-        "spec": "\n".join(map(json.dumps, questions)),
-        "with system": "\n".join(f"A story. {prompt}" for prompt in PROMPTS),
-        "messages": json.dumps(talks),
-    }
-    found = {}
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-        chat = ["--chat"] if name == "messages" else []
-        options = ["--set", str(tmp_path / name), "--depth", "3", "--tokens", "16", "--json", *chat]
-        assert cli.main(["heads", str(demo.EAGLE3), "--target", str(target), *options]) == 0
-        found[name] = json.loads(capsys.readouterr().out)
-    assert found["text"] == found["spec"] != found["with system"] == found["messages"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--depth", "0"], "ask for more"),
-        (["--tokens", "10"], "at least 11 tokens"),
-        (["--prompts", "few.txt"], "2 prompts say too little"),
-        (["--prompts", "none.txt"], "cannot be read"),
-        (["--chat"], "no chat template"),
-        (["--set", "few.jsonl"], "its keys are 'article'"),
-        (["nowhere"], "nowhere"),
-    ],
-)
-def test_what_cannot_be_checked_is_refused(
-    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    Path("few.txt").write_text("one\n\ntwo\n", encoding="utf-8")
-    Path("few.jsonl").write_text('{"article": "one"}', encoding="utf-8")
-    assert cli.main(["heads", *arguments]) == 2
-    assert said in capsys.readouterr().err
-
-
-def test_texts_that_end_early_are_left_out_and_too_few_are_refused(
-    built_in: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_that_end_early_are_left_out_and_too_few_are_refused(built_in, monkeypatch):
     long = []
 
-    def cut(backend: Backend, prompt: tuple[int, ...], settings: Settings) -> Alone:
+    def cut(backend, prompt, settings):
         whole = decode_alone(backend, prompt, settings)
         long.append(len(long) < enough)
         return replace(whole, token_ids=whole.token_ids[: 5 if long[-1] else 4])
@@ -202,13 +149,40 @@ def test_texts_that_end_early_are_left_out_and_too_few_are_refused(
     enough = 3
     found = checked(built_in)
     assert found.texts == 3 and found.drafts == 9 and [each.depth for each in found.depths][:1] == [1]
-    assert found.depths[0].true_features.estimate >= 0
     long.clear()
     enough = 2
     with pytest.raises(BadInput, match="at least 5 tokens after 2 prompts"):
         checked(built_in)
 
 
-def test_a_drafter_that_is_no_head_is_refused() -> None:
+def test_a_set_and_the_chat_template_give_the_head_the_same_texts(tmp_path, heads):
+    target = shutil.copytree(demo.TARGET, tmp_path / "target")
+    template = "{{ bos_token }}{% for m in messages %}{{ m.content }}{{ ' ' if m.role == 'system' }}{% endfor %}"
+    (target / "chat_template.jinja").write_text(template)
+    system = {"role": "system", "content": "A story."}
+    (tmp_path / "plain").write_text("\n".join(f"A story. {prompt}" for prompt in PROMPTS[:3]))
+    talks = [{"messages": [system, {"role": "user", "content": prompt}]} for prompt in PROMPTS[:3]]
+    (tmp_path / "chat").write_text(json.dumps(talks))
+    options = ["--target", str(target), "--depth", "2", "--tokens", "4", "--set"]
+    plain, _ = heads(demo.EAGLE3, *options, str(tmp_path / "plain"))
+    chat, _ = heads(demo.EAGLE3, *options, str(tmp_path / "chat"), "--chat")
+    assert plain == chat
+
+
+def test_impossible_checks_are_refused(pair, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("few.txt").write_text("one\n\ntwo\n", encoding="utf-8")
+    Path("few.jsonl").write_text('{"article": "one"}', encoding="utf-8")
+    for arguments, said in (
+        (["--depth", "0"], "ask for more"),
+        (["--tokens", "10"], "at least 11 tokens"),
+        (["--prompts", "few.txt"], "2 prompts say too little"),
+        (["--prompts", "none.txt"], "cannot be read"),
+        (["--chat"], "no chat template"),
+        (["--set", "few.jsonl"], "'article'"),
+        (["nowhere"], "nowhere"),
+    ):
+        assert cli.main(["heads", *arguments]) == 2
+        assert said in capsys.readouterr().err
     with pytest.raises(BadInput, match="is no head"):
-        CheckingHead(load_backend(device="cpu", dtype="float32"), PROMPTS)
+        CheckingHead(pair, PROMPTS)

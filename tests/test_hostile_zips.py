@@ -10,7 +10,6 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 from factories import toy_run
@@ -24,7 +23,7 @@ Files = Mapping[str, bytes]
 
 
 @pytest.fixture(scope="module")
-def files() -> Files:
+def files():
     return codec.encode(toy_run())
 
 
@@ -34,10 +33,6 @@ def link(info: zipfile.ZipInfo) -> None:
 
 def device(info: zipfile.ZipInfo) -> None:
     info.external_attr = (stat.S_IFBLK | 0o660) << 16
-
-
-def pipe(info: zipfile.ZipInfo) -> None:
-    info.external_attr = (stat.S_IFIFO | 0o660) << 16
 
 
 def unusual(info: zipfile.ZipInfo) -> None:
@@ -101,7 +96,7 @@ def plain(files: Files) -> list[Entry]:
 
 def but(files: Files, name: str, **changed: object) -> list[Entry]:
     """The run's entries, one of them other than it is."""
-    return [Entry(each.encode(), data, **(changed if each == name else {})) for each, data in files.items()]  # type: ignore[arg-type]
+    return [Entry(each.encode(), data, **(changed if each == name else {})) for each, data in files.items()]
 
 
 def named(name: bytes, flags: int = 0) -> Callable[[Files], bytes]:
@@ -129,7 +124,6 @@ def overlapping(files: Files) -> bytes:
     )
 
 
-MANY = {f"{i}/": b"" for i in range(3000)}
 END, LOCATOR = b"PK\x05\x06", struct.pack("<4sLQL", b"PK\x06\x07", 0, 2**60, 1)
 HALF = bytes(30_000_000)
 NO_ZIP, NO_PART, FAR_MORE = "damaged or no zip", "no part of a run", "far more than a run"
@@ -138,18 +132,13 @@ HOSTILE: dict[str, tuple[Callable[[Files], bytes], str]] = {
     "nameless": (lambda files: zipped({"?": b""} | dict(files)).replace(b"?", b"\0"), "without a name"),
     "no zip": (lambda files: b"PK\x03\x04 and so on", NO_ZIP),
     "cut": (lambda files: zipped(files)[:-30], NO_ZIP),
-    "cut in the middle": (lambda files: zipped(files)[: len(zipped(files)) // 2], NO_ZIP),
-    "beginning lost": (lambda files: zipped(files)[40:], NO_ZIP),
     "empty": (lambda files: zipped({}), "manifest.json is missing"),
-    "part": (lambda files: zipped({"manifest.json": files["manifest.json"]}), "nodes.parquet is missing"),
     "map of nobody": (lambda files: zipped({**files, "map_rows.parquet": b""}), "does not name it"),
     "stranger": (lambda files: zipped({**files, "run.py": b""}), NO_PART),
     "zip in a zip": (lambda files: zipped({"run.zip": zipped(files)}), NO_PART),
     "zip for a table": (lambda files: zipped({**files, "nodes.parquet": zipped(files)}), "not what was written"),
     "climbing": (lambda files: zipped(in_folder(files, "../")), "leads elsewhere"),
-    "climbing inside": (lambda files: zipped(in_folder(files, "a/../../")), "leads elsewhere"),
     "absolute": (lambda files: zipped(in_folder(files, "/tmp/")), "leads elsewhere"),
-    "another host": (lambda files: zipped(in_folder(files, "//host/share/")), "leads elsewhere"),
     "drive": (lambda files: zipped(in_folder(files, "C:/")), "leads elsewhere"),
     "stream of a file": (lambda files: zipped({**files, "nodes.parquet:hidden": b"x"}), "leads elsewhere"),
     "backslash": (lambda files: zipped(in_folder(files, "..\\")), f"leads elsewhere|{NO_PART}"),
@@ -158,7 +147,6 @@ HOSTILE: dict[str, tuple[Callable[[Files], bytes], str]] = {
     "apart": (lambda files: zipped({f"{name[0]}/{name}": data for name, data in files.items()}), "more than one"),
     "link": (lambda files: zipped(files, link), "link"),
     "device": (lambda files: zipped(files, device), "no plain file"),
-    "pipe": (lambda files: zipped(files, pipe), "no plain file"),
     "folder for a file": (lambda files: zipped({**files, "run/nodes.parquet/": b""}), "deeper|no plain file|more than"),
     "folder in place of a file": (
         lambda files: zipped({name + "/" * (name == "nodes.parquet"): b"" for name in files}),
@@ -167,14 +155,9 @@ HOSTILE: dict[str, tuple[Callable[[Files], bytes], str]] = {
     "twice": (lambda files: assembled([*plain(files), Entry(b"nodes.parquet", b"x")]), NO_PART),
     "other case": (lambda files: zipped({**files, "NODES.PARQUET": b""}), NO_PART),
     "Windows device": (named(b"CON.parquet"), NO_PART),
-    "blank at the end": (named(b"nodes.parquet "), NO_PART),
     "dot at the end": (named(b"nodes.parquet."), NO_PART),
     "NUL in a name": (named(b"pieces.parquet\0.txt"), "NUL"),
-    "control characters in a name": (named(b"\x1b]0;x\x07\r\n"), NO_PART),
-    "bidi in a name": (named("nodes\u202eteuqrap.".encode(), 0x800), NO_PART),
-    "look-alike in a name": (named("n\u043edes.parquet".encode(), 0x800), NO_PART),
     "not UTF-8": (named(b"\xff\xfe\xfd", 0x800), NO_ZIP),
-    "name too long": (named(b"x" * 65_000), NO_PART),
     "encrypted": (lambda files: encrypted(zipped(files)), "encrypted"),
     "unusual": (lambda files: zipped(files, unusual), "unusual"),
     "unknown compression": (lambda files: assembled(but(files, "nodes.parquet", way=97)), "unusual"),
@@ -186,9 +169,7 @@ HOSTILE: dict[str, tuple[Callable[[Files], bytes], str]] = {
     ),
     "wrong CRC": (lambda files: assembled(but(files, "nodes.parquet", claims={"crc": 7})), NO_ZIP),
     "many": (lambda files: zipped({**files, **{f"{i}/": b"" for i in range(99)}}), "too many"),
-    "very many": (lambda files: assembled([*plain(files), *(Entry(name.encode()) for name in MANY)]), "too many"),
     "bomb": (lambda files: zipped({**files, "nodes.parquet": HALF}), FAR_MORE),
-    "bomb for a manifest": (lambda files: zipped({**files, "manifest.json": b" " * 30_000_000}), FAR_MORE),
     "lying bomb": (
         lambda files: understated(zipped({**files, "nodes.parquet": HALF}), len(HALF)),
         f"{FAR_MORE}|damaged|not what was written",
@@ -209,21 +190,14 @@ HOSTILE: dict[str, tuple[Callable[[Files], bytes], str]] = {
         lambda files: assembled(but(files, "rows.parquet", claims={"at": 2**32 - 1}, extra=zip64(at=2**62))),
         NO_ZIP,
     ),
-    "zip64 without sizes": (
-        lambda files: assembled(but(files, "nodes.parquet", claims={"size": 2**32 - 1})),
-        f"{FAR_MORE}|{NO_ZIP}",
-    ),
-    "comment bomb": (lambda files: assembled(plain(files), b"x" * 65_000), NO_ZIP),
     "comment that is none": (lambda files: assembled(plain(files), comment=900), NO_ZIP),
     "more than a comment": (lambda files: assembled(plain(files), b"x" * 90, comment=9), NO_ZIP),
     "zip64 directory elsewhere": (lambda files: zipped(files).replace(END, LOCATOR + END), NO_ZIP),
-    "zip in the comment": (lambda files: assembled(plain(files), assembled([Entry(b"other")])), NO_PART),
     "two zips": (lambda files: zipped({"other": b""}) + zipped(files), NO_ZIP),
-    "picture that is a zip": (lambda files: b"\x89PNG\r\n\x1a\n" + bytes(99) + zipped(files), NO_ZIP),
 }
 
 
-def test_the_entries_by_themselves_make_a_run(tmp_path: Path, files: Files) -> None:
+def test_the_entries_by_themselves_make_a_run(tmp_path, files):
     for number, data in enumerate((assembled(plain(files)), assembled(plain(files), b"a comment"))):
         runfiles.read_zip(data, tmp_path / str(number))
     packed = assembled(Entry(name.encode(), data, zipfile.ZIP_DEFLATED) for name, data in files.items())
@@ -232,7 +206,7 @@ def test_the_entries_by_themselves_make_a_run(tmp_path: Path, files: Files) -> N
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 @pytest.mark.parametrize("case", HOSTILE)
-def test_hostile_zips_are_refused_and_leave_nothing(tmp_path: Path, files: Files, case: str) -> None:
+def test_hostile_zips_are_refused_and_leave_nothing(tmp_path, files, case):
     make, message = HOSTILE[case]
     data = make(files)
     (tmp_path / "in").mkdir()

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -26,7 +23,7 @@ from mars_viz.speculators.networks.small_llama import PackedLlama
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A small random model with the built-in tokenizer, to be spoiled in copies."""
     made = tmp_path_factory.mktemp("models") / "small"
     _save(made, vocabulary=4096)
@@ -47,7 +44,7 @@ def _save(path: Path, vocabulary: int) -> None:
     AutoTokenizer.from_pretrained(demo.TARGET).save_pretrained(path)
 
 
-def test_any_pair_of_folders_decodes(folder: Path) -> None:
+def test_any_pair_of_folders_decodes(folder):
     run = record("Once upon a time", target=folder, drafter=folder, max_new_tokens=9, device="cpu", rule="strict")
     assert len(run.token_ids) == 9
     assert run.tau == 9 / 2  # the drafter is the target, so every draft is kept: 7 tokens, then the limit
@@ -55,21 +52,7 @@ def test_any_pair_of_folders_decodes(folder: Path) -> None:
     assert str(folder.parent) not in repr(run.provenance)
 
 
-def test_an_output_padded_beyond_the_tokenizer_is_cut(folder: Path, tmp_path: Path) -> None:
-    _save(tmp_path / "padded", vocabulary=4160)
-    pair = load_backend(tmp_path / "padded", folder, device="cpu")
-    assert pair.vocabulary_size == 4096
-    run = record("Once", target=tmp_path / "padded", drafter=folder, max_new_tokens=5, device="cpu")
-    assert max(run.token_ids) < 4096
-
-
-def test_a_vocabulary_smaller_than_the_tokenizer(folder: Path, tmp_path: Path) -> None:
-    _save(tmp_path / "cut", vocabulary=100)
-    with pytest.raises(BadInput, match="vocabularies do not match"):
-        load_backend(folder, tmp_path / "cut", device="cpu")
-
-
-def test_tokenizers_that_differ_in_one_id_have_the_drafter_draft_by_text(folder: Path, tmp_path: Path) -> None:
+def test_tokenizers_that_differ_in_one_id_have_the_drafter_draft_by_text(folder, tmp_path):
     other = shutil.copytree(folder, tmp_path / "other")
     core = json.loads((other / "tokenizer.json").read_text())
     entries = core["model"]["vocab"]
@@ -81,37 +64,9 @@ def test_tokenizers_that_differ_in_one_id_have_the_drafter_draft_by_text(folder:
         load_backend(folder, f"trimmed:m=9,of={other}", device="cpu")
 
 
-@pytest.mark.parametrize(
-    ("missing", "said"),
-    [("config.json", "contains no config.json"), ("tokenizer.json", "tokenizer"), ("model.safetensors", "safetensors")],
-)
-def test_a_missing_file_is_named(folder: Path, tmp_path: Path, missing: str, said: str) -> None:
-    broken = shutil.copytree(folder, tmp_path / "broken")
-    (broken / missing).unlink()
-    with pytest.raises(BadInput, match=said):
-        load_backend(broken, folder, device="cpu")
-
-
-def test_pickled_weights_are_not_loaded(folder: Path, tmp_path: Path) -> None:
-    pickled = shutil.copytree(folder, tmp_path / "pickled")
-    (pickled / "model.safetensors").unlink()
-    torch.save({}, pickled / "pytorch_model.bin")
-    with pytest.raises(BadInput, match="only these formats are loaded"):
-        load_backend(folder, pickled, device="cpu")
-
-
-def test_a_spoiled_tokenizer(folder: Path, tmp_path: Path) -> None:
-    spoiled = shutil.copytree(folder, tmp_path / "spoiled")
-    (spoiled / "tokenizer.json").write_text("{")
-    with pytest.raises(BadInput, match="tokenizer of .* cannot be loaded"):
-        load_backend(folder, spoiled, device="cpu")
-
-
 @pytest.mark.skipif(find_spec("sentencepiece") is not None, reason="sentencepiece is installed")
 @pytest.mark.parametrize(("start", "library"), [(b"\n\x0e\n\x05<unk>", "sentencepiece"), (b"IQ== 0\n", "tiktoken")])
-def test_a_tokenizer_without_the_library_that_reads_it(
-    folder: Path, tmp_path: Path, start: bytes, library: str
-) -> None:
+def test_a_tokenizer_without_the_library_that_reads_it(folder, tmp_path, start, library):
     bare = shutil.copytree(folder, tmp_path / "bare")
     (bare / "tokenizer.json").unlink()
     (bare / "tokenizer.model").write_bytes(start)
@@ -119,79 +74,33 @@ def test_a_tokenizer_without_the_library_that_reads_it(
         load_backend(bare, device="cpu")
 
 
-def test_truncated_weights(folder: Path, tmp_path: Path) -> None:
-    cut = shutil.copytree(folder, tmp_path / "cut")
-    whole = (cut / "model.safetensors").read_bytes()
-    (cut / "model.safetensors").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(BadInput, match="cannot be loaded"):
-        load_backend(cut, folder, device="cpu")
-
-
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="There is no folder"):
-        load_backend(tmp_path / "nowhere", tmp_path / "nowhere", device="cpu")
-
-
-def test_a_hub_that_cannot_be_reached_is_told_at_once_and_in_one_line(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mars_viz", "record", "--prompt", "a", "--out", str(tmp_path / "run")]
-    nowhere = {**os.environ, "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_CACHE": str(tmp_path / "cache")}
-    said = subprocess.run(
-        [*command, "--target", "no/target", "--drafter", "no/drafter"],
-        env=nowhere,
-        capture_output=True,
-        text=True,
-        timeout=600,  # seconds; only a hanging test waits as long
-    )
-    assert said.returncode == 2 and said.stdout == ""
-    assert said.stderr.count("\n") == 1 and "no/target" in said.stderr and "network" in said.stderr
-
-
-@pytest.mark.parametrize("prompt", ["Hello \udcff", "\ud800"])
-def test_a_prompt_with_half_a_character_is_refused(prompt: str) -> None:
-    with pytest.raises(BadInput, match="at place"):
-        record(prompt)
-
-
-def test_a_target_alone_gets_prompt_lookup(folder: Path) -> None:
-    made = load_backend(folder)
-    assert made.drafter.name == "ngram:n=3" and made.target.name == folder.name
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_cuda_asked_for_and_absent() -> None:
+def test_cuda_asked_for_and_absent():
     with pytest.raises(BadInput, match="finds none here"):
         load_backend(device="cuda")
 
 
-def test_unknown_device_and_dtype(folder: Path) -> None:
-    with pytest.raises(BadInput, match="choose one of auto, cpu"):
-        load_backend(folder, folder, device="tpu")
-    with pytest.raises(BadInput, match="choose one of auto, float32"):
-        load_backend(folder, folder, device="cpu", dtype="int3")
-
-
-def test_prompts_that_do_not_fit(folder: Path) -> None:
+def test_prompts_that_do_not_fit(folder):
     pair = load_backend(folder, folder, device="cpu")
     with pytest.raises(BadInput, match="shorten the prompt"):
         Recording(pair, "word " * 200, Settings())
-    with pytest.raises(BadInput, match="ask for at most"):
-        Recording(pair, "Once upon a time", Settings(max_new_tokens=64))
+    prompt = "Once upon a time"
+    room = pair.context - len(pair.tokenizer.library(prompt)["input_ids"])
+    with pytest.raises(BadInput, match=f"ask for at most {room}"):
+        Recording(pair, prompt, Settings(max_new_tokens=64))
+    run = Recording(pair, prompt, Settings(rule="strict", max_new_tokens=room)).finish()
+    assert len(run.token_ids) == room
     for empty in ("", "  \n"):
         with pytest.raises(BadInput, match="The prompt is empty"):
             Recording(pair, empty, Settings())
     with pytest.raises(BadInput, match="no chat template"):
         Recording(pair, "Hello", Settings(), chat=True)
+    for half in ("Hello \udcff", "\ud800"):
+        with pytest.raises(BadInput, match="at place"):
+            Recording(pair, half, Settings())
 
 
-def test_decoding_up_to_the_last_position_of_the_context(folder: Path) -> None:
-    pair = load_backend(folder, folder, device="cpu")
-    prompt = "Once upon a time"
-    room = pair.context - len(pair.tokenizer.library(prompt)["input_ids"])
-    run = Recording(pair, prompt, Settings(rule="strict", max_new_tokens=room)).finish()
-    assert len(run.token_ids) == room
-
-
-def test_a_template_that_takes_no_system_message_is_a_sentence(folder: Path) -> None:
+def test_a_template_that_takes_no_system_message_is_a_sentence(folder):
     pair = load_backend(folder, None)
     pair.tokenizer.library.chat_template = (
         "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}ok"
@@ -201,7 +110,7 @@ def test_a_template_that_takes_no_system_message_is_a_sentence(folder: Path) -> 
     assert pair.tokenizer.encode("Hi", chat=True) == pair.tokenizer.encode("ok", chat=False)[1:]
 
 
-def test_a_chat_template_is_applied(folder: Path) -> None:
+def test_a_chat_template_is_applied(folder):
     pair = load_backend(folder, folder, device="cpu")
     pair.tokenizer.library.chat_template = "{% for m in messages %}<{{ m.role }}> {{ m.content }}{% endfor %} ok:"
     for chat in (None, True):  # applied if there is one
@@ -216,8 +125,7 @@ def test_a_chat_template_is_applied(folder: Path) -> None:
         Recording(pair, "Hi", Settings(max_new_tokens=4), chat=True)
 
 
-def test_a_text_ends_with_the_token_of_its_template_whatever_the_configuration_names(folder: Path) -> None:
-    """As in checkpoints whose generation config names other tokens than the template ends an answer with."""
+def test_a_text_ends_with_the_token_of_its_template_whatever_the_configuration_names(folder):
     pair = load_backend(folder, None)
     tokenizer, model = pair.tokenizer.library, pair.target.model
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|turn|>"]})
@@ -229,10 +137,10 @@ def test_a_text_ends_with_the_token_of_its_template_whatever_the_configuration_n
     assert eos_ids_of(model, tokenizer) == pair.eos_ids
 
 
-def test_out_of_memory_says_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_says_what_to_do(folder, monkeypatch):
     pair = load_backend(folder, folder, device="cpu")
 
-    def full(*args: object, **kwargs: object) -> None:
+    def full(*args, **kwargs):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(PackedLlama, "score", full)
@@ -240,41 +148,63 @@ def test_out_of_memory_says_what_to_do(folder: Path, monkeypatch: pytest.MonkeyP
         Recording(pair, "Once upon", Settings(max_new_tokens=4)).finish()
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"gamma": 0},
-        {"gamma": 65},
-        {"temperature": -1.0},
-        {"temperature": float("nan")},
-        {"top_p": 0.0},
-        {"top_k": -1},
-        {"seed": -1},
-        {"max_new_tokens": 0},
-        {"max_new_tokens": 2.5},
-        {"max_new_tokens": True},
-        {"gamma": True},
-        {"gamma": "6"},
-        {"seed": 1.5},
-        {"temperature": None},
-        {"temperature": "a"},
-        {"top_p": None},
-        {"dial": "0.9"},
-        {"rule": 3},
-    ],
-)
-def test_settings_out_of_range(wrong: dict[str, float]) -> None:
-    with pytest.raises(BadInput, match="it must be"):
-        Settings(**wrong)  # type: ignore[arg-type]
-
-
-def test_numbers_of_numpy_are_numbers() -> None:
-    settings = Settings(gamma=np.int64(3), seed=np.uint8(4), temperature=np.float32(0.5))  # type: ignore[arg-type]
+def test_settings_out_of_range():
+    wrong = {"gamma": (0, 65, True, "6"), "temperature": (-1.0, float("nan"), None, "a"), "top_p": (0.0, None)}
+    wrong |= {"top_k": (-1,), "seed": (-1, 1.5), "max_new_tokens": (0, 2.5, True), "dial": ("0.9",), "rule": (3,)}
+    for name, values in wrong.items():
+        for value in values:
+            with pytest.raises(BadInput, match=f"{name} .*it must be"):
+                Settings(**{name: value})
+    settings = Settings(gamma=np.int64(3), seed=np.uint8(4), temperature=np.float32(0.5))
     assert settings == Settings(gamma=3, seed=4, temperature=0.5)
     assert [type(value) for value in (settings.gamma, settings.seed, settings.temperature)] == [int, int, float]
+    for wrong in ({"prompt": 5}, {"prompt": "a", "low": "0.5"}, {"prompt": "a", "low": True}):
+        with pytest.raises(BadInput, match="it must be"):
+            dial_map(**wrong)
 
 
-@pytest.mark.parametrize("wrong", [{"prompt": 5}, {"prompt": "a", "low": "0.5"}, {"prompt": "a", "low": True}])
-def test_what_is_of_another_kind_is_told(wrong: dict[str, object]) -> None:
-    with pytest.raises(BadInput, match="it must be"):
-        dial_map(**wrong)  # type: ignore[arg-type]
+BROKEN = {
+    "config.json": (lambda path: path.unlink(), "contains no config.json"),
+    "tokenizer.json": (lambda path: path.unlink(), "tokenizer"),
+    "model.safetensors": (lambda path: path.unlink(), "safetensors"),
+    "tokenizer.json ": (lambda path: path.write_text("{"), "tokenizer of .* cannot be loaded"),
+    "model.safetensors ": (
+        lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+        "cannot be loaded",
+    ),
+    " model.safetensors": (
+        lambda path: torch.save({}, path.rename(path.with_name("pytorch_model.bin"))),
+        "only these formats are loaded",
+    ),
+}
+
+
+@pytest.mark.parametrize("file", BROKEN)
+def test_a_broken_model_is_refused(folder, tmp_path, file):
+    damage, said = BROKEN[file]
+    broken = shutil.copytree(folder, tmp_path / "broken")
+    damage(broken / file.strip())
+    with pytest.raises(BadInput, match=said):
+        load_backend(broken, folder, device="cpu")
+
+
+def test_a_vocabulary_larger_or_smaller_than_the_tokenizer(folder, tmp_path):
+    _save(tmp_path / "padded", vocabulary=4160)
+    pair = load_backend(tmp_path / "padded", folder, device="cpu")
+    assert pair.vocabulary_size == 4096
+    run = Recording(pair, "Once", Settings(max_new_tokens=5)).finish()
+    assert max(run.token_ids) < 4096
+    _save(tmp_path / "cut", vocabulary=100)
+    with pytest.raises(BadInput, match="vocabularies do not match"):
+        load_backend(folder, tmp_path / "cut", device="cpu")
+
+
+def test_unknown_names_devices_and_dtypes(folder, tmp_path):
+    with pytest.raises(BadInput, match="no folder"):
+        load_backend(tmp_path / "nowhere", tmp_path / "nowhere", device="cpu")
+    with pytest.raises(BadInput, match="choose one of auto, cpu"):
+        load_backend(folder, folder, device="tpu")
+    with pytest.raises(BadInput, match="choose one of auto, float32"):
+        load_backend(folder, folder, device="cpu", dtype="int3")
+    made = load_backend(folder)
+    assert made.drafter.name == "ngram:n=3" and made.target.name == folder.name

@@ -15,7 +15,7 @@ OLD = {"limit": "memory.limit_in_bytes", "used": "memory.usage_in_bytes", "cache
 
 
 @pytest.fixture
-def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def system(tmp_path, monkeypatch):
     """A machine with 8,000,000 KiB available, and no groups."""
     monkeypatch.setattr(memory, "_SYSTEM", tmp_path)
     (tmp_path / "proc/self").mkdir(parents=True)
@@ -31,11 +31,11 @@ def group(system: Path, path: str, names: dict[str, str], limit: str, used: int,
     (folder / "memory.stat").write_text(f"anon 5\n{names['cached']} {cached}\n")
 
 
-def test_a_machine_without_groups_has_what_it_says(system: Path) -> None:
+def test_a_machine_without_groups_has_what_it_says(system):
     assert memory.bytes_free(CPU) == 8_000_000 * 1024
 
 
-def test_a_group_above_may_leave_less_and_cached_files_count_as_free(system: Path) -> None:
+def test_a_group_above_may_leave_less_and_cached_files_count_as_free(system):
     (system / "proc/self/cgroup").write_text("0::/pod/one\n")
     group(system, "pod/one", NEW, "max", used=10, cached=0)
     assert memory.bytes_free(CPU) == 8_000_000 * 1024
@@ -45,7 +45,7 @@ def test_a_group_above_may_leave_less_and_cached_files_count_as_free(system: Pat
     assert memory.bytes_free(CPU) == 0
 
 
-def test_a_container_of_the_older_kind_sees_its_own_group_as_the_highest(system: Path) -> None:
+def test_a_container_of_the_older_kind_sees_its_own_group_as_the_highest(system):
     (system / "proc/self/cgroup").write_text("5:devices:/x\n4:cpu,memory:/docker/1a2b\n0::/\n")
     group(system, "memory", OLD, "2000000000", used=600_000_000, cached=100_000_000)
     assert memory.bytes_free(CPU) == 1_500_000_000

@@ -61,7 +61,7 @@ def test_other_contents_follow_the_page_where_the_hand_has_long_rested():
 
 
 @pytest.fixture
-def session(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def session(monkeypatch):
     state: dict[str, Any] = {}
     monkeypatch.setattr(st, "session_state", state)
     return state

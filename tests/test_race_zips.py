@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ from mars_viz.race import load_race, save_race
 from mars_viz.race.files import RACE, decode_race, read_zip, write_zip
 from mars_viz.race.store import RaceStore
 from mars_viz.runfiles.zips import unpacked
-from tests.test_hostile_zips import encrypted, link, understated, unusual
+from tests.test_hostile_zips import understated
 from tests.test_race import toy_race
 from tests.test_runfiles import in_folder, zipped
 
@@ -23,12 +22,12 @@ Files = dict[str, bytes]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory):
     return save_race(toy_race(), tmp_path_factory.mktemp("races") / "one")
 
 
 @pytest.fixture(scope="module")
-def files(made: Path) -> Files:
+def files(made):
     return unpacked(write_zip(made), RACE)
 
 
@@ -48,8 +47,6 @@ def without(files: Files, name: str) -> Files:
 
 BOMB = "relaxed/nodes.parquet"
 HOSTILE: dict[str, tuple[Callable[[Files], bytes], str]] = {
-    "no zip": (lambda files: b"PK\x03\x04 and so on", "no zip"),
-    "cut": (lambda files: zipped(files)[:-30], "no zip"),
     "empty": (lambda files: zipped({}), "race.json is missing"),
     "no lane": (lambda files: zipped({"race.json": files["race.json"]}), "run strict cannot be opened: manifest.json"),
     "part": (lambda files: zipped(without(files, BOMB)), "run relaxed .* nodes.parquet is missing"),
@@ -61,17 +58,9 @@ HOSTILE: dict[str, tuple[Callable[[Files], bytes], str]] = {
     "a run": (lambda files: zipped({name[7:]: data for name, data in files.items() if name.startswith("strict/")}),
               "no part of a race"),
     "stranger": (lambda files: zipped(files | {"strict/run.py": b""}), "no part of a race"),
-    "climbing": (lambda files: zipped(in_folder(files, "../")), "leads elsewhere"),
-    "climbing inside": (lambda files: zipped(in_folder(files, "a/../../")), "leads elsewhere"),
     "climbing lane": (lambda files: zipped(files | {"strict/../../race.json": b""}), "leads elsewhere"),
-    "absolute": (lambda files: zipped(in_folder(files, "/tmp/")), "leads elsewhere"),
-    "drive": (lambda files: zipped(in_folder(files, "C:/")), "leads elsewhere"),
-    "deep": (lambda files: zipped(in_folder(files, "a/b/")), "deeper"),
     "two folders": (lambda files: zipped({f"{name[0]}/{name}": data for name, data in files.items()}), "one folder"),
     "twice": (lambda files: zipped(files | {"one/race.json": files["race.json"]}), "no part of a race"),
-    "link": (lambda files: zipped(files, link), "link"),
-    "encrypted": (lambda files: encrypted(zipped(files)), "encrypted"),
-    "unusual": (lambda files: zipped(files, unusual), "unusual"),
     "many": (lambda files: zipped(files | {f"{i}/": b"" for i in range(99)}), "too many"),
     "bomb": (lambda files: zipped(files | {BOMB: bytes(30_000_000)}), "far more than a race"),
     "lying bomb": (

@@ -36,7 +36,7 @@ class Failing:
     def score(self, *args: object) -> Tensor:
         """Raw logits, or whatever is made of them."""
         self._left -= 1
-        found = self._network.score(*args)  # type: ignore[arg-type]
+        found = self._network.score(*args)
         return found if self._left >= 0 else self._otherwise(found)
 
     def copy(self, source: int, slot: int, length: int) -> None:
@@ -55,18 +55,16 @@ def one_line(error: pytest.ExceptionInfo[BadInput]) -> str:
     return str(error.value)
 
 
-@pytest.mark.parametrize("whose", ["target", "drafter"])
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_a_model_that_returns_nan_is_named_and_what_came_before_is_kept(
-    pair: Backend, whose: str, temperature: float
-) -> None:
+@pytest.mark.parametrize(("whose", "temperature"), [("target", 0.8), ("drafter", 0.0)])
+def test_a_model_that_returns_nan_is_named_and_what_came_before_is_kept(pair, whose, temperature):
     spoiled = failing(pair, whose, 12, lambda logits: logits.index_fill(-1, torch.tensor([9]), torch.nan))
-    recording = Recording(spoiled, PROMPT, replace(SETTINGS, temperature=temperature, max_new_tokens=100))
+    settings = replace(SETTINGS, temperature=temperature, max_new_tokens=60)
+    recording = Recording(spoiled, PROMPT, settings)
     with pytest.raises(BadInput) as error:
         recording.finish()
     assert f"The {whose}'s logits hold NaN" in one_line(error)
     assert recording.run().rounds
-    whole = Recording(pair, PROMPT, replace(SETTINGS, temperature=temperature, max_new_tokens=100)).finish()
+    whole = Recording(pair, PROMPT, settings).finish()
     assert whole.token_ids[: len(recording.token_ids)] == recording.token_ids
 
 
@@ -83,7 +81,7 @@ def _no_memory_on_the_gpu(logits: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("how", [_too_much_on_the_cpu, _no_memory, _no_memory_on_the_gpu])
-def test_out_of_memory_in_the_middle_says_what_to_do(pair: Backend, how: Callable[[Tensor], Tensor]) -> None:
+def test_out_of_memory_in_the_middle_says_what_to_do(pair, how):
     with pytest.raises(BadInput) as error:
         Recording(failing(pair, "target", 3, how), PROMPT, SETTINGS).finish()
     assert "ran out of memory" in one_line(error)
@@ -98,23 +96,17 @@ def _gone_without_a_class(logits: Tensor) -> Tensor:
     raise RuntimeError("CUDA driver error: device is lost")
 
 
-@pytest.mark.parametrize("how", [_gone, _gone_without_a_class])
-@pytest.mark.parametrize("whose", ["target", "drafter"])
-def test_a_device_that_vanishes_is_said_to_and_what_came_before_is_kept(
-    pair: Backend, whose: str, how: Callable[[Tensor], Tensor]
-) -> None:
+@pytest.mark.parametrize(("whose", "how"), [("target", _gone), ("drafter", _gone_without_a_class)])
+def test_a_device_that_vanishes_is_named_and_what_came_before_is_kept(pair, whose, how):
     recording = Recording(failing(pair, whose, 12, how), PROMPT, replace(SETTINGS, max_new_tokens=100))
     with pytest.raises(DeviceLost) as error:
         recording.finish()
-    said = str(error.value)
-    assert "\n" not in said and "does not answer any more (CUDA" in said and "in a new process" in said
+    assert "\n" not in str(error.value) and "(CUDA" in str(error.value)
     assert recording.run().rounds
 
 
 @pytest.mark.parametrize(("how", "said"), [(_gone, "does not answer"), (_no_memory, "ran out of memory")])
-def test_the_target_alone_and_the_measuring_of_passes_say_the_same(
-    pair: Backend, how: Callable[[Tensor], Tensor], said: str
-) -> None:
+def test_the_target_alone_and_the_measuring_of_passes_say_the_same(pair, how, said):
     broken = failing(pair, "target", 3, how)
     with pytest.raises(MarsVizError, match=said):
         decode_alone(broken, (5, 6, 7), SETTINGS)
@@ -130,7 +122,7 @@ def _is_full(self: object, *place: object) -> None:
     raise torch.OutOfMemoryError("CUDA out of memory.")
 
 
-def test_a_device_that_fails_while_the_models_move_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_fails_while_the_models_move_there(monkeypatch):
     monkeypatch.setattr(LlamaForCausalLM, "to", _falls_off_the_bus)
     with pytest.raises(DeviceLost, match="no CUDA-capable device"):
         load_backend(device="cpu")
@@ -140,63 +132,50 @@ def test_a_device_that_fails_while_the_models_move_there(monkeypatch: pytest.Mon
     assert error.value.need > 1e6 and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("prompt", ["", " ", "\n\t \u3000"])
-def test_a_prompt_without_a_word_is_refused(pair: Backend, prompt: str) -> None:
-    with pytest.raises(BadInput) as error:
-        Recording(pair, prompt, SETTINGS)
-    assert "write at least one word" in one_line(error)
-
-
-def test_a_fault_is_not_taken_for_a_lack_of_memory(pair: Backend) -> None:
-    def fault(logits: Tensor) -> Tensor:
+def test_a_fault_is_not_taken_for_a_lack_of_memory(pair):
+    def fault(logits):
         raise RuntimeError("shapes do not match")
 
     with pytest.raises(RuntimeError, match="shapes do not match"):
         Recording(failing(pair, "target", 3, fault), PROMPT, SETTINGS).finish()
 
 
-@pytest.mark.parametrize(
-    ("prefix", "message"),
-    [
+def test_prefixes_that_the_models_cannot_read(pair):
+    speculator = pair.speculator(SETTINGS)
+    for prefix, message in (
         ((), "at least one token"),
         ((5, 4096, 7), "token 4096 is outside the models' vocabulary of 4096"),
         ((5, -1), "token -1 is outside"),
-        ((5,) * 512, "fills the models' context of 512"),
+        ((5,) * 512, "context of 512"),
         ((5,) * 600, "fills the models' context"),
-    ],
-)
-def test_prefixes_that_the_models_cannot_read(pair: Backend, prefix: tuple[int, ...], message: str) -> None:
-    speculator = pair.speculator(SETTINGS)
-    with pytest.raises(BadInput) as error:
-        speculator.speculate([(5, 6, 7), prefix])
-    assert message in one_line(error)
+    ):
+        with pytest.raises(BadInput) as error:
+            speculator.speculate([(5, 6, 7), prefix])
+        assert message in one_line(error)
     assert speculator.speculate([(5, 6, 7)])
+    for prompt in ("", " ", "\n\t \u3000"):
+        with pytest.raises(BadInput, match="at least one word"):
+            Recording(pair, prompt, SETTINGS)
 
 
-def test_the_context_fills_up_to_its_last_place_and_no_further(pair: Backend) -> None:
-    """Texts whose last block has less and less room, each beside one that has plenty."""
+def test_the_context_fills_up_to_its_last_place_and_no_further(pair):
     speculator = pair.speculator(SETTINGS)
     long = tuple(range(5, 5 + pair.context - 4))
-    for length in range(pair.context - 4, pair.context):
+    for length in (pair.context - 3, pair.context - 1):
         prefix = (*long, 9, 9, 9, 9)[:length]
         full, roomy = speculator.speculate([prefix, (5, 6, 7)])
         assert (len(full.speculation), len(roomy.speculation)) == (min(4, pair.context - length), 4)
-    ids = len(Recording(pair, PROMPT, SETTINGS).prompt_ids)
-    with pytest.raises(BadInput) as error:
-        Recording(pair, PROMPT, replace(SETTINGS, max_new_tokens=pair.context - ids + 1))
-    assert f"ask for at most {pair.context - ids} new tokens" in one_line(error)
 
 
-def test_a_prompt_of_a_megabyte_is_refused_at_once(pair: Backend) -> None:
+def test_a_prompt_of_a_megabyte_is_refused_at_once(pair):
     began = time.process_time()
     with pytest.raises(BadInput) as error:
         Recording(pair, "The cat sat on the mat. " * 44_000, SETTINGS)
-    assert "shorten the prompt" in one_line(error)
-    assert len(one_line(error)) < 200
+    assert "shorten the prompt" in one_line(error) and len(one_line(error)) < 200
     assert time.process_time() - began < 30
 
 
-def test_an_end_of_text_within_a_block_ends_that_text_and_no_other(pair: Backend) -> None:
+def test_an_end_of_text_within_a_block_ends_that_text_and_no_other(pair):
     whole = Recording(pair, PROMPT, SETTINGS).finish()
     starts = np.cumsum([0, *(len(round_.token_ids) for round_ in whole.rounds)]).tolist()
     first, end = next(

@@ -22,55 +22,10 @@ def reading(told: list[str], run: Run = RUN) -> RunCache:
     return RunCache(lambda path: told.append(path.name) or replace(run), budget=3 * bytes_of(run))
 
 
-def test_a_run_is_read_once_and_anew_where_it_changed():
-    told: list[str] = []
-    cache = reading(told)
-    assert cache.opened(Path("a"), 1) is cache.opened(Path("a"), 1)
-    cache.opened(Path("a"), 2)
-    assert told == ["a", "a"]
-
-
-def test_what_was_asked_for_longest_ago_makes_room():
-    told: list[str] = []
-    cache = reading(told)
-    for name in "abcad":
-        cache.opened(Path(name), 1)
-    assert told == ["a", "b", "c", "d"] and len(cache) == 3
-    cache.opened(Path("a"), 1)
-    assert told == ["a", "b", "c", "d"]
-    cache.opened(Path("b"), 1)
-    assert told == ["a", "b", "c", "d", "b"] and len(cache) == 3
-
-
-def test_one_that_somebody_still_holds_is_not_read_again():
-    told: list[str] = []
-    cache = reading(told)
-    held = cache.opened(Path("a"), 1)
-    for name in "bcde":
-        cache.opened(Path(name), 1)
-    assert cache.opened(Path("a"), 1) is held and told == ["a", "b", "c", "d", "e"]
-
-
-def test_one_that_is_too_large_stays_alone_until_another_is_asked_for():
-    told: list[str] = []
-    cache = RunCache(lambda path: told.append(path.name) or replace(RUN), budget=1)
-    for name in "aaba":
-        cache.opened(Path(name), 1)
-        assert len(cache) == 1
-    assert told == ["a", "b", "a"]
-
-
-def test_no_more_of_them_than_so_many_however_small():
-    cache = RunCache(lambda path: RUN, most=4)
-    for index in range(10):
-        cache.opened(Path(str(index)), 1)
-    assert len(cache) == 4
-
-
 def test_several_that_ask_at_once_wait_for_one_reading():
     told, all_there = [], threading.Barrier(5)
 
-    def slow(path: Path) -> Run:
+    def slow(path):
         told.append(path)
         gate.wait(30)
         return RUN
@@ -86,7 +41,7 @@ def test_several_that_ask_at_once_wait_for_one_reading():
 def test_what_cannot_be_read_is_not_kept_and_may_be_mended():
     broken = [True]
 
-    def read(path: Path) -> Run:
+    def read(path):
         if broken:
             raise BadInput("It is broken.")
         return RUN
@@ -100,8 +55,41 @@ def test_what_cannot_be_read_is_not_kept_and_may_be_mended():
 
 
 def test_what_a_run_takes():
-    def arrays(run: Run) -> int:
+    def arrays(run):
         return sum(array.nbytes for r in run.rounds for array in r.speculation.columns.values())
 
     assert bytes_of(RUN) - OBJECTS * len(RUN.rounds) == pytest.approx(arrays(RUN), rel=0.2)
     assert bytes_of(replace(RUN, rounds=())) == 0
+
+
+def test_it_opens_reads_and_evicts():
+    told: list[str] = []
+    cache = reading(told)
+    assert cache.opened(Path("a"), 1) is cache.opened(Path("a"), 1)
+    cache.opened(Path("a"), 2)  # the file changed
+    assert told == ["a", "a"]
+    told.clear()
+    cache = reading(told)
+    for name in "abcada":
+        cache.opened(Path(name), 1)
+    assert told == ["a", "b", "c", "d"] and len(cache) == 3
+    cache.opened(Path("b"), 1)
+    assert told == ["a", "b", "c", "d", "b"] and len(cache) == 3
+    held = cache.opened(Path("a"), 1)
+    for name in "efgh":
+        cache.opened(Path(name), 1)
+    told.clear()
+    assert cache.opened(Path("a"), 1) is held and told == []  # somebody still holds it
+
+
+def test_one_that_is_too_large_stays_alone_and_numbers_are_bounded():
+    told: list[str] = []
+    cache = RunCache(lambda path: told.append(path.name) or replace(RUN), budget=1)
+    for name in "aaba":
+        cache.opened(Path(name), 1)
+        assert len(cache) == 1
+    assert told == ["a", "b", "a"]
+    cache = RunCache(lambda path: RUN, most=4)
+    for index in range(10):
+        cache.opened(Path(str(index)), 1)
+    assert len(cache) == 4

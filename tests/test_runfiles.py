@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import ast
-import inspect
 import io
 import json
 import sys
@@ -9,15 +7,14 @@ import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from factories import make_speculation, toy_map, toy_run
+from factories import toy_map, toy_run
 
-from mars_viz import records, runfiles, writer
+from mars_viz import runfiles, writer
 from mars_viz.bounds import VOCABULARY
 from mars_viz.dialmap import Budget
 from mars_viz.errors import BadInput
@@ -27,16 +24,7 @@ from mars_viz.run import Piece, Provenance, Run
 from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import codec, manifest, parquet, tables, zips
 from mars_viz.runfiles.columns import (
-    GAPS,
     MAP_TABLES,
-    NODE_FIELDS,
-    NODE_VERDICTS,
-    ROW_FIELDS,
-    ROW_VERDICTS,
-    SCALAR_FIELDS,
-    TABLES,
-    FileColumn,
-    ValueShape,
 )
 from mars_viz.trace import Trace
 
@@ -100,12 +88,12 @@ def put(column: str, place: object, value: object) -> Callable[[dict[str, np.nda
 
 
 @pytest.fixture(scope="module")
-def run() -> Run:
+def run():
     return toy_run(rule="mars-code", temperature=1.0)
 
 
 @pytest.fixture(scope="module")
-def files(run: Run) -> dict[str, bytes]:
+def files(run):
     return codec.encode(run)
 
 
@@ -122,33 +110,13 @@ def run_with_map(
 
 
 @pytest.fixture(scope="module")
-def charted() -> Run:
+def charted():
     return run_with_map(0.6, rule="mars-code", temperature=1.0, max_new_tokens=14)
 
 
 @pytest.fixture(scope="module")
-def charted_files(charted: Run) -> dict[str, bytes]:
+def charted_files(charted):
     return codec.encode(charted)
-
-
-def tree_run(run: Run) -> Run:
-    """One round of a tree with two siblings after the prefix and a child below the second, which is kept."""
-    rng = np.random.default_rng(1)
-    target = np.sort(rng.normal(12, 2, (4, 32)), axis=1)[:, ::-1].copy()
-    made = make_speculation(target, rng.normal(12, 2, (3, 32)), [5, 0, 0], start=3)
-    tree = made.with_columns(
-        {
-            "parents": np.array([-1, -1, 1], np.int32),
-            "depths": np.array([1, 1, 2], np.int32),
-            "siblings": np.array([0, 1, 0], np.int32),
-            "budgets": np.array([1, 2, 3], np.int32),
-        }
-    )
-    verdicts = rule_named("strict").judge(tree)
-    decision = settle(tree, verdicts, None)
-    assert decision.kept == (1, 2)
-    settings = replace(run.settings, rule="strict", dial=None)
-    return replace(run, rounds=(Round(tree, verdicts, decision, (0, 0, decision.emitted)),), settings=settings)
 
 
 def odd_run(run: Run) -> Run:
@@ -185,33 +153,15 @@ def without_drafts(run: Run) -> Run:
     return replace(run, rounds=(first, *moved), settings=settings)
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_a_run_comes_back_bit_for_bit(tmp_path: Path, rule: str, temperature: float) -> None:
-    run = toy_run(rule=rule, temperature=temperature, top_k=9 if temperature else 0, seed=5)
-    assert run.save(tmp_path / "there" / "run") == tmp_path / "there" / "run"
-    assert not difference(run, runfiles.load_run(tmp_path / "there" / "run"))
+def test_unusual_runs_come_back_bit_for_bit(run):
+    tree = toy_run(rule="strict", tree="dynamic:depth=4,topk=3", gamma=10, max_new_tokens=24)
+    for odd in (odd_run(run), without_drafts(run), replace(run, rounds=()), tree):
+        assert not difference(odd, codec.decode(codec.encode(odd)))
 
 
-@pytest.mark.parametrize("odd", [odd_run, tree_run, without_drafts, lambda run: replace(run, rounds=())])
-def test_unusual_runs_come_back_bit_for_bit(run: Run, odd: Callable[[Run], Run]) -> None:
-    assert not difference(odd(run), codec.decode(codec.encode(odd(run))))
-
-
-@pytest.mark.parametrize("temperature", [0.0, 0.7])
-@pytest.mark.parametrize("rule", [name for name, rule in RULES.items() if rule.dial is not None])
-def test_a_map_comes_back_bit_for_bit(tmp_path: Path, rule: str, temperature: float) -> None:
-    run = run_with_map(gammas=(1, 4), rule=rule, temperature=temperature, gamma=4, seed=5)
-    read = runfiles.load_run(run.save(tmp_path / "run"))
-    assert not difference(run, read)
-    assert run.dial_map is not None and read.dial_map is not None
-    for gamma in (1, 4):
-        assert not difference(run.dial_map.segments_for(gamma), read.dial_map.segments_for(gamma))
-
-
-def test_maps_cut_short_come_back_bit_for_bit(run: Run) -> None:
+def test_maps_cut_short_come_back_bit_for_bit(run):
     cut = run_with_map(budget=Budget(passes=3), rule="mars")
-    nothing = replace(cut, dial_map=replace(cut.dial_map, answers={}))  # type: ignore[type-var]
+    nothing = replace(cut, dial_map=replace(cut.dial_map, answers={}))
     for made in (cut, nothing):
         read = codec.decode(codec.encode(made))
         assert not difference(made, read)
@@ -219,22 +169,12 @@ def test_maps_cut_short_come_back_bit_for_bit(run: Run) -> None:
     assert codec.decode(codec.encode(run)).dial_map is None
 
 
-def test_a_run_lies_on_its_map(charted: Run) -> None:
-    read = codec.decode(codec.encode(charted))
-    assert read.dial_map is not None and read.settings.dial is not None
-    found = read.dial_map.at(read.settings.dial, read.settings.gamma)
-    parts = [("speculation", "verdicts", "decision", "token_ids")]
-    for one, other in zip(found.rounds, read.rounds, strict=True):
-        assert not any(difference(getattr(one, name), getattr(other, name)) for name in parts[0])
-    assert found.settings == read.settings and read.dial_map.frame.pieces is read.pieces
-
-
-def test_opening_a_run_walks_none_of_its_map(charted_files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opening_a_run_walks_none_of_its_map(charted_files, monkeypatch):
     monkeypatch.setattr(Rule, "judge", lambda *_: pytest.fail("a rule judged"))
     assert codec.decode(charted_files).dial_map is not None
 
 
-def test_a_run_without_a_map_has_the_files_of_a_run(files: dict[str, bytes], charted_files: dict[str, bytes]) -> None:
+def test_a_run_without_a_map_has_the_files_of_a_run(files, charted_files):
     assert tuple(files) == codec.NAMES
     assert tuple(charted_files) == codec.NAMES + codec.MAP_NAMES
     assert json.loads(files["manifest.json"])["dial_map"] is None
@@ -242,47 +182,7 @@ def test_a_run_without_a_map_has_the_files_of_a_run(files: dict[str, bytes], cha
     assert told["span"] == {"low": 0.6, "high": 1.0, "gammas": [1, 3, 6], "over": ""} and told["answers"] > 20
 
 
-def test_the_comparison_sees_a_single_bit(run: Run) -> None:
-    other = odd_run(run)
-    changed = np.negative(other.rounds[0].speculation.block_mass)
-    first = replace(other.rounds[0], speculation=other.rounds[0].speculation.with_columns({"block_mass": changed}))
-    found = difference(other, replace(other, rounds=(first, *other.rounds[1:])))
-    assert found == "run.rounds.0.speculation.columns.block_mass"
-
-
-def documented(cls: type) -> dict[str, str]:
-    """The beginning of the text under each array field of a record: 'float32 [N, K]'."""
-    (tree,) = ast.parse(inspect.getsource(cls)).body
-    assert isinstance(tree, ast.ClassDef)
-    found = {}
-    for field, text in zip(tree.body, tree.body[1:], strict=False):
-        array = isinstance(field, ast.AnnAssign) and ast.unparse(field.annotation).split(" | ")[0] == "np.ndarray"
-        column = isinstance(field, ast.Assign) and ast.unparse(field.value).startswith("Column(")
-        if array or column:
-            name = field.target if isinstance(field, ast.AnnAssign) else field.targets[0]
-            assert isinstance(text, ast.Expr) and isinstance(name, ast.Name)
-            found[name.id] = ast.literal_eval(text.value).split(";")[0]
-    return found
-
-
-def test_every_array_is_stored_as_its_record_documents_it() -> None:
-    def words(column: FileColumn, count: str) -> str:
-        wide = ", " if column.shape is ValueShape.WIDE else "]"
-        return f"{'bool' if column.dtype == bool else column.dtype} [{count}{wide}"
-
-    of_nodes, of_rows = NODE_FIELDS | NODE_VERDICTS | GAPS, ROW_FIELDS | ROW_VERDICTS
-    stored = {name: words(column, "N") for name, column in of_nodes.items()}
-    stored |= {name: words(column, "N + 1") for name, column in of_rows.items()}
-    columns = {name: said for name, said in documented(records.Speculation).items() if name != "judged_by"}
-    assert (NODE_FIELDS | ROW_FIELDS).keys() == columns.keys() == records.COLUMNS.keys()
-    meant = columns | documented(records.Verdicts)
-    assert meant.keys() == stored.keys()
-    assert [name for name in meant if not meant[name].startswith(stored[name])] == []
-    scalars = {field.name for field in fields(records.Speculation)} - {"columns", "judged_by"}
-    assert scalars == SCALAR_FIELDS.keys()
-
-
-def test_an_existing_path_is_never_overwritten(tmp_path: Path, run: Run) -> None:
+def test_an_existing_path_is_never_overwritten(tmp_path, run):
     for name, make in {"folder": Path.mkdir, "file": Path.touch, "link": lambda p: p.symlink_to("nowhere")}.items():
         make(tmp_path / name)
         with pytest.raises(BadInput, match="exists already"):
@@ -291,12 +191,10 @@ def test_an_existing_path_is_never_overwritten(tmp_path: Path, run: Run) -> None
 
 
 @pytest.mark.parametrize("failure", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-def test_an_interrupted_save_leaves_nothing(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, failure: BaseException
-) -> None:
+def test_an_interrupted_save_leaves_nothing(tmp_path, run, monkeypatch, failure):
     make, written = writer.new_file, list[Path]()
 
-    def fails_on_the_third(path: Path) -> BinaryIO:
+    def fails_on_the_third(path):
         written.append(path)
         if len(written) == 3:
             raise failure
@@ -308,26 +206,7 @@ def test_an_interrupted_save_leaves_nothing(
     assert len(written) == 3 and list(tmp_path.iterdir()) == []
 
 
-def test_the_name_appears_only_when_every_file_is_whole(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make, rename = writer.new_file, Path.rename
-
-    def writing(path: Path) -> BinaryIO:
-        assert not (tmp_path / "run").exists() and runfiles.list_runs(tmp_path) == []
-        return make(path)
-
-    def renaming(path: Path, target: Path) -> Path:
-        assert sorted(file.name for file in path.iterdir()) == sorted(codec.NAMES)
-        return rename(path, target)
-
-    monkeypatch.setattr(writer, "new_file", writing)
-    monkeypatch.setattr(Path, "rename", renaming)
-    run.save(tmp_path / "run")
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
-
-
-def test_what_could_not_be_read_again_is_not_written(tmp_path: Path, run: Run) -> None:
+def test_what_could_not_be_read_again_is_not_written(tmp_path, run):
     first = run.rounds[0]
     wide = replace(
         first, speculation=first.speculation.with_columns({"tokens": first.speculation.tokens.astype(np.int64)})
@@ -348,84 +227,55 @@ def test_what_could_not_be_read_again_is_not_written(tmp_path: Path, run: Run) -
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_newer_schema_asks_for_an_update(files: dict[str, bytes]) -> None:
-    newer = runfiles.SCHEMA + 1
-    with pytest.raises(BadInput, match=rf"newer MARS Viz \(schema {newer}, this one reads {newer - 1}\); update"):
-        codec.decode(described(files, {"schema": newer, "unheard_of": True}))
+SPANS = [
+    {"low": 0.6, "high": 1.0},
+    {"low": 0.6, "high": 1.5, "gammas": [1]},
+    {"low": 0.9, "high": 0.6, "gammas": [1]},
+    *({"low": 0.6, "high": 1.0, "gammas": gammas} for gammas in ([], [0, 1], [2, 1], [1, 1], [1, 7], [1.0])),
+]
+WRONG = {  # values of the manifest, with what the error must contain
+    "schema": ("schema", (0, 4, 6, True, "1")),
+    "format": ("not that of a run", ("other",)),
+    "settings": ("settings", ([],)),
+    "settings.gamma": ("gamma", (6.5, True, -1)),
+    "settings.rule": ("'wishful'", ("wishful",)),
+    "settings.dial": ("dial|between 0 and 1", (None, 7)),
+    "settings.seed": ("seed", ("x" * 9,)),
+    "settings.max_new_tokens": ("more tokens than its own limit", (1,)),
+    "provenance.eos_ids": ("eos_ids", ([0.5],)),
+    "provenance.versions": ("versions", ({"torch": None},)),
+    "provenance.seconds": ("manifest.json", (10**400,)),
+    "prompt_ids": ("prompt_ids is|token 999|does not start", ([-1, 2, 3], [1, 2, 999], [1, 2, 2**40], [1, 2])),
+    "prompt": ("manifest.json is damaged", ("\ud800",)),
+    "rounds": ("counts other rounds", (1,)),
+    "tokens": ("counts (more|other) rounds", (1, 59)),
+    "files": ("other tables|bytes, sha256", ({}, {"nodes.parquet": {"bytes": 1}})),
+    "extra": ("does not hold exactly", (1,)),
+    "dial_map": ("other tables|dial_map", (None, [])),
+    "dial_map.answers": ("as many prefixes|answers is -1", (3, -1)),
+    "dial_map.passes": ("passes is", (-1, 1.5)),
+    "dial_map.seconds": ("seconds is -0.1", (-0.1,)),
+    "dial_map.extra": ("does not hold exactly", (1,)),
+    "dial_map.span": ("no possible map|span|gammas is", SPANS),
+}
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"schema": 0}, "schema 0"),
-        ({"schema": 4}, r"made by an older MARS Viz \(schema 4, this one reads 5\). Record the run again"),
-        ({"schema": True}, "schema True"),
-        ({"schema": "1"}, "schema '1'"),
-        ({"format": "other"}, "not that of a run"),
-        ({"settings": []}, "settings does not hold"),
-        ({"settings.gamma": 6.5}, "gamma is not of the expected kind"),
-        ({"settings.gamma": True}, "gamma is not of the expected kind"),
-        ({"settings.gamma": -1}, "gamma is -1"),
-        ({"settings.rule": "wishful"}, "no rule 'wishful'"),
-        ({"settings.dial": None}, "leaves out the dial"),
-        ({"settings.dial": 7}, "between 0 and 1"),
-        ({"settings.seed": "x" * 9}, "seed is not of the expected kind"),
-        ({"settings.max_new_tokens": 1}, "more tokens than its own limit"),
-        ({"provenance.eos_ids": [0.5]}, "eos_ids is not of the expected kind"),
-        ({"provenance.versions": {"torch": None}}, "versions is not of the expected kind"),
-        ({"provenance.seconds": 10**400}, "manifest.json"),
-        ({"prompt_ids": [-1, 2, 3]}, "prompt_ids is -1; it must be a whole number from 0"),
-        ({"prompt_ids": [1, 2, 999]}, "lacks the token 999"),
-        ({"prompt_ids": [1, 2, 2**40]}, "prompt_ids is 1099511627776"),
-        ({"prompt_ids": [1, 2]}, "does not start where"),
-        ({"prompt": "\ud800"}, "manifest.json is damaged"),
-        ({"rounds": 1}, "counts other rounds"),
-        ({"tokens": 1}, "counts more rounds than tokens"),
-        ({"tokens": 59}, "counts other rounds or tokens"),
-        ({"files": {}}, "names other tables"),
-        ({"files": {"nodes.parquet": {"bytes": 1}}}, "does not hold exactly bytes, sha256"),
-        ({"extra": 1}, "does not hold exactly"),
-    ],
-)
-def test_a_wrong_manifest_is_refused(files: dict[str, bytes], changes: dict[str, object], message: str) -> None:
-    with pytest.raises(BadInput, match=message):
-        codec.decode(described(files, changes))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"dial_map": None}, "names other tables"),
-        ({"dial_map": []}, "dial_map does not hold exactly"),
-        ({"dial_map.answers": 3}, "as many prefixes"),
-        ({"dial_map.answers": -1}, "answers is -1; it must be a whole number from 0"),
-        ({"dial_map.passes": -1}, "passes is -1"),
-        ({"dial_map.passes": 1.5}, "passes is not of the expected kind"),
-        ({"dial_map.seconds": -0.1}, "seconds is -0.1"),
-        ({"dial_map.extra": 1}, "does not hold exactly"),
-        ({"dial_map.span": {"low": 0.6, "high": 1.0}}, "span does not hold exactly"),
-        ({"dial_map.span": {"low": 0.6, "high": 1.5, "gammas": [1]}}, "no possible map: .*between 0 and 1"),
-        ({"dial_map.span": {"low": 0.9, "high": 0.6, "gammas": [1]}}, "no possible map: .*smaller value first"),
-        ({"dial_map.span": {"low": 0.6, "high": 1.0, "gammas": []}}, "no possible map: .*at least 1"),
-        ({"dial_map.span": {"low": 0.6, "high": 1.0, "gammas": [0, 1]}}, "gammas is 0; it must be"),
-        ({"dial_map.span": {"low": 0.6, "high": 1.0, "gammas": [2, 1]}}, "no possible map: .*must rise"),
-        ({"dial_map.span": {"low": 0.6, "high": 1.0, "gammas": [1, 1]}}, "no possible map: .*must rise"),
-        ({"dial_map.span": {"low": 0.6, "high": 1.0, "gammas": [1, 7]}}, "no possible map: .*none above the run's"),
-        ({"dial_map.span": {"low": 0.6, "high": 1.0, "gammas": [1.0]}}, "gammas is not of the expected kind"),
-        ({"settings.rule": "strict", "settings.dial": None}, "no possible map: The rule strict has no dial"),
-    ],
-)
-def test_a_wrong_map_in_a_manifest_is_refused(
-    charted_files: dict[str, bytes], changes: dict[str, object], message: str
-) -> None:
-    with pytest.raises(BadInput, match=message):
-        codec.decode(described(charted_files, changes))
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_manifest_is_refused(files, charted_files, name):
+    message, values = WRONG[name]
+    for value in values:
+        with pytest.raises(BadInput, match=message):
+            codec.decode(described(charted_files if "dial_map" in name else files, {name: value}))
+    with pytest.raises(BadInput, match="strict has no dial"):
+        codec.decode(described(charted_files, {"settings.rule": "strict", "settings.dial": None}))
+    with pytest.raises(BadInput, match="newer"):
+        codec.decode(described(files, {"schema": runfiles.SCHEMA + 1, "unheard_of": True}))
 
 
 @pytest.mark.parametrize(
     "data", [b"", b"\xff\xfe", b"[]", b"null", b"{" * 10**5, b'{"schema": NaN}', b'{"schema": 1e999}', b"[" * 10**5]
 )
-def test_a_manifest_that_is_no_strict_json_is_refused(data: bytes) -> None:
+def test_a_manifest_that_is_no_strict_json_is_refused(data):
     with pytest.raises(BadInput, match="manifest.json"):
         manifest.from_json(data)
 
@@ -441,6 +291,15 @@ def shifted(column: str) -> Callable[[dict[str, np.ndarray]], None]:
     return edit
 
 
+def emptied(columns: dict[str, np.ndarray]) -> None:
+    for name in columns:
+        columns[name] = columns[name][:0]
+
+
+def flipped(columns: dict[str, np.ndarray]) -> None:
+    columns["kept"] = ~columns["kept"]
+
+
 def dropped(columns: dict[str, np.ndarray]) -> None:
     for name in columns:
         columns[name] = columns[name][:-1]
@@ -451,62 +310,31 @@ def dropped(columns: dict[str, np.ndarray]) -> None:
     [
         ("nodes", put("parents", 1, 1), "parent"),
         ("nodes", put("parents", 1, 10_000), "parent"),
-        ("nodes", put("parents", 0, -2), "column parents"),
         ("nodes", put("parents", 2, 0), "one level below"),
         ("nodes", put("depths", 1, 9), "one level below"),
         ("nodes", put("round", 0, 10_000), "out of order"),
-        ("nodes", put("round", 0, -1), "column round"),
         ("nodes", put("round", 0, 1), "out of order|one row more"),
-        ("nodes", put("q", 0, np.nan), "column q"),
-        ("nodes", put("q", 0, 1.5), "column q"),
-        ("nodes", put("z", 0, np.inf), "column z"),
-        ("nodes", put("kl_qp", 0, -np.inf), "column kl_qp"),
-        ("nodes", put("coins", 0, 1.0), "column coins"),
-        ("nodes", put("ranks", 0, -1), "column ranks"),
-        ("nodes", put("tokens", 0, -1), "column tokens"),
         ("nodes", put("tokens", 0, 31_000), "lacks the token 31000|decision|text"),
         ("nodes", first_inner("draft_ids", 31_000), "lacks the token 31000"),
         ("nodes", shifted("round"), "out of order"),
         ("nodes", dropped, "one row more"),
+        ("nodes", flipped, "decision"),
         ("rows", dropped, "one row more"),
         ("rows", first_inner("top_logits", -50.0), "sorted"),
-        ("rows", first_inner("top_logits", np.nan), "column top_logits"),
         ("rows", put("top_logits", 0, -np.inf), "finite logit"),
         ("rows", first_inner("top_ids", 31_000), "lacks the token 31000"),
         ("rows", put("emit_below", 0, 31_000), "not among the row's candidates"),
-        ("rows", put("logsumexp", 0, np.inf), "column logsumexp"),
-        ("rows", put("support", 0, 0), "column support"),
         ("rounds", shifted("start"), "does not start where"),
         ("rounds", shifted("row"), "decision"),
         ("rounds", shifted("emitted"), "decision"),
         ("rounds", put("token_ids", 0, [30, 30]), "does not start where|text|counts other"),
         ("rounds", put("token_ids", -1, []), "text|counts"),
-        ("rounds", put("temperature", 0, np.nan), "column temperature"),
-        ("rounds", put("total", 0, -1.0), "column total"),
         ("rounds", dropped, "counts other rounds"),
         ("pieces", put("id", 0, 1), "twice"),
         ("pieces", dropped, "lacks the token"),
-    ],
-)
-def test_contradictions_are_refused(
-    files: dict[str, bytes], table: str, edit: Callable[[dict[str, np.ndarray]], None], message: str
-) -> None:
-    with pytest.raises(BadInput, match=message):
-        codec.decode(edited(files, table, edit))
-
-
-def emptied(columns: dict[str, np.ndarray]) -> None:
-    for name in columns:
-        columns[name] = columns[name][:0]
-
-
-@pytest.mark.parametrize(
-    ("table", "edit", "message"),
-    [
-        ("map_nodes", put("parents", 1, 1), "map_nodes.parquet has a token whose parent"),
-        ("map_nodes", put("depths", 1, 9), "map_nodes.parquet has a token that is not one level below"),
+        ("map_nodes", put("parents", 1, 1), "map_nodes.parquet has.*parent"),
+        ("map_nodes", put("depths", 1, 9), "map_nodes.parquet .*one level below"),
         ("map_nodes", put("answer", 0, 10_000), "names answers that do not exist"),
-        ("map_nodes", put("q", 0, np.nan), "column q"),
         ("map_nodes", shifted("tokens"), "drafts other tokens than the run did"),
         ("map_nodes", first_inner("draft_ids", 31_000), "lacks the token 31000"),
         ("map_nodes", put("tokens", -1, 31_000), "lacks the token 31000|other tokens than the run"),
@@ -519,25 +347,38 @@ def emptied(columns: dict[str, np.ndarray]) -> None:
         ("map_answers", shifted("start"), "does not start where its prefix ends"),
         ("map_answers", put("prefix", 1, []), "does not start where|twice"),
         ("map_answers", put("prefix", -1, [-1]), "column prefix"),
-        ("map_answers", put("draft", 0, -1.0), "column draft"),
         ("map_answers", dropped, "as many prefixes"),
     ],
 )
-def test_contradictions_in_a_map_are_refused(
-    charted_files: dict[str, bytes], table: str, edit: Callable[[dict[str, np.ndarray]], None], message: str
-) -> None:
+def test_contradictions_are_refused(files, charted_files, table, edit, message):
     with pytest.raises(BadInput, match=message):
-        codec.decode(edited(charted_files, table, edit))
+        codec.decode(edited(charted_files if table.startswith("map_") else files, table, edit))
 
 
-def test_prefixes_must_be_distinct_known_and_begin_at_the_prompt(charted_files: dict[str, bytes]) -> None:
-    def doubled(columns: dict[str, np.ndarray]) -> None:
+IMPOSSIBLE: dict[str, dict[str, float]] = {
+    "nodes": {"parents": -2, "round": -1, "q": np.nan, "z": np.inf, "kl_qp": -np.inf, "coins": 1.0, "ranks": -1},
+    "rows": {"logsumexp": np.inf, "support": 0, "top_logits": np.nan},
+    "rounds": {"temperature": np.nan, "total": -1.0},
+    "map_nodes": {"q": 1.5, "tokens": -1},
+    "map_answers": {"draft": -1.0},
+}
+
+
+@pytest.mark.parametrize("table", IMPOSSIBLE)
+def test_impossible_values_are_refused(charted_files, table):
+    for column, value in IMPOSSIBLE[table].items():
+        with pytest.raises(BadInput, match=f"column {column}"):
+            codec.decode(edited(charted_files, table, put(column, 0, value)))
+
+
+def test_prefixes_must_be_distinct_known_and_begin_at_the_prompt(charted_files):
+    def doubled(columns):
         columns["prefix"][2], columns["start"][2] = columns["prefix"][1], columns["start"][1]
 
-    def unknown(columns: dict[str, np.ndarray]) -> None:
+    def unknown(columns):
         columns["prefix"][-1] = [31_000, *columns["prefix"][-1][1:]]
 
-    def headless(columns: dict[str, np.ndarray]) -> None:
+    def headless(columns):
         columns["prefix"][0], columns["start"][0] = [30] * 30, columns["start"][0] + 30
 
     for edit, message in ((doubled, "twice"), (unknown, "lacks the token 31000"), (headless, "begin at the prompt")):
@@ -545,39 +386,27 @@ def test_prefixes_must_be_distinct_known_and_begin_at_the_prompt(charted_files: 
             codec.decode(edited(charted_files, "map_answers", edit))
 
 
-def test_the_map_of_another_run_is_refused(charted: Run, charted_files: dict[str, bytes]) -> None:
+def test_the_map_of_another_run_is_refused(charted, charted_files):
     other = run_with_map(0.6, rule="mars-code", temperature=1.0, max_new_tokens=14, model_seed=1)
     theirs = codec.encode(other)
     tables = {name: theirs[f"{name}.parquet"] for name in MAP_TABLES}
-    answers = {"dial_map.answers": len(other.dial_map.answers)}  # type: ignore[union-attr]
+    answers = {"dial_map.answers": len(other.dial_map.answers)}
     with pytest.raises(BadInput, match="drafts other tokens than the run did"):
         codec.decode(described(signed(charted_files, **tables), answers))
     with pytest.raises(BadInput, match="map is that of another run"):
         codec.encode(replace(charted, title="Renamed", dial_map=other.dial_map))
 
 
-def test_a_table_that_the_manifest_does_not_name_is_refused(
-    files: dict[str, bytes], charted_files: dict[str, bytes]
-) -> None:
+def test_a_table_that_the_manifest_does_not_name_is_refused(files, charted_files):
     name = codec.MAP_NAMES[0]
     with pytest.raises(BadInput, match=f"{name} is there, but manifest.json does not name it"):
         codec.decode(files | {name: charted_files[name]})
 
 
-def test_more_prefixes_than_any_memory_holds_are_not_unrolled(
-    charted_files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_prefixes_than_any_memory_holds_are_not_unrolled(charted_files, monkeypatch):
     monkeypatch.setattr(tables, "MAX_VALUES", 50)
     with pytest.raises(BadInput, match="far more prefixes"):
         codec.decode(charted_files)
-
-
-def test_a_kept_flag_must_follow_from_the_verdicts(files: dict[str, bytes]) -> None:
-    def flip(columns: dict[str, np.ndarray]) -> None:
-        columns["kept"] = ~columns["kept"]
-
-    with pytest.raises(BadInput, match="decision"):
-        codec.decode(edited(files, "nodes", flip))
 
 
 def rewritten(data: bytes, change: Callable[[pa.Table], pa.Table], **options: object) -> bytes:
@@ -601,71 +430,34 @@ def rewritten(data: bytes, change: Callable[[pa.Table], pa.Table], **options: ob
         (lambda t: t.slice(0, 0), {}, "one row more"),
     ],
 )
-def test_foreign_tables_are_refused(
-    files: dict[str, bytes], change: Callable[[pa.Table], pa.Table], options: dict[str, object], message: str
-) -> None:
+def test_foreign_tables_are_refused(files, change, options, message):
     data = rewritten(files["nodes.parquet"], change, **options)
     with pytest.raises(BadInput, match=message):
         codec.decode(signed(files, nodes=data))
 
 
-def test_gaps_and_uneven_lists_are_refused(files: dict[str, bytes]) -> None:
-    def gap(table: pa.Table) -> pa.Table:
-        values = table["z"].to_pylist()
-        return table.set_column(table.schema.get_field_index("z"), "z", pa.array([None, *values[1:]], pa.float32()))
+def test_gaps_and_uneven_lists_are_refused(files):
+    for table, column, first, kind in (
+        ("nodes", "z", None, pa.float32()),
+        ("nodes", "draft_ids", [1], pa.list_(pa.int32())),
+        ("rounds", "token_ids", [None], pa.list_(pa.int32())),
+    ):
 
-    def uneven(table: pa.Table) -> pa.Table:
-        lists = table["draft_ids"].to_pylist()
-        at = table.schema.get_field_index("draft_ids")
-        return table.set_column(at, "draft_ids", pa.array([[1], *lists[1:]], pa.list_(pa.int32())))
+        def change(old, column=column, first=first, kind=kind):
+            values = [first, *old[column].to_pylist()[1:]]
+            return old.set_column(old.schema.get_field_index(column), column, pa.array(values, kind))
 
-    def hole(table: pa.Table) -> pa.Table:
-        lists = table["token_ids"].to_pylist()
-        at = table.schema.get_field_index("token_ids")
-        return table.set_column(at, "token_ids", pa.array([[None], *lists[1:]], pa.list_(pa.int32())))
-
-    for change in (gap, uneven):
-        with pytest.raises(BadInput, match="nodes.parquet"):
-            codec.decode(signed(files, nodes=rewritten(files["nodes.parquet"], change)))
-    with pytest.raises(BadInput, match="rounds.parquet is damaged"):
-        codec.decode(signed(files, rounds=rewritten(files["rounds.parquet"], hole)))
+        with pytest.raises(BadInput, match=f"{table}.parquet"):
+            codec.decode(signed(files, **{table: rewritten(files[f"{table}.parquet"], change)}))
 
 
-def test_a_table_too_large_for_a_run_is_not_unpacked(files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_too_large_for_a_run_is_not_unpacked(files, monkeypatch):
     for limit in ("MAX_VALUES", "MAX_BYTES"):
         with monkeypatch.context() as patched:
             patched.setattr(parquet, limit, 10)
             patched.setattr(pq.ParquetFile, "read", lambda *_, **__: pytest.fail("it was unpacked"))
             with pytest.raises(BadInput, match="far larger"):
                 codec.decode(files)
-
-
-def damaged(data: bytes, rng: np.random.Generator) -> bytes:
-    """The bytes with a few flipped, a stretch overwritten, cut out or doubled, or the end missing."""
-    array = bytearray(data)
-    a, b = sorted(int(x) for x in rng.integers(0, len(array) + 1, 2))
-    b = min(b, a + int(rng.integers(1, 64)))
-    match int(rng.integers(5)):
-        case 0:
-            for place in rng.integers(0, len(array), int(rng.integers(1, 5))):
-                array[place] ^= 1 << int(rng.integers(8))
-        case 1:
-            array[a:b] = rng.integers(0, 256, b - a).astype(np.uint8).tobytes()
-        case 2:
-            del array[a:b]
-        case 3:
-            array[a:a] = array[a:b]
-        case _:
-            del array[a:]
-    return bytes(array)
-
-
-def outcome(files: Mapping[str, bytes]) -> Run | None:
-    try:
-        return codec.decode(files)
-    except BadInput as error:
-        assert str(error).strip()
-        return None
 
 
 def use(run: Run) -> None:
@@ -679,61 +471,20 @@ def use(run: Run) -> None:
             assert segments[0].low == run.dial_map.span.low and segments[-1].high == run.dial_map.span.high
 
 
-def test_random_damage_is_noticed(charted: Run, charted_files: dict[str, bytes]) -> None:
-    rng = np.random.default_rng(0)
-    for case in range(400):
-        name = list(charted_files)[case % len(charted_files)]
-        changed = damaged(charted_files[name], rng)
-        read = outcome(charted_files | {name: changed})
-        if changed == charted_files[name]:
-            continue
-        # A table's checksum sees everything. The manifest has none: what it says may change, but never the tokens.
-        assert read is None or (name == "manifest.json" and read.token_ids == charted.token_ids), name
-
-
-def test_random_damage_with_matching_checksums_never_escapes(charted_files: dict[str, bytes]) -> None:
-    rng = np.random.default_rng(1)
-    refused = 0
-    for case in range(420):
-        table = list(TABLES)[case % len(TABLES)]
-        read = outcome(signed(charted_files, **{table: damaged(charted_files[f"{table}.parquet"], rng)}))
-        refused += read is None
-        if read is not None:  # plausible again: then it must carry everything that follows
-            use(read)
-    assert refused > 280
-
-
-@pytest.mark.parametrize("table", MAP_TABLES)
-def test_a_map_with_its_values_in_disorder_is_refused_or_can_be_used(
-    charted_files: dict[str, bytes], table: str
-) -> None:
-    rng = np.random.default_rng(2)
-    refused = 0
-    for column in parquet.opened(table, charted_files[f"{table}.parquet"]).read():
-
-        def shuffle(columns: dict[str, np.ndarray], column: str = column) -> None:
-            columns[column] = rng.permutation(columns[column])
-
-        read = outcome(edited(charted_files, table, shuffle))
-        refused += read is None
-        if read is not None:
-            use(read)
-    assert refused
-
-
-@pytest.mark.parametrize("name", (*codec.NAMES, *codec.MAP_NAMES))
-def test_a_missing_or_truncated_file_is_named(tmp_path: Path, charted: Run, name: str) -> None:
+def test_a_missing_or_truncated_file_is_named(tmp_path, charted):
     path = charted.save(tmp_path / "run")
-    data = (path / name).read_bytes()
-    (path / name).write_bytes(data[: len(data) // 2])
-    with pytest.raises(BadInput, match=rf"run cannot be opened: .*{name}"):
-        runfiles.load_run(path)
-    (path / name).unlink()
-    with pytest.raises(BadInput, match=f"{name} is missing"):
-        runfiles.load_run(path)
+    for name in (*codec.NAMES, *codec.MAP_NAMES):
+        data = (path / name).read_bytes()
+        (path / name).write_bytes(data[: len(data) // 2])
+        with pytest.raises(BadInput, match=rf"run cannot be opened: .*{name}"):
+            runfiles.load_run(path)
+        (path / name).unlink()
+        with pytest.raises(BadInput, match=f"{name} is missing"):
+            runfiles.load_run(path)
+        (path / name).write_bytes(data)
 
 
-def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_folder_is_refused(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(BadInput, match="it is a file.*unpack"):
         runfiles.load_run(tmp_path / "file")
@@ -741,7 +492,7 @@ def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
         runfiles.load_run(tmp_path / "nothing")
 
 
-def test_a_broken_run_does_not_take_the_others_down(tmp_path: Path, run: Run) -> None:
+def test_a_broken_run_does_not_take_the_others_down(tmp_path, run):
     for name in "abcd":
         replace(run, title="").save(tmp_path / name)
     (tmp_path / "b" / "rows.parquet").unlink()
@@ -774,36 +525,26 @@ def in_folder(files: Mapping[str, bytes], folder: str) -> dict[str, bytes]:
     return {f"{folder}{name}": data for name, data in files.items()}
 
 
-def test_a_run_comes_back_from_a_zip(tmp_path: Path, run: Run, files: dict[str, bytes]) -> None:
-    made = runfiles.write_zip(run)
-    assert made == runfiles.write_zip(run)
-    mac = {"run/": b"", **in_folder(files, "run/"), "__MACOSX/run/._nodes.parquet": b"?", "run/.DS_Store": b""}
-    for data in (made, zipped(files), zipped(mac)):
-        assert zips.unpacked(data) == files
+def test_a_run_comes_back_from_a_zip(tmp_path, charted, charted_files):
+    made = runfiles.write_zip(charted)
+    assert made == runfiles.write_zip(charted)
+    mac = {"run/": b"", **in_folder(charted_files, "run/"), "__MACOSX/run/._nodes.parquet": b"?", "run/.DS_Store": b""}
+    for data in (made, zipped(charted_files), zipped(mac)):
+        assert zips.unpacked(data) == charted_files
     into = tmp_path / "run"
-    assert not difference(run, runfiles.read_zip(io.BytesIO(made), into))
-    assert not difference(run, runfiles.load_run(into))
-    assert [entry.title for entry in runfiles.list_runs(tmp_path)] == [run.title]
-    with pytest.raises(BadInput, match="exists already"):
-        runfiles.read_zip(made, into)
-    (tmp_path / "empty").mkdir()
-    runfiles.read_zip(made, tmp_path / "empty")
-
-
-def test_a_run_with_its_map_comes_back_from_a_zip(tmp_path: Path, charted: Run) -> None:
-    into = tmp_path / "run"
-    assert not difference(charted, runfiles.read_zip(runfiles.write_zip(charted), into))
+    into.mkdir()
+    assert not difference(charted, runfiles.read_zip(io.BytesIO(made), into))
     assert not difference(charted, runfiles.load_run(into))
     (entry,) = runfiles.list_runs(tmp_path)
-    assert entry.manifest is not None and entry.manifest.dial_map is not None
+    assert entry.title == charted.title and entry.manifest.dial_map is not None
+    with pytest.raises(BadInput, match="exists already"):
+        runfiles.read_zip(made, into)
     (into / codec.MAP_NAMES[1]).unlink()
     (entry,) = runfiles.list_runs(tmp_path)
-    assert entry.error is not None and codec.MAP_NAMES[1] in entry.error
+    assert codec.MAP_NAMES[1] in entry.error
 
 
-def test_no_more_is_read_of_a_zip_than_allowed(
-    tmp_path: Path, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_more_is_read_of_a_zip_than_allowed(tmp_path, files, monkeypatch):
     data = zipped(files)
     for limit, message in {"MAX_ZIP": "larger than", "MAX_UNPACKED": "far more"}.items():
         with monkeypatch.context() as patched:
@@ -814,9 +555,7 @@ def test_no_more_is_read_of_a_zip_than_allowed(
             assert limit != "MAX_ZIP" or source.tell() <= len(data)
 
 
-def test_a_zip_that_kills_its_reader_is_refused(
-    tmp_path: Path, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_zip_that_kills_its_reader_is_refused(tmp_path, files, monkeypatch):
     for code, message in {
         "import os; os.abort()": "damaged",
         "import time; time.sleep(9)": "more than 0.5 seconds",
@@ -828,27 +567,14 @@ def test_a_zip_that_kills_its_reader_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_process_that_reads_an_upload_first_finds_what_is_wrong(files: dict[str, bytes]) -> None:
+def test_the_process_that_reads_an_upload_first_finds_what_is_wrong(files):
     wrong = zipped(edited(files, "nodes", put("q", 0, np.nan)))
     with pytest.raises(BadInput, match="column q"):
         zips.vet(wrong, zips.VETTING)
     zips.vet(zipped(files), zips.VETTING)
 
 
-def test_random_damage_to_a_zip_never_escapes(tmp_path: Path, charted: Run) -> None:
-    rng = np.random.default_rng(2)
-    data = runfiles.write_zip(charted)
-    for case in range(200):
-        into = tmp_path / str(case)
-        try:
-            read = runfiles.read_zip(damaged(data, rng), into)
-        except BadInput:
-            assert not into.exists()
-        else:
-            assert not difference(charted, read)
-
-
-def test_a_decision_is_recorded_even_where_the_end_cuts_it(tmp_path: Path) -> None:
+def test_a_decision_is_recorded_even_where_the_end_cuts_it(tmp_path):
     run = next(
         made
         for made in (toy_run(temperature=1.0, seed=seed, max_new_tokens=7) for seed in range(99))
@@ -858,9 +584,44 @@ def test_a_decision_is_recorded_even_where_the_end_cuts_it(tmp_path: Path) -> No
     assert runfiles.load_run(run.save(tmp_path / "run")).rounds[-1].decision == last
 
 
-def test_a_token_may_have_the_largest_id_there_is(tmp_path: Path) -> None:
+def test_a_token_may_have_the_largest_id_there_is(tmp_path):
     run, far = replace(toy_run(), provenance=Provenance()), Piece(b"far", special=True)
     saved = replace(run, pieces={**run.pieces, VOCABULARY - 1: far}).save(tmp_path / "run")
     assert runfiles.load_run(saved).pieces[VOCABULARY - 1] == far
     with pytest.raises(BadInput, match="column id"):
         replace(run, pieces={**run.pieces, VOCABULARY: far}).save(tmp_path / "other")
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+@pytest.mark.parametrize("rule", RULES)
+def test_a_run_and_its_map_come_back_bit_for_bit(tmp_path, rule, temperature):
+    run = toy_run(rule=rule, temperature=temperature, top_k=9 if temperature else 0, seed=5, max_new_tokens=20)
+    if RULES[rule].dial is not None:
+        run = run_with_map(gammas=(1, 4), rule=rule, temperature=temperature, gamma=4, seed=5)
+    assert run.save(tmp_path / "there" / "run") == tmp_path / "there" / "run"
+    read = runfiles.load_run(tmp_path / "there" / "run")
+    assert not difference(run, read)
+    for gamma in (1, 4) if run.dial_map else ():
+        assert not difference(run.dial_map.segments_for(gamma), read.dial_map.segments_for(gamma))
+
+
+def test_a_run_is_found_on_its_map(charted):
+    read = codec.decode(codec.encode(charted))
+    found = read.dial_map.at(read.settings.dial, read.settings.gamma)
+    for one, other in zip(found.rounds, read.rounds, strict=True):
+        for name in ("speculation", "verdicts", "decision", "token_ids"):
+            assert not difference(getattr(one, name), getattr(other, name))
+    assert found.settings == read.settings and read.dial_map.frame.pieces is read.pieces
+
+
+def test_a_changed_bit_is_noticed(charted, charted_files):
+    rng = np.random.default_rng(0)
+    for name, data in charted_files.items():
+        for place in rng.integers(len(data), size=12):
+            changed = bytearray(data)
+            changed[place] ^= 1 << int(rng.integers(8))
+            try:
+                read = codec.decode(charted_files | {name: bytes(changed)})
+            except BadInput:
+                continue
+            assert name == "manifest.json" and read.token_ids == charted.token_ids  # it alone has no checksum

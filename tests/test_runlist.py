@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import ast
+import runpy
+import shlex
 import shutil
 import subprocess
 import sys
 import textwrap
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mars_viz import samples
+from mars_viz import cli, samples
 from mars_viz.run import Provenance, Run, Settings
 from mars_viz.runfiles import load_run
 from mars_viz.runlist import Order, Query, RunFacts, RunOrigin, found, labels_of, listed_runs
@@ -27,26 +28,17 @@ from tests.factories import toy_run
 
 STORY = samples.RUNS / "1-story-mars"
 ODD = "It's \"5\" $HOME `x` \\n\nÄ 漢字 🦀 !! -- 'q'\t\x1b[31m\u202eend"
+STORY_FACTS = RunFacts.of(load_run(STORY))
 
 
 def facts(**values: Any) -> RunFacts:
-    """Of a run with other settings, or from elsewhere, than a story's."""
-    known = RunFacts.of(load_run(STORY))
+    """The sample story's, with other values."""
+    known = STORY_FACTS
     of_settings = {name: value for name, value in values.items() if name in Settings.__slots__}
     of_place = {name: value for name, value in values.items() if name in Provenance.__slots__}
     own = {name: value for name, value in values.items() if name not in of_settings | of_place}
     changed = replace(known, settings=replace(known.settings, **of_settings), **own)
     return replace(changed, provenance=replace(changed.provenance, **of_place))
-
-
-def test_the_line_says_what_made_a_run():
-    assert RunFacts.of(load_run(STORY)).line.startswith("MARS θ = 0.9 · T 0 · seed 0 · γ 6 · built-in pair · ")
-    assert RunFacts.of(load_run(STORY)).line.endswith(" · 128 tokens · τ 6.40")
-    tree = facts(tree="dynamic:depth=6,topk=4", gamma=16, drafter="eagle3", dtype="bfloat16", rounds=0)
-    assert tree.parts["draft"] == "tree of 16 nodes, depth 6, branching 4"
-    assert tree.parts["models"] == "built-in target, eagle3" and tree.parts["device"].endswith(", bfloat16")
-    assert "tau" not in tree.parts and facts(created="long ago").date == ""
-    assert facts(target="", drafter="").models == "models not named"
 
 
 OTHERS: dict[str, list[Any]] = {
@@ -89,6 +81,7 @@ def test_a_title_stands_alone_where_it_is_the_only_one_and_else_what_differs_fol
     assert "\u202e" not in "".join(labels_of({"a": facts(title="F\u202eox")}).values())
 
 
+@settings(max_examples=15)
 @given(st.lists(st.tuples(st.sampled_from(["", "Fox", "Fox · a"]), st.sampled_from([0.8, 0.9]), st.integers(0, 1))))
 def test_no_two_labels_are_the_same(made):
     runs = {chr(97 + place): facts(title=t, dial=d, seed=s) for place, (t, d, s) in enumerate(made)}
@@ -106,53 +99,6 @@ ROWS = (
     ListedRun("r4", RunOrigin.SAVED, RunStatus.BROKEN, None, error="It is damaged."),
     ListedRun("r5", RunOrigin.SAMPLE, RunStatus.WHOLE, facts(title="Cut", tags=("Paper", "b"), rounds=0)),
 )
-
-
-@pytest.mark.parametrize(
-    ("query", "names"),
-    [
-        (Query(), "r5 r3 r2 r1 r4"),
-        (Query("ärger WOOD"), "r2"),
-        (Query("paper"), "r5 r1"),
-        (Query("r4"), "r4"),
-        (Query("fox nowhere"), ""),
-        (Query(rule="tensorrt-llm"), "r3"),
-        (Query(rule="tensorrt-llm:k=4"), "r3"),
-        (Query(rule="tensorrt-llm:k=5"), ""),
-        (Query(drafter="eagle3"), "r3"),
-        (Query(tree=TREES), "r3"),
-        (Query(tree=CHAINS), "r5 r2 r1"),
-        (Query(tree="dynamic:depth=6,topk=4"), "r3"),
-        (Query(temperature=1.0), "r2"),
-        (Query(temperature=0.0), "r5 r3 r1"),
-        (Query(tags=("PAPER",)), "r5 r1"),
-        (Query(tags=("paper", "b")), "r5"),
-        (Query(origin=RunOrigin.SAMPLE), "r5"),
-    ],
-)
-def test_what_a_search_finds(query, names):
-    assert [run.name for run in found(ROWS, query)] == names.split()
-    assert query.is_empty == (query == Query())
-
-
-@pytest.mark.parametrize(
-    ("order", "names"),
-    [
-        (Order.NEWEST, "r5 r3 r2 r1 r4"),
-        (Order.OLDEST, "r1 r2 r3 r5 r4"),
-        (Order.TITLE, "r2 r5 r1 r3 r4"),
-        (Order.TAU, "r2 r3 r1 r5 r4"),
-        (Order.TOKENS, "r5 r3 r2 r1 r4"),
-        (Order.RULE, "r5 r2 r1 r3 r4"),
-    ],
-)
-def test_how_a_list_is_sorted(order, names):
-    assert [run.name for run in found(ROWS, Query(), order)] == names.split()
-
-
-def test_what_can_be_chosen_among():
-    assert shapes_among(ROWS) == [CHAINS, TREES, "dynamic:depth=6,topk=4"] and shapes_among(ROWS[:1]) == [CHAINS]
-    assert tags_among(ROWS) == ["b", "Paper"]
 
 
 def test_all_that_lies_in_a_folder_is_listed_and_a_sample_hides_a_run_of_its_name(tmp_path):
@@ -174,32 +120,6 @@ def test_all_that_lies_in_a_folder_is_listed_and_a_sample_hides_a_run_of_its_nam
     assert cut.standing is RunStatus.INTERRUPTED and cut.opens and cut.facts is not None
     assert cut.facts.tokens == sum(len(each.token_ids) for each in run.rounds[:3]) and cut.facts.rounds == 0
     assert of_tab("live-0", run).facts == runs[name].facts
-
-
-def again(tmp_path: Path, command: str) -> Run:
-    """What a shell makes of the command."""
-    line = command.replace("mars-viz", f"{sys.executable} -m mars_viz", 1)
-    assert (shell := shutil.which("bash"))
-    done = subprocess.run([shell, "-c", line], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    (made,) = [path for path in tmp_path.iterdir() if path.is_dir()]
-    return load_run(made)
-
-
-@pytest.mark.parametrize("name", ["5-addition-mars", "3-story-sampled-mars", "9-story-tree"])
-def test_the_command_of_a_sample_makes_it_again(name, tmp_path):
-    run = load_run(samples.RUNS / name)
-    made = again(tmp_path, recipe(run, name).command)
-    assert made.token_ids == run.token_ids and made.settings == run.settings and made.prompt_ids == run.prompt_ids
-
-
-def test_the_python_lines_of_a_sample_make_it_again(tmp_path):
-    run = load_run(samples.RUNS / "9-story-tree")
-    lines = recipe(run, "a").python.removesuffix("print(run.text)") + "print(list(run.token_ids))"
-    code = f"import sys; sys.path.insert(0, {str(samples.RUNS.parent)!r})\n{lines}"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert tuple(ast.literal_eval(done.stdout)) == run.token_ids
 
 
 @pytest.mark.parametrize("prompt", [ODD, "-x\n", "a'b", "\x7f\r", "a\n  \nb \n"])
@@ -254,3 +174,63 @@ def test_what_cannot_be_made_again_says_why():
     assert "does not name its models" in recipe(placed(target=""), "a").refused
     engine = recipe(placed(drafter="told by the engine", drafter_revision="", device="vLLM 0.32"), "a")
     assert "an engine's log" in engine.refused and not engine.command and not engine.python
+
+
+def test_the_line_describes_settings_models_and_result():
+    assert RunFacts.of(load_run(STORY)).line.startswith("MARS θ = 0.9 · T 0 · seed 0 · γ 6 · built-in pair · ")
+    assert RunFacts.of(load_run(STORY)).line.endswith(" · 128 tokens · τ 6.40")
+    tree = facts(tree="dynamic:depth=6,topk=4", gamma=16, drafter="eagle3", dtype="bfloat16", rounds=0)
+    assert tree.parts["draft"] == "tree of 16 nodes, depth 6, branching 4"
+    assert tree.parts["models"] == "built-in target, eagle3" and tree.parts["device"].endswith(", bfloat16")
+    assert "tau" not in tree.parts and facts(created="long ago").date == ""
+    assert facts(target="", drafter="").models == "models not named"
+
+
+def test_a_search_finds_and_sorts():
+    for query, names in (
+        (Query(), "r5 r3 r2 r1 r4"),
+        (Query("ärger WOOD"), "r2"),
+        (Query("paper"), "r5 r1"),
+        (Query("r4"), "r4"),
+        (Query("fox nowhere"), ""),
+        (Query(rule="tensorrt-llm"), "r3"),
+        (Query(rule="tensorrt-llm:k=4"), "r3"),
+        (Query(rule="tensorrt-llm:k=5"), ""),
+        (Query(drafter="eagle3"), "r3"),
+        (Query(tree=TREES), "r3"),
+        (Query(tree=CHAINS), "r5 r2 r1"),
+        (Query(tree="dynamic:depth=6,topk=4"), "r3"),
+        (Query(temperature=1.0), "r2"),
+        (Query(temperature=0.0), "r5 r3 r1"),
+        (Query(tags=("PAPER",)), "r5 r1"),
+        (Query(tags=("paper", "b")), "r5"),
+        (Query(origin=RunOrigin.SAMPLE), "r5"),
+    ):
+        assert [run.name for run in found(ROWS, query)] == names.split(), query
+        assert query.is_empty == (query == Query())
+    for order, names in {
+        Order.NEWEST: "r5 r3 r2 r1 r4",
+        Order.OLDEST: "r1 r2 r3 r5 r4",
+        Order.TITLE: "r2 r5 r1 r3 r4",
+        Order.TAU: "r2 r3 r1 r5 r4",
+        Order.TOKENS: "r5 r3 r2 r1 r4",
+        Order.RULE: "r5 r2 r1 r3 r4",
+    }.items():
+        assert [run.name for run in found(ROWS, Query(), order)] == names.split(), order
+    assert shapes_among(ROWS) == [CHAINS, TREES, "dynamic:depth=6,topk=4"] and shapes_among(ROWS[:1]) == [CHAINS]
+    assert tags_among(ROWS) == ["b", "Paper"]
+
+
+@pytest.mark.parametrize("name", ["3-story-sampled-mars", "9-story-tree"])
+def test_the_command_and_the_python_lines_of_a_sample_make_it_again(name, tmp_path, monkeypatch):
+    run = load_run(samples.RUNS / name)
+    lines = recipe(run, name)
+    monkeypatch.chdir(tmp_path)
+    program, *arguments = shlex.split(lines.command)
+    assert program == "mars-viz" and cli.main(arguments) == 0
+    (path,) = tmp_path.iterdir()
+    made = load_run(path)
+    assert made.token_ids == run.token_ids and made.settings == run.settings and made.prompt_ids == run.prompt_ids
+    if name == "9-story-tree":
+        (tmp_path / "lines.py").write_text(lines.python)
+        assert runpy.run_path(str(tmp_path / "lines.py"))["run"].token_ids == run.token_ids

@@ -1,4 +1,4 @@
-"""Whether a server runs a model: the same weights, rounded ones and another model are told apart over real HTTP."""
+"""The check of a server's model: the same weights, rounded weights and another model, over real HTTP."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import gzip
 import json
 
 import pytest
-import torch
 
 from mars_viz import demo
 from mars_viz.analysis.intervals import Interval, Method
 from mars_viz.analysis.server_agreement import ServerCheck, Verdict
 from mars_viz.cli import main
+from mars_viz.commands import server as command
 from mars_viz.demo.prompts import STORIES
 from mars_viz.errors import BadInput
 from mars_viz.speculators.backend import Backend
@@ -38,32 +38,19 @@ def served_as(pair: Backend, kind: str) -> Backend:
     return backend_of(pair.tokenizer.library, Loaded(model, kind), Loaded(model, kind))
 
 
-def checked(pair: Backend, server: Backend, tokens: int = 24, prompts: int = 4) -> ServerCheck:
-    with vllm_server(server) as address:
-        checking = CheckingServer(Server.at(address), pair, STORIES[:prompts], tokens=tokens)
-        assert list(checking)[-1] == 1.0
-        return checking.result()
-
-
 @pytest.mark.parametrize(
     ("kind", "verdict"),
-    [
-        ("same", Verdict.SAME),
-        ("bfloat16", Verdict.LOWER),
-        ("int8", Verdict.LOWER),
-        ("another", Verdict.OTHER),
-    ],
+    [("same", Verdict.SAME), ("bfloat16", Verdict.LOWER), ("int8", Verdict.LOWER), ("another", Verdict.OTHER)],
 )
-def test_what_a_server_runs_is_told(pair: Backend, kind: str, verdict: Verdict) -> None:
-    found = checked(pair, served_as(pair, kind))
-    assert found.verdict is verdict and found.texts == 4 and 4 < found.tokens <= 96
+def test_what_a_server_runs(pair, kind, verdict):
+    with vllm_server(served_as(pair, kind)) as address:
+        checking = CheckingServer(Server.at(address), pair, STORIES[:4], tokens=16)
+        assert list(checking)[-1] == 1.0
+    found = checking.result()
+    assert found.verdict is verdict and found.texts == 4 and 4 < found.tokens <= 64
     assert (found.furthest < 1e-3) == (verdict is Verdict.SAME)
     assert found.reference == "built-in/target" and found.reference in found.sentence
     assert (found.best_differs.estimate > 0.1) == (verdict is Verdict.OTHER)
-
-
-def interval(low: float, high: float) -> Interval:
-    return Interval((low + high) / 2, low, high, 0.95, Method.BCA)
 
 
 @pytest.mark.parametrize(
@@ -76,29 +63,17 @@ def interval(low: float, high: float) -> Interval:
         (0.31, 0.9, Verdict.OTHER),
     ],
 )
-def test_a_verdict_is_one_of_the_whole_interval(low: float, high: float, verdict: Verdict) -> None:
-    found = ServerCheck("m", "0", "r", "float32", 9, 99, interval(low, high), interval(0, 0), 0.0)
-    assert found.verdict is verdict
-    assert ("more prompts" in found.sentence) == (verdict is Verdict.OPEN)
+def test_a_verdict_is_one_of_the_whole_interval(low, high, verdict):
+    gap, none = (Interval((a + b) / 2, a, b, 0.95, Method.BCA) for a, b in ((low, high), (0, 0)))
+    found = ServerCheck("m", "0", "r", "float32", 9, 99, gap, none, 0.0)
+    assert found.verdict is verdict and ("more prompts" in found.sentence) == (verdict is Verdict.OPEN)
 
 
-def test_what_cannot_be_checked_is_said(pair: Backend) -> None:
-    with vllm_server(pair, Manners(raw=False)) as address, pytest.raises(BadInput, match="log-probabilities"):
-        CheckingServer(Server.at(address), pair, STORIES[:3])
-    with vllm_server(pair) as address:
-        server = Server.at(address)
-        with pytest.raises(BadInput, match="2 prompts say too little"):
-            CheckingServer(server, pair, STORIES[:2])
-        with pytest.raises(BadInput, match="ask for at most"):
-            CheckingServer(server, pair, STORIES[:3], tokens=600)
-        with pytest.raises(BadInput, match="are none"):
-            CheckingServer(server, pair, STORIES[:3], tokens=0)
-
-
-def test_the_command(pair: Backend, capsys: pytest.CaptureFixture[str], tmp_path) -> None:
+def test_the_command(pair, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "opened_backend", lambda *_: pair)
     prompts = tmp_path / "question.jsonl.gz"
     prompts.write_bytes(gzip.compress("\n".join(json.dumps({"turns": [story]}) for story in STORIES[:3]).encode()))
-    few = ["--prompts", str(prompts), "--tokens", "8", "--device", "cpu", "--dtype", "float32"]
+    few = ["--prompts", str(prompts), "--tokens", "4"]
     manners = Manners()
     with vllm_server(pair, manners) as address:
         assert main(["server", address, *few, "--chat"]) == 2
@@ -107,11 +82,20 @@ def test_the_command(pair: Backend, capsys: pytest.CaptureFixture[str], tmp_path
         found = json.loads(capsys.readouterr().out)
         assert found["verdict"] == "same" and found["texts"] == 3 and found["best_differs"]["estimate"] == 0
         assert main(["server", address, *few]) == 0
-        assert "It runs built-in/target: the same weights" in capsys.readouterr().out
+        assert "built-in/target: the same weights" in capsys.readouterr().out
         sent, asked = [body["prompt"] for body in manners.requests], map(pair.tokenizer.encode, STORIES[:3])
         assert all([list(each)] in sent for each in asked)
         assert main(["server", address, "--target", address]) == 2
         assert "a model of this machine" in capsys.readouterr().err
     assert main(["server", "nowhere"]) == 2
     assert "no server's address" in capsys.readouterr().err
-    assert torch.get_default_dtype() is torch.float32
+
+
+def test_a_broken_server_is_refused(pair):
+    with vllm_server(pair, Manners(raw=False)) as address, pytest.raises(BadInput, match="log-probabilities"):
+        CheckingServer(Server.at(address), pair, STORIES[:3])
+    with vllm_server(pair) as address:
+        server = Server.at(address)
+        for prompts, tokens, said in ((2, 24, "2 prompts"), (3, 600, "ask for at most"), (3, 0, "are none")):
+            with pytest.raises(BadInput, match=said):
+                CheckingServer(server, pair, STORIES[:prompts], tokens=tokens)

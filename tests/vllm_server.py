@@ -26,39 +26,24 @@ from tests.speculating import Speculating
 class Manners:
     """How it serves; may be changed while it does."""
 
-    raw: bool = True
-    """False for log-probabilities."""
-    allowed: int = 20
-    """Best tokens that may be asked for."""
-    given: int | None = None
-    """Best tokens that it gives; None for what was asked."""
-    key: str = ""
-    """What it asks for, if anything."""
-    shift: int = 0
-    """Added to every token of /tokenize: another tokenizer."""
-    statuses: list[int] = field(default_factory=list)
-    """What the next completions are answered with, before one is served."""
-    half: int = 0
-    """How many of the next completions break off in the middle of the answer."""
-    pause: float = 0.0
-    """Seconds before each completion."""
-    speculating: Speculating | None = None
-    """How it speculates by itself, if it does."""
-    plain: bool = False
-    """True for one that has no page for Prometheus."""
-    root: str = str(demo.TARGET)
-    """Where it says that it has its model from."""
-    requests: list[dict[str, Any]] = field(default_factory=list)
-    """The completions that were asked for."""
-    sockets: set[Any] = field(default_factory=set)
-    """The connections that they came by."""
+    raw: bool = True  # False for log-probabilities
+    allowed: int = 20  # maximum number of best tokens in a request
+    given: int | None = None  # best tokens in an answer; None for the number in the request
+    key: str = ""  # required key, if any
+    shift: int = 0  # added to every token of /tokenize: another tokenizer
+    statuses: list[int] = field(default_factory=list)  # of the next completions, before one is served
+    half: int = 0  # number of next completions that break off in the middle of the answer
+    pause: float = 0.0  # seconds before each completion
+    speculating: Speculating | None = None  # its own speculation, if any
+    plain: bool = False  # True for a server without a page for Prometheus
+    root: str = str(demo.TARGET)  # its model's path
+    requests: list[dict[str, Any]] = field(default_factory=list)  # bodies of completions
+    sockets: set[Any] = field(default_factory=set)  # their connections
 
 
 class Quiet(ThreadingHTTPServer):
-    """Whoever asked may have gone away meanwhile."""
-
     def handle_error(self, request: object, client_address: object) -> None:
-        pass
+        pass  # the client may have gone away
 
 
 @contextmanager
@@ -107,31 +92,28 @@ def vllm_server(backend: Backend, manners: Manners | None = None) -> Iterator[st
                 self._send(200, {"choices": choices[::-1]} | told)
 
         def _choice(self, index: int, text: list[int], body: Mapping[str, Any]) -> dict[str, Any]:
-            rows, count = self._rows(text), self._count(body)
+            rows, count = self._rows(text), body["logprobs"] if manners.given is None else manners.given
             places = [None, *(_place(row, token, count) for row, token in zip(rows[:-1], text[1:], strict=True))]
             top = {"top_logprobs": [_after(rows[-1], count)]}
             return {"index": index, "text": "", "logprobs": top, "prompt_logprobs": places}
 
         def _written(self, index: int, text: list[int], body: Mapping[str, Any]) -> dict[str, Any]:
-            tokens: list[int] = []
-            rows: list[dict[str, float]] = []
+            answer: dict[str, Any] = {"index": index, "text": "", "logprobs": None}
             if manners.speculating is not None and "logprobs" not in body:
                 tokens, metrics = manners.speculating.write(text, body["max_tokens"])
-                return {"index": index, "text": "", "token_ids": tokens, "logprobs": None, "metrics": metrics}
+                return answer | {"token_ids": tokens, "metrics": metrics}
+            tokens, top = [], []
             while len(tokens) < body["max_tokens"] and (not tokens or tokens[-1] not in backend.eos_ids):
                 row = self._rows([*text, *tokens])[-1]
                 tokens.append(int(row.argmax()))
-                rows += [_after(row, self._count(body))] if "logprobs" in body else []
-            top = {"top_logprobs": rows} if "logprobs" in body else None
-            return {"index": index, "text": "", "token_ids": tokens, "logprobs": top}
+                if "logprobs" in body:
+                    top.append(_after(row, body["logprobs"] if manners.given is None else manners.given))
+            return answer | {"token_ids": tokens} | ({"logprobs": {"top_logprobs": top}} if "logprobs" in body else {})
 
         def _rows(self, text: list[int]) -> torch.Tensor:
             with torch.inference_mode():
                 rows = backend.target.open().score([tuple(text[:1])], torch.tensor([text[1:]], dtype=torch.int64))[0]
             return rows if manners.raw else rows.log_softmax(-1)
-
-        def _count(self, body: Mapping[str, Any]) -> int:
-            return int(body["logprobs"]) if manners.given is None else manners.given
 
         def _send(self, status: int, body: Mapping[str, Any] | str | None) -> None:
             data = (body if isinstance(body, str) else json.dumps(body or {})).encode()
@@ -162,13 +144,13 @@ def _after(row: torch.Tensor, count: int) -> dict[str, float]:
 
 
 def _place(row: torch.Tensor, token: int | None, count: int) -> dict[str, dict[str, Any]]:
-    """A row as vLLM lays it out: the best tokens, and the one that stands there."""
+    """The best tokens of a row and the one of the text, as vLLM lays them out."""
     values, ids = row.topk(count)
     wanted = dict(zip(ids.tolist(), values.tolist(), strict=True))
     if token is not None:
         wanted.setdefault(token, float(row[token]))
     assert all(map(math.isfinite, wanted.values()))
-    ranks = {token: int((row > value).sum()) + 1 for token, value in wanted.items()}
     return {
-        str(token): {"logprob": value, "rank": ranks[token], "decoded_token": ""} for token, value in wanted.items()
+        str(token): {"logprob": value, "rank": int((row > value).sum()) + 1, "decoded_token": ""}
+        for token, value in wanted.items()
     }
