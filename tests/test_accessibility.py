@@ -22,6 +22,10 @@ from tests.served import ROOT, App
 GRAVE = ("serious", "critical")
 COLOURS = ("color-contrast", "link-in-text-block")
 """Rules that a theme can break."""
+DARK = """() => {
+  const app = document.querySelector(".stApp");
+  return !app || getComputedStyle(app).colorScheme === "dark";
+}"""
 
 
 def pages_of_the_app() -> list[str]:
@@ -87,6 +91,7 @@ def in_both_themes(page: Page, still: Callable[[Page], object] = rests) -> None:
     """No violation in the light theme, and none of colours after a change to the dark one."""
     found = violations(page)
     page.emulate_media(color_scheme="dark", reduced_motion="reduce")
+    page.wait_for_function(DARK)
     still(page)
     found += violations(page, *COLOURS)
     page.emulate_media(color_scheme="light", reduced_motion="reduce")

@@ -497,7 +497,7 @@ def test_the_table_of_rules_fits_follows_the_theme_and_becomes_exact(page: Page,
     short = Settings(max_new_tokens=12, temperature=0.8, seed=3)
     app.save("rules-short", Recording(pair, "Sam had a new red kite.", short).finish())
     page.set_viewport_size({"width": 800, "height": 900})
-    page.goto(f"{app.address}/rules?run=3-story-sampled-mars", wait_until="commit")
+    page.goto(f"{app.address}/rules?run=rules-short", wait_until="commit")
     rows, table = page.locator(".mv-rules tbody tr"), page.locator(".mv-wide")
     expect(rows).to_have_count(8)
     assert table.evaluate("table => table.scrollWidth <= table.clientWidth")
@@ -527,7 +527,6 @@ def test_the_table_of_rules_fits_follows_the_theme_and_becomes_exact(page: Page,
         page.wait_for_function(f"([ink]) => ({COLOURS})(['.js-plotly-plot .gtitle'])[0][2] === ink", arg=app_colours)
 
     page.set_viewport_size({"width": 1400, "height": 900})
-    page.goto(f"{app.address}/rules?run=rules-short", wait_until="commit")
     decode = page.get_by_role("button", name="Decode every rule on this prompt")
     decode.click()
     expect(page.get_by_text("Every row is exact")).to_be_visible()
