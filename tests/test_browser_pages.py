@@ -113,6 +113,7 @@ def test_the_guide_follows_the_reader_and_leads_to_lessons(visit: Callable[..., 
     page = visit(reduced_motion="reduce")
     complete, outlined = page.locator(".guide .complete"), page.locator(".stream .r").first
     assert {value for _, value, _ in watched(page, 2.5)} == {0.9}, "without motion the dial does not play"
+    assert outlined.evaluate("e => getComputedStyle(e).boxShadow") != "none"
     page.locator(".guide").press("ArrowRight")
     title(page, "rejection")
     expect(page.locator(".guide .progress")).to_have_text(f"2 of {len(CARDS)}")
@@ -131,7 +132,6 @@ def test_the_guide_follows_the_reader_and_leads_to_lessons(visit: Callable[..., 
     page.reload()
     title(page, "mars")
     expect(complete).to_have_count(3)
-    assert outlined.evaluate("e => getComputedStyle(e).boxShadow") != "none"
     wide = page.locator(".explorer").bounding_box()
     page.get_by_role("button", name="Skip the guide").click()
     expect(page.locator(".guide")).to_be_hidden()
