@@ -434,7 +434,7 @@ def test_the_prompt_is_that_of_the_run_until_one_is_typed(page: Page, app: App, 
     page.keyboard.press("Escape")
     prompt_of(story.title, "A fox of my own")
     opened(page, app, "explore-budgeted")
-    expect(page.get_by_role("button", name="Continue")).to_be_enabled()
+    expect(page.get_by_role("button", name="Continue")).to_be_visible()
 
 
 def choose(page: Page, title: str) -> None:
@@ -521,7 +521,7 @@ def test_a_text_is_drawn_the_same_however_the_dial_came_there(
     seen: list[tuple[float, list[str]]] = []
     for place, value in enumerate([*some, *some[::-1]]):
         drag(page, value)
-        if place % 3 == 2:
+        if place % 2:
             seen.append((page.locator(".thumb").evaluate("at => +at.ariaValueNow"), drawn(page)))
     assert len({str(found) for _, found in seen}) > 1
     for value, found in seen:
@@ -588,9 +588,10 @@ def test_search_marks_every_occurrence_and_steps_through_them(page: Page, app: A
     expect(count).to_have_text(f"{often} of {often}")
     press(page, "Next match")
     expect(count).to_have_text(f"1 of {often}")
+    field.fill("play")
     for value in (0.6, 1.0, 0.75):
         turn(page, value)
-        often, touched = holding(written(story, value), "ball")
+        often, touched = holding(written(story, value), "play")
         expect(count).to_have_text(re.compile(rf"\d+ of {often}"))
         assert texts(marked) == touched
     expect(page.locator(".explorer .heard")).to_contain_text(re.compile(rf"\d+ of {often}\."))
@@ -768,7 +769,7 @@ def listed(rounds: Iterable[Round]) -> int:
 
 
 def test_of_a_long_text_only_the_part_in_view_is_built(page: Page, tmp_path: Path) -> None:
-    run, report = long_run(8000), tmp_path / "report.html"
+    run, report = long_run(12_000), tmp_path / "report.html"
     report.write_text(report_html(run, most_steps=1), "utf-8")
     page.goto(report.as_uri())
     page.wait_for_selector(".explorer .t")
@@ -787,7 +788,7 @@ def test_of_a_long_text_only_the_part_in_view_is_built(page: Page, tmp_path: Pat
             page.locator(".recorded").click()
             last = page.locator(".stream .r").last.locator(":is(.matched, .relaxed, .corrected, .bonus):not([hidden])")
             assert texts(last) == [run.pieces[token].text for token in run.rounds[-1].token_ids]
-    assert max(elements) < 12_000, "all would be some 20,000"
+    assert max(elements) < 12_000, "all would be some 30,000"
     assert page.locator(".stream .r").first.inner_text() == first
 
     stream.focus()
@@ -812,7 +813,7 @@ def test_of_a_long_text_only_the_part_in_view_is_built(page: Page, tmp_path: Pat
     places = page.locator(".stream .t[aria-posinset]:not([hidden])").evaluate_all(
         "all => all.map(token => Number(token.getAttribute('aria-posinset')))"
     )
-    assert 100 < len(places) < everything / 3 and places == sorted(set(places))
+    assert 100 < len(places) < everything / 2 and places == sorted(set(places))
 
     ending = "".join(run.pieces[token].text for token in run.token_ids)[-40:].strip()
     stream.press("/")
