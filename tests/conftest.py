@@ -119,7 +119,7 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 @pytest.fixture(scope="module")
 def tab(context: BrowserContext) -> Iterator[Page]:
-    """One tab per file: a new one parses Streamlit's script for a second, and one that has crashed fails no other file."""
+    """One tab per file: a new one parses Streamlit's script for a second."""
     from tests.controls import SCRIPT
 
     with context.new_page() as opened:
