@@ -1,7 +1,4 @@
-"""A crowd at one server: tabs that start decodes, cancel some, open again what was made, and move dials meanwhile.
-
-Knows the pages by what stands on them; whether what was kept is right is for whoever gathered the crowd to check.
-"""
+"""Many tabs at one server: they start decodes, cancel some, open the runs again, and move dials meanwhile."""
 
 from __future__ import annotations
 
@@ -22,38 +19,28 @@ from streamlit.proto.WidgetStates_pb2 import WidgetState
 from tests.clients import PATIENCE, Tab, opened
 
 _ENDED = re.compile(r"Done: (?P<done>\d+)|You stopped it(?: after (?P<stopped>\d+))?")
-AWAY = 1 / 3
-"""How often a tab loses its connection between two runs."""
-IMPATIENCE = 30.0
-"""Seconds after which a person chooses a page again."""
-TRIES = 5
-"""How often, before they give up."""
-_STOPPED = 1.0  # seconds without a tick after which this process must have been held up, and the server with it
+AWAY = 1 / 3  # how often a tab loses its connection between two runs
+IMPATIENCE = 30.0  # seconds after which a person chooses a page again
+TRIES = 5  # before they give up
+_STOPPED = 1.0  # seconds without a tick after which the whole machine must have been held up
 
 
 class End(Enum):
-    """How a run ended, as its page says."""
+    """How a run ended, according to its page."""
 
     DONE = "done"
-    """It is complete."""
-    STOPPED = "stopped"
-    """It was cancelled, and what was made is kept."""
-    NOTHING = "nothing"
-    """It was cancelled before there was anything."""
+    STOPPED = "stopped"  # cancelled, and kept
+    NOTHING = "nothing"  # cancelled before its first round
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
     """One run, as its tab saw it."""
 
-    prompt: str
-    """What was asked for; no other run has the same."""
+    prompt: str  # unique
     end: End
-    """How it ended."""
     tokens: int = 0
-    """That the page said there were."""
     name: str = ""
-    """Under which Explore opened it; empty where there was nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,39 +48,36 @@ class Moved:
     """One move of a dial or slider."""
 
     page: str
-    """Where."""
     seconds: float
-    """From the message to the end of the script that it led to."""
+    """From the message to the end of the script run that it caused."""
     busy: bool
-    """True if some tab was waiting for its decode all the while."""
-    began: float
-    """time.monotonic() at its beginning."""
+    """True if some tab was waiting for its decode all the time."""
+    began: float  # time.monotonic()
 
 
 class Crowd:
     """Some tabs, each with a number of runs to make."""
 
     def __init__(self, sessions: int, runs: int, *, pause: float = 0.5, seed: int = 0) -> None:
-        """`runs` in all, shared out evenly; `pause` is the mean of the seconds between two moves of a person."""
+        """Share `runs` out evenly; `pause` is the mean of the seconds between two moves of a tab."""
         self.sessions, self.each = sessions, -(-runs // sessions)
         self.runs = self.sessions * self.each
         self.ended: list[Ended] = []
         self.moved: list[Moved] = []
-        self.again = 0
-        """How often somebody chose a page again that did not come, or did not answer."""
+        self.again = 0  # how often a page was chosen again that did not come or answer
         self._pause, self._luck = pause, random.Random(seed)
         self._waiting = 0
         self._idle = time.monotonic()
 
     async def gather(self, address: str, after_first: Callable[[], None] = lambda: None) -> None:
-        """Let everybody do what they came for. `after_first` is called once each has made one run, while all wait."""
+        """Run all tabs. `after_first` is called once each has made one run, while all wait."""
         barrier = asyncio.Barrier(self.sessions)
         async with asyncio.TaskGroup() as group:
             for number in range(self.sessions):
                 group.create_task(self._person(address, number, barrier, after_first))
 
     def answers(self, held_up: list[tuple[float, float]], page: str = "") -> list[float]:
-        """Seconds of the moves while some decode was under way, but for those during which this machine stood still."""
+        """Seconds of the moves during decodes, without those during which this machine was held up."""
         return [
             move.seconds
             for move in self.moved
@@ -118,7 +102,6 @@ class Crowd:
                     await barrier.wait()
 
     async def _run(self, address: str, tab: Tab, prompt: str, luck: random.Random) -> Ended:
-        """Make it and look at it."""
         await self._to(tab, "live")
         ended = await self._decode(tab, prompt, luck)
         if ended.name:
@@ -135,7 +118,7 @@ class Crowd:
         await tab.write("Prompt", prompt)
         with self._decoding():
             await tab.press("Decode now")
-            await tab.until(lambda: prompt in _streamed(tab), "the tab's own prompt")
+            await tab.until(lambda: prompt in streamed(tab), "the tab's own prompt")
             if luck.random() < 1 / 3:
                 await asyncio.sleep(luck.uniform(0, 2 * self._pause))
                 if tab.can_press("Cancel"):
@@ -151,7 +134,7 @@ class Crowd:
         return Ended(prompt, end, int(found["done"] or found["stopped"]), _run_of(tab))
 
     async def _by_link(self, address: str, ended: Ended) -> None:
-        """A tab of somebody else, who was sent the link."""
+        """Open the link of the run in another tab."""
         async with opened(address, "explore", f"run={ended.name}") as tab:
             await tab.until(lambda: _has(tab, "bidi_component", "explorer"), "the run of the link")
             assert _run_of(tab) == ended.name
@@ -168,16 +151,14 @@ class Crowd:
     async def _turn(
         self, tab: Tab, page: str, move: Callable[[Tab, float], Awaitable[None]], luck: random.Random
     ) -> None:
-        """Move a dial a few times."""
+        """Move a dial three times."""
         for _ in range(3):
             await asyncio.sleep(luck.expovariate(1 / self._pause) if self._pause else 0)
-            await tab.until(
-                lambda: _movable(tab, page), f"what can be moved on {page}"
-            )  # it may be drawn anew just now
+            await tab.until(lambda: _movable(tab, page), f"a dial on {page}")
             before, began, was_busy = tab.finished, time.monotonic(), self._waiting > 0
             await move(tab, luck.uniform(0.5, 1.0))
             if not await tab.comes(lambda before=before: tab.finished > before, IMPATIENCE):
-                self.again += 1  # what stands there may be of a page whose end was lost with a connection
+                self.again += 1  # the end of the page may be lost with a connection
                 await self._to(tab, page)
                 continue
             busy = was_busy and self._waiting > 0 and self._idle < began
@@ -189,7 +170,7 @@ class Crowd:
         await tab.slide(slider, low + round(share * (high - low) / step) * step)
 
     async def _dial(self, tab: Tab, share: float) -> None:
-        """What the explorer sends when a hand lets go of its dial."""
+        """Send what the explorer sends when a hand lets go of its dial."""
         shown = next(shown for shown in tab.elements("bidi_component") if "explorer" in shown.proto.component_name)
         told = json.dumps({"dial": share, "overlay": "outcome", "selected": None})
         await tab.set(shown, WidgetState(id=shown.proto.id, json_value=told))
@@ -207,7 +188,7 @@ class Crowd:
 
 @contextmanager
 def watch() -> Iterator[list[tuple[float, float]]]:
-    """Notes when this process was held up as a whole, from and until, as on a machine that others stop."""
+    """Collect the beginnings and ends of times in which this process was held up."""
     found: list[tuple[float, float]] = []
     over = threading.Event()
 
@@ -233,8 +214,8 @@ def _end_of(tab: Tab) -> re.Match[str] | None:
     return next(filter(None, map(_ENDED.search, sentences)), None)
 
 
-def _streamed(tab: Tab) -> str:
-    """What the growing text of the Live page was sent."""
+def streamed(tab: Tab) -> str:
+    """Return what the growing text of the Live page was sent."""
     found = (shown.proto for shown in tab.elements("bidi_component") if "race" in shown.proto.component_name)
     return "".join(proto.json or proto.mixed.json for proto in found)
 

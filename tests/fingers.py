@@ -1,23 +1,30 @@
-"""A hand on a touch screen, as Chromium takes it. Knows a page; knows nothing of what stands on it."""
+"""Touches, as Chromium takes them."""
 
 from __future__ import annotations
 
 from playwright.sync_api import Locator, Page
 
 
-def swipe_up(page: Page, place: Locator, *, by: int = 160, least: int = 80) -> None:
-    """A finger laid on the middle of a place moves up by so many pixels. Returns once the place has moved up with it,
-    by at least so many."""
+def swipe(page: Page, place: Locator, x: int = 0, y: int = 0, steps: int = 16) -> None:
+    """Move a finger by so many pixels from the middle of a place."""
+    place.scroll_into_view_if_needed()
     box = place.bounding_box()
     assert box is not None
-    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    left, top = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     hand = page.context.new_cdp_session(page)
-    hand.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [{"x": x, "y": y}]})
-    for moved in range(10, by + 1, 10):
-        page.wait_for_timeout(16)  # one frame each, as fingers move
-        hand.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [{"x": x, "y": y - moved}]})
+    hand.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [{"x": left, "y": top}]})
+    for step in range(1, steps + 1):
+        page.wait_for_timeout(16 if steps > 3 else 0)  # one frame each, as fingers scroll
+        points = [{"x": left + x * step / steps, "y": top + y * step / steps}]
+        hand.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": points})
     hand.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+
+def swipe_up(page: Page, place: Locator, *, by: int = 160, least: int = 80) -> None:
+    """Swipe up, and wait until the place has moved up with the finger."""
+    box = place.bounding_box()
+    assert box is not None
+    swipe(page, place, y=-by)
     page.wait_for_function(
-        "([place, top]) => place.getBoundingClientRect().top <= top",
-        arg=[place.element_handle(), box["y"] - least],
+        "([place, top]) => place.getBoundingClientRect().top <= top", arg=[place.element_handle(), box["y"] - least]
     )

@@ -56,24 +56,30 @@
   window.hostile = () => within(document.documentElement);
 
   /** True once it is so; false where it is not for as long as nobody would wait. */
-  async function comes(so) {
-    for (const end = performance.now() + 20_000; performance.now() < end; ) {
+  async function comes(so, again) {
+    for (let tries = 1; tries < 12_000; tries += 1) {
       if (so()) return true;
+      if (tries % 100 === 0) again(); // the widget may have been drawn again
       await new Promise((resolve) => setTimeout(resolve, 10));
     }
     return false;
   }
   const over = (node, kind) => node.dispatchEvent(new PointerEvent(kind, { bubbles: true, composed: true, pointerType: "mouse" }));
-  /** Streamlit's tooltips, each kind of widget once: what is known by then is passed over. */
+  const targets = () => [...document.querySelectorAll("[data-testid=stTooltipHoverTarget]")];
+  const named = (target) => {
+    const widget = target.closest("[data-testid=stElementContainer]");
+    return `${location.pathname} ${widget?.className.match(/st-key-[\w-]+/)?.[0] ?? widget?.innerText.slice(0, 30)}`;
+  };
+  /** Streamlit's tooltips, each kind of widget once, without the known ones. */
   function* helps(known) {
-    for (const target of document.querySelectorAll("[data-testid=stTooltipHoverTarget]")) {
-      const widget = target.closest("[data-testid=stElementContainer]");
-      const name = `${location.pathname} ${widget?.className.match(/st-key-[\w-]+/)?.[0] ?? widget?.innerText.slice(0, 30)}`;
+    for (const target of targets()) {
+      const name = named(target);
       if (known.has(name) || !target.checkVisibility({ visibilityProperty: true })) continue;
       known.add(name);
-      over(target, "pointerover");
-      yield name;
-      over(target, "pointerout");
+      const point = (kind) => [target, ...targets().filter((each) => named(each) === name)].forEach((each) => over(each, kind));
+      point("pointerover");
+      yield [name, () => point("pointerover")];
+      point("pointerout");
     }
   }
   /** The page's own tooltips. */
@@ -90,9 +96,9 @@
   window.hovered = async () => {
     const found = [];
     for (const tip of tips()) if (tip) found.push(within(tip));
-    for (const name of helps(helped)) {
+    for (const [name, again] of helps(helped)) {
       const shown = () => [...document.querySelectorAll("[data-testid=stTooltipContent]")].find((each) => each.textContent);
-      if (await comes(shown)) found.push(within(shown().parentElement));
+      if (await comes(shown, again)) found.push(within(shown().parentElement));
       else found.push({ problems: [`nothing shows on ${name}`], text: "" });
     }
     sessionStorage.setItem("helped", JSON.stringify([...helped]));

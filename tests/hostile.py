@@ -1,7 +1,4 @@
-"""Records whose every text is an attack: markup, Markdown, addresses, marks of direction, escapes of terminals.
-
-Fields are found by walking what is there, so a new one is attacked as well; `FIXED` are those that take no free text.
-"""
+"""Records whose every text is an attack: markup, Markdown, addresses, marks of direction, escapes of terminals."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ from tests.tables import Words, table_backend
 
 HOST = "hostile.invalid"
 FIXED = ("rule", "tree", "controller", "grader", "question")
-"""Names from a registry, and what ties turns together."""
+"""Fields without free text: names from a registry, and keys."""
 ATTACKS = tuple(
     before + word + after
     for before, word, after in (
@@ -54,22 +51,18 @@ ATTACKS = tuple(
 
 @dataclass(slots=True)
 class Attacker:
-    """Puts an attack into every text of a record. Which one comes first differs from field to field, since much of what
-    is shown is cut."""
+    """Puts an attack into every text of a record. The first one differs from field to field, since pages cut texts."""
 
     turn: int = 0
-    """Differs from one attacker to the next."""
     fields: set[str] = field(default_factory=set)
-    """Names of those that were attacked."""
 
     def text(self, name: str) -> str:
-        """The same for the same name."""
         at = (self.turn + sum(map(ord, name))) % len(ATTACKS)
         self.fields.add(name)
         return " ".join([*ATTACKS[at:], *ATTACKS[:at]])
 
     def on(self, value: Any, name: str = "") -> Any:
-        """The record with every text in it replaced."""
+        """Replace every text in a record."""
         if name in FIXED:
             return value
         match value:
@@ -88,7 +81,7 @@ class Attacker:
 
 
 def attacked(run: Run, turn: int = 0) -> Run:
-    """The run with an attack in every text; its dial map has them too."""
+    """Put an attack into every text of a run and of its dial map."""
     attacker, made = Attacker(turn), run.dial_map
     hostile: Run = attacker.on(replace(run, dial_map=None))
     assert {"title", "prompt", "stop", "device", "target", "drafter", "dtype", "created"} <= attacker.fields
@@ -101,7 +94,7 @@ def folder_name(turn: int) -> str:
 
 
 def runs() -> dict[str, Run]:
-    """By the name of their folder: greedy with a map, sampled, and without anything decoded."""
+    """By folder: greedy with a map, sampled, and without rounds."""
     one = toy_run(max_new_tokens=24, vocabulary=200, model_seed=2, stop=("never",))
     made, _ = toy_map(one.settings, low=0.5, model_seed=2, vocabulary=200)
     sampled = toy_run(rule="lenience", temperature=1.0, max_new_tokens=24, stop=("never",), seed=3)
@@ -113,16 +106,15 @@ def runs() -> dict[str, Run]:
 
 
 def prompts() -> PromptSet:
-    """One prompt for each attack that comes first, of which some have answers that texts can hold; the last of them no
-    model takes."""
+    """A prompt that begins with each attack; some have answers that texts can contain, and the last is refused."""
     plain = PromptItem("id", "category", "prompt", "answer", "contains")
     items = [Attacker(turn).on(plain) for turn in range(len(ATTACKS))]
-    told = [replace(item, answer=f"w{turn + 1}") if turn % 4 else item for turn, item in enumerate(items)]
-    return PromptSet(Attacker().text("prompt set"), tuple(told))
+    answered = [replace(item, answer=f"w{turn + 1}") if turn % 4 else item for turn, item in enumerate(items)]
+    return PromptSet(Attacker().text("prompt set"), tuple(answered))
 
 
 class HostileWords(Words):
-    """A tokenizer whose every piece is an attack, as is what it says of the one prompt that it refuses."""
+    """A tokenizer whose pieces are attacks, as is its error for the one prompt that it refuses."""
 
     def __init__(self, refused: str, attacker: Attacker):
         super().__init__()

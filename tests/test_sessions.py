@@ -1,22 +1,30 @@
-"""Several tabs at a real server: each gets its own runs, whole; and a page that was opened from another one stays."""
+"""Several tabs at a real server: each gets its own runs, whole; and a killed server loses no finished run."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import random
+import re
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from websockets.exceptions import ConnectionClosed
 
 from mars_viz.recording import Recording
-from mars_viz.runstore import RunStore, read
-from mars_viz.speculators.loading import load_backend
-from tests.clients import opened
-from tests.crowd import Crowd, End
-from tests.served import served
+from mars_viz.runstore import RunStatus, RunStore, read
+from mars_viz.speculators.backend import Backend
+from tests.clients import Tab, opened
+from tests.crowd import Crowd, End, streamed
+from tests.served import ROOT, App, Server, served, serving
+from tests.waiting import PATIENCE, until
 
-APP = Path(__file__).parents[1] / "app.py"
-PATIENCE = 240.0  # seconds; a busy machine is no reason to fail
+KILLS = int(os.environ.get("MARS_VIZ_SERVER_KILLS", "2"))
+"""Servers to kill; 30 before a release."""
 PAGES = {
     "app.py": """
 import streamlit as st
@@ -49,18 +57,20 @@ st.markdown("and it stays.")
 }
 
 
-def test_every_tab_of_a_few_gets_its_own_runs_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
-    monkeypatch.setenv("MARS_VIZ_SAMPLES", str(tmp_path))
-    crowd = Crowd(3, 6, pause=0.05)
-    with served(APP, patience=PATIENCE) as address, ThreadPoolExecutor(1) as elsewhere:
-        # Playwright's loop, once begun, goes on in a process's first thread, which can have no other
-        elsewhere.submit(asyncio.run, crowd.gather(address)).result()
+def elsewhere(work: Coroutine[Any, Any, None]) -> None:
+    """Run it in a thread of its own: Playwright's loop keeps the first thread of a process."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, work).result()
+
+
+def test_every_tab_gets_its_own_runs_whole(app: App, pair: Backend) -> None:
+    crowd, store = Crowd(3, 6, pause=0.05), RunStore(app.runs)
+    before = {entry.name for entry in store.list()}
+    elsewhere(crowd.gather(app.address))
     assert len(crowd.ended) == 6 and crowd.moved
-    kept = {entry.name: entry for entry in RunStore(tmp_path).list()}
+    kept = {entry.name: entry for entry in store.list() if entry.name not in before}
     made = [ended for ended in crowd.ended if ended.end is not End.NOTHING]
     assert {ended.name for ended in made} == kept.keys()
-    pair = load_backend(device="cpu")
     for ended in made:
         run = read(kept[ended.name].path)
         assert (run.prompt, len(run.token_ids)) == (ended.prompt, ended.tokens)
@@ -68,7 +78,7 @@ def test_every_tab_of_a_few_gets_its_own_runs_whole(tmp_path: Path, monkeypatch:
         assert alone == run.token_ids if ended.end is End.DONE else alone[: ended.tokens] == run.token_ids
 
 
-def test_a_page_stays_though_the_one_before_it_had_asked_to_be_looked_at_again(tmp_path: Path) -> None:
+def test_a_page_stays_though_the_one_before_it_asked_for_a_rerun(tmp_path: Path) -> None:
     for name, text in PAGES.items():
         (tmp_path / name).write_text(text)
 
@@ -79,10 +89,77 @@ def test_a_page_stays_though_the_one_before_it_had_asked_to_be_looked_at_again(t
             await tab.press("Leave")
             await tab.until(lambda: "It is drawn" in tab.text, "the other page", PATIENCE)
             before = tab.finished
-            await tab.ask_again(found.fragment, tab.pages[""])  # what a browser sends that has not heard of it yet
+            await tab.ask_again(found.fragment, tab.pages[""])  # as a browser that still shows the first page
             await tab.until(lambda: tab.finished > before and "and it stays" in tab.text, "all of it", PATIENCE)
-            await asyncio.sleep(0.5)  # for what might still come
+            await asyncio.sleep(0.5)  # for what might still arrive
             assert "It is drawn" in tab.text and tab.page == tab.pages["opened"]
 
-    with served(tmp_path / "app.py", patience=PATIENCE) as address, ThreadPoolExecutor(1) as elsewhere:
-        elsewhere.submit(asyncio.run, leave(address)).result()
+    with served(tmp_path / "app.py") as address:
+        elsewhere(leave(address))
+
+
+# ---- killed servers
+
+
+async def decode_until_killed(
+    server: Server, number: int, store: RunStore, luck: random.Random, asked: set[str], finished: dict[str, int]
+) -> None:
+    """Two tabs decode one run after the other; the server is killed up to 3 s after it first kept a round."""
+
+    def with_rounds() -> set[str]:
+        return {entry.name for entry in store.list() if not entry.error}
+
+    async def person(tab_number: int) -> None:
+        with suppress(ConnectionClosed, AssertionError, OSError):  # the server is gone
+            async with opened(server.address, "live") as tab:
+                for turn in range(1000):
+                    prompt = f"Once upon a time, there was a little fox called {number}-{tab_number}-{turn} who"
+                    await tab.until(lambda: tab.can_press("Decode now"), "Decode now")
+                    await tab.write("Prompt", prompt)
+                    asked.add(prompt)
+                    await tab.press("Decode now")
+                    await tab.until(lambda prompt=prompt: prompt in streamed(tab), "the tab's own prompt")
+                    await tab.until(lambda: done(tab) is not None, "the end")
+                    finished[prompt] = done(tab) or 0
+
+    had = with_rounds()
+    people = [asyncio.create_task(person(i)) for i in range(2)]
+    async with asyncio.timeout(PATIENCE):
+        while with_rounds() <= had:
+            await asyncio.sleep(0.05)
+    await asyncio.sleep(luck.uniform(0, 3))
+    server.process.kill()
+    await asyncio.wait(people, timeout=PATIENCE)
+    for task in people:
+        task.cancel()
+    await asyncio.gather(*people, return_exceptions=True)
+
+
+def done(tab: Tab) -> int | None:
+    found = (re.search(r"Done: (\d+)", shown.proto.text) for shown in tab.elements("progress"))
+    return next((int(match[1]) for match in found if match), None)
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(KILLS, marks=pytest.mark.long)], ids=["one", "several"])
+def test_a_killed_server_loses_no_finished_run(tmp_path: Path, kills: int) -> None:
+    luck, store = random.Random(1), RunStore(tmp_path)
+    asked, finished = set[str](), dict[str, int]()
+    earlier: dict[str, tuple[str, tuple[int, ...]]] = {}
+    settings = {"MARS_VIZ_RUNS": str(tmp_path), "MARS_VIZ_SAMPLES": "off"}
+    for number in range(kills):
+        with serving(ROOT / "app.py", settings=settings) as server:
+            elsewhere(decode_until_killed(server, number, store, luck, asked, finished))
+        # the model process notices that its server is gone
+        until(lambda: all(entry.standing is not RunStatus.GROWING for entry in store.list()), 0.05)
+        listed = store.list()
+        assert all("before its first round was kept" in entry.error for entry in listed if entry.error)
+        entries = [entry for entry in listed if not entry.error]
+        now = {entry.name: (run.prompt, run.token_ids) for entry in entries for run in [read(entry.path)]}
+        whole = {now[entry.name][0]: now[entry.name][1] for entry in entries if entry.standing is RunStatus.WHOLE}
+        cut = {now[entry.name][0]: now[entry.name][1] for entry in entries if entry.standing is RunStatus.INTERRUPTED}
+        assert len(whole) + len(cut) == len(entries)
+        assert {prompt: len(whole[prompt]) for prompt in finished} == finished
+        assert whole.keys() | cut.keys() <= asked and all(cut.values())
+        assert earlier.items() <= now.items(), "a later kill changes no earlier run"
+        earlier = now
+    assert earlier

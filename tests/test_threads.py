@@ -1,4 +1,4 @@
-"""How threads of a pass wait: told from constructed clocks, and with real OpenMP in a process of its own."""
+"""How threads of a pass wait: from constructed clocks, and with real OpenMP in a process of its own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Machine:
         self.asleep = False
         self.tries = 0
 
-    def passes(self, seconds: float, got: float, between: float = 0.0) -> None:
+    def passes(self, seconds: float, got: float, between: float = 0.0) -> bool:
         end = self.wall + seconds
         while self.wall < end:
             self.wall += between
@@ -34,59 +34,49 @@ class Machine:
             self.processor += PASS * got
             self.asleep = self.contention.after(began, self.wall, lambda: self.processor)
             self.tries += before and not self.asleep
+        return self.asleep
 
 
-def test_threads_spin_while_passes_get_all_cores():
+def test_threads_spin_while_passes_get_all_cores() -> None:
     machine = Machine()
-    machine.passes(10, got=1.85)  # what the system's accounting makes of 2
-    assert not machine.asleep and machine.tries == 0
+    assert not machine.passes(10, got=1.85) and machine.tries == 0  # the system's accounting of 2
+    idle_between = Machine()
+    assert not idle_between.passes(5, got=1.0, between=PASS)
 
 
-def test_threads_sleep_once_passes_lack_a_core_and_spin_again_when_it_is_free():
+def test_threads_sleep_once_passes_lack_a_core_and_spin_again_when_it_is_free() -> None:
     machine = Machine()
-    machine.passes(3 * WINDOW, got=1.15)
-    assert machine.asleep
-    machine.passes(20, got=1.0)
-    assert machine.asleep or machine.tries  # asleep but for short tries
-    machine.passes(LONGEST + 3 * WINDOW, got=1.97)
-    assert not machine.asleep
-    machine.passes(5, got=1.97)
-    assert not machine.asleep
+    assert machine.passes(3 * WINDOW, got=1.15)
+    assert machine.passes(20, got=1.0) or machine.tries  # asleep but for short tries
+    assert not machine.passes(LONGEST + 3 * WINDOW, got=1.97)
+    assert not machine.passes(5, got=1.97)
 
 
-def test_vain_tries_become_rare_and_what_was_learnt_is_forgotten_on_free_cores():
+def test_vain_tries_become_rare_and_are_forgotten_on_free_cores() -> None:
     machine = Machine()
     machine.passes(100 * LONGEST, got=1.1)
-    assert 90 <= machine.tries <= 105  # the first few come sooner
+    assert 90 <= machine.tries <= 105  # the first few are sooner
     machine.passes(LONGEST + 10 * WINDOW, got=1.97)
-    machine.passes(3 * WINDOW, got=1.1)
-    assert machine.asleep
+    assert machine.passes(3 * WINDOW, got=1.1)
     machine.passes(FIRST + WINDOW, got=1.97)
-    machine.passes(3 * WINDOW, got=1.97)
-    assert not machine.asleep
-
-
-def test_time_between_passes_says_nothing():
-    machine = Machine()
-    machine.passes(5, got=1.0, between=PASS)  # one thread at work half of the time, in passes of two
-    assert not machine.asleep
+    assert not machine.passes(3 * WINDOW, got=1.97)
 
 
 class Sleep:
-    """Keeps count of being told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.calls: list[str] = []
 
     def begin(self) -> None:
-        self.told.append("begin")
+        self.calls.append("begin")
 
     def end(self) -> None:
-        self.told.append("end")
+        self.calls.append("end")
 
 
 class Decided:
-    """Says what it is given, one after the other."""
+    """Returns these answers, one after the other."""
 
     def __init__(self, *answers: bool) -> None:
         self._answers = iter(answers)
@@ -95,16 +85,8 @@ class Decided:
         return next(self._answers)
 
 
-def test_threads_are_told_only_when_it_changes():
-    sleep = Sleep()
-    watched = Threads(Decided(False, True, True, False, False), sleep)
-    for _ in range(5):
-        watched.passed(0.0)
-    assert sleep.told == ["begin", "end"]
-
-
 class Passes:
-    """A network whose passes return what they are given."""
+    """A network whose passes return their argument."""
 
     def __init__(self, device: str) -> None:
         self.device = torch.device(device)
@@ -114,11 +96,16 @@ class Passes:
         return tokens * rows
 
 
-def test_only_passes_on_the_cpu_are_watched(monkeypatch):
+def test_threads_change_after_passes_on_the_cpu_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    sleep = Sleep()
+    watched = Threads(Decided(False, True, True, False, False), sleep)
+    for _ in range(5):
+        watched.passed(0.0)
+    assert sleep.calls == ["begin", "end"]
     sleep = Sleep()
     monkeypatch.setattr(threads, "_threads", lambda: Threads(Decided(True), sleep))
-    assert Passes("meta").score("a", rows=2) == "aa" and sleep.told == []
-    assert Passes("cpu").score("a", rows=3) == "aaa" and sleep.told == ["begin"]
+    assert Passes("meta").score("a", rows=2) == "aa" and sleep.calls == []
+    assert Passes("cpu").score("a", rows=3) == "aaa" and sleep.calls == ["begin"]
 
 
 PROGRAM = """
@@ -167,51 +154,52 @@ PROGRAM = """
 """
 
 
-def in_process(program: str, **environment: str) -> str:
+def in_process(program: str, **environment: str) -> list[str]:
     clean = {name: text for name, text in os.environ.items() if name not in threads.WAITING + threads.COUNTS}
     command = [sys.executable, "-c", textwrap.dedent(program)]
     run = subprocess.run(command, env=clean | environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    return run.stdout
+    return run.stdout.split()
 
 
 @pytest.mark.skipif(
-    not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="one core: nobody spins"
+    not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="one core: no thread spins"
 )
-def test_idle_teams_make_gnu_openmp_sleep_and_let_it_spin_again():
-    """How often a thread looks before it sleeps is a number of libgomp's: it takes so much processor time, 3.4 ms or
-    hardly any, whatever else runs meanwhile."""
-    before, after, asleep = map(float, in_process(PROGRAM).split())
+def test_idle_teams_make_gnu_openmp_sleep_and_let_it_spin_again() -> None:
+    """libgomp spins for 3.4 ms of processor time or hardly any, whatever else runs meanwhile."""
+    before, after, asleep = map(float, in_process(PROGRAM))
     assert 3 * asleep < min(before, after), (before, asleep, after)
 
 
-ASKED = "from mars_viz.speculators import threads; print(threads._threads())"
-
-
-@pytest.mark.parametrize("variable", [{"OMP_WAIT_POLICY": "active"}, {"GOMP_SPINCOUNT": "7"}, {"OMP_NUM_THREADS": "1"}])
-def test_what_users_have_set_about_waiting_stays_and_one_thread_waits_for_nobody(variable):
-    assert in_process(ASKED, **variable).strip() == "None"
-
-
-FITTED = """
+LIMITS = """
     import torch
     from mars_viz.speculators import threads
+    watched = threads._threads()
     threads.quota = lambda: 1
     threads.fit_cores()
-    print(torch.get_num_threads())
+    print(watched, torch.get_num_threads())
 """
 
 
-def test_a_containers_quota_bounds_the_threads_but_not_those_that_users_asked_for():
-    assert in_process(FITTED).strip() == "1"
-    assert in_process(FITTED, OMP_NUM_THREADS="2").strip() == "2"
+@pytest.mark.parametrize(
+    ("variables", "printed"),
+    [
+        ({"OMP_WAIT_POLICY": "active"}, ["None", "1"]),
+        ({"GOMP_SPINCOUNT": "7", "OMP_NUM_THREADS": "2"}, ["None", "2"]),
+        ({"OMP_NUM_THREADS": "1"}, ["None", "1"]),
+    ],
+)
+def test_settings_of_users_go_before_watching_and_before_a_containers_quota(
+    variables: dict[str, str], printed: list[str]
+) -> None:
+    assert in_process(LIMITS, **variables) == printed
 
 
 @pytest.mark.parametrize(
     ("text", "cores"),
     [("200000 100000\n", 2), ("150000 100000", 1), ("50000 100000", 1), ("max 100000", sys.maxsize), ("", sys.maxsize)],
 )
-def test_a_quota_is_read_as_whole_cores(text, cores, tmp_path):
+def test_a_quota_is_read_as_whole_cores(text, cores, tmp_path) -> None:
     (tmp_path / "cpu.max").write_text(text)
     assert quota(tmp_path / "cpu.max") == cores
     assert quota(tmp_path / "none") == sys.maxsize
