@@ -12,7 +12,6 @@ import torch
 from factories import make_speculation
 
 import mars_viz
-from mars_viz import cli
 from mars_viz.backend_choice import (
     BUILT_IN,
     FILE,
@@ -77,9 +76,6 @@ def test_best_tokens_decode_map_and_walk_as_complete_laws_do() -> None:
     run = Recording(top, "a prompt", SETTINGS).finish()
     assert run.token_ids and run.token_ids == Recording(complete, "a prompt", SETTINGS).finish().token_ids
     assert np.isnan(run.rounds[0].speculation.logsumexp).all()
-    span = Span(0.5, 1.0, (4,))
-    ours, theirs = (Mapping(each, "a prompt", SETTINGS, span).finish() for each in (top, complete))
-    assert [each.token_ids for each in ours.segments] == [each.token_ids for each in theirs.segments]
     *_, last = Walking(top, run, [Stand(rule_named("strict"), None), Stand(rule_named("vllm-thinking"), 0.7)])
     assert last.walks[0].token_ids == decode_alone(top, run.prompt_ids, SETTINGS).token_ids
     (answer,) = top.speculator(SETTINGS).speculate([(1, 2, 3)])
@@ -107,18 +103,14 @@ def test_a_target_with_too_few_or_bad_logits_is_refused(backend: Backend, settin
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_a_drafter_may_know_a_part_of_the_vocabulary(temperature: float) -> None:
     """It drafts of its own tokens; strict writes the target's text all the same."""
-    known = torch.arange(0, 32, 2)
-    target, drafter = tables()
+    known, (_, drafter) = torch.arange(0, 32, 2), tables()
     settings = replace(SETTINGS, rule="strict", temperature=temperature)
     part = Part("even", lambda settings: TableDrafter(drafter[:, known.numpy()], settings, known))
     run = Recording(replace(table_backend(), drafter=part), "a prompt", settings).finish()
     assert run.token_ids == Recording(table_backend(), "a prompt", settings).finish().token_ids
-    drafted = np.concatenate([round_.speculation.tokens for round_ in run.rounds])
-    assert not (drafted % 2).any()
-    divergence = np.concatenate([round_.speculation.kl_pq for round_ in run.rounds])
-    assert np.isinf(divergence).all(), "half of p has no support in q"
-    q = np.concatenate([round_.speculation.q for round_ in run.rounds])
-    assert (q > 0).all() and (q <= 1).all()
+    for found in (round_.speculation for round_ in run.rounds):
+        assert not (found.tokens % 2).any() and (found.q > 0).all() and (found.q <= 1).all()
+        assert np.isinf(found.kl_pq).all(), "half of p has no support in q"
 
 
 def test_prompts_may_be_token_ids(pair: Backend) -> None:
@@ -132,25 +124,21 @@ def test_prompts_may_be_token_ids(pair: Backend) -> None:
             Recording(pair, wrong, SETTINGS)  # type: ignore[arg-type]
 
 
-PAGES = tuple(f"pages/{name}.py" for name in ("explore", "rules", "compare", "live"))
-
-
 def test_pages_and_the_report_open_runs_with_few_logits_and_blocks_of_any_length(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_reports: None
 ) -> None:
     lookup = replace(topped(), drafter=Part("ngram:n=1", lambda settings: NgramDrafter(1, CPU)))
     run = Recording(lookup, "a prompt", replace(SETTINGS, max_new_tokens=40), title="One").finish()
-    dial_map = Mapping(lookup, "a prompt", run.settings, Span(0.5, 1.0, (2, 4))).finish()
-    mapped_run = mapped(run, dial_map)
+    mapped_run = mapped(run, Mapping(lookup, "a prompt", run.settings, Span(0.5, 1.0, (2, 4))).finish())
     mapped_run.save(tmp_path / "a-run")
     for name in ("MARS_VIZ_RUNS", "MARS_VIZ_SAMPLES"):
         monkeypatch.setenv(name, str(tmp_path))
     monkeypatch.setattr(navigation, "through_app", lambda: None)
-    for page in PAGES:
-        tab = tabs.opened(page, run="a-run")
+    for page in ("explore", "rules", "compare", "live"):
+        tab = tabs.opened(f"pages/{page}.py", run="a-run")
         assert not tab.exception and not [each.value for each in tab.error], page
     out = tmp_path / "report.html"
-    assert cli.main(["report", str(tmp_path / "a-run"), "--out", str(out)]) == 0 and out.stat().st_size > 10_000
+    assert main(["report", str(tmp_path / "a-run"), "--out", str(out)]) == 0 and out.stat().st_size > 10_000
     rows = sum(len(round_.speculation) + (round_.emission is not None) for round_ in run.rounds)
     assert len(mapped_run.to_frame()) == rows
 
@@ -163,42 +151,17 @@ def written(folder: Path, text: str) -> Path:
     return folder / "backend.toml"
 
 
-def test_a_choice_comes_back_from_its_file(tmp_path):
+def test_a_choice_comes_back_from_its_file(tmp_path, monkeypatch):
     choice = BackendChoice(drafter="eagle3", device="cpu", dtype="float32", folders=True, tree=TREE)
     for each in (choice, replace(BUILT_IN, folders=True)):
         assert read_backend_file(written(tmp_path, backend_toml(each))) == each
-
-
-def test_folders_of_the_file_are_looked_for_beside_it(tmp_path, monkeypatch):
     for name in ("mine", "head"):
         (tmp_path / name).mkdir()
         for file in ("config.json", "tokenizer.json", "model.safetensors"):
             (tmp_path / name / file).touch()
     monkeypatch.chdir("/")
     found = read_backend_file(written(tmp_path, 'target = "./mine"\ndrafter = "eagle3:./head"'))
-    assert found.names == (str(tmp_path / "mine"), f"eagle3:{tmp_path / 'head'}")
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("target = 1", "target"),
-        ('weights = "x"', "weights; .* target, drafter, tree, device, dtype"),
-        ("target =", "TOML"),
-        ('drafter = "org/name"', "without a target"),
-        ('device = "abacus"', "abacus"),
-        ('tree = "bush"', "bush"),
-        ('target = "./nowhere"', "no folder"),
-        ('drafter = "ngram:n=0"', "n is 0"),
-        ("#" * (MOST_BYTES + 1), "64 kB"),
-    ],
-)
-def test_a_wrong_file_is_refused(tmp_path, text, reason):
-    with pytest.raises(BadInput, match=reason):
-        read_backend_file(written(tmp_path, text))
-
-
-def test_the_environment_names_what_the_app_begins_with(tmp_path, monkeypatch):
+    assert found.names == (str(tmp_path / "mine"), f"eagle3:{tmp_path / 'head'}"), "beside the file"
     monkeypatch.delenv(FILE, raising=False)
     assert first_choice() == BUILT_IN
     monkeypatch.setenv(FILE, str(written(tmp_path, 'drafter = "eagle3"')))
@@ -208,25 +171,41 @@ def test_the_environment_names_what_the_app_begins_with(tmp_path, monkeypatch):
         first_choice()
 
 
+def test_a_wrong_file_is_refused(tmp_path):
+    for text, reason in (
+        ("target = 1", "target"),
+        ('weights = "x"', "weights; .* target, drafter, tree, device, dtype"),
+        ("target =", "TOML"),
+        ('drafter = "org/name"', "without a target"),
+        ('device = "abacus"', "abacus"),
+        ('tree = "bush"', "bush"),
+        ('target = "./nowhere"', "no folder"),
+        ('drafter = "ngram:n=0"', "n is 0"),
+        ("#" * (MOST_BYTES + 1), "64 kB"),
+    ):
+        with pytest.raises(BadInput, match=reason):
+            read_backend_file(written(tmp_path, text))
+
+
 def test_the_file_decodes_alike_in_python_and_on_the_command_line(tmp_path):
-    file = written(tmp_path, f'drafter = "eagle3"\ntree = "{TREE}"\ndevice = "cpu"')
+    file, prompt, out = written(tmp_path, f'drafter = "eagle3"\ntree = "{TREE}"\ndevice = "cpu"'), "Once upon", tmp_path
     backend = mars_viz.backend(file)
-    ours = mars_viz.record("Once upon a time", backend=backend, max_new_tokens=8)
-    common = ["record", "--prompt", "Once upon a time", "--max-new-tokens", "8", "--backend", str(file)]
-    assert main([*common, "--out", str(tmp_path / "run")]) == 0
-    theirs = load_run(tmp_path / "run")
+    ours = mars_viz.record(prompt, backend=backend, max_new_tokens=8)
+    common = ["record", "--prompt", prompt, "--max-new-tokens", "8", "--backend"]
+    assert main([*common, str(file), "--out", str(out / "run")]) == 0
+    theirs = load_run(out / "run")
     assert (ours.token_ids, ours.settings) == (theirs.token_ids, theirs.settings)
     assert ours.settings.drafts_trees and theirs.provenance.drafter == "eagle3"
-    assert main([*common, "--drafter", "ngram:n=3", "--tree", "dynamic", "--out", str(tmp_path / "other")]) == 2
-    chain = mars_viz.record("Once upon a time", backend=mars_viz.backend(file, tree="chain"), max_new_tokens=2)
+    assert main([*common, str(file), "--drafter", "ngram:n=3", "--tree", "dynamic", "--out", str(out / "other")]) == 2
+    chain = mars_viz.record(prompt, backend=mars_viz.backend(file, tree="chain"), max_new_tokens=2)
     assert not chain.settings.drafts_trees
-    made = mars_viz.dial_map("Once upon a time", backend=backend, low=0.9, max_new_tokens=4)
+    made = mars_viz.dial_map(prompt, backend=backend, low=0.9, max_new_tokens=4)
     assert made.frame.settings.drafts_trees
     with pytest.raises(BadInput, match="already"):
         mars_viz.record("A", backend=backend, target="org/name")
-    bad = written(tmp_path, 'device = "abacus"')
-    assert main(["record", "--prompt", "A", "--out", str(tmp_path / "new"), "--backend", str(bad)]) == 2
-    assert main(["app", "--backend", str(bad)]) == 2 and not (tmp_path / "new").exists()
+    bad = str(written(tmp_path, 'device = "abacus"'))
+    assert main([*common, bad, "--out", str(out / "new")]) == main(["app", "--backend", bad]) == 2
+    assert not (out / "new").exists()
 
 
 def test_a_choice_comes_back_from_its_link(monkeypatch):
@@ -256,9 +235,9 @@ def test_a_choice_comes_back_from_its_link(monkeypatch):
     assert models_form.models_written(begun, begun) == {} and models_form.models_in_link({}, begun, []) == begun
 
 
-@pytest.mark.parametrize(
-    ("link", "reason"),
-    [
+def test_wrong_links_change_no_models(monkeypatch):
+    monkeypatch.setattr(visitors, "may_name_paths", lambda: False)
+    for link, reason in (
         ({"target": "http://elsewhere:8000"}, "Links choose none"),
         ({"target": "http://", "drafter": "org/b"}, "target"),
         ({"target": "a\n\n# b", "drafter": "b"}, "target"),
@@ -270,13 +249,10 @@ def test_a_choice_comes_back_from_its_link(monkeypatch):
         ({"device": "abacus"}, "“abacus”"),
         ({"dtype": "int4"}, "“int4”"),
         ({"tree": "<b>"}, "“<b>”"),
-    ],
-)
-def test_wrong_links_change_no_models(monkeypatch, link, reason):
-    monkeypatch.setattr(visitors, "may_name_paths", lambda: False)
-    complaints: list[str] = []
-    assert models_form.models_in_link(link, BUILT_IN, complaints) == BUILT_IN
-    assert reason in " ".join(complaints)
+    ):
+        complaints: list[str] = []
+        assert models_form.models_in_link(link, BUILT_IN, complaints) == BUILT_IN
+        assert reason in " ".join(complaints), link
 
 
 def test_a_runs_models_are_those_that_are_chosen_or_built_in():
@@ -291,18 +267,13 @@ def test_a_runs_models_are_those_that_are_chosen_or_built_in():
     assert models_that_made(Provenance("built-in/target", "eagle3"), mine) == BackendChoice(drafter="eagle3")
 
 
-def test_what_was_loaded_is_remembered_by_the_next_server(tmp_path, monkeypatch):
+def test_loaded_models_are_remembered_and_wrong_files_of_them_ignored(tmp_path, monkeypatch):
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path / "new"))
-    first = BackendChoice("org/a", "org/b")
+    first, second = BackendChoice("org/a", "org/b"), BackendChoice("org/c", "org/b")
     assert models_form.recent_models((first, BUILT_IN)) == (first,)
     file = tmp_path / "new" / models_form.RECENT_FILE
     assert models_form.read_recent(file) == (first,)
-    second = replace(first, target="org/c")
     assert models_form.recent_models((second,)) == (second, first) == models_form.read_recent(file)
-
-
-def test_wrong_files_of_recent_models_are_ignored(tmp_path):
-    file = tmp_path / "recent.json"
     for text in ("", "[", "{}", "[1]", '[{"target": "x"}]', "[" * 100_000, "\udcff"):
         file.write_text(text, encoding="utf-8", errors="surrogateescape")
         assert models_form.read_recent(file) == ()

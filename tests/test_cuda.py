@@ -1,6 +1,6 @@
 """What only a CUDA device can show: recorded passes, one wait a round, its memory running out. Skipped without one.
 
-Everything else about these passes is in tests/test_batched.py, which needs none.
+Everything else about these passes is in tests/test_networks.py, which needs none.
 """
 
 from __future__ import annotations
@@ -40,11 +40,6 @@ SAMPLED = Settings(rule="mars-sampling", gamma=4, max_new_tokens=60, temperature
 
 
 @pytest.fixture(scope="module")
-def here() -> Backend:
-    return load_backend(device="cpu", dtype="float32")
-
-
-@pytest.fixture(scope="module")
 def there() -> Iterator[Backend]:
     yield load_backend(device="cuda", dtype="float32")
     give_back()
@@ -67,55 +62,40 @@ KINDS = {
 def test_every_drafter_and_tree_records_what_the_cpu_records(kind: str, cuda_graphs: bool) -> None:
     drafter, tree = KINDS[kind]
     settings = Settings(rule="mars", gamma=10 if tree != "chain" else 4, tree=tree, max_new_tokens=40)
-    backends = [
+    here, there = (
         load_backend(drafter=drafter, device=device, dtype="float32", cuda_graphs=cuda_graphs)
         for device in ("cpu", "cuda")
-    ]
+    )
     for prompt in PROMPTS[:2]:
-        here, there = (Recording(backend, prompt, settings).finish() for backend in backends)
-        assert there.token_ids == here.token_ids
-        for one, other in zip(here.rounds, there.rounds, strict=True):
+        ours, theirs = (Recording(backend, prompt, settings).finish() for backend in (here, there))
+        assert theirs.token_ids == ours.token_ids
+        for one, other in zip(ours.rounds, theirs.rounds, strict=True):
             assert other.speculation.tokens.tolist() == one.speculation.tokens.tolist()
             assert other.decision == one.decision
             np.testing.assert_allclose(other.verdicts.breakpoints, one.verdicts.breakpoints, atol=1e-3)
             for name in ("entropy", "q_entropy", "js"):
-                ours, theirs = (getattr(each.speculation, name) for each in (one, other))
-                np.testing.assert_allclose(theirs, ours, atol=1e-3, err_msg=name)
-    if cuda_graphs:
-        assert backends[1].notes == backends[0].notes  # recordings were not given up
-
-
-def unrecorded(pair: Backend) -> Backend:
-    """The same passes, each started by the host."""
-    models = (pair.target.model, pair.drafter.model)
-    return with_passes(pair, *(partial(RaggedNetwork, CachePool(Body(each, pair.vocabulary_size))) for each in models))
-
-
-def texts(pair: Backend, settings: Settings, batch: int) -> list[tuple[int, ...]]:
-    return [run.token_ids for run in record_all(pair, PROMPTS, settings, batch=batch)]
+                columns = (getattr(each.speculation, name) for each in (other, one))
+                np.testing.assert_allclose(*columns, atol=1e-3, err_msg=name)
+    assert not cuda_graphs or there.notes == here.notes  # recordings were not given up
 
 
 @pytest.mark.parametrize("settings", [GREEDY, SAMPLED])
 @pytest.mark.parametrize("batch", [1, 5])
 def test_float32_texts_are_the_cpus_recorded_or_not_alone_or_together(
-    here: Backend, there: Backend, settings: Settings, batch: int
+    there: Backend, settings: Settings, batch: int
 ) -> None:
-    expected = texts(here, settings, batch)
-    assert texts(there, settings, batch) == expected
-    assert texts(unrecorded(there), settings, batch) == expected
-    assert there.notes == ()  # recordings were not given up
-    assert "," not in there.device
-
-
-@pytest.mark.parametrize("settings", [GREEDY, SAMPLED])
-def test_passes_are_recorded(there: Backend, settings: Settings) -> None:
+    bodies = (Body(each.model, there.vocabulary_size) for each in (there.target, there.drafter))
+    unrecorded = with_passes(there, *(partial(RaggedNetwork, CachePool(body)) for body in bodies))
+    backends = load_backend(device="cpu", dtype="float32"), there, unrecorded
+    texts = [[run.token_ids for run in record_all(each, PROMPTS, settings, batch=batch)] for each in backends]
+    assert texts[0] == texts[1] == texts[2]
+    assert there.notes == () and "," not in there.device  # recordings were not given up
     network = there.drafter.passes()
-    assert isinstance(network, RaggedNetwork)
     speculator = with_passes(there, drafter=lambda: network).speculator(settings)
     prefix = tuple(there.tokenizer.library(PROMPTS[0])["input_ids"])
     for _ in range(SETTLED):
         speculator.speculate([prefix])
-    graphs = network._room.graphs
+    graphs = network._room.graphs  # type: ignore[attr-defined]
     assert graphs is not None and len(graphs) > 0 and not graphs.given_up
 
 
@@ -142,26 +122,17 @@ def test_the_host_waits_once_a_round(there: Backend, settings: Settings, batch: 
 
 
 def test_a_recording_that_waits_for_the_device_is_given_up_and_leaves_the_device_usable() -> None:
-    def waiting(x: torch.Tensor) -> Tensors:
-        return (x * x.sum().item(),)
-
-    def fine(x: torch.Tensor) -> Tensors:
-        return (x * x.sum(),)
-
-    device, heard = torch.device("cuda"), list[str]()
-    stream = torch.cuda.current_stream()
-
     def close(found: Tensors, expected: Tensors) -> bool:
         return torch.allclose(found[0], expected[0])
 
-    for function, fails in ((waiting, True), (fine, False)):
-        graphs = Graphs(partial(CudaCapture, device), close, heard.append)
+    reports, stream = list[str](), torch.cuda.current_stream()
+    for function, waits in ((lambda x: (x * x.sum().item(),), True), (lambda x: (x * x.sum(),), False)):
+        graphs = Graphs(partial(CudaCapture, torch.device(DEVICE)), close, reports.append)
         for turn in range(2 * SETTLED):
-            x = torch.full((3,), float(turn), device=device)
+            x = torch.full((3,), float(turn), device=DEVICE)
             torch.testing.assert_close(graphs.run("times", function, (x,))[0], x * 3 * turn)
-        assert graphs.given_up == fails
-        assert torch.cuda.current_stream() == stream
-    assert len(heard) == 1
+        assert graphs.given_up == waits and torch.cuda.current_stream() == stream
+    assert len(reports) == 1
 
 
 def test_recordings_are_made_again_after_the_cache_has_moved(there: Backend) -> None:
@@ -181,7 +152,7 @@ def test_recordings_are_made_again_after_the_cache_has_moved(there: Backend) -> 
 def test_half_precision_decodes_with_recorded_passes(dtype: str) -> None:
     pair = load_backend(device="cuda", dtype=dtype)
     for settings in (GREEDY, SAMPLED):
-        assert all(texts(pair, settings, 5))
+        assert all(run.token_ids for run in record_all(pair, PROMPTS, settings, batch=5))
     assert pair.notes == ()
 
 

@@ -16,28 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from torch import Tensor
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    Gemma3TextConfig,
-    GPT2Config,
-    GPTNeoXConfig,
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 import mars_viz
 from mars_viz import cli
-from mars_viz.costs import costs_from, drafts_seconds
+from mars_viz.costs import Costs, costs_from, drafts_seconds
 from mars_viz.demo import DRAFTER, SMOLLM2, TARGET
-from mars_viz.demo.prompts import STORIES
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.recording import Mapping, Recording, record_all
 from mars_viz.records import Round
-from mars_viz.run import Run, Settings
+from mars_viz.run import Settings
 from mars_viz.runfiles import load_run
 from mars_viz.speculators.autoregressive import decode_alone
 from mars_viz.speculators.backend import Backend
@@ -48,8 +37,7 @@ from mars_viz.speculators.drafters.ngram import NgramDrafter, latest
 from mars_viz.speculators.drafters.smaller import count_of, most_frequent, with_layers
 from mars_viz.speculators.drafters.text import SuffixDrafter, TextBefore, TrigramDrafter
 from mars_viz.speculators.drafters.universal import PATIENCE, Continuation, Translation
-from mars_viz.speculators.loading import backend_of, load_backend, text_drafter
-from mars_viz.speculators.model_files import Loaded
+from mars_viz.speculators.loading import load_backend, text_drafter
 from mars_viz.speculators.names import check_names, drafter_for
 from mars_viz.speculators.networks import Network, Opener
 from mars_viz.speculators.networks.layer_inputs import LayerInputs
@@ -70,7 +58,8 @@ def backend() -> Backend:
 
 @pytest.fixture(
     scope="module",
-    params=["ngram:n=3", "suffix:n=4", "trigram", "layers:exit=5", "layers:skip=2-4", "trimmed:m=900"],
+    params=["ngram:n=3", "layers:skip=2-4", "trimmed:m=900"]
+    + [pytest.param(each, marks=pytest.mark.long) for each in ("suffix:n=4", "trigram", "layers:exit=5")],
 )
 def each(request: pytest.FixtureRequest) -> Backend:
     return load_backend(drafter=request.param, device="cpu", dtype="float32")
@@ -97,43 +86,37 @@ def test_no_longer_or_later_place_is_missed(tokens: list[int], n: int) -> None:
     assert found == (max(ends)[1] if ends else len(prefix))
 
 
+def likeliest(text: list[int], ends: Iterable[int]) -> int:
+    """The token that most of these places go on with, the latest one of equals."""
+    follows = [text[end] for end in ends]
+    return max(follows, key=lambda each: (follows.count(each), len(follows) - follows[::-1].index(each)))
+
+
 @given(
     st.lists(st.integers(0, 2), min_size=1, max_size=24), st.lists(st.integers(0, 2), max_size=12), st.integers(1, 4)
 )
-def test_the_suffix_index_follows_what_most_places_go_on_with(tokens: list[int], before: list[int], n: int) -> None:
-    text, drafted = [*before, -1, *tokens], SuffixDrafter(n, TextBefore(before), CPU).draft([tuple(tokens)], 3)
-    ends: list[int] = []
+def test_suffixes_and_trigrams_are_continued_as_in_most_places(tokens: list[int], before: list[int], n: int) -> None:
+    text, expected, ends = [*before, -1, *tokens], list[int](), list[int]()
     for length in range(1, min(n, len(tokens)) + 1):
-        suffix = tokens[-length:]
-        found = [end for end in range(length, len(text)) if text[end - length : end] == suffix]
+        found = [end for end in range(length, len(text)) if text[end - length : end] == tokens[-length:]]
         ends = found or ends
         if not found:
             break
-    expected: list[int] = []
     while len(expected) < 3 and (ends := [end for end in ends if end < len(text)]):
-        follows = [text[end] for end in ends]
-        token = max(follows, key=lambda each: (follows.count(each), len(follows) - follows[::-1].index(each)))
-        if token == -1:
+        if (token := likeliest(text, ends)) == -1:
             break
         expected.append(token)
         ends = [end + 1 for end in ends if text[end] == token]
-    assert drafted.tokens.tolist() == [expected] and drafted.lengths == (len(expected),)
-
-
-@given(st.lists(st.integers(0, 2), min_size=1, max_size=24), st.lists(st.integers(0, 2), max_size=12))
-def test_the_table_of_trigrams_follows_the_last_two_tokens(tokens: list[int], before: list[int]) -> None:
-    text, drafted = [*before, -1, *tokens], TrigramDrafter(TextBefore(before), CPU).draft([tuple(tokens)], 4)
-    read, expected = list(tokens), list[int]()
-    while len(read) > 1 and len(expected) < 4:
-        follows = [text[i + 2] for i in range(len(text) - 2) if text[i : i + 2] == read[-2:]]
-        if not follows:
+    draft = SuffixDrafter(n, TextBefore(before), CPU).draft([tuple(tokens)], 3)
+    assert draft.tokens.tolist() == [expected] and draft.lengths == (len(expected),)
+    read = list(tokens)
+    while 1 < len(read) < len(tokens) + 4:
+        ends = [i + 2 for i in range(len(text) - 2) if text[i : i + 2] == read[-2:]]
+        if not ends or (token := likeliest(text, ends)) == -1:
             break
-        token = max(follows, key=lambda each: (follows.count(each), len(follows) - follows[::-1].index(each)))
-        if token == -1:
-            break
-        expected.append(token)
         read.append(token)
-    assert drafted.tokens.tolist() == [expected]
+    draft = TrigramDrafter(TextBefore(before), CPU).draft([tuple(tokens)], 4)
+    assert draft.tokens.tolist() == [read[len(tokens) :]]
 
 
 def test_an_earlier_text_is_drafted_from(tmp_path: Path) -> None:
@@ -148,18 +131,18 @@ def test_an_earlier_text_is_drafted_from(tmp_path: Path) -> None:
 
 
 SIZES = {"vocab_size": 99, "hidden_size": 16, "num_hidden_layers": 5, "num_attention_heads": 2}
-KINDS = {
-    "llama": LlamaConfig(**SIZES, intermediate_size=32),
-    "gpt2": GPT2Config(**SIZES),
-    "gemma3": Gemma3TextConfig(**SIZES, intermediate_size=32, num_key_value_heads=1, head_dim=8),
-    "neox": GPTNeoXConfig(**SIZES, intermediate_size=32),
+KINDS: dict[str, dict[str, int]] = {
+    "llama": {"intermediate_size": 32},
+    "gpt2": {},
+    "gemma3_text": {"intermediate_size": 32, "num_key_value_heads": 1, "head_dim": 8},
+    "gpt_neox": {"intermediate_size": 32},
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_model_that_leaves_early_reads_its_layers_with_the_last_norm_and_the_head(kind: str) -> None:
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(KINDS[kind]).eval()
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **SIZES, **KINDS[kind])).eval()
     ids = torch.arange(7)[None]
     with torch.inference_mode():
         through = model(ids, output_hidden_states=True)
@@ -170,17 +153,9 @@ def test_a_model_that_leaves_early_reads_its_layers_with_the_last_norm_and_the_h
         rest = middle(ids[:, 4:], past_key_values=cached.past_key_values).logits
         torch.testing.assert_close(rest, middle(ids).logits[:, 4:], atol=1e-5, rtol=1e-4)
         assert torch.equal(with_layers(model, range(5))(ids).logits, through.logits)
-    assert model.config.num_hidden_layers == 5 and torch.equal(model(ids).logits, through.logits)
+    assert count_of(model) == model.config.num_hidden_layers == 5 and torch.equal(model(ids).logits, through.logits)
     own = {each.data_ptr() for each in model.parameters()}
     assert {each.data_ptr() for each in middle.parameters()} < own
-
-
-def test_with_all_layers_the_target_drafts_its_own_text(pair: Backend) -> None:
-    model = pair.target.model
-    complete = Loaded(with_layers(model, range(count_of(model))), "all layers")
-    backend = backend_of(pair.tokenizer.library, Loaded(model, "target"), complete)
-    run = Recording(backend, STORIES[0], Settings(rule="strict", max_new_tokens=21)).finish()
-    assert run.tau == 7 and len(run.rounds) == 3
 
 
 def test_strict_writes_the_targets_text_and_batches_and_maps_are_separate_runs(each: Backend) -> None:
@@ -188,8 +163,7 @@ def test_strict_writes_the_targets_text_and_batches_and_maps_are_separate_runs(e
         settings = Settings(rule="strict", temperature=temperature, gamma=5, max_new_tokens=40)
         run = Recording(each, "Add 58 and 67.\n", settings).finish()
         assert run.token_ids == decode_alone(each, run.prompt_ids, settings).token_ids
-        assert run.tau > 1.02
-        assert run.provenance.batching.startswith("bit for bit")
+        assert run.tau > 1.02 and run.provenance.batching.startswith("bit for bit")
         if each.drafter.name == "ngram:n=3":
             assert {0, 5} <= {len(round_.speculation) for round_ in run.rounds}
             assert (run.provenance.drafter, run.provenance.drafter_revision) == ("ngram:n=3", "ngram:n=3")
@@ -198,42 +172,45 @@ def test_strict_writes_the_targets_text_and_batches_and_maps_are_separate_runs(e
     together = list(record_all(each, [PROMPT, "Once upon a time", PROMPT], settings, batch=3))
     assert together[0].token_ids == together[2].token_ids == run.token_ids
     dial_map = Mapping(each, PROMPT, settings, Span(0.5, 1.0, (4,))).finish()
-    assert dial_map.complete
     assert dial_map.at(0.77).token_ids == Recording(each, PROMPT, replace(settings, dial=0.77)).finish().token_ids
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_its_q_is_one_at_the_drafted_token(backend: Backend, temperature: float) -> None:
     run = Recording(backend, PROMPT, Settings(rule="strict", temperature=temperature, max_new_tokens=30)).finish()
-    speculation = max((round_.speculation for round_ in run.rounds), key=len)
-    assert len(speculation) == 6 and not speculation.sampled
-    np.testing.assert_array_equal(speculation.q, 1)
-    np.testing.assert_array_equal(speculation.draft_ids[:, 0], speculation.tokens)
-    np.testing.assert_allclose(speculation.total_variation, 1 - speculation.p, atol=1e-5)
-    np.testing.assert_allclose(speculation.kl_qp, -np.log(speculation.p), rtol=1e-4, atol=1e-6)
-    m = (1 + speculation.p.astype(np.float64)) / 2
-    js = 0.5 * ((1 - speculation.p) * np.log(2) + speculation.p * np.log(speculation.p / m) - np.log(m))
-    np.testing.assert_allclose(speculation.js, js, atol=1e-5)
+    found = max((round_.speculation for round_ in run.rounds), key=len)
+    assert len(found) == 6 and not found.sampled and (found.q == 1).all()
+    np.testing.assert_array_equal(found.draft_ids[:, 0], found.tokens)
+    np.testing.assert_allclose(found.total_variation, 1 - found.p, atol=1e-5)
+    np.testing.assert_allclose(found.kl_qp, -np.log(found.p), rtol=1e-4, atol=1e-6)
+    m = (1 + found.p.astype(np.float64)) / 2
+    js = 0.5 * ((1 - found.p) * np.log(2) + found.p * np.log(found.p / m) - np.log(m))
+    np.testing.assert_allclose(found.js, js, atol=1e-5)
 
 
-@pytest.mark.parametrize("drafter", ["ngram:n=3", "eagle3"])
-def test_costs_are_measured(drafter: str) -> None:
-    """Of a drafter without passes and of one that reads the target's."""
-    measuring = Measuring(load_backend(drafter=drafter, device="cpu", dtype="float32"), 2, seconds=0.02)
+def costs_of(backend: Backend, gamma: int) -> Costs:
+    measuring = Measuring(backend, gamma, seconds=0.02)
     for _ in measuring:
         pass
-    assert measuring._found is not None and measuring._found.drafter == drafter
+    assert measuring._found is not None
+    return measuring._found
 
 
-def test_the_command_takes_prompt_lookup_which_is_the_default_of_a_target(
+@pytest.mark.parametrize("drafter", ["ngram:n=3", pytest.param("eagle3", marks=pytest.mark.long)])
+def test_costs_are_measured(drafter: str) -> None:
+    """Of a drafter without passes and of one that reads the target's."""
+    assert costs_of(load_backend(drafter=drafter, device="cpu", dtype="float32"), 2).drafter == drafter
+
+
+def test_prompt_lookup_is_the_default_of_a_target_which_the_command_notes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for more, noted in ((["--drafter", "ngram"], False), (["--target", str(TARGET)], True)):
-        out = tmp_path / str(noted)
-        common = ["record", "--prompt", PROMPT, "--max-new-tokens", "8", "--device", "cpu", "--out", str(out)]
-        assert cli.main([*common, *more]) == 0
-        assert load_run(out).provenance.drafter == "ngram:n=3"
-        assert ("ngram:n=3" in capsys.readouterr().err) == noted
+    common = ["record", "--prompt", PROMPT, "--max-new-tokens", "8", "--device", "cpu", "--out", str(tmp_path / "a")]
+    assert cli.main([*common, "--target", str(TARGET)]) == 0
+    assert load_run(tmp_path / "a").provenance.drafter == "ngram:n=3" in capsys.readouterr().err
+    assert drafter_for(None, None) == "" and drafter_for(TARGET, None) == Ngram(3)
+    assert drafter_for(SMOLLM2, None) == Eagle3()
+    assert drafter_for(None, "ngram:n=2") == Ngram(2) and drafter_for(TARGET, DRAFTER) == str(DRAFTER)
 
 
 @pytest.mark.parametrize(
@@ -261,11 +238,7 @@ def test_the_command_takes_prompt_lookup_which_is_the_default_of_a_target(
         ("layers", "layers:skip=3-5"),
         ("layers:exit=", "layers:skip=3-5"),
         ("layers:skip=5-3,exit=2", "layers:skip=3-5"),
-        ("layers:exit=0", "8 layers, 0 to 7"),
-        ("layers:exit=8", "8 layers, 0 to 7"),
-        ("layers:skip=0-7", "8 layers, 0 to 7"),
-        ("layers:skip=6-8", "8 layers, 0 to 7"),
-        ("layers:skip=5-3", "8 layers, 0 to 7"),
+        *((f"layers:{each}", "8 layers, 0 to 7") for each in ("exit=0", "exit=8", "skip=0-7", "skip=6-8", "skip=5-3")),
     ],
 )
 def test_wrong_settings_are_refused(drafter: str, reason: str) -> None:
@@ -273,19 +246,12 @@ def test_wrong_settings_are_refused(drafter: str, reason: str) -> None:
         mars_viz.record(PROMPT, drafter=drafter, device="cpu")
 
 
-def test_what_drafts_for_which_target() -> None:
-    assert drafter_for(None, None) == "" and drafter_for(TARGET, None) == Ngram(3)
-    assert drafter_for(SMOLLM2, None) == Eagle3()
-    assert drafter_for(None, "ngram:n=2") == Ngram(2) and drafter_for(TARGET, DRAFTER) == str(DRAFTER)
-
-
-@pytest.mark.parametrize("of", ["", "layers:exit=5", "eagle3"])
+@pytest.mark.parametrize("of", ["", "eagle3", pytest.param("layers:exit=5", marks=pytest.mark.long)])
 def test_a_trimmed_drafter_has_the_whole_ones_logits_of_the_kept_tokens(pair: Backend, of: str) -> None:
-    name = f"trimmed:m=700{of and ',of=' + of}"
+    name, prefix = f"trimmed:m=700{of and ',of=' + of}", pair.tokenizer.encode(PROMPT, chat=False)
     whole = load_backend(drafter=of, device="cpu", dtype="float32") if of else pair
     trimmed = load_backend(drafter=name, device="cpu", dtype="float32")
     assert trimmed.drafter.name == name
-    prefix = pair.tokenizer.encode(PROMPT, chat=False)
     drafts = []
     with inference():
         for each in (whole, trimmed):
@@ -310,30 +276,23 @@ def test_the_most_frequent_tokens_of_a_text_are_kept_then_those_of_low_ids() -> 
             most_frequent([], count, 20, [19])
 
 
-def test_trimming_another_targets_drafter_needs_its_name() -> None:
+def test_a_name_is_written_as_it_is_read_and_may_name_no_file_of_a_server(tmp_path: Path) -> None:
+    for name in (
+        *("ngram:n=2", "suffix:n=3", "trigram", "layers:skip=3-5", "layers:skip=6", "layers:exit=4"),
+        *("trimmed:m=900", "trimmed:m=900,of=eagle3", "trimmed:m=900,of=layers:exit=4"),
+    ):
+        drafter = drafter_named(name)
+        assert drafter is not None and drafter.name == name
+        assert has_no_model(name) != name.startswith(("layers", "trimmed"))
+    assert drafter_named("org/layers") is None and not has_no_model("suffix:n=lots")
     with pytest.raises(SettingError, match="which drafter"):
         load_backend(TARGET, "trimmed:m=9", device="cpu")
     named = drafter_named(f"trimmed:m=9,of={DRAFTER}")
     assert named is not None and named.source == str(DRAFTER), "a model to be fetched, so no run has it at hand"
-
-
-def test_visitors_name_no_file_of_the_server(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a")
     for file in (tmp_path / "a.txt", tmp_path / "b.txt"):
-        with pytest.raises(SettingError, match="which its visitors may not name here"):
+        with pytest.raises(SettingError, match="visitors may not"):
             check_names(None, f"suffix:text={file}", device="cpu", dtype="float32", folders=False)
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["ngram:n=2", "suffix:n=3", "trigram", "layers:skip=3-5", "layers:skip=6", "layers:exit=4"]
-    + ["trimmed:m=900", "trimmed:m=900,of=eagle3", "trimmed:m=900,of=layers:exit=4"],
-)
-def test_a_name_is_written_as_it_is_read(name: str) -> None:
-    drafter = drafter_named(name)
-    assert drafter is not None and drafter.name == name
-    assert has_no_model(name) != name.startswith(("layers", "trimmed"))
-    assert drafter_named("org/layers") is None and not has_no_model("suffix:n=lots")
 
 
 STORY = "Once upon a time there was a little fox"
@@ -343,32 +302,26 @@ def bpe(*merges: str) -> PreTrainedTokenizerFast:
     return byte_level(BYTES[1:], merges)
 
 
-def saved(folder: Path, model: Any, tokenizer: PreTrainedTokenizerBase) -> Path:
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-def random_model(vocabulary: int, context: int = 512) -> LlamaForCausalLM:
+def random_model(folder: Path, context: int) -> Path:
+    """A random model of letters."""
     torch.manual_seed(3)
     ends = {"eos_token_id": None, "bos_token_id": None, "max_position_embeddings": context, "initializer_range": 0.3}
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
-    return LlamaForCausalLM(LlamaConfig(vocab_size=vocabulary, **sizes, **ends)).eval()
+    config = AutoConfig.for_model("llama", vocab_size=len(bpe()), **sizes, **ends)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    bpe().save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     made = tmp_path_factory.mktemp("pairs")
-    letters = bpe()
     return {
         "permuted target": permuted(made / "permuted-target", TARGET),
         "permuted drafter": permuted(made / "permuted-drafter", DRAFTER),
-        "letters": saved(made / "letters", random_model(len(letters)), letters),
-        "short letters": saved(made / "short-letters", random_model(len(letters), 64), letters),
+        "letters": random_model(made / "letters", 512),
+        "short letters": random_model(made / "short-letters", 64),
     }
-
-
-NAMES = ("permuted drafter", "letters", "short letters")
 
 
 @pytest.fixture(scope="module")
@@ -399,24 +352,16 @@ class KnowsTheText(Network):
         pass
 
 
-def alone(backend: Backend, settings: Settings, prompt: str = STORY) -> tuple[int, ...]:
-    return decode_alone(backend, backend.prompt_ids(prompt, settings), settings).token_ids
-
-
 def passes_of(rounds: Iterable[Round]) -> list[int]:
     """Of the drafter, in each round."""
     return [int(round_.speculation.drafter_passes[-1]) for round_ in rounds]
 
 
-def rolled_back(run: Run) -> int:
-    return sum(len(round_.speculation) - (len(round_.token_ids) - 1) for round_ in run.rounds[:-1])
-
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["permuted drafter", "letters", "short letters"])
 def test_text_is_the_targets_whatever_is_drafted(backends: dict[str, Backend], name: str) -> None:
-    backend, settings = backends[name], Settings(rule="strict", gamma=5, max_new_tokens=80)
+    backend, settings = backends[name], Settings(rule="strict", gamma=5, max_new_tokens=60)
     run = Recording(backend, STORY, settings).finish()
-    assert run.token_ids == alone(backend, settings)
+    assert run.token_ids == decode_alone(backend, run.prompt_ids, settings).token_ids
     assert any(len(round_.speculation) for round_ in run.rounds)
     assert not any(round_.speculation.sampled for round_ in run.rounds)
     assert len(backend.notes) == 1 and "drafter passes for" in backend.notes[0]
@@ -425,29 +370,28 @@ def test_text_is_the_targets_whatever_is_drafted(backends: dict[str, Backend], n
 
 def test_the_target_under_other_ids_drafts_what_the_target_writes(backends: dict[str, Backend], pair: Backend) -> None:
     settings = Settings(rule="strict", gamma=6, max_new_tokens=70)
-    run = Recording(backends["permuted target"], STORY, settings).finish()
-    assert run.token_ids == alone(pair, settings)
-    assert rolled_back(run) == 0 and run.tau > 6.5
-    own, built_in = (Recording(each, STORY, settings).finish() for each in (backends["permuted drafter"], pair))
-    assert own.token_ids == built_in.token_ids
+    both = backends["permuted target"], backends["permuted drafter"], pair
+    same, own, built_in = (Recording(each, STORY, settings).finish() for each in both)
+    assert same.token_ids == own.token_ids == built_in.token_ids and same.tau > 6.5
+    assert all(len(round_.token_ids) == len(round_.speculation) + 1 for round_ in same.rounds[:-1])
     assert own.tau > 0.9 * built_in.tau, "as good as the same drafter under the target's ids"
 
 
 def test_letters_of_the_right_text_become_the_targets_tokens(backends: dict[str, Backend]) -> None:
     backend, settings = backends["letters"], Settings(rule="strict", gamma=5, max_new_tokens=60)
-    written = alone(backend, replace(settings, max_new_tokens=90))
-    pieces, letters = backend.tokenizer.pieces, bpe()
-    prompt = backend.prompt_ids(STORY, settings)
+    pieces, letters, prompt = backend.tokenizer.pieces, bpe(), backend.prompt_ids(STORY, settings)
+    written = decode_alone(backend, prompt, replace(settings, max_new_tokens=90)).token_ids
     text = b"".join(pieces[token].data for token in (*prompt, *written) if not pieces[token].special)
     opener = Opener(lambda: KnowsTheText(text, letters, len(letters)))
     knowing = replace(backend, drafter=text_drafter(opener, "letters", "", between(backend.tokenizer.library)))
     run = Recording(knowing, STORY, settings).finish()
-    assert run.token_ids == written[:60] and rolled_back(run) == 0 and run.tau > 5
+    assert run.token_ids == written[:60] and run.tau > 5
     spent = knowing.drafter.open(settings).spent  # type: ignore[attr-defined]
     assert spent.tokens == sum(len(round_.speculation) for round_ in run.rounds)
     assert spent.passes == sum(passes_of(run.rounds))
     for round_ in run.rounds[:-1]:
         up_to = round_.speculation.drafter_passes
+        assert len(round_.token_ids) == len(round_.speculation) + 1
         assert up_to[0] == 0 and (np.diff(up_to) >= 0).all() and up_to[1] >= len(pieces[int(round_.token_ids[0])].data)
     drafted = sum(len(pieces[int(token)].data) for round_ in run.rounds for token in round_.speculation.tokens)
     assert drafted < spent.passes < drafted + 12 * len(run.rounds), "a pass a letter, and those that settle the last"
@@ -473,21 +417,43 @@ def written(prefix: Sequence[str], text: bytes, target: PreTrainedTokenizerBase 
     return draft
 
 
+LONG = bpe("a a", "aa aa", "aaaa aaaa", "aaaaaaaa aaaaaaaa")
+HIGH, LOW = ("Ã", "©")  # the bytes of é in the byte-level alphabet
+
+
+@pytest.mark.parametrize(
+    ("prefix", "text", "end", "tokens", "done"),
+    [
+        ("Hello", b" worl", False, "", False),  # it may still become ' world'
+        ("Hel", b"lo wo", False, "", True),  # 'Hello' would change the prefix
+        ("Hel", b"lo worl lo", False, "", True),
+        ("Hel", b"lo", False, "", False),
+        ("Hel", b"d wo", False, "d", False),
+        ("Hello", b" world", True, f"Ġworld {END}", True),
+        ("Hello", b"", True, END, True),
+        (f"Hello {HIGH}", b"e", False, "", True),
+        ("Hello", b" world \xc3", True, f"Ġworld Ġ {END}", True),  # half a character
+        *(("Hello", "😀".encode()[:n], False, "", False) for n in range(1, 4)),
+    ],
+)
+def test_tokens_are_drafted_when_no_more_text_can_change_them(
+    prefix: str, text: bytes, end: bool, tokens: str, done: bool
+) -> None:
+    draft = written(prefix.split(), text, end=end)
+    assert WORDS.convert_ids_to_tokens(draft.tokens) == tokens.split() and draft.done == done
+
+
 def test_what_follows_is_encoded_in_context() -> None:
     assert WORDS.tokenize("Hello world lo") == ["Hello", "Ġworld", "Ġ", "lo"]
     draft = written(["Hello"], b" world lo ")
     assert WORDS.convert_ids_to_tokens(draft.tokens) == ["Ġworld", "Ġ", "lo"][: len(draft.tokens)]
     assert len(draft.tokens) >= 1 and not draft.done and draft.passes == 10
-    assert written(["Hello"], b" worl").tokens == [], "it may still become ' world'"
-
-
-def test_a_token_across_the_prefix_end_is_not_drafted() -> None:
-    for settled in (b"lo wo", b"lo worl lo"):
-        draft = written(["Hel"], settled)
-        assert draft.tokens == [] and draft.done, "'Hello' would change what stands there"
-    assert not written(["Hel"], b"lo").done
-    kept = written(["Hel"], b"d wo")
-    assert WORDS.convert_ids_to_tokens(kept.tokens) == ["d"] and not kept.done
+    assert WORDS.convert_ids_to_tokens(written(["Hello", HIGH], "é world ".encode()).tokens)[0] == LOW
+    lost = written(["Hello"], b" world \xff w")
+    assert lost.done and "\ufffd" not in WORDS.decode(lost.tokens) and lost.passes <= 9
+    endless = written(["Ġ"], b"a" * 40, LONG)
+    assert endless.done and endless.passes == PATIENCE and endless.tokens == []
+    assert len(written(["Hello"], b"d" * 40).tokens) == 36, "tokens far from the end are settled without white space"
 
 
 def words_with_prefix(legacy: bool) -> PreTrainedTokenizerFast:
@@ -513,45 +479,18 @@ def test_a_tokenizer_that_puts_a_space_before_every_text_drafts_none_of_its_own(
     assert written(["▁Hel"], b"lo wo Hello", target).done
 
 
-def test_a_character_split_over_tokens_is_no_replacement_character() -> None:
-    first, second = ("Ã", "©")  # the bytes of é in the byte-level alphabet
-    draft = written(["Hello", first], "é world ".encode())
-    assert WORDS.convert_ids_to_tokens(draft.tokens)[0] == second
-    assert written(["Hello", first], b"e").done and written(["Hello", first], b"e").tokens == []
-    broken = written(["Hello"], b" world " + "é".encode()[:1], end=True)
-    assert WORDS.decode(broken.tokens) == " world " + END
-    lost = written(["Hello"], b" world \xff w")
-    assert lost.done and "\ufffd" not in WORDS.decode(lost.tokens) and lost.passes <= 9
-    for data in ("😀".encode()[:n] for n in range(1, 4)):
-        assert written(["Hello"], data).tokens == []
-
-
-def test_the_end_of_text_is_the_targets_own_and_ends_the_draft() -> None:
-    draft = written(["Hello"], b" world", end=True)
-    assert draft.done and WORDS.convert_ids_to_tokens(draft.tokens) == ["Ġworld", END]
-    assert written(["Hello"], b"", end=True).tokens == [WORDS.eos_token_id]
-
-
-def test_a_word_without_end_is_given_up() -> None:
-    long = bpe("a a", "aa aa", "aaaa aaaa", "aaaaaaaa aaaaaaaa")
-    draft = written(["Ġ"], b"a" * 40, long)
-    assert draft.done and draft.passes == PATIENCE and draft.tokens == []
-    assert len(written(["Hello"], b"d" * 40).tokens) == 36, "tokens far from the end are settled without white space"
-
-
-def test_a_long_text_is_read_in_parts_that_depend_on_it_only() -> None:
-    target, letters = AutoTokenizer.from_pretrained(TARGET), bpe()
-    ids = tuple(target("The fox said: café 😀! " * 60)["input_ids"])
-    small, whole = between(target, limit=256), between(target)
+def test_a_long_text_is_read_in_parts_that_depend_on_it_only(pair: Backend) -> None:
+    target, letters = pair.tokenizer.library, bpe()
+    ids = tuple(target("The fox said: café 😀! " * 30)["input_ids"])
+    small, whole = between(target, limit=128), between(target)
     complete = 0
     for n in range(1, len(ids), 7):
         read = small.read(ids[:n])
-        assert len(read) <= 256 - small.most
         text, everything = letters.decode(read), letters.decode(whole.read(ids[:n]))
-        assert everything.endswith(text) and "\ufffd" not in everything
-        assert between(target, limit=256).read(ids[:n]) == read, "whatever was read before"
+        assert len(read) <= 128 - small.most and everything.endswith(text) and "\ufffd" not in everything
+        assert between(target, limit=128).read(ids[:n]) == read, "whatever was read before"
         complete += everything == text
-    assert complete < len(ids) / 7 - 20, "a long text is cut"
+    assert complete < len(ids) / 7 - 10, "a long text is cut"
 
 
 def test_batches_and_maps_are_separate_runs(backends: dict[str, Backend]) -> None:
@@ -560,21 +499,16 @@ def test_batches_and_maps_are_separate_runs(backends: dict[str, Backend]) -> Non
     for prompt, one in zip(prompts, record_all(backend, prompts, settings, batch=3), strict=True):
         assert one.token_ids == Recording(backend, prompt, settings).finish().token_ids
     dial_map = Mapping(backend, STORY, settings, Span(0.5, 1.0, (2, 4))).finish()
-    assert dial_map.complete
-    for gamma, dial in ((2, 0.93), (4, 0.5), (4, 1.0)):
-        own = Recording(backend, STORY, replace(settings, gamma=gamma, dial=dial)).finish()
+    for gamma, dial in ((2, 0.93), (4, 0.5)):
+        own = Recording(backend, STORY, replace(settings, gamma=gamma, dial=dial)).finish().rounds
         rounds = dial_map.segment(dial, gamma).rounds
-        assert [round_.token_ids for round_ in rounds] == [round_.token_ids for round_ in own.rounds]
-        assert passes_of(rounds) == passes_of(own.rounds)
+        assert [round_.token_ids for round_ in rounds] == [round_.token_ids for round_ in own]
+        assert passes_of(rounds) == passes_of(own)
 
 
 def test_costs_count_the_drafters_passes(backends: dict[str, Backend]) -> None:
-    measuring = Measuring(backends["permuted drafter"], 4, seconds=0.05)
-    for _ in measuring:
-        pass
-    costs = measuring._found
-    assert costs is not None and 1.05 < costs.passes_per_token < 3
-    assert "passes of the drafter" in cost_tiles(costs, 4)[2].help
+    costs = costs_of(backends["permuted drafter"], 4)
+    assert 1.05 < costs.passes_per_token < 3 and "passes of the drafter" in cost_tiles(costs, 4)[2].help
     settings = Settings(gamma=4, max_new_tokens=24)
     dial_map = Mapping(backends["permuted drafter"], STORY, settings, Span(0.9, 1.0, (4,))).finish()
     segment = dial_map.segments[-1]
@@ -587,20 +521,17 @@ def test_costs_count_the_drafters_passes(backends: dict[str, Backend]) -> None:
     assert costs_from(kept).passes_per_token == 1.0
 
 
-def test_temperature_trees_and_trimming_are_refused(backends: dict[str, Backend], folders: dict[str, Path]) -> None:
-    backend = backends["letters"]
+def test_temperature_trees_and_trimming_are_refused_and_passes_are_noted(
+    backends: dict[str, Backend], folders: dict[str, Path]
+) -> None:
     for settings in (Settings(rule="strict", temperature=0.8), Settings(rule="strict", tree="dynamic")):
         with pytest.raises(SettingError, match="letters has another tokenizer than built-in/target"):
-            Recording(backend, STORY, settings)
+            Recording(backends["letters"], STORY, settings)
         with pytest.raises(SettingError, match="by text"):
-            backend.speculator(settings)
+            backends["letters"].speculator(settings)
     with pytest.raises(BadInput, match="take it whole"):
         load_backend(TARGET, f"trimmed:m=900,of={folders['letters']}", device="cpu")
-
-
-def test_notes_count_the_passes_so_far(folders: dict[str, Path]) -> None:
     fresh = load_backend(TARGET, folders["letters"], device="cpu", dtype="float32")
     assert len(tasks.look(fresh).notes) == 1 and "drafter passes" not in tasks.look(fresh).notes[0]
     tasks.record(fresh, STORY, Settings(max_new_tokens=8)).finish()
-    (note,) = tasks.look(fresh).notes
-    assert re.search(r" \d+ drafter passes for \d+ drafted tokens", note)
+    assert re.search(r" \d+ drafter passes for \d+ drafted tokens", tasks.look(fresh).notes[0])

@@ -1,28 +1,42 @@
-"""Forward passes over a cache of rows: the packed one against transformers', batches against each prefix alone."""
+"""Forward passes over a cache of rows, alone and in batches, against transformers', and their recordings.
+
+A stand-in replaces CUDA's recordings; tests/test_cuda.py has CUDA's own.
+"""
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import transformers
 from factories import with_passes
-from transformers import LlamaConfig, LlamaForCausalLM
+from torch import Tensor
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
+from mars_viz.prompts import builtin_prompts
+from mars_viz.recording import Recording, record_all
 from mars_viz.run import Settings
+from mars_viz.speculators import evidence
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.cached import CachedModel
-from mars_viz.speculators.networks import Network, differs, opener
+from mars_viz.speculators.draft_batch import DraftBatch
+from mars_viz.speculators.drafters.model import ModelDrafter, Picking
+from mars_viz.speculators.evidence import gather_evidence
+from mars_viz.speculators.networks import Chaining, Network, Opener, differs, llama_forward, opener
 from mars_viz.speculators.networks import kv_cache as module
-from mars_viz.speculators.networks.batched import CachePool, RaggedNetwork
+from mars_viz.speculators.networks.batched import CHUNK, LEAST, CachePool, RaggedNetwork
+from mars_viz.speculators.networks.graphs import CHECKS, MOST, SETTLED, WORTH, Graphs, Recorded, Tensors
 from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.networks.kv_cache import IdleCaches, KVShape, Rows
-from mars_viz.speculators.networks.llama_forward import Body
+from mars_viz.speculators.networks.llama_forward import Body, why_not
 from mars_viz.speculators.networks.small_llama import PackedLlama, fits, pack
+from mars_viz.speculators.targets.model import ModelTarget
 
 LLAMA_3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 SHAPES: dict[str, dict[str, object]] = {
@@ -52,25 +66,6 @@ def networks(model: LlamaForCausalLM) -> list[Network]:
     return [PackedLlama(pack(model, 97)), PlainNetwork(model, 97), RaggedNetwork(CachePool(Body(model, 97)))]
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_rows_of_unequal_length_score_as_transformers_scores_each(shape: str) -> None:
-    model = llama(**SHAPES[shape])
-    assert fits(model)
-    texts = torch.randint(97, (3, 150), generator=torch.Generator().manual_seed(1))
-    with torch.inference_mode():
-        expected = model(input_ids=texts).logits
-        for network in networks(model)[:2]:  # the third: tests/test_batched.py
-            starts = [5, 60, 131]
-            for row, start in enumerate(starts):
-                network.score(texts[row : row + 1, :start], [0], 1, [row])
-            for n in (1, 2, 7, 1, 1):
-                ids = torch.stack([texts[row, start : start + n] for row, start in enumerate(starts)])
-                found = network.score(ids, starts, n)
-                wanted = torch.stack([expected[row, start : start + n] for row, start in enumerate(starts)])
-                torch.testing.assert_close(found, wanted, atol=2e-4, rtol=1e-4)
-                starts = [start + n for start in starts]
-
-
 def test_what_was_written_is_overwritten_and_a_copied_row_goes_its_own_way() -> None:
     model = llama()
     texts = torch.randint(97, (2, 60), generator=torch.Generator().manual_seed(2))
@@ -86,43 +81,34 @@ def test_what_was_written_is_overwritten_and_a_copied_row_goes_its_own_way() -> 
 
 
 def test_models_beyond_the_packed_pass_go_to_the_ragged_one() -> None:
-    assert isinstance(opener(llama(), 97)(), PackedLlama)
-    assert isinstance(opener(llama().bfloat16(), 97)(), RaggedNetwork)
     large = llama(hidden_size=512, intermediate_size=2048, num_hidden_layers=6)
-    assert large.num_parameters() > 20_000_000 and isinstance(opener(large, 97)(), RaggedNetwork)
+    assert large.num_parameters() > 20_000_000
+    for model, way in ((llama(), PackedLlama), (llama().bfloat16(), RaggedNetwork), (large, RaggedNetwork)):
+        assert isinstance(opener(model, 97)(), way)
     for change in ({"attention_bias": True}, {"mlp_bias": True}, {"hidden_act": "gelu"}):
         assert not fits(llama(**change))
 
 
-def passed(pair: Backend, way: str) -> Backend:
-    """The same pair through another forward pass."""
-    passes: dict[str, Callable[[LlamaForCausalLM], Callable[[], Network]]] = {
-        "plain": lambda model: partial(PlainNetwork, model, pair.vocabulary_size),
-        "ragged": lambda model: partial(RaggedNetwork, CachePool(Body(model, pair.vocabulary_size))),
-    }
-    models = pair.target.model, pair.drafter.model
-    return pair if way == "packed" else with_passes(pair, *map(passes[way], models))
-
-
-@pytest.mark.parametrize(("way", "temperature"), [("packed", 0.0), ("packed", 0.8), ("plain", 0.8), ("ragged", 0.0)])
-def test_a_batch_answers_each_prefix_as_if_it_were_alone(pair: Backend, way: str, temperature: float) -> None:
+@pytest.mark.parametrize(("way", "temperature"), [(None, 0.0), (None, 0.8), (PlainNetwork, 0.8), (RaggedNetwork, 0.0)])
+def test_a_batch_answers_each_prefix_as_if_it_were_alone(pair: Backend, way: Any, temperature: float) -> None:
     """Prefixes that fork, finish, shrink and are new, as a dial map or a set of prompts asks for them."""
-    pair = passed(pair, way)
-    settings = Settings(temperature=temperature, gamma=4, seed=5)
-    rng = np.random.default_rng(0)
+    size, models = pair.vocabulary_size, (pair.target.model, pair.drafter.model)
+    if way is PlainNetwork:
+        pair = with_passes(pair, *(partial(PlainNetwork, model, size) for model in models))
+    elif way is RaggedNetwork:
+        pair = with_passes(pair, *(partial(RaggedNetwork, CachePool(Body(model, size))) for model in models))
+    settings, rng = Settings(temperature=temperature, gamma=4, seed=5), np.random.default_rng(0)
     together = pair.speculator(settings)
-    prompt = tuple(pair.tokenizer.library("Once upon a time, there was a little")["input_ids"])
-    prefixes = [prompt]
-    for step in range(9):
-        answers = together.speculate(prefixes)
-        longer = []
+    prefixes = [pair.prompt_ids("Once upon a time, there was a little", settings)]
+    for step in range(8):
+        answers, longer = together.speculate(prefixes), []
         for prefix, answer in zip(prefixes, answers, strict=True):
-            (alone,) = pair.speculator(settings).speculate([prefix])
-            np.testing.assert_array_equal(answer.speculation.tokens, alone.speculation.tokens)
-            np.testing.assert_allclose(answer.speculation.top_logits, alone.speculation.top_logits, atol=1e-3)
-            np.testing.assert_allclose(answer.speculation.draft_logits, alone.speculation.draft_logits, atol=1e-3)
+            ours, (other,) = answer.speculation, pair.speculator(settings).speculate([prefix])
+            np.testing.assert_array_equal(ours.tokens, other.speculation.tokens)
+            np.testing.assert_allclose(ours.top_logits, other.speculation.top_logits, atol=1e-3)
+            np.testing.assert_allclose(ours.draft_logits, other.speculation.draft_logits, atol=1e-3)
             for kept in {int(rng.integers(0, 5)), int(rng.integers(0, 5))}:  # where they differ the prefix forks
-                longer.append((*prefix, *map(int, answer.speculation.tokens[:kept]), int(rng.integers(5, 4000))))
+                longer.append((*prefix, *map(int, ours.tokens[:kept]), int(rng.integers(5, 4000))))
         rng.shuffle(longer)
         prefixes = list(dict.fromkeys(map(tuple, longer)))[: 1 + step % 5]
         if step == 5:
@@ -139,28 +125,20 @@ def test_nothing_is_read_twice(pair: Backend) -> None:
             self.read += tokens.numel()
             return super().score(tokens, *rest, **named)  # type: ignore[arg-type]
 
-    network = Counting(pack(pair.target.model, pair.vocabulary_size))
-    model = CachedModel(network)
-
-    def read(prefixes: list[tuple[int, ...]]) -> None:
-        left = model.rewind(prefixes)
-        model.logits(torch.tensor([prefix[-left:] for prefix in prefixes]), 1)
-
-    with torch.inference_mode():
-        prompt = tuple(range(5, 45))
-        read([prompt])
-        assert network.read == 40
-        forks = [(*prompt, 50 + i) for i in range(3)]
-        read(forks)
-        assert network.read == 40 + 3
-        read([(*forks[2], 7), (*forks[0], 8, 9)])
-        assert network.read == 43 + 4
+    network, prompt = Counting(pack(pair.target.model, pair.vocabulary_size)), tuple(range(5, 45))
+    model, forks = CachedModel(network), [(*prompt, 50 + i) for i in range(3)]
+    for prefixes, read in (([prompt], 40), (forks, 40 + 3), ([(*forks[2], 7), (*forks[0], 8, 9)], 43 + 4)):
+        with torch.inference_mode():
+            left = model.rewind(prefixes)
+            model.logits(torch.tensor([prefix[-left:] for prefix in prefixes]), 1)
+        assert network.read == read
 
 
 def test_a_faster_pass_that_differs_is_replaced_by_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
     model = llama()
     assert isinstance(opener(model, 97)(), PackedLlama) and not differs(opener(model, 97)(), model)
-    assert not differs(RaggedNetwork(CachePool(Body(llama().bfloat16(), 97))), llama().bfloat16())
+    for half in (llama().bfloat16(), llama().half()):
+        assert not differs(RaggedNetwork(CachePool(Body(half, 97))), half)
     score = PackedLlama.score
     for spoil in (lambda logits: logits + 0.5, lambda logits: logits * torch.nan):
         monkeypatch.setattr(PackedLlama, "score", lambda *args, spoil=spoil, **named: spoil(score(*args, **named)))
@@ -179,7 +157,7 @@ def filled(value: float, rows: int = 3, places: int = 128) -> Rows:
     return cache
 
 
-def test_what_was_never_written_is_nothing_even_where_another_left_what_is_no_number() -> None:
+def test_what_was_never_written_is_zero_and_what_was_is_kept_as_the_cache_grows() -> None:
     cache = filled(torch.nan)
     cache.clear()
     cache.open(2, 64)
@@ -190,9 +168,6 @@ def test_what_was_never_written_is_nothing_even_where_another_left_what_is_no_nu
             expected = torch.zeros(3, 300, 4, 8)
             expected[0, :64] = 5 * i
             assert torch.equal(layer[:rows, :places], expected[:rows, :places])
-
-
-def test_it_keeps_what_was_written_when_it_grows_and_when_less_is_asked_for() -> None:
     cache = filled(7, rows=2, places=256)
     cache.open(1, 1)
     cache.open(9, 400)
@@ -203,26 +178,23 @@ def test_it_keeps_what_was_written_when_it_grows_and_when_less_is_asked_for() ->
     assert (cache.layers[0][11, :200] == 7).all() and not cache.layers[0][11, 200:400].any()
 
 
-def test_the_largest_that_is_not_too_large_waits_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    shelf, small, large = IdleCaches(CACHE), filled(1, rows=1), filled(1, rows=8)
+def test_the_largest_cache_within_the_limit_is_kept_and_failed_growth_leaves_all_layers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    idle, small, large = IdleCaches(CACHE), filled(1, rows=1), filled(1, rows=8)
     for cache in (small, large):
-        shelf.give(cache)
-    assert shelf.take() is large
-    assert shelf.take() not in (small, large)
+        idle.give(cache)
+    assert idle.take() is large and idle.take() not in (small, large)
     monkeypatch.setattr(module, "KEPT", large.size - 1)
-    shelf.give(small)
-    shelf.give(large)
-    assert shelf.take() is small
-
-
-def test_where_memory_for_one_layer_is_lacking_none_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
-    cache, asked = filled(7, rows=2), []
+    idle.give(small)
+    idle.give(large)
+    assert idle.take() is small
+    cache, results = filled(7, rows=2), iter([torch.zeros, None])
 
     def refuses(*shape: int, **_: object) -> torch.Tensor:
-        asked.append(shape)
-        if len(asked) == 2:
+        if (empty := next(results, torch.zeros)) is None:
             raise MemoryError
-        return torch.zeros(shape)
+        return empty(shape)
 
     monkeypatch.setattr(module.torch, "empty", refuses)
     with pytest.raises(MemoryError):
@@ -232,20 +204,392 @@ def test_where_memory_for_one_layer_is_lacking_none_has_grown(monkeypatch: pytes
     assert {tuple(layer.shape[:2]) for layer in cache.layers} == {(9, 512)}
 
 
-def test_a_pass_that_nobody_holds_any_more_leaves_its_memory_to_the_next() -> None:
+def test_a_deleted_pass_leaves_its_memory_to_the_next() -> None:
     weights, ids = pack(llama(), 97), torch.arange(90).remainder(97).unsqueeze(0)
     with torch.inference_mode():
         expected = PackedLlama(weights).score(ids, [0], 90)
         gc.collect()
         first, second = PackedLlama(weights), PackedLlama(weights)
         first.score(ids.expand(3, -1), [0, 0, 0], 1)
-        (memory,) = {layer.data_ptr() for layer in first._rows.layers[:1]}
+        memory = first._rows.layers[0].data_ptr()
         for layer in first._rows.layers:
             layer.fill_(torch.nan)  # as a broken model would
         del first
         gc.collect()
         third = PackedLlama(weights)
-        assert torch.equal(third.score(ids, [0], 90), expected)
-        assert third._rows.layers[0].data_ptr() == memory
-        assert torch.equal(second.score(ids, [0], 90), expected)
-        assert second._rows.layers[0].data_ptr() != memory
+        for network, reuses in ((third, True), (second, False)):
+            assert torch.equal(network.score(ids, [0], 90), expected)
+            assert (network._rows.layers[0].data_ptr() == memory) == reuses
+
+
+COMMON = (
+    SIZES | {"num_key_value_heads": 2, "head_dim": 16} | dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"))
+)
+CONFIGS = {
+    "qwen2": transformers.Qwen2Config(**{name: value for name, value in COMMON.items() if name != "head_dim"}),
+    "qwen3": transformers.Qwen3Config(**COMMON, tie_word_embeddings=True),
+    "llama with biases": LlamaConfig(**COMMON, attention_bias=True, mlp_bias=True),
+    "mistral": transformers.MistralConfig(**COMMON, sliding_window=None),
+}
+
+
+def made(config: object) -> PreTrainedModel:
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config).eval().requires_grad_(False)
+    for name, weight in model.named_parameters():
+        if "norm" in name or "bias" in name:
+            weight.uniform_(0.5, 1.5)
+    return model
+
+
+def texts_of(rows: int, length: int) -> Tensor:
+    return torch.randint(97, (rows, length), generator=torch.Generator().manual_seed(3))
+
+
+class Calling:
+    """In place of a CUDA graph: same buffers in, same buffers out, the function called in between.
+
+    What the function does on the host is not done again by a CUDA graph; it is here, and `played` counts it.
+    """
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.recorded, self.played, self._error = 0, 0, error
+
+    def __call__(self, function: Callable[..., Tensors], inputs: Tensors) -> Recorded:
+        if self._error is not None:
+            raise self._error
+        outputs = tuple(output.clone() for output in function(*inputs))
+        self.recorded += 1
+
+        def play() -> None:
+            self.played += 1
+            for output, found in zip(outputs, function(*inputs), strict=True):
+                output.copy_(found)
+
+        return Recorded(play, outputs)
+
+
+class Frozen(Calling):
+    """Plays what it recorded whatever the buffers hold, as a graph does of a number that came from the host."""
+
+    def __call__(self, function: Callable[..., Tensors], inputs: Tensors) -> Recorded:
+        return Recorded(lambda: None, tuple(output.clone() for output in function(*inputs)))
+
+
+@pytest.mark.parametrize(
+    ("name", "reordered"), [(name, i % 2 == 0) for i, name in enumerate([*SHAPES, *CONFIGS])] + [("qwen3", True)]
+)
+def test_unequal_rows_in_any_slots_score_as_transformers_scores_each(
+    name: str, reordered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llama_forward, "REORDERED", (0, 1 << 40) if reordered else (1 << 40, 1 << 40))
+    model = made(CONFIGS[name]) if name in CONFIGS else llama(**SHAPES[name])
+    assert why_not(model) == "" and fits(model) == (name in SHAPES)
+    texts, slots = texts_of(3, 150), [2, 0, 1]
+    with torch.inference_mode():
+        expected = model(input_ids=texts).logits
+        for network in networks(model) if fits(model) else [opener(model.float(), 97)()]:
+            starts = [5, 60, 131]
+            for row, start in enumerate(starts):
+                network.score(texts[row : row + 1, :start], [0], 1, [slots[row]])
+            for n in (1, 2, 7, 1):
+                ids = torch.stack([texts[row, start : start + n] for row, start in enumerate(starts)])
+                wanted = torch.stack([expected[row, start : start + n] for row, start in enumerate(starts)])
+                torch.testing.assert_close(network.score(ids, starts, n, slots), wanted, atol=3e-4, rtol=1e-4)
+                starts = [start + n for start in starts]
+        assert isinstance(network, RaggedNetwork)
+        torch.testing.assert_close(model(input_ids=texts).logits, expected)  # the model itself still works
+
+
+def test_a_prompt_longer_than_a_chunk_is_read_in_parts_and_any_of_its_last_rows_are_had() -> None:
+    model = llama(max_position_embeddings=2 * CHUNK + 100)
+    texts = texts_of(2, CHUNK + 70)
+    with torch.inference_mode():
+        expected = model(input_ids=texts).logits
+        network = RaggedNetwork(CachePool(Body(model, 97)))
+        for rows in (1, 70, 71, CHUNK + 70):
+            found = network.score(texts, [0, 0], rows)
+            torch.testing.assert_close(found, expected[:, -rows:], atol=2e-3, rtol=1e-3)
+
+
+def test_rows_that_only_fill_up_a_recorded_pass_are_written_where_nobody_reads(pair: Backend) -> None:
+    capture = Calling()
+    network = RaggedNetwork(CachePool(Body(pair.target.model, pair.vocabulary_size), lambda: capture))
+    ids = torch.randint(5, 4000, (4, 60), generator=torch.Generator().manual_seed(8))
+    with torch.inference_mode():
+        expected = pair.target.passes().score(ids, [0] * 4, 60)
+        network.score(ids[:, :30], [0] * 4, 1)
+        for _ in range(SETTLED):
+            found = network.score(ids[:3, 30:40], [30] * 3, 10)  # with a fourth row that fills up
+        torch.testing.assert_close(found, expected[:3, 30:40], atol=1e-3, rtol=1e-3)
+        found = network.score(ids[3:, 30:], [30], 30, [3])
+        torch.testing.assert_close(found, expected[3:, 30:], atol=1e-3, rtol=1e-3)
+    assert capture.played > 0
+
+
+def test_the_weights_are_held_once() -> None:
+    model = llama(num_key_value_heads=2)
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    bodies = [Body(model, 97), Body(model, 97)]
+    assert all(torch.equal(weight, before[name]) for name, weight in model.named_parameters())
+    for index, layer in enumerate(model.model.layers):
+        parts = {"qkv": layer.self_attn.k_proj, "gate_up": layer.mlp.up_proj, "down": layer.mlp.down_proj}
+        for whole, part in parts.items():
+            storages = {getattr(body.layers[index], whole).weight.untyped_storage().data_ptr() for body in bodies}
+            assert storages == {part.weight.untyped_storage().data_ptr()}
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (lambda: made(transformers.GPT2Config(vocab_size=97, n_embd=64, n_layer=1, n_head=2)), "GPT2LMHeadModel"),
+        (lambda: made(transformers.MistralConfig(**COMMON, sliding_window=32)), "sliding window"),
+        (lambda: made(transformers.Qwen2Config(use_sliding_window=True, max_window_layers=1, **COMMON)), "sliding"),
+        (lambda: llama(rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}), "dynamic"),
+        (lambda: llama().double(), "float64 on cpu"),
+        (lambda: changed("model.norm", llama().model.norm.bfloat16()), "devices or dtypes"),
+        (lambda: llama().train(), "changed"),
+        (lambda: changed("model.layers.1.mlp.up_proj", type("Linear8", (torch.nn.Linear,), {})(64, 48)), "changed"),
+    ],
+)
+def test_other_models_go_through_transformers(model: Callable[[], PreTrainedModel], reason: str) -> None:
+    assert reason in why_not(model())
+    if not fits(model()):
+        opened = opener(model(), 97)
+        assert isinstance(opened(), PlainNetwork) and reason in opened.lack()
+
+
+def changed(part: str, module: torch.nn.Module) -> LlamaForCausalLM:
+    model = llama()
+    model.set_submodule(part, module)
+    return model
+
+
+@pytest.mark.parametrize(
+    "settings", [Settings(), Settings(temperature=0.9, top_p=0.8), Settings(temperature=1.3, top_k=5)]
+)
+def test_a_chain_is_the_same_steps_one_by_one(settings: Settings) -> None:
+    model, pick = llama(num_key_value_heads=2), Picking.by(settings)
+    texts, starts, slots = texts_of(3, 40), [38, 12, 25], [1, 2, 0]
+    uniforms = None if settings.temperature == 0 else torch.rand(3, 5, dtype=torch.float64)
+    with torch.inference_mode():
+        one, other = (RaggedNetwork(CachePool(Body(model, 97))) for _ in range(2))
+        for network in (one, other):
+            for row, start in enumerate(starts):
+                network.score(texts[row : row + 1, :start], [0], 1, [slots[row]])
+        ids = torch.stack([texts[row, start : start + 2] for row, start in enumerate(starts)])
+        assert isinstance(one, Chaining)
+        chain = one.chain(ids, starts, 5, pick, uniforms, slots)
+        for step in range(5):
+            logits = other.score(ids, starts, 1, slots)
+            starts = [start + ids.shape[1] for start in starts]
+            ids = pick(logits, None if uniforms is None else uniforms[:, step, None])
+            torch.testing.assert_close(chain.logits[:, step : step + 1], logits, atol=1e-4, rtol=1e-4)
+            assert chain.tokens[:, step].tolist() == ids.flatten().tolist()
+
+
+def ragged(pair: Backend, capture: Calling | None = None) -> Backend:
+    """The pair on batched passes, recorded where a capture is given."""
+    begin = None if capture is None else (lambda: capture)
+    models = (pair.target.model, pair.drafter.model)
+    return with_passes(
+        pair, *(partial(RaggedNetwork, CachePool(Body(model, pair.vocabulary_size), begin)) for model in models)
+    )
+
+
+PROMPTS = [item.prompt for item in builtin_prompts(64).items][::48]  # of several tasks
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_texts_are_those_of_the_packed_pass_alone_and_together(pair: Backend, recorded: bool) -> None:
+    """Also if every pass is a recorded one, on padded rows and places."""
+    greedy = Settings(rule="mars", gamma=4, max_new_tokens=40)
+    for settings in (greedy, Settings("mars-sampling", gamma=3, max_new_tokens=30, temperature=0.8, top_p=0.9, seed=7)):
+        capture = Calling()
+        ours = ragged(pair, capture if recorded else None)
+        expected = [run.token_ids for run in record_all(pair, PROMPTS, settings)]
+        assert [run.token_ids for run in record_all(ours, PROMPTS, settings, batch=5)] == expected
+        assert Recording(ours, PROMPTS[0], settings).finish().token_ids == expected[0]
+        assert (capture.played > 30) == recorded
+    if recorded:  # the drafter's whole block is one recorded pass
+        capture = Calling()
+        run = Recording(ragged(pair, capture), PROMPTS[0], replace(greedy, rule="strict")).finish()
+        assert 0 < capture.played <= 2 * len(run.rounds)
+
+
+def test_a_longer_text_moves_the_cache_and_what_was_recorded_on_it_goes(pair: Backend) -> None:
+    capture = Calling()
+    network = RaggedNetwork(CachePool(Body(pair.target.model, pair.vocabulary_size), lambda: capture))
+    packed, ids = pair.target.passes(), 5 + texts_of(2, LEAST + 40)
+    with torch.inference_mode():
+        for at in range(0, ids.shape[1], 8):
+            found, expected = (each.score(ids[:, at : at + 8], [at, at], 8) for each in (network, packed))
+            torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
+        assert capture.recorded == 2 and network._room.cache.shape[2] == 2 * LEAST
+        assert network._room.graphs is not None and len(network._room.graphs) == 1
+        network.copy(0, 5, 8)  # a row beyond the allocated ones
+        assert len(network._room.graphs) == 0
+
+
+def test_the_next_pass_gets_the_cache_of_a_deleted_one_but_none_of_its_numbers(pair: Backend) -> None:
+    capture, ids = Calling(), torch.arange(5, 11)[None]
+    rooms = CachePool(Body(pair.target.model, pair.vocabulary_size), lambda: capture)
+    with torch.inference_mode():
+        network = RaggedNetwork(rooms)
+        expected = [network.score(ids, [0], 6) for _ in range(SETTLED)][0]
+        network._room.cache.fill_(torch.nan)  # as after logits that were no numbers
+        del network
+        gc.collect()
+        another, third = RaggedNetwork(rooms), RaggedNetwork(rooms)
+        played = capture.played
+        torch.testing.assert_close(another.score(ids, [0], 6), expected)
+        third.score(ids, [0], 6)
+        assert (capture.recorded, capture.played) == (1, played + 1)
+
+
+def test_texts_are_the_same_if_recording_fails_which_is_noted(pair: Backend) -> None:
+    rooms = CachePool(Body(pair.drafter.model, pair.vocabulary_size), Frozen)
+    slow = with_passes(pair, drafter=Opener(partial(RaggedNetwork, rooms), lambda: rooms.trouble))
+    assert pair.notes == slow.notes == ()
+    settings = Settings(rule="mars", gamma=4, max_new_tokens=40)
+    one, other = (Recording(each, PROMPTS[0], settings).finish() for each in (slow, pair))
+    assert one.token_ids == other.token_ids and len(one.rounds) == len(other.rounds)
+    assert len(slow.notes) == 1 and "built-in/drafter" in slow.notes[0] and "other results" in slow.notes[0]
+
+
+def test_no_memory_for_more_places_leaves_the_cache_as_it_was(pair: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object) -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    rooms = CachePool(Body(pair.target.model, pair.vocabulary_size))
+    network, ids = RaggedNetwork(rooms), torch.arange(5, 25)[None]
+    with torch.inference_mode():
+        expected = network.score(ids, [0], 20)
+        with monkeypatch.context() as patched:
+            patched.setattr(rooms.body, "cache", full)
+            with pytest.raises(torch.OutOfMemoryError):
+                network.score(ids, [LEAST], 1)
+        torch.testing.assert_close(network.score(ids[:, 10:], [10], 10), expected[:, 10:], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("needs", [None, ("z",), ()])
+@pytest.mark.parametrize("settings", [Settings(gamma=4), Settings(gamma=4, temperature=0.8, top_p=0.9, top_k=5)])
+def test_a_round_looks_at_no_value_before_its_one_transfer(
+    settings: Settings, needs: tuple[str, ...] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On PyTorch's meta device, whose tensors have no values: an .item(), a shape that depends on a value, or a tensor
+    that was forgotten on the CPU fails there. On CUDA each would make the host wait, or keep it from being recorded.
+    """
+
+    class Arrived(Exception):
+        pass
+
+    def to_host(found: dict[str, Tensor]) -> dict[str, np.ndarray]:
+        assert {tensor.device.type for tensor in found.values()} == {"meta"}
+        raise Arrived
+
+    monkeypatch.setattr(evidence, "to_host", to_host)
+    with torch.device("meta"):
+        model = LlamaForCausalLM(LlamaConfig(**COMMON | {"vocab_size": 672})).eval().requires_grad_(False)
+    target = ModelTarget(RaggedNetwork(CachePool(Body(model, 640))))
+    drafter = ModelDrafter(RaggedNetwork(CachePool(Body(model, 640))), settings)
+    prefixes = [(1, 2, 3, 4, 5), (1, 2, 9), (4, 4, 4, 4, 4, 4, 4)]
+    with torch.inference_mode():
+        draft = drafter.draft(prefixes, 4)
+        logits = target.score(prefixes, draft.tokens)
+        blocks = DraftBatch.of((5, 3, 7), draft.tokens, draft.logits, logits, sampled=settings.temperature > 0)
+        with pytest.raises(Arrived):
+            gather_evidence(blocks, settings, needs)
+
+
+def equal(found: Tensors, expected: Tensors) -> bool:
+    return all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+def graphs_on(capture: Calling, reports: list[str] | None = None) -> Graphs:
+    return Graphs(lambda: capture, equal, ([] if reports is None else reports).append)
+
+
+def plus(x: Tensor, y: Tensor, *, bias: float = 0.0) -> Tensors:
+    return x + y + bias, x - y
+
+
+def test_a_shape_that_comes_back_is_recorded_and_played_on_what_it_is_given() -> None:
+    capture, results = Calling(), []
+    graphs = graphs_on(capture)
+    for turn in range(SETTLED + 4):
+        given = torch.full((2, 3), float(turn)), torch.ones(2, 3)
+        results.append((graphs.run(("plus", 2), plus, given), plus(*given)))
+        assert capture.recorded == (turn + 1 >= WORTH)
+    assert capture.played == SETTLED + 4 - (WORTH - 1) and not graphs.given_up
+    for found, expected in results:  # a later play has not overwritten what an earlier one gave
+        assert equal(found, expected)
+
+
+def test_plays_are_compared_until_settled_only() -> None:
+    calls = 0
+
+    def counting(x: Tensor) -> Tensors:
+        nonlocal calls
+        calls += 1
+        return (x * 2,)
+
+    def playing(function: Callable[..., Tensors], inputs: Tensors) -> Recorded:
+        output = inputs[0] * 2
+        return Recorded(lambda: output.copy_(inputs[0] * 2), (output,))  # type: ignore[arg-type, return-value]
+
+    graphs = graphs_on(playing)  # type: ignore[arg-type]
+    for turn in range(SETTLED + 5):
+        assert graphs.run("double", counting, (torch.tensor([float(turn)]),))[0].item() == 2.0 * turn
+    assert calls == (WORTH - 1) + CHECKS
+
+
+def test_each_key_has_its_own_recording_and_the_one_unused_for_longest_goes() -> None:
+    capture = Calling()
+    graphs = graphs_on(capture)
+    for bias, times, recorded in (
+        *((bias, WORTH, bias + 1) for bias in range(MOST)),
+        (0, 1, MOST),  # not the one unused for longest any more
+        (MOST, WORTH, MOST + 1),
+        (0, 1, MOST + 1),
+        (1, WORTH - 1, MOST + 1),  # dropped, and worth no recording yet
+        (1, 1, MOST + 2),
+    ):
+        for _ in range(times):
+            found = graphs.run(bias, partial(plus, bias=bias), (torch.ones(1), torch.ones(1)))
+            assert found[0].item() == 2 + bias
+        assert capture.recorded == recorded and len(graphs) <= MOST
+
+
+def test_forgotten_recordings_are_made_again_in_a_new_pool_and_errors_are_raised() -> None:
+    captures = [Calling(), Calling()]
+    remaining = iter(captures)
+    graphs = Graphs(lambda: next(remaining), equal, [].append)
+    for recorded in ([1, 0], [1, 1]):
+        for _ in range(WORTH):
+            graphs.run("plus", plus, (torch.ones(1), torch.ones(1)))
+        assert [each.recorded for each in captures] == recorded
+        graphs.forget()
+        assert len(graphs) == 0
+    graphs = graphs_on(Calling())
+    for _ in range(2 * WORTH):
+        with pytest.raises(RuntimeError):  # shapes that do not fit
+            graphs.run("broken", lambda x: (x @ x.T.expand(2, 3),), (torch.ones(2, 2),))
+
+
+@pytest.mark.parametrize(
+    ("capture", "reason"),
+    [
+        (Calling(RuntimeError("operation not permitted\nCompile with …")), "not permitted"),
+        (Calling(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")), "too little memory"),
+        (Frozen(), "other results"),
+    ],
+)
+def test_a_failed_or_wrong_recording_is_given_up_and_reported_once(capture: Calling, reason: str) -> None:
+    reports: list[str] = []
+    graphs = graphs_on(capture, reports)
+    for turn in range(2 * SETTLED):
+        given = torch.full((1,), float(turn)), torch.ones(1)
+        assert equal(graphs.run("plus", plus, given), plus(*given))
+    assert graphs.given_up and len(graphs) == 0
+    assert len(reports) == 1 and reason in reports[0] and "\n" not in reports[0]

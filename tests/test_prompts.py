@@ -63,39 +63,29 @@ def test_every_turn_or_the_first_is_a_prompt(file):
     assert [item.id for item in load_prompts(file).items] == ["line-1", "line-4"]
 
 
-def test_each_turn_has_the_answer_at_its_place(file):
+def test_each_turn_has_the_answer_at_its_place_and_its_own_grader(file):
     lines = [
         MT_BENCH | {"reference": ["It is 7."]},
         MT_BENCH | {"question_id": 82, "reference": [None, 8, "one too many"]},
         MT_BENCH | {"question_id": 83, "answer": "9"},
+        {"question": "1 + 1?", "answer": "One and one.\n#### 2", "category": "writing"},  # as in GSM8K
+        {"prompt": "Say a.", "answer": "a", "grader": "contains", "id": "x", "category": "writing"},
     ]
     graded = load_prompts(write(file, *lines), grader="last-number")
-    assert [item.answer for item in graded.items] == ["It is 7.", None, None, "8", "9", None]
-    assert [item.graded for item in graded.items] == [True, False, False, True, True, False]
-    assert load_prompts(file, grader="none").graded == 0
-    first = load_prompts(write(file, *lines[:2]), grader="last-number", turns=Turns.FIRST)
-    assert [(item.answer, item.grader) for item in first.items] == [("It is 7.", "last-number"), (None, "none")]
-    assert load_prompts(file).graded == 0, "references are answers only if a grader is named"
+    answers = ["It is 7.", None, None, "8", "9", None, "One and one.\n#### 2", "a"]
+    assert [item.answer for item in graded.items] == answers and graded.name == "set.jsonl"
+    assert [item.graded for item in graded.items] == [answer is not None for answer in answers] and graded.graded == 5
+    assert [(item.id, item.category, item.grader) for item in graded.items[6:]] == [
+        ("line-4", "writing", "last-number"),
+        ("x", "writing", "contains"),
+    ]
     file.write_bytes(to_jsonl(graded))
     assert load_prompts(file).items == graded.items
-
-
-def test_gsm8k_prompt_and_own_grader(file):
-    found = load_prompts(
-        write(
-            file,
-            {"question": "1 + 1?", "answer": "One and one.\n#### 2"},
-            {"prompt": "Say a.", "answer": "a", "grader": "contains", "id": "x", "category": "b"},
-            {"prompt": "2 + 2?", "answer": 4},
-        ),
-        grader="last-number",
-    )
-    assert [(item.id, item.category, item.grader) for item in found.items] == [
-        ("line-1", "general", "last-number"),
-        ("x", "b", "contains"),
-        ("line-3", "general", "last-number"),
-    ]
-    assert (found.name, found.graded, len(found), found.items[2].answer) == ("set.jsonl", 3, 3, "4")
+    write(file, *lines[:2])
+    assert load_prompts(file, grader="none").graded == 0
+    first = load_prompts(file, grader="last-number", turns=Turns.FIRST)
+    assert [(item.answer, item.grader) for item in first.items] == [("It is 7.", "last-number"), (None, "none")]
+    assert load_prompts(file).graded == 0, "references are answers only if a grader is named"
 
 
 BAD = {
@@ -136,43 +126,34 @@ def test_a_bad_line_is_named_and_skipped_only_on_request(file, line, reason):
     assert [type(each) for each in read_prompts(file)] == [tuple, SkippedLine, tuple]
 
 
-def test_a_line_without_end_is_bad_and_the_next_one_is_read(file, monkeypatch):
+def test_files_without_a_prompt_and_wrong_options_are_refused(file, tmp_path, monkeypatch):
+    one = {"prompt": "a", "answer": "b"}
+    for lines, how, reason in (
+        ([""], {}, "holds no prompt"),
+        ([{"words": "a"}, {"words": "b"}], {"skip_bad": True}, "2 lines .*line 1.*'words'"),
+        ([one], {"limit": 0}, "at least 1"),
+        ([one], {"skip_bad": True}, "line 1 .*grader"),
+        ([one], {"grader": "clever"}, "'clever'.*exact"),
+        ([{"prompt": "a"}], {"grader": "exact"}, "'exact'"),
+    ):
+        with pytest.raises(BadInput, match=reason):
+            load_prompts(write(file, *lines), **how)
+    for call, reason in (
+        (lambda: load_prompts(tmp_path / "none"), "No such file"),
+        (lambda: load_prompts(tmp_path), "Is a directory"),
+        (lambda: builtin_prompts(0), "at least 1"),
+        (lambda: grader_named("none").grade("a", "a"), "grader"),
+    ):
+        with pytest.raises(BadInput, match=reason):
+            call()
+    for data in (b'{"prompt": "caf\xe9"}', '{"prompt": "a"}'.encode("utf-16")):
+        file.write_bytes(data)
+        with pytest.raises(BadInput, match="1 is not UTF-8"):
+            load_prompts(file, skip_bad=True)
     monkeypatch.setattr(files_module, "MAX_LINE", 1 << 10)
-    write(file, {"prompt": "a"}, {"prompt": "b" * 5000}, {"prompt": "c"})
-    found = load_prompts(file, skip_bad=True)
+    found = load_prompts(write(file, {"prompt": "a"}, {"prompt": "b" * 5000}, {"prompt": "c"}), skip_bad=True)
     assert [item.prompt for item in found.items] == ["a", "c"]
     assert [skipped.line for skipped in found.skipped] == [2]
-
-
-@pytest.mark.parametrize("data", [b'{"prompt": "caf\xe9"}', '{"prompt": "a"}'.encode("utf-16")])
-def test_not_utf_8(file, data):
-    file.write_bytes(data)
-    with pytest.raises(BadInput, match="1 is not UTF-8"):
-        load_prompts(file, skip_bad=True)
-
-
-def test_files_without_a_prompt_are_refused(file, tmp_path):
-    for path, reason in ((file, "No such file"), (tmp_path, "Is a directory")):
-        with pytest.raises(BadInput, match=reason):
-            load_prompts(path)
-    with pytest.raises(BadInput, match="holds no prompt"):
-        load_prompts(write(file, ""))
-    with pytest.raises(BadInput, match="2 lines .*line 1.*'words'"):
-        load_prompts(write(file, {"words": "a"}, {"words": "b"}), skip_bad=True)
-    for call in (lambda: load_prompts(file, limit=0), lambda: builtin_prompts(0)):
-        with pytest.raises(BadInput, match="at least 1"):
-            call()
-
-
-def test_graders_must_be_named_and_known(file):
-    write(file, {"prompt": "a", "answer": "b"})
-    for how, reason in (({"skip_bad": True}, "line 1 .*grader"), ({"grader": "clever"}, "'clever'.*exact")):
-        with pytest.raises(BadInput, match=reason):
-            load_prompts(file, **how)
-    with pytest.raises(BadInput, match="'exact'"):
-        load_prompts(write(file, {"prompt": "a"}), grader="exact")
-    with pytest.raises(BadInput, match="grader"):
-        grader_named("none").grade("a", "a")
 
 
 @pytest.mark.parametrize(
@@ -230,23 +211,24 @@ def test_built_in_tasks_are_held_out_and_graded_as_the_tasks_grade():
             assert instance.held_out
             for text in (instance.completion, instance.completion + "x", instance.answer, "", "Answer: 1"):
                 assert grader_named(item.grader).grade(item.answer, text) == tasks.grade(instance, text)
-    assert builtin_prompts(5, seed=3).items[:5] == found.items[:5]
-    assert builtin_prompts(5, seed=4).items != builtin_prompts(5, seed=3).items
+    assert builtin_prompts(5, seed=3).items[:5] == found.items[:5] != builtin_prompts(5, seed=4).items[:5]
     additions = builtin_prompts(300, kinds=[tasks.Task.ADDITION]).items  # drawn as they come, some would be twins
     assert len({item.prompt for item in additions}) == len(additions) == 300
     kinds = kinds_named("sorting, turns")
     assert [item.category for item in builtin_prompts(3, kinds=kinds).items] == ["sorting", "turns"] * 3
-    assert builtin_prompts(5, kinds=kinds).items[:6] == builtin_prompts(3, kinds=kinds).items
+    kinds = kinds_named("addition, question, turns")
+    few, many = (builtin_prompts(each, kinds=kinds) for each in (3, per_task(13, len(kinds))))
+    assert len(many) == 15 and (grown := few.with_more(many)).items[:9] == few.items == many.items[:9]
+    assert sorted(item.id for item in grown.items) == sorted(item.id for item in many.items)
 
 
 def _asked(*names: str, graded: bool = True) -> tuple[PromptItem, ...]:
     """A prompt each; 'q/1' and 'q/2' are turns of the question q."""
     answer, grader = ("1", "contains") if graded else (None, "none")
+    parts = [(name, *name.partition("/")) for name in names]
     return tuple(
-        PromptItem(
-            name, "x", name, answer, grader, 0, name[:-2] if "/" in name else "", int(name.partition("/")[2] or 1)
-        )
-        for name in names
+        PromptItem(name, "x", name, answer, grader, 0, question if turn else "", int(turn or 1))
+        for name, question, _, turn in parts
     )
 
 
@@ -257,51 +239,32 @@ def test_a_set_is_followed_by_what_it_lacks_with_conversations_whole():
     assert swept.with_more(offered).name == "swept" and swept.with_more(swept) == swept
     for graded, last in ((1, "q/2"), (2, "q/2"), (3, "a"), (4, "r/2"), (99, "c")):
         assert swept.with_more(offered, graded).items[-1].id == last
-
-
-def test_prompts_that_are_not_graded_do_not_count_where_graded_ones_are_wanted():
-    swept = PromptSet("swept", _asked("a"))
-    offered = PromptSet("offered", (*_asked("a"), *_asked("b", graded=False), *_asked("c", "d")))
-    assert [item.id for item in swept.with_more(offered, 2).items] == ["a", "b", "c"]
-
-
-@pytest.mark.parametrize("offered", [_asked("a"), (*_asked("a"), *_asked("b", graded=False))])
-def test_another_set_adds_nothing(offered):
-    with pytest.raises(BadInput, match=" b "):
-        PromptSet("swept", _asked("a", "b")).with_more(PromptSet("other", offered))
-
-
-def test_more_built_in_tasks_follow_those_that_were_swept():
-    kinds = kinds_named("addition, question, turns")
-    few, many = (builtin_prompts(each, kinds=kinds) for each in (3, per_task(13, len(kinds))))
-    assert len(many) == 15 and (grown := few.with_more(many)).items[:9] == few.items
-    assert sorted(item.id for item in grown.items) == sorted(item.id for item in many.items)
-
-
-def _of_tasks(*sizes: int) -> PromptSet:
-    """Task by task, each prompt named by its task and place."""
-    items = [
-        PromptItem(f"{task}{n}", f"task {task}", "x")
-        for task, size in zip("abcd", sizes, strict=False)
-        for n in range(size)
-    ]
-    return PromptSet("tasks", tuple(items))
+    one, mixed = PromptSet("one", _asked("a")), (*_asked("a"), *_asked("b", graded=False))
+    assert [item.id for item in one.with_more(PromptSet("", (*mixed, *_asked("c", "d"))), 2).items] == ["a", "b", "c"]
+    for other in (_asked("a"), mixed):
+        with pytest.raises(BadInput, match=" b "):
+            PromptSet("swept", _asked("a", "b")).with_more(PromptSet("other", other))
 
 
 def test_any_first_part_of_a_mixed_set_holds_its_tasks_in_the_shares_of_the_whole():
+    def of_tasks(*sizes: int) -> PromptSet:
+        kinds = list(zip("abcd", sizes, strict=False))
+        return PromptSet(
+            "tasks", tuple(PromptItem(f"{task}{n}", task, "x") for task, size in kinds for n in range(size))
+        )
+
     for sizes in ((80, 80, 80), (10, 3, 1), (1, 1, 1, 1), (7,), (100, 13, 2, 50)):
-        ordered = _of_tasks(*sizes)
+        ordered = of_tasks(*sizes)
         mixed = ordered.mixed()
-        assert sorted(item.id for item in mixed.items) == sorted(item.id for item in ordered.items)
+        assert len(mixed) == sum(sizes) and mixed.mixed() == mixed
         for task, size in zip("abcd", sizes, strict=False):
-            ours = [item.id for item in mixed.items if item.category == f"task {task}"]
+            ours = [item.id for item in mixed.items if item.category == task]
             assert ours == [f"{task}{n}" for n in range(size)], "each task keeps its own order"
             for count in range(len(ordered) + 1):
-                share = sum(item.category == f"task {task}" for item in mixed.items[:count])
+                share = sum(item.category == task for item in mixed.items[:count])
                 assert abs(share - count * size / len(ordered)) <= len(sizes) / 2 + 1
-        assert mixed.mixed() == mixed
-    assert _of_tasks(5, 5, 5).mixed().grouped() == _of_tasks(5, 5, 5)
-    assert [item.id for item in _of_tasks(2, 2).mixed().items] == ["a0", "b0", "a1", "b1"]
+    assert of_tasks(5, 5, 5).mixed().grouped() == of_tasks(5, 5, 5)
+    assert [item.id for item in of_tasks(2, 2).mixed().items] == ["a0", "b0", "a1", "b1"]
     talks = [PromptItem(f"{q}/{t}", q[0], "x", question=q, turn=t) for q in ("a1", "a2", "b1", "b2") for t in (1, 2, 3)]
     mixed = PromptSet("talks", tuple(talks)).mixed()  # conversations out of order would be refused
     assert list(dict.fromkeys(item.unit for item in mixed.items)) == ["a1", "b1", "a2", "b2"] and len(mixed) == 12

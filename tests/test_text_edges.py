@@ -65,25 +65,16 @@ def runs_rightward(tokens: list[SimpleNamespace]) -> bool:
     return runs_leftward(tokens[::-1])
 
 
-def test_words_from_right_to_left_fill_the_line_from_the_right(page: Page) -> None:
+def test_words_from_right_to_left_are_in_their_order(page: Page) -> None:
     assert runs_rightward(drawn(page, "once", " upon", " a", " time"))
     for words in ((" שלום", " עולם", " טוב"), (" مرحبا", " بكم", " جميعا")):
         tokens = drawn(page, *words)
-        assert runs_leftward(tokens)
-        assert tokens[0].right > 500, "a paragraph of them begins at the right edge"
-
-
-def test_a_word_of_several_tokens_keeps_its_letters_in_order(page: Page) -> None:
-    whole = drawn(page, "שלום")[0]
-    parts = drawn(page, "של", "ום")
+        assert runs_leftward(tokens) and tokens[0].right > 500, "a paragraph of them begins at the right edge"
+    whole, parts = drawn(page, "שלום")[0], drawn(page, "של", "ום")
     assert runs_leftward(parts)
-    assert parts[0].right - parts[1].left == pytest.approx(whole.width, abs=2), "and without a gap"
-
-
-def test_a_few_words_from_right_to_left_in_other_text_turn_only_among_themselves(page: Page) -> None:
+    assert parts[0].right - parts[1].left == pytest.approx(whole.width, abs=2), "one word in two tokens, without a gap"
     tokens = drawn(page, "he", " said ", "שלום", " עולם", " and", " left")
-    assert runs_rightward(tokens[:2]) and runs_rightward(tokens[4:])
-    assert runs_leftward(tokens[2:4])
+    assert runs_rightward(tokens[:2]) and runs_rightward(tokens[4:]) and runs_leftward(tokens[2:4])
     assert tokens[1].right <= tokens[3].left + 1 and tokens[2].right <= tokens[4].left + 1
 
 
@@ -120,27 +111,25 @@ def test_parts_of_an_emoji_do_not_melt_into_each_other(page: Page) -> None:
     for emoji in (f"{WOMAN}{JOINER}{LAPTOP}", "❤\ufe0f", "👍🏽"):
         assert drawn(page, emoji)[0].spelled == [], "an emoji in one token is complete"
     alone = drawn(page, LAPTOP)[0].width  # of the box, where no font has emoji
-    first, second = drawn(page, WOMAN, f"{JOINER}{LAPTOP}")
-    assert second.spelled == ["U+200D"] and second.width > alone - 1 and runs_rightward([first, second])
-    first, second = drawn(page, f"{WOMAN}{JOINER}", LAPTOP)
-    assert first.spelled == ["U+200D"] and second.width > alone - 1
+    for joined_to, texts in ((1, (WOMAN, f"{JOINER}{LAPTOP}")), (0, (f"{WOMAN}{JOINER}", LAPTOP))):
+        tokens = drawn(page, *texts)
+        assert tokens[joined_to].spelled == ["U+200D"] and tokens[1].width > alone - 1 and runs_rightward(tokens)
     hand, colour = drawn(page, "👍", "🏽")
     assert colour.width > 3 and colour.left >= hand.right - 1
     assert drawn(page, JOINER)[0].spelled == ["U+200D"] and drawn(page, "\ufe0f")[0].spelled == ["U+FE0F"]
 
 
-def test_a_mark_without_its_letter_stands_on_a_circle_where_it_is_quoted(page: Page) -> None:
-    said = """(text) => {
+def test_a_mark_without_its_letter_is_quoted_on_a_circle(page: Page) -> None:
+    script = """(text) => {
       const shown = quote();
       shown.show({ pieces: { text: [text] } }, 0);
       document.body.replaceChildren(h("div", { class: "explorer" }, shown.element));
       const token = shown.element.querySelector("bdi");
       return [token.textContent, getComputedStyle(token, "::before").content];
     }"""
-    text, before = page.evaluate(said, "\u0301")
-    assert text == "\u0301" and "◌" in before
-    text, before = page.evaluate(said, "e\u0301")
-    assert text == "e\u0301" and before == "none"
+    for quoted, circled in (("\u0301", True), ("e\u0301", False)):
+        text, before = page.evaluate(script, quoted)
+        assert text == quoted and (("◌" in before) if circled else (before == "none"))
 
 
 def test_long_text_is_never_cut_inside_a_character(page: Page) -> None:

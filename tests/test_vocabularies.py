@@ -1,4 +1,4 @@
-"""Tokenizers that differ in added tokens, tokens without an output, and text parts of multimodal checkpoints."""
+"""Tokenizers: bytes of tokens, added tokens, tokens without an output, and text parts of multimodal checkpoints."""
 
 from __future__ import annotations
 
@@ -12,17 +12,67 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from tokenizers import AddedToken
-from transformers import AutoConfig, LlamaConfig, LlamaForCausalLM
+from tokenizers import AddedToken, Tokenizer, decoders, models
+from transformers import AutoConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from mars_viz.errors import BadInput
 from mars_viz.recording import Recording
-from mars_viz.run import Run, Settings
+from mars_viz.run import Piece, Run, Settings, joined
 from mars_viz.speculators.autoregressive import decode_alone
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
-from tests.other_tokenizers import BYTES, byte_level
+from mars_viz.speculators.token_bytes import TokenizerPieces
+from tests.other_tokenizers import BYTES, END, byte_level
 from tests.vllm_server import Manners, vllm_server
+
+ADDED = ["<|fim▁begin|>", "é", " two words "]
+"""Texts that mean something else in an alphabet of bytes, or with ▁ for a blank."""
+
+
+@pytest.fixture(scope="module", params=["byte alphabet", "byte fallback"])
+def tokenizer(request: pytest.FixtureRequest) -> PreTrainedTokenizerFast:
+    """With control tokens, only the first of which is named as one, and with added texts."""
+    if request.param == "byte alphabet":
+        made = byte_level([*BYTES, "Ġ×", "ĠĠ", "\\u", "<0x42>"])
+    else:
+        words = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "▁cat", "▁▁", "猫", END]
+        vocabulary = {word: i for i, word in enumerate(words)}
+        core = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>", byte_fallback=True))
+        steps: list[Any] = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+        core.decoder = decoders.Sequence(steps)
+        made = PreTrainedTokenizerFast(tokenizer_object=core, eos_token=END)
+    made.add_tokens([AddedToken("<|eot_id|>", special=True, normalized=False)], special_tokens=False)
+    made.add_tokens([AddedToken(text, special=False, normalized=False) for text in ADDED])
+    return made
+
+
+def test_pieces_of_any_text_join_to_it_and_a_character_in_parts_is_its_bytes(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    pieces = TokenizerPieces(tokenizer)
+    for text in ("naïve café", "שלום עולם", "春眠不覺曉", "👩\u200d💻 😀", "a\u0301\u202e\x00\t\n", "\\xf0"):
+        if "▁" in tokenizer.get_vocab():
+            text = text.replace(" ", "▁")  # as its normaliser would
+        found = [pieces[each] for each in tokenizer.encode(text, add_special_tokens=False)]
+        assert joined(found) == text.replace("▁", " ") and not any(piece.special for piece in found)
+    found = [pieces[each] for each in tokenizer.encode("😀", add_special_tokens=False)]
+    assert [piece.data for piece in found] == [b"\xf0", b"\x9f", b"\x98", b"\x80"]
+    assert [piece.text for piece in found] == ["\\xf0", "\\x9f", "\\x98", "\\x80"]
+
+
+def test_added_texts_and_control_tokens(tokenizer: PreTrainedTokenizerFast) -> None:
+    pieces = TokenizerPieces(tokenizer)
+
+    def of(token: str) -> Piece:
+        return pieces[tokenizer.convert_tokens_to_ids(token)]
+
+    assert [of(added) for added in ADDED] == [Piece(added.encode()) for added in ADDED]
+    assert of(END).special and of("<|eot_id|>").special and joined([of("<|eot_id|>")]) == ""
+    assert "<|eot_id|>" not in tokenizer.all_special_tokens, "else this would test nothing"
+    assert pieces[10_000] == Piece(b"<unused 10000>", special=True)
+    if "Ġ×" in tokenizer.get_vocab():
+        assert of("<0x42>").data == b"<0x42>"
+
 
 PROMPT = "Once upon a time"
 TOOLS = ("<tool_call>", "</tool_call>")
@@ -30,11 +80,7 @@ THINK = (*TOOLS, "<think>", "</think>")
 
 
 def saved(
-    folder: Path,
-    added: Sequence[str] = (),
-    outputs: int = len(BYTES),
-    likely: float = 1.0,
-    tokens: Sequence[str] = BYTES,
+    folder: Path, added: Sequence[str] = (), outputs: int = len(BYTES), likely: float = 1.0, tokens: list[str] = BYTES
 ) -> Path:
     """A random model of bytes, of so many outputs; those beyond the bytes are made `likely`."""
     tokenizer = byte_level(tokens)
@@ -50,8 +96,9 @@ def saved(
     return folder
 
 
-def decoded(backend: Backend, **settings: object) -> Run:
-    return Recording(backend, PROMPT, Settings(max_new_tokens=40, **settings)).finish()  # type: ignore[arg-type]
+def decoded(backend: Backend, prompt: str = PROMPT, count: int = 40, **settings: object) -> Run:
+    chosen = Settings("strict", max_new_tokens=count, **settings)  # type: ignore[arg-type]
+    return Recording(backend, prompt, chosen).finish()
 
 
 def own_text(backend: Backend, count: int = 40, prompt: str = PROMPT, model: Any = None) -> list[int]:
@@ -62,10 +109,6 @@ def own_text(backend: Backend, count: int = 40, prompt: str = PROMPT, model: Any
         while len(ids) < begin + count and not (len(ids) > begin and ids[-1] in backend.eos_ids):
             ids.append(int(model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1].argmax()))
     return ids[begin:]
-
-
-def drafted(run: Run) -> np.ndarray:
-    return np.concatenate([each.speculation.tokens for each in run.rounds])
 
 
 @pytest.mark.parametrize(
@@ -87,13 +130,13 @@ def test_tokenizers_that_differ_in_added_tokens_share_the_others(
     assert not backend.drafter.by_text and any(named in note for note in backend.notes)
     own = own_text(backend)
     assert max(own) >= len(BYTES), "the target writes tokens that are not the drafter's"
-    for shape in ({"gamma": 3}, {"gamma": 8, "tree": "dynamic:depth=3,topk=3,nodes=8"}):
-        run = decoded(backend, rule="strict", **shape)
-        assert list(run.token_ids) == own and drafted(run).max() < min(outputs, drafter_outputs)
-    for shape in ({"gamma": 3}, {"gamma": 9, "tree": "iid:paths=3,depth=3"}):
-        drawn = Settings(rule="strict", temperature=0.8, max_new_tokens=40, **shape)  # type: ignore[arg-type]
-        alone = decode_alone(backend, backend.prompt_ids(PROMPT, drawn), drawn).token_ids
-        assert Recording(backend, PROMPT, drawn).finish().token_ids == alone
+    shapes: tuple[dict[str, Any], ...] = ({"gamma": 3}, {"gamma": 8, "tree": "dynamic:depth=3,topk=3,nodes=8"})
+    for run in (decoded(backend, **shape) for shape in shapes):
+        assert list(run.token_ids) == own
+        assert all(each.speculation.tokens.max(initial=0) < min(outputs, drafter_outputs) for each in run.rounds)
+    for shape in (shapes[0], {"gamma": 9, "tree": "iid:paths=3,depth=3"}):
+        run = decoded(backend, temperature=0.8, **shape)
+        assert run.token_ids == decode_alone(backend, run.prompt_ids, run.settings).token_ids
 
 
 def test_above_temperature_0_the_targets_law_is_kept(tmp_path: Path) -> None:
@@ -115,55 +158,42 @@ def test_above_temperature_0_the_targets_law_is_kept(tmp_path: Path) -> None:
     assert 0.3 < expected < 0.7 and abs(share - expected) < 4 * np.sqrt(expected * (1 - expected) / seeds)
 
 
-def test_a_trimmed_drafter_is_trimmed_to_its_own_tokens(tmp_path: Path) -> None:
-    target, drafter = saved(tmp_path / "target", THINK, 261, likely=4.0), saved(tmp_path / "drafter")
-    backend = load_backend(target, f"trimmed:m=256,of={drafter}", device="cpu")
-    run = decoded(backend, rule="strict", gamma=3)
-    assert list(run.token_ids) == own_text(backend) and drafted(run).max() < 257
-
-
-@pytest.fixture
-def soft(tmp_path: Path) -> Path:
-    """A model without an output for its tokenizer's last token."""
-    return saved(tmp_path / "soft", ["<soft>"])
-
-
-def test_an_added_token_beyond_the_outputs_belongs_to_no_prompt(soft: Path, tmp_path: Path) -> None:
+def test_an_added_token_beyond_the_outputs_belongs_to_no_prompt_and_is_never_drafted(tmp_path: Path) -> None:
+    soft, other = saved(tmp_path / "soft", ["<soft>"]), saved(tmp_path / "other", tokens=[BYTES[0], *BYTES[:0:-1]])
+    target, plain = saved(tmp_path / "target", THINK, 261, likely=4.0), saved(tmp_path / "plain")
+    text = tmp_path / "before.txt"
     backend = load_backend(soft, soft, device="cpu")
-    run = decoded(backend, rule="strict", gamma=4)
-    assert list(run.token_ids) == own_text(backend) and backend.vocabulary_size == len(BYTES)
+    assert list(decoded(backend, gamma=4).token_ids) == own_text(backend) and backend.vocabulary_size == len(BYTES)
     for prompt in ("Once <soft> upon", [1, len(BYTES)]):
         with pytest.raises(BadInput, match="outside"):
             Recording(backend, prompt, Settings())
-    text = tmp_path / "before.txt"
     text.write_text("a time<soft> a time")
-    for name in (f"suffix:n=4,text={text}", f"trigram:text={text}", f"trimmed:m=99,of={soft},text={text}"):
-        run = decoded(load_backend(soft, name, device="cpu"), rule="strict", gamma=4)
-        assert list(run.token_ids) == own_text(backend)
-
-
-def test_a_drafter_by_text_reads_and_drafts_no_token_without_an_output(soft: Path, tmp_path: Path) -> None:
-    other = saved(tmp_path / "other", tokens=[BYTES[0], *BYTES[:0:-1]])
-    for target, drafter in ((other, soft), (soft, other)):
-        backend = load_backend(target, drafter, device="cpu")
-        prompt = "Once <soft> upon" if target == other else PROMPT
-        assert backend.drafter.by_text
-        run = Recording(backend, prompt, Settings(rule="strict", max_new_tokens=20)).finish()
+    for of, drafter, prompt in (
+        (soft, f"suffix:n=4,text={text}", PROMPT),
+        (soft, f"trigram:text={text}", PROMPT),
+        (soft, f"trimmed:m=99,of={soft},text={text}", PROMPT),
+        (target, f"trimmed:m=256,of={plain}", PROMPT),  # trimmed to tokens of its own
+        (other, soft, "Once <soft> upon"),  # by text
+        (soft, other, PROMPT),
+    ):
+        backend = load_backend(of, drafter, device="cpu")
+        assert backend.drafter.by_text == (of == other or drafter == other)
+        run = decoded(backend, prompt, 20, gamma=3)
         assert list(run.token_ids) == own_text(backend, 20, prompt)
+        assert all(each.speculation.tokens.max(initial=0) < len(BYTES) for each in run.rounds)
 
 
 def test_a_server_may_have_added_tokens_that_its_drafter_lacks(tmp_path: Path) -> None:
     target, drafter = saved(tmp_path / "target", THINK, 264, likely=4.0), saved(tmp_path / "drafter")
     local = load_backend(target, drafter, device="cpu")
-    settings = Settings(rule="strict", gamma=3, max_new_tokens=40)
-    text = Recording(local, PROMPT, settings).finish().token_ids
+    text = decoded(local, count=20, gamma=3).token_ids
     with vllm_server(local, Manners(root=str(target))) as address:
         served = load_backend(address, drafter, device="cpu")
-        assert Recording(served, PROMPT, settings).finish().token_ids == text
+        assert decoded(served, count=20, gamma=3).token_ids == text
         assert any("'<tool_call>' missing" in note for note in served.notes)
-    with vllm_server(local, Manners(root="/no/such/folder")) as address:  # whose tokenizer is not to be had
+    with vllm_server(local, Manners(root="/no/such/folder")) as address:  # its tokenizer cannot be loaded
         padded = load_backend(address, saved(tmp_path / "padded", outputs=264), device="cpu")
-        assert Recording(padded, PROMPT, settings).finish().token_ids == text
+        assert decoded(padded, count=20, gamma=3).token_ids == text
         with pytest.raises(BadInput, match="family"):
             load_backend(address, drafter, device="cpu")
 
@@ -182,13 +212,6 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "gemma3": dict(
         text_config=dict(TEXT, head_dim=16, sliding_window=16, query_pre_attn_scalar=16),
         vision_config=IMAGE, mm_tokens_per_image=4, image_token_index=260, boi_token_index=261, eoi_token_index=262,
-    ),
-    "mistral3": dict(
-        text_config=dict(TEXT, model_type="mistral", head_dim=16),
-        vision_config=dict(IMAGE, model_type="pixtral", head_dim=16), image_token_index=260,
-    ),
-    "qwen2_5_vl": dict(
-        text_config=dict(TEXT, rope_parameters=TURNS), vision_config=dict(QWEN_IMAGE, fullatt_block_indexes=[0]), **QWEN
     ),
     "qwen3_vl": dict(
         text_config=dict(TEXT, head_dim=16, rope_parameters=TURNS),
@@ -216,7 +239,9 @@ def multimodal(folder: Path, kind: str, scale: float = 1.0, noise: float = 0.0) 
     return folder
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(each, marks=[pytest.mark.long] * (each not in ("gemma3", "qwen3_vl"))) for each in CONFIGS]
+)
 def test_the_text_part_of_a_multimodal_checkpoint_decodes(kind: str, tmp_path: Path) -> None:
     target, drafter = multimodal(tmp_path / "target", kind, 4.0), multimodal(tmp_path / "drafter", kind, 4.0, 0.1)
     backend = load_backend(target, drafter, device="cpu", dtype="float32")
@@ -225,23 +250,18 @@ def test_the_text_part_of_a_multimodal_checkpoint_decodes(kind: str, tmp_path: P
     own = own_text(backend, 24, model=published.from_pretrained(target, dtype=torch.float32))
     layers = load_backend(target, "layers:skip=1", device="cpu", dtype="float32")
     for gamma, pair in ((2, backend), (5, backend), (4, layers)):
-        run = Recording(pair, PROMPT, Settings(rule="strict", gamma=gamma, max_new_tokens=24)).finish()
-        assert list(run.token_ids) == own
+        assert list(decoded(pair, count=24, gamma=gamma).token_ids) == own
 
 
-def test_what_continues_no_text_is_refused(tmp_path: Path) -> None:
-    folder = multimodal(tmp_path / "model", "mistral3")
-    config = transformers.T5Config(vocab_size=272, d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=2)
-    transformers.T5ForConditionalGeneration(config).save_pretrained(folder)
-    with pytest.raises(BadInput, match="t5"):
-        load_backend(folder, device="cpu")
-
-
-def test_a_checkpoint_without_all_weights_is_refused(tmp_path: Path) -> None:
+def test_checkpoints_without_all_weights_or_of_other_kinds_are_refused(tmp_path: Path) -> None:
     folder = multimodal(tmp_path / "model", "llama4")
     weights = load_file(folder / "model.safetensors")
     name = next(each for each in weights if each.endswith("layers.1.self_attn.q_proj.weight") and "vision" not in each)
     del weights[name]
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     with pytest.raises(BadInput, match=r"no weights for 1 .*layers\.1\.self_attn\.q_proj\.weight"):
+        load_backend(folder, device="cpu")
+    config = transformers.T5Config(vocab_size=272, d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=2)
+    transformers.T5ForConditionalGeneration(config).save_pretrained(folder)
+    with pytest.raises(BadInput, match="t5"):
         load_backend(folder, device="cpu")
