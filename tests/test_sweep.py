@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from sweep_cases import COSTS, SETTINGS, SHORT, TREES, conversations, equal, toy_prompts, toy_sweep
 
 from mars_viz import locks
-from mars_viz.dialmap import Span, span_of
+from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptItem, PromptSet, grader_named
 from mars_viz.records import first_difference
@@ -99,12 +99,6 @@ def test_every_line_is_what_an_independent_walk_says(tmp_path, settings):
         assert right == grader_named("contains").grade(item.answer, "".join(f" w{t}" for t in own if t))
 
 
-def test_the_strict_end_is_compared_with_the_rule_that_it_is():
-    cases = "mars 0 strict,mars 0.7 mars-margin,typical 0.7 mars,mars-sampling 1 rejection-sampling"
-    for rule, temperature, reference in map(str.split, cases.split(",")):
-        assert strict_reference(rule_named(rule), float(temperature)).name == reference
-
-
 class Stateful(TableTarget):
     """Right at first, and wrong once it has answered: a cache that does not go back after a rejection."""
 
@@ -117,26 +111,20 @@ class Stateful(TableTarget):
 
 
 def test_the_strict_texts_are_compared_with_plain_passes_of_the_target(tmp_path):
+    cases = "mars 0 strict,mars 0.7 mars-margin,typical 0.7 mars,mars-sampling 1 rejection-sampling"
+    for rule, temperature, reference in map(str.split, cases.split(",")):
+        assert strict_reference(rule_named(rule), float(temperature)).name == reference
     target, _ = tables()
     right = table_backend()
     wrong = replace(right, target=replace(right.target, open=lambda: Stateful(target)))
     same = {}
     for backend in (right, wrong):
-        out = tmp_path / str(backend is right)
-        prompts, span = toy_prompts(40), span_of(rule_named("mars"), None, None, (SHORT.gamma,))
-        same[backend is right] = Sweep(backend, prompts, SHORT, span, out, costs=None).finish()
+        out, span = tmp_path / str(backend is right), Span(0.0, 1.0, (SHORT.gamma,))
+        same[backend is right] = Sweep(backend, toy_prompts(40), SHORT, span, out, costs=None).finish()
     assert same[True].prompts["off_is_strict"].all()
     agree = same[False].prompts["off_is_strict"]
     assert agree[[i for i in range(40) if not (i < 8 or i == 32)]].all() and not agree[:8].any()
     assert same[True].plan.checked and sum(map(same[True].plan.checks, range(40))) == 9
-
-
-def test_progress_counts_prompts_and_the_share_of_the_one_in_hand(tmp_path):
-    seen = list(toy_sweep(tmp_path / "sweep", 3))
-    assert [p.finished for p in seen] == sorted(p.finished for p in seen)
-    assert {p.finished for p in seen} == {0, 1, 2, 3}
-    assert all(0 <= p.share <= 1 and p.prompts == 3 and p.failed == 0 for p in seen)
-    assert any(p.share > 0 for p in seen)
 
 
 KILLED = """
@@ -398,7 +386,12 @@ def test_a_sweep_from_before_tasks_were_mixed_goes_on_in_its_own_order(tmp_path,
     if not holds_prompts:
         (folder / "prompts.jsonl").unlink()
     assert store_module.in_begun_order(folder, mixed).items == before.items
-    result = sweep_prompts(BACKEND, mixed, SETTINGS, span, folder, resume=True).finish()
+    sweep = sweep_prompts(BACKEND, mixed, SETTINGS, span, folder, resume=True)
+    seen = list(sweep)
+    assert [each.finished for each in seen] == sorted(each.finished for each in seen)
+    assert {each.finished for each in seen} == {3, 4, 5, 6, 7, 8} and any(each.share > 0 for each in seen)
+    assert all(0 <= each.share <= 1 and each.prompts == 8 and each.failed == 0 for each in seen)
+    result = sweep.result()
     assert result.complete and result.plan == plan
     assert result.prompts["id"].tolist() == [item.id for item in before.items]
     assert store_module.in_begun_order(tmp_path / "other", mixed) is mixed
