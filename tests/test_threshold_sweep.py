@@ -29,7 +29,6 @@ from mars_viz.sweep.grid_sweep import GridSweep
 from mars_viz.sweep.measures import pace_over
 from mars_viz.sweep.pairing import SweepSetting, compared, divergence, pair
 from mars_viz.sweep.report import summary_lines
-from mars_viz.sweep.result import costed_by
 from mars_viz.sweep.threshold import advised, fastest, stopping, with_pair
 from mars_viz.sweep.timing import TimingCheck, keep_check, kept_checks
 from mars_viz.sweep.wall_clock import WallClock
@@ -78,20 +77,6 @@ def test_every_line_is_what_a_decode_by_a_drafter_that_stops_says(tmp_path, name
             steps = [controller.steps(each, settings.gamma) for each in drafted]
             assert math.isclose(lines["modelled"], drafts_seconds(DEAR, drafted, steps))
     assert result.prompts["off_is_strict"].all()
-
-
-def test_the_dial_of_a_rule_is_swept_by_drafts_that_a_controller_cuts(tmp_path):
-    settings = replace(GREEDY, dial=None, controller="confidence:0.4")
-    span = span_of(rule_named("mars"), None, None, (3,))
-    result = Sweep(table_backend(), toy_prompts(4), settings, span, tmp_path / "sweep", costs=DEAR).finish()
-    for dial in (0.0, 0.3, 0.77, 0.9, 1.0):
-        for place, row in enumerate(result.rows(np.array([dial]))[:, 0]):
-            rounds = independent(f"prompt {place}", replace(GREEDY, dial=dial), "confidence", 0.4)
-            assert result.lines["drafted"][row] == sum(each for _, each, _ in rounds)
-            assert result.lines["tokens"][row] == sum(len(ids) for ids, _, _ in rounds)
-    known = measures(result)
-    assert value_at(result, known["speed_up_strict"], 1.0).estimate == 1 and "strict" in known["same"].title
-    assert load_sweep(tmp_path / "sweep").plan == result.plan
 
 
 def test_speed_ups_are_of_modelled_seconds_and_their_intervals_hold_the_costs(tmp_path):
@@ -221,6 +206,7 @@ def test_a_grid_of_thresholds_and_dial_values_is_what_decodes_say_and_names_the_
             drafted = [count for _, count, _ in rounds]
             assert each.result.lines["lengths"][row].tolist() == [drafted.count(n) for n in range(4)]
             assert each.result.lines["tokens"][row] == sum(len(ids) for ids, _, _ in rounds)
+        assert value_at(each.result, measures(each.result)["speed_up_strict"], 1.0).estimate == 1
     best = best_of(variants)
     found, plan = with_pair(best, variants), best.result.plan
     control = plan.settings.control
@@ -285,14 +271,9 @@ def theta(tmp_path_factory):
 def test_two_thresholds_are_compared_as_the_sweep_compares_them(confidence, svip, theta):
     both, known = settings(confidence, 0.0, confidence, 0.6), measures(confidence)
     found = {each.measure.name: each for each in compared(both, NAMES)}
-    assert set(found) == set(NAMES)
+    assert set(found) == set(NAMES) and found["drafted"].change.high < 0
     for name, each in found.items():
-        assert (each.left, each.right) == tuple(value_at(confidence, known[name], at) for at in (0.0, 0.6))
         assert each.change == difference_at(confidence, known[name], 0.6, 0.0)
-    assert found["drafted"].change.high < 0
-    elsewhere = replace(UNSURE, drafter_step=Cost(0.008, 0.008, 0.008), device="Another")
-    (apart,) = compared(settings(confidence, 0.5, costed_by(confidence, elsewhere), 0.5), ("speed_up",))
-    assert apart.right.estimate == pytest.approx(speed_up(confidence, 0.5, elsewhere)) and apart.change.high < 0
     found = [each.measure.name for each in compared(settings(theta, 0.8, confidence, 0.6), NAMES)]
     assert found == ["tau", "accuracy", "speed_up", "drafted"]
     assert "drafted" not in [each.measure.name for each in compared(settings(theta, 0.8, theta, 0.6), NAMES)]
@@ -409,17 +390,13 @@ def test_what_is_modelled_beside_it_is_of_the_rounds_own_lengths():
     assert dialled.strict.rounds.tolist() == [*map(len, strict)]
 
 
-@pytest.mark.parametrize(("temperature", "cut"), [(0.0, "threshold:0.6"), (0.8, "svip:0.15")])
-def test_the_built_in_pair_writes_by_the_clock_what_it_writes_when_all_is_drafted(pair, temperature, cut):
-    rule = "mars" if temperature == 0 else "rejection-sampling"
-    settings = Settings(rule=rule, temperature=temperature, max_new_tokens=40, controller=cut)
-    prompt = "Once upon a time, there was a little fox who"
-    clock = clocked(settings, backend=pair, prompts=[EncodedPrompt(prompt)], costs=None)
+def test_the_built_in_pair_writes_by_the_clock_what_it_writes_when_all_is_drafted(pair):
+    settings, prompt = Settings(rule="mars", max_new_tokens=24, controller="threshold:0.6"), "Once upon a time, there"
+    clock = clocked(settings, backend=pair, prompts=[EncodedPrompt(prompt)], costs=None, repetitions=1)
     run = Recording(pair, prompt, settings).finish()
     for found in clock._found["chosen"][0]:
         assert found.token_ids == run.token_ids
         assert found.drafted == tuple(len(each.speculation) for each in run.rounds)
-    assert 0 in found.drafted or not cut.startswith("threshold"), "an empty draft is one, too"
 
 
 def test_a_check_is_read_back_and_belongs_to_its_own_sweep(tmp_path):
