@@ -70,10 +70,16 @@ def first_turns(prompts: PromptSet) -> PromptSet:
 
 
 def toy_sweep(
-    out: Path, count: int = 6, settings: Settings = SETTINGS, *, graded: bool = True, resume: bool = False
+    out: Path,
+    count: int = 6,
+    settings: Settings = SETTINGS,
+    *,
+    graded: bool = True,
+    resume: bool = False,
+    low: float | None = None,
 ) -> Sweep:
-    """A sweep over the whole dial."""
-    return _sweep(out, toy_prompts(count, graded), settings, resume)
+    """A sweep over the whole dial, or from `low` on."""
+    return _sweep(out, toy_prompts(count, graded), settings, resume, low)
 
 
 def sweep_over(out: Path, prompts: PromptSet, settings: Settings = SETTINGS) -> None:
@@ -82,8 +88,8 @@ def sweep_over(out: Path, prompts: PromptSet, settings: Settings = SETTINGS) -> 
         pass
 
 
-def _sweep(out: Path, prompts: PromptSet, settings: Settings, resume: bool) -> Sweep:
-    span = span_of(rule_named(settings.rule), None, None, (settings.gamma,))
+def _sweep(out: Path, prompts: PromptSet, settings: Settings, resume: bool, low: float | None = None) -> Sweep:
+    span = span_of(rule_named(settings.rule), low, None, (settings.gamma,))
     costs = replace(
         COSTS, rest=COSTS.rest[:1] * settings.gamma, target_pass=COSTS.target_pass[:1] * (settings.gamma + 1)
     )

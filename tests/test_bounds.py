@@ -3,7 +3,7 @@
 import json
 import types
 from collections.abc import Mapping
-from dataclasses import asdict, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Union, get_args, get_origin, get_type_hints
 
 import pytest
@@ -13,7 +13,7 @@ from mars_viz import bounds
 from mars_viz.bounds import NUMBERS, TOKENS, VOCABULARY
 from mars_viz.components.compare import run_pane
 from mars_viz.components.explorer.element import RunPayload
-from mars_viz.costs import Cost, Costs
+from mars_viz.costs import Costs
 from mars_viz.dialmap import span_of
 from mars_viz.errors import BadInput
 from mars_viz.prompts.builtin import builtin_prompts
@@ -26,6 +26,7 @@ from mars_viz.runfiles import codec, load_run, manifest
 from mars_viz.runfiles.manifest import Manifest
 from mars_viz.sweep import plan as plans
 from mars_viz.sweep.plan import Plan
+from tests.sweep_cases import COSTS
 from tests.test_race import toy_race
 from tests.test_runfiles import described, run_with_map
 
@@ -89,10 +90,7 @@ def test_odd_values_are_sentences_wherever_they_stand(files):
     ("changes", "message"),
     [
         ({"prompt_ids": [2**63]}, "prompt_ids is 9223372036854775808"),
-        ({"prompt_ids": [2**31 - 1]}, "prompt_ids is 2147483647"),
         ({"settings.max_new_tokens": 2**31}, "max_new_tokens is 2147483648"),
-        ({"settings.top_k": 2**62}, "top_k is"),
-        ({"provenance.eos_ids": [2**40]}, "eos_ids is"),
         ({"provenance.vocabulary_size": 2**31}, "vocabulary_size is"),
         ({"provenance.vocabulary_size": 5}, "vocabulary of 5"),
         ({"provenance.seconds": 1e300}, "seconds is 1e"),
@@ -117,19 +115,17 @@ def test_a_description_is_not_read_where_it_is_far_too_large(data):
 
 def test_the_largest_values_can_be_shown(tmp_path):
     run = run_with_map(0.8, gammas=(1, 2), max_new_tokens=6)
-    large = Settings(**{**asdict(run.settings), "stop": run.settings.stop, "max_new_tokens": TOKENS})
-    files = described(codec.encode(run), {"settings.max_new_tokens": TOKENS})
-    read = codec.decode(files)
-    assert read.settings == large
-    assert RunPayload.of(read, large.gamma).windows >= 0
+    read = codec.decode(described(codec.encode(run), {"settings.max_new_tokens": TOKENS}))
+    assert read.settings == replace(run.settings, max_new_tokens=TOKENS)
+    assert RunPayload.of(read, read.settings.gamma).windows >= 0
     assert run_pane(read) and report_html(read, most_steps=2)
     run = replace(toy_run(), provenance=Provenance(vocabulary_size=VOCABULARY))
-    assert load_run(run.save(tmp_path / "run2")).token_ids == run.token_ids
+    assert load_run(run.save(tmp_path / "run")).token_ids == run.token_ids
     with pytest.raises(BadInput, match="beyond the models' vocabulary of 7"):
-        replace(run, provenance=Provenance(vocabulary_size=7)).save(tmp_path / "small2")
+        replace(run, provenance=Provenance(vocabulary_size=7)).save(tmp_path / "small")
 
 
-def test_odd_values_in_a_race_are_sentences(tmp_path):
+def test_odd_values_in_a_race_and_a_sweep_are_sentences(tmp_path):
     path = save_race(toy_race(), tmp_path / "race")
     for about in spoiled(json.loads((path / ABOUT).read_bytes())):
         (path / ABOUT).write_text(json.dumps(about))
@@ -137,16 +133,10 @@ def test_odd_values_in_a_race_are_sentences(tmp_path):
             load_race(path)
         except BadInput as error:
             assert len(str(error)) < 500 + len(str(path))
-
-
-def test_odd_values_in_a_sweep_are_sentences():
-    settings = Settings(rule="mars", gamma=3)
-    rule = rule_named("mars")
-    made = plans.plan_of(settings, span_of(rule, None, None, (3,)), False, builtin_prompts(1), Provenance(eos_ids=(1,)))
-    cost = Cost(1.0, 0.9, 1.1)
-    costs = Costs("cpu", "float32", "a", "b", 9, 9, (cost, cost), cost, (cost,), 0.5)
-    data = plans.to_json(made, costs)
-    assert plans.from_json(data) == (made, costs)
+    span = span_of(rule_named("mars"), None, None, (3,))
+    made = plans.plan_of(Settings(rule="mars", gamma=3), span, False, builtin_prompts(1), Provenance(eos_ids=(1,)))
+    data = plans.to_json(made, COSTS)
+    assert plans.from_json(data) == (made, COSTS)
     about = json.loads(data)
     for part in ("plan", "costs"):
         for changed in spoiled(about[part]):

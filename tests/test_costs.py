@@ -26,6 +26,7 @@ from mars_viz.costs import (
     round_seconds,
 )
 from mars_viz.errors import BadInput, Disturbed
+from mars_viz.recording import Recording
 from mars_viz.records import Timing
 from mars_viz.run import Settings
 from mars_viz.speculators.autoregressive import decode_alone
@@ -34,7 +35,6 @@ from mars_viz.sweep import load_sweep
 from mars_viz.sweep.measures import curve, difference_at, measures, value_at
 from mars_viz.sweep.report import summary_lines
 from mars_viz.sweep.store import keep_costs
-from mars_viz.ui.live.live_words import cost_tiles
 from tests.sweep_cases import timing
 from tests.tables import table_backend
 
@@ -63,36 +63,31 @@ def test_a_round_of_chains_and_trees_by_hand():
     assert costs_from({name: found[name] for name in found if name not in ("tree", "drafting")}) == COSTS
 
 
-@pytest.mark.parametrize("shape", ["chain", "dynamic:depth=2,topk=2"])
-def test_live_shows_what_passes_cost_of_chains_and_of_trees(shape):
-    levels = () if shape == "chain" else (Cost(0.002, 0.002, 0.002), Cost(0.005, 0.005, 0.005))
-    tiles = {tile.name: tile.value for tile in cost_tiles(replace(COSTS, tree=shape, drafting=levels), 3)}
-    verifying, drafting = ("Target, 3 nodes", "Drafter, a tree") if levels else ("Target, 4 tokens", "Drafter, 1 token")
-    assert tiles["Target, 1 token"].startswith("10") and tiles[verifying].startswith("13")
-    assert tiles[drafting].startswith("5" if levels else "1") and "Break-even τ, modelled" in tiles
-
-
 def test_damaged_costs_are_refused():
     found = json.loads(json.dumps(asdict(COSTS)))
     assert costs_from(found) == COSTS
-    for wrong in ({}, None, found | {"rest": []}, found | {"drafter_step": {"median": "x", "low": 0, "high": 0}}):
+    for wrong in (
+        {},
+        None,
+        *(
+            found | each
+            for each in (
+                {"rest": []},
+                {"repeats": float("inf")},
+                {"repeats": 2.5},
+                {"device": ["a device"]},
+                {"drafter_step": {"median": "x", "low": 0, "high": 0}},
+                {"drafter_step": {"median": 10**400, "low": 1, "high": 10**400}},
+                {"target_pass": [{"median": 0, "low": 0, "high": 1}] * 4},
+                {"target_pass": [{"median": -1, "low": -2, "high": 1}] * 4},
+                {"target_pass": [{"median": 3, "low": 1, "high": 2}] * 4},
+            )
+        ),
+    ):
         with pytest.raises(BadInput, match="Measure them again"):
             costs_from(wrong)
     with pytest.raises(BadInput, match="contradict"):
         costs_from(asdict(replace(COSTS, rest=COSTS.rest[:2])))
-    for wrong in (
-        {"repeats": float("inf")},
-        {"repeats": 2.5},
-        {"cache_length": "64"},
-        {"device": ["a device"]},
-        {"drafter_step": {"median": 10**400, "low": 1, "high": 10**400}},
-        {"drafter_step": {"median": float("nan"), "low": 1, "high": 2}},
-        {"target_pass": [{"median": 0, "low": 0, "high": 1}] * 4},
-        {"target_pass": [{"median": -1, "low": -2, "high": 1}] * 4},
-        {"target_pass": [{"median": 3, "low": 1, "high": 2}] * 4},
-    ):
-        with pytest.raises(BadInput, match="Measure them again"):
-            costs_from(asdict(COSTS) | wrong)
     below = replace(COSTS, rest=(Cost(-0.001, -0.002, 0.001),) * 3)  # the rest of a round may be negative
     assert costs_from(json.loads(json.dumps(asdict(below)))) == below
 
@@ -106,6 +101,8 @@ def test_the_built_in_pair_is_measured(pair, settings):
     measuring = Measuring(pair, gamma, settings=settings, seconds=0.2)
     with pytest.raises(BadInput, match="not measured yet"):
         measuring.costs()
+    with pytest.raises(BadInput, match="do not fit"):
+        measure_costs(replace(pair, context=8), 6)
     shares = list(measuring)
     assert shares == sorted(shares) and shares[0] > 0 and shares[-1] <= 1
     try:
@@ -120,37 +117,20 @@ def test_the_built_in_pair_is_measured(pair, settings):
         assert 0 < cost.low <= cost.seconds <= cost.high
     assert costs.device == pair.device and objection(costs) == ""
     assert round_seconds(costs, gamma) > costs.passes[gamma].seconds
-    assert costs_from(json.loads(json.dumps(asdict(costs)))) == costs
-
-
-def test_trace_that_no_context_holds_are_refused(pair):
-    with pytest.raises(BadInput, match="do not fit"):
-        measure_costs(replace(pair, context=8), 6)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_the_target_alone_writes_what_strict_writes(pair, temperature):
-    from mars_viz.recording import Recording
-
     settings = Settings(rule="strict", temperature=temperature, max_new_tokens=24, gamma=3, seed=5)
     run = Recording(pair, "Once upon a time, there was", settings).finish()
     alone = decode_alone(pair, run.prompt_ids, settings)
-    assert alone.token_ids == run.token_ids
-    assert alone.seconds > 0
+    assert alone.token_ids == run.token_ids and alone.seconds > 0
 
 
 GAMMA = 3
-TRUE = {
-    "target 1": 3.0,
-    "target 2": 3.1,
-    "target 3": 3.2,
-    "target 4": 3.4,
-    "draft": 1.5,
-    "round 1": 4.1,
-    "round 3": 5.4,
-}
+TRUE = {f"target {n}": milliseconds for n, milliseconds in enumerate((3.0, 3.1, 3.2, 3.4), 1)}
+TRUE |= {"draft": 1.5, "round 1": 4.1, "round 3": 5.4}
 """Milliseconds of what is timed, with nothing beside it: a round is its drafts, its pass and half a millisecond."""
-RIGHT = 3.0 / 5.4
 
 
 def quiet(luck, turn):
@@ -194,12 +174,10 @@ class Clock:
 
 @pytest.fixture
 def measured(monkeypatch):
-    costs = pytest.importorskip("mars_viz.speculators.costs")
-
     def measure(noise, seed=0):
         clock = Clock(noise, seed)
-        monkeypatch.setattr(costs, "_tasks", clock.tasks)
-        return costs.measure_costs(table_backend(), GAMMA, clock=clock)
+        monkeypatch.setattr("mars_viz.speculators.costs._tasks", clock.tasks)
+        return measure_costs(table_backend(), GAMMA, clock=clock)
 
     return measure
 
@@ -209,7 +187,7 @@ def test_a_quiet_machine_is_known_at_once(measured, seed):
     costs = measured(quiet, seed)
     factor = per_token(costs, GAMMA)
     assert LEAST <= costs.repeats < 2 * LEAST and costs.unsure <= WANTED
-    assert factor.low < RIGHT < factor.high and factor.estimate == pytest.approx(RIGHT, rel=0.03)
+    assert factor.low < 3.0 / 5.4 < factor.high and factor.estimate == pytest.approx(3.0 / 5.4, rel=0.03)
 
 
 @pytest.mark.parametrize("noise", [spikes, drift, two_kinds])
@@ -269,15 +247,14 @@ def test_passes_never_fall_with_their_length():
     assert objection(uneven) == ""
 
 
-UNEVEN = tuple(Cost(s, s, s) for s in (0.010, 0.050, 0.012, 0.013))
-WRONG = [
-    ({"repeats": 3}, "3 times"),
-    ({"target_pass": UNEVEN}, "over 3 positions"),
-    ({"rest": (Cost(-0.008, -1, 1),) * 3}, "γ = 1 takes 4 ms"),
-]
-
-
-@pytest.mark.parametrize(("wrong", "words"), WRONG)
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"repeats": 3}, "3 times"),
+        ({"target_pass": tuple(Cost(s, s, s) for s in (0.010, 0.050, 0.012, 0.013))}, "over 3 positions"),
+        ({"rest": (Cost(-0.008, -1, 1),) * 3}, "γ = 1 takes 4 ms"),
+    ],
+)
 def test_costs_that_cannot_be_are_no_number(tmp_path, wrong, words):
     costs = replace(COSTS, **wrong)
     assert words in objection(costs) and "not known" in objection(None)
@@ -286,21 +263,15 @@ def test_costs_that_cannot_be_are_no_number(tmp_path, wrong, words):
     keep_costs(result.folder, costs)
     again = load_sweep(result.folder)
     assert again.costs == costs and "speed_up" not in measures(again)
-    told = "\n".join(summary_lines(again, 0.9))
-    assert words in told and "--resume" in told
-
-
-def wide(costs, share):
-    passes = tuple(Cost(c.seconds, c.seconds * (1 - share), c.seconds * (1 + share)) for c in costs.target_pass)
-    return replace(costs, target_pass=passes)
+    assert words in "\n".join(summary_lines(again, 0.9))
 
 
 def test_the_costs_interval_goes_into_every_speed_up(tmp_path):
-    result, how = toy_sweep(tmp_path / "sweep").finish(), Bootstrap()
-    unsure = replace(result, costs=wide(COSTS, 0.08))
+    result, how, passes = toy_sweep(tmp_path / "sweep").finish(), Bootstrap(), COSTS.target_pass
+    wide = replace(COSTS, target_pass=tuple(Cost(c.seconds, 0.92 * c.seconds, 1.08 * c.seconds) for c in passes))
+    unsure, factor = replace(result, costs=wide), per_token(wide, 3)
     for dial in (result.plan.strict, 0.7):
         sharp, found = (value_at(each, measures(each)["speed_up"], dial, how) for each in (result, unsure))
-        factor = per_token(wide(COSTS, 0.08), 3)
         assert found.estimate == sharp.estimate == pytest.approx(curve(result, measures(result)["speed_up"]).at(dial))
         below = np.hypot(sharp.estimate - sharp.low, found.estimate * (1 - factor.low / factor.estimate))
         above = np.hypot(sharp.high - sharp.estimate, found.estimate * (factor.high / factor.estimate - 1))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 from dataclasses import fields, replace
 from pathlib import Path
@@ -116,8 +115,7 @@ def test_of_conversations_no_prefix_is_asked_twice(tmp_path):
     results = finished(grid)
     asked = [prefix for one in opened for batch in one.batches for prefix in batch]
     assert len(asked) == len(set(asked)) and len(grid._shared) == 0
-    alone = Sweep(table_backend(), talks(), settings[3], WHOLE, tmp_path / "alone").finish()
-    assert equal(results[3], alone)
+    assert equal(results[3], Sweep(table_backend(), talks(), settings[3], WHOLE, tmp_path / "alone").finish())
 
 
 def test_all_folders_are_held_from_the_first_step_to_the_end(tmp_path):
@@ -135,47 +133,22 @@ def test_all_folders_are_held_from_the_first_step_to_the_end(tmp_path):
 
 def test_answers_are_shared_no_longer_than_needed(tmp_path):
     sweep, most, total = toy_grid(tmp_path / "grid", count=12, batch=1), 0, 0
-    shared = sweep._shared
     for _ in sweep:
-        most, total = max(most, len(shared)), max(total, shared.last)
-    assert len(shared) == 0 and total == 12
+        most, total = max(most, len(sweep._shared)), max(total, sweep._shared.last)
+    assert len(sweep._shared) == 0 and total == 12
     prefixes = sweep.sweeps[-1].result().positions / 3  # of twelve prompts, by the loosest variant alone
     assert 0 < most < prefixes / 2
-    sweep = toy_grid(tmp_path / "grid2", count=3)
-    seen = []
-    for progress in sweep:
-        seen.append((progress.finished, progress.prompts))
-        assert progress.finished == min(one.progress.finished for one in sweep.sweeps) and 0 <= progress.share <= 1
+    for progress in (part := toy_grid(tmp_path / "part", count=3)):
+        assert progress.finished == min(one.progress.finished for one in part.sweeps) and 0 <= progress.share <= 1
         if progress.finished == 1:
             break
-    again = toy_grid(tmp_path / "grid2", count=3, resume=True)
-    assert again.progress.finished == 1
-    assert seen[-1] == (1, 3)
-    results, wholes = finished(again), finished(toy_grid(tmp_path / "b2", count=3))
+    again = toy_grid(tmp_path / "part", count=3, resume=True)
+    assert again.progress.finished == 1 and progress.prompts == 3
+    results, wholes = finished(again), finished(toy_grid(tmp_path / "whole", count=3))
     assert all(equal(one, other) for one, other in zip(results, wholes, strict=True))
 
 
-def test_a_folder_in_the_way_is_refused_before_anything_is_written(tmp_path, capsys, monkeypatch):
-    (tmp_path / "grid" / "vllm-thinking-k5").mkdir(parents=True)
-    (tmp_path / "grid" / "vllm-thinking-k5" / "mine.txt").write_text("")
-    toy_sweep(tmp_path / "begun" / "vllm-thinking-k5", 5, replace(VLLM, rule="vllm-thinking:k=5", seed=4)).finish()
-    for folder, resume, why in (("grid", False, "is not empty"), ("begun", True, "seed was 4 and is 0")):
-        with pytest.raises(BadInput, match=why):
-            toy_grid(tmp_path / folder, resume=resume)
-        assert [path.name for path in (tmp_path / folder).iterdir()] == ["vllm-thinking-k5"]
-    monkeypatch.setattr(decoding, "opened_backend", lambda *_: pytest.fail("it began to load the models"))
-    toy_sweep(tmp_path / "one2", 2).finish()
-    assert cli.main([*ASKED, "--grid", "k=1,4", "--out", str(tmp_path / "one2"), "--resume"]) == 2
-    assert "holds a sweep" in capsys.readouterr().err
-    assert cli.main([*ASKED, "--grid", "k=1,4", "--out", str(tmp_path)]) == 2
-    assert "is not empty" in capsys.readouterr().err
-
-
 # ---- tables and evidence
-
-
-def read_csv(data):
-    return list(csv.DictReader(io.StringIO(data.decode())))
 
 
 def test_the_evidence_holds_every_sweeps_own_values(swept):
@@ -183,25 +156,23 @@ def test_the_evidence_holds_every_sweeps_own_values(swept):
     chosen = variants[2]
     files = evidence_files(chosen.result, dial=0.4, recommendation=chosen.found, beside=[*variants[:2], *variants[3:]])
     data, text = json.loads(files["evidence.json"]), files["evidence.md"].decode()
-    found, lines = data["setting_grid"], read_csv(files["setting_grid.csv"])
+    found = data["setting_grid"]
+    lines = list(csv.DictReader(files["setting_grid.csv"].decode().splitlines()))
     assert (found["setting"]["key"], found["dial"], data["rule"]["fixed"]) == ("k", "r", {"k": 3})
     rules = [(row["value"], row["rule"]) for row in found["rows"]]
     assert rules == [*zip((1, 2, 3, 5), (rule.name for rule in GRID.rules), strict=True)]
     assert len(lines) == 4 * len(dial_grid(chosen.result, 0.4)) and list(lines[0])[:2] == ["k", "dial"]
-    stretched = {line["dial"]: line for line in read_csv(files["grid.csv"])}
-    own = [line for line in lines if float(line["k"]) == 3 and line["dial"] in stretched]
-    assert own and all(line.items() - {("k", line["k"])} <= stretched[line["dial"]].items() for line in own)
     for row, each in zip(found["rows"], variants, strict=True):
+        known = measures(each.result)
         assert row["recommendation"]["sentence"] == each.found.sentence and row["prompts"] == 8
-        assert " ".join(row["recommendation"]["sentence"].split()) in text
         for at in row["dials"]:
+            (line,) = (one for one in lines if float(one["k"]) == row["value"] and float(one["dial"]) == at["dial"])
             for name in ("tau", "speed_up", "accuracy", "rolled_back"):
-                alone = value_at(each.result, measures(each.result)[name], at["dial"])
+                alone = value_at(each.result, known[name], at["dial"])
                 assert at[name] == pytest.approx({"estimate": alone.estimate, "low": alone.low, "high": alone.high})
-                (line,) = (one for one in lines if float(one["k"]) == row["value"] and float(one["dial"]) == at["dial"])
                 assert [float(line[f"{name}{end}"]) for end in ("", "_low", "_high")] == [*at[name].values()]
-        tau = measures(each.result)["tau"]
-        assert f"| k = {row['value']:g} | {cell(tau, value_at(each.result, tau, 0.0))} |" in text
+        tau = cell(known["tau"], value_at(each.result, known["tau"], 0.0))
+        assert f"| k = {row['value']:g} | {tau} |" in text
     alone = evidence_files(swept[2], dial=0.5)
     assert "setting_grid.csv" not in alone and json.loads(alone["evidence.json"])["setting_grid"] is None
 
@@ -243,17 +214,12 @@ def test_the_fastest_safe_variant_is_recommended_at_the_asked_confidence(swept):
 
 
 def test_few_dial_values_of_all_sweeps_are_shown(swept, tmp_path):
-    narrow = Sweep(
-        table_backend(), toy_prompts(8), replace(VLLM, rule="vllm-thinking:k=5"), Span(0.5, 1.0, (3,)), tmp_path / "n"
-    ).finish()
+    narrow = toy_sweep(tmp_path / "n", 8, replace(VLLM, rule="vllm-thinking:k=5"), low=0.5).finish()
     files = evidence_files(swept[2], dial=0.3, beside=[Advised(narrow, None)])
-    tables = {name: read_csv(files[name]) for name in ("grid.csv", "setting_grid.csv")}
+    lines = list(csv.DictReader(files["setting_grid.csv"].decode().splitlines()))
     dials = dial_grid(swept[2], 0.3).tolist()
-    assert 0.3 in [float(line["dial"]) for line in tables["grid.csv"]]
-    shared = [dial for dial in dials if dial >= 0.5]
-    assert [float(line["dial"]) for line in tables["setting_grid.csv"]] == 2 * shared
+    assert 0.3 in dials and [float(line["dial"]) for line in lines] == 2 * [dial for dial in dials if dial >= 0.5]
     assert "r = 0.30 is no column" in files["evidence.md"].decode()
-    assert "no column" not in evidence_files(swept[2], dial=0.5, beside=[Advised(narrow, None)])["evidence.md"].decode()
     values = np.linspace(0, 1, 21).tolist()
     assert few_dials(values, (values[3], 0.123)) == [values[place] for place in (0, 3, 5, 10, 15, 20)]
     assert few_dials([0.5]) == [0.5] and few_dials([]) == []
@@ -284,10 +250,8 @@ def test_the_command_sweeps_tells_and_packs_a_grid(tmp_path, capsys):
     assert sorted(path.name for path in out.iterdir()) == ["vllm-thinking-k1", "vllm-thinking-k4"]
     assert load_sweep(out / "vllm-thinking-k4").plan.settings.rule == "vllm-thinking:k=4"
     assert "The grid, k × r" in (pack / "evidence.md").read_text()
-    again = [*ASKED, "--grid", "k=1,4,6", "--out", str(out)]
-    assert cli.main(again) == 2
-    assert "--resume" in capsys.readouterr().err
-    assert cli.main([*again, "--resume", "--json", "--confidence", "0.85", "--loss", "100"]) == 0
+    again = [*ASKED, "--grid", "k=1,4,6", "--out", str(out), "--resume", "--json"]
+    assert cli.main([*again, "--confidence", "0.85", "--loss", "100"]) == 0
     told = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert (told["terms"]["loss_points"], told["terms"]["confidence"]) == (100, 0.85)
     assert "3 variants is tested at 95 %" in told["recommendation"]["sentence"]
@@ -295,20 +259,30 @@ def test_the_command_sweeps_tells_and_packs_a_grid(tmp_path, capsys):
 
 
 def test_bad_input_is_one_line_and_code_2_and_nothing_is_written(tmp_path, capsys, monkeypatch):
+    taken, begun = (tmp_path / name / "vllm-thinking-k5" for name in ("taken", "begun"))
+    taken.mkdir(parents=True)
+    (taken / "mine.txt").write_text("")
+    toy_sweep(begun, 5, replace(VLLM, rule="vllm-thinking:k=5", seed=4)).finish()
+    toy_sweep(tmp_path / "one", 2).finish()
+    for folder, resume, why in (("taken", False, "is not empty"), ("begun", True, "seed was 4 and is 0")):
+        with pytest.raises(BadInput, match=why):
+            toy_grid(tmp_path / folder, resume=resume)
+        assert [path.name for path in (tmp_path / folder).iterdir()] == ["vllm-thinking-k5"]
     monkeypatch.setattr(decoding, "opened_backend", lambda *_: pytest.fail("it began to load the models"))
-    for options, why in (
-        ("--grid k=0", "from 1 to 16"),
-        ("--grid k=1,4 --wall-clock", "vllm-thinking:k=4 --out {new}/vllm-thinking-k4 --resume"),
-        ("--grid k=1 --rule strict", "no dial"),
-        ("--rule vllm-thinking:n=4", "no setting 'n'"),
-        ("--grid k=1 --dial 3", "outside what is swept"),
-        ("--grid k=1 --high 0.5", "strict end"),
+    for out, options, why in (
+        ("new", "--grid k=0", "from 1 to 16"),
+        ("new", "--grid k=1,4 --wall-clock", "vllm-thinking:k=4 --out {out}/vllm-thinking-k4 --resume"),
+        ("new", "--grid k=1 --rule strict", "no dial"),
+        ("new", "--rule vllm-thinking:n=4", "no setting 'n'"),
+        ("new", "--grid k=1 --dial 3", "outside what is swept"),
+        ("new", "--grid k=1 --high 0.5", "strict end"),
+        ("one", "--grid k=1,4 --resume", "holds a sweep"),
+        ("", "--grid k=1,4", "is not empty"),
     ):
-        assert cli.main([*ASKED, "--out", str(tmp_path / "new"), *options.split()]) == 2
+        assert cli.main([*ASKED, "--out", str(tmp_path / out), *options.split()]) == 2
         printed = capsys.readouterr()
         assert printed.out == "" and printed.err.startswith("error: ") and printed.err.count("\n") == 1
-        assert why.format(new=tmp_path / "new") in printed.err
-        assert not list(tmp_path.iterdir())
+        assert why.format(out=tmp_path / out) in printed.err and not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("grid", [[], ["--grid", "k=1,4"]])
@@ -321,15 +295,10 @@ def test_a_resumed_sweep_has_the_dtype_that_it_was_begun_in(tmp_path, monkeypatc
 
     monkeypatch.setattr(loading, "load_backend", load_backend)
     settings = replace(VLLM, rule="vllm-thinking:k=1" if grid else VLLM.rule)
-    for device, asked, taken in (
-        ("Toy, 4 threads", [], "bfloat16"),
-        ("Toy, 4 threads", ["--dtype", "float32"], "float32"),
-        ("NVIDIA Toy", [], "auto"),
-        ("", [], "auto"),
-    ):
-        out, backend = tmp_path / (device or "new"), replace(table_backend(), processor=device, dtype="bfloat16")
-        if device:
-            place = out / "vllm-thinking-k1" if grid else out
-            Sweep(backend, toy_prompts(1), settings, WHOLE, place, resume=True)
-        assert cli.main([*ASKED, *grid, "--out", str(out), "--resume", *asked]) == 2
-        assert loaded.pop() == taken
+    for device in ("Toy, 4 threads", "NVIDIA Toy"):
+        backend, place = replace(table_backend(), processor=device, dtype="bfloat16"), tmp_path / device
+        Sweep(backend, toy_prompts(1), settings, WHOLE, place / "vllm-thinking-k1" if grid else place)
+    asked = (("Toy, 4 threads",), ("Toy, 4 threads", "--dtype", "float32"), ("NVIDIA Toy",), ("new",))
+    for out, *dtype in asked:
+        assert cli.main([*ASKED, *grid, "--out", str(tmp_path / out), "--resume", *dtype]) == 2
+    assert loaded == ["bfloat16", "float32", "auto", "auto"]

@@ -119,30 +119,23 @@ def test_what_is_computed_is_what_resampling_comes_to(prompts, off, method):
             assert (found.low, found.high) == (pytest.approx(low, abs=room), pytest.approx(high, abs=room)), name
 
 
-def coverage(make, truth, how, trials=1000):
+def pooled_tau(rng, how):
+    rounds = rng.integers(5, 40, 100).astype(float)
+    return ratio(rounds + rng.binomial(6, 0.4, 100) * rounds, rounds, how)
+
+
+def paired_loss(rng, how):
+    kind = rng.choice(4, 200, p=[0.10, 0.05, 0.6, 0.25])
+    return difference((kind == 0) | (kind == 2), (kind == 1) | (kind == 2), how)
+
+
+@pytest.mark.parametrize(
+    ("make", "truth", "method"), [(pooled_tau, 3.4, BOTH[0]), (pooled_tau, 3.4, BOTH[1]), (paired_loss, 0.05, BOTH[1])]
+)
+def test_coverage_of_pooled_ratios_and_paired_losses(make, truth, method):
     rng = np.random.default_rng(7)
-    found = [make(rng, how) for _ in range(trials)]
-    return sum(each.low <= truth <= each.high for each in found)
-
-
-@pytest.mark.parametrize("method", BOTH)
-def test_coverage_of_a_ratio_of_sums(method):
-
-    def pooled_tau(rng, how):
-        rounds = rng.integers(5, 40, 100).astype(float)
-        return ratio(rounds + rng.binomial(6, 0.4, 100) * rounds, rounds, how)
-
-    hits = coverage(pooled_tau, 1 + 6 * 0.4, Bootstrap(method=method))
-    assert stats.binom.ppf(1e-6, 1000, 0.92) <= hits <= stats.binom.ppf(1 - 1e-6, 1000, 0.975)
-
-
-def test_coverage_of_a_paired_accuracy_loss():
-
-    def loss(rng, how):
-        kind = rng.choice(4, 200, p=[0.10, 0.05, 0.6, 0.25])
-        return difference((kind == 0) | (kind == 2), (kind == 1) | (kind == 2), how)
-
-    hits = coverage(loss, 0.05, Bootstrap())
+    found = [make(rng, Bootstrap(method=method)) for _ in range(1000)]
+    hits = sum(each.low <= truth <= each.high for each in found)
     assert stats.binom.ppf(1e-6, 1000, 0.92) <= hits <= stats.binom.ppf(1 - 1e-6, 1000, 0.975)
 
 
@@ -210,30 +203,26 @@ def test_that_many_prompts_have_the_power_promised():
 
 
 def test_bad_intervals_and_grades_are_refused():
-    for bad in ({"confidence": 1.0}, {"confidence": math.nan}):
-        with pytest.raises(BadInput):
-            Bootstrap(**bad)
-    with pytest.raises(BadInput, match="percentile or BCa"):
-        Bootstrap(method=Method.WILSON)
-    with pytest.raises(BadInput, match="at least one prompt"):
-        mean(np.array([]))
-    with pytest.raises(BadInput, match="every number of each"):
-        difference(np.ones(3), np.ones(4))
-    with pytest.raises(BadInput, match="5 of 4 is no share"):
-        wilson(5, 4)
+    good, one = graded(10, [0, 0, 0, 0]), np.array([0.0, 1.0])
+    for refused, why in (
+        (lambda: Bootstrap(confidence=1.0), "onfidence"),
+        (lambda: Bootstrap(confidence=math.nan), "onfidence"),
+        (lambda: Bootstrap(method=Method.WILSON), "percentile or BCa"),
+        (lambda: mean(np.array([])), "at least one prompt"),
+        (lambda: difference(np.ones(3), np.ones(4)), "every number of each"),
+        (lambda: wilson(5, 4), "5 of 4 is no share"),
+        (lambda: Graded(good.steps, 1), "not an end"),
+        (lambda: Graded(Steps(one, np.array([[0.5]])), 0), "graded set"),
+        (lambda: Graded(Steps(one, np.array([1])), 0), "graded set"),
+    ):
+        with pytest.raises(BadInput, match=why):
+            refused()
     for bad_arguments in ((0, 0.95, 0.1), (1, 1.0, 0.1), (1, 0.95, 1.1), (math.nan, 0.95, 0.1)):
         with pytest.raises(BadInput):
             prompts_needed(*bad_arguments)
-    good = graded(10, [0, 0, 0, 0])
     for points, confidence in ((0, 0.95), (101, 0.95), (math.nan, 0.95), (1, 1.0), (1, 0.4)):
         with pytest.raises(BadInput):
             recommend(good, points, confidence)
-    with pytest.raises(BadInput, match="not an end"):
-        Graded(good.steps, 1)
-    with pytest.raises(BadInput, match="graded set"):
-        Graded(Steps(np.array([0.0, 1.0]), np.array([[0.5]])), 0)
-    with pytest.raises(BadInput, match="graded set"):
-        Graded(Steps(np.array([0.0, 1.0]), np.array([1])), 0)
 
 
 A = Steps(np.array([0.0, 0.5, 1.0]), np.array([1, 2]))
@@ -476,13 +465,10 @@ def test_turns_of_a_question_count_as_one_prompt():
     thrice = Graded(Steps(EDGES, right), 3, units=np.repeat(np.arange(400), 3))
     one, other = (recommend(each, 2, symbol="θ") for each in (alone, thrice))
     assert (one.finding, one.dial, one.segment) == (other.finding, other.dial, other.segment)
-    assert other.bound == pytest.approx(one.bound, rel=0.1)
-    assert other.prompts_needed == one.prompts_needed
+    assert other.bound == pytest.approx(one.bound, rel=0.1) and other.prompts_needed == one.prompts_needed
     assert "400 questions with 1200 graded turns" in other.sentence
     assert other.changed.kinds and other.changed.questions == 400
     assert recommend(Graded(Steps(EDGES, right), 3), 2).segment < other.segment  # what no such evidence allows
-    few = Graded(Steps(EDGES, right[:60]), 3, units=np.repeat(np.arange(20), 3))
-    assert "20 questions with 60 graded turns" in recommend(few, 2).sentence
     units = np.append(np.arange(700), np.full(300, 700))
     found = recommend(Graded(Steps(EDGES, np.ones((1000, 4), bool)), 3, units=units), 1)
     assert (found.finding, found.prompts_needed, found.more) == (Finding.NOT_ENOUGH, 772, 71)

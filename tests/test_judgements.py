@@ -40,7 +40,6 @@ def test_positions_and_rows_by_hand():
     assert flat.margin[[1, 3, 5, 6]] == pytest.approx([0.5, 2.0, 1.0, 0.8], rel=1e-6)
     assert flat.ratio[[1, 3, 5, 6]] == pytest.approx([0.95, 0.8, 2.0, 0.92], rel=1e-6)
     assert flat.share[[0, 1, 3, 6]] == pytest.approx([1, math.exp(-0.5), math.exp(-2), math.exp(-0.8)], rel=1e-5)
-    flat = drafted(small_run())
     mars = rule_row(ruled("mars", 0.9), flat)
     assert (mars.basis, mars.kept, mars.rolled_back, mars.relaxed) == (Basis.EXACT, 5, 4, 2)
     assert mars.tau == pytest.approx(7 / 3)
@@ -103,9 +102,8 @@ def dials_of(name):
 @pytest.mark.parametrize("name", RULES)
 def test_all_blocks_at_once_are_ruled_as_each_by_itself(name):
     for seed, temperature in ((1, 0.0), (5, 0.8)):
-        run = toy_run(temperature=temperature, seed=seed, max_new_tokens=47)
         for dial in dials_of(name):
-            same_as_one_by_one(name, run, dial)
+            same_as_one_by_one(name, toy_run(temperature=temperature, seed=seed, max_new_tokens=47), dial)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -10,7 +10,7 @@ from mars_viz.analysis.metrics import Basis, judged_rounds, speed, summary
 from mars_viz.analysis.positions import positions
 from mars_viz.errors import BadInput
 from mars_viz.records import Outcome, Round, Timing
-from mars_viz.rules import RULES, rule_named, settle
+from mars_viz.rules import rule_named, settle
 from mars_viz.run import Piece, Provenance, Run, Settings
 from mars_viz.run_with_map import mapped, shown
 from mars_viz.walk import Ending
@@ -60,29 +60,23 @@ def test_the_small_run_by_hand():
     assert (found.dial, found.basis, found.first_difference) == (0.9, Basis.EXACT, None)
     assert (found.tokens, found.rounds, found.drafted, found.kept, found.relaxed) == (7, 3, 9, 5, 2)
     assert (found.rolled_back, found.forced_strict, found.passes_saved_autoregressive) == (4, 1, 4)
-    assert found.tau == pytest.approx(7 / 3)
-    assert found.acceptance_rate == pytest.approx(5 / 9)
-    assert found.strict_tau == pytest.approx(4 / 3)
-    assert found.passes_saved_strict == pytest.approx(7 / (4 / 3) - 3)
-    found = summary(small_run())  # strict emits 4 tokens there, and rolls back 8 of 9
+    assert (found.tau, found.acceptance_rate) == pytest.approx((7 / 3, 5 / 9))
+    # strict emits 4 tokens there, and rolls back 8 of 9
     assert (found.strict_basis, found.strict_tokens) == (Basis.BLOCK_LOCAL, 4)
-    assert found.strict_passes == pytest.approx(7 * 3 / 4)
+    assert (found.strict_tau, found.strict_passes) == pytest.approx((4 / 3, 7 * 3 / 4))
+    assert found.passes_saved_strict == pytest.approx(7 / (4 / 3) - 3)
     assert found.drafts_spared_strict == pytest.approx(7 * 8 / 4 - 4)
-    run = small_run()
-    judged = judged_rounds(run, 0.7)
+    judged, found = judged_rounds(run, 0.7), summary(run, 0.7)
     assert [round_.token_ids for round_ in judged] == [(1, 2, 3, 5), (1, EOS), (1, 2)]
     assert judged[1].outcomes == (Outcome.RELAXED, Outcome.MATCHED, Outcome.DISCARDED)
     assert judged[1].emission is None
-    found = summary(run, 0.7)
     assert (found.basis, found.first_difference) == (Basis.BLOCK_LOCAL, 4)
     assert (found.tokens, found.kept, found.relaxed, found.rolled_back) == (8, 7, 3, 2)
     assert found.strict_tau == pytest.approx(4 / 3)
-    run = small_run()
     assert [round_.token_ids for round_ in judged_rounds(run, 1.0)] == [(1, 4), (2,), (2,)]
     found = summary(run, 1.0)
     assert (found.tokens, found.kept, found.relaxed, found.first_difference) == (4, 1, 0, 1)
-    assert found.basis is Basis.BLOCK_LOCAL
-    assert found.passes_saved_strict == pytest.approx(0)
+    assert found.basis is Basis.BLOCK_LOCAL and found.passes_saved_strict == pytest.approx(0)
     run = small_run(dial=1.0)  # records [1 4] [2] [2], so three tokens stand before the last block
     run = replace(run, settings=replace(run.settings, max_new_tokens=4))
     assert [len(round_.token_ids) for round_ in judged_rounds(run, 0.5)] == [4, 2, 1]
@@ -115,28 +109,6 @@ def test_on_a_map_strict_is_its_own_text_however_long():
     assert summary(mapped(replace(run, dial_map=None), part)).strict_basis is Basis.BLOCK_LOCAL, (
         "the map does not reach the strict end"
     )
-
-
-@pytest.mark.parametrize("rule", list(RULES))
-def test_own_dial_agrees_with_what_was_recorded(rule):
-    run = toy_run(rule=rule, temperature=1.0, max_new_tokens=80)
-    judged = judged_rounds(run, None)
-    assert [(r.decision, r.token_ids) for r in judged] == [(r.decision, r.token_ids) for r in run.rounds]
-    found = summary(run)
-    outcomes = [outcome for round_ in run.rounds for outcome in round_.outcomes]
-    assert (found.basis, found.tau) == (Basis.EXACT, run.tau)
-    assert found.kept == outcomes.count(Outcome.MATCHED) + outcomes.count(Outcome.RELAXED)
-    assert found.rolled_back == outcomes.count(Outcome.REJECTED) + outcomes.count(Outcome.DISCARDED)
-
-
-@pytest.mark.parametrize("rule", ["mars", "mars-sampling"])
-def test_keeping_more_as_the_dial_loosens(rule):
-    run = toy_run(rule=rule, temperature=1.0, max_new_tokens=200)
-    found = [summary(run, dial) for dial in np.linspace(1, 0, 21)]
-    assert found[0].relaxed == 0
-    assert all(a.kept <= b.kept for a, b in zip(found, found[1:], strict=False))
-    assert found[-1].kept > found[0].kept
-    assert len({number.strict_tau for number in found}) == 1
 
 
 def test_runs_without_a_dial_or_rounds():

@@ -135,8 +135,7 @@ def cores(cluster, two):
 
 
 def plain(out, prompts, letters=10000):
-    for _ in Sweep(table_backend(letters=letters), prompts, SETTINGS, SPAN, out):
-        pass
+    Sweep(table_backend(letters=letters), prompts, SETTINGS, SPAN, out).finish()
     return out
 
 
@@ -225,10 +224,9 @@ def test_the_command_writes_the_files_that_it_writes_without_ray(cores, tmp_path
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert cli.main([*COMMAND, "--out", str(tmp_path / "ray"), "--ray", "auto", "--ray-workers", "1", "--json"]) == 0
     told = capsys.readouterr()
-    assert json.loads(told.out)["prompts"] == 4
-    assert "Mapped by 1 worker: 4 prompts." in told.err
+    assert json.loads(told.out)["prompts"] == 4 and "Mapped by 1 worker: 4 prompts." in told.err
     command = [sys.executable, "-m", "mars_viz", *COMMAND, "--out", str(tmp_path / "plain")]
-    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
+    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)  # with one thread, as the worker
     check_same(tmp_path / "ray", tmp_path / "plain")
 
 
@@ -245,8 +243,7 @@ def test_bad_options_are_refused(tmp_path, capsys):
         ("--ray --target /nowhere", "no folder or file /nowhere"),
     ):
         assert cli.main(["sweep", "--out", str(tmp_path / "ray"), *options.split()]) == 2
-        printed = capsys.readouterr().err
-        assert why in printed and printed.count("\n") == 1 and not (tmp_path / "ray").exists()
+        assert why in capsys.readouterr().err and not (tmp_path / "ray").exists()
 
 
 def test_without_ray_or_a_cluster_the_command_is_refused(tmp_path, capsys, monkeypatch):

@@ -48,7 +48,6 @@ def test_the_recorded_samples_are_complete_and_small():
     names = [entry.path.name for entry in entries]
     assert set(names) >= {sample.folder for sample in (*samples(), *chat_samples())}
     assert [name.partition("-")[0] for name in names] == ["0"] * 8 + [str(place) for place in range(1, 11)]
-    assert names[:2] == ["0-1-plants-mars", "0-2-plants-strict"]
     for entry in entries:
         run = load_run(entry.path)
         assert run.dial_map is not None and run.dial_map.complete and run.settings.dial is not None, entry.path
@@ -60,8 +59,7 @@ def test_the_recorded_samples_are_complete_and_small():
         assert result.plan.prompt_set == f"built-in tasks: {wanted.task.value}"
         assert CachedSweep(result).graded and CachedSweep(result).pace == "speed_up"
     folders = samples_of_the_product.RUNS, samples_of_the_product.SWEEPS, samples_of_the_product.RACES
-    sizes = [file.stat().st_size for folder in folders for file in folder.rglob("*") if file.is_file()]
-    assert sum(sizes) < 25e6
+    assert sum(file.stat().st_size for folder in folders for file in folder.rglob("*") if file.is_file()) < 25e6
 
 
 def test_the_chat_samples_are_answers_of_a_chat_model_with_its_head():

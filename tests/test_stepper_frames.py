@@ -13,6 +13,7 @@ from mars_viz.components.stepper.narration import Quoted
 from mars_viz.records import Decision, Outcome, Policy, Round
 from mars_viz.rules import rule_named, settle
 from mars_viz.run import Settings
+from mars_viz.walk import Ending, walk
 from tests.factories import make_speculation, toy_run
 
 RUNS = (
@@ -39,13 +40,11 @@ def words(frame):
     return "".join(part if isinstance(part, str) else f"<{part.token}>" for part in frame.words)
 
 
-@pytest.mark.parametrize(
-    ("drafted", "parts"),
-    [
-        ([1], ("<1> is rejected", "target's cache drops it", "drafter's did not hold it")),
-        ([1, 2], ("its siblings are rejected", "2 tokens off its path", "target's cache keeps the path")),
-    ],
-)
+ONE = ("<1> is rejected", "target's cache drops it", "drafter's did not hold it")
+TWO = ("its siblings are rejected", "2 tokens off its path", "target's cache keeps the path")
+
+
+@pytest.mark.parametrize(("drafted", "parts"), [([1], ONE), ([1, 2], TWO)])
 def test_rolled_back_leaves_of_a_tree_are_counted(drafted, parts):
     count = len(drafted)  # siblings after the prefix, where the target would write token 3
     tree = tree_of([[0, 1, 2, 9]] * (count + 1), drafted, [-1] * count, [1] * count, range(count))
@@ -57,7 +56,7 @@ def test_rolled_back_leaves_of_a_tree_are_counted(drafted, parts):
 
 
 @pytest.mark.parametrize("settings", RUNS)
-def test_the_frames_are_those_of_decoding(settings):
+def test_the_frames_are_those_of_decoding_and_jumps_lead_to_them(settings):
     run = toy_run(**settings)
     played = playback(run)
     assert played.whole and played.frames[0].stage is Stage.START and played.frames[-1].stage is Stage.END
@@ -82,6 +81,14 @@ def test_the_frames_are_those_of_decoding(settings):
         if following.stage is Stage.ROLL_BACK:
             assert following.target_cache < frame.target_cache
             assert ("both caches" in words(following)) is (following.drafter_cache < frame.drafter_cache)
+    outcomes, at = [outcome for r in run.rounds for outcome in r.outcomes], rule_named(run.settings.rule).dial
+    counts = [len(played.places(jump)) for jump in (Jump.REJECTION, Jump.RELAXED, Jump.ROUND)]
+    assert counts == [outcomes.count(Outcome.REJECTED), outcomes.count(Outcome.RELAXED), len(run.rounds)]
+    complete = [index for index, r in enumerate(run.rounds) if r.emission is not None]
+    paths = {i: [_path(run.rounds[i], dial) for dial in (at.strict, run.settings.dial)] for i in complete if at}
+    diverging = [played.frames[place] for place in played.places(Jump.DIVERGENCE)]
+    assert [f.round for f in diverging if f.round in complete] == [i for i, (one, two) in paths.items() if one != two]
+    assert all("Divergence: strict" in words(frame) for frame in diverging)
     # before a round the last certain token is unread; the drafter reads all drafts but the last, the target all
     for frame in played.frames[1:-1]:
         drafted, kept = len(run.rounds[frame.round].speculation), run.rounds[frame.round].kept
@@ -93,24 +100,6 @@ def test_the_frames_are_those_of_decoding(settings):
         assert (frame.target_cache, frame.drafter_cache) == (target, drafter)
 
 
-@pytest.mark.parametrize("settings", RUNS)
-def test_jumps_lead_to_their_frames(settings):
-    run = toy_run(**settings)
-    played, rule = playback(run), rule_named(run.settings.rule)
-    outcomes = [outcome for round_ in run.rounds for outcome in round_.outcomes]
-    counts = {jump: len(played.places(jump)) for jump in Jump}
-    assert counts[Jump.REJECTION] == outcomes.count(Outcome.REJECTED)
-    assert counts[Jump.RELAXED] == outcomes.count(Outcome.RELAXED)
-    assert counts[Jump.ROUND] == len(run.rounds)
-    whole = [(index, r) for index, r in enumerate(run.rounds) if r.emission is not None]
-    at = (rule.dial.strict if rule.dial else None, run.settings.dial)
-    diverging = [index for index, r in whole if rule.dial and _path(r, at[0]) != _path(r, at[1])]
-    found = [played.frames[place].round for place in played.places(Jump.DIVERGENCE)]
-    assert [index for index in found if index in dict(whole)] == diverging
-    for place in played.places(Jump.DIVERGENCE):
-        assert "Divergence: strict" in words(played.frames[place])
-
-
 def tree_of(laws, tokens, parents, depths, siblings):
     laws = np.array(laws, np.float32)
     columns = {"parents": parents, "depths": depths, "siblings": siblings}
@@ -118,17 +107,13 @@ def tree_of(laws, tokens, parents, depths, siblings):
     return tree.with_columns({name: np.array(values, np.int32) for name, values in columns.items()})
 
 
+CHAIN, TREE = {"temperature": 1.0, "gamma": 2}, {"tree": "dynamic:depth=3,topk=3", "gamma": 9}
+
+
 @pytest.mark.parametrize(
-    ("rule", "shape", "kept"),
-    [
-        ("rejection-sampling", {"temperature": 1.0, "gamma": 2}, {0, 1, 2}),
-        ("strict", {"tree": "dynamic:depth=3,topk=3", "gamma": 9}, {1, 2, 3}),
-    ],
-    ids=["chain", "tree"],
+    ("rule", "shape", "kept"), [("rejection-sampling", CHAIN, {0, 1, 2}), ("strict", TREE, {1, 2, 3})]
 )
 def test_the_caches_are_those_that_the_decoder_really_keeps(pair, rule, shape, kept):
-    from mars_viz.walk import Ending, walk
-
     settings = Settings(rule=rule, max_new_tokens=80, **shape)
     speculator = pair.speculator(settings)
     prompt = (462, 479, 259, 420, 12)
@@ -201,9 +186,7 @@ def test_a_kept_sibling_that_is_passed_over_is_not_told_as_rejected(policy):
 
 
 def test_payloads_of_odd_runs(monkeypatch):
-    hostile = {i: b"<img src=x onerror=alert(1)>" for i in range(1, 16)} | {
-        i: "\u202eevil".encode() for i in range(16, 32)
-    }
+    hostile = dict.fromkeys(range(1, 16), b"<img onerror=>") | dict.fromkeys(range(16, 32), "\u202eevil".encode())
     run = toy_run(pieces=hostile)
     payload = playback_payload(playback(run))
     assert json.loads(json.dumps(payload)) == payload

@@ -2,10 +2,8 @@
 
 import argparse
 import csv
-import io
 import itertools
 import json
-import re
 import shlex
 from dataclasses import replace
 from math import nan
@@ -14,7 +12,6 @@ import numpy as np
 import pytest
 from sweep_cases import COSTS, SETTINGS, SHORT, TREES, sweep_over, timing, toy_prompts, toy_sweep
 
-from mars_viz import samples
 from mars_viz.analysis.intervals import Bootstrap, Interval, Method, difference, ratio, ratio_of_ratios, wilson
 from mars_viz.analysis.recommendation import recommend
 from mars_viz.analysis.steps import plain_within, stacked, total
@@ -33,8 +30,6 @@ from mars_viz.sweep.evidence import NOT_MEASURED, SettingOrigin, dial_grid, evid
 from mars_viz.sweep.evidence_pack import evidence_files, write_evidence
 from mars_viz.sweep.evidence_text import markdown, table
 from mars_viz.sweep.figure_words import alone, told
-from mars_viz.sweep.pairing import SweepSetting, pair
-from mars_viz.sweep.plan import set_hash
 from mars_viz.sweep.report import summary_lines, table_of
 from mars_viz.sweep.reproduce import reproduction
 from mars_viz.sweep.result import recommended
@@ -43,12 +38,6 @@ from mars_viz.sweep.terms import FEWEST, Terms
 from mars_viz.sweep.threshold import advised
 from mars_viz.sweep.timing import keep_check, kept_checks
 from mars_viz.sweep.wall_clock import spread_over
-from mars_viz.ui.compare import sweep_pair
-from mars_viz.ui.compare.compare_words import Names
-from mars_viz.ui.links import to_parameters
-from mars_viz.ui.tune.cached_sweep import CachedSweep
-from mars_viz.ui.tune.page_state import TuneView
-from mars_viz.ui.tune.words import coverage
 from mars_viz.words import exact_setting, exactly, times
 from tests.tables import table_backend
 
@@ -126,18 +115,17 @@ def test_prompts_that_all_agree_are_no_certainty(tmp_path):
 
 
 def test_the_frontier_goes_through_the_curves_at_short_dial_values(result):
-    path = frontier(result)
-    known = measures(result)
+    path, known, raw = frontier(result), measures(result), places(result)
     assert path.over == "the target alone"
     np.testing.assert_allclose(path.accuracy.estimate, [curve(result, known["accuracy"]).at(d) for d in path.dials])
     np.testing.assert_allclose(path.speed_up.estimate, [curve(result, known["speed_up"]).at(d) for d in path.dials])
-    assert frontier(replace(result, costs=None)).over == "strict"
-    assert "speed_up" not in measures(replace(result, costs=None))
-    raw, named = places(result), frontier(result).dials
-    assert (named[0], named[-1]) == (raw[0], raw[-1])
-    for column in ("tokens", "right"):  # the last stretch is named twice in `places`, by its begin and by its end
-        assert np.array_equal(np.unique(result.at(column, raw), axis=1), np.unique(result.at(column, named), axis=1))
-    assert sum(len(exactly(value)) for value in named) < sum(len(exactly(value)) for value in raw)
+    bare = replace(result, costs=None)
+    assert frontier(bare).over == "strict" and "speed_up" not in measures(bare)
+    assert (path.dials[0], path.dials[-1]) == (raw[0], raw[-1])
+    for column in ("tokens", "right"):  # `places` has the last stretch twice, by its begin and by its end
+        each, short = (np.unique(result.at(column, dials), axis=1) for dials in (raw, path.dials))
+        assert np.array_equal(each, short)
+    assert sum(len(exactly(value)) for value in path.dials) < sum(len(exactly(value)) for value in raw)
     ends = ((0.94, 1.01), (0.941, 1.0), (0.123456, 0.1235), (2.0, 3.0))
     assert [exactly(plain_within(*each)) for each in ends] == ["1", "0.95", "0.12346", "2"]
 
@@ -168,22 +156,21 @@ def test_strict_low_ends_and_missing_grades(tmp_path):
     for refused in (lambda: result.graded_steps(), lambda: frontier(result)):
         with pytest.raises(BadInput, match="No prompt of the set is graded"):
             refused()
-    assert "no accuracy" in (write_evidence(tmp_path / "pack2", result, dial=0.9) / "evidence.md").read_text()
+    assert "no accuracy" in evidence_files(result, dial=0.9)["evidence.md"].decode()
     with pytest.raises(BadInput, match="goes from 0 to 1"):
         result.acceptance(1.5)
 
 
-def test_checks_are_kept_beside_the_sweep_and_damaged_ones_named(result, tmp_path):
+def test_checks_are_kept_beside_the_sweep_and_damaged_ones_named(tmp_path):
     check = timing()
-    assert check.over_strict.estimate == pytest.approx(2)
-    assert check.over_target.estimate == pytest.approx(2.4)
+    assert (check.over_strict.estimate, check.over_target.estimate) == pytest.approx((2, 2.4))
     assert check.pace(check.strict).estimate == pytest.approx(60 / (1.1 + 2.05 + 3.15))
     assert check.facts()["repetitions"] == 2
-    result = toy_sweep(tmp_path / "sweep2", 2, SHORT).finish()
+    result = toy_sweep(tmp_path / "sweep", 2, SHORT).finish()
     first = replace(timing(SHORT.gamma), created="2026-01-01T00:00:00+00:00", modelled_over_target=nan)
     assert kept_checks(result.folder, result.plan).found == ()
     for check in (replace(first, created="2026-01-03"), first, replace(first, dial=0.98765, created="2026-01-02")):
-        keep_check(result.folder, check)
+        path = keep_check(result.folder, check)
     found = kept_checks(result.folder, result.plan)
     assert [check.created[-2:] for check in found.found] == ["00", "02", "03"] and found.problems == ()
     assert found.found[0].to_json() == first.to_json() and found.found[0].over_strict == first.over_strict
@@ -193,9 +180,6 @@ def test_checks_are_kept_beside_the_sweep_and_damaged_ones_named(result, tmp_pat
     (tmp_path / "checks").write_text("a file where the folder should be")
     with pytest.raises(BadInput, match="was not kept"):
         keep_check(tmp_path, timing())
-    result = toy_sweep(tmp_path / "sweep3", 1, SHORT).finish()
-    keep_check(result.folder, timing(SHORT.gamma))
-    path = keep_check(result.folder, timing(SHORT.gamma))
     text = path.read_text()
     for old, new, why in (
         ('"mars-viz-wall-clock"', '"else"', "another file"),
@@ -208,12 +192,8 @@ def test_checks_are_kept_beside_the_sweep_and_damaged_ones_named(result, tmp_pat
     ):
         path.write_text(text.replace(old, new))
         found = kept_checks(result.folder, result.plan)
-        assert len(found.found) == 1 and len(found.problems) == 1
+        assert len(found.found) == 2 and len(found.problems) == 1
         assert path.name in found.problems[0] and why in found.problems[0]
-
-
-def read_csv(path):
-    return list(csv.DictReader(path.read_text().splitlines()))
 
 
 def test_the_evidence_has_the_same_numbers_in_three_forms(result, tmp_path):
@@ -221,27 +201,20 @@ def test_the_evidence_has_the_same_numbers_in_three_forms(result, tmp_path):
     checks = [replace(timing(), created=f"2026-01-0{day}T00:00:00+00:00") for day in (1, 2)]
     checks.append(replace(checks[0], dial=0.5))
     path = write_evidence(tmp_path / "pack", result, dial=0.9, recommendation=found, checks=checks)
-    names = ["engines", "grid", "prompts", "stretches", "summary", "tasks"]
-    assert {file.name for file in path.iterdir()} == {
-        "evidence.json",
-        "evidence.md",
-        *(f"{name}.csv" for name in names),
-    }
+    tables = {file.stem: list(csv.DictReader(file.read_text().splitlines())) for file in path.glob("*.csv")}
+    assert set(tables) == {"engines", "grid", "prompts", "stretches", "summary", "tasks"}
     data, text = json.loads((path / "evidence.json").read_text()), (path / "evidence.md").read_text()
     assert data["off_is_strict"] == data["off_is_strict"] | {"same": 12, "n": 12, "different": []}
-    relaxed = data["relaxed_tokens"]
-    total, second = sum(relaxed["by_target_rank"].values()), relaxed["shares_by_target_rank"]["2"]
-    assert second["estimate"] == pytest.approx(relaxed["by_target_rank"]["2"] / total)
     assert data["wall_clock"]["created"] == "2026-01-02T00:00:00+00:00"  # the newest of this setting
     assert [each["dial"] for each in data["wall_clock_checks"]] == [0.9, 0.9, 0.5]
     assert text == markdown(data) and found.sentence in text and text.count("| 2026-01-0") == 3
-    engines = read_csv(path / "engines.csv")
+    engines = tables["engines"]
     assert [row["engine"] for row in engines] == [row["engine"] for row in data["engines"]]
     low, length, high = (float(engines[0][name]) for name in ("length_low", "length", "length_high"))
     assert low < length == data["engines"][0]["length"] < high and engines[8]["length"] == ""  # LM Studio has none
     accuracy = {name: each["wilson"]["estimate"] for name, each in data["accuracy"].items()}
-    assert float(read_csv(path / "grid.csv")[-1]["accuracy"]) == accuracy["strict"]
-    alone, strict, chosen = read_csv(path / "summary.csv")
+    assert float(tables["grid"][-1]["accuracy"]) == accuracy["strict"]
+    alone, strict, chosen = tables["summary"]
     assert (alone["dial"], float(strict["dial"]), float(chosen["dial"])) == ("", 1.0, 0.9)
     tau = next(row for row in data["figures"] if row["figure"] == "tau")["settings"]["chosen"]
     ends = [float(chosen[f"tau{end}"]) for end in ("", "_low", "_high")]
@@ -249,39 +222,32 @@ def test_the_evidence_has_the_same_numbers_in_three_forms(result, tmp_path):
     assert float(alone["tokens_per_second"]) == data["wall_clock"]["tokens_per_second"]["target"]["estimate"]
     assert alone["tau"] == "" and float(alone["accuracy"]) == accuracy["target"]
     assert float(chosen["measured_over_target_low"]) == data["wall_clock"]["measured_over_target"]["low"]
-    tokens = [int(line["chosen_tokens"]) for line in read_csv(path / "prompts.csv")]
+    tokens = [int(line["chosen_tokens"]) for line in tables["prompts"]]
     assert tokens == lines_at(result, "tokens", 0.9).tolist()
     with pytest.raises(BadInput, match="exists already"):
         write_evidence(path, result, dial=0.9)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInput, match="cannot be written"):
+        write_evidence(tmp_path / "file" / "pack", result, dial=0.9)
 
 
-FINE = 0.98765432
-
-
-def test_a_dial_value_is_printed_in_full(result, tmp_path):
-    assert [exactly(value) for value in (0.9, 1.0, FINE, 0.1 + 0.2)] == ["0.9", "1", str(FINE), "0.30000000000000004"]
-    assert [exact_setting("θ", value) for value in (0.9, FINE)] == ["θ = 0.90", "θ = 0.98765432"]
-    pack = write_evidence(tmp_path / "pack", result, dial=FINE)
-    texts = ["\n".join(summary_lines(result, FINE)), (pack / "evidence.md").read_text()]
-    texts += [str(to_parameters(TuneView("a", FINE))), engine_settings(Settings(rule="sglang-acc"), FINE)[1].text]
-    texts.append(engine_settings(Settings(rule="vllm-thinking"), FINE)[0].note)
-    assert all("0.98765432" in text for text in texts)
-
-
-def test_figures_of_a_sweep_of_trees_name_its_shape(tmp_path):
-    tree = "tree of 5 nodes, depth 3, branching 2"
-    result = toy_sweep(tmp_path / "trees", 6, TREES).finish()
-    made = json.loads((write_evidence(tmp_path / "pack", result, dial=0.9) / "evidence.json").read_text())
-    assert tree in "\n".join(summary_lines(result, 0.9)) and tree in coverage(CachedSweep(result))
+def test_the_evidence_of_trees_and_without_costs(result, tmp_path):
+    trees = toy_sweep(tmp_path / "trees", 6, TREES).finish()
+    made = evidence_of(trees, 0.9)
     assert (made["rule"]["tree"], made["rule"]["gamma"]) == ("dynamic:depth=3,topk=2", 5)
     assert len(made["synthetic_acceptance"]["rates"]) == 3  # a place each on the longest path
-    assert "speed_up" in measures(result)
-    assert "speed_up" not in measures(replace(result, costs=replace(result.costs, tree="chain", drafting=())))
-    both = pair(
-        SweepSetting(toy_sweep(tmp_path / "chains", 6, replace(TREES, tree="chain")).finish(), 0.9),
-        SweepSetting(result, 0.9),
-    )
-    assert sweep_pair.names(both) == Names("MARS at θ = 0.90 with γ = 5", f"MARS at θ = 0.90 with {tree}")
+    assert "speed_up" in measures(trees)
+    assert "speed_up" not in measures(replace(trees, costs=replace(trees.costs, tree="chain", drafting=())))
+    files = evidence_files(replace(result, costs=None), dial=1.0)
+    assert json.loads(files["evidence.json"])["tokens_per_second"] == NOT_MEASURED
+    assert "No token was relaxed" in files["evidence.md"].decode() and "references.bib" not in files
+    fine = 0.98765432
+    summary = "\n".join(summary_lines(result, fine, timing()))
+    assert all(each in summary for each in ("θ = 1", f"θ = {fine}", "θ = 0", "12 of 12", "Tokens a second"))
+    assert {row["figure"]: row for row in table_of(result, 0.9)}["speed_up"]["basis"] == "modelled"
+    assert str(fine) in engine_settings(Settings(rule="sglang-acc"), fine)[1].text
+    assert [exactly(value) for value in (0.9, 1.0, 0.1 + 0.2)] == ["0.9", "1", "0.30000000000000004"]
+    assert [exact_setting("θ", value) for value in (0.9, fine)] == ["θ = 0.90", f"θ = {fine}"]
 
 
 def test_numbers_and_times_are_printed_in_their_units():
@@ -295,17 +261,10 @@ def test_numbers_and_times_are_printed_in_their_units():
         ("tau", (1.0042, 1, 1.2), "1.00 (1 to 1.20)"),
     ):
         assert told(name, values) == text
-    rows = [["a | <b>\n[c](d) `e`", "\u202e\x1b"], ["---", "# **f**"]]
-    assert table(["", "b"], rows).splitlines() == [
-        "|  | b |",
-        "| --- | --- |",
-        "| a \\| \\<b\\> \\[c\\](d) \\`e\\` | U+202EU+001B |",
-        "| \\--- | \\# \\*\\*f\\*\\* |",
-    ]
+    rows = table(["", "b"], [["a | <b>\n[c](d) `e`", "\u202e\x1b"], ["---", "# **f**"]]).splitlines()
+    assert rows[2:] == ["| a \\| \\<b\\> \\[c\\](d) \\`e\\` | U+202EU+001B |", "| \\--- | \\# \\*\\*f\\*\\* |"]
     texts = [str(place) for place in range(9)]
-    assert spread_over(texts, 5) == ["0", "2", "4", "6", "8"]
-    assert spread_over(texts, 1) == ["0"]
-    assert spread_over(texts, 20) == texts
+    assert (spread_over(texts, 5), spread_over(texts, 1), spread_over(texts, 20)) == (texts[::2], ["0"], texts)
 
 
 def test_recommended_and_listed_dial_values_are_within_the_range(tmp_path):
@@ -319,19 +278,6 @@ def test_recommended_and_listed_dial_values_are_within_the_range(tmp_path):
     result = Sweep(table_backend(), toy_prompts(1), SETTINGS, span, tmp_path / "sweep2").finish()
     assert dial_grid(replace(result, plan=replace(result.plan, low=0.1234564)), 0.9)[0] == 0.1234564
     assert dial_grid(result, 0.9)[0] >= 0.12345678
-
-
-def test_the_evidence_admits_what_was_not_measured(result, tmp_path):
-    path = write_evidence(tmp_path / "pack", replace(result, costs=None), dial=1.0)
-    assert json.loads((path / "evidence.json").read_text())["tokens_per_second"] == NOT_MEASURED
-    text = (path / "evidence.md").read_text()
-    assert "not measured" in text and "No token was relaxed" in text
-    summary = "\n".join(summary_lines(result, 0.9, timing()))
-    assert all(each in summary for each in ("θ = 1", "θ = 0.9", "θ = 0", "12 of 12", "Tokens a second"))
-    assert {row["figure"]: row for row in table_of(result, 0.9)}["speed_up"]["basis"] == "modelled"
-    (tmp_path / "file").write_text("")
-    with pytest.raises(BadInput, match="cannot be written"):
-        write_evidence(tmp_path / "file" / "pack", result, dial=0.9)
 
 
 def test_engines_get_settings_where_they_have_the_rule():
@@ -367,54 +313,37 @@ def command(*given):
     sweep_command.run(parser.parse_args(given))
 
 
-@pytest.mark.usefixtures("loaded", "unmeasured")
-def test_the_command_says_what_adds_prompts_and_adds_them(tmp_path, capsys):
-    path, out = tmp_path / "set.jsonl", tmp_path / "out"
-    lines = [{"prompt": f"Add 1 and {n}.\n", "answer": f"{n + 1}"} for n in range(3)]
-    path.write_text("\n".join(map(json.dumps, lines)))
-    common = ["--gamma", "2", "--max-new-tokens", "6", "--low", "0.8", "--out", str(out)]
-    command(*common, "--limit", "1")
-    suggested = re.search(r"--resume --limit (\d+)", capsys.readouterr().out)
-    assert suggested is not None and 6 * int(suggested[1]) >= 100
-    written = {path: path.read_bytes() for path in (out / "results").iterdir()}
-    for more in (["--limit", "2"], []):  # without --limit as many as there are
-        command(*common, "--resume", *more)
-        assert "12 prompts" in capsys.readouterr().out
-    assert len(written) == 6 and all(path.read_bytes() == data for path, data in written.items())
-    with pytest.raises(BadInput, match="number of prompts was 12 and is 6"):
-        command(*common, "--resume", "--limit", "1")
-    command(*common, "--set", str(path), "--grader", "last-number", "--limit", "1", "--out", str(tmp_path / "b"))
-    assert "has 3 that are graded" in capsys.readouterr().out
-
-
 @pytest.mark.usefixtures("loaded")
-def test_the_command_sweeps_resumes_and_writes_the_evidence(tmp_path, capsys):
-    prompts = tmp_path / "set.jsonl"
+def test_the_command_sweeps_adds_prompts_and_writes_the_evidence(tmp_path, capsys):
+    prompts, out, pack = tmp_path / "set.jsonl", tmp_path / "out", tmp_path / "evidence"
     lines = [{"prompt": "Add 12 and 30.\n", "answer": "42"}, {"prompt": "Tom saw a dog. " * 300}, {"prompt": "Once"}]
     prompts.write_text("\n".join(json.dumps(line) for line in lines) + "\nnonsense\n")
-    common = ["--set", str(prompts), "--grader", "last-number", "--out", str(tmp_path / "out"), "--low", "0.8"]
-    small = [*common, "--gamma", "2", "--max-new-tokens", "6"]
+    small = ["--set", str(prompts), "--grader", "last-number", "--out", str(out), "--low", "0.8"]
+    small += ["--gamma", "2", "--max-new-tokens", "6"]
     with pytest.raises(BadInput, match="line 4"):
         command(*small)
-    assert not (tmp_path / "out").exists()
-    timed = ["--wall-clock", "--timed", "1", "--repetitions", "1", "--evidence", str(tmp_path / "evidence")]
-    command(*small, "--skip-bad", "--json", *timed)
-    out, err = capsys.readouterr()
-    found = json.loads(out)
-    assert "Line 4" in err and "line-2" in err
+    assert not out.exists()
+    small.append("--skip-bad")
+    command(*small, "--limit", "1")
+    printed, err = capsys.readouterr()
+    assert "has 1 that are graded" in printed and "Line 4" in err
+    written = {path: path.read_bytes() for path in (out / "results").iterdir()}
+    timed = ["--wall-clock", "--timed", "1", "--repetitions", "1", "--evidence", str(pack)]
+    command(*small, "--resume", "--limit", "3", "--json", *timed)
+    printed, err = capsys.readouterr()
+    found = json.loads(printed)
+    assert "line-2" in err and (pack / "evidence.md").is_file()
     assert (found["prompts"], found["off_is_strict"], found["wall_clock"]["strict_same_as_target"]) == (2, 2, 1)
     assert [failure["id"] for failure in found["failures"]] == ["line-2"]
-    measured = found["costs"] is not None  # on a busy machine they may not be
-    assert found["costs"]["rest"] if measured else "Measure again" in found["costs_objection"]
-    assert (tmp_path / "evidence" / "evidence.md").is_file()
-    with pytest.raises(BadInput, match="--resume"):
-        command(*small, "--skip-bad")
-    with pytest.raises(BadInput, match="gamma was 2 and is 3"):
-        command(*small, "--gamma", "3", "--skip-bad", "--resume")
-    command(*small, "--skip-bad", "--resume")
-    out, err = capsys.readouterr()
-    assert "Not enough prompts" in out and "2 of 2 texts" in out
-    assert load_sweep(tmp_path / "out").complete
+    assert found["costs"]["rest"] if found["costs"] else "Measure again" in found["costs_objection"]  # if disturbed
+    assert all(path.read_bytes() == data for path, data in written.items()) and load_sweep(out).complete
+    for more, why in (
+        ([], "--resume"),
+        (["--gamma", "3", "--resume"], "gamma was 2 and is 3"),
+        (["--resume", "--limit", "1"], r"number of prompts was \d and is 1"),
+    ):
+        with pytest.raises(BadInput, match=why):
+            command(*small, *more)
 
 
 def test_bad_options_are_refused_before_anything_is_made(tmp_path):
@@ -445,35 +374,12 @@ def test_sums_of_all_prompts_at_once_are_those_of_one_after_the_other(result, co
         result.summed(column, np.zeros(len(result), bool))
 
 
-SAMPLES = sorted(path.name for path in samples.SWEEPS.iterdir() if (path / "sweep.json").is_file())
-
-
-@pytest.fixture(scope="module")
-def result_pack(tmp_path_factory):
-    return toy_sweep(tmp_path_factory.mktemp("pack") / "sweep", 12).finish()
-
-
 def options_of(line):
     parser = argparse.ArgumentParser()
     sweep_command.arguments(parser)
     words = shlex.split(line)
     assert words[:2] == ["mars-viz", "sweep"]
     return parser.parse_args(words[2:])
-
-
-@pytest.mark.parametrize("name", SAMPLES)
-def test_the_command_of_a_pack_asks_for_the_same_sweep(name):
-    result = load_sweep(samples.SWEEPS / name)
-    plan = result.plan
-    options = options_of(reproduction(result, Terms()).command)
-    asked = decoding.settings_of(options)
-    settings, span = mapping_of(asked, options.over, options.low, options.high, (asked.gamma,))
-    assert replace(settings, dial=plan.settings.dial) == plan.settings
-    assert span == plan.span and bool(options.chat) == plan.chat
-    drafter = None if plan.provenance.drafter.startswith("built-in/") else "eagle3"
-    assert (options.target, options.drafter) == (None, drafter)
-    prompts = sweep_command._prompts(options, None, None)
-    assert set_hash(prompts) == plan.prompt_set_sha256 and len(prompts) == plan.prompts
 
 
 @pytest.mark.parametrize(
@@ -486,20 +392,22 @@ def test_the_command_of_a_pack_asks_for_the_same_sweep(name):
 )
 def test_the_command_has_every_setting(tmp_path, settings):
     sweep_over(tmp_path / "sweep", toy_prompts(2), settings)
-    plan = load_sweep(tmp_path / "sweep").plan
-    asked = decoding.settings_of(options_of(reproduction(load_sweep(tmp_path / "sweep"), Terms()).command))
-    assert replace(asked, dial=plan.settings.dial) == plan.settings
+    result = load_sweep(tmp_path / "sweep")
+    options = options_of(reproduction(result, Terms()).command)
+    asked = decoding.settings_of(options)
+    assert replace(asked, dial=result.plan.settings.dial) == result.plan.settings
+    assert mapping_of(asked, options.over, options.low, options.high, (asked.gamma,))[1] == result.plan.span
 
 
-def test_the_command_repeats_what_was_chosen(result_pack, tmp_path):
+def test_the_command_repeats_what_was_chosen(result, tmp_path):
     terms = Terms(2.5, Bootstrap(0.9, Method.PERCENTILE))
-    plain = options_of(reproduction(result_pack, Terms()).command)
+    plain = options_of(reproduction(result, Terms()).command)
     assert (plain.dial, plain.loss, plain.confidence) == (None, 1, 0.95)
     assert (plain.intervals, plain.wall_clock) == ("bca", False)
-    said = options_of(reproduction(result_pack, terms, dial=0.7, timing=timing()).command)
+    said = options_of(reproduction(result, terms, dial=0.7, timing=timing()).command)
     assert (said.dial, said.loss, said.confidence, said.intervals) == (0.7, 2.5, 0.9, "percentile")
     assert (said.wall_clock, said.timed, said.repetitions) == (True, 3, 2)
-    assert options_of(reproduction(result_pack, terms, grid="k=1,2").command).grid == "k=1,2"
+    assert options_of(reproduction(result, terms, grid="k=1,2").command).grid == "k=1,2"
     path = tmp_path / "my set's prompts.jsonl"
     path.write_bytes(to_jsonl(toy_prompts(9)))
     some = load_prompts(path, limit=4)
@@ -511,13 +419,13 @@ def test_the_command_repeats_what_was_chosen(result_pack, tmp_path):
     assert load_prompts(path, grader=options.grader, limit=options.limit).items == some.items
 
 
-def test_every_row_of_the_dial_holds_from_end_to_end_and_no_further(result_pack):
-    found = stretches(result_pack, np.linspace(0, 1, 21), TOLD)
-    known = measures(result_pack)
+def test_every_row_of_the_dial_holds_from_end_to_end_and_no_further(result):
+    found = stretches(result, np.linspace(0, 1, 21), TOLD)
+    known = measures(result)
     names = [name for name in TOLD if name in known]
 
     def read(dial):
-        return [alone(name, value_at(result_pack, known[name], dial).estimate) for name in names]
+        return [alone(name, value_at(result, known[name], dial).estimate) for name in names]
 
     for row in found:
         inside = np.append(np.random.default_rng(0).uniform(row.low, row.high, 5), [row.low, *row.shown])
@@ -532,61 +440,49 @@ def test_every_row_of_the_dial_holds_from_end_to_end_and_no_further(result_pack)
     assert [row.low for row in found] == sorted({row.low for row in found}), "no row twice"
 
 
-def test_rows_of_the_dial_are_stretches(tmp_path, result):
+def test_rows_of_the_dial_are_stretches(tmp_path):
     result = toy_sweep(tmp_path / "sweep", 2).finish()
     rows = evidence_of(result, 0.9)["grid"]
     assert len(rows) <= len(result.edges) - 1
     assert [row["to"] for row in rows[:-1]] <= [row["from"] for row in rows[1:]]
-    lines = list(csv.DictReader(io.StringIO(evidence_files(result, dial=0.9)["stretches.csv"].decode())))
+    lines = list(csv.DictReader(evidence_files(result, dial=0.9)["stretches.csv"].decode().splitlines()))
     assert len(lines) == len(result.edges) - 1
     assert float(lines[0]["dial_from"]) == 0 and float(lines[-1]["dial_to"]) == 1
     for line in lines[:: max(1, len(lines) // 9)]:
-        dial = np.array([float(line["dial_from"])])
         for name in ("tokens", "rounds", "relaxed", "right"):
-            assert int(line[name]) == result.at(name, dial).sum()
-    for points, confidence in ((0, 0.95), (101, 0.95), (float("nan"), 0.9), (1, 0.4)):
+            assert int(line[name]) == result.at(name, np.array([float(line["dial_from"])])).sum()
+
+
+def test_the_chosen_setting_and_the_terms(result):
+    found, nothing = recommended(result, 60, 0.6), recommended(result, 0.1, 0.95)
+    assert nothing is not None and nothing.dial is None
+    for dial, advice, by_hand, origin in (
+        (found.dial, found, None, SettingOrigin.RECOMMENDED),
+        (found.dial, found, True, SettingOrigin.RECOMMENDED),
+        (0.123, found, None, SettingOrigin.BY_HAND),
+        (0.9, nothing, None, SettingOrigin.DEFAULT),
+        (0.9, nothing, True, SettingOrigin.BY_HAND),
+    ):
+        assert origin_of(result, dial, advice, by_hand=by_hand) is origin
+    for dial, advice, by_hand in ((found.dial, found, False), (0.123, found, True), (0.9, nothing, False)):
+        data = evidence_of(result, dial, recommendation=advice)
+        told = "was chosen by hand" in data["chosen"]["words"]
+        assert told == ("--dial" in data["reproduction"]["command"]) == by_hand
+    terms = Terms(3, Bootstrap(0.8))
+    files = evidence_files(result, dial=0.9, recommendation=advised(result, 3, 0.8), terms=terms)
+    text = files["evidence.md"].decode()
+    assert "80 %" in text and "at most 3 points" in text and "95 %" not in text.replace("its 95 % interval", "")
+    wide = evidence_files(result, dial=0.9, terms=Terms(3, Bootstrap(0.99)))["evidence.json"].decode()
+    assert '"confidence": 0.99' in wide and '"confidence": 0.95' not in wide
+    assert "80 %" in "\n".join(summary_lines(result, 0.9, terms=terms))
+    for points, confidence in ((0, 0.95), (101, 0.95), (nan, 0.9), (1, 0.4)):
         with pytest.raises(BadInput, match="tolerated loss is above 0"):
             Terms(points, Bootstrap(confidence))
 
 
-def test_the_chosen_setting_and_the_terms(result_pack):
-    found = recommended(result_pack, 60, 0.6)
-    assert origin_of(result_pack, found.dial, found) is SettingOrigin.RECOMMENDED
-    assert origin_of(result_pack, found.dial, found, by_hand=True) is SettingOrigin.RECOMMENDED, "whoever asks for it"
-    assert origin_of(result_pack, 0.123, found) is SettingOrigin.BY_HAND
-    nothing = recommended(result_pack, 0.1, 0.95)
-    assert nothing is not None and nothing.dial is None
-    assert origin_of(result_pack, 0.9, nothing) is SettingOrigin.DEFAULT
-    assert origin_of(result_pack, 0.9, nothing, by_hand=True) is SettingOrigin.BY_HAND
-    for dial, advice, by_hand in ((found.dial, found, False), (0.123, found, True), (0.9, nothing, False)):
-        data = evidence_of(result_pack, dial, recommendation=advice)
-        assert (
-            ("was chosen by hand" in data["chosen"]["words"])
-            == ("--dial" in data["reproduction"]["command"])
-            == by_hand
-        )
-    terms = Terms(3, Bootstrap(0.8))
-    text = evidence_files(result_pack, dial=0.9, recommendation=advised(result_pack, 3, 0.8), terms=terms)[
-        "evidence.md"
-    ].decode()
-    assert "80 %" in text and "at most 3 points" in text
-    assert "95 %" not in text.replace("its 95 % interval", "")
-    wide = evidence_files(result_pack, dial=0.9, terms=Terms(3, Bootstrap(0.99)))["evidence.json"].decode()
-    assert '"confidence": 0.99' in wide and '"confidence": 0.95' not in wide
-    assert "80 %" in "\n".join(summary_lines(result_pack, 0.9, terms=terms))
-
-
-def test_the_document_has_its_sections_and_lengths(result_pack):
-    files = evidence_files(result_pack, dial=0.9, references="@misc{one}")
-    text = files["evidence.md"].decode()
-    for part in ("To reproduce", "What was run", "Results by task", "Speed", "The dial, θ", "Acceptance", "References"):
-        assert text.count(f"\n## {part}\n") == 1
-    tables = re.findall(r"(?:^\|.*\n)+", text + "\n", re.MULTILINE)
-    assert len(tables) > 8 and all(table.count("\n") > 2 for table in tables)
-    assert files["references.bib"] == b"@misc{one}"
-    bare = evidence_files(replace(result_pack, costs=None), dial=0.9)
-    assert "was not measured" in bare["evidence.md"].decode() and "references.bib" not in bare
-    data = evidence_of(result_pack, 0.5)
+def test_lengths_count_what_is_past_the_end_and_references_are_packed(result):
+    files, data = evidence_files(result, dial=0.5, references="@misc{one}"), evidence_of(result, 0.5)
+    assert files["references.bib"] == b"@misc{one}" and "\n## References\n" in files["evidence.md"].decode()
     made, vllm = data["acceptance"], data["engines"][0]["length"]
     tau = next(row for row in data["figures"] if row["figure"] == "tau")["settings"]["chosen"]["estimate"]
     assert made["tokens"] / made["rounds"] == pytest.approx(tau)
@@ -594,30 +490,25 @@ def test_the_document_has_its_sections_and_lengths(result_pack):
     assert made["past_the_end"] > 0, "or the sentence would not be tested"
 
 
-def test_each_task_has_what_a_sweep_of_it_alone_has(tmp_path, result_pack):
-    rows = by_task(result_pack, 0.6)
+def test_each_task_has_what_a_sweep_of_it_alone_has(tmp_path, result):
+    rows = by_task(result, 0.6)
     assert [(row.task, row.prompts, row.graded) for row in rows] == [("even", 6, 6), ("odd", 6, 6), (TOGETHER, 12, 12)]
-    for row in rows[:-1]:
-        own = tuple(item for item in toy_prompts(12).items if item.category == row.task)
+    items = toy_prompts(12).items
+    for row in rows:
+        own = tuple(item for item in items if row.task in (item.category, TOGETHER))
         sweep_over(tmp_path / row.task, PromptSet(row.task, own), SETTINGS)
         other = load_sweep(tmp_path / row.task)
         for at, side in ((other.plan.strict, row.strict), (0.6, row.chosen)):
             assert side == {name: value_at(other, measures(other)[name], at) for name in side}
-        assert by_task(other, 0.6) == (), "one task is all of it"
-    for at, side in ((1.0, rows[-1].strict), (0.6, rows[-1].chosen)):
-        assert side == {name: value_at(result_pack, measures(result_pack)[name], at) for name in side}
-    said = "\n".join(summary_lines(result_pack, 0.6))
-    assert "by task, at θ = 0.6" in said and "\nodd" in said and "\ntogether" in said
-    items = [
-        replace(item, answer=None, grader="none") if i % 2 else item for i, item in enumerate(toy_prompts(12).items)
-    ]
-    sweep_over(tmp_path / "sweep2", PromptSet("half", tuple(items)))
-    even, odd, whole = by_task(load_sweep(tmp_path / "sweep2"), 0.6)
+        assert row.task == TOGETHER or by_task(other, 0.6) == (), "one task is all of it"
+    half = tuple(replace(item, answer=None, grader="none") if i % 2 else item for i, item in enumerate(items))
+    sweep_over(tmp_path / "half", PromptSet("half", half))
+    even, odd, whole = by_task(load_sweep(tmp_path / "half"), 0.6)
     assert "accuracy" in even.chosen and "accuracy" not in odd.chosen and (odd.graded, whole.graded) == (0, 6)
-    assert "not graded" in "\n".join(summary_lines(load_sweep(tmp_path / "sweep2"), 0.6))
+    assert "not graded" in "\n".join(summary_lines(load_sweep(tmp_path / "half"), 0.6))
 
 
-def test_a_task_that_loses_too_much_is_named_whatever_all_together_lose(result_pack):
+def test_a_task_that_loses_too_much_is_named_whatever_all_together_lose(result):
     def row(task, low, change, high):
         found = {"accuracy_change": Interval(change, low, high, 0.95, Method.BCA)}
         return TaskResults(task, 9, 9, {}, found)
@@ -625,11 +516,6 @@ def test_a_task_that_loses_too_much_is_named_whatever_all_together_lose(result_p
     rows = [row("a", -0.08, -0.05, -0.03), row("b", -0.02, 0.01, 0.04), row(TOGETHER, -0.03, -0.02, -0.015)]
     assert "a −5 points (−8 to −3)" in losing(rows, Terms(1), "strict")
     assert losing(rows, Terms(3.5), "strict") == losing(rows[1:], Terms(1), "strict") == ""
-    loosest = by_task(result_pack, 0.0, Bootstrap(0.5))
-    terms = Terms(0.001, Bootstrap(0.5))
-    if named := losing(loosest, terms, "strict"):
-        told = "\n".join(summary_lines(result_pack, 0.0, terms=terms))
-        assert named in told and named in evidence_of(result_pack, 0.0, terms=terms)["losing_tasks"]
 
 
 def test_two_prompts_have_no_bootstrap_interval(tmp_path):
@@ -639,7 +525,6 @@ def test_two_prompts_have_no_bootstrap_interval(tmp_path):
     for name in ("accuracy", "accuracy_change", "same"):
         found = value_at(result, known[name], 0.4)
         assert found.low <= found.estimate <= found.high and found.high - found.low > 0.3, name
-    text = "\n".join(summary_lines(result, 0.4))
-    assert "(no interval)" in text and "nan" not in text
-    assert "nan" not in evidence_files(result, dial=0.4)["evidence.md"].decode()
+    for text in ("\n".join(summary_lines(result, 0.4)), evidence_files(result, dial=0.4)["evidence.md"].decode()):
+        assert "(no interval)" in text and "nan" not in text
     assert np.isfinite(value_at(enough, measures(enough)["rolled_back"], 0.4).low)

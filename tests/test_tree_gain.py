@@ -37,16 +37,6 @@ def test_without_a_second_choice_the_best_tree_is_a_chain_and_never_worse_than_o
     assert tree_tokens(0.0, 0.0, 3).tolist() == [1, 1, 1]
 
 
-def test_the_numbers_of_the_answer():
-    for alpha, nodes, parts in (
-        (0.9, 28, ("28 nodes", f"= {0.9**28:.3f}")),
-        (0.6, 3, ("fourth node", f"= {0.6**4:.2f}")),
-    ):
-        chain = np.array([float(expected_tokens(alpha, n)) for n in range(1, 33)])
-        assert np.argmax(tree_tokens(alpha, 0.5, 32) > chain + 1e-9) == nodes
-        assert all(part in trees.LESSON.answer for part in parts)
-
-
 @pytest.mark.parametrize("run", [toy_run(dial=0.9, max_new_tokens=40), toy_tree()], ids=["chains", "trees"])
 def test_a_runs_choices_by_hand(run):
     ranks = []

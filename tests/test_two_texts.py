@@ -43,82 +43,63 @@ def settings(result, left=1.0, right=0.3):
 
 def test_both_texts_and_their_order(swept, tmp_path):
     both, differing = settings(swept), 0
+    entries, (left, right) = {entry.place: entry.change for entry in two_texts.entries(both)}, both.at("right")
+    order = [list(Change).index(change) for change in entries.values()]
+    assert sorted(entries) == list(range(COUNT)) and order == sorted(order) and len(set(order)) > 2
     for place, item in enumerate(toy_prompts(COUNT).items):
-        kept = two_texts.kept(both, place)
+        kept, change = two_texts.kept(both, place), entries[place]
         ours, theirs = (tokens_of(alone(item.prompt, SETTINGS, dial)) for dial in (1.0, 0.3))
         assert (kept.left.tokens, kept.right.tokens) == (ours, theirs)
         first = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
         assert kept.both.found.left.parts == first == kept.both.found.right.parts or ours == theirs
         differing += ours != theirs
+        assert {Change.SAME: False, Change.DIFFERS: True}.get(change, ours != theirs) is (ours != theirs)
+        assert (change is Change.WORSE) == (left[place] > right[place])
+        assert (change is Change.BETTER) == (left[place] < right[place])
     assert 0 < differing < COUNT
     margin = replace(SETTINGS, rule="mars-margin")
     other = pair(SweepSetting(swept, 0.3), SweepSetting(toy_sweep(tmp_path / "margin", 3, margin).finish(), 2.0))
-    kept = two_texts.kept(other, 1)
-    assert kept.right is not None and kept.right.tokens == tokens_of(alone("prompt 1", margin, 2.0))
-    both = settings(swept)
-    entries = two_texts.entries(both)
-    assert sorted(entry.place for entry in entries) == list(range(COUNT))
-    order = [list(Change).index(entry.change) for entry in entries]
-    assert order == sorted(order) and len(set(order)) > 2
-    left, right = both.at("right")
-    for entry in entries:
-        kept = two_texts.kept(both, entry.place)
-        differs = kept.left.tokens != kept.right.tokens
-        assert {Change.SAME: False, Change.DIFFERS: True}.get(entry.change, differs) is differs
-        assert (entry.change is Change.WORSE) == (left[entry.place] > right[entry.place])
-        assert (entry.change is Change.BETTER) == (left[entry.place] < right[entry.place])
+    assert two_texts.kept(other, 1).right.tokens == tokens_of(alone("prompt 1", margin, 2.0))
     assert all(entry.change is Change.SAME for entry in two_texts.entries(settings(swept, 0.3, 0.3)))
 
 
 def test_missing_texts_and_those_of_another_sweep_are_not_shown(swept, tmp_path):
-    shutil.copytree(swept.folder, tmp_path / "copy")
     other = toy_sweep(tmp_path / "other", COUNT, replace(SETTINGS, max_new_tokens=9)).finish()
-    shutil.rmtree(tmp_path / "copy" / "texts")
-    shutil.copytree(other.folder / "texts", tmp_path / "copy" / "texts")
-    with pytest.raises(BadInput, match="holds no texts of this sweep"):
-        two_texts.kept(settings(load_sweep(tmp_path / "copy")), 0)
-    shutil.copytree(swept.folder, tmp_path / "older2")
-    shutil.rmtree(tmp_path / "older2" / "texts")
-    older = load_sweep(tmp_path / "older2")
+    older = load_sweep(shutil.copytree(swept.folder, tmp_path / "older"))
+    shutil.rmtree(older.folder / "texts")
     for left, right, whose in (
         (older, older, "This sweep"),
         (swept, older, "The compared sweep"),
         (older, swept, "The reference sweep"),
-        (older, load_sweep(tmp_path / "older2"), "Neither sweep"),
+        (older, load_sweep(older.folder), "Neither sweep"),
     ):
         both = pair(SweepSetting(left, 1.0), SweepSetting(right, 0.5))
         kept = two_texts.kept(both, 0)
-        assert kept.both is None
-        assert saved_sweeps.missing(both, kept).startswith(whose)
-
-
-def from_target(one, target):
-    return replace(one, plan=replace(one.plan, provenance=replace(one.plan.provenance, target=target)))
+        assert kept.both is None and saved_sweeps.missing(both, kept).startswith(whose)
+    shutil.copytree(other.folder / "texts", older.folder / "texts")
+    with pytest.raises(BadInput, match="holds no texts of this sweep"):
+        two_texts.kept(settings(older), 0)
 
 
 def test_tokens_are_compared_within_one_vocabulary_only(swept, monkeypatch):
-    lines = dict(swept.lines)
-    lines["tokens"] = swept.lines["tokens"] + 1
-    reseeded = replace(swept.plan, settings=replace(swept.plan.settings, seed=1))  # so that nothing else is known
-    longer = replace(swept, lines=lines, plan=reseeded)
-    one, other = SweepSetting(swept, 1.0), SweepSetting(longer, 1.0)
-    assert {entry.change for entry in two_texts.entries(pair(one, other))} == {Change.DIFFERS}
-    strange = SweepSetting(from_target(longer, "other"), 1.0)
-    assert {entry.change for entry in two_texts.entries(pair(one, strange))} == {Change.PERHAPS}
+    def of_plan(one, **changed):
+        return SweepSetting(replace(one, plan=replace(one.plan, **changed)), 0.3)
+
+    made, left = swept.plan.provenance, SweepSetting(swept, 0.3)
+    elsewhere, revised = replace(made, target="other"), replace(made, target_revision="another")
+    longer = replace(swept, lines={**swept.lines, "tokens": swept.lines["tokens"] + 1})
+    reseeded = replace(swept.plan.settings, seed=1)  # so that nothing else is known
+    for provenance, change in ((made, Change.DIFFERS), (elsewhere, Change.PERHAPS)):
+        other = of_plan(longer, settings=reseeded, provenance=provenance)
+        assert {entry.change for entry in two_texts.entries(pair(left, other))} == {change}
     monkeypatch.setattr(two_texts, "same_vocabulary", lambda *_: False)
-    left, right = SweepSetting(swept, 1.0), SweepSetting(swept, 0.3)
-    copy = replace(swept, plan=replace(swept.plan))
-    revised = replace(swept.plan.provenance, target_revision="another")
-    units = {}
-    for name, other in {
-        "itself": right,
-        "one target": SweepSetting(copy, 0.3),
-        "another": SweepSetting(from_target(swept, "other"), 0.3),
-        "revised": SweepSetting(replace(swept, plan=replace(swept.plan, provenance=revised)), 0.3),
-    }.items():
-        found = two_texts.kept(pair(left, other), 0).both
-        units[name] = found.found.unit
-    assert [*units.values()] == [Unit.TOKENS, Unit.TOKENS, Unit.CHARACTERS, Unit.CHARACTERS]
+    for other, unit in (
+        (SweepSetting(swept, 1.0), Unit.TOKENS),
+        (of_plan(swept), Unit.TOKENS),
+        (of_plan(swept, provenance=elsewhere), Unit.CHARACTERS),
+        (of_plan(swept, provenance=revised), Unit.CHARACTERS),
+    ):
+        assert two_texts.kept(pair(left, other), 0).both.found.unit is unit
 
 
 # ---- the page
@@ -139,7 +120,7 @@ def sent(monkeypatch):
     return found
 
 
-def test_a_link_opens_the_chosen_prompt(shelf, sent):
+def test_a_link_opens_the_chosen_prompt_and_damaged_texts_are_a_sentence(shelf, sent):
     tab = opened(across="sweep", sweep="tuesday", to="0.3")
     assert not tab.exception and "prompt" not in link(tab)
     first = tab.selectbox(key="compare-prompt").value
@@ -150,27 +131,16 @@ def test_a_link_opens_the_chosen_prompt(shelf, sent):
     fresh = opened(**link(tab))
     assert fresh.selectbox(key="compare-prompt").value == chosen and sent[-1] == shown
     assert link(fresh) == link(tab) and said(fresh) == said(tab)
-    fresh.number_input(key="compare-to_dial").set_value(0.9).run()
-    assert link(fresh)["prompt"] == chosen  # another setting, the same prompt
     toy_sweep(shelf / "smaller", 3, replace(SETTINGS, rule="mars-margin")).finish()
     tab = opened(across="sweep", sweep="tuesday", prompt=f"p{COUNT - 1}")
     assert sent[-1]["prompt"] == f"prompt {COUNT - 1}"
     tab.selectbox(key="compare-beside").select("smaller").run()
     assert f"“p{COUNT - 1}” is not among those compared" in said(tab) and "prompt" not in link(tab)
-    tab.selectbox(key="compare-prompt").select("p1").run()
-    assert not tab.exception and "not among those compared" not in said(tab)
-    tab.selectbox(key="compare-beside").select("").run()
-    assert link(tab)["prompt"] == "p1" and sent[-1]["prompt"] == "prompt 1"  # which both have
-
-
-def test_damaged_or_missing_texts_are_a_sentence_on_the_page(shelf, sent):
+    sent.clear()
     for path in (shelf / "tuesday" / "texts").iterdir():
         path.write_bytes(b"nonsense")
     tab = opened(across="sweep", sweep="tuesday")
     assert not tab.exception and "is damaged" in said(tab) and not sent
-    shutil.rmtree(shelf / "tuesday" / "texts")
-    tab.run()
-    assert "holds no text" in said(tab) and f"over {COUNT} prompts" in said(tab) and not sent
 
 
 # ---- what is sent, and what the script makes of it
@@ -226,6 +196,11 @@ def drawn(tmp_path_factory):
     return lambda payload: run(PAGE, {"payload": payload})
 
 
+def payload_of(kept, prompt=""):
+    sides = (kept.left, kept.found.left), (kept.right, kept.found.right)
+    return texts_payload(prompt, *(TextPane("a", "", *side) for side in sides), kept.found.unit)
+
+
 def test_hostile_texts_stay_text_and_the_first_difference_is_marked(drawn, swept, tmp_path):
     words = Words()
     words.pieces = {token: Piece(f"{HOSTILE}{token}".encode()) for token in words.pieces}
@@ -234,11 +209,8 @@ def test_hostile_texts_stay_text_and_the_first_difference_is_marked(drawn, swept
     both = settings(Sweep(backend, prompts, SETTINGS, swept.plan.span, tmp_path / "hostile").finish())
     entry = next(e for e in two_texts.entries(both) if e.change is Change.DIFFERS)
     kept = two_texts.kept(both, entry.place).both
-    assert kept is not None and kept.right.tokens
-    left, right = (
-        TextPane("a", "", text, side) for text, side in ((kept.left, kept.found.left), (kept.right, kept.found.right))
-    )
-    sent = json.loads(json.dumps(texts_payload(both.texts[entry.place], left, right, kept.found.unit)))
+    sent = payload_of(kept, both.texts[entry.place])
+    assert json.loads(json.dumps(sent)) == sent
     shown = drawn(sent)
     assert shown["texts"] == [piece.text for piece in kept.right.pieces]
     assert HOSTILE in shown["prompt"] and set(shown["tags"]) <= {"div", "span", "i"}
@@ -257,8 +229,7 @@ def test_the_next_difference_is_shown_in_both_texts_and_after_the_last_the_first
         sides = kept.found.left, kept.found.right
         if kept.found.identical:
             continue
-        panes = [TextPane("a", "", text, side) for text, side in zip((kept.left, kept.right), sides, strict=True)]
-        shown = drawn(texts_payload("", panes[0], panes[1], kept.found.unit))
+        shown = drawn(payload_of(kept))
         *leaps, again = shown["leaps"]
         assert again == leaps[0] and sum(shown["on"]) == 1
         assert [words for *_, words in leaps] == [f"{n} of {len(leaps)}" for n in range(1, len(leaps) + 1)]
@@ -297,15 +268,13 @@ def one(tmp_path_factory):
 
 
 def test_a_sweep_beside_itself_is_what_it_says_of_two_of_its_settings(one):
-    both = pair(SweepSetting(one.result, 1.0), SweepSetting(one.result, 0.6))
-    known = measures(one.result)
+    both, known = pair(SweepSetting(one.result, 1.0), SweepSetting(one.result, 0.6)), measures(one.result)
     for found in compared(both, ("tau", "tokens", "acceptance", "speed_up_strict")):
         alone = difference_at(one.result, known[found.measure.name], 0.6, 1.0)
         assert (found.change.estimate, found.change.low) == pytest.approx((alone.estimate, alone.low))
         assert found.right.estimate - found.left.estimate == pytest.approx(found.change.estimate)
     right, (worse, better) = one.result.at("right", np.array([1.0, 0.6])), turned(both)
-    np.testing.assert_array_equal(worse, right[:, 0] > right[:, 1])
-    np.testing.assert_array_equal(better, right[:, 0] < right[:, 1])
+    np.testing.assert_array_equal((worse, better), (right[:, 0] > right[:, 1], right[:, 0] < right[:, 1]))
 
 
 def test_an_accuracy_that_no_prompt_changes_is_not_called_certain(one, tmp_path):
@@ -336,39 +305,37 @@ def test_prompts_are_paired_by_id_and_text(one, tmp_path):
     both = pair(one, swept_pairing(tmp_path / "changed", changed))
     assert both.ids == ("p1", "p2", "p3") and both.otherwise == 1
     strange = replace(prompts, name="others", items=tuple(replace(item, id=f"x{item.id}") for item in prompts.items))
-    with pytest.raises(BadInput, match="“toys”.*“others”"):
-        pair(one, swept_pairing(tmp_path / "strange", strange))
-    with pytest.raises(BadInput, match="goes from"):
-        pair(one, SweepSetting(one.result, 7.0))
+    for other, why in (
+        (swept_pairing(tmp_path / "strange", strange), "“toys”.*“others”"),
+        (SweepSetting(one.result, 7.0), "goes from"),
+    ):
+        with pytest.raises(BadInput, match=why):
+            pair(one, other)
 
 
 def test_where_texts_part_is_where_the_first_of_them_leaves_strict(one, tmp_path):
     other = swept_pairing(tmp_path / "other", rule="mars-margin")
     both = pair(SweepSetting(one.result, 0.5), SweepSetting(other.result, other.result.plan.strict))
     found = divergence(both)
-    assert found is not None and found.exact.all()
+    assert found is not None and found.exact.all() and (found.first >= 0).any()
     np.testing.assert_array_equal(found.first, both.at("first_divergence")[0])
-    assert (found.first >= 0).any()
     alike = divergence(pair(SweepSetting(one.result, 0.5), SweepSetting(one.result, 0.5)))
     assert alike is not None and not alike.exact[alike.first >= 0].any()
     assert divergence(pair(one, swept_pairing(tmp_path / "shorter", max_new_tokens=12))) is None
-    assert (
-        divergence(pair(one, swept_pairing(tmp_path / "two", toy_prompts(3), rule="mars-sampling", gamma=2)))
-        is not None
-    )
+    coins = swept_pairing(tmp_path / "two", toy_prompts(3), rule="mars-sampling", gamma=2)
+    assert divergence(pair(one, coins)) is not None
 
 
 def test_turns_of_a_question_are_drawn_together(tmp_path):
-    one = swept_pairing(tmp_path / "one", conversations(6, 3))
-    both, known = pair(SweepSetting(one.result, 1.0), SweepSetting(one.result, 0.5)), measures(one.result)
+    one = swept_pairing(tmp_path / "one", conversations(6, 3)).result
+    both, known = pair(SweepSetting(one, 1.0), SweepSetting(one, 0.5)), measures(one)
     assert both.units is not None and len(np.unique(both.units)) == 6
     for found in compared(both, ("tau", "tokens", "acceptance", "same", "accuracy")):
         measure = known[found.measure.name]
-        assert (found.left, found.right) == (value_at(one.result, measure, 1.0), value_at(one.result, measure, 0.5))
-        if found.measure.name != "accuracy":
-            assert found.change == difference_at(one.result, measure, 0.5, 1.0)
-    singly = {name: values for name, values in one.result.prompts.items() if name != "question"}
-    alone = difference_at(replace(one.result, prompts=singly), known["tau"], 0.5, 1.0)
+        assert (found.left, found.right) == (value_at(one, measure, 1.0), value_at(one, measure, 0.5))
+        assert measure.name == "accuracy" or found.change == difference_at(one, measure, 0.5, 1.0)
+    singly = {name: values for name, values in one.prompts.items() if name != "question"}
+    alone = difference_at(replace(one, prompts=singly), known["tau"], 0.5, 1.0)
     assert alone != compared(both, ("tau",))[0].change
 
 
@@ -383,64 +350,53 @@ def test_turns_of_a_question_are_drawn_together(tmp_path):
     ],
 )
 def test_above_temperature_0_texts_part_only_from_one_strict_text(rule, gamma, beside, other, alike, tmp_path):
-    warm = {"temperature": 0.8, "seed": 3}
-    one = swept_pairing(tmp_path / "one", toy_prompts(3), rule=rule, gamma=gamma, **warm)
-    two = swept_pairing(tmp_path / "two", toy_prompts(3), rule=beside, gamma=other, **warm)
-    texts = []
-    for name, block, side in ((rule, gamma, one), (beside, other, two)):
-        how = {"rule": name, "gamma": block, "dial": side.result.plan.strict, "temperature": 0.8}
-        texts.append([toy_run(seed=seed, **how).token_ids for seed in range(4)])
-    assert (texts[0] == texts[1]) is alike
-    assert (divergence(pair(one, two)) is not None) is alike
+    sides, texts = [], []
+    for name, block in ((rule, gamma), (beside, other)):
+        how = {"rule": name, "gamma": block, "temperature": 0.8}
+        sides.append(swept_pairing(tmp_path / f"{name}{block}", toy_prompts(3), seed=3, **how))
+        strict = sides[-1].result.plan.strict
+        texts.append([toy_run(seed=seed, dial=strict, **how).token_ids for seed in range(4)])
+    assert (texts[0] == texts[1]) is alike is (divergence(pair(*sides)) is not None)
 
 
 def test_later_turns_after_the_same_answers_are_pairs(tmp_path):
-    talks = conversations(3, 2)
-    one, other = (
-        swept_pairing(tmp_path / "one", talks),
-        swept_pairing(tmp_path / "other", talks, rule="mars-margin", gamma=2),
-    )
-    both = pair(one, other)
-    assert both.ids == tuple(item.id for item in talks.items) and both.apart == 0
-    assert "same 6 prompts" in both.coverage and divergence(both) is not None
-    both = pair(one, swept_pairing(tmp_path / "shorter", talks, max_new_tokens=12))
-    assert both.ids == ("q0/1", "q1/1", "q2/1") and both.apart == 3
-    assert "3 prompts of 6 and 6" in both.coverage and "3 later turns" in both.coverage
-    talks = conversations(2, 3)
-    changed = list(talks.items)
-    changed[1] = replace(changed[1], prompt="something else")
-    both = pair(
-        swept_pairing(tmp_path / "one2", talks),
-        swept_pairing(tmp_path / "other2", replace(talks, items=tuple(changed))),
-    )
-    assert both.ids == ("q0/1", "q1/1", "q1/2", "q1/3") and (both.otherwise, both.apart) == (1, 1)
     talks = conversations(4, 2)
-    every, first = swept_pairing(tmp_path / "every3", talks), swept_pairing(tmp_path / "first3", first_turns(talks))
-    both = pair(first, every)
+    one, first = swept_pairing(tmp_path / "one", talks), swept_pairing(tmp_path / "first", first_turns(talks))
+    both = pair(one, swept_pairing(tmp_path / "other", talks, rule="mars-margin", gamma=2))
+    assert both.ids == tuple(item.id for item in talks.items) and both.apart == 0
+    assert "same 8 prompts" in both.coverage and divergence(both) is not None
+    both = pair(one, swept_pairing(tmp_path / "shorter", talks, max_new_tokens=12))
+    assert both.ids == ("q0/1", "q1/1", "q2/1", "q3/1") and both.apart == 4
+    assert "4 prompts of 8 and 8" in both.coverage and "4 later turns" in both.coverage
+    both = pair(first, one)
     assert both.ids == ("q0", "q1", "q2", "q3") and both.texts[1] == "question 1, turn 1"
     assert (both.units, both.apart) == (None, 0) and "share 4 prompts of 4 and 8" in both.coverage
     np.testing.assert_array_equal(*both.at("tokens"))
     assert divergence(both) is not None
-    assert pair(every, first).ids == ("q0/1", "q1/1", "q2/1", "q3/1")
+    assert pair(one, first).ids == ("q0/1", "q1/1", "q2/1", "q3/1")
+    talks = conversations(2, 3)
+    changed = [replace(item, prompt="something else") if item.id == "q0/2" else item for item in talks.items]
+    other = swept_pairing(tmp_path / "changed", replace(talks, items=tuple(changed)))
+    both = pair(swept_pairing(tmp_path / "long", talks), other)
+    assert both.ids == ("q0/1", "q1/1", "q1/2", "q1/3") and (both.otherwise, both.apart) == (1, 1)
 
 
 def test_what_decides_the_targets_own_answers(one):
-    def changed(plan, **settings):
-        return replace(plan, settings=replace(plan.settings, **settings))
-
     plan = one.result.plan
-    for how, made, same in (
-        ({"rule": "mars-margin", "gamma": 2, "seed": 4}, {"drafter": "another"}, True),
-        ({"max_new_tokens": 12}, {}, False),
-        ({"stop": ("w3",)}, {}, False),
-        ({"temperature": 0.8}, {}, False),
-        ({}, {"target": "another"}, False),
-        ({}, {"dtype": "float16"}, False),
+    warm = replace(plan, settings=replace(plan.settings, temperature=0.8))
+    for base, how, made, same in (
+        (plan, {"rule": "mars-margin", "gamma": 2, "seed": 4}, {"drafter": "another"}, True),
+        (plan, {"max_new_tokens": 12}, {}, False),
+        (plan, {"stop": ("w3",)}, {}, False),
+        (plan, {"temperature": 0.8}, {}, False),
+        (plan, {}, {"target": "another"}, False),
+        (plan, {}, {"dtype": "float16"}, False),
+        (warm, {"seed": 4}, {}, False),
+        (warm, {"gamma": 2}, {}, True),
     ):
-        other = replace(changed(plan, **how), provenance=replace(plan.provenance, **made))
-        assert same_answers(plan, other) is same and same_answers(other, plan) is same
-    warm = changed(plan, temperature=0.8)
-    assert not same_answers(warm, changed(warm, seed=4)) and same_answers(warm, changed(warm, gamma=2))
+        provenance = replace(base.provenance, **made)
+        other = replace(base, settings=replace(base.settings, **how), provenance=provenance)
+        assert same_answers(base, other) is same is same_answers(other, base)
 
 
 def costing(one, **changed):
@@ -448,9 +404,9 @@ def costing(one, **changed):
 
 
 def test_costs_of_one_pair_measured_twice_are_no_difference_of_settings(one, tmp_path):
-    again = costing(one, drafter_step=Cost(0.003, 0.003, 0.003))
-    both = pair(one, again)
-    found = compared(both, ("speed_up",))[0]
+    slower = Cost(0.003, 0.003, 0.003)
+    both = pair(one, costing(one, drafter_step=slower))
+    (found,) = compared(both, ("speed_up",))
     assert (found.change.estimate, found.left) == (0, found.right)
     assert found.left == value_at(one.result, measures(one.result)["speed_up"], one.dial)
     assert "the reference measured" in sweep_pair.costs(both) and sweep_pair.costs(pair(one, one)) == ""
@@ -458,6 +414,5 @@ def test_costs_of_one_pair_measured_twice_are_no_difference_of_settings(one, tmp
     assert longer.costs == (COSTS, COSTS) and "the other sweep measured" in sweep_pair.costs(longer)
     assert len(compared(longer, ("speed_up",))) == 1
     for other in ("device", "dtype", "target", "drafter"):
-        both = pair(one, costing(one, drafter_step=Cost(0.003, 0.003, 0.003), **{other: "another"}))
-        assert compared(both, ("speed_up",))[0].change.estimate < 0
-        assert "for itself" in sweep_pair.costs(both)
+        both = pair(one, costing(one, drafter_step=slower, **{other: "another"}))
+        assert compared(both, ("speed_up",))[0].change.estimate < 0 and "for itself" in sweep_pair.costs(both)
