@@ -185,7 +185,7 @@ def test_an_existing_path_is_never_overwritten(tmp_path, run):
         make(tmp_path / name)
         with pytest.raises(BadInput, match="exists already"):
             run.save(tmp_path / name)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder", "link"]
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 @pytest.mark.parametrize("failure", [OSError(28, "No space left on device"), KeyboardInterrupt()])
@@ -445,9 +445,12 @@ def test_a_missing_or_truncated_file_is_named(tmp_path, charted):
     path = charted.save(tmp_path / "run")
     for name in (*codec.NAMES, *codec.MAP_NAMES):
         data = (path / name).read_bytes()
-        (path / name).write_bytes(data[: len(data) // 2])
-        with pytest.raises(BadInput, match=rf"run cannot be opened: .*{name}"):
-            runfiles.load_run(path)
+        middle = len(data) // 2
+        flipped = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+        for damaged in (data[:middle], *([flipped] if name != "manifest.json" else [])):  # which has no checksum
+            (path / name).write_bytes(damaged)
+            with pytest.raises(BadInput, match=rf"run cannot be opened: .*{name}"):
+                runfiles.load_run(path)
         (path / name).unlink()
         with pytest.raises(BadInput, match=f"{name} is missing"):
             runfiles.load_run(path)
@@ -509,27 +512,21 @@ def test_a_run_comes_back_from_a_zip(tmp_path, charted, charted_files):
     assert codec.MAP_NAMES[1] in entry.error
 
 
-def test_no_more_is_read_of_a_zip_than_allowed(tmp_path, files, monkeypatch):
+def test_an_upload_that_is_too_large_or_kills_its_reader_is_refused(tmp_path, files, monkeypatch):
     data = zipped(files)
-    for limit, message in {"MAX_ZIP": "larger than", "MAX_UNPACKED": "far more"}.items():
-        with monkeypatch.context() as patched:
-            patched.setattr(zips, limit, len(data) - 1 if limit == "MAX_ZIP" else 1000)
-            source = io.BytesIO(data + bytes(1 << 20))
-            with pytest.raises(BadInput, match=message):
-                runfiles.read_zip(source if limit == "MAX_ZIP" else data, tmp_path / "run")
-            assert limit != "MAX_ZIP" or source.tell() <= len(data)
-
-
-def test_a_zip_that_kills_its_reader_is_refused(tmp_path, files, monkeypatch):
-    for code, message in {
-        "import os; os.abort()": "damaged",
-        "import time; time.sleep(9)": "more than 0.5 seconds",
-    }.items():
-        monkeypatch.setattr(zips, "VETTING", (sys.executable, "-c", code))
-        monkeypatch.setattr(zips, "TIMEOUT", 0.5 if "sleep" in code else zips.TIMEOUT)
-        with pytest.raises(BadInput, match=message):
-            runfiles.read_zip(zipped(files), tmp_path / "run")
-    assert list(tmp_path.iterdir()) == []
+    source = io.BytesIO(data + bytes(1 << 20))
+    sleep, abort = ((sys.executable, "-c", code) for code in ("import time; time.sleep(9)", "import os; os.abort()"))
+    for changes, upload, message in (
+        ({"MAX_ZIP": len(data) - 1}, source, "larger than"),
+        ({"MAX_UNPACKED": 1000}, data, "far more"),
+        ({"VETTING": abort}, data, "damaged"),
+        ({"VETTING": sleep, "TIMEOUT": 0.5}, data, "more than 0.5 seconds"),
+    ):
+        with monkeypatch.context() as patched, pytest.raises(BadInput, match=message):
+            for name, value in changes.items():
+                patched.setattr(zips, name, value)
+            runfiles.read_zip(upload, tmp_path / "run")
+    assert source.tell() <= len(data) and list(tmp_path.iterdir()) == []
 
 
 def test_the_process_that_reads_an_upload_first_finds_what_is_wrong(files):
@@ -563,16 +560,3 @@ def test_a_run_and_its_map_come_back_bit_for_bit(tmp_path, rule):
             for name in ("speculation", "verdicts", "decision", "token_ids"):
                 assert not difference(getattr(one, name), getattr(other, name))
         assert found.settings == read.settings and read.dial_map.frame.pieces is read.pieces
-
-
-def test_a_changed_bit_is_noticed(charted, charted_files):
-    rng = np.random.default_rng(0)
-    for name, data in charted_files.items():
-        for place in rng.integers(len(data), size=12):
-            changed = bytearray(data)
-            changed[place] ^= 1 << int(rng.integers(8))
-            try:
-                read = codec.decode(charted_files | {name: bytes(changed)})
-            except BadInput:
-                continue
-            assert name == "manifest.json" and read.token_ids == charted.token_ids  # it alone has no checksum
