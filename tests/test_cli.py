@@ -41,19 +41,15 @@ def test_record_show_and_the_python_api_agree(tmp_path, monkeypatch, capsys):
     wanted = ["--prompt", "Once upon a time", "--max-new-tokens", "12", "--dial", "0.8", "--title", "T", "--seed", "3"]
     assert cli.main(["record", *wanted, "--json", "--device", "cpu"]) == 0
     done = capsys.readouterr()
-    told = json.loads(done.out)
+    record = json.loads(done.out)
     (out,) = tmp_path.iterdir()  # the folder in which the app lists runs
     run = mars_viz.load_run(out)
-    assert done.err == "It is slow.\n"
-    assert (told["path"], told["title"], told["text"]) == (str(out), "T", run.text)
-    assert told["token_ids"] == list(run.token_ids) and len(run.token_ids) == 12
-    assert told["settings"]["dial"] == run.settings.dial == 0.8 and run.settings.seed == 3
-    assert told["summary"]["tau"] == run.tau
+    assert done.err == "It is slow.\n" and record["token_ids"] == list(run.token_ids) and len(run.token_ids) == 12
+    assert (record["path"], record["title"], record["text"]) == (str(out), "T", run.text)
+    assert record["settings"]["dial"] == run.settings.dial == 0.8 and run.settings.seed == 3
+    assert record["summary"]["tau"] == run.tau
     api = mars_viz.record("Once upon a time", max_new_tokens=12, dial=0.8, seed=3, device="cpu")
     assert api.token_ids == run.token_ids and api.prompt_ids == run.prompt_ids
-    assert cli.main(["show", str(out)]) == 0
-    shown = capsys.readouterr().out
-    assert "12 tokens" in shown and run.text in shown
 
 
 class ToyMapping(Mapping):
@@ -87,7 +83,7 @@ def test_map_prints_a_table_of_texts_for_each_block_length(tmp_path, capsys, toy
     assert cli.main([*TOY_MAP, "--gammas", "4,1", "--low", "0.6", "--out", str(out)]) == 0
     text = capsys.readouterr().out
     made = mars_viz.load_run(out).dial_map
-    assert made is not None and made.span.gammas == (1, 4) and f"Saved to {out}." in text
+    assert made.span.gammas == (1, 4) and f"Saved to {out}." in text
     assert "Map from θ = 0.60 to 1: " in text and "exact everywhere" in text
     lines = text.splitlines()
     for gamma in (1, 4):
@@ -98,41 +94,27 @@ def test_map_prints_a_table_of_texts_for_each_block_length(tmp_path, capsys, toy
             assert (low, high, tau) == (f"{segment.low:.5f}", f"{segment.high:.5f}", f"{segment.tau:.2f}")
             assert (int(rounds), int(relaxed)) == (len(segment.rounds), segment.relaxed)
             differs = [a != b for a, b in zip(segment.token_ids, segments[-1].token_ids, strict=False)]
-            if any(differs):
-                first = differs.index(True)
-                assert words[:3] == ["at", "token", f"{first + 1}:"]
-                assert words[3] == made.frame.decode(segment.token_ids[first : first + 1]).strip()
-            else:
-                assert words == ["no"]
+            first = differs.index(True) if any(differs) else None
+            token = first is not None and made.frame.decode(segment.token_ids[first : first + 1]).strip()
+            assert words[:4] == (["no"] if first is None else ["at", "token", f"{first + 1}:", token])
 
 
-def test_a_map_cut_short_says_so(tmp_path, capsys, toy_models):
+def test_a_map_cut_short_or_interrupted(tmp_path, capsys, monkeypatch, toy_models):
     budget = ["--budget-passes", "4", "--budget-branches", "1", "--budget-seconds", "60"]
     assert cli.main([*TOY_MAP, *budget, "--out", str(tmp_path / "a")]) == 0
     text = capsys.readouterr().out
     assert "cut short, so not exact everywhere" in text and "(cut short)" in text
     assert cli.main([*TOY_MAP, *budget, "--out", str(tmp_path / "b"), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
-    assert not told["complete"] and False in {segment["complete"] for segment in told["segments"]}
+    result = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert not result["complete"] and False in {segment["complete"] for segment in result["segments"]}
 
-
-def test_an_interrupted_map_leaves_nothing(tmp_path, capsys, monkeypatch, toy_models):
     def interrupted(_):
         yield MapProgress(1, 1, 1, 0.0)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(ToyMapping, "__iter__", interrupted)
     assert cli.main([*TOY_MAP, "--out", str(tmp_path / "new" / "run")]) == 130
-    assert "nothing was saved" in error_of(capsys)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_map_has_every_option_of_record():
-    wanted = ["--prompt", "a", "--out", "b"]
-    ours, theirs = (vars(cli._parser().parse_args([name, *wanted])) for name in ("map", "record"))
-    assert {name: value for name, value in ours.items() if name in theirs and name != "run"} == {
-        name: value for name, value in theirs.items() if name != "run"
-    }
+    assert "nothing was saved" in error_of(capsys) and not (tmp_path / "new").exists()
 
 
 def test_rules_lists_every_rule(capsys):
@@ -149,54 +131,55 @@ def error_of(capsys: pytest.CaptureFixture[str]) -> str:
     return err
 
 
-BAD = {
-    "no command": ([], "COMMAND"),
-    "unknown command": (["sing"], "sing"),
-    "no prompt": (["record", "--out", "{new}"], "--prompt"),
-    "not a number": (["record", "--prompt", "a", "--out", "{new}", "--gamma", "six"], "six"),
-    "out exists": (["record", "--prompt", "a", "--out", "{old}"], "exists already"),
-    "out below a file": (["record", "--prompt", "a", "--out", "{bytes}/run"], "cannot be written"),
-    "map out below a file": (["map", "--prompt", "a", "--out", "{bytes}/deep/run"], "cannot be written"),
-    "a name that is too long": (["record", "--prompt", "a", "--out", "{new}" + 300 * "x"], "cannot be written"),
-    "sweep below a file": (["sweep", "--out", "{bytes}/sweep"], "cannot be written"),
-    "evidence below a file": (["sweep", "--out", "{new}", "--evidence", "{bytes}/pack"], "cannot be written"),
-    "an empty prompt": (["record", "--prompt", "", "--out", "{new}"], "The prompt is empty; write at least one word."),
-    "a blank prompt file": (["record", "--prompt-file", "{blank}", "--out", "{new}"], "The prompt is empty"),
-    "half a character": (["record", "--prompt", "a\ud800", "--out", "{new}"], "at place 2"),
-    "no prompt file": (["record", "--prompt-file", "{new}", "--out", "{new}"], "No such file"),
-    "binary prompt file": (["record", "--prompt-file", "{bytes}", "--out", "{new}"], "UTF-8"),
-    "unknown rule": (["record", "--prompt", "a", "--out", "{new}", "--rule", "luck"], "no rule 'luck'"),
-    "dial too high": (["record", "--prompt", "a", "--out", "{new}", "--dial", "2"], "between 0 and 1"),
-    "dial of a rule without": (
-        ["record", "--prompt", "a", "--out", "{new}", "--rule", "strict", "--dial", "1"],
-        "no dial",
+RECORD, MAP = ["record", "--prompt", "a", "--out", "{new}"], ["map", "--prompt", "a", "--out", "{new}"]
+BAD: list[tuple[list[str], str]] = [
+    ([], "COMMAND"),
+    (["sing"], "sing"),
+    (["record", "--out", "{new}"], "--prompt"),
+    ([*RECORD, "--gamma", "six"], "six"),
+    (["record", "--prompt", "a", "--out", "{old}"], "exists already"),
+    (["record", "--prompt", "a", "--out", "{bytes}/run"], "cannot be written"),
+    (["map", "--prompt", "a", "--out", "{bytes}/deep/run"], "cannot be written"),
+    (["record", "--prompt", "a", "--out", "{new}" + 300 * "x"], "cannot be written"),
+    (["sweep", "--out", "{bytes}/sweep"], "cannot be written"),
+    (["sweep", "--out", "{new}", "--evidence", "{bytes}/pack"], "cannot be written"),
+    (["record", "--prompt", "", "--out", "{new}"], "The prompt is empty"),
+    (["record", "--prompt-file", "{blank}", "--out", "{new}"], "The prompt is empty"),
+    (["record", "--prompt", "a\ud800", "--out", "{new}"], "at place 2"),
+    (["record", "--prompt-file", "{new}", "--out", "{new}"], "No such file"),
+    (["record", "--prompt-file", "{bytes}", "--out", "{new}"], "UTF-8"),
+    ([*RECORD, "--rule", "luck"], "no rule 'luck'"),
+    ([*RECORD, "--dial", "2"], "between 0 and 1"),
+    ([*RECORD, "--rule", "strict", "--dial", "1"], "no dial"),
+    ([*RECORD, "--gamma", "0"], "gamma is 0"),
+    (["show", "{new}"], "does not exist"),
+    (["map", "--prompt", "a", "--out", "{old}"], "exists already"),
+    ([*MAP, "--rule", "strict"], "no dial"),
+    ([*MAP, "--low", "1", "--high", "0.5"], "smaller value"),
+    ([*MAP, "--gammas", "2,7"], "drafts only 6"),
+    ([*MAP, "--gammas", "1,many"], "whole numbers such as"),
+    ([*MAP, "--low", "0.95"], "θ = 0.90 is not between"),
+    ([*MAP, "--budget-branches", "0"], "at least 1 branch"),
+    ([*MAP, "--budget-seconds", "nan"], "budget"),
+    (["sweep", "--out", "{new}", "--set", "{new}.jsonl"], "new.jsonl"),
+    (["sweep", "--out", "{new}", "--limit", "0"], "at least 1"),
+    (["sweep", "--out", "{new}", "--grid", "k=1,2"], "no settings besides its dial"),
+    (["watch", "nowhere"], "no server's address"),
+    (["watch", "http://127.0.0.1:1", "--limit", "0"], "at least 1"),
+    (["report", "{new}", "--out", "{new}.html"], "does not exist"),
+    (["app", "--port", "0"], "The port is 0"),
+    *(
+        ([*command, *options], message)
+        for command in (RECORD, ["sweep", "--out", "{new}"])
+        for options, message in (
+            (["--drafter", "org/name"], "without a target"),
+            (["--target", "/no/such/target", "--drafter", "org/name"], "no folder or file /no/such/target"),
+            (["--target", "{old}", "--drafter", "{old}"], "no config.json"),
+            (["--device", "gpu"], "no device 'gpu'; choose one of auto"),
+            (["--dtype", "int4"], "no dtype 'int4'; choose one of auto"),
+        )
     ),
-    "gamma": (["record", "--prompt", "a", "--out", "{new}", "--gamma", "0"], "gamma is 0"),
-    "show nothing": (["show", "{new}"], "does not exist"),
-    "map out exists": (["map", "--prompt", "a", "--out", "{old}"], "exists already"),
-    "map of a rule without a dial": (["map", "--prompt", "a", "--out", "{new}", "--rule", "strict"], "no dial"),
-    "map upside down": (["map", "--prompt", "a", "--out", "{new}", "--low", "1", "--high", "0.5"], "smaller value"),
-    "map of other blocks": (["map", "--prompt", "a", "--out", "{new}", "--gammas", "2,7"], "drafts only 6"),
-    "map of words": (["map", "--prompt", "a", "--out", "{new}", "--gammas", "1,many"], "whole numbers such as"),
-    "run off the map": (["map", "--prompt", "a", "--out", "{new}", "--low", "0.95"], "θ = 0.90 is not between"),
-    "no branches": (["map", "--prompt", "a", "--out", "{new}", "--budget-branches", "0"], "at least 1 branch"),
-    "no time": (["map", "--prompt", "a", "--out", "{new}", "--budget-seconds", "nan"], "budget"),
-    "no set": (["sweep", "--out", "{new}", "--set", "{new}.jsonl"], "new.jsonl"),
-    "no limit": (["sweep", "--out", "{new}", "--limit", "0"], "at least 1"),
-    "sweep of no setting": (["sweep", "--out", "{new}", "--grid", "k=1,2"], "no settings besides its dial"),
-    "watch nobody": (["watch", "nowhere"], "no server's address"),
-    "watch no prompts": (["watch", "http://127.0.0.1:1", "--limit", "0"], "at least 1"),
-    "report on nothing": (["report", "{new}", "--out", "{new}.html"], "does not exist"),
-    "port": (["app", "--port", "0"], "The port is 0"),
-}
-MODELS = {
-    "a drafter alone": (["--drafter", "org/name"], "without a target"),
-    "no folder": (["--target", "/no/such/target", "--drafter", "org/name"], "no folder or file /no/such/target"),
-    "an empty folder": (["--target", "{old}", "--drafter", "{old}"], "no config.json"),
-    "device": (["--device", "gpu"], "no device 'gpu'; choose one of auto"),
-    "dtype": (["--dtype", "int4"], "no dtype 'int4'; choose one of auto"),
-}
-"""Models that are refused by their names."""
+]
 COMMANDS = {
     "record": ["--prompt", "a", "--out", "b"],
     "map": ["--prompt", "a", "--out", "b"],
@@ -213,51 +196,31 @@ COMMANDS = {
     "site": ["run", "--out", "b"],
     "app": [],
 }
-"""Every command with what it must be given."""
 
 
-def places(tmp_path: Path) -> dict[str, Path]:
-    """What the arguments of bad input name."""
-    found = {"new": tmp_path / "new", "old": tmp_path, "bytes": tmp_path / "bytes", "blank": tmp_path / "blank"}
-    found["bytes"].write_bytes(b"\xff\xfe\xfa")
-    found["blank"].write_text(" \n")
-    return found
-
-
-def test_what_can_be_refused_without_models_never_imports_their_libraries(tmp_path):
-    paths = places(tmp_path)
-    models = {
-        name: (["record", "--prompt", "a", "--out", "{new}", *said], words) for name, (said, words) in MODELS.items()
-    }
-    swept = {f"sweep, {name}": (["sweep", "--out", "{new}", *said], words) for name, (said, words) in MODELS.items()}
-    cases = {**BAD, **models, **swept}
-    asked = [[part.format(**paths) for part in arguments] for arguments, _ in cases.values()]
+def test_bad_input_is_refused_without_importing_model_libraries(tmp_path):
+    paths = {"new": tmp_path / "new", "old": tmp_path, "bytes": tmp_path / "bytes", "blank": tmp_path / "blank"}
+    paths["bytes"].write_bytes(b"\xff\xfe\xfa")
+    paths["blank"].write_text(" \n")
+    asked = [[part.format(**paths) for part in arguments] for arguments, _ in BAD]
     code = """if True:
         import contextlib, io, json, sys
         from mars_viz import cli
         for arguments in json.load(sys.stdin):
-            with contextlib.redirect_stderr(io.StringIO()) as said:
+            with contextlib.redirect_stderr(io.StringIO()) as error:
                 code = cli.main(arguments)
             there = [name for name in ("torch", "transformers") if name in sys.modules]
-            print(json.dumps([code, said.getvalue(), there]))
+            print(json.dumps([code, error.getvalue(), there]))
     """
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, input=json.dumps(asked), capture_output=True, encoding="utf-8"
     )
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(told) == len(cases), done.stderr
-    assert all(said.startswith("error: ") and said.count("\n") == 1 for _, said, _ in told)
-    for (name, (_, words)), (code, said, there) in zip(cases.items(), told, strict=True):
-        assert (code, there) == (2, []) and words in said, (name, code, said, there)
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(results) == len(BAD), done.stderr
+    for (arguments, message), (code, error, there) in zip(BAD, results, strict=True):
+        assert (code, there) == (2, []) and message in error, (arguments, code, error, there)
+        assert error.startswith("error: ") and error.count("\n") == 1
     assert not paths["new"].exists()
-
-
-def test_the_python_api_refuses_a_prompt_and_names_before_it_loads_models(monkeypatch):
-    monkeypatch.setattr("mars_viz.speculators.loading.load_backend", lambda *_, **__: pytest.fail("it began to load"))
-    with pytest.raises(BadInput, match="The prompt is empty"):
-        mars_viz.record(" ")
-    with pytest.raises(BadInput, match="no device 'gpu'"):
-        mars_viz.record("a", device="gpu")
 
 
 def test_an_unknown_option_points_to_the_help_of_its_command(capsys):
@@ -302,30 +265,25 @@ def test_failures_are_one_line_and_leave_nothing(tmp_path, capsys, monkeypatch, 
 
 def test_a_prompt_comes_from_a_file_or_from_standard_input(tmp_path, monkeypatch, capsys):
     seen: list[str] = []
-
-    def decoded(_, wish, __):
-        seen.append(wish.prompt)
-        return toy_run()
-
     monkeypatch.setattr(decoding, "opened_backend", lambda *_: None)
-    monkeypatch.setattr(decoding, "decoded", decoded)
+    monkeypatch.setattr(decoding, "decoded", lambda _, wish, __: seen.append(wish.prompt) or toy_run())
     (tmp_path / "prompt.txt").write_text("füür\n", encoding="utf-8")
-    assert cli.main(["record", "--prompt-file", str(tmp_path / "prompt.txt"), "--out", str(tmp_path / "a")]) == 0
     monkeypatch.setattr("sys.stdin", io.StringIO("füür\n"))
-    assert cli.main(["record", "--prompt-file", "-", "--out", str(tmp_path / "b")]) == 0
+    for source, out in ((tmp_path / "prompt.txt", "a"), ("-", "b")):
+        assert cli.main(["record", "--prompt-file", str(source), "--out", str(tmp_path / out)]) == 0
+        assert f"Saved to {tmp_path / out}" in capsys.readouterr().out
     assert seen == ["füür\n"] * 2
-    assert f"Saved to {tmp_path / 'b'}" in capsys.readouterr().out
 
 
-def test_every_setting_has_an_option_with_its_default():
-    options = vars(cli._parser().parse_args(["record", "--prompt", "a", "--out", "b"]))
+def test_every_setting_has_an_option_with_its_default_and_map_has_all_of_record():
+    record, mapping = (
+        vars(cli._parser().parse_args([name, "--prompt", "a", "--out", "b"])) for name in ("record", "map")
+    )
+    assert {**mapping, **record, "run": 0} == {**mapping, "run": 0} and record.keys() <= mapping.keys()
     settings = mars_viz.Settings()
-    options["stop"] = tuple(options["stop"])
-    assert options["gamma"] is None and decoding.settings_of(argparse.Namespace(**options)) == settings
-    options["gamma"] = settings.gamma  # that of a tree is another
-    assert {name: options[name] for name in settings.__slots__} == {
-        name: getattr(settings, name) for name in settings.__slots__
-    }
+    record["stop"] = tuple(record["stop"])
+    assert record["gamma"] is None and decoding.settings_of(argparse.Namespace(**record)) == settings
+    assert {name: record[name] for name in settings.__slots__} == asdict(settings) | {"gamma": None}
 
 
 def test_app_becomes_streamlit_on_localhost(tmp_path, monkeypatch, capsys):

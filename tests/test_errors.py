@@ -1,5 +1,3 @@
-"""Errors that a caller can tell apart by their type; each of them is a BadInput and ends a command with code 2."""
-
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,13 +1,13 @@
-"""Whatever goes wrong with one run, race or sweep stays in its place: a sentence there, the traceback in the log.
+"""A fault in a run, race or sweep is shown in its place, with the traceback in the log.
 
-A fault is raised at the n-th look that a page takes at the record, for several n between the first and the last: in its
-loading, in the first words about it, and in the midst of drawing it.
+A fault is raised at the n-th access of a page to a record, for several n: in loading, at first and while drawing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, is_dataclass
 from itertools import cycle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +23,6 @@ from mars_viz.ui.library import RunCache
 from mars_viz.ui.live import page_state
 from mars_viz.ui.tune import catalogue as tune_shelf
 from mars_viz.ui.tune.cached_sweep import CachedSweep
-from tests.factories import toy_run
 from tests.sweep_cases import toy_sweep
 from tests.tabs import opened
 from tests.test_learn_page import with_map
@@ -31,12 +30,11 @@ from tests.test_race import toy_race
 
 ERRORS = (OverflowError, KeyError, MemoryError, RecursionError, ZeroDivisionError, IndexError, AssertionError, OSError)
 PLACES = 3
-"""At which a page is disturbed, besides the loading."""
 
 
 @dataclass
 class Fault:
-    """Raised at a look at a record; 0 for never."""
+    """Raised at an access to a record; 0 for never."""
 
     at: int = 0
     error: type[Exception] = KeyError
@@ -69,10 +67,10 @@ def watched(record: Any, fault: Fault) -> Any:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A good run, one to be disturbed, a race and two sweeps."""
     folder = tmp_path_factory.mktemp("faults")
-    with_map("A good story", temperature=0.0, dial=0.8).save(folder / "runs" / "a-good")
-    with_map("A bad story", temperature=0.0, dial=0.8).save(folder / "runs" / "b-bad")
+    for name in ("a-good", "b-bad"):
+        title = f"A {name[2:]} story"
+        with_map(title, temperature=0.0, dial=0.8).save(folder / "runs" / name)
     save_race(toy_race(), folder / "races" / "1-race")
     toy_sweep(folder / "sweeps" / "a-mars", 4).finish()
     return folder
@@ -87,23 +85,19 @@ def folder(made, monkeypatch):
     return made
 
 
-@pytest.fixture
-def fault(folder, monkeypatch):
-    """Puts a fault in the bad run, the race and the sweep from now on; nothing read before is known any more."""
+def put(fault: Fault, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a fault in the bad run, the race and the sweep, and empty the caches."""
 
-    def put(fault):
-        def read(path):
-            run = load_run(path)
-            return watched(run, fault) if path.name == "b-bad" else run
+    def read(path):
+        run = load_run(path)
+        return watched(run, fault) if path.name == "b-bad" else run
 
-        cache = RunCache(read)
-        monkeypatch.setattr(library, "_cache", lambda: cache)
-        race = watched(load_race(folder / "races" / "1-race"), fault)
-        monkeypatch.setattr(page_state, "_loaded", lambda path, changed: race)
-        study = watched(CachedSweep(load_sweep(folder / "sweeps" / "a-mars")), fault)
-        monkeypatch.setattr(tune_shelf, "_study", lambda path, finished, changed: study)
-
-    yield put
+    cache = RunCache(read)
+    monkeypatch.setattr(library, "_cache", lambda: cache)
+    race = watched(load_race(folder / "races" / "1-race"), fault)
+    monkeypatch.setattr(page_state, "_loaded", lambda path, changed: race)
+    study = watched(CachedSweep(load_sweep(folder / "sweeps" / "a-mars")), fault)
+    monkeypatch.setattr(tune_shelf, "_study", lambda path, finished, changed: study)
 
 
 def sentences(tab: AppTest) -> str:
@@ -123,20 +117,20 @@ PAGES: dict[str, tuple[str, dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_fault_in_a_record_stays_where_it_is_drawn(faults, fault, page):
+def test_a_fault_in_a_record_stays_where_it_is_drawn(faults, folder, monkeypatch, page):
     path, link = PAGES[page]
     untouched = Fault()
-    fault(untouched)
-    whole = sentences(opened(path, **link))
-    assert untouched.looks and "cannot be shown" not in whole and not faults
+    put(untouched, folder, monkeypatch)
+    text = sentences(opened(path, **link))
+    assert untouched.looks and "cannot be shown" not in text and not faults
     met = 0
     places = [1, *(round(1 + untouched.looks * n / PLACES) for n in range(1, PLACES))]
     for at, error in zip(places, cycle(ERRORS), strict=False):
-        put = Fault(at, error)
-        fault(put)
-        tab = opened(path, **link)  # which asserts that no page falls
-        if put.looks < at:
-            continue  # what was drawn before is still known
+        fault = Fault(at, error)
+        put(fault, folder, monkeypatch)
+        tab = opened(path, **link)  # asserts that the page does not fail
+        if fault.looks < at:
+            continue  # drawn from what is still cached
         met += 1
         assert error.__name__ in sentences(tab) or page in ("Gallery", "Compare with others"), at
         assert [one.exc_info[0] for one in faults if one.exc_info] == [error] * len(faults) and faults, at
@@ -147,9 +141,8 @@ def test_a_fault_in_a_record_stays_where_it_is_drawn(faults, fault, page):
     assert met > 1
 
 
-@pytest.mark.parametrize("error", [KeyError, OSError, RecursionError])
-def test_a_run_that_cannot_be_listed_is_a_card(faults, folder, monkeypatch, error):
-    real = folders._about
+def test_a_run_that_cannot_be_listed_is_a_card(faults, folder, monkeypatch):
+    real, error = folders._about, KeyError
 
     def about(data):
         if b"A bad story" in data:
@@ -157,24 +150,19 @@ def test_a_run_that_cannot_be_listed_is_a_card(faults, folder, monkeypatch, erro
         return real(data)
 
     monkeypatch.setattr(folders, "_about", about)
-    good, bad = folders.list_runs(folder / "runs")
-    assert good.error is None and bad.error is not None
-    assert error.__name__ in bad.error or error is OSError
-    if error is KeyError:
-        for page in ("pages/gallery.py", "pages/explore.py", "pages/live.py"):
-            tab = opened(page, **({"view": "saved"} if "live" in page else {}))
-            told = sentences(tab) + str([list(box.options) for box in tab.selectbox])
-            told += "".join(table.value.to_string() for table in tab.dataframe)
-            faults.clear()
-            assert "b-bad" in told and "A good story" in told
+    for error in (OSError, RecursionError, KeyError):
+        good, bad = folders.list_runs(folder / "runs")
+        assert good.error is None and bad.error is not None and (error.__name__ in bad.error or error is OSError)
+    for page, link in (("gallery", {}), ("explore", {}), ("live", {"view": "saved"})):
+        tab = opened(f"pages/{page}.py", **link)
+        text = sentences(tab) + str([list(box.options) for box in tab.selectbox])
+        text += "".join(table.value.to_string() for table in tab.dataframe)
+        assert "b-bad" in text and "A good story" in text
     faults.clear()
 
 
 def test_what_is_contained_is_in_the_log_with_its_traceback(faults):
-    with (
-        pytest.raises(BadInput, match=r"^This run cannot be shown \(KeyError; .*\)\. Choose another one\.$"),
-        contained("This run"),
-    ):
+    with pytest.raises(BadInput, match="^This run cannot be shown .KeyError;"), contained("This run"):
         {}["missing"]
     (record,) = faults
     assert record.exc_info is not None and record.exc_info[0] is KeyError
@@ -184,11 +172,3 @@ def test_what_is_contained_is_in_the_log_with_its_traceback(faults):
         raise KeyboardInterrupt
     assert len(faults) == 1
     faults.clear()
-
-
-def test_a_run_may_be_read_again_after_a_fault(folder):
-    fault = Fault(1, MemoryError)
-    cache = RunCache(lambda path: watched(toy_run(), fault))
-    with pytest.raises(MemoryError):
-        cache.opened(folder, 0)
-    assert cache.opened(folder, 0).rounds

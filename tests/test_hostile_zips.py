@@ -1,9 +1,9 @@
-"""Zips that were made to do harm, or that no two programs read alike: each is refused in a sentence, and nothing of it
-is written."""
+"""Zips made to do harm, or that programs read differently."""
 
 from __future__ import annotations
 
 import io
+import re
 import stat
 import struct
 import zipfile
@@ -27,27 +27,19 @@ def files():
     return codec.encode(toy_run())
 
 
-def link(info: zipfile.ZipInfo) -> None:
-    info.external_attr = (stat.S_IFLNK | 0o777) << 16
-
-
-def device(info: zipfile.ZipInfo) -> None:
-    info.external_attr = (stat.S_IFBLK | 0o660) << 16
-
-
-def unusual(info: zipfile.ZipInfo) -> None:
-    info.compress_type = zipfile.ZIP_BZIP2
+def mode(mode: int) -> Callable[[zipfile.ZipInfo], None]:
+    return lambda info: setattr(info, "external_attr", mode << 16)
 
 
 def encrypted(data: bytes) -> bytes:
     """The zip with the flag of a password in every header."""
-    array = bytearray(data)
     for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
-        at = array.find(signature)
-        while at >= 0:
-            array[at + offset] |= 1
-            at = array.find(signature, at + 1)
-    return bytes(array)
+        data = re.sub(re.escape(signature) + b"." * (offset - 4) + b"(.)", _with_flag, data, flags=re.DOTALL)
+    return data
+
+
+def _with_flag(header: re.Match[bytes]) -> bytes:
+    return header[0][:-1] + bytes([header[1][0] | 1])
 
 
 def understated(data: bytes, real: int) -> bytes:
@@ -99,95 +91,73 @@ def but(files: Files, name: str, **changed: object) -> list[Entry]:
     return [Entry(each.encode(), data, **(changed if each == name else {})) for each, data in files.items()]
 
 
-def named(name: bytes, flags: int = 0) -> Callable[[Files], bytes]:
-    """The run, and an empty entry of that name."""
-    return lambda files: assembled([*plain(files), Entry(name, flags=flags)])
-
-
 def zip64(**sizes: int) -> bytes:
-    """What the directory says of an entry beyond 4 GB."""
+    """The extra field of an entry beyond 4 GB."""
     return struct.pack("<2H", 1, 8 * len(sizes)) + b"".join(struct.pack("<Q", size) for size in sizes.values())
 
 
 def overlapping(files: Files) -> bytes:
-    """Two entries whose packed bytes are the same ones: the second is a file within the first."""
+    """Two entries that share their packed bytes: the second is a file within the first."""
     inner = assembled([Entry(b"rows.parquet", files["rows.parquet"])])[: 30 + 12 + len(files["rows.parquet"])]
-    whole = dict(files) | {"nodes.parquet": inner}
-    at = 0
-    for name, data in whole.items():
-        if name == "nodes.parquet":
-            break
-        at += 30 + len(name) + len(data)
-    return assembled(
-        Entry(name.encode(), data, claims={"at": at + 30 + len("nodes.parquet")} if name == "rows.parquet" else {})
-        for name, data in whole.items()
-    )
+    everything = dict(files) | {"nodes.parquet": inner}
+    before = list(everything)[: list(everything).index("nodes.parquet")]
+    at = sum(30 + len(name) + len(everything[name]) for name in before) + 30 + len("nodes.parquet")
+    return assembled(but(everything, "rows.parquet", claims={"at": at}))
 
 
 END, LOCATOR = b"PK\x05\x06", struct.pack("<4sLQL", b"PK\x06\x07", 0, 2**60, 1)
-HALF = bytes(30_000_000)
+HALF, NODES, ROWS = bytes(30_000_000), "nodes.parquet", "rows.parquet"
 NO_ZIP, NO_PART, FAR_MORE = "damaged or no zip", "no part of a run", "far more than a run"
 HOSTILE: dict[str, tuple[Callable[[Files], bytes], str]] = {
     "nothing": (lambda files: b"", NO_ZIP),
     "nameless": (lambda files: zipped({"?": b""} | dict(files)).replace(b"?", b"\0"), "without a name"),
-    "no zip": (lambda files: b"PK\x03\x04 and so on", NO_ZIP),
     "cut": (lambda files: zipped(files)[:-30], NO_ZIP),
     "empty": (lambda files: zipped({}), "manifest.json is missing"),
-    "map of nobody": (lambda files: zipped({**files, "map_rows.parquet": b""}), "does not name it"),
+    "map that no manifest names": (lambda files: zipped({**files, "map_rows.parquet": b""}), "does not name it"),
     "stranger": (lambda files: zipped({**files, "run.py": b""}), NO_PART),
-    "zip in a zip": (lambda files: zipped({"run.zip": zipped(files)}), NO_PART),
-    "zip for a table": (lambda files: zipped({**files, "nodes.parquet": zipped(files)}), "not what was written"),
+    "zip for a table": (lambda files: zipped({**files, NODES: zipped(files)}), "not what was written"),
     "climbing": (lambda files: zipped(in_folder(files, "../")), "leads elsewhere"),
     "absolute": (lambda files: zipped(in_folder(files, "/tmp/")), "leads elsewhere"),
     "drive": (lambda files: zipped(in_folder(files, "C:/")), "leads elsewhere"),
-    "stream of a file": (lambda files: zipped({**files, "nodes.parquet:hidden": b"x"}), "leads elsewhere"),
+    "stream of a file": (lambda files: zipped({**files, f"{NODES}:hidden": b"x"}), "leads elsewhere"),
     "backslash": (lambda files: zipped(in_folder(files, "..\\")), f"leads elsewhere|{NO_PART}"),
     "deep": (lambda files: zipped(in_folder(files, "a/b/")), "deeper"),
-    "two folders": (lambda files: zipped(in_folder(files, "a/") | {"b/nodes.parquet": b""}), NO_PART),
+    "two folders": (lambda files: zipped(in_folder(files, "a/") | {f"b/{NODES}": b""}), NO_PART),
     "apart": (lambda files: zipped({f"{name[0]}/{name}": data for name, data in files.items()}), "more than one"),
-    "link": (lambda files: zipped(files, link), "link"),
-    "device": (lambda files: zipped(files, device), "no plain file"),
-    "folder for a file": (lambda files: zipped({**files, "run/nodes.parquet/": b""}), "deeper|no plain file|more than"),
-    "folder in place of a file": (
-        lambda files: zipped({name + "/" * (name == "nodes.parquet"): b"" for name in files}),
-        "nodes.parquet is missing|no JSON",
-    ),
-    "twice": (lambda files: assembled([*plain(files), Entry(b"nodes.parquet", b"x")]), NO_PART),
+    "link": (lambda files: zipped(files, mode(stat.S_IFLNK | 0o777)), "link"),
+    "device": (lambda files: zipped(files, mode(stat.S_IFBLK | 0o660)), "no plain file"),
+    "folder for a file": (lambda files: zipped({**files, f"run/{NODES}/": b""}), "deeper|no plain file|more than"),
+    "all folders": (lambda files: zipped({name + "/" * (name == NODES): b"" for name in files}), "is missing|no JSON"),
+    "twice": (lambda files: assembled([*plain(files), Entry(NODES.encode(), b"x")]), NO_PART),
     "other case": (lambda files: zipped({**files, "NODES.PARQUET": b""}), NO_PART),
-    "Windows device": (named(b"CON.parquet"), NO_PART),
-    "dot at the end": (named(b"nodes.parquet."), NO_PART),
-    "NUL in a name": (named(b"pieces.parquet\0.txt"), "NUL"),
-    "not UTF-8": (named(b"\xff\xfe\xfd", 0x800), NO_ZIP),
+    "NUL in a name": (lambda files: assembled([*plain(files), Entry(b"pieces.parquet\0.txt")]), "NUL"),
+    "not UTF-8": (lambda files: assembled([*plain(files), Entry(b"\xff\xfe\xfd", flags=0x800)]), NO_ZIP),
     "encrypted": (lambda files: encrypted(zipped(files)), "encrypted"),
-    "unusual": (lambda files: zipped(files, unusual), "unusual"),
-    "unknown compression": (lambda files: assembled(but(files, "nodes.parquet", way=97)), "unusual"),
-    "two kinds of compression": (lambda files: assembled(but(files, "nodes.parquet", claims={"way": 8})), NO_ZIP),
-    "encrypted in one place": (lambda files: assembled(but(files, "nodes.parquet", claims={"flags": 1})), "encrypted"),
-    "encrypted in the other": (
-        lambda files: assembled(but(files, "nodes.parquet", flags=1, claims={"flags": 0})),
-        NO_ZIP,
-    ),
-    "wrong CRC": (lambda files: assembled(but(files, "nodes.parquet", claims={"crc": 7})), NO_ZIP),
+    "bzip2": (lambda files: zipped(files, lambda info: setattr(info, "compress_type", zipfile.ZIP_BZIP2)), "unusual"),
+    "unknown compression": (lambda files: assembled(but(files, NODES, way=97)), "unusual"),
+    "two kinds of compression": (lambda files: assembled(but(files, NODES, claims={"way": 8})), NO_ZIP),
+    "encrypted in the directory": (lambda files: assembled(but(files, NODES, claims={"flags": 1})), "encrypted"),
+    "encrypted elsewhere": (lambda files: assembled(but(files, NODES, flags=1, claims={"flags": 0})), NO_ZIP),
+    "wrong CRC": (lambda files: assembled(but(files, NODES, claims={"crc": 7})), NO_ZIP),
     "many": (lambda files: zipped({**files, **{f"{i}/": b"" for i in range(99)}}), "too many"),
-    "bomb": (lambda files: zipped({**files, "nodes.parquet": HALF}), FAR_MORE),
+    "bomb": (lambda files: zipped({**files, NODES: HALF}), FAR_MORE),
     "lying bomb": (
-        lambda files: understated(zipped({**files, "nodes.parquet": HALF}), len(HALF)),
-        f"{FAR_MORE}|damaged|not what was written",
+        lambda files: understated(zipped({**files, NODES: HALF}), len(HALF)),
+        f"{FAR_MORE}|damaged|not what",
     ),
     "bomb in many parts": (lambda files: zipped({name: HALF for name in codec.NAMES}), FAR_MORE),
     "overlapping": (overlapping, NO_ZIP),
     "directory elsewhere": (lambda files: assembled(plain(files), at=10), NO_ZIP),
     "directory counts less": (lambda files: assembled(plain(files), count=2), NO_ZIP),
     "directory too short": (lambda files: assembled(plain(files), size=60), NO_ZIP),
-    "entry elsewhere": (lambda files: assembled(but(files, "rows.parquet", claims={"at": 3})), NO_ZIP),
-    "entry beyond the end": (lambda files: assembled(but(files, "rows.parquet", claims={"at": 2**31})), NO_ZIP),
+    "entry elsewhere": (lambda files: assembled(but(files, ROWS, claims={"at": 3})), NO_ZIP),
     "packed beyond the end": (lambda files: assembled(but(files, "pieces.parquet", claims={"packed": 2**30})), NO_ZIP),
     "zip64 lies of size": (
-        lambda files: assembled(but(files, "nodes.parquet", claims={"size": 2**32 - 1}, extra=zip64(size=2**62))),
+        lambda files: assembled(but(files, NODES, claims={"size": 2**32 - 1}, extra=zip64(size=2**62))),
         f"{FAR_MORE}|{NO_ZIP}",
     ),
     "zip64 lies of place": (
-        lambda files: assembled(but(files, "rows.parquet", claims={"at": 2**32 - 1}, extra=zip64(at=2**62))),
+        lambda files: assembled(but(files, ROWS, claims={"at": 2**32 - 1}, extra=zip64(at=2**62))),
         NO_ZIP,
     ),
     "comment that is none": (lambda files: assembled(plain(files), comment=900), NO_ZIP),
@@ -197,11 +167,10 @@ HOSTILE: dict[str, tuple[Callable[[Files], bytes], str]] = {
 }
 
 
-def test_the_entries_by_themselves_make_a_run(tmp_path, files):
-    for number, data in enumerate((assembled(plain(files)), assembled(plain(files), b"a comment"))):
-        runfiles.read_zip(data, tmp_path / str(number))
+def test_harmless_zips_of_the_same_kinds_are_opened(tmp_path, files):
     packed = assembled(Entry(name.encode(), data, zipfile.ZIP_DEFLATED) for name, data in files.items())
-    assert runfiles.read_zip(packed, tmp_path / "packed").rounds
+    for number, data in enumerate((assembled(plain(files)), assembled(plain(files), b"a comment"), packed)):
+        assert runfiles.read_zip(data, tmp_path / str(number)).rounds
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")

@@ -1,5 +1,3 @@
-"""Between what a page asks for and what the reader's hand has done: who is believed when, and what a tab remembers."""
-
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -11,14 +9,17 @@ import streamlit as st
 from mars_viz.components.session_cache import Memory, PositionSync, begun, recalled
 
 
-def test_the_hand_decides_until_the_page_asks_for_something_else():
+def test_the_readers_move_holds_until_the_page_asks_for_another():
     where = PositionSync.begin(3)
-    where.settle(3, reported=7)  # the reader moved; the page still asks for what it asked before
-    assert (where.stands, where.sent, where.turn) == (7, 3, 0)
-    where.settle(7, reported=9)  # the page is one report behind
-    assert (where.stands, where.turn) == (9, 0)
-    where.settle(1, reported=9)  # the page asks for another place
-    assert (where.stands, where.sent, where.turn) == (1, 1, 1)
+    for requested, reported, position, sent, turn in (
+        (3, 7, 7, 3, 0),
+        (7, 9, 9, 3, 0),  # the page is one report behind
+        (1, 9, 1, 1, 1),  # the page asks for another position
+        (1, 5, 5, 1, 1),
+        (5, None, 5, 5, 2),  # an element that was away starts again from its position
+    ):
+        where.settle(requested, reported=reported)
+        assert (where.stands, where.sent, where.turn) == (position, sent, turn)
 
 
 def test_a_page_may_feed_back_one_part_alone():
@@ -35,29 +36,17 @@ def test_a_page_may_feed_back_one_part_alone():
     assert (where.stands, where.turn) == (Place(0.9, 3), 1)
 
 
-def test_an_element_that_was_away_starts_again_from_where_it_stood():
-    where = PositionSync.begin(3)
-    where.settle(3, reported=7)
-    where.settle(7, reported=None)
-    assert (where.stands, where.sent, where.turn) == (7, 7, 1)
-
-
-def test_a_rest_that_comes_with_other_contents_is_not_lost():
+def test_a_report_that_comes_with_other_contents_is_not_lost():
     where = PositionSync.begin(3)
     rested = where.renewed(3, reported=7)
     assert (rested.stands, rested.sent, rested.turn) == (7, 7, 1)
     rested.settle(3, reported=None)  # the page is one report behind
     assert (rested.stands, rested.turn) == (7, 1)
-    home = PositionSync.begin(3).renewed(4, reported=7)  # what the page asks for moved with the contents
+    home = PositionSync.begin(3).renewed(4, reported=7)  # the requested position moved with the contents
     home.settle(4, reported=None)
     assert (home.stands, home.turn) == (7, 1)
-
-
-def test_other_contents_follow_the_page_where_the_hand_has_long_rested():
-    where = PositionSync.begin(3)
     where.settle(3, reported=7)
-    assert where.renewed(7, reported=7).sent == 7
-    assert where.renewed(1, reported=7).sent == 1
+    assert where.renewed(7, reported=7).sent == 7 and where.renewed(1, reported=7).sent == 1
 
 
 @pytest.fixture

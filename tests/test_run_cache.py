@@ -1,5 +1,3 @@
-"""Runs in the server's memory: read once, whoever asks, and no more of them than fit."""
-
 from __future__ import annotations
 
 import threading
@@ -10,16 +8,10 @@ from pathlib import Path
 import pytest
 
 from mars_viz.errors import BadInput
-from mars_viz.run import Run
 from mars_viz.ui.library import OBJECTS, RunCache, bytes_of
 from tests.factories import toy_run
 
 RUN = toy_run(max_new_tokens=20)
-
-
-def reading(told: list[str], run: Run = RUN) -> RunCache:
-    """Room for three runs of that size, each read as an object of its own."""
-    return RunCache(lambda path: told.append(path.name) or replace(run), budget=3 * bytes_of(run))
 
 
 def test_several_that_ask_at_once_wait_for_one_reading():
@@ -38,19 +30,18 @@ def test_several_that_ask_at_once_wait_for_one_reading():
     assert len(told) == 1
 
 
-def test_what_cannot_be_read_is_not_kept_and_may_be_mended():
-    broken = [True]
+def test_failed_readings_are_not_kept():
+    errors: list[Exception] = [BadInput("It is broken."), MemoryError("It is broken.")]
 
     def read(path):
-        if broken:
-            raise BadInput("It is broken.")
+        if errors:
+            raise errors.pop()
         return RUN
 
     cache = RunCache(read)
-    for _ in range(2):
-        with pytest.raises(BadInput, match="It is broken"):
+    for kind in (MemoryError, BadInput):
+        with pytest.raises(kind, match="It is broken"):
             cache.opened(Path("a"), 1)
-    broken.clear()
     assert cache.opened(Path("a"), 1) is RUN and len(cache) == 1
 
 
@@ -62,34 +53,24 @@ def test_what_a_run_takes():
     assert bytes_of(replace(RUN, rounds=())) == 0
 
 
-def test_it_opens_reads_and_evicts():
-    told: list[str] = []
-    cache = reading(told)
-    assert cache.opened(Path("a"), 1) is cache.opened(Path("a"), 1)
-    cache.opened(Path("a"), 2)  # the file changed
-    assert told == ["a", "a"]
-    told.clear()
-    cache = reading(told)
-    for name in "abcada":
+@pytest.mark.parametrize(
+    ("budget", "most", "asked", "read", "left"),
+    [
+        (3, 99, "aaa", "a", 1),
+        (3, 99, "abcada", "abcd", 3),
+        (3, 99, "abcadab", "abcdb", 3),
+        (0.1, 99, "aaba", "aba", 1),  # one that is too large stays alone
+        (99, 4, "abcdefghij", "abcdefghij", 4),
+    ],
+)
+def test_runs_are_read_once_and_the_oldest_evicted(budget, most, asked, read, left):
+    names: list[str] = []
+    cache = RunCache(lambda path: names.append(path.name) or replace(RUN), int(budget * bytes_of(RUN)), most)
+    for name in asked:
+        assert cache.opened(Path(name), 1) is cache.opened(Path(name), 1)
+    assert "".join(names) == read and len(cache) == left
+    held = cache.opened(Path(asked[-1]), 1)
+    for name in "vwxyz":
         cache.opened(Path(name), 1)
-    assert told == ["a", "b", "c", "d"] and len(cache) == 3
-    cache.opened(Path("b"), 1)
-    assert told == ["a", "b", "c", "d", "b"] and len(cache) == 3
-    held = cache.opened(Path("a"), 1)
-    for name in "efgh":
-        cache.opened(Path(name), 1)
-    told.clear()
-    assert cache.opened(Path("a"), 1) is held and told == []  # somebody still holds it
-
-
-def test_one_that_is_too_large_stays_alone_and_numbers_are_bounded():
-    told: list[str] = []
-    cache = RunCache(lambda path: told.append(path.name) or replace(RUN), budget=1)
-    for name in "aaba":
-        cache.opened(Path(name), 1)
-        assert len(cache) == 1
-    assert told == ["a", "b", "a"]
-    cache = RunCache(lambda path: RUN, most=4)
-    for index in range(10):
-        cache.opened(Path(str(index)), 1)
-    assert len(cache) == 4
+    assert cache.opened(Path(asked[-1]), 1) is held  # evicted, but still in use
+    assert cache.opened(Path(asked[-1]), 2) is not held  # the file changed

@@ -18,14 +18,12 @@ from mars_viz import runfiles, writer
 from mars_viz.bounds import VOCABULARY
 from mars_viz.dialmap import Budget
 from mars_viz.errors import BadInput
-from mars_viz.records import Decision, Round, Timing
+from mars_viz.records import Round, Timing
 from mars_viz.rules import RULES, Rule, rule_named, settle
 from mars_viz.run import Piece, Provenance, Run
 from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import codec, manifest, parquet, tables, zips
-from mars_viz.runfiles.columns import (
-    MAP_TABLES,
-)
+from mars_viz.runfiles.columns import MAP_TABLES
 from mars_viz.trace import Trace
 
 
@@ -78,13 +76,20 @@ def described(files: Mapping[str, bytes], changes: Mapping[str, object]) -> dict
     return dict(files) | {"manifest.json": json.dumps(about).encode()}
 
 
-def put(column: str, place: object, value: object) -> Callable[[dict[str, np.ndarray]], None]:
+Edit = Callable[[dict[str, np.ndarray]], None]
+
+
+def put(column: str, place: object, value: object) -> Edit:
     """An edit that writes one value."""
+    return lambda columns: columns[column].__setitem__(place, value)
 
-    def edit(columns: dict[str, np.ndarray]) -> None:
-        columns[column][place] = value
 
-    return edit
+def shifted(column: str) -> Edit:
+    return lambda columns: columns.update({column: columns[column] + np.array(1, columns[column].dtype)})
+
+
+def dropped(columns: dict[str, np.ndarray], end: int | None = -1) -> None:
+    columns.update({name: values[:end] for name, values in columns.items()})
 
 
 @pytest.fixture(scope="module")
@@ -159,27 +164,20 @@ def test_unusual_runs_come_back_bit_for_bit(run):
         assert not difference(odd, codec.decode(codec.encode(odd)))
 
 
-def test_maps_cut_short_come_back_bit_for_bit(run):
+def test_maps_cut_short_come_back_bit_for_bit():
     cut = run_with_map(budget=Budget(passes=3), rule="mars")
-    nothing = replace(cut, dial_map=replace(cut.dial_map, answers={}))
-    for made in (cut, nothing):
+    for made in (cut, replace(cut, dial_map=replace(cut.dial_map, answers={}))):
         read = codec.decode(codec.encode(made))
-        assert not difference(made, read)
-        assert read.dial_map is not None and not read.dial_map.complete
-    assert codec.decode(codec.encode(run)).dial_map is None
+        assert not difference(made, read) and not read.dial_map.complete
 
 
-def test_opening_a_run_walks_none_of_its_map(charted_files, monkeypatch):
-    monkeypatch.setattr(Rule, "judge", lambda *_: pytest.fail("a rule judged"))
-    assert codec.decode(charted_files).dial_map is not None
-
-
-def test_a_run_without_a_map_has_the_files_of_a_run(files, charted_files):
-    assert tuple(files) == codec.NAMES
+def test_the_map_has_files_of_its_own_and_opening_it_judges_nothing(run, files, charted_files, monkeypatch):
+    assert tuple(files) == codec.NAMES and json.loads(files["manifest.json"])["dial_map"] is None
     assert tuple(charted_files) == codec.NAMES + codec.MAP_NAMES
-    assert json.loads(files["manifest.json"])["dial_map"] is None
-    told = json.loads(charted_files["manifest.json"])["dial_map"]
-    assert told["span"] == {"low": 0.6, "high": 1.0, "gammas": [1, 3, 6], "over": ""} and told["answers"] > 20
+    about = json.loads(charted_files["manifest.json"])["dial_map"]
+    assert about["span"] == {"low": 0.6, "high": 1.0, "gammas": [1, 3, 6], "over": ""} and about["answers"] > 20
+    monkeypatch.setattr(Rule, "judge", lambda *_: pytest.fail("a rule judged"))
+    assert codec.decode(charted_files).dial_map is not None and codec.decode(files).dial_map is None
 
 
 def test_an_existing_path_is_never_overwritten(tmp_path, run):
@@ -187,7 +185,7 @@ def test_an_existing_path_is_never_overwritten(tmp_path, run):
         make(tmp_path / name)
         with pytest.raises(BadInput, match="exists already"):
             run.save(tmp_path / name)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder", "link"]
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 @pytest.mark.parametrize("failure", [OSError(28, "No space left on device"), KeyboardInterrupt()])
@@ -206,21 +204,18 @@ def test_an_interrupted_save_leaves_nothing(tmp_path, run, monkeypatch, failure)
     assert len(written) == 3 and list(tmp_path.iterdir()) == []
 
 
-def test_what_could_not_be_read_again_is_not_written(tmp_path, run):
-    first = run.rounds[0]
-    wide = replace(
-        first, speculation=first.speculation.with_columns({"tokens": first.speculation.tokens.astype(np.int64)})
-    )
-    short = replace(first, speculation=first.speculation.with_columns({"z": first.speculation.z[1:]}))
+def test_runs_that_could_not_be_read_again_are_not_written(tmp_path, run, charted):
+    first, evidence = run.rounds[0], run.rounds[0].speculation
+    columns = ({"tokens": evidence.tokens.astype(np.int64)}, {"z": evidence.z[1:]})
+    wrong = [replace(first, speculation=evidence.with_columns(changed)) for changed in columns]
     for broken in (
-        replace(run, rounds=(wide, *run.rounds[1:])),
-        replace(run, rounds=(short, *run.rounds[1:])),
+        *(replace(run, rounds=(each, *run.rounds[1:])) for each in wrong),
         replace(run, rounds=run.rounds[1:]),
         replace(run, pieces={0: Piece(b"")}),
         replace(run, prompt="\ud800"),
         replace(run, provenance=replace(run.provenance, seconds=float("nan"))),
         replace(run, dial_map=run_with_map().dial_map),
-        replace(run, dial_map=replace(run_with_map().dial_map, frame=run.without_rounds, seconds=float("nan"))),
+        replace(charted, dial_map=replace(charted.dial_map, seconds=float("nan"))),
     ):
         with pytest.raises(BadInput, match="cannot be saved"):
             broken.save(tmp_path / "run")
@@ -260,12 +255,11 @@ WRONG = {  # values of the manifest, with what the error must contain
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_manifest_is_refused(files, charted_files, name):
-    message, values = WRONG[name]
-    for value in values:
-        with pytest.raises(BadInput, match=message):
-            codec.decode(described(charted_files if "dial_map" in name else files, {name: value}))
+def test_a_wrong_manifest_is_refused(files, charted_files):
+    for name, (message, values) in WRONG.items():
+        for value in values:
+            with pytest.raises(BadInput, match=message):
+                codec.decode(described(charted_files if "dial_map" in name else files, {name: value}))
     with pytest.raises(BadInput, match="strict has no dial"):
         codec.decode(described(charted_files, {"settings.rule": "strict", "settings.dial": None}))
     with pytest.raises(BadInput, match="newer"):
@@ -280,79 +274,65 @@ def test_a_manifest_that_is_no_strict_json_is_refused(data):
         manifest.from_json(data)
 
 
-def first_inner(column: str, value: object) -> Callable[[dict[str, np.ndarray]], None]:
-    return put(column, (0, 0), value)
-
-
-def shifted(column: str) -> Callable[[dict[str, np.ndarray]], None]:
-    def edit(columns: dict[str, np.ndarray]) -> None:
-        columns[column] = columns[column] + np.array(1, columns[column].dtype)
-
-    return edit
-
-
-def emptied(columns: dict[str, np.ndarray]) -> None:
-    for name in columns:
-        columns[name] = columns[name][:0]
-
-
-def flipped(columns: dict[str, np.ndarray]) -> None:
-    columns["kept"] = ~columns["kept"]
-
-
-def dropped(columns: dict[str, np.ndarray]) -> None:
-    for name in columns:
-        columns[name] = columns[name][:-1]
-
-
-@pytest.mark.parametrize(
-    ("table", "edit", "message"),
-    [
-        ("nodes", put("parents", 1, 1), "parent"),
-        ("nodes", put("parents", 1, 10_000), "parent"),
-        ("nodes", put("parents", 2, 0), "one level below"),
-        ("nodes", put("depths", 1, 9), "one level below"),
-        ("nodes", put("round", 0, 10_000), "out of order"),
-        ("nodes", put("round", 0, 1), "out of order|one row more"),
-        ("nodes", put("tokens", 0, 31_000), "lacks the token 31000|decision|text"),
-        ("nodes", first_inner("draft_ids", 31_000), "lacks the token 31000"),
-        ("nodes", shifted("round"), "out of order"),
-        ("nodes", dropped, "one row more"),
-        ("nodes", flipped, "decision"),
-        ("rows", dropped, "one row more"),
-        ("rows", first_inner("top_logits", -50.0), "sorted"),
-        ("rows", put("top_logits", 0, -np.inf), "finite logit"),
-        ("rows", first_inner("top_ids", 31_000), "lacks the token 31000"),
-        ("rows", put("emit_below", 0, 31_000), "not among the row's candidates"),
-        ("rounds", shifted("start"), "does not start where"),
-        ("rounds", shifted("row"), "decision"),
-        ("rounds", shifted("emitted"), "decision"),
-        ("rounds", put("token_ids", 0, [30, 30]), "does not start where|text|counts other"),
-        ("rounds", put("token_ids", -1, []), "text|counts"),
-        ("rounds", dropped, "counts other rounds"),
-        ("pieces", put("id", 0, 1), "twice"),
-        ("pieces", dropped, "lacks the token"),
-        ("map_nodes", put("parents", 1, 1), "map_nodes.parquet has.*parent"),
-        ("map_nodes", put("depths", 1, 9), "map_nodes.parquet .*one level below"),
-        ("map_nodes", put("answer", 0, 10_000), "names answers that do not exist"),
-        ("map_nodes", shifted("tokens"), "drafts other tokens than the run did"),
-        ("map_nodes", first_inner("draft_ids", 31_000), "lacks the token 31000"),
-        ("map_nodes", put("tokens", -1, 31_000), "lacks the token 31000|other tokens than the run"),
-        ("map_nodes", dropped, "in every answer"),
-        ("map_nodes", emptied, "in every answer"),
-        ("map_rows", dropped, "in every answer"),
-        ("map_rows", put("top_logits", 0, -np.inf), "map_rows.parquet has best tokens"),
-        ("map_rows", first_inner("top_ids", 31_000), "lacks the token 31000"),
-        ("map_rows", first_inner("emissions", 31_000), "lacks the token 31000"),
-        ("map_answers", shifted("start"), "does not start where its prefix ends"),
-        ("map_answers", put("prefix", 1, []), "does not start where|twice"),
-        ("map_answers", put("prefix", -1, [-1]), "column prefix"),
-        ("map_answers", dropped, "as many prefixes"),
+CONTRADICTIONS: dict[str, list[tuple[Edit, str]]] = {
+    "nodes": [
+        (put("parents", 1, 1), "parent"),
+        (put("parents", 1, 10_000), "parent"),
+        (put("parents", 2, 0), "one level below"),
+        (put("depths", 1, 9), "one level below"),
+        (put("round", 0, 10_000), "out of order"),
+        (put("round", 0, 1), "out of order|one row more"),
+        (put("tokens", 0, 31_000), "lacks the token 31000|decision|text"),
+        (put("draft_ids", (0, 0), 31_000), "lacks the token 31000"),
+        (shifted("round"), "out of order"),
+        (dropped, "one row more"),
+        (lambda columns: columns.update(kept=~columns["kept"]), "decision"),
     ],
-)
-def test_contradictions_are_refused(files, charted_files, table, edit, message):
-    with pytest.raises(BadInput, match=message):
-        codec.decode(edited(charted_files if table.startswith("map_") else files, table, edit))
+    "rows": [
+        (dropped, "one row more"),
+        (put("top_logits", (0, 0), -50.0), "sorted"),
+        (put("top_logits", 0, -np.inf), "finite logit"),
+        (put("top_ids", (0, 0), 31_000), "lacks the token 31000"),
+        (put("emit_below", 0, 31_000), "not among the row's candidates"),
+    ],
+    "rounds": [
+        (shifted("start"), "does not start where"),
+        (shifted("row"), "decision"),
+        (shifted("emitted"), "decision"),
+        (put("token_ids", 0, [30, 30]), "does not start where|text|counts other"),
+        (put("token_ids", -1, []), "text|counts"),
+        (dropped, "counts other rounds"),
+    ],
+    "pieces": [(put("id", 0, 1), "twice"), (dropped, "lacks the token")],
+    "map_nodes": [
+        (put("depths", 1, 9), "map_nodes.parquet .*one level below"),
+        (put("answer", 0, 10_000), "names answers that do not exist"),
+        (shifted("tokens"), "drafts other tokens than the run did"),
+        (put("draft_ids", (0, 0), 31_000), "lacks the token 31000"),
+        (put("tokens", -1, 31_000), "lacks the token 31000|other tokens than the run"),
+        (dropped, "in every answer"),
+        (lambda columns: dropped(columns, 0), "in every answer"),
+    ],
+    "map_rows": [
+        (dropped, "in every answer"),
+        (put("top_logits", 0, -np.inf), "map_rows.parquet has best tokens"),
+        (put("top_ids", (0, 0), 31_000), "lacks the token 31000"),
+        (put("emissions", (0, 0), 31_000), "lacks the token 31000"),
+    ],
+    "map_answers": [
+        (shifted("start"), "does not start where its prefix ends"),
+        (put("prefix", 1, []), "does not start where|twice"),
+        (put("prefix", -1, [-1]), "column prefix"),
+        (dropped, "as many prefixes"),
+    ],
+}
+
+
+@pytest.mark.parametrize("table", CONTRADICTIONS)
+def test_contradictions_are_refused(files, charted_files, table):
+    for edit, message in CONTRADICTIONS[table]:
+        with pytest.raises(BadInput, match=message):
+            codec.decode(edited(charted_files if table.startswith("map_") else files, table, edit))
 
 
 IMPOSSIBLE: dict[str, dict[str, float]] = {
@@ -364,11 +344,11 @@ IMPOSSIBLE: dict[str, dict[str, float]] = {
 }
 
 
-@pytest.mark.parametrize("table", IMPOSSIBLE)
-def test_impossible_values_are_refused(charted_files, table):
-    for column, value in IMPOSSIBLE[table].items():
-        with pytest.raises(BadInput, match=f"column {column}"):
-            codec.decode(edited(charted_files, table, put(column, 0, value)))
+def test_impossible_values_are_refused(charted_files):
+    for table, columns in IMPOSSIBLE.items():
+        for column, value in columns.items():
+            with pytest.raises(BadInput, match=f"column {column}"):
+                codec.decode(edited(charted_files, table, put(column, 0, value)))
 
 
 def test_prefixes_must_be_distinct_known_and_begin_at_the_prompt(charted_files):
@@ -397,16 +377,18 @@ def test_the_map_of_another_run_is_refused(charted, charted_files):
         codec.encode(replace(charted, title="Renamed", dial_map=other.dial_map))
 
 
-def test_a_table_that_the_manifest_does_not_name_is_refused(files, charted_files):
+def test_tables_beyond_the_manifest_or_any_memory_are_refused(files, charted_files, monkeypatch):
     name = codec.MAP_NAMES[0]
     with pytest.raises(BadInput, match=f"{name} is there, but manifest.json does not name it"):
         codec.decode(files | {name: charted_files[name]})
-
-
-def test_more_prefixes_than_any_memory_holds_are_not_unrolled(charted_files, monkeypatch):
-    monkeypatch.setattr(tables, "MAX_VALUES", 50)
-    with pytest.raises(BadInput, match="far more prefixes"):
+    with monkeypatch.context() as patched, pytest.raises(BadInput, match="far more prefixes"):
+        patched.setattr(tables, "MAX_VALUES", 50)
         codec.decode(charted_files)
+    monkeypatch.setattr(pq.ParquetFile, "read", lambda *_, **__: pytest.fail("it was unpacked"))
+    for limit in ("MAX_VALUES", "MAX_BYTES"):
+        with monkeypatch.context() as patched, pytest.raises(BadInput, match="far larger"):
+            patched.setattr(parquet, limit, 10)
+            codec.decode(files)
 
 
 def rewritten(data: bytes, change: Callable[[pa.Table], pa.Table], **options: object) -> bytes:
@@ -415,28 +397,23 @@ def rewritten(data: bytes, change: Callable[[pa.Table], pa.Table], **options: ob
     return sink.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("change", "options", "message"),
-    [
-        (lambda t: t.drop_columns(["tokens"]), {}, "lacks the column tokens. Take a fresh copy, or record"),
-        (lambda t: t.drop_columns(["p"]), {}, "lacks the column p, by which rules decide above temperature 0"),
-        (lambda t: t.append_column("entropy", t["z"]), {}, "has the column 'entropy', and evidence cannot be that"),
-        (lambda t: t.append_column("<b>", t["z"]), {}, "has the column '<b>', and evidence cannot be that"),
-        (lambda t: t.append_column("words", t["z"].cast(pa.string())), {}, "has the column 'words', and evidence"),
-        (lambda t: t.append_column("z", t["z"]), {}, "damaged"),
-        (lambda t: t.drop_columns(["draft_logits"]), {}, "candidates of the drafter without a logit each"),
-        (lambda t: t.set_column(1, "tokens", t["tokens"].cast(pa.int64())), {}, "int64 in the column"),
-        (lambda t: t, {"use_dictionary": True}, "encoded in another way"),
-        (lambda t: t.slice(0, 0), {}, "one row more"),
-    ],
-)
-def test_foreign_tables_are_refused(files, change, options, message):
-    data = rewritten(files["nodes.parquet"], change, **options)
-    with pytest.raises(BadInput, match=message):
-        codec.decode(signed(files, nodes=data))
+FOREIGN: list[tuple[Callable[[pa.Table], pa.Table], str]] = [
+    (lambda t: t.drop_columns(["tokens"]), "lacks the column tokens"),
+    (lambda t: t.drop_columns(["p"]), "lacks the column p, by which rules decide above temperature 0"),
+    (lambda t: t.append_column("entropy", t["z"]), "column 'entropy', and evidence cannot be that"),
+    (lambda t: t.append_column("<b>", t["z"]), "column '<b>', and evidence cannot be that"),
+    (lambda t: t.append_column("words", t["z"].cast(pa.string())), "column 'words', and evidence"),
+    (lambda t: t.append_column("z", t["z"]), "damaged"),
+    (lambda t: t.drop_columns(["draft_logits"]), "candidates of the drafter without a logit each"),
+    (lambda t: t.set_column(1, "tokens", t["tokens"].cast(pa.int64())), "int64 in the column"),
+    (lambda t: t.slice(0, 0), "one row more"),
+]
 
 
-def test_gaps_and_uneven_lists_are_refused(files):
+def test_foreign_tables_gaps_and_uneven_lists_are_refused(files):
+    changed = [("nodes", rewritten(files["nodes.parquet"], change), message) for change, message in FOREIGN]
+    same = rewritten(files["nodes.parquet"], lambda t: t, use_dictionary=True)
+    changed.append(("nodes", same, "encoded in another way"))
     for table, column, first, kind in (
         ("nodes", "z", None, pa.float32()),
         ("nodes", "draft_ids", [1], pa.list_(pa.int32())),
@@ -447,17 +424,10 @@ def test_gaps_and_uneven_lists_are_refused(files):
             values = [first, *old[column].to_pylist()[1:]]
             return old.set_column(old.schema.get_field_index(column), column, pa.array(values, kind))
 
-        with pytest.raises(BadInput, match=f"{table}.parquet"):
-            codec.decode(signed(files, **{table: rewritten(files[f"{table}.parquet"], change)}))
-
-
-def test_a_table_too_large_for_a_run_is_not_unpacked(files, monkeypatch):
-    for limit in ("MAX_VALUES", "MAX_BYTES"):
-        with monkeypatch.context() as patched:
-            patched.setattr(parquet, limit, 10)
-            patched.setattr(pq.ParquetFile, "read", lambda *_, **__: pytest.fail("it was unpacked"))
-            with pytest.raises(BadInput, match="far larger"):
-                codec.decode(files)
+        changed.append((table, rewritten(files[f"{table}.parquet"], change), f"{table}.parquet"))
+    for table, data, message in changed:
+        with pytest.raises(BadInput, match=message):
+            codec.decode(signed(files, **{table: data}))
 
 
 def use(run: Run) -> None:
@@ -475,21 +445,19 @@ def test_a_missing_or_truncated_file_is_named(tmp_path, charted):
     path = charted.save(tmp_path / "run")
     for name in (*codec.NAMES, *codec.MAP_NAMES):
         data = (path / name).read_bytes()
-        (path / name).write_bytes(data[: len(data) // 2])
-        with pytest.raises(BadInput, match=rf"run cannot be opened: .*{name}"):
-            runfiles.load_run(path)
+        middle = len(data) // 2
+        flipped = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+        for damaged in (data[:middle], *([flipped] if name != "manifest.json" else [])):  # which has no checksum
+            (path / name).write_bytes(damaged)
+            with pytest.raises(BadInput, match=rf"run cannot be opened: .*{name}"):
+                runfiles.load_run(path)
         (path / name).unlink()
         with pytest.raises(BadInput, match=f"{name} is missing"):
             runfiles.load_run(path)
         (path / name).write_bytes(data)
-
-
-def test_what_is_no_folder_is_refused(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(BadInput, match="it is a file.*unpack"):
-        runfiles.load_run(tmp_path / "file")
-    with pytest.raises(BadInput, match="the folder does not exist"):
-        runfiles.load_run(tmp_path / "nothing")
+    for wrong, message in ((path / name, "it is a file.*unpack"), (tmp_path / "none", "the folder does not exist")):
+        with pytest.raises(BadInput, match=message):
+            runfiles.load_run(wrong)
 
 
 def test_a_broken_run_does_not_take_the_others_down(tmp_path, run):
@@ -544,44 +512,27 @@ def test_a_run_comes_back_from_a_zip(tmp_path, charted, charted_files):
     assert codec.MAP_NAMES[1] in entry.error
 
 
-def test_no_more_is_read_of_a_zip_than_allowed(tmp_path, files, monkeypatch):
+def test_an_upload_that_is_too_large_or_kills_its_reader_is_refused(tmp_path, files, monkeypatch):
     data = zipped(files)
-    for limit, message in {"MAX_ZIP": "larger than", "MAX_UNPACKED": "far more"}.items():
-        with monkeypatch.context() as patched:
-            patched.setattr(zips, limit, len(data) - 1 if limit == "MAX_ZIP" else 1000)
-            source = io.BytesIO(data + bytes(1 << 20))
-            with pytest.raises(BadInput, match=message):
-                runfiles.read_zip(source if limit == "MAX_ZIP" else data, tmp_path / "run")
-            assert limit != "MAX_ZIP" or source.tell() <= len(data)
-
-
-def test_a_zip_that_kills_its_reader_is_refused(tmp_path, files, monkeypatch):
-    for code, message in {
-        "import os; os.abort()": "damaged",
-        "import time; time.sleep(9)": "more than 0.5 seconds",
-    }.items():
-        monkeypatch.setattr(zips, "VETTING", (sys.executable, "-c", code))
-        monkeypatch.setattr(zips, "TIMEOUT", 0.5 if "sleep" in code else zips.TIMEOUT)
-        with pytest.raises(BadInput, match=message):
-            runfiles.read_zip(zipped(files), tmp_path / "run")
-    assert list(tmp_path.iterdir()) == []
+    source = io.BytesIO(data + bytes(1 << 20))
+    sleep, abort = ((sys.executable, "-c", code) for code in ("import time; time.sleep(9)", "import os; os.abort()"))
+    for changes, upload, message in (
+        ({"MAX_ZIP": len(data) - 1}, source, "larger than"),
+        ({"MAX_UNPACKED": 1000}, data, "far more"),
+        ({"VETTING": abort}, data, "damaged"),
+        ({"VETTING": sleep, "TIMEOUT": 0.5}, data, "more than 0.5 seconds"),
+    ):
+        with monkeypatch.context() as patched, pytest.raises(BadInput, match=message):
+            for name, value in changes.items():
+                patched.setattr(zips, name, value)
+            runfiles.read_zip(upload, tmp_path / "run")
+    assert source.tell() <= len(data) and list(tmp_path.iterdir()) == []
 
 
 def test_the_process_that_reads_an_upload_first_finds_what_is_wrong(files):
-    wrong = zipped(edited(files, "nodes", put("q", 0, np.nan)))
     with pytest.raises(BadInput, match="column q"):
-        zips.vet(wrong, zips.VETTING)
+        zips.vet(zipped(edited(files, "nodes", put("q", 0, np.nan))), zips.VETTING)
     zips.vet(zipped(files), zips.VETTING)
-
-
-def test_a_decision_is_recorded_even_where_the_end_cuts_it(tmp_path):
-    run = next(
-        made
-        for made in (toy_run(temperature=1.0, seed=seed, max_new_tokens=7) for seed in range(99))
-        if made.rounds[-1].emission is None
-    )
-    last: Decision = run.rounds[-1].decision
-    assert runfiles.load_run(run.save(tmp_path / "run")).rounds[-1].decision == last
 
 
 def test_a_token_may_have_the_largest_id_there_is(tmp_path):
@@ -592,36 +543,20 @@ def test_a_token_may_have_the_largest_id_there_is(tmp_path):
         replace(run, pieces={**run.pieces, VOCABULARY: far}).save(tmp_path / "other")
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.7])
 @pytest.mark.parametrize("rule", RULES)
-def test_a_run_and_its_map_come_back_bit_for_bit(tmp_path, rule, temperature):
+def test_a_run_and_its_map_come_back_bit_for_bit(tmp_path, rule):
+    temperature = 0.7 * (list(RULES).index(rule) % 2)
     run = toy_run(rule=rule, temperature=temperature, top_k=9 if temperature else 0, seed=5, max_new_tokens=20)
     if RULES[rule].dial is not None:
         run = run_with_map(gammas=(1, 4), rule=rule, temperature=temperature, gamma=4, seed=5)
     assert run.save(tmp_path / "there" / "run") == tmp_path / "there" / "run"
     read = runfiles.load_run(tmp_path / "there" / "run")
     assert not difference(run, read)
-    for gamma in (1, 4) if run.dial_map else ():
-        assert not difference(run.dial_map.segments_for(gamma), read.dial_map.segments_for(gamma))
-
-
-def test_a_run_is_found_on_its_map(charted):
-    read = codec.decode(codec.encode(charted))
-    found = read.dial_map.at(read.settings.dial, read.settings.gamma)
-    for one, other in zip(found.rounds, read.rounds, strict=True):
-        for name in ("speculation", "verdicts", "decision", "token_ids"):
-            assert not difference(getattr(one, name), getattr(other, name))
-    assert found.settings == read.settings and read.dial_map.frame.pieces is read.pieces
-
-
-def test_a_changed_bit_is_noticed(charted, charted_files):
-    rng = np.random.default_rng(0)
-    for name, data in charted_files.items():
-        for place in rng.integers(len(data), size=12):
-            changed = bytearray(data)
-            changed[place] ^= 1 << int(rng.integers(8))
-            try:
-                read = codec.decode(charted_files | {name: bytes(changed)})
-            except BadInput:
-                continue
-            assert name == "manifest.json" and read.token_ids == charted.token_ids  # it alone has no checksum
+    if run.dial_map is not None:
+        for gamma in (1, 4):
+            assert not difference(run.dial_map.segments_for(gamma), read.dial_map.segments_for(gamma))
+        found = read.dial_map.at(read.settings.dial, read.settings.gamma)
+        for one, other in zip(found.rounds, read.rounds, strict=True):
+            for name in ("speculation", "verdicts", "decision", "token_ids"):
+                assert not difference(getattr(one, name), getattr(other, name))
+        assert found.settings == read.settings and read.dial_map.frame.pieces is read.pieces

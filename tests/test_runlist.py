@@ -1,5 +1,3 @@
-"""Many runs at once: no two settings read alike, a search finds what it should, and a run's lines make it again."""
-
 from __future__ import annotations
 
 import ast
@@ -17,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mars_viz import cli, samples
-from mars_viz.run import Provenance, Run, Settings
+from mars_viz.run import Provenance, Settings
 from mars_viz.runfiles import load_run
 from mars_viz.runlist import Order, Query, RunFacts, RunOrigin, found, labels_of, listed_runs
 from mars_viz.runlist.listed import ListedRun, of_tab
@@ -32,12 +30,12 @@ STORY_FACTS = RunFacts.of(load_run(STORY))
 
 
 def facts(**values: Any) -> RunFacts:
-    """The sample story's, with other values."""
-    known = STORY_FACTS
-    of_settings = {name: value for name, value in values.items() if name in Settings.__slots__}
-    of_place = {name: value for name, value in values.items() if name in Provenance.__slots__}
-    own = {name: value for name, value in values.items() if name not in of_settings | of_place}
-    changed = replace(known, settings=replace(known.settings, **of_settings), **own)
+    """Facts of the sample story with other values."""
+    of_settings, of_place = (
+        {n: v for n, v in values.items() if n in kind.__slots__} for kind in (Settings, Provenance)
+    )
+    others = {name: value for name, value in values.items() if name not in of_settings | of_place}
+    changed = replace(STORY_FACTS, settings=replace(STORY_FACTS.settings, **of_settings), **others)
     return replace(changed, provenance=replace(changed.provenance, **of_place))
 
 
@@ -65,19 +63,18 @@ def test_no_two_settings_read_alike():
     assert len(set(lines)) == len(lines)
 
 
-def test_a_title_stands_alone_where_it_is_the_only_one_and_else_what_differs_follows():
-    one = facts(title="Fox")
-    assert labels_of({"a": one, "b": facts(title="Bear")}) == {"a": "Fox", "b": "Bear"}
-    assert labels_of({"a": one, "b": facts(title="Fox", dial=0.8), "c": facts(title="Bear")}) == {
-        "a": "Fox · MARS θ = 0.9",
-        "b": "Fox · MARS θ = 0.8",
-        "c": "Bear",
-    }
-    plain = labels_of({"a": facts(title="", seed=1), "b": facts(title="", seed=2)})
-    assert plain["a"].endswith("Lily. · MARS θ = 0.9 · T 0 · γ 6 · seed 1") and plain["b"].endswith("seed 2")
-    assert labels_of({"a": one, "b": one, "c": "Fox"}) == {"a": "Fox · a", "b": "Fox · b", "c": "Fox · c"}
-    titled = labels_of({"a": one, "b": facts(title="Fox · a"), "c": one})
-    assert titled == {"a": "Fox · a · a", "b": "Fox · a · b", "c": "Fox · c"}
+def test_labels_are_titles_and_what_differs():
+    fox, bear = facts(title="Fox"), facts(title="Bear")
+    other, plain = facts(title="Fox", dial=0.8), [facts(title="", seed=seed) for seed in (1, 2)]
+    for runs, labels in (
+        ([fox, bear], ["Fox", "Bear"]),
+        ([fox, other, bear], ["Fox · MARS θ = 0.9", "Fox · MARS θ = 0.8", "Bear"]),
+        ([fox, fox, "Fox"], ["Fox · a", "Fox · b", "Fox · c"]),
+        ([fox, facts(title="Fox · a"), fox], ["Fox · a · a", "Fox · a · b", "Fox · c"]),
+    ):
+        assert labels_of(dict(zip("abc", runs, strict=False))) == dict(zip("abc", labels, strict=False))
+    labels = labels_of(dict(enumerate(plain)))
+    assert labels[0].endswith("Lily. · MARS θ = 0.9 · T 0 · γ 6 · seed 1") and labels[1].endswith("seed 2")
     assert "\u202e" not in "".join(labels_of({"a": facts(title="F\u202eox")}).values())
 
 
@@ -139,46 +136,41 @@ def test_a_prompt_survives_shell_and_python(prompt, tmp_path):
 
 
 def test_options_at_their_defaults_are_left_out():
-    lines = recipe(load_run(STORY), "a")
-    assert lines.command.endswith("Lily.' --rule mars --dial 0.9 --out a-again")
-    assert "backend = mars_viz.backend()\n" in lines.python and "seed" not in lines.python
     run = load_run(STORY)
+    lines = recipe(run, "a")
+    assert lines.command.endswith("Lily.' --rule mars --dial 0.9 --out a-again") and "--chat" not in lines.command
+    assert "backend = mars_viz.backend()\n" in lines.python and "seed" not in lines.python
     changed = replace(run.settings, gamma=4, controller="svip:0.3", temperature=0.5, top_p=0.9, top_k=3, seed=9)
     line = recipe(replace(run.unmapped, settings=changed), "a").command
     assert "--gamma 4 --controller svip:0.3 --temperature 0.5 --top-p 0.9 --top-k 3 --seed 9 --out" in line
 
 
-def placed(**values: Any) -> Run:
+def test_values_that_a_run_does_not_keep_are_to_be_filled_in():
     run = load_run(STORY).unmapped
-    return replace(run, provenance=replace(run.provenance, **values))
 
+    def placed(**values):
+        return recipe(replace(run, provenance=replace(run.provenance, **values)), "a")
 
-def test_what_a_run_does_not_keep_is_to_be_filled_in():
-    folder = recipe(placed(target="mine", target_revision="0123456789ab", drafter="ngram:n=3"), "a")
+    folder = placed(target="mine", target_revision="0123456789ab", drafter="ngram:n=3")
     assert "--target FOLDER/mine --drafter ngram:n=3" in folder.command and 'target="FOLDER/mine"' in folder.python
-    assert "whose place is not kept" in " ".join(folder.cautions)
-    hub = recipe(placed(target="Qwen/Q", target_revision="0" * 40, device="NVIDIA H100", dtype="bfloat16"), "a")
+    assert folder.cautions
+    hub = placed(target="Qwen/Q", target_revision="0" * 40, device="NVIDIA H100", dtype="bfloat16")
     assert "--target Qwen/Q" in hub.command and "--device cuda --dtype bfloat16" in hub.command
-    assert "at the commit 000000000000" in " ".join(hub.cautions)
-    served = recipe(placed(target="Q", target_revision="vLLM 0.32", dtype="as served"), "a")
+    assert "000000000000" in " ".join(hub.cautions)
+    served = placed(target="Q", target_revision="vLLM 0.32", dtype="as served")
     assert f"--target {ADDRESS}" in served.command and "--dtype" not in served.command
-    long = recipe(replace(load_run(STORY), prompt="x" * 200_000), "a")
+    long = recipe(replace(run, prompt="x" * 200_000), "a")
     assert f"--prompt-file {PROMPT_FILE}" in long.command and "200" not in long.command
-    run = load_run(STORY)
     chat = recipe(replace(run, prompt=run.prompt[:20]), "a")
     assert chat.command.count("--chat") == 1 and "chat=True" in chat.python
-    assert "--chat" not in recipe(run, "a").command
-
-
-def test_what_cannot_be_made_again_says_why():
-    assert "does not name its models" in recipe(placed(target=""), "a").refused
-    engine = recipe(placed(drafter="told by the engine", drafter_revision="", device="vLLM 0.32"), "a")
-    assert "an engine's log" in engine.refused and not engine.command and not engine.python
+    assert "models" in placed(target="").refused
+    engine = placed(drafter="told by the engine", drafter_revision="", device="vLLM 0.32")
+    assert "log" in engine.refused and not engine.command and not engine.python
 
 
 def test_the_line_describes_settings_models_and_result():
-    assert RunFacts.of(load_run(STORY)).line.startswith("MARS θ = 0.9 · T 0 · seed 0 · γ 6 · built-in pair · ")
-    assert RunFacts.of(load_run(STORY)).line.endswith(" · 128 tokens · τ 6.40")
+    assert STORY_FACTS.line.startswith("MARS θ = 0.9 · T 0 · seed 0 · γ 6 · built-in pair · ")
+    assert STORY_FACTS.line.endswith(" · 128 tokens · τ 6.40")
     tree = facts(tree="dynamic:depth=6,topk=4", gamma=16, drafter="eagle3", dtype="bfloat16", rounds=0)
     assert tree.parts["draft"] == "tree of 16 nodes, depth 6, branching 4"
     assert tree.parts["models"] == "built-in target, eagle3" and tree.parts["device"].endswith(", bfloat16")

@@ -1,5 +1,3 @@
-"""`mars-viz runs`: lists, finds, shows, and changes runs, and refuses what cannot be."""
-
 from __future__ import annotations
 
 import json
@@ -59,18 +57,17 @@ def test_one_run_is_shown_with_how_it_is_made_again(store, capsys):
     assert "mars-viz record" in said(capsys, "show", "2-story-strict"), "samples can be shown"
 
 
-def test_titles_and_tags_are_changed(store, capsys):
+def test_titles_and_tags_are_changed_and_runs_deleted_and_restored(store, capsys, tmp_path):
     assert "“A  fox”" in said(capsys, "title", "fox", " A  fox ")
     assert said(capsys, "tag", "fox", "bear", "--add", "new", "--remove", "Wood") == "fox: new\nbear: new\n"
     assert ids(capsys, "--tag", "new", "--sort", "title") == ["fox", "bear"]
     assert said(capsys, "tag", "fox", "--remove", "new") == "fox: no tags\n"
-
-
-def test_runs_are_deleted_and_brought_back(store, capsys):
     assert said(capsys, "delete", "fox", "bear", "fox").count("Deleted") == 2
     assert ids(capsys, "--origin", "saved") == [] and sorted(ids(capsys, "--deleted")) == ["bear", "fox"]
     assert "bear is back" in said(capsys, "restore", "bear")
     assert ids(capsys, "--origin", "saved") == ["bear"]
+    (tmp_path / "empty").mkdir()
+    assert "mars-viz record" in said(capsys, "--folder", str(tmp_path / "empty"))
 
 
 def test_bad_input_is_a_sentence_and_changes_nothing(store, capsys):
@@ -95,7 +92,3 @@ def test_bad_input_is_a_sentence_and_changes_nothing(store, capsys):
     ):
         assert message in said(capsys, *arguments.split(), code=2)
     assert {path: path.read_bytes() for path in store.folder.rglob("*.json")} == before
-
-
-def test_an_empty_folder_says_what_to_do(tmp_path, capsys):
-    assert "mars-viz record" in said(capsys, "--folder", str(tmp_path))

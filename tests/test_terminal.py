@@ -1,4 +1,4 @@
-"""What a terminal gets of others' text: every command over hostile runs, sets and arguments; the streams; the logs."""
+"""Texts of others in a terminal: every command over hostile runs, sets and arguments; the streams; the logs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import logging
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,27 +54,24 @@ def hostile_set(folder: Path) -> Path:
 
 
 SMALL = ["--gamma", "2", "--max-new-tokens", "3", "--device", "cpu"]
-Cases = Callable[[Path], Sequence[Sequence[str]]]
 
 
 def swept(folder: Path) -> list[list[str]]:
     prompts, out = str(hostile_set(folder)), folder / f"sweeps{NAME[:40]}"
-    asked = ["--set", prompts, "--skip-bad", *SMALL, "--stop", HOSTILE]
+    options = ["--set", prompts, "--skip-bad", *SMALL, "--stop", HOSTILE]
     return [
-        [*asked, "--out", str(out / "one"), "--evidence", str(out / "evidence")],
-        [*asked, "--out", str(out / "one")],
+        [*options, "--out", str(out / "one"), "--evidence", str(out / "evidence")],
+        [*options, "--out", str(out / "one")],
         ["--set", prompts, "--skip-bad", "--grader", HOSTILE, *SMALL, "--out", str(out / "two")],
     ]
 
 
 def decoded(folder: Path) -> list[list[str]]:
-    """Of `record` and `map` alike."""
-    prompt = folder / "prompt"
-    prompt.write_bytes(HOSTILE.encode())
+    (folder / "prompt").write_bytes(HOSTILE.encode())
     (folder / NAME).write_bytes(b"\xff" + HOSTILE.encode())
-    out = folder / f"{NAME[:40]}new"
+    out, prompt = folder / f"{NAME[:40]}new", ["--prompt-file", str(folder / "prompt")]
     return [
-        ["--prompt-file", str(prompt), "--title", HOSTILE, "--stop", HOSTILE, *SMALL, "--out", str(out)],
+        [*prompt, "--title", HOSTILE, "--stop", HOSTILE, *SMALL, "--out", str(out)],
         ["--prompt", HOSTILE, *SMALL, "--out", str(out / "json"), "--json"],
         ["--prompt-file", str(folder / NAME), "--out", str(folder / "none")],
         ["--prompt", "a", "--target", HOSTILE, "--drafter", HOSTILE, "--out", str(folder / "none")],
@@ -90,61 +87,63 @@ def shown(folder: Path) -> list[list[str]]:
 
 def kept(folder: Path) -> list[list[str]]:
     hostile_run(folder)
-    here = ["--folder", str(folder)]
-    return [
-        [*here, "--search", HOSTILE[:4]],
-        [*here, "--json", "--sort", "title"],
-        [*here, "show", "run"],
-        [*here, "show", "run", "--json"],
-        [*here, "--tag", HOSTILE, "--drafter", HOSTILE],
-        [*here, "--rule", HOSTILE],
-        [*here, "show", HOSTILE],
-        [*here, "title", "run", HOSTILE],
-        [*here, "tag", "run", "--add", HOSTILE],
-        [*here, "delete", "run", HOSTILE],
-        [*here, "restore", HOSTILE],
-        ["--folder", HOSTILE],
+    commands = [
+        ["--search", HOSTILE[:4]],
+        ["--json", "--sort", "title"],
+        ["show", "run"],
+        ["show", "run", "--json"],
+        ["--tag", HOSTILE, "--drafter", HOSTILE],
+        ["--rule", HOSTILE],
+        ["show", HOSTILE],
+        ["title", "run", HOSTILE],
+        ["tag", "run", "--add", HOSTILE],
+        ["delete", "run", HOSTILE],
+        ["restore", HOSTILE],
     ]
+    return [["--folder", str(folder), *command] for command in commands] + [["--folder", HOSTILE]]
 
 
 def read(folder: Path) -> list[list[str]]:
     rows = [{f"{HOSTILE}{place}": float(place) for place in range(3)}] * 2
     logprobs = {"tokens": [HOSTILE] * 2, "token_logprobs": [2.0] * 2, "top_logprobs": rows}
     counts = {"num_spec_steps": 1, "num_accepted_draft_tokens": 0, "num_draft_tokens": 1, "num_spec_tokens": 1}
-    told = counts | {"acceptance_histogram": [1, 0], "per_step_accepted": [0], "per_step_drafted": [1]}
+    counts |= {"acceptance_histogram": [1, 0], "per_step_accepted": [0], "per_step_drafted": [1]}
     response = {"id": HOSTILE, "model": HOSTILE, "choices": [{"logprobs": logprobs}]}
-    (folder / NAME).write_text(json.dumps(response | {"metrics": {"speculative_decoding": told}}))
+    (folder / NAME).write_text(json.dumps(response | {"metrics": {"speculative_decoding": counts}}))
     (folder / "log").write_text(json.dumps({"prompt_ids": [1], "title": HOSTILE}))
     return [[str(folder / NAME)], [str(folder / NAME), "--json"], [str(folder / "log")], [HOSTILE]]
 
 
-COMMANDS: dict[str, Cases] = {"record": decoded, "sweep": swept, "runs": kept, "show": shown, "import": read}
-WORKING = {"record": 2, "sweep": 1, "runs": 5, "show": 2, "import": 2}  # how many are no bad input
+COMMANDS: dict[str, tuple[Callable[[Path], list[list[str]]], int]] = {  # and how many succeed
+    "record": (decoded, 2),
+    "sweep": (swept, 1),
+    "runs": (kept, 5),
+    "show": (shown, 2),
+    "import": (read, 2),
+}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.usefixtures("small_reports", "unmeasured")
-def test_no_command_sends_what_steers_a_terminal(command, tmp_path, capsys, monkeypatch):
-    always = [["--help"], [f"--{HOSTILE}"], [HOSTILE, HOSTILE]]
-    said, codes = "", []
-    for arguments in [*COMMANDS[command](tmp_path), *always]:
+def test_no_command_sends_control_characters_to_a_terminal(command, tmp_path, capsys, monkeypatch):
+    make, working = COMMANDS[command]
+    everything, codes = "", []
+    for arguments in [*make(tmp_path), ["--help"], [f"--{HOSTILE}"], [HOSTILE, HOSTILE]]:
         code = cli.main([command, *arguments])
-        told = capsys.readouterr()
-        assert code in (0, 2), told.err
-        assert not unsafe(told.out + told.err), (arguments, told)
-        assert len(told.err.splitlines()) <= 8  # no text of others makes a line of its own
+        out, err = capsys.readouterr()
+        assert code in (0, 2) and not unsafe(out + err), (arguments, out, err)
+        assert len(err.splitlines()) <= 8  # no text of others makes a line of its own
         if "--json" in arguments and code == 0:
-            json.loads(told.out)
-        said += told.out + told.err
+            json.loads(out)
+        everything += out + err
         codes.append(code)
         if code and codes.count(code) == 1:
             with monkeypatch.context() as debugging:
                 debugging.setenv(cli.DEBUG_VARIABLE, "1")
                 assert cli.main([command, *arguments]) == code
-            traced = capsys.readouterr()
-            assert not unsafe(traced.out + traced.err), (arguments, traced)
-    assert codes.count(0) == WORKING[command] + 1  # and --help
-    assert "\\x1b]0;owned\\x07" in said or "\\u001b]0;owned\\u0007" in said
+            assert not unsafe("".join(capsys.readouterr())), arguments
+    assert codes.count(0) == working + 1  # and --help
+    assert "\\x1b]0;owned\\x07" in everything or "\\u001b]0;owned\\u0007" in everything
 
 
 def test_a_progress_bar_returns_to_its_lines_start_and_others_do_not(tmp_path, monkeypatch):
@@ -170,17 +169,13 @@ def test_lines_stay_lines_and_text_keeps_its_own(capsys):
     assert not isinstance(sys.stdout, Shown)
 
 
-def test_what_is_shown_and_what_is_left_alone():
+def test_what_is_escaped_and_what_is_left_alone():
     plain = "θ = 0.9, 1\u202f000 tokens, שלום, é, 漢字, 🦀, \xa0"
     assert printable(plain) == plain and printable("\x00\x7f\x9b\u202e") == "\\x00\\x7f\\x9b\\u202e"
     everything = "".join(map(chr, [*range(0x14000), *range(0x1BC00, 0x1E000), *range(0xE0000, 0xE0200)]))
     assert not unsafe(printable(everything)) and printable(everything, "").isascii() is False
-
-
-def test_json_for_a_terminal_is_json_of_the_same_text():
-    everything = "".join(map(chr, range(0x3000)))
-    text = json_of({"a": everything})
-    assert json.loads(text) == {"a": everything} and not unsafe(text) and printable(text) == text
+    text = json_of({"a": everything[:0x3000]})
+    assert json.loads(text) == {"a": everything[:0x3000]} and not unsafe(text) and printable(text) == text
 
 
 def test_the_servers_log_shows_what_it_quotes():
@@ -200,10 +195,9 @@ except ValueError:
     assert done.stderr.count("\\x1b]0;owned") == 3 and "ValueError" in done.stderr and " of 3" in done.stderr
 
 
-def test_the_app_logs_so():
+def test_the_app_escapes_its_logs():
     code, before = "import app, logging; print(logging.getLogRecordFactory().__module__)", logging.getLogRecordFactory()
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, encoding="utf-8", cwd=Path(cli.__file__).parents[1]
-    )
+    root = Path(cli.__file__).parents[1]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", cwd=root)
     assert done.stdout.strip() == "mars_viz.terminal", done.stderr
     assert logging.getLogRecordFactory() is before
