@@ -12,15 +12,13 @@ from playwright.sync_api import BrowserContext, ElementHandle, Page, TimeoutErro
 
 from tests.gestures import HOVER, PATIENCE, Gesture
 
-AT_FIRST = 120.0
-"""Seconds before a control is tried once more: the first decode of a server loads torch and the models."""
+AT_FIRST = 120.0  # seconds before a control is tried once more: the first decode of a server loads torch and the models
 SCRIPT = Path(__file__).with_suffix(".js")
 READY = "() => document.querySelector('[data-testid=stMainBlockContainer]') && census.idle()"
 STILL = "() => document.querySelector('[data-testid=stMainBlockContainer]') && census.still()"
 MOST_SHOWN = 2000  # characters of the page in a message
 BROKEN = "This part of the page cannot be shown"
-Look = str
-"""A kind of LOOKS in controls.js and its argument: 'link dial' is a parameter of the address."""
+Look = str  # A kind of LOOKS in controls.js and its argument: 'link dial' is a parameter of the address
 FOCUS: Look = "focus"
 ITSELF: Look = "itself"
 

@@ -21,8 +21,7 @@ class Gesture(NamedTuple):
     """A way to use a control."""
 
     words: str
-    do: Callable[[Page, ElementHandle], None]
-    """Raises AssertionError if its outcome is wrong."""
+    do: Callable[[Page, ElementHandle], None]  # raises AssertionError if its outcome is wrong
 
 
 def _box(spot: ElementHandle) -> tuple[float, float, float, float]:

@@ -205,6 +205,11 @@ def test_without_a_class_there_is_no_route_and_nothing_new_on_a_page(monkeypatch
 
 
 def test_a_student_follows_until_they_choose_for_themselves() -> None:
+    for run, follows in (("", True), ("one", True), ("mine", False)):  # the link that the page is opened with
+        board, session, memory = ShownBoard(), Session(view=View(run)), Following()
+        board.show(run_with_map(), "One", View("one", 0.7))
+        memory.settle(session, board.shown)
+        assert memory.on == follows and session.view == (View("one", 0.7) if follows else View("mine"))
     board, session, memory = ShownBoard(), Session(), Following()
     memory.settle(session, board.shown)
     assert memory.on and session.view == View()
@@ -224,14 +229,6 @@ def test_a_student_follows_until_they_choose_for_themselves() -> None:
     assert memory.on and not memory.said and session.view == View("two")
     memory.leave()
     assert not memory.on and memory.said == explore_bar.MOVED
-
-
-@pytest.mark.parametrize(("run", "follows"), [("", True), ("one", True), ("mine", False)])
-def test_a_link_to_another_run_is_a_choice(run: str, follows: bool) -> None:
-    board, session, memory = ShownBoard(), Session(view=View(run)), Following()
-    board.show(run_with_map(), "One", View("one", 0.7))
-    memory.settle(session, board.shown)
-    assert memory.on == follows and session.view == (View("one", 0.7) if follows else View("mine"))
 
 
 # ---- limits
@@ -376,15 +373,6 @@ def test_students_see_their_own_runs_and_the_teacher_all(room: Room) -> None:
     for page in ("live", "runs"):
         said = says(room, ANNA, page, link)
         assert "no run of that name here" in said and room.names["ben"] not in said, page
-
-
-def test_the_list_of_runs_and_the_bin_belong_to_a_browser(room: Room) -> None:
-    store = RunStore(room.runs)
-    gone = store.keep(run_with_map("The deleted run of ben"), visitors.mark_of(BEN))
-    store.delete(gone)
-    for cookie, mine in ((ANNA, {"anna"}), (BEN, {"ben", "deleted"}), (NOBODY, set[str]())):
-        said = says(room, cookie, "runs")
-        assert {maker for maker, name in {**room.names, "deleted": gone}.items() if name in said} == mine
 
 
 def test_the_route_refuses_students_other_sites_and_bad_messages(room: Room) -> None:
