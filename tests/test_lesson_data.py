@@ -116,8 +116,10 @@ def test_a_damaged_file_is_as_good_as_none_and_a_whole_one_is_read(name, tmp_pat
         assert text != whole[name]
         (tmp_path / name).write_text(text, encoding="utf-8")
         assert samples.recorded_costs() is None and samples.recorded_grades() is None
+    (folder := tmp_path / "whole").mkdir()
+    monkeypatch.setattr(samples, "MEASURED", folder)
     for each, text in whole.items():
-        (tmp_path / each).write_text(text, encoding="utf-8")
+        (folder / each).write_text(text, encoding="utf-8")
     costs, graded = samples.recorded_costs(), samples.recorded_grades()
     later = {"tree": "chain", "drafting": [], "passes_per_token": 1.0}  # fields that older files lack
     assert json.loads(json.dumps(asdict(costs))) == json.loads(whole[samples.COSTS]) | later

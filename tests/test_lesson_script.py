@@ -125,7 +125,8 @@ APART = told(replace(LAWS, shared=np.array([0.2, 0.4])), ["a", "b"])
         (Kind.DRAFTING, {}, {"runs": TIMED[:1]}, "chart-key", r".*at γ = 6,.*\(modelled from measured times\)"),
         (Kind.DRAFTING, {}, {"runs": TIMED}, "chart-key", ".*each at its own γ,.*"),
         (Kind.DRAFTING, {}, {"runs": []}, "chart-key", "(?!.*◆)(?!.*sample run).*at these settings.*"),
-        (Kind.LOSSLESS, {}, APART, "chart-title", "60(.0)? %.*every draft kept: 40(.0)? %"),
+        (Kind.LOSSLESS, {}, APART, "chart-title", "60(.0)? %.*"),
+        (Kind.LOSSLESS, {}, APART, "chart-title", ".*every draft kept: 40(.0)? %"),
         (Kind.SHIFT, {}, {}, "chart-title", "With 0 .* 1 of 3 .* θ = 0.90"),
         (Kind.SHIFT, {"position": {"shift": 1.0}}, {}, "chart-title", "With 1 .* 2 of 3 .* θ = 0.90, instead of 1"),
         (Kind.SHIFT, {"position": {"shift": 10}}, {}, "lesson-finding", ".*z2/z1 = 0.850. .* 0.900.*3.00.*0.050.*"),
@@ -143,8 +144,9 @@ APART = told(replace(LAWS, shared=np.array([0.2, 0.4])), ["a", "b"])
     ],
 )
 def test_numbers_in_the_words(page, kind, sent, changed, part, words):
-    found = page(f"return at.found('{part}').map((each) => each.textContent).join(' ');", kind, sent, **changed)
-    assert re.fullmatch(words, found.replace("\u00a0", " ").replace("\u202f", " ")), found
+    found = page(f"return at.found('{part}').map((each) => each.textContent);", kind, sent, **changed)
+    plain = [text.replace("\u00a0", " ").replace("\u202f", " ") for text in found]
+    assert any(re.fullmatch(words, text) for text in plain), plain
 
 
 def test_the_speed_up_of_the_formula_is_python_s():
