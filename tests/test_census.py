@@ -30,9 +30,9 @@ TABLE = listed(
 
 
 def test_dead_unlisted_and_missing_controls_are_reported(context: BrowserContext, monkeypatch) -> None:
-    monkeypatch.setattr(controls, "AT_FIRST", 1)
-    monkeypatch.setattr(controls, "PATIENCE", 1)
-    context.set_default_timeout(3000)
+    monkeypatch.setattr(controls, "AT_FIRST", 3)
+    monkeypatch.setattr(controls, "PATIENCE", 3)
+    context.set_default_timeout(10_000)
     context.route("http://census.test/**", lambda route: route.fulfill(body=PAGE, content_type="text/html"))
     context.add_init_script(path=SCRIPT)
     census = Census(context, "http://census.test", "toy", TABLE, EVERYWHERE, ({"button": "Copy #"},), print)

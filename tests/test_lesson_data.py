@@ -111,10 +111,11 @@ DAMAGED = {
 @pytest.mark.parametrize("name", DAMAGED)
 def test_a_damaged_file_is_as_good_as_none_and_a_whole_one_is_read(name, tmp_path: Path, monkeypatch):
     whole = {each: recorded(each) for each in DAMAGED}
-    monkeypatch.setattr(samples, "MEASURED", tmp_path)
-    for text in DAMAGED[name]:
+    for place, text in enumerate(DAMAGED[name]):
         assert text != whole[name]
-        (tmp_path / name).write_text(text, encoding="utf-8")
+        (folder := tmp_path / str(place)).mkdir()  # the text of a path is read once
+        monkeypatch.setattr(samples, "MEASURED", folder)
+        (folder / name).write_text(text, encoding="utf-8")
         assert samples.recorded_costs() is None and samples.recorded_grades() is None
     (folder := tmp_path / "whole").mkdir()
     monkeypatch.setattr(samples, "MEASURED", folder)
