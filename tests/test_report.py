@@ -322,7 +322,8 @@ def shown(tab: Page, name: str) -> float:
 
 
 def test_dial_text_figures_search_and_pins_work_offline(opened) -> None:
-    run = mapped_toy()
+    run = mapped_toy().dial_map.at(0.99)
+    run = mapped(run, toy_map(run.settings, 0.5, 1.0, gammas=(1, 2, 4))[0])
     tab = opened(run, most_steps=20)
     starts = [segment.low for segment in run.dial_map.segments_for(4)]
     assert tab.locator(".part").count() == len(starts) and tab.locator(".decode").count() == 0
@@ -372,7 +373,7 @@ def test_dial_text_figures_search_and_pins_work_offline(opened) -> None:
         tab.locator("#savings").hover()
         with tab.expect_download() as found:
             tab.locator(f"#savings [data-title='Save as {kind}']").click()
-        assert found.value.suggested_filename == f"a-toy-run-at-0-9-savings.{kind.lower()}"
+        assert found.value.suggested_filename == f"{file_name(run)}-savings.{kind.lower()}"
         assert Path(found.value.path()).read_bytes().startswith(data)
 
 
