@@ -21,13 +21,14 @@ TESTS ?= tests
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n + 2 : 6)))
 
 .DEFAULT_GOAL := help
-.PHONY: help app chat test test-all check format fuzz gpu engines chromium clean
+.PHONY: help app chat test test-all census check format fuzz gpu engines chromium clean
 
 help:
 	@echo 'make app     open the app at localhost:$(PORT)'
 	@echo 'make chat    the same with SmolLM2-135M-Instruct, a real chat model (98 MB)'
 	@echo 'make test    run the tests; TESTS=tests/test_walk.py runs some, long ones too'
 	@echo 'make test-all those that take minutes, too, as before a release'
+	@echo 'make census  use every control of every page in a browser, about 20 minutes; PAGES="rules tune" for some'
 	@echo 'make check   look for mistakes in form, types and docstrings, and compare sizes with budget.toml'
 	@echo 'make format  lay the code out as make check wants it'
 	@echo 'make fuzz    50,000 spoiled files of runs, races and sweeps, about 12 minutes; FUZZ=2000 for fewer'
@@ -50,6 +51,10 @@ test test-all: $(VENV)/dev.stamp chromium
 	  --rerun-show-tracebacks $(SOME) $(TESTS)
 
 test-all: $(VENV)/chat.stamp
+
+# Before a release. Exits with 1 if a control does nothing or is not in tests/census/table.py.
+census: $(VENV)/dev.stamp chromium
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.census $(PAGES)
 
 # Before a release. Says at the end how long it took; the same inputs each time, so that what fails can be looked at.
 fuzz: $(VENV)/dev.stamp

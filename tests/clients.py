@@ -22,24 +22,18 @@ from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-PATIENCE = 300.0
-"""Seconds; only a server that hangs lets somebody wait as long."""
-LOOK = 1.0
-"""Seconds that one look costs a waiting client at the most, however long its machine stood still meanwhile."""
+PATIENCE = 300.0  # seconds; only a server that hangs lets somebody wait as long
+LOOK = 1.0  # seconds that one look costs a waiting client at the most, however long its machine stood still meanwhile
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
     """An element on the page."""
 
-    kind: str
-    """Its type in the protocol: button, slider, markdown, …"""
-    proto: Any
-    """What the server said of it."""
-    fragment: str
-    """The fragment that it is part of; empty outside of any."""
-    run: str
-    """The run of the script that showed it last."""
+    kind: str  # its type in the protocol: button, slider, markdown, …
+    proto: Any  # what the server said of it
+    fragment: str  # the fragment that it is part of; empty outside of any
+    run: str  # the run of the script that showed it last
 
 
 @dataclass(frozen=True, slots=True)

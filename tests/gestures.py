@@ -1,4 +1,4 @@
-"""What a hand does to a control in a browser: mouse, keys and files. Knows pages, and of no control what it is for."""
+"""Gestures of a person in a browser: mouse, keys and files."""
 
 from __future__ import annotations
 
@@ -7,68 +7,60 @@ import json
 import tomllib
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 from playwright.sync_api import ElementHandle, Page, TimeoutError
 
-PATIENCE = 240.0  # seconds; only a dead control waits as long
+PATIENCE = 240.0  # seconds; only a dead control takes as long
+ENTRIES = "[data-testid$=Dropdown] [role=option]"
 
 
-@dataclass(frozen=True, slots=True)
-class Gesture:
-    """How a hand uses a control."""
+class Gesture(NamedTuple):
+    """A way to use a control."""
 
     words: str
-    """For a failure."""
-    do: Callable[[Page, ElementHandle], None]
-    """Does it. Raises AssertionError where what comes of it is wrong."""
+    do: Callable[[Page, ElementHandle], None]  # raises AssertionError if its outcome is wrong
 
 
-def _at(page: Page, spot: ElementHandle) -> tuple[float, float]:
+def _box(spot: ElementHandle) -> tuple[float, float, float, float]:
     spot.scroll_into_view_if_needed()
     box = spot.bounding_box()
     assert box is not None, "it has no place on the page"
-    told = spot.evaluate("e => e.type === 'range' ? [e.valueAsNumber, Number(e.min), Number(e.max)] : null")
-    value, low, high = told or (0.5, 0, 1)
-    share = (value - low) / ((high - low) or 1)
-    return box["x"] + (8 + (box["width"] - 16) * share if told else box["width"] / 2), box["y"] + box["height"] / 2
+    return box["x"], box["y"], box["width"], box["height"]
 
 
-def _clicked(page: Page, spot: ElementHandle) -> None:
-    spot.click(timeout=PATIENCE * 1000)
+def _at(spot: ElementHandle) -> tuple[float, float]:
+    """Return its middle, or that of a slider's thumb."""
+    x, y, width, height = _box(spot)
+    thumb = spot.evaluate("e => e.type === 'range' ? (e.valueAsNumber - e.min) / (e.max - e.min || 1) : null")
+    return x + (width / 2 if thumb is None else 8 + (width - 16) * thumb), y + height / 2
 
 
 def clicked_at(share: float) -> Gesture:
-    """A click so far along its width."""
-
     def do(page: Page, spot: ElementHandle) -> None:
-        box = spot.bounding_box()
-        assert box is not None
-        spot.click(position={"x": box["width"] * share, "y": box["height"] / 2})
+        _, _, width, height = _box(spot)
+        spot.click(position={"x": width * share, "y": height / 2})
 
     return Gesture(f"click at {share:.0%} of its width", do)
 
 
 def ticked(*rows: int) -> Gesture:
-    """Clicks on the boxes of these rows of a table, counted from 0."""
+    """Click the boxes of these rows of a table, counted from 0."""
 
     def do(page: Page, spot: ElementHandle) -> None:
-        box = spot.bounding_box()
-        assert box is not None
+        x, y, *_ = _box(spot)
         for row in rows:
-            page.mouse.click(box["x"] + 15, box["y"] + 55 + 35 * row)
+            page.mouse.click(x + 15, y + 55 + 35 * row)
             page.wait_for_timeout(500)
 
     return Gesture(f"tick the rows {rows}", do)
 
 
 def dragged(by: int, down: int = 0) -> Gesture:
-    """The pointer takes hold of it and moves so many pixels to the right."""
-
     def do(page: Page, spot: ElementHandle) -> None:
-        x, y = _at(page, spot)
+        x, y = _at(spot)
         page.mouse.move(x, y)
         page.mouse.down()
         page.mouse.move(x + by / 2, y + down / 2)
@@ -79,8 +71,6 @@ def dragged(by: int, down: int = 0) -> Gesture:
 
 
 def pressed(*keys: str) -> Gesture:
-    """Keys, with the focus on it."""
-
     def do(page: Page, spot: ElementHandle) -> None:
         spot.evaluate("e => (e.tabIndex >= 0 || !e.querySelector('input') ? e : e.querySelector('input')).focus()")
         for key in keys:
@@ -89,15 +79,13 @@ def pressed(*keys: str) -> Gesture:
     return Gesture(f"press {' '.join(keys)}", do)
 
 
-def pressed_in_turn(keys: tuple[str, ...], changes: tuple[tuple[str, str], ...]) -> Gesture:
-    """Keys, with the focus on it, each of which changes all of this; the address is asked after the first alone, since
-    it follows once the hand rests."""
-    at_once = tuple(each for each in changes if each[0] != "link")
+def pressed_in_turn(keys: tuple[str, ...], changes: tuple[str, ...]) -> Gesture:
+    """Press keys that each change all of this. The address is read after the first alone: it follows a pause."""
 
     def do(page: Page, spot: ElementHandle) -> None:
         pressed().do(page, spot)
         for place, key in enumerate(keys):
-            wanted = at_once if place else changes
+            wanted = [each.partition(" ")[::2] for each in changes if not place or not each.startswith("link")]
             before = page.evaluate("([wanted, spot]) => census.look(wanted, spot)", [wanted, spot])
             page.keyboard.press(key)
             try:
@@ -112,8 +100,6 @@ def pressed_in_turn(keys: tuple[str, ...], changes: tuple[tuple[str, str], ...])
 
 
 def typed(words: str, finish: str = "Tab") -> Gesture:
-    """Other words, and a key that ends them."""
-
     def do(page: Page, spot: ElementHandle) -> None:
         spot.fill(words)
         page.keyboard.press(finish)
@@ -122,18 +108,18 @@ def typed(words: str, finish: str = "Tab") -> Gesture:
 
 
 def picked(words: str = "") -> Gesture:
-    """Another entry of its list: the next, or the one that these words find."""
+    """Pick the first other entry of a list, or the first other with these words."""
 
     def do(page: Page, spot: ElementHandle) -> None:
         if spot.evaluate("e => e.tagName === 'SELECT'"):
             spot.select_option(words)
             return
         spot.click()
-        page.locator("[data-testid$=Dropdown] [role=option]").first.wait_for()
+        page.locator(ENTRIES).first.wait_for()
         if words:
             page.keyboard.type(words)
-            page.locator("[data-testid$=Dropdown] [role=option]", has_text=words).first.wait_for()
-        other = page.locator("[data-testid$=Dropdown] [role=option]:not([aria-selected=true])")
+            page.locator(ENTRIES, has_text=words).first.wait_for()
+        other = page.locator(f"{ENTRIES}:not([aria-selected=true])")
         (other.filter(has_text=words) if words else other).first.click()
         page.keyboard.press("Escape")
 
@@ -141,8 +127,6 @@ def picked(words: str = "") -> Gesture:
 
 
 def uploaded(file: Callable[[], tuple[str, bytes]]) -> Gesture:
-    """A file of that name and contents, chosen in the browser's window."""
-
     def do(page: Page, spot: ElementHandle) -> None:
         name, data = file()
         with page.expect_file_chooser() as chooser:
@@ -152,36 +136,28 @@ def uploaded(file: Callable[[], tuple[str, bytes]]) -> Gesture:
     return Gesture("upload a file", do)
 
 
-def _read(name: str, data: bytes) -> None:
-    """Raises where the file is not what its ending says, or empty."""
-    ending = name.rsplit(".", 1)[-1]
-    assert data, f"{name} is empty"
-    if ending == "csv":
-        assert len(pd.read_csv(io.BytesIO(data)).columns) > 1, f"{name} has no columns"
-    elif ending == "parquet":
-        assert len(pd.read_parquet(io.BytesIO(data)).columns) > 1, f"{name} has no columns"
-    elif ending == "zip":
-        assert zipfile.ZipFile(io.BytesIO(data)).testzip() is None, f"{name} is damaged"
-    elif ending in ("json", "jsonl"):
-        [json.loads(line) for line in ([data] if ending == "json" else data.splitlines())]
-    elif ending in ("html", "svg"):
-        assert f"<{ending}" in data[:2000].decode(), f"{name} is no {ending}"
-    elif ending == "toml":
-        tomllib.loads(data.decode())
-    else:
-        raise AssertionError(f"{name} is of no kind that is known here")
+READERS: dict[str, Callable[[bytes], object]] = {
+    "csv": lambda data: pd.read_csv(io.BytesIO(data)).columns[1],
+    "parquet": lambda data: pd.read_parquet(io.BytesIO(data)).columns[1],
+    "zip": lambda data: zipfile.ZipFile(io.BytesIO(data)).read(zipfile.ZipFile(io.BytesIO(data)).namelist()[0]),
+    "json": json.loads,
+    "html": lambda data: data[:2000].index(b"<html"),
+    "svg": lambda data: data[:2000].index(b"<svg"),
+    "toml": lambda data: tomllib.loads(data.decode()),
+}
+"""By ending of a file's name: raises if the file is empty or damaged."""
 
 
 def saved(ending: str, has: str = "") -> Gesture:
-    """A click that saves a file of that ending, which can be read and has these words in it."""
+    """Click and save a file that can be read and contains these words."""
 
     def do(page: Page, spot: ElementHandle) -> None:
         with page.expect_download(timeout=PATIENCE * 1000) as download:
             spot.click()
         name, data = download.value.suggested_filename, Path(download.value.path()).read_bytes()
         assert name.endswith(f".{ending}"), f"it saves {name}, no .{ending}"
-        _read(name, data)
-        assert has in (data.decode("utf-8", "replace") if has else ""), f"{name} does not say {has}"
+        READERS[ending](data)
+        assert has.encode() in data, f"{name} lacks {has}"
 
     return Gesture(f"save a .{ending}", do)
 
@@ -193,21 +169,8 @@ def _camera(page: Page, spot: ElementHandle) -> None:
     saved("svg").do(page, button)
 
 
-def _opened(page: Page, spot: ElementHandle) -> None:
-    spot.click()
-    page.locator("[data-testid$=Dropdown] [role=option]").first.wait_for()
-    page.keyboard.press("Escape")
-    page.locator("[data-testid$=Dropdown]").wait_for(state="detached")
-
-
-def _pointed(page: Page, spot: ElementHandle) -> None:
-    page.mouse.click(*_at(page, spot))
-
-
-CLICK = Gesture("click", _clicked)
-POINT = Gesture("click into", _pointed)
-OPEN = Gesture("open its list", _opened)
+CLICK = Gesture("click", lambda page, spot: spot.click(timeout=PATIENCE * 1000))
+POINT = Gesture("click into", lambda page, spot: page.mouse.click(*_at(spot)))
 HOVER = Gesture("point at", lambda page, spot: spot.hover())
 DOUBLE = Gesture("click twice", lambda page, spot: spot.dblclick())
-NOTHING = Gesture("leave alone what its list's keys reach", lambda page, spot: None)
 CAMERA = Gesture("save by its camera", _camera)

@@ -32,8 +32,7 @@ AGAINST_STRICT = {
 }
 """What Python and the script call the numbers that compare with the strict end."""
 
-Asked = Callable[..., Any]
-"""(run, dials, γ or None for the run's own) -> what the harness prints of them."""
+Asked = Callable[..., Any]  # (run, dials, γ or None for the run's own) -> what the harness prints of them
 
 
 def in_node_with(folder: Path, modules: Mapping[str, str]) -> Callable[[str, Any], Any]:

@@ -22,12 +22,6 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def history(project: Path) -> Path:
-    commit(project, "init", "--quiet")
-    return project
-
-
 def commit(root: Path, *first: str) -> None:
     identity = ("-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
     for arguments in filter(
@@ -71,15 +65,16 @@ def test_rates_are_per_thousand_words_of_docstrings(project: Path) -> None:
     ],
 )
 def test_only_changed_lines_are_flagged(
-    history: Path, added: str, complaint: str, capsys: pytest.CaptureFixture[str]
+    project: Path, added: str, complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (history / "mars_viz/old.py").write_text(OLD + added)
-    (history / "budget.toml").write_text("".join(f'"{name}" = 1e9\n' for name in limits(history)))
+    commit(project, "init", "--quiet")
+    (project / "mars_viz/old.py").write_text(OLD + added)
+    (project / "budget.toml").write_text("".join(f'"{name}" = 1e9\n' for name in limits(project)))
     for _ in range(2):  # not committed, then committed
-        assert main([], history) == bool(complaint)
+        assert main([], project) == bool(complaint)
         printed = capsys.readouterr().out
         assert complaint in printed and "old.py:1:" not in printed
-        commit(history)
+        commit(project)
 
 
 def test_a_checkout_without_history_passes(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

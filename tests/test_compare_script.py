@@ -47,33 +47,56 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
     return lambda statements: run(f"{PAGE}{statements}\nconsole.log(JSON.stringify([asked, chosen]));", None)
 
 
-def test_a_token_is_told_once_the_hand_rests(page):
-    asked, _ = page("at.picked(right, 4); at.picked(right, 5); pass(); pass();")
-    assert asked == [{"what": "token", "value": "right-5"}]
+PRESS = """const press = (key, inside) => { receive({ order: ["a", "b", "c"], shown: "a" }); at.key({
+  key, target: { closest: (selector) => selector === inside }, preventDefault() {}, stopPropagation() {} }); };"""
+OVERVIEW = "receive({ colour: 'outcome', token: 'right-4' }); pass();"
 
 
 @pytest.mark.parametrize(
-    "leaves",
+    ("statements", "asked", "chosen"),
     [
-        "at.show('b'); pass(); receive({ shown: 'b' });",
-        "at.show('b'); receive({ shown: 'b' }); pass();",
-        "at.pinned(); pass(); receive({ reference: 'a', shown: 'r' });",
-        "receive({ shown: 'b' }); pass();",  # another part of the page chose it
+        ("at.picked(right, 4); at.picked(right, 5); pass(); pass();", ["token right-5"], "right-4 right-5"),
+        # a token of a text that is left is neither sent nor chosen in the next one
+        ("at.picked(right, 5); at.show('b'); pass(); receive({ shown: 'b' });", ["shown b"], "right-5"),
+        ("at.picked(right, 5); at.show('b'); receive({ shown: 'b' }); pass();", ["shown b"], "right-5"),
+        ("at.picked(right, 5); at.pinned(); pass(); receive({ reference: 'a', shown: 'r' });", None, "right-5"),
+        ("at.picked(right, 5); receive({ shown: 'b' }); pass();", [], "right-5"),
+        # nor is one that is chosen while the next text is on its way
+        (
+            "at.show('b'); at.picked(right, 6); pass(); receive({ shown: 'b' }); at.picked(right, 7); pass();",
+            ["shown b", "token right-7"],
+            "right-6 right-7",
+        ),
+        (
+            "at.show('b'); at.show('a'); at.picked(right, 6); pass();",
+            ["shown b", "shown a", "token right-6"],
+            "right-6",
+        ),
+        # the arrow keys change the text in the strip alone
+        (
+            f"{PRESS} press('ArrowDown', '.list'); press('ArrowUp', '.list'); press('ArrowRight', '.list');",
+            ["shown b", "shown c", "shown b"],
+            "",
+        ),
+        (f"{PRESS} press('ArrowDown', '.pane'); press('ArrowDown', '.stream'); press('ArrowLeft', '.stream');", [], ""),
+        # another colouring keeps the token that was chosen last
+        *(
+            (
+                f"at.picked(right, 4); pass(); at.picked(right, 5); at.colour('outcome'); {between} {OVERVIEW}",
+                None,
+                "right-4 right-5 right-5",
+            )
+            for between in ("", "pass();")
+        ),
     ],
 )
-def test_a_token_of_a_text_that_is_left_is_neither_told_nor_chosen_in_the_next(page, leaves):
-    asked, chosen = page(f"at.picked(right, 5); {leaves}")
-    assert [wish["what"] for wish in asked if wish["what"] == "token"] == []
-    assert chosen == ["right-5"]
-
-
-def test_a_token_chosen_while_the_next_text_is_under_way_is_not_told(page):
-    asked, chosen = page(
-        "at.show('b'); at.picked(right, 6); pass(); receive({ shown: 'b' }); at.picked(right, 7); pass();"
-    )
-    assert [wish["value"] for wish in asked] == ["b", "right-7"] and chosen == ["right-6", "right-7"]
-    back, _ = page("at.show('b'); at.show('a'); at.picked(right, 6); pass();")
-    assert back[-1] == {"what": "token", "value": "right-6"}, "the text that is shown is the one that is asked for"
+def test_requests_and_choices(page, statements, asked, chosen):
+    requests, choices = page(statements)
+    found = [f"{each['what']} {each['value']}" for each in requests]
+    assert choices == chosen.split() and asked in (None, found), found
+    if "colour" in statements:
+        assert found[-1] == "token right-5"
+    assert "pinned" not in statements or not [each for each in found if "token" in each]
 
 
 BOTH = """const text = (words) => words.split("").map((letter) => Number(letter === "="));
@@ -90,23 +113,6 @@ at.pick = (side, slot) => { chosen.push(`${side.prefix}${slot}`); Compare.protot
 """  # noqa: E501
 
 
-def test_the_next_difference_is_the_next_in_either_text_and_after_the_last_the_first(page):
-    _, chosen = page(f"{BOTH} at.positions = true; for (let i = 0; i < 4; i++) at.leap();")
-    assert chosen == ["right-2", "left-6", "right-7", "right-2"]
-    _, chosen = page(f"{BOTH} at.positions = true; at.pick(right, 4); at.leap();")
-    assert chosen[1:] == ["left-6"], "from the chosen token on"
-    _, chosen = page(
-        f"{BOTH} left.common = text('x=====x='); at.positions = true; for (let i = 0; i < 4; i++) at.leap();"
-    )
-    assert chosen == ["left-0", "right-2", "left-6", "right-7"], (
-        "though the same place of the other text lies elsewhere"
-    )
-    _, chosen = page(f"{BOTH} at.positions = false; for (let i = 0; i < 3; i++) at.leap();")
-    assert chosen == ["right-2", "right-7", "right-2"]
-    _, chosen = page(f"{BOTH} left.common = right.common = [1, 1]; at.positions = true; at.leap();")
-    assert chosen == []
-
-
 ROUNDS = """
 /** Two rounds of three drafts each and what the target wrote; `kept` says how many drafts each keeps. */
 const rounds = (side, kept, partners) => {
@@ -121,59 +127,43 @@ const rounds = (side, kept, partners) => {
 """  # noqa: E501
 
 
-@pytest.mark.parametrize(
-    ("slot", "kept", "common", "then"),
-    [
-        (6, [2, 1], "==x=x", "right-7"),  # the second round's first draft is written, its others are not
-        (6, [2, 1], "x=x==", "right-0"),  # nothing differs behind it, so from the start again
-        (6, [2, 1], "x=xx=", "right-0"),  # the difference it stands in is no next one
-        (2, [1, 3], "=xx=x", "right-3"),
-        (0, [0, 3], "x==x=", "right-3"),  # before the first token
-    ],
-)
-def test_the_next_difference_goes_on_from_a_draft_that_did_not_reach_the_text(page, slot, kept, common, then):
-    _, chosen = page(
-        f"{BOTH}{ROUNDS} left.common = text('====='); right.common = text('{common}'); rounds(right, {kept}, []);"
-        f"at.positions = true; at.pick(right, {slot}); at.leap();"
-    )
-    assert chosen[1:] == [then]
+BACK = "at.positions = true; at.pick(right, {slot});"
+WRITTEN = "left.common = text('====='); right.common = text('{common}'); rounds(right, {kept}, []);"
+VOCABULARIES = """left.common = text('======='); right.common = text('x===x=x'); rounds(left, [2, 1], {partners});
+rounds(right, [2, 3], []); at.positions = false; at.pick(left, {slot});"""
 
 
 @pytest.mark.parametrize(
-    ("slot", "partners", "then"),
+    ("before", "leaps", "chosen"),
     [
-        (1, [0, 1], "right-0"),  # in the round that starts where the right text's first does
-        (5, [0, 1], "right-5"),  # in the one that starts where its second does
-        (6, [0, 1], "right-5"),  # so does a draft of it
-        (5, [0, None], "right-0"),  # the last round that the right text has too
-        (5, [None, None], "right-0"),
+        ("at.positions = true;", 4, "right-2 left-6 right-7 right-2"),
+        ("at.positions = true; at.pick(right, 4);", 1, "right-4 left-6"),
+        ("left.common = text('x=====x='); at.positions = true;", 4, "left-0 right-2 left-6 right-7"),
+        ("at.positions = false;", 3, "right-2 right-7 right-2"),
+        ("left.common = right.common = [1, 1]; at.positions = true;", 1, ""),
+        # from a draft that did not reach the text
+        *(
+            (f"{WRITTEN.format(common=common, kept=kept)} {BACK.format(slot=slot)}", 1, f"right-{slot} {then}")
+            for slot, kept, common, then in (
+                (6, [2, 1], "==x=x", "right-7"),  # the second round's first draft is written, its others are not
+                (6, [2, 1], "x=x==", "right-0"),  # nothing differs behind it
+                (6, [2, 1], "x=xx=", "right-0"),  # the difference that contains it is not the next one
+                (2, [1, 3], "=xx=x", "right-3"),
+                (0, [0, 3], "x==x=", "right-3"),  # before the first token
+            )
+        ),
+        # with two vocabularies: from the round of the right text that starts at the same place
+        *(
+            (VOCABULARIES.format(partners=json.dumps(partners), slot=slot), 1, f"left-{slot} {then}")
+            for slot, partners, then in (
+                (1, [0, 1], "right-0"),
+                (5, [0, 1], "right-5"),
+                (6, [0, 1], "right-5"),
+                (5, [0, None], "right-0"),  # the last round that the right text has too
+                (5, [None, None], "right-0"),
+            )
+        ),
     ],
 )
-def test_of_two_vocabularies_a_token_of_either_text_is_gone_on_from(page, slot, partners, then):
-    _, chosen = page(
-        f"{BOTH}{ROUNDS} left.common = text('======='); right.common = text('x===x=x');"
-        f"rounds(left, [2, 1], {json.dumps(partners)}); rounds(right, [2, 3], []);"
-        f"at.positions = false; at.pick(left, {slot}); at.leap();"
-    )
-    assert chosen[1:] == [then]
-
-
-def test_up_and_down_leaf_in_the_strip_alone(page):
-    press = """const press = (key, inside) => { receive({ order: ["a", "b", "c"], shown: "a" }); at.key({
-      key, target: { closest: (selector) => selector === inside }, preventDefault() {}, stopPropagation() {} }); };"""
-    asked, _ = page(f"{press} press('ArrowDown', '.list'); press('ArrowUp', '.list'); press('ArrowRight', '.list');")
-    assert [wish["value"] for wish in asked] == ["b", "c", "b"]
-    asked, _ = page(
-        f"{press} press('ArrowDown', '.pane'); press('ArrowDown', '.stream'); press('ArrowLeft', '.stream');"
-    )
-    assert not asked
-
-
-@pytest.mark.parametrize("between", ["", "pass();"])
-def test_another_colouring_keeps_the_token_that_was_chosen_last(page, between):
-    asked, chosen = page(
-        "at.picked(right, 4); pass(); at.picked(right, 5); at.colour('outcome');"
-        f"{between} receive({{ colour: 'outcome', token: 'right-4' }}); pass();"
-    )
-    assert chosen == ["right-4", "right-5", "right-5"]
-    assert asked[-1] == {"what": "token", "value": "right-5"}
+def test_the_next_difference_is_the_next_in_either_text_and_after_the_last_the_first(page, before, leaps, chosen):
+    assert page(f"{BOTH}{ROUNDS}{before}{'at.leap();' * leaps}")[1] == chosen.split()

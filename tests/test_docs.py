@@ -18,16 +18,14 @@ from mars_viz import cli
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))), "docs/rules/README.md"]
 FENCE = re.compile(r"^```(\w*) ?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-SMALLER = {
+SMALLER = {  # options that are appended to a command
     "record": ["--max-new-tokens", "12"],
     "map": ["--max-new-tokens", "12"],
     "sweep": ["--limit", "1", "--max-new-tokens", "12", "--timed", "1", "--repetitions", "1"],
     "eval": ["--limit", "1"],
     "heads": ["--limit", "3", "--tokens", "16"],
 }
-"""Options that are appended to a command, so that a test takes seconds."""
-PROGRAMS = {"curl", "docker", "vllm"}
-"""Programs of others, whose commands cannot be checked here."""
+PROGRAMS = {"curl", "docker", "vllm"}  # they are not installed here
 
 
 @dataclass
@@ -56,15 +54,12 @@ def commands(script: str) -> Iterator[list[str]]:
             yield words
 
 
-def with_command(languages: tuple[str, ...], runs: bool) -> list[str]:
-    return [page for page in PAGES if any(fence.runs == runs for fence in fences(page, *languages))]
+SLOW = ("docs/lm-eval.md", "docs/faq.md", "docs/tune.md", "docs/models.md")
 
 
-@pytest.mark.parametrize("page", with_command(("bash", "python"), runs=True))
+@pytest.mark.parametrize("page", [pytest.param(page, marks=pytest.mark.long if page in SLOW else ()) for page in PAGES])
 @pytest.mark.usefixtures("unmeasured", "small_reports")
-def test_what_a_page_shows_runs(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_and_code_of_a_page_run(page: str, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path / "runs of the app"))
     names: dict[str, object] = {}
@@ -75,24 +70,29 @@ def test_what_a_page_shows_runs(
             exec(compile(fence.text, page, "exec"), names)
         elif fence.language == "bash" and fence.runs:
             for program, *arguments in commands(fence.text):
-                assert program == "mars-viz", f"{program} is no command of ours; mark the fence with norun"
+                assert program == "mars-viz", f"mark the fence of {program} with norun"
                 code = cli.main([*arguments, *SMALLER.get(arguments[0], [])])
                 assert code == 0, f"{arguments}: {capsys.readouterr().err}"
 
 
-@pytest.mark.parametrize("page", with_command(("bash",), runs=False))
-def test_what_a_page_cannot_run_here_at_least_parses(page: str) -> None:
-    for fence in fences(page, "bash"):
-        for program, *arguments in () if fence.runs else commands(fence.text):
-            if program == "mars-viz":
-                cli._parser().parse_args(arguments)
-            elif program == "make":
-                assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
-            elif program == "pip":
-                paths = [word for word in arguments if word.endswith(".txt") or "/" in word]
-                assert all((ROOT / path).exists() for path in paths), arguments
-            else:
-                assert program in PROGRAMS, f"nothing here checks {program}"
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_and_code_of_a_page_parse(page: str) -> None:
+    for fence in fences(page, "python"):
+        ast.parse(fence.text)
+    for program, *arguments in (words for fence in fences(page, "bash") for words in commands(fence.text)):
+        if program == "mars-viz":
+            cli._parser().parse_args(arguments)
+        elif program == "make":
+            assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+        elif program == "pip":
+            paths = [word for word in arguments if word.endswith(".txt") or "/" in word]
+            assert all((ROOT / path).exists() for path in paths), arguments
+        else:
+            assert program in PROGRAMS, f"nothing here checks {program}"
+    named = re.findall(r"python ((?:benchmarks|docs)/\w+\.py)([^`\n|]*)", (ROOT / page).read_text("utf-8"))
+    for path, options in named:
+        script = (ROOT / path).read_text("utf-8")
+        assert all(f'"{option}"' in script for option in re.findall(r"--[\w-]+", options)), f"{path}{options}"
 
 
 def anchors(page: Path) -> set[str]:
@@ -112,35 +112,18 @@ def test_links_lead_somewhere(page: str) -> None:
         assert not anchor or anchor in anchors(target), f"{page} links to {path}#{anchor}"
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_named_scripts_exist_and_know_their_options(page: str) -> None:
-    for path, options in re.findall(
-        r"python ((?:benchmarks|docs)/\w+\.py)([^`\n|]*)", (ROOT / page).read_text("utf-8")
-    ):
-        script = (ROOT / path).read_text("utf-8")
-        assert all(f'"{option}"' in script for option in re.findall(r"--[\w-]+", options)), f"{path}{options}"
-
-
 def test_the_readme_is_short_and_leads_to_every_page() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
     assert len(readme.split()) <= 1200
     assert {link for link in re.findall(r"\]\((docs/[\w/-]+\.md)\)", readme)} == set(PAGES) - {"README.md"}
 
 
-def test_the_page_of_commands_is_up_to_date() -> None:
+def test_one_version_everywhere_and_the_page_of_commands_is_up_to_date(capsys) -> None:
     script = runpy.run_path(str(ROOT / "docs" / "cli_page.py"))
     assert script["main"](["--check"]) == 0, f"Run `{script['COMMAND']}`."
-
-
-def test_one_version_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out.strip() == mars_viz.__version__
     assert 'version = { attr = "mars_viz.__version__" }' in (ROOT / "pyproject.toml").read_text("utf-8")
     assert re.findall(r"^## \[(\d[^]]*)\]", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.M)[0] == mars_viz.__version__
     assert f'\nversion: "{mars_viz.__version__}"\n' in (ROOT / "CITATION.cff").read_text("utf-8")
-
-
-def test_python_that_cannot_run_here_is_python() -> None:
-    for page in PAGES:
-        for fence in fences(page, "python"):
-            ast.parse(fence.text)

@@ -43,21 +43,17 @@ LABELLED = (
 WRITTEN = "caption markdown write error info warning success toast title header subheader badge tabs"
 READ = {**dict.fromkeys(f"{LABELLED} {WRITTEN}".split(), 0), "progress": 1, "page_link": 9}
 """What Streamlit reads as Markdown: by the element's name the place of the text among what it is called with."""
-NAMED = ("help", "label", "body", "text")
-"""Names of such texts, of every element."""
-OPTIONS = ("radio", "segmented_control", "pills", "tabs")
-"""Elements whose options are Markdown too."""
+NAMED = ("help", "label", "body", "text")  # names of such texts, of every element
+OPTIONS = ("radio", "segmented_control", "pills", "tabs")  # elements whose options are Markdown too
 OURS = {("mars_viz/ui/lessons/base.py", "lesson.answer"), ("pages/learn.py", "paragraph")}
 """Markdown that was written for the page and holds nothing else."""
 CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
 NUMBER = re.compile(r".*[defgn%]")
-NUMBERS = ("len", "number", "counted")
-"""Functions that make nothing but numbers of their own words."""
+NUMBERS = ("len", "number", "counted")  # functions that make nothing but numbers of their own words
 
 
-def test_who_shows_what_cannot_be_seen_agrees_on_what_that_is() -> None:
-    """Pages, terminals and labels spell it differently; joiners hold words together on pages alone."""
-    for char in map(chr, range(sys.maxunicode + 1)):
+def test_pages_terminals_and_labels_agree_on_invisible_characters() -> None:
+    for char in map(chr, (*range(0x10000), *range(0x10000, sys.maxunicode + 1, 61), *range(0xE0000, 0xE0200))):
         assert (printable(char, "") != char) == unseen(char), hex(ord(char))
         assert (visible(char) != char) == (steers(char) and char not in "\n\t"), hex(ord(char))
         assert steers(char) == (unseen(char) and char not in JOINERS), hex(ord(char))
@@ -122,48 +118,40 @@ def plain(options: ast.expr) -> bool:
     return safe(options, ())
 
 
-@pytest.mark.parametrize("file", PAGES, ids=lambda file: file.relative_to(ROOT).as_posix())
-def test_all_that_streamlit_reads_as_markdown_is_ours_or_escaped(file: Path) -> None:
-    name = file.relative_to(ROOT).as_posix()
+def test_pages_show_only_their_own_or_escaped_markdown_and_markup() -> None:
     found = []
-    for call, element in calls(file):
-        for text in read_as_markdown(call, element):
-            if not safe(text, ("markdown",)) and (name, ast.unparse(text)) not in OURS:
-                found.append(f"{call.lineno}: {element} reads as Markdown: {ast.unparse(text)}")
-        if element in OPTIONS and not all(map(plain, call.args[1:2])):
-            shown = [each.value for each in call.keywords if each.arg == "format_func"]
-            if not any(isinstance(each, ast.Lambda) and safe(each.body, ("markdown",)) for each in shown):
-                found.append(f"{call.lineno}: {element} reads its options as Markdown")
-    assert not found, f"{name}: show it with `escapes.markdown`\n" + "\n".join(found)
+    for file in PAGES:
+        name = file.relative_to(ROOT).as_posix()
+        for call, element in calls(file):
+            for text in read_as_markdown(call, element):
+                if not safe(text, ("markdown",)) and (name, ast.unparse(text)) not in OURS:
+                    found.append(f"{name}:{call.lineno}: show `{ast.unparse(text)}` with `escapes.markdown`")
+            if element in OPTIONS and not all(map(plain, call.args[1:2])):
+                shown = [each.value for each in call.keywords if each.arg == "format_func"]
+                if not any(isinstance(each, ast.Lambda) and safe(each.body, ("markdown",)) for each in shown):
+                    found.append(f"{name}:{call.lineno}: {element} reads its options as Markdown")
+        for each in ast.walk(ast.parse(file.read_text("utf-8"))):
+            match each:
+                case ast.Call(func=ast.Name(id="Html"), args=[text]) if not safe(text, ("html", "joined")):
+                    found.append(f"{name}:{each.lineno}: escape its parts with `html`")
+                case ast.Call(func=ast.Attribute(attr="html", value=ast.Name(id="st"))):
+                    if name != "mars_viz/ui/theme.py":
+                        found.append(f"{name}:{each.lineno}: show markup with `theme.show`")
+                case ast.keyword(arg="unsafe_allow_html" | "unsafe_allow_javascript"):
+                    found.append(f"{name}:{each.lineno}: show markup with `theme.show`")
+    assert found == []
 
 
-@pytest.mark.parametrize("file", PAGES, ids=lambda file: file.relative_to(ROOT).as_posix())
-def test_markup_is_made_of_ours_and_of_what_was_escaped(file: Path) -> None:
-    name = file.relative_to(ROOT).as_posix()
-    tree = ast.parse(file.read_text("utf-8"))
-    for each in ast.walk(tree):
-        match each:
-            case ast.Call(func=ast.Name(id="Html"), args=[text]):
-                assert safe(text, ("html", "joined")), f"{name}:{each.lineno}: escape what stands in it with `html`."
-            case ast.Call(func=ast.Attribute(attr="html", value=ast.Name(id="st"))):
-                assert name == "mars_viz/ui/theme.py", f"{name}:{each.lineno}: show markup with `theme.show`."
-            case ast.keyword(arg="unsafe_allow_html") | ast.keyword(arg="unsafe_allow_javascript"):
-                pytest.fail(f"{name}:{each.lineno}: show markup with `theme.show`.")
-
-
-def test_html_is_escaped_in_one_place() -> None:
+def test_html_is_escaped_in_one_place_and_scripts_make_no_markup() -> None:
     package = [*(ROOT / "mars_viz").rglob("*.py"), *(ROOT / "pages").glob("*.py")]
     escaping = [each.name for each in package if re.search(r"from html import.*\bescape\b", each.read_text("utf-8"))]
     assert sorted(escaping) == ["escapes.py", "page.py"]  # the latter puts a whole page into an attribute, and no more
     page = (ROOT / "mars_viz" / "report" / "page.py").read_text("utf-8")
     assert re.findall(r"(?<![\w.])escape\(.*", page) == ["escape(report_html(run, most_steps=0), quote=True)"]
-
-
-def test_no_script_makes_markup_of_text() -> None:
-    markup = re.compile(
+    markup = (
         r"\b(innerHTML|outerHTML|insertAdjacentHTML|createContextualFragment|DOMParser|setHTML\w*|document\.write)\b"
     )
-    assert SCRIPTS and [each.name for each in SCRIPTS if markup.search(each.read_text("utf-8"))] == []
+    assert SCRIPTS and [each.name for each in SCRIPTS if re.search(markup, each.read_text("utf-8"))] == []
 
 
 @pytest.mark.parametrize(

@@ -35,10 +35,11 @@ console.log(JSON.stringify({
     for (let r = 0; r < run.rounds; r++) {
       for (let i = 0; i < now.length[r]; i++) text.push(run.pieces.ids[now.tokens[run.slotAt[r] + i]]);
     }
+    const words = explorer.sentence(run, dial, reading.values, reading.fromStrict, reading.parted, reading.ending());
     const inPool = reading.differs === null ? null : explorer.carried(reading.differs, run, trajectories.pool);
     return {
+      said: words.map((part) => (typeof part === "string" ? part : "…")).join(""), words,
       text, rounds: run.rounds, exact: reading.exact, values: reading.values, fromStrict: reading.fromStrict,
-      words: explorer.sentence(run, dial, reading.values, reading.fromStrict, reading.parted, reading.ending()),
       tip: explorer.besideStrict(reading.values), forced: reading.forced,
       differs: reading.differs === null ? null : reading.textIndex(reading.differs),
       back: inPool === null ? null : explorer.carried(inPool, trajectories.pool, run) === reading.differs,
@@ -64,30 +65,25 @@ def mapped_run(
     return mapped(run, made)
 
 
-ENDS_EARLY = 4
-"""A toy pair of which some texts end long before the strict one."""
-NAMES = {
-    "tau": "tau",
-    "rolled_back": "rolledBack",
-    **AGAINST_STRICT,
-}
+ENDS_EARLY = 4  # A toy pair of which some texts end long before the strict one
+NAMES = {"tau": "tau", "rolled_back": "rolledBack", **AGAINST_STRICT}
 """What Python and the script call the same numbers."""
-
-
-def said(shown: dict[str, object]) -> str:
-    return "".join(part if isinstance(part, str) else "…" for part in shown["words"])
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    """Asks the script: (run, dials, γ) -> the strip, and what each dial value shows."""
     return in_node(tmp_path_factory.mktemp("script"), HARNESS)
 
 
-@pytest.mark.parametrize("gamma", [4, 1, 3])
 @pytest.mark.parametrize(
-    ("rule", "temperature"),
-    [("mars", 0.0), ("mars-sampling", 0.8), ("mars-code", 0.8), ("cascade-token-acceptance", 0.8)],
+    ("rule", "temperature", "gamma"),
+    [
+        ("mars", 0.0, 4),
+        ("mars", 0.0, 1),
+        ("mars-sampling", 0.8, 3),
+        ("mars-code", 0.8, 1),
+        ("cascade-token-acceptance", 0.8, 4),
+    ],
 )
 def test_every_dial_value_shows_the_text_it_generates(browser, rule, temperature, gamma):
     run = mapped_run(rule, temperature)
@@ -136,9 +132,9 @@ def test_beside_a_strict_text_of_another_length_nothing_is_told_as_a_saving(brow
             f"{len(strict.token_ids)} tokens in {theirs} rounds",
         )
         assert all(text in shown["tip"] for text in lengths)
-        assert "about" not in said(shown)
+        assert "about" not in shown["said"]
         passes = f"{ours} target passes for {len(segment.token_ids)} tokens; strict needs {theirs} for "
-        assert f"{passes}{len(strict.token_ids)}. " in said(shown)
+        assert f"{passes}{len(strict.token_ids)}. " in shown["said"]
         same = len(segment.token_ids) == len(strict.token_ids)
         assert ("differ in length" in shown["tip"]) is not same
 
@@ -146,26 +142,30 @@ def test_beside_a_strict_text_of_another_length_nothing_is_told_as_a_saving(brow
 @pytest.mark.parametrize("gamma", [4, 2])
 @pytest.mark.parametrize("cut_short", [False, True])
 def test_what_strict_takes_is_one_number_wherever_the_dial_stands(browser, gamma, cut_short):
-    """In the sentence, the numbers, the figures and the map, inside the map and outside, where the text is judged."""
     budget = Budget(branches=2, passes=24) if cut_short else None
     run = mapped_run(dial=0.9, budget=budget, max_new_tokens=40)
     made = run.dial_map
     strict = made.at(1.0, gamma)
     lost = sum(round_.rolled_back for round_ in strict.rounds)
-    dials = [0.0, 0.1, 0.29, 0.5, 0.9, 1.0]
+    dials = [0.0, 0.1, 0.29, *np.linspace(0.3, 1.0, 15).tolist()]
     known = [dial >= 0.3 and made.segment(dial, gamma).complete for dial in dials]
     assert set(known[:3]) == {False} and known[-1]
-    for dial, exact, shown in zip(dials, known, browser(run, dials, gamma)["at"], strict=True):
+    plain = browser(replace(run, dial_map=None), dials)["at"]
+    for dial, exact, shown, block in zip(dials, known, browser(run, dials, gamma)["at"], plain, strict=True):
         assert shown["exact"] is exact
+        if exact:
+            assert tuple(shown["text"]) == made.at(dial, gamma).token_ids
+        elif gamma == 4:
+            assert shown["rounds"] == block["rounds"] == len(run.rounds) and shown["outcome"] == block["outcome"]
         told = summary(*generated(run, dial, gamma))
         assert told.strict_basis is Basis.EXACT
         assert (told.strict_passes, told.strict_rolled_back) == (len(strict.rounds), lost)
         for ours, name in NAMES.items():
             assert shown["values"][name] == pytest.approx(getattr(told, ours)), (dial, name)
-        assert shown["values"]["strictExact"] and "about" not in said(shown)
+        assert shown["values"]["strictExact"] and "about" not in shown["said"]
         if shown["fromStrict"] is not None:
-            assert f"strict needs {len(strict.rounds)} for {len(strict.token_ids)}. " in said(shown)
-            assert f"{told.rolled_back} drafted tokens rolled back, {lost} by strict" in said(shown)
+            assert f"strict needs {len(strict.rounds)} for {len(strict.token_ids)}. " in shown["said"]
+            assert f"{told.rolled_back} drafted tokens rolled back, {lost} by strict" in shown["said"]
         drawn = positions(*generated(run, dial, gamma))
         spared = savings(drawn, LIGHT)
         assert drawn.basis is told.basis
@@ -173,29 +173,10 @@ def test_what_strict_takes_is_one_number_wherever_the_dial_stands(browser, gamma
         assert told.basis.value in spared.layout.yaxis.title.text
 
 
-def test_outside_the_map_the_recorded_text_is_judged_block_by_block(browser):
-    run = mapped_run(dial=0.9)
-    plain = replace(run, dial_map=None)
-    dials = [0.0, 0.1, 0.29]
-    for ours, theirs in zip(browser(run, dials)["at"], browser(plain, dials)["at"], strict=True):
-        assert not ours["exact"]
-        assert ours["rounds"] == theirs["rounds"] == len(run.rounds)
-        assert ours["outcome"] == theirs["outcome"]
-
-
-def test_a_map_cut_short_is_exact_where_it_is_complete(browser):
-    run = mapped_run(gamma=2, budget=Budget(branches=2, passes=24), max_new_tokens=40)
-    made = run.dial_map
-    complete = made.exact_ranges(2)
-    assert complete and not made.complete
-    dials = np.linspace(0.3, 1.0, 40).tolist()
-    for dial, shown in zip(dials, browser(run, dials, 2)["at"], strict=True):
-        assert shown["exact"] == made.segment(dial, 2).complete
-        if shown["exact"]:
-            assert tuple(shown["text"]) == made.at(dial, 2).token_ids
-
-
-def test_the_recorded_rounds_come_first_so_that_links_to_tokens_hold():
+def test_the_recorded_rounds_come_first_and_an_unmapped_length_is_refused():
+    for refused, gamma, words in ((toy_run(rule="mars"), 2, "no dial map"), (mapped_run(), 9, "γ = 9")):
+        with pytest.raises(BadInput, match=words):
+            run_payload(refused, gamma)
     run = mapped_run("mars-sampling", 0.8)
     pool = round_index(run)
     assert pool.rounds[: len(run.rounds)] == run.rounds
@@ -203,10 +184,3 @@ def test_the_recorded_rounds_come_first_so_that_links_to_tokens_hold():
     assert len({id(round_.speculation) for round_ in pool.rounds}) == len(pool.rounds)
     own = next(path for path, s in zip(pool.paths, pool.segments, strict=True) if s.low <= run.settings.dial < s.high)
     assert own == pool.recorded
-
-
-def test_a_block_length_that_nobody_mapped_is_refused():
-    with pytest.raises(BadInput, match="no dial map"):
-        run_payload(toy_run(rule="mars"), 2)
-    with pytest.raises(BadInput, match="γ = 9 is not on the map"):
-        run_payload(mapped_run(), 9)

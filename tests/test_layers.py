@@ -7,9 +7,9 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
-from graphlib import CycleError, TopologicalSorter
+from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from factories import toy_run
@@ -67,16 +67,12 @@ ROOMS = {
 """Libraries that only these may import."""
 
 
-@dataclass(frozen=True, slots=True)
-class Import:
+class Import(NamedTuple):
     """One imported module."""
 
-    by: str
-    """'figures.style', 'pages.explore', 'app'; without the package's name."""
-    of: str
-    """The whole dotted name."""
-    deferred: bool
-    """True inside a function, or for type checkers only."""
+    by: str  # 'figures.style', 'pages.explore', 'app'; without the package's name
+    of: str  # the whole dotted name
+    deferred: bool  # inside a function, or for type checkers only
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
@@ -129,65 +125,43 @@ def home(dotted: str) -> str | None:
     return next((name for name in reached if name in NAMES), None)
 
 
-def test_the_parser_sees_the_imports() -> None:
-    assert Import("records", "numpy", False) in ALL
-    assert Import("run_with_map", "mars_viz.run.Run", False) in ALL
-    assert Import("__init__", "mars_viz.runfiles.save_run", True) in ALL
+def test_imports_point_downward_and_not_in_a_circle() -> None:
+    assert Import("records", "numpy", False) in ALL and Import("__init__", "mars_viz.runfiles.save_run", True) in ALL
     assert {home(found.of) for found in ALL} >= {"errors", "records", "rules.base", "runfiles"}
     assert home("mars_viz.load_run") == "runfiles" and home("mars_viz") is None
-
-
-def test_imports_point_downward() -> None:
-    wrong = []
+    wrong, graph = [], {}
     for found in ALL:
         of = home(found.of)
-        if found.by == "__init__" or of is None or of.split(".")[0] == found.by.split(".")[0]:
+        if found.by == "__init__" or of in (None, found.by):
             continue
-        if layer(of) >= layer(found.by):
+        graph.setdefault(found.by, set()).add(of)
+        if of.split(".")[0] != found.by.split(".")[0] and layer(of) >= layer(found.by):
             wrong.append(f"{found.by} imports {of}")
     assert wrong == []
+    TopologicalSorter(graph).prepare()  # raises CycleError
 
 
-def test_no_imports_go_in_a_circle() -> None:
-    graph: dict[str, set[str]] = {}
-    for found in ALL:
-        of = home(found.of)
-        if of is not None and of != found.by and found.by != "__init__":
-            graph.setdefault(found.by, set()).add(of)
-    try:
-        TopologicalSorter(graph).prepare()
-    except CycleError as error:
-        pytest.fail(f"a circle: {' <- '.join(error.args[1])}")
+def test_heavy_libraries_stay_in_their_rooms_and_no_two_classes_share_a_name() -> None:
+    for library, rooms in ROOMS.items():
+        importing = [found for found in ALL if found.of.split(".")[0] == library]
+        assert [found for found in importing if found.by.split(".")[0] not in rooms] == []
+        assert library != "ray" or (importing and all(found.deferred for found in importing))
+    of_package = {found.of for found in ALL if found.by == "__init__" and not found.deferred}
+    assert of_package <= {"__future__.annotations", "importlib", "typing.TYPE_CHECKING", "typing.Any"}
+    named: dict[str, list[str]] = {}
+    for module, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and module.split(".")[0] not in ("training", "app", "pages"):
+                named.setdefault(node.name, []).append(module)
+    assert {name: places for name, places in named.items() if len(places) > 1} == {}
 
 
-def test_the_package_names_what_there_is_and_only_what_it_hands_out_asks_it() -> None:
-    """It names modules of every layer, which costs no layer anything, since it loads none before it is asked."""
+def test_the_package_s_names_are_those_of_its_modules() -> None:
     for name, module in mars_viz._HOMES.items():
         assert f"mars_viz.{home(f'mars_viz.{name}')}" == module
         assert getattr(mars_viz, name).__name__ == name
     handed_out = {home(f"mars_viz.{name}") for name in mars_viz.__all__}
     assert {found.by for found in ALL if found.of == "mars_viz"} <= handed_out
-
-
-def test_the_package_itself_imports_nothing() -> None:
-    assert {found.of for found in ALL if found.by == "__init__" and not found.deferred} <= {
-        "__future__.annotations",
-        "importlib",
-        "typing.TYPE_CHECKING",
-        "typing.Any",
-    }
-
-
-@pytest.mark.parametrize("library", ROOMS)
-def test_heavy_libraries_stay_in_their_rooms(library: str) -> None:
-    importing = {found.by for found in ALL if found.of.split(".")[0] == library}
-    assert [by for by in sorted(importing) if by.split(".")[0] not in ROOMS[library]] == []
-
-
-def test_ray_is_imported_when_it_is_asked_for() -> None:
-    """It is an extra."""
-    importing = [found for found in ALL if found.of.split(".")[0] == "ray"]
-    assert importing and all(found.deferred for found in importing)
 
 
 def in_process(code: str) -> None:
@@ -196,10 +170,7 @@ def in_process(code: str) -> None:
     assert done.returncode == 0, done.stderr.decode()
 
 
-def test_a_recorded_run_opens_without_the_model_libraries_or_streamlit_and_pages_without_the_former(
-    tmp_path: Path,
-) -> None:
-    """In an interpreter that cannot import the model libraries."""
+def test_runs_open_without_model_libraries_and_streamlit(tmp_path: Path) -> None:
     saved = toy_run(temperature=1.0).save(tmp_path / "run")
     of_pages = ("components", "ui")
     free = (
@@ -236,7 +207,6 @@ def test_a_recorded_run_opens_without_the_model_libraries_or_streamlit_and_pages
 
 
 def test_every_page_opens_without_the_model_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One after the other in one process; the start page comes first, and needs no pandas either."""
     runs, sweeps = tmp_path / "runs", tmp_path / "sweeps"
     for variable, folder in (("RUNS", runs), ("SAMPLES", runs), ("SWEEPS", sweeps)):
         monkeypatch.setenv(f"MARS_VIZ_{variable}", str(folder))
@@ -258,13 +228,3 @@ def test_every_page_opens_without_the_model_libraries(tmp_path: Path, monkeypatc
         assert figures("pages/compare.py") == figures("pages/live.py") == 0
         figures("pages/learn.py", lesson="1")
     """)
-
-
-def test_no_name_is_that_of_two_classes() -> None:
-    """Who reads or looks for a name finds one thing."""
-    named: dict[str, list[str]] = {}
-    for module, tree in modules():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef) and module.split(".")[0] not in ("training", "app", "pages"):
-                named.setdefault(node.name, []).append(module)
-    assert {name: places for name, places in named.items() if len(places) > 1} == {}

@@ -24,7 +24,6 @@ def curve(dial: float) -> go.Figure:
 
 
 def test_counts_that_are_one_percentage_apart_or_none_are_told_as_counts():
-    """295 of 300 are 98.3 %, 296 are 98.7 %: rounded, a whole point of difference."""
     assert figures.spoken_title(curve(0.85)) == (
         "295 of 300 exercises are right at θ = 0.85, strict 296 (exact); 95 % interval 96 to 99 %"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from factories import toy_map
 from mars_viz import figures
 from mars_viz.analysis.map_grid import map_grid, modelled_speed_up, round_times, speed_up_interval
 from mars_viz.costs import Cost, Costs, ratio, round_cost
-from mars_viz.dialmap import Budget
+from mars_viz.dialmap import Budget, DialMap
 from mars_viz.figures.heat_map import QUANTITIES, Quantity, heat_map
 from mars_viz.figures.style import DIAL_MARK
 from mars_viz.records import Timing
@@ -21,8 +22,13 @@ from mars_viz.words import number
 SETTINGS = Settings(rule="mars", gamma=4, max_new_tokens=30)
 
 
+@cache
+def small_map() -> DialMap:
+    return toy_map(SETTINGS, 0.5, 1.0, gammas=(1, 2, 4), model_seed=1)[0]
+
+
 def test_every_cell_is_what_its_setting_comes_to() -> None:
-    made, _ = toy_map(SETTINGS, 0.5, 1.0, gammas=(1, 2, 4), model_seed=1)
+    made = small_map()
     grid = map_grid(made)
     assert grid.edges[0] == 0.5
     assert grid.edges[-1] == pytest.approx(1.0)
@@ -36,7 +42,7 @@ def test_every_cell_is_what_its_setting_comes_to() -> None:
 
 
 def test_the_best_cell_is_the_strictest_of_the_best() -> None:
-    grid = map_grid(toy_map(SETTINGS, 0.5, 1.0, gammas=(1, 2, 4), model_seed=1)[0])
+    grid = map_grid(small_map())
     row, column = grid.best(grid.tau)  # type: ignore[misc]
     assert grid.tau[row, column] == grid.tau.max()
     assert not (grid.tau[:, column + 1 :] >= grid.tau.max()).any()
@@ -53,7 +59,7 @@ def timed(run: Run) -> Run:
 
 
 def test_the_modelled_speed_up_follows_from_the_costs_of_a_round() -> None:
-    made = toy_map(SETTINGS, 0.5, 1.0, gammas=(1, 2, 4), model_seed=1)[0]
+    made = small_map()
     grid, run = map_grid(made), timed(made.at(0.9))
     found = modelled_speed_up(grid, run)
     assert found[2, -1] == 1.0
@@ -61,19 +67,13 @@ def test_the_modelled_speed_up_follows_from_the_costs_of_a_round() -> None:
     ours, theirs = len(loose.token_ids) / (len(loose.rounds) * 5), len(strict.token_ids) / (len(strict.rounds) * 8)
     assert found[0, 0] == pytest.approx(ours / theirs)
     assert np.isnan(modelled_speed_up(grid, made.at(0.9))).all()  # nothing was timed
-
-
-def test_the_model_holds_the_whole_round() -> None:
-    made = toy_map(SETTINGS, 0.5, 1.0, gammas=(1, 2, 4), model_seed=1)[0]
-    grid, run = map_grid(made), made.at(0.9)
     timing = Timing(draft=4.0, verify=3.0, evidence=1.0, total=10.0)  # 2 of them are judging and commit
-    chains = [r for r in run.rounds if len(r.speculation) == 4]
-    found = round_times(grid, replace(run, rounds=tuple(replace(r, timing=timing) for r in chains)))
-    assert found.rounds is not None and [each.seconds for each in found.rounds] == [7.0, 8.0, 10.0]
+    chains = tuple(replace(r, timing=timing) for r in run.rounds if len(r.speculation) == 4)
+    assert [each.seconds for each in round_times(grid, replace(run, rounds=chains)).rounds] == [7.0, 8.0, 10.0]
 
 
 def test_what_a_modelled_speed_stands_on_is_said() -> None:
-    made = toy_map(SETTINGS, 0.5, 1.0, gammas=(1, 2, 4), model_seed=1)[0]
+    made = small_map()
     grid, run = map_grid(made), timed(made.at(0.9))
     run = replace(run, provenance=replace(run.provenance, target="t", drafter="d", dtype="f", device="<b>chip</b>"))
     costs = costs_of("t")
@@ -99,7 +99,7 @@ def test_what_a_modelled_speed_stands_on_is_said() -> None:
 
 
 def test_the_costs_interval_is_in_the_modelled_speed_up() -> None:
-    made = toy_map(SETTINGS, 0.5, 1.0, gammas=(1, 2, 4), model_seed=1)[0]
+    made = small_map()
     grid, run = map_grid(made), timed(made.at(0.9))
     run = replace(run, provenance=replace(run.provenance, target="t", drafter="d", dtype="f"))
     costs, gamma = costs_of("t"), run.settings.gamma
@@ -136,7 +136,7 @@ def test_cells_of_a_map_cut_short_are_empty() -> None:
 
 @pytest.mark.parametrize("quantity", QUANTITIES, ids=lambda q: q.name)
 def test_the_title_names_the_best_setting_and_the_star_stands_on_it(quantity: Quantity) -> None:
-    made = toy_map(SETTINGS, 0.5, 1.0, gammas=(1, 2, 4), model_seed=1)[0]
+    made = small_map()
     grid, run = map_grid(made), timed(made.at(0.9))
     figure = heat_map(grid, run, quantity, figures.DARK, dial=0.9, gamma=4)
     best = grid.best(quantity.read(grid, run, None), least=quantity.least_is_best)

@@ -20,8 +20,6 @@ from mars_viz.words import token_label
 from tests.factories import toy_run
 from tests.test_metrics import small_run
 
-THEMES = pytest.mark.parametrize("theme", [figures.LIGHT, figures.DARK])
-
 
 @cache
 def long() -> Run:
@@ -67,13 +65,6 @@ def test_no_figure_changes_the_next_one():
         assert draw().to_json() == before
 
 
-@THEMES
-def test_both_have_a_title_and_take_the_theme(theme):
-    for figure in (matrix(small_run(), theme=theme), plane(small_run(), ("mars", 0.9), theme=theme)):
-        assert figures.spoken_title(figure) and figure.layout.title.font.color == theme.ink
-        assert figure.layout.paper_bgcolor == "rgba(0,0,0,0)" and not figure.layout.showlegend
-
-
 def test_the_matrix_by_hand():
     figure = matrix(small_run(), "strict", "mars")
     heat, flips = figure.data
@@ -84,24 +75,16 @@ def test_the_matrix_by_hand():
     assert list(figure.layout.xaxis.ticktext) == ["·w1", "·w2", "·w3", "·w1", "·w7", "·w3", "·w1", "·w2", "·w3"]
 
 
-def test_only_the_disputed_need_no_mark_above():
-    figure = matrix(small_run(), "strict", "mars", every=False)
-    (heat,) = figure.data
+def test_hovers_disputed_positions_and_the_chosen_rule():
+    (heat,) = matrix(small_run(), "strict", "mars", every=False).data
     assert heat.z.tolist() == [[4, 4], [2, 2]]
-
-
-def test_hovering_a_cell_says_all_there_is():
-    verdict, position = matrix(small_run(), "strict", "mars").data[0].customdata[1][1]
-    assert verdict == "keeps, relaxed"
+    cells = matrix(small_run(), "strict", "mars").data[0].customdata
+    verdict, position = cells[1][1]
+    assert verdict == "keeps, relaxed" and cells[0][8][0] == "keeps (not reached)"
     for words in ("“·w2”, round 1, draft 2", "ratio 0.950, margin 0.500", "rank 2", "p(x)/p1 0.607", "1 of 2 rules"):
         assert words in position
-    assert matrix(small_run(), "strict", "mars").data[0].customdata[0][8][0] == "keeps (not reached)"
-
-
-def test_the_chosen_rule_stands_out_and_names_its_dial():
-    names = list(matrix(small_run(), "mars", "strict").data[0].y)
-    assert figures.LIGHT.dial in names[0] and "MARS, θ = 0.90" in names[0]
-    assert names[1] == "Strict"
+    names = list(matrix(small_run(), "mars", "strict", theme=figures.DARK).data[0].y)
+    assert figures.DARK.dial in names[0] and "MARS, θ = 0.90" in names[0] and names[1] == "Strict"
 
 
 def test_very_many_positions_are_numbered_by_round_and_stay_small():
@@ -149,11 +132,13 @@ def test_a_line_stands_where_its_rule_divides():
     )
 
 
-def test_in_the_plane_of_ratios_mars_divides_at_its_dial():
-    figure = plane(long(), ("mars", 0.9), upward=Upward.RATIO)
+def test_axes_of_the_plane_and_its_theme():
+    figure = plane(long(), ("mars", 0.9), upward=Upward.RATIO, theme=figures.DARK)
     (level,) = figure.layout.shapes
-    assert level.y0 == level.y1 == pytest.approx(0.9)
-    assert figure.layout.yaxis.type != "log"
+    assert level.y0 == level.y1 == pytest.approx(0.9) and figure.layout.yaxis.type != "log"
+    assert figure.layout.title.font.color == figures.DARK.ink and not figure.layout.showlegend
+    small = plane(small_run(), ("mars", 0.9)).layout.xaxis
+    assert small.range[1] < 3 and "5 best tokens further right" in small.title.text
 
 
 def test_names_of_upright_lines_stand_at_heights_of_their_own():
@@ -179,8 +164,3 @@ def test_a_lines_name_counts_its_exceptions():
     line = boundary(panel.ruling("tensorrt-llm", 0.3), panel.drafted.margin, panel.drafted.share)
     assert line.side in LooseSide and line.exceptions > 0
     assert boundary_name(line) == f"TensorRT-LLM relaxed, δ = 0.30 · {line.exceptions} of {line.positions} exceptions"
-
-
-def test_best_tokens_far_to_the_right_are_counted_and_do_not_squash_the_rest():
-    figure = plane(small_run(), ("mars", 0.9))
-    assert figure.layout.xaxis.range[1] < 3 and "5 best tokens further right" in figure.layout.xaxis.title.text

@@ -1,0 +1,55 @@
+"""The census of controls (`make census`) reports a dead, an unlisted and a missing control, and no other."""
+
+from __future__ import annotations
+
+from playwright.sync_api import BrowserContext
+
+from tests import controls
+from tests import gestures as by
+from tests.census.__main__ import ELEMENTS, main, unpressed_keys
+from tests.census.table import CONTROLS, EVERYWHERE, SCENES, button, listed, numbers
+from tests.controls import ITSELF, SCRIPT, Census, Control, Scene
+
+PAGE = """<div data-testid=stApp data-test-script-state=notRunning><main data-testid=stMainBlockContainer>
+  <button onclick="this.nextElementSibling.textContent += '.'">Count 3</button><p></p>
+  <button>Idle</button><button disabled>Off</button><button>Extra</button><button>Copy 1</button>
+  <label>Size <input type=number value=2 onkeydown="location.hash ||= 'dial'"></label>
+  <button aria-expanded=false onclick="this.ariaExpanded = 'true'; inner.hidden = false">More</button>
+  <div id=inner hidden><button onclick="history.replaceState(0, '', '?dial=' + Math.random())">Turn</button></div>
+</main></div>"""
+TABLE = listed(
+    button("Count #", "text p"),
+    button("Idle", "text p"),
+    button("Off", "text p"),
+    numbers("Size 5"),
+    button("More", ITSELF),
+    button("Turn", "link dial", inside="More"),
+    Control("slider", "*threshold*", by.dragged(9), ("link",)),
+    button("Gone", "text p", fleeting=True),
+)
+
+
+def test_dead_unlisted_and_missing_controls_are_reported(context: BrowserContext, monkeypatch) -> None:
+    monkeypatch.setattr(controls, "AT_FIRST", 3)
+    monkeypatch.setattr(controls, "PATIENCE", 3)
+    context.set_default_timeout(10_000)
+    context.route("http://census.test/**", lambda route: route.fulfill(body=PAGE, content_type="text/html"))
+    context.add_init_script(path=SCRIPT)
+    census = Census(context, "http://census.test", "toy", TABLE, EVERYWHERE, ({"button": "Copy #"},), print)
+    idle, *missing = sorted(census.go([Scene("one", "/", "button")]), key=lambda problem: "one" not in problem)
+    extra = missing.pop(0)
+    assert "button “Extra” is not in the table" in idle + extra
+    assert "button “Idle”" in idle + extra and "does not change: text p" in idle + extra
+    assert [problem.split(" to ")[0] for problem in missing] == [
+        "toy: there is no button “Off”",
+        "toy: there is no slider “*threshold*”",
+    ]
+
+
+def test_the_table_has_every_page_and_presses_every_key_of_its_scripts(capsys) -> None:
+    assert CONTROLS.keys() == SCENES.keys() == {file.stem for file in (controls.SCRIPT.parents[1] / "pages").iterdir()}
+    assert not [problem for page in ELEMENTS.values() for problem in unpressed_keys(page)]
+    try:
+        main(["nowhere"])
+    except SystemExit as error:
+        assert error.code == 2 and "nowhere" in capsys.readouterr().err
