@@ -262,8 +262,8 @@ def test_long_runs_thresholds_lone_runs_and_missing_data(opened, folder: Path, m
     tab.locator(".stream .t:visible").first.click()
     tab.keyboard.press("End")
     expect(tab.locator(".inspector .law").first).to_contain_text("prob.")
-    last = story().rounds[-1]
-    logit = float(last.speculation.top_logits[len(last.token_ids) - 1, 0])
+    last = story().rounds[-1].speculation
+    logit = float(last.top_logits[len(last) - 1, 0])  # of the row that judges the last draft
     expect(tab.locator(".inspector").first).to_contain_text(number(logit))
     windows = sorted((long / "data").glob("*.w*.js"))
     assert len(windows) == -(-len(story().rounds) // 5)
