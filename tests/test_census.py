@@ -36,11 +36,13 @@ def test_dead_unlisted_and_missing_controls_are_reported(context: BrowserContext
     context.route("http://census.test/**", lambda route: route.fulfill(body=PAGE, content_type="text/html"))
     context.add_init_script(path=SCRIPT)
     census = Census(context, "http://census.test", "toy", TABLE, EVERYWHERE, ({"button": "Copy #"},), print)
-    idle, *missing = sorted(census.go([Scene("one", "/", "button")]), key=lambda problem: "one" not in problem)
-    extra = missing.pop(0)
-    assert "button “Extra” is not in the table" in idle + extra
-    assert "button “Idle”" in idle + extra and "does not change: text p" in idle + extra
-    assert [problem.split(" to ")[0] for problem in missing] == [
+    problems = census.go([Scene("one", "/", "button")])
+    *unlisted, idle = sorted(
+        (each for each in problems if each.startswith("toy, one: ")), key=lambda each: "Idle" in each
+    )
+    assert unlisted and all("the button “Extra”" in problem and "not in the table" in problem for problem in unlisted)
+    assert "button “Idle”" in idle and "does not change: text p" in idle
+    assert [problem.split(" to ")[0] for problem in problems if not problem.startswith("toy, one: ")] == [
         "toy: there is no button “Off”",
         "toy: there is no slider “*threshold*”",
     ]

@@ -57,25 +57,25 @@ OVERVIEW = "receive({ colour: 'outcome', token: 'right-4' }); pass();"
     [
         ("at.picked(right, 4); at.picked(right, 5); pass(); pass();", ["token right-5"], "right-4 right-5"),
         # a token of a text that is left is neither sent nor chosen in the next one
-        ("at.picked(right, 5); at.show('b'); pass(); receive({ shown: 'b' });", ["shown b"], "right-5"),
-        ("at.picked(right, 5); at.show('b'); receive({ shown: 'b' }); pass();", ["shown b"], "right-5"),
+        ("at.picked(right, 5); at.show('b'); pass(); receive({ shown: 'b' });", ["show b"], "right-5"),
+        ("at.picked(right, 5); at.show('b'); receive({ shown: 'b' }); pass();", ["show b"], "right-5"),
         ("at.picked(right, 5); at.pinned(); pass(); receive({ reference: 'a', shown: 'r' });", None, "right-5"),
         ("at.picked(right, 5); receive({ shown: 'b' }); pass();", [], "right-5"),
         # nor is one that is chosen while the next text is on its way
         (
             "at.show('b'); at.picked(right, 6); pass(); receive({ shown: 'b' }); at.picked(right, 7); pass();",
-            ["shown b", "token right-7"],
+            ["show b", "token right-7"],
             "right-6 right-7",
         ),
         (
             "at.show('b'); at.show('a'); at.picked(right, 6); pass();",
-            ["shown b", "shown a", "token right-6"],
+            ["show b", "show a", "token right-6"],
             "right-6",
         ),
         # the arrow keys change the text in the strip alone
         (
             f"{PRESS} press('ArrowDown', '.list'); press('ArrowUp', '.list'); press('ArrowRight', '.list');",
-            ["shown b", "shown c", "shown b"],
+            ["show b", "show c", "show b"],
             "",
         ),
         (f"{PRESS} press('ArrowDown', '.pane'); press('ArrowDown', '.stream'); press('ArrowLeft', '.stream');", [], ""),

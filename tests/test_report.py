@@ -373,7 +373,7 @@ def test_dial_text_figures_search_and_pins_work_offline(opened) -> None:
         tab.locator("#savings").hover()
         with tab.expect_download() as found:
             tab.locator(f"#savings [data-title='Save as {kind}']").click()
-        assert found.value.suggested_filename == f"{file_name(run)}-savings.{kind.lower()}"
+        assert found.value.suggested_filename == f"a-toy-run-at-1-savings.{kind.lower()}"  # the setting shown
         assert Path(found.value.path()).read_bytes().startswith(data)
 
 
