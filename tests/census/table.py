@@ -150,7 +150,8 @@ def system_prompt(inside: str = "") -> Rows:
 
 FOLLOW_UP = Control("textbox", "Continue the conversation", by.typed("Why?", "Enter"), (MAIN,), leaves=True)
 PROMPT = by.typed("Once there was a dog", "Control+Enter")
-OUTCOMES = "matched # | relaxed # | rejected # | discarded # | corrected # | bonus #"
+OUTCOMES = {f"{name} #": "ArrowRight" for name in ("matched", "relaxed", "rejected", "discarded", "corrected")}
+OUTCOMES["bonus #"] = "ArrowLeft"
 SHARE = (
     button("Share", OPENS),
     Control("button", "CSV", by.saved("csv"), (), "Share"),
@@ -208,9 +209,13 @@ EXPLORE = listed(
         TIP,
     ),
     Control("focusable", "block-local", by.HOVER, TIP, fleeting=True),
-    Control("focusable", OUTCOMES, by.HOVER, TIP),
-    keys("focusable", OUTCOMES.removesuffix(" | bonus #"), "ArrowRight", FOCUS),
-    keys("focusable", "bonus #", "ArrowLeft", FOCUS),
+    *(
+        (
+            Control("focusable", name, by.HOVER, TIP),
+            keys("focusable", name, key, FOCUS),
+        )  # one at a time takes the focus
+        for name, key in OUTCOMES.items()
+    ),
     radio("Colour the tokens by › *", "link overlay", "text .explorer .legend"),
     keys("radio", "Colour the tokens by › Ratio", "ArrowRight ArrowLeft", "link overlay"),
     Control("option", f"{TOKENS} › *", by.CLICK, ("link selected", INSPECTOR), any=True),
