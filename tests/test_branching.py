@@ -15,7 +15,7 @@ from mars_viz.errors import EvidenceError
 from mars_viz.figures.rules import branch_acceptance
 from mars_viz.run import Run
 from tests.factories import tables, toy_run
-from tests.test_rule_figures import THEMES, valid
+from tests.test_rule_figures import valid
 
 P, Q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.3, 0.5])
 KNOWN = {
@@ -186,7 +186,7 @@ def test_unsuitable_runs_are_refused() -> None:
         node_laws(toy_run())
 
 
-@THEMES
+@pytest.mark.parametrize("theme", [figures.LIGHT, figures.DARK])
 def test_the_figure_draws_the_acceptance_by_depth(theme: figures.Theme) -> None:
     found = branching(toy_run(temperature=1.0, vocabulary=16), 3)
     figure = valid(branch_acceptance(found, theme))

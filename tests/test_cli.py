@@ -163,7 +163,7 @@ BAD: list[tuple[list[str], str]] = [
     ([*MAP, "--budget-seconds", "nan"], "budget"),
     (["sweep", "--out", "{new}", "--set", "{new}.jsonl"], "new.jsonl"),
     (["sweep", "--out", "{new}", "--limit", "0"], "at least 1"),
-    (["sweep", "--out", "{new}", "--grid", "k=1,2"], "no settings besides its dial"),
+    (["sweep", "--out", "{new}", "--grid", "k=1,2"], "no settings other than its dial"),
     (["watch", "nowhere"], "no server's address"),
     (["watch", "http://127.0.0.1:1", "--limit", "0"], "at least 1"),
     (["report", "{new}", "--out", "{new}.html"], "does not exist"),

@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -25,7 +26,6 @@ from tests.factories import toy_run
 from tests.served import served
 from tests.sweep_cases import SHORT, sweep_over, toy_sweep
 from tests.tabs import opened
-from tests.test_exports import tab as tab
 
 RACES = Path(__file__).parent.parent / "sample_races"
 
@@ -131,6 +131,14 @@ def test_the_race_board_in_numbers_is_the_race() -> None:
     assert frame["target_passes"]["strict"] == len(race.strict.rounds)
     assert frame["rule"].tolist() == ["", "strict", race.relaxed.settings.rule]
     assert frame["same_text"].tolist()[:2] == [True, race.strict.token_ids == race.alone.token_ids]
+
+
+@pytest.fixture
+def tab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    replace(toy_run(rule="mars"), title="A story").save(tmp_path / "story")
+    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
+    monkeypatch.setenv("MARS_VIZ_SAMPLES", str(tmp_path))
+    return opened("pages/explore.py")
 
 
 def test_pages_offer_their_tables(tab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
