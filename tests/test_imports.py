@@ -464,7 +464,7 @@ def test_unreadable_responses_are_refused(texts, change, said):
         (lambda log: log[2].update(drafted=["x"]), "no drafted"),
         (lambda log: log[2].update(parents=[-1] * 4), "only chains"),
         (lambda log: log[2].update(prefix_len=3), "begins after 3 tokens"),
-        (lambda log: log[0].update(temperature=0.7), "not decoded greedily"),
+        (lambda log: log[0].update(temperature=0.7), "was sampled"),
         (lambda log: log[0].update(logits_scale="logprobs"), "raw_logits"),
         (lambda log: log[2]["rows"][0].pop("topk_ids"), "without topk_ids"),
         (lambda log: log.__delitem__(slice(1, None)), "no rounds"),
