@@ -447,8 +447,8 @@ class Walking:
         """Raises BadInput unless the backend's models made the run: a text must not mix models."""
         if not backend.has_made(run.provenance):
             raise EvidenceError(
-                "This run was made with other weights than those at hand, or in another dtype, so this app "
-                "cannot say what other rules would have written. Decode its prompt again on Explore."
+                "This run was made with other weights than those at hand, or in another dtype, so the text of "
+                "other rules is not known. Decode its prompt again on Explore, and ask there."
             )
         self._backend, self._run, self._stands = backend, run, stands
 

@@ -6,9 +6,8 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -38,9 +37,8 @@ OPTIONS = (
     "--no-first-run",
     "--js-flags=--no-turbofan",  # pages are left too soon for optimized scripts to pay
 )
-SECOND_TRY = "at the second try"
 MOST_SHOWN = 3000  # characters of a page that a failed test shows
-FIRST = {"browser_explore", "browser_pages", "controls", "controls_explore_live", "hostile_text", "properties", "sweep"}
+FIRST = {"browser_explore", "browser_pages", "hostile_text", "properties", "sweep"}
 """Files that take longest run first, so that no worker is left with one of them at the end."""
 
 
@@ -73,20 +71,6 @@ def _pages(values: Iterable[object]) -> Iterator[Page]:
             yield value
         elif isinstance(value, tuple):
             yield from _pages(value)
-
-
-@pytest.fixture
-def second_tries(record_property: Callable[[str, object], None]) -> Callable[[object], None]:
-    """Record a first try that failed when the second passed; the summary shows it."""
-    return partial(record_property, SECOND_TRY)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    reports = [each for kept in terminalreporter.stats.values() for each in kept]
-    for each in reports:
-        for name, words in getattr(each, "user_properties", ()) if getattr(each, "when", "") == "call" else ():
-            if name == SECOND_TRY:
-                terminalreporter.write_line(f"{name}: {words}")
 
 
 @pytest.fixture(scope="session")

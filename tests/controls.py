@@ -1,4 +1,4 @@
-"""Finds the controls of a page in a browser, uses each, and checks what has changed; see tests/census."""
+"""Find the controls of a page in a browser, use each, and check its effect; see tests/census."""
 
 from __future__ import annotations
 

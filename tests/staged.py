@@ -15,8 +15,8 @@ from mars_viz.race.files import save_race
 from mars_viz.run import Run, Settings
 from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import load_run
-from mars_viz.runstore import RunStatus, RunStore
-from tests.factories import toy_map, toy_run, toy_tree
+from mars_viz.runstore import RunStore
+from tests.factories import toy_run, toy_tree
 from tests.served import ROOT, served
 from tests.test_explorer_controller import cut_run
 from tests.test_race import toy_race
@@ -27,7 +27,7 @@ PATIENCE = 300.0  # seconds; a busy machine is no reason to fail
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A server that answers, and what stands in its folders."""
+    """A server, and its folders."""
 
     address: str
     """Where."""
@@ -35,25 +35,16 @@ class Staged:
     """The folder of runs."""
     sweeps: Path
     """The folder of sweeps."""
-    interrupted: str
-    """The name of a run whose process ended while it was decoded."""
 
 
 def runs_of_every_kind() -> dict[str, Run]:
     """By the name that they get."""
     story = load_run(samples.RUNS / "1-story-mars")
-    one = toy_run(max_new_tokens=40, vocabulary=300, model_seed=2)
-    made, _ = toy_map(one.settings, low=0.5, model_seed=2, vocabulary=300)
     plain = toy_run(max_new_tokens=40)
     return {
         "several": story,
-        "single": mapped(one, replace(made, frame=one.without_rounds)),
         "unmapped": replace(story, dial_map=None),
         "sampled": load_run(samples.RUNS / "3-story-sampled-mars"),
-        "coins": toy_run(rule="lenience", temperature=1.0, max_new_tokens=40, seed=3),
-        "dialless": toy_run(rule="rejection-sampling", temperature=1.0, max_new_tokens=40, seed=3),
-        "round": toy_run(max_new_tokens=40, stop=(plain.pieces[plain.token_ids[9]].text,)),
-        "empty": replace(plain, rounds=()),
         "tree": of_the_pair(toy_tree()),
         "cut": of_the_pair(cut_run("svip")),
         "chat": changed(plain, provenance=replace(of_the_pair(plain).provenance, chat=True)),
@@ -61,7 +52,7 @@ def runs_of_every_kind() -> dict[str, Run]:
 
 
 def of_the_pair(run: Run) -> Run:
-    """The run and its map as if the built-in pair had made them, so that it can be decoded anew."""
+    """The run and its map as if the built-in pair had made them, so that it can be decoded again."""
     pair = load_run(samples.RUNS / "1-story-mars").provenance
     return changed(run, provenance=replace(run.provenance, target=pair.target, drafter=pair.drafter))
 
@@ -78,11 +69,10 @@ def staged(folder: Path) -> Iterator[Staged]:
     runs, sweeps = folder / "runs", folder / "sweeps"
     for name, run in runs_of_every_kind().items():
         changed(run, title=f"Of the kind {name}").save(runs / name)
-    journal = (store := RunStore(runs)).begin()
+    journal = RunStore(runs).begin()
     whole = toy_run()
     journal.write(replace(whole, rounds=whole.rounds[:2], title="Of the kind interrupted"))
     journal.leave()
-    interrupted = next(kept.name for kept in store.list() if kept.standing is RunStatus.INTERRUPTED)
     save_race(toy_race(), runs / "races" / "toy")
     toy_sweep(sweeps / "mars", 8).finish()
     toy_sweep(sweeps / "margin", 8, Settings(rule="mars-margin", gamma=3, max_new_tokens=16)).finish()
@@ -96,4 +86,4 @@ def staged(folder: Path) -> Iterator[Staged]:
         patch.setenv("MARS_VIZ_DELETE", "everybody")
         patch.delenv("MARS_VIZ_SAMPLES", raising=False)
         with served(ROOT / "app.py", patience=PATIENCE) as address:
-            yield Staged(address, runs, sweeps, interrupted)
+            yield Staged(address, runs, sweeps)

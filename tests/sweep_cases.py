@@ -7,14 +7,18 @@ from pathlib import Path
 
 import numpy as np
 
+from mars_viz.chat import History
 from mars_viz.costs import Cost, Costs
 from mars_viz.dialmap import span_of
 from mars_viz.prompts import PromptItem, PromptSet
+from mars_viz.records import Round
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.shapes import shape_named
 from mars_viz.sweep import Sweep, SweepResult
 from mars_viz.sweep.timing import TimingCheck, Way
+from mars_viz.walk import Ending, walk
+from tests.factories import ToySpeculator
 from tests.tables import table_backend
 
 SETTINGS = Settings(rule="mars", gamma=3, max_new_tokens=16)
@@ -116,3 +120,12 @@ def equal(one: SweepResult, other: SweepResult) -> bool:
     ours, theirs = ({**r.lines, **r.prompts, "starts": r.starts} for r in (one, other))
     same = all(np.array_equal(values, theirs[name]) for name, values in ours.items() if name != "seconds")
     return same and one.plan.settings == other.plan.settings
+
+
+def alone(
+    prompt: str, settings: Settings, dial: float | None, rule: str = "", history: History | None = None
+) -> list[Round]:
+    """Return the rounds of an independent walk, by the settings' rule unless another is named."""
+    tokens = table_backend().tokenizer.encode(prompt, history or History())
+    ending = Ending(frozenset({0}), settings.max_new_tokens)
+    return list(walk(ToySpeculator(settings), rule_named(rule or settings.rule), dial, tokens, ending))

@@ -35,3 +35,12 @@ def settled(tab: AppTest) -> AppTest:
 def sent(tab: AppTest) -> list[Any]:
     """What the elements of the browser were sent that were sent anything."""
     return [json.loads(each.proto.json) for each in tab.get("bidi_component") if each.proto.json]
+
+
+def titles(tab: AppTest) -> list[str]:
+    """The figures' alternative texts, which are their titles."""
+    return [chart.proto.alt for chart in tab.get("plotly_chart")]
+
+
+def captions(tab: AppTest) -> str:
+    return " ".join(caption.value for caption in tab.caption)

@@ -106,7 +106,7 @@ def passes(page: Page) -> tuple[int, int]:
 
 
 def drag(page: Page, value: float, *, release: bool = True) -> None:
-    """Drag the dial, from where it is."""
+    """Drag the dial from its present value."""
     lane, thumb = page.locator(".lane").bounding_box(), page.locator(".thumb").bounding_box()
     low, high = page.locator(".thumb").evaluate("at => [+at.ariaValueMin, +at.ariaValueMax]")
     assert lane is not None and thumb is not None

@@ -26,7 +26,7 @@ def new(app: App) -> NewRun:
 
 
 class NewRun:
-    """Finds the run that a test has decoded."""
+    """Return the run that a test has decoded."""
 
     def __init__(self, folder: Path):
         self.store = RunStore(folder)
@@ -209,5 +209,5 @@ def test_another_pair_decodes_on_every_page_and_models_are_unloaded(page: Page, 
     target = page.get_by_role("textbox", name="Target")
     target.fill("/no/such/folder")
     target.press("Enter")
-    expect(page.get_by_text("is no model's id on the hub")).to_be_visible()  # a visitor may not name folders
+    expect(page.get_by_text("is not the id of a model on the hub")).to_be_visible()  # a visitor may not name folders
     expect(chosen).to_have_text(HEAD)

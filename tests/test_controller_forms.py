@@ -32,7 +32,7 @@ from tests import tabs, test_live_page, test_tune_page
 from tests.factories import ToySpeculator, toy_run
 from tests.staged import of_the_pair
 from tests.sweep_cases import toy_sweep
-from tests.tabs import settled
+from tests.tabs import captions, settled
 from tests.test_explorer_controller import cut_run
 from tests.test_live_links import address
 from tests.test_live_page import press
@@ -72,10 +72,6 @@ def mapping(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tab_jobs, "explored", lambda: ways)
     monkeypatch.setattr(tasks, "chart_threshold", ToyMapper)
     return folder
-
-
-def captions(tab: AppTest) -> str:
-    return " ".join(each.value for each in tab.caption)
 
 
 def mapped_by(tab: AppTest, title: str) -> AppTest:
@@ -251,7 +247,7 @@ def test_a_sweep_of_a_threshold_is_compared_with_fixed_gamma(tmp_path: Path, mon
     assert all(each["λ"].tolist() == ["0", "0.3", "0.6"] for each in tables) and len(tables) == 2
     assert "no speed-up" in test_tune_page.said(test_tune_page.opened(sweep="a", **{"with": "bare"}))
     bare = test_tune_page.opened(sweep="bare", dial="0.5")
-    assert "What a pass costs is not known" in test_tune_page.said(bare)
+    assert "The cost of a pass is not known" in test_tune_page.said(bare)
 
 
 NAME = "vllm-thinking:k=5"

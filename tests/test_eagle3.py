@@ -516,7 +516,7 @@ def test_a_name_leads_to_a_head_or_is_refused(tmp_path: Path) -> None:
         ("org/other", "eagle3", True, "eagle3:HEADDIR"),
         (TARGET, f"eagle3:{tmp_path}/none", True, "no folder"),
         (TARGET, f"eagle3:{tmp_path}", True, "config.json"),
-        (None, f"eagle3:{head}", False, "no model's id"),
+        (None, f"eagle3:{head}", False, "not the id of a model"),
     ):
         with pytest.raises(ModelError, match=reason):
             check_names(target, drafter, folders=folders, **named)

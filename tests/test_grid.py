@@ -75,7 +75,7 @@ def test_a_grid_is_read_with_its_folders_or_refused():
     assert [path.name for path in GRID.folders(Path("o"))] == [f"vllm-thinking-k{k}" for k in (1, 2, 3, 5)]
     assert grid_of(rule_named("fly"), " W = 5, 4,4.0").values == (4, 5)
     for rule, text, why in (
-        ("mars", "k=1", "no settings besides"),
+        ("mars", "k=1", "no settings other than"),
         ("vllm-thinking", "n=1", "it has k"),
         ("vllm-thinking", "k", "names no values"),
         ("vllm-thinking", "k=", "names no values"),

@@ -33,7 +33,7 @@ from mars_viz.ui.lessons.page_state import LessonView, fitted, from_parameters
 from mars_viz.ui.links import to_parameters
 from tests import tabs
 from tests.factories import toy_map, toy_run
-from tests.tabs import sent, settled
+from tests.tabs import sent, settled, titles
 
 EVERY = range(1, len(LESSONS) + 1)
 WATCHED = "Exact: the decisions of this text."  # the caption of the stepper
@@ -83,10 +83,6 @@ def said(tab: AppTest) -> str:
 
 def load_run(run_id: str) -> Run:
     return read(Path(os.environ["MARS_VIZ_RUNS"]) / run_id)
-
-
-def titles(tab: AppTest) -> list[str]:
-    return [chart.proto.alt for chart in tab.get("plotly_chart")]
 
 
 def element(tab: AppTest) -> Any:

@@ -24,7 +24,7 @@ from mars_viz.ui.links import Opened, from_parameters, to_parameters
 from mars_viz.ui.live.page_state import LiveView, Show
 from mars_viz.ui.session import KEY
 from tests.factories import toy_run
-from tests.tabs import settled
+from tests.tabs import captions, settled
 from tests.test_live_page import ToyRacer, folder, held_decode, labels, notes, opened, press, show, wait
 from tests.test_pages import Script
 from tests.test_race import toy_race
@@ -35,10 +35,6 @@ __all__ = ["folder"]
 
 def address(tab: AppTest) -> dict[str, str]:
     return {name: "".join(value) for name, value in tab.query_params.items()}
-
-
-def captions(tab: AppTest) -> str:
-    return " ".join(each.value for each in tab.caption)
 
 
 def elsewhere_and_back(tab: AppTest) -> AppTest:

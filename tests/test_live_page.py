@@ -30,7 +30,7 @@ from mars_viz.ui.jobs.models import Device, Models, Status
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.live import live_words
 from tests.factories import toy_run
-from tests.tabs import ROOT, sent, settled
+from tests.tabs import ROOT, captions, sent, settled
 from tests.test_pages import Script, button, notes
 from tests.test_race import toy_race
 from tests.test_ui_worker import until
@@ -176,10 +176,6 @@ def test_the_page_plays_the_recorded_race_without_loading_models(folder):
 def plays(tab: AppTest) -> bool:
     """True if the page asks the browser to play the race by itself."""
     return bool(next(data[0]["play"] for data in sent(tab) if "play" in data[0]))
-
-
-def captions(tab: AppTest) -> str:
-    return " ".join(caption.value for caption in tab.caption)
 
 
 def test_the_models_are_unloaded_on_demand(folder):

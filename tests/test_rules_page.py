@@ -31,7 +31,7 @@ from mars_viz.ui.rule_lab import page_state, rule_tables, rule_words
 from mars_viz.ui.rule_lab.page_state import FIRST, RuleView, fitted, from_parameters
 from tests import tabs
 from tests.factories import ToySpeculator, toy_map, toy_run
-from tests.tabs import settled
+from tests.tabs import settled, titles
 from tests.test_judgements import without
 from tests.test_metrics import small_run
 
@@ -59,10 +59,6 @@ def opened(theme: str | None = None, **parameters: str) -> AppTest:
 def said(tab: AppTest) -> str:
     """Every sentence that the page shows as HTML, and its captions."""
     return " ".join([*(html.body for html in tab.html), *(caption.value for caption in tab.caption)])
-
-
-def titles(tab: AppTest) -> list[str]:
-    return [chart.proto.alt for chart in tab.get("plotly_chart")]
 
 
 SHOWN: dict[str, pd.DataFrame] = {}
@@ -389,7 +385,7 @@ def test_a_sampled_run_shows_where_a_branch_would_pay_and_a_greedy_one_says_why_
     assert titles(tab)[2].startswith("Four distinct children")
     replace(toy_run(rule="strict"), title="A greedy story").save(folder / "d-greedy")
     greedy = opened(run="d-greedy")
-    assert "Not shown of a greedy run" in said(greedy) and len(titles(greedy)) == 2
+    assert "Not shown for a greedy run" in said(greedy) and len(titles(greedy)) == 2
     with pytest.raises(KeyError):
         greedy.segmented_control(key="lab-children")
 

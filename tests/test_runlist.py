@@ -164,7 +164,7 @@ def test_values_that_a_run_does_not_keep_are_to_be_filled_in():
     chat = recipe(replace(run, prompt=run.prompt[:20]), "a")
     assert chat.command.count("--chat") == 1 and "chat=True" in chat.python
     assert "models" in placed(target="").refused
-    engine = placed(drafter="told by the engine", drafter_revision="", device="vLLM 0.32")
+    engine = placed(drafter="reported by the engine", drafter_revision="", device="vLLM 0.32")
     assert "log" in engine.refused and not engine.command and not engine.python
 
 

@@ -115,7 +115,7 @@ def test_tokens_that_may_complete_a_stop_string() -> None:
 
 def test_without_stop_strings_no_piece_is_looked_up() -> None:
     assert Ending(frozenset({0}), 9).cut((5, 6, 7), 0, (999,)) == (5, 6, 7)
-    with pytest.raises(EvidenceError, match="decode the prompt anew"):
+    with pytest.raises(EvidenceError, match="decode the prompt again"):
         ending("a").cut((999,), 0)
 
 

@@ -16,16 +16,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from factories import Counting, ToySpeculator
+from factories import Counting
 from hypothesis import given
 from hypothesis import strategies as st
-from sweep_cases import COSTS, SETTINGS, SHORT, TREES, conversations, equal, toy_prompts, toy_sweep
+from sweep_cases import COSTS, SETTINGS, SHORT, TREES, alone, conversations, equal, toy_prompts, toy_sweep
 
 from mars_viz import locks
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptItem, PromptSet, grader_named
-from mars_viz.records import first_difference
+from mars_viz.records import emitted, first_difference
 from mars_viz.rules import rule_named
 from mars_viz.run import Piece, Settings
 from mars_viz.sweep import Sweep, load_sweep, texts
@@ -35,21 +35,10 @@ from mars_viz.sweep.columns import COLUMNS, SHARES, edit_distance, rank_bins, sh
 from mars_viz.sweep.mapper import strict_reference
 from mars_viz.sweep.sweep import sweep_prompts
 from mars_viz.sweep.texts import PromptTexts
-from mars_viz.walk import Ending, walk
 from tests.tables import TableTarget, table_backend, tables
 
 TESTS = Path(__file__).parent
 PIECES = table_backend().tokenizer.pieces
-
-
-def alone(prompt, settings, dial, rule=None):
-    tokens = table_backend().tokenizer.encode(prompt)
-    ending = Ending(frozenset({0}), settings.max_new_tokens)
-    return list(walk(ToySpeculator(settings), rule_named(rule or settings.rule), dial, tokens, ending))
-
-
-def tokens_of(rounds):
-    return tuple(token for round_ in rounds for token in round_.token_ids)
 
 
 @pytest.mark.parametrize(
@@ -64,13 +53,13 @@ def tokens_of(rounds):
 def test_every_line_is_what_an_independent_walk_says(tmp_path, settings):
     result = toy_sweep(tmp_path / "sweep", 4, settings).finish()
     rule, prompts = rule_named(settings.rule), toy_prompts(4)
-    strict_tokens = [tokens_of(alone(item.prompt, settings, rule.dial.strict)) for item in prompts.items]
+    strict_tokens = [emitted(alone(item.prompt, settings, rule.dial.strict)) for item in prompts.items]
     dials = np.concatenate([np.random.default_rng(0).uniform(rule.dial.low, rule.dial.high, 12), result.edges[:-1]])
     rows = result.rows(dials)
     for place, item in enumerate(prompts.items):
         for dial, row in zip(dials.tolist(), rows[place], strict=True):
             rounds = alone(item.prompt, settings, dial)
-            text, strict = tokens_of(rounds), strict_tokens[place]
+            text, strict = emitted(rounds), strict_tokens[place]
             lines = {name: values[row].tolist() for name, values in result.lines.items()}
             relaxed = [(r, n) for r in rounds for n in r.decision.kept[: r.kept] if not r.verdicts.keep_strict[n]]
             ranks = np.array([r.speculation.ranks[n] for r, n in relaxed], int)
@@ -95,7 +84,7 @@ def test_every_line_is_what_an_independent_walk_says(tmp_path, settings):
             assert sum(lines["relaxed_by_share"]) == len(relaxed)
     assert result.prompts["off_is_strict"].all()
     for item, right in zip(prompts.items, result.prompts["target_right"], strict=True):
-        own = tokens_of(alone(item.prompt, settings, None, rule="strict"))
+        own = emitted(alone(item.prompt, settings, None, rule="strict"))
         assert right == grader_named("contains").grade(item.answer, "".join(f" w{t}" for t in own if t))
 
 

@@ -64,7 +64,7 @@ from mars_viz.words import counted, exactly, number
 from tests import tabs
 from tests.served import served
 from tests.tables import table_backend
-from tests.tabs import sent, settled
+from tests.tabs import sent, settled, titles
 from tests.test_accessibility import in_words, violations
 
 ROOT = Path(__file__).parents[1]
@@ -157,10 +157,6 @@ def own_file(data: bytes | str | None = None, **choices: Any) -> AppTest:
     if choices.get("skip"):
         tab.checkbox(key="sweep-skip").check()
     return settled(tab.run())
-
-
-def titles(tab: AppTest) -> list[str]:
-    return [chart.proto.alt for chart in tab.get("plotly_chart")]
 
 
 def clicked(tab: AppTest, key: str) -> AppTest:
@@ -401,7 +397,7 @@ def test_prompts_that_a_limit_left_out_of_a_file_are_added(empty, extended):
     path.write_bytes(to_jsonl(toy_prompts(20)))
     sweep_over(empty / "a", load_prompts(path, limit=6))
     tab = opened(sweep="a")
-    assert "mine.jsonl has 14 prompts besides" in said(tab)
+    assert "mine.jsonl has 14 prompts more than" in said(tab)
     (count,) = [each for each in tab.number_input if each.key.startswith("add-count")]
     settled(count.set_value(5).run())
     clicked(tab, "add-prompts")
@@ -772,7 +768,7 @@ def test_no_more_folders_are_made_than_are_listed(empty):
     wish = sweep_requests.first_wish()
     for place in range(100):
         (empty / f"other-{place:03}").mkdir(parents=True)
-    with pytest.raises(BadInput, match="no more are listed"):
+    with pytest.raises(BadInput, match="the most that are listed"):
         sweep_requests.begin(wish, empty, empty / "mine")
     for place in range(100):
         (empty / "other-007" / f"{place}").mkdir()

@@ -10,23 +10,21 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from factories import ToySpeculator
-from sweep_cases import SETTINGS
+from sweep_cases import SETTINGS, alone, equal
 
 from mars_viz import cli
 from mars_viz.chat import Exchange, History, in_plain_text, messages_of
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptItem, PromptSet, Turns, load_prompts
-from mars_viz.records import Round, emitted
-from mars_viz.rules import rule_named
+from mars_viz.records import emitted
 from mars_viz.run import Settings, joined
-from mars_viz.sweep import Sweep, SweepResult, load_sweep, shards
+from mars_viz.sweep import Sweep, load_sweep, shards
 from mars_viz.sweep.evidence_pack import write_evidence
 from mars_viz.sweep.report import summary_lines
 from mars_viz.sweep.store import open_store
 from mars_viz.sweep.sweep import Conversations
 from mars_viz.sweep.wall_clock import to_time
-from mars_viz.walk import Ending, walk
 from tests.tables import table_backend
 
 SPAN = Span(0.0, 1.0, (3,))
@@ -52,18 +50,6 @@ def sweep(out: Path, prompts: PromptSet | None = None, settings: Settings = SETT
     return Sweep(backend, prompts or talks(), settings, SPAN, out, **how)  # type: ignore[arg-type]
 
 
-def alone(prompt: str, history: History, settings: Settings, dial: float | None, rule: str) -> list[Round]:
-    tokens = table_backend().tokenizer.encode(prompt, history)
-    ending = Ending(frozenset({0}), settings.max_new_tokens)
-    return list(walk(ToySpeculator(settings), rule_named(rule), dial, tokens, ending))
-
-
-def equal(one: SweepResult, other: SweepResult) -> bool:
-    """Return True for the same results, except for their timing."""
-    ours, theirs = ({**r.lines, **r.prompts} for r in (one, other))
-    return all(np.array_equal(values, theirs[name]) for name, values in ours.items() if name != "seconds")
-
-
 @pytest.mark.parametrize("settings", [SETTINGS, replace(WARM, rule="mars-sampling")])
 def test_every_turn_follows_the_targets_own_answers(tmp_path: Path, settings: Settings) -> None:
     prompts = talks()
@@ -74,11 +60,11 @@ def test_every_turn_follows_the_targets_own_answers(tmp_path: Path, settings: Se
     for place, item in enumerate(prompts.items):
         history = history if item.turn > 1 else History()
         for dial, row in zip(dials.tolist(), rows[place], strict=True):
-            rounds = alone(item.prompt, history, settings, dial, settings.rule)
+            rounds = alone(item.prompt, settings, dial, history=history)
             assert result.lines["tokens"][row] == sum(len(r.token_ids) for r in rounds)
             assert result.lines["rounds"][row] == len(rounds)
             lengths.add(len(rounds))
-        own = emitted(alone(item.prompt, history, settings, None, "strict"))
+        own = emitted(alone(item.prompt, settings, None, "strict", history))
         answer = joined(map(table_backend().tokenizer.pieces.__getitem__, own))
         history = History(turns=(*history.turns, Exchange(item.prompt, answer)))
         assert result.prompts["target_right"][place] == (
@@ -252,7 +238,7 @@ def test_a_system_message_precedes_every_turn(tmp_path: Path) -> None:
     result, pieces = sweep(tmp_path / "sweep", prompts).finish(), table_backend().tokenizer.pieces
     history = History("Be brief.")
     for item, each in zip(prompts.items, open_store(tmp_path / "sweep").told(0, 2), strict=False):
-        own = emitted(alone(item.prompt, history, SETTINGS, None, "strict"))
+        own = emitted(alone(item.prompt, SETTINGS, None, "strict", history))
         assert each.answer == joined(map(pieces.__getitem__, own))
         history = replace(history, turns=(*history.turns, Exchange(item.prompt, each.answer)))
     assert [each.history.system for each in to_time(result, prompts, 9)] == 2 * ["Be brief."]

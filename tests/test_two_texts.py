@@ -14,6 +14,7 @@ from mars_viz.analysis.alignment import Side, Unit, Written
 from mars_viz.components.compare import TEXTS, TextPane, texts_payload
 from mars_viz.costs import Cost
 from mars_viz.errors import BadInput
+from mars_viz.records import emitted
 from mars_viz.run import Piece
 from mars_viz.sweep import Sweep, difference_at, load_sweep, measures, two_texts, value_at
 from mars_viz.sweep.pairing import SweepSetting, compared, divergence, pair, turned
@@ -22,11 +23,10 @@ from mars_viz.sweep.two_texts import Change
 from mars_viz.ui.compare import saved_sweeps, sweep_pair
 from tests.factories import toy_run
 from tests.in_node import in_node_with
-from tests.sweep_cases import COSTS, SETTINGS, conversations, first_turns, sweep_over, toy_prompts, toy_sweep
+from tests.sweep_cases import COSTS, SETTINGS, alone, conversations, first_turns, sweep_over, toy_prompts, toy_sweep
 from tests.tables import Words, table_backend
 from tests.test_compare_page import folder, link, opened, recorded  # noqa: F401
 from tests.test_rules_page import said
-from tests.test_sweep import alone, tokens_of
 
 COUNT = 12
 HOSTILE = "\u202e<img src=x onerror=window.hacked=1>"
@@ -48,7 +48,7 @@ def test_both_texts_and_their_order(swept, tmp_path):
     assert sorted(entries) == list(range(COUNT)) and order == sorted(order) and len(set(order)) > 2
     for place, item in enumerate(toy_prompts(COUNT).items):
         kept, change = two_texts.kept(both, place), entries[place]
-        ours, theirs = (tokens_of(alone(item.prompt, SETTINGS, dial)) for dial in (1.0, 0.3))
+        ours, theirs = (emitted(alone(item.prompt, SETTINGS, dial)) for dial in (1.0, 0.3))
         assert (kept.left.tokens, kept.right.tokens) == (ours, theirs)
         first = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
         assert kept.both.found.left.parts == first == kept.both.found.right.parts or ours == theirs
@@ -59,7 +59,7 @@ def test_both_texts_and_their_order(swept, tmp_path):
     assert 0 < differing < COUNT
     margin = replace(SETTINGS, rule="mars-margin")
     other = pair(SweepSetting(swept, 0.3), SweepSetting(toy_sweep(tmp_path / "margin", 3, margin).finish(), 2.0))
-    assert two_texts.kept(other, 1).right.tokens == tokens_of(alone("prompt 1", margin, 2.0))
+    assert two_texts.kept(other, 1).right.tokens == emitted(alone("prompt 1", margin, 2.0))
     assert all(entry.change is Change.SAME for entry in two_texts.entries(settings(swept, 0.3, 0.3)))
 
 

@@ -45,11 +45,6 @@ def a_race(folder: Path) -> None:
     save_race(toy_race(), folder / "one")
 
 
-def a_zipped_race(folder: Path) -> None:
-    a_race(folder)
-    RaceStore(folder).bring(race_zip(folder / "one"), "two")
-
-
 def a_sweep(folder: Path) -> None:
     toy_sweep(folder / "swept", 3).finish()
 

@@ -182,7 +182,7 @@ class Makers:
         if who is MayDelete.EVERYBODY or (who is MayDelete.MAKER and maker and maker == mark):
             return ""
         if who is MayDelete.NOBODY:
-            return f"On this server saved runs cannot be renamed or deleted ({DELETE}=nobody)."
+            return f"Saved runs cannot be renamed or deleted on this server ({DELETE}=nobody)."
         if maker and not mark:
             return "This browser sends no cookie, so its runs are not known. Allow cookies, and load the page again."
         if maker:

@@ -44,8 +44,8 @@ def speculated(server: Server) -> AcceptanceCounts:
         return counts
     problem = {
         True: "speculates without reporting it. Start it with --per-request-spec-decode-metrics detailed",
-        False: "does not speculate. Start it so that it does, and reports what it accepts",
-        None: "reports no speculation. Start it so that it speculates, and reports what it accepts",
+        False: "does not speculate. Start it so that it does, and reports accepted tokens",
+        None: "reports no speculation. Start it so that it speculates, and reports accepted tokens",
     }[server.speculates()]
     raise ModelError(f"{server.address} {problem}: {SPECULATING}")
 

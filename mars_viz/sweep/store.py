@@ -33,7 +33,7 @@ from mars_viz.writer import make_folder, remove_leftovers, to_read, write_file
 _FURTHER = 100
 """Maximum number of folders without a sweep that are searched for sweeps, and of entries checked in each."""
 _SHEET, _RESULTS, _PROMPTS, _REST = "sweep.json", "results", "prompts.jsonl", "rest.jsonl"
-_KEPT = "Make room or choose another place; finished prompts are kept; go on with --resume."
+_KEPT = "Make room or choose another place. Finished prompts are kept; go on with --resume."
 
 
 class Begun(BadInput):

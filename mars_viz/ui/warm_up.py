@@ -60,7 +60,7 @@ def _print_classroom() -> None:
     limits = classroom.limits
     print(
         f"Classroom: a student's browser has {counted(limits.jobs, 'job')} at once, {limits.tokens} new tokens each. "
-        f"Anyone who opens this link is a teacher, so keep it to yourself:\n{door.link(address(), classroom)}",
+        f"Anyone who opens this link becomes a teacher, so keep it to yourself:\n{door.link(address(), classroom)}",
         file=sys.stderr,
         flush=True,
     )

@@ -594,12 +594,12 @@ UNUSED = {
         "focusable": "* › paper",
     },
 }
-"""By page and role: what the keys of its list reach, what belongs to Streamlit, and what is used on another page."""
+"""By page and role: keys of its list, Streamlit's own controls, and controls that are used on another page."""
 
 SCENES = {
     "gallery": (Scene("all", "/", ".mv-card", way="Gallery"),),
     "explore": (
-        Scene("several", "/explore?run=several&dial=0.5&gamma=4", ".explorer"),  # a setting to decode anew
+        Scene("several", "/explore?run=several&dial=0.5&gamma=4", ".explorer"),  # another setting than the recorded one
         *(Scene(kind, f"/explore?run={kind}", ".explorer") for kind in ("unmapped", "tree", "cut")),
         Scene("chat", "/explore?run=chat&target=org/chat", ".explorer"),
     ),

@@ -38,8 +38,8 @@ def check_known(server: Server, token: int, vocabulary_size: int) -> None:
     """Raise ModelError if this token of the server's does not exist here."""
     if token >= vocabulary_size:
         raise ModelError(
-            f"{shortened(server.model)} at {server.address} has token ids beyond the vocabulary here, of "
-            f"{vocabulary_size}. Take models of its family."
+            f"{shortened(server.model)} at {server.address} has token ids beyond the vocabulary "
+            f"here ({vocabulary_size}). Take models of its family."
         )
 
 

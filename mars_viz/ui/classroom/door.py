@@ -135,7 +135,7 @@ def view_in(body: bytes) -> View:
     except (ValueError, RecursionError) as error:
         raise SettingError("This message is no JSON. Load the page again.") from error
     if not isinstance(message, dict) or set(message) != _FIELDS:
-        raise SettingError(f"This message needs just {', '.join(sorted(_FIELDS))}. Load the page again.")
+        raise SettingError(f"This message needs exactly {', '.join(sorted(_FIELDS))}. Load the page again.")
     is_valid = (
         isinstance(message["run"], str)
         and isinstance(message["cuts"], bool)

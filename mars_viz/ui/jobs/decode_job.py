@@ -171,7 +171,7 @@ class DecodeJob(Job[Decoded]):
         try:
             self.tell(complete=True)
         except Exception:  # the first error may have been in this very update
-            _log.exception("The tokens decoded until then are lost.")
+            _log.exception("The progress of a failed decode could not be reported.")
         super().fail(error)
 
     def _decode(self, recorder: Recording, keeping: Keeping) -> Run | None:

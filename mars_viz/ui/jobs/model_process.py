@@ -32,8 +32,8 @@ from mars_viz.ui.jobs.models import Models, Status
 
 PROGRAM = "mars_viz.ui.jobs.model_process_main"
 GIVEN_UP = (
-    "The process that runs the models could not ask their device any more, and has ended. Try again: it starts "
-    "again. If the fault comes back, check the device and its driver, or decode on the CPU."
+    "The process that runs the models could not ask their device any more, and has ended. Try again; if the "
+    "fault comes back, check the device and its driver, or decode on the CPU."
 )
 PATIENCE = 5.0  # seconds that the process has to end by itself before it is killed
 
@@ -216,8 +216,8 @@ class ModelProcess:
         self.rest()
         how = f"stopped by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         return (
-            f"The process that runs the models has ended ({how}), as it does when memory runs out. Try again: it "
-            "starts again. If the fault comes back, ask for fewer tokens or smaller models."
+            f"The process that runs the models has ended ({how}), as it does when memory runs out. Try again; if it "
+            "ends again, ask for fewer tokens or smaller models, and see the server's log."
         )
 
 

@@ -358,8 +358,8 @@ def _over(controller: str) -> tuple[str, Thresholds]:
         key="sweep-thresholds",
         placeholder=", ".join(setting.written(value) for value in neighbours(setting)),
         help=markdown(
-            f"More values of {symbol}, separated by commas: one sweep each on the same prompts, one more with "
-            f"drafts of full length, and a grid of {symbol} and the dial in the evidence. They share answers."
+            f"More values of {symbol}, separated by commas: one sweep each on the same prompts, one of full drafts, "
+            f"and a grid of {symbol} and the dial in the evidence. They share the models' answers."
         ),
     )
     return "", lambda: grid_values(setting, listed) if listed.strip() else ()

@@ -123,7 +123,7 @@ def _too_few(sweep: CachedSweep, further: Further, wanted: int) -> str:
             f"About {about(wanted)} more would tell: the same `mars-viz sweep --task` with --resume --limit "
             f"{plan.prompts + wanted} adds prompts of the task."
         )
-    has = f"has {counted(further.count, 'prompt')} besides" if further.count else "has no other prompt than"
+    has = f"has {counted(further.count, 'prompt')} more than" if further.count else "has no prompt other than"
     return f"{plan.prompt_set} {has} those that were swept; about {about(wanted)} more would tell. Add a longer file."
 
 
