@@ -111,11 +111,11 @@ NO_IDS = ["/etc/passwd", "../x", "./x", "~/x", "a/b/c", "a//b", "a/..", "..", ".
 def test_only_ids_are_taken_whether_or_not_a_file_of_the_name_exists(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    with pytest.raises(BadInput, match="id on the hub"):
+    with pytest.raises(BadInput, match="id of a model on the hub"):
         check_id(name)
     if name.strip():
         monkeypatch.setattr(visitors, "may_name_paths", lambda: False)
-        with pytest.raises(BadInput, match="id on the hub"):
+        with pytest.raises(BadInput, match="id of a model on the hub"):
             decode_form.named_models("org/name", name.strip("\n") + "/../x" * name.endswith("\n"))
 
 
