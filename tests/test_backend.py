@@ -225,7 +225,7 @@ def test_a_choice_comes_back_from_its_link(monkeypatch):
         link = models_form.models_written(choice, first)
         assert replace(models_form.models_in_link(link, first, complaints), folders=False) == choice, link
         assert bool(link) == (choice != first)
-        assert all("fetch" in each for each in complaints)
+        assert all("download" in each for each in complaints)
         if first == BUILT_IN:
             assert bool(complaints) == ("org/" in "".join(choice.names))
     assert models_form.models_written(BUILT_IN, BackendChoice(drafter="eagle3")) == {"target": "built-in"}
@@ -245,7 +245,7 @@ def test_wrong_links_change_no_models(monkeypatch):
         ({"drafter": "org/a"}, "target"),
         ({"target": "org/a", "drafter": "ngram:n=0"}, "target"),
         ({"target": "a" * 301, "drafter": "b"}, "target"),
-        ({"target": "<b>/x", "drafter": "org/b"}, "model's id"),
+        ({"target": "<b>/x", "drafter": "org/b"}, "not the id of a model"),
         ({"device": "abacus"}, "“abacus”"),
         ({"dtype": "int4"}, "“int4”"),
         ({"tree": "<b>"}, "“<b>”"),
