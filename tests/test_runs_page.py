@@ -327,7 +327,7 @@ def test_a_run_of_this_tab_alone_is_listed_and_no_link_opens_it(store):
     settled(tab.run())
     assert rows(tab) == [name] and tab.dataframe[0].value["from"][0] == "this tab"
     select(tab, name)
-    assert tab.button(key="runs-delete").disabled and "this tab alone" in tab.button(key="runs-delete").help
+    assert tab.button(key="runs-delete").disabled and "only in the tab" in tab.button(key="runs-delete").help
     press(tab, "runs-details")
     assert "No link opens it" in notes(tab) and not json.dumps([each.value for each in tab.code]).count("/explore?")
 

@@ -139,9 +139,9 @@ def origin_of(
 def _chosen(plan: Plan, dial: float, origin: SettingOrigin, found: Recommendation | None) -> str:
     at = exact_setting(plan.symbol, dial)
     if origin is SettingOrigin.RECOMMENDED:
-        return f"{at} is the recommended setting; no other was chosen by hand."
+        return f"{at} is the recommended setting; no user chose another."
     if origin is SettingOrigin.DEFAULT:
-        return f"{at} is the rule's default: nothing is recommended, and no setting was chosen by hand."
+        return f"{at} is the rule's default: nothing is recommended, and no user chose a setting."
     if found is None or found.dial is None:
         return f"{at} was chosen by hand; nothing is recommended."
     return f"{at} was chosen by hand; recommended is {exact_setting(plan.symbol, found.dial)}."
