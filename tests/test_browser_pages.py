@@ -580,6 +580,8 @@ def test_runs_are_found_tagged_deleted_and_brought_back_by_their_browser_alone(
         settles(page)
 
     page.reload()
+    expect(find).to_be_visible()
+    settles(page)
     find.press_sequentially("shelf")  # each letter searches, without Enter
     listed(5)
     tick(page, 0)

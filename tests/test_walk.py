@@ -33,7 +33,7 @@ def test_a_recorded_run_walks_as_far_as_its_text_is_the_same() -> None:
     unchanged = [d for d in (0.89, 0.91) if not any(min(d, 0.9) <= b <= max(d, 0.9) for b in flips)]
     for dial in unchanged:
         assert [r.token_ids for r in replay(run, dial)] == [r.token_ids for r in run.rounds]
-    with pytest.raises(BadInput, match="anew"):
+    with pytest.raises(BadInput, match="decode the prompt again"):
         for dial in np.linspace(0, 1, 21):
             replay(run, float(dial))
 
