@@ -14,31 +14,24 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
-LAYERS, WIDTH, INNER, HEADS, GROUPS, VOCABULARY, DRAFTED = 6, 64, 96, 4, 2, 97, 31
+WIDTH, INNER, HEADS, GROUPS, VOCABULARY, DRAFTED = 64, 96, 4, 2, 97, 31
 IDS = (1, 3, 4)
 """Layers whose inputs are read."""
+DIMS: dict[str, Any] = {
+    **{"hidden_size": WIDTH, "intermediate_size": INNER, "num_attention_heads": HEADS, "num_key_value_heads": GROUPS},
+    **{"rms_norm_eps": 1e-6, "max_position_embeddings": 256, "vocab_size": VOCABULARY},
+}
 
 
-def random_target(layers: int = LAYERS, width: int = WIDTH, vocabulary: int = VOCABULARY) -> PreTrainedModel:
+def random_target() -> PreTrainedModel:
     torch.manual_seed(1)
-    config = LlamaConfig(
-        vocab_size=vocabulary,
-        hidden_size=width,
-        intermediate_size=INNER,
-        num_hidden_layers=layers,
-        num_attention_heads=HEADS,
-        num_key_value_heads=GROUPS,
-        max_position_embeddings=256,
-        initializer_range=0.2,
-        bos_token_id=0,
-        eos_token_id=None,
-    )
+    config = LlamaConfig(**DIMS, num_hidden_layers=6, initializer_range=0.2, bos_token_id=0, eos_token_id=None)
     return LlamaForCausalLM(config).eval().requires_grad_(False)
 
 
-def words(vocabulary: int = VOCABULARY) -> PreTrainedTokenizerFast:
+def words() -> PreTrainedTokenizerFast:
     """Token i reads 'w<i>'."""
-    made = Tokenizer(models.WordLevel({f"w{i}": i for i in range(vocabulary)}, unk_token="w0"))
+    made = Tokenizer(models.WordLevel({f"w{i}": i for i in range(VOCABULARY)}, unk_token="w0"))
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(tokenizer_object=made)
 
@@ -55,18 +48,15 @@ def random_head(features: int = 3, seed: int = 2) -> dict[str, Tensor]:
 
     size = WIDTH // HEADS
     kept = torch.randperm(VOCABULARY, generator=generator)[:DRAFTED].sort().values
+    sizes = {"q": (HEADS * size, 2 * WIDTH), "k": (GROUPS * size, 2 * WIDTH), "v": (GROUPS * size, 2 * WIDTH)}
+    parts = {f"self_attn.{name}_proj": each for name, each in (sizes | {"o": (WIDTH, HEADS * size)}).items()}
+    parts |= {"mlp.gate_proj": (INNER, WIDTH), "mlp.up_proj": (INNER, WIDTH), "mlp.down_proj": (WIDTH, INNER)}
     return {
         "fc.weight": normal(WIDTH, features * WIDTH),
-        "midlayer.self_attn.q_proj.weight": normal(HEADS * size, 2 * WIDTH),
-        "midlayer.self_attn.k_proj.weight": normal(GROUPS * size, 2 * WIDTH),
-        "midlayer.self_attn.v_proj.weight": normal(GROUPS * size, 2 * WIDTH),
-        "midlayer.self_attn.o_proj.weight": normal(WIDTH, HEADS * size),
-        "midlayer.mlp.gate_proj.weight": normal(INNER, WIDTH),
-        "midlayer.mlp.up_proj.weight": normal(INNER, WIDTH),
-        "midlayer.mlp.down_proj.weight": normal(WIDTH, INNER),
-        "midlayer.hidden_norm.weight": norm(),
-        "midlayer.input_layernorm.weight": norm(),
-        "midlayer.post_attention_layernorm.weight": norm(),
+        **{f"midlayer.{name}.weight": normal(*shape) for name, shape in parts.items()},
+        **{
+            f"midlayer.{name}.weight": norm() for name in ("hidden_norm", "input_layernorm", "post_attention_layernorm")
+        },
         "norm.weight": norm(),
         "lm_head.weight": normal(DRAFTED, WIDTH),
         "d2t": kept - torch.arange(DRAFTED),
@@ -74,40 +64,18 @@ def random_head(features: int = 3, seed: int = 2) -> dict[str, Tensor]:
     }
 
 
-def dims() -> dict[str, Any]:
-    return {
-        "model_type": "llama",
-        "hidden_size": WIDTH,
-        "intermediate_size": INNER,
-        "num_attention_heads": HEADS,
-        "num_key_value_heads": GROUPS,
-        "num_hidden_layers": 1,
-        "rms_norm_eps": 1e-6,
-        "rope_theta": 10000.0,
-        "max_position_embeddings": 256,
-        "vocab_size": VOCABULARY,
-    }
-
-
 def config_of(layout: str, ids: Sequence[int] | None = IDS) -> dict[str, Any]:
     """The configuration of a head in that layout that reads the inputs of these layers; None leaves that open."""
+    dims = DIMS | {"model_type": "llama", "num_hidden_layers": 1, "rope_theta": 10000.0}
+    named = {} if ids is None else {"eagle_aux_hidden_state_layer_ids": [i - (layout == "SpecForge") for i in ids]}
     if layout == "SpecForge":
-        nested = {} if ids is None else {"eagle_aux_hidden_state_layer_ids": [i - 1 for i in ids]}
-        return dims() | {
-            "architectures": ["LlamaForCausalLMEagle3"],
-            "draft_vocab_size": DRAFTED,
-            "eagle_config": nested,
-        }
-    named = {} if ids is None else {"eagle_aux_hidden_state_layer_ids": list(ids)}
-    if layout == "speculators":
-        return named | {
-            "architectures": ["Eagle3Speculator"],
-            "speculators_model_type": "eagle3",
-            "transformer_layer_config": dims(),
-            "draft_vocab_size": DRAFTED,
-            "norm_before_residual": False,
-        }
-    return named | dims() | {"architectures": ["LlamaForCausalLM"], "draft_vocab_size": DRAFTED}
+        own = dims | {"architectures": ["LlamaForCausalLMEagle3"], "eagle_config": named}
+    elif layout == "speculators":
+        own = named | {"architectures": ["Eagle3Speculator"], "speculators_model_type": "eagle3"}
+        own |= {"transformer_layer_config": dims, "norm_before_residual": False}
+    else:
+        own = named | dims | {"architectures": ["LlamaForCausalLM"]}
+    return own | {"draft_vocab_size": DRAFTED}
 
 
 def tensors_of(layout: str, head: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -155,9 +123,10 @@ def in_numpy(
     first: int,
     *,
     normed_output: bool = False,
+    normed_residual: bool = False,
 ) -> np.ndarray:
     """Logits [rows, Vd] of each row of a text's head, of which rows from `first` on read the row before's own state,
-    after the last norm where `normed_output`.
+    after the last norm if `normed_output`; the layer adds to its normed input if `normed_residual`.
 
     Row j is that of token j + 1; features [first, k H] are the target's.
     """
@@ -192,6 +161,7 @@ def in_numpy(
         scores = np.einsum("hd,jhd->hj", turn(asked, j), np.stack(keys)) / np.sqrt(size)
         shares = np.exp(scores - scores.max(-1, keepdims=True))
         shares /= shares.sum(-1, keepdims=True)
+        state = norm(state, "hidden_norm") if normed_residual else state
         state = state + w["self_attn.o_proj.weight"] @ np.einsum("hj,jhd->hd", shares, np.stack(values)).ravel()
         x = norm(state, "post_attention_layernorm")
         gate = w["mlp.gate_proj.weight"] @ x

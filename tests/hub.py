@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,13 +12,11 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-PIECE = 1 << 16
 
 
 @contextmanager
-def hub(models: Mapping[str, Path], *, pause: float = 0.0, asked: list[str] | None = None) -> Iterator[str]:
-    """Serve the folders under their ids; yields what HF_ENDPOINT should be. `pause` seconds before each piece; `asked`
-    is told what was asked for."""
+def hub(models: Mapping[str, Path], requests: list[str]) -> Iterator[str]:
+    """Serve the folders under their ids; yields what HF_ENDPOINT should be. `requests` receives the paths."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -35,8 +32,7 @@ def hub(models: Mapping[str, Path], *, pause: float = 0.0, asked: list[str] | No
 
         def _answer(self, with_body: bool) -> None:
             parts = unquote(urlsplit(self.path).path).strip("/").split("/")
-            if asked is not None:
-                asked.append("/".join(parts))
+            requests.append("/".join(parts))
             if parts[:2] == ["api", "models"] and "/".join(parts[2:4]) in models:
                 self._api(models["/".join(parts[2:4])], "/".join(parts[2:4]), parts[4:])
                 return
@@ -53,17 +49,16 @@ def hub(models: Mapping[str, Path], *, pause: float = 0.0, asked: list[str] | No
             self.send_header("X-Repo-Commit", COMMIT)
             self.send_header("Accept-Ranges", "bytes")
             self.end_headers()
-            for at in range(first, len(data), PIECE) if with_body else ():
-                time.sleep(pause)
-                self.wfile.write(data[at : at + PIECE])
+            if with_body:
+                self.wfile.write(data[first:])
 
         def _api(self, folder: Path, name: str, what: list[str]) -> None:
             files = sorted(path for path in folder.iterdir() if path.is_file())
             if what[:1] == ["tree"]:
                 self._json(
                     [
-                        {"type": "file", "path": path.name, "size": path.stat().st_size, "oid": _blob(path)}
-                        for path in files
+                        {"type": "file", "path": each.name, "size": each.stat().st_size, "oid": _blob(each)}
+                        for each in files
                     ]
                 )
                 return

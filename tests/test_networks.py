@@ -26,14 +26,14 @@ from mars_viz.speculators import evidence
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.cached import CachedModel
 from mars_viz.speculators.draft_batch import DraftBatch
-from mars_viz.speculators.drafters.model import ModelDrafter, Picking
+from mars_viz.speculators.drafters.model import ModelDrafter
 from mars_viz.speculators.evidence import gather_evidence
-from mars_viz.speculators.networks import Chaining, Network, Opener, differs, llama_forward, opener
+from mars_viz.speculators.networks import Network, Opener, differs, llama_forward, opener
 from mars_viz.speculators.networks import kv_cache as module
 from mars_viz.speculators.networks.batched import CHUNK, LEAST, CachePool, RaggedNetwork
 from mars_viz.speculators.networks.graphs import CHECKS, MOST, SETTLED, WORTH, Graphs, Recorded, Tensors
 from mars_viz.speculators.networks.hf import PlainNetwork
-from mars_viz.speculators.networks.kv_cache import IdleCaches, KVShape, Rows
+from mars_viz.speculators.networks.kv_cache import KVShape, Rows
 from mars_viz.speculators.networks.llama_forward import Body, why_not
 from mars_viz.speculators.networks.small_llama import PackedLlama, fits, pack
 from mars_viz.speculators.targets.model import ModelTarget
@@ -80,23 +80,23 @@ def test_what_was_written_is_overwritten_and_a_copied_row_goes_its_own_way() -> 
             torch.testing.assert_close(found, expected[:, 50:], atol=2e-4, rtol=1e-4)
 
 
-def test_models_beyond_the_packed_pass_go_to_the_ragged_one() -> None:
-    large = llama(hidden_size=512, intermediate_size=2048, num_hidden_layers=6)
-    assert large.num_parameters() > 20_000_000
-    for model, way in ((llama(), PackedLlama), (llama().bfloat16(), RaggedNetwork), (large, RaggedNetwork)):
-        assert isinstance(opener(model, 97)(), way)
-    for change in ({"attention_bias": True}, {"mlp_bias": True}, {"hidden_act": "gelu"}):
-        assert not fits(llama(**change))
+def ragged(pair: Backend, capture: Calling | None = None) -> Backend:
+    """The pair on batched passes, recorded if a capture is given."""
+    begin = None if capture is None else (lambda: capture)
+    models = (pair.target.model, pair.drafter.model)
+    return with_passes(
+        pair, *(partial(RaggedNetwork, CachePool(Body(model, pair.vocabulary_size), begin)) for model in models)
+    )
 
 
-@pytest.mark.parametrize(("way", "temperature"), [(None, 0.0), (None, 0.8), (PlainNetwork, 0.8), (RaggedNetwork, 0.0)])
+@pytest.mark.parametrize(("way", "temperature"), [(None, 0.8), (PlainNetwork, 0.8), (RaggedNetwork, 0.0)])
 def test_a_batch_answers_each_prefix_as_if_it_were_alone(pair: Backend, way: Any, temperature: float) -> None:
     """Prefixes that fork, finish, shrink and are new, as a dial map or a set of prompts asks for them."""
-    size, models = pair.vocabulary_size, (pair.target.model, pair.drafter.model)
     if way is PlainNetwork:
-        pair = with_passes(pair, *(partial(PlainNetwork, model, size) for model in models))
+        models = (pair.target.model, pair.drafter.model)
+        pair = with_passes(pair, *(partial(PlainNetwork, model, pair.vocabulary_size) for model in models))
     elif way is RaggedNetwork:
-        pair = with_passes(pair, *(partial(RaggedNetwork, CachePool(Body(model, size))) for model in models))
+        pair = ragged(pair)
     settings, rng = Settings(temperature=temperature, gamma=4, seed=5), np.random.default_rng(0)
     together = pair.speculator(settings)
     prefixes = [pair.prompt_ids("Once upon a time, there was a little", settings)]
@@ -138,7 +138,9 @@ def test_a_faster_pass_that_differs_is_replaced_by_transformers(monkeypatch: pyt
     model = llama()
     assert isinstance(opener(model, 97)(), PackedLlama) and not differs(opener(model, 97)(), model)
     for half in (llama().bfloat16(), llama().half()):
-        assert not differs(RaggedNetwork(CachePool(Body(half, 97))), half)
+        assert isinstance(opener(half, 97)(), RaggedNetwork) and not differs(opener(half, 97)(), half)
+    for change in ({"hidden_act": "gelu"}, {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 6}):
+        assert not fits(llama(**change))
     score = PackedLlama.score
     for spoil in (lambda logits: logits + 0.5, lambda logits: logits * torch.nan):
         monkeypatch.setattr(PackedLlama, "score", lambda *args, spoil=spoil, **named: spoil(score(*args, **named)))
@@ -146,50 +148,13 @@ def test_a_faster_pass_that_differs_is_replaced_by_transformers(monkeypatch: pyt
         assert isinstance(made(), PlainNetwork) and not made.batching and "other logits" in made.lack()
 
 
-CACHE = KVShape(layers=2, heads=4, size=8, limit=512)
-
-
-def filled(value: float, rows: int = 3, places: int = 128) -> Rows:
-    cache = Rows(CACHE)
-    cache.open(rows, places)
+def test_a_growing_cache_keeps_its_values_and_fills_up_with_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = Rows(KVShape(layers=2, heads=4, size=8, limit=512))
+    cache.open(2, 256)
     for layer in cache.layers:
-        layer[:rows, :places] = value
-    return cache
-
-
-def test_what_was_never_written_is_zero_and_what_was_is_kept_as_the_cache_grows() -> None:
-    cache = filled(torch.nan)
-    cache.clear()
-    cache.open(2, 64)
-    cache.layers[1][0, :64] = 5
-    for rows, places in ((2, 128), (3, 64), (3, 300)):
-        cache.open(rows, places)
-        for i, layer in enumerate(cache.layers):
-            expected = torch.zeros(3, 300, 4, 8)
-            expected[0, :64] = 5 * i
-            assert torch.equal(layer[:rows, :places], expected[:rows, :places])
-    cache = filled(7, rows=2, places=256)
-    cache.open(1, 1)
-    cache.open(9, 400)
-    for layer in cache.layers:
-        assert (layer[:2, :256] == 7).all()
-        assert not layer[2:9, :400].any() and not layer[:2, 256:400].any()
-    cache.copy(1, 11, 200)
-    assert (cache.layers[0][11, :200] == 7).all() and not cache.layers[0][11, 200:400].any()
-
-
-def test_the_largest_cache_within_the_limit_is_kept_and_failed_growth_leaves_all_layers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    idle, small, large = IdleCaches(CACHE), filled(1, rows=1), filled(1, rows=8)
-    for cache in (small, large):
-        idle.give(cache)
-    assert idle.take() is large and idle.take() not in (small, large)
-    monkeypatch.setattr(module, "KEPT", large.size - 1)
-    idle.give(small)
-    idle.give(large)
-    assert idle.take() is small
-    cache, results = filled(7, rows=2), iter([torch.zeros, None])
+        layer.fill_(torch.nan)
+        layer[:2, :256] = 7
+    results = iter([torch.zeros, None])
 
     def refuses(*shape: int, **_: object) -> torch.Tensor:
         if (empty := next(results, torch.zeros)) is None:
@@ -199,27 +164,36 @@ def test_the_largest_cache_within_the_limit_is_kept_and_failed_growth_leaves_all
     monkeypatch.setattr(module.torch, "empty", refuses)
     with pytest.raises(MemoryError):
         cache.open(9, 400)
-    cache.clear()
-    cache.open(9, 400)
-    assert {tuple(layer.shape[:2]) for layer in cache.layers} == {(9, 512)}
+    for rows, places in ((1, 1), (3, 300), (9, 400)):
+        cache.open(rows, places)
+    cache.copy(1, 11, 200)
+    for layer in cache.layers:
+        assert (layer[:2, :256] == 7).all() and (layer[11, :200] == 7).all()
+        assert not layer[2:11, :400].any() and not layer[:2, 256:400].any() and not layer[11, 200:400].any()
 
 
-def test_a_deleted_pass_leaves_its_memory_to_the_next() -> None:
-    weights, ids = pack(llama(), 97), torch.arange(90).remainder(97).unsqueeze(0)
+@pytest.mark.parametrize("kind", ["packed", "ragged"])
+def test_the_next_pass_gets_the_cache_of_a_deleted_one_but_none_of_its_numbers(kind: str, pair: Backend) -> None:
+    weights, capture = pack(pair.target.model, pair.vocabulary_size), Calling()
+    rooms, ids = CachePool(Body(pair.target.model, pair.vocabulary_size), lambda: capture), torch.arange(5, 11)[None]
+    begin: Any = partial(PackedLlama, weights) if kind == "packed" else partial(RaggedNetwork, rooms)
+
+    def caches(network: Any) -> list[Tensor]:
+        return network._rows.layers if kind == "packed" else [network._room.cache]
+
     with torch.inference_mode():
-        expected = PackedLlama(weights).score(ids, [0], 90)
+        network, other = begin(), begin()
+        expected = [network.score(ids, [0], 6) for _ in range(SETTLED)][0]
+        other.score(ids, [0], 6)
+        memory, played = caches(network)[0].data_ptr(), capture.played
+        for cache in caches(network):
+            cache.fill_(torch.nan)  # as after logits that were no numbers
+        del network
         gc.collect()
-        first, second = PackedLlama(weights), PackedLlama(weights)
-        first.score(ids.expand(3, -1), [0, 0, 0], 1)
-        memory = first._rows.layers[0].data_ptr()
-        for layer in first._rows.layers:
-            layer.fill_(torch.nan)  # as a broken model would
-        del first
-        gc.collect()
-        third = PackedLlama(weights)
-        for network, reuses in ((third, True), (second, False)):
-            assert torch.equal(network.score(ids, [0], 90), expected)
-            assert (network._rows.layers[0].data_ptr() == memory) == reuses
+        another = begin()
+        torch.testing.assert_close(another.score(ids, [0], 6), expected)
+        assert caches(another)[0].data_ptr() == memory != caches(other)[0].data_ptr()
+        assert kind == "packed" or (capture.recorded, capture.played) == (1, played + 1)
 
 
 COMMON = (
@@ -339,6 +313,12 @@ def test_the_weights_are_held_once() -> None:
             assert storages == {part.weight.untyped_storage().data_ptr()}
 
 
+def changed(part: str, module: torch.nn.Module) -> LlamaForCausalLM:
+    model = llama()
+    model.set_submodule(part, module)
+    return model
+
+
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
@@ -357,44 +337,6 @@ def test_other_models_go_through_transformers(model: Callable[[], PreTrainedMode
     if not fits(model()):
         opened = opener(model(), 97)
         assert isinstance(opened(), PlainNetwork) and reason in opened.lack()
-
-
-def changed(part: str, module: torch.nn.Module) -> LlamaForCausalLM:
-    model = llama()
-    model.set_submodule(part, module)
-    return model
-
-
-@pytest.mark.parametrize(
-    "settings", [Settings(), Settings(temperature=0.9, top_p=0.8), Settings(temperature=1.3, top_k=5)]
-)
-def test_a_chain_is_the_same_steps_one_by_one(settings: Settings) -> None:
-    model, pick = llama(num_key_value_heads=2), Picking.by(settings)
-    texts, starts, slots = texts_of(3, 40), [38, 12, 25], [1, 2, 0]
-    uniforms = None if settings.temperature == 0 else torch.rand(3, 5, dtype=torch.float64)
-    with torch.inference_mode():
-        one, other = (RaggedNetwork(CachePool(Body(model, 97))) for _ in range(2))
-        for network in (one, other):
-            for row, start in enumerate(starts):
-                network.score(texts[row : row + 1, :start], [0], 1, [slots[row]])
-        ids = torch.stack([texts[row, start : start + 2] for row, start in enumerate(starts)])
-        assert isinstance(one, Chaining)
-        chain = one.chain(ids, starts, 5, pick, uniforms, slots)
-        for step in range(5):
-            logits = other.score(ids, starts, 1, slots)
-            starts = [start + ids.shape[1] for start in starts]
-            ids = pick(logits, None if uniforms is None else uniforms[:, step, None])
-            torch.testing.assert_close(chain.logits[:, step : step + 1], logits, atol=1e-4, rtol=1e-4)
-            assert chain.tokens[:, step].tolist() == ids.flatten().tolist()
-
-
-def ragged(pair: Backend, capture: Calling | None = None) -> Backend:
-    """The pair on batched passes, recorded where a capture is given."""
-    begin = None if capture is None else (lambda: capture)
-    models = (pair.target.model, pair.drafter.model)
-    return with_passes(
-        pair, *(partial(RaggedNetwork, CachePool(Body(model, pair.vocabulary_size), begin)) for model in models)
-    )
 
 
 PROMPTS = [item.prompt for item in builtin_prompts(64).items][::48]  # of several tasks
@@ -431,22 +373,6 @@ def test_a_longer_text_moves_the_cache_and_what_was_recorded_on_it_goes(pair: Ba
         assert len(network._room.graphs) == 0
 
 
-def test_the_next_pass_gets_the_cache_of_a_deleted_one_but_none_of_its_numbers(pair: Backend) -> None:
-    capture, ids = Calling(), torch.arange(5, 11)[None]
-    rooms = CachePool(Body(pair.target.model, pair.vocabulary_size), lambda: capture)
-    with torch.inference_mode():
-        network = RaggedNetwork(rooms)
-        expected = [network.score(ids, [0], 6) for _ in range(SETTLED)][0]
-        network._room.cache.fill_(torch.nan)  # as after logits that were no numbers
-        del network
-        gc.collect()
-        another, third = RaggedNetwork(rooms), RaggedNetwork(rooms)
-        played = capture.played
-        torch.testing.assert_close(another.score(ids, [0], 6), expected)
-        third.score(ids, [0], 6)
-        assert (capture.recorded, capture.played) == (1, played + 1)
-
-
 def test_texts_are_the_same_if_recording_fails_which_is_noted(pair: Backend) -> None:
     rooms = CachePool(Body(pair.drafter.model, pair.vocabulary_size), Frozen)
     slow = with_passes(pair, drafter=Opener(partial(RaggedNetwork, rooms), lambda: rooms.trouble))
@@ -455,21 +381,6 @@ def test_texts_are_the_same_if_recording_fails_which_is_noted(pair: Backend) -> 
     one, other = (Recording(each, PROMPTS[0], settings).finish() for each in (slow, pair))
     assert one.token_ids == other.token_ids and len(one.rounds) == len(other.rounds)
     assert len(slow.notes) == 1 and "built-in/drafter" in slow.notes[0] and "other results" in slow.notes[0]
-
-
-def test_no_memory_for_more_places_leaves_the_cache_as_it_was(pair: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*args: object) -> Tensor:
-        raise torch.OutOfMemoryError("CUDA out of memory.")
-
-    rooms = CachePool(Body(pair.target.model, pair.vocabulary_size))
-    network, ids = RaggedNetwork(rooms), torch.arange(5, 25)[None]
-    with torch.inference_mode():
-        expected = network.score(ids, [0], 20)
-        with monkeypatch.context() as patched:
-            patched.setattr(rooms.body, "cache", full)
-            with pytest.raises(torch.OutOfMemoryError):
-                network.score(ids, [LEAST], 1)
-        torch.testing.assert_close(network.score(ids[:, 10:], [10], 10), expected[:, 10:], atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("needs", [None, ("z",), ()])
@@ -514,34 +425,23 @@ def plus(x: Tensor, y: Tensor, *, bias: float = 0.0) -> Tensors:
     return x + y + bias, x - y
 
 
-def test_a_shape_that_comes_back_is_recorded_and_played_on_what_it_is_given() -> None:
-    capture, results = Calling(), []
+def test_a_shape_that_comes_back_is_recorded_and_compared_until_it_has_settled() -> None:
+    capture, results, calls = Calling(), [], 0
+
+    def counting(x: Tensor, y: Tensor) -> Tensors:
+        nonlocal calls
+        calls += 1
+        return plus(x, y)
+
     graphs = graphs_on(capture)
     for turn in range(SETTLED + 4):
         given = torch.full((2, 3), float(turn)), torch.ones(2, 3)
-        results.append((graphs.run(("plus", 2), plus, given), plus(*given)))
+        results.append((graphs.run(("plus", 2), counting, given), plus(*given)))
         assert capture.recorded == (turn + 1 >= WORTH)
     assert capture.played == SETTLED + 4 - (WORTH - 1) and not graphs.given_up
+    assert calls == WORTH - 1 + CHECKS + capture.recorded + capture.played
     for found, expected in results:  # a later play has not overwritten what an earlier one gave
         assert equal(found, expected)
-
-
-def test_plays_are_compared_until_settled_only() -> None:
-    calls = 0
-
-    def counting(x: Tensor) -> Tensors:
-        nonlocal calls
-        calls += 1
-        return (x * 2,)
-
-    def playing(function: Callable[..., Tensors], inputs: Tensors) -> Recorded:
-        output = inputs[0] * 2
-        return Recorded(lambda: output.copy_(inputs[0] * 2), (output,))  # type: ignore[arg-type, return-value]
-
-    graphs = graphs_on(playing)  # type: ignore[arg-type]
-    for turn in range(SETTLED + 5):
-        assert graphs.run("double", counting, (torch.tensor([float(turn)]),))[0].item() == 2.0 * turn
-    assert calls == (WORTH - 1) + CHECKS
 
 
 def test_each_key_has_its_own_recording_and_the_one_unused_for_longest_goes() -> None:
