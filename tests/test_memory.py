@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,3 +46,32 @@ def test_a_container_of_the_older_kind_sees_its_own_group_as_the_highest(system)
     (system / "proc/self/cgroup").write_text("5:devices:/x\n4:cpu,memory:/docker/1a2b\n0::/\n")
     group(system, "memory", OLD, "2000000000", used=600_000_000, cached=100_000_000)
     assert memory.bytes_free(CPU) == 1_500_000_000
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+import torch
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from mars_viz import demo, record
+from mars_viz.speculators.loading import load_backend
+
+torch.manual_seed(0)
+folder = Path(sys.argv[1])
+config = LlamaConfig(vocab_size=65536, hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=1)
+LlamaForCausalLM(config).save_pretrained(folder)
+AutoTokenizer.from_pretrained(demo.TARGET).save_pretrained(folder)
+pair, runs, used = load_backend(folder, "layers:exit=1", device="cpu"), [], []
+for i in range(14):
+    runs.append(record(f"Story {i}", backend=pair, rule="strict", gamma=4, max_new_tokens=48))
+    used.append(int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6)
+print(used[-1] - used[3])
+"""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc, and heaps of other systems differ")
+def test_a_heap_with_a_large_vocabulary_does_not_grow_with_every_answer(tmp_path) -> None:
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
+    grown = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert float(grown.stdout.split()[-1]) < 60, "megabytes over ten answers"

@@ -117,9 +117,7 @@ def own_text(backend: Backend, count: int = 40, prompt: str = PROMPT, model: Any
         (TOOLS, 264, THINK, 272, "'<think>' added, '</think>' added"),
         (TOOLS, 259, ("<|User|>", "<|Bot|>"), 264, "'<|User|>' instead of '<tool_call>', '<|Bot|>' instead of"),
         (THINK, 261, TOOLS, 259, "'<think>' missing, '</think>' missing"),
-        ([f"<{i}>" for i in range(9)], 266, (), 260, "'<3>' missing, 5 more."),
     ],
-    ids=["more", "renamed", "fewer", "many"],
 )
 def test_tokenizers_that_differ_in_added_tokens_share_the_others(
     tmp_path: Path, of_target: Sequence[str], outputs: int, of_drafter: Sequence[str], drafter_outputs: int, named: str
@@ -130,32 +128,13 @@ def test_tokenizers_that_differ_in_added_tokens_share_the_others(
     assert not backend.drafter.by_text and any(named in note for note in backend.notes)
     own = own_text(backend)
     assert max(own) >= len(BYTES), "the target writes tokens that are not the drafter's"
-    shapes: tuple[dict[str, Any], ...] = ({"gamma": 3}, {"gamma": 8, "tree": "dynamic:depth=3,topk=3,nodes=8"})
-    for run in (decoded(backend, **shape) for shape in shapes):
+    shape: dict[str, Any]
+    for shape in ({"gamma": 3}, {"gamma": 8, "tree": "dynamic:depth=3,topk=3,nodes=8"}):
+        run = decoded(backend, **shape)
         assert list(run.token_ids) == own
         assert all(each.speculation.tokens.max(initial=0) < min(outputs, drafter_outputs) for each in run.rounds)
-    for shape in (shapes[0], {"gamma": 9, "tree": "iid:paths=3,depth=3"}):
-        run = decoded(backend, temperature=0.8, **shape)
-        assert run.token_ids == decode_alone(backend, run.prompt_ids, run.settings).token_ids
-
-
-def test_above_temperature_0_the_targets_law_is_kept(tmp_path: Path) -> None:
-    target, prompt, seeds = saved(tmp_path / "target", THINK, 261, likely=8.0), "A small fox", 250
-    backend = load_backend(target, saved(tmp_path / "drafter"), device="cpu")
-    settings = Settings(rule="rejection-sampling", temperature=1.5, gamma=1, max_new_tokens=1)
-    ids = torch.tensor([backend.prompt_ids(prompt, settings)])
-    with torch.inference_mode():
-        p, q = (
-            (part.model(input_ids=ids).logits[0, -1] / 1.5).softmax(-1) for part in (backend.target, backend.drafter)
-        )
-    written = []
-    for seed in range(seeds):
-        run = Recording(backend, prompt, replace(settings, seed=seed)).finish()
-        speculation = run.rounds[0].speculation
-        assert speculation.q[0] == pytest.approx(float(q[speculation.tokens[0]]), rel=1e-4)
-        written.append(run.token_ids[0])
-    share, expected = np.mean(np.array(written) >= len(BYTES)), float(p[len(BYTES) :].sum())
-    assert 0.3 < expected < 0.7 and abs(share - expected) < 4 * np.sqrt(expected * (1 - expected) / seeds)
+    run = decoded(backend, temperature=0.8, gamma=9, tree="iid:paths=3,depth=3")
+    assert run.token_ids == decode_alone(backend, run.prompt_ids, run.settings).token_ids
 
 
 def test_an_added_token_beyond_the_outputs_belongs_to_no_prompt_and_is_never_drafted(tmp_path: Path) -> None:
@@ -198,34 +177,53 @@ def test_a_server_may_have_added_tokens_that_its_drafter_lacks(tmp_path: Path) -
             load_backend(address, drafter, device="cpu")
 
 
-TEXT = dict(
-    vocab_size=272, hidden_size=64, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
-    intermediate_size=128, max_position_embeddings=512, bos_token_id=None, eos_token_id=0, pad_token_id=0,
-)  # fmt: skip
-IMAGE = dict(
-    hidden_size=32, num_hidden_layers=4, num_attention_heads=2, intermediate_size=32, image_size=28, patch_size=14
-)  # as many layers as the text part
-TURNS = dict(rope_type="default", mrope_section=[2, 3, 3], rope_theta=1e6)
-QWEN = dict(image_token_id=260, video_token_id=261, vision_start_token_id=262, vision_end_token_id=263)
-QWEN_IMAGE = dict(depth=4, hidden_size=32, intermediate_size=32, num_heads=2, out_hidden_size=64)
+def test_above_temperature_0_the_targets_law_is_kept(tmp_path: Path) -> None:
+    target, prompt, seeds = saved(tmp_path / "target", THINK, 261, likely=8.0), "A small fox", 150
+    backend = load_backend(target, saved(tmp_path / "drafter"), device="cpu")
+    settings = Settings(rule="rejection-sampling", temperature=1.5, gamma=1, max_new_tokens=1)
+    ids = torch.tensor([backend.prompt_ids(prompt, settings)])
+    with torch.inference_mode():
+        p, q = ((each.model(ids).logits[0, -1] / 1.5).softmax(-1) for each in (backend.target, backend.drafter))
+    written = []
+    for seed in range(seeds):
+        run = Recording(backend, prompt, replace(settings, seed=seed)).finish()
+        speculation = run.rounds[0].speculation
+        assert speculation.q[0] == pytest.approx(float(q[speculation.tokens[0]]), rel=1e-4)
+        written.append(run.token_ids[0])
+    share, expected = np.mean(np.array(written) >= len(BYTES)), float(p[len(BYTES) :].sum())
+    assert 0.3 < expected < 0.7 and abs(share - expected) < 4 * np.sqrt(expected * (1 - expected) / seeds)
+
+
+TEXT: dict[str, Any] = {
+    **{
+        "vocab_size": 272,
+        "hidden_size": 64,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+    },
+    **{"intermediate_size": 128, "max_position_embeddings": 512, "head_dim": 16},
+    **{"bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0},
+}
+IMAGE = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 32}
+QWEN_IMAGE = {"depth": 4, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 64}
+MARKS = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
 CONFIGS: dict[str, dict[str, Any]] = {
-    "gemma3": dict(
-        text_config=dict(TEXT, head_dim=16, sliding_window=16, query_pre_attn_scalar=16),
-        vision_config=IMAGE, mm_tokens_per_image=4, image_token_index=260, boi_token_index=261, eoi_token_index=262,
-    ),
-    "qwen3_vl": dict(
-        text_config=dict(TEXT, head_dim=16, rope_parameters=TURNS),
-        vision_config=dict(QWEN_IMAGE, deepstack_visual_indexes=[0], num_position_embeddings=16), **QWEN,
-    ),
-    "llama4": dict(
-        text_config=dict(TEXT, head_dim=16, intermediate_size_mlp=128, num_local_experts=2, attention_chunk_size=64),
-        vision_config=dict(IMAGE, vision_output_dim=32, projector_input_dim=32, projector_output_dim=32),
-        image_token_index=260,
-    ),
-}  # fmt: skip
+    "gemma3": {
+        "text_config": TEXT | {"sliding_window": 16, "query_pre_attn_scalar": 16},
+        "vision_config": IMAGE | {"image_size": 28, "patch_size": 14},
+        **{"mm_tokens_per_image": 4, "image_token_index": 260, "boi_token_index": 261, "eoi_token_index": 262},
+    },
+    "qwen3_vl": {
+        "text_config": TEXT
+        | {"rope_parameters": {"rope_type": "default", "mrope_section": [2, 3, 3], "rope_theta": 1e6}},
+        "vision_config": QWEN_IMAGE | {"deepstack_visual_indexes": [0], "num_position_embeddings": 16},
+        **{name: 260 + i for i, name in enumerate(MARKS)},
+    },
+}
 
 
-def multimodal(folder: Path, kind: str, scale: float = 1.0, noise: float = 0.0) -> Path:
+def multimodal(folder: Path, kind: str, noise: float = 0.0) -> Path:
     """A random model of the kind as it is published: text and image parts in one checkpoint."""
     torch.manual_seed(7)
     config = AutoConfig.for_model(kind, **CONFIGS[kind])
@@ -233,32 +231,29 @@ def multimodal(folder: Path, kind: str, scale: float = 1.0, noise: float = 0.0) 
     with torch.no_grad():
         for each in model.parameters():
             if each.dim() > 1:
-                each.mul_(scale).add_(noise * each.std() * torch.randn_like(each))
+                each.mul_(4.0).add_(noise * each.std() * torch.randn_like(each))
     model.save_pretrained(folder)
     byte_level().save_pretrained(folder)
     return folder
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(each, marks=[pytest.mark.long] * (each not in ("gemma3", "qwen3_vl"))) for each in CONFIGS]
-)
+@pytest.mark.parametrize("kind", CONFIGS)
 def test_the_text_part_of_a_multimodal_checkpoint_decodes(kind: str, tmp_path: Path) -> None:
-    target, drafter = multimodal(tmp_path / "target", kind, 4.0), multimodal(tmp_path / "drafter", kind, 4.0, 0.1)
+    target, drafter = multimodal(tmp_path / "target", kind), multimodal(tmp_path / "drafter", kind, 0.1)
     backend = load_backend(target, drafter, device="cpu", dtype="float32")
     assert backend.context == 512 and backend.eos_ids == {0}
     published = getattr(transformers, AutoConfig.from_pretrained(target).architectures[0])
     own = own_text(backend, 24, model=published.from_pretrained(target, dtype=torch.float32))
     layers = load_backend(target, "layers:skip=1", device="cpu", dtype="float32")
-    for gamma, pair in ((2, backend), (5, backend), (4, layers)):
+    for gamma, pair in ((5, backend), (4, layers)):
         assert list(decoded(pair, count=24, gamma=gamma).token_ids) == own
 
 
 def test_checkpoints_without_all_weights_or_of_other_kinds_are_refused(tmp_path: Path) -> None:
-    folder = multimodal(tmp_path / "model", "llama4")
+    folder = multimodal(tmp_path / "model", "gemma3")
     weights = load_file(folder / "model.safetensors")
     name = next(each for each in weights if each.endswith("layers.1.self_attn.q_proj.weight") and "vision" not in each)
-    del weights[name]
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    save_file({each: weights[each] for each in weights if each != name}, folder / "model.safetensors", {"format": "pt"})
     with pytest.raises(BadInput, match=r"no weights for 1 .*layers\.1\.self_attn\.q_proj\.weight"):
         load_backend(folder, device="cpu")
     config = transformers.T5Config(vocab_size=272, d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=2)

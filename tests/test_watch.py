@@ -1,5 +1,5 @@
-"""`mars-viz watch` over real HTTP: a server's acceptance of its own drafts, and the first round that differs from
-strict speculation here."""
+"""`mars-viz watch` and `mars-viz server` over real HTTP: a server's acceptance of its own drafts, the first round that
+differs from strict speculation here, and which weights it runs."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ import pytest
 
 from mars_viz import demo
 from mars_viz.analysis import round_differences
+from mars_viz.analysis.intervals import Interval, Method
 from mars_viz.analysis.round_differences import Differs
+from mars_viz.analysis.server_agreement import ServerCheck, Verdict
 from mars_viz.analysis.watch_verdict import Accepts, ServerWatch
 from mars_viz.chat import EncodedPrompt, History
 from mars_viz.cli import main
 from mars_viz.commands import heads, prompt_sets, server, watch
 from mars_viz.demo.prompts import STORIES
 from mars_viz.errors import BadInput
-from mars_viz.prompts import builtin_prompts
 from mars_viz.records import Round
 from mars_viz.run import Settings
 from mars_viz.speculators import server_audit, vllm_http
 from mars_viz.speculators.backend import Backend
-from mars_viz.speculators.loading import load_backend
-from mars_viz.speculators.server_audit import WatchingServer, decoded
+from mars_viz.speculators.loading import backend_of, load_backend
+from mars_viz.speculators.model_files import Loaded
+from mars_viz.speculators.server_audit import CheckingServer, WatchingServer, decoded
 from mars_viz.speculators.vllm_http import Server
 from tests.speculating import Speculating
 from tests.vllm_server import Manners, vllm_server
@@ -46,6 +48,11 @@ def hasty(monkeypatch):
 def trigram(pair):
     """Another drafter for the same target; some of its drafts are empty."""
     return load_backend(demo.TARGET, "trigram", device="cpu", dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def rounded():
+    return load_backend(device="cpu", dtype="bfloat16")
 
 
 @pytest.fixture
@@ -117,69 +124,6 @@ def test_another_drafter_is_found_where_it_first_accepts_fewer(pair, trigram, ou
     assert (found.ties, found.differences, found.accepts) == (3, (), Accepts.SAME) and "3 prompts" in found.sentence
 
 
-def test_another_precision_is_told_from_other_weights_and_rules(pair):
-    rounded = load_backend(device="cpu", dtype="bfloat16")
-    found = watched(pair, Speculating(rounded), STORIES[6:10], tokens=64)
-    assert found.differences and all("another precision (here float32" in each for each in found.findings)
-    other = load_backend(demo.DRAFTER, demo.DRAFTER, device="cpu", dtype="float32")
-    found = watched(pair, Speculating(other), PROMPTS[:2], tokens=16)
-    assert any("its weights are others" in each for each in found.findings)
-    found = watched(pair, Speculating(pair, rule="mars", dial=0.8), tokens=64)
-    assert found.accepts is Accepts.MORE and {each.what for each in found.differences} == {Differs.RELAXED}
-    assert "more tokens" in found.sentence and "relaxed" in found.findings[0]
-
-
-def test_a_text_that_ends_early(pair):
-    found = watched(pair, Speculating(pair, ends={0: 2}), PROMPTS[:1])
-    (difference,) = found.differences
-    assert (difference.what, difference.prompt, difference.round) == (Differs.END, 0, 2)
-    assert "ended the text earlier" in found.findings[0] and "it made 2 rounds" in found.sentence
-    settings = Settings(rule="strict", max_new_tokens=1)
-    (round_,) = decoded(pair, settings, pair.prompt_ids(PROMPTS[0], settings))
-    ending = replace(pair, eos_ids=frozenset(round_.token_ids))  # a text of one token has no rounds
-    found = watched(ending, Speculating(ending), PROMPTS[:1])
-    assert (found.prompts[0].tokens, found.prompts[0].rounds, found.accepts) == (1, 0, Accepts.SAME)
-    assert not found.differences and "nan" not in "".join(watch.table(found.served, found.here))
-
-
-def test_another_draft_length_is_found(pair):
-    def of(served: int, here: int = 0) -> ServerWatch:
-        return watched(pair, Speculating(pair, gamma=served), PROMPTS[:2], tokens=24, **{"gamma": here} if here else {})
-
-    assert of(2).accepts is Accepts.SAME  # as many as the server drafts
-    found = of(2, 4)
-    assert (found.gamma, found.gamma_here, found.accepts) == (2, 4, Accepts.FEWER)
-    assert {each.what for each in found.differences} == {Differs.LENGTH} and "shorter" in found.sentence
-    assert "2 tokens in a round, and 4" in found.findings[0]
-    longer = of(4, 2)
-    assert longer.accepts is Accepts.MORE and "longer" in longer.sentence
-
-
-def test_the_command_lists_prompts_and_differences(ours, served, capsys, monkeypatch):
-    address, manners = served
-    manners.speculating.refuses = {2: 3}  # this round accepts nothing
-    assert main(["watch", address, *SMALL]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line[:6] for line in lines[:5]] == ["1 of 3", "2 of 3", "3 of 3", "  here", "      "]
-    assert "the same here" in lines[0] and "[0]" in lines[2] and "prompt 3, round 4, position 1" in lines[4]
-    assert any(line.startswith("position 4 ") and "(" in line for line in lines)
-    manners.speculating.texts = 0
-    assert main(["watch", address, *SMALL, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["complete"] and told["accepts"] == "other" and told["gamma"] == 4 and len(told["prompts"]) == 3
-    assert told["prompts"][0]["served"] == told["prompts"][0]["here"] and told["prompts"][1]["difference"] is None
-    difference = told["prompts"][2]["difference"]
-    assert (difference["round"], difference["depth"], difference["accepted"]) == (3, 0, [0, ours[2][3]])
-    assert told["prompts"][2]["same_rounds"] == 3 and "or refused one" in told["sentence"]
-    assert told["sentence"] in lines and told["findings"][0] in lines
-    assert all("logprobs" not in body for body in manners.requests), "no logits are needed"
-    monkeypatch.setattr(watch, "opened_backend", lambda *_: pytest.fail("it began to load models"))
-    assert main(["watch", address, "--limit", "1", "--tokens", "32"]) == 0
-    said = capsys.readouterr().out
-    assert "is not known" in said and "--drafter MODEL" in said and "the same here" not in said
-    assert "".join(map(str, ours[0])) in said.splitlines()[0]
-
-
 def test_failures_on_the_way_keep_finished_prompts(served, capsys, monkeypatch):
     address, manners = served
     write, metrics, compare = Speculating.write, Speculating._metrics, server_audit.held_against
@@ -218,59 +162,114 @@ def test_failures_on_the_way_keep_finished_prompts(served, capsys, monkeypatch):
     assert "counts wrongly" in capsys.readouterr().err
 
 
+def test_another_precision_is_told_from_other_weights_and_rules(pair, rounded):
+    found = watched(pair, Speculating(rounded), STORIES[6:10], tokens=64)
+    assert found.differences and all("another precision (here float32" in each for each in found.findings)
+    other = load_backend(demo.DRAFTER, demo.DRAFTER, device="cpu", dtype="float32")
+    found = watched(pair, Speculating(other), PROMPTS[:2], tokens=16)
+    assert any("its weights are others" in each for each in found.findings)
+    found = watched(pair, Speculating(pair, rule="mars", dial=0.8), tokens=64)
+    assert found.accepts is Accepts.MORE and {each.what for each in found.differences} == {Differs.RELAXED}
+    assert "more tokens" in found.sentence and "relaxed" in found.findings[0]
+
+
+def test_a_text_that_ends_early(pair):
+    found = watched(pair, Speculating(pair, ends={0: 2}), PROMPTS[:1])
+    (difference,) = found.differences
+    assert (difference.what, difference.prompt, difference.round) == (Differs.END, 0, 2)
+    assert "ended the text earlier" in found.findings[0] and "it made 2 rounds" in found.sentence
+    settings = Settings(rule="strict", max_new_tokens=1)
+    (round_,) = decoded(pair, settings, pair.prompt_ids(PROMPTS[0], settings))
+    ending = replace(pair, eos_ids=frozenset(round_.token_ids))  # a text of one token has no rounds
+    found = watched(ending, Speculating(ending), PROMPTS[:1])
+    assert (found.prompts[0].tokens, found.prompts[0].rounds, found.accepts) == (1, 0, Accepts.SAME)
+    assert not found.differences and "nan" not in "".join(watch.table(found.served, found.here))
+
+
 @pytest.mark.parametrize(
-    ("wrong", "options", "words"),
-    [
-        ({"speculating": None}, [], "does not speculate"),
-        ({"speculating": None, "plain": True}, [], "no speculation"),
-        ({"level": "none"}, [], "--per-request"),
-        ({"statuses": [429] * 9}, [], "too busy"),
-        ({"half": 9}, [], "No vLLM server answers"),
-        ({"shift": 1}, PAIR, "other tokens"),
-        ({"key": "secret"}, [], vllm_http.KEY),
-        ({}, ["--tokens", "600"], "512 tokens"),
-        ({}, [*PAIR, "--tokens", "600"], "512"),
-        ({}, ["--tokens", "1"], "prefill"),
-        ({}, [*PAIR, "--gamma", "0"], "gamma is 0"),
-        ({}, ["--chat"], "--chat"),
-        ({}, ["--limit", "0"], "at least 1"),
-        ({}, ["--set", "builtin:luck"], "'luck'"),
-        ({}, ["--set", "builtin", "--prompts", "file"], "not allowed with"),
-        ({}, ["--prompts", "/no/such/file"], "cannot be read"),
-    ],
+    ("served", "here", "accepts", "words"),
+    [(2, 2, Accepts.SAME, "same"), (2, 4, Accepts.FEWER, "shorter"), (4, 2, Accepts.MORE, "longer")],
 )
-def test_unusable_servers_and_options_are_refused(served, capsys, wrong, options, words):
+def test_another_draft_length_is_found(pair, served, here, accepts, words):
+    how = {} if served == here else {"gamma": here}  # by default as many as the server drafts
+    found = watched(pair, Speculating(pair, gamma=served), PROMPTS[:1], tokens=24, **how)
+    assert (found.gamma, found.gamma_here, found.accepts) == (served, here, accepts) and words in found.sentence
+    assert {each.what for each in found.differences} == ({Differs.LENGTH} if how else set())
+
+
+def test_the_command_lists_prompts_and_differences(ours, served, capsys, monkeypatch):
     address, manners = served
-    for name, value in wrong.items():
-        setattr(manners.speculating if name == "level" else manners, name, value)
-    assert main(["watch", address, *options]) == 2
-    told = capsys.readouterr()
-    assert words in told.err and len(told.err.splitlines()) == 1 and not told.out
+    manners.speculating.refuses = {2: 3}  # this round accepts nothing
+    assert main(["watch", address, *SMALL]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[:6] for line in lines[:5]] == ["1 of 3", "2 of 3", "3 of 3", "  here", "      "]
+    assert "the same here" in lines[0] and "[0]" in lines[2] and "prompt 3, round 4, position 1" in lines[4]
+    manners.speculating.texts = 0
+    assert main(["watch", address, *SMALL, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["complete"] and told["accepts"] == "other" and told["gamma"] == 4 and len(told["prompts"]) == 3
+    assert told["prompts"][0]["served"] == told["prompts"][0]["here"] and told["prompts"][1]["difference"] is None
+    difference = told["prompts"][2]["difference"]
+    assert (difference["round"], difference["depth"], difference["accepted"]) == (3, 0, [0, ours[2][3]])
+    assert told["prompts"][2]["same_rounds"] == 3 and "or refused one" in told["sentence"]
+    assert told["sentence"] in lines and told["findings"][0] in lines
+    assert all("logprobs" not in body for body in manners.requests), "no logits are needed"
+    monkeypatch.setattr(watch, "opened_backend", lambda *_: pytest.fail("it began to load models"))
+    manners.key = "open-sesame"
+    monkeypatch.setenv(vllm_http.KEY, "open-sesame")
+    assert main(["watch", address, "--limit", "1", "--tokens", "32"]) == 0
+    said = capsys.readouterr().out
+    assert "is not known" in said and "--drafter MODEL" in said and "".join(map(str, ours[0])) in said.splitlines()[0]
 
 
-def test_addresses_keys_and_prompts(pair, served, capsys, monkeypatch):
+def test_unusable_servers_and_options_are_refused(pair, served, capsys):
     address, manners = served
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         gone = f"http://127.0.0.1:{free.getsockname()[1]}"
-    for wrong, words in ((gone, "--speculative-config"), ("nowhere", "no server's address")):
-        assert main(["watch", wrong]) == 2
-        assert words in capsys.readouterr().err
+    for wrong, (named, *options), words in (
+        ({"speculating": None}, [address], "does not speculate"),
+        ({"speculating": None, "plain": True}, [address], "no speculation"),
+        ({"level": "none"}, [address], "--per-request"),
+        ({"statuses": [429] * 9}, [address], "too busy"),
+        ({"half": 9}, [address], "No vLLM server answers"),
+        ({"shift": 1}, [address, *PAIR], "other tokens"),
+        ({"key": "secret"}, [address], vllm_http.KEY),
+        ({}, [address, "--tokens", "600"], "512 tokens"),
+        ({}, [address, *PAIR, "--tokens", "600"], "512"),
+        ({}, [address, "--tokens", "1"], "prefill"),
+        ({}, [address, *PAIR, "--gamma", "0"], "gamma is 0"),
+        ({}, [address, "--chat"], "--chat"),
+        ({}, [address, "--limit", "0"], "at least 1"),
+        ({}, [address, "--set", "builtin:luck"], "'luck'"),
+        ({}, [address, "--set", "builtin", "--prompts", "file"], "not allowed with"),
+        ({}, [address, "--prompts", "/no/such/file"], "cannot be read"),
+        ({}, [gone], "--speculative-config"),
+        ({}, ["nowhere"], "no server's address"),
+    ):
+        fresh = Manners(speculating=Speculating(pair))
+        for name in ("speculating", "plain", "statuses", "half", "shift", "key"):
+            setattr(manners, name, wrong.get(name, getattr(fresh, name)))
+        if "level" in wrong:
+            manners.speculating.level = wrong["level"]
+        assert main(["watch", named, *options]) == 2
+        told = capsys.readouterr()
+        assert words in told.err and len(told.err.splitlines()) == 1 and not told.out
+
+
+def test_system_messages_reach_the_server_which_may_be_the_target_here(pair, served):
+    address, manners = served
     with pytest.raises(BadInput, match="no prompt"):
         WatchingServer(Server.at(address), None, [])
     with pytest.raises(BadInput, match="nothing"):
         WatchingServer(Server.at(address), None, PROMPTS).result()
-    for backend in (None, pair):  # system messages reach the server
+    for backend in (None, pair):
         prompt = EncodedPrompt("Hi", History("Be brief."))
         list(WatchingServer(Server.at(address), backend, [prompt], tokens=2))
         assert manners.requests[-1]["prompt"] == [list(pair.tokenizer.encode("Be brief.\n\nHi"))]
-    here = load_backend(address, str(demo.DRAFTER), device="cpu", dtype="float32")  # the server is the target here
+    here = load_backend(address, str(demo.DRAFTER), device="cpu", dtype="float32")
     watching = WatchingServer(Server.at(address), here, PROMPTS[:1], tokens=8)
     assert len(list(watching)) == 1 and watching.result().accepts is Accepts.SAME
-    assert watching.result().dtype == "as served"
-    manners.key = "open-sesame"
-    monkeypatch.setenv(vllm_http.KEY, "open-sesame")
-    assert main(["watch", address, "--limit", "1", "--tokens", "8"]) == 0
 
 
 @pytest.mark.parametrize("command", [watch, heads, server], ids=["watch", "heads", "server"])
@@ -284,13 +283,63 @@ def test_every_check_takes_stories_a_file_or_a_set(command, tmp_path, capsys):
         return [each.prompt for each in prompt_sets.first_turns(parser.parse_args(["http://127.0.0.1:1", *options]))]
 
     assert asked() == list(STORIES) and asked("--limit", 2) == list(STORIES[:2])
-    assert len(asked("--set", "builtin")) == 5 * len(builtin_prompts(1))
     assert len(asked("--set", "builtin:counting", "--limit", 3)) == 3
     file.with_suffix(".txt").write_text("one\n\ntwo\n")
     assert asked("--prompts", file.with_suffix(".txt")) == ["one", "two"]
     file.write_text('{"question_id": 1, "turns": ["first", "second"]}\n{"prompt": "alone"}\n')
-    assert asked("--set", file) == ["first", "alone"]
-    assert "1 later turn" in capsys.readouterr().err
+    assert asked("--set", file) == ["first", "alone"] and "1 later turn" in capsys.readouterr().err
     file.write_text('{"question": "1+1?", "answer": "2"}\n[]\n')
-    assert asked("--prompts", file, "--skip-bad") == ["1+1?"]
-    assert "Line 2" in capsys.readouterr().err
+    assert asked("--prompts", file, "--skip-bad") == ["1+1?"] and "Line 2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("kind", "verdict"), [("same", Verdict.SAME), ("rounded", Verdict.LOWER), ("another", Verdict.OTHER)]
+)
+def test_the_weights_that_a_server_runs_are_told(pair, rounded, kind, verdict):
+    model = load_backend(demo.DRAFTER, "ngram:n=3", device="cpu").target.model
+    other = backend_of(pair.tokenizer.library, Loaded(model, kind), Loaded(model, kind))
+    with vllm_server({"same": pair, "rounded": rounded, "another": other}[kind]) as address:
+        checking = CheckingServer(Server.at(address), pair, PROMPTS, tokens=12)
+        assert list(checking)[-1] == 1.0
+    found = checking.result()
+    assert found.verdict is verdict and found.texts == 3 and 3 < found.tokens <= 36
+    assert (found.furthest < 1e-3) == (verdict is Verdict.SAME) and "built-in/target" in found.sentence
+    assert (found.best_differs.estimate > 0.1) == (verdict is Verdict.OTHER)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (0.0, 0.002, Verdict.SAME),
+        (0.001, 0.01, Verdict.OPEN),
+        (0.003, 0.3, Verdict.LOWER),
+        (0.2, 0.4, Verdict.OPEN),
+        (0.31, 0.9, Verdict.OTHER),
+    ],
+)
+def test_a_verdict_is_one_of_the_whole_interval(low, high, verdict):
+    gap, none = (Interval((a + b) / 2, a, b, 0.95, Method.BCA) for a, b in ((low, high), (0, 0)))
+    assert ServerCheck("m", "0", "r", "float32", 9, 99, gap, none, 0.0).verdict is verdict
+
+
+def test_the_command_checks_weights_or_refuses(pair, served, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(server, "opened_backend", lambda *_: pair)
+    address, manners = served
+    (tmp_path / "few").write_text("\n\n".join(STORIES[:3]))
+    few = ["--prompts", str(tmp_path / "few"), "--tokens", "4"]
+    assert main(["server", address, *few, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"] == "same" and found["texts"] == 3 and found["best_differs"]["estimate"] == 0
+    for arguments, said in (
+        ([address, *few, "--chat"], "no chat template"),
+        ([address, "--target", address], "a model of this machine"),
+        (["nowhere"], "no server's address"),
+        ([address, "--limit", "2"], "2 prompts"),
+        ([address, "--tokens", "600"], "ask for at most"),
+        ([address, "--tokens", "0"], "are none"),
+    ):
+        assert main(["server", *arguments]) == 2
+        assert said in capsys.readouterr().err
+    manners.raw = False
+    with pytest.raises(BadInput, match="log-probabilities"):
+        CheckingServer(Server.at(address), pair, PROMPTS)
