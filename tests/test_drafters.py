@@ -121,7 +121,7 @@ def test_an_earlier_text_is_drafted_from(tmp_path: Path) -> None:
 def test_a_model_that_leaves_early_reads_its_layers_with_the_last_norm_and_the_head(kind: str) -> None:
     torch.manual_seed(0)
     sizes = {"vocab_size": 99, "hidden_size": 16, "num_hidden_layers": 5, "num_attention_heads": 2}
-    sizes |= {"intermediate_size": 32, "head_dim": 8} if kind != "gpt2" else {}
+    sizes |= {"intermediate_size": 32, "head_dim": 8, "num_key_value_heads": 1} if kind != "gpt2" else {}
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **sizes)).eval()
     ids = torch.arange(7)[None]
     with torch.inference_mode():

@@ -280,7 +280,7 @@ INPUT_NORM = {"norm_before_fc": True, "input_norm.weight": torch.linspace(0.2, 2
         ("SpecForge", FC_NORM, {}),
         ("speculators", FC_NORM | {"norm_output": True}, {"normed_output": True}),
         ("speculators", INPUT_NORM, {}),
-        ("SafeAILab", INPUT_NORM | {"norm_before_fc": False, "eagle_config": {"norm_before_fc": True}}, {}),
+        ("SafeAILab", {"eagle_config": {"norm_before_fc": True}} | dict([*INPUT_NORM.items()][1:]), {}),
         ("speculators", {"norm_before_residual": True}, {"normed_residual": True}),
     ],
 )

@@ -8,21 +8,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from factories import make_speculation, toy_run
+from factories import make_speculation
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sweep_cases import toy_sweep
 
 from mars_viz.analysis.counts import AcceptanceCounts, position_rates, synthetic_settings, totals_by_step
 from mars_viz.analysis.engine_counts import parse_counts
 from mars_viz.analysis.engines import acceptance_table, resampled
 from mars_viz.analysis.intervals import Bootstrap, Method
-from mars_viz.analysis.metrics import summary
 from mars_viz.analysis.vllm_metrics import vllm_metrics
 from mars_viz.errors import BadInput
 from mars_viz.rules import rule_named
-from mars_viz.run import Piece, Provenance, Run, Settings
-from mars_viz.sweep import load_sweep
+from mars_viz.run import Piece
 from mars_viz.walk import Answer, Ending, walk
 
 
@@ -119,13 +116,13 @@ def test_what_a_text_holds_of_what_was_accepted_however_it_ends(name):
     pieces = {token: Piece(f" w{token}".encode()) for token in range(8)}
     ending = Ending(frozenset({EOS}), limit, (f"w{STOP}".encode(),), pieces)
     rounds = tuple(walk(Script(blocks), rule_named("strict"), None, (1,), ending))
-    run = Run(Settings(rule="strict", gamma=3, max_new_tokens=limit), Provenance(), (1,), rounds, pieces, title=name)
-    found = acceptance_counts(run)
+    accepted = np.array([len(round_.decision.kept) for round_ in rounds])
+    completion = sum(len(round_.token_ids) for round_ in rounds)
+    found = AcceptanceCounts("a", accepted, np.full(len(rounds), 3), 3 * len(rounds), 3, completion)
     assert (found.steps, found.accepted_total, found.completion_tokens, found.reached_total) == expected
-    assert found.drafted_total == 3 * found.steps
     by_step = totals_by_step(found)
-    assert by_step.reached.tolist() == [round_.kept for round_ in run.rounds]
-    assert by_step.completion.tolist() == [len(round_.token_ids) for round_ in run.rounds]
+    assert by_step.reached.tolist() == [round_.kept for round_ in rounds]
+    assert by_step.completion.tolist() == [len(round_.token_ids) for round_ in rounds]
     unordered = replace(found, accepted=np.sort(found.accepted), ordered=False)
     assert unordered.reached_total == found.reached_total  # as sweeps keep it
     rows = table([found])
@@ -135,25 +132,6 @@ def test_what_a_text_holds_of_what_was_accepted_however_it_ends(name):
     for row in rows.values():
         for value, within in ((row.length, row.length_within), (row.rate, row.rate_within)):
             assert within.interval is None or within.interval.estimate == pytest.approx(value)
-
-
-def acceptance_counts(run):
-    """At its own dial, from its records."""
-    drafted = np.array([len(round_.speculation) for round_ in run.rounds], np.int64)
-    kept = np.array([len(round_.decision.kept) for round_ in run.rounds], np.int64)
-    return AcceptanceCounts("a", kept, drafted, int(drafted.sum()), run.settings.gamma, len(run.token_ids))
-
-
-def test_a_share_of_the_output_is_a_share_at_every_dial_of_a_sweep(tmp_path):
-    for _ in toy_sweep(tmp_path / "sweep", 8):
-        pass
-    result = load_sweep(tmp_path / "sweep")
-    for dial in (result.plan.low, 0.7, 0.9, result.plan.high):
-        requests = result.acceptance(dial)
-        rows = result.rows(np.array([dial]))[:, 0]
-        assert [each.reached_total for each in requests] == result.lines["kept"][rows].tolist()
-        within = acceptance_table(requests)[-1].rate_within.interval
-        assert 0 <= within.low <= within.estimate <= within.high <= 1
 
 
 def test_of_a_response_the_prefills_token_is_no_steps():
@@ -223,6 +201,13 @@ def test_a_single_request_is_resampled_over_its_rounds_if_they_are_known():
     assert "rounds" in resampled([request]) and resampled(MANY) == "requests"
 
 
+def test_very_many_rounds_are_drawn_in_groups():
+    many = AcceptanceCounts("a", np.repeat([0, 1, 2, 3], 50_000), None, 600_000, 3, None, ordered=False)
+    found = acceptance_table([many])[0].length_within.interval
+    half = 1.96 * many.accepted.std() / math.sqrt(many.steps)
+    assert (found.low, found.high) == pytest.approx((2.5 - half, 2.5 + half), abs=0.2 * half)
+
+
 def test_what_has_no_interval_says_why():
     rows = table([counts([1], [3], completion=2)])
     assert rows["vLLM"].length_within.interval is None and "two rounds" in rows["vLLM"].length_within.why
@@ -237,66 +222,29 @@ def test_what_has_no_interval_says_why():
     assert rows["vLLM"].length_within.interval is not None
 
 
-def test_very_many_rounds_are_drawn_in_groups():
-    many = AcceptanceCounts("a", np.repeat([0, 1, 2, 3], 50_000), None, 600_000, 3, None, ordered=False)
-    found = acceptance_table([many])[0].length_within.interval
-    half = 1.96 * many.accepted.std() / math.sqrt(many.steps)
-    assert (found.low, found.high) == pytest.approx((2.5 - half, 2.5 + half), abs=0.2 * half)
-
-
-def test_of_a_real_walk():
-    run = toy_run(rule="mars", temperature=1.0, max_new_tokens=61)
-    found, numbers = acceptance_counts(run), summary(run)
-    expected = numbers.rounds, numbers.drafted, numbers.tokens
-    assert (found.steps, found.drafted_total, found.completion_tokens) == expected
-    assert table([found])["SpecForge"].length == run.tau <= table([found])["EAGLE"].length
-
-
-def test_contradictory_counts_are_refused():
-    for accepted, drafted in (([4], [3]), ([-1], [3]), ([1], [4]), ([1, 1], [3])):
-        with pytest.raises(BadInput, match="contradict"):
-            counts(accepted, drafted)
-    with pytest.raises(BadInput, match="contradict"):
-        AcceptanceCounts("a", np.array([1]), None, 4, 3, None)
-    with pytest.raises(BadInput, match="contradict"):
-        counts([1], [3], completion=-1)
-
-
-DOCUMENTED = {
-    "mean_acceptance_length": 1.2325581395348837,
-    "draft_acceptance_rate": 0.07751937984496124,
-    "acceptance_histogram": [39, 1, 0, 3],
-    "num_spec_steps": 43,
-    "num_accepted_draft_tokens": 10,
-    "num_draft_tokens": 129,
-    "num_spec_tokens": 3,
+DOCUMENTED = {  # the example of vLLM's documentation
+    **{"mean_acceptance_length": 1.2325581395348837, "draft_acceptance_rate": 0.07751937984496124},
+    **{"acceptance_histogram": [39, 1, 0, 3], "num_spec_steps": 43, "num_accepted_draft_tokens": 10},
+    **{"num_draft_tokens": 129, "num_spec_tokens": 3},
 }
-"""The example of vLLM's documentation."""
 
 
 def test_export_by_hand():
     assert vllm_metrics(FIRST) == {
-        "mean_acceptance_length": 2.5,
-        "draft_acceptance_rate": 6 / 11,
-        "acceptance_histogram": [1, 1, 1, 1],
-        "num_spec_steps": 4,
-        "num_accepted_draft_tokens": 6,
-        "num_draft_tokens": 11,
-        "num_spec_tokens": 3,
-        "per_step_accepted": [3, 0, 2, 1],
-        "per_step_drafted": [3, 3, 3, 2],
+        **{"mean_acceptance_length": 2.5, "draft_acceptance_rate": 6 / 11, "acceptance_histogram": [1, 1, 1, 1]},
+        **{"num_spec_steps": 4, "num_accepted_draft_tokens": 6, "num_draft_tokens": 11, "num_spec_tokens": 3},
+        **{"per_step_accepted": [3, 0, 2, 1], "per_step_drafted": [3, 3, 3, 2]},
     }
     assert vllm_metrics(SECOND)["per_step_accepted"] == [1]  # a step without a draft is none
     empty = vllm_metrics(counts([], []))
     assert (empty["num_spec_steps"], empty["mean_acceptance_length"], empty["acceptance_histogram"]) == (0, 1, [0] * 4)
-    (found,) = vllm_counts_of(DOCUMENTED)
-    assert (found.steps, found.accepted_total, found.ordered, found.completion_tokens) == (43, 10, False, None)
-    assert vllm_metrics(found) == DOCUMENTED
-    row = acceptance_table([found])[0]
-    assert (row.length, row.rate) == (DOCUMENTED["mean_acceptance_length"], DOCUMENTED["draft_acceptance_rate"])
     response = {"id": "c", "usage": {"completion_tokens": 10}, "metrics": {"speculative_decoding": vllm_metrics(FIRST)}}
     first, second = vllm_counts_of([response, DOCUMENTED])
     assert (first.name, first.completion_tokens, first.ordered, second.name) == ("c", 10, True, "request 2")
+    assert (second.steps, second.accepted_total, second.ordered, second.completion_tokens) == (43, 10, False, None)
+    assert vllm_metrics(second) == DOCUMENTED
+    row = acceptance_table([second])[0]
+    assert (row.length, row.rate) == (DOCUMENTED["mean_acceptance_length"], DOCUMENTED["draft_acceptance_rate"])
 
 
 @st.composite
@@ -324,55 +272,58 @@ def test_metrics_are_read_as_written_and_rates_add_up_to_the_length(found):
         assert 1 + sum(synthetic.rates) == pytest.approx(synthetic.acceptance_length, abs=1e-3)
 
 
-WRONG = [
-    ({"num_spec_steps": 42}, "num_spec_steps"),
-    ({"num_spec_steps": -1}, "num_spec_steps is no"),
-    ({"num_spec_steps": True}, "num_spec_steps is no"),
-    ({"num_spec_steps": 1.5}, "num_spec_steps is no"),
-    ({"num_spec_steps": 10**12, "acceptance_histogram": [10**12, 0, 0, 0]}, "above 5000000"),
-    ({"num_spec_tokens": 10**9}, "above 4096"),
-    ({"num_spec_tokens": None}, "num_spec_tokens is no"),
-    ({"acceptance_histogram": [39, 1, 3]}, "num_spec_tokens . 1"),
-    ({"acceptance_histogram": None}, "num_spec_tokens . 1"),
-    ({"acceptance_histogram": [39, 1, 0, "3"]}, "no list"),
-    ({"num_accepted_draft_tokens": 11}, "not what the steps accepted"),
-    ({"num_draft_tokens": 130}, "num_draft_tokens"),
-    ({"num_draft_tokens": 9}, "num_draft_tokens"),
-    ({"mean_acceptance_length": 2.0}, "mean_acceptance_length"),
-    ({"draft_acceptance_rate": "much"}, "draft_acceptance_rate"),
-    ({"per_step_accepted": [3, 3, 3]}, "num_spec_steps entries"),
-    ({"per_step_accepted": [4] * 43}, "num_spec_steps entries"),
-    ({"per_step_accepted": [0] * 43}, "no such histogram"),
-    ({"per_step_accepted": [3, 3, 3, 1] + [0] * 39, "per_step_drafted": [3] * 42}, "does not fit the steps"),
-    ({"per_step_accepted": [3, 3, 3, 1] + [0] * 39, "per_step_drafted": [2] * 43}, "does not add up"),
-    (
-        {"per_step_accepted": [3, 3, 3, 1] + [0] * 39, "per_step_drafted": [2] + [3] * 42, "num_draft_tokens": 128},
-        "more than it drafted",
-    ),
-]
+STEPS = {"per_step_accepted": [3, 3, 3, 1] + [0] * 39}
 
 
-@pytest.mark.parametrize(("change", "reason"), WRONG, ids=range(len(WRONG)))
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"num_spec_steps": 42}, "num_spec_steps"),
+        ({"num_spec_steps": -1}, "num_spec_steps is no"),
+        ({"num_spec_steps": True}, "num_spec_steps is no"),
+        ({"num_spec_steps": 10**12, "acceptance_histogram": [10**12, 0, 0, 0]}, "above 5000000"),
+        ({"num_spec_tokens": 10**9}, "above 4096"),
+        ({"acceptance_histogram": [39, 1, 3]}, "num_spec_tokens . 1"),
+        ({"acceptance_histogram": None}, "num_spec_tokens . 1"),
+        ({"acceptance_histogram": [39, 1, 0, "3"]}, "no list"),
+        ({"num_accepted_draft_tokens": 11}, "not what the steps accepted"),
+        ({"num_draft_tokens": 130}, "num_draft_tokens"),
+        ({"num_draft_tokens": 9}, "num_draft_tokens"),
+        ({"mean_acceptance_length": 2.0}, "mean_acceptance_length"),
+        ({"draft_acceptance_rate": "much"}, "draft_acceptance_rate"),
+        ({"per_step_accepted": [3, 3, 3]}, "num_spec_steps entries"),
+        ({"per_step_accepted": [0] * 43}, "no such histogram"),
+        (STEPS | {"per_step_drafted": [3] * 42}, "does not fit the steps"),
+        (STEPS | {"per_step_drafted": [2] * 43}, "does not add up"),
+        (STEPS | {"per_step_drafted": [2] + [3] * 42, "num_draft_tokens": 128}, "more than it drafted"),
+    ],
+)
 def test_metrics_that_contradict_themselves(change, reason):
     with pytest.raises(BadInput, match=f"request 2.*{reason}"):
         vllm_counts_of([DOCUMENTED, DOCUMENTED | change])
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
+def test_contradictory_counts_and_files_without_metrics_are_refused():
+    for accepted, drafted, completion in (
+        ([4], [3], 1),
+        ([-1], [3], 1),
+        ([1], [4], 1),
+        ([1, 1], [3], 1),
+        ([1], [3], -1),
+    ):
+        with pytest.raises(BadInput, match="contradict"):
+            counts(accepted, drafted, completion)
+    with pytest.raises(BadInput, match="contradict"):
+        AcceptanceCounts("a", np.array([1]), None, 4, 3, None)
+    for text, reason in (
         ("{", "Line 1 is no JSON"),
         ("[]", "no metrics"),
-        ("", "no metrics"),
-        ("3", "is no JSON"),
         ('{"metrics": null}', "no counts"),
         ("[" * 10**5, "is no JSON"),
         ('{"usage": {"completion_tokens": -1}, "metrics": {"a": {"num_spec_steps": 0}}}', "completion_tokens is no"),
-    ],
-)
-def test_what_is_no_file_of_metrics(text, reason):
-    with pytest.raises(BadInput, match=reason):
-        parse_counts(text)
+    ):
+        with pytest.raises(BadInput, match=reason):
+            parse_counts(text)
 
 
 def test_synthetic_settings_by_hand():

@@ -46,9 +46,8 @@ IDS = torch.arange(1, 61).unsqueeze(0) * 7919 % 4096
 def tiny(folder: Path, vocabulary: int = 4096, layers: int = 1, width: int = 32, **how: Any) -> Path:
     """A random model with the built-in tokenizer."""
     sizes = {"hidden_size": width, "intermediate_size": 2 * width, "num_hidden_layers": layers}
-    config = LlamaConfig(
-        vocabulary, num_attention_heads=2, max_position_embeddings=64, tie_word_embeddings=True, **sizes
-    )
+    sizes |= {"vocab_size": vocabulary, "max_position_embeddings": 64, "num_attention_heads": 2}
+    config = LlamaConfig(**sizes, tie_word_embeddings=True)
     LlamaForCausalLM(config).to(how.pop("dtype", torch.float32)).save_pretrained(folder, **how)
     AutoTokenizer.from_pretrained(demo.TARGET).save_pretrained(folder)
     return folder
@@ -326,9 +325,7 @@ def test_bfloat16_is_for_large_pairs_that_are_stored_in_it_on_processors_with_un
         ({"BF16": LARGE}, {}, False),
     ):
         assert fastest_on_cpu([target, drafter]) == (torch.bfloat16 if fast else torch.float32)
-    count = sum(
-        each.numel() for each in LlamaForCausalLM.from_pretrained(tiny(tmp_path, dtype=torch.bfloat16)).parameters()
-    )
+    count = LlamaForCausalLM.from_pretrained(tiny(tmp_path, dtype=torch.bfloat16)).num_parameters()
     assert stored_values(str(tmp_path)) == {"BF16": count} and stored_values(str(tmp_path / "nothing")) == {}
     assert [bytes_needed(str(tmp_path), dtype) for dtype in ("auto", torch.float32)] == [2 * count, 4 * count]
     for capabilities, large, expected in (

@@ -7,25 +7,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from mars_viz import demo
 from mars_viz.speculators.drafters.eagle3_checkpoint import TargetShape, read_checkpoint
-from training import chat_texts, train
-from training.chat_texts import Shards, Template, Writer, write_shards
-from training.corpus import Mixture, Shares, text_sources
+from training import train
 from training.distil import DIVERGENCES, Distillation
 from training.eagle import save_head, started, take_over
 from training.eagle_head import FADING, STEPS, HeadLoss
-
-
-def test_a_batch_is_a_function_of_seed_and_step():
-    tokenizer = AutoTokenizer.from_pretrained(demo.TARGET)
-    sources = text_sources(tokenizer, ["Once there was a frog.", "Tom had a red kite."], Shares())
-    first, again, other = (Mixture(sources, seed).batch(7, 2, 64) for seed in (3, 3, 4))
-    assert first.tokens.shape == (2, 65) and first.weights.shape == (2, 64)
-    assert np.array_equal(first.tokens, again.tokens) and np.array_equal(first.weights, again.weights)
-    assert not np.array_equal(first.tokens, other.tokens)
 
 
 @pytest.mark.parametrize(("folder", "made"), [(demo.TARGET, train.target_config), (demo.DRAFTER, train.drafter_config)])
@@ -107,22 +96,3 @@ def test_with_a_reference_only_what_it_is_ahead_in_is_learned():
     loss(drafter, torch.zeros(1, 11, dtype=torch.long), torch.ones(1, 10)).backward()
     learned = drafter.logits.grad
     assert learned is not None and learned[0].abs().sum(-1).gt(0).tolist() == [3 <= i < 7 for i in range(10)]
-
-
-def test_a_model_writes_the_conversations_that_a_head_learns_from(tmp_path, monkeypatch):
-    monkeypatch.setattr(chat_texts, "LONGEST", 64)
-    target = LlamaForCausalLM.from_pretrained(demo.TARGET, dtype=torch.float32).requires_grad_(False)
-    tokenizer = AutoTokenizer.from_pretrained(demo.TARGET)
-    tokenizer.chat_template = "{{ 'User: ' + messages[0].content + '<|endoftext|>Answer: ' }}"
-    with torch.inference_mode():
-        writer, template = Writer(target, torch.float32), Template(tokenizer)
-        write_shards(writer, template, ["How many frogs has Tom?"], tmp_path, 0, range(2), 12)
-    tokens, weights = Shards(tmp_path, 0).batch(3, 4, 64)
-    assert set((weights * 10).round().int().unique().tolist()) <= {0, 3, 10}
-    greedy = 0
-    for row, weight in zip(tokens, weights, strict=True):
-        n = int((weight > 0).sum()) + 1
-        assert row[: len(template.before)].tolist() == template.before
-        answer = (weight[: n - 1] == 1).nonzero()[:, 0]
-        greedy += torch.equal(target(input_ids=row[None, :n]).logits[0, answer].argmax(-1), row[answer + 1])
-    assert greedy >= 1
