@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from factories import Counting, ToySpeculator, with_passes
+from factories import with_passes
 from test_networks import llama
 from torch import Tensor
 
@@ -19,14 +19,13 @@ from mars_viz.dialmap import span_of
 from mars_viz.errors import BadInput
 from mars_viz.prompts import builtin_prompts
 from mars_viz.recording import Mapping, Recording, record_all
-from mars_viz.rules import RULES, rule_named
+from mars_viz.rules import rule_named
 from mars_viz.run import WITHIN_ROUNDING, Run, Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.networks import Opener
 from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.networks.row_invariance import TRIED, Counts, Kernels, alike, attention, product
 from mars_viz.speculators.networks.small_llama import PackedLlama, pack
-from mars_viz.walk import Ending, walk, walk_all
 
 SHORT = Settings(rule="mars", gamma=3, max_new_tokens=14)
 PROMPTS = [*(item.prompt for item in builtin_prompts(64).items), *STORIES]
@@ -49,19 +48,6 @@ def test_a_batch_of_none_is_refused_and_a_bad_prompt_at_its_turn(pair: Backend) 
     assert [next(runs).prompt, next(runs).prompt] == PROMPTS[:2]
     with pytest.raises(BadInput, match="The prompt is empty"):
         next(runs)
-
-
-def test_walks_together_ask_once_a_round_until_they_are_done() -> None:
-    speculator, ending = Counting(SHORT), Ending(frozenset({0}), 14)
-    prompts = [(1, 2, 3), (5,), (9, 9), (4, 8, 7, 7)]
-    rounds: dict[int, list[tuple[int, ...]]] = {index: [] for index in range(4)}
-    for index, round_ in walk_all(speculator, RULES["mars"], 0.9, prompts, ending):
-        rounds[index].append(round_.token_ids)
-    for index, prompt in enumerate(prompts):
-        separate = walk(ToySpeculator(SHORT), RULES["mars"], 0.9, prompt, ending)
-        assert rounds[index] == [round_.token_ids for round_ in separate]
-    sizes = [len(batch) for batch in speculator.batches]
-    assert sizes[0] == 4 and sizes == sorted(sizes, reverse=True) and len(sizes) == max(map(len, rounds.values()))
 
 
 def by_count(rows: Tensor, matrix: Tensor, onto: Tensor | None) -> Tensor:

@@ -12,15 +12,12 @@ import torch
 from mars_viz.errors import BadInput
 from mars_viz.prompts import builtin_prompts
 from mars_viz.recording import Recording, record_all
-from mars_viz.records import emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.memory import give_back
-from mars_viz.speculators.networks import opener
 from mars_viz.speculators.networks.graphs import SETTLED
-from tests import test_architectures as architectures
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="needs a CUDA device: what is recorded there cannot be recorded elsewhere"
@@ -117,11 +114,3 @@ def test_float32_texts_are_the_cpus_alone_and_together_and_half_precision_decode
     for dtype in ("bfloat16", "float16"):
         pair = load_backend(device="cuda", dtype=dtype)
         assert all(run.token_ids for run in record_all(pair, PROMPTS, settings, batch=5)) and pair.notes == ()
-
-
-@pytest.mark.parametrize("name", ["qwen3_5_text", "lfm2", "gemma3_text", "phi3"])
-def test_models_that_go_through_transformers_write_their_own_text(name: str) -> None:
-    target, drafter = (architectures.made(name, noise).to("cuda") for noise in (0.0, 0.1))
-    backend = architectures.backend_of(opener(target, architectures.SIZE), opener(drafter, architectures.SIZE))
-    run = Recording(backend, architectures.PROMPT, Settings(rule="strict", gamma=5, max_new_tokens=30)).finish()
-    assert emitted(run.rounds) == architectures.own_text(target, 30)

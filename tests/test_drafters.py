@@ -174,11 +174,9 @@ def test_prompt_lookup_is_the_default_of_a_target_which_the_command_notes(
         ("ngram:n=1,n=2", "twice"),
         ("suffix:n=0", "1 to 64"),
         ("suffix:n=2,text=no-such-file", "no file"),
-        ("suffix:", "nothing of the drafter suffix"),
         ("trigram:n=3", "trigram:text=FILE"),
         ("trimmed:m=0", "from 1 to"),
         ("trimmed:n=9", "no setting"),
-        ("trimmed:", "nothing of the drafter trimmed"),
         ("trimmed:m=9,of=ngram", "no distribution"),
         ("trimmed:m=9,text=no-such-file", "no file"),
         ("trimmed:m=9,of=no-such-model/here", "without a target"),
@@ -224,24 +222,14 @@ def test_the_most_frequent_tokens_of_a_text_are_kept_then_those_of_low_ids() -> 
 
 
 def test_a_name_is_written_as_it_is_read_and_may_name_no_file_of_a_server(tmp_path: Path) -> None:
-    for name in (
-        "ngram:n=2",
-        "suffix:n=3",
-        "trigram",
-        "layers:skip=3-5",
-        "layers:skip=6",
-        "trimmed:m=9,of=layers:exit=4",
-    ):
+    for name in ("ngram:n=2", "suffix:n=3", "trigram", "layers:skip=3-5", "trimmed:m=9,of=layers:exit=4"):
         drafter = drafter_named(name)
         assert drafter is not None and drafter.name == name
         assert has_no_model(name) != name.startswith(("layers", "trimmed"))
     assert drafter_named("org/layers") is None and not has_no_model("suffix:n=lots")
     with pytest.raises(SettingError, match="which drafter"):
         load_backend(TARGET, "trimmed:m=9", device="cpu")
-    named = drafter_named(f"trimmed:m=9,of={DRAFTER}")
-    assert named is not None and named.source == str(DRAFTER), "a model to be fetched, so no run has it at hand"
-    (tmp_path / "a.txt").write_text("a")
-    for file in (tmp_path / "a.txt", tmp_path / "b.txt"):
+    for file in (tmp_path, tmp_path / "missing"):
         with pytest.raises(SettingError, match="visitors may not"):
             check_names(None, f"suffix:text={file}", device="cpu", dtype="float32", folders=False)
 
@@ -297,7 +285,7 @@ def test_the_target_under_other_ids_drafts_what_the_target_writes(backends: dict
 def test_costs_and_modelled_seconds_count_the_drafters_passes(
     backends: dict[str, Backend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mars_viz.speculators.costs.LEAST", 2)
+    monkeypatch.setattr("mars_viz.speculators.costs.LEAST", 12)
     measuring = Measuring(backends["drafter"], 3, seconds=0)
     list(measuring)
     costs = measuring._found
@@ -309,8 +297,6 @@ def test_costs_and_modelled_seconds_count_the_drafters_passes(
     passes = [int(round_.speculation.drafter_passes[-1]) for round_ in segment.rounds]
     seconds = drafts_seconds(costs, drafted, [each / costs.passes_per_token for each in passes])
     assert dial_map.modelled_seconds(costs, segment) == seconds and sum(passes) > sum(drafted)
-    run = Recording(backends["drafter"], STORY, replace(settings, dial=segment.high)).finish()
-    assert [int(round_.speculation.drafter_passes[-1]) for round_ in run.rounds] == passes
     kept = json.loads(json.dumps(asdict(costs)))
     assert costs_from(kept).passes_per_token == costs.passes_per_token
     del kept["passes_per_token"]  # as in older files

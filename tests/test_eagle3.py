@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,25 +32,29 @@ from eagle3_heads import (
 from torch import Tensor
 from transformers import AutoModelForCausalLM, Gemma3TextConfig, GPT2Config, GptOssConfig, PreTrainedModel
 
-from mars_viz import trees
+from mars_viz import cli, demo, trees
+from mars_viz.analysis.head_agreement import HeadCheck
+from mars_viz.commands import heads
 from mars_viz.demo import TARGET
+from mars_viz.demo.prompts import STORIES
 from mars_viz.errors import BadInput, ModelError
 from mars_viz.recording import Recording, record_all
 from mars_viz.run import WITHIN_ROUNDING, Run, Settings
-from mars_viz.speculators import loading
+from mars_viz.speculators import head_check, loading
 from mars_viz.speculators.autoregressive import decode_alone
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.draft import Draft, Drafter
-from mars_viz.speculators.drafter_names import Eagle3, drafter_named, has_no_model
+from mars_viz.speculators.drafter_names import Eagle3, drafter_named
 from mars_viz.speculators.drafters.eagle3_checkpoint import KEY, TargetShape, read_checkpoint
-from mars_viz.speculators.loading import backend_of
+from mars_viz.speculators.head_check import CheckingHead
+from mars_viz.speculators.loading import backend_of, load_backend
 from mars_viz.speculators.model_files import Loaded
 from mars_viz.speculators.names import check_names
 from mars_viz.speculators.networks import Opener
 from mars_viz.speculators.networks.batched import CachePool, RaggedNetwork
+from mars_viz.speculators.networks.eagle3_head import EagleNetwork
 from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.networks.llama_forward import Body
-from mars_viz.speculators.sampling import law
 from mars_viz.walk import Prefix
 
 TEXT = tuple(int(i) for i in np.random.default_rng(0).integers(1, VOCABULARY, 60))
@@ -185,17 +191,6 @@ def test_a_draft_depends_on_its_prefix_only(each: Backend) -> None:
             torch.testing.assert_close(logits, alone[i].logits[0], atol=0 if each.batch > 1 else 1e-5, rtol=0)  # type: ignore[index]
 
 
-def test_tokens_are_drawn_from_the_law_over_the_heads_vocabulary(packed: Backend, head: Path) -> None:
-    drawable = set(read_checkpoint(head, SHAPE).vocabulary.tolist())  # type: ignore[union-attr]
-    assert len(drawable) == DRAFTED
-    for settings in (Settings(temperature=1.5, top_k=5), Settings(top_p=0.7, temperature=1)):
-        draft = drafted(packed.opened(settings)[1], [TEXT[:9], TEXT[:30]])
-        q = law(draft.spread(VOCABULARY), settings)  # type: ignore[arg-type]
-        torch.testing.assert_close(q.sum(-1), torch.ones(2, 4))
-        assert set(q.flatten(0, 1).sum(0).nonzero().flatten().tolist()) <= drawable
-        assert bool((q.gather(-1, draft.tokens.unsqueeze(-1)) > 0).all())
-
-
 TREE = "dynamic:depth=4,topk=3,nodes=11"
 
 
@@ -222,16 +217,6 @@ def test_each_node_of_a_tree_is_drafted_as_by_a_chain_along_its_path(each: Backe
                 path = [tokens[above] for above in trees.path_to(draft.branches[i], parent)]
                 rows = in_numpy(random_head(), model.model.embed_tokens.weight, features, (*TEXT[:n], *path), n - 1)
                 np.testing.assert_allclose(draft.logits[i, node], rows[-1], atol=1e-5)
-
-
-def test_nothing_is_drafted_after_one_token(packed: Backend) -> None:
-    both = drafted(drafter_of(packed), [(3,), (3, 4)])
-    assert both.lengths == (0, 4)
-    assert both.tokens[1].tolist() == drafted(drafter_of(packed), [(3, 4)]).tokens[0].tolist()
-    settings = Settings(rule="strict", gamma=3, max_new_tokens=9)
-    run = Recording(packed, (3,), settings).finish()
-    assert [len(round_.speculation) for round_ in run.rounds[:2]] == [0, 3]
-    assert run.token_ids == decode_alone(packed, (3,), settings).token_ids
 
 
 def test_a_head_of_the_whole_vocabulary_needs_no_map_and_may_share_the_targets_rows(tmp_path: Path) -> None:
@@ -372,10 +357,8 @@ OFFSETS = random_head()["d2t"]
         ("speculators", {"layers.1.norm.weight": torch.ones(1)}, "layers.1.norm.weight"),
         ("SafeAILab", {"norm.weight": torch.ones(65)}, r"norm.weight of bad is \[65\]"),
         ("SafeAILab", {"draft_vocab_size": 30}, "31 rows"),
-        ("SafeAILab", {KEY: [1, 3, 7]}, "layer 7"),
         ("SpecForge", {"eagle_config": {KEY: [1, 3, 7]}}, "layer 7"),
         ("SpecForge", {KEY: [0, 2, 4]}, "leave the list out"),
-        ("SafeAILab", {"fc.weight": None}, "192 .* no fc.weight"),
         ("speculators", {"norm_before_fc": True}, "input_norm.weight"),
         ("speculators", {"input_norm.weight": torch.ones(3 * WIDTH)}, "norm_before_fc .* missing"),
         ("SpecForge", {"input_norm.weight": torch.ones(3 * WIDTH), "norm_before_fc": False}, "norm_before_fc .* false"),
@@ -406,7 +389,6 @@ OFFSETS = random_head()["d2t"]
         ("SpecForge", {"eagle_config": {KEY: [0, 2, 3], "norm_output": False}}, "lm_head"),
         ("SafeAILab", {"fc_norm": True}, "SafeAILab"),
         ("speculators", {"fc_norm": True}, "0 norms .* 3"),
-        ("speculators", {"fc_norm.0.weight": torch.ones(WIDTH)}, "none"),
         ("speculators", FC_NORM | {"fc_norm.1.weight": torch.ones(WIDTH + 1)}, r"fc_norm.1.weight of bad is \[65\]"),
         ("speculators", FC_NORM | {"input_norm.weight": torch.ones(3 * WIDTH)}, "exclude"),
         ("speculators", {"fc_norm": "yes"}, "true nor false"),
@@ -440,8 +422,7 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path, monkeypatch: pyte
 
 def test_a_name_leads_to_a_head_or_is_refused(tmp_path: Path) -> None:
     head, named = head_in(tmp_path / "head", "SafeAILab"), {"device": "cpu", "dtype": "float32"}
-    assert drafter_named("eagle3") == Eagle3() and drafter_named(f"eagle3:{head}") == Eagle3(str(head))
-    assert Eagle3("org/name").name == "eagle3:org/name" and not has_no_model("eagle3:org/name")
+    assert drafter_named("eagle3") == Eagle3() and Eagle3("org/name").name == "eagle3:org/name"
     check_names(TARGET, f"eagle3:{head}", **named)
     check_names("org/other", "eagle3:org/name", folders=False, **named)
     for target, drafter, folders, reason in (
@@ -453,3 +434,119 @@ def test_a_name_leads_to_a_head_or_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(BadInput, match=reason):
             check_names(target, drafter, folders=folders, **named)
+
+
+PROMPTS = STORIES[:3]
+
+
+@pytest.fixture(scope="module")
+def built_in():
+    return load_backend(None, "eagle3", device="cpu", dtype="float32")
+
+
+def checked(backend: Backend, prompts=PROMPTS) -> HeadCheck:
+    checking = CheckingHead(backend, prompts, depth=3, tokens=20)
+    assert list(checking)[: len(prompts)] == [(i + 1) / len(prompts) for i in range(len(prompts))]
+    return checking.result()
+
+
+def test_its_counts_are_those_of_drafts_made_one_by_one(built_in):
+    settings, own, true, inside, best = Settings(gamma=3, max_new_tokens=20), [], [], [], []
+    for prompt in PROMPTS:
+        ids = built_in.prompt_ids(prompt, settings)
+        text = ids + decode_alone(built_in, ids, replace(settings, rule="strict")).token_ids
+        agreed = []
+        with torch.inference_mode():
+            laws = built_in.target.model(input_ids=torch.tensor([text])).logits[0].softmax(-1)
+            for end in range(len(ids), len(text) - 2):
+                _, drafter = built_in.opened(settings)
+                draft = drafter.draft([text[:end]], 3)
+                agreed.append([a == b for a, b in zip(draft.tokens[0].tolist(), text[end : end + 3], strict=True)])
+        own += agreed
+        true += [[agreed[i + d][0] for d in range(3)] for i in range(len(agreed) - 2)]
+        held = draft.vocabulary
+        for law in laws[len(ids) - 1 : len(text) - 1]:
+            inside.append(float(law[held].sum()))
+            best.append(int(law.argmax()) in set(held.tolist()))
+    found = checked(built_in)
+    assert found.drafts == len(own) and found.texts == 3 and found.head == "eagle3"
+    for name, drafts in (("own_states", own), ("true_features", true)):
+        going = np.array(drafts)
+        for depth in found.depths:
+            assert getattr(depth, name).estimate == pytest.approx(going[:, depth.depth - 1].mean())
+            going = going[going[:, depth.depth - 1]]
+    assert found.coverage.estimate == pytest.approx(np.mean(inside), abs=1e-5)
+    assert found.best_held.estimate == np.mean(best)
+    assert found.findings == ("Nothing stands out.",)
+
+
+def test_states_that_were_not_trained_show_as_a_cliff(built_in, monkeypatch):
+    read, logits, made = EagleNetwork.read, EagleNetwork.logits, []
+
+    def noted(self, rows):
+        made.append(rows)
+        return logits(self, rows)
+
+    def lost(self, tokens, states, *more):
+        own = bool(made) and states.data_ptr() == made[-1].data_ptr()
+        return read(self, tokens, torch.zeros_like(states) if own else states, *more)
+
+    sound = checked(built_in)
+    monkeypatch.setattr(EagleNetwork, "logits", noted)
+    monkeypatch.setattr(EagleNetwork, "read", lost)
+    found = checked(built_in)
+    assert found.depths[0] == sound.depths[0]
+    assert found.depths[1].own_states.estimate < 0.6 * sound.depths[1].own_states.estimate
+    assert any("the wrong state is fed back" in sentence for sentence in found.findings)
+
+
+def test_other_layers_are_tried_if_its_own_are_a_guess(tmp_path, capsys):
+    folder = shutil.copytree(demo.EAGLE3, tmp_path / "head")
+    config = json.loads((folder / "config.json").read_text())
+    del config[KEY]
+    (folder / "config.json").write_text(json.dumps(config | {"eagle_config": {KEY: [0, 1, 2]}}))
+    assert cli.main(["heads", str(folder), "--limit", "3", "--depth", "2", "--tokens", "12", "--json"]) == 0
+    told = capsys.readouterr()
+    assert "layers 1, 2 and 3" in told.err and "guess" in told.err
+    told = json.loads(told.out)
+    used, *others = told["tried"]
+    best = next(each for each in others if each["setting"] == '"eagle_aux_hidden_state_layer_ids": [2, 4, 5]')
+    assert told["guess"] and used["gain"]["estimate"] == 0
+    assert used["first"]["estimate"] == told["depths"][0]["own_states"]["estimate"] < best["first"]["estimate"]
+    assert best["gain"]["estimate"] == pytest.approx(best["accepted"]["estimate"] - used["accepted"]["estimate"])
+    assert best["accepted"] == max((each["accepted"] for each in told["tried"]), key=lambda each: each["estimate"])
+    assert best["gain"]["low"] > 0 and best["setting"] in told["findings"][0]
+
+
+def test_texts_that_end_early_are_left_out_and_too_few_are_refused(built_in, monkeypatch):
+    long = []
+
+    def cut(backend, prompt, settings):
+        whole = decode_alone(backend, prompt, settings)
+        long.append(len(long) < enough)
+        return replace(whole, token_ids=whole.token_ids[: 5 if long[-1] else 4])
+
+    monkeypatch.setattr(head_check, "decode_alone", cut)
+    enough = 3
+    found = checked(built_in, STORIES[:4])
+    assert found.texts == 3 and found.drafts == 9 and found.depths[0].depth == 1
+    long.clear()
+    enough = 2
+    with pytest.raises(BadInput, match="at least 5 tokens after 2 prompts"):
+        checked(built_in)
+
+
+def test_impossible_checks_are_refused(pair, built_in, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(heads, "opened_backend", lambda *_: built_in)
+    monkeypatch.chdir(tmp_path)
+    Path("few.txt").write_text("one\n\ntwo\n", encoding="utf-8")
+    for arguments, said in (
+        (["--depth", "0"], "ask for more"),
+        (["--tokens", "10"], "at least 11 tokens"),
+        (["--prompts", "few.txt"], "2 prompts say too little"),
+        (["--chat"], "no chat template"),
+    ):
+        assert cli.main(["heads", *arguments]) == 2
+        assert said in capsys.readouterr().err
+    with pytest.raises(BadInput, match="is no head"):
+        CheckingHead(pair, PROMPTS)

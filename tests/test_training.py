@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -11,19 +9,8 @@ from transformers import LlamaForCausalLM
 
 from mars_viz import demo
 from mars_viz.speculators.drafters.eagle3_checkpoint import TargetShape, read_checkpoint
-from training import train
-from training.distil import DIVERGENCES, Distillation
 from training.eagle import save_head, started, take_over
 from training.eagle_head import FADING, STEPS, HeadLoss
-
-
-@pytest.mark.parametrize(("folder", "made"), [(demo.TARGET, train.target_config), (demo.DRAFTER, train.drafter_config)])
-def test_the_models_that_it_trains_are_those_that_come_with_the_product(folder, made):
-    assert callable(made)
-    with torch.device("meta"):
-        shapes = {name: tuple(p.shape) for name, p in LlamaForCausalLM(made()).named_parameters()}
-    shipped = LlamaForCausalLM.from_pretrained(folder)
-    assert shapes == {name: tuple(p.shape) for name, p in shipped.named_parameters()}
 
 
 def test_a_head_is_saved_as_the_product_reads_it(tmp_path):
@@ -67,32 +54,3 @@ def test_a_head_takes_another_over_row_by_row_of_the_tokens_that_both_draft(tmp_
     assert torch.equal(after.fc.weight, before.fc.weight.bfloat16().float())
     assert torch.equal(after.lm_head.weight[8], before.lm_head.weight[10].bfloat16().float())  # token 80, of both
     assert torch.equal(after.lm_head.weight[1], target.lm_head.weight[10])  # of the new one alone
-
-
-def test_divergences_are_those_of_their_names():
-    p, q = (torch.tensor([[each]]).log() for each in ([0.5, 0.25, 0.25], [0.25, 0.5, 0.25]))
-    found = {name: float(of(p, q)) for name, of in DIVERGENCES.items()}
-    assert found["forward"] == pytest.approx(0.25 * np.log(2)) and found["total-variation"] == pytest.approx(0.25)
-    assert found["reverse"] == pytest.approx(0.25 * np.log(2))
-    lopsided = torch.tensor([[[0.98, 0.01, 0.01]]]).log()
-    assert float(DIVERGENCES["forward"](p, lopsided)) == pytest.approx(float(DIVERGENCES["reverse"](lopsided, p)))
-    assert float(DIVERGENCES["forward"](p, lopsided)) != pytest.approx(float(DIVERGENCES["reverse"](p, lopsided)))
-
-
-def test_with_a_reference_only_what_it_is_ahead_in_is_learned():
-    class Law(torch.nn.Module):
-        def __init__(self, logits):
-            super().__init__()
-            self.logits = torch.nn.Parameter(logits)
-
-        def forward(self, input_ids, use_cache):
-            return SimpleNamespace(logits=self.logits[:, : input_ids.shape[1]])
-
-    torch.manual_seed(0)
-    target, drafter = (Law(torch.randn(1, 10, 5)) for _ in range(2))
-    known = drafter.logits.detach().clone()
-    known[:, 3:7] = target.logits.detach()[:, 3:7]  # ahead at these alone
-    loss = Distillation(target, DIVERGENCES["forward"], Law(known))
-    loss(drafter, torch.zeros(1, 11, dtype=torch.long), torch.ones(1, 10)).backward()
-    learned = drafter.logits.grad
-    assert learned is not None and learned[0].abs().sum(-1).gt(0).tolist() == [3 <= i < 7 for i in range(10)]

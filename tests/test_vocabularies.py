@@ -170,11 +170,9 @@ def test_a_server_may_have_added_tokens_that_its_drafter_lacks(tmp_path: Path) -
         served = load_backend(address, drafter, device="cpu")
         assert decoded(served, count=20, gamma=3).token_ids == text
         assert any("'<tool_call>' missing" in note for note in served.notes)
-    with vllm_server(local, Manners(root="/no/such/folder")) as address:  # its tokenizer cannot be loaded
-        padded = load_backend(address, saved(tmp_path / "padded", outputs=264), device="cpu")
-        assert decoded(padded, count=20, gamma=3).token_ids == text
-        with pytest.raises(BadInput, match="family"):
-            load_backend(address, drafter, device="cpu")
+    unknown = Manners(root="/no/such/folder")  # its tokenizer cannot be loaded
+    with vllm_server(local, unknown) as address, pytest.raises(BadInput, match="family"):
+        load_backend(address, drafter, device="cpu")
 
 
 def test_above_temperature_0_the_targets_law_is_kept(tmp_path: Path) -> None:
