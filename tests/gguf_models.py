@@ -17,13 +17,7 @@ from mars_viz import demo
 VOCABULARY = 4096
 END_OF_TURN = 7
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<>{% endif %}"
-ARCHITECTURES = {
-    "llama": "llama",
-    "qwen2": "qwen2",
-    "qwen3": "qwen3",
-    "gemma2": "gemma2",
-    "gemma3": "gemma3_text",
-}
+ARCHITECTURES = {name: name for name in ("llama", "qwen2", "qwen3", "gemma2")} | {"gemma3": "gemma3_text"}
 """transformers' name of each of llama.cpp's."""
 
 
@@ -33,27 +27,23 @@ def _size(architecture: str) -> int:
 
 def random_model(architecture: str, **changes: Any) -> PreTrainedModel:
     torch.manual_seed(5)
-    config = Config.for_model(
-        ARCHITECTURES[architecture],
-        vocab_size=VOCABULARY,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=_size(architecture),
-        max_position_embeddings=256,
-        tie_word_embeddings=architecture.startswith("gemma"),
-        **({"sliding_window": 32} if architecture.startswith("gemma") else {}) | changes,
-    )
+    sizes: dict[str, Any] = {"vocab_size": VOCABULARY, "hidden_size": 64, "intermediate_size": 96}
+    sizes |= {
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 256,
+    }
+    if gemma := architecture.startswith("gemma"):
+        sizes["sliding_window"] = 32
+    sizes |= {"head_dim": _size(architecture), "tie_word_embeddings": gemma} | changes
+    config = Config.for_model(ARCHITECTURES[architecture], **sizes)
     model = AutoModelForCausalLM.from_config(config).eval().requires_grad_(False)
     for name, weight in model.named_parameters():
         if "norm" in name:
             weight.uniform_(0.5, 1.5)
-        elif weight.dim() == 2:
-            weight.normal_(0, 0.08)
         else:
-            weight.normal_(0, 0.3)  # Qwen2's biases
+            weight.normal_(0, 0.08 if weight.dim() == 2 else 0.3)  # Qwen2's biases
     return model
 
 

@@ -53,20 +53,13 @@ def hub(models: Mapping[str, Path], requests: list[str]) -> Iterator[str]:
                 self.wfile.write(data[first:])
 
         def _api(self, folder: Path, name: str, what: list[str]) -> None:
-            files = sorted(path for path in folder.iterdir() if path.is_file())
-            if what[:1] == ["tree"]:
-                self._json(
-                    [
-                        {"type": "file", "path": each.name, "size": each.stat().st_size, "oid": _blob(each)}
-                        for each in files
-                    ]
-                )
-                return
-            siblings = [{"rfilename": path.name} for path in files]
-            self._json({"id": name, "modelId": name, "sha": COMMIT, "siblings": siblings, "tags": []})
-
-        def _json(self, found: object) -> None:
-            data = json.dumps(found).encode()
+            files = [
+                (path.name, path.stat().st_size, _blob(path)) for path in sorted(folder.iterdir()) if path.is_file()
+            ]
+            tree = [{"type": "file", "path": path, "size": size, "oid": blob} for path, size, blob in files]
+            siblings = [{"rfilename": path} for path, _, _ in files]
+            about = {"id": name, "modelId": name, "sha": COMMIT, "siblings": siblings, "tags": []}
+            data = json.dumps(tree if what[:1] == ["tree"] else about).encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))

@@ -20,10 +20,9 @@ from mars_viz.errors import BadInput
 from mars_viz.prompts import builtin_prompts
 from mars_viz.recording import Mapping, Recording, record_all
 from mars_viz.rules import rule_named
-from mars_viz.run import WITHIN_ROUNDING, Run, Settings
+from mars_viz.run import Run, Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.networks import Opener
-from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.networks.row_invariance import TRIED, Counts, Kernels, alike, attention, product
 from mars_viz.speculators.networks.small_llama import PackedLlama, pack
 
@@ -171,12 +170,3 @@ def test_a_maps_edges_are_those_of_runs(stand_in: Backend) -> None:
     for dial in {*edges, *(math.nextafter(edge, 0) for edge in edges)}:
         run = Recording(stand_in, dial_map.frame.prompt_ids, replace(settings, dial=dial)).finish()
         assert dial_map.at(dial).token_ids == run.token_ids
-
-
-def test_a_run_notes_how_it_depends_on_its_batch(pair: Backend, stand_in: Backend) -> None:
-    settings = Settings(max_new_tokens=4)
-    plain = with_passes(pair, drafter=partial(PlainNetwork, pair.drafter.model, pair.vocabulary_size))
-    notes = [Recording(each, "Once", settings).finish().provenance.batching for each in (pair, stand_in, plain)]
-    assert all(each.startswith("bit for bit: target: products of ") for each in notes[:2])
-    assert "; drafter: products of " in notes[0] and notes[0] != notes[1]
-    assert notes[2] == WITHIN_ROUNDING

@@ -17,20 +17,18 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 import mars_viz
-from mars_viz import cli
 from mars_viz.costs import costs_from, drafts_seconds
 from mars_viz.demo import DRAFTER, SMOLLM2, TARGET
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.recording import Mapping, Recording, record_all
 from mars_viz.run import Settings
-from mars_viz.runfiles import load_run
 from mars_viz.speculators.autoregressive import decode_alone
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.costs import Measuring
 from mars_viz.speculators.devices import inference
 from mars_viz.speculators.drafter_names import Eagle3, Ngram, drafter_named, has_no_model
-from mars_viz.speculators.drafters.ngram import NgramDrafter, latest
+from mars_viz.speculators.drafters.ngram import latest
 from mars_viz.speculators.drafters.smaller import count_of, most_frequent, with_layers
 from mars_viz.speculators.drafters.text import SuffixDrafter, TextBefore, TrigramDrafter
 from mars_viz.speculators.drafters.universal import PATIENCE, Continuation, Translation
@@ -41,7 +39,6 @@ from tests.other_tokenizers import BYTES, END, byte_level, permuted
 
 CPU = torch.device("cpu")
 PROMPT = "Add 58 and 67.\nAdd 58 and 67.\nAdd"
-PREFIXES = [(1, 2, 3, 9, 1, 2, 3), (5, 6, 7), (4, 4, 4), (8,), (1, 2, 7, 3, 2, 8, 3, 1, 2)]
 
 
 @pytest.fixture(
@@ -51,15 +48,6 @@ PREFIXES = [(1, 2, 3, 9, 1, 2, 3), (5, 6, 7), (4, 4, 4), (8,), (1, 2, 7, 3, 2, 8
 )
 def each(request: pytest.FixtureRequest) -> Backend:
     return load_backend(drafter=request.param, device="cpu", dtype="float32")
-
-
-def test_it_drafts_what_followed_the_latest_place_of_the_longest_known_suffix() -> None:
-    drafter = NgramDrafter(3, CPU)
-    draft = drafter.draft(PREFIXES, 4)
-    assert draft.lengths is not None and draft.logits is None
-    drafted = [tokens[:length] for tokens, length in zip(draft.tokens.tolist(), draft.lengths, strict=True)]
-    assert drafted == [[9, 1, 2, 3], [], [4], [], [7, 3, 2, 8]]
-    assert drafter.draft([(5, 6)], 4).tokens.shape == (1, 0)
 
 
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=24), st.integers(1, 4))
@@ -153,17 +141,6 @@ def test_strict_writes_the_targets_text_and_batches_are_separate_runs(each: Back
     assert together[0].token_ids == together[2].token_ids == run.token_ids
 
 
-def test_prompt_lookup_is_the_default_of_a_target_which_the_command_notes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    common = ["record", "--prompt", PROMPT, "--max-new-tokens", "8", "--device", "cpu", "--out", str(tmp_path / "a")]
-    assert cli.main([*common, "--target", str(TARGET)]) == 0
-    assert load_run(tmp_path / "a").provenance.drafter == "ngram:n=3" in capsys.readouterr().err
-    assert drafter_for(None, None) == "" and drafter_for(TARGET, None) == Ngram(3)
-    assert drafter_for(SMOLLM2, None) == Eagle3()
-    assert drafter_for(None, "ngram:n=2") == Ngram(2) and drafter_for(TARGET, DRAFTER) == str(DRAFTER)
-
-
 @pytest.mark.parametrize(
     ("drafter", "reason"),
     [
@@ -227,6 +204,8 @@ def test_a_name_is_written_as_it_is_read_and_may_name_no_file_of_a_server(tmp_pa
         assert drafter is not None and drafter.name == name
         assert has_no_model(name) != name.startswith(("layers", "trimmed"))
     assert drafter_named("org/layers") is None and not has_no_model("suffix:n=lots")
+    assert drafter_for(None, None) == "" and drafter_for(TARGET, None) == Ngram(3)
+    assert drafter_for(SMOLLM2, None) == Eagle3() and drafter_for(TARGET, DRAFTER) == str(DRAFTER)
     with pytest.raises(SettingError, match="which drafter"):
         load_backend(TARGET, "trimmed:m=9", device="cpu")
     for file in (tmp_path, tmp_path / "missing"):

@@ -93,7 +93,6 @@ ENDINGS = {  # blocks, limit; then steps, accepted tokens, tokens of the text, a
     "end of text as the first token": ([([EOS, 1, 2], [EOS, 1, 2, 3])], 99, (1, 3, 1, 1)),
     "nothing accepted": ([NONE, ([1, 2, 3], [EOS, 2, 3, 4])], 99, (2, 0, 1 + 1, 0)),
     "all accepted": ([ALL, ALL], 8, (2, 3 + 3, 4 + 4, 3 + 3)),
-    "limit before the bonus": ([ALL], 3, (1, 3, 3, 3)),
 }
 
 
@@ -279,16 +278,13 @@ STEPS = {"per_step_accepted": [3, 3, 3, 1] + [0] * 39}
     ("change", "reason"),
     [
         ({"num_spec_steps": 42}, "num_spec_steps"),
-        ({"num_spec_steps": -1}, "num_spec_steps is no"),
         ({"num_spec_steps": True}, "num_spec_steps is no"),
         ({"num_spec_steps": 10**12, "acceptance_histogram": [10**12, 0, 0, 0]}, "above 5000000"),
         ({"num_spec_tokens": 10**9}, "above 4096"),
         ({"acceptance_histogram": [39, 1, 3]}, "num_spec_tokens . 1"),
-        ({"acceptance_histogram": None}, "num_spec_tokens . 1"),
         ({"acceptance_histogram": [39, 1, 0, "3"]}, "no list"),
         ({"num_accepted_draft_tokens": 11}, "not what the steps accepted"),
         ({"num_draft_tokens": 130}, "num_draft_tokens"),
-        ({"num_draft_tokens": 9}, "num_draft_tokens"),
         ({"mean_acceptance_length": 2.0}, "mean_acceptance_length"),
         ({"draft_acceptance_rate": "much"}, "draft_acceptance_rate"),
         ({"per_step_accepted": [3, 3, 3]}, "num_spec_steps entries"),

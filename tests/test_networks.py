@@ -26,10 +26,10 @@ from mars_viz.speculators.cached import CachedModel
 from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.drafters.model import ModelDrafter
 from mars_viz.speculators.evidence import gather_evidence
-from mars_viz.speculators.networks import Network, Opener, differs, llama_forward, opener
+from mars_viz.speculators.networks import Network, differs, llama_forward, opener
 from mars_viz.speculators.networks import kv_cache as module
 from mars_viz.speculators.networks.batched import CHUNK, LEAST, CachePool, RaggedNetwork
-from mars_viz.speculators.networks.graphs import CHECKS, MOST, SETTLED, WORTH, Graphs, Recorded, Tensors
+from mars_viz.speculators.networks.graphs import CHECKS, SETTLED, WORTH, Graphs, Recorded, Tensors
 from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.networks.kv_cache import KVShape, Rows
 from mars_viz.speculators.networks.llama_forward import Body, why_not
@@ -342,16 +342,6 @@ def test_a_longer_text_moves_the_cache_and_what_was_recorded_on_it_goes(pair: Ba
         assert len(network._room.graphs) == 0
 
 
-def test_texts_are_the_same_if_recording_fails_which_is_noted(pair: Backend) -> None:
-    rooms = CachePool(Body(pair.drafter.model, pair.vocabulary_size), Frozen)
-    slow = with_passes(pair, drafter=Opener(partial(RaggedNetwork, rooms), lambda: rooms.trouble))
-    assert pair.notes == slow.notes == ()
-    settings = Settings(rule="mars", gamma=4, max_new_tokens=40)
-    one, other = (Recording(each, PROMPTS[0], settings).finish() for each in (slow, pair))
-    assert one.token_ids == other.token_ids and len(one.rounds) == len(other.rounds)
-    assert len(slow.notes) == 1 and "built-in/drafter" in slow.notes[0] and "other results" in slow.notes[0]
-
-
 @pytest.mark.parametrize("needs", [None, ("z",), ()])
 @pytest.mark.parametrize("settings", [Settings(gamma=4), Settings(gamma=4, temperature=0.8, top_p=0.9, top_k=5)])
 def test_a_round_looks_at_no_value_before_its_one_transfer(
@@ -410,23 +400,6 @@ def test_a_shape_that_comes_back_is_recorded_and_compared_until_it_has_settled()
     assert calls == WORTH - 1 + CHECKS + capture.recorded + capture.played
     for found, expected in results:  # a later play has not overwritten what an earlier one gave
         assert equal(found, expected)
-
-
-def test_each_key_has_its_own_recording_and_the_one_unused_for_longest_goes() -> None:
-    capture = Calling()
-    graphs = graphs_on(capture)
-    for bias, times, recorded in (
-        *((bias, WORTH, bias + 1) for bias in range(MOST)),
-        (0, 1, MOST),  # not the one unused for longest any more
-        (MOST, WORTH, MOST + 1),
-        (0, 1, MOST + 1),
-        (1, WORTH - 1, MOST + 1),  # dropped, and worth no recording yet
-        (1, 1, MOST + 2),
-    ):
-        for _ in range(times):
-            found = graphs.run(bias, partial(plus, bias=bias), (torch.ones(1), torch.ones(1)))
-            assert found[0].item() == 2 + bias
-        assert capture.recorded == recorded and len(graphs) <= MOST
 
 
 @pytest.mark.parametrize(

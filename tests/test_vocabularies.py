@@ -23,7 +23,6 @@ from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.token_bytes import TokenizerPieces
 from tests.other_tokenizers import BYTES, END, byte_level
-from tests.vllm_server import Manners, vllm_server
 
 ADDED = ["<|fim▁begin|>", "é", " two words "]
 """Texts that mean something else in an alphabet of bytes, or with ▁ for a blank."""
@@ -128,9 +127,8 @@ def test_tokenizers_that_differ_in_added_tokens_share_the_others(
     assert not backend.drafter.by_text and any(named in note for note in backend.notes)
     own = own_text(backend)
     assert max(own) >= len(BYTES), "the target writes tokens that are not the drafter's"
-    shape: dict[str, Any]
-    for shape in ({"gamma": 3}, {"gamma": 8, "tree": "dynamic:depth=3,topk=3,nodes=8"}):
-        run = decoded(backend, **shape)
+    for gamma, tree in ((3, "chain"), (8, "dynamic:depth=3,topk=3,nodes=8")):
+        run = decoded(backend, gamma=gamma, tree=tree)
         assert list(run.token_ids) == own
         assert all(each.speculation.tokens.max(initial=0) < min(outputs, drafter_outputs) for each in run.rounds)
     run = decoded(backend, temperature=0.8, gamma=9, tree="iid:paths=3,depth=3")
@@ -162,19 +160,6 @@ def test_an_added_token_beyond_the_outputs_belongs_to_no_prompt_and_is_never_dra
         assert all(each.speculation.tokens.max(initial=0) < len(BYTES) for each in run.rounds)
 
 
-def test_a_server_may_have_added_tokens_that_its_drafter_lacks(tmp_path: Path) -> None:
-    target, drafter = saved(tmp_path / "target", THINK, 264, likely=4.0), saved(tmp_path / "drafter")
-    local = load_backend(target, drafter, device="cpu")
-    text = decoded(local, count=20, gamma=3).token_ids
-    with vllm_server(local, Manners(root=str(target))) as address:
-        served = load_backend(address, drafter, device="cpu")
-        assert decoded(served, count=20, gamma=3).token_ids == text
-        assert any("'<tool_call>' missing" in note for note in served.notes)
-    unknown = Manners(root="/no/such/folder")  # its tokenizer cannot be loaded
-    with vllm_server(local, unknown) as address, pytest.raises(BadInput, match="family"):
-        load_backend(address, drafter, device="cpu")
-
-
 def test_above_temperature_0_the_targets_law_is_kept(tmp_path: Path) -> None:
     target, prompt, seeds = saved(tmp_path / "target", THINK, 261, likely=8.0), "A small fox", 150
     backend = load_backend(target, saved(tmp_path / "drafter"), device="cpu")
@@ -192,17 +177,10 @@ def test_above_temperature_0_the_targets_law_is_kept(tmp_path: Path) -> None:
     assert 0.3 < expected < 0.7 and abs(share - expected) < 4 * np.sqrt(expected * (1 - expected) / seeds)
 
 
-TEXT: dict[str, Any] = {
-    **{
-        "vocab_size": 272,
-        "hidden_size": 64,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-    },
-    **{"intermediate_size": 128, "max_position_embeddings": 512, "head_dim": 16},
-    **{"bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0},
-}
+TEXT: dict[str, Any] = {"vocab_size": 272, "hidden_size": 64, "intermediate_size": 128, "head_dim": 16}
+TEXT |= {"num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512}
+TEXT |= {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0}
+TURNS = {"rope_type": "default", "mrope_section": [2, 3, 3], "rope_theta": 1e6}
 IMAGE = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 32}
 QWEN_IMAGE = {"depth": 4, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 64}
 MARKS = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
@@ -213,8 +191,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         **{"mm_tokens_per_image": 4, "image_token_index": 260, "boi_token_index": 261, "eoi_token_index": 262},
     },
     "qwen3_vl": {
-        "text_config": TEXT
-        | {"rope_parameters": {"rope_type": "default", "mrope_section": [2, 3, 3], "rope_theta": 1e6}},
+        "text_config": TEXT | {"rope_parameters": TURNS},
         "vision_config": QWEN_IMAGE | {"deepstack_visual_indexes": [0], "num_position_embeddings": 16},
         **{name: 260 + i for i, name in enumerate(MARKS)},
     },

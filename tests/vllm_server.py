@@ -77,8 +77,7 @@ def vllm_server(backend: Backend, manners: Manners | None = None) -> Iterator[st
             elif manners.statuses:
                 self._send(manners.statuses.pop(0), {"error": {"message": "as the test wants it"}})
             elif body.get("logprobs", 0) > manners.allowed:
-                said = f"Requested sample logprobs of {body['logprobs']}, which is greater than max allowed: "
-                self._send(400, {"error": {"message": f"{said}{manners.allowed}"}})
+                self._send(400, {"error": {"message": f"Requested more logprobs than max allowed: {manners.allowed}"}})
             else:
                 manners.requests.append(body)
                 manners.sockets.add(self.client_address)
