@@ -43,7 +43,10 @@ SMALL = [*PAIR, "--limit", "3", "--tokens", "32"]
 
 
 @pytest.fixture(autouse=True)
-def hasty(monkeypatch):
+def hasty(pair, monkeypatch):
+    """Requests are repeated at once, and the commands find the models loaded."""
+    for command in (watch, server):
+        monkeypatch.setattr(command, "opened_backend", lambda *_: pair)
     monkeypatch.setattr(vllm_http, "_RETRIES", vllm_http._RETRIES.new(backoff_factor=0.0))
     monkeypatch.delenv(vllm_http.KEY, raising=False)
 
@@ -60,12 +63,14 @@ def rounded():
 
 
 @pytest.fixture
-def served(pair, monkeypatch):
-    """The address of a server and its manners; the command finds the models loaded."""
-    monkeypatch.setattr(watch, "opened_backend", lambda *_: pair)
-    manners = Manners(speculating=Speculating(pair))
-    with vllm_server(pair, manners) as address:
-        yield address, manners
+def manners(pair):
+    return Manners(speculating=Speculating(pair))
+
+
+@pytest.fixture
+def address(pair, manners):
+    with vllm_server(pair, manners) as found:
+        yield found
 
 
 def watched(backend: Backend | None, served: Speculating, prompts=PROMPTS, **how: Any) -> ServerWatch:
@@ -162,8 +167,7 @@ def test_another_draft_length_is_found(pair, served, here, accepts, words):
     assert {each.what for each in found.differences} == ({Differs.LENGTH} if how else set())
 
 
-def test_the_command_lists_prompts_and_differences(ours, served, capsys, monkeypatch):
-    address, manners = served
+def test_the_command_lists_prompts_and_differences(ours, address, manners, capsys, monkeypatch):
     manners.speculating.refuses = {2: 3}  # this round accepts nothing
     assert main(["watch", address, *SMALL]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -187,8 +191,7 @@ def test_the_command_lists_prompts_and_differences(ours, served, capsys, monkeyp
     assert "is not known" in said and "--drafter MODEL" in said and "".join(map(str, ours[0])) in said.splitlines()[0]
 
 
-def test_unusable_servers_and_options_are_refused(pair, served, capsys):
-    address, manners = served
+def test_unusable_servers_and_options_are_refused(pair, address, manners, capsys):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         gone = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -219,8 +222,7 @@ def test_unusable_servers_and_options_are_refused(pair, served, capsys):
         assert words in told.err and len(told.err.splitlines()) == 1 and not told.out
 
 
-def test_system_messages_reach_the_server_which_may_be_the_target_here(pair, served):
-    address, manners = served
+def test_system_messages_reach_the_server_which_may_be_the_target_here(pair, address, manners):
     with pytest.raises(BadInput, match="no prompt"):
         WatchingServer(Server.at(address), None, [])
     for backend in (None, pair):
@@ -262,9 +264,7 @@ def test_a_verdict_is_one_of_the_whole_interval(low, high, verdict):
     assert ServerCheck("m", "0", "r", "float32", 9, 99, gap, none, 0.0).verdict is verdict
 
 
-def test_the_command_checks_weights_or_refuses(pair, served, capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(server, "opened_backend", lambda *_: pair)
-    address, manners = served
+def test_the_command_checks_weights_or_refuses(pair, address, manners, capsys, tmp_path):
     (tmp_path / "few").write_text("\n\n".join(STORIES[:3]))
     few = ["--prompts", str(tmp_path / "few"), "--tokens", "4"]
     assert main(["server", address, *few, "--json"]) == 0
@@ -285,8 +285,7 @@ def test_the_command_checks_weights_or_refuses(pair, served, capsys, tmp_path, m
         CheckingServer(Server.at(address), pair, PROMPTS)
 
 
-def test_failures_on_the_way_keep_finished_prompts(served, capsys, monkeypatch):
-    address, manners = served
+def test_failures_on_the_way_keep_finished_prompts(address, manners, capsys, monkeypatch):
     write, metrics, compare = Speculating.write, Speculating._metrics, server_audit.held_against
 
     def breaking(self, *asked):
@@ -319,19 +318,6 @@ def test_failures_on_the_way_keep_finished_prompts(served, capsys, monkeypatch):
 
 DRAFTER = str(demo.DRAFTER)
 GREEDY = Settings(rule="mars", max_new_tokens=24)
-
-
-@pytest.fixture
-def manners():
-    return Manners()
-
-
-@pytest.fixture
-def address(pair, manners, monkeypatch):
-    monkeypatch.setattr(vllm_http, "_RETRIES", vllm_http._RETRIES.new(backoff_factor=0.0))
-    monkeypatch.delenv(vllm_http.KEY, raising=False)
-    with vllm_server(pair, manners) as found:
-        yield found
 
 
 def written(backend: Backend, settings: Settings, prompt: str = STORIES[0]):
