@@ -19,8 +19,6 @@ def hub(models: Mapping[str, Path], requests: list[str]) -> Iterator[str]:
     """Serve the folders under their ids; yields what HF_ENDPOINT should be. `requests` receives the paths."""
 
     class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
         def log_message(self, *args: object) -> None:
             pass
 

@@ -182,7 +182,7 @@ def test_the_file_decodes_alike_in_python_and_on_the_command_line(tmp_path):
     assert main([*common, str(file), "--out", str(tmp_path / "run")]) == 0
     theirs = load_run(tmp_path / "run")
     assert (ours.token_ids, ours.settings) == (theirs.token_ids, theirs.settings)
-    assert ours.settings.tree == TREE and theirs.provenance.drafter == "eagle3"
+    assert ours.settings.drafts_trees and theirs.provenance.drafter == "eagle3"
     with pytest.raises(BadInput, match="already"):
         mars_viz.record("A", backend=backend, target="org/name")
     bad = str(written(tmp_path, 'device = "abacus"'))

@@ -145,7 +145,7 @@ def stand_in(pair: Backend) -> Backend:
 
 @pytest.mark.parametrize(
     ("name", "sampled", "every", "batch"),
-    [("pair", False, 12, 7), ("pair", True, 50, 32), ("stand_in", True, 50, 3)],
+    [("pair", False, 10, 7), ("pair", True, 50, 32), ("stand_in", True, 50, 3)],
 )
 def test_prompts_decoded_together_are_each_alone(
     name: str, sampled: bool, every: int, batch: int, request: pytest.FixtureRequest

@@ -264,8 +264,8 @@ def test_the_target_under_other_ids_drafts_what_the_target_writes(backends: dict
 def test_costs_and_modelled_seconds_count_the_drafters_passes(
     backends: dict[str, Backend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mars_viz.speculators.costs.LEAST", 12)
-    measuring = Measuring(backends["drafter"], 3, seconds=0)
+    monkeypatch.setattr("mars_viz.speculators.costs.LEAST", 2)
+    measuring = Measuring(backends["drafter"], 3, seconds=0.01)
     list(measuring)
     costs = measuring._found
     assert costs is not None and 1.05 < costs.passes_per_token < 3

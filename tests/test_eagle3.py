@@ -507,7 +507,7 @@ def test_other_layers_are_tried_if_its_own_are_a_guess(tmp_path, capsys):
     config = json.loads((folder / "config.json").read_text())
     del config[KEY]
     (folder / "config.json").write_text(json.dumps(config | {"eagle_config": {KEY: [0, 1, 2]}}))
-    assert cli.main(["heads", str(folder), "--limit", "3", "--depth", "2", "--tokens", "12", "--json"]) == 0
+    assert cli.main(["heads", str(folder), "--limit", "4", "--depth", "2", "--tokens", "12", "--json"]) == 0
     told = capsys.readouterr()
     assert "layers 1, 2 and 3" in told.err and "guess" in told.err
     told = json.loads(told.out)

@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -191,20 +190,23 @@ def stopped(doing, share):
     if doing.startswith("Fetching toys/sharded"):
         raise Interrupted("stopped")
 
-if sys.argv[2] == "fetch":
-    with contextlib.suppress(Interrupted):
-        load_backend("toys/sharded", "toys/single", device="cpu", tell=stopped)
-    load_backend("toys/sharded", "toys/single", device="cpu", tell=lambda *each: news["second"].append(each))
-    pair = load_backend("toys/gguf:m.gguf", device="cpu", folders=False, tell=lambda *each: news["gguf"].append(each))
-    news["pair"] = [pair.target.name, pair.target.revision]
-    try:
-        load_backend("toys/gguf:other.gguf", device="cpu")
-    except BadInput as error:
-        news["refused"] = str(error)
-results = {}
-for name, words in json.loads(sys.argv[1]).items():
-    with contextlib.redirect_stderr(io.StringIO()) as errors:
-        results[name] = [cli.main(words), errors.getvalue()]
+with contextlib.suppress(Interrupted):
+    load_backend("toys/sharded", "toys/single", device="cpu", tell=stopped)
+load_backend("toys/sharded", "toys/single", device="cpu", tell=lambda *each: news["second"].append(each))
+pair = load_backend("toys/gguf:m.gguf", device="cpu", folders=False, tell=lambda *each: news["gguf"].append(each))
+news["pair"] = [pair.target.name, pair.target.revision]
+try:
+    load_backend("toys/gguf:other.gguf", device="cpu")
+except BadInput as error:
+    news["refused"] = str(error)
+results = []
+for phase in json.loads(sys.argv[1]):
+    if results:
+        print("fetched", flush=True)
+        input()  # until there is no hub any more
+    for name, *words in phase:
+        with contextlib.redirect_stderr(io.StringIO()) as errors, contextlib.redirect_stdout(io.StringIO()):
+            results.append([name, cli.main(words), errors.getvalue()])
 print(json.dumps([news, results]))
 """
 NAMES = {  # of targets and drafters, and what a refusal says
@@ -216,24 +218,7 @@ NAMES = {  # of targets and drafters, and what a refusal says
 
 
 def test_models_of_a_hub_are_fetched_as_safetensors_or_gguf_and_decode_without_it(file: Path, tmp_path: Path) -> None:
-    """In processes of their own, as the hub's library reads its address when it is imported."""
-
-    def decoded(address: str, kind: str, names: Iterable[str]) -> dict[str, Any]:
-        common = ["record", "--prompt", "Once", "--max-new-tokens", "4", "--device", "cpu", "--out"]
-        words = {name: [*common, str(tmp_path / kind / name), *NAMES[name][:2]] for name in names}
-        own = {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "0"}
-        environment = {**os.environ, **own, "HF_HUB_DISABLE_XET": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
-        command = [sys.executable, "-c", LOADING, json.dumps(words), kind]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment)
-        assert done.returncode == 0, done.stderr
-        news, results = json.loads(done.stdout.splitlines()[-1])
-        for name, (code, error) in results.items():
-            reason = NAMES[name][-1]
-            assert (code == 2) == bool(reason) == (not (tmp_path / kind / name).exists()) and reason in error, error
-            assert not code or error.count("\n") == 1 and ("pytorch_model.bin" in error) == (name == "pickled")
-            assert "Fetching" not in error, "no bars of the hub's library"
-        return dict(news)
-
+    """In another process, as the hub's library reads its address when it is imported."""
     tiny(tmp_path / "single", layers=3, width=256)
     tiny(tmp_path / "sharded", layers=3, width=256, max_shard_size="5MB")
     assert len(list((tmp_path / "sharded").glob("*.safetensors"))) > 1
@@ -246,8 +231,24 @@ def test_models_of_a_hub_are_fetched_as_safetensors_or_gguf_and_decode_without_i
     (tmp_path / "gguf" / "m.gguf").write_bytes(file.read_bytes())
     (tmp_path / "gguf" / "not-asked-for.gguf").write_bytes(b"GGUF")
     names, requests = ("single", "sharded", "head", "pickled", "gguf"), list[str]()
+    common = ["record", "--prompt", "Once", "--max-new-tokens", "4", "--device", "cpu", "--out"]
+    phases = [
+        [(name, *common, str(tmp_path / kind / name), *NAMES[name][:2]) for name in chosen]
+        for kind, chosen in (("fetch", NAMES), ("offline", ("pair", "no drafter")))
+    ]
+    own = {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
+    own["PYTHONPATH"], pipe = str(Path(__file__).parents[1]), subprocess.PIPE
+    command = [sys.executable, "-c", LOADING, json.dumps(phases)]
     with hub({f"toys/{name}": tmp_path / name for name in names}, requests) as address:
-        news = decoded(address, "fetch", NAMES)
+        environment = os.environ | own | {"HF_ENDPOINT": address}
+        process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True)
+        assert process.stdout is not None and process.stdout.readline() == "fetched\n"
+    news, results = json.loads(process.communicate("\n")[0])
+    for (name, *words), (_, code, error) in zip([*phases[0], *phases[1]], results, strict=True):
+        reason = NAMES[name][-1]
+        assert (code == 2) == bool(reason) == (not Path(words[8]).exists()) and reason in error, error
+        assert not code or error.count("\n") == 1 and ("pytorch_model.bin" in error) == (name == "pickled")
+        assert "Fetching" not in error, "no bars of the hub's library"
     assert not [doing for doing, _ in news["first"] if "tensors" in doing or "single" in doing]
     shares, lines = [share for _, share in news["second"]], [doing for doing, _ in news["second"]]
     assert shares == sorted(shares) and shares[-1] < 1
@@ -264,7 +265,6 @@ def test_models_of_a_hub_are_fetched_as_safetensors_or_gguf_and_decode_without_i
     files = [path.split("/")[-1] for path in requests if "/resolve/" in path]
     assert "model.safetensors" in files and "not-asked-for.gguf" not in files
     assert not [name for name in files if name.endswith((".bin", ".py"))]
-    decoded("http://127.0.0.1:9", "offline", ("pair", "no drafter"))
     assert load_run(tmp_path / "offline" / "pair").token_ids == run.token_ids
 
 
