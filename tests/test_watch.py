@@ -249,19 +249,16 @@ def test_the_weights_that_a_server_runs_are_told(pair, rounded, kind, verdict):
     assert (found.best_differs.estimate > 0.1) == (verdict is Verdict.OTHER)
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "verdict"),
-    [
+def test_a_verdict_is_one_of_the_whole_interval():
+    for low, high, verdict in (
         (0.0, 0.002, Verdict.SAME),
         (0.001, 0.01, Verdict.OPEN),
         (0.003, 0.3, Verdict.LOWER),
         (0.2, 0.4, Verdict.OPEN),
         (0.31, 0.9, Verdict.OTHER),
-    ],
-)
-def test_a_verdict_is_one_of_the_whole_interval(low, high, verdict):
-    gap, none = (Interval((a + b) / 2, a, b, 0.95, Method.BCA) for a, b in ((low, high), (0, 0)))
-    assert ServerCheck("m", "0", "r", "float32", 9, 99, gap, none, 0.0).verdict is verdict
+    ):
+        gap, none = (Interval((a + b) / 2, a, b, 0.95, Method.BCA) for a, b in ((low, high), (0, 0)))
+        assert ServerCheck("m", "0", "r", "float32", 9, 99, gap, none, 0.0).verdict is verdict
 
 
 def test_the_command_checks_weights_or_refuses(pair, address, manners, capsys, tmp_path):
@@ -405,19 +402,15 @@ def test_unusable_servers_are_refused(address, manners, monkeypatch, tmp_path, c
     assert "No vLLM server answers" in capsys.readouterr().err and not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("target", "drafter", "words"),
-    [
-        ("http://host:99999", None, "no server's address"),
-        ("http://host/v2", None, "no server's address"),
-        ("http://me:word@host:8000", None, "no user and no password"),
-        ("http://host:8000", "eagle3:HEAD", "does not tell"),
-        ("http://host:8000", "layers:exit=4", "does not tell"),
-        ("http://host:8000", "http://other:8000", "drafts nothing"),
-    ],
-)
-def test_impossible_names_are_refused_before_a_request(target, drafter, words):
-    with pytest.raises(BadInput, match=words):
-        names.check_names(target, drafter, device="auto", dtype="auto")
-    with pytest.raises(BadInput, match="may name folders"):
-        names.check_names("http://host:8000", None, device="auto", dtype="auto", folders=False)
+def test_impossible_names_are_refused_before_a_request():
+    for target, drafter, folders, words in (
+        ("http://host:99999", None, True, "no server's address"),
+        ("http://host/v2", None, True, "no server's address"),
+        ("http://me:word@host:8000", None, True, "no user and no password"),
+        ("http://host:8000", "eagle3:HEAD", True, "does not tell"),
+        ("http://host:8000", "layers:exit=4", True, "does not tell"),
+        ("http://host:8000", "http://other:8000", True, "drafts nothing"),
+        ("http://host:8000", None, False, "may name folders"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            names.check_names(target, drafter, device="auto", dtype="auto", folders=folders)
