@@ -269,8 +269,7 @@ def test_rejection_without_replacement_is_exact(laws: str, paths: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("solver", "kept"),
-    [(traversed, {1: 1.3, 2: 1.4158, 3: 1.5101}), (greedily, {1: 1.3, 2: 1.6423, 3: 1.7295})],
+    ("solver", "kept"), [(traversed, {1: 1.3, 2: 1.4158, 3: 1.5101}), (greedily, {1: 1.3, 2: 1.6423, 3: 1.7295})]
 )
 @pytest.mark.parametrize("paths", [1, 2, 3])
 def test_rules_of_whole_paths_are_exact(laws: str, solver: Solver, kept: dict[int, float], paths: int) -> None:
