@@ -28,67 +28,39 @@ KNOWN = {
 """At P and Q for one, two and three children, by full enumeration elsewhere."""
 
 
-def some_laws(count: int, tokens: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def some_laws(count: int, tokens: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
     rng = np.random.default_rng(seed)
-    p, q = rng.dirichlet(np.full(tokens, 0.7), (2, count))
-    return p, q
+    return list(zip(*rng.dirichlet(np.full(tokens, 0.7), (2, count)), strict=True))
 
 
-@pytest.mark.parametrize("name", SOLVERS)
-def test_known_numbers(name: str) -> None:
-    found = [float(SOLVERS[name](P, Q, k)) for k in (1, 2, 3)]
-    assert found == pytest.approx(KNOWN[name], abs=1e-9)
-
-
-def refused(p: np.ndarray, q: np.ndarray, children: tuple[int, ...], distinct: bool) -> float:
-    """Return the chance that all of these children are rejected in turn."""
-    chance = 1.0
-    for x in children:
-        chance *= max(0.0, 1 - p[x] / q[x])
-        if not chance:
-            return 0.0
-        rest = np.maximum(p - q, 0)
-        p = rest / rest.sum()
-        if distinct:
-            q = np.where(np.arange(len(q)) == x, 0, q)
-            q = q / q.sum() if q.sum() else q
-    return chance
-
-
-@pytest.mark.parametrize("k", [1, 2, 3, 4])
-def test_recursive_rejection_equals_enumeration(k: int) -> None:
-    for p, q in zip(*some_laws(6, 4, 1), strict=True):
-        iid = sum(
-            np.prod(q[list(children)]) * refused(p, q, children, False) for children in product(range(4), repeat=k)
-        )
-        assert float(branches.with_replacement(p, q, k)) == pytest.approx(1 - iid, abs=1e-12)
-        drawn = 0.0
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_distinct_children_equal_enumeration(k: int) -> None:
+    """The other rules' closed forms are held against every tree of drawn paths."""
+    for p, q in some_laws(6, 4, 1):
+        refused = 0.0
         for children in permutations(range(4), k):
-            chance = np.prod([q[x] / (1 - q[list(children[:i])].sum()) for i, x in enumerate(children)])
-            drawn += chance * refused(p, q, children, True)
-        assert float(branches.without_replacement(p, q, k)) == pytest.approx(1 - drawn, abs=1e-12)
+            chance, ours, theirs = 1.0, p, q
+            for x in children:
+                chance *= theirs[x] * max(0.0, 1 - ours[x] / theirs[x]) if chance else 0.0
+                if not chance:
+                    break
+                rest, left = np.maximum(ours - theirs, 0), np.where(np.arange(4) == x, 0, theirs)
+                ours, theirs = rest / rest.sum(), left / left.sum() if left.sum() else left
+            refused += chance
+        assert float(branches.without_replacement(p, q, k)) == pytest.approx(1 - refused, abs=1e-12)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4])
 def test_the_best_possible_is_the_least_of_all_subsets(k: int) -> None:
-    for p, q in zip(*some_laws(30, 5, 2), strict=True):
+    for p, q in some_laws(30, 5, 2):
         subsets = [np.array(each, bool) for each in product([0, 1], repeat=5)]
         least = min(p[each].sum() + 1 - q[each].sum() ** k for each in subsets)
         assert float(branches.best_possible(p, q, k)) == pytest.approx(least, abs=1e-12)
 
 
-@pytest.mark.parametrize("k", [2, 4])
-def test_rules_keep_their_known_order(k: int) -> None:
-    p, q = some_laws(200, 6, 3)
-    found = {name: solver(p, q, k) for name, solver in SOLVERS.items()}
-    for name, accepted in found.items():
-        most = 1 if name == "recursive, distinct" else found["best possible, i.i.d."]
-        assert np.all(accepted <= most + 1e-9), name
-        assert name.startswith("naive") or np.all(accepted >= np.minimum(p, q).sum(-1) - 1e-9), name
-
-
 @pytest.mark.parametrize("name", SOLVERS)
-def test_equal_laws_and_laws_apart(name: str) -> None:
+def test_known_numbers_equal_laws_and_laws_apart(name: str) -> None:
+    assert [float(SOLVERS[name](P, Q, k)) for k in (1, 2, 3)] == pytest.approx(KNOWN[name], abs=1e-9)
     p = np.array([0.6, 0.4, 0.0, 0.0])
     apart = np.array([0.0, 0.0, 0.7, 0.3])
     assert float(SOLVERS[name](p, apart, 2)) == pytest.approx(0, abs=1e-12)
@@ -115,29 +87,20 @@ def laws_of(run: Run, vocabulary: int) -> tuple[np.ndarray, np.ndarray]:
     return law(target), law(drafter)
 
 
-@pytest.mark.parametrize(("vocabulary", "top_k"), [(16, 0), (16, 5), (40, 8)])
-def test_laws_within_the_lists_are_exact(vocabulary: int, top_k: int) -> None:
+@pytest.mark.parametrize(("vocabulary", "top_k"), [(16, 0), (40, 8), (64, 0)])
+def test_laws_within_the_lists_are_exact_and_beyond_them_close(vocabulary: int, top_k: int) -> None:
     run = toy_run(temperature=0.8, top_k=top_k, vocabulary=vocabulary, seed=3)
-    p, q = laws_of(run, vocabulary)
-    found = node_laws(run)
+    (p, q), found = laws_of(run, vocabulary), node_laws(run)
     assert len(found.p) == len(p) <= branches.MOST_NODES * run.settings.gamma
     for name, solver in SOLVERS.items():
-        close = solver(found.p, found.q, 2) - solver(p, q, 2)
-        if not top_k or name not in ("naive, i.i.d.", "recursive, distinct"):
-            assert np.abs(close).max() < 2e-5, name
-    if not top_k:
-        assert found.left_p < 1e-5 and found.left_q < 1e-5
-
-
-@pytest.mark.parametrize("k", [2, 3])
-def test_beyond_the_lists_one_child_is_exact_and_more_are_close(k: int) -> None:
-    run = toy_run(temperature=0.9, vocabulary=64, seed=3, gamma=3)
-    p, q = laws_of(run, 64)
-    found = node_laws(run)
-    assert 0.01 < found.left_p < 0.2 and 0.01 < found.left_q < 0.3
-    assert np.abs(branches.with_replacement(found.p, found.q, 1) - np.minimum(p, q).sum(-1)).max() < 1e-5
-    for name, solver in SOLVERS.items():
-        assert abs((solver(found.p, found.q, k) - solver(p, q, k)).mean()) < 0.03, name
+        off = solver(found.p, found.q, 2) - solver(p, q, 2)
+        if vocabulary == 64:
+            assert abs(off.mean()) < 0.03, name
+        elif not top_k or name not in ("naive, i.i.d.", "recursive, distinct"):
+            assert np.abs(off).max() < 2e-5, name
+    assert np.abs(branches.with_replacement(found.p, found.q, 1) - np.minimum(p, q).sum(-1)).max() < 2e-5
+    beyond = max(found.left_p, found.left_q)
+    assert top_k or (0.01 < beyond < 0.3 if vocabulary == 64 else beyond < 1e-5)
 
 
 def test_means_are_weighted_by_the_chance_to_reach_the_depth() -> None:
@@ -175,27 +138,19 @@ def test_unsuitable_runs_are_refused() -> None:
     assert why_not(toy_run(temperature=1.0)) == ""
     assert "temperature above 0" in why_not(toy_run())
     sampled = toy_run(temperature=1.0, gamma=2)
-    rounds = [
-        r.with_speculation(
-            replace(r.speculation, columns={n: c for n, c in r.speculation.columns.items() if n != "q_max"})
-        )
-        for r in sampled.rounds
-    ]
+    parts = [(r, {n: c for n, c in r.speculation.columns.items() if n != "q_max"}) for r in sampled.rounds]
+    rounds = [r.with_speculation(replace(r.speculation, columns=columns)) for r, columns in parts]
     assert "drafting model" in why_not(replace(sampled, rounds=rounds))
     with pytest.raises(EvidenceError, match="greedy"):
         node_laws(toy_run())
 
 
-@pytest.mark.parametrize("theme", [figures.LIGHT, figures.DARK])
-def test_the_figure_draws_the_acceptance_by_depth(theme: figures.Theme) -> None:
+def test_the_figure_draws_the_acceptance_by_depth() -> None:
     found = branching(toy_run(temperature=1.0, vocabulary=16), 3)
-    figure = valid(branch_acceptance(found, theme))
+    figure = valid(branch_acceptance(found, figures.DARK))
     drawn = {trace.name: trace.y for trace in figure.data}
     assert set(drawn) == {"one child", *SOLVERS} and drawn["one child"] == pytest.approx(found.alone)
     for name, values in found.acceptance.items():
         assert drawn[name] == pytest.approx(values)
-    assert len({(trace.line.dash, trace.marker.symbol) for trace in figure.data}) == len(drawn)
     most = int(found.gains("recursive, distinct").argmax())
     assert f"at depth {found.depths[most]}" in figures.spoken_title(figure)
-    nothing = replace(found, acceptance={name: found.alone for name in found.acceptance})
-    assert "nothing more" in figures.spoken_title(branch_acceptance(nothing, theme))
