@@ -11,7 +11,7 @@ from mars_viz.analysis.metrics import Basis, judged_rounds, summary
 from mars_viz.analysis.positions import OUTCOMES, positions
 from mars_viz.analysis.settled_text import asked_one_by_one
 from mars_viz.components.explorer.payload import run_payload
-from mars_viz.records import Decision, Outcome, Round, first_difference
+from mars_viz.records import Decision, Outcome, Round
 from mars_viz.replay import ending_of
 from mars_viz.rules import rule_named, settle
 from mars_viz.run import Run
@@ -58,20 +58,6 @@ def grown(round_: Round, rng: np.random.Generator) -> Round:
     )
 
 
-def decisions(run: Run, dial: float | None) -> list[Decision]:
-    """Return the decisions on all blocks at once."""
-    settled, blocks = run.trace.settled(dial), run.trace
-    starts = [*blocks.firsts.tolist(), len(blocks.tokens)]
-    return [
-        Decision(
-            tuple(np.flatnonzero(settled.kept[starts[i] : starts[i + 1]]).tolist()),
-            int(settled.rows[i]),
-            int(settled.emitted[i]),
-        )
-        for i in range(len(blocks))
-    ]
-
-
 def judged_one_by_one(run: Run, dial: float | None) -> tuple[Round, ...]:
     """Settle and cut each block alone, as a walk does; None is the run's own dial."""
     at = rule_named(run.settings.rule).checked_dial(run.settings.dial if dial is None else dial)
@@ -89,7 +75,10 @@ def same_as_one_by_one(run: Run, dial: float | None) -> None:
     at, own = positions(run, dial), rule_named(run.settings.rule).dial
     judged, strict = judged_one_by_one(run, dial), judged_one_by_one(run, None if own is None else own.strict)
     assert [(r.decision, r.token_ids) for r in judged_rounds(run, dial)] == [(r.decision, r.token_ids) for r in judged]
-    assert decisions(run, at.dial) == [round_.decision for round_ in judged]
+    settled, firsts = run.trace.settled(at.dial), run.trace.firsts
+    for place, (first, round_) in enumerate(zip(firsts.tolist(), judged, strict=True)):
+        kept = tuple(np.flatnonzero(settled.kept[first : first + len(round_.speculation)]).tolist())
+        assert Decision(kept, int(settled.rows[place]), int(settled.emitted[place])) == round_.decision
     assert [OUTCOMES[code] for code in at.outcomes] == [one for round_ in judged for one in round_.outcomes]
     assert [OUTCOMES[code] for code in at.strict_outcomes] == [one for round_ in strict for one in round_.outcomes]
     changed = any(new.decision != old.decision for new, old in zip(judged, run.rounds, strict=True))
@@ -102,10 +91,6 @@ def same_as_one_by_one(run: Run, dial: float | None) -> None:
     assert found.relaxed == outcomes.count(Outcome.RELAXED)
     assert found.strict_tokens == sum(len(round_.token_ids) for round_ in strict)
     assert found.strict_tau == found.strict_tokens / len(strict)
-    parted = [first_difference(old.token_ids, new.token_ids) for old, new in zip(run.rounds, judged, strict=True)]
-    block = next((place for place, one in enumerate(parted) if one is not None), None)
-    before = sum(len(round_.token_ids) for round_ in run.rounds[:block])
-    assert found.first_difference == (None if block is None else before + parted[block])
     specs = [round_.speculation for round_ in judged]
     for name, read in {
         "z1": lambda s: s.z1[s.judging_rows],
@@ -120,7 +105,7 @@ def same_as_one_by_one(run: Run, dial: float | None) -> None:
     assert at.round_index.tolist() == [i for i, spec in enumerate(specs) for _ in range(len(spec))]
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(8))
 def test_trees_with_several_ends(seed):
     run = random_trees(seed)
     for dial in DIALS:
@@ -134,17 +119,7 @@ def test_rules_with_and_without_gaps(rule):
         same_as_one_by_one(run, value)
 
 
-@pytest.mark.parametrize(
-    ("seed", "stop"),
-    [
-        (0, ("w1", "5 w2")),
-        (1, ("w1", "5 w2")),
-        (1, ("3",)),
-        (2, ("2 w1", "nowhere")),
-        (3, (" w7 w",)),
-        (0, ("nowhere",)),
-    ],
-)
+@pytest.mark.parametrize(("seed", "stop"), [(0, ("w1", "5 w2")), (1, ("3",)), (2, ("2 w1", "no")), (3, (" w7 w",))])
 def test_stop_strings_that_end_blocks_before_the_last(seed, stop):
     run = toy_run(temperature=0.9, seed=seed, max_new_tokens=60)
     stopped = replace(run, settings=replace(run.settings, stop=stop))
@@ -167,8 +142,7 @@ def test_traces_of_versions_of_a_run():
     assert run.trace is run.trace and len(replace(run, rounds=run.rounds[:1]).trace) == 1
     assert run.trace.settled(run.settings.dial).same_as(run.trace.recorded)
     assert not run.trace.settled(1.0).same_as(run.trace.recorded)
-    nothing = replace(run, rounds=())
-    assert len(Trace(())) == 0 and len(positions(nothing)) == 0 and positions(nothing).rounds == 0
+    assert len(Trace(())) == len(positions(replace(run, rounds=()))) == 0
 
 
 @pytest.mark.parametrize(("rule", "evidence"), [("mars", True), ("cascade-token-acceptance", False), ("strict", True)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -15,63 +15,47 @@ from mars_viz.recording import Walking
 from mars_viz.records import Outcome, Round, first_difference
 from mars_viz.replay import RecordedSpeculator, answers_of, ending_of
 from mars_viz.rules import RULES, rule_named, settle
-from mars_viz.run import Run, Settings
+from mars_viz.run import Settings
 from mars_viz.run_with_map import known_answers, mapped
 from mars_viz.walk import Ending, walk
 from tests.factories import PROMPT, Counting, ToySpeculator, toy_map, toy_run
 from tests.tables import table_backend
 
-
-def replay(run: Run, dial: float | None) -> list[Round]:
-    ending = Ending(frozenset(run.provenance.eos_ids), run.settings.max_new_tokens)
-    return list(walk(RecordedSpeculator(answers_of(run)), rule_named(run.settings.rule), dial, run.prompt_ids, ending))
+ENDING = Ending(frozenset({0}), 40)
 
 
 def test_a_recorded_run_walks_as_far_as_its_text_is_the_same() -> None:
     run = toy_run(rule="mars-sampling", temperature=0.8, seed=4)
-    flips = [b for r in run.rounds for b in r.verdicts.breakpoints if not math.isnan(b)]
-    unchanged = [d for d in (0.89, 0.91) if not any(min(d, 0.9) <= b <= max(d, 0.9) for b in flips)]
-    for dial in unchanged:
-        assert [r.token_ids for r in replay(run, dial)] == [r.token_ids for r in run.rounds]
+
+    def again(dial: float | None) -> list[tuple[int, ...]]:
+        speculator, rule = RecordedSpeculator(answers_of(run)), rule_named("mars-sampling")
+        return [r.token_ids for r in walk(speculator, rule, dial, run.prompt_ids, ending_of(run))]
+
+    assert again(run.settings.dial) == [r.token_ids for r in run.rounds]
     with pytest.raises(BadInput, match="decode the prompt again"):
-        for dial in np.linspace(0, 1, 21):
-            replay(run, float(dial))
+        for dial in np.linspace(0, 1, 21).tolist():
+            again(dial)
 
 
-@pytest.mark.parametrize(
-    ("tokens", "written", "expected"),
-    [
+def test_an_end_of_text_and_the_limit_cut_a_block_and_discard_the_rest() -> None:
+    for tokens, written, expected in (
         ([5, 6, 7], 0, (5, 6, 7)),
-        ([5, 6, 7], 8, (5, 6)),
-        ([5, 6, 7], 10, ()),
+        ([5, 6, 7], 38, (5, 6)),
+        ([5, 6, 7], 40, ()),
         ([5, 0, 7], 0, (5, 0)),
-        ([0, 0, 7], 0, (0,)),
-        ([5, 6, 0], 8, (5, 6)),
+        ([5, 6, 0], 38, (5, 6)),
         ([], 0, ()),
-    ],
-)
-def test_a_block_is_cut_at_the_first_end_of_text_and_at_the_limit(
-    tokens: list[int], written: int, expected: tuple[int, ...]
-) -> None:
-    assert Ending(frozenset({0}), 10).cut(tokens, written) == expected
-
-
-def test_a_kept_end_of_text_discards_the_rest_and_trees_follow_their_parents() -> None:
+    ):
+        assert ENDING.cut(tokens, written) == expected
     laws = np.full((4, 8), 1.0, np.float32)
     laws[[0, 1, 2, 3], [3, 0, 5, 6]] = 9.0
     speculation = make_speculation(laws, laws[:3], [3, 0, 5])
     verdicts = RULES["strict"].judge(speculation)
     decision = settle(speculation, verdicts, None)
-    round_ = Round(speculation, verdicts, decision, Ending(frozenset({0}), 100).cut([3, 0, 5, decision.emitted], 0))
+    round_ = Round(speculation, verdicts, decision, ENDING.cut([3, 0, 5, decision.emitted], 0))
     assert round_.token_ids == (3, 0) and decision.kept == (0, 1, 2)
     assert round_.outcomes == (Outcome.MATCHED, Outcome.MATCHED, Outcome.DISCARDED)
     assert (round_.emission, round_.kept, round_.rolled_back) == (None, 2, 1)
-    laws = np.full((4, 8), 1.0, np.float32)
-    laws[[0, 2, 3], [4, 5, 6]] = 9.0  # the second of two siblings matches, and so does its child
-    siblings = {"parents": np.array([-1, -1, 1], np.int32), "siblings": np.array([0, 1, 0], np.int32)}
-    tree = make_speculation(laws, laws[:3], [3, 4, 5]).with_columns(siblings)
-    decision = settle(tree, RULES["strict"].judge(tree), None)
-    assert (decision.kept, decision.row, decision.emitted) == ((1, 2), 3, 6)
 
 
 def test_the_first_difference_of_two_texts() -> None:
@@ -79,9 +63,6 @@ def test_the_first_difference_of_two_texts() -> None:
     assert first_difference((1, 2), (1, 2, 3)) == first_difference("abc", "ab") == 2
     assert first_difference((), (4,)) == 0
     assert first_difference((1, 2), (1, 2)) is None and first_difference("", "") is None
-
-
-ENDING = Ending(frozenset({0}), 40)
 
 
 def stands() -> list[Stand]:
@@ -120,23 +101,23 @@ def test_known_answers_are_used_also_after_an_interruption():
     rest = Counting(settings)
     resumed = list(walk_together(rest, stands(), PROMPT, ENDING, half))[-1]
     assert [one.token_ids for one in resumed.walks] == [one.token_ids for one in whole[-1].walks]
-    assert not {prefix for batch in rest.batches for prefix in batch} & {
-        prefix for batch in speculator.batches[:3] for prefix in batch
-    }
+    assert not {*itertools.chain(*rest.batches)} & {*itertools.chain(*speculator.batches[:3])}
 
 
-def test_a_rule_that_cannot_judge_stops_and_the_others_continue():
+def test_rules_that_cannot_judge_stop_the_others_continue_and_other_weights_are_refused():
     class Blind(ToySpeculator):
         def speculate(self, prefixes):
-            answers = super().speculate(prefixes)
-            known = [{k: v for k, v in one.speculation.columns.items() if k != "js"} for one in answers]
-            pairs = zip(answers, known, strict=True)
-            return [replace(one, speculation=replace(one.speculation, columns=columns)) for one, columns in pairs]
+            for answer in super().speculate(prefixes):
+                known = {name: each for name, each in answer.speculation.columns.items() if name != "js"}
+                yield replace(answer, speculation=replace(answer.speculation, columns=known))
 
     wanted = [Stand(RULES["fuzzy"], None), Stand(RULES["mars"], 0.9)]
     last = list(walk_together(Blind(Settings(temperature=1.0)), wanted, PROMPT, ENDING, {}))[-1]
     assert "full evidence" in last.walks[0].lacks and not last.walks[0].finished
     assert last.walks[1].finished and last.finished == 2
+    backend = table_backend()
+    with pytest.raises(BadInput, match="other weights"):
+        Walking(replace(backend, target=replace(backend.target, revision="another")), toy_run(), [])
 
 
 def test_only_complete_blocks_of_a_map_are_known_answers():
@@ -149,10 +130,3 @@ def test_only_complete_blocks_of_a_map_are_known_answers():
     for dial in (0.3, 0.62, 0.9, 1.0):
         found = ahead(RuleWalk(Stand(RULES["mars"], dial), run.prompt_ids), known, len(PROMPT), ending_of(run))
         assert found.finished and found.token_ids == run.dial_map.at(dial).token_ids
-
-
-def test_other_weights_than_the_runs_are_refused():
-    backend = table_backend()
-    other = replace(backend, target=replace(backend.target, revision="another"))
-    with pytest.raises(BadInput, match="other weights"):
-        Walking(other, toy_run(), [])
