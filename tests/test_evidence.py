@@ -29,24 +29,11 @@ def batch(settings: Settings, seeds: range, coarse: bool) -> tuple[list[Speculat
     starts = tuple(4 + 3 * seed for seed in seeds)
     drawn = [logits_and_tokens(settings, start, seed, coarse) for start, seed in zip(starts, seeds, strict=True)]
     target, drafter, tokens = (np.stack(part) for part in zip(*drawn, strict=True))
-    blocks = DraftBatch.of(
-        starts=starts,
-        tokens=torch.from_numpy(tokens),
-        drafter=torch.from_numpy(drafter),
-        target=torch.from_numpy(target),
-        sampled=settings.temperature > 0,
-    )
+    tensors = (torch.from_numpy(each) for each in (tokens, drafter, target))
+    blocks = DraftBatch.of(starts, *tensors, sampled=settings.temperature > 0)
+    how = {"temperature": settings.temperature, "seed": settings.seed, "top_k": settings.top_k, "top_p": settings.top_p}
     oracles = [
-        make_speculation(
-            target[i],
-            drafter[i],
-            tokens[i].tolist(),
-            start=start,
-            temperature=settings.temperature,
-            seed=settings.seed,
-            top_k=settings.top_k,
-            top_p=settings.top_p,
-        )
+        make_speculation(target[i], drafter[i], tokens[i].tolist(), start=start, **how)
         for i, start in enumerate(starts)
     ]
     return gather_evidence(blocks, settings), oracles
@@ -87,48 +74,31 @@ def test_every_field_agrees_with_the_oracle(settings: Settings, coarse: bool) ->
             if not isinstance(theirs, np.ndarray):
                 assert ours == theirs, field.name
                 continue
-            assert ours.dtype == theirs.dtype, field.name
-            assert ours.shape == theirs.shape, field.name
+            assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape), field.name
             np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-5, err_msg=field.name)
 
 
-def test_without_recording_only_the_deciding_columns_exist() -> None:
-    for temperature in (0.0, 0.9):
-        settings = Settings(temperature=temperature)
-        rng = np.random.default_rng(0)
-        target, drafter = (torch.from_numpy(rng.normal(9, 3, (n, V)).astype(np.float32)) for n in (N + 1, N))
-        block = one(4, drafter.argmax(-1), drafter, target, sampled=temperature > 0)
-        full = gather_evidence(block, settings)[0]
-        deciding = {"tokens", "parents", "depths", "siblings", "top_ids", "top_logits", "emissions", "support"}
-        deciding |= {"p", "q", "best_q", "emission_p", "coins"} if temperature > 0 else set()
-        apart = set(
-            [
-                "p",
-                "q",
-                "best_q",
-                "q_max",
-                "q_entropy",
-                "total_variation",
-                "kl_pq",
-                "kl_qp",
-                "js",
-                "block_mass",
-                "entropy",
-            ]
-        )
-        arrays = set(full.columns)
-        of_others = {"drafter_passes", "budgets", "draws", "p_left", "q_left"} | TREE_COLUMNS
-        assert arrays == COLUMNS.keys() - of_others - ({"best_q"} if not temperature else set())
-        for needs, known in (((), deciding), (("z",), arrays - (apart - deciding))):
-            light = gather_evidence(block, settings, needs)[0]
-            wanted = known - (set() if temperature or not needs else {"emission_p"} & apart)
-            assert light.columns.keys() == wanted
-            for name in arrays:
-                found = getattr(light, name)
-                if name in known:
-                    np.testing.assert_array_equal(getattr(full, name), found, err_msg=name)
-                else:
-                    assert not found.any() if found.dtype.kind == "i" else np.isnan(found).all(), name
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_without_recording_only_the_deciding_columns_exist(temperature: float) -> None:
+    settings, rng = Settings(temperature=temperature), np.random.default_rng(0)
+    target, drafter = (torch.from_numpy(rng.normal(9, 3, (n, V)).astype(np.float32)) for n in (N + 1, N))
+    block = one(4, drafter.argmax(-1), drafter, target, sampled=temperature > 0)
+    full = gather_evidence(block, settings)[0]
+    deciding = {"tokens", "parents", "depths", "siblings", "top_ids", "top_logits", "emissions", "support"}
+    deciding |= {"p", "q", "best_q", "emission_p", "coins"} if temperature else set()
+    apart = {"p", "q", "best_q", "q_max", "q_entropy", "total_variation", "kl_pq", "kl_qp", "js", "block_mass"}
+    of_others = {"drafter_passes", "budgets", "draws", "p_left", "q_left"} | TREE_COLUMNS
+    whole = COLUMNS.keys() - of_others - ({"best_q"} if not temperature else set())
+    assert full.columns.keys() == whole
+    for needs, known in (((), deciding), (("z",), whole - (apart - deciding) - {"entropy"})):
+        light = gather_evidence(block, settings, needs)[0]
+        assert light.columns.keys() == known
+        for name in whole:
+            found = getattr(light, name)
+            if name in known:
+                np.testing.assert_array_equal(getattr(full, name), found, err_msg=name)
+            else:
+                assert not found.any() if found.dtype.kind == "i" else np.isnan(found).all(), name
 
 
 def test_a_draft_that_was_not_drawn_has_a_one_hot_law_everywhere() -> None:
@@ -143,11 +113,6 @@ def test_a_draft_that_was_not_drawn_has_a_one_hot_law_everywhere() -> None:
         np.testing.assert_allclose(getattr(made, name), getattr(oracle, name), atol=2e-5, err_msg=name)
 
 
-def test_an_empty_draft_has_no_largest_entries_of_any_vocabulary() -> None:
-    for size in (40, 1 << 17):
-        assert largest(torch.empty(1, 0, size), 16).ids.shape[:2] == (1, 0)
-
-
 def test_batches_larger_than_the_cache_give_the_same_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(temperature=0.8)
     together, _ = batch(settings, range(7), coarse=False)
@@ -157,12 +122,14 @@ def test_batches_larger_than_the_cache_give_the_same_evidence(monkeypatch: pytes
             np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name), err_msg=field.name)
 
 
-def test_an_accelerator_works_on_many_chains_at_once() -> None:
+def test_an_accelerator_works_on_many_chains_at_once_and_an_empty_draft_has_no_largest_entries() -> None:
     seats = {}
     for device in ("cpu", "meta"):
         target, tokens = torch.empty(1, 5, 128_256, device=device), torch.zeros(1, 4, dtype=torch.int64, device=device)
         seats[device] = DraftBatch.of((4,), tokens, target[:, :4], target, sampled=False).seats
     assert seats["cpu"] <= 1 and 4 < seats["meta"] < 64
+    for size in (40, 1 << 17):
+        assert largest(torch.empty(1, 0, size), 16).ids.shape[:2] == (1, 0)
 
 
 @pytest.mark.parametrize("whose", ["target", "drafter"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -17,7 +18,6 @@ from mars_viz.figures.heat_map import QUANTITIES, Quantity, heat_map
 from mars_viz.figures.style import DIAL_MARK
 from mars_viz.records import Timing
 from mars_viz.run import Run, Settings
-from mars_viz.words import number
 
 SETTINGS = Settings(rule="mars", gamma=4, max_new_tokens=30)
 
@@ -30,25 +30,16 @@ def small_map() -> DialMap:
 def test_every_cell_is_what_its_setting_comes_to() -> None:
     made = small_map()
     grid = map_grid(made)
-    assert grid.edges[0] == 0.5
-    assert grid.edges[-1] == pytest.approx(1.0)
+    assert (grid.edges[0], grid.edges[-1]) == (0.5, pytest.approx(1.0))
     assert grid.tokens.shape == grid.rounds.shape == (3, len(grid.edges) - 1)
-    for column in range(len(grid.edges) - 1):
-        for row, gamma in enumerate(grid.gammas):
-            run = made.at((grid.edges[column] + grid.edges[column + 1]) / 2, gamma)
-            assert grid.tokens[row, column] == len(run.token_ids)
-            assert grid.rounds[row, column] == len(run.rounds)
-            assert grid.tau[row, column] == pytest.approx(run.tau)
-
-
-def test_the_best_cell_is_the_strictest_of_the_best() -> None:
-    grid = map_grid(small_map())
+    for (row, gamma), (column, edges) in product(enumerate(grid.gammas), enumerate(pairwise(grid.edges))):
+        run, cell = made.at(sum(edges) / 2, gamma), (row, column)
+        assert (grid.tokens[cell], grid.rounds[cell]) == (len(run.token_ids), len(run.rounds))
+        assert grid.tau[cell] == pytest.approx(run.tau)
     row, column = grid.best(grid.tau)  # type: ignore[misc]
     assert grid.tau[row, column] == grid.tau.max()
-    assert not (grid.tau[:, column + 1 :] >= grid.tau.max()).any()
-    least = grid.best(grid.rounds, least=True)
-    assert least is not None
-    assert grid.rounds[least] == grid.rounds.min()
+    assert not (grid.tau[:, column + 1 :] >= grid.tau.max()).any()  # the strictest of the best
+    assert grid.rounds[grid.best(grid.rounds, least=True)] == grid.rounds.min()
     assert grid.best(np.full_like(grid.tau, np.nan)) is None
 
 
@@ -72,49 +63,31 @@ def test_the_modelled_speed_up_follows_from_the_costs_of_a_round() -> None:
     assert [each.seconds for each in round_times(grid, replace(run, rounds=chains)).rounds] == [7.0, 8.0, 10.0]
 
 
-def test_what_a_modelled_speed_stands_on_is_said() -> None:
+def test_measured_costs_are_used_where_they_are_of_the_pair_and_their_interval_is_shown() -> None:
     made = small_map()
     grid, run = map_grid(made), timed(made.at(0.9))
     run = replace(run, provenance=replace(run.provenance, target="t", drafter="d", dtype="f", device="<b>chip</b>"))
-    costs = costs_of("t")
+    costs, gamma = costs_of("t"), run.settings.gamma
 
     def notes(costs: Costs | None, quantity: int = 2) -> str:
         drawn = heat_map(grid, run, QUANTITIES[quantity], figures.LIGHT, costs=costs)
         return " ".join(note.text for note in drawn.layout.annotations)
 
     assert "modelled from this run's timings, on &lt;b&gt;chip&lt;/b&gt;" in notes(None)
-    assert "verifying taken as at γ = 4" in notes(None)
-    assert "modelled from passes measured here, on a bench" in notes(costs)
+    assert "modelled from passes measured here, on a bench" in notes(costs) and "modelled" not in notes(costs, 0)
+    for other in (costs_of("another"), costs_of("t", 3), replace(costs, repeats=3)):  # another pair, shorter, few
+        assert "from this run's timings" in notes(other)
     rounds = round_times(grid, run, costs).rounds
     assert rounds is not None and rounds == tuple(round_cost(costs, g) for g in (1, 2, 4))
-    seconds = [each.seconds for each in rounds]
     loose, strict = made.at(0.5, 1), made.at(1.0, 4)
-    ours, theirs = len(loose.token_ids) / len(loose.rounds) / seconds[0], len(strict.token_ids) / len(strict.rounds)
-    assert modelled_speed_up(grid, run, costs)[0, 0] == pytest.approx(ours / (theirs / seconds[2]))
-    for other in (costs_of("another"), costs_of("t", 3)):  # of another pair, of shorter blocks
-        assert "from this run's timings" in notes(other)
-    assert "modelled" not in notes(costs, 0)
-    few = replace(costs, repeats=3)  # that nothing is modelled from
-    assert "from this run's timings" in notes(few)
-
-
-def test_the_costs_interval_is_in_the_modelled_speed_up() -> None:
-    made = small_map()
-    grid, run = map_grid(made), timed(made.at(0.9))
-    run = replace(run, provenance=replace(run.provenance, target="t", drafter="d", dtype="f"))
-    costs, gamma = costs_of("t"), run.settings.gamma
+    ours, theirs = (len(one.token_ids) / len(one.rounds) for one in (loose, strict))
+    modelled = ours / rounds[0].seconds / (theirs / rounds[2].seconds)
+    assert modelled_speed_up(grid, run, costs)[0, 0] == pytest.approx(modelled)
     assert speed_up_interval(grid, run, gamma, 2.0, costs) is None  # rounds of one cost, which cancels
     other = next(each for each in grid.gammas if each != gamma)
-    found = speed_up_interval(grid, run, other, 2.0, costs)
-    by = ratio(round_cost(costs, gamma), round_cost(costs, other))
+    by, found = ratio(*(round_cost(costs, n) for n in (gamma, other))), speed_up_interval(grid, run, other, 2.0, costs)
     assert found is not None and found.low < 2.0 < found.high
     assert (found.low, found.high) == pytest.approx((2 * by.low / by.estimate, 2 * by.high / by.estimate))
-    best = replace(
-        QUANTITIES[2], read=lambda grid, *_: np.where(np.array(grid.gammas)[:, None] == other, 2.0, 1.0) + 0 * grid.tau
-    )
-    assert f"2 ({number(found.low)} to {number(found.high)}) (modelled)" in heat_map(
-        grid, run, best, figures.LIGHT, costs=costs
-    ).layout.title.text.replace("<br>", " ")
 
 
 def costs_of(target: str, gamma: int = 4) -> Costs:

@@ -14,23 +14,15 @@ COUNT = 20_000
 FALSE_ALARM = 1e-6
 """Per comparison, by Hoeffding's inequality and by the normal limit of a correlation."""
 
-GOLDEN_DRAFT = [0.4363224888068159, 0.6464061325260607, 0.9560894473332583]
-GOLDEN_COIN = [0.9341708641255653, 0.9291448225613257]
-GOLDEN_SAMPLE = [0.4529537692288871, 0.8760432167887869, 0.33164764163906213, 0.6068573717539271]
-
 
 def test_the_same_everywhere() -> None:
     """Golden values: another platform or NumPy that disagrees would replay no recorded run."""
-    assert round_uniforms(0, 4, Purpose.DRAFT, 3).tolist() == GOLDEN_DRAFT
-    assert round_uniforms(2**63 - 1, 10**6, Purpose.COIN, 2, sibling=3).tolist() == GOLDEN_COIN
-    assert position_uniforms(7, 5, 4).tolist() == GOLDEN_SAMPLE
-
-
-def test_philox_is_the_published_one() -> None:
-    """Philox4x64-10 on a zero key and counter, whose known answer NumPy reaches after its first increment."""
-    known = [0x16554D9ECA36314C, 0xDB20FE9D672D0FDC, 0xD7E772CEE186176B, 0x7E68B68AEC7BA23B]
-    words = np.random.Philox(key=0, counter=2**256 - 1).random_raw(4)
-    assert words.tolist() == known
+    assert round_uniforms(0, 4, Purpose.DRAFT, 2).tolist() == [0.4363224888068159, 0.6464061325260607]
+    coins = round_uniforms(2**63 - 1, 10**6, Purpose.COIN, 2, sibling=3)
+    assert coins.tolist() == [0.9341708641255653, 0.9291448225613257]
+    assert position_uniforms(7, 5, 3).tolist() == [0.4529537692288871, 0.8760432167887869, 0.33164764163906213]
+    words = np.random.Philox(key=0, counter=2**256 - 1).random_raw(2)  # the published known answer
+    assert words.tolist() == [0x16554D9ECA36314C, 0xDB20FE9D672D0FDC]
 
 
 @pytest.mark.parametrize("purpose", list(Purpose))
@@ -44,13 +36,6 @@ def test_a_position_has_one_sample_wherever_one_starts() -> None:
     whole = position_uniforms(9, 0, 200)
     for start, count in itertools.product((0, 1, 2, 3, 4, 5, 63, 130), (0, 1, 4, 7, 60)):
         assert (position_uniforms(9, start, count) == whole[start : start + count]).all()
-
-
-def test_calls_leave_no_trace() -> None:
-    first = round_uniforms(1, 1, Purpose.COIN, 5)
-    position_uniforms(1, 1, 5)
-    np.random.default_rng(0).random(10)
-    assert (round_uniforms(1, 1, Purpose.COIN, 5) == first).all()
 
 
 def streams() -> dict[str, np.ndarray]:

@@ -119,19 +119,6 @@ def test_parts_of_an_emoji_do_not_melt_into_each_other(page: Page) -> None:
     assert drawn(page, JOINER)[0].spelled == ["U+200D"] and drawn(page, "\ufe0f")[0].spelled == ["U+FE0F"]
 
 
-def test_a_mark_without_its_letter_is_quoted_on_a_circle(page: Page) -> None:
-    script = """(text) => {
-      const shown = quote();
-      shown.show({ pieces: { text: [text] } }, 0);
-      document.body.replaceChildren(h("div", { class: "explorer" }, shown.element));
-      const token = shown.element.querySelector("bdi");
-      return [token.textContent, getComputedStyle(token, "::before").content];
-    }"""
-    for quoted, circled in (("\u0301", True), ("e\u0301", False)):
-        text, before = page.evaluate(script, quoted)
-        assert text == quoted and (("◌" in before) if circled else (before == "none"))
-
-
 def test_long_text_is_never_cut_inside_a_character(page: Page) -> None:
     for cut, most in (("clipped", 60), ("spoken", 80)):
         assert page.evaluate(f"(text) => {cut}(text)", "😀" * 100) == "😀" * most + "…"
