@@ -83,7 +83,7 @@ def test_a_map_of_real_models_is_what_walks_of_their_own_are(
     for gamma in gammas:
         shorter = replace(settings, gamma=gamma)
         speculator, ending = Alone(pair.speculator(shorter)), pair.ending(shorter)
-        drawn = set(np.random.default_rng(gamma).uniform(span.low, span.high, 40).tolist())
+        drawn = set(np.random.default_rng(gamma).uniform(span.low, span.high, 12).tolist())
         edges = {segment.low for segment in made.segments_for(gamma)} | {span.high}
         beside = {math.nextafter(edge, side) for edge in edges for side in (-math.inf, math.inf)}
         for dial in drawn | edges | {each for each in beside if span.low <= each <= span.high}:
