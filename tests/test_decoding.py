@@ -1,27 +1,208 @@
-"""Decoding with real models: greedy equals the target's own, caches stay in step, laws are kept."""
+"""The decoding loop: luck, laws, ends and requests, by one rule and by several, with tables and with real models."""
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from factories import ToySpeculator, processed
+from factories import make_speculation, processed
 from rule_cases import unlike
 from scipy import stats
 
-from mars_viz.randomness import Purpose, round_uniforms
-from mars_viz.recording import Recording
+from mars_viz.errors import BadInput
+from mars_viz.multi_rule_walk import RuleWalk, Stand, ahead, answers_along, walk_together
+from mars_viz.randomness import Purpose, position_uniforms, round_uniforms
+from mars_viz.recording import Recording, Walking
+from mars_viz.records import Outcome, Round, first_difference
+from mars_viz.replay import RecordedSpeculator, answers_of, ending_of
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Settings
+from mars_viz.run_with_map import known_answers, mapped
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.sampling import draw, law
 from mars_viz.speculators.speculator import DraftAndScore
 from mars_viz.walk import Ending, walk
+from tests.factories import PROMPT, Counting, ToySpeculator, toy_map, toy_run
+from tests.tables import table_backend
+
+COUNT = 20_000
+FALSE_ALARM = 1e-6
+"""Per comparison, by Hoeffding's inequality and by the normal limit of a correlation."""
+
+
+def test_the_same_everywhere() -> None:
+    """Golden values: another platform or NumPy that disagrees would replay no recorded run."""
+    assert round_uniforms(0, 4, Purpose.DRAFT, 2).tolist() == [0.4363224888068159, 0.6464061325260607]
+    coins = round_uniforms(2**63 - 1, 10**6, Purpose.COIN, 2, sibling=3)
+    assert coins.tolist() == [0.9341708641255653, 0.9291448225613257]
+    assert position_uniforms(7, 5, 3).tolist() == [0.4529537692288871, 0.8760432167887869, 0.33164764163906213]
+    words = np.random.Philox(key=0, counter=2**256 - 1).random_raw(2)  # the published known answer
+    assert words.tolist() == [0x16554D9ECA36314C, 0xDB20FE9D672D0FDC]
+
+
+@pytest.mark.parametrize("purpose", list(Purpose))
+def test_a_longer_block_begins_like_a_shorter_one(purpose: Purpose) -> None:
+    long = round_uniforms(3, 17, purpose, 64, sibling=2)
+    for count in (0, 1, 3, 4, 5, 33):
+        assert (round_uniforms(3, 17, purpose, count, sibling=2) == long[:count]).all()
+
+
+def test_a_position_has_one_sample_wherever_one_starts() -> None:
+    whole = position_uniforms(9, 0, 200)
+    for start, count in itertools.product((0, 1, 2, 3, 4, 5, 63, 130), (0, 1, 4, 7, 60)):
+        assert (position_uniforms(9, start, count) == whole[start : start + count]).all()
+
+
+def streams() -> dict[str, np.ndarray]:
+    """Long streams whose keys differ in one part each."""
+    drawn = {f"purpose {purpose.name}": round_uniforms(5, 40, purpose, COUNT) for purpose in Purpose}
+    drawn |= {f"seed {seed}": round_uniforms(seed, 40, Purpose.COIN, COUNT) for seed in (0, 6, 2**62)}
+    drawn |= {f"start {start}": round_uniforms(5, start, Purpose.COIN, COUNT) for start in (0, 39, 41)}
+    drawn |= {f"sibling {rank}": round_uniforms(5, 40, Purpose.COIN, COUNT, sibling=rank) for rank in (1, 2)}
+    return drawn | {"positions": position_uniforms(5, 40, COUNT)}
+
+
+def test_uniforms_are_uniform() -> None:
+    """The largest gap to the diagonal, by the Dvoretzky-Kiefer-Wolfowitz inequality."""
+    allowed = np.sqrt(np.log(2 / FALSE_ALARM) / (2 * COUNT))
+    for name, uniforms in streams().items():
+        assert ((uniforms >= 0) & (uniforms < 1)).all()
+        gap = np.abs(np.sort(uniforms) - (np.arange(COUNT) + 0.5) / COUNT).max()
+        assert gap <= allowed + 0.5 / COUNT, name
+
+
+def test_keys_that_differ_anywhere_share_no_luck() -> None:
+    """No value in common, and a correlation within 4.9 standard errors (two-sided 1e-6), for every pair."""
+    for (a, first), (b, second) in itertools.combinations(streams().items(), 2):
+        assert not np.isin(first, second).any(), (a, b)
+        assert abs(np.corrcoef(first, second)[0, 1]) * np.sqrt(COUNT) < 4.9, (a, b)
+
+
+def test_rounds_that_overlap_share_no_luck() -> None:
+    """A position seen from two rounds has two coins; within a round its depths are independent too."""
+    rounds = np.array([round_uniforms(11, start, Purpose.COIN, 8) for start in range(4000)])  # [start, depth]
+    assert len(np.unique(rounds)) == rounds.size
+    for lag, depth in itertools.product((1, 2), (1, 3)):
+        pairs = rounds[lag:, 0], rounds[:-lag, depth]
+        assert abs(np.corrcoef(*pairs)[0, 1]) * np.sqrt(len(pairs[0])) < 4.9
+
+
+ENDING = Ending(frozenset({0}), 40)
+
+
+def test_a_recorded_run_walks_as_far_as_its_text_is_the_same() -> None:
+    run = toy_run(rule="mars-sampling", temperature=0.8, seed=4)
+
+    def again(dial: float | None) -> list[tuple[int, ...]]:
+        speculator, rule = RecordedSpeculator(answers_of(run)), rule_named("mars-sampling")
+        return [r.token_ids for r in walk(speculator, rule, dial, run.prompt_ids, ending_of(run))]
+
+    assert again(run.settings.dial) == [r.token_ids for r in run.rounds]
+    with pytest.raises(BadInput, match="decode the prompt again"):
+        for dial in np.linspace(0, 1, 21).tolist():
+            again(dial)
+
+
+def test_an_end_of_text_and_the_limit_cut_a_block_and_discard_the_rest() -> None:
+    for tokens, written, expected in (
+        ([5, 6, 7], 0, (5, 6, 7)),
+        ([5, 6, 7], 38, (5, 6)),
+        ([5, 6, 7], 40, ()),
+        ([5, 0, 7], 0, (5, 0)),
+        ([5, 6, 0], 38, (5, 6)),
+        ([], 0, ()),
+    ):
+        assert ENDING.cut(tokens, written) == expected
+    laws = np.full((4, 8), 1.0, np.float32)
+    laws[[0, 1, 2, 3], [3, 0, 5, 6]] = 9.0
+    speculation = make_speculation(laws, laws[:3], [3, 0, 5])
+    verdicts = RULES["strict"].judge(speculation)
+    decision = settle(speculation, verdicts, None)
+    round_ = Round(speculation, verdicts, decision, ENDING.cut([3, 0, 5, decision.emitted], 0))
+    assert round_.token_ids == (3, 0) and decision.kept == (0, 1, 2)
+    assert round_.outcomes == (Outcome.MATCHED, Outcome.MATCHED, Outcome.DISCARDED)
+    assert (round_.emission, round_.kept, round_.rolled_back) == (None, 2, 1)
+
+
+def test_the_first_difference_of_two_texts() -> None:
+    assert first_difference((1, 2, 3), (1, 5, 3)) == 1
+    assert first_difference((1, 2), (1, 2, 3)) == first_difference("abc", "ab") == 2
+    assert first_difference((), (4,)) == 0
+    assert first_difference((1, 2), (1, 2)) is None and first_difference("", "") is None
+
+
+def stands() -> list[Stand]:
+    """Every rule at its default and at its strict end."""
+    found = [Stand(rule, rule.checked_dial(None)) for rule in RULES.values()]
+    return found + [Stand(rule, rule.dial.strict) for rule in RULES.values() if rule.dial is not None]
+
+
+@pytest.mark.parametrize("settings", [Settings(gamma=4), Settings(gamma=5, temperature=0.9, seed=3, top_p=0.95)])
+def test_walks_advance_in_lockstep_and_no_prefix_is_requested_twice(settings):
+    speculator = Counting(settings)
+    states = list(walk_together(speculator, stands(), PROMPT, ENDING, {}))
+    asked = [prefix for batch in speculator.batches for prefix in batch]
+    assert len(asked) == len(set(asked))
+    walks = states[-1].walks
+    assert all(one.finished and one.prefix == PROMPT + one.token_ids for one in walks)
+    assert len({one.token_ids for one in walks}) > 3
+    rounds = [len(one.rounds) for one in walks]
+    assert len(speculator.batches) == states[-1].passes == max(rounds)  # in lockstep, as one batch
+    assert len(asked) < sum(rounds) / 2
+    assert [state.finished for state in states] == sorted(state.finished for state in states)
+    assert states[0].passes == 0 and states[-1].finished == len(states[-1].walks) == len(set(stands()))
+
+
+def test_known_answers_are_used_also_after_an_interruption():
+    settings = Settings(gamma=4)
+    speculator = Counting(settings)
+    whole = list(walk_together(speculator, stands(), PROMPT, ENDING, {}))
+    answers = answers_along(whole[-1].walks, PROMPT)
+    again = Counting(settings)
+    (state,) = walk_together(again, stands(), PROMPT, ENDING, answers)
+    assert again.batches == [] and state.passes == 0
+    assert [one.token_ids for one in state.walks] == [one.token_ids for one in whole[-1].walks]
+    half = answers_along(whole[3].walks, PROMPT)
+    assert len(half) == sum(map(len, speculator.batches[:3]))
+    rest = Counting(settings)
+    resumed = list(walk_together(rest, stands(), PROMPT, ENDING, half))[-1]
+    assert [one.token_ids for one in resumed.walks] == [one.token_ids for one in whole[-1].walks]
+    assert not {*itertools.chain(*rest.batches)} & {*itertools.chain(*speculator.batches[:3])}
+
+
+def test_rules_that_cannot_judge_stop_the_others_continue_and_other_weights_are_refused():
+    class Blind(ToySpeculator):
+        def speculate(self, prefixes):
+            for answer in super().speculate(prefixes):
+                known = {name: each for name, each in answer.speculation.columns.items() if name != "js"}
+                yield replace(answer, speculation=replace(answer.speculation, columns=known))
+
+    wanted = [Stand(RULES["fuzzy"], None), Stand(RULES["mars"], 0.9)]
+    last = list(walk_together(Blind(Settings(temperature=1.0)), wanted, PROMPT, ENDING, {}))[-1]
+    assert "full evidence" in last.walks[0].lacks and not last.walks[0].finished
+    assert last.walks[1].finished and last.finished == 2
+    backend = table_backend()
+    with pytest.raises(BadInput, match="other weights"):
+        Walking(replace(backend, target=replace(backend.target, revision="another")), toy_run(), [])
+
+
+def test_only_complete_blocks_of_a_map_are_known_answers():
+    run = toy_run(rule="mars", gamma=4, seed=1)
+    made, _ = toy_map(replace(run.settings, dial=None), 0.3, 1.0, (1, 2, 4))
+    run = mapped(run, made)
+    known = known_answers(run)
+    assert len(known_answers(toy_run(rule="mars", gamma=4, seed=1))) < len(known) < len(run.dial_map.answers)
+    assert {len(answer.speculation) for answer in known.values()} == {4}
+    for dial in (0.3, 0.62, 0.9, 1.0):
+        found = ahead(RuleWalk(Stand(RULES["mars"], dial), run.prompt_ids), known, len(PROMPT), ending_of(run))
+        assert found.finished and found.token_ids == run.dial_map.at(dial).token_ids
+
 
 PROMPTS = [
     "Once upon a time, there was a little girl",

@@ -48,7 +48,7 @@ from tests.in_node import in_node_with
 
 LAWS = Overlap((1, 2), p=np.array([0.5, 0.5]), q=np.array([0.2, 0.8]), shared=np.array([0.2, 0.5]))
 PRICE = {"gamma": 3, "kept": 2, "lost": 1, "passes": 2, "title": "The price", "words": "A sentence."}
-SEGMENT = {"low": 0.503, "high": 1, "tau": 2.5, "rounds": 9, "right": None, "same": "a text", "other": "", "words": "W"}
+SEGMENT = {"low": 0.503, "high": 1, "tau": 2.5, "rounds": 9, "right": None, "same": "a", "other": "", "words": "Words."}
 CALLS = ratio.curves(RunnerUps(*np.array([[2], [1], [20], [17], [0]])), 0.9) | {"theta": 0.9, "reach": ratio.REACH}
 COUNTED = {"runnerUps": 3, "above": [0] * ratio.REACH + [1, 2] + [3] * (ratio.REACH - 1)}
 DIAL = Knob("dial", "θ", 0.987, 0.503, 1.0, 0.005, digits=3)
@@ -202,20 +202,6 @@ def test_a_setting_s_figures_follow_the_hand_and_are_told_when_it_rests(page):
     assert heard == "θ = 0.987: accuracy 90 % (87 to 93)"
 
 
-FADED = """
-    const layout = { annotations: [{ name: 'dial', x: 90, y: 1.5, text: '<b>θ = 0.98765</b>' }] };
-    const axis = { l2p: (x) => x }, figure = { _fullLayout: { xaxis: axis, yaxis: axis }, layout, on() {} };
-    const title = { style: {} }, tag = { dataset: { index: 0 }, style: {}, querySelector: () => null };
-    figure.querySelector = () => title;
-    figure.querySelectorAll = (selector) => (selector.startsWith('.annotation') ? [tag] : []);
-    document.querySelector = () => figure;
-    const rows = [[0.98765, '<b>θ = 0.98765</b>'], [0.98765, 'θ = 0.9877'], [0.9, '<b>θ = 0.98765</b>'], [0.905, '<b>θ = 0.90</b>']];
-    return rows.map(([dial, text], i) => {
-        layout.annotations[0].text = text;
-        at.renew({ position: { dial }, revision: String(i + 2) });
-        return title.style.opacity !== '';
-    });
-"""  # noqa: E501
 RENEWED = """
     const [range] = at.found('input');
     range.listeners.pointerdown?.({});
@@ -230,23 +216,8 @@ RENEWED = """
 """
 
 
-def test_a_title_is_faded_only_while_it_speaks_of_another_setting_and_new_figures_leave_a_held_knob(page):
-    assert page(FADED, Kind.SETTING) == [False, False, True, True]
+def test_new_figures_come_under_a_knob_that_is_held_and_leave_it_in_the_hand(page):
     assert page(RENEWED, Kind.SETTING) == [True, "0.600", "70 %", {"revision": "2", "dial": 0.6}]
-
-
-def test_the_strip_under_the_dial_leads_to_a_segments_edge(page):
-    segments = [{**SEGMENT, "high": 0.7512345}, {**SEGMENT, "low": 0.7512345, "tau": None, "words": "Cut."}]
-    click = """
-        const [strip] = at.found('segments'), words = () => at.found('segment')[0].textContent, before = words();
-        strip.getBoundingClientRect = () => ({ left: 0, width: 1000 });
-        strip.listeners.click({ clientX: 502 });  // three pixels beside the edge
-        return [before, words(), at.found('knob-value')[0].textContent, at.told.at(-1).dial];
-    """
-    start = {"position": {"dial": 0.6}, "knobs": [asdict(replace(DIAL, exact=True, start=0.6))]}
-    before, after, shown, dial = page(click, Kind.CHOOSING, start, segments=segments)
-    assert before == "Segment 1 of 2: θ 0.503 to 0.7512, τ\u00a0=\u00a02.50" and "not mapped to its end" in after
-    assert (shown, dial) == ("0.7512345", 0.7512345)
 
 
 def test_trees_and_chains_are_fastest_where_python_says(pages):
@@ -471,8 +442,8 @@ class Tab:
         """The hand comes to rest on what the browser was last sent."""
         self.state[key] = {"position": {"revision": self.sent[key]["revision"], "dial": dial}}
 
-    def show(self, key: str, figure: int, dial: float, low: float = 0.5) -> float:
-        knob = Knob("dial", "θ", 0.9, low, 1.0, 0.005)
+    def show(self, key: str, figure: int, dial: float) -> float:
+        knob = Knob("dial", "θ", 0.9, 0.5, 1.0, 0.005)
         return lesson_figure(Kind.SETTING, [knob], {"figure": figure}, {"dial": dial}, key=key, label="")["dial"]
 
 
@@ -488,19 +459,3 @@ def test_a_rest_that_comes_with_the_rerun_that_brings_new_figures_is_heard(tab):
     assert tab.show("k", 2, 0.7) == 0.7
     tab.rest("k", 0.6)
     assert tab.show("k", 3, 0.8) == 0.6, "the setting that the sweep speaks for moved with its figures"
-
-
-def test_a_value_that_the_new_knob_has_not_is_not_kept(tab):
-    tab.show("k", 1, 0.9)
-    tab.rest("k", 0.7)
-    tab.show("k", 1, 0.9)
-    del tab.state["k"]  # the element was away, and has no report
-    assert tab.show("k", 2, 0.9, low=0.8) == 0.9
-
-
-def test_elements_whose_names_end_alike_do_not_share_a_memory(tab):
-    tab.show("tune-dial-x", 1, 0.9)
-    tab.show("tune-dial-x.memory", 1, 0.6)
-    tab.rest("tune-dial-x", 0.7)
-    tab.rest("tune-dial-x.memory", 0.5)
-    assert (tab.show("tune-dial-x", 1, 0.9), tab.show("tune-dial-x.memory", 1, 0.6)) == (0.7, 0.5)

@@ -12,12 +12,11 @@ import torch
 from factories import best, make_speculation, processed, softmax
 
 from mars_viz.errors import BadInput
-from mars_viz.records import Emission, Outcome, Round, Speculation, Verdicts
+from mars_viz.records import Emission, Speculation, Verdicts
 from mars_viz.rules import RULES, Rule, rule_named, settle
 from mars_viz.run import Settings
 from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence
-from mars_viz.walk import Ending
 
 DIALLED = [name for name, rule in RULES.items() if rule.dial is not None]
 DIALLED += [
@@ -306,16 +305,12 @@ def test_a_rule_looks_at_other_positions_only_if_declared(name: str) -> None:
 @cache
 def nodes_alone() -> list[tuple[Speculation, list[Speculation]]]:
     """Return blocks of eight, and each of their nodes with the same evidence as a block of one."""
-    root = np.array([-1], np.int32)
+    root = {"parents": np.array([-1], np.int32)}
     return [
-        (each, [sliced(each, slice(i, i + 1), slice(i, i + 2), parents=root) for i in range(8)])
+        (each, [replace(each, columns=each.chosen(slice(i, i + 1), slice(i, i + 2)) | root) for i in range(8)])
         for temperature in (0.0, 1.0)
         for each in blocks(40, temperature, seed=5)
     ]
-
-
-def sliced(speculation: Speculation, nodes: slice, rows: slice, **others: np.ndarray) -> Speculation:
-    return replace(speculation, columns=speculation.chosen(nodes, rows) | others)
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -364,20 +359,3 @@ def test_a_best_token_that_the_drafter_does_not_list_counts_as_its_last_one() ->
     p, q = softmax(target[0]), softmax(drafter[0])
     gain, loss = q[0] - q[15], p[19] - p[0]
     assert RULES["ensemble"].judge(speculation).breakpoints[0] == pytest.approx(gain / (gain + loss))
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_round_without_drafts_and_one_with_an_end_of_text_inside(temperature: float) -> None:
-    sure = np.full((4, 8), -30.0)
-    sure[np.arange(4), [3, 0, 5, 6]] = 0.0
-    ended = make_speculation(sure, sure[:3], [3, 0, 5], temperature=temperature)
-    nothing = sliced(next(blocks(1, temperature)), slice(0, 0), slice(0, 1))
-    for rule in RULES.values():
-        decision = settle(nothing, rule.judge(nothing), rule.checked_dial(None))
-        assert (decision.kept, decision.emitted) == ((), nothing.emissions[0, Emission.SAMPLE])
-        verdicts = rule.judge(ended)
-        decision = settle(ended, verdicts, rule.checked_dial(None))
-        assert decision.kept == (0, 1, 2) and decision.emitted == 6
-        round_ = Round(ended, verdicts, decision, Ending(frozenset({0}), 100).cut([3, 0, 5, 6], 0))
-        assert round_.token_ids == (3, 0)
-        assert round_.outcomes == (Outcome.MATCHED, Outcome.MATCHED, Outcome.DISCARDED)

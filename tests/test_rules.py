@@ -61,10 +61,8 @@ CASES: list[tuple[str, Speculation, dict[float | None, int]]] = [  # the number 
     ("mars-code", coin(CALL, 2, P2 - 1e-6), {0.96: 1}),  # a clear call tosses the coin
     ("mars-code", coin(CALL, 2, P2 + 1e-6), {0.96: 0}),
     ("mars-code", coin([-1.0, -1.5, -3.0, -9.0], 1, 0.999999), {1.0: 1}),  # a negative z1 always relaxes
-    ("mars-code", coin([0.0, -2.0, -3.0, -9.0], 1, 0.999999), {0.0: 0}),  # 0 and different signs never
     ("mars-code", coin([1.0, -0.5, -3.0, -9.0], 1, 0.999999), {0.0: 0}),
     ("mars-sampling", coin(CALL, 0, 0.999), {1.0: 1}),  # p(0) > q
-    ("mars-sampling", coin(CALL, 1, 0.999), {0.94: 1}),
     ("mars-sampling", coin(CALL, 2, 0.30), {0.96: 1, 0.90: 1}),  # unlike in the released code, the coin still counts
     ("mars-sampling", coin(CALL, 2, 0.32), {0.96: 0}),
     ("mars-sampling", coin(CALL, 3, 0.90), {0.0: 0}),
@@ -78,34 +76,27 @@ CASES: list[tuple[str, Speculation, dict[float | None, int]]] = [  # the number 
       for rule in ("mars-margin", "tensorrt-llm", "bild", "top-k-set", "nucleus-set", "regret-budget")),
     # z1 - z2 < m
     ("mars-margin", one([10.0, 8.5, 1.0], 1), {1.5: 0}),  # strictly below
-    ("mars-margin", one([-10.0, -11.5, -20.0], 1), {1.51: 1}),  # the sign of z1 does not matter
     ("mars-margin", one(TIE, 1), {0.01: 1, 0.0: 0}),  # a tie goes to the lower id
     # p2/p1 > ρ
     ("mars-odds", one(FIVE, 1), {0.74: 1, 0.76: 0}),  # .3 / .4 = .75
     ("mars-odds", one(EQUAL, 1), {1.0: 0}),
-    ("mars-odds", coin(FIVE, 1, 0.5, temperature=0.5), {0.57: 0, 0.56: 1}),  # (3/4)² = .5625
     # p > min(ε, c √ε exp(-H)); for x = 2, p exp(H) = .719, squared .517
     ("typical", one(FIVE, 2), {0.51: 1, 0.52: 0}),
     ("typical", one(logits(0.98, 0.02), 1), {0.019: 1, 0.021: 0}),  # .022² is less than p = .02
     ("typical:c=2", one(FIVE, 2), {0.19: 1, 0.21: 0}),  # (.719 / 2)² < p
     ("typical:c=0.8", one(FIVE, 2), {0.80: 1, 0.82: 0}),  # (.719 / .8)² = .808
     # among the ten best and p >= p1 - δ
-    ("tensorrt-llm", one(FIVE, 1), {0.101: 1, 0.099: 0}),
     ("tensorrt-llm", one([9.0, -30.0, -30.0], 2), {1.0: 1}),  # δ >= p1 admits all ten, however unlikely
     ("tensorrt-llm", one([0.0] * 12, 9), {0.01: 1}),  # the tenth
     ("tensorrt-llm", one([0.0] * 12, 10), {1.0: 0}),  # the eleventh
-    ("tensorrt-llm:k=2", one(FIVE, 2), {0.9: 0}),
     ("tensorrt-llm:k=3", one(FIVE, 2), {0.21: 1, 0.19: 0}),
     # among the three best and z >= z1 + ln r
     ("vllm-thinking", one(FIVE, 2), {0.49: 1, 0.51: 0}),
-    ("vllm-thinking", one(FIVE, 3), {0.0: 0}),  # the fourth
     ("vllm-thinking", one(EQUAL, 1), {1.0: 0}),
-    ("vllm-thinking:k=2", one(FIVE, 2), {0.1: 0}),
     ("vllm-thinking:k=4", one(FIVE, 3), {0.24: 1, 0.26: 0}),
     ("vllm-thinking:k=5", one(FIVE, 4), {0.0: 0}),  # impossible
     # -ln p <= R
     ("bild", one(FIVE, 3), {2.31: 1, 2.30: 0}),  # ln 10 = 2.303
-    ("bild", coin(FIVE, 1, 0.5, temperature=0.5), {1.2: 0, 1.21: 1}),  # p = .09 / .3 at T = .5
     # rank
     ("top-k-set", one(FIVE, 1), {2.0: 1, 1.0: 0}),
     ("top-k-set", one([float(-i) for i in range(30)], 19), {20.0: 1}),  # beyond the 16 that are kept
@@ -113,21 +104,17 @@ CASES: list[tuple[str, Speculation, dict[float | None, int]]] = [  # the number 
     ("nucleus-set", one(FIVE, 1), {0.41: 1, 0.39: 0}),
     ("nucleus-set", one([0.0] * 30, 15), {0.51: 1}),  # the sixteenth of thirty equals
     ("nucleus-set", one([0.0] * 30, 16), {1.0: 0}),  # at most sixteen
-    ("nucleus-set", coin(FIVE, 1, 0.5, temperature=0.5), {0.52: 0, 0.54: 1}),  # .16 / .3 before it
     # p >= m p1
     ("min-p-set", one(FIVE, 3), {0.249: 1, 0.251: 0}),
     ("min-p-set", one(EQUAL, 1), {1.0: 0}),
     # u <= p / (l q)
     ("lenience", coin(FOUR, 2, 0.79), {0.5: 1}),  # .1 / (.5 · .25) = .8
     ("lenience", coin(FOUR, 2, 0.81), {0.5: 0}),
-    ("lenience", coin(FOUR, 2, 0.19, **POINT), {0.5: 1}),  # .1 / .5
-    ("lenience", coin(FOUR, 2, 0.21, **POINT), {0.5: 0}),
     ("lenience", one(FOUR, 1), {0.49: 1, 0.51: 0}),  # T = 0: .3 >= l · .6
     ("lenience", one(logits(0.5, 0.5), 1), {1.0: 0}),  # a tie, and off
     # with probability p / t: y = x, or u <= (p/t - p) / (1 - p); for x = 2 at t = .5, .1 / .9 = .111
     ("sglang-acc", coin(FOUR, 2, 0.110, seed=3), {0.5: 1}),
     ("sglang-acc", coin(FOUR, 2, 0.112, seed=3), {0.5: 0}),
-    ("sglang-acc", coin(FOUR, 2, 0.99, seed=3), {0.1: 1}),  # t <= p keeps always
     ("sglang-acc", coin(FOUR, 2, 0.110, seed=3, **POINT), {0.5: 1}),  # q does not matter
     ("sglang-single", coin(FOUR, 2, 0.99, seed=3), {0.09: 1, 0.11: 0}),  # p >= t
     *((rule, one(FOUR, 1), {0.01: 0}) for rule in ("sglang-acc", "sglang-single")),  # greedy ignores it
@@ -137,16 +124,13 @@ CASES: list[tuple[str, Speculation, dict[float | None, int]]] = [  # the number 
     ("ensemble", coin(FOUR, 3, 0.49), {0.5: 1}),  # the mixture holds what p rules out
     # T = 0, q = (.2, .5, .3, 0): x = 1 gains .3 on v1 from q and loses .3 to it from p
     ("ensemble", one(FOUR, 1, drafter=logits(0.2, 0.5, 0.3, 0.0)), {0.49: 1, 0.51: 0}),
-    ("ensemble", one(FOUR, 2, drafter=logits(0.5, 0.3, 0.2, 0.0)), {0.0: 0}),  # v1 is ahead in both
     # JSD < T; the laws (1, 0) and (.5, .5): .2158 nats
     ("fuzzy", coin(logits(1.0, 0.0), 1, 0.99), {0.216: 1, 0.215: 0}),  # whatever x
-    ("fuzzy", coin(FOUR, 2, 0.41, FOUR), {0.0: 1}),  # equal laws: u <= 1
     ("fuzzy", APART, {0.7: 1, 0.69: 0}),  # ln 2, the largest
     ("fuzzy", one(logits(0.6, 0.4), 1, drafter=logits(0.4, 0.6)), {0.021: 1, 0.020: 0}),  # T = 0: the softmaxes' .0201
     # u q <= p + √(2δ p (1 - p)); p = .1, q = 1, δ = .5: .1 + .3 = .4
     ("cactus-acceptance", coin(FOUR, 2, 0.39, **POINT), {0.5: 1}),
     ("cactus-acceptance", coin(FOUR, 2, 0.41, **POINT), {0.5: 0}),
-    ("cactus-acceptance", coin(FOUR, 3, 0.0), {4.0: 0}),  # p = 0 is not raised
     # max q >= max p - α TV; q uniform: max p - max q = .35, TV = .4
     ("cascade-opt", coin(FOUR, 3, 0.99), {0.88: 1, 0.87: 0}),  # .875; whatever x
     ("cascade-opt", coin(FOUR, 2, 0.41, FOUR), {-0.99: 1}),  # equal laws
@@ -155,12 +139,10 @@ CASES: list[tuple[str, Speculation, dict[float | None, int]]] = [  # the number 
     # u - β (1 - max p) <= p/q; for x = 2: u - .4 β <= .4
     ("ears", coin(FOUR, 2, 0.59), {0.5: 1}),
     ("ears", coin(FOUR, 2, 0.61), {0.5: 0}),
-    ("ears", coin(FOUR, 3, 0.3), {1.0: 0}),  # p = 0, although the coin is eased to 0
     *((rule, one(FOUR, 1), {dial: 0}) for rule, dial in (("cactus-acceptance", 4.0), ("ears", 1.0))),  # T = 0 is strict
     # blocks
     ("fly", fly_block([3, 0, 0, 0, 0, 0, 0]), {1.049: 7, 1.050: 0}),  # the entropy is not renormalised
     ("fly", fly_block([1, 0, 0, 0, 0, 1, 0]), {0.0: 0}),  # another mismatch in the window
-    ("fly", fly_block([1, 0, 0, 0, 0, 0, 1]), {0.3: 6}),  # and after it
     ("fly", fly_block([0, 1, 0, 0, 0, 0, 0], unsure=1), {0.3: 1}),  # the last six are never relaxed
     ("fly", chain([UNSURE] * 14, [1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]), {0.3: 13}),
     ("fly", fly_block([1, 0, 0, 0, 0, 0, 0], law=HALVES), {0.69: 7, 0.70: 0}),  # a tie; ln 2 nats
@@ -175,7 +157,6 @@ CASES: list[tuple[str, Speculation, dict[float | None, int]]] = [  # the number 
     ("vllm-fly:w=2", chain([UNSURE] * 4, [3, 1, 0], **WARM), {0.3: 3}),  # neither is v1, both coins accept
     ("vllm-fly:w=2", chain([UNSURE] * 4, [3, 1, 3], **WARM), {0.3: 0}),
     ("vllm-fly:w=2", chain([UNSURE] * 4, [3, 1, 0], **WARM | {"temperature": 0.5}), {0.96: 3, 0.97: 0}),  # .965
-    ("vllm-fly:w=2", chain([UNSURE] * 4, [3, 0, 0], **WARM | {"top_k": 2}), {0.0: 0}),  # impossible
     # regrets 1, 0, 2, 1: together 1, 1, 3, 4
     ("regret-budget", chain([[5.0, 4.0, 3.0, 1.0]] * 5, [1, 0, 2, 1]),
      {0.0: 0, 0.9: 0, 1.0: 2, 2.9: 2, 3.0: 3, 3.9: 3, 4.0: 4}),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from factories import PROMPT, Counting, toy_map, toy_run
+from factories import PROMPT, Counting, toy_run
 from transformers.generation import StopStringCriteria
 
 import mars_viz
@@ -28,7 +28,6 @@ from mars_viz.replay import RecordedSpeculator, ending_of
 from mars_viz.report import report_html
 from mars_viz.rules import RULES
 from mars_viz.run import Piece, Run, Settings, stop_words, stops
-from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import codec
 from mars_viz.speculators.autoregressive import decode_alone
 from mars_viz.speculators.backend import Backend
@@ -37,7 +36,6 @@ from mars_viz.walk import UNREAD, Ending
 CHARACTER = "終".encode()
 TEXTS = [b"<end>", b"Hel", b"lo wor", b"ld", b"!", CHARACTER[:2], CHARACTER[2:] + b" x", b"", b"a", b"b"]
 PIECES = {token: Piece(data, special=token == 0) for token, data in enumerate(TEXTS)}
-WORDS = {token: Piece(f" w{token}".encode()) for token in range(1, 32)} | {0: Piece(b"<end>", special=True)}
 STORY = "Once upon a time, there was a little girl"
 
 
@@ -148,20 +146,6 @@ def test_a_stopped_run_is_judged_as_it_was_recorded() -> None:
                 assert brute(text, dict(run.pieces), stop) == text
                 assert cut(index, place, judged)[: len(judged.token_ids)] == judged.token_ids
                 written += len(old.token_ids)
-
-
-def test_every_path_of_a_stopped_map_is_cut_where_its_text_ends(tmp_path: Path) -> None:
-    settings = Settings(rule="mars-code", gamma=5, max_new_tokens=24, temperature=0.8, seed=3)
-    free, _ = toy_map(settings, pieces=WORDS)
-    ends = [free.segments[place].token_ids[at - 1 : at + 1] for place, at in ((0, 11), (-1, 16))]
-    made, _ = toy_map(replace(settings, stop=tuple(f"w{one} w{other}" for one, other in ends)), pieces=WORDS)
-    run = mapped(made.at(1.0), made)
-    pool, loaded = round_index(run), mars_viz.load_run(run.save(tmp_path / "run"))
-    assert len(run.dial_map.segments) > 2 and loaded.settings == run.settings
-    for segment, path, again in zip(run.dial_map.segments, pool.paths, loaded.dial_map.segments, strict=True):
-        assert (again.low, again.token_ids, again.complete) == (segment.low, segment.token_ids, True)
-        for round_, place in zip(segment.rounds, path, strict=True):
-            assert cut(pool, place, round_) == round_.token_ids
 
 
 def test_the_prompt_the_limit_and_the_end_of_text() -> None:

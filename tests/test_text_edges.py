@@ -88,14 +88,6 @@ def test_direction_marks_affect_their_token_only(page: Page) -> None:
         assert drawn(page, f"{mark}evil")[0].spelled == [f"U+{ord(mark):04X}"]
 
 
-def test_characters_without_blanks_wrap_and_blanks_of_other_scripts_are_visible(page: Page) -> None:
-    tokens = drawn(page, *("春眠不覺曉處處聞啼鳥夜來風雨聲花落知多少" * 6))
-    assert len({token.top for token in tokens}) > 1
-    assert max(token.right for token in tokens) <= 700
-    assert min(token.width for token in tokens) > 3
-    assert [token.blanks for token in drawn(page, "\u3000\u3000", "\u00a0", " a", "字\u3000字")] == [2, 1, 1, 1]
-
-
 def test_bytes_of_a_character_are_shown_as_bytes(page: Page) -> None:
     emoji = "😀".encode()
     pieces = [Piece(emoji[:1]), Piece(emoji[1:3]), Piece(emoji[3:]), Piece("é".encode()[:1]), Piece(b"a\xcc")]
