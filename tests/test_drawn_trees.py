@@ -255,8 +255,8 @@ def rounds_of(tree: str, rounds: int) -> list[Speculation]:
 
 
 def test_lossless_rules_keep_the_targets_law() -> None:
-    """4,000 rounds; false-alarm probability at most 4e-6 per rule."""
-    rounds, laws = rounds_of("iid:paths=4,depth=2", 4_000), np.array(ROLLED[0])
+    """3,000 rounds; false-alarm probability at most 4e-6 per rule."""
+    rounds, laws = rounds_of("iid:paths=4,depth=2", 3_000), np.array(ROLLED[0])
     assert len(LOSSLESS) == 6
     for rule in LOSSLESS:
         counts = np.zeros((3, 4), np.int64)

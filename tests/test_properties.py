@@ -258,8 +258,8 @@ def test_a_map_of_real_models_is_what_walks_of_their_own_are(
     assert max(len(made.segments_for(gamma)) for gamma in gammas) > 2
     for gamma in gammas:
         segments = made.segments_for(gamma)
-        drawn = np.random.default_rng(gamma).uniform(span.low, span.high, 4).tolist()
-        edges = [segment.low for segment in segments[1:4]]
+        drawn = np.random.default_rng(gamma).uniform(span.low, span.high, 2).tolist()
+        edges = [segment.low for segment in segments[1:3]]
         for dial in [*drawn, *edges, *(math.nextafter(edge, -math.inf) for edge in edges), span.high]:
             run = Recording(pair, prompt, replace(settings, gamma=gamma, dial=dial)).finish()
             rounds = [(r.token_ids, r.kept) for r in run.rounds]

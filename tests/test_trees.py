@@ -273,11 +273,11 @@ def test_strict_on_trees_writes_the_targets_own_text(pair: Backend, tree: str, t
 
 @lru_cache
 def tree_rounds() -> list[Speculation]:
-    """Return 15,000 rounds of one tree, each with the uniforms of its place."""
+    """Return 10,000 rounds of one tree, each with the uniforms of its place."""
     settings, found, step = Settings(temperature=1.0, seed=3), [], 2500
     tokens, *laws = (each.expand(step, *each.shape) for each in (torch.tensor(TOKENS), DRAFTER, LOGITS))
     shape = Trees((PARENTS,) * step, (np.arange(1, 8),) * step)
-    for at in range(0, 15_000, step):
+    for at in range(0, 10_000, step):
         blocks = DraftBatch.of(tuple(range(at, at + step)), tokens, *laws, sampled=False, trees=shape)
         found += gather_evidence(blocks, settings, ())
     return found
