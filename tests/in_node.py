@@ -48,14 +48,8 @@ def in_node_with(folder: Path, modules: Mapping[str, str]) -> Callable[[str, Any
 
     def evaluated(harness: str, given: Any) -> Any:
         (folder / "harness.mjs").write_text(harness, encoding="utf-8")
-        done = subprocess.run(
-            [node, str(folder / "harness.mjs")],
-            input=json.dumps(given),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
+        command, text = [node, str(folder / "harness.mjs")], json.dumps(given)
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=120)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

@@ -7,7 +7,7 @@ from factories import make_speculation
 from scipy.stats import chi2
 
 from mars_viz.records import Decision, Speculation
-from mars_viz.rules import RULES, settle
+from mars_viz.rules import rule_named, settle
 
 
 def logits(*shares: float) -> list[float]:
@@ -31,20 +31,12 @@ def coin(target: list[float], x: int, u: float, drafter: list[float] | None = No
     return one(target, x, drafter=drafter, **{"temperature": 1.0, "coins": [u], **kwargs})
 
 
-def decided(rule: str, speculation: Speculation, dial: float) -> Decision:
+def decided(rule: str, speculation: Speculation, dial: float | None) -> Decision:
     """Return the rule's decision at this dial value."""
-    return settle(speculation, RULES[rule].judge(speculation), dial)
-
-
-def kept(rule: str, speculation: Speculation, dial: float) -> int:
-    """Return the number of kept tokens."""
-    return len(decided(rule, speculation, dial).kept)
-
-
-FALSE_ALARM = 1e-6
+    return settle(speculation, rule_named(rule).judge(speculation), dial)
 
 
 def unlike(counts: np.ndarray, law: np.ndarray) -> bool:
     """Return True if a chi-square test rejects that `counts` are draws from `law`; by chance once in a million."""
     expected = law * counts.sum()
-    return bool(((counts - expected) ** 2 / expected).sum() > chi2.isf(FALSE_ALARM, len(law) - 1))
+    return bool(((counts - expected) ** 2 / expected).sum() > chi2.isf(1e-6, len(law) - 1))

@@ -16,22 +16,14 @@ from test_trees import TREE
 
 from mars_viz import load_run, trees
 from mars_viz.analysis.branching import SOLVERS
-from mars_viz.analysis.judgements import opinion
 from mars_viz.cli import main
-from mars_viz.components.stepper.frames import playback
-from mars_viz.components.stepper.narration import judge
-from mars_viz.dialmap import span_of
 from mars_viz.errors import BadInput
 from mars_viz.evidence import Of
-from mars_viz.randomness import Purpose, round_uniforms
-from mars_viz.recording import Mapping, Recording, record
+from mars_viz.recording import Recording, record
 from mars_viz.records import Emission, Speculation
-from mars_viz.report.page import report_html
 from mars_viz.rules import RULES, OnTrees, rule_named, settle
 from mars_viz.run import Settings
-from mars_viz.runfiles import save_run
-from mars_viz.shapes import Shape, draft_words, shape_named, with_nodes
-from mars_viz.speculators.backend import Backend
+from mars_viz.shapes import Shape, shape_named, with_nodes
 from mars_viz.speculators.draft_batch import DraftBatch, Trees
 from mars_viz.speculators.drafters.token_trees import TokenTree, drawn
 from mars_viz.speculators.evidence import gather_evidence
@@ -47,7 +39,6 @@ from mars_viz.speculators.tree_laws import (
     tree_residuals,
     with_replacement,
 )
-from mars_viz.words import number
 from tests.tables import TableDrafter, TableTarget, table_backend
 
 IID = "iid:paths=3,depth=4"
@@ -103,13 +94,12 @@ def cases(paths: int, depth: int, trunk: int = 0) -> Iterator[Case]:
 
 def batch(made: Sequence[Case]) -> DraftBatch:
     """Return trees of one size in double precision."""
-    logits = [np.concatenate([case.ps, case.qs]) for case in made]
-    n, tree = len(made[0].tree.parents), [case.tree for case in made]
+    tree = [case.tree for case in made]
     return DraftBatch.of(
         tuple(range(len(made))),
         torch.tensor([each.tokens for each in tree]),
-        torch.from_numpy(np.log(np.stack(logits)[:, n + 1 :])),
-        torch.from_numpy(np.log(np.stack(logits)[:, : n + 1])),
+        torch.from_numpy(np.log([case.qs for case in made])),
+        torch.from_numpy(np.log([case.ps for case in made])),
         sampled=True,
         trees=Trees(
             tuple(tuple(each.parents) for each in tree),
@@ -119,60 +109,51 @@ def batch(made: Sequence[Case]) -> DraftBatch:
     )
 
 
-def by_size(made: Sequence[Case]) -> Iterator[tuple[list[Case], DraftBatch]]:
-    """These cases, those of one size together."""
-    for size in sorted({len(case.tree.parents) for case in made}):
-        some = [case for case in made if len(case.tree.parents) == size]
-        yield some, batch(some)
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A rule's chances on a tree, before coins are thrown."""
-
-    chances: np.ndarray  # float64 [N]; of keeping a node that is tried
-    emits: np.ndarray  # float64 [N + 1, V]; law of the token emitted at each row
-
-
 Solver = Callable[[DraftBatch, torch.Tensor, torch.Tensor], tuple[torch.Tensor, dict[str, torch.Tensor]]]
-
-
-def judged(solver: Solver, paths: int, depth: int = 2, trunk: int = 0) -> Callable[[Case], Judged]:
-    """Return the product's chances and residual laws for every tree of `paths` paths."""
-
-    def key(case: Case) -> tuple[tuple[int, ...], ...]:
-        return tuple(case.tree.parents), tuple(case.tree.tokens), tuple(case.tree.draws)
-
-    found: dict[tuple[tuple[int, ...], ...], Judged] = {}
-    for some, blocks in by_size(list(cases(paths, depth, trunk))):
-        ps, qs = (torch.from_numpy(np.stack([getattr(case, name) for case in some])) for name in ("ps", "qs"))
-        laws, columns = solver(blocks, ps, qs)
-        (chances,) = [columns["p_left"] / columns["q_left"]] if "p_left" in columns else columns.values()
-        for i, case in enumerate(some):
-            found[key(case)] = Judged(np.minimum(1, chances[i].numpy()), laws[i].numpy())
-    return lambda case: found[key(case)]
-
-
+Judged = dict[str, tuple[np.ndarray, np.ndarray]]
+"""By tree: the chance of keeping each node that is tried [N], and the law of the token emitted at each row."""
 Ends = Iterator[tuple[float, list[int], np.ndarray]]
-Ending = Callable[[Case], Ends]
+
+
+def judged(solver: Solver, paths: int, depth: int = 2, trunk: int = 0) -> Judged:
+    """Return what the product computes for every tree of `paths` paths."""
+    found, made = {}, list(cases(paths, depth, trunk))
+    for size in {len(case.tree.parents) for case in made}:
+        some = [case for case in made if len(case.tree.parents) == size]
+        ps, qs = (torch.from_numpy(np.stack([getattr(case, name) for case in some])) for name in ("ps", "qs"))
+        laws, columns = solver(batch(some), ps, qs)
+        (chances,) = [columns["p_left"] / columns["q_left"]] if "p_left" in columns else columns.values()
+        found |= {str(case.tree): (np.minimum(1, chances[i].numpy()), laws[i].numpy()) for i, case in enumerate(some)}
+    return found
 
 
 def top_down(case: Case, judged: Judged) -> Ends:
     """Yield how a walk that tries siblings in turn can end: chance, kept nodes, law of the next token."""
+    chances, emits = judged[str(case.tree)]
     waiting: list[tuple[float, list[int]]] = [(1.0, [])]
     while waiting:
         mass, kept = waiting.pop()
         row = kept[-1] + 1 if kept else 0
         for node in np.flatnonzero(np.array(case.tree.parents) == row - 1).tolist():
-            waiting.append((mass * judged.chances[node], [*kept, node]))
-            mass *= 1 - judged.chances[node]
-        yield mass, kept, judged.emits[row]
+            waiting.append((mass * chances[node], [*kept, node]))
+            mass *= 1 - chances[node]
+        yield mass, kept, emits[row]
 
 
-def exactly(paths: int, depth: int, endings: Ending, trunk: int = 0) -> tuple[float, float]:
+def first_of(case: Case, judged: Judged) -> Ends:
+    """Yield how a walk that takes the first passing node, children before parents, can end."""
+    (chances, emits), parents, left = judged[str(case.tree)], case.tree.parents, 1.0
+    last = [max(n for n in range(len(parents)) if node in trees.path_to(parents, n)) for node in range(len(parents))]
+    for node in sorted(range(len(parents)), key=lambda node: (last[node], -node)):
+        yield left * chances[node], trees.path_to(parents, node), emits[node + 1]
+        left *= 1 - chances[node]
+    yield left, [], emits[0]
+
+
+def exactly(paths: int, depth: int, endings: Callable[[Case], Ends], trunk: int = 0) -> tuple[float, float]:
     """Return the largest deviation of the law of the next `depth` tokens from the target's, and the mean number of kept
     tokens, by enumeration. Tokens after the emitted one follow the target's law."""
-    found, kept_tokens = np.zeros((3,) * depth), 0.0
+    found, kept_tokens, expected = np.zeros((3,) * depth), 0.0, np.ones((3,) * depth)
     for case in cases(paths, depth, trunk):
         for mass, kept, law in endings(case):
             text = tuple(case.tree.tokens[node] for node in kept)
@@ -182,10 +163,65 @@ def exactly(paths: int, depth: int, endings: Ending, trunk: int = 0) -> tuple[fl
                 for at in range(1, len(rest)):
                     share *= target_law((*text, *rest[:at]))[rest[at]]
                 found[(*text, *rest)] += case.chance * mass * share
-    expected = np.array(
-        [np.prod([target_law(t[:i])[t[i]] for i in range(depth)]) for t in itertools.product(range(3), repeat=depth)]
-    )
-    return float(np.abs(found.ravel() - expected).max()), kept_tokens
+    for text in itertools.product(range(3), repeat=depth):
+        expected[text] = np.prod([target_law(text[:at])[text[at]] for at in range(depth)])
+    return float(np.abs(found - expected).max()), kept_tokens
+
+
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Laws by which a rule that forgets to change q after a rejection is not exact."""
+    monkeypatch.setitem(globals(), "P", np.array([0.45, 0.1, 0.45]))
+    monkeypatch.setitem(globals(), "Q", np.array([0.3, 0.6, 0.1]))
+
+
+WHOLE = [
+    (refused_in_turn, top_down, None),
+    (traversed, first_of, (1.3, 1.4158, 1.5101)),
+    (greedily, first_of, (1.3, 1.6423, 1.7295)),
+]
+"""With the mean number of kept tokens on one to three paths, computed independently."""
+
+
+@pytest.mark.parametrize(("solver", "walk", "means"), WHOLE)
+@pytest.mark.parametrize("paths", [1, 2, 3])
+def test_rules_of_distinct_tokens_and_of_whole_paths_are_exact(
+    solver: Solver, walk: Callable[[Case, Judged], Ends], means: tuple[float, ...] | None, paths: int
+) -> None:
+    chances = judged(solver, paths)
+    off, mean = exactly(paths, 2, lambda case: walk(case, chances))
+    assert off < 1e-12
+    assert means is None or mean == pytest.approx(means[paths - 1], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("solver", "walk"), [*(row[:2] for row in WHOLE), (with_replacement, top_down), (k_sequentially, top_down)]
+)
+@pytest.mark.parametrize(("paths", "trunk"), [(2, 0), (3, 1)])
+def test_all_rules_are_exact_for_laws_apart(
+    apart: None, solver: Solver, walk: Callable[[Case, Judged], Ends], paths: int, trunk: int
+) -> None:
+    chances = judged(solver, paths, trunk=trunk)
+    assert exactly(paths, 2, lambda case: walk(case, chances), trunk)[0] < 1e-12
+
+
+OF_DRAWS = {"recursive-rejection": with_replacement, "k-seq": k_sequentially}
+"""Rules for which a token counts as often as it was drawn."""
+
+
+@pytest.mark.parametrize("children", [1, 2, 3])
+@pytest.mark.parametrize(("rule", "form"), [("recursive-rejection", "recursive, i.i.d."), ("k-seq", "k-SEQ, i.i.d.")])
+def test_one_of_k_children_is_kept_with_the_known_probability(
+    rule: str, form: str, children: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(children)
+    for p, q in [(P, Q), *rng.dirichlet(np.ones(3), (20, 2))]:
+        monkeypatch.setitem(globals(), "P", p)
+        monkeypatch.setitem(globals(), "Q", q)
+        chances = judged(OF_DRAWS[rule], children, 1)
+        off, kept = exactly(children, 1, lambda case: top_down(case, chances))  # noqa: B023
+        assert off < 1e-12
+        assert kept == pytest.approx(float(SOLVERS[form](p, q, children)), abs=1e-11)
 
 
 def test_paths_that_begin_alike_are_one_tree_in_preorder() -> None:
@@ -199,89 +235,6 @@ def test_paths_that_begin_alike_are_one_tree_in_preorder() -> None:
     assert trunk.draws == [0b001, 0b001, 0b011, 0b100]
 
 
-@pytest.mark.parametrize("shape", [Shape(4, 5, drawn=True), Shape(5, 4, trunk=2, drawn=True)])
-def test_each_path_is_what_its_luck_draws_from_the_drafter_s_law(shape: Shape) -> None:
-    _, table = tables(vocabulary=12, model_seed=1)
-    laws = torch.from_numpy(table)
-    settings = Settings(temperature=1.0, seed=9)
-    draft = drawn(laws[[5, 11]], lambda level: laws[level.ids], shape, settings, (30, 41))
-    assert draft.branches is not None and draft.draws is not None and draft.logits is not None
-    for i, (start, last) in enumerate(((30, 5), (41, 11))):
-        met = set()
-        parents, tokens = draft.branches[i], draft.tokens[i].tolist()
-        for path in range(shape.children):
-            at, node = last, -1
-            for depth in range(shape.depth):
-                whose = path if depth >= shape.trunk else 0
-                luck = round_uniforms(9, start, Purpose.DRAFT, shape.depth, whose)[depth]
-                law = np.exp(table[at].astype(np.float64))
-                at = int(np.searchsorted(np.cumsum(law) / law.sum(), luck, side="right"))
-                (node,) = (n for n, parent in enumerate(parents) if parent == node and tokens[n] == at)
-                assert bool(draft.draws[i][node] >> path & 1) == (whose == path)
-                met.add(node)
-        assert met == set(range(len(parents)))
-        np.testing.assert_array_equal(
-            draft.logits[i, : len(parents)], table[[tokens[parent] if parent >= 0 else last for parent in parents]]
-        )
-        assert trees.siblings_of(parents).max() > 0
-
-
-@pytest.mark.parametrize(("children", "kept"), [(1, 0.7), (2, 0.82), (3, 1.0)])
-def test_so_many_distinct_draws_are_kept_as_often_as_they_can_be(children: int, kept: float) -> None:
-    """One node, p = (.5, .3, .2), q = (.2, .3, .5): the chance that one of k draws without replacement is kept."""
-    total = 0.0
-    for order in itertools.permutations(range(3), children):
-        left, chance = 1.0, 1.0
-        for token in order:
-            chance, left = chance * Q[token] / left, left - Q[token]
-        case = Case(TokenTree.of_paths([order]), chance)
-        blocks = batch([case])
-        _, found = refused_in_turn(blocks, torch.from_numpy(case.ps)[None], torch.from_numpy(case.qs)[None])
-        p, q = found["p_left"][0].numpy(), found["q_left"][0].numpy()
-        total += chance * (1 - np.prod(1 - np.minimum(1, p / q)))
-    assert total == pytest.approx(kept, abs=1e-12)
-
-
-def first_of(case: Case, judged: Judged) -> Ends:
-    """Yield how a walk that takes the first passing node, children before parents, can end."""
-    parents, left = case.tree.parents, 1.0
-    last = [max(n for n in range(len(parents)) if node in trees.path_to(parents, n)) for node in range(len(parents))]
-    for node in sorted(range(len(parents)), key=lambda node: (last[node], -node)):
-        yield left * judged.chances[node], trees.path_to(parents, node), judged.emits[node + 1]
-        left *= 1 - judged.chances[node]
-    yield left, [], judged.emits[0]
-
-
-@pytest.fixture(params=["plain", "apart"])
-def laws(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Two pairs of laws; by the second a rule that forgets to change q after a rejection is not exact."""
-    if request.param == "apart":
-        monkeypatch.setitem(globals(), "P", np.array([0.45, 0.1, 0.45]))
-        monkeypatch.setitem(globals(), "Q", np.array([0.3, 0.6, 0.1]))
-    return str(request.param)
-
-
-@pytest.mark.parametrize("paths", [1, 2, 3])
-def test_rejection_without_replacement_is_exact(laws: str, paths: int) -> None:
-    for trunk in (0, 1):
-        known = judged(refused_in_turn, paths, trunk=trunk)
-        assert exactly(paths, 2, lambda case: top_down(case, known(case)), trunk)[0] < 1e-12  # noqa: B023
-
-
-@pytest.mark.parametrize(
-    ("solver", "kept"),
-    [(traversed, {1: 1.3, 2: 1.4158, 3: 1.5101}), (greedily, {1: 1.3, 2: 1.6423, 3: 1.7295})],
-)
-@pytest.mark.parametrize("paths", [1, 2, 3])
-def test_rules_of_whole_paths_are_exact(laws: str, solver: Solver, kept: dict[int, float], paths: int) -> None:
-    """The means were computed independently."""
-    for trunk in (0, 1):
-        known = judged(solver, paths, trunk=trunk)
-        off, mean = exactly(paths, 2, lambda case: first_of(case, known(case)), trunk)  # noqa: B023
-        assert off < 1e-12
-        assert trunk or laws == "apart" or mean == pytest.approx(kept[paths], abs=1e-4)
-
-
 ROLLED = [[np.roll(law, token) for token in range(3)] for law in ((0.45, 0.1, 0.45), (0.3, 0.6, 0.1))]
 
 
@@ -289,29 +242,21 @@ def rounds_of(tree: str, rounds: int) -> list[Speculation]:
     """Return the evidence of rounds after one token, each with its own draws and coins."""
     settings, shape = Settings(temperature=1.0, seed=5, tree=tree), shape_named(tree).shape
     target, drafter = (torch.tensor(np.log(laws), dtype=torch.float32) for laws in ROLLED)
-    starts = range(10, 10 + rounds)
+    starts, found = range(10, 10 + rounds), []
     draft = drawn(drafter[[1]].expand(rounds, -1), lambda level: drafter[level.ids], shape, settings, starts)
-    assert draft.lengths is not None and draft.logits is not None
-    found: list[Speculation] = []
-    for size in set(draft.lengths):
+    for size in set(draft.lengths or ()):
         some = [i for i, length in enumerate(draft.lengths) if length == size]
-        after = torch.cat([torch.ones(len(some), 1, dtype=torch.int64), draft.tokens[some, :size]], 1)
-        blocks = DraftBatch.of(
-            tuple(starts[i] for i in some),
-            draft.tokens[some, :size],
-            draft.logits[some, :size],
-            target[after],
-            sampled=True,
-            trees=Trees.of(draft, some),
-        )
+        tokens, logits = draft.tokens[some, :size], draft.logits[some, :size]
+        after = target[torch.cat([torch.ones(len(some), 1, dtype=torch.int64), tokens], 1)]
+        places = tuple(starts[i] for i in some)
+        blocks = DraftBatch.of(places, tokens, logits, after, sampled=True, trees=Trees.of(draft, some))
         found += gather_evidence(blocks, settings, TREE_COLUMNS)
     return found
 
 
-@pytest.mark.parametrize("tree", ["iid:paths=4,depth=2", "delayed:trunk=1,paths=3,depth=1"])
-def test_lossless_rules_keep_the_targets_law(tree: str) -> None:
-    """4,000 rounds; false-alarm probability at most 4e-6 per rule."""
-    rounds, laws = rounds_of(tree, 4_000), np.array(ROLLED[0])
+def test_lossless_rules_keep_the_targets_law() -> None:
+    """3,000 rounds; false-alarm probability at most 4e-6 per rule."""
+    rounds, laws = rounds_of("iid:paths=4,depth=2", 3_000), np.array(ROLLED[0])
     assert len(LOSSLESS) == 6
     for rule in LOSSLESS:
         counts = np.zeros((3, 4), np.int64)
@@ -332,44 +277,12 @@ def test_one_drawn_path_is_a_chain(rule: str) -> None:
         assert chain.token_ids == toy_run(gamma=5, **settings | {"rule": "rejection-sampling"}).token_ids
 
 
-def test_a_run_is_saved_and_loaded(tmp_path: Path) -> None:
-    run = toy_run(rule="traversal", tree=IID, temperature=0.9, model_seed=2, max_new_tokens=40)
-    assert run.settings.gamma == 12 and all(len(r.speculation) <= 12 for r in run.rounds)
-    read = load_run(save_run(run, tmp_path / "run"))
-    assert read.settings == run.settings and read.settings.tree == IID
-    for name in ("draws", "p_left", "q_left", "parents", "budgets", *TREE_COLUMNS - {OWN_Q}):
-        ours, theirs = (each.trace.speculations.columns[name] for each in (read, run))
-        np.testing.assert_array_equal(ours, theirs)
-    words = [part for frame in playback(run).frames for part in frame.words if isinstance(part, str)]
-    assert any("its chance here is " in part for part in words)
-    assert IID in report_html(run, most_steps=0)
-    for name, rule in RULES.items():
-        assert ("does not judge draft trees" in opinion(rule, run).lacks) == (name not in JUDGE), name
-
-
-def test_strict_writes_the_targets_own_sample(pair: Backend) -> None:
-    prompt, settings = "Once upon a time, there was", Settings(rule="strict", temperature=1.0, max_new_tokens=24)
-    alone = Recording(pair, prompt, settings).finish()
-    tree = "delayed:trunk=2,paths=4,depth=3"
-    found = Recording(pair, prompt, replace(settings, tree=tree)).finish()
-    assert found.token_ids == alone.token_ids and found.trace.speculations.whole.is_tree
-    assert Recording(pair, prompt, replace(settings, tree=tree, rule="rejection-sampling")).finish().tau > 1
-
-
 def test_an_eagle_head_draws_trees_too_also_after_a_single_token() -> None:
     backend = load_backend(drafter="eagle3", device="cpu", dtype="float32")
     settings = Settings(rule="strict", temperature=1.0, max_new_tokens=12)
     alone = Recording(backend, [7], settings).finish()
     found = Recording(backend, [7], replace(settings, tree=IID)).finish()
     assert found.token_ids == alone.token_ids and found.trace.speculations.whole.is_tree
-
-
-def test_near_the_end_of_the_context_fewer_or_shorter_paths_are_drawn(pair: Backend) -> None:
-    prompt = [5 + i % 900 for i in range(pair.context - 12)]
-    settings = Settings(rule="strict", temperature=1.0, tree="iid:paths=4,depth=8", max_new_tokens=12)
-    run = Recording(pair, prompt, settings).finish()
-    assert run.token_ids == Recording(pair, prompt, replace(settings, tree="chain", gamma=6)).finish().token_ids
-    assert all(len(each.speculation) <= pair.context - each.speculation.start for each in run.rounds)
 
 
 def test_shapes_are_cut_to_the_room() -> None:
@@ -385,27 +298,11 @@ def test_shapes_are_cut_to_the_room() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "gamma", "words"),
-    [
-        ("iid", 12, "3 drawn paths of 4, up to 12 nodes"),
-        ("delayed:trunk=3,paths=1,depth=1", 4, "1 drawn path of 1 after 3, up to 4 nodes"),
-    ],
-)
-def test_names_imply_the_number_of_nodes(name: str, gamma: int, words: str) -> None:
-    settings = Settings(tree=name, gamma=5, temperature=1.0)
-    assert settings.gamma == gamma and settings.draft == draft_words(gamma, name) == words
-    assert with_nodes(name, 3) == settings.tree == Settings(tree=settings.tree).tree
-    assert shape_named(settings.tree).shape == shape_named(name).shape
-
-
-@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"tree": "iid:paths=0"}, "K is 0"),
         ({"tree": "iid:paths=10,depth=10"}, "100 nodes, 10 of"),
-        ({"tree": "delayed:trunk=31,depth=31,paths=1"}, "62 nodes, 62 of"),
         ({"tree": "iid:trunk=2"}, "'trunk'"),
-        ({"tree": "iid:nodes=5"}, "'nodes'"),
         ({"temperature": 0.0}, "temperature 0"),
         ({"drafter": "ngram"}, "drafts chains"),
         *(({"rule": rule}, "does not judge draft trees") for rule in sorted(set(RULES) - set(JUDGE))),
@@ -417,106 +314,12 @@ def test_a_recording_of_what_cannot_be_drawn_is_refused(options: dict[str, objec
         record("Once", **how if "drafter" in options else how | {"backend": table_backend()})  # type: ignore[arg-type]
 
 
-def test_another_number_of_nodes_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["record", "--prompt", "Once", "--rule", "strict", "--tree", IID, "--temperature", "1", "--gamma", "5"]
-    assert main([*asked, "--out", str(tmp_path / "run")]) == 2
-    assert "12 nodes at most, not 5" in capsys.readouterr().err and not (tmp_path / "run").exists()
-    settings = Settings(rule="mars", tree=IID, temperature=1.0)
-    with pytest.raises(BadInput, match="was not drawn"):
-        Mapping(table_backend(), "a tree", settings, span_of(rule_named("mars"), 0.5, 1.0, (3, 12)))
-
-
 def test_a_rule_for_one_path_refuses_drawn_paths_that_coincide() -> None:
     alone = Settings(tree="iid:paths=1,depth=4", temperature=1.0)
     own = ToySpeculator(alone).speculate([PROMPT])[0].speculation
     assert not own.is_tree and own.is_drawn_tree and own.sampled
     assert "does not judge draft trees" in (RULES["block-verification"].lacks(own) or "")
     assert {RULES[name].lacks(own) for name in ("traversal", "greedy-multi-path", "rejection-sampling")} == {None}
-
-
-OF_DRAWS = {"recursive-rejection": with_replacement, "k-seq": k_sequentially}
-"""Rules for which a token counts as often as it was drawn."""
-
-
-def draws_after(case: Case, node: int) -> list[int]:
-    """Return a node's children path by path, each as often as it was drawn."""
-    below = [child for child, parent in enumerate(case.tree.parents) if parent == node]
-    drawn = [(path, child) for child in below for path in range(8) if case.tree.draws[child] >> path & 1]
-    return [child for _, child in sorted(drawn)]
-
-
-def draw_by_draw(rule: str) -> Callable[[Case], Ends]:
-    """Return how a walk can end if every draw has a coin of its own, as the papers write the rules."""
-
-    def endings(case: Case, node: int = -1, mass: float = 1.0) -> Ends:
-        law, q = case.ps[node + 1], drafter_law(case.contexts[node + 1])
-        tried = draws_after(case, node)
-        k, left, p = len(tried), mass, law
-        low, high = 1.0, float(max(k, 1))
-        for _ in range(60):
-            middle = (low + high) / 2
-            beta = np.minimum(p / middle, q).sum()
-            low, high = (low, middle) if 1 - (1 - beta) ** k <= middle * beta else (middle, high)
-        beta = np.minimum(p / high, q).sum()
-        for child in tried:
-            x = case.tree.tokens[child]
-            accepts = min(1.0, p[x] / q[x]) if rule == "recursive-rejection" else min(1.0, law[x] / (high * q[x]))
-            yield from endings(case, child, left * accepts)
-            left *= 1 - accepts
-            if rule == "recursive-rejection":
-                rest = np.maximum(p - q, 0)
-                p = rest / rest.sum() if rest.sum() > 1e-12 else p
-        if rule == "k-seq" and k:
-            rest = np.maximum(law - np.minimum(law / high, q) * (1 - (1 - beta) ** k) / beta, 0)
-            p = rest / rest.sum() if rest.sum() > 1e-12 else law
-        yield left, trees.path_to(case.tree.parents, node), p
-
-    return endings
-
-
-ORACLES = {"recursive-rejection": (0.7, 0.76, 0.808), "k-seq": (0.7, 0.791355287, 0.858518606)}
-FORMS = {"recursive-rejection": "recursive, i.i.d.", "k-seq": "k-SEQ, i.i.d."}
-
-
-@pytest.mark.parametrize("children", [1, 2, 3])
-@pytest.mark.parametrize("rule", OF_DRAWS)
-def test_one_of_k_children_is_kept_with_the_known_probability(rule: str, children: int) -> None:
-    known = judged(OF_DRAWS[rule], children, 1)
-    off, kept = exactly(children, 1, lambda case: top_down(case, known(case)))
-    assert off < 1e-12 and kept == pytest.approx(ORACLES[rule][children - 1], abs=1e-9)
-    p, q = target_law(()), drafter_law(())
-    assert kept == pytest.approx(float(SOLVERS[FORMS[rule]](p, q, children)), abs=1e-12)
-    rng = np.random.default_rng(children)
-    for _ in range(20):
-        p, q = rng.dirichlet(np.ones(3)), rng.dirichlet(np.ones(3))
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr("test_drawn_trees.P", p)
-            patched.setattr("test_drawn_trees.Q", q)
-            known = judged(OF_DRAWS[rule], children, 1)
-            off, kept = exactly(children, 1, lambda case: top_down(case, known(case)))  # noqa: B023
-        assert off < 1e-12
-        assert kept == pytest.approx(float(SOLVERS[FORMS[rule]](p, q, children)), abs=1e-11)
-
-
-@pytest.mark.parametrize(("paths", "trunk"), [(1, 0), (2, 0), (3, 0), (2, 1), (3, 1)])
-@pytest.mark.parametrize("rule", OF_DRAWS)
-def test_every_tree_is_judged_exactly_and_as_draw_by_draw(
-    rule: str, paths: int, trunk: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("test_drawn_trees.P", np.array([0.45, 0.1, 0.45]))
-    monkeypatch.setattr("test_drawn_trees.Q", np.array([0.3, 0.6, 0.1]))
-    known = judged(OF_DRAWS[rule], paths, 2, trunk)
-    off, kept = exactly(paths, 2, lambda case: top_down(case, known(case)), trunk)
-    assert off < 1e-12
-    off, again = exactly(paths, 2, draw_by_draw(rule), trunk)
-    assert off < 1e-12 and kept == pytest.approx(again, abs=1e-12)
-    for case in cases(paths, 2, trunk):
-        ends = dict.fromkeys([(), *(tuple(trees.path_to(case.tree.parents, n)) for n in range(len(case.tree.parents)))])
-        totals = [{**dict.fromkeys(ends, 0.0)} for _ in range(2)]
-        for total, found in zip(totals, (top_down(case, known(case)), draw_by_draw(rule)(case)), strict=True):
-            for mass, path, _ in found:
-                total[tuple(path)] += mass
-        assert totals[0] == pytest.approx(totals[1], abs=1e-12)
 
 
 def released(own: Speculation, speculator: ToySpeculator, last: int, theta: float) -> tuple[list[int], int]:
@@ -584,58 +387,47 @@ def test_trees_of_the_likeliest_tokens_record_the_drafters_probability() -> None
     assert RULES["mars-code"].lacks(replace(without, temperature=0.0)) is None
 
 
-def asked(needs: Sequence[str] | None, tree: str = IID) -> Speculation:
-    """Return one toy speculation with the needed columns only."""
-    target, drafter = tables()
-    settings = Settings(temperature=0.9, tree=tree)
-    parts = TableTarget(target), TableDrafter(drafter, settings)
-    return DraftAndScore(*parts, Limits(32, 1 << 20), settings, needs).speculate([PROMPT])[0].speculation
+def test_names_imply_the_number_of_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, gamma in (("iid", 12), ("delayed:trunk=3,paths=1,depth=1", 4)):
+        settings = Settings(tree=name, gamma=5, temperature=1.0)
+        assert settings.gamma == gamma and f"up to {gamma} nodes" in settings.draft
+        assert with_nodes(name, 3) == settings.tree == Settings(tree=settings.tree).tree
+        assert shape_named(settings.tree).shape == shape_named(name).shape
+    asked = ["record", "--prompt", "Once", "--rule", "strict", "--tree", IID, "--temperature", "1", "--gamma", "5"]
+    assert main([*asked, "--out", str(tmp_path / "run")]) == 2
+    assert "12 nodes at most, not 5" in capsys.readouterr().err and not (tmp_path / "run").exists()
 
 
-def test_only_the_columns_that_a_rule_needs_are_computed() -> None:
-    whole = asked(None)
-    assert whole.columns.keys() >= TREE_COLUMNS - {OWN_Q}
-    for name in ("strict", "rejection-sampling", "mars-code", "sglang-acc"):
-        assert TREE_COLUMNS.isdisjoint(asked(RULES[name].needs).columns), name
-    for name in (*OF_DRAWS, "traversal", "greedy-multi-path"):
-        found = asked(RULES[name].needs)
-        assert TREE_COLUMNS & found.columns.keys() == TREE_COLUMNS & set(RULES[name].needs), name
-        assert "z" not in found.columns and "block_mass" not in found.columns
-        for column in found.columns:
-            np.testing.assert_array_equal(found.columns[column], whole.columns[column], err_msg=column)
-        others = [other for other in (*OF_DRAWS, "traversal", "greedy-multi-path") if other != name]
-        for other in others:
-            assert "needs what was not computed here" in (RULES[other].lacks(found) or "")
-    assert OWN_Q in asked(RULES["mars-code"].needs, TREE).columns
-    assert OWN_Q not in asked(RULES["strict"].needs, TREE).columns
+@pytest.mark.parametrize("name", ["strict", "mars-code", *OF_DRAWS, "traversal", "greedy-multi-path"])
+def test_only_the_columns_that_a_rule_needs_are_computed(name: str) -> None:
+    def asked(needs: Sequence[str] | None, tree: str = IID) -> Speculation:
+        target, drafter = tables()
+        settings = Settings(temperature=0.9, tree=tree)
+        parts = TableTarget(target), TableDrafter(drafter, settings)
+        return DraftAndScore(*parts, Limits(32, 1 << 20), settings, needs).speculate([PROMPT])[0].speculation
+
+    found, whole = asked(RULES[name].needs), asked(None)
+    assert TREE_COLUMNS & found.columns.keys() == TREE_COLUMNS & set(RULES[name].needs) - {OWN_Q}
+    assert "block_mass" not in found.columns
+    for column in found.columns:
+        np.testing.assert_array_equal(found.columns[column], whole.columns[column], err_msg=column)
+    for other in (*OF_DRAWS, "traversal", "greedy-multi-path"):
+        assert (other == name) != ("needs what was not computed here" in (RULES[other].lacks(found) or ""))
+    assert (OWN_Q in asked(RULES[name].needs, TREE).columns) == (name == "mars-code")
 
 
 @pytest.mark.parametrize("tree", [IID, TREE])
-def test_a_finished_run_has_the_columns_of_all_rules(tmp_path: Path, tree: str) -> None:
+def test_a_finished_run_has_the_columns_of_all_rules_also_in_its_file(tmp_path: Path, tree: str) -> None:
     backend, settings = table_backend(), Settings(temperature=0.9, tree=tree, max_new_tokens=24)
-    first = backend.speculator(settings).speculate([Recording(backend, "a tree", settings).finish().prompt_ids])[0]
     for rule in ("strict", "mars-code"):
         run = Recording(backend, "a tree", replace(settings, rule=rule)).finish()
-        wanted = {OWN_Q} if tree == TREE else TREE_COLUMNS - {OWN_Q}
-        assert TREE_COLUMNS & run.trace.speculations.columns.keys() == wanted
-        for name, column in first.speculation.columns.items():
-            np.testing.assert_array_equal(run.rounds[0].speculation.columns[name], column, err_msg=name)
+        first = backend.speculator(settings).speculate([run.prompt_ids])[0].speculation
         read = load_run(run.save(tmp_path / rule))
-        assert read.token_ids == run.token_ids and len(read.to_frame()) == len(run.to_frame())
+        columns, again = run.trace.speculations.columns, read.trace.speculations.columns
+        assert TREE_COLUMNS & columns.keys() == ({OWN_Q} if tree == TREE else TREE_COLUMNS - {OWN_Q})
+        for name, column in columns.items():
+            np.testing.assert_array_equal(again[name], column, err_msg=name)
+            np.testing.assert_array_equal(run.rounds[0].speculation.columns[name], first.columns[name], err_msg=name)
         able = [rule for rule in RULES.values() if not rule.refuses_trees(0.9, drawn=tree == IID)]
         assert not any(rule.lacks_for(read.trace.speculations) for rule in able)
         assert (tree == IID) == (RULES["k-seq"] in able)
-
-
-def test_the_stepper_shows_what_the_released_code_left_of_p() -> None:
-    run, shown = toy_run(rule="mars-code", tree=IID, temperature=0.9, max_new_tokens=20), 0
-    for round_ in run.rounds:
-        own = round_.speculation
-        for node in np.flatnonzero(own.siblings).tolist():
-            before = (own.parents == own.parents[node]) & (own.siblings < own.siblings[node])
-            left = float(own.p[node]) / (1 - own.p[before].astype(np.float64).sum())
-            words = judge(run, RULES["mars-code"], round_, node, False, None)
-            numbers = f"p = {number(left)} and q = {number(float(own.q[node]))}"
-            assert any(numbers in part for part in words if isinstance(part, str))
-            shown += 1
-    assert shown > 5

@@ -1,20 +1,49 @@
-"""The torch evidence against the NumPy oracle of factories.py."""
+"""The torch evidence against the NumPy oracle of factories.py; of equal logits the lowest id comes first everywhere."""
 
 from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from factories import draw, make_speculation, processed
+from factories import draw, make_speculation, processed, rank, with_passes
+from test_batches import assert_same
+from test_networks import llama
+from torch import Tensor
+from transformers import LlamaForCausalLM
+from transformers.generation.logits_process import TopKLogitsWarper, TopPLogitsWarper
 
 from mars_viz.errors import BadInput
 from mars_viz.randomness import Purpose, round_uniforms
+from mars_viz.recording import Recording, record_all
 from mars_viz.records import COLUMNS, Speculation
 from mars_viz.run import Settings
-from mars_viz.speculators import draft_batch
+from mars_viz.speculators import draft_batch, evidence
+from mars_viz.speculators.autoregressive import decode_alone
+from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.draft_batch import DraftBatch
+from mars_viz.speculators.drafters.model import Picking
 from mars_viz.speculators.evidence import gather_evidence
-from mars_viz.speculators.topk import largest
+from mars_viz.speculators.networks import Opener, opener
+from mars_viz.speculators.networks.batched import CachePool, RaggedNetwork
+from mars_viz.speculators.networks.hf import PlainNetwork
+from mars_viz.speculators.networks.llama_forward import Body
+from mars_viz.speculators.sampling import law
+from mars_viz.speculators.topk import (
+    Largest,
+    _lowest,
+    _lowest_there,
+    _rank_there,
+    _search,
+    best,
+    largest,
+    ranks,
+    settled,
+)
 from mars_viz.speculators.tree_laws import TREE_COLUMNS
 
 N, V = 5, 60
@@ -29,24 +58,11 @@ def batch(settings: Settings, seeds: range, coarse: bool) -> tuple[list[Speculat
     starts = tuple(4 + 3 * seed for seed in seeds)
     drawn = [logits_and_tokens(settings, start, seed, coarse) for start, seed in zip(starts, seeds, strict=True)]
     target, drafter, tokens = (np.stack(part) for part in zip(*drawn, strict=True))
-    blocks = DraftBatch.of(
-        starts=starts,
-        tokens=torch.from_numpy(tokens),
-        drafter=torch.from_numpy(drafter),
-        target=torch.from_numpy(target),
-        sampled=settings.temperature > 0,
-    )
+    tensors = (torch.from_numpy(each) for each in (tokens, drafter, target))
+    blocks = DraftBatch.of(starts, *tensors, sampled=settings.temperature > 0)
+    how = {"temperature": settings.temperature, "seed": settings.seed, "top_k": settings.top_k, "top_p": settings.top_p}
     oracles = [
-        make_speculation(
-            target[i],
-            drafter[i],
-            tokens[i].tolist(),
-            start=start,
-            temperature=settings.temperature,
-            seed=settings.seed,
-            top_k=settings.top_k,
-            top_p=settings.top_p,
-        )
+        make_speculation(target[i], drafter[i], tokens[i].tolist(), start=start, **how)
         for i, start in enumerate(starts)
     ]
     return gather_evidence(blocks, settings), oracles
@@ -87,48 +103,31 @@ def test_every_field_agrees_with_the_oracle(settings: Settings, coarse: bool) ->
             if not isinstance(theirs, np.ndarray):
                 assert ours == theirs, field.name
                 continue
-            assert ours.dtype == theirs.dtype, field.name
-            assert ours.shape == theirs.shape, field.name
+            assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape), field.name
             np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-5, err_msg=field.name)
 
 
-def test_without_recording_only_the_deciding_columns_exist() -> None:
-    for temperature in (0.0, 0.9):
-        settings = Settings(temperature=temperature)
-        rng = np.random.default_rng(0)
-        target, drafter = (torch.from_numpy(rng.normal(9, 3, (n, V)).astype(np.float32)) for n in (N + 1, N))
-        block = one(4, drafter.argmax(-1), drafter, target, sampled=temperature > 0)
-        full = gather_evidence(block, settings)[0]
-        deciding = {"tokens", "parents", "depths", "siblings", "top_ids", "top_logits", "emissions", "support"}
-        deciding |= {"p", "q", "best_q", "emission_p", "coins"} if temperature > 0 else set()
-        apart = set(
-            [
-                "p",
-                "q",
-                "best_q",
-                "q_max",
-                "q_entropy",
-                "total_variation",
-                "kl_pq",
-                "kl_qp",
-                "js",
-                "block_mass",
-                "entropy",
-            ]
-        )
-        arrays = set(full.columns)
-        of_others = {"drafter_passes", "budgets", "draws", "p_left", "q_left"} | TREE_COLUMNS
-        assert arrays == COLUMNS.keys() - of_others - ({"best_q"} if not temperature else set())
-        for needs, known in (((), deciding), (("z",), arrays - (apart - deciding))):
-            light = gather_evidence(block, settings, needs)[0]
-            wanted = known - (set() if temperature or not needs else {"emission_p"} & apart)
-            assert light.columns.keys() == wanted
-            for name in arrays:
-                found = getattr(light, name)
-                if name in known:
-                    np.testing.assert_array_equal(getattr(full, name), found, err_msg=name)
-                else:
-                    assert not found.any() if found.dtype.kind == "i" else np.isnan(found).all(), name
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_without_recording_only_the_deciding_columns_exist(temperature: float) -> None:
+    settings, rng = Settings(temperature=temperature), np.random.default_rng(0)
+    target, drafter = (torch.from_numpy(rng.normal(9, 3, (n, V)).astype(np.float32)) for n in (N + 1, N))
+    block = one(4, drafter.argmax(-1), drafter, target, sampled=temperature > 0)
+    full = gather_evidence(block, settings)[0]
+    deciding = {"tokens", "parents", "depths", "siblings", "top_ids", "top_logits", "emissions", "support"}
+    deciding |= {"p", "q", "best_q", "emission_p", "coins"} if temperature else set()
+    apart = {"p", "q", "best_q", "q_max", "q_entropy", "total_variation", "kl_pq", "kl_qp", "js", "block_mass"}
+    of_others = {"drafter_passes", "budgets", "draws", "p_left", "q_left"} | TREE_COLUMNS
+    whole = COLUMNS.keys() - of_others - ({"best_q"} if not temperature else set())
+    assert full.columns.keys() == whole
+    for needs, known in (((), deciding), (("z",), whole - (apart - deciding) - {"entropy"})):
+        light = gather_evidence(block, settings, needs)[0]
+        assert light.columns.keys() == known
+        for name in whole:
+            found = getattr(light, name)
+            if name in known:
+                np.testing.assert_array_equal(getattr(full, name), found, err_msg=name)
+            else:
+                assert not found.any() if found.dtype.kind == "i" else np.isnan(found).all(), name
 
 
 def test_a_draft_that_was_not_drawn_has_a_one_hot_law_everywhere() -> None:
@@ -143,11 +142,6 @@ def test_a_draft_that_was_not_drawn_has_a_one_hot_law_everywhere() -> None:
         np.testing.assert_allclose(getattr(made, name), getattr(oracle, name), atol=2e-5, err_msg=name)
 
 
-def test_an_empty_draft_has_no_largest_entries_of_any_vocabulary() -> None:
-    for size in (40, 1 << 17):
-        assert largest(torch.empty(1, 0, size), 16).ids.shape[:2] == (1, 0)
-
-
 def test_batches_larger_than_the_cache_give_the_same_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(temperature=0.8)
     together, _ = batch(settings, range(7), coarse=False)
@@ -157,12 +151,14 @@ def test_batches_larger_than_the_cache_give_the_same_evidence(monkeypatch: pytes
             np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name), err_msg=field.name)
 
 
-def test_an_accelerator_works_on_many_chains_at_once() -> None:
+def test_an_accelerator_works_on_many_chains_at_once_and_an_empty_draft_has_no_largest_entries() -> None:
     seats = {}
     for device in ("cpu", "meta"):
         target, tokens = torch.empty(1, 5, 128_256, device=device), torch.zeros(1, 4, dtype=torch.int64, device=device)
         seats[device] = DraftBatch.of((4,), tokens, target[:, :4], target, sampled=False).seats
     assert seats["cpu"] <= 1 and 4 < seats["meta"] < 64
+    for size in (40, 1 << 17):
+        assert largest(torch.empty(1, 0, size), 16).ids.shape[:2] == (1, 0)
 
 
 @pytest.mark.parametrize("whose", ["target", "drafter"])
@@ -184,3 +180,184 @@ def test_tokens_with_minus_infinity_are_no_error() -> None:
     np.testing.assert_allclose(made.entropy, np.log(40), rtol=1e-5)
     assert np.isinf(made.kl_qp).all()
     assert np.isfinite(made.kl_pq).all()
+
+
+SIZE = 400
+KINDS = ("equal", "17", "40", "300", "edge", "bfloat16", "none", "signs")
+
+
+def tied(kind: str, rng: np.random.Generator, rows: int, size: int = SIZE) -> np.ndarray:
+    """Return logits with equal largest entries of this kind at random ids, float32 [rows, size]."""
+    logits = rng.normal(8, 2, (rows, size)).astype(np.float32)
+    for row in logits:
+        if kind == "equal":
+            row[:] = row[0]
+        elif kind == "signs":  # everything above 0 becomes 0, of either sign
+            row[:] = np.copysign(np.minimum(row - 8, 0), rng.normal(size=size)) * (row > 8) + (row - 8) * (row <= 8)
+        elif kind == "edge":  # ten, then forty equals, of which a list holds six
+            row[rng.permutation(size)[:40]] = row.max() + 1
+            row[rng.permutation(size)[:10]] = row.max() + 1 + rng.integers(0, 4, 10)
+        elif kind == "bfloat16":
+            row[:] = torch.from_numpy(row).bfloat16().float().numpy()
+        elif kind != "none":
+            row[rng.permutation(size)[: int(kind)]] = row.max() + np.float32(rng.uniform(0, 1))
+    return logits
+
+
+def in_order(row: np.ndarray) -> np.ndarray:
+    """Return ids by logit and then by id."""
+    return np.lexsort((np.arange(len(row)), -row.astype(np.float64)))
+
+
+def left_open(rows: Tensor, count: int, rng: np.random.Generator) -> Largest:
+    """Return what another device may find: any order of equals, and any equals of the last entry."""
+    shuffled = torch.from_numpy(rng.permutation(rows.shape[-1]))
+    values, at = rows[..., shuffled].topk(min(count + 1, rows.shape[-1]), -1)
+    tied = values[..., 1:] == values[..., :-1]
+    return Largest(values[..., :count], shuffled[at][..., :count], tied)
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"), [*((kind, 400) for kind in KINDS), ("equal", 20), ("17", 60), ("edge", 8208), ("bfloat16", 32000)]
+)
+def test_lists_are_those_of_a_stable_sort(kind: str, size: int) -> None:
+    rng = np.random.default_rng(size)
+    rows = torch.from_numpy(tied(kind, rng, 6, size).reshape(2, 3, size))
+    expected = torch.from_numpy(np.array([[in_order(row) for row in part] for part in rows.numpy()]))
+    assert torch.equal(best(rows), expected[..., 0])
+    for count in (1, 2, 16):
+        found = largest(rows, count)
+        assert found.tied is None
+        assert torch.equal(found.ids, expected[..., :count])
+        assert torch.equal(found.values, rows.gather(-1, expected[..., :count]))
+        values, ids = _search(rows, count + 1)
+        found = Largest(values[..., :count], ids[..., :count], values[..., 1:] == values[..., :-1])
+        for open_ in (left_open(rows, count, rng), found):
+            assert torch.equal(settled(rows, open_).ids, expected[..., :count])
+    alone = [largest(part[i : i + 1], 16).ids for part in rows for i in range(3)]
+    assert torch.equal(torch.cat(alone), expected[..., :16].flatten(0, 1))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ranks_and_equals_are_counted_alike_on_every_device(kind: str) -> None:
+    rng = np.random.default_rng(1)
+    rows = torch.from_numpy(tied(kind, rng, 6).reshape(2, 3, SIZE))
+    ids = torch.from_numpy(rng.integers(0, SIZE, (2, 3, 5)))
+    ids[..., 0] = best(rows)
+    places = list(np.ndindex(ids.shape))
+    expected = [rank(rows[place[:2]].numpy(), int(ids[place])) for place in places]
+    assert ranks(rows, ids, largest(rows, 16).ids).flatten().tolist() == expected
+    assert torch.stack([_rank_there(rows, one) for one in ids.split(1, -1)], -1).flatten().tolist() == expected
+    flat, at = rows.flatten(0, 1), torch.tensor([4, 1])
+    value = flat[at].gather(-1, ids.flatten(0, 1)[at, :1])
+    here, there = _lowest(flat, at, value, 16), _lowest_there(flat, at, value, 16)
+    counts = (flat[at] == value).sum(-1).tolist()
+    for one, other, count in zip(here, there, counts, strict=True):
+        assert one[:count].tolist() == other[:count].tolist() == sorted(one[:count].tolist())
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("equal", Settings(temperature=1.0, top_k=20, seed=5)),
+        ("17", Settings(temperature=0.7, seed=3)),
+        ("40", Settings(temperature=1.1, top_k=50, top_p=0.6111)),
+        ("edge", Settings()),
+        ("edge", Settings(temperature=0.9, top_p=0.7777, seed=8)),
+        ("bfloat16", Settings(temperature=0.9, top_p=0.7777)),
+        ("signs", Settings(temperature=1.0, top_k=20, seed=5)),
+    ],
+)
+def test_evidence_is_that_of_numpy_in_whatever_order_a_device_lists_equals(
+    kind: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in range(3):
+        rng, warm = np.random.default_rng(seed), settings.temperature > 0
+        target, drafter = tied(kind, rng, 5), tied(kind, rng, 4)
+        drafter[::2] = target[:4:2]
+        both, uniforms = [torch.from_numpy(each)[None] for each in (drafter, target)], rng.uniform(size=(1, 4))
+        tokens = Picking.by(settings)(both[0], torch.from_numpy(uniforms) if warm else None)
+        blocks = DraftBatch.of((4,), tokens, *both, sampled=warm)
+        for needs in (None, ("z",), ()):
+            expected = gather_evidence(blocks, settings, needs)[0]
+            with monkeypatch.context() as elsewhere:
+                elsewhere.setattr(evidence, "largest", partial(left_open, rng=np.random.default_rng(seed)))
+                (found,) = gather_evidence(blocks, settings, needs)
+            for field in COLUMNS.values():
+                np.testing.assert_array_equal(getattr(found, field.name), getattr(expected, field.name), field.name)
+
+
+def test_top_k_keeps_all_equals_and_top_p_the_lower_ids_of_them() -> None:
+    logits = torch.full((1, 50), -3.0)
+    logits[0, [40, 7, 21, 33, 12, 9]] = 2.0
+    logits[0, 30] = 4.0
+    kept = {name: law(logits, Settings(temperature=1.0, **some)).nonzero()[:, 1].tolist() for name, some in
+            {"k": {"top_k": 3}, "p": {"top_p": 0.65}, "both": {"top_k": 3, "top_p": 0.65}}.items()}  # fmt: skip
+    assert kept["k"] == [7, 9, 12, 21, 30, 33, 40]  # as in transformers: no worse than the third
+    theirs = TopKLogitsWarper(3)(None, logits)
+    assert theirs.isfinite().nonzero()[:, 1].tolist() == kept["k"]
+    assert kept["p"] == kept["both"] == [7, 9, 30]  # .54, then .07 each
+    assert TopPLogitsWarper(0.65)(None, logits).isfinite().sum() == 3  # as many, but any of the equals
+
+
+def test_logits_that_temperature_rounds_to_equals() -> None:
+    floats = (np.float32(15).view(np.int32) + np.arange(50, dtype=np.int32)).view(np.float32)
+    at = int(np.flatnonzero(np.diff(floats / np.float32(1.3)) == 0)[0])
+    logits = torch.full((1, 30), 1.0)
+    logits[0, 3], logits[0, 20] = float(floats[at]), float(floats[at + 1])
+    settings = Settings(temperature=1.3, top_p=0.3)
+    assert law(logits, settings).nonzero()[:, 1].tolist() == [20] == largest(logits, 1).ids[0].tolist()
+
+
+GROUPS = (300, 40, 17, 1, 2, 1) * 6
+
+
+def tied_model(size: int) -> LlamaForCausalLM:
+    """Return a model in which groups of 300, 40, 17 and 2 tokens have exactly equal logits in every implementation."""
+    model = llama(vocab_size=size, max_position_embeddings=256)
+    model.generation_config.eos_token_id = None
+    order, weight = torch.randperm(size, generator=torch.Generator().manual_seed(1)), model.lm_head.weight
+    weight.zero_()
+    for entry, members in enumerate(torch.split(order[: sum(GROUPS)], list(GROUPS))):
+        weight[members, entry] = 1.0
+    return model
+
+
+@pytest.fixture(scope="module")
+def models(pair: Backend) -> tuple[Backend, LlamaForCausalLM, LlamaForCausalLM]:
+    """Full of ties; the drafter differs a little, and prefers some groups' second token."""
+    target = tied_model(pair.vocabulary_size)
+    drafter, generator = copy.deepcopy(target), torch.Generator().manual_seed(2)
+    for weight in drafter.model.layers.parameters():
+        weight.add_(0.02 * torch.randn(weight.shape, generator=generator))
+    for entry in range(0, len(GROUPS), 3):
+        drafter.lm_head.weight[int(drafter.lm_head.weight[:, entry].nonzero()[0])] = 0
+    return replace(pair, eos_ids=frozenset()), target, drafter
+
+
+@pytest.mark.parametrize("way", ["packed", "plain", "ragged"])
+def test_strict_writes_the_text_of_the_target_and_of_transformers(models: Any, way: str) -> None:
+    pair, *networks = models
+    size, prompt = pair.vocabulary_size, "Tom and his dog went to the park."
+    by = {
+        "packed": lambda model: opener(model, size),
+        "plain": lambda model: Opener(partial(PlainNetwork, model, size), model=model),
+        "ragged": lambda model: Opener(partial(RaggedNetwork, CachePool(Body(model, size))), model=model),
+    }[way]
+    pair = with_passes(pair, *(by(copy.deepcopy(each)) for each in networks))
+    settings = Settings(rule="strict", gamma=4, max_new_tokens=30)
+    run = Recording(pair, prompt, settings).finish()
+    assert run.token_ids == decode_alone(pair, run.prompt_ids, run.settings).token_ids
+    ids = torch.tensor([run.prompt_ids])
+    how = {"attention_mask": torch.ones_like(ids), "do_sample": False, "max_new_tokens": 30, "pad_token_id": 0}
+    for extra in ({}, {"assistant_model": pair.drafter.model}):
+        with torch.inference_mode():
+            written = pair.target.model.generate(ids, **how, **extra)
+        assert run.token_ids == tuple(written[0, ids.shape[1] :].tolist())
+    lists = [round_.speculation.top_logits for round_ in run.rounds]
+    assert sum((logits[:, 0] == logits[:, -1]).sum() for logits in lists) > 10  # the whole list is tied
+    assert 1.2 < run.tau < 4.5
+    if way == "packed":
+        settings = replace(settings, rule="mars-code", temperature=0.9, top_p=0.95, max_new_tokens=12)
+        for each, one in zip([prompt, "Add 58"], record_all(pair, [prompt, "Add 58"], settings, batch=2), strict=True):
+            assert_same(one, Recording(pair, each, settings).finish())

@@ -49,21 +49,19 @@ def test_every_threshold_shows_the_decode_that_it_makes(browser: Any, name: str,
     edges = [segment.low for segment in made.segments]
     low, high = made.span.low, made.span.high
     beside = [math.nextafter(edge, side) for edge in edges for side in (-math.inf, math.inf)]
-    dials = [each for each in (*np.linspace(low, high, 25).tolist(), *edges, *beside, high) if low <= each <= high]
+    dials = [each for each in (*np.linspace(low, high, 9).tolist(), *edges, *beside, high) if low <= each <= high]
     whole = made.segment(controller.longest)
     found = browser(run, dials, cuts=True)
     for dial, shown in zip(dials, found["at"], strict=True):
-        expected = made.at(dial)
+        expected, values = made.at(dial), shown["values"]
         assert shown["exact"] and tuple(shown["text"]) == expected.token_ids
-        assert shown["rounds"] == len(expected.rounds)
-        values, drafted = shown["values"], sum(len(round_.speculation) for round_ in expected.rounds)
-        assert values["drafted"] == drafted
+        drafted = sum(len(round_.speculation) for round_ in expected.rounds)
+        assert (shown["rounds"], values["drafted"]) == (len(expected.rounds), drafted)
         assert values["rolledBack"] == sum(round_.rolled_back for round_ in expected.rounds)
         assert values["relaxed"] == made.segment(dial).relaxed
         assert values["strictExact"] and values["strictRounds"] == len(whole.rounds)
-        words = "".join(part if isinstance(part, str) else "…" for part in shown["words"])
-        assert f" of {controller.title}: {len(expected.rounds)} target pass" in words and f"{drafted} token" in words
-        assert "full drafts" in words and "strict" not in words
+        assert f" of {controller.title}: {len(expected.rounds)} target pass" in shown["said"]
+        assert f"{drafted} token" in shown["said"] and "full drafts" in shown["said"] and "strict" not in shown["said"]
     assert [(part["low"], part["high"]) for part in found["strip"]] == [(s.low, s.high) for s in made.segments]
 
 
@@ -76,11 +74,7 @@ def test_the_rules_stand_where_the_run_was_made() -> None:
     stands = {rule["name"]: rule["default"] for rule in payload["rules"]}
     assert stands["mars"] == stands["mars-code"] == 0.8 and stands["lenience"] != 0.8
     assert payload["nodes"]["breakpoint"] is None and payload["rows"]["breakpoint"] is None
-    usual = run_payload(run)
-    assert usual["dial"]["symbol"] == "θ" and usual["map"] is None and usual["nodes"]["breakpoint"] is not None
     assert RunPayload.of(run, None, True).id != RunPayload.of(run, None).id
-    with pytest.raises(BadInput, match="no whole map of a controller's threshold"):
-        run_payload(toy_run(), cuts=True)
 
 
 def test_a_link_says_which_dial_is_turned() -> None:
@@ -90,7 +84,7 @@ def test_a_link_says_which_dial_is_turned() -> None:
     assert from_parameters(View, to_parameters(view)).view == view
     assert fitted(view, run).view == view and not fitted(view, run).complaints
     (wrong,) = fitted(replace(view, dial=1.6), run).complaints
-    assert wrong == "The link's λ = 1.6 lies outside 0 to 1.5, so drafts have full length."
+    assert "λ = 1.6 lies outside 0 to 1.5" in wrong
     opened = fitted(view, toy_run(rule="mars"))
     assert opened.view == View("a") and "no whole map of one" in opened.complaints[0]
 
@@ -98,7 +92,7 @@ def test_a_link_says_which_dial_is_turned() -> None:
 def test_a_map_that_does_not_reach_full_drafts_or_the_texts_ends_is_not_shown() -> None:
     run = cut_run("svip", rule="mars")
     made = run.controller_map
-    assert made is not None and whole_controller_map(run) is made and whole_controller_map(toy_run()) is None
+    assert made is not None and whole_controller_map(run) is made
     part = replace(made, span=controller_span(CONTROLLERS["svip"], 0.1, 0.4, (5,)))
     short = replace(made, answers=dict(list(made.answers.items())[:3]))
     for other in (part, short):
@@ -107,6 +101,3 @@ def test_a_map_that_does_not_reach_full_drafts_or_the_texts_ends_is_not_shown() 
         assert fitted(View("a", cuts=True), lacking).view == View("a")
         with pytest.raises(BadInput, match="no whole map"):
             run_payload(lacking, cuts=True)
-    cut = made.at(0.25)
-    assert cut.settings.controller == "svip:0.25" and cut.controller_map is None
-    assert cut.token_ids == made.segment(0.25).token_ids

@@ -1,8 +1,9 @@
-"""What the browser receives, and that its script decides, counts and names exactly as Python does."""
+"""What the browser receives, and that its script decides, counts, names, finds and walks exactly as Python does."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -16,9 +17,9 @@ from mars_viz.components.explorer.element import RunPayload
 from mars_viz.components.explorer.packing import plain
 from mars_viz.components.explorer.payload import TOP, WINDOW, run_payload, window
 from mars_viz.components.explorer.round_index import round_index
-from mars_viz.records import Outcome, Round
+from mars_viz.records import Outcome, Policy, Round
 from mars_viz.replay import ending_of
-from mars_viz.rules import RULES, rule_named, settle
+from mars_viz.rules import rule_named, settle
 from mars_viz.rules.base import best_p, drafted_p
 from mars_viz.run import Piece, Run
 from mars_viz.runfiles import load_run
@@ -32,7 +33,7 @@ from tests.test_metrics import small_run
 
 OUTCOMES = [*Outcome, None]
 """In the script's numbering."""
-HARNESS = """
+DECIDING = """
 const run = explorer.readRun(payload);
 const reading = new explorer.Reading(run);
 const best = (i) => run.rows.top_logit[run.judge[i] * run.rows.top];
@@ -46,18 +47,54 @@ console.log(JSON.stringify(dials.map((dial) => {
     beside: Array.from(run.nodes.p, (p, i) => explorer.besideBest(run, p, run.nodes.z[i] - best(i))),
     otherwise: local, parted: parted?.index ?? null,
     words: explorer.sentence(run, dial, values, fromStrict, parted, reading.ending()), ending: reading.ending(),
-    folded: run.branched.some(Boolean),
-    order: Array.from({ length: run.rounds }, (_, r) => explorer.readingOrder(run, now, r)),
-    chunks: explorer.chunked(run, reading.recorded),
   };
 })));
+"""
+SHOWING = """
+const run = explorer.readRun(payload);
+const reading = new explorer.Reading(run);
+const KEYS = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home"];
+console.log(JSON.stringify(dials.map((dial) => {
+  reading.turn(dial);
+  const { slots, pieces } = explorer.writtenTokens(reading);
+  const { text, starts } = explorer.joinedText(run, pieces);
+  const rounds = Array.from({ length: run.rounds }, (_, r) => {
+    const all = Array.from({ length: run.count[r] + 1 }, (_, i) => run.slotAt[r] + i);
+    const own = (slot) => (slot === undefined ? null : slot - run.slotAt[r]);
+    return {
+      shown: explorer.readingOrder(run, reading.now, r).map(own),
+      leads: all.map((slot) => KEYS.map((key) => own(explorer.relative(run, reading.now, slot, key)))),
+      words: explorer.treeWords(run, reading.now, r),
+      places: all.slice(0, -1).map((slot) => explorer.placeOf(run, r, slot - r).join(" · ")),
+    };
+  });
+  return {
+    text, rounds, ids: Array.from(pieces, (piece) => run.pieces.ids[piece]), starts: Array.from(starts),
+    places: Array.from(slots, (slot) => reading.textIndex(slot)), chunks: explorer.chunked(run, reading.recorded),
+    held: Array.from({ length: text.length }, (_, place) => explorer.tokenAt(starts, place)),
+  };
+})));
+"""
+FINDING = """
+const run = explorer.readRun(payload);
+console.log(JSON.stringify(dials.map(([text, wanted, cased]) => explorer.occurrences(text, wanted, cased))));
 """
 
 
 @pytest.fixture(scope="module")
-def decide(tmp_path_factory):
-    """The script's own functions: (run, dials) -> results per dial value."""
-    return in_node(tmp_path_factory.mktemp("script"), HARNESS)
+def scripts(tmp_path_factory):
+    """The script's own functions by harness: (run, dials) -> results per dial value."""
+    return {text: in_node(tmp_path_factory.mktemp("script"), text) for text in (DECIDING, SHOWING, FINDING)}
+
+
+@pytest.fixture(scope="module")
+def decide(scripts):
+    return scripts[DECIDING]
+
+
+@pytest.fixture(scope="module")
+def show(scripts):
+    return scripts[SHOWING]
 
 
 def tree_run(rule: str = "mars", stop: tuple[str, ...] = ()) -> Run:
@@ -88,13 +125,12 @@ def dials_of(run: Run) -> list[float | None]:
     dial = rule_named(run.settings.rule).dial
     if dial is None:
         return [None]
-    verdicts = [round_.verdicts for round_ in run.rounds]
-    exact: list[float] = []
+    verdicts, near = [round_.verdicts for round_ in run.rounds], []
     for flips in ([found.breakpoints for found in verdicts], [found.gaps for found in verdicts]):
-        found = np.concatenate([*flips, np.zeros(0)])
-        exact += [b for b in found[np.isfinite(found)] if dial.low <= b <= dial.high][:12]
-    near = [float(np.clip(c, dial.low, dial.high)) for b in exact for c in (b, np.nextafter(b, -9), np.nextafter(b, 9))]
-    return [dial.low, dial.high, run.settings.dial, *np.linspace(dial.low, dial.high, 21).tolist(), *near]
+        exact = [b for b in np.concatenate(flips) if dial.low <= b <= dial.high][:8]
+        near += [c for b in exact for c in (b, np.nextafter(b, -9), np.nextafter(b, 9))]
+    near = np.clip(near, dial.low, dial.high).tolist()
+    return [dial.low, dial.high, run.settings.dial, *np.linspace(dial.low, dial.high, 9).tolist(), *near]
 
 
 CASES: list[Callable[[], Run]] = [
@@ -102,39 +138,23 @@ CASES: list[Callable[[], Run]] = [
         partial(toy_run, rule=rule, temperature=temperature, max_new_tokens=limit, seed=seed)
         for rule, temperature, limit, seed in [
             ("strict", 0.0, 40, 0),
-            ("rejection-sampling", 0.7, 57, 1),
             ("block-verification", 1.0, 57, 1),
             ("mars", 0.0, 200, 2),
-            ("mars", 1.0, 57, 1),
             ("mars-code", 0.7, 200, 2),
-            ("mars-code", 1.0, 57, 1),
             ("mars-sampling", 1.0, 57, 1),
-            ("mars-margin", 0.0, 40, 0),
-            ("cascade-token-acceptance", 1.0, 57, 1),
             ("cascade-token-acceptance", 0.7, 200, 2),
             ("cascade-opt", 0.7, 57, 1),
             ("regret-budget", 0.0, 40, 0),
-            ("top-k-set", 0.7, 57, 2),
             ("sglang-acc", 1.0, 57, 1),
         ]
     ),
     tree_run,
     partial(tree_run, "mars:siblings=draft-order"),
-    partial(tree_run, "mars:siblings=longest"),
     partial(tree_run, "mars:siblings=longest", (" w3 w5", "w6 w1")),
 ]
-COUNTS = {
-    "tokens": "tokens",
-    "rounds": "rounds",
-    "tau": "tau",
-    "drafted": "drafted",
-    "kept": "kept",
-    "relaxed": "relaxed",
-    "acceptance_rate": "acceptance",
-    "rolled_back": "rolledBack",
-    **AGAINST_STRICT,
-    "passes_saved_autoregressive": "savedAutoregressive",
-}
+COUNTS = {name: name for name in ("tokens", "rounds", "tau", "drafted", "kept", "relaxed")} | AGAINST_STRICT
+COUNTS |= {"acceptance_rate": "acceptance", "rolled_back": "rolledBack"}
+COUNTS |= {"passes_saved_autoregressive": "savedAutoregressive"}
 
 
 @pytest.mark.parametrize("make", CASES)
@@ -159,19 +179,19 @@ def test_script_decides_and_counts_as_python_does(decide, make):
         assert found["forced"] == expected.forced_strict
 
 
-def test_a_run_without_rounds_and_forced_positions(decide):
+def sentence(found: dict[str, Any], part: str = "words") -> str:
+    return "".join(each if isinstance(each, str) else "…" for each in found[part])
+
+
+def test_a_run_without_rounds_and_forced_positions(decide, tmp_path):
     (found,) = decide(replace(toy_run(), rounds=()), [0.9])
-    assert found["outcome"] == found["emission"] == [] and "no rounds" in "".join(found["words"])
+    assert found["outcome"] == found["emission"] == [] and "no rounds" in sentence(found)
     (found,) = decide(small_run(), [0.9])
     assert found["forced"] == summary(small_run()).forced_strict == 1
     assert found["forcedWords"].startswith("At 1 drafted runner-up")
-    run = toy_run(rule="mars-sampling", temperature=1.0, max_new_tokens=57)
-    (found,) = decide(run, [run.settings.dial])
-    assert sum(found["length"]) == len(run.token_ids) and found["parted"] is None and not found["otherwise"]
-
-
-def sentence(found: dict[str, Any], part: str = "words") -> str:
-    return "".join(each if isinstance(each, str) else "…" for each in found[part])
+    run = load_run(replace(small_run(), prompt_ids=(1, 2, 3, 4)).save(tmp_path / "run"))
+    sent = run_payload(run)["rounds"]["forced"].tolist()
+    assert sent == [int(forced(rule_named("mars"), Trace([round_])).sum()) for round_ in run.rounds] and sum(sent) == 1
 
 
 def test_sentences_count_and_compare_with_strict(decide):
@@ -184,40 +204,24 @@ def test_sentences_count_and_compare_with_strict(decide):
         words = sentence(decide(toy_run(rule="mars", dial=0.9, max_new_tokens=count, seed=4), [0.9])[0])
         assert f"limit of {count} token" in words and "strict needs" not in words
         assert ("Strict writes the same" in words) != ("First difference from strict" in words)
-    at_once = ended(toy_run(rule="mars", dial=0.9, max_new_tokens=1, seed=4), "token")
-    assert "at once, with …" in sentence(decide(at_once, [0.9])[0])
-    words = sentence(decide(ended(toy_run(rule="strict", max_new_tokens=2, seed=4), "token"), [None])[0])
-    assert "Strict writes" not in words and "ended with …" in words
 
 
-def ended(run: Run, by: str) -> Run:
-    """Return the run as if its text had ended in this way."""
-    last = run.token_ids[-1]
-    if by == "token":
-        pieces = {**run.pieces, last: Piece(b"<|im_end|>", special=True)}
-        return replace(run, pieces=pieces, provenance=replace(run.provenance, eos_ids=(last,)))
-    if by == "stop":
-        return replace(run, settings=replace(run.settings, max_new_tokens=99, stop=(run.pieces[last].text,)))
-    return replace(run, rounds=run.rounds[:-1]) if by == "hand" else run
-
-
-@pytest.mark.parametrize(("by", "limit"), [("token", 40), ("limit", 1), ("limit", 40), ("stop", 2), ("hand", 40)])
-def test_the_script_describes_the_end_of_a_text_as_python_does(decide, by: str, limit: int):
-    run = ended(toy_run(rule="mars", dial=0.9, max_new_tokens=limit, seed=4), by)
-    text, words = run.pieces[run.token_ids[-1]].text, ending(run)
-    assert {"token": f"id {run.token_ids[-1]}", "limit": f"limit of {limit} token", "stop": repr(text)}.get(
-        by, f"after {len(run.token_ids)} tokens"
-    ) in words
-    assert sentence(decide(run, [0.9])[0], "ending").replace("…", "<|im_end|>") == words.replace(
-        repr(text), f"“{text}”"
-    )
-
-
-def test_forced_positions_of_a_loaded_run_are_those_of_their_rounds(tmp_path):
-    run = load_run(replace(small_run(), prompt_ids=(1, 2, 3, 4)).save(tmp_path / "run"))
-    told = run_payload(run)["rounds"]["forced"]
-    assert told.tolist() == [int(forced(rule_named("mars"), Trace([round_])).sum()) for round_ in run.rounds]
-    assert told.sum() == summary(run).forced_strict == 1 and told[0] == 0
+def test_the_script_describes_the_end_of_a_text_as_python_does(decide):
+    for by, limit in (("token", 40), ("limit", 1), ("limit", 40), ("stop", 2), ("hand", 40)):
+        run = toy_run(rule="mars", dial=0.9, max_new_tokens=limit, seed=4)
+        last = run.token_ids[-1]
+        if by == "token":
+            pieces = {**run.pieces, last: Piece(b"<|im_end|>", special=True)}
+            run = replace(run, pieces=pieces, provenance=replace(run.provenance, eos_ids=(last,)))
+        elif by == "stop":
+            run = replace(run, settings=replace(run.settings, max_new_tokens=99, stop=(run.pieces[last].text,)))
+        elif by == "hand":
+            run = replace(run, rounds=run.rounds[:-1])
+        text, words = run.pieces[run.token_ids[-1]].text, ending(run)
+        parts = {"token": f"id {last}", "limit": f"limit of {limit} token", "stop": repr(text)}
+        assert parts.get(by, f"after {len(run.token_ids)} tokens") in words
+        written = sentence(decide(run, [0.9])[0], "ending").replace("…", "<|im_end|>")
+        assert written == words.replace(repr(text), f"“{text}”")
 
 
 @pytest.mark.parametrize(("temperature", "top_p"), [(0.0, 1.0), (0.7, 1.0), (0.7, 0.6)])
@@ -228,29 +232,13 @@ def test_probabilities_relative_to_the_best(decide, temperature, top_p):
     assert found["beside"] == pytest.approx(np.concatenate(parts).tolist(), rel=1e-4, abs=1e-6)
 
 
-def test_every_place_is_read_once_and_chunks_cover_all_rounds(decide):
-    for run in (tree_run(), toy_run(rule="mars", max_new_tokens=300)):
-        (found,) = decide(run, [0.7])
-        nodes = [len(round_.speculation) for round_ in run.rounds]
-        for emission, order, count in zip(found["emission"], found["order"], nodes, strict=True):
-            assert len(set(order)) == len(order) <= count + (emission != 6)
-            assert found["folded"] or len(order) == count + (emission != 6)
-        rounds = [r for chunk in found["chunks"] for r in range(chunk["first"], chunk["last"] + 1)]
-        assert rounds == list(range(len(run.rounds)))
-
-
 def test_only_a_prompt_within_a_template_is_sent_completely():
     run = toy_chat()
     first, second = "é".encode()[:1], "é".encode()[1:] + b"\n\x1b"
     pieces = {**run.pieces, 101: Piece(first), 102: Piece(second), 103: Piece(b"Hello")}
     chat = replace(run, pieces=pieces, prompt_ids=(100, 101, 102, 100, 100, 103), prompt="Hello")
-    sent = [
-        ["<|im_start|>", True],
-        ["é\nU+001B", False],
-        ["<|im_start|>", True],
-        ["<|im_start|>", True],
-        ["Hello", False],
-    ]
+    start = ["<|im_start|>", True]
+    sent = [start, ["é\nU+001B", False], start, start, ["Hello", False]]
     assert run_payload(chat)["run"]["whole_prompt"] == sent
     for plain_ids in ((100, 103), (103,)):
         assert run_payload(replace(chat, prompt_ids=plain_ids))["run"]["whole_prompt"] == []
@@ -272,25 +260,6 @@ def test_a_payload_is_json_and_identifies_its_run():
     assert all(texts[token] == run.pieces[token].text for token in run.token_ids)
 
 
-def test_a_payload_has_every_rule_and_the_evidence():
-    run = toy_run(rule="mars-sampling", temperature=1.0)
-    payload = run_payload(run)
-    assert [rule["name"] for rule in payload["rules"]] == list(RULES)
-    follows = {rule["name"]: rule["follows"] for rule in payload["rules"]}
-    assert follows == {name: rule.dial == RULES["mars-sampling"].dial for name, rule in RULES.items()}
-    for sent in payload["rules"]:
-        keeps = np.concatenate([RULES[sent["name"]].judge(round_.speculation).keep_strict for round_ in run.rounds])
-        assert np.array_equal(sent["keep"] & 4 > 0, keeps)
-    first = run.rounds[0].speculation
-    ids = payload["pieces"]["ids"]
-    width = payload["rows"]["top"]
-    assert ids[payload["rows"]["top_token"][:width]].tolist() == first.top_ids[0, :10].tolist()
-    assert np.array_equal(payload["nodes"]["top_logit"][:width], first.draft_logits[0, :10])
-    chance = payload["rows"]["p_above"][0]
-    emitted = run.rounds[0].verdicts.emit_above[0]
-    assert chance == first.emission_p[0][first.emissions[0].tolist().index(emitted)]
-
-
 def test_a_long_run_is_small_and_its_evidence_comes_in_windows():
     run = long_run(30_000)
     sent = RunPayload.of(run, None)
@@ -302,7 +271,6 @@ def test_a_long_run_is_small_and_its_evidence_comes_in_windows():
         for name, column in lean[part].items():
             if not name.startswith(("token", "emit")):  # their vocabularies differ
                 np.testing.assert_array_equal(column, whole[part][name])
-    assert [rule["name"] for rule in lean["rules"]] == [rule["name"] for rule in whole["rules"]]
 
 
 def test_a_window_equals_its_part_of_the_complete_payload():
@@ -322,3 +290,83 @@ def test_a_window_equals_its_part_of_the_complete_payload():
         )
         for one, all_ in zip(part["rules"], whole["rules"], strict=True):
             np.testing.assert_array_equal(one["keep"], all_["keep"][nodes[first] : nodes[end]], one["name"])
+
+
+LONGEST = "mars:siblings=longest"
+
+
+def children(round_: Round, row: int) -> list[int]:
+    return np.flatnonzero(round_.speculation.parents + 1 == row).tolist()
+
+
+@pytest.mark.parametrize("kind", ["chains", "trees"])
+def test_the_text_is_the_path_of_each_dial_value_and_the_rejected_children(show, kind: str):
+    run = tree_run(LONGEST) if kind == "trees" else toy_run(rule="mars", dial=0.9, gamma=4, max_new_tokens=300)
+    dials = [0.5, 0.9, 0.95]
+    for dial, at in zip(dials, show(run, dials), strict=True):
+        judged = judged_rounds(run, dial)
+        ids = [token for round_ in judged for token in round_.token_ids]
+        assert at["ids"] == ids and at["text"] == run.decode(tuple(ids))
+        assert at["places"] == list(range(len(ids))), "each slot is the one that wrote the token"
+        assert all(at["starts"][token] <= place < at["starts"][token + 1] for place, token in enumerate(at["held"]))
+        chunks = [r for chunk in at["chunks"] for r in range(chunk["first"], chunk["last"] + 1)]
+        assert chunks == list(range(len(run.rounds)))
+        for round_, found in zip(judged, at["rounds"], strict=True):
+            emitted, kept, drafts = round_.emission, [*round_.decision.kept[: round_.kept]], len(round_.speculation)
+            rejected = children(round_, round_.decision.row) if emitted is Outcome.CORRECTED else []
+            after = [drafts] if emitted else []
+            assert found["shown"] == ([*kept, *rejected, *after] if kind == "trees" else [*range(drafts), *after])
+            if kind == "chains":
+                assert found["places"] == [f"draft {i + 1} of {drafts}" for i in range(drafts)]
+
+
+def test_arrow_keys_walk_parents_children_and_siblings_and_a_tree_has_words(show):
+    run, seen = tree_run(LONGEST), set()
+    (found,) = show(run, [0.9])
+    for index, (round_, at) in enumerate(zip(judged_rounds(run, 0.9), found["rounds"], strict=True)):
+        spec = round_.speculation
+        parents, emission, siblings = spec.parents.tolist(), len(spec), siblings_of(spec.parents.tolist())
+        head = f"Round {index + 1}: a tree of {emission} drafted tokens, {spec.depths.max()} deep; {round_.kept} kept; "
+        assert at["words"].startswith(head)
+        for node, (left, right, up, down, home) in enumerate(at["leads"]):
+            row = round_.decision.row if node == emission else parents[node] + 1
+            level = [*children(round_, row), *([emission] if row == round_.decision.row else [])]
+            below = [] if node == emission else children(round_, node + 1)
+            below += [emission] if node != emission and node + 1 == round_.decision.row else []
+            place = level.index(node)
+            assert left == (row - 1 if row else node) and home is None
+            assert right in (sorted({*round_.decision.kept, emission} & {*below}) or below[:1] or [node])
+            assert (up, down) == (level[max(place - 1, 0)], [*level, node][place + 1])
+            seen.add((left != node, right != node, up != node, down != node))
+            if node < emission:
+                among = len(children(round_, row))
+                sibling = f" · sibling {siblings[node] + 1} of {among}" if among > 1 else ""
+                assert at["places"][node] == f"depth {spec.depths[node]} · node {node + 1} of {emission}{sibling}"
+    assert len(seen) > 8
+    names = [*(rule_named("mars").choosing(policy).name for policy in Policy), "mars-code"]
+    words = {show(tree_run(name), [0.9])[0]["rounds"][0]["words"].split("; ")[-1] for name in names}
+    assert len(words) == len(names), "every policy has its own"
+
+
+TEXT = "The cat saw a\n  cat. THE  Cat\u00a0sat (a+b) on é. It is 3.5, not 375 \U0001f600 fin"
+
+
+def test_words_are_found_over_white_space_and_taken_as_they_stand(scripts) -> None:
+    asked = [
+        ("cat", False, "(?i)cat"),
+        ("cat", True, "cat"),
+        ("a cat", False, r"(?i)a\s+cat"),
+        ("cat sat", False, r"(?i)cat\s+sat"),
+        ("3.5", False, r"3\.5"),
+        ("(a+b)", False, r"\(a\+b\)"),
+        ("e\u0301", False, "é"),
+        ("\U0001f600 f", False, "\U0001f600 f"),
+        ("[", False, r"\["),
+        ("", False, "(?!)"),
+        (" ", False, r"\s+"),
+    ]
+    found = scripts[FINDING](toy_run(rule="strict", max_new_tokens=4), [[TEXT, *each[:2]] for each in asked])
+    wide = TEXT.encode("utf-16-le")  # a script counts in units of 16 bits
+    for (wanted, _, pattern), places in zip(asked, found, strict=True):
+        pieces = [wide[2 * begin : 2 * end].decode("utf-16-le") for begin, end in places]
+        assert pieces == re.findall(pattern, TEXT) and all(pieces), wanted

@@ -1,8 +1,7 @@
 """The outcomes' colours by arithmetic: legible in both themes, and told apart by every kind of colour vision.
 
-The threshold for telling two outcomes apart by colour is a distance of 6 in CIELAB (ΔE*ab; about 2.3 is just
-noticeable) between their grounds or between their inks, under each of the three kinds of dichromacy; and since that is
-little, no two outcomes share their glyph and their line.
+Two outcomes are told apart by a distance of 6 in CIELAB (ΔE*ab; about 2.3 is just noticeable) of their grounds or inks,
+under each kind of dichromacy; since that is little, no two outcomes share their glyph and their line.
 """
 
 from __future__ import annotations
@@ -90,15 +89,6 @@ def percents(rule: str) -> list[int]:
     """The shares of the color-mix calls in one line of the style sheet."""
     line = next(line for line in CSS.splitlines() if line.startswith(rule))
     return [int(share) for share in re.findall(r"\) (\d+)%", line)]
-
-
-def test_arithmetic_agrees_with_published_values() -> None:
-    assert contrast("#ffffff", "#000000") == pytest.approx(21)
-    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
-    assert lab(linear("#ff0000")) == pytest.approx([53.24, 80.09, 67.20], abs=0.02)
-    assert distance("#ff0000", "#00ff00", "no deficiency") > 150
-    for rows in DICHROMATS.values():
-        assert np.sum(rows, axis=1) == pytest.approx([1, 1, 1], abs=1e-5), "grey stays grey"
 
 
 @pytest.mark.parametrize("theme", PAGES)

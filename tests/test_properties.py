@@ -1,4 +1,4 @@
-"""Properties of every rule, draft shape, temperature, ending and table of laws, over random cases with ties."""
+"""Dial maps equal separate runs at every value; random rules, shapes, endings and laws with ties, each and together."""
 
 from __future__ import annotations
 
@@ -9,19 +9,23 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pytest
+from factories import toy_map
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import mars_viz
 from mars_viz import DialMap, Run
 from mars_viz.controllers import CONTROLLERS
-from mars_viz.dialmap import Segment
+from mars_viz.dialmap import Budget, Segment, span_of
+from mars_viz.errors import BadInput
 from mars_viz.multi_rule_walk import Stand
-from mars_viz.recording import Walking
-from mars_viz.records import Outcome, Verdicts
+from mars_viz.recording import Mapping, Recording, Walking
+from mars_viz.records import Outcome, Timing, Verdicts
 from mars_viz.replay import RecordedSpeculator, answers_of, ending_of
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Settings
+from mars_viz.run_with_map import mapped
 from mars_viz.speculators.backend import Backend, Part
 from mars_viz.trace import Speculations
 from mars_viz.walk import walk
@@ -81,7 +85,7 @@ def cases(draw: Any, rules: list[str] = VARIANTS, *, trees: bool = True, control
     return Case(made, backend, (1, 2, draw(st.integers(1, vocabulary - 1))), asked)
 
 
-def told(run: Run | Segment) -> list[Any]:
+def rounds_of(run: Run | Segment) -> list[Any]:
     return [(each.token_ids, each.decision, len(each.speculation)) for each in run.rounds]
 
 
@@ -100,7 +104,7 @@ def tiles(made: DialMap, gamma: int) -> None:
     assert made.complete and (segments[0].low, segments[-1].high) == (made.span.low, made.span.high)
     for one, other in itertools.pairwise(segments):
         assert one.high == other.low
-        assert told(one) != told(other)
+        assert rounds_of(one) != rounds_of(other)
 
 
 @some(max_examples=100)
@@ -114,7 +118,7 @@ def test_a_map_equals_separate_runs(case: Case, shorter: bool) -> None:
         tiles(made, gamma)
         for dial in edges_and_between(made, gamma, 6):
             alone = case.record(dial=dial, gamma=gamma)
-            assert told(made.at(dial, gamma)) == told(alone)
+            assert rounds_of(made.at(dial, gamma)) == rounds_of(alone)
             assert [r.token_ids for r in made.segment(dial, gamma).rounds] == [r.token_ids for r in alone.rounds]
 
 
@@ -126,7 +130,7 @@ def test_a_map_over_a_threshold_equals_separate_runs(case: Case) -> None:
     tiles(made, case.settings.gamma)
     for threshold in edges_and_between(made, case.settings.gamma, 6):
         alone = case.record(controller=f"{controller.name}:{threshold!r}")
-        assert told(made.at(threshold)) == told(alone)
+        assert rounds_of(made.at(threshold)) == rounds_of(alone)
         assert made.segment(threshold).drafted == sum(len(each.speculation) for each in alone.rounds)
 
 
@@ -193,10 +197,6 @@ def test_rounds_judged_together_equal_each_alone(case: Case, also: str) -> None:
                 )
 
 
-def test_nothing_is_judged_together() -> None:
-    assert len(RULES["mars"].judge_all(Speculations.of([])).keep_strict) == 0
-
-
 def dials_of(dial: Any, verdicts: Verdicts) -> list[float | None]:
     if dial is None:
         return [None]
@@ -210,3 +210,131 @@ def same_verdicts(together: Verdicts, single: list[Verdicts]) -> None:
         wanted, got = np.concatenate([getattr(verdicts, name) for verdicts in single]), getattr(together, name)
         assert got.dtype == wanted.dtype
         np.testing.assert_array_equal(got, wanted, name)
+
+
+def test_no_prefix_is_requested_twice_and_branches_advance_together() -> None:
+    made, speculator = toy_map(Settings(rule="mars", max_new_tokens=40, gamma=5))
+    asked = [prefix for batch in speculator.batches for prefix in batch]
+    assert len(asked) == len(set(asked)) == len(made.answers)
+    assert len(speculator.batches) == max(len(segment.rounds) for segment in made.segments)
+
+
+def test_a_map_cut_short_knows_where_it_is_exact() -> None:
+    settings = Settings(rule="mars", max_new_tokens=60, gamma=3)
+    whole, _ = toy_map(settings)
+    cut, speculator = toy_map(settings, budget=Budget(branches=1, passes=40))
+    assert whole.exact_ranges() == ((0.0, 1.0),)
+    assert len(speculator.batches) == 40
+    assert all(len(batch) == 1 for batch in speculator.batches)
+    assert not cut.complete
+    ((low, high),) = cut.exact_ranges()
+    assert 0 < low < high == 1.0  # the strict end comes first
+    for dial in np.linspace(low, high, 20).tolist():
+        assert cut.at(dial).token_ids == whole.at(dial).token_ids
+    with pytest.raises(BadInput, match="cut short"):
+        cut.at(0.0)
+    so_far = cut.segment(0.0).token_ids
+    assert so_far == whole.at(0.0).token_ids[: len(so_far)]
+    nothing, _ = toy_map(settings, budget=Budget(seconds=0.0))
+    assert nothing.exact_ranges() == ()
+    assert math.isnan(nothing.segments[0].tau)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "settings", "gammas"),
+    [
+        ("Sam had a new red kite.", Settings(rule="mars", max_new_tokens=32), (2, 6)),
+        ("Lily had a red ball. She", Settings(rule="mars-code", temperature=1.0, seed=2, max_new_tokens=24), (6,)),
+    ],
+    ids=lambda value: value.rule if isinstance(value, Settings) else None,
+)
+def test_a_map_of_real_models_is_what_walks_of_their_own_are(
+    pair: Backend, prompt: str, settings: Settings, gammas: tuple[int, ...]
+) -> None:
+    span = span_of(rule_named(settings.rule), None, None, gammas)
+    made = Mapping(pair, prompt, settings, span).finish()
+    assert made.complete
+    assert max(len(made.segments_for(gamma)) for gamma in gammas) > 2
+    for gamma in gammas:
+        segments = made.segments_for(gamma)
+        drawn = np.random.default_rng(gamma).uniform(span.low, span.high, 2).tolist()
+        edges = [segment.low for segment in segments[1:2]]
+        for dial in [*drawn, *edges, *(math.nextafter(edge, -math.inf) for edge in edges), span.high]:
+            run = Recording(pair, prompt, replace(settings, gamma=gamma, dial=dial)).finish()
+            rounds = [(r.token_ids, r.kept) for r in run.rounds]
+            assert [(r.token_ids, r.kept) for r in made.segment(dial, gamma).rounds] == rounds
+            assert run.token_ids == made.at(dial, gamma).token_ids
+
+
+def test_a_run_keeps_only_what_its_map_needs() -> None:
+    settings = Settings(rule="mars-code", temperature=1.0, max_new_tokens=24)
+    made, _ = toy_map(settings, 0.5, 1.0, gammas=(1, 2, 6))
+    run = made.at(0.9)
+    run = replace(run, rounds=tuple(replace(r, timing=Timing(total=1.0)) for r in run.rounds), title="Of its own")
+    joined = mapped(run, made).dial_map
+    assert joined is not None and joined.frame == run.without_rounds
+    own = answers_of(run)
+    lengths = {prefix: len(answer.speculation) for prefix, answer in joined.answers.items()}
+    assert {prefix: joined.answers[prefix].timing.total for prefix in own} == dict.fromkeys(own, 1.0)
+    assert {lengths[prefix] for prefix in lengths.keys() - own.keys()} == {1, 2, 6}
+    for gamma in made.span.gammas:
+        for ours, theirs in zip(joined.segments_for(gamma), made.segments_for(gamma), strict=True):
+            assert (ours.low, ours.high, ours.complete) == (theirs.low, theirs.high, theirs.complete)
+            assert [(r.token_ids, r.outcomes) for r in ours.rounds] == [
+                (r.token_ids, r.outcomes) for r in theirs.rounds
+            ]
+    for changed in (Settings(rule="mars"), replace(settings, seed=1)):
+        with pytest.raises(BadInput, match="not one of this run"):
+            mapped(replace(run, settings=changed), made)
+
+
+def test_rounds_of_a_map_have_the_measured_seconds_or_none() -> None:
+    made, _ = toy_map(Settings(rule="mars", gamma=3, max_new_tokens=16), low=0.5, gammas=(2, 3))
+    timed = {
+        prefix: replace(answer, timing=Timing(draft=place + 1.0, verify=2.0, evidence=0.5))
+        for place, (prefix, answer) in enumerate(made.answers.items())
+    }
+    clocked = replace(made, answers=timed)
+    prefix = clocked.frame.prompt_ids
+    for round_ in clocked.at(0.7).rounds:
+        known = timed[prefix].timing
+        assert round_.timing == replace(known, total=known.draft + 2.5)
+        prefix += round_.token_ids
+    assert {round_.timing for round_ in clocked.at(0.7, 2).rounds} == {Timing()}
+    assert {round_.timing for round_ in made.at(0.7).rounds} == {Timing()}
+
+
+def test_the_python_api_makes_a_map_and_one_that_starts_from_a_run_is_the_same(pair: Backend) -> None:
+    prompt = "Once upon a time, there was a little girl"
+    settings = Settings(rule="mars-sampling", temperature=0.8, max_new_tokens=24, gamma=4)
+    span = span_of(rule_named("mars-sampling"), 0.5, 1.0, (2, 4))
+    run = Recording(pair, prompt, settings).finish()
+    how = {"rule": "mars-sampling", "temperature": 0.8, "max_new_tokens": 24, "gamma": 4, "gammas": (2, 4)}
+    alone = mars_viz.dial_map(prompt, backend=pair, low=0.5, high=1.0, **how)
+    begun = Mapping(pair, prompt, settings, span, run=run).finish()
+    assert begun.answers.keys() == alone.answers.keys() > answers_of(run).keys() and begun.passes <= alone.passes
+    for prefix, answer in alone.answers.items():
+        np.testing.assert_array_equal(answer.speculation.tokens, begun.answers[prefix].speculation.tokens)
+    for prefix, answer in answers_of(run).items():
+        assert begun.answers[prefix].speculation is answer.speculation
+
+
+def test_impossible_spans_budgets_and_values_off_the_map_are_refused(pair: Backend) -> None:
+    for rule, low, high, gammas, message in (
+        ("strict", None, None, (6,), "no dial"),
+        ("mars", 0.9, 0.5, (6,), "smaller"),
+        ("mars", 0.5, 1.5, (6,), "between 0 and 1"),
+        ("mars", 0.5, 1.0, (), "block lengths"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            span_of(rule_named(rule), low, high, gammas)
+    for wrong in ({"branches": 0}, {"passes": -1}, {"seconds": -1.0}, {"seconds": math.nan}):
+        with pytest.raises(BadInput):
+            Budget(**wrong)  # type: ignore[arg-type]
+    made, _ = toy_map(Settings(rule="mars", max_new_tokens=8), 0.5, 0.9)
+    with pytest.raises(BadInput, match=r"0\.5 to 0\.9"):
+        made.at(0.95)
+    with pytest.raises(BadInput, match="γ = 2"):
+        made.segments_for(2)
+    with pytest.raises(BadInput, match="only 3 tokens"):
+        mars_viz.dial_map("Once", backend=pair, gamma=3, gammas=(5,))

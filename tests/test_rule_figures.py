@@ -1,23 +1,36 @@
-"""The figures of the rules page: what they say, that they stay usable, and that texts are escaped."""
+"""The figures of rules, dial maps and trees: their numbers, closed forms against enumeration, names that stay apart."""
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise, permutations, product
 
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+from factories import toy_map
 
 from mars_viz import figures
+from mars_viz.analysis import branching as branches
 from mars_viz.analysis.all_rules import AllRules
+from mars_viz.analysis.branching import SOLVERS, branching, node_laws, why_not
+from mars_viz.analysis.map_grid import map_grid, modelled_speed_up, round_times, speed_up_interval
 from mars_viz.analysis.rulings import LooseSide, agreement, boundary
-from mars_viz.figures.rules import NAMED, Upward, agreement_matrix, boundary_name, decision_plane
+from mars_viz.costs import Cost, Costs, ratio, round_cost
+from mars_viz.dialmap import Budget, DialMap
+from mars_viz.errors import EvidenceError
+from mars_viz.figures.frontier import WIDTHS, Label, _box, _overlap, spots
+from mars_viz.figures.heat_map import QUANTITIES, Quantity, heat_map
+from mars_viz.figures.rules import Upward, agreement_matrix, boundary_name, branch_acceptance, decision_plane
+from mars_viz.figures.style import DIAL_MARK
+from mars_viz.records import Timing
 from mars_viz.rules import RULES
-from mars_viz.run import Piece, Run
+from mars_viz.run import Piece, Run, Settings
 from mars_viz.words import token_label
-from tests.factories import toy_run
+from tests.factories import tables, toy_run
 from tests.test_metrics import small_run
 
 
@@ -52,19 +65,6 @@ def plane(run: Run, *settings: tuple[str, float], upward: Upward = Upward.SHARE,
     return valid(decision_plane(panel.drafted, rulings[0], [line for line in lines if line], upward, theme))
 
 
-def labels(figure: go.Figure) -> list[str]:
-    return [note.text for note in figure.layout.annotations]
-
-
-def test_no_figure_changes_the_next_one():
-    for draw in (lambda: matrix(small_run(), "strict", "mars"), lambda: plane(small_run(), ("mars", 0.9))):
-        first = draw()
-        before = first.to_json()
-        first.update_layout(title_text="another", margin_l=99, xaxis_title_text="another")
-        first.layout.annotations[0].text = "another"
-        assert draw().to_json() == before
-
-
 def test_the_matrix_by_hand():
     figure = matrix(small_run(), "strict", "mars")
     heat, flips = figure.data
@@ -72,29 +72,12 @@ def test_the_matrix_by_hand():
     assert heat.z.tolist() == [[0, 4, 1, 4, 1, 5, 4, 1, 1], [0, 2, 0, 4, 1, 5, 2, 0, 0]]
     assert list(flips.x) == ["1", "6"]
     assert figures.spoken_title(figure) == "The 2 rules disagree on 2 of 9 drafted positions"
-    assert list(figure.layout.xaxis.ticktext) == ["·w1", "·w2", "·w3", "·w1", "·w7", "·w3", "·w1", "·w2", "·w3"]
-
-
-def test_hovers_disputed_positions_and_the_chosen_rule():
-    (heat,) = matrix(small_run(), "strict", "mars", every=False).data
-    assert heat.z.tolist() == [[4, 4], [2, 2]]
-    cells = matrix(small_run(), "strict", "mars").data[0].customdata
-    verdict, position = cells[1][1]
-    assert verdict == "keeps, relaxed" and cells[0][8][0] == "keeps (not reached)"
+    assert matrix(small_run(), "strict", "mars", every=False).data[0].z.tolist() == [[4, 4], [2, 2]]
+    verdict, position = heat.customdata[1][1]
+    assert verdict == "keeps, relaxed" and heat.customdata[0][8][0] == "keeps (not reached)"
     for words in ("“·w2”, round 1, draft 2", "ratio 0.950, margin 0.500", "rank 2", "p(x)/p1 0.607", "1 of 2 rules"):
         assert words in position
-    names = list(matrix(small_run(), "mars", "strict", theme=figures.DARK).data[0].y)
-    assert figures.DARK.dial in names[0] and "MARS, θ = 0.90" in names[0] and names[1] == "Strict"
-
-
-def test_very_many_positions_are_numbered_by_round_and_stay_small():
-    figure = matrix(long())
-    heat = figure.data[0]
-    assert heat.z.shape[0] == len(RULES) and heat.z.shape[1] > 700
-    assert len(figure.layout.xaxis.ticktext) <= 31 and figure.layout.xaxis.title.text == "round"
-    assert heat.texttemplate is None
-    assert len(figure.to_json()) < 6_000_000
-    assert matrix(small_run()).data[0].texttemplate and len(small_run().rounds) * 3 <= NAMED
+    assert list(figure.layout.xaxis.ticktext) == ["·w1", "·w2", "·w3", "·w1", "·w7", "·w3", "·w1", "·w2", "·w3"]
 
 
 def test_tokens_are_escaped_in_labels_and_in_hovers():
@@ -104,13 +87,6 @@ def test_tokens_are_escaped_in_labels_and_in_hovers():
     assert token_label("<b>&") == "&lt;b&gt;&amp;"
     assert token_label(" a\nb\t\x00") == "·a⏎b⇥U+0000"
     assert token_label("x" * 99) == "x" * 13 + "…" and token_label("") == "(empty)"
-
-
-def test_nothing_to_show_is_said():
-    empty = replace(small_run(), rounds=())
-    assert any("No drafted position" in text for text in labels(matrix(empty)))
-    assert figures.spoken_title(matrix(empty)) == "No drafted token yet"
-    assert any("No drafted token" in text for text in labels(plane(empty, ("mars", 0.9))))
 
 
 def test_the_plane_marks_the_chosen_rules_verdicts():
@@ -124,43 +100,281 @@ def test_a_line_stands_where_its_rule_divides():
     upright, level = figure.layout.shapes
     assert (upright.x0, upright.x1) == (pytest.approx(0.9), pytest.approx(0.9))
     assert (level.y0, level.y1) == (pytest.approx(0.5), pytest.approx(0.5))
-    assert upright.line.color == figures.LIGHT.dial and upright.line.dash == "solid"
-    assert level.line.color == figures.LIGHT.ink and level.line.dash != "solid"
-    assert {"MARS by margin, m = 0.90", "Min-p set, m = 0.50"} <= set(labels(figure))
     assert figures.spoken_title(figure) == (
         "At m = 0.90 MARS by margin keeps, of the 4 drafts that m decides, those with margin up to about 0.900"
     )
 
 
-def test_axes_of_the_plane_and_its_theme():
-    figure = plane(long(), ("mars", 0.9), upward=Upward.RATIO, theme=figures.DARK)
-    (level,) = figure.layout.shapes
-    assert level.y0 == level.y1 == pytest.approx(0.9) and figure.layout.yaxis.type != "log"
-    assert figure.layout.title.font.color == figures.DARK.ink and not figure.layout.showlegend
-    small = plane(small_run(), ("mars", 0.9)).layout.xaxis
-    assert small.range[1] < 3 and "5 best tokens further right" in small.title.text
-
-
-def test_names_of_upright_lines_stand_at_heights_of_their_own():
-    settings = [("mars", 0.88), ("mars-margin", 1.2), ("mars-margin", 1.3), ("mars-margin", 2.0)]
-    figure = plane(long(), *settings)
-    shifts = [note.yshift for note in figure.layout.annotations if "θ = " in note.text or "m = " in note.text]
-    assert len(shifts) == 4 and len(set(shifts)) == 4
-    tops = {shape.x0: shape.y1 for shape in figure.layout.shapes}
-    assert len(set(tops.values())) == 4
-
-
-def test_rules_without_a_line_are_said_to_have_none():
-    title = figures.spoken_title
+def test_empty_runs_and_rules_without_a_line_have_a_title():
+    title, empty = figures.spoken_title, replace(small_run(), rounds=())
+    assert title(matrix(empty)) == "No drafted token yet" and plane(empty, ("mars", 0.9))
     assert title(plane(small_run(), ("mars", 1.0))) == "At θ = 1.00 MARS keeps none of the 3 drafts that θ decides"
     assert title(plane(small_run(), ("mars", 0.1))) == "At θ = 0.10 MARS keeps all of the 3 drafts that θ decides"
     assert "has no dial" in title(plane(small_run(), ("strict", None)))
-    panel = AllRules(small_run())
-    assert "cannot judge" in title(decision_plane(panel.drafted, None, [], Upward.SHARE, figures.LIGHT))
 
 
-def test_a_lines_name_counts_its_exceptions():
+def test_a_long_run_s_matrix_stays_small_and_a_line_s_name_counts_its_exceptions():
+    figure = matrix(long(), theme=figures.DARK)
+    assert figure.data[0].z.shape[0] == len(RULES) and figure.data[0].z.shape[1] > 700
+    assert len(figure.layout.xaxis.ticktext) <= 31 and len(figure.to_json()) < 6_000_000
+    plane(long(), ("mars", 0.88), ("mars-margin", 1.2), ("mars-margin", 1.3), upward=Upward.RATIO, theme=figures.DARK)
     panel = AllRules(long())
     line = boundary(panel.ruling("tensorrt-llm", 0.3), panel.drafted.margin, panel.drafted.share)
     assert line.side in LooseSide and line.exceptions > 0
     assert boundary_name(line) == f"TensorRT-LLM relaxed, δ = 0.30 · {line.exceptions} of {line.positions} exceptions"
+
+
+HEIGHT = 300
+
+
+def test_names_of_few_points_stand_apart():
+    """No pixels of names lie on one another or outside, at any width."""
+    for seed in range(50):
+        rng = np.random.default_rng(seed)
+        points = rng.random((5, 2))[rng.integers(0, 3, 5)]  # several at one place
+        labels = [Label(f"rule {i}, θ = 0.50", *point) for i, point in enumerate(points.tolist())]
+        found = list(zip(labels, spots(labels, HEIGHT), strict=True))
+        for width in WIDTHS:
+            boxes = [_box(*each, width, HEIGHT) for each in found]
+            assert not sum(_overlap(*pair) for pair in itertools.combinations(boxes, 2))
+            inside = sum(_overlap(box, (0, width, 0, HEIGHT)) for box in boxes)
+            assert inside == pytest.approx(sum((b[1] - b[0]) * (b[3] - b[2]) for b in boxes))
+
+
+SETTINGS = Settings(rule="mars", gamma=4, max_new_tokens=30)
+
+
+@cache
+def small_map() -> DialMap:
+    return toy_map(SETTINGS, 0.5, 1.0, gammas=(1, 2, 4), model_seed=1)[0]
+
+
+def test_every_cell_is_what_its_setting_comes_to() -> None:
+    made = small_map()
+    grid = map_grid(made)
+    assert (grid.edges[0], grid.edges[-1]) == (0.5, pytest.approx(1.0))
+    assert grid.tokens.shape == grid.rounds.shape == (3, len(grid.edges) - 1)
+    for (row, gamma), (column, edges) in product(enumerate(grid.gammas), enumerate(pairwise(grid.edges))):
+        run, cell = made.at(sum(edges) / 2, gamma), (row, column)
+        assert (grid.tokens[cell], grid.rounds[cell]) == (len(run.token_ids), len(run.rounds))
+        assert grid.tau[cell] == pytest.approx(run.tau)
+    row, column = grid.best(grid.tau)  # type: ignore[misc]
+    assert grid.tau[row, column] == grid.tau.max()
+    assert not (grid.tau[:, column + 1 :] >= grid.tau.max()).any()  # the strictest of the best
+    assert grid.rounds[grid.best(grid.rounds, least=True)] == grid.rounds.min()
+    assert grid.best(np.full_like(grid.tau, np.nan)) is None
+
+
+def timed(run: Run) -> Run:
+    """Every round takes 1 s of drafting a token and 4 s beside that."""
+    rounds = (replace(r, timing=Timing(draft=len(r.speculation), verify=3.0, evidence=1.0)) for r in run.rounds)
+    return replace(run, rounds=tuple(rounds))
+
+
+def test_the_modelled_speed_up_follows_from_the_costs_of_a_round() -> None:
+    made = small_map()
+    grid, run = map_grid(made), timed(made.at(0.9))
+    found = modelled_speed_up(grid, run)
+    assert found[2, -1] == 1.0
+    loose, strict = made.at(0.5, 1), made.at(1.0, 4)
+    ours, theirs = len(loose.token_ids) / (len(loose.rounds) * 5), len(strict.token_ids) / (len(strict.rounds) * 8)
+    assert found[0, 0] == pytest.approx(ours / theirs)
+    assert np.isnan(modelled_speed_up(grid, made.at(0.9))).all()  # nothing was timed
+    timing = Timing(draft=4.0, verify=3.0, evidence=1.0, total=10.0)  # 2 of them are judging and commit
+    chains = tuple(replace(r, timing=timing) for r in run.rounds if len(r.speculation) == 4)
+    assert [each.seconds for each in round_times(grid, replace(run, rounds=chains)).rounds] == [7.0, 8.0, 10.0]
+
+
+def test_measured_costs_are_used_where_they_are_of_the_pair_and_their_interval_is_shown() -> None:
+    made = small_map()
+    grid, run = map_grid(made), timed(made.at(0.9))
+    run = replace(run, provenance=replace(run.provenance, target="t", drafter="d", dtype="f", device="<b>chip</b>"))
+    costs, gamma = costs_of("t"), run.settings.gamma
+
+    def notes(costs: Costs | None, quantity: int = 2) -> str:
+        drawn = heat_map(grid, run, QUANTITIES[quantity], figures.LIGHT, costs=costs)
+        return " ".join(note.text for note in drawn.layout.annotations)
+
+    assert "modelled from this run's timings, on &lt;b&gt;chip&lt;/b&gt;" in notes(None)
+    assert "modelled from passes measured here, on a bench" in notes(costs) and "modelled" not in notes(costs, 0)
+    for other in (costs_of("another"), costs_of("t", 3), replace(costs, repeats=3)):  # another pair, shorter, few
+        assert "from this run's timings" in notes(other)
+    rounds = round_times(grid, run, costs).rounds
+    assert rounds is not None and rounds == tuple(round_cost(costs, g) for g in (1, 2, 4))
+    loose, strict = made.at(0.5, 1), made.at(1.0, 4)
+    ours, theirs = (len(one.token_ids) / len(one.rounds) for one in (loose, strict))
+    modelled = ours / rounds[0].seconds / (theirs / rounds[2].seconds)
+    assert modelled_speed_up(grid, run, costs)[0, 0] == pytest.approx(modelled)
+    assert speed_up_interval(grid, run, gamma, 2.0, costs) is None  # rounds of one cost, which cancels
+    other = next(each for each in grid.gammas if each != gamma)
+    by, found = ratio(*(round_cost(costs, n) for n in (gamma, other))), speed_up_interval(grid, run, other, 2.0, costs)
+    assert found is not None and found.low < 2.0 < found.high
+    assert (found.low, found.high) == pytest.approx((2 * by.low / by.estimate, 2 * by.high / by.estimate))
+
+
+def costs_of(target: str, gamma: int = 4) -> Costs:
+    step, passes = Cost(0.5, 0.4, 0.6), tuple(Cost(2.0 + n, 1.9 + n, 2.2 + n) for n in range(gamma + 1))
+    rest = (Cost(0.25, 0.2, 0.4),) * gamma
+    return Costs("a bench", "f", target, "d", 64, 30, passes, step, rest)
+
+
+def test_cells_of_a_map_cut_short_are_empty() -> None:
+    made, _ = toy_map(SETTINGS, 0.0, 1.0, budget=Budget(branches=1, passes=12))
+    grid = map_grid(made)
+    assert np.isnan(grid.tau[:, 0]).all()
+    assert np.isfinite(grid.tau[:, -1]).all()
+    assert np.isnan(map_grid(toy_map(SETTINGS, 0.0, 1.0, budget=Budget(passes=0))[0]).tau).all()
+
+
+@pytest.mark.parametrize("quantity", QUANTITIES, ids=lambda q: q.name)
+def test_the_title_names_the_best_setting_and_the_star_stands_on_it(quantity: Quantity) -> None:
+    made = small_map()
+    grid, run = map_grid(made), timed(made.at(0.9))
+    figure = heat_map(grid, run, quantity, figures.DARK, dial=0.9, gamma=4)
+    best = grid.best(quantity.read(grid, run, None), least=quantity.least_is_best)
+    assert best is not None
+    assert f"γ = {grid.gammas[best[0]]}" in figures.spoken_title(figure)
+    star = next(trace for trace in figure.data if trace.name == "best")
+    assert star.y[0] == grid.gammas[best[0]]
+    assert grid.edges[best[1]] < star.x[0] < grid.edges[best[1] + 1]
+    assert next(trace for trace in figure.data if trace.name == DIAL_MARK).x[0] == 0.9
+    assert figure.layout.xaxis.title.text == "θ"
+
+
+P, Q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.3, 0.5])
+KNOWN = {
+    "naive, i.i.d.": (0.29, 0.483, 0.6161),
+    "recursive, i.i.d.": (0.7, 0.76, 0.808),
+    "recursive, distinct": (0.7, 0.82, 1.0),
+    "k-SEQ, i.i.d.": (0.7, 0.791355287, 0.858518606),
+    "best possible, i.i.d.": (0.7, 0.86, 0.988),
+}
+"""At P and Q for one, two and three children, by full enumeration elsewhere."""
+
+
+def some_laws(count: int, tokens: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    rng = np.random.default_rng(seed)
+    return list(zip(*rng.dirichlet(np.full(tokens, 0.7), (2, count)), strict=True))
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_distinct_children_equal_enumeration(k: int) -> None:
+    """The other rules' closed forms are held against every tree of drawn paths."""
+    for p, q in some_laws(6, 4, 1):
+        refused = 0.0
+        for children in permutations(range(4), k):
+            chance, ours, theirs = 1.0, p, q
+            for x in children:
+                chance *= theirs[x] * max(0.0, 1 - ours[x] / theirs[x]) if chance else 0.0
+                if not chance:
+                    break
+                rest, left = np.maximum(ours - theirs, 0), np.where(np.arange(4) == x, 0, theirs)
+                ours, theirs = rest / rest.sum(), left / left.sum() if left.sum() else left
+            refused += chance
+        assert float(branches.without_replacement(p, q, k)) == pytest.approx(1 - refused, abs=1e-12)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4])
+def test_the_best_possible_is_the_least_of_all_subsets(k: int) -> None:
+    for p, q in some_laws(30, 5, 2):
+        subsets = [np.array(each, bool) for each in product([0, 1], repeat=5)]
+        least = min(p[each].sum() + 1 - q[each].sum() ** k for each in subsets)
+        assert float(branches.best_possible(p, q, k)) == pytest.approx(least, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_known_numbers_equal_laws_and_laws_apart(name: str) -> None:
+    assert [float(SOLVERS[name](P, Q, k)) for k in (1, 2, 3)] == pytest.approx(KNOWN[name], abs=1e-9)
+    p = np.array([0.6, 0.4, 0.0, 0.0])
+    apart = np.array([0.0, 0.0, 0.7, 0.3])
+    assert float(SOLVERS[name](p, apart, 2)) == pytest.approx(0, abs=1e-12)
+    if not name.startswith("naive"):
+        assert float(SOLVERS[name](p, p, 2)) == pytest.approx(1, abs=1e-12)
+    one_hot = np.array([1.0, 0.0, 0.0, 0.0])  # of which no second child can be drawn
+    assert float(SOLVERS[name](p, one_hot, 3)) == pytest.approx(0.6, abs=1e-9)
+
+
+def laws_of(run: Run, vocabulary: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return both laws at each drafted position of a toy run."""
+    (target, drafter), last, before = tables(vocabulary), [], run.prompt_ids[-1]
+    for round_ in run.rounds:
+        last += [before, *round_.speculation.tokens.tolist()[:-1]][: len(round_.speculation)]
+        before = round_.token_ids[-1]
+
+    def law(logits: np.ndarray) -> np.ndarray:
+        scaled = logits[last].astype(np.float64) / run.settings.temperature
+        mass = np.exp(scaled - scaled.max(-1, keepdims=True))
+        if run.settings.top_k:
+            mass[mass < np.sort(mass, -1)[:, -run.settings.top_k, None]] = 0
+        return mass / mass.sum(-1, keepdims=True)
+
+    return law(target), law(drafter)
+
+
+@pytest.mark.parametrize(("vocabulary", "top_k"), [(16, 0), (40, 8), (64, 0)])
+def test_laws_within_the_lists_are_exact_and_beyond_them_close(vocabulary: int, top_k: int) -> None:
+    run = toy_run(temperature=0.8, top_k=top_k, vocabulary=vocabulary, seed=3)
+    (p, q), found = laws_of(run, vocabulary), node_laws(run)
+    assert len(found.p) == len(p) <= branches.MOST_NODES * run.settings.gamma
+    for name, solver in SOLVERS.items():
+        off = solver(found.p, found.q, 2) - solver(p, q, 2)
+        if vocabulary == 64:
+            assert abs(off.mean()) < 0.03, name
+        elif not top_k or name not in ("naive, i.i.d.", "recursive, distinct"):
+            assert np.abs(off).max() < 2e-5, name
+    assert np.abs(branches.with_replacement(found.p, found.q, 1) - np.minimum(p, q).sum(-1)).max() < 2e-5
+    beyond = max(found.left_p, found.left_q)
+    assert top_k or (0.01 < beyond < 0.3 if vocabulary == 64 else beyond < 1e-5)
+
+
+def test_means_are_weighted_by_the_chance_to_reach_the_depth() -> None:
+    run = toy_run(temperature=1.0, gamma=3, vocabulary=16)
+    found, laws = branching(run, 2), node_laws(run)
+    assert found.depths.tolist() == [1, 2, 3] and found.nodes == len(laws.p)
+    accepted, arrived = np.zeros(3), np.zeros(3)
+    place = 0
+    for round_ in run.rounds:
+        chance, speculation = 1.0, round_.speculation
+        for depth in range(len(speculation)):
+            arrived[depth] += chance
+            accepted[depth] += chance * (1 - speculation.total_variation[depth])
+            assert laws.reached[place] == pytest.approx(chance, rel=1e-5)
+            chance *= min(1.0, float(speculation.p[depth]) / float(speculation.q[depth]))
+            place += 1
+    counts = [sum(len(round_.speculation) > depth for round_ in run.rounds) for depth in range(3)]
+    assert found.reached == pytest.approx(arrived / counts, rel=1e-5)
+    assert found.alone == pytest.approx(accepted / arrived, rel=1e-4)
+    assert found.gains("recursive, distinct") == pytest.approx(
+        found.reached * (found.acceptance["recursive, distinct"] - found.alone)
+    )
+
+
+def test_long_runs_are_thinned_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = toy_run(temperature=1.0, gamma=2)
+    whole = node_laws(run)
+    monkeypatch.setattr(branches, "MOST_NODES", 5)
+    few = node_laws(run)
+    assert np.bincount(few.depths).tolist() == [0, 5, 5] and len(whole.p) > 10
+    assert few.p[0] == pytest.approx(whole.p[0])
+
+
+def test_unsuitable_runs_are_refused() -> None:
+    assert why_not(toy_run(temperature=1.0)) == ""
+    assert "temperature above 0" in why_not(toy_run())
+    sampled = toy_run(temperature=1.0, gamma=2)
+    parts = [(r, {n: c for n, c in r.speculation.columns.items() if n != "q_max"}) for r in sampled.rounds]
+    rounds = [r.with_speculation(replace(r.speculation, columns=columns)) for r, columns in parts]
+    assert "drafting model" in why_not(replace(sampled, rounds=rounds))
+    with pytest.raises(EvidenceError, match="greedy"):
+        node_laws(toy_run())
+
+
+def test_the_figure_draws_the_acceptance_by_depth() -> None:
+    found = branching(toy_run(temperature=1.0, vocabulary=16), 3)
+    figure = valid(branch_acceptance(found, figures.DARK))
+    drawn = {trace.name: trace.y for trace in figure.data}
+    assert set(drawn) == {"one child", *SOLVERS} and drawn["one child"] == pytest.approx(found.alone)
+    for name, values in found.acceptance.items():
+        assert drawn[name] == pytest.approx(values)
+    most = int(found.gains("recursive, distinct").argmax())
+    assert f"at depth {found.depths[most]}" in figures.spoken_title(figure)

@@ -12,14 +12,19 @@ import torch
 from factories import best, make_speculation, processed, softmax
 
 from mars_viz.errors import BadInput
-from mars_viz.records import Emission, Outcome, Round, Speculation, Verdicts
+from mars_viz.records import Emission, Speculation, Verdicts
 from mars_viz.rules import RULES, Rule, rule_named, settle
 from mars_viz.run import Settings
 from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence
-from mars_viz.walk import Ending
 
 DIALLED = [name for name, rule in RULES.items() if rule.dial is not None]
+DIALLED += [
+    rule.varied({each.key: value}).name
+    for rule in RULES.values()
+    for each in rule.fixed
+    for value in (each.low, each.high)
+]
 TEMPERATURES = [0.0, 0.7, 1.0]
 
 
@@ -248,38 +253,31 @@ def blocks(count: int, temperature: float, seed: int = 0) -> Iterator[Speculatio
     return (speculation for speculation, _ in random_blocks(count, temperature, range(8, 9), seed))
 
 
-@pytest.mark.parametrize("name", DIALLED)
-@pytest.mark.parametrize("temperature", TEMPERATURES)
-def test_the_strict_end_is_the_strict_reference(name: str, temperature: float) -> None:
-    rule = RULES[name]
-    reference, dial = ("rejection-sampling", None) if name == "mars-code" else STRICT[rule.on_rejection]
-    for speculation in blocks(200, temperature):
-        verdicts = rule.judge(speculation)
-        ours = settle(speculation, verdicts, rule.dial.strict)
-        theirs = settle(speculation, RULES[reference].judge(speculation), dial)
-        if name == "mars-code" and temperature > 0 and (speculation.z1 <= 0).any():
-            continue  # it relaxes a negative best logit at every dial value
-        assert ours.kept == theirs.kept
-        assert verdicts.keeps(rule.dial.strict).tolist() == verdicts.keep_strict.tolist()
-        if name != "mars-code" or temperature == 0:
-            assert ours == theirs
+INERT = ("mars-code", "sglang-acc", "sglang-single", "cactus-acceptance", "ears")
+"""Without a dial at temperature 0."""
 
 
 @pytest.mark.parametrize("name", DIALLED)
 @pytest.mark.parametrize("temperature", TEMPERATURES)
-def test_a_looser_dial_keeps_no_less_of_a_block(name: str, temperature: float) -> None:
-    rule = RULES[name]
+def test_the_strict_end_is_the_strict_reference_and_a_looser_dial_keeps_no_less(name: str, temperature: float) -> None:
+    rule = rule_named(name)
     low, high = rule.dial.low, rule.dial.high
     values = np.linspace(low, high, 41) if rule.dial.strict_is_high else np.linspace(high, low, 41)
+    reference, dial = ("rejection-sampling", None) if name == "mars-code" else STRICT[rule.on_rejection]
     grew = shrank = False
-    for speculation in blocks(60, temperature, seed=1):
+    for speculation in blocks(100, temperature):
         verdicts = rule.judge(speculation)
-        lengths = np.array([len(settle(speculation, verdicts, dial).kept) for dial in values])
+        lengths = np.array([len(settle(speculation, verdicts, value).kept) for value in values])
         grew |= lengths[0] > lengths[-1]
         shrank |= bool((np.diff(lengths) > 0).any())
+        if name == "mars-code" and temperature > 0 and (speculation.z1 <= 0).any():
+            continue  # it relaxes a negative best logit at every dial value
+        ours = settle(speculation, verdicts, rule.dial.strict)
+        theirs = settle(speculation, RULES[reference].judge(speculation), dial)
+        assert ours.kept == theirs.kept and (ours == theirs or (name == "mars-code" and temperature > 0))
+        assert verdicts.keeps(rule.dial.strict).tolist() == verdicts.keep_strict.tolist()
     assert not shrank or not rule.monotone
-    inert = ("mars-code", "sglang-acc", "sglang-single", "cactus-acceptance", "ears")
-    assert grew or (temperature == 0 and name in inert) or (temperature > 0 and name == "fly")  # matches are rare
+    assert grew or (temperature == 0 and name in INERT) or (temperature > 0 and name == "fly") or ":" in name
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -307,16 +305,12 @@ def test_a_rule_looks_at_other_positions_only_if_declared(name: str) -> None:
 @cache
 def nodes_alone() -> list[tuple[Speculation, list[Speculation]]]:
     """Return blocks of eight, and each of their nodes with the same evidence as a block of one."""
-    root = np.array([-1], np.int32)
+    root = {"parents": np.array([-1], np.int32)}
     return [
-        (each, [sliced(each, slice(i, i + 1), slice(i, i + 2), parents=root) for i in range(8)])
+        (each, [replace(each, columns=each.chosen(slice(i, i + 1), slice(i, i + 2)) | root) for i in range(8)])
         for temperature in (0.0, 1.0)
         for each in blocks(40, temperature, seed=5)
     ]
-
-
-def sliced(speculation: Speculation, nodes: slice, rows: slice, **others: np.ndarray) -> Speculation:
-    return replace(speculation, columns=speculation.chosen(nodes, rows) | others)
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -365,28 +359,3 @@ def test_a_best_token_that_the_drafter_does_not_list_counts_as_its_last_one() ->
     p, q = softmax(target[0]), softmax(drafter[0])
     gain, loss = q[0] - q[15], p[19] - p[0]
     assert RULES["ensemble"].judge(speculation).breakpoints[0] == pytest.approx(gain / (gain + loss))
-
-
-def test_dials_and_the_registry_are_consistent() -> None:
-    for dial in (RULES[name].dial for name in DIALLED):
-        assert dial.low <= dial.default <= dial.high and dial.strict in (dial.low, dial.high) and dial.step > 0
-        assert np.isfinite([dial.low, dial.high, dial.default, dial.step]).all()
-    assert [rule.lossless for rule in RULES.values()] == sorted((r.lossless for r in RULES.values()), reverse=True)
-    assert next(iter(RULES)) == "strict" and all(rule.name == name for name, rule in RULES.items())
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_round_without_drafts_and_one_with_an_end_of_text_inside(temperature: float) -> None:
-    sure = np.full((4, 8), -30.0)
-    sure[np.arange(4), [3, 0, 5, 6]] = 0.0
-    ended = make_speculation(sure, sure[:3], [3, 0, 5], temperature=temperature)
-    nothing = sliced(next(blocks(1, temperature)), slice(0, 0), slice(0, 1))
-    for rule in RULES.values():
-        decision = settle(nothing, rule.judge(nothing), rule.checked_dial(None))
-        assert (decision.kept, decision.emitted) == ((), nothing.emissions[0, Emission.SAMPLE])
-        verdicts = rule.judge(ended)
-        decision = settle(ended, verdicts, rule.checked_dial(None))
-        assert decision.kept == (0, 1, 2) and decision.emitted == 6
-        round_ = Round(ended, verdicts, decision, Ending(frozenset({0}), 100).cut([3, 0, 5, 6], 0))
-        assert round_.token_ids == (3, 0)
-        assert round_.outcomes == (Outcome.MATCHED, Outcome.MATCHED, Outcome.DISCARDED)

@@ -1,51 +1,159 @@
-"""Rules with other fixed settings: their names, their verdicts, and where their names appear."""
+"""The token cascade, the only rule whose verdicts have gaps; rules with other fixed settings and their names."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from factories import make_speculation, toy_map, toy_run
-from rule_cases import chain, logits, one
+from factories import K, best, make_speculation, toy_map, toy_run
+from rule_cases import coin, decided, logits, one
+from test_runfiles import difference, edited
 
 from mars_viz.analysis.all_rules import AllRules
-from mars_viz.analysis.judgements import own_dial
+from mars_viz.analysis.judgements import opinion, own_dial
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.errors import BadInput
-from mars_viz.records import CANDIDATES, Emission, Speculation
-from mars_viz.rules import RULES, Rule, rule_named, rules_and, settle
+from mars_viz.records import Emission, Speculation
+from mars_viz.rules import RULES, rule_named, rules_and, settle
 from mars_viz.run import Run, Settings
-from mars_viz.runfiles import load_run, read_zip, write_zip
+from mars_viz.runfiles import codec, load_run, parquet, read_zip, write_zip
 from mars_viz.sweep.engine_settings import EngineSetting, engine_settings
 from mars_viz.ui.links import from_parameters, to_parameters
 from mars_viz.ui.live.page_state import LiveView
 from mars_viz.ui.rule_lab.page_state import RuleView
 from mars_viz.ui.rule_lab.page_state import fitted as rule_fitted
 from mars_viz.ui.rule_lab.page_state import from_parameters as rule_link
-from mars_viz.ui.rule_lab.rule_words import declarations
 
-ADJUSTABLE = [rule for rule in RULES.values() if rule.fixed]
+CASCADE = "cascade-token-acceptance"
+RULE = RULES[CASCADE]
+NEVER = float("nan")
+
+ABC, THEIRS = logits(0.5, 0.3, 0.2), logits(0.6, 0.1, 0.3)
+"""The target's law and the drafter's over a, b and c; they join A at 0, .4 and .6, and leave .4, .3 and 0."""
+TIED, UNTIED = logits(0.4, 0.4, 0.2), logits(0.2, 0.2, 0.6)
+"""Two best tokens, which join A together at 0 and leave .6; c joins at .5."""
+MASKED = logits(0.6, 0.3, 0.1, 0.0)
+"""Over a uniform q; they join at 0, .5, .8333 and, since p = 0, at 1."""
+SHIFTED = [z + 20 for z in ABC]
+
+FLIPS: list[tuple[Speculation, float, float]] = [  # where the gap begins, where the breakpoint is
+    (coin(ABC, 2, 0.50, THEIRS), 0.0, 0.6),  # u q = .15: within .2, above .4 · .2
+    (coin(ABC, 2, 0.25, THEIRS), 0.4, 0.6),  # .075: within .4 · .2, above .3 · .2
+    (coin(ABC, 2, 0.10, THEIRS), NEVER, NEVER),  # .03: within all of them
+    (coin(ABC, 2, 0.90, THEIRS), NEVER, 0.6),  # .27: above .2, so it is only ever kept in A
+    (coin(ABC, 0, 0.90, THEIRS), NEVER, 0.0),  # v1: .54 is above .5, and from 0 on it is in A
+    (coin(SHIFTED, 2, 0.50, THEIRS), 0.0, 0.6),  # the sign of z1 means nothing: above, all of them are negative
+    (coin(TIED, 2, 0.30, UNTIED), 0.0, 0.5),  # .18 > .6 · .2
+    (coin(TIED, 2, 0.25, UNTIED), 0.0, 0.5),  # .15: within .8 · .2, but the two join at once
+    (coin(MASKED, 3, 0.00), NEVER, 1.0),  # p = 0: A is everything at 1
+    (coin(MASKED, 2, 0.29), 0.5, 5 / 6),  # .0725: within .75 · .1, above .5 · .1
+    (coin(MASKED, 2, 0.09, sampled=False), NEVER, NEVER),  # q is one-hot, so A has no share until x joins
+    (coin(MASKED, 2, 0.29, top_k=2), NEVER, 1.0),  # ruled out: p = 0
+    (one(MASKED, 1), NEVER, 0.5),
+    (one(logits(0.5, 0.5), 1), NEVER, 0.0),  # a tie: off, and then in A
+]
 
 
-def variants(rule: Rule) -> list[Rule]:
-    """Return the rule with each setting at its ends and near its default."""
-    return [
-        rule.varied({each.key: value})
-        for each in rule.fixed
-        for value in dict.fromkeys((each.low, each.default + each.step, each.default - each.step, each.high))
-    ]
+@pytest.mark.parametrize(("speculation", "begins", "ends"), FLIPS)
+def test_by_hand(speculation: Speculation, begins: float, ends: float) -> None:
+    verdicts = RULE.judge(speculation)
+    assert verdicts.gaps[0] == pytest.approx(begins, abs=1e-6, nan_ok=True)
+    assert verdicts.breakpoints[0] == pytest.approx(ends, abs=1e-6, nan_ok=True)
+    assert (verdicts.gap_from is None) == math.isnan(begins)
+    strict = bool(verdicts.keep_strict[0])
+    flips = [flip for flip in (*verdicts.gaps, *verdicts.breakpoints) if 0 < flip < 1]  # which belong to what follows
+    dials = [-0.01, *np.linspace(0.005, 0.995, 100), 1.0, *flips, *(math.nextafter(flip, -1) for flip in flips)]
+    for dial in dials:
+        expected = dial >= verdicts.breakpoints[0] or (strict and not dial >= verdicts.gaps[0])
+        decision = decided(CASCADE, speculation, dial)
+        assert bool(decision.kept) == expected, dial
+        if not expected:
+            assert decision.emitted == speculation.emissions[0, Emission.RESIDUAL]
+    assert decided(CASCADE, speculation, -0.01) == decided("rejection-sampling", speculation, None)
+
+
+COINS = 200
+
+
+def acceptance(p: np.ndarray, q: np.ndarray, x: int, alphas: np.ndarray) -> np.ndarray:
+    """Return the share of evenly spread coins by which x is kept at each alpha."""
+    coins = ((np.arange(COINS) + 0.5) / COINS).tolist()
+    rows, theirs = np.tile(np.log(p), (COINS + 1, 1)), np.tile(np.log(q), (COINS, 1))
+    verdicts = RULE.judge(make_speculation(rows, theirs, [x] * COINS, temperature=1.0, coins=coins))
+    found = []
+    for alpha in alphas.tolist():
+        keeps = verdicts.keeps(alpha)
+        assert (np.diff(keeps.astype(int)) <= 0).all()  # a smaller coin never keeps less
+        found.append(keeps.mean())
+    return np.array(found)
+
+
+def test_x_is_kept_with_probability_pi_over_q() -> None:
+    """Integrated over the coin, not sampled: it fails for no chance, and is exact to one coin."""
+    rng, alphas = np.random.default_rng(7), np.array([-0.01, 0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1.0])
+    shrank = False
+    for _ in range(12):
+        p, q = rng.dirichlet(np.full(5, 0.8), 2)
+        for x in range(5):
+            found = acceptance(p, q, x, alphas)
+            members = p >= (1 - alphas[:, None]) * p.max()  # [alphas, 5]
+            mixture = q * members + (1 - (q * members).sum(1, keepdims=True)) * p
+            np.testing.assert_allclose(found, np.minimum(1, mixture[:, x] / q[x]), atol=1 / COINS)
+            shrank |= bool((np.diff(found) < -0.1).any())
+    assert shrank  # at a gap
+
+
+def test_only_recorded_tokens_count_in_q_of_a() -> None:
+    rng, alphas = np.random.default_rng(8), np.linspace(0, 0.9, 10)
+    p, q = rng.dirichlet(np.full(24, 3.0), 2)
+    x = int(np.argsort(-p)[20])
+    members = p >= (1 - alphas[:, None]) * p.max()
+    listed = np.isin(np.arange(24), best(p, K))
+    for share, exact in ((members & listed, True), (members, False)):
+        mixture = q * members + (1 - (q * share).sum(1, keepdims=True)) * p
+        wanted, found = np.minimum(1, mixture[:, x] / q[x]), acceptance(p, q, x, alphas)
+        assert (found >= wanted - 1 / COINS).all()
+        assert np.allclose(found, wanted, atol=1 / COINS) == exact
+
+
+def test_files_hold_gaps_and_the_drafters_law(tmp_path: Path) -> None:
+    run, other = (toy_run(rule=rule, temperature=1.0, max_new_tokens=120) for rule in (CASCADE, "mars-sampling"))
+    assert difference(run, load_run(run.save(tmp_path / "run"))) == ""
+    files, others = codec.encode(run), codec.encode(other)
+    for made, gaps in ((files, True), (others, False)):
+        assert ("gap_from" in parquet.opened("nodes", made["nodes.parquet"]).read()) is gaps
+    with pytest.raises(BadInput, match="drafter for each"):
+        codec.decode(edited(files, "nodes", lambda columns: columns.update(best_q=columns["best_q"][:, 1:])))
+    older = edited(others, "nodes", lambda columns: columns.pop("best_q"))
+    run = codec.decode(older)
+    first = run.rounds[0].speculation
+    assert "best_q" not in first.columns and first.best_q.shape == (len(first), 0)
+    assert opinion(RULE, run).lacks == str(RULE.lacks(first)) and opinion(RULES["cascade-opt"], run).lacks == ""
+    with pytest.raises(BadInput, match="probabilities of the target's best tokens"):
+        RULE.judge(first)
+    assert codec.encode(run)["nodes.parquet"] == older["nodes.parquet"]
+
+
+def test_a_map_splits_where_a_gap_begins_and_where_it_ends() -> None:
+    settings = Settings(rule=CASCADE, temperature=1.0, gamma=4, max_new_tokens=24)
+    made, _ = toy_map(settings)
+    edges = {segment.low for segment in made.segments}
+    verdicts = [round_.verdicts for segment in made.segments for round_ in segment.rounds]
+    assert edges & {gap for found in verdicts for gap in found.gaps.tolist()}
+    assert edges & {flip for found in verdicts for flip in found.breakpoints[~np.isnan(found.gaps)].tolist()}
 
 
 @pytest.mark.parametrize(
     ("written", "name", "title"),
     [
         ("vllm-thinking:k=5", "vllm-thinking:k=5", "vLLM relaxed thinking, k = 5"),
-        ("tensorrt-llm:k=4", "tensorrt-llm:k=4", "TensorRT-LLM relaxed, k = 4"),
         ("tensorrt-llm: K = 4.0", "tensorrt-llm:k=4", "TensorRT-LLM relaxed, k = 4"),
-        ("fly:w=4", "fly:w=4", "FLy, W = 4"),
         ("fly:w=4,w=4", "fly:w=4", "FLy, W = 4"),
         ("vllm-fly:k=5,w=2", "vllm-fly:w=2,k=5", "vLLM FLy, W = 2, k = 5"),
         ("typical:c=0.50", "typical:c=0.5", "Typical acceptance, c = 0.5"),
@@ -68,17 +176,12 @@ def test_a_variant_has_one_name(written: str, name: str, title: str) -> None:
         ("vllm:k=5", "Choose one of strict"),
         ("vllm-thinking:", "write vllm-thinking:k=3"),
         ("vllm-thinking:k", "sets nothing"),
-        ("vllm-thinking:k=5,", "sets nothing"),
         ("vllm-thinking:n=5", "'n'"),
         ("vllm-thinking:k=17", "k is 17; .* from 1 to 16"),
-        ("vllm-thinking:k=0", "from 1 to 16"),
         ("vllm-thinking:k=2.5", "whole number"),
-        ("vllm-thinking:k=nan", "whole number"),
         ("vllm-thinking:k=five", "'five'"),
         ("vllm-thinking:k=2,k=5", "twice"),
         ("fly:w=64", "from 1 to 63"),
-        ("vllm-fly:w=0", "from 1 to 63"),
-        ("vllm-fly:k=6", "from 1 to 5"),
         ("typical:c=0", "from 0.1 to 10"),
         ("mars:k=2", "no settings"),
         ("strict:", "no settings"),
@@ -91,104 +194,29 @@ def test_impossible_names_are_refused(written: str, message: str) -> None:
         Settings(rule=written)
 
 
-def test_defaults_and_ends_are_in_range_and_recorded() -> None:
-    for rule in ADJUSTABLE:
-        for each in rule.fixed:
-            assert each.low <= each.default <= each.high and rule.values[each.key] == each.default
-            assert each.key != "k" or each.high <= CANDIDATES
-            assert each.checked(each.low) == each.low and each.checked(each.high) == each.high
-    assert {rule.name for rule in ADJUSTABLE} == {"vllm-thinking", "vllm-fly", "tensorrt-llm", "fly", "typical"}
-
-
-FIVE = logits(0.4, 0.3, 0.2, 0.1, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("rule", "x", "dial", "kept"),
-    [
-        ("vllm-thinking:k=2", 1, 0.74, 1),  # p(x)/p1 >= r: 3/4, 1/2, 1/4
-        ("vllm-thinking:k=2", 2, 0.1, 0),
-        ("vllm-thinking:k=4", 3, 0.24, 1),
-        ("vllm-thinking:k=4", 3, 0.26, 0),
-        ("vllm-thinking:k=5", 4, 0.0, 0),  # impossible
-        ("vllm-thinking:k=1", 1, 0.0, 0),
-        ("tensorrt-llm:k=2", 2, 0.9, 0),
-        ("tensorrt-llm:k=3", 2, 0.21, 1),  # p(x) >= p1 - δ
-        ("tensorrt-llm:k=3", 2, 0.19, 0),
-        ("tensorrt-llm:k=1", 1, 1.0, 0),
-        ("typical:c=2", 2, 0.19, 1),  # p > min(ε, c √ε exp(-H)), p exp(H) = .719; (.719 / 2)² < p
-        ("typical:c=2", 2, 0.21, 0),
-        ("typical:c=0.8", 2, 0.80, 1),  # (.719 / .8)² = .808
-        ("typical:c=0.8", 2, 0.82, 0),
-    ],
-)
-def test_by_hand(rule: str, x: int, dial: float, kept: int) -> None:
-    speculation = one(FIVE, x)
-    assert len(settle(speculation, rule_named(rule).judge(speculation), dial).kept) == kept
-
-
-@pytest.mark.parametrize(("window", "kept"), [(1, 4), (2, 4), (3, 4), (4, 0)])
-def test_the_window_of_fly_counts_the_tokens_that_must_follow(window: int, kept: int) -> None:
-    unsure, sure = logits(0.4, 0.35, 0.25), logits(0.1, 0.8, 0.1)
-    block = chain([unsure, sure, sure, sure, sure], [1, 1, 1, 1])
-    assert len(settle(block, rule_named(f"fly:w={window}").judge(block), 0.3).kept) == kept
-    last = chain([unsure, unsure, sure], [1, 2])  # one token follows, and it does not match
-    assert len(settle(last, rule_named(f"fly:w={window}").judge(last), 0.3).kept) == (window == 1)
-
-
-def blocks(count: int = 60) -> list[Speculation]:
-    rng, found = np.random.default_rng(7), []
-    for seed in range(count):
-        target, drafter = rng.normal(10, 2, (8, 24)), rng.normal(10, 2, (7, 24))
-        tokens = [int(row.argsort()[-1 - rng.integers(0, 4)]) for row in target[:7]]
-        found.append(make_speculation(target, drafter, tokens, temperature=float(seed % 2), seed=seed))
-    return found
-
-
-@pytest.mark.parametrize("rule", [each for rule in ADJUSTABLE for each in variants(rule)], ids=lambda rule: rule.name)
-def test_off_equals_strict_and_a_looser_dial_keeps_no_less(rule: Rule) -> None:
-    dial = rule.dial
-    assert dial is not None and rule.monotone
-    ladder = np.linspace(dial.high, dial.low, 41) if dial.strict_is_high else np.linspace(dial.low, dial.high, 41)
-    for speculation in blocks():
-        verdicts = rule.judge(speculation)
-        reference = "rejection-sampling" if rule.on_rejection is Emission.RESIDUAL else "mars"
-        assert np.array_equal(verdicts.keeps(dial.strict), RULES[reference].judge(speculation).keep_strict)
-        kept = [len(settle(speculation, verdicts, float(value)).kept) for value in ladder]
-        assert kept == sorted(kept)
-
-
 NAME = "vllm-thinking:k=5"
-VARIANT = Settings(rule=NAME, dial=0.02, gamma=3, max_new_tokens=40)
+ROOT = Path(__file__).parents[1]
 
 
-def walked(settings: Settings) -> Run:
-    return toy_run(**{name: getattr(settings, name) for name in Settings.__slots__})
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return toy_run(rule=NAME, dial=0.02, gamma=3, max_new_tokens=40)
 
 
-def test_runs_and_maps_of_a_variant_are_its_own(tmp_path: Path) -> None:
-    run = walked(VARIANT)
-    assert run.token_ids != walked(replace(VARIANT, rule="vllm-thinking")).token_ids
+def test_runs_maps_and_rule_lists_of_a_variant_are_its_own(run: Run, tmp_path: Path) -> None:
+    of_rule = replace(run.settings, rule="vllm-thinking", dial=None)
     for back in (load_run(run.save(tmp_path / "run")), read_zip(write_zip(run), tmp_path / "unpacked")):
         assert (back.settings.rule, back.token_ids) == (NAME, run.token_ids)
         assert own_dial(back, rule_named(NAME)) == back.settings.dial == 0.02
-    made, _ = toy_map(replace(VARIANT, dial=None))
-    of_rule, _ = toy_map(replace(VARIANT, dial=None, rule="vllm-thinking"))
-    assert len(made.segments) > len(of_rule.segments) and made.at(0.02).token_ids == run.token_ids
-
-
-def test_rule_lists_contain_the_runs_variant_after_its_rule() -> None:
-    run, names = walked(VARIANT), list(rules_and(rule_named(NAME)))
+    made, usual = toy_map(replace(of_rule, rule=NAME))[0], toy_map(of_rule)[0]
+    assert len(made.segments) > len(usual.segments) and made.at(0.02).token_ids == run.token_ids
+    names, panel = list(rules_and(rule_named(NAME))), AllRules(run)
     assert names.index(NAME) == names.index("vllm-thinking") + 1 and set(names) == {*RULES, NAME}
-    assert list(rules_and(RULES["mars"])) == list(RULES)
-    panel, sent = AllRules(run), run_payload(run)
     assert list(panel.opinions) == names and panel.row(NAME, 0.02).rounds == len(run.rounds)
-    assert [each["name"] for each in sent["rules"]] == [name for name in names if name in panel.able]
-    assert any("k = 5" in text for text in declarations(rule_named(NAME)))
+    assert [each["name"] for each in run_payload(run)["rules"]] == [name for name in names if name in panel.able]
 
 
-def test_links_may_name_the_runs_variant_only() -> None:
-    run = walked(VARIANT)
+def test_links_may_name_the_runs_variant_only(run: Run) -> None:
     assert RuleView().rule_on(run).name == NAME
     for text in (NAME, "vllm-thinking:k=5.0", "vllm-thinking: K = 5"):
         assert rule_fitted(rule_link({"rule": text}).view, run).view.rule == NAME
@@ -208,22 +236,34 @@ def test_engines_get_the_fixed_settings() -> None:
         (found,) = (each for each in engine_settings(Settings(rule=rule, **more), dial) if each.text)  # type: ignore[arg-type]
         return found
 
-    assert "5 best tokens its constant must" in written(NAME, 0.5).note
     assert "r = 0.4 and the 5 best tokens its constants must" in written(NAME, 0.4).note
     text = written("vllm-fly:w=3,k=2", 0.4).text
+    fly = {"fly_window_size": 3, "fly_entropy_threshold": 0.4, "fly_entropy_top_k": 2}
     assert json.loads(text.removeprefix("--speculative-config '").removesuffix("'")) == {
-        "num_speculative_tokens": 6,
-        "rejection_sample_method": "fly",
-        "fly_window_size": 3,
-        "fly_entropy_threshold": 0.4,
-        "fly_entropy_top_k": 2,
+        **{"num_speculative_tokens": 6, "rejection_sample_method": "fly"},
+        **fly,
     }
     assert "relaxed_topk=4, relaxed_delta=0.3" in written("tensorrt-llm:k=4", 0.3).text
-    paper = written("fly", 0.3, temperature=0.8)
-    assert '"fly_window_size": 5' in paper.text and '"draft_sample_method": "probabilistic"' in paper.text
-    assert "not the same rule" in paper.note and "vllm-fly" in paper.note
-    paper = written("fly:w=3", 0.3)
-    assert '"fly_window_size": 2' in paper.text and "vllm-fly:w=2" in paper.note
+    paper = written("fly:w=3", 0.3, temperature=0.8)
+    assert '"fly_window_size": 2' in paper.text and '"draft_sample_method": "probabilistic"' in paper.text
+    assert "not the same rule" in paper.note and "vllm-fly:w=2" in paper.note
     for rule in ("vllm-fly:w=6", "fly:w=1", "fly:w=8"):  # windows that vLLM refuses
         found = engine_settings(Settings(rule=rule, gamma=6), 0.3)
         assert not any(each.text for each in found) and "window" in found[0].note
+
+
+def test_the_pages_of_the_rules_are_up_to_date_and_their_example_is_what_it_says(tmp_path: Path) -> None:
+    spec = importlib.util.spec_from_file_location("rule_pages", ROOT / "docs" / "rule_pages.py")
+    assert spec and spec.loader
+    maker = sys.modules["rule_pages"] = importlib.util.module_from_spec(spec)  # dataclasses look their module up
+    spec.loader.exec_module(maker)
+    assert [path.name for path in maker.stale()] == [], f"Run `{maker.COMMAND}` and read what it changed."
+    pages = {path.stem: path.read_text("utf-8") for path in (ROOT / "docs" / "rules").glob("*.md")}
+    assert pages.keys() - {"README"} == set(RULES)
+    block = maker.example()
+    assert np.allclose(block.p, [0.40, 0.88, 0.71, 0.42, 0.93, 0.90, 0.16, 0.82])
+    kept = {name: len(settle(block, rule.judge(block), rule.checked_dial(None)).kept) for name, rule in RULES.items()}
+    assert len(set(kept.values())) >= 4, "it should tell rules apart"
+    assert kept["rejection-sampling"] == 0 and kept["block-verification"] == 3, "the coin of the first place fails"
+    (tmp_path / "mars.md").write_text(pages["mars"].replace("| default | 0.9 |", "| 7 |") + "\nA word.\n", "utf-8")
+    assert maker.stale(tmp_path)[tmp_path / "mars.md"] == pages["mars"] + "\nA word.\n"

@@ -10,12 +10,11 @@ import pytest
 import torch
 from factories import make_speculation, processed
 from rule_cases import chain, coin, decided, logits, one, unlike
-from scipy import stats
 
 from mars_viz.errors import BadInput
 from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.records import Emission, Speculation
-from mars_viz.rules import RULES, rule_named, settle
+from mars_viz.rules import RULES, rule_named
 from mars_viz.rules.lossless import BlockVerification, Strict, block_keeps, block_weights
 from mars_viz.run import Settings
 from mars_viz.speculators.draft_batch import DraftBatch
@@ -29,196 +28,13 @@ CALL = [10.0, 9.5, 8.0, 2.0]
 P2 = float(processed(np.array(CALL), 1.0)[2]) / 0.25
 FIVE = logits(0.4, 0.3, 0.2, 0.1, 0.0)
 """Entropy 1.2799 nats, exp(-H) = 0.2781; token 4 is impossible."""
-EVEN, EQUAL = logits(0.5, 0.5, 0.0), logits(0.4, 0.4, 0.2)
+EQUAL = logits(0.4, 0.4, 0.2)
 CUT = coin([10.0, 9.9, 9.8], 1, 0.5, top_k=1)
 """Top-k leaves v1 alone, and x is not v1."""
 FOUR = logits(0.6, 0.3, 0.1, 0.0)
 """Over a uniform q of 0.25: ratios 2.4, 1.2, 0.4, 0."""
+APART = coin(logits(1.0, 0.0), 1, 0.99, logits(0.0, 1.0))
 POINT = {"sampled": False}
-
-CASES: list[tuple[str, Speculation, float | None, int]] = [
-    ("mars", one(NEAR, 1), 0.89, 1),
-    ("mars", one(NEAR, 1), 0.9, 0),  # the ratio must exceed θ
-    ("mars", one(NEAR, 0), 1.0, 1),  # the best token always
-    ("mars", one([10.0, 9.9, 9.8, 0.0], 2), 0.0, 0),  # the third never
-    ("mars", one([8.0, 6.0, 1.0], 1), 0.7499, 1),
-    ("mars", one([8.0, 6.0, 1.0], 1), 0.75, 0),
-    ("mars", one([0.0, -0.01, -9.0], 1), 0.0, 0),  # strict without a positive best logit
-    ("mars", one([-0.5, -0.51, -9.0], 1), 0.0, 0),
-    ("mars", one(TIE, 1), 0.999, 1),  # a tie goes to the lower id, and is a ratio of 1
-    ("mars", one(TIE, 1), 1.0, 0),
-    ("strict", one(TIE, 0), None, 1),
-    ("strict", one(TIE, 1), None, 0),
-    *((rule, coin([10.0, 9.9, 1.0], 1, 0.5, top_k=1, sampled=False), 0.0, 0)  # one token left
-      for rule in ("mars", "mars-sampling", "mars-code")),
-    # the released code: greedy ignores θ
-    *(("mars-code", one([10.0, 9.9, 1.0], x), dial, x == 0) for x in (0, 1) for dial in (0.0, 0.5, 1.0)),
-    ("mars-code", coin(CALL, 0, 0.999999), 0.9, 1),  # a close call keeps either of two, whatever the coin
-    ("mars-code", coin(CALL, 1, 0.999999), 0.9, 1),
-    ("mars-code", coin(CALL, 2, 0.0), 0.9, 0),  # and rejects others
-    ("mars-code", coin(CALL, 2, P2 - 1e-6), 0.96, 1),  # a clear call tosses the coin
-    ("mars-code", coin(CALL, 2, P2 + 1e-6), 0.96, 0),
-    ("mars-code", coin([-1.0, -1.5, -3.0, -9.0], 1, 0.999999), 1.0, 1),  # a negative z1 always relaxes
-    ("mars-code", coin([0.0, -2.0, -3.0, -9.0], 1, 0.999999), 0.0, 0),  # 0 and different signs never
-    ("mars-code", coin([1.0, -0.5, -3.0, -9.0], 1, 0.999999), 0.0, 0),
-    ("mars-sampling", coin(CALL, 0, 0.999), 1.0, 1),  # p(0) > q
-    ("mars-sampling", coin(CALL, 1, 0.999), 0.94, 1),
-    ("mars-sampling", coin(CALL, 2, 0.30), 0.96, 1),
-    ("mars-sampling", coin(CALL, 2, 0.32), 0.96, 0),
-    ("mars-sampling", coin(CALL, 2, 0.30), 0.90, 1),  # unlike in the released code, the coin still counts
-    ("mars-sampling", coin(CALL, 3, 0.90), 0.0, 0),
-    *(("mars-sampling", coin([z, z - 0.01, -9.0], 1, 1.0, [0.0, 30.0, 0.0]), 0.0, 0) for z in (0.0, -0.5)),
-    ("rejection-sampling", coin([0.0, 0.0], 0, 0.5, [60.0, 0.0]), None, 1),  # p = .5, q = 1: at the ratio
-    ("rejection-sampling", coin([50.0, -np.inf], 1, 0.0, [0.0, 50.0]), None, 0),
-    # z1 - z2 < m
-    ("mars-margin", one([10.0, 8.5, 1.0], 1), 1.5, 0),  # strictly below
-    ("mars-margin", one([-10.0, -11.5, -20.0], 1), 1.51, 1),  # the sign of z1 does not matter
-    ("mars-margin", one([10.0, 9.9, 9.8], 2), 10.0, 0),  # never the third
-    ("mars-margin", one([7.0, 7.0, 1.0], 1), 0.01, 1),
-    ("mars-margin", one([7.0, 7.0, 1.0], 1), 0.0, 0),  # a tie goes to the lower id
-    ("mars-margin", one([7.0, -np.inf, -np.inf], 1), 10.0, 0),
-    ("mars-margin", CUT, 10.0, 0),
-    # p2/p1 > ρ
-    ("mars-odds", one(FIVE, 1), 0.74, 1),
-    ("mars-odds", one(FIVE, 1), 0.76, 0),  # .3 / .4 = .75
-    ("mars-odds", one(EVEN, 1), 1.0, 0),
-    ("mars-odds", one(logits(1.0, 0.0, 0.0), 1), 0.0, 0),
-    ("mars-odds", coin(FIVE, 1, 0.5, temperature=0.5), 0.57, 0),  # (3/4)² = .5625
-    ("mars-odds", coin(FIVE, 1, 0.5, temperature=0.5), 0.56, 1),
-    ("mars-odds", CUT, 0.0, 0),
-    # p > min(ε, √ε exp(-H)); for x = 2, p exp(H) = .719, squared .517
-    ("typical", one(FIVE, 2), 0.51, 1),
-    ("typical", one(FIVE, 2), 0.52, 0),
-    ("typical", one(logits(0.98, 0.02), 1), 0.019, 1),  # .022² is less than p = .02
-    ("typical", one(logits(0.98, 0.02), 1), 0.021, 0),
-    ("typical", one(FIVE, 1), 1.0, 0),  # off
-    ("typical", one(FIVE, 4), 0.0, 0),
-    ("typical", CUT, 0.0, 0),
-    # among the ten best and p >= p1 - δ
-    ("tensorrt-llm", one(FIVE, 1), 0.101, 1),
-    ("tensorrt-llm", one(FIVE, 1), 0.099, 0),
-    ("tensorrt-llm", one([9.0, -30.0, -30.0], 2), 1.0, 1),  # δ >= p1 admits all ten, however unlikely
-    ("tensorrt-llm", one(FIVE, 4), 1.0, 0),  # but not an impossible one
-    ("tensorrt-llm", one(EQUAL, 1), 0.0, 0),
-    ("tensorrt-llm", one([0.0] * 12, 9), 0.01, 1),  # the tenth
-    ("tensorrt-llm", one([0.0] * 12, 10), 1.0, 0),  # the eleventh
-    ("tensorrt-llm", CUT, 1.0, 0),
-    # among the three best and z >= z1 + ln r
-    ("vllm-thinking", one(FIVE, 2), 0.49, 1),
-    ("vllm-thinking", one(FIVE, 2), 0.51, 0),
-    ("vllm-thinking", one(FIVE, 3), 0.0, 0),  # the fourth
-    ("vllm-thinking", one([-5.0, -6.0, -9.0], 1), 0.367, 1),
-    ("vllm-thinking", one(EQUAL, 1), 1.0, 0),
-    ("vllm-thinking", one([5.0, -np.inf, -np.inf], 2), 0.0, 0),
-    ("vllm-thinking", CUT, 0.0, 0),
-    # -ln p <= R
-    ("bild", one(FIVE, 3), 2.31, 1),  # ln 10 = 2.303
-    ("bild", one(FIVE, 3), 2.30, 0),
-    ("bild", one(FIVE, 4), 20.0, 0),
-    ("bild", one(FIVE, 0), 0.0, 1),  # v1 always
-    ("bild", coin(FIVE, 1, 0.5, temperature=0.5), 1.2, 0),  # p = .09 / .3 at T = .5
-    ("bild", coin(FIVE, 1, 0.5, temperature=0.5), 1.21, 1),
-    ("bild", CUT, 20.0, 0),
-    # rank
-    ("top-k-set", one(FIVE, 1), 2.0, 1),
-    ("top-k-set", one(FIVE, 1), 1.0, 0),
-    ("top-k-set", one(FIVE, 4), 64.0, 0),  # impossible
-    ("top-k-set", one(EQUAL, 1), 1.0, 0),
-    ("top-k-set", one([float(-i) for i in range(30)], 19), 20.0, 1),  # beyond the 16 that are kept
-    ("top-k-set", CUT, 64.0, 0),
-    # mass before x < P
-    ("nucleus-set", one(FIVE, 1), 0.41, 1),
-    ("nucleus-set", one(FIVE, 1), 0.39, 0),
-    ("nucleus-set", one(FIVE, 3), 0.91, 1),
-    ("nucleus-set", one(FIVE, 3), 0.89, 0),
-    ("nucleus-set", one(FIVE, 4), 1.0, 0),
-    ("nucleus-set", one(FIVE, 0), 0.0, 1),
-    ("nucleus-set", one([0.0] * 30, 15), 0.51, 1),  # the sixteenth of thirty equals
-    ("nucleus-set", one([0.0] * 30, 16), 1.0, 0),  # at most sixteen
-    ("nucleus-set", coin(FIVE, 1, 0.5, temperature=0.5), 0.52, 0),  # .16 / .3 before it
-    ("nucleus-set", coin(FIVE, 1, 0.5, temperature=0.5), 0.54, 1),
-    ("nucleus-set", CUT, 1.0, 0),
-    # p >= m p1
-    ("min-p-set", one(FIVE, 3), 0.249, 1),
-    ("min-p-set", one(FIVE, 3), 0.251, 0),
-    ("min-p-set", one(FIVE, 4), 0.0, 0),
-    ("min-p-set", one(EQUAL, 1), 1.0, 0),
-    ("min-p-set", coin(FIVE, 1, 0.5, temperature=0.5), 0.57, 0),  # (3/4)²
-    ("min-p-set", CUT, 0.0, 0),
-    # u <= p / (l q)
-    ("lenience", coin(FOUR, 2, 0.79), 0.5, 1),  # .1 / (.5 · .25) = .8
-    ("lenience", coin(FOUR, 2, 0.81), 0.5, 0),
-    ("lenience", coin(FOUR, 2, 0.0), 1.0, 1),
-    ("lenience", coin(FOUR, 3, 0.0), 0.01, 0),  # p = 0
-    ("lenience", coin(FOUR, 2, 0.19, **POINT), 0.5, 1),  # .1 / .5
-    ("lenience", coin(FOUR, 2, 0.21, **POINT), 0.5, 0),
-    ("lenience", one(FOUR, 1), 0.49, 1),  # T = 0: .3 >= l · .6
-    ("lenience", one(FOUR, 1), 0.51, 0),
-    ("lenience", one(logits(0.5, 0.5), 1), 1.0, 0),  # a tie, and off
-    # with probability p / t: y = x, or u <= (p/t - p) / (1 - p); for x = 2 at t = .5, .1 / .9 = .111
-    ("sglang-acc", coin(FOUR, 2, 0.110, seed=3), 0.5, 1),
-    ("sglang-acc", coin(FOUR, 2, 0.112, seed=3), 0.5, 0),
-    ("sglang-acc", coin(FOUR, 2, 0.99, seed=3), 0.1, 1),  # t <= p keeps always
-    ("sglang-acc", coin(FOUR, 3, 0.0, seed=3), 0.01, 0),
-    ("sglang-acc", one(FOUR, 1), 0.01, 0),  # greedy ignores it
-    ("sglang-acc", coin(FOUR, 2, 0.110, seed=3, **POINT), 0.5, 1),  # q does not matter
-    # p >= t
-    ("sglang-single", coin(FOUR, 2, 0.99, seed=3), 0.09, 1),
-    ("sglang-single", coin(FOUR, 2, 0.0, seed=3), 0.11, 0),
-    ("sglang-single", coin(FOUR, 3, 0.0, seed=3), 0.01, 0),
-    ("sglang-single", one(FOUR, 1), 0.01, 0),  # greedy ignores it
-    # u <= 1 - w + w p/q; for x = 2 at w = .5, .7
-    ("ensemble", coin(FOUR, 2, 0.69), 0.5, 1),
-    ("ensemble", coin(FOUR, 2, 0.71), 0.5, 0),
-    ("ensemble", coin(FOUR, 2, 0.99), 0.0, 1),
-    ("ensemble", coin(FOUR, 3, 0.49), 0.5, 1),  # the mixture holds what p rules out
-    ("ensemble", coin(FOUR, 3, 0.51), 0.5, 0),
-    # T = 0, q = (.2, .5, .3, 0): x = 1 gains .3 on v1 from q and loses .3 to it from p
-    ("ensemble", one(FOUR, 1, drafter=logits(0.2, 0.5, 0.3, 0.0)), 0.49, 1),
-    ("ensemble", one(FOUR, 1, drafter=logits(0.2, 0.5, 0.3, 0.0)), 0.51, 0),
-    ("ensemble", one(FOUR, 2, drafter=logits(0.5, 0.3, 0.2, 0.0)), 0.0, 0),  # v1 is ahead in both
-    ("ensemble", one(logits(0.4, 0.4, 0.2), 1, drafter=logits(0.2, 0.5, 0.3)), 0.99, 1),  # tie in p
-    # JSD < T; the laws (1, 0) and (.5, .5): .2158 nats
-    ("fuzzy", coin(logits(1.0, 0.0), 1, 0.99), 0.216, 1),  # whatever x
-    ("fuzzy", coin(logits(1.0, 0.0), 1, 0.99), 0.215, 0),
-    ("fuzzy", coin(FOUR, 2, 0.41, FOUR), 0.0, 1),  # equal laws: u <= 1
-    ("fuzzy", coin(FOUR, 2, 0.41), 0.0, 0),
-    ("fuzzy", coin(logits(1.0, 0.0), 1, 0.99, logits(0.0, 1.0)), 0.7, 1),  # ln 2, the largest
-    ("fuzzy", coin(logits(1.0, 0.0), 1, 0.99, logits(0.0, 1.0)), 0.69, 0),
-    ("fuzzy", one(logits(0.6, 0.4), 1, drafter=logits(0.4, 0.6)), 0.021, 1),  # T = 0: .0201 of the softmaxes
-    # u q <= p + √(2δ p (1 - p)); p = .1, q = 1, δ = .5: .1 + .3 = .4
-    ("cactus-acceptance", coin(FOUR, 2, 0.39, **POINT), 0.5, 1),
-    ("cactus-acceptance", coin(FOUR, 2, 0.41, **POINT), 0.5, 0),
-    ("cactus-acceptance", coin(FOUR, 2, 0.99, **POINT), 4.0, 0),  # .1 + .849
-    ("cactus-acceptance", coin(FOUR, 3, 0.0), 4.0, 0),  # p = 0 is not raised
-    ("cactus-acceptance", one(FOUR, 1), 4.0, 0),  # T = 0 is strict
-    # max q >= max p - α TV; q uniform: max p - max q = .35, TV = .4
-    ("cascade-opt", coin(FOUR, 3, 0.99), 0.88, 1),  # .875; whatever x
-    ("cascade-opt", coin(FOUR, 3, 0.99), 0.87, 0),
-    ("cascade-opt", coin(FOUR, 2, 0.39), 0.0, 1),  # deferred, and the coin keeps
-    ("cascade-opt", coin(FOUR, 2, 0.41, FOUR), -0.99, 1),  # equal laws
-    ("cascade-opt", coin(FOUR, 2, 0.99, **POINT), -0.4, 1),  # max q = 1, TV = .9: -.4444
-    ("cascade-opt", coin(FOUR, 2, 0.99, **POINT), -0.45, 0),
-    ("cascade-opt", coin(logits(0.5, 0.5), 0, 0.99, **POINT), -1.0, 0),  # exactly -1, but off
-    ("cascade-opt", one(FOUR, 2), 0.88, 1),  # T = 0: by the softmaxes
-    ("cascade-opt", one(FOUR, 2), 0.87, 0),
-    # u - β (1 - max p) <= p/q; for x = 2: u - .4 β <= .4
-    ("ears", coin(FOUR, 2, 0.59), 0.5, 1),
-    ("ears", coin(FOUR, 2, 0.61), 0.5, 0),
-    ("ears", coin(FOUR, 2, 0.41), 0.0, 0),
-    ("ears", coin(FOUR, 3, 0.3), 1.0, 0),  # p = 0, although the coin is eased to 0
-    ("ears", one(FOUR, 1), 1.0, 0),  # T = 0 is strict
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("rule", "speculation", "dial", "expected"), CASES)
-def test_by_hand(rule: str, speculation: Speculation, dial: float | None, expected: int) -> None:
-    decision = decided(rule, speculation, dial)
-    assert len(decision.kept) == expected
-    if not expected and rule != "mars-code":
-        assert decision.emitted == speculation.emissions[0, RULES[rule].on_rejection]
-
-
 UNSURE, SURE = logits(0.4, 0.3, 0.2, 0.1), logits(0.97, 0.01, 0.01, 0.01)
 """The three best: .3665 + .3612 + .3219 = 1.0496 nats, and .1217."""
 HALVES = logits(0.5, 0.5, 0.0, 0.0)
@@ -229,68 +45,144 @@ def fly_block(tokens: list[int], unsure: int = 0, law: list[float] = UNSURE) -> 
     return chain([law if row == unsure else SURE for row in range(len(tokens) + 1)], tokens)
 
 
-@pytest.mark.parametrize(
-    ("rule", "block", "dial", "expected"),
-    [
-        ("fly", fly_block([3, 0, 0, 0, 0, 0, 0]), 1.049, 7),
-        ("fly", fly_block([1, 0, 0, 0, 0, 0, 0]), 1.050, 0),  # the entropy is not renormalised
-        ("fly", fly_block([1, 0, 0, 0, 0, 0, 0], law=SURE), 0.121, 7),
-        ("fly", fly_block([1, 0, 0, 0, 0, 1, 0]), 0.0, 0),  # another mismatch in the window
-        ("fly", fly_block([1, 0, 0, 0, 0, 0, 1]), 0.3, 6),  # and after it
-        ("fly", fly_block([0, 1, 0, 0, 0, 0, 0, 0], unsure=1), 0.3, 8),
-        ("fly", fly_block([0, 1, 0, 0, 0, 0, 0], unsure=1), 0.3, 1),  # the last six are never relaxed
-        ("fly", chain([UNSURE] * 14, [1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]), 0.3, 13),
-        ("fly", chain([UNSURE] * 14, [1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]), 0.3, 0),
-        ("fly", fly_block([1, 0, 0, 0, 0, 0, 0], law=HALVES), 0.69, 7),  # a tie; ln 2 nats
-        ("fly", fly_block([1, 0, 0, 0, 0, 0, 0], law=HALVES), 0.70, 0),
-        ("fly", fly_block([1, 0, 0, 0, 0, 0, 0]), 1.1, 0),  # off
-        ("vllm-fly", fly_block([1, 0, 0, 0, 0, 0]), 0.3, 6),  # its window of five needs five tokens
-        ("vllm-fly", fly_block([1, 0, 0, 0, 0]), 0.3, 0),
-        ("vllm-fly:w=6", fly_block([1, 0, 0, 0, 0, 0, 1]), 0.3, 0),  # all of them accepted
-        ("vllm-fly:w=5", fly_block([1, 0, 0, 0, 0, 0, 1]), 0.3, 6),
-        ("vllm-fly:w=1", fly_block([0, 0, 0, 0, 1], unsure=4), 0.3, 4),
-        ("vllm-fly:w=1", chain([UNSURE] * 5, [1, 1, 0, 0]), 0.3, 0),  # a forgiven token is not an accepted one
-        *((f"vllm-fly:w=1,k={k}", fly_block([1, 0]), nats - 0.001, 2)
-          for k, nats in ((1, 0.3665), (2, 0.7277), (3, 1.0496), (4, 1.2799))),
-        *((f"vllm-fly:w=1,k={k}", fly_block([1, 0]), nats + 0.001, 0) for k, nats in ((1, 0.3665), (4, 1.2799))),
-        # token 3 is rejected by a coin above .1/.25
-        ("vllm-fly:w=2", chain([UNSURE] * 4, [3, 1, 0], **WARM), 0.3, 3),  # neither is v1, both coins accept
-        ("vllm-fly:w=2", chain([UNSURE] * 4, [3, 1, 3], **WARM), 0.3, 0),
-        ("vllm-fly:w=2", chain([UNSURE] * 4, [3, 1, 0], **WARM | {"temperature": 0.5}), 0.96, 3),  # .335 + .361 + .269
-        ("vllm-fly:w=2", chain([UNSURE] * 4, [3, 1, 0], **WARM | {"temperature": 0.5}), 0.97, 0),
-        ("vllm-fly:w=2", chain([UNSURE] * 4, [3, 0, 0], **WARM | {"top_k": 2}), 0.0, 0),  # impossible
-        ("vllm-fly:w=1", chain([UNSURE] * 4, [3, 1, 0], **WARM), 1.61, 0),  # off
-        # regrets 1, 0, 2, 1: together 1, 1, 3, 4
-        *(("regret-budget", chain([[5.0, 4.0, 3.0, 1.0]] * 5, [1, 0, 2, 1]), budget, expected) for budget, expected in
-          [(0.0, 0), (0.9, 0), (1.0, 2), (2.9, 2), (3.0, 3), (3.9, 3), (4.0, 4)]),
-        ("regret-budget", one([-5.0, -6.0], 1), 1.0, 1),  # the sign does not matter
-        ("regret-budget", one([5.0, 5.0], 1), 0.0, 0),  # a tie costs nothing, but 0 is off
-        ("regret-budget", one([5.0, 5.0], 1), 1e-9, 1),
-        ("regret-budget", one([5.0, -np.inf], 1), 20.0, 0),
-        ("regret-budget", chain([[5.0, -np.inf], [5.0, 4.0], [5.0, 4.0]], [1, 1]), 20.0, 0),
-        ("regret-budget", CUT, 20.0, 0),
-    ],
-)  # fmt: skip
-def test_rules_of_blocks(rule: str, block: Speculation, dial: float, expected: int) -> None:
-    decision = settle(block, rule_named(rule).judge(block), dial)
-    assert len(decision.kept) == expected
-    if not expected and block.temperature == 0:
-        assert decision.emitted == block.top_ids[0, 0]
+CASES: list[tuple[str, Speculation, dict[float | None, int]]] = [  # the number of kept tokens by dial value
+    ("mars", one(NEAR, 1), {0.89: 1, 0.9: 0}),  # the ratio must exceed θ
+    ("mars", one(NEAR, 0), {1.0: 1}),  # the best token always
+    ("mars", one([10.0, 9.9, 9.8, 0.0], 2), {0.0: 0}),  # the third never
+    ("mars", one([0.0, -0.01, -9.0], 1), {0.0: 0}),  # strict without a positive best logit
+    ("mars", one([-0.5, -0.51, -9.0], 1), {0.0: 0}),
+    ("mars", one(TIE, 1), {0.999: 1, 1.0: 0}),  # a tie goes to the lower id, and is a ratio of 1
+    ("strict", one(TIE, 0), {None: 1}),
+    ("strict", one(TIE, 1), {None: 0}),
+    # the released code: greedy ignores θ
+    *(("mars-code", one([10.0, 9.9, 1.0], x), {dial: int(x == 0) for dial in (0.0, 0.5, 1.0)}) for x in (0, 1)),
+    ("mars-code", coin(CALL, 1, 0.999999), {0.9: 1}),  # a close call keeps either of two, whatever the coin
+    ("mars-code", coin(CALL, 2, 0.0), {0.9: 0}),  # and rejects others
+    ("mars-code", coin(CALL, 2, P2 - 1e-6), {0.96: 1}),  # a clear call tosses the coin
+    ("mars-code", coin(CALL, 2, P2 + 1e-6), {0.96: 0}),
+    ("mars-code", coin([-1.0, -1.5, -3.0, -9.0], 1, 0.999999), {1.0: 1}),  # a negative z1 always relaxes
+    ("mars-code", coin([1.0, -0.5, -3.0, -9.0], 1, 0.999999), {0.0: 0}),
+    ("mars-sampling", coin(CALL, 0, 0.999), {1.0: 1}),  # p(0) > q
+    ("mars-sampling", coin(CALL, 2, 0.30), {0.96: 1, 0.90: 1}),  # unlike in the released code, the coin still counts
+    ("mars-sampling", coin(CALL, 2, 0.32), {0.96: 0}),
+    ("mars-sampling", coin(CALL, 3, 0.90), {0.0: 0}),
+    *(("mars-sampling", coin([z, z - 0.01, -9.0], 1, 1.0, [0.0, 30.0, 0.0]), {0.0: 0}) for z in (0.0, -0.5)),
+    ("rejection-sampling", coin([0.0, 0.0], 0, 0.5, [60.0, 0.0]), {None: 1}),  # p = .5, q = 1: at the ratio
+    ("rejection-sampling", coin([50.0, -np.inf], 1, 0.0, [0.0, 50.0]), {None: 0}),
+    # one token left
+    *((rule, coin([10.0, 9.9, 1.0], 1, 0.5, top_k=1, **POINT), {0.0: 0}) for rule in ("mars-sampling", "mars-code")),
+    *((rule, CUT, {0.0: 0}) for rule in ("mars", "mars-odds", "typical", "vllm-thinking", "min-p-set")),
+    *((rule, CUT, {RULES[rule].dial.high: 0})
+      for rule in ("mars-margin", "tensorrt-llm", "bild", "top-k-set", "nucleus-set", "regret-budget")),
+    # z1 - z2 < m
+    ("mars-margin", one([10.0, 8.5, 1.0], 1), {1.5: 0}),  # strictly below
+    ("mars-margin", one(TIE, 1), {0.01: 1, 0.0: 0}),  # a tie goes to the lower id
+    # p2/p1 > ρ
+    ("mars-odds", one(FIVE, 1), {0.74: 1, 0.76: 0}),  # .3 / .4 = .75
+    ("mars-odds", one(EQUAL, 1), {1.0: 0}),
+    # p > min(ε, c √ε exp(-H)); for x = 2, p exp(H) = .719, squared .517
+    ("typical", one(FIVE, 2), {0.51: 1, 0.52: 0}),
+    ("typical", one(logits(0.98, 0.02), 1), {0.019: 1, 0.021: 0}),  # .022² is less than p = .02
+    ("typical:c=2", one(FIVE, 2), {0.19: 1, 0.21: 0}),  # (.719 / 2)² < p
+    ("typical:c=0.8", one(FIVE, 2), {0.80: 1, 0.82: 0}),  # (.719 / .8)² = .808
+    # among the ten best and p >= p1 - δ
+    ("tensorrt-llm", one([9.0, -30.0, -30.0], 2), {1.0: 1}),  # δ >= p1 admits all ten, however unlikely
+    ("tensorrt-llm", one([0.0] * 12, 9), {0.01: 1}),  # the tenth
+    ("tensorrt-llm", one([0.0] * 12, 10), {1.0: 0}),  # the eleventh
+    ("tensorrt-llm:k=3", one(FIVE, 2), {0.21: 1, 0.19: 0}),
+    # among the three best and z >= z1 + ln r
+    ("vllm-thinking", one(FIVE, 2), {0.49: 1, 0.51: 0}),
+    ("vllm-thinking", one(EQUAL, 1), {1.0: 0}),
+    ("vllm-thinking:k=4", one(FIVE, 3), {0.24: 1, 0.26: 0}),
+    ("vllm-thinking:k=5", one(FIVE, 4), {0.0: 0}),  # impossible
+    # -ln p <= R
+    ("bild", one(FIVE, 3), {2.31: 1, 2.30: 0}),  # ln 10 = 2.303
+    # rank
+    ("top-k-set", one(FIVE, 1), {2.0: 1, 1.0: 0}),
+    ("top-k-set", one([float(-i) for i in range(30)], 19), {20.0: 1}),  # beyond the 16 that are kept
+    # mass before x < P
+    ("nucleus-set", one(FIVE, 1), {0.41: 1, 0.39: 0}),
+    ("nucleus-set", one([0.0] * 30, 15), {0.51: 1}),  # the sixteenth of thirty equals
+    ("nucleus-set", one([0.0] * 30, 16), {1.0: 0}),  # at most sixteen
+    # p >= m p1
+    ("min-p-set", one(FIVE, 3), {0.249: 1, 0.251: 0}),
+    ("min-p-set", one(EQUAL, 1), {1.0: 0}),
+    # u <= p / (l q)
+    ("lenience", coin(FOUR, 2, 0.79), {0.5: 1}),  # .1 / (.5 · .25) = .8
+    ("lenience", coin(FOUR, 2, 0.81), {0.5: 0}),
+    ("lenience", one(FOUR, 1), {0.49: 1, 0.51: 0}),  # T = 0: .3 >= l · .6
+    ("lenience", one(logits(0.5, 0.5), 1), {1.0: 0}),  # a tie, and off
+    # with probability p / t: y = x, or u <= (p/t - p) / (1 - p); for x = 2 at t = .5, .1 / .9 = .111
+    ("sglang-acc", coin(FOUR, 2, 0.110, seed=3), {0.5: 1}),
+    ("sglang-acc", coin(FOUR, 2, 0.112, seed=3), {0.5: 0}),
+    ("sglang-acc", coin(FOUR, 2, 0.110, seed=3, **POINT), {0.5: 1}),  # q does not matter
+    ("sglang-single", coin(FOUR, 2, 0.99, seed=3), {0.09: 1, 0.11: 0}),  # p >= t
+    *((rule, one(FOUR, 1), {0.01: 0}) for rule in ("sglang-acc", "sglang-single")),  # greedy ignores it
+    # u <= 1 - w + w p/q; for x = 2 at w = .5, .7
+    ("ensemble", coin(FOUR, 2, 0.69), {0.5: 1}),
+    ("ensemble", coin(FOUR, 2, 0.71), {0.5: 0}),
+    ("ensemble", coin(FOUR, 3, 0.49), {0.5: 1}),  # the mixture holds what p rules out
+    # T = 0, q = (.2, .5, .3, 0): x = 1 gains .3 on v1 from q and loses .3 to it from p
+    ("ensemble", one(FOUR, 1, drafter=logits(0.2, 0.5, 0.3, 0.0)), {0.49: 1, 0.51: 0}),
+    # JSD < T; the laws (1, 0) and (.5, .5): .2158 nats
+    ("fuzzy", coin(logits(1.0, 0.0), 1, 0.99), {0.216: 1, 0.215: 0}),  # whatever x
+    ("fuzzy", APART, {0.7: 1, 0.69: 0}),  # ln 2, the largest
+    ("fuzzy", one(logits(0.6, 0.4), 1, drafter=logits(0.4, 0.6)), {0.021: 1, 0.020: 0}),  # T = 0: the softmaxes' .0201
+    # u q <= p + √(2δ p (1 - p)); p = .1, q = 1, δ = .5: .1 + .3 = .4
+    ("cactus-acceptance", coin(FOUR, 2, 0.39, **POINT), {0.5: 1}),
+    ("cactus-acceptance", coin(FOUR, 2, 0.41, **POINT), {0.5: 0}),
+    # max q >= max p - α TV; q uniform: max p - max q = .35, TV = .4
+    ("cascade-opt", coin(FOUR, 3, 0.99), {0.88: 1, 0.87: 0}),  # .875; whatever x
+    ("cascade-opt", coin(FOUR, 2, 0.41, FOUR), {-0.99: 1}),  # equal laws
+    ("cascade-opt", coin(FOUR, 2, 0.99, **POINT), {-0.4: 1, -0.45: 0}),  # max q = 1, TV = .9: -.4444
+    ("cascade-opt", coin(logits(0.5, 0.5), 0, 0.99, **POINT), {-1.0: 0}),  # exactly -1, but off
+    # u - β (1 - max p) <= p/q; for x = 2: u - .4 β <= .4
+    ("ears", coin(FOUR, 2, 0.59), {0.5: 1}),
+    ("ears", coin(FOUR, 2, 0.61), {0.5: 0}),
+    *((rule, one(FOUR, 1), {dial: 0}) for rule, dial in (("cactus-acceptance", 4.0), ("ears", 1.0))),  # T = 0 is strict
+    # blocks
+    ("fly", fly_block([3, 0, 0, 0, 0, 0, 0]), {1.049: 7, 1.050: 0}),  # the entropy is not renormalised
+    ("fly", fly_block([1, 0, 0, 0, 0, 1, 0]), {0.0: 0}),  # another mismatch in the window
+    ("fly", fly_block([0, 1, 0, 0, 0, 0, 0], unsure=1), {0.3: 1}),  # the last six are never relaxed
+    ("fly", chain([UNSURE] * 14, [1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]), {0.3: 13}),
+    ("fly", fly_block([1, 0, 0, 0, 0, 0, 0], law=HALVES), {0.69: 7, 0.70: 0}),  # a tie; ln 2 nats
+    ("fly", fly_block([1, 0, 0, 0, 0, 0, 0]), {1.1: 0}),  # off
+    ("vllm-fly", fly_block([1, 0, 0, 0, 0, 0]), {0.3: 6}),  # its window of five needs five tokens
+    ("vllm-fly", fly_block([1, 0, 0, 0, 0]), {0.3: 0}),
+    ("vllm-fly:w=6", fly_block([1, 0, 0, 0, 0, 0, 1]), {0.3: 0}),  # all of them accepted
+    ("vllm-fly:w=1", chain([UNSURE] * 5, [1, 1, 0, 0]), {0.3: 0}),  # a forgiven token is not an accepted one
+    *((f"vllm-fly:w=1,k={k}", fly_block([1, 0]), {nats - 0.001: 2, nats + 0.001: 0})
+      for k, nats in ((1, 0.3665), (2, 0.7277), (3, 1.0496), (4, 1.2799))),
+    # token 3 is rejected by a coin above .1/.25
+    ("vllm-fly:w=2", chain([UNSURE] * 4, [3, 1, 0], **WARM), {0.3: 3}),  # neither is v1, both coins accept
+    ("vllm-fly:w=2", chain([UNSURE] * 4, [3, 1, 3], **WARM), {0.3: 0}),
+    ("vllm-fly:w=2", chain([UNSURE] * 4, [3, 1, 0], **WARM | {"temperature": 0.5}), {0.96: 3, 0.97: 0}),  # .965
+    # regrets 1, 0, 2, 1: together 1, 1, 3, 4
+    ("regret-budget", chain([[5.0, 4.0, 3.0, 1.0]] * 5, [1, 0, 2, 1]),
+     {0.0: 0, 0.9: 0, 1.0: 2, 2.9: 2, 3.0: 3, 3.9: 3, 4.0: 4}),
+    ("regret-budget", one([5.0, 5.0], 1), {0.0: 0, 1e-9: 1}),  # a tie costs nothing, but 0 is off
+    ("regret-budget", chain([[5.0, -np.inf], [5.0, 4.0], [5.0, 4.0]], [1, 1]), {20.0: 0}),
+]  # fmt: skip
 
 
-def test_emissions_and_breakpoints() -> None:
-    assert decided("mars", one(NEAR, 1), 0.9).emitted == 0
+@pytest.mark.parametrize(("rule", "speculation", "expected"), CASES)
+def test_by_hand(rule: str, speculation: Speculation, expected: dict[float | None, int]) -> None:
+    for dial, kept in expected.items():
+        decision = decided(rule, speculation, dial)
+        assert len(decision.kept) == kept, dial
+        if not kept and rule != "mars-code":
+            assert decision.emitted == speculation.emissions[0, rule_named(rule).on_rejection]
+
+
+def test_breakpoints_and_what_the_released_code_emits() -> None:
+    """3,000 corrections; false-alarm probability one in a million."""
     verdicts = RULES["mars"].judge(one([8.0, 6.0, 1.0], 1))
     assert (verdicts.breakpoints.tolist(), verdicts.keep_below.tolist()) == ([0.75], [True])
     close = coin(CALL, 2, 0.0)
     assert decided("mars-code", close, 0.9).emitted == close.emissions[0, Emission.SAMPLE]
-
-
-def test_the_released_code_lowers_only_the_rejected_entry() -> None:
-    """3,000 corrections; false-alarm probability one in a million."""
     corrected = [decided("mars-code", coin(CALL, 2, 1.0, seed=seed), 0.96).emitted for seed in range(3000)]
     law = processed(np.array(CALL), 1.0)
-    law[2] = 0.0  # p(2) - q(2) is below 0
+    law[2] = 0.0  # p(2) - q(2) is below 0, and no other entry is lowered
     seen = np.bincount(corrected, minlength=4)
     assert seen[2] == 0 and not unlike(seen[law > 0], (law / law.sum())[law > 0])
 
@@ -330,15 +222,12 @@ def written(rule: str, dial: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def looks_like(observed: np.ndarray, law: np.ndarray) -> bool:
-    """Chi-square at a false-alarm probability of one in a million; what the law rules out must not occur at all."""
-    counts, expected = np.bincount(observed, minlength=3), law * len(observed)
-    possible = law > 1e-12
-    if counts[~possible].any():
-        return False
-    return possible.sum() == 1 or stats.chisquare(counts[possible], expected[possible]).pvalue > 1e-6
+    """Return False if the law rules a token out, or a chi-square test does."""
+    counts, possible = np.bincount(observed, minlength=3), law > 1e-12
+    return not counts[~possible].any() and (possible.sum() == 1 or not unlike(counts[possible], law[possible]))
 
 
-@pytest.mark.parametrize("t", [1.0, 0.5, 0.2])
+@pytest.mark.parametrize("t", [0.5, 0.2])
 def test_sglang_keeps_with_probability_p_over_t_and_else_samples_p_without_x(t: float) -> None:
     """Given each draft; false-alarm probability three in a million per case."""
     drafts, tokens = written("sglang-acc", t)
@@ -346,14 +235,11 @@ def test_sglang_keeps_with_probability_p_over_t_and_else_samples_p_without_x(t: 
         accepts = min(1.0, P[x] / t)
         law = np.where(np.arange(3) == x, accepts, (1 - accepts) * P / (1 - P[x]))
         assert looks_like(tokens[drafts == x], law)
-    if t == 1.0:
-        assert looks_like(tokens, P)
 
 
-@pytest.mark.parametrize("w", [1.0, 0.7, 0.3])
-def test_the_ensemble_writes_the_mixture(w: float) -> None:
-    """False-alarm probability one in a million per case."""
-    assert looks_like(written("ensemble", w)[1], w * P + (1 - w) * Q)
+def test_the_ensemble_writes_the_mixture() -> None:
+    """False-alarm probability one in a million."""
+    assert looks_like(written("ensemble", 0.3)[1], 0.3 * P + 0.7 * Q)
 
 
 @pytest.mark.parametrize("rule", [name for name, rule in RULES.items() if rule.on_rejection is Emission.RESIDUAL])
@@ -363,19 +249,6 @@ def test_at_the_strict_end_the_law_is_kept(rule: str) -> None:
     assert looks_like(written(rule, dial.strict if dial else np.nan)[1], P)
 
 
-def test_lenience_makes_no_token_more_than_1_over_l_times_as_likely() -> None:
-    rng = np.random.default_rng(2)
-    for _ in range(1000):
-        p, q = rng.dirichlet(np.full(6, 0.5), 2)
-        for lenience in (1.0, 0.5, 0.1):
-            accepted = np.minimum(q, p / lenience)
-            residual = np.maximum(p - q, 0)
-            law = accepted + (1 - accepted.sum()) * residual / residual.sum()
-            assert (law <= p / lenience + 1e-9).all()
-            if lenience == 1.0:
-                np.testing.assert_allclose(law, p, atol=1e-9)
-
-
 TARGET, DRAFT = logits(0.5, 0.3, 0.2), logits(0.25, 0.25, 0.5)
 """Ratios 2, 1.2, 0.4."""
 
@@ -383,11 +256,6 @@ TARGET, DRAFT = logits(0.5, 0.3, 0.2), logits(0.25, 0.25, 0.5)
 def three(tokens: list[int], coins: list[float]) -> Speculation:
     n = len(tokens)
     return make_speculation(np.array([TARGET] * (n + 1)), np.array([DRAFT] * n), tokens, temperature=1.0, coins=coins)
-
-
-def test_weights_are_the_clamped_running_product() -> None:
-    assert block_weights(three([2, 0, 2, 1], [0.5] * 4)) == pytest.approx([0.4, 0.8, 0.32, 0.384])
-    assert block_weights(three([0, 0], [0.5] * 2)).tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -411,7 +279,9 @@ def test_verdicts_by_hand(tokens: list[int], coins: list[float], kept: int) -> N
     assert block_keeps(three(tokens, coins)).tolist() == [True] * kept + [False] * (len(tokens) - kept)
 
 
-def test_edges() -> None:
+def test_weights_and_edges() -> None:
+    assert block_weights(three([2, 0, 2, 1], [0.5] * 4)) == pytest.approx([0.4, 0.8, 0.32, 0.384])
+    assert block_weights(three([0, 0], [0.5] * 2)).tolist() == [1.0, 1.0]  # a clamped running product
     impossible = make_speculation(
         np.array([logits(1.0, 0.0)] * 3), np.array([[0.0, 0.0]] * 2), [1, 0], temperature=1.0, coins=[0.0, 0.0]
     )
@@ -433,9 +303,8 @@ def test_at_temperature_0_it_is_the_strict_rule_also_on_trees() -> None:
     assert BlockVerification().lacks(replace(tree, temperature=0.0)) is None
     rng = np.random.default_rng(0)
     for _ in range(50):
-        speculation = make_speculation(
-            rng.normal(size=(5, 6)), rng.normal(size=(4, 6)), rng.integers(6, size=4).tolist()
-        )
+        tokens = rng.integers(6, size=4).tolist()
+        speculation = make_speculation(rng.normal(size=(5, 6)), rng.normal(size=(4, 6)), tokens)
         ours, theirs = BlockVerification().judge(speculation), Strict().judge(speculation)
         assert ours.keeps(np.nan).tolist() == theirs.keeps(np.nan).tolist()
         assert ours.emits(np.nan).tolist() == theirs.emits(np.nan).tolist()

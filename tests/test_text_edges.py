@@ -88,14 +88,6 @@ def test_direction_marks_affect_their_token_only(page: Page) -> None:
         assert drawn(page, f"{mark}evil")[0].spelled == [f"U+{ord(mark):04X}"]
 
 
-def test_characters_without_blanks_wrap_and_blanks_of_other_scripts_are_visible(page: Page) -> None:
-    tokens = drawn(page, *("春眠不覺曉處處聞啼鳥夜來風雨聲花落知多少" * 6))
-    assert len({token.top for token in tokens}) > 1
-    assert max(token.right for token in tokens) <= 700
-    assert min(token.width for token in tokens) > 3
-    assert [token.blanks for token in drawn(page, "\u3000\u3000", "\u00a0", " a", "字\u3000字")] == [2, 1, 1, 1]
-
-
 def test_bytes_of_a_character_are_shown_as_bytes(page: Page) -> None:
     emoji = "😀".encode()
     pieces = [Piece(emoji[:1]), Piece(emoji[1:3]), Piece(emoji[3:]), Piece("é".encode()[:1]), Piece(b"a\xcc")]
@@ -117,19 +109,6 @@ def test_parts_of_an_emoji_do_not_melt_into_each_other(page: Page) -> None:
     hand, colour = drawn(page, "👍", "🏽")
     assert colour.width > 3 and colour.left >= hand.right - 1
     assert drawn(page, JOINER)[0].spelled == ["U+200D"] and drawn(page, "\ufe0f")[0].spelled == ["U+FE0F"]
-
-
-def test_a_mark_without_its_letter_is_quoted_on_a_circle(page: Page) -> None:
-    script = """(text) => {
-      const shown = quote();
-      shown.show({ pieces: { text: [text] } }, 0);
-      document.body.replaceChildren(h("div", { class: "explorer" }, shown.element));
-      const token = shown.element.querySelector("bdi");
-      return [token.textContent, getComputedStyle(token, "::before").content];
-    }"""
-    for quoted, circled in (("\u0301", True), ("e\u0301", False)):
-        text, before = page.evaluate(script, quoted)
-        assert text == quoted and (("◌" in before) if circled else (before == "none"))
 
 
 def test_long_text_is_never_cut_inside_a_character(page: Page) -> None:

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+import re
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from factories import PROMPT, ToySpeculator, tables, toy_run
+from factories import PROMPT, ToySpeculator, tables, toy_run, toy_tree
 from rule_cases import unlike
 from test_networks import llama, networks
 from transformers import AutoModelForCausalLM, BloomConfig, MistralConfig
 
 from mars_viz import load_run, trees
+from mars_viz.analysis.lesson_sums import gain
+from mars_viz.analysis.map_grid import map_grid, round_times
+from mars_viz.analysis.metrics import summary
 from mars_viz.dialmap import span_of
 from mars_viz.errors import BadInput
+from mars_viz.figures.svg import token_strip
 from mars_viz.randomness import Purpose, round_uniforms, tree_uniforms
 from mars_viz.recording import Mapping, Recording, record
-from mars_viz.records import Emission, Policy, Speculation, chain
+from mars_viz.records import Emission, Outcome, Policy, Speculation, Timing, chain
 from mars_viz.replay import shortened
 from mars_viz.rules import RULES, OnTrees, rule_named, settle
-from mars_viz.run import Settings
+from mars_viz.run import Run, Settings
 from mars_viz.runfiles import save_run
 from mars_viz.shapes import Shape, best_paths, shape_named
 from mars_viz.speculators.backend import Backend
@@ -36,6 +41,7 @@ from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.speculator import scored_by
 from mars_viz.speculators.targets.model import ModelTarget
+from mars_viz.trace import Trace
 from tests.tables import TableTarget, TopTarget, by_paths, random_tree, table_backend
 
 TREE = "dynamic:depth=5,topk=3,nodes=12"
@@ -119,18 +125,6 @@ def test_a_model_that_takes_no_mask_scores_a_tree_path_by_path(config: object) -
             prefix += [tokens[node] for node in trees.path_to(parents, 5)] + [3]
 
 
-def test_a_target_without_trees_scores_their_paths() -> None:
-    table = tables()[0]
-    parents, tokens = [-1, 0, 1, 0, -1, 4, 4], torch.tensor([[4, 9, 2, 7, 30, 1, 5]])
-    draft = Draft(tokens, branches=(parents,), budgets=(np.arange(1, 8),))
-    expected = table[[3, *tokens[0].tolist()]]
-    np.testing.assert_array_equal(scored_by(TableTarget(table), [(1, 3)], draft)[0], expected)
-    top = scored_by(TopTarget(table, 4), [(1, 3)], draft)
-    np.testing.assert_array_equal(top.logits[0], np.sort(expected)[:, :-5:-1])
-    drafted = [expected[parent + 1][token] for parent, token in zip(parents, tokens[0].tolist(), strict=True)]
-    np.testing.assert_array_equal(top.drafted[0], np.array(drafted))
-
-
 def slowly_grown(table: np.ndarray, last: int, shape: Shape, nodes: int) -> list[tuple[int, ...]]:
     """Return EAGLE-2's tree as paths of tokens, the likeliest first; written from the paper's description."""
     laws = {token: np.log(np.exp(row - row.max()) / np.exp(row - row.max()).sum()) for token, row in enumerate(table)}
@@ -166,17 +160,6 @@ def test_a_dynamic_tree_is_that_of_eagle_2(nodes: int) -> None:
         assert all(parent == -1 or parent in above[node - 1] for node, parent in enumerate(parents))  # preorder
 
 
-def test_near_the_end_of_the_context_no_path_goes_beyond_it(pair: Backend) -> None:
-    prompt = [5 + i % 900 for i in range(pair.context - 12)]
-    settings = Settings(rule="strict", tree="dynamic:depth=8,topk=6,nodes=40", max_new_tokens=12)
-    run = Recording(pair, prompt, settings).finish()
-    plain = Recording(pair, prompt, Settings(rule="strict", max_new_tokens=12)).finish()
-    assert run.token_ids == plain.token_ids
-    for round_ in run.rounds:
-        own = round_.speculation
-        assert int(own.depths.max(initial=0)) + own.start <= pair.context
-
-
 def test_the_tree_of_fewer_nodes_is_cut_from_the_larger_one() -> None:
     long = ToySpeculator(Settings(tree=TREE)).speculate([PROMPT])[0].speculation
     assert shortened(long, 12) is long
@@ -209,22 +192,6 @@ def test_each_policy_follows_its_path() -> None:
     assert True in differ
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_strict_on_trees_writes_the_targets_own_text(pair: Backend, temperature: float) -> None:
-    gains = []
-    for model_seed in range(5):
-        settings = {"rule": "strict", "temperature": temperature, "model_seed": model_seed, "max_new_tokens": 60}
-        chains, branching = toy_run(gamma=5, **settings), toy_run(tree=TREE, **settings)
-        assert chains.token_ids == branching.token_ids
-        gains.append(branching.tau / chains.tau)
-    assert np.mean(gains) > 1.02
-    live = Settings(rule="strict", temperature=temperature, max_new_tokens=32)
-    run = Recording(pair, "Once upon a time, there was", live).finish()
-    tree = Recording(pair, "Once upon a time, there was", replace(live, tree=TREE, gamma=12)).finish()
-    assert run.token_ids == tree.token_ids
-    assert max(len(round_.speculation) for round_ in tree.rounds) == 12
-
-
 @pytest.mark.parametrize(
     ("tree", "temperature"),
     [(TREE, 0.0), (TREE, 0.9), ("iid:paths=3,depth=4", 0.9), ("delayed:trunk=1,paths=3,depth=3", 0.9)],
@@ -252,51 +219,87 @@ LOGITS, DRAFTER = torch.from_numpy(np.random.default_rng(5).normal(0, 1.2, (15, 
 LAWS = LOGITS.softmax(-1).double().numpy()
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("bush", "'bush'"),
+        ("", "no shape"),
+        ("dynamic:nodes=65", "nodes is 65"),
+        ("dynamic:depth=6,topk=4,nodes=4", "4 nodes .* 6 tokens"),
+        ("dynamic:leaves=3", "'leaves'"),
+        ("dynamic:topk=x", "no number"),
+        ("static", "at most 16 chances"),
+        ("static:accept=0.2-0.6", "do not rise"),
+        ("static:accept=0.6-0", "do not rise"),
+        ("static:accept=1.1-0.6", "do not rise"),
+        ("static:accept=0.6,topk=3", "'topk'"),
+    ],
+)
+def test_an_impossible_tree_is_refused(name: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        Settings(tree=name)
+
+
+def test_a_target_without_trees_scores_their_paths() -> None:
+    table = tables()[0]
+    parents, tokens = [-1, 0, 1, 0, -1, 4, 4], torch.tensor([[4, 9, 2, 7, 30, 1, 5]])
+    draft = Draft(tokens, branches=(parents,), budgets=(np.arange(1, 8),))
+    expected = table[[3, *tokens[0].tolist()]]
+    np.testing.assert_array_equal(scored_by(TableTarget(table), [(1, 3)], draft)[0], expected)
+    top = scored_by(TopTarget(table, 4), [(1, 3)], draft)
+    np.testing.assert_array_equal(top.logits[0], np.sort(expected)[:, :-5:-1])
+    np.testing.assert_array_equal(top.drafted[0], expected[np.array(parents) + 1, tokens[0]])
+
+
+@pytest.mark.parametrize(
+    ("tree", "temperature"), [("dynamic:depth=8,topk=6,nodes=40", 0.0), ("iid:paths=4,depth=8", 1.0)]
+)
+def test_near_the_end_of_the_context_no_path_goes_beyond_it(pair: Backend, tree: str, temperature: float) -> None:
+    prompt = [5 + i % 900 for i in range(pair.context - 12)]
+    settings = Settings(rule="strict", tree=tree, temperature=temperature, max_new_tokens=12)
+    run = Recording(pair, prompt, settings).finish()
+    assert run.token_ids == Recording(pair, prompt, replace(settings, tree="chain", gamma=6)).finish().token_ids
+    for own in (each.speculation for each in run.rounds):
+        assert own.start + int(own.depths.max(initial=0)) <= pair.context
+        assert not temperature or own.start + len(own) <= pair.context
+
+
+@pytest.mark.parametrize(("tree", "temperature"), [(TREE, 0.0), (TREE, 1.0), ("delayed:trunk=2,paths=4,depth=3", 1.0)])
+def test_strict_on_trees_writes_the_targets_own_text(pair: Backend, tree: str, temperature: float) -> None:
+    chain = Settings(rule="strict", temperature=temperature, max_new_tokens=32)
+    run, again = (Recording(pair, [5, 6, 7], each).finish() for each in (chain, replace(chain, tree=tree)))
+    assert run.token_ids == again.token_ids and again.trace.speculations.whole.is_tree
+
+
 @lru_cache
 def tree_rounds() -> list[Speculation]:
-    """Return 15,000 rounds of one tree, each with the uniforms of its place."""
+    """Return 10,000 rounds of one tree, each with the uniforms of its place."""
     settings, found, step = Settings(temperature=1.0, seed=3), [], 2500
-    for at in range(0, 15_000, step):
-        blocks = DraftBatch.of(
-            tuple(range(at, at + step)),
-            torch.tensor([TOKENS]).expand(step, -1),
-            DRAFTER.expand(step, -1, -1),
-            LOGITS.expand(step, -1, -1),
-            sampled=False,
-            trees=Trees((PARENTS,) * step, (np.arange(1, 8),) * step),
-        )
+    tokens, *laws = (each.expand(step, *each.shape) for each in (torch.tensor(TOKENS), DRAFTER, LOGITS))
+    shape = Trees((PARENTS,) * step, (np.arange(1, 8),) * step)
+    for at in range(0, 10_000, step):
+        blocks = DraftBatch.of(tuple(range(at, at + step)), tokens, *laws, sampled=False, trees=shape)
         found += gather_evidence(blocks, settings, ())
     return found
 
 
-def first_tokens(rule: str, dial: float | None = None) -> np.ndarray:
-    """Return how often the rule writes each pair of first tokens, int64 [5, 6]; column 5 if the first is the last."""
-    counts = np.zeros((5, 6), np.int64)
+@pytest.mark.parametrize(
+    ("rule", "t"), [("strict", None), ("rejection-sampling", None), ("sglang-acc", 0.7), ("sglang-single", 0.2)]
+)
+def test_rules_write_their_law_on_a_tree(rule: str, t: float | None) -> None:
+    """The target's, or that of SGLang's kernel in closed form; false-alarm probability at most 4e-6 per rule."""
+    counts = np.zeros((5, 6), np.int64)  # pairs of first tokens; column 5 if the first is the last
     for found in tree_rounds():
-        decision = settle(found, RULES[rule].judge(found), dial)
+        decision = settle(found, RULES[rule].judge(found), t)
         text = [*(TOKENS[node] for node in decision.kept), decision.emitted]
         counts[text[0], text[1] if len(text) > 1 else 5] += 1
-    return counts
-
-
-@pytest.mark.parametrize("rule", ["strict", "rejection-sampling"])
-def test_a_lossless_rule_keeps_the_targets_law(rule: str) -> None:
-    """False-alarm probability at most 4e-6 per rule."""
-    assert not RULES[rule].needs
-    counts, after = first_tokens(rule), {1: LAWS[1], 4: LAWS[4], 2: LAWS[5]}  # nodes 0, 3 and 4 follow the prefix
-    assert not unlike(counts.sum(1), LAWS[0])
-    assert not any(unlike(counts[token, :5], law) for token, law in after.items())
-
-
-@pytest.mark.parametrize(
-    ("rule", "t"),
-    [("sglang-acc", 1.0), ("sglang-acc", 0.7), ("sglang-acc", 0.4), ("sglang-single", 1.0), ("sglang-single", 0.2)],
-)
-def test_sglang_keeps_siblings_by_one_coin_for_all(rule: str, t: float) -> None:
-    """Against its kernel's law in closed form; false-alarm probability 1e-6."""
-    counts = first_tokens(rule, t)
+    if t is None:
+        assert not unlike(counts.sum(1), LAWS[0])
+        for token, row in ((1, 1), (4, 4), (2, 5)):  # nodes 0, 3 and 4 follow the prefix
+            assert not unlike(counts[token, :5], LAWS[row])
+        return
     children, expected, so_far, left = (1, 4, 2), np.zeros((2, 5)), 0.0, 1.0
-    for x in children:
+    for x in children:  # one coin for all
         so_far += LAWS[0, x]
         beyond = 1 - min(1.0, so_far / t if rule == "sglang-acc" else so_far)
         beyond = 0.0 if rule == "sglang-single" and LAWS[0, x] >= t else beyond
@@ -317,41 +320,14 @@ def test_sglang_keeps_siblings_by_one_coin_for_all(rule: str, t: float) -> None:
         ("parents", lambda values: values * 0 - 1),
     ],
 )
-def test_trees_that_contradict_themselves_are_not_saved(
-    tmp_path: Path, name: str, change: Callable[[np.ndarray], np.ndarray]
-) -> None:
+def test_trees_that_contradict_themselves_are_not_saved(tmp_path: Path, name: str, change: Any) -> None:
     run = toy_run(rule="mars:siblings=longest", tree=TREE, max_new_tokens=20)
-    read = load_run(save_run(run, tmp_path / "run"))
-    assert read.settings == run.settings and read.settings.rule == "mars:siblings=longest"
+    assert load_run(save_run(run, tmp_path / "run")).settings == run.settings
     first, *rounds = run.rounds
-    own = first.speculation
-    wrong = first.with_speculation(own.with_columns({name: change(getattr(own, name).copy())}))
+    wrong = first.with_speculation(first.speculation.with_columns({name: change(getattr(first.speculation, name))}))
     with pytest.raises(BadInput):
         save_run(replace(run, rounds=(wrong, *rounds)), tmp_path / "wrong")
     assert not (tmp_path / "wrong").exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("bush", "'bush'"),
-        ("", "no shape"),
-        ("dynamic:nodes=0", "nodes is 0"),
-        ("dynamic:nodes=65", "nodes is 65"),
-        ("dynamic:depth=6,topk=4,nodes=4", "4 nodes .* 6 tokens"),
-        ("dynamic:leaves=3", "'leaves'"),
-        ("dynamic:topk=x", "no number"),
-        ("static", "at most 16 chances"),
-        ("static:accept=0.2-0.6", "do not rise"),
-        ("static:accept=0.6-x", "do not rise"),
-        ("static:accept=0.6-0", "do not rise"),
-        ("static:accept=1.1-0.6", "do not rise"),
-        ("static:accept=0.6,topk=3", "'topk'"),
-    ],
-)
-def test_an_impossible_tree_is_refused(name: str, message: str) -> None:
-    with pytest.raises(BadInput, match=message):
-        Settings(tree=name)
 
 
 def test_what_does_not_go_with_trees_is_refused() -> None:
@@ -360,9 +336,10 @@ def test_what_does_not_go_with_trees_is_refused() -> None:
         with pytest.raises(BadInput, match="does not judge draft trees"):
             Recording(table_backend(), "a tree", Settings(rule=rule, tree=TREE, temperature=1.0))
         assert "does not judge draft trees" in (RULES[rule].lacks(own) or "")
-    settings = Settings(rule="mars", tree=TREE, temperature=1.0)
-    with pytest.raises(BadInput, match="was not drawn"):
-        Mapping(table_backend(), "a tree", settings, span_of(rule_named("mars"), 0.5, 1.0, (3, 12)))
+    for tree in (TREE, "iid:paths=3,depth=4"):
+        settings = Settings(rule="mars", tree=tree, temperature=1.0)
+        with pytest.raises(BadInput, match="was not drawn"):
+            Mapping(table_backend(), "a tree", settings, span_of(rule_named("mars"), 0.5, 1.0, (3, 12)))
     for drafter in ("ngram", "suffix", "trigram"):
         with pytest.raises(BadInput, match="drafts chains"):
             record("Once upon a time", drafter=drafter, rule="strict", tree=TREE, max_new_tokens=8)
@@ -372,35 +349,12 @@ def test_what_does_not_go_with_trees_is_refused() -> None:
 
 
 def test_the_number_of_nodes_is_gamma() -> None:
-    assert Settings(tree="dynamic:nodes=9").gamma == 9
-    assert Settings(tree="dynamic", gamma=20).gamma == 20
+    assert Settings(tree="dynamic:nodes=9").gamma == 9 and Settings(tree="dynamic", gamma=20).gamma == 20
     assert replace(Settings(tree="dynamic:nodes=9"), gamma=4).gamma == 4
     assert Settings(tree="dynamic:depth=3").tree == "dynamic:depth=3,topk=4"
+    static = Settings(tree="static:accept=0.7-0.15-.05,depth=5,nodes=12")
+    assert static.tree == "static:accept=0.7-0.15-0.05,depth=5" and static.gamma == 12
     assert shape_named("chain").shape == Shape()
-
-
-def best_kept(accept: tuple[float, ...], nodes: int, depth: int) -> float:
-    """Return by Sequoia's recursion the most tokens that a tree of `nodes` nodes, root included, keeps on average."""
-
-    @lru_cache(None)
-    def most(m: int, level: int, children: int) -> float:
-        if children == 0:
-            return 1.0 if m == 1 else -math.inf
-        if level == 0:
-            return -math.inf
-        return max(
-            (
-                most(y, level, children - 1) + accept[children - 1] * max(below(m - y, level - 1), -math.inf)
-                for y in range(1, m)
-            ),
-            default=-math.inf,
-        )
-
-    @lru_cache(None)
-    def below(m: int, level: int) -> float:
-        return max(most(m, level, children) for children in range(len(accept) + 1))
-
-    return below(nodes, depth)
 
 
 SEQUOIA = (0.6, 0.2, 0.1)
@@ -414,36 +368,47 @@ SEQUOIA = (0.6, 0.2, 0.1)
     ],
 )
 def test_the_best_static_tree_is_that_of_sequoia(depth: int, kept: tuple[float, ...]) -> None:
-    for nodes, expected in enumerate(kept, start=1):
-        paths = best_paths(SEQUOIA, depth, nodes - 1)
-        on_average = 1 + sum(math.prod(SEQUOIA[rank] for rank in path) for path in paths)
-        assert on_average == pytest.approx(expected, abs=1e-12)
-        assert best_kept(SEQUOIA, nodes, depth) == pytest.approx(expected, abs=1e-12)
+    """The means are those of its recursion over 1 to 8 nodes, root included."""
+    for nodes, expected in enumerate(kept):
+        paths = best_paths(SEQUOIA, depth, nodes)
+        assert 1 + sum(math.prod(SEQUOIA[rank] for rank in path) for path in paths) == pytest.approx(
+            expected, abs=1e-12
+        )
 
 
-@pytest.mark.parametrize("nodes", [1, 8, 20])
-def test_a_static_tree_has_the_planned_form_and_the_drafters_best_tokens(nodes: int) -> None:
-    _, table = tables(vocabulary=20, model_seed=3)
-    shape = Shape(4, 3, SEQUOIA)
-    laws = torch.from_numpy(table)
-    draft = grown(laws[[5, 11]], lambda level: laws[level.ids], shape, nodes)
-    planned = best_paths(SEQUOIA, 4, nodes)
-    assert draft.branches is not None and draft.budgets is not None
-    for i, last in enumerate((5, 11)):
-        parents, tokens = draft.branches[i], draft.tokens[i].tolist()
-        siblings = trees.siblings_of(parents).tolist()
-        paths = [tuple(siblings[node] for node in trees.path_to(parents, n)) for n in range(len(parents))]
-        assert [paths[n] for n in np.argsort(draft.budgets[i])] == planned
-        for node, parent in enumerate(parents):
-            law = table[tokens[parent] if parent >= 0 else last]
-            assert tokens[node] == np.argsort(-law, kind="stable")[siblings[node]]
+@pytest.fixture(scope="module")
+def tree() -> Run:
+    return toy_tree()
 
 
-def test_a_static_tree_is_drafted_by_the_built_in_pair(pair: Backend) -> None:
-    settings = Settings(rule="strict", tree="static:accept=0.7-0.15-.05,depth=5,nodes=12", max_new_tokens=48)
-    assert settings.tree == "static:accept=0.7-0.15-0.05,depth=5" and settings.gamma == 12
-    run = Recording(pair, "Once upon a time, there was", settings).finish()
-    plain = Recording(pair, "Once upon a time, there was", replace(settings, tree="chain")).finish()
-    assert run.token_ids == plain.token_ids
-    forms = {tuple(round_.speculation.parents.tolist()) for round_ in run.rounds if len(round_.speculation) == 12}
-    assert len(forms) == 1
+def test_numbers_of_a_tree_count_its_nodes_and_its_path(tree: Run) -> None:
+    sums = summary(tree)
+    assert sums.drafted == sum(len(round_.speculation) for round_ in tree.rounds)
+    assert sums.kept == sum(round_.kept for round_ in tree.rounds) and sums.rolled_back == sums.drafted - sums.kept
+    assert sums.tokens == sums.kept + sum(round_.emission is not None for round_ in tree.rounds)
+    for round_ in tree.rounds:
+        expected = np.flatnonzero(round_.speculation.parents + 1 == round_.decision.row).tolist()
+        assert round_.stopped_by == (expected if round_.emission is Outcome.CORRECTED else [])
+    assert any(len(round_.stopped_by) > 1 for round_ in tree.rounds)
+
+
+def test_a_picture_of_a_tree_s_text_shows_the_path_and_where_it_stopped(tree: Run) -> None:
+    words = []
+    for round_ in tree.rounds:
+        nodes = (*round_.decision.kept[: round_.kept], *round_.stopped_by)
+        words += [round_.speculation.tokens[node] for node in nodes]
+        words += [] if round_.emission is None else [round_.decision.emitted]
+    shown = re.findall(r'textLength="[^"]*"[^>]*>([^<]*)</text>', token_strip(tree))
+    for label, token in zip(shown, words, strict=True):
+        assert tree.pieces[int(token)].text.strip()[1:] in label
+
+
+def test_a_tree_s_timings_are_those_of_drafting_to_its_depth_and_of_no_other_size(tree: Run) -> None:
+    timing = Timing(draft=0.04, verify=0.03, total=0.08)
+    timed = replace(tree, rounds=Trace([replace(round_, timing=timing) for round_ in tree.rounds]))
+    grid = map_grid(timed.dial_map)
+    assert grid.gammas == (5, 10) and round_times(grid, timed).rounds is None
+    one = round_times(replace(grid, gammas=(10,)), timed)
+    assert [round(cost.seconds, 6) for cost in one.rounds or ()] == [0.08]
+    depths, letters = [int(round_.speculation.depths.max()) for round_ in tree.rounds], gain(timed)
+    assert letters.gamma == 4 and letters.draft_step == pytest.approx(np.median([0.04 / depth for depth in depths]))

@@ -9,26 +9,24 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from factories import ToySpeculator
+from factories import Counting
 from sweep_cases import SETTINGS, alone, equal
 
 from mars_viz import cli
 from mars_viz.chat import Exchange, History, in_plain_text, messages_of
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
-from mars_viz.prompts import PromptItem, PromptSet, Turns, load_prompts
+from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.records import emitted
 from mars_viz.run import Settings, joined
 from mars_viz.sweep import Sweep, load_sweep, shards
 from mars_viz.sweep.evidence_pack import write_evidence
 from mars_viz.sweep.report import summary_lines
 from mars_viz.sweep.store import open_store
-from mars_viz.sweep.sweep import Conversations
 from mars_viz.sweep.wall_clock import to_time
 from tests.tables import table_backend
 
 SPAN = Span(0.0, 1.0, (3,))
-WARM = replace(SETTINGS, temperature=0.8, seed=3)
 
 
 def talks(questions: int = 5, turns: tuple[int, ...] = (2, 1, 3), graded: bool = True) -> PromptSet:
@@ -50,7 +48,7 @@ def sweep(out: Path, prompts: PromptSet | None = None, settings: Settings = SETT
     return Sweep(backend, prompts or talks(), settings, SPAN, out, **how)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("settings", [SETTINGS, replace(WARM, rule="mars-sampling")])
+@pytest.mark.parametrize("settings", [SETTINGS, replace(SETTINGS, temperature=0.8, seed=3, rule="mars-sampling")])
 def test_every_turn_follows_the_targets_own_answers(tmp_path: Path, settings: Settings) -> None:
     prompts = talks()
     result = sweep(tmp_path / "sweep", prompts, settings).finish()
@@ -73,7 +71,7 @@ def test_every_turn_follows_the_targets_own_answers(tmp_path: Path, settings: Se
     assert len(lengths) > 2
 
 
-@pytest.mark.parametrize("stopped", [0, 1, 4, 9])
+@pytest.mark.parametrize("stopped", [1, 4])
 def test_a_resumed_sweep_has_the_same_histories_and_repeats_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: int
 ) -> None:
@@ -82,16 +80,10 @@ def test_a_resumed_sweep_has_the_same_histories_and_repeats_nothing(
     for progress in sweep(tmp_path / "sweep", batch=1):
         if progress.finished == stopped:
             break
-    asked = set()
-
-    class Noting(ToySpeculator):
-        def speculate(self, prefixes: list[tuple[int, ...]]) -> list:  # type: ignore[type-arg]
-            asked.update(prefix[:3] for prefix in prefixes)
-            return super().speculate(prefixes)
-
-    made = sweep(tmp_path / "sweep", batch=1, resume=True, open_=lambda: Noting(SETTINGS))
+    asked = Counting(SETTINGS)
+    made = sweep(tmp_path / "sweep", batch=1, resume=True, open_=lambda: asked)
     assert equal(made.finish(), whole)
-    assert len(asked) == len(talks()) - stopped
+    assert len({prefix[:3] for batch in asked.batches for prefix in batch}) == len(talks()) - stopped
 
 
 def test_a_turn_whose_history_does_not_fit_fails_with_the_later_ones(tmp_path: Path) -> None:
@@ -106,62 +98,21 @@ def test_a_turn_whose_history_does_not_fit_fails_with_the_later_ones(tmp_path: P
     reasons = {failure.id: failure.reason for failure in result.failures}
     assert list(reasons) == ["q0/2", "q0/3", "q1/2"]
     assert "turns before it" in reasons["q0/2"] and "q0/2" in reasons["q0/3"]
-    items = list(talks(2, (2,)).items)
-    items[0] = replace(items[0], prompt="x" * 600)
-    first = sweep(tmp_path / "first", PromptSet("talks", tuple(items)), context=500)
-    assert [each.id for each in first.too_long] == ["q0/1", "q0/2"]
-    assert [failure.reason for failure in first.finish().failures] == [each.reason for each in first.too_long]
-
-
-def test_batches_change_nothing_and_hold_few_conversations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    most, begun, asked = [0], Conversations.answered, []
-
-    def answered(self: Conversations, item: PromptItem, text: str) -> None:
-        begun(self, item, text)
-        most[0] = max(most[0], len(self))
-
-    class Counted(ToySpeculator):
-        def speculate(self, prefixes: list[tuple[int, ...]]) -> list:  # type: ignore[type-arg]
-            asked.append(len(prefixes))
-            return super().speculate(prefixes)
-
-    monkeypatch.setattr(Conversations, "answered", answered)
-    one = sweep(tmp_path / "one", talks(9, (2,)), batch=3, open_=lambda: Counted(SETTINGS)).finish()
-    assert 1 < most[0] <= 3 and len(asked) < 0.5 * one.prompts["passes"].sum()
-    for batch in (1, 50):
-        assert equal(sweep(tmp_path / f"{batch}", talks(9, (2,)), batch=batch).finish(), one)
+    long = PromptSet("talks", (replace(talks().items[0], prompt="x" * 600), *talks().items[1:]))
+    assert [each.id for each in sweep(tmp_path / "long", long, context=500).too_long] == ["q0/1", "q0/2"]
 
 
 def test_results_and_evidence_are_by_question(tmp_path: Path) -> None:
     result = sweep(tmp_path / "sweep").finish()
     store = open_store(tmp_path / "sweep")
     assert store.prompts().items == talks().items
-    answers = [each.answer for each in store.told(0, 9)]
-    assert all(answer.startswith(" w") for answer in answers) and len(set(answers)) > 4
+    assert all(each.answer.startswith(" w") for each in store.told(0, 9))
     assert result.units is not None and result.units.tolist() == [0, 0, 1, 2, 2, 2, 3, 3, 4] and result.questions == 5
-    assert "answer" not in result.prompts
-    assert {"question", "answer"} <= set(pq.read_table(tmp_path / "sweep" / "results").column_names)
     assert "over questions" in "\n".join(summary_lines(result, 0.9))
     data = json.loads((write_evidence(tmp_path / "pack", result, dial=0.9) / "evidence.json").read_text())
     assert data["intervals"]["unit"].startswith("questions")
     assert (data["data_set"]["turns"], data["data_set"]["questions"]) == ("all", 5)
     assert data["accuracy"]["strict"]["n"] == 8
-
-
-def test_first_turns_alone_have_no_question_columns(tmp_path: Path) -> None:
-    path = tmp_path / "set.jsonl"
-    path.write_text(json.dumps({"question_id": 1, "turns": ["Add 1 and 2.", "And 3?"]}) + "\n")
-    first, every = (load_prompts(path, turns=turns) for turns in (Turns.FIRST, Turns.ALL))
-    result = sweep(tmp_path / "sweep", first).finish()
-    assert result.units is None and result.plan.later_turns == 1
-    sheet = json.loads((tmp_path / "sweep" / "sweep.json").read_text())
-    assert sheet["plan"]["turns"] == "first"
-    assert not {"question", "answer"} & set(pq.read_table(tmp_path / "sweep" / "results").column_names)
-    with pytest.raises(BadInput, match="turns was first and is all; .* was 1 and is 2"):
-        sweep(tmp_path / "sweep", every, resume=True)
-    with pytest.raises(BadInput, match="turns was all and is first"):
-        sweep(tmp_path / "every", every).finish()
-        sweep(tmp_path / "every", first, resume=True)
 
 
 def test_a_wall_clock_check_times_one_turn_per_question(tmp_path: Path) -> None:
@@ -176,75 +127,59 @@ def test_a_wall_clock_check_times_one_turn_per_question(tmp_path: Path) -> None:
 
 
 def test_history_in_messages_and_in_plain_text() -> None:
-    history = History(turns=(Exchange("Hello.\n", " Hi! "), Exchange("Who?", "  ")))
-    assert messages_of(history, "Bye ") == [
-        {"role": "user", "content": "Hello.\n"},
-        {"role": "assistant", "content": " Hi! "},
-        {"role": "user", "content": "Who?"},
-        {"role": "assistant", "content": "  "},
-        {"role": "user", "content": "Bye "},
-    ]
-    assert in_plain_text(history, "Bye\n") == "Hello.\n\nHi!\n\nWho?\n\nBye\n"
+    history = History("Be brief.\n", (Exchange("Hello.\n", " Hi! "), Exchange("Who?", "  ")))
+    roles = ("system", "user", "assistant", "user", "assistant", "user")
+    said = ("Be brief.\n", "Hello.\n", " Hi! ", "Who?", "  ", "Bye ")
+    expected = [{"role": role, "content": each} for role, each in zip(roles, said, strict=True)]
+    assert messages_of(history, "Bye ") == expected
+    assert in_plain_text(history, "Bye\n") == "Be brief.\n\nHello.\n\nHi!\n\nWho?\n\nBye\n"
     assert in_plain_text(History(), " as it is ") == " as it is "
-
-
-def test_a_later_turn_must_follow_the_one_before_it() -> None:
-    later = PromptItem("q/2", "talk", "And?", question="q", turn=2)
-    for items in ((later,), (PromptItem("p", "talk", "Hi"), later), (replace(later, question=""),)):
-        with pytest.raises(BadInput, match="the one before it"):
-            PromptSet("wrong", items)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "what"),
-    [
-        (["--turns", "first"], "no conversations"),
-        (["--turns", "some"], "'some'"),
-        (["--set", "{file}", "--turns", "all"], "blank"),
-    ],
-)
-def test_the_command_refuses(
-    arguments: list[str], what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "set.jsonl"
-    file.write_text('{"turns": ["Hi", " "]}\n')
-    given = [each.format(file=file) for each in arguments]
-    assert cli.main(["sweep", "--out", str(tmp_path / "out"), *given]) == 2
-    assert what in capsys.readouterr().err and not (tmp_path / "out").exists()
-
-
-def test_the_command_sweeps_conversations_and_resumes_them(
-    tmp_path: Path, unmeasured: None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "set.jsonl"
-    file.write_text(json.dumps({"question_id": "q81", "turns": ["Add 1 and 2.", "And 3?", "And 4?"]}) + "\n")
-    common = ["sweep", "--set", str(file), "--device", "cpu", "--gamma", "2", "--max-new-tokens", "5", "--low", "0.9"]
-    assert cli.main([*common, "--out", str(tmp_path / "all")]) == 0
-    out, err = capsys.readouterr()
-    assert "later turns" in err and "3 prompts of set.jsonl" in out
-    result = load_sweep(tmp_path / "all")
-    lengths = result.prompts["prompt_tokens"]
-    assert list(result.prompts["id"]) == ["q81/1", "q81/2", "q81/3"] and (np.diff(lengths) > 4).all()
-    assert cli.main([*common, "--out", str(tmp_path / "first"), "--turns", "first"]) == 0
-    assert len(load_sweep(tmp_path / "first")) == 1
-    assert cli.main([*common, "--out", str(tmp_path / "first"), "--resume"]) == 0
-    assert cli.main([*common, "--out", str(tmp_path / "first"), "--resume", "--turns", "all"]) == 2
-    assert "turns was first and is all" in capsys.readouterr().err
 
 
 def test_a_system_message_precedes_every_turn(tmp_path: Path) -> None:
     plain = PromptSet("talks", talks(2, (2,), graded=False).items)
     prompts = PromptSet("talks", tuple(replace(item, system="Be brief.") for item in plain.items))
     result, pieces = sweep(tmp_path / "sweep", prompts).finish(), table_backend().tokenizer.pieces
-    history = History("Be brief.")
-    for item, each in zip(prompts.items, open_store(tmp_path / "sweep").told(0, 2), strict=False):
+    history, store = History("Be brief."), open_store(tmp_path / "sweep")
+    for item, each in zip(prompts.items, store.told(0, 2), strict=False):
         own = emitted(alone(item.prompt, SETTINGS, None, "strict", history))
         assert each.answer == joined(map(pieces.__getitem__, own))
         history = replace(history, turns=(*history.turns, Exchange(item.prompt, each.answer)))
     assert [each.history.system for each in to_time(result, prompts, 9)] == 2 * ["Be brief."]
-    assert open_store(tmp_path / "sweep").prompts().items == prompts.items
+    assert store.prompts().items == prompts.items
     with pytest.raises(BadInput, match="not the set"):
         plain.with_more(prompts)
-    message = {"role": "system", "content": "Be brief."}
-    assert messages_of(History("Be brief."), "Hi") == [message, {"role": "user", "content": "Hi"}]
-    assert in_plain_text(History(" Be brief.\n", (Exchange("Hi", "Ho"),)), "Bye") == "Be brief.\n\nHi\n\nHo\n\nBye"
+
+
+def test_the_first_turns_alone_are_another_sweep_of_the_command(
+    tmp_path: Path, unmeasured: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = tmp_path / "set.jsonl", str(tmp_path / "out")
+    file.write_text(json.dumps({"question_id": "q81", "turns": ["Add 1 and 2.", "And 3?", "And 4?"]}) + "\n")
+    common = ["sweep", "--set", str(file), "--device", "cpu", "--gamma", "2", "--max-new-tokens", "5", "--low", "0.9"]
+    assert cli.main([*common, "--out", str(tmp_path / "all")]) == 0
+    result = load_sweep(tmp_path / "all")
+    assert "later turns" in capsys.readouterr().err and list(result.prompts["id"]) == ["q81/1", "q81/2", "q81/3"]
+    assert (np.diff(result.prompts["prompt_tokens"]) > 4).all()
+    assert cli.main([*common, "--out", out, "--turns", "first"]) == 0
+    first = load_sweep(tmp_path / "out")
+    assert len(first) == 1 and first.units is None and first.plan.later_turns == 2
+    assert not {"question", "answer"} & set(pq.read_table(tmp_path / "out" / "results").column_names)
+    assert cli.main([*common, "--out", out, "--resume"]) == 0
+    assert cli.main([*common, "--out", out, "--resume", "--turns", "all"]) == 2
+    assert "turns was first and is all" in capsys.readouterr().err
+
+
+def test_what_is_no_conversation_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    later = PromptItem("q/2", "talk", "And?", question="q", turn=2)
+    for items in ((later,), (PromptItem("p", "talk", "Hi"), later), (replace(later, question=""),)):
+        with pytest.raises(BadInput, match="the one before it"):
+            PromptSet("wrong", items)
+    (file := tmp_path / "set.jsonl").write_text('{"turns": ["Hi", " "]}\n')
+    for arguments, words in (
+        (["--turns", "first"], "no conversations"),
+        (["--turns", "some"], "'some'"),
+        (["--set", str(file), "--turns", "all"], "blank"),
+    ):
+        assert cli.main(["sweep", "--out", str(tmp_path / "out"), *arguments]) == 2
+        assert words in capsys.readouterr().err and not (tmp_path / "out").exists()
