@@ -1,13 +1,21 @@
-"""README.md and docs/: commands and Python run, links lead somewhere, and generated pages are up to date."""
+"""Documents and recipes: commands and Python run, links lead somewhere, the ways to a rule and a column work."""
 
 from __future__ import annotations
 
 import ast
+import importlib
+import json
+import os
 import re
 import runpy
 import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -25,36 +33,15 @@ SMALLER = {  # options that are appended to a command
     "eval": ["--limit", "1"],
     "heads": ["--limit", "3", "--tokens", "16"],
 }
-PROGRAMS = {"curl", "docker", "vllm"}  # they are not installed here
-
-
-@dataclass
-class Fence:
-    language: str
-    note: str
-    text: str
-
-    @property
-    def runs(self) -> bool:
-        return self.note != "norun"
-
-
-def fences(page: str, *languages: str) -> list[Fence]:
-    found = [Fence(*parts) for parts in FENCE.findall((ROOT / page).read_text("utf-8"))]
-    return [fence for fence in found if not languages or fence.language in languages]
+SLOW = ("docs/lm-eval.md", "docs/faq.md", "docs/tune.md", "docs/models.md")
 
 
 def commands(script: str) -> Iterator[list[str]]:
-    """The words of each command, without environment variables in front of it."""
+    """The words of each command of ours, without environment variables in front of it."""
     for line in script.replace("\\\n", " ").splitlines():
-        words = shlex.split(line, comments=True)
-        while words and re.match(r"[A-Z_]+=", words[0]):
-            words.pop(0)
-        if words:
-            yield words
-
-
-SLOW = ("docs/lm-eval.md", "docs/faq.md", "docs/tune.md", "docs/models.md")
+        program, *words = [*shlex.split(re.sub(r"^([A-Z_]+=\S+ )+", "", line), comments=True), ""]
+        if program == "mars-viz":
+            yield words[:-1]
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, marks=pytest.mark.long if page in SLOW else ()) for page in PAGES])
@@ -63,67 +50,136 @@ def test_commands_and_code_of_a_page_run(page: str, tmp_path: Path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path / "runs of the app"))
     names: dict[str, object] = {}
-    for fence in fences(page):
-        if fence.note.startswith("file="):
-            Path(fence.note.removeprefix("file=")).write_text(fence.text, "utf-8")
-        elif fence.language == "python" and fence.runs:
-            exec(compile(fence.text, page, "exec"), names)
-        elif fence.language == "bash" and fence.runs:
-            for program, *arguments in commands(fence.text):
-                assert program == "mars-viz", f"mark the fence of {program} with norun"
+    for language, note, text in FENCE.findall((ROOT / page).read_text("utf-8")):
+        if note.startswith("file="):
+            Path(note.removeprefix("file=")).write_text(text, "utf-8")
+        elif language == "python" and note != "norun":
+            exec(compile(text, page, "exec"), names)
+        elif language == "bash" and note != "norun":
+            for arguments in commands(text):
                 code = cli.main([*arguments, *SMALLER.get(arguments[0], [])])
                 assert code == 0, f"{arguments}: {capsys.readouterr().err}"
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_commands_and_code_of_a_page_parse(page: str) -> None:
-    for fence in fences(page, "python"):
-        ast.parse(fence.text)
-    for program, *arguments in (words for fence in fences(page, "bash") for words in commands(fence.text)):
-        if program == "mars-viz":
-            cli._parser().parse_args(arguments)
-        elif program == "make":
-            assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
-        elif program == "pip":
-            paths = [word for word in arguments if word.endswith(".txt") or "/" in word]
-            assert all((ROOT / path).exists() for path in paths), arguments
-        else:
-            assert program in PROGRAMS, f"nothing here checks {program}"
-    named = re.findall(r"python ((?:benchmarks|docs)/\w+\.py)([^`\n|]*)", (ROOT / page).read_text("utf-8"))
-    for path, options in named:
-        script = (ROOT / path).read_text("utf-8")
-        assert all(f'"{option}"' in script for option in re.findall(r"--[\w-]+", options)), f"{path}{options}"
-
-
-def anchors(page: Path) -> set[str]:
-    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text("utf-8")), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-@pytest.mark.parametrize("page", [*PAGES, "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md"])
-def test_links_lead_somewhere(page: str) -> None:
-    text = FENCE.sub("", (ROOT / page).read_text("utf-8"))
-    for link in re.findall(r"\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"", text):
-        path, _, anchor = "".join(link).partition("#")
-        if "://" in path:
-            continue
-        target = (ROOT / page).parent / path if path else ROOT / page
-        assert target.exists(), f"{page} links to {path}"
-        assert not anchor or anchor in anchors(target), f"{page} links to {path}#{anchor}"
-
-
-def test_the_readme_is_short_and_leads_to_every_page() -> None:
-    readme = (ROOT / "README.md").read_text("utf-8")
-    assert len(readme.split()) <= 1200
-    assert {link for link in re.findall(r"\]\((docs/[\w/-]+\.md)\)", readme)} == set(PAGES) - {"README.md"}
-
-
-def test_one_version_everywhere_and_the_page_of_commands_is_up_to_date(capsys) -> None:
+def test_what_is_not_run_parses_links_lead_somewhere_and_generated_pages_are_up_to_date(capsys) -> None:
+    for page in [*PAGES, "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md"]:
+        text = (ROOT / page).read_text("utf-8")
+        for language, _, code in FENCE.findall(text):
+            if language == "python":
+                ast.parse(code)
+            for arguments in commands(code) if language == "bash" else ():
+                cli._parser().parse_args(arguments)
+        for link in re.findall(r"\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"", FENCE.sub("", text)):
+            path, _, anchor = "".join(link).partition("#")
+            target = (ROOT / page).parent / path if path else ROOT / page
+            assert "://" in path or target.exists(), f"{page} links to {path}"
+            if anchor and "://" not in path:
+                headings = re.findall(r"^#+ (.+)$", FENCE.sub("", target.read_text("utf-8")), re.MULTILINE)
+                anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+                assert anchor in anchors, f"{page} links to {path}#{anchor}"
     script = runpy.run_path(str(ROOT / "docs" / "cli_page.py"))
     assert script["main"](["--check"]) == 0, f"Run `{script['COMMAND']}`."
-    capsys.readouterr()
-    assert cli.main(["--version"]) == 0
-    assert capsys.readouterr().out.strip() == mars_viz.__version__
-    assert 'version = { attr = "mars_viz.__version__" }' in (ROOT / "pyproject.toml").read_text("utf-8")
     assert re.findall(r"^## \[(\d[^]]*)\]", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.M)[0] == mars_viz.__version__
     assert f'\nversion: "{mars_viz.__version__}"\n' in (ROOT / "CITATION.cff").read_text("utf-8")
+
+
+GUIDE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+
+
+def test_the_guide_lists_every_package_and_module() -> None:
+    listed, above = set[str](), list[str]()
+    for line in GUIDE.split("<!-- tree -->\n```\n")[1].split("\n```")[0].splitlines():
+        indent, name = re.match(r"( *)(\S+)\s+\S", line).groups()
+        above[len(indent) // 2 :] = [name]
+        listed.add("".join(above))
+    package = ROOT / "mars_viz"
+    folders = [f"{file.parent.relative_to(ROOT)}/" for file in package.rglob("__init__.py")]
+    modules = [str(file.relative_to(ROOT)) for file in package.glob("*.py")]
+    top = ["app.py", "pages/", "docs/", "training/", "benchmarks/", "tests/"]
+    assert listed == {*(f"{path.name}/" for path in ROOT.glob("sample_*")), *folders, *modules, *top}
+
+
+def patched(text: str, lines: list[str]) -> str:
+    """The text after a diff without line numbers, whose lines of context and removed lines occur once each."""
+    at = 0
+    for line in lines:
+        sign, rest = line[:1], line[1:] + "\n"
+        if sign == "+":
+            text = text[:at] + rest + text[at:]
+            at += len(rest)
+            continue
+        assert text.count(rest) == 1, rest
+        at = text.index(rest)
+        text = text[:at] + text[at + len(rest) :] if sign == "-" else text
+        at += 0 if sign == "-" else len(rest)
+    return text
+
+
+def test_the_ways_to_a_rule_and_to_a_column_of_evidence_work(tmp_path: Path) -> None:
+    for part in ("mars_viz", "tests", "docs"):
+        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__", "pair", "*.png"))
+    ways = "".join(
+        GUIDE.split(f"\n## {way}\n", 1)[1].split("\n## ")[0] for way in ("Add a rule", "Add a column of evidence")
+    )
+    steps = re.findall(r"`((?:mars_viz|tests)/[\w/]+\.py)`[^`]*```(python|diff)\n(.*?)```", ways, re.DOTALL)
+    assert [kind for _, kind, _ in steps] == ["python", *["diff"] * 5]
+    for path, kind, code in steps:
+        file = tmp_path / path
+        file.write_text(code if kind == "python" else patched(file.read_text("utf-8"), code.splitlines()), "utf-8")
+    code = """if True:
+        import runpy, sys
+        import numpy as np
+        from mars_viz.recording import Recording
+        from mars_viz.run import Settings
+        from tests.factories import toy_run
+        from tests.tables import table_backend
+        run = Recording(table_backend(), "a prompt", Settings(rule="mars-three", max_new_tokens=20)).finish()
+        assert run.to_frame().columns[-1] == "top_mass"
+        mass = run.rounds[0].speculation.columns["top_mass"]
+        assert len(mass) == len(run.rounds[0].speculation) + 1 and (mass > 0).all() and (mass <= 1.001).all()
+        assert len(toy_run().rounds[0].speculation.columns["top_mass"])
+        sys.exit(runpy.run_path("docs/rule_pages.py")["main"]([]))
+    """
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = (tmp_path / "docs/rules/mars-three.md").read_text("utf-8")
+    assert re.search(r"“ forest” \| 3 \|.* reject \| θ = 0.899 \|", page), "below that it keeps the third best, too"
+
+
+def test_the_containers_command_serves_and_its_health_check_passes() -> None:
+    recipe = re.sub(r"\\\n\s*", "", (ROOT / "Dockerfile").read_text("utf-8"))
+    orders = dict(re.findall(r"^(\w+) (.*)$", recipe, re.MULTILINE))
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = str(free.getsockname()[1])
+    serve, check = (
+        [sys.executable, *json.loads(orders[name][orders[name].index("[") :].replace("8501", port))[1:]]
+        for name in ("CMD", "HEALTHCHECK")
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    server = subprocess.Popen(serve, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        end = time.monotonic() + 300  # a busy machine is no reason to fail
+        while subprocess.run(check, capture_output=True).returncode and time.monotonic() < end:
+            assert server.poll() is None
+            time.sleep(0.2)
+        own = socket.gethostbyname(socket.gethostname())
+        with urllib.request.urlopen(f"http://{own}:{port}/_stcore/health", timeout=10) as answer:
+            assert answer.read() == b"ok", "it must answer from outside the container, too"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+@pytest.mark.parametrize("name", ["batch", *(pytest.param(n, marks=pytest.mark.long) for n in ("decode", "trees"))])
+def test_a_benchmark_writes_its_figures(name, monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    benchmark = importlib.import_module(name)
+    monkeypatch.setattr(benchmark, "STORIES", benchmark.STORIES[:2])
+    small = ["--new-tokens", "4", "--repeats", "1", *(["--sizes", "1", "2"] if name == "batch" else [])]
+    monkeypatch.setattr(sys, "argv", [name, *small, "--json", str(tmp_path / "figures.json")])
+    benchmark.main()
+    assert json.loads((tmp_path / "figures.json").read_text(encoding="utf-8"))["device"]
+    for module in ("measuring", "shapes", "decode", name):
+        sys.modules.pop(module, None)
