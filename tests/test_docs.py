@@ -128,16 +128,13 @@ def test_the_ways_to_a_rule_and_to_a_column_of_evidence_work(tmp_path: Path) -> 
         file.write_text(code if kind == "python" else patched(file.read_text("utf-8"), code.splitlines()), "utf-8")
     code = """if True:
         import runpy, sys
-        import numpy as np
         from mars_viz.recording import Recording
         from mars_viz.run import Settings
-        from tests.factories import toy_run
         from tests.tables import table_backend
         run = Recording(table_backend(), "a prompt", Settings(rule="mars-three", max_new_tokens=20)).finish()
-        assert run.to_frame().columns[-1] == "top_mass"
+        assert "top_mass" in run.to_frame().columns
         mass = run.rounds[0].speculation.columns["top_mass"]
         assert len(mass) == len(run.rounds[0].speculation) + 1 and (mass > 0).all() and (mass <= 1.001).all()
-        assert len(toy_run().rounds[0].speculation.columns["top_mass"])
         sys.exit(runpy.run_path("docs/rule_pages.py")["main"]([]))
     """
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}

@@ -1,4 +1,4 @@
-"""Zips made to do harm, or that programs read differently."""
+"""Runs and races in zips: made to do harm, read differently by programs, or with a damaged Parquet directory."""
 
 from __future__ import annotations
 
@@ -6,17 +6,33 @@ import io
 import re
 import stat
 import struct
+import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from factories import toy_run
 
 from mars_viz import runfiles
+from mars_viz.components.race import race_payload
 from mars_viz.errors import BadInput
+from mars_viz.race import files as zip_of_race
+from mars_viz.race import load_race, save_race
+from mars_viz.race.files import RACE, decode_race, write_zip
+from mars_viz.race.store import RaceStore
 from mars_viz.runfiles import codec
+from mars_viz.runfiles.directory import END as DIRECTORY_END
+from mars_viz.runfiles.directory import chunks_of
+from mars_viz.runfiles.parquet import opened, to_bytes
+from mars_viz.runfiles.zips import unpacked
+from tests.test_race import toy_race
 from tests.test_runfiles import in_folder, zipped
 
 Files = Mapping[str, bytes]
@@ -34,17 +50,9 @@ def mode(mode: int) -> Callable[[zipfile.ZipInfo], None]:
 def encrypted(data: bytes) -> bytes:
     """The zip with the flag of a password in every header."""
     for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
-        data = re.sub(re.escape(signature) + b"." * (offset - 4) + b"(.)", _with_flag, data, flags=re.DOTALL)
+        header = re.escape(signature) + b"." * (offset - 4) + b"(.)"
+        data = re.sub(header, lambda each: each[0][:-1] + bytes([each[1][0] | 1]), data, flags=re.DOTALL)
     return data
-
-
-def _with_flag(header: re.Match[bytes]) -> bytes:
-    return header[0][:-1] + bytes([header[1][0] | 1])
-
-
-def understated(data: bytes, real: int) -> bytes:
-    """The zip with every header claiming that what takes `real` bytes unpacks to ten."""
-    return data.replace(real.to_bytes(4, "little"), (10).to_bytes(4, "little"))
 
 
 @dataclass
@@ -68,14 +76,11 @@ def assembled(entries: Iterable[Entry], remark: bytes = b"", **claims: int) -> b
         if entry.way == zipfile.ZIP_DEFLATED:
             packer = zlib.compressobj(9, zlib.DEFLATED, -15)
             packed = packer.compress(entry.data) + packer.flush()
-        says = {
-            "crc": zlib.crc32(entry.data), "packed": len(packed), "size": len(entry.data), "way": entry.way,
-            "flags": entry.flags, "at": len(body),
-        } | entry.claims  # fmt: skip
-        true = (entry.flags, entry.way, 0, 33, zlib.crc32(entry.data), len(packed), len(entry.data), len(entry.name))
-        body += struct.pack("<4s5H3L2H", b"PK\x03\x04", 20, *true, 0) + entry.name + packed
-        told = (says["flags"], says["way"], 0, 33, says["crc"], says["packed"], says["size"], len(entry.name))
-        line = struct.pack("<4s6H3L5H2L", b"PK\x01\x02", 20, 20, *told, len(entry.extra), 0, 0, 0, 0, says["at"])
+        true = {"flags": entry.flags, "way": entry.way, "time": 0, "day": 33, "crc": zlib.crc32(entry.data)}
+        true |= {"packed": len(packed), "size": len(entry.data), "name": len(entry.name)}
+        *told, at = (true | {"at": len(body)} | entry.claims).values()
+        body += struct.pack("<4s5H3L2H", b"PK\x03\x04", 20, *true.values(), 0) + entry.name + packed
+        line = struct.pack("<4s6H3L5H2L", b"PK\x01\x02", 20, 20, *told, len(entry.extra), 0, 0, 0, 0, at)
         directory, count = directory + line + entry.name + entry.extra, count + 1
     ends = {"count": count, "size": len(directory), "at": len(body), "comment": len(remark)} | claims
     last = (0, 0, ends["count"], ends["count"], ends["size"], ends["at"], ends["comment"])
@@ -91,80 +96,81 @@ def but(files: Files, name: str, **changed: object) -> list[Entry]:
     return [Entry(each.encode(), data, **(changed if each == name else {})) for each, data in files.items()]
 
 
-def zip64(**sizes: int) -> bytes:
+def zip64(size: int) -> bytes:
     """The extra field of an entry beyond 4 GB."""
-    return struct.pack("<2H", 1, 8 * len(sizes)) + b"".join(struct.pack("<Q", size) for size in sizes.values())
-
-
-def overlapping(files: Files) -> bytes:
-    """Two entries that share their packed bytes: the second is a file within the first."""
-    inner = assembled([Entry(b"rows.parquet", files["rows.parquet"])])[: 30 + 12 + len(files["rows.parquet"])]
-    everything = dict(files) | {"nodes.parquet": inner}
-    before = list(everything)[: list(everything).index("nodes.parquet")]
-    at = sum(30 + len(name) + len(everything[name]) for name in before) + 30 + len("nodes.parquet")
-    return assembled(but(everything, "rows.parquet", claims={"at": at}))
+    return struct.pack("<2HQ", 1, 8, size)
 
 
 END, LOCATOR = b"PK\x05\x06", struct.pack("<4sLQL", b"PK\x06\x07", 0, 2**60, 1)
-HALF, NODES, ROWS = bytes(30_000_000), "nodes.parquet", "rows.parquet"
+HALF, LENGTH, NODES, ROWS = bytes(30_000_000), (30_000_000).to_bytes(4, "little"), "nodes.parquet", "rows.parquet"
 NO_ZIP, NO_PART, FAR_MORE = "damaged or no zip", "no part of a run", "far more than a run"
-HOSTILE: dict[str, tuple[Callable[[Files], bytes], str]] = {
-    "nothing": (lambda files: b"", NO_ZIP),
-    "nameless": (lambda files: zipped({"?": b""} | dict(files)).replace(b"?", b"\0"), "without a name"),
-    "cut": (lambda files: zipped(files)[:-30], NO_ZIP),
-    "empty": (lambda files: zipped({}), "manifest.json is missing"),
-    "map that no manifest names": (lambda files: zipped({**files, "map_rows.parquet": b""}), "does not name it"),
-    "stranger": (lambda files: zipped({**files, "run.py": b""}), NO_PART),
-    "zip for a table": (lambda files: zipped({**files, NODES: zipped(files)}), "not what was written"),
-    "climbing": (lambda files: zipped(in_folder(files, "../")), "leads elsewhere"),
-    "absolute": (lambda files: zipped(in_folder(files, "/tmp/")), "leads elsewhere"),
-    "drive": (lambda files: zipped(in_folder(files, "C:/")), "leads elsewhere"),
-    "stream of a file": (lambda files: zipped({**files, f"{NODES}:hidden": b"x"}), "leads elsewhere"),
-    "backslash": (lambda files: zipped(in_folder(files, "..\\")), f"leads elsewhere|{NO_PART}"),
-    "deep": (lambda files: zipped(in_folder(files, "a/b/")), "deeper"),
-    "two folders": (lambda files: zipped(in_folder(files, "a/") | {f"b/{NODES}": b""}), NO_PART),
-    "apart": (lambda files: zipped({f"{name[0]}/{name}": data for name, data in files.items()}), "more than one"),
-    "link": (lambda files: zipped(files, mode(stat.S_IFLNK | 0o777)), "link"),
-    "device": (lambda files: zipped(files, mode(stat.S_IFBLK | 0o660)), "no plain file"),
-    "folder for a file": (lambda files: zipped({**files, f"run/{NODES}/": b""}), "deeper|no plain file|more than"),
-    "all folders": (lambda files: zipped({name + "/" * (name == NODES): b"" for name in files}), "is missing|no JSON"),
-    "twice": (lambda files: assembled([*plain(files), Entry(NODES.encode(), b"x")]), NO_PART),
-    "other case": (lambda files: zipped({**files, "NODES.PARQUET": b""}), NO_PART),
-    "NUL in a name": (lambda files: assembled([*plain(files), Entry(b"pieces.parquet\0.txt")]), "NUL"),
-    "not UTF-8": (lambda files: assembled([*plain(files), Entry(b"\xff\xfe\xfd", flags=0x800)]), NO_ZIP),
-    "encrypted": (lambda files: encrypted(zipped(files)), "encrypted"),
-    "bzip2": (lambda files: zipped(files, lambda info: setattr(info, "compress_type", zipfile.ZIP_BZIP2)), "unusual"),
-    "unknown compression": (lambda files: assembled(but(files, NODES, way=97)), "unusual"),
-    "two kinds of compression": (lambda files: assembled(but(files, NODES, claims={"way": 8})), NO_ZIP),
-    "encrypted in the directory": (lambda files: assembled(but(files, NODES, claims={"flags": 1})), "encrypted"),
-    "encrypted elsewhere": (lambda files: assembled(but(files, NODES, flags=1, claims={"flags": 0})), NO_ZIP),
-    "wrong CRC": (lambda files: assembled(but(files, NODES, claims={"crc": 7})), NO_ZIP),
-    "many": (lambda files: zipped({**files, **{f"{i}/": b"" for i in range(99)}}), "too many"),
-    "bomb": (lambda files: zipped({**files, NODES: HALF}), FAR_MORE),
-    "lying bomb": (
-        lambda files: understated(zipped({**files, NODES: HALF}), len(HALF)),
-        f"{FAR_MORE}|damaged|not what",
-    ),
-    "bomb in many parts": (lambda files: zipped({name: HALF for name in codec.NAMES}), FAR_MORE),
-    "overlapping": (overlapping, NO_ZIP),
-    "directory elsewhere": (lambda files: assembled(plain(files), at=10), NO_ZIP),
-    "directory counts less": (lambda files: assembled(plain(files), count=2), NO_ZIP),
-    "directory too short": (lambda files: assembled(plain(files), size=60), NO_ZIP),
-    "entry elsewhere": (lambda files: assembled(but(files, ROWS, claims={"at": 3})), NO_ZIP),
-    "packed beyond the end": (lambda files: assembled(but(files, "pieces.parquet", claims={"packed": 2**30})), NO_ZIP),
-    "zip64 lies of size": (
-        lambda files: assembled(but(files, NODES, claims={"size": 2**32 - 1}, extra=zip64(size=2**62))),
+RUNS: list[tuple[Callable[[Files], bytes], str]] = [
+    (lambda files: b"", NO_ZIP),
+    (lambda files: zipped({"?": b""} | dict(files)).replace(b"?", b"\0"), "without a name"),
+    (lambda files: zipped(files)[:-30], NO_ZIP),
+    (lambda files: zipped({}), "manifest.json is missing"),
+    (lambda files: zipped({**files, "map_rows.parquet": b""}), "does not name it"),
+    (lambda files: zipped({**files, "run.py": b""}), NO_PART),
+    (lambda files: zipped({**files, NODES: zipped(files)}), "not what was written"),
+    (lambda files: zipped(in_folder(files, "../")), "leads elsewhere"),
+    (lambda files: zipped(in_folder(files, "/tmp/")), "leads elsewhere"),
+    (lambda files: zipped(in_folder(files, "C:/")), "leads elsewhere"),
+    (lambda files: zipped(in_folder(files, "..\\")), "leads elsewhere"),
+    (lambda files: zipped(in_folder(files, "a/b/")), "deeper"),
+    (lambda files: zipped(in_folder(files, "a/") | {f"b/{NODES}": b""}), NO_PART),
+    (lambda files: zipped({f"{name[0]}/{name}": data for name, data in files.items()}), "more than one"),
+    (lambda files: zipped(files, mode(stat.S_IFLNK | 0o777)), "link"),
+    (lambda files: zipped(files, mode(stat.S_IFBLK | 0o660)), "no plain file"),
+    (lambda files: zipped({**files, f"run/{NODES}/": b""}), "deeper|no plain file|more than"),
+    (lambda files: zipped({name + "/" * (name == NODES): b"" for name in files}), "is missing|no JSON"),
+    (lambda files: assembled([*plain(files), Entry(NODES.encode(), b"x")]), NO_PART),
+    (lambda files: zipped({**files, "NODES.PARQUET": b""}), NO_PART),
+    (lambda files: assembled([*plain(files), Entry(b"pieces.parquet\0.txt")]), "NUL"),
+    (lambda files: assembled([*plain(files), Entry(b"\xff\xfe\xfd", flags=0x800)]), NO_ZIP),
+    (lambda files: encrypted(zipped(files)), "encrypted"),
+    (lambda files: zipped(files, lambda info: setattr(info, "compress_type", zipfile.ZIP_BZIP2)), "unusual"),
+    (lambda files: assembled(but(files, NODES, claims={"way": 8})), NO_ZIP),
+    (lambda files: assembled(but(files, NODES, claims={"flags": 1})), "encrypted"),
+    (lambda files: assembled(but(files, NODES, flags=1, claims={"flags": 0})), NO_ZIP),
+    (lambda files: assembled(but(files, NODES, claims={"crc": 7})), NO_ZIP),
+    (lambda files: zipped({**files, **{f"{i}/": b"" for i in range(99)}}), "too many"),
+    (lambda files: zipped({**files, NODES: HALF}), FAR_MORE),
+    (lambda files: zipped({name: HALF for name in codec.NAMES}), FAR_MORE),
+    # every header claims that what takes 30 MB unpacks to ten bytes
+    (lambda files: zipped({**files, NODES: HALF}).replace(LENGTH, bytes([10, 0, 0, 0])), f"{FAR_MORE}|damaged"),
+    (lambda files: assembled(but(files, NODES, claims={"packed": len(files[NODES]) + 10})), NO_ZIP),
+    (lambda files: assembled(plain(files), at=10), NO_ZIP),
+    (lambda files: assembled(plain(files), count=2), NO_ZIP),
+    (lambda files: assembled(plain(files), size=60), NO_ZIP),
+    (lambda files: assembled(but(files, ROWS, claims={"at": 3})), NO_ZIP),
+    (lambda files: assembled(but(files, "pieces.parquet", claims={"packed": 2**30})), NO_ZIP),
+    (
+        lambda files: assembled(but(files, NODES, claims={"size": 2**32 - 1}, extra=zip64(2**62))),
         f"{FAR_MORE}|{NO_ZIP}",
     ),
-    "zip64 lies of place": (
-        lambda files: assembled(but(files, ROWS, claims={"at": 2**32 - 1}, extra=zip64(at=2**62))),
-        NO_ZIP,
+    (lambda files: assembled(but(files, ROWS, claims={"at": 2**32 - 1}, extra=zip64(2**62))), NO_ZIP),
+    (lambda files: assembled(plain(files), comment=900), NO_ZIP),
+    (lambda files: assembled(plain(files), b"x" * 90, comment=9), NO_ZIP),
+    (lambda files: zipped(files).replace(END, LOCATOR + END), NO_ZIP),
+    (lambda files: zipped({"other": b""}) + zipped(files), NO_ZIP),
+]
+BOMB = "relaxed/nodes.parquet"
+SWAPPED = {"strict": "relaxed", "relaxed": "strict"}
+RACES: list[tuple[Callable[[dict[str, bytes]], Files], str]] = [
+    (lambda files: {}, "race.json is missing"),
+    (lambda files: {"race.json": files["race.json"]}, "run strict cannot be opened: manifest.json"),
+    (lambda files: {n: data for n, data in files.items() if n != BOMB}, "run relaxed .* nodes.parquet is"),
+    (
+        lambda files: {re.sub("^(strict|relaxed)", lambda m: SWAPPED[m[0]], n): data for n, data in files.items()},
+        "not the run that the race was recorded with",
     ),
-    "comment that is none": (lambda files: assembled(plain(files), comment=900), NO_ZIP),
-    "more than a comment": (lambda files: assembled(plain(files), b"x" * 90, comment=9), NO_ZIP),
-    "zip64 directory elsewhere": (lambda files: zipped(files).replace(END, LOCATOR + END), NO_ZIP),
-    "two zips": (lambda files: zipped({"other": b""}) + zipped(files), NO_ZIP),
-}
+    (lambda files: {n[7:]: files[n] for n in files if n.startswith("strict/")}, "no part of a race"),
+    (lambda files: files | {"strict/run.py": b""}, "no part of a race"),
+    (lambda files: files | {"strict/../../race.json": b""}, "leads elsewhere"),
+    (lambda files: files | {f"{i}/": b"" for i in range(99)}, "too many"),
+    (lambda files: files | {BOMB: bytes(30_000_000)}, "far more than a race"),
+    (lambda files: files | {"race.json": b"{}"}, "not that of a race"),
+]
 
 
 def test_harmless_zips_of_the_same_kinds_are_opened(tmp_path, files):
@@ -174,12 +180,106 @@ def test_harmless_zips_of_the_same_kinds_are_opened(tmp_path, files):
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-@pytest.mark.parametrize("case", HOSTILE)
-def test_hostile_zips_are_refused_and_leave_nothing(tmp_path, files, case):
-    make, message = HOSTILE[case]
-    data = make(files)
+def test_hostile_zips_are_refused_and_leave_nothing(tmp_path, files, race_files):
     (tmp_path / "in").mkdir()
-    with pytest.raises(BadInput, match=f"^The zip cannot be opened: .*({message})") as refused:
-        runfiles.read_zip(io.BytesIO(data), tmp_path / "in" / "run")
-    assert len(str(refused.value)) < 500 and str(refused.value).isprintable()
+    for make, message in RUNS:
+        with pytest.raises(BadInput, match=f"^The zip cannot be opened: .*({message})") as refused:
+            runfiles.read_zip(io.BytesIO(make(files)), tmp_path / "in" / "run")
+        assert len(str(refused.value)) < 500 and str(refused.value).isprintable()
+    for make, message in RACES:
+        with pytest.raises(BadInput, match=f"^The zip cannot be opened: .*({message})"):
+            RaceStore(tmp_path / "in").bring(zipped(make(race_files)), "one")
     assert [path.name for path in tmp_path.rglob("*")] == ["in"]
+
+
+@pytest.fixture(scope="module")
+def race(tmp_path_factory):
+    return save_race(toy_race(), tmp_path_factory.mktemp("races") / "one")
+
+
+@pytest.fixture(scope="module")
+def race_files(race):
+    return unpacked(write_zip(race), RACE)
+
+
+def test_a_race_comes_back_from_its_zip(race, race_files, tmp_path, monkeypatch):
+    assert race_payload(decode_race(race_files)) == race_payload(load_race(race))
+    mac = in_folder(race_files, "one/") | {"one/.DS_Store": b"x", "__MACOSX/one/._race.json": b"x"}
+    for number, data in enumerate((write_zip(race), zipped(race_files), zipped(mac))):
+        zip_of_race.read_zip(data, tmp_path / str(number))
+        assert race_payload(load_race(tmp_path / str(number))) == race_payload(load_race(race))
+    with pytest.raises(BadInput, match="exists already"):
+        zip_of_race.read_zip(write_zip(race), tmp_path / "0")
+    monkeypatch.setattr(zip_of_race, "VETTING", (sys.executable, "-c", "import os; os.abort()"))
+    with pytest.raises(BadInput, match="damaged in a way that no race is"):
+        zip_of_race.read_zip(zipped(race_files), tmp_path / "one")
+    assert not (tmp_path / "one").exists()
+
+
+def test_a_race_is_brought_in_renamed_deleted_and_brought_back(race, tmp_path):
+    store = RaceStore(tmp_path / "races", taken=["1-story"])
+    assert store.bring(write_zip(race), "one") == "one"
+    for name in ("one", "1-story", "../out", "", "races", "CON"):
+        other = store.bring(write_zip(race), name)
+        assert other.startswith("race-")
+        store.delete(other)
+    for title, message in {" ": "is empty", "a\nb": "control character", "x" * 81: "at most 80"}.items():
+        with pytest.raises(BadInput, match=message):
+            store.rename("one", title)
+    assert store.rename("one", " For class: 1/2 ", "A toy race") == "For class: 1/2"
+    assert [(entry.path.name, entry.title) for entry in store.list()] == [("one", "For class: 1/2")]
+    with pytest.raises(BadInput, match="renamed to “For class: 1/2” meanwhile"):
+        store.rename("one", "Mine", "A toy race")
+    for change in (lambda: store.rename("..", "x"), lambda: store.delete("../races"), lambda: store.delete("two")):
+        with pytest.raises(BadInput, match="no race of that name"):
+            change()
+    store.delete("one")
+    assert store.list() == [] and "For class: 1/2" in [entry.title for entry in store.deleted()]
+    store.restore("one")
+    assert load_race(tmp_path / "races" / "one").title == "For class: 1/2"
+    with pytest.raises(BadInput, match="not in the bin any more"):
+        store.restore("one")
+    left = save_race(toy_race(), tmp_path / "left").rename(store.folder / f".left.{'0' * 32}.gone")
+    assert len(RaceStore(store.folder).list()) == 1 and not left.exists()
+
+
+NUMBERS = {"PLAIN": 0, "PLAIN_DICTIONARY": 2, "RLE": 3, "RLE_DICTIONARY": 8, "BYTE_STREAM_SPLIT": 9}
+RECORDS = pa.array([{"k": 1, "of": {"l": [True]}}, {"k": 2, "of": None}, None])
+MAPS = pa.array([[("a", 1)], [], None], pa.map_(pa.string(), pa.int8()))
+HALVES = pa.array([1.5, 2, 3], pa.float16())
+TABLE = pa.table({"words": ["x", "y" * 300, None], "lists": [[1], [2, 3], []], "records": RECORDS, "maps": MAPS})
+MANNERS: list[dict[str, Any]] = [
+    {"row_group_size": 1},
+    {"compression": "zstd", "data_page_version": "2.0", "write_page_index": True},
+    {"use_dictionary": False, "use_byte_stream_split": ["halves"]},
+    {"use_dictionary": False, "write_statistics": False, "store_schema": False},
+]
+
+
+def test_chunks_of_parquet_are_as_pyarrow_reads_them():
+    for manner in MANNERS:
+        sink = io.BytesIO()
+        pq.write_table(TABLE.append_column("halves", HALVES), sink, **manner)
+        metadata = pq.ParquetFile(io.BytesIO(sink.getvalue())).metadata
+        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
+        for chunk, found in zip(chunks, chunks_of(sink.getvalue()), strict=True):
+            assert (chunk.path_in_schema, chunk.num_values) == (".".join(found.path), found.values)
+            assert chunk.total_uncompressed_size == found.bytes
+            assert {NUMBERS[name] for name in chunk.encodings} == found.encodings
+
+
+def test_a_damaged_directory_ends_no_process_and_a_nan_that_signals_is_refused():
+    files = codec.encode(toy_run(max_new_tokens=4))
+    data = files["rounds.parquet"]
+    end = len(data) - DIRECTORY_END
+    for place in range(end - int.from_bytes(data[end:][:4], "little"), end):
+        spoiled = bytearray(data)
+        spoiled[place] ^= 0x10
+        with suppress(BadInput):
+            opened("rounds", bytes(spoiled))
+    nodes = opened("nodes", files["nodes.parquet"]).read()
+    entropy = nodes["q_entropy"].copy()
+    entropy.view(np.uint32)[0] = 0x7FA00000
+    with pytest.raises(BadInput, match="impossible value"):
+        opened("nodes", to_bytes("nodes", {**nodes, "q_entropy": entropy})).read()
