@@ -39,20 +39,15 @@ from mars_viz.ui.gallery import to_be_seen
 from tests.factories import toy_run
 from tests.sweep_cases import toy_sweep
 from tests.test_race import toy_race
-from tests.test_runfiles import run_with_map, signed, use, zipped
+from tests.test_runfiles import run_with_map, signed
 
 INPUTS = int(os.environ.get("MARS_VIZ_FUZZ", "200"))  # in all
 
 
 def fuzzed(share: float) -> Callable[[Any], Any]:
     """A share of the inputs, the same ones each time for the same number."""
-    return settings(
-        max_examples=max(10, round(share * INPUTS)),
-        derandomize=True,
-        database=None,
-        phases=[Phase.generate, Phase.shrink],
-        suppress_health_check=list(HealthCheck),
-    )
+    how: dict[str, Any] = {"derandomize": True, "database": None, "phases": [Phase.generate, Phase.shrink]}
+    return settings(max_examples=max(10, round(share * INPUTS)), suppress_health_check=list(HealthCheck), **how)
 
 
 @cache
@@ -64,8 +59,6 @@ def sound_runs() -> tuple[Mapping[str, bytes], ...]:
         toy_run(rule="strict", max_new_tokens=4),
         run_with_map(0.8, gammas=(1, 2), max_new_tokens=6),
     )
-    for run in made:
-        use(codec.decode(codec.encode(run)))
     return tuple(map(codec.encode, made))
 
 
@@ -88,14 +81,26 @@ ODD = st.recursive(
 )
 
 
-def outcome(load: Callable[[], Run]) -> None:
-    """A run that can be used for all that a run is for, or one of the product's errors, in a sentence."""
+def or_refused(load: Callable[[], Any]) -> Any:
+    """Return what was read; None if one of the product's errors refused it in a sentence."""
     try:
-        run = load()
+        return load()
     except MarsVizError as error:
         assert str(error).strip() and "\n" not in str(error) and len(str(error)) < 2000
+        return None
+
+
+def outcome(load: Callable[[], Run]) -> None:
+    """Check that a run is refused or can be used for all that a run is for."""
+    run = or_refused(load)
+    if run is None:
         return
-    use(run)
+    codec.encode(run)
+    assert len(run.to_frame()) and run.text is not None and run.tau > 0
+    for gamma in run.dial_map.span.gammas if run.dial_map else ():
+        segments = run.dial_map.segments_for(gamma)
+        assert [segment.tau for segment in segments if segment.complete and not segment.tau > 0] == []
+        assert segments[0].low == run.dial_map.span.low and segments[-1].high == run.dial_map.span.high
     with np.errstate(all="ignore"):  # logits far above their own sum make infinite shares, at which NumPy only warns
         RunPayload.of(run, run.settings.gamma)  # what Explore sends, and the card on the start page
         assert run_pane(run) and token_bars(run) and to_be_seen(run)
@@ -123,7 +128,7 @@ def spoiled_manifest(data: bytes, luck: random.Random, odd: object) -> bytes:
     return json.dumps(about, ensure_ascii=luck.random() < 0.5).encode("utf-8", "surrogatepass")
 
 
-@fuzzed(0.3)
+@fuzzed(0.4)
 @given(WHICH, SEEDS, ODD)
 def test_manifests(which, seed, odd):
     files = sound_runs()[which]
@@ -138,15 +143,12 @@ def spoiled_column(column: pa.ChunkedArray, luck: random.Random, odd: object) ->
     """Another value, type or width of lists."""
     values = column.to_pylist()
     at = luck.randrange(max(1, len(values)))
-    match luck.randrange(6):
+    match luck.randrange(5):
         case 0:
             return column.combine_chunks().cast(luck.choice([*TYPES, pa.list_(column.type, 1)]), safe=False)
         case 1:
-            return pa.nulls(len(column), luck.choice([column.type, *TYPES]))
-        case 2:
-            wide = luck.choice([0, 1, 2, 40])
-            return pa.array([(value * 40)[:wide] for value in values], column.type)
-        case 3 | 4 if values and isinstance(values[at], list) and values[at]:
+            values = [(value * 40)[: luck.choice([0, 1, 2, 40])] for value in values]
+        case 2 | 3 if values and isinstance(values[at], list) and values[at]:
             values[at][luck.randrange(len(values[at]))] = odd
         case _:
             values[at] = odd
@@ -157,29 +159,27 @@ def spoiled_table(data: bytes, luck: random.Random, odd: object) -> bytes:
     """A few other columns or lines, in a file that is sometimes written in another way."""
     table = pq.read_table(pa.BufferReader(data))
     for _ in range(luck.choice([1, 1, 2])):
-        names, lines = table.column_names, list(range(table.num_rows))
-        name = luck.choice(names)
+        name, lines = luck.choice(table.column_names), range(table.num_rows)
         with suppress(pa.ArrowException, ValueError, TypeError, OverflowError, AttributeError, IndexError):
-            match luck.randrange(10):
+            match luck.randrange(8):
                 case 0:
-                    luck.shuffle(lines)
-                    table = table.take(pa.array(lines[: luck.randrange(len(lines) + 1)], pa.int64()))
+                    table = table.take(pa.array(luck.choices(lines, k=luck.randrange(len(lines) + 2)), pa.int64()))
                 case 1:
-                    table = table.take(pa.array(sorted(lines + luck.choices(lines, k=1)), pa.int64()))
+                    table = table.take(pa.array(sorted([*lines, luck.choice(lines)]), pa.int64()))
                 case 2:
                     table = table.drop_columns([name])
-                case 4:
-                    table = table.append_column(name, table[name])
-                case 3:
-                    table = table.rename_columns([other + "x" * (other == name) for other in names])
                 case _:
-                    table = table.set_column(names.index(name), name, spoiled_column(table[name], luck, odd))
-    how: dict[str, Any] = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True}
-    if luck.random() < 0.3:
-        compression = luck.choice(["none", "snappy", "gzip", "zstd", "lz4", "brotli"])
-        how = {"compression": compression, "row_group_size": luck.choice([1, 3, 1000])}
-    sink = io.BytesIO()
-    pq.write_table(table, sink, **how)
+                    column = spoiled_column(table[name], luck, odd)
+                    table = table.set_column(table.column_names.index(name), name, column)
+    sink, odd_way = io.BytesIO(), luck.random() < 0.3
+    compression = luck.choice(["none", "snappy", "lz4", "brotli"]) if odd_way else "zstd"
+    pq.write_table(
+        table,
+        sink,
+        compression=compression,
+        use_dictionary=odd_way,
+        row_group_size=luck.choice([1, 999]) if odd_way else 999,
+    )
     return sink.getvalue()
 
 
@@ -192,47 +192,13 @@ EXTREMES = st.one_of(
 )
 
 
-@fuzzed(0.4)
+@fuzzed(0.5)
 @given(WHICH, SEEDS, EXTREMES)
 def test_tables(which, seed, odd):
     luck, files = random.Random(seed), sound_runs()[which]
     name = luck.choice([name for name in TABLES if f"{name}.parquet" in files])
     changed = {name: spoiled_table(files[f"{name}.parquet"], luck, odd)}
     outcome(lambda: codec.decode(signed(files, **changed)))
-
-
-def spoiled_bytes(data: bytes, luck: random.Random) -> bytes:
-    """Bits flipped, a stretch overwritten, cut out or doubled, or the end missing; often near the end."""
-    array = bytearray(data)
-    first = luck.choice([0, max(0, len(array) - 600)])
-    a = luck.randrange(first, len(array))
-    b = min(len(array), a + luck.randint(1, 64))
-    match luck.randrange(6):
-        case 0 | 1:
-            for _ in range(luck.randint(1, 4)):
-                array[luck.randrange(first, len(array))] ^= 1 << luck.randrange(8)
-        case 2:
-            array[a:b] = luck.randbytes(b - a)
-        case 3:
-            del array[a:b]
-        case 4:
-            array[a:a] = array[a:b]
-        case _:
-            del array[a:]
-    return bytes(array)
-
-
-@fuzzed(0.2)
-@given(WHICH, SEEDS)
-def test_bytes_of_tables_and_zips(which, seed):
-    luck, files = random.Random(seed), sound_runs()[which]
-    name = luck.choice([name for name in TABLES if f"{name}.parquet" in files])
-    sink = io.BytesIO()  # without compression and page checksums, which would notice most changes
-    pq.write_table(pq.read_table(pa.BufferReader(files[f"{name}.parquet"])), sink, compression="none")
-    data = luck.choice([sink.getvalue(), files[f"{name}.parquet"]])
-    outcome(lambda: codec.decode(signed(files, **{name: spoiled_bytes(data, luck)})))
-    packed = spoiled_bytes(zipped(files), luck)
-    outcome(lambda: codec.decode(zips.unpacked(packed)))
 
 
 @pytest.fixture(scope="module")
@@ -242,13 +208,6 @@ def race_and_sheet(tmp_path_factory):
     sheet = (toy_sweep(folder / "sweep", 2).folder / "sweep.json").read_bytes()
     assert decode_race(race) and plans.from_json(sheet)[0]
     return race, sheet
-
-
-def or_refused(load: Callable[[], Any]) -> Any:
-    try:
-        return load()
-    except MarsVizError:
-        return None
 
 
 @fuzzed(0.1)
