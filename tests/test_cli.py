@@ -4,6 +4,7 @@ import argparse
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import tomllib
@@ -30,12 +31,7 @@ from tests.test_metrics import small_run
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture
-def saved(tmp_path):
-    return toy_run(temperature=1.0).save(tmp_path / "run")
-
-
-def test_record_show_and_the_python_api_agree(tmp_path, monkeypatch, capsys):
+def test_record_and_the_python_api_agree(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Backend, "notes", property(lambda pair: ("It is\nslow.",)))
     monkeypatch.setenv(default_folders.RUNS, str(tmp_path))
     wanted = ["--prompt", "Once upon a time", "--max-new-tokens", "12", "--dial", "0.8", "--title", "T", "--seed", "3"]
@@ -44,10 +40,9 @@ def test_record_show_and_the_python_api_agree(tmp_path, monkeypatch, capsys):
     record = json.loads(done.out)
     (out,) = tmp_path.iterdir()  # the folder in which the app lists runs
     run = mars_viz.load_run(out)
-    assert done.err == "It is slow.\n" and record["token_ids"] == list(run.token_ids) and len(run.token_ids) == 12
-    assert (record["path"], record["title"], record["text"]) == (str(out), "T", run.text)
+    assert done.err == "It is slow.\n" and (record["path"], record["title"]) == (str(out), "T")
+    assert record["token_ids"] == list(run.token_ids) and record["summary"]["tau"] == run.tau
     assert record["settings"]["dial"] == run.settings.dial == 0.8 and run.settings.seed == 3
-    assert record["summary"]["tau"] == run.tau
     api = mars_viz.record("Once upon a time", max_new_tokens=12, dial=0.8, seed=3, device="cpu")
     assert api.token_ids == run.token_ids and api.prompt_ids == run.prompt_ids
 
@@ -63,8 +58,7 @@ class ToyMapping(Mapping):
         yield MapProgress(3, 9, 2, 0.5)
 
     def map(self) -> DialMap:
-        low, high, gammas = self.span.low, self.span.high, self.span.gammas
-        return toy_map(self.settings, low, high, gammas, self.budget)[0]
+        return toy_map(self.settings, self.span.low, self.span.high, self.span.gammas, self.budget)[0]
 
 
 @pytest.fixture
@@ -83,20 +77,16 @@ def test_map_prints_a_table_of_texts_for_each_block_length(tmp_path, capsys, toy
     assert cli.main([*TOY_MAP, "--gammas", "4,1", "--low", "0.6", "--out", str(out)]) == 0
     text = capsys.readouterr().out
     made = mars_viz.load_run(out).dial_map
-    assert made.span.gammas == (1, 4) and f"Saved to {out}." in text
-    assert "Map from θ = 0.60 to 1: " in text and "exact everywhere" in text
+    assert made.span.gammas == (1, 4) and "Map from θ = 0.60 to 1: " in text and "exact everywhere" in text
     lines = text.splitlines()
     for gamma in (1, 4):
         segments = made.segments_for(gamma)
         at = lines.index(f"γ = {gamma}, {len(segments)} texts") + 2
         for line, segment in zip(lines[at : at + len(segments)], segments, strict=True):
-            low, high, tau, rounds, relaxed, *words = line.split()
-            assert (low, high, tau) == (f"{segment.low:.5f}", f"{segment.high:.5f}", f"{segment.tau:.2f}")
-            assert (int(rounds), int(relaxed)) == (len(segment.rounds), segment.relaxed)
+            numbers = [f"{segment.low:.5f}", f"{segment.high:.5f}", f"{segment.tau:.2f}"]
+            assert line.split()[:5] == [*numbers, str(len(segment.rounds)), str(segment.relaxed)]
             differs = [a != b for a, b in zip(segment.token_ids, segments[-1].token_ids, strict=False)]
-            first = differs.index(True) if any(differs) else None
-            token = first is not None and made.frame.decode(segment.token_ids[first : first + 1]).strip()
-            assert words[:4] == (["no"] if first is None else ["at", "token", f"{first + 1}:", token])
+            assert (f"at token {differs.index(True) + 1}:" if any(differs) else " no ") in line
 
 
 def test_a_map_cut_short_or_interrupted(tmp_path, capsys, monkeypatch, toy_models):
@@ -107,21 +97,9 @@ def test_a_map_cut_short_or_interrupted(tmp_path, capsys, monkeypatch, toy_model
     assert cli.main([*TOY_MAP, *budget, "--out", str(tmp_path / "b"), "--json"]) == 0
     result = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert not result["complete"] and False in {segment["complete"] for segment in result["segments"]}
-
-    def interrupted(_):
-        yield MapProgress(1, 1, 1, 0.0)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(ToyMapping, "__iter__", interrupted)
+    monkeypatch.setattr(ToyMapping, "map", lambda _: signal.raise_signal(signal.SIGINT))
     assert cli.main([*TOY_MAP, "--out", str(tmp_path / "new" / "run")]) == 130
     assert "nothing was saved" in error_of(capsys) and not (tmp_path / "new").exists()
-
-
-def test_rules_lists_every_rule(capsys):
-    assert cli.main(["rules"]) == 0
-    text = capsys.readouterr().out
-    for rule in RULES.values():
-        assert all(line in text for line in (rule.name, rule.summary, rule.formula, rule.source))
 
 
 def error_of(capsys: pytest.CaptureFixture[str]) -> str:
@@ -144,14 +122,12 @@ BAD: list[tuple[list[str], str]] = [
     (["sweep", "--out", "{bytes}/sweep"], "cannot be written"),
     (["sweep", "--out", "{new}", "--evidence", "{bytes}/pack"], "cannot be written"),
     (["record", "--prompt", "", "--out", "{new}"], "The prompt is empty"),
-    (["record", "--prompt-file", "{blank}", "--out", "{new}"], "The prompt is empty"),
     (["record", "--prompt", "a\ud800", "--out", "{new}"], "at place 2"),
     (["record", "--prompt-file", "{new}", "--out", "{new}"], "No such file"),
     (["record", "--prompt-file", "{bytes}", "--out", "{new}"], "UTF-8"),
     ([*RECORD, "--rule", "luck"], "no rule 'luck'"),
     ([*RECORD, "--dial", "2"], "between 0 and 1"),
     ([*RECORD, "--rule", "strict", "--dial", "1"], "no dial"),
-    ([*RECORD, "--gamma", "0"], "gamma is 0"),
     (["show", "{new}"], "does not exist"),
     (["map", "--prompt", "a", "--out", "{old}"], "exists already"),
     ([*MAP, "--rule", "strict"], "no dial"),
@@ -168,40 +144,17 @@ BAD: list[tuple[list[str], str]] = [
     (["watch", "http://127.0.0.1:1", "--limit", "0"], "at least 1"),
     (["report", "{new}", "--out", "{new}.html"], "does not exist"),
     (["app", "--port", "0"], "The port is 0"),
-    *(
-        ([*command, *options], message)
-        for command in (RECORD, ["sweep", "--out", "{new}"])
-        for options, message in (
-            (["--drafter", "org/name"], "without a target"),
-            (["--target", "/no/such/target", "--drafter", "org/name"], "no folder or file /no/such/target"),
-            (["--target", "{old}", "--drafter", "{old}"], "no config.json"),
-            (["--device", "gpu"], "no device 'gpu'; choose one of auto"),
-            (["--dtype", "int4"], "no dtype 'int4'; choose one of auto"),
-        )
-    ),
+    ([*RECORD, "--drafter", "org/name"], "without a target"),
+    ([*RECORD, "--target", "/no/such/target", "--drafter", "org/name"], "no folder or file /no/such/target"),
+    (["sweep", "--out", "{new}", "--target", "{old}", "--drafter", "{old}"], "no config.json"),
+    ([*RECORD, "--device", "gpu"], "no device 'gpu'; choose one of auto"),
+    (["sweep", "--out", "{new}", "--dtype", "int4"], "no dtype 'int4'; choose one of auto"),
 ]
-COMMANDS = {
-    "record": ["--prompt", "a", "--out", "b"],
-    "map": ["--prompt", "a", "--out", "b"],
-    "sweep": ["--out", "b"],
-    "eval": [],
-    "heads": ["eagle3"],
-    "server": ["http://127.0.0.1:1"],
-    "watch": ["http://127.0.0.1:1"],
-    "import": ["file"],
-    "runs": [],
-    "rules": [],
-    "show": ["run"],
-    "report": ["run"],
-    "site": ["run", "--out", "b"],
-    "app": [],
-}
 
 
 def test_bad_input_is_refused_without_importing_model_libraries(tmp_path):
-    paths = {"new": tmp_path / "new", "old": tmp_path, "bytes": tmp_path / "bytes", "blank": tmp_path / "blank"}
+    paths = {"new": tmp_path / "new", "old": tmp_path, "bytes": tmp_path / "bytes"}
     paths["bytes"].write_bytes(b"\xff\xfe\xfa")
-    paths["blank"].write_text(" \n")
     asked = [[part.format(**paths) for part in arguments] for arguments, _ in BAD]
     code = """if True:
         import contextlib, io, json, sys
@@ -223,17 +176,12 @@ def test_bad_input_is_refused_without_importing_model_libraries(tmp_path):
     assert not paths["new"].exists()
 
 
-def test_an_unknown_option_points_to_the_help_of_its_command(capsys):
-    (commands,) = (each for each in cli._parser()._actions if isinstance(each, argparse._SubParsersAction))
-    assert set(commands.choices) == set(COMMANDS)
-    for name, arguments in COMMANDS.items():
-        assert cli.main([name, *arguments, "--volume=11"]) == 2
+def test_an_unknown_option_points_to_the_help_and_help_and_version_are_no_errors(capsys):
+    for name in ("record", "map"):
+        assert cli.main([name, "--prompt", "a", "--out", "b", "--volume=11"]) == 2
         said = error_of(capsys)
         assert f"mars-viz {name} --help" in said and "--volume=11" in said
-
-
-def test_help_and_version_are_no_errors(capsys):
-    for arguments in (["--help"], ["record", "--help"], ["map", "--help"], ["--version"]):
+    for arguments in (["--help"], ["map", "--help"], ["--version"]):
         assert cli.main(arguments) == 0
         out, err = capsys.readouterr()
         assert out and not err
@@ -307,9 +255,9 @@ def test_what_the_app_relies_on_is_in_its_configuration():
     assert config["server"]["fileWatcherType"] == "none" and config["runner"]["postScriptGC"] is False, "see there"
 
 
-def test_show_prints_text_and_strict_json(saved, tmp_path, capsys):
-    run = mars_viz.load_run(saved)
-    assert cli.main(["show", str(saved)]) == 0
+def test_show_prints_text_and_strict_json_and_rules_are_listed(tmp_path, capsys):
+    run = toy_run(temperature=1.0)
+    assert cli.main(["show", str(run.save(tmp_path / "run"))]) == 0
     text = capsys.readouterr().out
     assert "MARS at θ = 0.90" in text and f"{len(run.token_ids)} tokens in {len(run.rounds)} rounds" in text
     assert run.text in text and ending(run) in text
@@ -317,3 +265,6 @@ def test_show_prints_text_and_strict_json(saved, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail)["summary"]["tau"] is None
     assert "Strict at 1 drafted runner-up where z1 ≤ 0" in sentence(small_run())
     assert "z1 ≤ 0" not in sentence(replace(small_run(), rounds=small_run().rounds[:1]))
+    assert cli.main(["rules"]) == 0
+    text = capsys.readouterr().out
+    assert all(line in text for rule in RULES.values() for line in (rule.name, rule.summary, rule.formula, rule.source))
