@@ -1,4 +1,4 @@
-"""The folder of live runs: names, journals, replacing, and what a process that is killed leaves behind."""
+"""The folder of live runs: names, tags, journals, replacing, and what a process that is killed leaves behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ import pytest
 from mars_viz import default_folders, locks
 from mars_viz.errors import BadInput
 from mars_viz.run import Run
-from mars_viz.runfiles import list_runs, read_zip
+from mars_viz.runfiles import list_runs, load_run, manifest, read_zip, write_zip
+from mars_viz.runfiles.codec import MANIFEST
+from mars_viz.runfiles.manifest import LONGEST_TAG, MOST_TAGS, checked_tags, retagged
 from mars_viz.runfiles.zips import unpacked
 from mars_viz.runstore import RunStatus, RunStore, checked_name, read
 from mars_viz.runstore.journal import segment
@@ -75,9 +77,13 @@ def test_a_run_is_seen_growing_and_then_whole(store, run):
     (entry,) = store.list()
     assert (entry.standing, entry.title) == (RunStatus.GROWING, "A toy")
     assert entry.tokens == len(cut(run, 4).token_ids) and same(read(entry.path), cut(run, 4))
-    for forbidden in (lambda: store.rename(entry.name, "b"), lambda: store.delete(entry.name)):
+    for change in (
+        lambda: store.rename(entry.name, "b"),
+        lambda: store.delete(entry.name),
+        lambda: store.tag(entry.name),
+    ):
         with pytest.raises(BadInput, match="being decoded"):
-            forbidden()
+            change()
     name = store.finish(journal, run)
     (entry,) = store.list()
     assert (entry.name, entry.standing, entry.tokens) == (name, RunStatus.WHOLE, len(run.token_ids))
@@ -93,6 +99,7 @@ def test_a_damaged_segment_ends_the_run_before_it(store, run):
     (entry,) = store.list()
     assert (entry.name, entry.title, entry.standing) == (name, "As far as it came", RunStatus.INTERRUPTED)
     assert same(read(entry.path), cut(run, 6)) and read(entry.path).title == "As far as it came"
+    assert store.tag(name, ["cut"]) == store.find(name).manifest.tags == read(entry.path).tags == ("cut",)
     assert read(entry.path).pieces.keys() <= run.pieces.keys()
     (entry.path / "000001.zip").write_bytes(b"PK no more")
     assert same(read(entry.path), cut(run, 2))
@@ -108,18 +115,23 @@ def test_a_decode_that_made_nothing_leaves_nothing(store, run):
     assert names(store.folder / ".makers") == ["cut-short", "whole"] and len(store.list()) == 2
 
 
-def test_another_title_changes_nothing_else(store, run, tmp_path):
+def test_another_title_or_tag_changes_nothing_else(store, run, tmp_path):
+    def files() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in (store.folder / name).iterdir()}
+
     name, title = kept(store, run), "Fox: take 2/3 🦊"
-    before = {path.name: path.read_bytes() for path in (store.folder / name).iterdir()}
-    assert store.rename(name, f"  {title} ") == title
-    after = {path.name: path.read_bytes() for path in (store.folder / name).iterdir()}
-    about = json.loads(before["manifest.json"]) | {"title": title}
-    assert json.loads(after.pop("manifest.json")) == about
-    assert after == {file: data for file, data in before.items() if file != "manifest.json"}
+    before = files()
+    assert b"tags" not in before[MANIFEST], "versions that know of no tags read it"
+    assert store.rename(name, f"  {title} ") == title and store.tag(name, ["paper", "θ"]) == ("paper", "θ")
+    after = files()
+    assert json.loads(after.pop(MANIFEST)) == json.loads(before[MANIFEST]) | {"title": title, "tags": ["paper", "θ"]}
+    assert after == {file: data for file, data in before.items() if file != MANIFEST}
     (entry,) = store.list()
     unzipped = read_zip(store.zipped(name), tmp_path / "unzipped")
     assert (entry.name, entry.title, unzipped.title) == (name, title, title) and same(unzipped, run)
-    assert names(store.folder) == [name]
+    assert unzipped.tags == read_zip(write_zip(unzipped), tmp_path / "again").tags == ("paper", "θ")
+    assert store.tag(name, remove=["PAPER", "θ"]) == () and store.rename(name, "A toy")
+    assert files() == before and names(store.folder) == [name]
 
 
 def test_replacing_keeps_a_new_title_survives_a_crash_and_restores_no_deleted_run(store, run):
@@ -201,12 +213,16 @@ def test_names_cannot_leave_the_folder(store, run):
     for name in [*bad, "a:b", "é" * 41, "-rf", "name.", "~", "a\u202eb"]:
         with pytest.raises(BadInput):
             checked_name(name)
-    for name in ("..", "../out", "a\nb"):
-        for change in (store.delete, store.restore, store.zipped, lambda n: store.replace(n, run)):
-            with pytest.raises(BadInput):
-                change(name)
+    changes = (
+        store.delete,
+        store.restore,
+        store.zipped,
+        lambda n: store.replace(n, run),
+        lambda n: store.rename(n, "O"),
+    )
+    for change in changes:
         with pytest.raises(BadInput):
-            store.rename(name, "Out")
+            change("../out")
     assert [entry.name for entry in store.list()] == [mine] and names(store.folder.parent) == ["runs"]
 
 
@@ -222,9 +238,11 @@ def test_leftovers_of_a_crash_are_removed_and_other_hidden_files_are_not(store, 
 
 def test_a_broken_run_is_listed_with_its_fault_and_can_be_deleted(store, run):
     name = kept(store, run)
-    (store.folder / name / "nodes.parquet").unlink()
+    (store.folder / name / MANIFEST).write_text("{")
     (entry,) = store.list()
-    assert entry.standing is RunStatus.BROKEN and "nodes.parquet" in entry.error
+    assert entry.standing is RunStatus.BROKEN and MANIFEST in entry.error
+    with pytest.raises(BadInput, match="no title or tags"):
+        store.tag(name, ["a"])
     store.delete(name)
     assert store.list() == []
 
@@ -244,6 +262,25 @@ def test_a_disk_that_refuses_to_write_is_bad_input(store, run, monkeypatch, tmp_
         with pytest.raises(BadInput, match="Read-only file system"):
             change()
     assert store.find(name).title == "A toy" and names(store.folder) == [".bin", name]
+
+
+def test_bad_tags_are_refused_in_the_store_and_in_files(store, run):
+    name = kept(store, run)
+    about = json.loads((store.folder / name / MANIFEST).read_bytes())
+    wrong = {" ": "empty", "\u200d": "empty", "x" * (LONGEST_TAG + 1): "at most 40", "a,b": "comma"}
+    for tag, message in (wrong | dict.fromkeys(("a\nb", "a\u202eb"), "control character")).items():
+        with pytest.raises(BadInput, match=message):
+            store.tag(name, ["good", tag])
+    for tags in (["b", "a"], ["a", "A"], [" a"], [""], ["x" * 41], ["x"] * 21, "a", [1], None, {"a": "b"}):
+        with pytest.raises(BadInput, match="tags"):
+            manifest.from_json(json.dumps(about | {"tags": tags}).encode())
+    assert len(store.tag(name, map(str, range(MOST_TAGS)))) == MOST_TAGS
+    with pytest.raises(BadInput, match="21 tags"):
+        store.tag(name, ["one more"])
+    store.replace(name, run)  # a map that was added keeps them
+    assert len(load_run(store.folder / name).tags) == MOST_TAGS
+    assert checked_tags(["paper  2", " Ärger ", "Paper 2", "a"]) == ("a", "paper 2", "Ärger")
+    assert retagged(("a", "Paper"), add=["b"], remove=["paper", "never there"]) == ("a", "b")
 
 
 def test_the_folder_is_set_by_a_variable_or_is_in_the_users_data(monkeypatch, tmp_path):
@@ -296,7 +333,6 @@ def test_a_kill_leaves_finished_runs_whole_and_others_with_their_rounds(tmp_path
             if entry.standing is RunStatus.INTERRUPTED and entry.error:
                 assert name not in written  # killed before its first round
                 continue
-            assert entry.standing in (RunStatus.WHOLE, RunStatus.INTERRUPTED)
             found = read(entry.path)
             rounds = len(whole.rounds) if entry.standing is RunStatus.WHOLE else max(written.get(name, 0), 1)
             assert len(found.rounds) >= rounds and same(found, cut(whole, len(found.rounds)))
@@ -328,12 +364,13 @@ def test_a_folder_locked_by_another_program_is_bad_input(store, run, monkeypatch
 
 def test_a_bad_title_or_one_changed_meanwhile_is_refused_and_the_old_one_stays(store, run):
     name = kept(store, run)
-    for title, said in {"": "empty", " \t": "empty", "\u200d": "empty", "x" * 81: "81 characters"}.items():
+    wrong = {"": "empty", "\u200d": "empty", "x" * 81: "81 characters"}
+    wrong |= dict.fromkeys(
+        map("a{}b".format, "\0\n\r\t\x1b\x7f\x85\u2028\u202e\u2066\ufeff\ud800"), "control character"
+    )
+    for title, said in wrong.items():
         with pytest.raises(BadInput, match=said):
             store.rename(name, title)
-    for control in "\0\n\r\t\x1b\x7f\x85\u2028\u202e\u2066\ufeff\ud800":
-        with pytest.raises(BadInput, match="control character"):
-            store.rename(name, f"a{control}b")
     assert store.find(name).title == "A toy"
     store.rename(name, "Theirs", "A toy")
     with pytest.raises(BadInput, match="“Theirs” meanwhile"):
