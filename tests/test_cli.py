@@ -144,6 +144,12 @@ BAD: list[tuple[list[str], str]] = [
     (["watch", "http://127.0.0.1:1", "--limit", "0"], "at least 1"),
     (["report", "{new}", "--out", "{new}.html"], "does not exist"),
     (["app", "--port", "0"], "The port is 0"),
+    (["import", "{bytes}"], "not UTF-8"),
+    (["import", "{sums}", "--out", "{new}"], "drafted"),
+    (["import", "{sums}", "--tolerance", "-1"], "tolerance"),
+    (["import", "{sums}", "--rule", "nonsense"], "no rule"),
+    (["import", "{sums}", "--drafts", "nowhere"], "nowhere"),
+    (["import", "{sums}", "--target", "./nowhere"], "no folder"),
     ([*RECORD, "--drafter", "org/name"], "without a target"),
     ([*RECORD, "--target", "/no/such/target", "--drafter", "org/name"], "no folder or file /no/such/target"),
     (["sweep", "--out", "{new}", "--target", "{old}", "--drafter", "{old}"], "no config.json"),
@@ -153,8 +159,9 @@ BAD: list[tuple[list[str], str]] = [
 
 
 def test_bad_input_is_refused_without_importing_model_libraries(tmp_path):
-    paths = {"new": tmp_path / "new", "old": tmp_path, "bytes": tmp_path / "bytes"}
+    paths = {"new": tmp_path / "new", "old": tmp_path, "bytes": tmp_path / "bytes", "sums": tmp_path / "sums"}
     paths["bytes"].write_bytes(b"\xff\xfe\xfa")
+    paths["sums"].write_text('{"timings": {"draft_n": 1}}')
     asked = [[part.format(**paths) for part in arguments] for arguments, _ in BAD]
     code = """if True:
         import contextlib, io, json, sys

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import ast
-import importlib
-import json
 import os
 import re
 import runpy
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -142,41 +137,3 @@ def test_the_ways_to_a_rule_and_to_a_column_of_evidence_work(tmp_path: Path) -> 
     assert done.returncode == 0, done.stdout + done.stderr
     page = (tmp_path / "docs/rules/mars-three.md").read_text("utf-8")
     assert re.search(r"“ forest” \| 3 \|.* reject \| θ = 0.899 \|", page), "below that it keeps the third best, too"
-
-
-def test_the_containers_command_serves_and_its_health_check_passes() -> None:
-    recipe = re.sub(r"\\\n\s*", "", (ROOT / "Dockerfile").read_text("utf-8"))
-    orders = dict(re.findall(r"^(\w+) (.*)$", recipe, re.MULTILINE))
-    with socket.socket() as free:
-        free.bind(("", 0))
-        port = str(free.getsockname()[1])
-    serve, check = (
-        [sys.executable, *json.loads(orders[name][orders[name].index("[") :].replace("8501", port))[1:]]
-        for name in ("CMD", "HEALTHCHECK")
-    )
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    server = subprocess.Popen(serve, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        end = time.monotonic() + 300  # a busy machine is no reason to fail
-        while subprocess.run(check, capture_output=True).returncode and time.monotonic() < end:
-            assert server.poll() is None
-            time.sleep(0.2)
-        own = socket.gethostbyname(socket.gethostname())
-        with urllib.request.urlopen(f"http://{own}:{port}/_stcore/health", timeout=10) as answer:
-            assert answer.read() == b"ok", "it must answer from outside the container, too"
-    finally:
-        server.terminate()
-        server.wait()
-
-
-@pytest.mark.parametrize("name", ["batch", *(pytest.param(n, marks=pytest.mark.long) for n in ("decode", "trees"))])
-def test_a_benchmark_writes_its_figures(name, monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    benchmark = importlib.import_module(name)
-    monkeypatch.setattr(benchmark, "STORIES", benchmark.STORIES[:2])
-    small = ["--new-tokens", "4", "--repeats", "1", *(["--sizes", "1", "2"] if name == "batch" else [])]
-    monkeypatch.setattr(sys, "argv", [name, *small, "--json", str(tmp_path / "figures.json")])
-    benchmark.main()
-    assert json.loads((tmp_path / "figures.json").read_text(encoding="utf-8"))["device"]
-    for module in ("measuring", "shapes", "decode", name):
-        sys.modules.pop(module, None)

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -200,22 +200,6 @@ def hostile_run(folder: Path) -> str:
     return str(replace(run, provenance=told, title=HOSTILE, prompt=HOSTILE).save(folder / "run"))
 
 
-def swept(folder: Path) -> list[list[str]]:
-    """Sweep prompts of which one is too long, a conversation, and lines that are none."""
-    graded = {"category": HOSTILE, "answer": "x", "grader": "contains"}
-    lines = [
-        {"question_id": f"a{HOSTILE}", "prompt": HOSTILE, **graded},
-        {"question_id": f"b{HOSTILE}", "prompt": "w " * 3000, **graded},
-        {"question_id": f"c{HOSTILE}", "category": HOSTILE, "turns": [HOSTILE, "and then?"]},
-        {"question_id": f"a{HOSTILE}", "prompt": "the same id"},
-        {"question_id": f"d{HOSTILE}", "prompt": "x", "answer": "x", "grader": HOSTILE},
-    ]
-    path, out = folder / f"{NAME[:60]}.jsonl", str(folder / f"sweeps{NAME[:40]}")
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines) + HOSTILE.replace("\n", "") + "\n")
-    options = ["--set", str(path), "--skip-bad", *SMALL, "--stop", HOSTILE, "--out", out]
-    return [[*options, "--evidence", f"{out} evidence"], options, [*options, "--grader", HOSTILE]]
-
-
 def decoded(folder: Path) -> list[list[str]]:
     (folder / "prompt").write_bytes(HOSTILE.encode())
     (folder / NAME).write_bytes(b"\xff" + HOSTILE.encode())
@@ -235,50 +219,19 @@ def shown(folder: Path) -> list[list[str]]:
     return [[run], [run, "--json"], [str(folder / NAME)], [str(folder / HOSTILE / "none")]]
 
 
-def kept(folder: Path) -> list[list[str]]:
-    hostile_run(folder)
-    commands = [["--search", HOSTILE[:4]], ["--json", "--sort", "title"], ["show", "run"], ["show", "run", "--json"]]
-    commands += [["--tag", HOSTILE, "--drafter", HOSTILE], ["--rule", HOSTILE], ["show", HOSTILE]]
-    commands += [["title", "run", HOSTILE], ["tag", "run", "--add", HOSTILE], ["delete", "run", HOSTILE]]
-    return [["--folder", str(folder), *command] for command in commands] + [["--folder", HOSTILE]]
-
-
-def read(folder: Path) -> list[list[str]]:
-    rows = [{f"{HOSTILE}{place}": float(place) for place in range(3)}] * 2
-    logprobs = {"tokens": [HOSTILE] * 2, "token_logprobs": [2.0] * 2, "top_logprobs": rows}
-    counts = {"num_spec_steps": 1, "num_accepted_draft_tokens": 0, "num_draft_tokens": 1, "num_spec_tokens": 1}
-    counts |= {"acceptance_histogram": [1, 0], "per_step_accepted": [0], "per_step_drafted": [1]}
-    response = {"id": HOSTILE, "model": HOSTILE, "choices": [{"logprobs": logprobs}]}
-    (folder / NAME).write_text(json.dumps(response | {"metrics": {"speculative_decoding": counts}}))
-    (folder / "log").write_text(json.dumps({"prompt_ids": [1], "title": HOSTILE}))
-    return [[str(folder / NAME)], [str(folder / NAME), "--json"], [str(folder / "log")], [HOSTILE]]
-
-
-COMMANDS: dict[str, tuple[Callable[[Path], list[list[str]]], int]] = {  # and how many succeed
-    "record": (decoded, 2),
-    "sweep": (swept, 1),
-    "runs": (kept, 5),
-    "show": (shown, 2),
-    "import": (read, 2),
-}
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.usefixtures("small_reports", "unmeasured")
-def test_no_command_sends_control_characters_to_a_terminal(command, tmp_path, capsys):
-    make, working = COMMANDS[command]
+@pytest.mark.parametrize(("command", "make", "working"), [("record", decoded, 2), ("show", shown, 2)])
+def test_no_command_sends_control_characters_to_a_terminal(command, make, working, tmp_path, capsys):
     everything, codes = "", []
     for arguments in [*make(tmp_path), ["--help"], [f"--{HOSTILE}"], [HOSTILE, HOSTILE]]:
-        code = cli.main([command, *arguments])
+        codes.append(cli.main([command, *arguments]))
         out, err = capsys.readouterr()
-        assert code in (0, 2) and not unsafe(out + err), (arguments, out, err)
+        assert codes[-1] in (0, 2) and not unsafe(out + err), (arguments, out, err)
         assert len(err.splitlines()) <= 8  # no text of others makes a line of its own
-        if "--json" in arguments and code == 0:
+        if "--json" in arguments and not codes[-1]:
             json.loads(out)
         everything += out + err
-        codes.append(code)
     assert codes.count(0) == working + 1  # and --help
-    assert "\\x1b]0;owned\\x07" in everything or "\\u001b]0;owned\\u0007" in everything
+    assert "\\x1b]0;owned\\x07" in everything and "\\u001b]0;owned\\u0007" in everything
 
 
 def test_a_progress_bar_returns_to_its_lines_start_and_others_do_not(tmp_path, monkeypatch):

@@ -496,23 +496,6 @@ def test_the_command(texts, tmp_path, capsys):
     assert code == 0 and "lists no other" in said and "0.750" in said
 
 
-def test_the_command_refuses(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    sums = b'{"timings": {"draft_n": 1}}'
-    for content, more, said in (
-        (b"[]", (), "no metrics"),
-        (sums, ("--out", "runs"), "drafted"),
-        (sums, ("--tolerance", "-1"), "tolerance"),
-        (sums, ("--rule", "nonsense"), "no rule"),
-        (sums, ("--drafts", "nowhere"), "nowhere"),
-        (sums, ("--target", "./nowhere"), "no folder"),
-        (b"\xff\xfe", (), "not UTF-8"),
-    ):
-        Path("file.json").write_bytes(content)
-        code, _, err = command(capsys, "file.json", *more)
-        assert code == 2 and said in err and len(err.strip().splitlines()) == 1 and not Path("runs").exists()
-
-
 def html_of(tab) -> str:
     return "".join(each.proto.body for each in tab.get("html"))
 

@@ -14,8 +14,6 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from mars_viz import cli, default_folders, samples
 from mars_viz.run import Provenance, Settings
@@ -78,13 +76,6 @@ def test_labels_are_titles_and_what_differs():
     labels = labels_of(dict(enumerate(plain)))
     assert labels[0].endswith("Lily. · MARS θ = 0.9 · T 0 · γ 6 · seed 1") and labels[1].endswith("seed 2")
     assert "\u202e" not in "".join(labels_of({"a": facts(title="F\u202eox")}).values())
-
-
-@settings(max_examples=15)
-@given(st.lists(st.tuples(st.sampled_from(["", "Fox", "Fox · a"]), st.sampled_from([0.8, 0.9]), st.integers(0, 1))))
-def test_no_two_labels_are_the_same(made):
-    runs = {chr(97 + place): facts(title=t, dial=d, seed=s) for place, (t, d, s) in enumerate(made)}
-    assert len(set(labels_of(runs).values())) == len(runs)
 
 
 def row(name: str, **values: Any) -> ListedRun:
