@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import streamlit as st
@@ -33,7 +33,8 @@ def test_the_readers_move_holds_until_the_page_asks_for_another():
 
 
 def test_a_page_may_feed_back_one_part_alone():
-    class Place(NamedTuple):
+    @dataclass(frozen=True)
+    class Place:
         dial: float
         selected: int | None
 

@@ -86,7 +86,8 @@ def test_map_prints_a_table_of_texts_for_each_block_length(tmp_path, capsys, toy
             numbers = [f"{segment.low:.5f}", f"{segment.high:.5f}", f"{segment.tau:.2f}"]
             assert line.split()[:5] == [*numbers, str(len(segment.rounds)), str(segment.relaxed)]
             differs = [a != b for a, b in zip(segment.token_ids, segments[-1].token_ids, strict=False)]
-            assert (f"at token {differs.index(True) + 1}:" if any(differs) else " no ") in line
+            words = ["at", "token", f"{differs.index(True) + 1}:"] if any(differs) else ["no"]
+            assert line.split()[5:8] == words
 
 
 def test_a_map_cut_short_or_interrupted(tmp_path, capsys, monkeypatch, toy_models):
@@ -117,9 +118,7 @@ BAD: list[tuple[list[str], str]] = [
     ([*RECORD, "--gamma", "six"], "six"),
     (["record", "--prompt", "a", "--out", "{old}"], "exists already"),
     (["record", "--prompt", "a", "--out", "{bytes}/run"], "cannot be written"),
-    (["map", "--prompt", "a", "--out", "{bytes}/deep/run"], "cannot be written"),
     (["record", "--prompt", "a", "--out", "{new}" + 300 * "x"], "cannot be written"),
-    (["sweep", "--out", "{bytes}/sweep"], "cannot be written"),
     (["sweep", "--out", "{new}", "--evidence", "{bytes}/pack"], "cannot be written"),
     (["record", "--prompt", "", "--out", "{new}"], "The prompt is empty"),
     (["record", "--prompt", "a\ud800", "--out", "{new}"], "at place 2"),
@@ -129,8 +128,6 @@ BAD: list[tuple[list[str], str]] = [
     ([*RECORD, "--dial", "2"], "between 0 and 1"),
     ([*RECORD, "--rule", "strict", "--dial", "1"], "no dial"),
     (["show", "{new}"], "does not exist"),
-    (["map", "--prompt", "a", "--out", "{old}"], "exists already"),
-    ([*MAP, "--rule", "strict"], "no dial"),
     ([*MAP, "--low", "1", "--high", "0.5"], "smaller value"),
     ([*MAP, "--gammas", "2,7"], "drafts only 6"),
     ([*MAP, "--gammas", "1,many"], "whole numbers such as"),

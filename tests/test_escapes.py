@@ -16,20 +16,8 @@ from pathlib import Path
 import pytest
 from factories import toy_run
 
-from mars_viz import cli
-from mars_viz.escapes import (
-    JOINERS,
-    Html,
-    commonmark,
-    figure,
-    html,
-    isolated,
-    joined,
-    markdown,
-    steers,
-    unseen,
-    visible,
-)
+from mars_viz import cli, escapes
+from mars_viz.escapes import Html, commonmark, figure, html, isolated, joined, markdown, steers, unseen, visible
 from mars_viz.strict_formats import json_of
 from mars_viz.terminal import Shown, printable, raw, say, shown_streams
 
@@ -59,7 +47,7 @@ def test_pages_terminals_and_labels_agree_on_invisible_characters() -> None:
     for char in map(chr, (*range(0x10000), *range(0x10000, sys.maxunicode + 1, 61), *range(0xE0000, 0xE0200))):
         assert (printable(char, "") != char) == unseen(char), hex(ord(char))
         assert (visible(char) != char) == (steers(char) and char not in "\n\t"), hex(ord(char))
-        assert steers(char) == (unseen(char) and char not in JOINERS), hex(ord(char))
+        assert steers(char) == (unseen(char) and char not in escapes.JOINERS), hex(ord(char))
 
 
 def calls(file: Path) -> Iterator[tuple[ast.Call, str]]:

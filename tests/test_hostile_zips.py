@@ -216,29 +216,27 @@ def test_a_race_comes_back_from_its_zip(race, race_files, tmp_path, monkeypatch)
     assert not (tmp_path / "one").exists()
 
 
-def test_a_race_is_brought_in_renamed_deleted_and_brought_back(race, tmp_path):
+def test_a_race_is_brought_in_under_a_free_name_and_titles_are_checked(race, tmp_path):
     store = RaceStore(tmp_path / "races", taken=["1-story"])
     assert store.bring(write_zip(race), "one") == "one"
-    for name in ("one", "1-story", "../out", "", "races", "CON"):
+    for name in ("one", "1-story", "../out", "", "CON"):
         other = store.bring(write_zip(race), name)
         assert other.startswith("race-")
         store.delete(other)
-    for title, message in {" ": "is empty", "a\nb": "control character", "x" * 81: "at most 80"}.items():
-        with pytest.raises(BadInput, match=message):
-            store.rename("one", title)
     assert store.rename("one", " For class: 1/2 ", "A toy race") == "For class: 1/2"
-    assert [(entry.path.name, entry.title) for entry in store.list()] == [("one", "For class: 1/2")]
-    with pytest.raises(BadInput, match="renamed to “For class: 1/2” meanwhile"):
-        store.rename("one", "Mine", "A toy race")
-    for change in (lambda: store.rename("..", "x"), lambda: store.delete("../races"), lambda: store.delete("two")):
-        with pytest.raises(BadInput, match="no race of that name"):
+    for change, message in (
+        (lambda: store.rename("one", " "), "is empty"),
+        (lambda: store.rename("one", "a\nb"), "control character"),
+        (lambda: store.rename("one", "Mine", "A toy race"), "renamed to “For class: 1/2” meanwhile"),
+        (lambda: store.rename("..", "x"), "no race of that name"),
+        (lambda: store.delete("../races"), "no race of that name"),
+    ):
+        with pytest.raises(BadInput, match=message):
             change()
     store.delete("one")
     assert store.list() == [] and "For class: 1/2" in [entry.title for entry in store.deleted()]
     store.restore("one")
     assert load_race(tmp_path / "races" / "one").title == "For class: 1/2"
-    with pytest.raises(BadInput, match="not in the bin any more"):
-        store.restore("one")
     left = save_race(toy_race(), tmp_path / "left").rename(store.folder / f".left.{'0' * 32}.gone")
     assert len(RaceStore(store.folder).list()) == 1 and not left.exists()
 

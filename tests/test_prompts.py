@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from mars_viz.demo import tasks
 from mars_viz.errors import BadInput
 from mars_viz.prompts import (
-    GRADERS,
     PromptItem,
     PromptSet,
     Turns,
@@ -167,20 +166,13 @@ def test_graders_by_hand():
         assert grader_named(grader).usable(answer) and grader_named(grader).grade(answer, text) is right, (answer, text)
 
 
-@given(st.integers(-(10**15), 10**15), st.text(max_size=20))
-def test_a_number_is_found_however_it_is_written(value, before):
-    last_number = GRADERS["last-number"].grade
-    assert last_number(str(value), f"{before} = {value:,}.")
-    assert not last_number(str(value + 1), f"{before} = {value:,}.")
-
-
 @given(st.text(max_size=30), st.text(max_size=30), st.text(max_size=30))
 def test_an_answer_is_contained_in_itself(answer, before, after):
-    if GRADERS["contains"].usable(answer):
-        assert GRADERS["contains"].grade(answer, f"{before} {answer} {after}")
-        assert GRADERS["exact"].grade(answer, f" {answer}\n")
+    if grader_named("contains").usable(answer):
+        assert grader_named("contains").grade(answer, f"{before} {answer} {after}")
+        assert grader_named("exact").grade(answer, f" {answer}\n")
     else:
-        assert not GRADERS["contains"].grade(answer, before)
+        assert not grader_named("contains").grade(answer, before)
 
 
 def test_built_in_tasks_are_held_out_and_graded_as_the_tasks_grade():

@@ -4,29 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from factories import with_passes
+from factories import ROOT, with_passes
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
 import mars_viz
-from mars_viz.errors import (
-    BadInput,
-    DeviceLost,
-    EvidenceError,
-    MarsVizError,
-    ModelError,
-    PromptError,
-    RunFileError,
-    SettingError,
-    StorageError,
-    TooLarge,
-)
-from mars_viz.recording import Recording, record_all
+from mars_viz import errors
+from mars_viz.errors import BadInput, DeviceLost, MarsVizError, TooLarge
+from mars_viz.recording import Recording
 from mars_viz.run import Settings
 from mars_viz.speculators.autoregressive import decode_alone
 from mars_viz.speculators.backend import Backend
@@ -133,38 +121,19 @@ def test_prefixes_that_the_models_cannot_read(pair):
     assert len(str(error.value)) < 200
 
 
-def test_an_end_of_text_within_a_block_ends_that_text_and_no_other(pair):
-    whole = Recording(pair, PROMPT, SETTINGS).finish()
-    starts = np.cumsum([0, *(len(round_.token_ids) for round_ in whole.rounds)]).tolist()
-    first, end = next(
-        (start + 1, round_.token_ids[1])
-        for start, round_ in zip(starts, whole.rounds, strict=False)
-        if round_.kept > 2 and round_.token_ids[1] not in whole.token_ids[: start + 1]
-    )
-    ended = replace(pair, eos_ids=frozenset({end}))
-    one, other = record_all(ended, [PROMPT, "Tom and his dog"], SETTINGS)
-    assert one.token_ids == whole.token_ids[: first + 1]
-    assert one.rounds[-1].kept < len(one.rounds[-1].speculation)
-    alone = Recording(ended, "Tom and his dog", SETTINGS).finish()
-    assert other.token_ids == alone.token_ids
-
-
-SAMPLE = Path(__file__).parents[1] / "sample_runs" / "1-story-mars"
-
-
 def test_callers_tell_errors_apart_by_type(tmp_path):
-    run = mars_viz.load_run(SAMPLE)
+    run = mars_viz.load_run(ROOT / "sample_runs" / "1-story-mars")
     how = ({"rule": "no-such-rule"}, {"dial": 7.0}, {"gamma": 0}, {"drafter": "ngram:n=0"}, {"device": "abacus"})
     for kind, wrong in (
-        *((SettingError, lambda how=how: mars_viz.record("x", **how)) for how in how),
-        (PromptError, lambda: mars_viz.record("")),
-        (PromptError, lambda: mars_viz.record([])),
-        (ModelError, lambda: mars_viz.record("x", target=tmp_path / "none", drafter=tmp_path / "none")),
-        (ModelError, lambda: mars_viz.record("x", drafter=tmp_path)),
-        (EvidenceError, lambda: run.dial_map.segment(run.dial_map.span.high + 1)),
-        (RunFileError, lambda: mars_viz.load_run(tmp_path / "none")),
-        (RunFileError, lambda: mars_viz.load_run(tmp_path)),
-        (StorageError, lambda: run.save(tmp_path)),
+        *((errors.SettingError, lambda how=how: mars_viz.record("x", **how)) for how in how),
+        (errors.PromptError, lambda: mars_viz.record("")),
+        (errors.PromptError, lambda: mars_viz.record([])),
+        (errors.ModelError, lambda: mars_viz.record("x", target=tmp_path / "none", drafter=tmp_path / "none")),
+        (errors.ModelError, lambda: mars_viz.record("x", drafter=tmp_path)),
+        (errors.EvidenceError, lambda: run.dial_map.segment(run.dial_map.span.high + 1)),
+        (errors.RunFileError, lambda: mars_viz.load_run(tmp_path / "none")),
+        (errors.RunFileError, lambda: mars_viz.load_run(tmp_path)),
+        (errors.StorageError, lambda: run.save(tmp_path)),
     ):
         with pytest.raises(BadInput) as caught:
             wrong()

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -37,30 +37,6 @@ def facts(**values: Any) -> RunFacts:
     others = {name: value for name, value in values.items() if name not in of_settings | of_place}
     provenance = replace(STORY_FACTS.provenance, **of_place)
     return replace(STORY_FACTS, settings=replace(STORY_FACTS.settings, **of_settings), provenance=provenance, **others)
-
-
-OTHERS: dict[str, list[Any]] = {
-    "rule": ["mars-margin", "vllm-thinking", "vllm-thinking:k=5"],
-    "dial": [0.9001, 0.95],
-    "gamma": [3],
-    "temperature": [0.5, 0.50001],
-    "top_p": [0.9],
-    "top_k": [20],
-    "seed": [7],
-    "max_new_tokens": [200],
-    "stop": [("a",), ("a", "b"), ("a', 'b",)],
-    "tree": ["dynamic:depth=6,topk=4", "static:accept=0.8-0.12-0.02,depth=6", "static:accept=0.7-0.12-0.02,depth=6"],
-    "controller": ["svip:0.3", "svip:0.4", "confidence:0.3"],
-}
-
-
-def test_no_two_settings_read_alike():
-    assert set(OTHERS) == {field.name for field in fields(Settings)}, "a new setting needs its words in the line"
-    made = [facts()]
-    for name, values in OTHERS.items():
-        made += [facts(**({"dial": None} if name == "rule" else {}) | {name: value}) for value in values]
-    lines = [each.line for each in made]
-    assert len(set(lines)) == len(lines)
 
 
 def test_labels_are_titles_and_what_differs():

@@ -298,7 +298,6 @@ from mars_viz import load_run
 from mars_viz.runstore import RunStore
 
 store, run = RunStore(sys.argv[1]), load_run(sys.argv[2])
-print("ready", flush=True)
 while True:
     journal = store.begin()
     for rounds in range(1, len(run.rounds) + 1, 3):
@@ -313,19 +312,17 @@ def test_a_kill_leaves_finished_runs_whole_and_others_with_their_rounds(tmp_path
     command = [sys.executable, "-c", SAVING, str(tmp_path / "runs"), str(whole.save(tmp_path / "whole"))]
     lines_of_a_run = len(range(1, len(whole.rounds) + 1, 3)) + 1
     luck, promised, written = random.Random(7), set(), {}
-    paths = {**os.environ, "PYTHONPATH": str(ROOT)}
     for _ in range(KILLS):
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=paths, cwd=ROOT) as saving:
-            assert saving.stdout.readline() == "ready\n"
-            lines = [saving.stdout.readline() for _ in range(luck.randrange(lines_of_a_run + 2, 3 * lines_of_a_run))]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as saving:
+            lines = [saving.stdout.readline() for _ in range(luck.randrange(lines_of_a_run + 3, 3 * lines_of_a_run))]
             time.sleep(luck.uniform(0, 0.02))
             saving.send_signal(signal.SIGKILL)
-            for line in [*lines, *saving.stdout.read().splitlines()]:
-                kind, name, *rounds = line.split() + [""]
-                if kind == "kept":
-                    promised.add(name)
-                elif kind == "wrote" and rounds[0]:
-                    written[name] = int(rounds[0])
+            for line in [*lines, *saving.stdout.read().splitlines(keepends=True)]:
+                match line.split():
+                    case ["kept", name] if line.endswith("\n"):
+                        promised.add(name)
+                    case ["wrote", name, rounds] if line.endswith("\n"):
+                        written[name] = int(rounds)
         listed = {entry.name: entry for entry in RunStore(tmp_path / "runs").list()}
         assert promised <= {name for name, entry in listed.items() if entry.standing is RunStatus.WHOLE}
         assert written.keys() <= listed.keys()
