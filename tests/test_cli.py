@@ -8,24 +8,24 @@ import signal
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
-from factories import toy_map, toy_run
+from factories import toy_run
 
 import mars_viz
 from mars_viz import cli, default_folders
 from mars_viz.analysis.metrics import ending
 from mars_viz.commands import decoding
 from mars_viz.commands.decoding import sentence
-from mars_viz.dialmap import DialMap, MapProgress
 from mars_viz.errors import BadInput
 from mars_viz.recording import Mapping
 from mars_viz.rules import RULES
 from mars_viz.runfiles import MAX_ZIP
 from mars_viz.speculators.backend import Backend
+from tests.tables import table_backend
 from tests.test_metrics import small_run
 
 ROOT = Path(__file__).parents[1]
@@ -47,26 +47,10 @@ def test_record_and_the_python_api_agree(tmp_path, monkeypatch, capsys):
     assert api.token_ids == run.token_ids and api.prompt_ids == run.prompt_ids
 
 
-class ToyMapping(Mapping):
-    """Maps the toy pair."""
-
-    def __init__(self, *arguments: object, **options: object):
-        self.settings, self.span, self.budget = arguments[2], arguments[3], options["budget"]
-        self.run = options["run"]
-
-    def __iter__(self) -> Iterator[MapProgress]:
-        yield MapProgress(3, 9, 2, 0.5)
-
-    def map(self) -> DialMap:
-        return toy_map(self.settings, self.span.low, self.span.high, self.span.gammas, self.budget)[0]
-
-
 @pytest.fixture
 def toy_models(monkeypatch):
-    """The commands decode and map the toy pair."""
-    monkeypatch.setattr(decoding, "opened_backend", lambda *_: None)
-    monkeypatch.setattr(decoding, "decoded", lambda _, wish, __: toy_run(**asdict(wish.settings)))
-    monkeypatch.setattr("mars_viz.recording.Mapping", ToyMapping)
+    """The commands decode and map two tables."""
+    monkeypatch.setattr(decoding, "opened_backend", lambda *_: table_backend())
 
 
 TOY_MAP = ["map", "--prompt", "a", "--gamma", "4", "--max-new-tokens", "20"]
@@ -98,7 +82,7 @@ def test_a_map_cut_short_or_interrupted(tmp_path, capsys, monkeypatch, toy_model
     assert cli.main([*TOY_MAP, *budget, "--out", str(tmp_path / "b"), "--json"]) == 0
     result = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert not result["complete"] and False in {segment["complete"] for segment in result["segments"]}
-    monkeypatch.setattr(ToyMapping, "map", lambda _: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(Mapping, "__iter__", lambda _: signal.raise_signal(signal.SIGINT))
     assert cli.main([*TOY_MAP, "--out", str(tmp_path / "new" / "run")]) == 130
     assert "nothing was saved" in error_of(capsys) and not (tmp_path / "new").exists()
 
@@ -192,39 +176,29 @@ def test_an_unknown_option_points_to_the_help_and_help_and_version_are_no_errors
     assert out.strip() == mars_viz.__version__
 
 
-@pytest.mark.parametrize(
-    ("failure", "code", "said"),
-    [
+def test_failures_are_one_line_and_leave_nothing(tmp_path, capsys, monkeypatch):
+    for failure, code, said in (
         (BadInput("No.\nReally."), 2, "No. Really."),
         (RuntimeError("bro\nken"), 1, cli.DEBUG_VARIABLE),
         (KeyboardInterrupt(), 130, "nothing"),
-    ],
-)
-def test_failures_are_one_line_and_leave_nothing(tmp_path, capsys, monkeypatch, failure, code, said):
-    def fail(*_):
-        raise failure
-
-    monkeypatch.setattr(decoding, "opened_backend", fail)
-    monkeypatch.delenv(cli.DEBUG_VARIABLE, raising=False)
-    for name in ("record", "map"):
-        assert cli.main([name, "--prompt", "a", "--out", str(tmp_path / "new")]) == code
-        assert said in error_of(capsys)
+    ):
+        monkeypatch.setattr(decoding, "opened_backend", Mock(side_effect=failure))
+        monkeypatch.delenv(cli.DEBUG_VARIABLE, raising=False)
+        for name in ("record", "map"):
+            assert cli.main([name, "--prompt", "a", "--out", str(tmp_path / "new")]) == code
+            assert said in error_of(capsys)
+        monkeypatch.setenv(cli.DEBUG_VARIABLE, "1")
+        assert cli.main(["map", "--prompt", "a", "--out", str(tmp_path / "new")]) == code
+        assert "Traceback" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
-    monkeypatch.setenv(cli.DEBUG_VARIABLE, "1")
-    assert cli.main(["map", "--prompt", "a", "--out", str(tmp_path / "new")]) == code
-    assert "Traceback" in capsys.readouterr().err
 
 
-def test_a_prompt_comes_from_a_file_or_from_standard_input(tmp_path, monkeypatch, capsys):
-    seen: list[str] = []
-    monkeypatch.setattr(decoding, "opened_backend", lambda *_: None)
-    monkeypatch.setattr(decoding, "decoded", lambda _, wish, __: seen.append(wish.prompt) or toy_run())
+def test_a_prompt_comes_from_a_file_or_from_standard_input(tmp_path, monkeypatch, capsys, toy_models):
     (tmp_path / "prompt.txt").write_text("füür\n", encoding="utf-8")
     monkeypatch.setattr("sys.stdin", io.StringIO("füür\n"))
-    for source, out in ((tmp_path / "prompt.txt", "a"), ("-", "b")):
-        assert cli.main(["record", "--prompt-file", str(source), "--out", str(tmp_path / out)]) == 0
-        assert f"Saved to {tmp_path / out}" in capsys.readouterr().out
-    assert seen == ["füür\n"] * 2
+    for source, out in ((tmp_path / "prompt.txt", tmp_path / "a"), ("-", tmp_path / "b")):
+        assert cli.main(["record", "--prompt-file", str(source), "--out", str(out)]) == 0
+        assert f"Saved to {out}" in capsys.readouterr().out and mars_viz.load_run(out).prompt == "füür\n"
 
 
 def test_every_setting_has_an_option_with_its_default_and_map_has_all_of_record():

@@ -54,8 +54,6 @@ def test_every_turn_or_the_first_is_a_prompt(file):
     first = load_prompts(file, turns=Turns.FIRST)
     assert first.items[0] == PromptItem("81", "writing", "Write a post.", None, "none")
     assert not first.items[0].graded and (first.later_turns, first.turns) == (1, Turns.FIRST)
-    singles = write(file, alone)
-    assert load_prompts(singles) == load_prompts(singles, turns=Turns.FIRST)
     file.write_bytes(b'\xef\xbb\xbf{"prompt": "a"}\r\n\n   \n{"prompt": "b"}')
     assert [item.id for item in load_prompts(file).items] == ["line-1", "line-4"]
 
@@ -70,12 +68,9 @@ def test_each_turn_has_the_answer_at_its_place_and_its_own_grader(file):
     ]
     graded = load_prompts(write(file, *lines), grader="last-number")
     answers = ["It is 7.", None, None, "8", "9", None, "One and one.\n#### 2", "a"]
-    assert [item.answer for item in graded.items] == answers and graded.name == "set.jsonl"
-    assert [item.graded for item in graded.items] == [answer is not None for answer in answers] and graded.graded == 5
-    assert [(item.id, item.category, item.grader) for item in graded.items[6:]] == [
-        ("line-4", "writing", "last-number"),
-        ("x", "writing", "contains"),
-    ]
+    assert [item.answer for item in graded.items] == answers and graded.graded == 5
+    assert [item.graded for item in graded.items] == [answer is not None for answer in answers]
+    assert [(item.id, item.grader) for item in graded.items[6:]] == [("line-4", "last-number"), ("x", "contains")]
     file.write_bytes(to_jsonl(graded))
     assert load_prompts(file).items == graded.items
     write(file, *lines[:2])

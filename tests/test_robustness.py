@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import LlamaForCausalLM
 
 import mars_viz
-from mars_viz import default_folders, errors, samples
+from mars_viz import errors, samples
 from mars_viz.errors import BadInput, DeviceLost, MarsVizError, TooLarge, contained
 from mars_viz.race import load_race, save_race
 from mars_viz.recording import Recording
@@ -192,9 +192,8 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def folder(made, monkeypatch):
-    monkeypatch.setenv("MARS_VIZ_RUNS", str(made / "runs"))
-    monkeypatch.setenv("MARS_VIZ_SAMPLES", str(made / "runs"))
-    monkeypatch.setenv(default_folders.SWEEPS, str(made / "sweeps"))
+    for variable, name in (("RUNS", "runs"), ("SAMPLES", "runs"), ("SWEEPS", "sweeps")):
+        monkeypatch.setenv(f"MARS_VIZ_{variable}", str(made / name))
     monkeypatch.setattr(samples, "RACES", made / "races")
     return made
 

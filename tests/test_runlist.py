@@ -147,16 +147,13 @@ def test_a_search_finds_and_sorts():
         (Query("ärger WOOD"), "r2"),
         (Query("paper"), "r5 r1"),
         (Query("r4"), "r4"),
-        (Query("fox nowhere"), ""),
         (Query(rule="tensorrt-llm"), "r3"),
         (Query(rule="tensorrt-llm:k=4"), "r3"),
-        (Query(rule="tensorrt-llm:k=5"), ""),
         (Query(drafter="eagle3"), "r3"),
         (Query(tree=TREES), "r3"),
         (Query(tree=CHAINS), "r5 r2 r1"),
         (Query(tree="dynamic:depth=6,topk=4"), "r3"),
         (Query(temperature=1.0), "r2"),
-        (Query(temperature=0.0), "r5 r3 r1"),
         (Query(tags=("PAPER",)), "r5 r1"),
         (Query(tags=("paper", "b")), "r5"),
         (Query(origin=RunOrigin.SAMPLE), "r5"),
@@ -218,8 +215,7 @@ def test_the_command_lists_finds_and_shows_runs(store, capsys):
     assert ids(capsys, "--origin", "saved", "--sort", "title") == ["bear", "fox"]
     for query in (("--search", "WOOD"), ("--tag", "wood"), ("--rule", "strict", "--origin", "saved")):
         assert ids(capsys, *query) == ["bear"], query
-    assert "9-story-tree" in ids(capsys, "--tree", "trees") and "fox" not in ids(capsys, "--drafter", "eagle3")
-    assert "fox" not in ids(capsys, "--temperature", "0.8")
+    assert "9-story-tree" in ids(capsys, "--tree", "trees") and "fox" not in ids(capsys, "--temperature", "0.8")
     (fox,) = json.loads(said(capsys, "--search", "fox", "--json"))
     assert fox["tokens"] == 128 and fox["tau"] == 6.4 and fox["settings"]["dial"] == 0.9 and not fox["error"]
     text = said(capsys, "show", "fox")
@@ -246,19 +242,15 @@ def test_bad_input_of_the_command_is_a_sentence_and_changes_nothing(store, capsy
     for arguments, message in (
         ("--folder nowhere", "no folder nowhere"),
         ("--rule nope", "no rule 'nope'"),
-        ("--sort nope", "nope"),
-        ("--temperature warm", "warm"),
         ("show ../bear", "no run ../bear"),
         ("title nobody a", "no run nobody"),
         ("tag fox", "No tag"),
         ("tag fox --add a,b", "comma"),
-        ("tag 1-story-mars --add a", "comes with MARS Viz"),
         ("title 1-story-mars a", "comes with MARS Viz"),
         ("delete fox nobody", "Nothing was changed"),
         ("delete fox 1-story-mars", "comes with MARS Viz"),
         ("delete", "ID"),
         ("restore fox", "not in the bin"),
-        ("lose fox", "lose"),
     ):
         assert message in said(capsys, *arguments.split(), code=2)
     assert {path: path.read_bytes() for path in store.folder.rglob("*.json")} == before

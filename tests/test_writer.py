@@ -103,14 +103,10 @@ def test_nothing_is_written_through_a_link(tmp_path):
         assert flags & os.O_NOFOLLOW and (flags & os.O_EXCL or path.name == ".lock"), path
     victim, place = tmp_path / "victim", tmp_path / "place"
     victim.write_bytes(SECRET)
-    for write in (
-        partial(writer.write_file, data=b""),
-        partial(writer.write_folder, files={"a": b""}),
-        writer.new_file,
-    ):
+    for write, more in ((writer.write_file, [b""]), (writer.write_folder, [{"a": b""}]), (writer.new_file, [])):
         place.symlink_to(victim)
         with suppress(BadInput, OSError):
-            write(place)
+            write(place, *more)
         assert victim.read_bytes() == SECRET
         place.unlink()
 
