@@ -34,7 +34,7 @@ from mars_viz.errors import BadInput, MarsVizError
 from mars_viz.figures.svg import token_bars
 from mars_viz.race import files as zip_of_race
 from mars_viz.race import load_race, save_race
-from mars_viz.race.files import RACE, decode_race, write_zip
+from mars_viz.race.files import RACE, write_zip
 from mars_viz.race.store import RaceStore
 from mars_viz.run import Run
 from mars_viz.runfiles import codec
@@ -193,9 +193,8 @@ def spoiled_table(data: bytes, luck: random.Random, odd: object) -> bytes:
 EXTREMES = st.one_of(
     ODD_NUMBER,
     ODD_TEXT,
-    st.none() | st.booleans() | st.binary(max_size=6),
-    st.lists(st.integers(-2, 40), max_size=20),
-    st.sampled_from([float("inf"), float("-inf"), float("nan"), 2**31 - 1, -1, 0, 1, 3, 31, 32, 0.5, 1.0]),
+    st.none() | st.booleans() | st.binary(max_size=6) | st.lists(st.integers(-2, 40), max_size=20),
+    st.sampled_from([float("inf"), float("-inf"), 2**31 - 1, 31, 32, 0.5]),
 )
 
 
@@ -304,13 +303,10 @@ RACES: list[tuple[Callable[[dict[str, bytes]], Files], str]] = [
 ]
 
 
-def test_harmless_zips_of_the_same_kinds_are_opened(tmp_path, files):
+def test_hostile_zips_are_refused_and_leave_nothing(tmp_path, tmp_path_factory, files, race_files):
     stored = zipped(files, lambda info: setattr(info, "compress_type", zipfile.ZIP_STORED))
-    for number, data in enumerate((stored, ending(files, 20, 9, 2) + b"a comment")):
-        assert runfiles.read_zip(data, tmp_path / str(number)).rounds
-
-
-def test_hostile_zips_are_refused_and_leave_nothing(tmp_path, files, race_files):
+    for place, data in enumerate((stored, ending(files, 20, 9, 2) + b"a comment")):  # harmless ones of the same kinds
+        assert runfiles.read_zip(data, tmp_path_factory.mktemp("harmless") / str(place)).rounds
     (tmp_path / "in").mkdir()
     for make, message in RUNS:
         with pytest.raises(BadInput, match=f"^The zip cannot be opened: .*({message})") as refused:
@@ -333,7 +329,6 @@ def race_files(race):
 
 
 def test_a_race_comes_back_from_its_zip(race, race_files, tmp_path, monkeypatch):
-    assert race_payload(decode_race(race_files)) == race_payload(load_race(race))
     mac = in_folder(race_files, "one/") | {"one/.DS_Store": b"x", "__MACOSX/one/._race.json": b"x"}
     for number, data in enumerate((write_zip(race), zipped(race_files), zipped(mac))):
         zip_of_race.read_zip(data, tmp_path / str(number))

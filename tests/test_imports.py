@@ -64,9 +64,8 @@ def rows_of(found: EngineFile) -> dict[str, EngineRow]:
     return {row.definition.engine: row for row in acceptance_table([each.counts for each in found.requests])}
 
 
-@pytest.mark.parametrize(
-    ("engine", "value", "totals"),  # accepted, drafted, steps, γ, tokens, accepted in the text
-    [
+def test_totals_of_each_engine():
+    for engine, value, totals in (  # accepted, drafted, steps, γ, tokens, accepted in the text
         ("SGLang", {"choices": [{}], "sglext": {"spec_tokens_details": SGLANG}}, (5, 12, 3, 4, 8)),
         ("SGLang", {"usage": USAGE, "sglext": {"x": {"spec_verify_ct": 3}}}, (None, None, 3, None, 10)),
         ("SGLang", {"meta_info": OLD_SGLANG}, (5, 12, 3, 4, 8)),
@@ -77,12 +76,9 @@ def rows_of(found: EngineFile) -> dict[str, EngineRow]:
         ("mlx-vlm", {"timings": MLX}, (81, 90, 30, 3, 111)),
         ("LM Studio", {"choices": [{}], "usage": USAGE, "stats": STUDIO}, (31, 35, None, None, 10, 31)),
         ("LM Studio", {"content": "x", "stats": STUDIO_SDK}, (31, 35, None, None, 62, 31)),
-    ],
-)
-def test_totals_of_each_engine(engine, value, totals):
-    assert read_file(json.dumps(value)).requests == (
-        EngineRequest(engine, RequestTotals(value.get("id", "request 1"), *totals)),
-    )
+    ):
+        (found,) = read_file(json.dumps(value)).requests
+        assert found == EngineRequest(engine, RequestTotals(value.get("id", "request 1"), *totals))
 
 
 def test_a_histogram_of_sglang_and_figures_of_sums():
@@ -102,24 +98,22 @@ def test_a_histogram_of_sglang_and_figures_of_sums():
     assert alone.rate == 0.25 and "rounds" in alone.rate_within.why
 
 
-@pytest.mark.parametrize(
-    ("counted", "without"),
-    [
+def test_requests_without_counts_are_left_out():
+    none = {"choices": [{}, {}], "metrics": {"speculative_decoding": None}}
+    for counted, without in (
         (llama(12, 9), LLAMA | {"timings": {"predicted_n": 1}}),
         (llama(12, 9), {"error": {"message": "busy"}}),
         (llama(12, 9), None),
-        ({"metrics": {"speculative_decoding": VLLM}}, {"choices": [{}, {}], "metrics": {"speculative_decoding": None}}),
+        ({"metrics": {"speculative_decoding": VLLM}}, none),
         ({"request_perf_metrics": {"speculative_decoding": {"total_draft_tokens": 4}}}, {"outputs": [{"text": "x"}]}),
         ({"meta_info": {"spec_verify_ct": 0}}, {"meta_info": {"completion_tokens": 1}}),
-    ],
-)
-def test_requests_without_counts_are_left_out(counted, without):
-    whole = [counted, counted, without]
-    for text in (lines(whole[::-1]), json.dumps(whole), json.dumps({"results": whole})):
-        found = read_file(text)
-        assert (len(found.requests), found.without) == (2, 1)
-    with pytest.raises(BadInput, match="no counts"):
-        read_file(json.dumps(without))
+    ):
+        whole = [counted, counted, without]
+        for text in (lines(whole[::-1]), json.dumps(whole), json.dumps({"results": whole})):
+            found = read_file(text)
+            assert (len(found.requests), found.without) == (2, 1)
+        with pytest.raises(BadInput, match="no counts"):
+            read_file(json.dumps(without))
 
 
 def test_every_request_in_an_object_counts():
@@ -465,24 +459,20 @@ def test_the_command(texts, tmp_path, capsys):
     assert "lists no other" in said and "0.750" in said
 
 
-def html_of(tab) -> str:
-    return "".join(each.proto.body for each in tab.get("html"))
-
-
 def test_explore_shows_an_engines_file(texts):
     tab, served_rounds = opened("pages/explore.py"), 'class="mv-served"'
 
     def upload(name: str, data: str) -> str:
         tab.file_uploader(key="zip").upload(name, data.encode("latin-1"), "application/json")
-        return html_of(settled(tab.run()))
+        return "".join(each.proto.body for each in settled(tab.run()).get("html"))
 
     response, own = responses(texts[:1]), texts[0]
-    shown = upload("served.jsonl", response)
     bound = rejection_bound(parse_responses(response))
+    shown = upload("served.jsonl", response)
     assert served_rounds in shown and f"{len(own.token_ids)} tokens in {len(own.rounds)} rounds" in shown
     assert any(f"of {bound.rejections} rejections" in each.proto.alt for each in tab.get("plotly_chart"))
     settled(tab.button(key="close-engine-file").click().run())
-    assert served_rounds not in html_of(settled(tab.run()))  # the upload that is still there is not read again
+    assert not [each for each in settled(tab.run()).get("html") if served_rounds in each.proto.body]  # nor read again
     shown = upload("llama.txt", events([llama(12, 9)]) + events([chunk("d")]))
     assert served_rounds not in shown and "1 request without counts" in shown
     (table, *_) = tab.dataframe

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -198,16 +197,6 @@ def folder(made, monkeypatch):
     return made
 
 
-def put(fault: Fault, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put a fault in the bad run, the race and the sweep, and empty the caches."""
-    cache = RunCache(lambda path: fault.put(load_run(path)) if path.name == "b-bad" else load_run(path))
-    monkeypatch.setattr(library, "_cache", lambda: cache)
-    race = fault.put(load_race(folder / "races" / "1-race"))
-    monkeypatch.setattr(page_state, "_loaded", lambda path, changed: race)
-    study = fault.put(CachedSweep(load_sweep(folder / "sweeps" / "a-mars")))
-    monkeypatch.setattr(catalogue, "_study", lambda path, finished, changed: study)
-
-
 def sentences(tab: AppTest) -> str:
     return " ".join(html.body for html in tab.html)
 
@@ -228,7 +217,12 @@ def sentences(tab: AppTest) -> str:
 def test_a_fault_in_a_record_stays_where_it_is_drawn(faults, folder, monkeypatch, page, link):
     for at, error in ((1, OverflowError), (12, MemoryError)):
         fault = Fault(at, error)
-        put(fault, folder, monkeypatch)
+        cache = RunCache(lambda path: fault.put(load_run(path)) if path.name == "b-bad" else load_run(path))  # noqa: B023
+        monkeypatch.setattr(library, "_cache", lambda: cache)  # noqa: B023
+        race = fault.put(load_race(folder / "races" / "1-race"))
+        monkeypatch.setattr(page_state, "_loaded", lambda path, changed: race)  # noqa: B023
+        study = fault.put(CachedSweep(load_sweep(folder / "sweeps" / "a-mars")))
+        monkeypatch.setattr(catalogue, "_study", lambda path, finished, changed: study)  # noqa: B023
         tab = opened(f"pages/{page}.py", **link)  # asserts that the page does not fail
         assert fault.accesses >= at
         assert error.__name__ in sentences(tab) or page == "gallery" or "across" in link, at
@@ -238,7 +232,7 @@ def test_a_fault_in_a_record_stays_where_it_is_drawn(faults, folder, monkeypatch
         faults.clear()
 
 
-def test_a_run_that_cannot_be_listed_is_a_card(faults, folder, monkeypatch):
+def test_a_run_that_cannot_be_listed_is_listed_with_its_fault(faults, folder, monkeypatch):
     real, error = folders._about, KeyError
 
     def about(data):
@@ -250,8 +244,6 @@ def test_a_run_that_cannot_be_listed_is_a_card(faults, folder, monkeypatch):
     for error in (OSError, RecursionError, KeyError):
         good, bad = folders.list_runs(folder / "runs")
         assert good.error is None and bad.error is not None and (error.__name__ in bad.error or error is OSError)
-    text = sentences(opened("pages/gallery.py"))
-    assert "b-bad" in text and "A good story" in text
     faults.clear()
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from mars_viz import default_folders, locks
+from mars_viz import locks
 from mars_viz.errors import BadInput
 from mars_viz.run import Run
 from mars_viz.runfiles import list_runs, load_run, manifest, read_zip, write_zip
@@ -260,14 +260,6 @@ def test_bad_tags_are_refused_in_the_store_and_in_files(store, run):
     assert len(load_run(store.folder / name).tags) == MOST_TAGS
     assert checked_tags(["paper  2", " Ärger ", "Paper 2", "a"]) == ("a", "paper 2", "Ärger")
     assert retagged(("a", "Paper"), add=["b"], remove=["paper", "never there"]) == ("a", "b")
-
-
-def test_the_folder_is_set_by_a_variable_or_is_in_the_users_data(monkeypatch, tmp_path):
-    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path / "mine"))
-    assert default_folders.runs() == tmp_path / "mine"
-    monkeypatch.delenv("MARS_VIZ_RUNS")
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    assert default_folders.runs() == tmp_path / "mars-viz" / "runs"
 
 
 SAVING = """
