@@ -19,14 +19,12 @@ import mars_viz
 from mars_viz import cli, default_folders
 from mars_viz.analysis.metrics import ending
 from mars_viz.commands import decoding
-from mars_viz.commands.decoding import sentence
 from mars_viz.errors import BadInput
 from mars_viz.recording import Mapping
 from mars_viz.rules import RULES
 from mars_viz.runfiles import MAX_ZIP
 from mars_viz.speculators.backend import Backend
 from tests.tables import table_backend
-from tests.test_metrics import small_run
 
 ROOT = Path(__file__).parents[1]
 
@@ -53,7 +51,7 @@ def toy_models(monkeypatch):
     monkeypatch.setattr(decoding, "opened_backend", lambda *_: table_backend())
 
 
-TOY_MAP = ["map", "--prompt", "a", "--gamma", "4", "--max-new-tokens", "20"]
+TOY_MAP = ["map", "--prompt", "b", "--gamma", "4", "--max-new-tokens", "20"]
 
 
 def test_map_prints_a_table_of_texts_for_each_block_length(tmp_path, capsys, toy_models):
@@ -97,7 +95,6 @@ def error_of(capsys: pytest.CaptureFixture[str]) -> str:
 RECORD, MAP = ["record", "--prompt", "a", "--out", "{new}"], ["map", "--prompt", "a", "--out", "{new}"]
 BAD: list[tuple[list[str], str]] = [
     ([], "COMMAND"),
-    (["sing"], "sing"),
     (["record", "--out", "{new}"], "--prompt"),
     ([*RECORD, "--gamma", "six"], "six"),
     (["record", "--prompt", "a", "--out", "{old}"], "exists already"),
@@ -239,8 +236,6 @@ def test_show_prints_text_and_strict_json_and_rules_are_listed(tmp_path, capsys)
     assert run.text in text and ending(run) in text
     assert cli.main(["show", str(replace(run, rounds=()).save(tmp_path / "empty")), "--json"]) == 0
     assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail)["summary"]["tau"] is None
-    assert "Strict at 1 drafted runner-up where z1 ≤ 0" in sentence(small_run())
-    assert "z1 ≤ 0" not in sentence(replace(small_run(), rounds=small_run().rounds[:1]))
     assert cli.main(["rules"]) == 0
     text = capsys.readouterr().out
     assert all(line in text for rule in RULES.values() for line in (rule.name, rule.summary, rule.formula, rule.source))

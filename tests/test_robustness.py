@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from factories import ROOT, with_passes
-from streamlit.testing.v1 import AppTest
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
@@ -34,8 +33,8 @@ from mars_viz.ui.tune import catalogue
 from mars_viz.ui.tune.cached_sweep import CachedSweep
 from tests.sweep_cases import toy_sweep
 from tests.tabs import opened
-from tests.test_learn_page import with_map
 from tests.test_race import toy_race
+from tests.test_runfiles import run_with_map
 
 PROMPT = "Once upon a time, there was a little"
 SETTINGS = Settings(rule="strict", gamma=4, max_new_tokens=32)
@@ -183,7 +182,8 @@ class Fault:
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("faults")
     for name in ("a-good", "b-bad"):
-        with_map(f"A {name[2:]} story", temperature=0.0, dial=0.8).save(folder / "runs" / name)
+        run = run_with_map(0.5, (2, 6), temperature=0.0, dial=0.8)
+        replace(run, title=f"A {name[2:]} story").save(folder / "runs" / name)
     save_race(toy_race(), folder / "races" / "1-race")
     toy_sweep(folder / "sweeps" / "a-mars", 4).finish()
     return folder
@@ -195,10 +195,6 @@ def folder(made, monkeypatch):
         monkeypatch.setenv(f"MARS_VIZ_{variable}", str(made / name))
     monkeypatch.setattr(samples, "RACES", made / "races")
     return made
-
-
-def sentences(tab: AppTest) -> str:
-    return " ".join(html.body for html in tab.html)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +221,8 @@ def test_a_fault_in_a_record_stays_where_it_is_drawn(faults, folder, monkeypatch
         monkeypatch.setattr(catalogue, "_study", lambda path, finished, changed: study)  # noqa: B023
         tab = opened(f"pages/{page}.py", **link)  # asserts that the page does not fail
         assert fault.accesses >= at
-        assert error.__name__ in sentences(tab) or page == "gallery" or "across" in link, at
+        shown = " ".join(html.body for html in tab.html)
+        assert error.__name__ in shown or page == "gallery" or "across" in link, at
         assert [one.exc_info[0] for one in faults if one.exc_info] == [error] * len(faults) and faults, at
         if page == "gallery":
             assert any("A good story" in html.body and "<img" in html.body for html in tab.html)

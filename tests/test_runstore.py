@@ -205,9 +205,9 @@ def test_the_maker_of_a_run_is_kept_outside_the_run(store, run):
 def test_names_cannot_leave_the_folder(store, run):
     mine = kept(store, run)
     bad = ["", " ", "..", ".", "../out", "a/b", "a\\b", "/etc", ".hidden", "a\0b", "a\nb", "con", "LPT1.txt", "x" * 81]
-    refused("", *(partial(checked_name, name) for name in [*bad, "a:b", "é" * 41, "-rf", "name.", "~", "a\u202eb"]))
-    refused("", *(partial(change, "../out") for change in (store.delete, store.restore, store.zipped)))
-    refused("", lambda: store.replace("../out", run), lambda: store.rename("../out", "O"))
+    refused(".", *(partial(checked_name, name) for name in [*bad, "a:b", "é" * 41, "-rf", "name.", "~", "a\u202eb"]))
+    refused(".", *(partial(change, "../out") for change in (store.delete, store.restore, store.zipped)))
+    refused(".", lambda: store.replace("../out", run), lambda: store.rename("../out", "O"))
     assert [entry.name for entry in store.list()] == [mine] and names(store.folder.parent) == ["runs"]
 
 
