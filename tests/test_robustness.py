@@ -19,6 +19,7 @@ from mars_viz.errors import BadInput, DeviceLost, MarsVizError, TooLarge, contai
 from mars_viz.race import load_race, save_race
 from mars_viz.recording import Recording
 from mars_viz.run import Settings
+from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import folders, load_run
 from mars_viz.speculators.autoregressive import decode_alone
 from mars_viz.speculators.backend import Backend
@@ -183,7 +184,7 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("faults")
     for name in ("a-good", "b-bad"):
         run = run_with_map(0.5, (2, 6), temperature=0.0, dial=0.8)
-        replace(run, title=f"A {name[2:]} story").save(folder / "runs" / name)
+        mapped(replace(run.unmapped, title=f"A {name[2:]} story"), run.dial_map).save(folder / "runs" / name)
     save_race(toy_race(), folder / "races" / "1-race")
     toy_sweep(folder / "sweeps" / "a-mars", 4).finish()
     return folder
