@@ -220,7 +220,6 @@ def mode(mode: int) -> Callable[[zipfile.ZipInfo], None]:
 
 
 def but(data: bytes, at: int, value: int, size: int = 4) -> bytes:
-    """The bytes with another number at this place."""
     return data[:at] + value.to_bytes(size, "little") + data[at + size :]
 
 
@@ -231,7 +230,6 @@ def lying(files: Files, name: str, field: int, value: int, size: int = 4) -> byt
 
 
 def ending(files: Files, field: int, value: int, size: int = 4) -> bytes:
-    """The same of the record at the end."""
     data = zipped(files)
     return but(data, data.rindex(END) + field, value, size)
 

@@ -55,7 +55,6 @@ def signed(files: Mapping[str, bytes], **changes: bytes) -> dict[str, bytes]:
 
 
 def edited(files: Mapping[str, bytes], table: str, edit: Callable[[dict[str, np.ndarray]], None]) -> dict[str, bytes]:
-    """The files with the columns of one table edited in place."""
     columns = {name: values.copy() for name, values in parquet.opened(table, files[f"{table}.parquet"]).read().items()}
     edit(columns)
     return signed(files, **{table: parquet.to_bytes(table, columns)})
@@ -74,7 +73,6 @@ Edit = Callable[[dict[str, np.ndarray]], None]
 
 
 def put(column: str, place: object, value: object) -> Edit:
-    """An edit that writes one value."""
     return lambda columns: columns[column].__setitem__(place, value)
 
 
@@ -103,7 +101,6 @@ def run_with_map(
     model_seed: int = 0,
     **settings: object,
 ) -> Run:
-    """A toy run that carries its map."""
     run = toy_run(model_seed=model_seed, **({"max_new_tokens": 20} | settings))
     return mapped(run, toy_map(replace(run.settings, dial=None), low, None, gammas, budget, model_seed)[0])
 

@@ -31,7 +31,6 @@ STORY_FACTS = RunFacts.of(load_run(STORY))
 
 
 def facts(**values: Any) -> RunFacts:
-    """Facts of the sample story with other values."""
     of_settings = {name: value for name, value in values.items() if name in Settings.__slots__}
     of_place = {name: value for name, value in values.items() if name in Provenance.__slots__}
     others = {name: value for name, value in values.items() if name not in of_settings | of_place}
@@ -184,7 +183,6 @@ def test_the_command_and_the_python_lines_of_a_sample_make_it_again(tmp_path, mo
 
 @pytest.fixture
 def store(tmp_path, monkeypatch):
-    """Two runs in the app's folder."""
     monkeypatch.setenv(default_folders.RUNS, str(tmp_path))
     monkeypatch.delenv(samples.VARIABLE, raising=False)
     replace(load_run(STORY).unmapped, title="Fox").save(tmp_path / "fox")

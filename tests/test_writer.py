@@ -45,7 +45,6 @@ def a_sweep(folder: Path, count: int = 3) -> None:
 
 
 def everything(folder: Path) -> None:
-    """Write something of every kind that is kept."""
     runs, races, sweeps = folder / "runs", folder / "runs" / "races", folder / "sweeps" / "grid"
     kept = RunStore(runs)
     for name in ("one", "two", "four"):
