@@ -16,7 +16,7 @@ class ToyRecorder:
         self._all, self._prompt, self.made = run, prompt, 0
 
     def before(self) -> None:
-        """Called before each round."""
+        """Run before each round."""
 
     def __iter__(self) -> Iterator[Round]:
         for round_ in self._all.rounds:
@@ -26,9 +26,7 @@ class ToyRecorder:
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """What has been emitted so far."""
         return self.run().token_ids
 
     def run(self) -> Run:
-        """The rounds so far."""
         return replace(self._all, rounds=self._all.rounds[: self.made], prompt=self._prompt)

@@ -1,4 +1,4 @@
-"""Spoiled runs, races and sweeps are refused by the product's own errors or can be used.
+"""Spoiled runs, hostile zips and damaged Parquet are refused by the product's own errors or can be used.
 
 Checksums are computed again after each change. MARS_VIZ_FUZZ is the number of inputs, 50,000 before a release.
 """
@@ -9,6 +9,11 @@ import io
 import json
 import os
 import random
+import re
+import stat
+import struct
+import sys
+import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
@@ -21,38 +26,35 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from mars_viz import runfiles
 from mars_viz.components.compare import run_pane
 from mars_viz.components.explorer.element import RunPayload
 from mars_viz.components.race import race_payload
-from mars_viz.costs import disturbance, objection
-from mars_viz.errors import MarsVizError
+from mars_viz.errors import BadInput, MarsVizError
 from mars_viz.figures.svg import token_bars
-from mars_viz.race import save_race
-from mars_viz.race.files import RACE as LAYOUT
-from mars_viz.race.files import decode_race
-from mars_viz.race.files import write_zip as race_zip
+from mars_viz.race import files as zip_of_race
+from mars_viz.race import load_race, save_race
+from mars_viz.race.files import RACE, write_zip
+from mars_viz.race.store import RaceStore
 from mars_viz.run import Run
-from mars_viz.runfiles import codec, zips
+from mars_viz.runfiles import codec
 from mars_viz.runfiles.columns import TABLES
-from mars_viz.sweep import plan as plans
+from mars_viz.runfiles.directory import END as DIRECTORY_END
+from mars_viz.runfiles.directory import chunks_of
+from mars_viz.runfiles.parquet import opened, to_bytes
+from mars_viz.runfiles.zips import unpacked
 from mars_viz.ui.gallery import to_be_seen
 from tests.factories import toy_run
-from tests.sweep_cases import toy_sweep
 from tests.test_race import toy_race
-from tests.test_runfiles import run_with_map, signed, use, zipped
+from tests.test_runfiles import in_folder, run_with_map, signed, zipped
 
 INPUTS = int(os.environ.get("MARS_VIZ_FUZZ", "200"))  # in all
 
 
 def fuzzed(share: float) -> Callable[[Any], Any]:
     """A share of the inputs, the same ones each time for the same number."""
-    return settings(
-        max_examples=max(10, round(share * INPUTS)),
-        derandomize=True,
-        database=None,
-        phases=[Phase.generate, Phase.shrink],
-        suppress_health_check=list(HealthCheck),
-    )
+    how: dict[str, Any] = {"derandomize": True, "database": None, "phases": [Phase.generate, Phase.shrink]}
+    return settings(max_examples=max(10, round(share * INPUTS)), suppress_health_check=list(HealthCheck), **how)
 
 
 @cache
@@ -64,8 +66,6 @@ def sound_runs() -> tuple[Mapping[str, bytes], ...]:
         toy_run(rule="strict", max_new_tokens=4),
         run_with_map(0.8, gammas=(1, 2), max_new_tokens=6),
     )
-    for run in made:
-        use(codec.decode(codec.encode(run)))
     return tuple(map(codec.encode, made))
 
 
@@ -88,14 +88,26 @@ ODD = st.recursive(
 )
 
 
-def outcome(load: Callable[[], Run]) -> None:
-    """A run that can be used for all that a run is for, or one of the product's errors, in a sentence."""
+def or_refused(load: Callable[[], Any]) -> Any:
+    """Return what was read; None if one of the product's errors refused it in a sentence."""
     try:
-        run = load()
+        return load()
     except MarsVizError as error:
         assert str(error).strip() and "\n" not in str(error) and len(str(error)) < 2000
+        return None
+
+
+def outcome(load: Callable[[], Run]) -> None:
+    """Check that a run is refused or can be used for all that a run is for."""
+    run = or_refused(load)
+    if run is None:
         return
-    use(run)
+    codec.encode(run)
+    assert len(run.to_frame()) and run.text is not None and run.tau > 0
+    for gamma in run.dial_map.span.gammas if run.dial_map else ():
+        segments = run.dial_map.segments_for(gamma)
+        assert [segment.tau for segment in segments if segment.complete and not segment.tau > 0] == []
+        assert segments[0].low == run.dial_map.span.low and segments[-1].high == run.dial_map.span.high
     with np.errstate(all="ignore"):  # logits far above their own sum make infinite shares, at which NumPy only warns
         RunPayload.of(run, run.settings.gamma)  # what Explore sends, and the card on the start page
         assert run_pane(run) and token_bars(run) and to_be_seen(run)
@@ -123,7 +135,7 @@ def spoiled_manifest(data: bytes, luck: random.Random, odd: object) -> bytes:
     return json.dumps(about, ensure_ascii=luck.random() < 0.5).encode("utf-8", "surrogatepass")
 
 
-@fuzzed(0.3)
+@fuzzed(0.4)
 @given(WHICH, SEEDS, ODD)
 def test_manifests(which, seed, odd):
     files = sound_runs()[which]
@@ -138,15 +150,12 @@ def spoiled_column(column: pa.ChunkedArray, luck: random.Random, odd: object) ->
     """Another value, type or width of lists."""
     values = column.to_pylist()
     at = luck.randrange(max(1, len(values)))
-    match luck.randrange(6):
+    match luck.randrange(5):
         case 0:
             return column.combine_chunks().cast(luck.choice([*TYPES, pa.list_(column.type, 1)]), safe=False)
         case 1:
-            return pa.nulls(len(column), luck.choice([column.type, *TYPES]))
-        case 2:
-            wide = luck.choice([0, 1, 2, 40])
-            return pa.array([(value * 40)[:wide] for value in values], column.type)
-        case 3 | 4 if values and isinstance(values[at], list) and values[at]:
+            values = [(value * 40)[: luck.choice([0, 1, 2, 40])] for value in values]
+        case 2 | 3 if values and isinstance(values[at], list) and values[at]:
             values[at][luck.randrange(len(values[at]))] = odd
         case _:
             values[at] = odd
@@ -157,42 +166,39 @@ def spoiled_table(data: bytes, luck: random.Random, odd: object) -> bytes:
     """A few other columns or lines, in a file that is sometimes written in another way."""
     table = pq.read_table(pa.BufferReader(data))
     for _ in range(luck.choice([1, 1, 2])):
-        names, lines = table.column_names, list(range(table.num_rows))
-        name = luck.choice(names)
+        name, lines = luck.choice(table.column_names), range(table.num_rows)
         with suppress(pa.ArrowException, ValueError, TypeError, OverflowError, AttributeError, IndexError):
-            match luck.randrange(10):
+            match luck.randrange(8):
                 case 0:
-                    luck.shuffle(lines)
-                    table = table.take(pa.array(lines[: luck.randrange(len(lines) + 1)], pa.int64()))
+                    table = table.take(pa.array(luck.choices(lines, k=luck.randrange(len(lines) + 2)), pa.int64()))
                 case 1:
-                    table = table.take(pa.array(sorted(lines + luck.choices(lines, k=1)), pa.int64()))
+                    table = table.take(pa.array(sorted([*lines, luck.choice(lines)]), pa.int64()))
                 case 2:
                     table = table.drop_columns([name])
-                case 4:
-                    table = table.append_column(name, table[name])
-                case 3:
-                    table = table.rename_columns([other + "x" * (other == name) for other in names])
                 case _:
-                    table = table.set_column(names.index(name), name, spoiled_column(table[name], luck, odd))
-    how: dict[str, Any] = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True}
-    if luck.random() < 0.3:
-        compression = luck.choice(["none", "snappy", "gzip", "zstd", "lz4", "brotli"])
-        how = {"compression": compression, "row_group_size": luck.choice([1, 3, 1000])}
-    sink = io.BytesIO()
-    pq.write_table(table, sink, **how)
+                    column = spoiled_column(table[name], luck, odd)
+                    table = table.set_column(table.column_names.index(name), name, column)
+    sink, odd_way = io.BytesIO(), luck.random() < 0.3
+    compression = luck.choice(["none", "snappy", "lz4", "brotli"]) if odd_way else "zstd"
+    pq.write_table(
+        table,
+        sink,
+        compression=compression,
+        use_dictionary=odd_way,
+        row_group_size=luck.choice([1, 999]) if odd_way else 999,
+    )
     return sink.getvalue()
 
 
 EXTREMES = st.one_of(
     ODD_NUMBER,
     ODD_TEXT,
-    st.none() | st.booleans() | st.binary(max_size=6),
-    st.lists(st.integers(-2, 40), max_size=20),
-    st.sampled_from([float("inf"), float("-inf"), float("nan"), 2**31 - 1, -1, 0, 1, 3, 31, 32, 0.5, 1.0]),
+    st.none() | st.booleans() | st.binary(max_size=6) | st.lists(st.integers(-2, 40), max_size=20),
+    st.sampled_from([float("inf"), float("-inf"), 2**31 - 1, 31, 32, 0.5]),
 )
 
 
-@fuzzed(0.4)
+@fuzzed(0.6)
 @given(WHICH, SEEDS, EXTREMES)
 def test_tables(which, seed, odd):
     luck, files = random.Random(seed), sound_runs()[which]
@@ -201,66 +207,216 @@ def test_tables(which, seed, odd):
     outcome(lambda: codec.decode(signed(files, **changed)))
 
 
-def spoiled_bytes(data: bytes, luck: random.Random) -> bytes:
-    """Bits flipped, a stretch overwritten, cut out or doubled, or the end missing; often near the end."""
-    array = bytearray(data)
-    first = luck.choice([0, max(0, len(array) - 600)])
-    a = luck.randrange(first, len(array))
-    b = min(len(array), a + luck.randint(1, 64))
-    match luck.randrange(6):
-        case 0 | 1:
-            for _ in range(luck.randint(1, 4)):
-                array[luck.randrange(first, len(array))] ^= 1 << luck.randrange(8)
-        case 2:
-            array[a:b] = luck.randbytes(b - a)
-        case 3:
-            del array[a:b]
-        case 4:
-            array[a:a] = array[a:b]
-        case _:
-            del array[a:]
-    return bytes(array)
-
-
-@fuzzed(0.2)
-@given(WHICH, SEEDS)
-def test_bytes_of_tables_and_zips(which, seed):
-    luck, files = random.Random(seed), sound_runs()[which]
-    name = luck.choice([name for name in TABLES if f"{name}.parquet" in files])
-    sink = io.BytesIO()  # without compression and page checksums, which would notice most changes
-    pq.write_table(pq.read_table(pa.BufferReader(files[f"{name}.parquet"])), sink, compression="none")
-    data = luck.choice([sink.getvalue(), files[f"{name}.parquet"]])
-    outcome(lambda: codec.decode(signed(files, **{name: spoiled_bytes(data, luck)})))
-    packed = spoiled_bytes(zipped(files), luck)
-    outcome(lambda: codec.decode(zips.unpacked(packed)))
+Files = Mapping[str, bytes]
 
 
 @pytest.fixture(scope="module")
-def race_and_sheet(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("fuzz")
-    race = zips.unpacked(race_zip(save_race(toy_race(), folder / "race")), LAYOUT)
-    sheet = (toy_sweep(folder / "sweep", 2).folder / "sweep.json").read_bytes()
-    assert decode_race(race) and plans.from_json(sheet)[0]
-    return race, sheet
+def files():
+    return codec.encode(toy_run())
 
 
-def or_refused(load: Callable[[], Any]) -> Any:
-    try:
-        return load()
-    except MarsVizError:
-        return None
+def mode(mode: int) -> Callable[[zipfile.ZipInfo], None]:
+    return lambda info: setattr(info, "external_attr", mode << 16)
 
 
-@fuzzed(0.1)
-@given(seed=SEEDS, odd=ODD)
-def test_manifests_of_races_and_sweeps(race_and_sheet, seed, odd):
-    files, sheet = race_and_sheet
-    race = or_refused(
-        lambda: decode_race(files | {"race.json": spoiled_manifest(files["race.json"], random.Random(seed), odd)})
-    )
-    assert race is None or (race_payload(race) and race.figures and race.objection is not None)
-    plan, costs = or_refused(lambda: plans.from_json(spoiled_manifest(sheet, random.Random(seed), odd))) or (None, None)
-    if plan is not None:
-        assert plans.comparable(plan, plan) and not plans.differences(plan, plan)
-        assert plan.rule.title and plans.turns_words(plan) is not None
-        assert costs is None or (objection(costs) is not None and disturbance(costs) is not None)
+def but(data: bytes, at: int, value: int, size: int = 4) -> bytes:
+    return data[:at] + value.to_bytes(size, "little") + data[at + size :]
+
+
+def lying(files: Files, name: str, field: int, value: int, size: int = 4) -> bytes:
+    """The zip whose directory says something else of an entry, in the field at so many bytes of its line."""
+    data = zipped(files)
+    return but(data, data.rindex(name.encode()) - 46 + field, value, size)
+
+
+def ending(files: Files, field: int, value: int, size: int = 4) -> bytes:
+    data = zipped(files)
+    return but(data, data.rindex(END) + field, value, size)
+
+
+def stored(files: Files) -> bytes:
+    return zipped(files, lambda info: setattr(info, "compress_type", zipfile.ZIP_STORED))
+
+
+def overlapping(files: Files) -> bytes:
+    """Two entries that share their bytes: the second is a file within the first."""
+    inner = stored({"rows.parquet": files["rows.parquet"]})[: 30 + len("rows.parquet") + len(files["rows.parquet"])]
+    data = stored({**files, NODES: inner})
+    return but(data, data.rindex(b"rows.parquet") - 46 + AT, data.index(inner))
+
+
+END, LOCATOR = b"PK\x05\x06", struct.pack("<4sLQL", b"PK\x06\x07", 0, 2**60, 1)
+WAY, FLAGS, CRC, PACKED, AT = 10, 8, 16, 20, 42
+HALF, LENGTH, NODES = bytes(30_000_000), (30_000_000).to_bytes(4, "little"), "nodes.parquet"
+NO_ZIP, NO_PART, FAR_MORE = "damaged or no zip", "no part of a run", "far more than a run"
+RUNS: list[tuple[Callable[[Files], bytes], str]] = [
+    (lambda files: b"", NO_ZIP),
+    (lambda files: zipped({"?": b""} | dict(files)).replace(b"?", b"\0"), "without a name"),
+    (lambda files: zipped(files)[:-30], NO_ZIP),
+    (lambda files: zipped({}), "manifest.json is missing"),
+    (lambda files: zipped({**files, "map_rows.parquet": b""}), "does not name it"),
+    (lambda files: zipped({**files, "run.py": b""}), NO_PART),
+    (lambda files: zipped({**files, NODES: zipped(files)}), "not what was written"),
+    (lambda files: zipped(in_folder(files, "../")), "leads elsewhere"),
+    (lambda files: zipped(in_folder(files, "/tmp/")), "leads elsewhere"),
+    (lambda files: zipped(in_folder(files, "C:/")), "leads elsewhere"),
+    (lambda files: zipped(in_folder(files, "..\\")), "leads elsewhere"),
+    (lambda files: zipped(in_folder(files, "a/b/")), "deeper"),
+    (lambda files: zipped(in_folder(files, "a/") | {f"b/{NODES}": b""}), NO_PART),
+    (lambda files: zipped({f"{name[0]}/{name}": data for name, data in files.items()}), "more than one"),
+    (lambda files: zipped(files, mode(stat.S_IFLNK | 0o777)), "link"),
+    (lambda files: zipped(files, mode(stat.S_IFBLK | 0o660)), "no plain file"),
+    (lambda files: zipped({**files, f"run/{NODES}/": b""}), "deeper|no plain file|more than"),
+    (lambda files: zipped({name + "/" * (name == NODES): b"" for name in files}), "is missing|no JSON"),
+    (lambda files: zipped({**files, "nodes.parqueX": b"x"}).replace(b"nodes.parqueX", NODES.encode()), NO_PART),
+    (lambda files: zipped({**files, "NODES.PARQUET": b""}), NO_PART),
+    (lambda files: zipped({**files, "pieces.parquet?.txt": b""}).replace(b"parquet?", b"parquet\0"), "NUL"),
+    (lambda files: zipped({**files, "abcé": b""}).replace("abcé".encode(), b"abc\xff\xfe"), NO_ZIP),
+    (lambda files: zipped(files, lambda info: setattr(info, "compress_type", zipfile.ZIP_BZIP2)), "unusual"),
+    (lambda files: lying(files, NODES, WAY, 0, 2), NO_ZIP),
+    (lambda files: lying(files, NODES, FLAGS, 1, 2), "encrypted"),
+    (lambda files: but(zipped(files), zipped(files).index(NODES.encode()) - 24, 1, 2), NO_ZIP),
+    (lambda files: lying(files, NODES, CRC, 7), NO_ZIP),
+    (lambda files: zipped({**files, **{f"{i}/": b"" for i in range(99)}}), "too many"),
+    (lambda files: zipped({**files, NODES: HALF}), FAR_MORE),
+    (lambda files: zipped({name: HALF for name in codec.NAMES}), FAR_MORE),
+    # every header claims that what takes 30 MB unpacks to ten bytes
+    (lambda files: zipped({**files, NODES: HALF}).replace(LENGTH, bytes([10, 0, 0, 0])), f"{FAR_MORE}|damaged"),
+    (overlapping, NO_ZIP),
+    (lambda files: ending(files, 16, 10), NO_ZIP),
+    (lambda files: ending(files, 10, 2, 2), NO_ZIP),
+    (lambda files: ending(files, 12, 60), NO_ZIP),
+    (lambda files: lying(files, "rows.parquet", AT, 3), NO_ZIP),
+    (lambda files: lying(files, "pieces.parquet", PACKED, 2**30), NO_ZIP),
+    (lambda files: ending(files, 20, 900, 2), NO_ZIP),
+    (lambda files: ending(files, 20, 9, 2) + b"x" * 90, NO_ZIP),
+    (lambda files: zipped(files).replace(END, LOCATOR + END), NO_ZIP),
+    (lambda files: zipped({"other": b""}) + zipped(files), NO_ZIP),
+]
+BOMB = "relaxed/nodes.parquet"
+SWAPPED = {"strict": "relaxed", "relaxed": "strict"}
+RACES: list[tuple[Callable[[dict[str, bytes]], Files], str]] = [
+    (lambda files: {}, "race.json is missing"),
+    (lambda files: {"race.json": files["race.json"]}, "run strict cannot be opened: manifest.json"),
+    (lambda files: {n: data for n, data in files.items() if n != BOMB}, "run relaxed .* nodes.parquet is"),
+    (
+        lambda files: {re.sub("^(strict|relaxed)", lambda m: SWAPPED[m[0]], n): data for n, data in files.items()},
+        "not the run that the race was recorded with",
+    ),
+    (lambda files: {n[7:]: files[n] for n in files if n.startswith("strict/")}, "no part of a race"),
+    (lambda files: files | {"strict/run.py": b""}, "no part of a race"),
+    (lambda files: files | {"strict/../../race.json": b""}, "leads elsewhere"),
+    (lambda files: files | {f"{i}/": b"" for i in range(99)}, "too many"),
+    (lambda files: files | {BOMB: bytes(30_000_000)}, "far more than a race"),
+    (lambda files: files | {"race.json": b"{}"}, "not that of a race"),
+]
+
+
+def test_hostile_zips_are_refused_and_leave_nothing(tmp_path, tmp_path_factory, files, race_files):
+    for place, data in enumerate(
+        (stored(files), ending(files, 20, 9, 2) + b"a comment")
+    ):  # harmless ones of the same kinds
+        assert runfiles.read_zip(data, tmp_path_factory.mktemp("harmless") / str(place)).rounds
+    (tmp_path / "in").mkdir()
+    for make, message in RUNS:
+        with pytest.raises(BadInput, match=f"^The zip cannot be opened: .*({message})") as refused:
+            runfiles.read_zip(io.BytesIO(make(files)), tmp_path / "in" / "run")
+        assert len(str(refused.value)) < 500 and str(refused.value).isprintable()
+    for make, message in RACES:
+        with pytest.raises(BadInput, match=f"^The zip cannot be opened: .*({message})"):
+            RaceStore(tmp_path / "in").bring(zipped(make(race_files)), "one")
+    assert [path.name for path in tmp_path.rglob("*")] == ["in"]
+
+
+@pytest.fixture(scope="module")
+def race(tmp_path_factory):
+    return save_race(toy_race(), tmp_path_factory.mktemp("races") / "one")
+
+
+@pytest.fixture(scope="module")
+def race_files(race):
+    return unpacked(write_zip(race), RACE)
+
+
+def test_a_race_comes_back_from_its_zip(race, race_files, tmp_path, monkeypatch):
+    mac = in_folder(race_files, "one/") | {"one/.DS_Store": b"x", "__MACOSX/one/._race.json": b"x"}
+    for number, data in enumerate((write_zip(race), zipped(race_files), zipped(mac))):
+        zip_of_race.read_zip(data, tmp_path / str(number))
+        assert race_payload(load_race(tmp_path / str(number))) == race_payload(load_race(race))
+    with pytest.raises(BadInput, match="exists already"):
+        zip_of_race.read_zip(write_zip(race), tmp_path / "0")
+    monkeypatch.setattr(zip_of_race, "VETTING", (sys.executable, "-c", "import os; os.abort()"))
+    with pytest.raises(BadInput, match="damaged in a way that no race is"):
+        zip_of_race.read_zip(zipped(race_files), tmp_path / "one")
+    assert not (tmp_path / "one").exists()
+
+
+def test_a_race_is_brought_in_under_a_free_name_and_titles_are_checked(race, tmp_path):
+    store = RaceStore(tmp_path / "races", taken=["1-story"])
+    assert store.bring(write_zip(race), "one") == "one"
+    for name in ("one", "1-story", "../out", "", "CON"):
+        other = store.bring(write_zip(race), name)
+        assert other.startswith("race-")
+        store.delete(other)
+    assert store.rename("one", " For class: 1/2 ", "A toy race") == "For class: 1/2"
+    for change, message in (
+        (lambda: store.rename("one", " "), "is empty"),
+        (lambda: store.rename("one", "a\nb"), "control character"),
+        (lambda: store.rename("one", "Mine", "A toy race"), "renamed to “For class: 1/2” meanwhile"),
+        (lambda: store.rename("..", "x"), "no race of that name"),
+        (lambda: store.delete("../races"), "no race of that name"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            change()
+    store.delete("one")
+    assert store.list() == [] and "For class: 1/2" in [entry.title for entry in store.deleted()]
+    store.restore("one")
+    assert load_race(tmp_path / "races" / "one").title == "For class: 1/2"
+    left = save_race(toy_race(), tmp_path / "left").rename(store.folder / f".left.{'0' * 32}.gone")
+    assert len(RaceStore(store.folder).list()) == 1 and not left.exists()
+
+
+NUMBERS = {"PLAIN": 0, "PLAIN_DICTIONARY": 2, "RLE": 3, "RLE_DICTIONARY": 8, "BYTE_STREAM_SPLIT": 9}
+RECORDS = pa.array([{"k": 1, "of": {"l": [True]}}, {"k": 2, "of": None}, None])
+MAPS = pa.array([[("a", 1)], [], None], pa.map_(pa.string(), pa.int8()))
+HALVES = pa.array([1.5, 2, 3], pa.float16())
+TABLE = pa.table({"words": ["x", "y" * 300, None], "lists": [[1], [2, 3], []], "records": RECORDS, "maps": MAPS})
+MANNERS: list[dict[str, Any]] = [
+    {"row_group_size": 1},
+    {"compression": "zstd", "data_page_version": "2.0", "write_page_index": True},
+    {"use_dictionary": False, "use_byte_stream_split": ["halves"]},
+    {"use_dictionary": False, "write_statistics": False, "store_schema": False},
+]
+
+
+def test_chunks_of_parquet_are_as_pyarrow_reads_them():
+    for manner in MANNERS:
+        sink = io.BytesIO()
+        pq.write_table(TABLE.append_column("halves", HALVES), sink, **manner)
+        metadata = pq.ParquetFile(io.BytesIO(sink.getvalue())).metadata
+        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
+        for chunk, found in zip(chunks, chunks_of(sink.getvalue()), strict=True):
+            assert (chunk.path_in_schema, chunk.num_values) == (".".join(found.path), found.values)
+            assert chunk.total_uncompressed_size == found.bytes
+            assert {NUMBERS[name] for name in chunk.encodings} == found.encodings
+
+
+def test_damaged_bytes_end_no_process_and_a_nan_that_signals_is_refused(files):
+    sink = io.BytesIO()  # without compression and page checksums, which would notice most changes
+    pq.write_table(pq.read_table(io.BytesIO(files["rounds.parquet"])), sink, compression="none")
+    data = sink.getvalue()
+    end = len(data) - DIRECTORY_END
+    start = end - int.from_bytes(data[end:][:4], "little")
+    for place in (*range(0, start, 29), *range(start, end, 2)):
+        with suppress(BadInput):
+            opened("rounds", data[:place] + bytes([data[place] ^ 0x10]) + data[place + 1 :]).read()
+    packed = zipped(files)
+    for place in range(0, len(packed), 99):
+        with suppress(BadInput):
+            unpacked(packed[:place] + bytes([packed[place] ^ 0x10]) + packed[place + 1 :])
+    nodes = opened("nodes", files["nodes.parquet"]).read()
+    entropy = nodes["q_entropy"].copy()
+    entropy.view(np.uint32)[0] = 0x7FA00000
+    with pytest.raises(BadInput, match="impossible value"):
+        opened("nodes", to_bytes("nodes", {**nodes, "q_entropy": entropy})).read()

@@ -1,11 +1,15 @@
-"""Imports point downward only, without a circle, and heavy libraries stay in their rooms."""
+"""The repository: imports point downward only, documents run, links lead somewhere, the guide's ways work."""
 
 from __future__ import annotations
 
 import ast
+import os
+import re
+import runpy
+import shlex
+import shutil
 import subprocess
 import sys
-import textwrap
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -16,60 +20,30 @@ from factories import toy_run
 from sweep_cases import toy_sweep
 
 import mars_viz
+from mars_viz import cli
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("mars_viz", "pages", "training")
 
-LAYERS = (
-    ("errors", "escapes", "strict_formats", "writer"),
-    ("terminal", "chat", "locks", "trees", "words"),
-    ("randomness", "default_folders", "permissions", "classroom", "bounds", "demo"),
-    ("evidence",),
-    ("records",),
-    ("trace",),
-    ("rules",),
-    ("shapes", "controllers"),
-    ("run", "costs"),
-    ("walk",),
-    ("replay",),
-    ("dialmap", "multi_rule_walk"),
-    ("run_with_map", "runfiles", "frames"),
-    ("runstore",),
-    ("analysis",),
-    ("figures", "samples"),
-    ("speculators",),
-    ("recording", "imports", "backend_choice"),
-    ("runlist",),
-    ("race",),
-    ("prompts",),
-    ("harness_model",),
-    ("sweep",),
-    ("components",),
-    ("report",),
-    ("ui",),
-    ("pages",),
-    ("site",),
-    ("commands",),
-    ("app", "cli"),
-    ("__main__",),
-    ("training",),  # beside the package, which knows nothing of it
-)
-"""Bottom to top. A module may import those below it and its own package."""
+ORDER = """
+errors escapes strict_formats writer terminal chat locks trees words randomness default_folders permissions classroom
+bounds demo evidence records trace rules shapes controllers run costs walk replay dialmap multi_rule_walk run_with_map
+runfiles frames runstore analysis figures samples speculators recording imports backend_choice runlist race prompts
+harness_model sweep components report ui pages site commands app cli __main__ training
+"""
+"""Bottom to top. A module may import its own package and those before it."""
 
 MODEL_LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "accelerate", "gguf")
-
-ROOMS = {
+IMPORTERS = {
     **dict.fromkeys(MODEL_LIBRARIES, ("speculators", "training")),
     "lm_eval": ("prompts", "harness_model", "commands"),
     "streamlit": ("components", "ui", "pages", "app"),
     "ray": ("sweep",),
 }
-"""Libraries that only these may import."""
+"""Packages that alone may import a library."""
 
 
 class Import(NamedTuple):
-    """One imported module."""
-
     by: str  # 'figures.style', 'pages.explore', 'app'; without the package's name
     of: str  # the whole dotted name
     deferred: bool  # inside a function, or for type checkers only
@@ -102,19 +76,8 @@ ALL = [found for by, tree in modules() for found in imports(by, tree)]
 NAMES = {by for by, _ in modules()}
 
 
-def layer(module: str) -> int:
-    """How high the module's package stands."""
-    for height, members in enumerate(LAYERS):
-        if module.split(".")[0] in members:
-            return height
-    pytest.fail(f"mars_viz.{module} has no layer yet; give it one in LAYERS.")
-
-
 def home(dotted: str) -> str | None:
-    """The project's module that an import reaches, without the package's name; None for others and for the package.
-
-    A name of the package's own is that of the module where it is at home.
-    """
+    """Return the project's module that an import reaches, without the package's name; None for others."""
     parts = dotted.split(".")
     if parts[0] == "mars_viz" and parts[-1] in mars_viz._HOMES and len(parts) == 2:
         parts = mars_viz._HOMES[parts[1]].split(".")
@@ -129,102 +92,178 @@ def test_imports_point_downward_and_not_in_a_circle() -> None:
     assert Import("records", "numpy", False) in ALL and Import("__init__", "mars_viz.runfiles.save_run", True) in ALL
     assert {home(found.of) for found in ALL} >= {"errors", "records", "rules.base", "runfiles"}
     assert home("mars_viz.load_run") == "runfiles" and home("mars_viz") is None
-    wrong, graph = [], {}
+    order = ORDER.split()
+    wrong, graph = [], dict[str, set[str]]()
     for found in ALL:
         of = home(found.of)
         if found.by == "__init__" or of in (None, found.by):
             continue
         graph.setdefault(found.by, set()).add(of)
-        if of.split(".")[0] != found.by.split(".")[0] and layer(of) >= layer(found.by):
+        upper, lower = (order.index(module.split(".")[0]) for module in (found.by, of))
+        if lower > upper:
             wrong.append(f"{found.by} imports {of}")
     assert wrong == []
     TopologicalSorter(graph).prepare()  # raises CycleError
 
 
-def test_heavy_libraries_stay_in_their_rooms_and_no_two_classes_share_a_name() -> None:
-    for library, rooms in ROOMS.items():
+def test_few_packages_import_heavy_libraries_and_the_python_api_is_imported_when_used() -> None:
+    for library, packages in IMPORTERS.items():
         importing = [found for found in ALL if found.of.split(".")[0] == library]
-        assert [found for found in importing if found.by.split(".")[0] not in rooms] == []
+        assert [found for found in importing if found.by.split(".")[0] not in packages] == []
         assert library != "ray" or (importing and all(found.deferred for found in importing))
-    of_package = {found.of for found in ALL if found.by == "__init__" and not found.deferred}
-    assert of_package <= {"__future__.annotations", "importlib", "typing.TYPE_CHECKING", "typing.Any"}
-    named: dict[str, list[str]] = {}
-    for module, tree in modules():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef) and module.split(".")[0] not in ("training", "app", "pages"):
-                named.setdefault(node.name, []).append(module)
-    assert {name: places for name, places in named.items() if len(places) > 1} == {}
-
-
-def test_the_package_s_names_are_those_of_its_modules() -> None:
+    at_once = {found.of for found in ALL if found.by == "__init__" and not found.deferred}
+    assert at_once <= {"__future__.annotations", "importlib", "typing.TYPE_CHECKING", "typing.Any"}
     for name, module in mars_viz._HOMES.items():
-        assert f"mars_viz.{home(f'mars_viz.{name}')}" == module
-        assert getattr(mars_viz, name).__name__ == name
-    handed_out = {home(f"mars_viz.{name}") for name in mars_viz.__all__}
-    assert {found.by for found in ALL if found.of == "mars_viz"} <= handed_out
+        assert f"mars_viz.{home(f'mars_viz.{name}')}" == module and getattr(mars_viz, name).__name__ == name
 
 
-def in_process(code: str) -> None:
-    """Run the code in a fresh interpreter."""
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT, capture_output=True)
-    assert done.returncode == 0, done.stderr.decode()
-
-
-def test_runs_open_without_model_libraries_and_streamlit(tmp_path: Path) -> None:
-    saved = toy_run(temperature=1.0).save(tmp_path / "run")
-    of_pages = ("components", "ui")
-    free = (
-        "speculators",
-        "training",
-        *of_pages,
-        "pages",
-        "app",
-        "__main__",
-        "runfiles.__main__",
-        "race.__main__",
-        "harness_model",
-        "site",  # it shows what pages show
-    )
-    first = sorted(f"mars_viz.{name}" for name in NAMES - {"__init__"} if not name.startswith(free))
-    then = sorted(f"mars_viz.{name}" for name in NAMES if name.startswith(of_pages))
-    assert len(first) > 2 and len(then) > 2
-    in_process(f"""
-        import importlib, sys
-        sys.modules.update(dict.fromkeys({MODEL_LIBRARIES!r}))
-        import mars_viz
-        run = mars_viz.load_run({str(saved)!r})
-        assert len(run.to_frame()) > len(run.token_ids) > 0
-        for name in {first!r}:
-            importlib.import_module(name)
-        from mars_viz.rules import RULES
-        for rule in RULES.values():
-            rule.judge(run.rounds[0].speculation)
-        assert "streamlit" not in sys.modules
-        for name in {then!r}:
-            importlib.import_module(name)
-        assert sys.modules["torch"] is None
-    """)
-
-
-def test_every_page_opens_without_the_model_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_and_every_page_open_without_model_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs, sweeps = tmp_path / "runs", tmp_path / "sweeps"
     for variable, folder in (("RUNS", runs), ("SAMPLES", runs), ("SWEEPS", sweeps)):
         monkeypatch.setenv(f"MARS_VIZ_{variable}", str(folder))
     for name, rule in (("a", "mars"), ("b", "strict")):
-        toy_run(rule=rule).save(runs / name)
+        toy_run(rule=rule, temperature=0.5 * (name == "b")).save(runs / name)
     toy_sweep(sweeps / "a", 3).finish()
-    in_process("""
-        import sys
+    of_pages = ("components", "ui", "pages", "app", "site")
+    others = ("speculators", "training", "__main__", "runfiles.__main__", "race.__main__", "harness_model", "__init__")
+    free = sorted(f"mars_viz.{name}" for name in NAMES if not name.startswith((*of_pages, *others)))
+    code = f"""if True:
+        import importlib, sys
+        sys.modules.update(dict.fromkeys({MODEL_LIBRARIES!r}))
+        import mars_viz
+        from mars_viz.rules import RULES
+        run = mars_viz.load_run({str(runs / "b")!r})
+        for rule in RULES.values():
+            rule.judge(run.rounds[0].speculation)
+        for name in {free!r}:
+            importlib.import_module(name)
+        assert len(run.to_frame()) > len(run.token_ids) > 0 and "streamlit" not in sys.modules
         from tests.tabs import opened
-
-        def figures(page, **link):
-            tab = opened(page, **link)
-            assert not {"torch", "transformers"} & set(sys.modules), page
-            return len(tab.get("plotly_chart"))
-
-        assert figures("") == 0 and "pandas" not in sys.modules
-        counts = [figures(f"pages/{name}.py") for name in ("explore", "rules", "tune")]
+        figures = lambda page, **link: len(opened(page, **link).get("plotly_chart"))
+        counts = [figures(f"pages/{{name}}.py") for name in ("explore", "rules", "tune")]
         assert all(counts), counts
-        assert figures("pages/compare.py") == figures("pages/live.py") == 0
+        assert figures("") == figures("pages/compare.py") == figures("pages/live.py") == 0
         figures("pages/learn.py", lesson="1")
-    """)
+        assert sys.modules["torch"] is None
+    """
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True)
+    assert len(free) > 50 and done.returncode == 0, done.stderr.decode()
+
+
+PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))), "docs/rules/README.md"]
+FENCE = re.compile(r"^```(\w*) ?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SMALLER = {  # options that are appended to a command
+    "record": ["--max-new-tokens", "12"],
+    "map": ["--max-new-tokens", "12"],
+    "sweep": ["--limit", "1", "--max-new-tokens", "12", "--timed", "1", "--repetitions", "1"],
+    "eval": ["--limit", "1"],
+    "heads": ["--limit", "3", "--tokens", "16"],
+}
+SLOW = ("docs/lm-eval.md", "docs/faq.md", "docs/tune.md", "docs/models.md")
+
+
+def commands(script: str) -> Iterator[list[str]]:
+    """The words of each command of ours, without environment variables in front of it."""
+    for line in script.replace("\\\n", " ").splitlines():
+        program, *words = [*shlex.split(re.sub(r"^([A-Z_]+=\S+ )+", "", line), comments=True), ""]
+        if program == "mars-viz":
+            yield words[:-1]
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, marks=pytest.mark.long if page in SLOW else ()) for page in PAGES])
+@pytest.mark.usefixtures("unmeasured", "small_reports")
+def test_commands_and_code_of_a_page_run(page: str, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path / "runs of the app"))
+    names: dict[str, object] = {}
+    for language, note, text in FENCE.findall((ROOT / page).read_text("utf-8")):
+        if note.startswith("file="):
+            Path(note.removeprefix("file=")).write_text(text, "utf-8")
+        elif language == "python" and note != "norun":
+            exec(compile(text, page, "exec"), names)
+        elif language == "bash" and note != "norun":
+            for arguments in commands(text):
+                code = cli.main([*arguments, *SMALLER.get(arguments[0], [])])
+                assert code == 0, f"{arguments}: {capsys.readouterr().err}"
+
+
+def test_what_is_not_run_parses_links_lead_somewhere_and_generated_pages_are_up_to_date(capsys) -> None:
+    for page in [*PAGES, "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md"]:
+        text = (ROOT / page).read_text("utf-8")
+        for language, _, code in FENCE.findall(text):
+            if language == "python":
+                ast.parse(code)
+            for arguments in commands(code) if language == "bash" else ():
+                cli._parser().parse_args(arguments)
+        for link in re.findall(r"\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"", FENCE.sub("", text)):
+            path, _, anchor = "".join(link).partition("#")
+            target = (ROOT / page).parent / path if path else ROOT / page
+            assert "://" in path or target.exists(), f"{page} links to {path}"
+            if anchor and "://" not in path:
+                headings = re.findall(r"^#+ (.+)$", FENCE.sub("", target.read_text("utf-8")), re.MULTILINE)
+                anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+                assert anchor in anchors, f"{page} links to {path}#{anchor}"
+    script = runpy.run_path(str(ROOT / "docs" / "cli_page.py"))
+    assert script["main"](["--check"]) == 0, f"Run `{script['COMMAND']}`."
+
+
+GUIDE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+
+
+def test_the_guide_lists_every_package_and_module() -> None:
+    listed, above = set[str](), list[str]()
+    for line in GUIDE.split("<!-- tree -->\n```\n")[1].split("\n```")[0].splitlines():
+        indent, name = re.match(r"( *)(\S+)\s+\S", line).groups()
+        above[len(indent) // 2 :] = [name]
+        listed.add("".join(above))
+    package = ROOT / "mars_viz"
+    folders = [f"{file.parent.relative_to(ROOT)}/" for file in package.rglob("__init__.py")]
+    modules = [str(file.relative_to(ROOT)) for file in package.glob("*.py")]
+    top = ["app.py", "pages/", "docs/", "training/", "benchmarks/", "tests/"]
+    assert listed == {*(f"{path.name}/" for path in ROOT.glob("sample_*")), *folders, *modules, *top}
+
+
+def patched(text: str, lines: list[str]) -> str:
+    """The text after a diff without line numbers, whose lines of context and removed lines occur once each."""
+    at = 0
+    for line in lines:
+        sign, rest = line[:1], line[1:] + "\n"
+        if sign == "+":
+            text = text[:at] + rest + text[at:]
+            at += len(rest)
+            continue
+        assert text.count(rest) == 1, rest
+        at = text.index(rest)
+        text = text[:at] + text[at + len(rest) :] if sign == "-" else text
+        at += 0 if sign == "-" else len(rest)
+    return text
+
+
+def test_the_ways_to_a_rule_and_to_a_column_of_evidence_work(tmp_path: Path) -> None:
+    for part in ("mars_viz", "tests", "docs"):
+        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__", "pair", "*.png"))
+    ways = "".join(
+        GUIDE.split(f"\n## {way}\n", 1)[1].split("\n## ")[0] for way in ("Add a rule", "Add a column of evidence")
+    )
+    steps = re.findall(r"`((?:mars_viz|tests)/[\w/]+\.py)`[^`]*```(python|diff)\n(.*?)```", ways, re.DOTALL)
+    assert [kind for _, kind, _ in steps] == ["python", *["diff"] * 5]
+    for path, kind, code in steps:
+        file = tmp_path / path
+        file.write_text(code if kind == "python" else patched(file.read_text("utf-8"), code.splitlines()), "utf-8")
+    code = """if True:
+        import runpy, sys
+        from mars_viz.recording import Recording
+        from mars_viz.run import Settings
+        from tests.tables import table_backend
+        Recording(table_backend(), "a prompt", Settings(max_new_tokens=20)).finish().save("made")
+        sys.exit(runpy.run_path("docs/rule_pages.py")["main"]([]))
+    """
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = (tmp_path / "docs/rules/mars-three.md").read_text("utf-8")
+    assert re.search(r"“ forest” \| 3 \|.* reject \| θ = 0.899 \|", page), "below that it keeps the third best, too"
+    run = mars_viz.load_run(tmp_path / "made")
+    mass = run.rounds[0].speculation.columns["top_mass"]
+    assert len(mass) == len(run.rounds[0].speculation) + 1 and (mass > 0).all() and (mass <= 1.001).all()
+    assert run.to_frame().columns[-1] == "top_mass"

@@ -7,23 +7,18 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mars_viz.demo import tasks
 from mars_viz.errors import BadInput
 from mars_viz.prompts import (
-    GRADERS,
     PromptItem,
     PromptSet,
-    SkippedLine,
     Turns,
     builtin_prompts,
     grader_named,
     kinds_named,
     load_prompts,
     per_task,
-    read_prompts,
     to_jsonl,
 )
 from mars_viz.prompts import files as files_module
@@ -57,8 +52,6 @@ def test_every_turn_or_the_first_is_a_prompt(file):
     first = load_prompts(file, turns=Turns.FIRST)
     assert first.items[0] == PromptItem("81", "writing", "Write a post.", None, "none")
     assert not first.items[0].graded and (first.later_turns, first.turns) == (1, Turns.FIRST)
-    singles = write(file, alone)
-    assert load_prompts(singles) == load_prompts(singles, turns=Turns.FIRST)
     file.write_bytes(b'\xef\xbb\xbf{"prompt": "a"}\r\n\n   \n{"prompt": "b"}')
     assert [item.id for item in load_prompts(file).items] == ["line-1", "line-4"]
 
@@ -73,12 +66,9 @@ def test_each_turn_has_the_answer_at_its_place_and_its_own_grader(file):
     ]
     graded = load_prompts(write(file, *lines), grader="last-number")
     answers = ["It is 7.", None, None, "8", "9", None, "One and one.\n#### 2", "a"]
-    assert [item.answer for item in graded.items] == answers and graded.name == "set.jsonl"
-    assert [item.graded for item in graded.items] == [answer is not None for answer in answers] and graded.graded == 5
-    assert [(item.id, item.category, item.grader) for item in graded.items[6:]] == [
-        ("line-4", "writing", "last-number"),
-        ("x", "writing", "contains"),
-    ]
+    assert [item.answer for item in graded.items] == answers and graded.graded == 5
+    assert [item.graded for item in graded.items] == [answer is not None for answer in answers]
+    assert [(item.id, item.grader) for item in graded.items[6:]] == [("line-4", "last-number"), ("x", "contains")]
     file.write_bytes(to_jsonl(graded))
     assert load_prompts(file).items == graded.items
     write(file, *lines[:2])
@@ -96,15 +86,11 @@ BAD = {
     '{"article": "a", "highlights": "b"}': "'article', 'highlights'",
     '{"prompt": " "}': "blank",
     '{"prompt": 3}': "'prompt'",
-    '{"turns": []}': "list of texts",
     '{"turns": "a"}': "list of texts",
     '{"turns": ["a", " "]}': "later turn",
-    '{"turns": ["a", 3]}': "later turn",
-    '{"prompt": "a", "answer": [1]}': "text nor a number",
     '{"prompt": "a", "answer": true}': "text nor a number",
     '{"turns": ["a", "b"], "reference": ["1", [2]], "grader": "exact"}': "text nor a number",
     '{"prompt": "a", "answer": "b", "grader": "clever"}': "'clever'",
-    '{"prompt": "a", "answer": "b", "grader": "last-number"}': "can be right",
     '{"turns": ["a", "b"], "reference": ["1", "b"], "grader": "last-number"}': "can be right",
     '{"prompt": "a", "question_id": 1.5}': "text nor a whole number",
     '{"prompt": "a", "question_id": "81/2"}': "'81/2' is that of line 1",
@@ -121,9 +107,7 @@ def test_a_bad_line_is_named_and_skipped_only_on_request(file, line, reason):
     assert reason in str(caught.value) and str(file) in str(caught.value)
     prompts = load_prompts(file, skip_bad=True)
     assert [item.id for item in prompts.items] == ["81/1", "81/2", "line-3"]
-    assert [skipped.line for skipped in prompts.skipped] == [2]
-    assert reason in prompts.skipped[0].reason
-    assert [type(each) for each in read_prompts(file)] == [tuple, SkippedLine, tuple]
+    assert [skipped.line for skipped in prompts.skipped] == [2] and reason in prompts.skipped[0].reason
 
 
 def test_files_without_a_prompt_and_wrong_options_are_refused(file, tmp_path, monkeypatch):
@@ -140,64 +124,37 @@ def test_files_without_a_prompt_and_wrong_options_are_refused(file, tmp_path, mo
             load_prompts(write(file, *lines), **how)
     for call, reason in (
         (lambda: load_prompts(tmp_path / "none"), "No such file"),
-        (lambda: load_prompts(tmp_path), "Is a directory"),
         (lambda: builtin_prompts(0), "at least 1"),
         (lambda: grader_named("none").grade("a", "a"), "grader"),
     ):
         with pytest.raises(BadInput, match=reason):
             call()
-    for data in (b'{"prompt": "caf\xe9"}', '{"prompt": "a"}'.encode("utf-16")):
-        file.write_bytes(data)
-        with pytest.raises(BadInput, match="1 is not UTF-8"):
-            load_prompts(file, skip_bad=True)
+    file.write_bytes('{"prompt": "a"}'.encode("utf-16"))
+    with pytest.raises(BadInput, match="1 is not UTF-8"):
+        load_prompts(file, skip_bad=True)
     monkeypatch.setattr(files_module, "MAX_LINE", 1 << 10)
     found = load_prompts(write(file, {"prompt": "a"}, {"prompt": "b" * 5000}, {"prompt": "c"}), skip_bad=True)
-    assert [item.prompt for item in found.items] == ["a", "c"]
-    assert [skipped.line for skipped in found.skipped] == [2]
+    assert [item.prompt for item in found.items] == ["a", "c"] and [each.line for each in found.skipped] == [2]
 
 
-@pytest.mark.parametrize(
-    ("grader", "answer", "text", "right"),
-    [
+def test_graders_by_hand():
+    for grader, answer, text, right in (
         ("exact", "a b", " a\n b ", True),
-        ("exact", "a b", "a b c", False),
         ("final-line", "12", "Answer: 1\nAnswer: 12\nmore", True),
         ("final-line", "12", "12", False),
         ("last-number", "#### 1,200", "so 3 and 1200.0 dollars.", True),
         ("last-number", "5", "10-5", True),
-        ("last-number", "-5", "x = -5", True),
         ("last-number", "-5", "x = −5.", True),
         ("last-number", "3", "1, 2,3", True),
         ("last-number", "18", "**18** (or _18_)", True),
         ("last-number", "18", "no number", False),
         ("last-number", "0.5", "it is .5 or 0.50", True),
-        ("contains", "Paris", "It is PARIS.", True),
-        ("contains", "New York", "in new\nyork!", True),
+        ("contains", "New York", "in NEW\nyork!", True),
         ("contains", "42", "1420", False),
         ("contains", "东京", "首都是东京。", True),
         ("contains", "C++", "I like C++.", True),
-        ("contains", "$5", "US$5", True),
-    ],
-)
-def test_graders_by_hand(grader, answer, text, right):
-    assert grader_named(grader).usable(answer)
-    assert grader_named(grader).grade(answer, text) is right
-
-
-@given(st.integers(-(10**15), 10**15), st.text(max_size=20))
-def test_a_number_is_found_however_it_is_written(value, before):
-    last_number = GRADERS["last-number"].grade
-    assert last_number(str(value), f"{before} = {value:,}.")
-    assert not last_number(str(value + 1), f"{before} = {value:,}.")
-
-
-@given(st.text(max_size=30), st.text(max_size=30), st.text(max_size=30))
-def test_an_answer_is_contained_in_itself(answer, before, after):
-    if GRADERS["contains"].usable(answer):
-        assert GRADERS["contains"].grade(answer, f"{before} {answer} {after}")
-        assert GRADERS["exact"].grade(answer, f" {answer}\n")
-    else:
-        assert not GRADERS["contains"].grade(answer, before)
+    ):
+        assert grader_named(grader).usable(answer) and grader_named(grader).grade(answer, text) is right, (answer, text)
 
 
 def test_built_in_tasks_are_held_out_and_graded_as_the_tasks_grade():
@@ -246,13 +203,12 @@ def test_a_set_is_followed_by_what_it_lacks_with_conversations_whole():
             PromptSet("swept", _asked("a", "b")).with_more(PromptSet("other", other))
 
 
-def test_any_first_part_of_a_mixed_set_holds_its_tasks_in_the_shares_of_the_whole():
-    def of_tasks(*sizes: int) -> PromptSet:
-        kinds = list(zip("abcd", sizes, strict=False))
-        return PromptSet(
-            "tasks", tuple(PromptItem(f"{task}{n}", task, "x") for task, size in kinds for n in range(size))
-        )
+def of_tasks(*sizes: int) -> PromptSet:
+    kinds = list(zip("abcd", sizes, strict=False))
+    return PromptSet("tasks", tuple(PromptItem(f"{task}{n}", task, "x") for task, size in kinds for n in range(size)))
 
+
+def test_any_first_part_of_a_mixed_set_holds_its_tasks_in_the_shares_of_the_whole(file):
     for sizes in ((80, 80, 80), (10, 3, 1), (1, 1, 1, 1), (7,), (100, 13, 2, 50)):
         ordered = of_tasks(*sizes)
         mixed = ordered.mixed()
@@ -264,16 +220,13 @@ def test_any_first_part_of_a_mixed_set_holds_its_tasks_in_the_shares_of_the_whol
                 share = sum(item.category == task for item in mixed.items[:count])
                 assert abs(share - count * size / len(ordered)) <= len(sizes) / 2 + 1
     assert of_tasks(5, 5, 5).mixed().grouped() == of_tasks(5, 5, 5)
-    assert [item.id for item in of_tasks(2, 2).mixed().items] == ["a0", "b0", "a1", "b1"]
     talks = [PromptItem(f"{q}/{t}", q[0], "x", question=q, turn=t) for q in ("a1", "a2", "b1", "b2") for t in (1, 2, 3)]
     mixed = PromptSet("talks", tuple(talks)).mixed()  # conversations out of order would be refused
     assert list(dict.fromkeys(item.unit for item in mixed.items)) == ["a1", "b1", "a2", "b2"] and len(mixed) == 12
     assert [item.id for item in mixed.limited(2).items] == ["a1/1", "a1/2", "a1/3", "b1/1", "b1/2", "b1/3"]
-
-
-def test_a_file_is_limited_across_its_tasks_and_one_of_our_own_keeps_its_order(file):
-    lines = [{"prompt": f"{task} {n}", "category": task, "id": f"{task}{n}"} for task in "abc" for n in range(4)]
-    found = load_prompts(write(file, *lines))
+    found = load_prompts(
+        write(file, *({"prompt": "x", "category": i.id[0], "id": i.id} for i in of_tasks(4, 4, 4).items))
+    )
     assert [item.id for item in found.items[:4]] == ["a0", "b0", "c0", "a1"]
     assert load_prompts(file, limit=5).items == found.items[:5]
-    assert [item.id for item in load_prompts(file, own=True).items] == [line["id"] for line in lines]
+    assert [item.id for item in load_prompts(file, own=True).items] == [item.id for item in of_tasks(4, 4, 4).items]

@@ -1,0 +1,126 @@
+"""What a tab remembers: where its elements were left, and which runs were read."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import streamlit as st
+
+from mars_viz.components.session_cache import Memory, PositionSync, begun, recalled
+from mars_viz.errors import BadInput
+from mars_viz.ui.library import OBJECTS, RunCache, bytes_of
+from tests.factories import toy_run
+
+RUN = toy_run(max_new_tokens=20)
+
+
+def test_the_readers_move_holds_until_the_page_asks_for_another():
+    where = PositionSync.begin(3)
+    for requested, reported, position, sent, turn in (
+        (3, 7, 7, 3, 0),
+        (7, 9, 9, 3, 0),  # the page is one report behind
+        (1, 9, 1, 1, 1),  # the page asks for another position
+        (1, 5, 5, 1, 1),
+        (5, None, 5, 5, 2),  # an element that was away starts again from its position
+    ):
+        where.settle(requested, reported=reported)
+        assert (where.stands, where.sent, where.turn) == (position, sent, turn)
+
+
+def test_a_page_may_feed_back_one_part_alone():
+    @dataclass(frozen=True)
+    class Place:
+        dial: float
+        selected: int | None
+
+    where = PositionSync.begin(Place(0.9, None))
+    for before, dial in ((0.9, 0.5), (0.5, 0.7), (0.7, 0.9)):  # the reader moves; the page never asks for a token
+        where.settle(Place(before, None), reported=Place(dial, 24))
+        assert (where.stands, where.turn) == (Place(dial, 24), 0)
+    where.settle(Place(0.9, 3), reported=Place(0.9, 24))
+    assert (where.stands, where.turn) == (Place(0.9, 3), 1)
+
+
+def test_a_report_that_comes_with_other_contents_is_not_lost():
+    where = PositionSync.begin(3)
+    rested = where.renewed(3, reported=7)
+    assert (rested.stands, rested.sent, rested.turn) == (7, 7, 1)
+    rested.settle(3, reported=None)  # the page is one report behind
+    assert (rested.stands, rested.turn) == (7, 1)
+    home = PositionSync.begin(3).renewed(4, reported=7)  # the requested position moved with the contents
+    home.settle(4, reported=None)
+    assert (home.stands, home.turn) == (7, 1)
+    where.settle(3, reported=7)
+    assert where.renewed(7, reported=7).sent == 7 and where.renewed(1, reported=7).sent == 1
+
+
+def test_a_tab_remembers_the_last_two_and_hears_no_report_of_an_earlier_turn(monkeypatch):
+    session: dict[str, Any] = {}
+    monkeypatch.setattr(st, "session_state", session)
+
+    def shown(key: str) -> Memory[str, int]:
+        return recalled("kind", key) or begun("kind", key, f"run {key}", key, PositionSync.begin(0))
+
+    told: list[str] = []
+    for key in "abacab":  # c makes it forget b, and then b begins anew
+        known, memory = recalled("kind", key), shown(key)
+        assert memory.contents == key and (known is memory if key == "a" and told else known is None)
+        assert list(session["kind.memories"])[-1] == key and len(session["kind.memories"]) <= 2
+        assert known is memory or memory.revision not in told, "a browser may still know where that one was left"
+        told.append(memory.revision)
+    session["element"] = {"position": {"revision": memory.revision, "frame": 4}}
+    assert memory.reported("element") == session["element"]["position"]
+    memory.where.settle(1, None)
+    assert memory.reported("element") is None and memory.reported("nothing") is None
+
+
+def test_several_that_ask_at_once_wait_for_one_reading():
+    told, gate, all_there = [], threading.Event(), threading.Barrier(5)
+    cache = RunCache(lambda path: told.append(path) or (gate.wait(30) and RUN))
+    with ThreadPoolExecutor(5) as pool:
+        asked = [pool.submit(lambda: (all_there.wait(30), cache.opened(Path("a"), 1))[1]) for _ in range(5)]
+        gate.set()
+        assert all(one.result(30) is RUN for one in asked)
+    assert len(told) == 1
+
+
+def test_failed_readings_are_not_kept():
+    errors: list[Exception] = [BadInput("It is broken."), MemoryError("It is broken.")]
+
+    def read(path):
+        if errors:
+            raise errors.pop()
+        return RUN
+
+    cache = RunCache(read)
+    for kind in (MemoryError, BadInput):
+        with pytest.raises(kind, match="It is broken"):
+            cache.opened(Path("a"), 1)
+    assert cache.opened(Path("a"), 1) is RUN and len(cache) == 1
+
+
+def test_runs_are_read_once_and_the_oldest_evicted():
+    arrays = sum(array.nbytes for r in RUN.rounds for array in r.speculation.columns.values())
+    assert bytes_of(RUN) - OBJECTS * len(RUN.rounds) == pytest.approx(arrays, rel=0.2)
+    for budget, most, asked, read, left in (
+        (3, 99, "aaa", "a", 1),
+        (3, 99, "abcada", "abcd", 3),
+        (3, 99, "abcadab", "abcdb", 3),
+        (0.1, 99, "aaba", "aba", 1),  # one that is too large stays alone
+        (99, 4, "abcdefghij", "abcdefghij", 4),
+    ):
+        names: list[str] = []
+        cache = RunCache(lambda path: names.append(path.name) or replace(RUN), int(budget * bytes_of(RUN)), most)  # noqa: B023
+        for name in asked:
+            assert cache.opened(Path(name), 1) is cache.opened(Path(name), 1)
+        assert "".join(names) == read and len(cache) == left
+        held = cache.opened(Path(asked[-1]), 1)
+        for name in "vwxyz":
+            cache.opened(Path(name), 1)
+        assert cache.opened(Path(asked[-1]), 1) is held  # evicted, but still in use
+        assert cache.opened(Path(asked[-1]), 2) is not held  # the file changed
