@@ -154,8 +154,10 @@ def test_a_frame_draws_what_it_has_room_for_and_nobody_waits_for_ever(tmp_path) 
     assert found["waiting"] == found["frames"] == 0
 
 
-def test_nothing_is_fetched_and_only_known_scripts_run() -> None:
-    html = report_html(mapped_toy(), most_steps=0)
+def test_nothing_is_fetched_only_known_scripts_run_and_a_model_s_text_is_nowhere_in_the_html() -> None:
+    run = toy_run(pieces={i: b"</script><b>zebra</b>" for i in range(32)})
+    html = report_html(replace(run, title="<script>alert(1)</script> zebra", prompt="zebra"), most_steps=0)
+    assert html.count("zebra") == html.count("&lt;script&gt;alert(1)&lt;/script&gt; zebra") == 2  # the title, escaped
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', html)[1]
     assert "default-src 'none'" in policy and "unsafe-eval" not in policy
     assert "unsafe-inline" not in policy.split("script-src")[1].split(";")[0]
@@ -166,26 +168,12 @@ def test_nothing_is_fetched_and_only_known_scripts_run() -> None:
     scripts = re.findall(r"<script(?: type=\"module\")?>(.*?)</script>", html, re.DOTALL)
     known = [b64encode(sha256(script.encode()).digest()).decode() for script in scripts]
     assert len(scripts) == 2 and all(f"'sha256-{digest}'" in policy for digest in known)
-    assert policy.count("'sha256-") == 3  # what says that nothing can be shown, the page's own, and Plotly
-
-
-def test_a_model_s_text_is_nowhere_in_the_html() -> None:
-    run = toy_run(pieces={i: b"</script><b>zebra</b>" for i in range(32)})
-    html = report_html(replace(run, title="<script>alert(1)</script> zebra", prompt="zebra"), most_steps=0)
-    assert html.count("zebra") == 2  # both the title, escaped
-    assert html.count("&lt;script&gt;alert(1)&lt;/script&gt; zebra") == 2
 
 
 def test_facts_and_citations_are_in_the_report() -> None:
-    run = mapped_toy(seed=3)
-    provenance = replace(
-        run.provenance,
-        target="a/b<i>",
-        target_revision="0123456789abcdef",
-        versions={"torch": "9.9"},
-        device='Intel(R) "<b>" CPU @ 2.00GHz, 8 threads',
-    )
-    html = report_html(replace(run, provenance=provenance), gamma=2, most_steps=0)
+    run, device = mapped_toy(seed=3), 'Intel(R) "<b>" CPU @ 2.00GHz, 8 threads'
+    made = {"target": "a/b<i>", "target_revision": "0123456789abcdef", "versions": {"torch": "9.9"}, "device": device}
+    html = report_html(replace(run, provenance=replace(run.provenance, **made)), gamma=2, most_steps=0)
     device = 'Intel(R) &quot;&lt;b&gt;&quot; CPU @ 2.00GHz, 8 threads"'
     shown = ("a/b&lt;i&gt; @ 0123456789ab", "torch 9.9", "θ = 0.90", "2 (recorded with 4)", "song2026mars", "marsviz")
     assert [fact for fact in (*shown, device, "Intel &quot;&lt;b&gt;&quot;, 8 threads") if fact not in html] == []
@@ -194,11 +182,7 @@ def test_facts_and_citations_are_in_the_report() -> None:
 def test_sizes_fall_with_the_detail_and_a_long_report_keeps_to_its_limit(monkeypatch) -> None:
     story = load_run(SAMPLES / "1-story-mars")
     sizes = [len(gzip.compress(packed(detailed(run_payload(story), detail)).data)) for detail in LEVELS]
-    assert sizes == sorted(sizes, reverse=True) and sizes[-1] < 0.55 * sizes[0]
-    run = toy_run(rule="mars", dial=0.9, gamma=6, max_new_tokens=500, vocabulary=32, model_seed=5)
-    made, _ = toy_map(run.settings, 0.0, 1.0, model_seed=5)
-    html = report_html(mapped(run, replace(made, frame=run.without_rounds)))
-    assert len(run.token_ids) > 450 and len(html.encode()) <= MAX_BYTES == 3_000_000 and "To stay small" not in html
+    assert sizes == sorted(sizes, reverse=True) and sizes[-1] < 0.55 * sizes[0] and MAX_BYTES == 3_000_000
 
     def limited(most: int) -> bytes:
         monkeypatch.setattr(page, "MAX_BYTES", most)
@@ -228,28 +212,25 @@ def test_file_names_are_plain_and_have_the_exact_setting(settings, title, asked,
 # ---- on disk
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["nowhere", "-o", "r.html"], "nowhere"),
-        (["damaged", "-o", "r.html"], "nodes.parquet"),
-        (["run", "-o", "."], "is a folder"),
-        (["run", "-o", "away/r.html"], "does not exist"),
-        (["run", "-o", "mine.html"], "--force"),
-        (["run", "-o", "r.html", "--gamma", "3"], "γ = 3"),
-        (["run", "-o", "r.html", "--gamma", "0"], "γ = 0"),
-        (["run", "-o", "r.html", "--dial", "0.5"], "dial"),
-    ],
-)
-def test_bad_input_writes_nothing(tmp_path, monkeypatch, capsys, arguments, words) -> None:
+def test_bad_input_writes_nothing(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     toy_run(rule="strict").save(Path("run"))
     (toy_run(rule="strict").save(Path("damaged")) / "nodes.parquet").write_bytes(b"PAR1 nonsense")
     Path("mine.html").write_text("<p>mine</p>")
-    assert cli.main(["report", *arguments]) == 2
-    error = capsys.readouterr().err
-    assert words in error and error.count("\n") == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged", "mine.html", "run"]
+    for arguments, words in (
+        ("nowhere -o r.html", "nowhere"),
+        ("damaged -o r.html", "nodes.parquet"),
+        ("run -o .", "is a folder"),
+        ("run -o away/r.html", "does not exist"),
+        ("run -o mine.html", "--force"),
+        ("run -o r.html --gamma 3", "γ = 3"),
+        ("run -o r.html --gamma 0", "γ = 0"),
+        ("run -o r.html --dial 0.5", "dial"),
+    ):
+        assert cli.main(["report", *arguments.split()]) == 2
+        error = capsys.readouterr().err
+        assert words in error and error.count("\n") == 1
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged", "mine.html", "run"]
     assert Path("mine.html").read_text() == "<p>mine</p>"
 
 
@@ -326,11 +307,9 @@ def test_dial_text_figures_search_and_pins_work_offline(opened) -> None:
     run = mapped(run, toy_map(run.settings, 0.5, 1.0, gammas=(1, 2, 4))[0])
     tab = opened(run, most_steps=20)
     starts = [segment.low for segment in run.dial_map.segments_for(4)]
-    assert tab.locator(".part").count() == len(starts) and tab.locator(".decode").count() == 0
     turn(tab, 0.9)
     tab.get_by_role("button", name="Pin this setting").click()
-    tab.get_by_role("button", name="Pin this token").click()
-    for value in (0.9, 0.55, 1.0):
+    for value in (0.55, 1.0):
         turn(tab, value)
         decode = run.dial_map.at(value)
         expected = summary(decode)
@@ -349,16 +328,12 @@ def test_dial_text_figures_search_and_pins_work_offline(opened) -> None:
     tab.locator(".search input").fill(wanted)
     expect(tab.locator(".found-count")).to_have_text(f"1 of {often}")
     tab.keyboard.press("Escape")
-    expect(tab.locator(".stream .t.found")).to_have_count(0)
     pinned = run.dial_map.at(0.9)
     other = next(part for part in run.dial_map.segments_for(4) if part.token_ids != pinned.token_ids)
     turn(tab, other.low)
     first = next(i for i, (a, b) in enumerate(zip(other.token_ids, pinned.token_ids, strict=False)) if a != b)
     expect(tab.locator(".pin-words")).to_contain_text(f"first token {first + 1} (")
     expect(tab.locator(".tile.rolled_back .was")).to_have_text(f"pinned {summary(pinned).rolled_back}")
-    assert tab.locator(".stream .t.unlike").count() > 0
-    tab.get_by_role("button", name="Unpin the setting").click()
-    expect(tab.locator(".stream .t.unlike")).to_have_count(0)
     turn(tab, 0.2)
     expect(tab.locator("#basis")).to_contain_text("Block-local")
     turn(tab, starts[0])
@@ -366,22 +341,13 @@ def test_dial_text_figures_search_and_pins_work_offline(opened) -> None:
     for start in (*starts[1:], 1.0):
         tab.keyboard.press("PageUp")
         assert float(tab.locator(".thumb").get_attribute("aria-valuenow")) == start
-    expect(tab.locator(".segment")).to_contain_text(f"Segment {len(starts)} of {len(starts)}")
     tab.get_by_role("button", name="target passes").click()
     expect(tab.locator("#heat_map .g-gtitle")).to_contain_text("Fewest target passes")
-    for kind, data in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
-        tab.locator("#savings").hover()
-        with tab.expect_download() as found:
-            tab.locator(f"#savings [data-title='Save as {kind}']").click()
-        assert found.value.suggested_filename == f"a-toy-run-at-1-savings.{kind.lower()}"  # the setting shown
-        assert Path(found.value.path()).read_bytes().startswith(data)
-
-
-PLACES = """() => {  // read at once: when the marks have rested for a moment they are drawn again
-  const of = (part) => document.querySelector(`#heat_map ${part}`).getBoundingClientRect();
-  const [line, map] = [".shapelayer path", ".nsewdrag"].map(of);
-  return [line.left + line.width / 2, map.left, map.width];
-}"""
+    tab.locator("#savings").hover()
+    with tab.expect_download() as found:
+        tab.locator("#savings [data-title='Save as SVG']").click()
+    assert found.value.suggested_filename == "a-toy-run-at-1-savings.svg"  # the setting shown
+    assert Path(found.value.path()).read_bytes().startswith(b"<svg")
 
 
 def test_a_lean_report_of_hostile_text_follows_the_pointer_and_the_theme(opened, monkeypatch) -> None:
@@ -394,28 +360,21 @@ def test_a_lean_report_of_hostile_text_follows_the_pointer_and_the_theme(opened,
     y = thumb["y"] + thumb["height"] / 2
     tab.mouse.move(thumb["x"] + thumb["width"] / 2, y)
     tab.mouse.down()
-    for value in (0.8, 0.6):
-        tab.mouse.move(lane["x"] + lane["width"] * value, y, steps=3)
-        dial = float(tab.locator(".thumb").get_attribute("aria-valuenow"))
-        assert dial == pytest.approx(value, abs=0.006)
-        expect(tab.locator("#savings .g-gtitle")).to_contain_text(f"At θ = {dial:.2f}")
-        expect(tab.locator("#heat_map .annotation-text")).to_have_text(f"θ = {dial:.2f}")
-        line, left, width = tab.evaluate(PLACES)
-        share = (dial - run.dial_map.span.low) / (run.dial_map.span.high - run.dial_map.span.low)
-        assert line == pytest.approx(left + share * width, abs=2)
+    tab.mouse.move(lane["x"] + lane["width"] * 0.6, y, steps=3)
+    dial = float(tab.locator(".thumb").get_attribute("aria-valuenow"))
+    assert dial == pytest.approx(0.6, abs=0.006)
+    expect(tab.locator("#heat_map .annotation-text")).to_have_text(f"θ = {dial:.2f}")
     tab.mouse.up()
     drawn_at(tab, dial)
     assert shown(tab, "rolled_back") == summary(run.dial_map.at(dial)).rolled_back
     for token in tab.locator(".stream .t:visible").all()[-8:]:
         token.click()
     expect(tab.locator(".inspector").first).to_contain_text("not in this report")
-    expect(tab.locator("main")).to_contain_text("To stay small")
     expect(tab.locator("h1")).to_have_text(title)
     assert tab.evaluate("window.hacked") is None and tab.locator("img").count() == 0
-    for scheme, ink in (("dark", "#E5E7EB"), ("light", "#1F2937")):
-        tab.emulate_media(color_scheme=scheme)
-        expect(tab.locator(".explorer")).to_have_attribute("data-theme", scheme)
-        assert tab.locator("#savings").evaluate("e => e.layout.title.font.color") == ink
+    tab.emulate_media(color_scheme="dark")
+    expect(tab.locator(".explorer")).to_have_attribute("data-theme", "dark")
+    assert tab.locator("#savings").evaluate("e => e.layout.title.font.color") == "#E5E7EB"
     for _ in range(200):
         tab.keyboard.press("Tab")
         if tab.evaluate("document.activeElement === document.body"):
@@ -426,16 +385,15 @@ def test_a_lean_report_of_hostile_text_follows_the_pointer_and_the_theme(opened,
 
 def test_phones_old_browsers_and_damaged_reports(browser: Browser, tmp_path: Path) -> None:
     path = write_report(html := report_html(mapped_toy(), most_steps=0), tmp_path / "report.html")
-    damaged = tmp_path / "damaged.html"
-    start = html.index('id="run">') + 200
+    start, damaged = html.index('id="run">') + 200, tmp_path / "damaged.html"
     damaged.write_text(html[:start] + "AAAA" + html[start + 40 :], "utf-8")
     screen = {"viewport": {"width": 375, "height": 800}, "is_mobile": True, "has_touch": True, "offline": True}
     with browser.new_context(**screen) as context:
         tab = context.new_page()
         tab.goto(path.as_uri())
-        tab.wait_for_selector("#heat_map .main-svg")
-        assert tab.evaluate("document.documentElement.scrollWidth") == 375
         place = tab.locator("#heat_map")
+        place.locator(".main-svg").first.wait_for()
+        assert tab.evaluate("document.documentElement.scrollWidth") == 375
         place.evaluate("element => element.scrollIntoView({ block: 'center' })")
         swipe_up(tab, place)
         tab.goto(damaged.as_uri())
@@ -443,4 +401,3 @@ def test_phones_old_browsers_and_damaged_reports(browser: Browser, tmp_path: Pat
         tab.add_init_script("delete globalThis.DecompressionStream")
         tab.goto(path.as_uri())
         expect(tab.locator("#failed")).to_contain_text("too old")
-        expect(tab.locator("#waiting")).to_be_hidden()
