@@ -7,24 +7,12 @@ from dataclasses import replace
 from itertools import islice
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mars_viz.analysis.alignment import align_runs
 from mars_viz.analysis.differences import NumberFormat, Stands, differences
 from mars_viz.analysis.intervals import Interval, Method
 from mars_viz.analysis.metrics import summary
-from mars_viz.components.compare import (
-    ELEMENT,
-    Ask,
-    Asked,
-    Pane,
-    StripLane,
-    lane_payload,
-    outcomes,
-    pair_payload,
-    run_pane,
-)
+from mars_viz.components.compare import Ask, Asked, Pane, StripLane, lane_payload, outcomes, pair_payload, run_pane
 from mars_viz.components.explorer.packing import plain
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.demo import tasks
@@ -41,10 +29,6 @@ from mars_viz.ui.compare.page_state import Comparison, line_up
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.words import number
 from tests.factories import toy_map, toy_run, toy_tree
-from tests.in_node import in_node_with
-
-DIALS = st.none() | st.floats(0, 1)
-CHOICES = st.builds(Choice, st.text(min_size=1, max_size=12), DIALS, st.none() | st.integers(1, 64))
 
 
 def charted(**settings):
@@ -61,12 +45,6 @@ def run():
 
 def shelf_of(**runs):
     return RunCatalogue(runs, {})
-
-
-@given(CHOICES)
-def test_a_choice_survives_its_key(choice):
-    assert Choice.read(choice.key) == choice
-    assert not any(map(Choice.read, ("", "~0.9~", "a~much~", "a~0.9~six", "a~nan~", "a~~²")))
 
 
 def test_contenders_are_the_exact_texts_of_the_map(run):
@@ -90,16 +68,11 @@ def test_contenders_are_the_exact_texts_of_the_map(run):
     assert compare_view.first_pair("b", runs["b"]) == (Choice("b"), Choice("b"))
     assert compare_view.field(Across.RULES, "a", runs["a"], None, shelf_of(**runs)) == (Choice("b"), Choice("a"))
     assert len(compare_view.field(Across.RUNS, "a", runs["a"], None, shelf_of(**runs))) == 3
-
-
-@given(st.floats(0, 1), st.floats(0, 1), st.integers(1, 60), st.data())
-def test_round_values_and_windows_hold_what_they_are_around(low, high, count, data):
-    value = compare_view.roundest(low, high)
-    assert value == low if low >= high else low <= value < high
-    assert compare_view.roundest(0.8731, 0.8912) == 0.88 and compare_view.roundest(0.5, 0.6) == 0.5
-    at = data.draw(st.integers(0, count - 1))
-    seen = compare_view.window([Choice("a")] * count, at, 24)
-    assert at in seen and len(seen) == min(count, 24) and seen[0] >= 0 and seen[-1] < count
+    assert [compare_view.roundest(*ends) for ends in ((0.8731, 0.8912), (0.5, 0.6), (0.3, 0.3))] == [0.88, 0.5, 0.3]
+    for count, at in ((60, 0), (60, 30), (60, 59), (5, 4)):
+        seen = compare_view.window([Choice("a")] * count, at, 24)
+        assert at in seen and len(seen) == min(count, 24) and seen[0] >= 0 and seen[-1] < count
+    assert not any(map(Choice.read, ("", "~0.9~", "a~much~", "a~0.9~six", "a~nan~", "a~~²")))
 
 
 def test_texts_are_lined_up_and_notices_collected(run):
@@ -263,132 +236,3 @@ def test_panes_and_bars_are_the_whole_texts(run):
     alone, whole = run_pane(own), plain(run_payload(own))
     assert alone["rules"] == [] and len(whole["rules"]) > 20
     assert {**alone, "id": "", "rules": []} == {**whole, "id": "", "rules": []}
-
-
-PAGE = """
-import { CORRECTED, Compare, DISCARDED, MATCHED, REJECTED, Side } from "./compare.mjs";
-
-const noElement = () => ({ style: {}, append() {}, remove() {} });
-globalThis.document = { createElement: noElement, removeEventListener() {} };
-globalThis.getComputedStyle = () => ({ color: "rgb(255, 255, 255)", getPropertyValue: () => "" });
-let due = null;
-globalThis.setTimeout = (call) => { due = call; return 1; };
-globalThis.clearTimeout = () => { due = null; };
-const pass = () => { const call = due; due = null; call?.(); }; // a quarter of a second
-
-const asked = [], chosen = [];
-const side = (name) => ({ prefix: `${name}-`, run: { slots: 99 }, open() {}, name() {} });
-const [left, right] = [side("left"), side("right")];
-const at = Object.assign(Object.create(Compare.prototype), {
-  sides: [left, right], heads: [0, 1].map(() => ({ name: noElement(), detail: noElement() })), said: noElement(), jump: {},
-  root: { ...noElement(), dataset: {}, classList: { add() {}, remove() {}, toggle() {} } },
-  lanes: { show() {}, press() {} }, linked: { measure() {}, follow() {} }, paint() {}, tally() {},
-  pick: (of, slot) => chosen.push(`${of.prefix}${slot}`), trigger: (_, wish) => asked.push(wish),
-});
-const pane = { parts: null };
-let sent = 0;
-const receive = (changed) => at.receive({ id: ++sent, pair: { left: pane, right: pane }, order: ["a", "b"], reference: "r", shown: "a", colour: "difference", token: "", ...changed });
-receive({});
-"""  # noqa: E501
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory):
-    """Run statements on `at`, an open comparison; return the requests to Python and the choices since."""
-    script = {"compare": f"{ELEMENT.script}\nexport {{ Compare, Side }};\n"}
-    run = in_node_with(tmp_path_factory.mktemp("script"), script)
-    return lambda statements: run(f"{PAGE}{statements}\nconsole.log(JSON.stringify([asked, chosen]));", None)
-
-
-PRESS = """const press = (key, inside) => { receive({ order: ["a", "b", "c"], shown: "a" }); at.key({
-  key, target: { closest: (selector) => selector === inside }, preventDefault() {}, stopPropagation() {} }); };"""
-OVERVIEW = "receive({ colour: 'outcome', token: 'right-4' }); pass();"
-
-
-LEFT = "at.picked(right, 5); at.show('b'); {}"
-LATER = "at.picked(right, 6); pass();"
-
-
-@pytest.mark.parametrize(
-    ("statements", "asked", "chosen"),
-    [
-        ("at.picked(right, 4); at.picked(right, 5); pass(); pass();", ["token right-5"], "right-4 right-5"),
-        # a token of a text that is left is neither sent nor chosen in the next one
-        (LEFT.format("pass(); receive({ shown: 'b' });"), ["show b"], "right-5"),
-        (LEFT.format("receive({ shown: 'b' }); pass();"), ["show b"], "right-5"),
-        ("at.picked(right, 5); at.pinned(); pass(); receive({ reference: 'a', shown: 'r' });", None, "right-5"),
-        ("at.picked(right, 5); receive({ shown: 'b' }); pass();", [], "right-5"),
-        # nor is one that is chosen while the next text is on its way
-        (f"at.show('b'); {LATER} receive({{ shown: 'b' }});", ["show b"], "right-6"),
-        (f"at.show('b'); at.show('a'); {LATER}", ["show b", "show a", "token right-6"], "right-6"),
-        # the arrow keys change the text in the strip alone
-        (f"{PRESS} ['Down', 'Up', 'Right'].forEach((k) => press(`Arrow${{k}}`, '.list'));", [*"bcb"], ""),
-        (f"{PRESS} press('ArrowDown', '.pane'); press('ArrowDown', '.stream'); press('ArrowLeft', '.stream');", [], ""),
-        # another colouring keeps the token that was chosen last
-        (
-            f"at.picked(right, 4); pass(); at.picked(right, 5); at.colour('outcome'); {OVERVIEW}",
-            None,
-            "right-4 right-5 right-5",
-        ),
-    ],
-)
-def test_requests_and_choices(page, statements, asked, chosen):
-    requests, choices = page(statements)
-    found = [f"{each['what']} {each['value']}" for each in requests]
-    assert choices == chosen.split() and asked in (None, found, [said.removeprefix("show ") for said in found]), found
-    if "colour" in statements:
-        assert found[-1] == "token right-5"
-    assert "pinned" not in statements or not [each for each in found if "token" in each]
-
-
-BOTH = """const text = (words) => words.split("").map((letter) => Number(letter === "="));
-Object.assign(left, { common: text("==xx==x="), selected: null }); Object.assign(right, { common: text("==y====z"), selected: null });
-for (const side of [left, right]) {
-  Object.assign(side, { reading: { textIndex: (slot) => slot, label: String }, pane: { name: "" }, slotAt: (index) => index });
-  side.select = (slot) => { side.selected = slot; };
-  for (const name of ["inCommon", "inCommonAt", "inCommonBefore", "written", "partner"]) side[name] = Side.prototype[name];
-}
-at.linked.show = () => {};
-at.pick = (side, slot) => { chosen.push(`${side.prefix}${slot}`); Compare.prototype.pick.call(at, side, slot); };
-"""  # noqa: E501
-
-
-ROUNDS = """
-/** Two rounds of three drafts each and what the target wrote; `kept` says how many drafts each keeps. */
-const rounds = (side, kept, partners) => {
-  side.run = { rounds: 2, count: [3, 3], slotAt: [0, 4, 8], slots: 8, branched: [0, 0], judge: [0, 1, 2, 4, 5, 6] };
-  const outcome = kept.flatMap((count) => [0, 1, 2].map((i) => i < count ? MATCHED : i === count ? REJECTED : DISCARDED));
-  const starts = [0, kept[0] + 1, kept[0] + kept[1] + 2];
-  const textIndex = (slot) => { const r = Number(slot > 3), at = slot - 4 * r; return at < kept[r] ? starts[r] + at : at === 3 ? starts[r] + kept[r] : null; };
-  side.reading = { now: { outcome, emission: [CORRECTED, CORRECTED] }, starts, textIndex, label: String };
-  side.slotAt = (index) => [...Array(8).keys()].find((slot) => textIndex(slot) === index);
-  side.pane.partners = partners;
-};
-"""  # noqa: E501
-
-
-WRITTEN = """left.common = text('====='); right.common = text('{}'); rounds(right, {}, []);
-at.positions = true; at.pick(right, {});"""
-VOCABULARIES = """left.common = text('======='); right.common = text('x===x=x'); rounds(left, [2, 1], {});
-rounds(right, [2, 3], []); at.positions = false; at.pick(left, 5);"""
-
-
-@pytest.mark.parametrize(
-    ("before", "leaps", "chosen"),
-    [
-        ("at.positions = true;", 4, "right-2 left-6 right-7 right-2"),
-        ("at.positions = true; at.pick(right, 4);", 1, "right-4 left-6"),
-        ("left.common = text('x=====x='); at.positions = true;", 4, "left-0 right-2 left-6 right-7"),
-        ("at.positions = false;", 3, "right-2 right-7 right-2"),
-        ("left.common = right.common = [1, 1]; at.positions = true;", 1, ""),
-        # from a draft that did not reach the text
-        (WRITTEN.format("==x=x", [2, 1], 6), 1, "right-6 right-7"),
-        (WRITTEN.format("x=xx=", [2, 1], 6), 1, "right-6 right-0"),  # the difference that contains it is not the next
-        (WRITTEN.format("x==x=", [0, 3], 0), 1, "right-0 right-3"),  # before the first token
-        # with two vocabularies: from the round of the right text that starts at the same place
-        (VOCABULARIES.format([0, 1]), 1, "left-5 right-5"),
-        (VOCABULARIES.format("[0, null]"), 1, "left-5 right-0"),  # the last round that the right text has too
-    ],
-)
-def test_the_next_difference_is_the_next_in_either_text_and_after_the_last_the_first(page, before, leaps, chosen):
-    assert page(f"{BOTH}{ROUNDS}{before}{'at.leap();' * leaps}")[1] == chosen.split()

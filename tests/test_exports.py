@@ -1,4 +1,4 @@
-"""Tables, pictures in SVG, citations, and a run that shows itself in a notebook."""
+"""Figures, tables of tokens, pictures in SVG, citations, and a run that shows itself in a notebook."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from functools import partial
 from html import unescape
 from xml.etree import ElementTree
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from mars_viz import load_run
-from mars_viz.analysis.metrics import basis, judged_rounds
+from mars_viz import figures, frames
+from mars_viz.analysis.metrics import Basis, basis, judged_rounds, summary
+from mars_viz.analysis.positions import OUTCOMES, Positions, positions
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.errors import BadInput
 from mars_viz.figures import spoken_title
@@ -22,13 +24,14 @@ from mars_viz.figures.svg import token_bars, token_strip
 from mars_viz.records import Outcome
 from mars_viz.report import bibtex, report_html
 from mars_viz.report.files import csv_table, parquet_table
-from mars_viz.rules import RULES
-from mars_viz.run_with_map import shown as generated
+from mars_viz.rules import RULES, Scale, rule_named
+from mars_viz.run import Piece, Run
+from mars_viz.run_with_map import mapped, shown
 from mars_viz.ui import share
-from mars_viz.words import exact_setting
-from tests.factories import toy_run
-from tests.tabs import opened
-from tests.test_report import HOSTILE, mapped_toy
+from mars_viz.words import THIN_SPACE, counted, exact_setting, number, ranged, setting
+from tests.factories import ToySpeculator, processed, rank, toy_map, toy_run, toy_tree
+from tests.test_metrics import small_run
+from tests.test_report import mapped_toy
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -49,7 +52,7 @@ def test_all_that_is_shared_is_of_the_setting_that_is_shown(dial, gamma):
     run = mapped_toy()
     own = run.settings.gamma if gamma is None else gamma
     made = {ending: make() for _, ending, make, _ in share._downloads(run, dial, gamma, "outcome")}
-    at, value = generated(run, dial, own)
+    at, value = shown(run, dial, own)
     judged = judged_rounds(at, value)
     frames = [pd.read_csv(io.BytesIO(made["csv"])), pd.read_parquet(io.BytesIO(made["parquet"]))]
     for frame in frames:
@@ -71,7 +74,7 @@ def texts(svg: str) -> list[str]:
     return ["".join(found.itertext()) for found in root.iter(f"{SVG}text")]
 
 
-def test_the_strip_has_every_token_in_order_with_its_mark():
+def test_the_strip_has_every_token_in_order_with_its_mark_and_bars_are_one_for_each():
     run = toy_run(rule="mars", dial=0.8)
     found = texts(token_strip(run))
     emitted = sum(round_.emission is not None for round_ in run.rounds)
@@ -86,25 +89,14 @@ def test_the_strip_has_every_token_in_order_with_its_mark():
     assert "block-local" in token_strip(run, 0.1) and "block-local" in token_strip(toy_run(dial=0.9), 0.5)
     with pytest.raises(BadInput):
         token_strip(run, 7.0)
-
-
-def test_pictures_escape_what_a_model_wrote():
-    hostile = HOSTILE | {i: "\ud7ff\ufffe</text><script>x</script>".encode() for i in range(10, 25)}
-    run = toy_run(rule="mars", pieces=hostile)
-    for svg in (token_strip(run), token_bars(run)):
-        tags = {element.tag.removeprefix(SVG) for element in ElementTree.fromstring(svg).iter()}
-        assert tags <= {"svg", "title", "rect", "text", "tspan", "path"}
-        assert "<script" not in svg and "\u202e" not in svg
-
-
-def test_bars_are_one_for_each_token():
-    def bars(svg: str) -> int:
-        return len(list(ElementTree.fromstring(svg).iter(f"{SVG}rect")))
-
-    assert bars(token_bars(toy_run(rule="mars", dial=0.8), most=50)) == 50
     few = toy_run(rule="strict", max_new_tokens=3)
-    assert bars(token_bars(few)) == sum(len(r.speculation) + (r.emission is not None) for r in few.rounds)
-    assert ElementTree.fromstring(token_bars(replace(few, rounds=()))).tag == f"{SVG}svg"
+    count = sum(len(r.speculation) + (r.emission is not None) for r in few.rounds)
+    for svg, bars in (
+        (token_bars(run, most=50), 50),
+        (token_bars(few), count),
+        (token_bars(replace(few, rounds=())), 0),
+    ):
+        assert len(list(ElementTree.fromstring(svg).iter(f"{SVG}rect"))) == bars
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -120,7 +112,7 @@ def test_citations_name_mars_the_rule_s_sources_and_the_tool(name):
 PLOTS = ("plot_ratios", "plot_margins", "plot_rounds", "plot_savings", "plot_map")
 
 
-def test_every_figure_of_explore_is_a_method_of_a_run():
+def test_every_figure_of_explore_is_a_method_of_a_run_and_a_notebook_shows_the_report():
     run = mapped_toy()
     for name in PLOTS:
         light, dark = getattr(run, name)(), getattr(run, name)(dark=True)
@@ -128,46 +120,250 @@ def test_every_figure_of_explore_is_a_method_of_a_run():
     assert "θ = 0.60" in spoken_title(run.plot_savings(0.6))
     assert run.plot_rounds(0.6, gamma=2).to_json() == run.dial_map.at(0.6, 2).plot_rounds().to_json()
     assert spoken_title(run.plot_map("target passes")).startswith("Fewest")
+    frame = r'<iframe srcdoc="([^"]*)" sandbox="([^"]*)"[^<>]*></iframe>'
+    source = re.fullmatch(frame, toy_run(rule="strict")._repr_html_(), re.DOTALL)
+    assert source is not None and "<" not in source[1] and "allow-same-origin" not in source[2]
+    assert unescape(source[1]).startswith("<!DOCTYPE html>")
 
 
-@pytest.mark.parametrize("gamma", [0, 7])
-def test_unknown_settings_are_refused_everywhere(gamma):
-    mapped = mapped_toy()
-    calls = [partial(mapped.dial_map.at, 0.9, gamma), partial(mapped.dial_map.segment, 0.9, gamma)]
-    for run in (mapped, toy_run(gamma=4)):
-        calls += [partial(getattr(run, name), gamma=gamma) for name in PLOTS[:-1]]
-        calls += [partial(token_strip, run, gamma=gamma), partial(run_payload, run, gamma)]
-    for call in calls:
-        with pytest.raises(BadInput, match=f"γ = {gamma} "):
+def test_unknown_settings_are_refused_everywhere():
+    for gamma in (0, 7):
+        mapped = mapped_toy()
+        calls = [partial(mapped.dial_map.at, 0.9, gamma), partial(mapped.dial_map.segment, 0.9, gamma)]
+        for run in (mapped, toy_run(gamma=4)):
+            calls += [partial(getattr(run, name), gamma=gamma) for name in PLOTS[:-1]]
+            calls += [partial(token_strip, run, gamma=gamma), partial(run_payload, run, gamma)]
+        for call in calls:
+            with pytest.raises(BadInput, match=f"γ = {gamma} "):
+                call()
+    for call, why in ((toy_run().plot_map, "no dial map"), (partial(mapped.plot_map, "luck"), "luck")):
+        with pytest.raises(BadInput, match=why):
             call()
-    with pytest.raises(BadInput, match="no dial map"):
-        toy_run().plot_map()
-    with pytest.raises(BadInput, match="luck"):
-        mapped.plot_map("luck")
     with pytest.raises(BadInput):
         toy_run().plot_margins(3.0)
 
 
-def test_a_notebook_shows_the_report_in_a_frame(tmp_path):
-    run = load_run(toy_run(rule="strict").save(tmp_path / "run"))
-    html = run._repr_html_()
-    source = re.fullmatch(r'<iframe srcdoc="([^"]*)" sandbox="([^"]*)"[^<>]*></iframe>', html, re.DOTALL)
-    assert source is not None and "<" not in source[1]
-    assert "allow-same-origin" not in source[2]
-    assert unescape(source[1]).startswith("<!DOCTYPE html>")
+def lines(figure):
+    return [(shape.x0, shape.line.color) for shape in figure.layout.shapes if shape.x0 == shape.x1]
 
 
-def test_explore_offers_files_and_pictures(tmp_path, monkeypatch):
-    replace(toy_run(rule="mars"), title="A story").save(tmp_path / "story")
-    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
-    monkeypatch.setenv("MARS_VIZ_SAMPLES", str(tmp_path))
-    tab = opened("pages/explore.py")
-    labels = {found.proto.label for found in tab.get("download_button")}
-    assert {"Report, one HTML file", "The text with its outcomes, SVG", "Table of tokens, CSV"} <= labels
-    assert {"Table of tokens, Parquet", "Save this run as a zip"} <= labels
-    assert any("song2026mars" in code.value for code in tab.code)
-    for chosen in ("svg", "png"):
-        configs = " ".join(chart.proto.config for chart in tab.get("plotly_chart"))
-        assert not tab.exception and set(re.findall(r'"format": ?"(\w+)"', configs)) == {chosen}
-        tab.session_state["figure-format"] = "PNG"
-        tab.run()
+def many(count):
+    rng = np.random.default_rng(0)
+    z1, ratio = rng.normal(18, 3, count).astype(np.float32), rng.beta(6, 2, count)
+    codes = rng.choice([OUTCOMES.index(o) for o in OUTCOMES if o.drafted], count).astype(np.int8)
+    return Positions(
+        rule=rule_named("mars"), dial=0.9, basis=Basis.EXACT, rounds=count // 6 + 1, round_index=np.arange(count) // 6,
+        z1=z1, z2=(z1 * ratio).astype(np.float32), ratio=ratio, runner_up=rng.random(count) < 0.5,
+        movable=rng.random(count) < 0.2, outcomes=codes,
+        strict_outcomes=np.where(codes == OUTCOMES.index(Outcome.RELAXED), OUTCOMES.index(Outcome.REJECTED), codes),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", list(RULES))
+def test_the_dial_is_drawn_on_the_logits_only_where_it_is_a_value_of_theirs(rule):
+    flat = positions(toy_run(rule=rule, temperature=1.0, max_new_tokens=150))
+    dial, scale = RULES[rule].dial, RULES[rule].scale
+    if dial is not None and not flat.movable.any():  # then nothing could be drawn anyway: let it move something
+        flat = replace(flat, movable=np.ones_like(flat.movable))
+    at = flat if flat.dial is None else replace(flat, dial=(dial.low + dial.high) / 2)
+    plane, bins = (make(at, figures.LIGHT) for make in (figures.two_logits, figures.ratio_histogram))
+    boundary = [trace for trace in plane.data if trace.mode == "lines"]
+    compared = f"{dial.symbol} = " in spoken_title(bins) if dial else False
+    assert (rule in ("mars", "mars-code", "mars-sampling")) == (scale is Scale.RATIO) == bool(lines(bins)) == compared
+    assert (rule == "mars-margin") == (scale is Scale.MARGIN) and bool(boundary) == (scale is not None)
+    if scale is None:
+        assert "z2/z1 is above 0.90" in spoken_title(bins) or "no draft" in spoken_title(bins)
+        return
+    (line,) = boundary
+    assert line.y == pytest.approx(at.dial * line.x if scale is Scale.RATIO else line.x - at.dial)
+
+
+def test_savings_and_counts_by_hand():
+    flat = positions(small_run())
+    histogram = figures.ratio_histogram(flat, figures.LIGHT)
+    assert [sum(bars.y) for bars in histogram.data] == [1, 3, 0]  # kept, the runner-up, others
+    assert lines(histogram) == [(0.9, figures.LIGHT.dial)]
+    odd = replace(flat, ratio=np.where(np.arange(9) == 0, np.nan, flat.ratio))
+    assert "1 outside 0 to 1" in figures.ratio_histogram(odd, figures.LIGHT).layout.xaxis.title.text
+    sizes = {trace.name: len(trace.x) for trace in figures.two_logits(flat, figures.LIGHT).data}
+    assert (sizes["relaxed"], sizes["matched"], sizes["rejected"], sizes["rolled back"]) == (2, 3, 1, 3)
+    masked = replace(flat, z2=np.where(np.arange(9) == 0, -np.inf, flat.z2).astype(np.float32))
+    assert sum(len(trace.x) for trace in figures.two_logits(masked, figures.LIGHT).data[:4]) == 8
+    bars = figures.round_bars(flat, figures.LIGHT).data
+    assert np.sum([bar.y for bar in bars], axis=0).tolist() == [3, 3, 3]
+    (line,) = figures.savings(positions(small_run(), 0.7), figures.LIGHT).data
+    assert list(line.y) == [0, 2, 4, 6]
+    code = figures.savings(positions(toy_run(rule="mars-code", temperature=1.0), 0.5), figures.LIGHT)
+    assert code.data[0].y[-1] < 0  # the released code overrules coins that would have kept
+    assert "that strict would keep" in spoken_title(code)
+    at = {dial: positions(small_run(), dial) for dial in (None, 1.0, 0.7)}
+    for make, dial, parts in (
+        (figures.ratio_histogram, None, ("2 of 3", "θ = 0.90", "in 2 the draft is the runner-up")),
+        (figures.ratio_histogram, 0.7, ("3 of 3", "θ = 0.70")),
+        (figures.two_logits, None, ("θ = 0.90", "2 more drafts, of 3")),
+        (figures.two_logits, 1.0, ("no draft is kept",)),
+        (figures.round_bars, None, ("1.67 of 3 drafted", "1 of 3 rounds kept all")),
+        (figures.savings, None, ("θ = 0.90", "spares 4 drafted")),  # strict keeps one draft of nine, the dial five
+        (figures.savings, 1.0, ("θ = 1.00", "no drafted token is spared")),
+    ):
+        text = spoken_title(make(at[dial], figures.LIGHT))
+        assert all(part in text for part in parts), text
+    assert "block-local" in at[None].words and at[0.7].words == Basis.BLOCK_LOCAL.words
+    assert "block-local" not in positions(toy_run(rule="strict")).words
+
+
+def test_savings_are_counted_against_stricts_own_text_where_that_is_known():
+    run = toy_run(rule="mars", gamma=4, seed=1, max_new_tokens=40, model_seed=4)
+    made = toy_map(replace(run.settings, dial=None), 0.3, 1.0, (4,), model_seed=4)[0]
+    run, strict = mapped(run, made), made.segments[-1]
+    for segment in made.segments:
+        told, flat = summary(*shown(run, segment.low, 4)), positions(*shown(run, segment.low, 4))
+        figure = figures.savings(flat, figures.LIGHT)
+        (line,) = figure.data
+        assert line.y[-1] == told.drafts_spared_strict
+        assert line.x[-1] == max(len(segment.token_ids), len(strict.token_ids))
+        assert "exact" in figure.layout.yaxis.title.text and "block-local" not in flat.words
+        for place, spared in zip(line.x, line.y, strict=True):
+            lost = []
+            for each in (strict, segment):
+                ends = np.cumsum([len(r.token_ids) for r in each.rounds])
+                lost.append(sum(r.rolled_back for r, end in zip(each.rounds, ends, strict=True) if end <= place))
+            assert spared == lost[0] - lost[1]
+
+
+@pytest.mark.parametrize("make", figures.ALONG_THE_DIAL)
+def test_a_million_positions_make_a_small_figure_and_none_an_empty_one(make):
+    figure = make(many(1_000_000), figures.DARK)
+    assert sum(len(trace.x) for trace in figure.data) < 60_000 and THIN_SPACE in spoken_title(figure)
+    if make is figures.round_bars:
+        heights = np.sum([bar.y for bar in make(many(6 * 1000), figures.LIGHT).data], axis=0)
+        assert len(heights) <= 120 and heights[:-1] == pytest.approx(6)
+    figure = make(positions(replace(small_run(), rounds=())), figures.LIGHT)
+    assert spoken_title(figure).startswith("No ") and any("yet" in note.text for note in figure.layout.annotations)
+
+
+def test_numbers_are_printed_with_the_digits_they_support():
+    assert number(1234567) == f"1{THIN_SPACE}234{THIN_SPACE}567"
+    printed = {0.0: "0", 0.1234: "0.123", 2.5: "2.50", 99.97: "100", 12.34: "12.3", 3.0: "3", -1.5: "−1.50"}
+    assert [number(x) for x in printed] == [*printed.values()] and number(float("nan")) == "–"
+    one = {0.469: "0.5", 0.031: "0.03", 5.125: "5.1", 85.63: "85.6", 2.0: "2", -0.00001: "0.000"}
+    assert [number(x, 1) for x in one] == [*one.values()]
+    assert (counted(1, "token"), counted(2, "token")) == ("1 token", "2 tokens")
+    assert [setting("θ", x) for x in (0.9, 0.905, 1.0, 0.8875)] == ["θ = 0.90", "θ = 0.905", "θ = 1.00", "θ = 0.8875"]
+    for values, text in (
+        ((0.469, -1.41, 0.472), "0.47 (−1.41 to 0.47)"),
+        ((0.3125, 0.055, 1.752), "0.31 (0.06 to 1.75)"),
+        ((0.3125, 0.3120, 0.3131), "0.312 (0.312 to 0.313)"),
+        ((5.123, 3.91, 6.34), "5.1 (3.9 to 6.3)"),
+        ((0.469, -12.2, 13.4), "0.5 (−12 to 13)"),
+        ((0.469, np.nan, np.nan), "0.469"),
+    ):
+        assert ranged(values) == text
+        assert ranged(values, " points", signed=True).startswith(f"+{text.partition(' (')[0]} points")
+
+
+LEADING = "round depth token_id text outcome z1 z2 ratio margin z_x rank p_x q_x logsumexp entropy coin breakpoint"
+DRAFTED = "q_x coin breakpoint gap_from node sibling q_max q_entropy total_variation kl_pq kl_qp js"
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return toy_run(rule="mars-sampling", temperature=0.8, top_p=0.95, dial=0.85, seed=3)
+
+
+@pytest.fixture(scope="module")
+def frame(run: Run) -> pd.DataFrame:
+    return run.to_frame()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_emitted_rows_are_the_text_in_order(rule):
+    for temperature in (0.0, 1.0):
+        run = toy_run(rule=rule, temperature=temperature, seed=1)
+        frame = run.to_frame()
+        text = frame[frame.position.notna()]
+        assert tuple(text.token_id) == run.token_ids
+        assert list(text.position) == list(range(len(run.prompt_ids), len(run.prompt_ids) + len(run.token_ids)))
+        assert "".join(text.text) == run.text + ("<end>" if run.token_ids[-1] == 0 else "")
+
+
+def test_there_is_a_row_for_every_draft_and_every_emission(run, frame):
+    assert list(frame.columns[: len(LEADING.split())]) == LEADING.split()
+    for index, round_ in enumerate(run.rounds):
+        rows = frame[frame["round"] == index]
+        outcomes = [outcome.name for outcome in round_.outcomes]
+        outcomes += [round_.emission.name] if round_.emission else []
+        assert list(rows.outcome) == outcomes
+        assert list(rows.depth[: len(round_.speculation)]) == list(range(1, len(round_.speculation) + 1))
+        assert not round_.emission or rows.depth.iloc[-1] == round_.kept + 1
+    assert {"MATCHED", "RELAXED", "REJECTED", "DISCARDED", "CORRECTED"} <= set(frame.outcome)
+    assert (frame.position.isna() == frame.outcome.isin(["REJECTED", "DISCARDED"])).all()
+    added, drafted = frame.outcome.isin(["CORRECTED", "BONUS"]), DRAFTED.split()
+    assert frame.loc[added, drafted].isna().all(axis=None)
+    assert frame.loc[~added, [*{*drafted} - {"breakpoint", "gap_from"}]].notna().all(axis=None)
+    assert frame.drop(columns=[*drafted, "position"]).notna().all(axis=None)
+    relaxed = frame[frame.outcome == "RELAXED"]
+    assert (relaxed.breakpoint > run.settings.dial).all() and (relaxed.breakpoint == relaxed.ratio).all()
+    empty, greedy = (each.to_frame() for each in (replace(run, rounds=()), toy_run(rule="strict", gamma=1)))
+    assert len(empty) == 0 and empty.dtypes.equals(frame.dtypes) and greedy.dtypes.equals(frame.dtypes)
+
+
+def test_a_row_says_what_the_models_said(run: Run, frame: pd.DataFrame) -> None:
+    toy = ToySpeculator(run.settings)
+    s = run.settings
+    context = [*run.prompt_ids, *run.token_ids]
+    for _, rows in frame.groupby("round"):
+        before = context[run.rounds[int(rows["round"].iloc[0])].speculation.start - 1]
+        drafts = {-1: before} | dict(zip(rows.node.dropna(), rows.token_id[rows.node.notna()], strict=True))
+        for row in rows.itertuples():
+            z = toy.target[drafts[row.parent]]
+            best = np.sort(z)[::-1]
+            law = processed(z, s.temperature, s.top_k, s.top_p)
+            plain = processed(z, 0.0)
+            assert (row.z1, row.z2, row.z_x) == (best[0], best[1], z[row.token_id])
+            assert row.ratio == float(best[1]) / float(best[0]) and row.margin == float(best[0]) - float(best[1])
+            assert row.rank == rank(z, row.token_id)
+            assert row.p_x == pytest.approx(law[row.token_id], rel=1e-5)
+            assert row.logsumexp == pytest.approx(np.log(np.exp(z.astype(float)).sum()), rel=1e-6)
+            assert row.entropy == pytest.approx(-(plain * np.log(plain)).sum(), rel=1e-5)
+            if row.outcome not in ("CORRECTED", "BONUS"):
+                q = processed(toy.drafter[drafts[row.parent]], s.temperature, s.top_k, s.top_p)
+                assert row.q_x == pytest.approx(q[row.token_id], rel=1e-5)
+                assert row.q_max == pytest.approx(q.max(), rel=1e-5)
+                assert row.total_variation == pytest.approx(abs(law - q).sum() / 2, rel=1e-4)
+
+
+def test_gaps_decide() -> None:
+    runs = [toy_run(rule="cascade-token-acceptance", temperature=1.0, seed=seed) for seed in range(12)]
+    frame, at = pd.concat([frames.run_frame(run) for run in runs]), runs[0].settings.dial
+    told = frame[frame.gap_from.notna() & (frame.outcome != "DISCARDED")]
+    inside = (told.gap_from <= at) & (at < told.breakpoint)
+    assert len(told) > len(told[inside]) > 0
+    assert (told.outcome[inside] == "REJECTED").all() and (told.outcome[~inside] == "MATCHED").all()
+
+
+def test_a_text_cut_inside_a_block_has_no_correction_row_and_trees_are_listed_by_depth():
+    runs = (toy_run(temperature=1.0, seed=seed, max_new_tokens=7) for seed in range(99))
+    run = next(run for run in runs if run.rounds[-1].emission is None)
+    last = run.to_frame().query(f"round == {len(run.rounds) - 1}")
+    assert len(last) == len(run.rounds[-1].speculation)
+    assert last.position.count() == len(run.rounds[-1].token_ids)
+    frame = (run := toy_tree()).to_frame()
+    for index, round_ in enumerate(run.rounds):
+        spec, rows = round_.speculation, frame[(frame["round"] == index) & frame.node.notna()]
+        nodes = [*map(int, rows.node)]
+        assert nodes == sorted(range(len(spec)), key=lambda node: int(spec.depths[node]))
+        for name in ("token_id", "parent", "outcome", "z1"):
+            outcomes, z1 = [each.name for each in round_.outcomes], spec.top_logits[spec.judging_rows, 0]
+            column = {"token_id": spec.tokens, "parent": spec.parents, "outcome": outcomes, "z1": z1}[name]
+            assert list(rows[name]) == [column[node] for node in nodes], name
+
+
+def test_ties_and_odd_texts_are_told(run):
+    first = run.rounds[0]
+    logits, token = first.speculation.top_logits.copy(), int(first.speculation.tokens[0])
+    logits[0, :] = 12.0
+    tied = replace(first, speculation=first.speculation.with_columns({"top_logits": logits}))
+    frame = replace(run, rounds=(tied,), pieces={**run.pieces, token: Piece(b"<b>\xf0\x9f")}).to_frame()
+    assert frame.tie[0] and not frame.tie[1] and frame.ratio[0] == 1 and frame.margin[0] == 0
+    assert frame.text[0] == "<b>\\xf0\\x9f"

@@ -10,7 +10,6 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from hashlib import sha256
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -27,22 +26,13 @@ from mars_viz.errors import BadInput
 from mars_viz.figures import ALONG_THE_DIAL, LIGHT, two_logits
 from mars_viz.report import MAX_BYTES, check_place, file_name, page, report_html, write_report
 from mars_viz.report.page import LEVELS, UNSAID, Detail, detailed
-from mars_viz.report.prerendered_figures import prerendered_figures, settings
-from mars_viz.run import Piece, Run
+from mars_viz.report.prerendered_figures import prerendered_figures
+from mars_viz.run import Run
 from mars_viz.run_with_map import mapped
 from mars_viz.run_with_map import shown as shown_at
 from mars_viz.runfiles import load_run
 from tests.factories import toy_map, toy_run
-from tests.fingers import swipe_up
-from tests.in_node import in_node_with
 
-HOSTILE = {
-    5: b"<img src=x onerror=window.hacked=1>",
-    6: "\u202eevil".encode(),
-    7: b"</script><script>window.hacked=1</script>",
-    8: b"<!--<script>",
-    9: b"\x00\x1b",
-}
 SAMPLES = Path(__file__).parent.parent / "sample_runs"
 
 
@@ -89,21 +79,6 @@ def test_less_detail_leaves_out_what_it_says_and_nothing_of_the_first_text(detai
     assert detail.words.startswith("To stay small")
 
 
-def test_figures_stand_for_the_segment_they_are_drawn_in() -> None:
-    run = mapped_toy()
-    made = run.dial_map
-    drawn = settings(run, 4)
-    assert [one.dial for one in drawn] == sorted({one.dial for one in drawn})
-    assert {segment.low for segment in made.segments_for(4)} | {0.9} <= {one.dial for one in drawn}
-    for one in drawn:
-        if one.dial >= made.span.low:
-            segment = made.segment(one.dial, 4)
-            assert one.low == segment.low <= one.dial < one.high
-        else:
-            assert np.isinf(one.low)
-    assert [one.dial for one in settings(toy_run(rule="strict"), 6)] == [None]
-
-
 def test_figures_come_as_they_are_made_and_marks_as_rows_of_the_payload() -> None:
     run = mapped_toy()
     rows = run_payload(run)["rows"]
@@ -126,32 +101,6 @@ def test_figures_come_as_they_are_made_and_marks_as_rows_of_the_payload() -> Non
                 np.testing.assert_array_equal(at_rounds, trace.customdata[:, 0])
                 np.testing.assert_allclose(rows["ratio"][at_rows], trace.customdata[:, 1], rtol=1e-6)
     assert clouds and len(made["traces"]) < sum(len(spec["data"]) for spec in made["specs"])
-
-
-PACED = """
-import { Pace } from "./pace.mjs";
-const drawn = [];
-let clock = 0, frames = [], hand = 0;
-const pace = new Pace({ frame: (turn) => frames.push(turn), now: () => clock, budget: 10 });
-const figure = (name, cost) => () => { clock += cost; drawn.push(`${name}${hand}`); };
-const figures = [figure("a", 6), figure("b", 6), figure("c", 30)];
-const perFrame = [];
-for (hand = 1; hand <= 6; hand++) {
-  if (hand <= 4) figures.forEach((draw) => pace.ask(draw));
-  const turns = frames;
-  frames = [];
-  turns.forEach((turn) => turn());
-  perFrame.push(drawn.splice(0));
-}
-console.log(JSON.stringify({ perFrame, waiting: pace.waiting.size, frames: frames.length }));
-"""
-
-
-def test_a_frame_draws_what_it_has_room_for_and_nobody_waits_for_ever(tmp_path) -> None:
-    pace = (files("mars_viz.report") / "pace.js").read_text("utf-8") + "\nexport { Pace };"
-    found = in_node_with(tmp_path, {"pace": pace})(PACED, None)
-    assert found["perFrame"] == [["a1", "b1"], ["c2"], ["a3", "b3"], ["c4"], ["a5", "b5"], []]
-    assert found["waiting"] == found["frames"] == 0
 
 
 def test_nothing_is_fetched_only_known_scripts_run_and_a_model_s_text_is_nowhere_in_the_html() -> None:
@@ -302,17 +251,13 @@ def shown(tab: Page, name: str) -> float:
     return float(re.sub(r"[\u202f%]", "", tab.locator(f"[data-number={name}]").inner_text()).replace("−", "-"))
 
 
-def test_dial_text_figures_search_and_pins_work_offline(opened) -> None:
+def test_dial_text_and_figures_work_offline(opened) -> None:
     run = mapped_toy().dial_map.at(0.99)
     run = mapped(run, toy_map(run.settings, 0.5, 1.0, gammas=(1, 2, 4))[0])
     tab = opened(run, most_steps=20)
-    starts = [segment.low for segment in run.dial_map.segments_for(4)]
-    turn(tab, 0.9)
-    tab.get_by_role("button", name="Pin this setting").click()
     for value in (0.55, 1.0):
         turn(tab, value)
-        decode = run.dial_map.at(value)
-        expected = summary(decode)
+        expected = summary(run.dial_map.at(value))
         expect(tab.locator(".sentence")).to_contain_text(f": {expected.rounds} target passes for {expected.tokens} tok")
         assert shown(tab, "rolled_back") == expected.rolled_back
         expect(tab.locator("#savings .g-gtitle")).to_contain_text(f"{value:.2f}")
@@ -321,26 +266,9 @@ def test_dial_text_figures_search_and_pins_work_offline(opened) -> None:
         marks = tab.locator("#two_logits").evaluate("({ data }) => data.map(({ x, y }) => [[...x], [...y]])")
         for trace, drawn in zip(cloud, marks, strict=True):
             np.testing.assert_allclose(drawn, [trace.x, trace.y], rtol=1e-5)
-    pieces = [run.pieces[token].text for token in decode.token_ids]
-    wanted = "".join(pieces[5:8]).strip()
-    often = len(re.findall(re.escape(wanted), "".join(pieces), re.IGNORECASE))
-    tab.locator(".stream").press("/")
-    tab.locator(".search input").fill(wanted)
-    expect(tab.locator(".found-count")).to_have_text(f"1 of {often}")
-    tab.keyboard.press("Escape")
-    pinned = run.dial_map.at(0.9)
-    other = next(part for part in run.dial_map.segments_for(4) if part.token_ids != pinned.token_ids)
-    turn(tab, other.low)
-    first = next(i for i, (a, b) in enumerate(zip(other.token_ids, pinned.token_ids, strict=False)) if a != b)
-    expect(tab.locator(".pin-words")).to_contain_text(f"first token {first + 1} (")
-    expect(tab.locator(".tile.rolled_back .was")).to_have_text(f"pinned {summary(pinned).rolled_back}")
     turn(tab, 0.2)
     expect(tab.locator("#basis")).to_contain_text("Block-local")
-    turn(tab, starts[0])
-    tab.locator(".thumb").focus()
-    for start in (*starts[1:], 1.0):
-        tab.keyboard.press("PageUp")
-        assert float(tab.locator(".thumb").get_attribute("aria-valuenow")) == start
+    turn(tab, 1.0)
     tab.get_by_role("button", name="target passes").click()
     expect(tab.locator("#heat_map .g-gtitle")).to_contain_text("Fewest target passes")
     tab.locator("#savings").hover()
@@ -350,12 +278,9 @@ def test_dial_text_figures_search_and_pins_work_offline(opened) -> None:
     assert Path(found.value.path()).read_bytes().startswith(b"<svg")
 
 
-def test_a_lean_report_of_hostile_text_follows_the_pointer_and_the_theme(opened, monkeypatch) -> None:
+def test_a_lean_report_follows_the_pointer_and_the_theme(opened, monkeypatch) -> None:
     monkeypatch.setattr(page, "MAX_BYTES", 1)
-    run = mapped_toy()
-    pieces = run.pieces | {token: Piece(text) for token, text in HOSTILE.items()} | {0: Piece(b"<b>", special=True)}
-    title = HOSTILE[5].decode() + HOSTILE[7].decode()
-    tab = opened(replace(run, title=title, prompt=title, pieces=pieces), most_steps=50)
+    tab = opened(run := mapped_toy(), most_steps=50)
     lane, thumb = tab.locator(".lane").bounding_box(), tab.locator(".thumb").bounding_box()
     y = thumb["y"] + thumb["height"] / 2
     tab.mouse.move(thumb["x"] + thumb["width"] / 2, y)
@@ -367,11 +292,8 @@ def test_a_lean_report_of_hostile_text_follows_the_pointer_and_the_theme(opened,
     tab.mouse.up()
     drawn_at(tab, dial)
     assert shown(tab, "rolled_back") == summary(run.dial_map.at(dial)).rolled_back
-    for token in tab.locator(".stream .t:visible").all()[-8:]:
-        token.click()
+    tab.locator(".stream .t:visible").last.click()
     expect(tab.locator(".inspector").first).to_contain_text("not in this report")
-    expect(tab.locator("h1")).to_have_text(title)
-    assert tab.evaluate("window.hacked") is None and tab.locator("img").count() == 0
     tab.emulate_media(color_scheme="dark")
     expect(tab.locator(".explorer")).to_have_attribute("data-theme", "dark")
     assert tab.locator("#savings").evaluate("e => e.layout.title.font.color") == "#E5E7EB"
@@ -383,21 +305,14 @@ def test_a_lean_report_of_hostile_text_follows_the_pointer_and_the_theme(opened,
         pytest.fail("the Tab key does not leave the report")
 
 
-def test_phones_old_browsers_and_damaged_reports(browser: Browser, tmp_path: Path) -> None:
-    path = write_report(html := report_html(mapped_toy(), most_steps=0), tmp_path / "report.html")
-    start, damaged = html.index('id="run">') + 200, tmp_path / "damaged.html"
-    damaged.write_text(html[:start] + "AAAA" + html[start + 40 :], "utf-8")
-    screen = {"viewport": {"width": 375, "height": 800}, "is_mobile": True, "has_touch": True, "offline": True}
-    with browser.new_context(**screen) as context:
+def test_old_browsers_and_damaged_reports(browser: Browser, tmp_path: Path) -> None:
+    html, path = report_html(mapped_toy(), most_steps=0), tmp_path / "report.html"
+    start = html.index('id="run">') + 200
+    path.write_text(html[:start] + "AAAA" + html[start + 40 :], "utf-8")
+    with browser.new_context(offline=True) as context:
         tab = context.new_page()
         tab.goto(path.as_uri())
-        place = tab.locator("#heat_map")
-        place.locator(".main-svg").first.wait_for()
-        assert tab.evaluate("document.documentElement.scrollWidth") == 375
-        place.evaluate("element => element.scrollIntoView({ block: 'center' })")
-        swipe_up(tab, place)
-        tab.goto(damaged.as_uri())
         expect(tab.locator("#failed")).to_contain_text("could not be shown")
         tab.add_init_script("delete globalThis.DecompressionStream")
-        tab.goto(path.as_uri())
+        tab.reload()
         expect(tab.locator("#failed")).to_contain_text("too old")

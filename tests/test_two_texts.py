@@ -9,26 +9,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mars_viz.analysis.alignment import Side, Unit, Written
-from mars_viz.components.compare import TEXTS, TextPane, texts_payload
+from mars_viz.analysis.alignment import Unit
+from mars_viz.components.compare import TextPane, texts_payload
 from mars_viz.costs import Cost
 from mars_viz.errors import BadInput
 from mars_viz.records import emitted
-from mars_viz.run import Piece
-from mars_viz.sweep import Sweep, difference_at, load_sweep, measures, two_texts, value_at
+from mars_viz.sweep import difference_at, load_sweep, measures, two_texts, value_at
 from mars_viz.sweep.pairing import SweepSetting, compared, divergence, pair, turned
 from mars_viz.sweep.plan import same_answers
 from mars_viz.sweep.two_texts import Change
 from mars_viz.ui.compare import saved_sweeps, sweep_pair
 from tests.factories import toy_run
-from tests.in_node import in_node_with
 from tests.sweep_cases import COSTS, SETTINGS, alone, conversations, first_turns, sweep_over, toy_prompts, toy_sweep
-from tests.tables import Words, table_backend
 from tests.test_compare_page import folder, link, opened, recorded  # noqa: F401
 from tests.test_rules_page import said
 
 COUNT = 12
-HOSTILE = "\u202e<img src=x onerror=window.hacked=1>"
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +51,9 @@ def test_both_texts_and_their_order(swept, tmp_path):
         assert {Change.SAME: False, Change.DIFFERS: True}.get(change, ours != theirs) is (ours != theirs)
         assert (change is Change.WORSE) == (left[place] > right[place])
         assert (change is Change.BETTER) == (left[place] < right[place])
+        sides = (kept.left, kept.both.found.left), (kept.right, kept.both.found.right)
+        sent = texts_payload("", *(TextPane("a", "", *side) for side in sides), kept.both.found.unit)
+        assert json.loads(json.dumps(sent)) == sent
     assert 0 < differing < COUNT
     margin = replace(SETTINGS, rule="mars-margin")
     other = pair(SweepSetting(swept, 0.3), SweepSetting(toy_sweep(tmp_path / "margin", 3, margin).finish(), 2.0))
@@ -118,97 +117,6 @@ def test_a_link_opens_the_chosen_prompt_and_damaged_texts_are_a_sentence(folder,
         path.write_bytes(b"nonsense")
     tab = opened(across="sweep", sweep="tuesday")
     assert not tab.exception and "is damaged" in said(tab) and not sent
-
-
-PAGE = """
-import { TextPane, Texts } from "./texts.mjs";
-let made = 0;
-class Fake {
-  constructor(tag) { Object.assign(this, { tag, children: [], attributes: {}, dataset: {}, style: {}, kind: "" }); }
-  get classList() { return { add: (name) => { this.on = name; }, remove: () => { this.on = ""; } }; }
-  remove() {}
-  addEventListener() {}
-  getBoundingClientRect() { return { top: 0 }; }
-  append(...nodes) { this.children.push(...nodes); }
-  replaceChildren(...nodes) { this.children = nodes; }
-  setAttribute(name, value) { this.attributes[name] = value; }
-  set textContent(text) { this.children = [text]; }
-  get firstChild() { return undefined; }
-  get childNodes() { return this.children; }
-}
-globalThis.getComputedStyle = () => ({ color: "rgb(0, 0, 0)", getPropertyValue: () => "" });
-globalThis.document = { createElement: (tag) => { made++; return new Fake(tag); } };
-import { readFileSync } from "node:fs";
-const { payload } = JSON.parse(readFileSync(0, "utf8"));
-const pane = new TextPane("right");
-pane.show(payload.right, payload.prompt);
-const text = (node) => typeof node === "string" ? node : node.children.map(text).join("");
-const tags = (node) => typeof node === "string" ? [] : [node.tag, ...node.children.flatMap(tags)];
-const [prompt, ...tokens] = pane.stream.children[0].children;
-const view = new Texts(new Fake("div"));
-view.receive({ id: 1, ...payload });
-const leaps = [], { reveal } = TextPane.prototype;
-TextPane.prototype.reveal = function (index, mark) {
-  leaps.at(-1).push([index, mark]);
-  reveal.call(this, index, mark);
-};
-for (let i = 0; i <= view.found.length; i++) {
-  leaps.push([]);
-  view.leap();
-  leaps.at(-1).push(text(view.count));
-}
-console.log(JSON.stringify({
-  prompt: text(prompt), texts: tokens.map(text), classes: tokens.map((token) => token.className),
-  tags: [...new Set(tags(pane.stream))], leaps,
-  on: view.panes.map(({ built }) => built.filter(({ on }) => on === "selected").length),
-}));
-"""
-
-
-@pytest.fixture(scope="module")
-def drawn(tmp_path_factory):
-    run = in_node_with(tmp_path_factory.mktemp("script"), {"texts": f"{TEXTS.script}\nexport {{ TextPane, Texts }};\n"})
-    return lambda payload: run(PAGE, {"payload": payload})
-
-
-def test_hostile_texts_stay_text_and_the_next_difference_is_shown_in_both(drawn, swept, tmp_path):
-    words = Words()
-    words.pieces = {token: Piece(f"{HOSTILE}{token}".encode()) for token in words.pieces}
-    backend, several = replace(table_backend(), tokenizer=words), 0
-    both = settings(Sweep(backend, toy_prompts(COUNT), SETTINGS, swept.plan.span, tmp_path / "hostile").finish())
-    for place in range(COUNT):
-        kept = two_texts.kept(both, place).both
-        sides = kept.found.left, kept.found.right
-        if kept.found.identical:
-            continue
-        panes = (TextPane("a", "", *side) for side in zip((kept.left, kept.right), sides, strict=True))
-        sent = texts_payload(HOSTILE, *panes, kept.found.unit)
-        assert json.loads(json.dumps(sent)) == sent
-        shown = drawn(sent)
-        assert shown["texts"] == [piece.text for piece in kept.right.pieces]
-        assert HOSTILE in shown["prompt"] and set(shown["tags"]) <= {"div", "span", "i"}
-        assert all(" bidi" in each for each in shown["classes"])
-        kinds = [next(kind for kind in ("same", "apart", "again") if f" {kind}" in each) for each in shown["classes"]]
-        assert kinds[: kept.found.prefix] == ["same"] * kept.found.prefix
-        assert [kind != "apart" for kind in kinds] == np.asarray(kept.found.right.common).tolist()
-        *leaps, again = shown["leaps"]
-        assert again == leaps[0] and sum(shown["on"]) == 1
-        assert [words for *_, words in leaps] == [f"{n} of {len(leaps)}" for n in range(1, len(leaps) + 1)]
-        for *each, _ in leaps:
-            (led,) = (side for side, (_, mark) in enumerate(each) if mark)
-            common, index = np.asarray(sides[led].common), each[led][0]
-            assert not common[index] and (index == 0 or common[index - 1]), "where a stretch begins"
-            before = {int(np.sum(side.common[:at])) for side, (at, _) in zip(sides, each, strict=True)}
-            assert len(before) == 1, "the other text is shown at the same place"
-        several += len(leaps) > 1
-    assert several
-    words = [Piece(f" w{place}".encode()) for place in range(6)]  # of two vocabularies it follows in proportion
-    left, right = (
-        TextPane("a", "", Written(tuple(range(length)), tuple(words[:length]), (0,)), Side(np.array(common), 0))
-        for length, common in ((6, [False] * 6), (3, [False, True, False]))
-    )
-    leaps = drawn(texts_payload("", left, right, Unit.CHARACTERS))["leaps"]
-    assert [each[:2] for each in leaps] == [[[0, False], [0, True]], [[4, False], [2, True]], [[0, False], [0, True]]]
 
 
 def swept_pairing(place, prompts=None, **asked):
