@@ -15,12 +15,18 @@ from mars_viz.demo.tasks import Task
 from mars_viz.prompts import builtin_prompts
 
 NUMBER = "(-?[$0-9.,]{2,})|(-?[0-9]+)"
+EXACT = {"metric": "exact_match", "aggregation": "mean", "higher_is_better": True, "ignore_case": True}
+EXACT |= {"regexes_to_ignore": [",", "\\$", "(?s).*#### ", "\\.$"]}
 STRICT, FLEXIBLE = "exact_match,strict-match", "exact_match,flexible-extract"
 
 
 def documents(count, kinds=(Task.ADDITION,), seed=0):
     items = builtin_prompts(count, kinds=kinds, seed=seed).items
     return [{"question": item.prompt, "answer": item.answer or ""} for item in items]
+
+
+def regex(pattern, **more):
+    return {"function": "regex", "regex_pattern": pattern, **more}
 
 
 def written(folder, name, docs):
@@ -30,8 +36,8 @@ def written(folder, name, docs):
 
 
 def gsm8k_form(folder, count=6, *, kind=Task.ADDITION, flexible=-1, **changes):
-    files = {"train": written(folder, "train.jsonl", documents(4, seed=1))}
-    files["test"] = written(folder, "test.jsonl", documents(count, (kind,)))
+    docs = {"train": documents(4, seed=1), "test": documents(count, (kind,))}
+    files = {name: written(folder, f"{name}.jsonl", each) for name, each in docs.items()}
     told: dict[str, Any] = {
         "task": "additions",
         "dataset_path": "json",
@@ -42,15 +48,7 @@ def gsm8k_form(folder, count=6, *, kind=Task.ADDITION, flexible=-1, **changes):
         "test_split": "test",
         "doc_to_text": "{{question}}",
         "doc_to_target": "{{answer}}",
-        "metric_list": [
-            {
-                "metric": "exact_match",
-                "aggregation": "mean",
-                "higher_is_better": True,
-                "ignore_case": True,
-                "regexes_to_ignore": [",", "\\$", "(?s).*#### ", "\\.$"],
-            }
-        ],
+        "metric_list": [EXACT],
         "generation_kwargs": {"until": ["carry 1.\n6", "</s>"], "do_sample": False, "temperature": 0.0},
         "num_fewshot": 0,
         "filter_list": [
@@ -61,10 +59,6 @@ def gsm8k_form(folder, count=6, *, kind=Task.ADDITION, flexible=-1, **changes):
     path = folder / "additions.yaml"
     path.write_text(yaml.safe_dump({name: value for name, value in (told | changes).items() if value is not None}))
     return path
-
-
-def regex(pattern, **more):
-    return {"function": "regex", "regex_pattern": pattern, **more}
 
 
 class Greedy(LM):
@@ -92,11 +86,7 @@ class Greedy(LM):
             text = text.split(stop)[0]
         return text
 
-    def loglikelihood(self, requests):
-        raise NotImplementedError
-
-    def loglikelihood_rolling(self, requests):
-        raise NotImplementedError
+    loglikelihood = loglikelihood_rolling = None
 
 
 def evaluated(model, task, **how):

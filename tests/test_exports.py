@@ -23,7 +23,6 @@ from mars_viz.figures import spoken_title
 from mars_viz.figures.svg import token_bars, token_strip
 from mars_viz.records import Outcome
 from mars_viz.report import bibtex, report_html
-from mars_viz.report.files import csv_table, parquet_table
 from mars_viz.rules import RULES, Scale, rule_named
 from mars_viz.run import Piece, Run
 from mars_viz.run_with_map import mapped, shown
@@ -34,16 +33,6 @@ from tests.test_metrics import small_run
 from tests.test_report import mapped_toy
 
 SVG = "{http://www.w3.org/2000/svg}"
-
-
-def test_tables_hold_the_frame():
-    run = toy_run(temperature=1.0, rule="mars-sampling", pieces={5: b'a,"b"\n', 6: b"\x00"})
-    frame = run.to_frame()
-    pd.testing.assert_frame_equal(pd.read_parquet(io.BytesIO(parquet_table(run.to_frame()))), frame)
-    read = pd.read_csv(io.BytesIO(csv_table(run.to_frame())), keep_default_na=False)
-    assert list(read.columns) == list(frame.columns) and len(read) == len(frame)
-    assert read["token_id"].tolist() == frame["token_id"].tolist()
-    assert read["text"].tolist() == frame["text"].tolist()
 
 
 @pytest.mark.parametrize(("dial", "gamma"), [(0.9853, 2), (0.2, None)])

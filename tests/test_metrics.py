@@ -152,13 +152,15 @@ def test_no_tree_of_as_many_nodes_yields_more(alpha, rescued):
 
 
 def test_without_a_second_choice_the_best_tree_is_a_chain_and_never_worse_than_one():
-    lengths = range(1, 33)
     for alpha in trees.ALPHAS:
-        chain = [float(expected_tokens(alpha, n)) for n in lengths]
+        chain = [float(expected_tokens(alpha, n)) for n in range(1, 33)]
         assert tree_tokens(alpha, 0.0, 32).tolist() == pytest.approx(chain)
-        for rescued in trees.SECONDS:
-            assert np.all(tree_tokens(alpha, rescued, 32) >= np.array(chain) - 1e-12)
-    assert tree_tokens(0.0, 0.0, 3).tolist() == [1, 1, 1]
+        assert all(np.all(tree_tokens(alpha, rescued, 32) >= np.array(chain) - 1e-12) for rescued in trees.SECONDS)
+    run = toy_run()
+    assert "no drafter's second choice" not in trees.LESSON.lacks(run)
+    assert "3" in trees.LESSON.lacks(toy_run(rule="rejection-sampling", temperature=1.0))
+    assert [knob.start for knob in trees.dials(Choices(100, 62, 19))][:2] == [0.6, 0.5]
+    assert trees.dials(Choices(4, 4, 0))[1].start == 0.0 and np.isnan(choices(replace(run, rounds=())).alpha)
 
 
 LONG_TREES = {"tree": "dynamic:depth=4,topk=3", "gamma": 10, "dial": 0.9, "vocabulary": 300, "model_seed": 15}
@@ -185,17 +187,3 @@ def test_a_runs_choices_and_chances_of_children_by_hand(how):
     short = replace(run, rounds=run.rounds[:3])
     assert child_chances(short) == ChildChances((), choices(short).places)
     assert not child_chances(toy_run(temperature=0.8, max_new_tokens=60)).accept
-
-
-def test_a_run_without_recorded_candidates_has_no_choices_and_does_not_serve():
-    run = toy_run()
-    bare = []
-    for round_ in run.rounds:
-        columns = {name: getattr(round_.speculation, name)[:, :0] for name in ("draft_ids", "draft_logits")}
-        bare.append(replace(round_, speculation=round_.speculation.with_columns(columns)))
-    none = replace(run, rounds=tuple(bare))
-    assert choices(none) == Choices(0, 0, 0) and np.isnan(choices(none).alpha)
-    assert "no drafter's second choice" in trees.LESSON.lacks(none) and not trees.LESSON.lacks(run)
-    assert "3" in trees.LESSON.lacks(toy_run(rule="rejection-sampling", temperature=1.0))
-    assert trees.dials(Choices(4, 4, 0))[1].start == 0.0
-    assert [knob.start for knob in trees.dials(Choices(100, 62, 19))][:2] == [0.6, 0.5]

@@ -2,27 +2,11 @@
 
 from dataclasses import replace
 
-import pytest
-
 from mars_viz import samples as places
-from mars_viz.recording import Recording
 from mars_viz.runfiles import list_runs, load_run
 from mars_viz.sweep import load_sweep
 from mars_viz.ui.tune.cached_sweep import CachedSweep
-from training.samples import PROMPTS, chat_samples, main, recorded, sample_sweeps, samples
-
-
-@pytest.mark.parametrize("sample", [samples()[1], samples()[3]], ids=lambda sample: sample.folder)
-def test_a_sample_lies_on_its_complete_map(pair, sample):
-    short = replace(sample, settings=replace(sample.settings, max_new_tokens=12))
-    run = recorded(pair, short)
-    made, dial = run.dial_map, run.settings.dial
-    assert made.complete and (made.span.low, made.span.high) == (0.5, 1.0)
-    assert made.span.gammas == tuple(range(1, sample.settings.gamma + 1))
-    assert made.at(dial).token_ids == run.token_ids and run.provenance.seconds > 0
-    lossless = {"2-story-strict": "strict", "4-story-sampled-lossless": "rejection-sampling"}[sample.folder]
-    other = Recording(pair, sample.prompt, replace(short.settings, rule=lossless, dial=None)).finish()
-    assert [r.token_ids for r in run.rounds] == [r.token_ids for r in other.rounds]
+from training.samples import PROMPTS, chat_samples, main, sample_sweeps, samples
 
 
 def test_the_recorded_samples_are_complete_and_small(tmp_path, capsys):

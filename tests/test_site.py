@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from html import unescape
@@ -42,13 +40,11 @@ def hostile_run() -> Run:
 
 
 @functools.cache
-def story() -> Run:
-    return load_run(SAMPLES / "1-story-mars")
+def sample(name: str) -> Run:
+    return load_run(SAMPLES / name)
 
 
-@functools.cache
-def strict() -> Run:
-    return load_run(SAMPLES / "2-story-strict")
+story, strict = (functools.partial(sample, name) for name in ("1-story-mars", "2-story-strict"))
 
 
 @pytest.fixture(scope="module")
@@ -58,41 +54,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_site(runs, tmp_path_factory.mktemp("sites") / "site")
 
 
-@pytest.fixture(scope="module")
-def hosted(folder: Path) -> Iterator[str]:
-    """The site's address on Python's own web host."""
-    command = [sys.executable, "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory", str(folder)]
-    host = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={"PYTHONUNBUFFERED": "1"})
-    assert host.stdout is not None
-    port = re.search(rb"port (\d+)", host.stdout.readline())[1].decode()  # said once it listens
-    yield f"http://127.0.0.1:{port}"
-    host.terminate()
-    host.wait()
-    host.stdout.close()
-
-
 @pytest.fixture
-def opened(browser: Browser, folder: Path, hosted: str) -> Iterator[Callable[..., Page]]:
+def opened(browser: Browser, folder: Path) -> Iterator[Callable[..., Page]]:
     """Opens a page; an error or a request for anything outside the site fails the test."""
     problems: list[str] = []
-    places = (folder.as_uri(), hosted, "data:", "blob:")
-    contexts = []
+    with browser.new_context(viewport={"width": 1400, "height": 1000}, offline=True) as context:
 
-    def open_page(address: str) -> Page:
-        offline = address.startswith("file:")
-        context = browser.new_context(viewport={"width": 1400, "height": 1000}, offline=offline)
-        contexts.append(context)
-        tab = context.new_page()
-        tab.on("pageerror", lambda error: problems.append(str(error)))
-        tab.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
-        tab.on("request", lambda request: None if request.url.startswith(places) else problems.append(request.url))
-        tab.goto(address)
-        return tab
+        def open_page(address: str) -> Page:
+            tab = context.new_page()
+            tab.on("pageerror", lambda error: problems.append(str(error)))
+            tab.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
+            tab.on("request", lambda made: problems.append(made.url) if made.url.startswith("http") else None)
+            tab.goto(address)
+            return tab
 
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert [each for each in problems if "favicon" not in each and "404" not in each] == []
+        yield open_page
+    assert problems == []
 
 
 def turned(tab: Page, run: Run, dial: float, gamma: int | None = None) -> None:
@@ -112,8 +89,9 @@ def in_hash(tab: Page, part: str) -> None:
     tab.wait_for_function("part => location.hash.includes(part)", arg=part)
 
 
-def test_a_hosted_site_from_the_gallery_to_runs_and_comparisons(opened, hosted: str) -> None:
-    tab = opened(f"{hosted}/index.html")
+def test_a_folder_from_the_gallery_to_runs_and_comparisons(opened, folder: Path) -> None:
+    base = folder.as_uri()
+    tab = opened(f"{base}/index.html")
     tab.get_by_role("link", name=story().title).click()
     for dial in (1.0, 0.6):
         turn(tab, dial)
@@ -123,12 +101,12 @@ def test_a_hosted_site_from_the_gallery_to_runs_and_comparisons(opened, hosted: 
     expect(tab.locator("#finding")).to_contain_text("Same first")
     tab.go_back()
     turned(tab, story(), 0.6)
-    tab.goto(f"{hosted}/runs/1-story-mars.html?dial=0.6&overlay=margin&selected=9&gamma=4")
+    tab.goto(f"{base}/runs/1-story-mars.html?dial=0.6&overlay=margin&selected=9&gamma=4")
     turned(tab, story(), 0.6, 4)
     for name in ("Margin", "4"):
         expect(tab.get_by_role("radio", name=name, exact=True)).to_be_checked()
     expect(tab.locator("#undrawn")).to_be_visible()  # figures are for the run's own draft length
-    tab.goto(f"{hosted}/compare.html#reference=1-story-mars&shown=2-story-strict")
+    tab.goto(f"{base}/compare.html#reference=1-story-mars&shown=2-story-strict")
     expect(tab.locator("#finding")).to_contain_text(f"Same first {align_runs(story(), strict()).prefix} tokens")
     expect(tab.locator("#numbers tbody tr").first).to_contain_text(number(story().tau))
     for side, run in (("left", story()), ("right", strict())):
@@ -149,7 +127,7 @@ def test_a_hosted_site_from_the_gallery_to_runs_and_comparisons(opened, hosted: 
     expect(tab.get_by_role("radio", name="Outcome")).to_be_checked()
 
 
-def test_a_folder_of_lessons_embedded_runs_and_links(opened, folder: Path) -> None:
+def test_lessons_embedded_runs_and_links(opened, folder: Path) -> None:
     base = folder.as_uri()
     tab = opened(f"{base}/lessons/1.html")
     finding = tab.locator(".lesson-finding").first
@@ -219,14 +197,13 @@ def test_long_runs_thresholds_lone_runs_and_missing_data(opened, folder: Path, m
     tab.reload()
     expect(tab.locator(".thumb")).to_have_attribute("aria-valuenow", f"{made.span.high:g}")
     (missing := next(file for file in (long / "data").glob("*.js") if file not in windows)).unlink()
-    bare = tab.context.browser.new_context(offline=True)
-    tab = bare.new_page()
-    tab.goto(address)
-    expect(tab.locator("#failed")).to_contain_text(f"data/{missing.name}")
-    tab.add_init_script("delete globalThis.DecompressionStream")
-    tab.goto((folder / "compare.html").as_uri())
-    expect(tab.locator("#failed")).to_contain_text("too old")
-    bare.close()
+    with tab.context.browser.new_context(offline=True) as bare:
+        tab = bare.new_page()
+        tab.goto(address)
+        expect(tab.locator("#failed")).to_contain_text(f"data/{missing.name}")
+        tab.add_init_script("delete globalThis.DecompressionStream")
+        tab.goto((folder / "compare.html").as_uri())
+        expect(tab.locator("#failed")).to_contain_text("too old")
 
 
 def test_the_lessons_words_leave_nothing_of_their_markdown() -> None:
@@ -247,9 +224,6 @@ def test_no_page_may_load_what_is_not_in_the_site_and_lessons_without_a_run_are_
         assert text.index("Content-Security-Policy") < text.index("<script" if "<script" in text else "<body")
         assert "default-src 'none'; script-src 'self' file:;" in unescape(text)
         assert re.search(r"<script(?![^>]* src=)|\son[a-z]+=\"|https?://(?!arxiv|github)", text) is None, page
-
-
-# ---- files
 
 
 def test_names_are_safe_in_addresses_and_each_run_s_own() -> None:
@@ -274,25 +248,19 @@ def saved(tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
-def test_runs_are_folders_zips_and_folders_of_runs(saved: Path, tmp_path: Path, capsys) -> None:
+def test_runs_of_all_kinds_are_written_and_only_a_site_of_ours_is_replaced(saved: Path, tmp_path: Path, capsys) -> None:
+    out, file = tmp_path / "site", tmp_path / "file"
     (tmp_path / "three.zip").write_bytes(write_zip(load_run(saved / "one")))
-    assert command(saved, saved / "one", tmp_path / "three.zip", "-o", tmp_path / "site") == 0
+    assert command(saved, saved / "one", tmp_path / "three.zip", "-o", out) == 0
     told = capsys.readouterr()
     assert "4 runs" in told.out and "Run 4 of 4" in told.err
-    names = {page.stem for page in (tmp_path / "site" / "runs").iterdir()}
-    assert names == {"one", "two", "one-2", "three"}
-
-
-def test_only_a_site_of_ours_is_replaced_or_what_is_forced(saved: Path, tmp_path: Path, capsys) -> None:
-    out, file = tmp_path / "site", tmp_path / "file"
-    out.mkdir()
-    (out / "CNAME").write_text("example.org")
-    assert command(saved, "-o", out) == 2 and "is no site" in capsys.readouterr().err
-    assert command(saved, "-o", out, "--force") == 0 and not (out / "CNAME").exists()
+    assert {page.stem for page in (out / "runs").iterdir()} == {"one", "two", "one-2", "three"}
     assert command(saved / "one", "-o", out) == 0 and not (out / "runs" / "two.html").exists()
     (out / "CNAME").write_text("example.org")
     capsys.readouterr()
     assert command(saved, "-o", out) == 2 and "holds CNAME" in capsys.readouterr().err
+    assert command(saved, "-o", saved) == 2 and "is no site" in capsys.readouterr().err
+    assert command(saved, "-o", out, "--force") == 0 and not (out / "CNAME").exists()
     file.write_text("mine")
     assert command(saved, "-o", file, "--force") == 2 and file.read_text() == "mine"
 
@@ -321,10 +289,9 @@ def test_bad_input_is_refused_and_nothing_is_written(saved: Path, tmp_path: Path
     (saved / "two" / "nodes.parquet").write_bytes(b"PAR1 nonsense")
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.zip").write_text("no zip")
-    before, places = sorted(tmp_path.iterdir()), ("nowhere", "empty", "runs", "runs/two", "text.zip", "")
-    for place, words in zip(
-        places, ("does not exist", "empty", "two", "nodes.parquet", "text.zip", "Name runs"), strict=True
-    ):
+    before, refused = sorted(tmp_path.iterdir()), {"nowhere": "does not exist", "empty": "empty", "runs": "two"}
+    refused |= {"runs/two": "nodes.parquet", "text.zip": "text.zip", "": "Name runs"}
+    for place, words in refused.items():
         assert command(*([tmp_path / place] if place else []), "-o", tmp_path / "site") == 2
         error = capsys.readouterr().err
         assert words in error and len(error.splitlines()) == 1

@@ -12,8 +12,6 @@ from mars_viz.components.stepper.frames import Jump, Mark, Stage, playback
 from mars_viz.components.stepper.narration import Quoted
 from mars_viz.records import Decision, Outcome, Round
 from mars_viz.rules import rule_named, settle
-from mars_viz.run import Settings
-from mars_viz.walk import Ending, walk
 from tests.factories import make_speculation, toy_run
 
 RUNS = (
@@ -100,31 +98,6 @@ def one_round(laws, tokens, parents, *, rule="strict", dial=None):
     decision = settle(tree, verdicts, dial)
     text = (*(int(tree.tokens[node]) for node in decision.kept), decision.emitted)
     return replace(toy_run(rule=rule, dial=dial), rounds=(Round(tree, verdicts, decision, text),), prompt_ids=(1, 2, 3))
-
-
-@pytest.mark.parametrize(
-    ("rule", "shape", "kept"),
-    [
-        ("rejection-sampling", {"temperature": 1.0, "gamma": 2}, {0, 1, 2}),
-        ("strict", {"tree": "dynamic:depth=3,topk=3", "gamma": 9}, {1, 2, 3}),
-    ],
-)
-def test_the_caches_are_those_that_the_decoder_really_keeps(pair, rule, shape, kept):
-    settings = Settings(rule=rule, max_new_tokens=80, **shape)
-    speculator, prompt = pair.speculator(settings), (462, 479, 259, 420, 12)
-    speculator.prefill(prompt)
-    rounds, held, prefix = [], [], prompt
-    for round_ in walk(speculator, rule_named(rule), None, prompt, Ending(pair.eos_ids, 80)):
-        rounds.append(round_)
-        prefix += round_.token_ids
-        models = speculator._target._model, speculator._drafter._model
-        held.append(tuple(model._rows._nearest(prefix)[1] for model in models))
-    run = replace(toy_run(), settings=settings, prompt_ids=prompt, rounds=tuple(rounds), pieces={})
-    commits = [frame for frame in playback(run).frames if frame.stage is Stage.COMMIT]
-    assert {len(round_.decision.kept) for round_ in rounds} == kept, "full blocks and others, or this proves little"
-    for frame, round_, (target, drafter) in zip(commits, rounds, held, strict=True):
-        if round_.emission is not None:  # else the text is over, and its last token needs no reading
-            assert (frame.target_cache, frame.drafter_cache) == (target, drafter)
 
 
 def test_trees_are_judged_branch_by_branch():

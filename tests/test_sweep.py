@@ -112,37 +112,6 @@ def test_the_strict_texts_are_compared_with_plain_passes_of_the_target(tmp_path)
     assert same.plan.checked and sum(map(same.plan.checks, range(40))) == 9
 
 
-KILLED = """
-import os, random, signal, sys, time
-from pathlib import Path
-from tests.sweep_cases import SHORT, toy_sweep
-from mars_viz.sweep import shards, store
-shards.BATCH = 4
-folder, rng = Path({folder!r}), random.Random(7)
-for kill in range(4):
-    began, child = len([*folder.glob("results/[!.]*")]), os.fork()
-    if child == 0:
-        toy_sweep(folder, 30, SHORT, resume=True).finish()
-        os._exit(0)
-    while kill % 3 and len([*folder.glob("results/[!.]*")]) == began and os.waitpid(child, os.WNOHANG)[0] == 0:
-        time.sleep(0.0005)
-    time.sleep(rng.uniform(0, 0.03))
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    print(store.open_store(folder).finished() if (folder / "sweep.json").is_file() else 0, flush=True)
-"""
-
-
-def test_a_sweep_killed_at_random_points_loses_nothing(tmp_path):
-    killed, code = tmp_path / "killed", KILLED.format(folder=str(tmp_path / "killed"))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=HERE, timeout=600)
-    finished = [*map(int, done.stdout.split())]
-    assert done.returncode == 0 and finished == sorted(finished) and len(set(finished)) > 1, done
-    ours, theirs = toy_sweep(killed, 30, SHORT, resume=True).finish(), toy_sweep(tmp_path / "whole", 30, SHORT).finish()
-    assert ours.complete and equal(ours, theirs)
-    assert not [path for path in killed.rglob("*") if path.name.startswith(".")]
-
-
 def test_two_processes_or_sweeps_do_not_share_a_folder(tmp_path):
     folder = tmp_path / "sweep"
     begun = toy_sweep(folder, 4, SHORT)
@@ -323,12 +292,9 @@ def test_sweeps_of_older_schemas_are_read(tmp_path):
     sheet.write_text(json.dumps(found | {"schema": 1}))
     assert load_sweep(tmp_path / "sweep").complete
     assert toy_sweep(tmp_path / "sweep", 2, resume=True).progress.finished == 2
-    for name, each, schema in (("chains", SETTINGS, 2), ("trees", TREES, 5)):
-        settings = replace(each, temperature=0.5)
-        result = toy_sweep(tmp_path / name, 2, settings).finish()
-        found = json.loads((result.folder / "sweep.json").read_text())
-        assert (found["schema"], "tree" in found["plan"]["settings"]) == (schema, settings.drafts_trees)
-        assert load_sweep(result.folder).plan.settings == replace(settings, dial=1.0)
+    result = toy_sweep(tmp_path / "trees", 2, settings := replace(TREES, temperature=0.5)).finish()
+    assert json.loads((result.folder / "sweep.json").read_text())["schema"] == 5
+    assert load_sweep(result.folder).plan.settings == replace(settings, dial=1.0)
 
 
 def test_bins_and_distances():
@@ -347,17 +313,13 @@ def test_bins_and_distances():
         assert edit_distance(a, b) == slow(a, b)
 
 
-@pytest.mark.parametrize("holds_prompts", [True, False])
-def test_a_sweep_from_before_tasks_were_mixed_goes_on_in_its_own_order(tmp_path, holds_prompts):
+def test_a_sweep_from_before_tasks_were_mixed_goes_on_in_its_own_order(tmp_path):
     before, mixed, folder, span = toy_prompts(8).grouped(), toy_prompts(8), tmp_path / "sweep", Span(0.0, 1.0, (3,))
     next(now for now in Sweep(BACKEND, before, SETTINGS, span, folder, costs=COSTS) if now.finished == 3)
-    if not holds_prompts:
-        (folder / "prompts.jsonl").unlink()
     assert store_module.in_begun_order(folder, mixed).items == before.items
+    (folder / "prompts.jsonl").unlink()
     sweep = sweep_prompts(BACKEND, mixed, SETTINGS, span, folder, resume=True)
-    seen = list(sweep)
-    assert [*dict.fromkeys(each.finished for each in seen)] == [3, 4, 5, 6, 7, 8]
-    assert all(0 <= each.share <= 1 and each.prompts == 8 and each.failed == 0 for each in seen)
+    assert [*dict.fromkeys(each.finished for each in sweep)] == [3, 4, 5, 6, 7, 8]
     result = sweep.result()
     assert result.complete and result.prompts["id"].tolist() == [item.id for item in before.items]
     assert store_module.in_begun_order(tmp_path / "other", mixed) is mixed

@@ -193,19 +193,6 @@ def test_where_texts_part_is_where_the_first_of_them_leaves_strict(one, tmp_path
         assert (texts[0] == texts[1]) is same is (divergence(pair(*sides)) is not None)
 
 
-def test_turns_of_a_question_are_drawn_together(tmp_path):
-    one = swept_pairing(tmp_path / "one", conversations(6, 3)).result
-    both, known = pair(SweepSetting(one, 1.0), SweepSetting(one, 0.5)), measures(one)
-    assert both.units is not None and len(np.unique(both.units)) == 6
-    for found in compared(both, ("tau", "tokens", "acceptance", "same", "accuracy")):
-        measure = known[found.measure.name]
-        assert (found.left, found.right) == (value_at(one, measure, 1.0), value_at(one, measure, 0.5))
-        assert measure.name == "accuracy" or found.change == difference_at(one, measure, 0.5, 1.0)
-    singly = {name: values for name, values in one.prompts.items() if name != "question"}
-    alone = difference_at(replace(one, prompts=singly), known["tau"], 0.5, 1.0)
-    assert alone != compared(both, ("tau",))[0].change
-
-
 def test_later_turns_after_the_same_answers_are_pairs(tmp_path):
     talks = conversations(4, 2)
     one, first = swept_pairing(tmp_path / "one", talks), swept_pairing(tmp_path / "first", first_turns(talks))
